@@ -1,0 +1,1 @@
+"""The user's settings: schema, loading, errors, themes."""

@@ -1,0 +1,96 @@
+"""Every setting, its type, default and meaning. `config.example.toml` shows the same; a test compares the two."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Union
+
+import msgspec
+
+Interval = Annotated[float, msgspec.Meta(ge=0.25, le=3600.0)]
+Positive = Annotated[float, msgspec.Meta(gt=0.0)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class General(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How often gpumon reads, and how the screen looks."""
+
+    interval_s: Interval = 1.0
+    """Seconds between two readings of the GPUs."""
+    engine_interval_s: Interval = 2.0
+    """Seconds between two polls of an engine: each costs the engine's event loop 5 to 20 ms."""
+    theme: str = "default"
+    """A file in themes/ (without .toml)."""
+    ascii: bool = False
+    """Draw with ASCII only (also chosen where the terminal has no UTF-8)."""
+    mouse: bool = True
+
+
+class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One serving engine to poll."""
+
+    url: str
+    """Base URL of the server, e.g. http://127.0.0.1:8000; a path such as /metrics may follow."""
+    name: str = ""
+    """Shown name; default is kind and port."""
+    engine: Literal["auto", "vllm"] = "auto"
+    model: str = ""
+    """Name of a [[model]] entry or catalogue row to use instead of what the server reports."""
+    gpus: Union[Literal["auto"], tuple[Count, ...]] = "auto"
+    """Indices of the GPUs that it runs on; auto finds them through the listening process."""
+    gpu_type: str = ""
+    """GPU type of an engine on another host, e.g. "H100 SXM 80GB"; with gpu_count."""
+    gpu_count: Count = 0
+    api_key_env: str = ""
+    """Environment variable that holds the API key."""
+    api_key_file: str = ""
+    """File that holds the API key."""
+    tls_ca: str = ""
+    """PEM file of the certificate authority to trust."""
+    tls_verify: bool = True
+    context_tokens: Union[Positive, None] = None
+    """Mean tokens in context of a running request, used where the engine does not tell."""
+
+
+class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Dimensions of a model that gpumon can not find out, or gets wrong."""
+
+    match: str
+    """Served model name, or a glob such as "acme/*-70b"."""
+    params_b: Positive
+    """All parameters, in 1e9."""
+    layers: Annotated[int, msgspec.Meta(ge=1)]
+    hidden: Annotated[int, msgspec.Meta(ge=1)]
+    heads: Annotated[int, msgspec.Meta(ge=1)]
+    active_params_b: Union[Positive, None] = None
+    """Parameters used per token (MoE); default params_b."""
+    kv_heads: Union[Annotated[int, msgspec.Meta(ge=1)], None] = None
+    """Default heads."""
+    head_dim: Union[Annotated[int, msgspec.Meta(ge=1)], None] = None
+    """Default hidden / heads."""
+    vocab: Count = 0
+    window_layers: Count = 0
+    window: Count = 0
+    kv_lora_rank: Count = 0
+    rope_dim: Count = 0
+    experts: Count = 0
+    experts_per_token: Count = 0
+    weight_precision: Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4", "mxfp4", "nvfp4"] = "bf16"
+    weight_only: Union[bool, None] = None
+    """Whether the arithmetic runs at 16 bit; default: yes for int4, no else."""
+    kv_precision: Literal["fp32", "bf16", "fp16", "fp8", "int8"] = "bf16"
+
+
+class Discovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What gpumon may look at by itself."""
+
+    enabled: bool = True
+    """Find the GPUs of an engine through the process that listens on its port."""
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All settings."""
+
+    general: General = General()
+    endpoint: tuple[Endpoint, ...] = ()
+    model: tuple[Model, ...] = ()
+    discovery: Discovery = Discovery()

@@ -1,0 +1,1 @@
+"""Formulas over readings: rates, quantiles, FLOPs and bytes, MFU and MBU."""

@@ -1,0 +1,1 @@
+"""Snapshots to text and JSON."""

@@ -1,0 +1,1 @@
+"""The types that travel: raw frames in, snapshots out."""

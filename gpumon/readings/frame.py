@@ -1,0 +1,235 @@
+"""Raw readings of one tick, as the sources gave them: what a recording keeps."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Reading
+from gpumon.specs.llm import LlmSpec
+
+
+class GpuState(str, Enum):
+    """Health of one GPU as the driver reports it."""
+
+    OK = "ok"
+    INITIALISING = "initialising"
+    STALE = "stale"
+    """The driver worker has not answered for 3 intervals."""
+    LOST = "lost"
+    """Fallen off the bus or hot-unplugged (NVML GPU_IS_LOST)."""
+    RESET_REQUIRED = "reset_required"
+    NO_PERMISSION = "no_permission"
+    ERROR = "error"
+
+
+class EndpointState(str, Enum):
+    """What the last poll of an engine endpoint came to."""
+
+    OK = "ok"
+    STARTING = "starting"
+    """Not polled yet, or the server answers 503 while it loads."""
+    REFUSED = "refused"
+    TIMEOUT = "timeout"
+    DNS = "dns"
+    TLS = "tls"
+    UNAUTHORIZED = "unauthorized"
+    METRICS_OFF = "metrics_off"
+    """The server answers, but its metrics are switched off; the fault text names the flag."""
+    HTTP_ERROR = "http_error"
+    NOT_METRICS = "not_metrics"
+    """The answer is no Prometheus text (HTML, JSON, binary)."""
+    WRONG_ENGINE = "wrong_engine"
+    """Metrics, but none of an engine that gpumon knows."""
+    TOO_LARGE = "too_large"
+    ERROR = "error"
+
+
+class EngineKind(str, Enum):
+    """Serving engines with an adapter."""
+
+    UNKNOWN = "unknown"
+    VLLM = "vllm"
+
+
+class Phase(str, Enum):
+    """What the tokens of an engine are: forward passes for users, or training steps."""
+
+    INFERENCE = "inference"
+    TRAINING = "training"
+
+
+class GpuProcess(msgspec.Struct, frozen=True, array_like=True):
+    """One process on one GPU. `name` and `user` are text from outside: escape before showing."""
+
+    pid: int
+    name: str = ""
+    user: str = ""
+    vram_bytes: Reading = NOT_SUPPORTED
+    container: str = ""
+    sm_ratio: Reading = NOT_SUPPORTED
+    type: str = "compute"
+    """compute, graphics, or mps."""
+
+
+class XidEvent(msgspec.Struct, frozen=True, array_like=True):
+    """One Xid error event of the driver. `wall_s` is Unix time of arrival."""
+
+    code: int
+    wall_s: float
+
+
+class GpuReading(msgspec.Struct, frozen=True, array_like=True):
+    """One GPU as NVML reports it. Ratios 0..1; activity ratios are GPM's means over the last interval.
+
+    `monotonic_s` is when it was read, on the clock of `Frame.monotonic_s`.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    state: GpuState
+    monotonic_s: float
+    state_text: str = ""
+    busy_ratio: Reading = NOT_SUPPORTED
+    memory_busy_ratio: Reading = NOT_SUPPORTED
+    """NVML utilization.memory: share of time in which memory was read or written, no share of the bandwidth."""
+    sm_active_ratio: Reading = NOT_SUPPORTED
+    sm_occupancy_ratio: Reading = NOT_SUPPORTED
+    tensor_active_ratio: Reading = NOT_SUPPORTED
+    dram_active_ratio: Reading = NOT_SUPPORTED
+    pcie_tx_bytes_per_s: Reading = NOT_SUPPORTED
+    pcie_rx_bytes_per_s: Reading = NOT_SUPPORTED
+    nvlink_tx_bytes_per_s: Reading = NOT_SUPPORTED
+    nvlink_rx_bytes_per_s: Reading = NOT_SUPPORTED
+    vram_used_bytes: Reading = NOT_SUPPORTED
+    vram_total_bytes: Reading = NOT_SUPPORTED
+    vram_reserved_bytes: Reading = NOT_SUPPORTED
+    vram_shared: bool = False
+    """True where the GPU uses the host's memory (GB10, Thor): the figures are the host's."""
+    power_w: Reading = NOT_SUPPORTED
+    """As the driver reports it: mean of 1 s, or the instant value on GA100 and older."""
+    power_limit_w: Reading = NOT_SUPPORTED
+    energy_j: Reading = NOT_SUPPORTED
+    """Counter since the driver was loaded."""
+    temperature_c: Reading = NOT_SUPPORTED
+    memory_temperature_c: Reading = NOT_SUPPORTED
+    sm_clock_hz: Reading = NOT_SUPPORTED
+    sm_clock_max_hz: Reading = NOT_SUPPORTED
+    memory_clock_hz: Reading = NOT_SUPPORTED
+    memory_clock_max_hz: Reading = NOT_SUPPORTED
+    memory_bus_bits: Reading = NOT_SUPPORTED
+    sm_count: Reading = NOT_SUPPORTED
+    compute_capability: str = ""
+    throttle: tuple[str, ...] = ()
+    """Names of the active clock event reasons that the driver reports (`idle` is left out)."""
+    xid: tuple[XidEvent, ...] = ()
+    """Xid events since gpumon started, newest last, at most 16."""
+    ecc_uncorrected: Reading = NOT_SUPPORTED
+    ecc_corrected: Reading = NOT_SUPPORTED
+    remap_pending: Reading = NOT_SUPPORTED
+    remap_failed: Reading = NOT_SUPPORTED
+    pcie_generation: Reading = NOT_SUPPORTED
+    pcie_width: Reading = NOT_SUPPORTED
+    pcie_width_max: Reading = NOT_SUPPORTED
+    mig: bool = False
+    """MIG is enabled on this GPU (it is then a parent; its slices follow as readings of their own)."""
+    parent_uuid: str = ""
+    mig_profile: str = ""
+    processes: tuple[GpuProcess, ...] = ()
+
+
+class HistogramReading(msgspec.Struct, frozen=True, array_like=True):
+    """A Prometheus histogram: cumulative `counts` up to each upper bound in `bounds` (last is +Inf)."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[float, ...]
+    sum: float
+    count: float
+
+
+class RankReading(msgspec.Struct, frozen=True, array_like=True):
+    """The series of one data-parallel rank, by canonical quantity (`readings.quantities`)."""
+
+    rank: str
+    counters: dict[str, float]
+    gauges: dict[str, float]
+    histograms: dict[str, HistogramReading]
+
+
+class EngineReading(msgspec.Struct, frozen=True, array_like=True):
+    """One poll of one serving endpoint.
+
+    `monotonic_s` is the middle between sending the request and its last byte, of the last good answer: the moment
+    that the counters stand for. Text fields come from outside: escape before showing.
+    """
+
+    name: str
+    url: str
+    state: EndpointState
+    monotonic_s: float
+    kind: EngineKind = EngineKind.UNKNOWN
+    phase: Phase = Phase.INFERENCE
+    fault: str = ""
+    """What is wrong and the fix, in one line; empty when state is ok."""
+    interval_s: float = 2.0
+    latency_s: float = 0.0
+    version: str = ""
+    model: str = ""
+    model_root: str = ""
+    started_wall_s: float = 0.0
+    """Unix time at which the engine's process started; 0 where it is not exported."""
+    exact_steps: bool = False
+    """The engine's step counter counts every step once (vLLM: one API server, no multiprocess exporter)."""
+    live: dict[str, str] = {}
+    """Quantity -> metric that it was read from, for `sources`."""
+    info: dict[str, str] = {}
+    """Static settings that the engine exports (cache dtype, block size, ...)."""
+    ranks: tuple[RankReading, ...] = ()
+    gpus: tuple[str, ...] = ()
+    """UUIDs of the GPUs that this engine runs on; empty where not known."""
+    gpus_source: str = ""
+    """config, process, remote, simulated, or the reason why `gpus` is empty."""
+    gpu_type: str = ""
+    """Catalogue name of the GPU type of a remote engine (config); else empty."""
+    gpu_count: int = 0
+    llm: LlmSpec | None = None
+    context_tokens: Reading = NOT_EXPOSED
+    """Mean context length from the config, where the user gave one."""
+
+
+class HostReading(msgspec.Struct, frozen=True, array_like=True):
+    """The machine that gpumon runs on, and what gpumon itself costs it. CPU ratios: 1.0 = all cores / one core."""
+
+    name: str = ""
+    driver: str = ""
+    cuda: str = ""
+    cpu_ratio: Reading = NOT_SUPPORTED
+    memory_used_bytes: Reading = NOT_SUPPORTED
+    memory_total_bytes: Reading = NOT_SUPPORTED
+    self_cpu_ratio: Reading = NOT_SUPPORTED
+    """CPU time of gpumon and its worker, as a share of one core."""
+    self_pss_bytes: Reading = NOT_SUPPORTED
+
+
+class Fault(msgspec.Struct, frozen=True, array_like=True):
+    """Something that does not work right now: which source, what and the fix, and since when (Unix time)."""
+
+    source: str
+    text: str
+    since_wall_s: float
+
+
+class Frame(msgspec.Struct, frozen=True, array_like=True):
+    """All raw readings of one tick. `monotonic_s` orders frames; `wall_s` (Unix time) labels them."""
+
+    seq: int
+    wall_s: float
+    monotonic_s: float
+    interval_s: float
+    host: HostReading
+    gpus: tuple[GpuReading, ...] = ()
+    engines: tuple[EngineReading, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    simulated: bool = False

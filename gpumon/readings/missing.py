@@ -1,0 +1,82 @@
+"""A value, or the reason why there is none: the type of every figure that gpumon handles."""
+
+from __future__ import annotations
+
+import math
+from enum import Enum
+from typing import Union
+
+import msgspec
+
+
+class Reason(str, Enum):
+    """Why a value is not there. The value of each member is what `--json` prints in `missing`."""
+
+    NOT_SUPPORTED = "not_supported"
+    """The hardware or driver says that it has no such figure."""
+    NO_PERMISSION = "no_permission"
+    """The driver refuses it to this user."""
+    LOST = "lost"
+    """The GPU does not answer any more."""
+    WARMING_UP = "warming_up"
+    """A rate needs two readings, a quantile a filled window."""
+    UNDER_MIG = "under_mig"
+    """Defined per slice only, and the slice's share is not known."""
+    NOT_EXPOSED = "not_exposed"
+    """The engine does not export it."""
+    STALE = "stale"
+    """The last reading is older than 3 intervals."""
+    OFF = "off"
+    """The source or the engine's own switch for it is off."""
+    NO_ENGINE = "no_engine"
+    """No engine is attributed to this GPU."""
+    NO_GPU = "no_gpu"
+    """It is not known on which GPUs this engine runs."""
+    UNKNOWN_MODEL = "unknown_model"
+    """The model's dimensions are not known: see `gpumon doctor` for the config line to add."""
+    NOT_MODELLED = "not_modelled"
+    """The model's architecture has parts that the formulas do not cover."""
+    UNKNOWN_GPU = "unknown_gpu"
+    """No peak is known for this GPU at this precision."""
+    NO_CONTEXT = "no_context"
+    """The mean context length can not be had, so the KV reads are unknown."""
+    IDLE = "idle"
+    """Nothing was observed in the window: no request, no token."""
+    FEW = "few_observations"
+    """Fewer observations than a quantile needs; the mean is given."""
+    RESET = "reset"
+    """The counter fell or the engine restarted inside the window."""
+    UNREACHABLE = "unreachable"
+    """The endpoint gave no usable answer: its `state` says how."""
+    INVALID = "invalid"
+    """The source sent something that is not a number in range."""
+    ERROR = "error"
+    """The driver failed on this call; it is tried again."""
+
+
+class Missing(msgspec.Struct, frozen=True, array_like=True):
+    """Stands where a number would be, and says why it is not there. It is falsy and never a zero."""
+
+    reason: Reason
+    detail: str = ""
+
+    def __bool__(self) -> bool:
+        return False
+
+
+Reading = Union[float, Missing]
+"""A number in the unit that the field's name carries, or `Missing`."""
+
+WARMING_UP = Missing(Reason.WARMING_UP)
+NOT_SUPPORTED = Missing(Reason.NOT_SUPPORTED)
+NOT_EXPOSED = Missing(Reason.NOT_EXPOSED)
+
+
+def number(reading: Reading) -> float | None:
+    """The reading's number, or None where it is missing."""
+    return None if isinstance(reading, Missing) else reading
+
+
+def or_nan(reading: Reading) -> float:
+    """The reading's number, or NaN (a gap in a history) where it is missing."""
+    return math.nan if isinstance(reading, Missing) else reading

@@ -1,0 +1,209 @@
+"""What is derived from the frames and shown: the one truth behind the screen, `--json` and the exporters."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
+from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, WARMING_UP, Reading
+
+SCHEMA = 1
+"""Version of the JSON contract; it changes when a field changes its meaning or goes away."""
+
+
+class BandwidthSource(str, Enum):
+    """Where a GPU's memory bandwidth comes from, best first."""
+
+    GPM = "gpm"
+    """Measured by the GPU (NVML GPM DRAM activity x peak)."""
+    DCGM = "dcgm"
+    """Measured by the GPU, through a dcgm-exporter."""
+    ENGINE = "engine"
+    """Modelled from the steps of the engines on it: a lower bound."""
+    UPPER_BOUND = "upper_bound"
+    """NVML utilization.memory x peak: a share of time, so at most this much."""
+    NONE = "none"
+
+
+class Process(msgspec.Struct, frozen=True):
+    """A process on a GPU."""
+
+    pid: int
+    name: str
+    user: str
+    vram_bytes: Reading
+    container: str
+    engine: str
+
+
+class Gpu(msgspec.Struct, frozen=True):
+    """One GPU, as shown. Ratios 0..1 (MFU and MBU are not clamped), bytes, watts, joules, Hz."""
+
+    index: int
+    uuid: str
+    name: str
+    state: GpuState
+    age_s: float
+    state_text: str = ""
+    busy_ratio: Reading = NOT_SUPPORTED
+    sm_active_ratio: Reading = NOT_SUPPORTED
+    tensor_active_ratio: Reading = NOT_SUPPORTED
+    vram_used_bytes: Reading = NOT_SUPPORTED
+    vram_total_bytes: Reading = NOT_SUPPORTED
+    vram_shared: bool = False
+    bandwidth_bytes_per_s: Reading = NOT_SUPPORTED
+    bandwidth_source: BandwidthSource = BandwidthSource.NONE
+    bandwidth_peak_bytes_per_s: Reading = NOT_SUPPORTED
+    peak_source: str = ""
+    """Where the bandwidth peak and the FLOP peaks come from; says `unverified` where the catalogue row is."""
+    mfu_ratio: Reading = NOT_SUPPORTED
+    mbu_ratio: Reading = NOT_SUPPORTED
+    power_w: Reading = NOT_SUPPORTED
+    power_limit_w: Reading = NOT_SUPPORTED
+    energy_j: Reading = NOT_SUPPORTED
+    """Since gpumon started."""
+    temperature_c: Reading = NOT_SUPPORTED
+    sm_clock_hz: Reading = NOT_SUPPORTED
+    nvlink_bytes_per_s: Reading = NOT_SUPPORTED
+    """Received plus sent."""
+    pcie_bytes_per_s: Reading = NOT_SUPPORTED
+    throttle: tuple[str, ...] = ()
+    xid: tuple[int, ...] = ()
+    ecc_uncorrected: Reading = NOT_SUPPORTED
+    remap_pending: Reading = NOT_SUPPORTED
+    engines: tuple[str, ...] = ()
+    """Names of the engines that run on it."""
+    processes: tuple[Process, ...] = ()
+    busy_mean_ratio: Reading = WARMING_UP
+    """Mean of `busy_ratio` since gpumon started (at most an hour), missing time excluded."""
+    tokens_per_j: Reading = NOT_SUPPORTED
+    parent_uuid: str = ""
+    mig_profile: str = ""
+
+
+class Quantiles(msgspec.Struct, frozen=True):
+    """A latency over the last 60 s, in seconds. A quantile at or below `first_bound_s` fell in the first bucket."""
+
+    p50: Reading = NOT_EXPOSED
+    p95: Reading = NOT_EXPOSED
+    p99: Reading = NOT_EXPOSED
+    mean: Reading = NOT_EXPOSED
+    p95_low: Reading = NOT_EXPOSED
+    """Lower bound of the bucket that p95 fell in: the true p95 lies between this and `p95_high`."""
+    p95_high: Reading = NOT_EXPOSED
+    first_bound_s: Reading = NOT_EXPOSED
+
+
+class TokensTotal(msgspec.Struct, frozen=True):
+    """Tokens counted since gpumon started; restarts of the engine handled."""
+
+    prefill_computed: Reading = WARMING_UP
+    prefill_cached: Reading = WARMING_UP
+    decode: Reading = WARMING_UP
+
+
+class Engine(msgspec.Struct, frozen=True):
+    """One serving engine, as shown. Rates over 10 s, prefill over the longer of 10 s and the mean TTFT."""
+
+    name: str
+    kind: EngineKind
+    phase: Phase
+    url: str
+    state: EndpointState
+    age_s: float
+    fault: str = ""
+    version: str = ""
+    model: str = ""
+    model_source: str = ""
+    """Where the model's dimensions come from; empty where they are not known."""
+    gpus: tuple[int, ...] = ()
+    gpus_source: str = ""
+    gpu_type: str = ""
+    tp: int = 0
+    """GPUs of one data-parallel rank; 0 where not known."""
+    running: Reading = NOT_EXPOSED
+    waiting: Reading = NOT_EXPOSED
+    kv_usage_ratio: Reading = NOT_EXPOSED
+    prefill_tokens_per_s: Reading = NOT_EXPOSED
+    """Computed prefill: tokens from the prefix cache are not in it."""
+    decode_tokens_per_s: Reading = NOT_EXPOSED
+    cached_tokens_per_s: Reading = NOT_EXPOSED
+    requests_per_s: Reading = NOT_EXPOSED
+    steps_per_s: Reading = NOT_EXPOSED
+    context_tokens: Reading = NOT_EXPOSED
+    """Mean tokens in context of a running sequence."""
+    ttft_s: Quantiles = Quantiles()
+    itl_s: Quantiles = Quantiles()
+    queue_s: Quantiles = Quantiles()
+    e2e_s: Quantiles = Quantiles()
+    preemptions_per_s: Reading = NOT_EXPOSED
+    tokens_total: TokensTotal = TokensTotal()
+    mfu_ratio: Reading = NOT_EXPOSED
+    mfu_prefill_ratio: Reading = NOT_EXPOSED
+    mfu_decode_ratio: Reading = NOT_EXPOSED
+    mbu_ratio: Reading = NOT_EXPOSED
+    mbu_single_stream_ratio: Reading = NOT_EXPOSED
+    """Parameters x bytes per parameter x tokens/s / peak: the textbook form, exact for one stream only."""
+    flops_per_s: Reading = NOT_EXPOSED
+    bytes_per_s: Reading = NOT_EXPOSED
+    tokens_per_j: Reading = NOT_EXPOSED
+    flops_per_j: Reading = NOT_EXPOSED
+    samples_per_s: Reading = NOT_EXPOSED
+    precision: str = ""
+    """Precision that the arithmetic runs in: it decides the FLOP/s peak."""
+    sources: dict[str, str] = {}
+    """Quantity -> the metric or formula that it comes from."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What limits an engine, a GPU or the host, with its evidence and the next action."""
+
+    scope: str
+    limit: str
+    evidence: tuple[str, ...]
+    action: str
+    confidence: str
+    since: str
+
+
+class FaultShown(msgspec.Struct, frozen=True):
+    """Something that does not work right now. `since` is RFC 3339."""
+
+    source: str
+    text: str
+    since: str
+
+
+class Host(msgspec.Struct, frozen=True):
+    """The machine that gpumon runs on."""
+
+    name: str
+    driver: str
+    cuda: str
+    cpu_ratio: Reading
+    memory_used_bytes: Reading
+    memory_total_bytes: Reading
+
+
+class Self(msgspec.Struct, frozen=True):
+    """What gpumon costs: share of one core, and proportional memory, of the monitor and its worker."""
+
+    cpu_ratio: Reading
+    pss_bytes: Reading
+
+
+class Snapshot(msgspec.Struct, frozen=True, eq=False):
+    """Everything shown at one moment; compared by identity. `time` is RFC 3339 with the host's UTC offset."""
+
+    time: str
+    wall_s: float
+    simulated: bool
+    interval_s: float
+    host: Host
+    self_cost: Self
+    gpus: tuple[Gpu, ...] = ()
+    engines: tuple[Engine, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    faults: tuple[FaultShown, ...] = ()

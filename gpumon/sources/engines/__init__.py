@@ -1,0 +1,1 @@
+"""One adapter a serving engine: tables from metric names to canonical quantities."""

@@ -1,0 +1,36 @@
+"""What every source of readings looks like to the collector."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from gpumon.readings.frame import EngineReading, Fault, GpuReading
+
+
+class Contribution(msgspec.Struct, frozen=True):
+    """What one source has for the frame of this tick. `pids` are gpumon's own child processes, for its own cost."""
+
+    gpus: tuple[GpuReading, ...] = ()
+    engines: tuple[EngineReading, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    driver: str = ""
+    cuda: str = ""
+    pids: tuple[int, ...] = ()
+
+
+class Source(Protocol):
+    """Something outside that is read. A source never raises for what the outside does: it reports a fault."""
+
+    async def start(self) -> None:
+        """Begin reading; returns at once, whatever state the outside is in."""
+
+    async def poll(self, monotonic_s: float) -> Contribution:
+        """The newest readings; returns within a quarter of a second even if the outside hangs.
+
+        `monotonic_s` is `time.monotonic()` at the tick.
+        """
+
+    async def close(self) -> None:
+        """Stop reading and free everything, within a quarter of a second."""

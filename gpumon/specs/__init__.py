@@ -1,0 +1,1 @@
+"""What GPUs and LLMs are."""
