@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Union
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -35,7 +35,7 @@ class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     engine: Literal["auto", "vllm"] = "auto"
     model: str = ""
     """Name of a [[model]] entry or catalogue row to use instead of what the server reports."""
-    gpus: Union[Literal["auto"], tuple[Count, ...]] = "auto"
+    gpus: Literal["auto"] | tuple[Count, ...] = "auto"
     """Indices of the GPUs that it runs on; auto finds them through the listening process."""
     gpu_type: str = ""
     """GPU type of an engine on another host, e.g. "H100 SXM 80GB"; with gpu_count."""
@@ -47,7 +47,7 @@ class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tls_ca: str = ""
     """PEM file of the certificate authority to trust."""
     tls_verify: bool = True
-    context_tokens: Union[Positive, None] = None
+    context_tokens: Positive | None = None
     """Mean tokens in context of a running request, used where the engine does not tell."""
 
 
@@ -61,11 +61,11 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     layers: Annotated[int, msgspec.Meta(ge=1)]
     hidden: Annotated[int, msgspec.Meta(ge=1)]
     heads: Annotated[int, msgspec.Meta(ge=1)]
-    active_params_b: Union[Positive, None] = None
+    active_params_b: Positive | None = None
     """Parameters used per token (MoE); default params_b."""
-    kv_heads: Union[Annotated[int, msgspec.Meta(ge=1)], None] = None
+    kv_heads: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Default heads."""
-    head_dim: Union[Annotated[int, msgspec.Meta(ge=1)], None] = None
+    head_dim: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Default hidden / heads."""
     vocab: Count = 0
     window_layers: Count = 0
@@ -75,7 +75,7 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     experts: Count = 0
     experts_per_token: Count = 0
     weight_precision: Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4", "mxfp4", "nvfp4"] = "bf16"
-    weight_only: Union[bool, None] = None
+    weight_only: bool | None = None
     """Whether the arithmetic runs at 16 bit; default: yes for int4, no else."""
     kv_precision: Literal["fp32", "bf16", "fp16", "fp8", "int8"] = "bf16"
 

@@ -71,6 +71,8 @@ class GpuProcess(msgspec.Struct, frozen=True, array_like=True):
     sm_ratio: Reading = NOT_SUPPORTED
     type: str = "compute"
     """compute, graphics, or mps."""
+    engine: str = ""
+    """Name of the engine that this process belongs to, where that is known."""
 
 
 class XidEvent(msgspec.Struct, frozen=True, array_like=True):

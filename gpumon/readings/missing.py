@@ -55,13 +55,13 @@ class Reason(str, Enum):
 
 
 class Missing(msgspec.Struct, frozen=True, array_like=True):
-    """Stands where a number would be, and says why it is not there. It is falsy and never a zero."""
+    """Stands where a number would be, and says why it is not there. It has no truth value: ask for its type."""
 
     reason: Reason
     detail: str = ""
 
     def __bool__(self) -> bool:
-        return False
+        raise TypeError("a missing reading is neither true nor false: use isinstance(reading, Missing)")
 
 
 Reading = Union[float, Missing]

@@ -26,6 +26,9 @@ class Source(Protocol):
     async def start(self) -> None:
         """Begin reading; returns at once, whatever state the outside is in."""
 
+    async def ready(self, timeout_s: float) -> None:
+        """Wait until the first reading or the first failure is there, at most `timeout_s`."""
+
     async def poll(self, monotonic_s: float) -> Contribution:
         """The newest readings; returns within a quarter of a second even if the outside hangs.
 

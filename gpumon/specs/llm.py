@@ -54,6 +54,8 @@ class LlmSpec(msgspec.Struct, frozen=True, array_like=True):
     """Bytes of one routed expert index summed over all MoE layers."""
     not_modelled: tuple[str, ...] = ()
     """Parts of the architecture that the formulas leave out (vision encoder, state-space layers, ...)."""
+    full_kv_elements: int = 0
+    """KV elements per token of one full layer where it differs from the window layers (Gemma 4); 0: it does not."""
 
     @property
     def layers(self) -> int:

@@ -1,0 +1,163 @@
+"""The tick: polls the sources at an anchored cadence, derives a snapshot and hands it to the front end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from gpumon.efficiency.deriver import Deriver
+from gpumon.readings.frame import EngineReading, Fault, Frame, GpuReading, HostReading
+from gpumon.readings.history import History
+from gpumon.readings.snapshot import Snapshot
+from gpumon.sources.source import Contribution, Source
+
+POLL_DEADLINE_S = 0.5
+"""A source that has not answered by then has broken its promise; the tick goes on without it."""
+
+
+class Attachment(Protocol):
+    """Adds to an engine's poll what its endpoint can not tell: its model's dimensions and its GPUs."""
+
+    def attach(self, reading: EngineReading, gpus: tuple[GpuReading, ...]) -> EngineReading:
+        """The reading with what is known so far; returns at once."""
+
+
+class HostMeter(Protocol):
+    """Reads the machine and gpumon's own cost."""
+
+    def read(self, pids: tuple[int, ...]) -> HostReading:
+        """The newest figures; `pids` are gpumon's child processes."""
+
+
+class Collector:
+    """Owns the cadence. Everything it calls returns at once or within a deadline, so a tick is never late for long."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        deriver: Deriver,
+        host: HostMeter,
+        attachment: Attachment,
+        *,
+        interval_s: float,
+        simulated: bool = False,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.history = History()
+        self._sources = tuple(sources)
+        self._deriver = deriver
+        self._host = host
+        self._attachment = attachment
+        self._interval_s = interval_s
+        self._simulated = simulated
+        self._wall = wall
+        self._seq = 0
+        self._opened = False
+        self._task: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._broken: dict[int, tuple[str, float]] = {}
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between two ticks."""
+        return self._interval_s
+
+    def set_interval(self, seconds: float) -> None:
+        """Change the cadence from the next tick on; the floor is 0.25 s."""
+        self._interval_s = max(0.25, seconds)
+        self._wake.set()
+
+    def refresh(self) -> None:
+        """Tick now."""
+        self._wake.set()
+
+    async def start(self, sink: Callable[[Snapshot], None]) -> None:
+        """Start the sources and the ticking; returns at once. `sink` gets every snapshot, in this event loop."""
+        await self.open()
+        self._task = asyncio.create_task(self._run(sink))
+
+    async def open(self) -> None:
+        """Start the sources only, once, for one who calls `tick` himself."""
+        if not self._opened:
+            self._opened = True
+            await asyncio.gather(*(source.start() for source in self._sources))
+
+    async def ready(self, timeout_s: float) -> None:
+        """Wait until every source has something to say, good or bad, at most `timeout_s`."""
+        await asyncio.gather(*(source.ready(timeout_s) for source in self._sources))
+
+    def ended(self) -> asyncio.Task[None]:
+        """The running of ticks: it ends only by `stop` or by an error of the sink."""
+        assert self._task is not None, "not started"
+        return self._task
+
+    async def stop(self) -> None:
+        """Stop ticking and close the sources; takes a fraction of a second whatever they are in."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+            self._task = None
+        await asyncio.gather(*(source.close() for source in self._sources), return_exceptions=True)
+
+    async def _run(self, sink: Callable[[Snapshot], None]) -> None:
+        slot_s = time.monotonic()
+        while True:
+            sink(await self.tick())
+            slot_s += self._interval_s
+            now_s = time.monotonic()
+            if slot_s < now_s:
+                slot_s += self._interval_s * ((now_s - slot_s) // self._interval_s + 1)
+            self._wake.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), max(0.0, slot_s - now_s))
+                slot_s = time.monotonic()
+
+    async def tick(self) -> Snapshot:
+        """One frame from all sources, derived."""
+        now_s = time.monotonic()
+        parts = await asyncio.gather(*(self._poll(source, now_s) for source in self._sources))
+        frame = self._frame(parts)
+        snapshot, points = self._deriver.derive(frame)
+        self.history.append(frame.wall_s, points)
+        return snapshot
+
+    async def _poll(self, source: Source, now_s: float) -> Contribution:
+        """One source's part; a bug in a source costs its own part of the frame and is named as a fault."""
+        try:
+            part = await asyncio.wait_for(source.poll(now_s), POLL_DEADLINE_S)
+        except Exception as error:  # whatever a source does, the others go on
+            text = f"{type(source).__name__} failed: {type(error).__name__}: {error}"
+            since_s = self._broken.setdefault(id(source), (text, self._wall()))[1]
+            return Contribution(faults=(Fault("gpumon", text, since_s),))
+        self._broken.pop(id(source), None)
+        return part
+
+    def _frame(self, parts: Sequence[Contribution]) -> Frame:
+        self._seq += 1
+        gpus = tuple(gpu for part in parts for gpu in part.gpus)
+        host = self._host.read(tuple(pid for part in parts for pid in part.pids))
+        driver = next((part.driver for part in parts if part.driver), "")
+        cuda = next((part.cuda for part in parts if part.cuda), "")
+        return Frame(
+            seq=self._seq,
+            wall_s=self._wall(),
+            monotonic_s=time.monotonic(),
+            interval_s=self._interval_s,
+            host=HostReading(
+                host.name,
+                driver,
+                cuda,
+                host.cpu_ratio,
+                host.memory_used_bytes,
+                host.memory_total_bytes,
+                host.self_cpu_ratio,
+                host.self_pss_bytes,
+            ),
+            gpus=gpus,
+            engines=tuple(self._attachment.attach(engine, gpus) for part in parts for engine in part.engines),
+            faults=tuple(fault for part in parts for fault in part.faults),
+            simulated=self._simulated,
+        )

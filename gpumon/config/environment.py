@@ -1,0 +1,71 @@
+"""The environment variables that gpumon reads, and settings given as text by them or by options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from gpumon.config.errors import Path, Refused, error
+from gpumon.config.schema import Config
+from gpumon.config.validate import described
+
+
+class Override(msgspec.Struct, frozen=True):
+    """One setting from elsewhere than the file. `origin` names it for the user: `GPUMON_INTERVAL`, `--interval`."""
+
+    origin: str
+    path: tuple[str, ...]
+    value: Any
+    """As TOML would have it; for `endpoint` a list of URLs."""
+
+
+VARIABLES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
+    "GPUMON_INTERVAL": (("general", "interval_s"), "seconds between two readings of the GPUs"),
+    "GPUMON_ENGINE_INTERVAL": (("general", "engine_interval_s"), "seconds between two polls of an engine"),
+    "GPUMON_THEME": (("general", "theme"), "name of the theme"),
+    "GPUMON_ASCII": (("general", "ascii"), "1: draw with ASCII only"),
+    "GPUMON_MOUSE": (("general", "mouse"), "0: leave the mouse to the terminal"),
+    "GPUMON_ENDPOINTS": (("endpoint",), "URLs of the engines to poll, separated by spaces; replaces the file's"),
+    "GPUMON_DISCOVERY": (("discovery", "enabled"), "0: look for nothing by itself"),
+}
+"""Variable -> setting and meaning. `GPUMON_CONFIG` names the file. Others that begin with GPUMON_ are not errors:
+Kubernetes sets GPUMON_SERVICE_HOST and its like in every pod beside a service called gpumon."""
+
+_WORDS: Final = {
+    word: value for value, words in ((True, "1 true yes on"), (False, "0 false no off")) for word in words.split()
+}
+
+
+def from_environment(environ: Mapping[str, str]) -> Iterator[Override]:
+    """The settings that the environment overrides. An empty variable counts as not set. Raises ConfigError."""
+    for variable, (path, _) in VARIABLES.items():
+        if text := environ.get(variable, "").strip():
+            yield from_text(variable, path, text.split() if path == ("endpoint",) else text)
+
+
+def from_text(origin: str, path: tuple[str, ...], value: str | bool | list[str]) -> Override:
+    """A setting given as text: numbers and yes/no words become what TOML would have. Raises ConfigError.
+
+    Range and form are checked by `load`, which knows all settings.
+    """
+    kind = _kind(path)
+    if isinstance(value, str) and kind is not str:
+        value = _read(origin, value, kind, path)
+    return Override(origin=origin, path=path, value=value)
+
+
+def _kind(path: Path) -> Any:
+    table: Any = Config
+    for name in path:
+        table = next(field.type for field in msgspec.structs.fields(table) if field.name == name)
+    return table
+
+
+def _read(origin: str, text: str, kind: Any, path: Path) -> Any:
+    try:
+        return _WORDS[text.lower()] if kind is bool else float(text)
+    except (KeyError, ValueError):
+        allowed = "yes or no (1, 0, true, false, on, off)" if kind is bool else described(kind)
+        raise error(origin, Refused(path, f"must be {allowed}", text)) from None

@@ -1,0 +1,61 @@
+"""What a refused setting says: where it stands, what it is, and what is allowed. Always one line, never a secret."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from gpumon.readings.text import clean
+
+Path = tuple[str | int, ...]
+"""Where a setting stands: `("endpoint", 0, "url")`."""
+
+HIDDEN: Final = object()
+"""Stands for a value that must not be printed, or that there is none."""
+
+_MOST_SHOWN = 80
+
+
+class ConfigError(Exception):
+    """A setting, file or option that gpumon refuses: `str()` is one line for the user, the exit code is 2."""
+
+
+class Refused(Exception):  # noqa: N818 - travels inside the loader, which turns it into a ConfigError
+    """One value that does not fit the schema. `value` is HIDDEN where it may be a secret or is not there."""
+
+    def __init__(self, path: Path, text: str, value: object = HIDDEN) -> None:
+        super().__init__(text)
+        self.path = path
+        self.text = text
+        self.value = value
+
+
+def error(where: str, refused: Refused, named: str = "") -> ConfigError:
+    """The error for one refused value. `where` is `file:line`, or a variable or an option (then `named` is empty)."""
+    value = shown(refused.value)
+    key, equals = (f"{where}: {named}", " = ") if named else (where, "=")
+    return ConfigError(f"{key}{equals if value else ''}{value}: {refused.text}")
+
+
+def dotted(path: Path) -> str:
+    """`("endpoint", 0, "url")` as `endpoint[0].url`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return clean(text, _MOST_SHOWN)
+
+
+def shown(value: object) -> str:
+    """A value as the user wrote it in TOML, cut and without control characters; empty for HIDDEN."""
+    if value is HIDDEN:
+        return ""
+    if isinstance(value, bool | str):
+        return clean(json.dumps(value, ensure_ascii=False), _MOST_SHOWN)
+    if isinstance(value, dict):
+        return "{...}"
+    if isinstance(value, list):
+        items = ("[...]" if isinstance(item, list) else shown(item) for item in value[:8])
+        return clean(f"[{', '.join(items)}]", _MOST_SHOWN)
+    if isinstance(value, int) and value.bit_length() > 200:
+        return "a number of many digits"
+    return clean(str(value), _MOST_SHOWN)

@@ -1,0 +1,76 @@
+"""On which line of a TOML text a setting stands: the parser gives none, and an error without one is hard to act on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import tomli
+
+from gpumon.config.errors import Path
+
+_MOST_LINES = 64
+"""Lines of one statement: what is longer (a text over many lines) ends the search, which is quadratic in this."""
+_MOST_DEPTH = 4
+
+
+def line_of(text: str, path: Path) -> int:
+    """Line (from 1) of the setting at `path` in a TOML text that parses, or of the nearest table around it; else 0."""
+    known = dict(_places(text))
+    for length in range(len(path), 0, -1):
+        if path[:length] in known:
+            return known[path[:length]]
+    return 0
+
+
+def _places(text: str) -> Iterator[tuple[Path, int]]:
+    table: Path = ()
+    counts: dict[Path, int] = {}
+    for line, statement in _statements(text):
+        parsed = tomli.loads(statement)
+        if not statement.lstrip().startswith("["):
+            for path in _paths(parsed):
+                yield (*table, *path), line
+            continue
+        table = _header(parsed, statement.lstrip().startswith("[["), counts)
+        yield table, line
+
+
+def _statements(text: str) -> Iterator[tuple[int, str]]:
+    """Each header or `key = value` with its first line; a statement goes on while it does not parse by itself."""
+    begun, at = "", 0
+    for line, content in enumerate(text.split("\n"), start=1):
+        at = at if begun else line
+        begun += content + "\n"
+        try:
+            tomli.loads(begun)
+        except tomli.TOMLDecodeError:
+            if line - at >= _MOST_LINES:
+                return
+            continue
+        if content.strip() and not content.lstrip().startswith("#"):
+            yield at, begun
+        begun = ""
+
+
+def _paths(parsed: Any, path: Path = ()) -> Iterator[Path]:
+    if len(path) > _MOST_DEPTH:
+        return
+    items = parsed.items() if isinstance(parsed, dict) else enumerate(parsed) if isinstance(parsed, list) else ()
+    if path:
+        yield path
+    for key, value in items:
+        yield from _paths(value, (*path, key))
+
+
+def _header(parsed: dict[str, Any], is_array: bool, counts: dict[Path, int]) -> Path:
+    """The path of `[a.b]` or `[[a.b]]`: a name that is an array stands for its newest entry."""
+    names = [str(part) for part in max(_paths(parsed), key=len) if not isinstance(part, int)]
+    path: Path = ()
+    for depth, name in enumerate(names, start=1):
+        path = (*path, name)
+        if is_array and depth == len(names):
+            counts[path] = counts.get(path, -1) + 1
+        if path in counts:
+            path = (*path, counts[path])
+    return path

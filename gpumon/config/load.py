@@ -1,0 +1,139 @@
+"""Finds the config file, reads it, and lays environment and command line over it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import tomli
+
+from gpumon.config import urls
+from gpumon.config.environment import Override, from_environment
+from gpumon.config.errors import ConfigError, Refused, dotted, error
+from gpumon.config.lines import line_of
+from gpumon.config.schema import Config
+from gpumon.config.validate import validated
+from gpumon.readings.text import clean
+
+MOST_BYTES = 1 << 20
+"""A config file larger than this is refused unread."""
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """The settings of this run, the file they came from (empty: none), and who set what: dotted key -> origin."""
+
+    config: Config
+    file: str
+    origins: dict[str, str]
+
+
+def load(file: str, environ: Mapping[str, str], overrides: Iterable[Override] = ()) -> Loaded:
+    """The settings: `overrides` (command line) over the environment's, over the file's, over the defaults.
+
+    `file` is `--config`; empty: `GPUMON_CONFIG`, else `gpumon/config.toml` in the user's XDG folder if it is there.
+    Raises ConfigError.
+    """
+    path, must_exist = _place(file, environ)
+    text = _read(path, must_exist) if path is not None else None
+    raw: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    if text is not None:
+        raw = _parsed(text, str(path))
+        _checked(raw, {}, str(path), text)
+        origins = dict.fromkeys(_leaves(raw), "file")
+    for override in (*from_environment(environ), *overrides):
+        _lay_over(raw, override)
+        origins[dotted(override.path)] = override.origin
+    config = _checked(raw, origins, str(path), text or "")
+    return Loaded(config=config, file=str(path) if text is not None else "", origins=origins)
+
+
+def _place(file: str, environ: Mapping[str, str]) -> tuple[Path | None, bool]:
+    """The config file's path, and whether it was asked for by name."""
+    if named := file or environ.get("GPUMON_CONFIG", ""):
+        return Path(named), True
+    base = environ.get("XDG_CONFIG_HOME", "")
+    home = environ.get("HOME", "")
+    if not base.startswith("/"):
+        base = f"{home}/.config" if home.startswith("/") else ""
+    return (Path(base, "gpumon", "config.toml") if base else None), False
+
+
+def _read(path: Path, must_exist: bool) -> str | None:
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        if must_exist:
+            raise ConfigError(f"{_named(path)}: there is no such file") from None
+        return None
+    except (OSError, ValueError) as failure:
+        why = failure.strerror if isinstance(failure, OSError) and failure.strerror else "is no file name"
+        raise ConfigError(f"{_named(path)}: cannot be read: {why}") from None
+    if len(content) > MOST_BYTES:
+        raise ConfigError(f"{_named(path)}: is larger than 1 MiB: this is no config of gpumon")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as failure:
+        line = content[: failure.start].count(b"\n") + 1
+        raise ConfigError(f"{_named(path)}:{line}: is not UTF-8 text") from None
+
+
+def _named(path: Path | str) -> str:
+    return clean(str(path))
+
+
+def _parsed(text: str, path: str) -> dict[str, Any]:
+    try:
+        return tomli.loads(text)
+    except tomli.TOMLDecodeError as failure:
+        reason, _, place = str(failure).rpartition(" (at ")
+        found = re.match(r"line (\d+), column (\d+)", place)
+        line = int(found[1]) if found else text.rstrip().count("\n") + 1
+        column = f", column {found[2]}" if found else ", end of the file"
+        raise ConfigError(f"{_named(path)}:{line}: is not TOML: {clean(reason)}{column}") from None
+    except (RecursionError, ValueError):
+        raise ConfigError(f"{_named(path)}: is not TOML: nested too deep, or a number with too many digits") from None
+
+
+def _checked(raw: dict[str, Any], origins: Mapping[str, str], path: str, text: str) -> Config:
+    try:
+        return validated(raw, Config)
+    except Refused as refused:
+        for length in range(len(refused.path), 0, -1):
+            origin = origins.get(dotted(refused.path[:length]), "file")
+            if origin != "file":
+                raise error(origin, refused) from None
+        line = line_of(text, refused.path)
+        where = f"{_named(path)}:{line}" if line else _named(path)
+        raise error(where, refused, dotted(refused.path)) from None
+
+
+def _leaves(raw: Mapping[str, Any], path: tuple[str | int, ...] = ()) -> Iterable[str]:
+    for key, value in raw.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, (*path, key))
+        else:
+            yield dotted((*path, key))
+
+
+def _lay_over(raw: dict[str, Any], override: Override) -> None:
+    *tables, key = override.path
+    table = raw
+    for name in tables:
+        table = table.setdefault(name, {})
+    table[key] = _endpoints(raw, override.value) if override.path == ("endpoint",) else override.value
+
+
+def _endpoints(raw: Mapping[str, Any], chosen: list[str]) -> list[dict[str, Any]]:
+    """The entries for the URLs chosen: a server that the file describes keeps its description (name, key, model)."""
+    described = {urls.server(entry["url"]): entry for entry in raw.get("endpoint", ())}
+    entries: dict[str, dict[str, Any]] = {}
+    for url in chosen:
+        server = url if urls.problem(url) else urls.server(url)
+        entries.setdefault(server, deepcopy(described.get(server, {"url": url})))
+    return list(entries.values())

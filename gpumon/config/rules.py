@@ -1,0 +1,119 @@
+"""What a type cannot say about a setting: the form of a text, and which settings need or exclude each other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from gpumon import specs
+from gpumon.config import urls
+from gpumon.config.errors import HIDDEN
+
+SECRET_NAMES: Final = frozenset(
+    ("api_key", "apikey", "key", "token", "api_token", "access_token", "auth_token", "bearer", "password", "secret")
+)
+SECRET_ADVICE: Final = (
+    "a secret must not stand in this file: name an environment variable with api_key_env, or a file with api_key_file"
+)
+
+
+class FieldRule(msgspec.Struct, frozen=True):
+    """How a text setting must look. `problem` gives the end of "KEY = VALUE: ...", or an empty text."""
+
+    problem: Callable[[Any], str]
+    shown: Callable[[Any], Any]
+    """The value as it may be printed."""
+
+
+def _matches(pattern: str, otherwise: str) -> Callable[[str], str]:
+    compiled = re.compile(pattern)
+    return lambda text: "" if compiled.fullmatch(text) else otherwise
+
+
+def _gpus_problem(gpus: tuple[int, ...]) -> str:
+    if not gpus:
+        return 'must name at least one GPU, or be "auto"'
+    return "names a GPU twice" if len(set(gpus)) < len(gpus) else ""
+
+
+def _gpu_type_problem(name: str) -> str:
+    if not name:
+        return ""
+    from gpumon.specs.gpus import parse_gpus
+
+    catalogue = Path(specs.__file__).parent / "data" / "gpus.csv"
+    try:
+        parse_gpus(catalogue.read_text(encoding="utf-8")).find(name)
+    except ValueError as unknown:
+        return str(unknown)
+    return ""
+
+
+FIELD_RULES: Final = {
+    "url": FieldRule(urls.problem, lambda value: urls.without_secrets(value) if isinstance(value, str) else value),
+    "api_key_env": FieldRule(
+        _matches(r"([A-Za-z_][A-Za-z0-9_]*)?", "must be the name of an environment variable, never the key itself"),
+        lambda _: HIDDEN,
+    ),
+    "theme": FieldRule(
+        _matches(r"[a-z0-9][a-z0-9_-]{0,63}", "must be the name of a file in themes/, without .toml"),
+        lambda value: value,
+    ),
+    "gpu_type": FieldRule(_gpu_type_problem, lambda value: value),
+    "gpus": FieldRule(lambda value: "" if value == "auto" else _gpus_problem(value), lambda value: value),
+}
+"""By field name, whichever table it stands in."""
+
+TableRule = tuple[Callable[[Any], bool], str, str]
+"""When it is wrong, the key to blame, and the text."""
+
+TABLE_RULES: Final[dict[str, tuple[TableRule, ...]]] = {
+    "Endpoint": (
+        (
+            lambda e: bool(e.api_key_env and e.api_key_file),
+            "api_key_file",
+            "give one: api_key_env or api_key_file",
+        ),
+        (lambda e: bool(e.gpu_type) and not e.gpu_count, "gpu_type", "needs gpu_count beside it"),
+        (lambda e: bool(e.gpu_count) and not e.gpu_type, "gpu_count", "needs gpu_type beside it"),
+        (
+            lambda e: bool(e.gpu_type) and e.gpus != "auto",
+            "gpus",
+            "names GPUs of this host, gpu_type those of another: give one",
+        ),
+        (lambda e: bool(e.tls_ca) and not e.tls_verify, "tls_ca", "has no use with tls_verify = false: leave one out"),
+    ),
+    "Model": (
+        (lambda m: not m.match, "match", "must not be empty"),
+        (
+            lambda m: m.active_params_b is not None and m.active_params_b > m.params_b,
+            "active_params_b",
+            "must be at most params_b",
+        ),
+        (
+            lambda m: m.kv_heads is not None and m.heads % m.kv_heads != 0,
+            "kv_heads",
+            "must divide heads",
+        ),
+        (
+            lambda m: m.head_dim is None and m.hidden % m.heads != 0,
+            "head_dim",
+            "must be given where heads does not divide hidden",
+        ),
+        (lambda m: m.experts_per_token > m.experts, "experts_per_token", "must be at most experts"),
+        (lambda m: m.experts > 0 and m.experts_per_token == 0, "experts", "needs experts_per_token beside it"),
+        (lambda m: m.window_layers > m.layers, "window_layers", "must be at most layers"),
+        (lambda m: (m.window_layers > 0) != (m.window > 0), "window", "goes with window_layers: give both or neither"),
+        (lambda m: m.rope_dim > 0 and m.kv_lora_rank == 0, "rope_dim", "is of MLA models: it needs kv_lora_rank"),
+    ),
+}
+
+UNIQUE: Final[dict[str, tuple[tuple[str, Callable[[str], str]], ...]]] = {
+    "endpoint": (("url", urls.server), ("name", str)),
+    "model": (("match", str),),
+}
+"""Keys that must differ between the entries of an array of tables, and what of them is compared; empty may repeat."""

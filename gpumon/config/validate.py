@@ -1,0 +1,121 @@
+"""Holds raw TOML values to the schema, and says of the first that does not fit what is allowed there."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, get_args, get_origin
+
+import msgspec
+from msgspec import inspect
+
+from gpumon.config.errors import HIDDEN, Path, Refused, dotted
+from gpumon.config.rules import FIELD_RULES, SECRET_ADVICE, SECRET_NAMES, TABLE_RULES, UNIQUE
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def validated(raw: Mapping[str, Any], kind: type[T], path: Path = ()) -> T:
+    """`raw` as the Struct `kind`. Raises Refused for the first key or value that does not fit, in the file's order."""
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    values = {}
+    for key, value in raw.items():
+        if key not in fields:
+            raise _unknown(key, tuple(fields), (*path, key))
+        values[key] = _value(value, fields[key].type, (*path, key))
+    for field in fields.values():
+        if field.required and field.name not in values:
+            raise Refused(path, f"needs {field.name}: {described(field.type)}")
+    table = kind(**values)
+    for wrong, key, text in TABLE_RULES.get(kind.__name__, ()):
+        if wrong(table):
+            raise Refused((*path, key), text, raw.get(key, HIDDEN))
+    return table
+
+
+def _unknown(key: str, known: tuple[str, ...], path: Path) -> Refused:
+    if key.lower().replace("-", "_") in SECRET_NAMES:
+        return Refused(path, SECRET_ADVICE)
+    nearest = difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]}?" if nearest else f"known here: {', '.join(known)}"
+    return Refused(path, f"unknown key; {hint}")
+
+
+def _value(value: Any, kind: Any, path: Path) -> Any:
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        if not isinstance(value, dict):
+            raise Refused(path, f"must be a table: [{path[-1]}]", value)
+        return validated(value, kind, path)
+    if (entry := entry_of(kind)) is not None:
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            raise Refused(path, f"must be tables: [[{path[-1]}]]", value)
+        entries = tuple(validated(item, entry, (*path, at)) for at, item in enumerate(value))
+        _must_differ(entries, path)
+        return entries
+    return _scalar(value, kind, path)
+
+
+def _must_differ(entries: tuple[msgspec.Struct, ...], path: Path) -> None:
+    for key, compared in UNIQUE.get(str(path[-1]), ()):
+        seen: dict[str, int] = {}
+        for at, entry in enumerate(entries):
+            value = getattr(entry, key)
+            first = seen.setdefault(compared(value), at) if value else at
+            if first != at:
+                raise Refused((*path, at, key), f"is the same as in {dotted((*path, first))}", value)
+
+
+def _scalar(value: Any, kind: Any, path: Path) -> Any:
+    rule = FIELD_RULES.get(str(path[-1]))
+    shown = value if rule is None else rule.shown(value)
+    try:
+        if isinstance(value, float) and not math.isfinite(value):
+            raise msgspec.ValidationError
+        converted = msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        raise Refused(path, f"must be {described(kind)}", shown) from None
+    if rule is not None and (text := rule.problem(converted)):
+        raise Refused(path, text, shown)
+    return converted
+
+
+def entry_of(kind: Any) -> type[msgspec.Struct] | None:
+    """The Struct of a `tuple[Struct, ...]` (TOML's `[[name]]`), else None."""
+    arguments = get_args(kind)
+    if get_origin(kind) is tuple and isinstance(arguments[0], type) and issubclass(arguments[0], msgspec.Struct):
+        return arguments[0]
+    return None
+
+
+def described(kind: Any) -> str:
+    """What a field allows, as the end of "must be ..."; e.g. `a number from 0.25 to 3600`."""
+    return _described(inspect.type_info(kind))
+
+
+def _described(info: Any) -> str:
+    for node, describe in _DESCRIPTIONS.items():
+        if isinstance(info, node):
+            return describe(info)
+    return "a value of another kind"
+
+
+def _range(info: Any) -> str:
+    if info.ge is not None and info.le is not None:
+        return f" from {info.ge:g} to {info.le:g}"
+    return f" of at least {info.ge:g}" if info.ge is not None else f" above {info.gt:g}" if info.gt is not None else ""
+
+
+def _union(info: Any) -> str:
+    return " or ".join(_described(item) for item in info.types if not isinstance(item, inspect.NoneType))
+
+
+_DESCRIPTIONS: dict[type, Callable[[Any], str]] = {
+    inspect.BoolType: lambda _: "true or false",
+    inspect.IntType: lambda info: "a whole number" + _range(info),
+    inspect.FloatType: lambda info: "a number" + _range(info),
+    inspect.StrType: lambda _: "text in quotes",
+    inspect.LiteralType: lambda info: " or ".join(f'"{value}"' for value in info.values),
+    inspect.VarTupleType: lambda info: f"a list, each {_described(info.item_type)}",
+    inspect.UnionType: _union,
+}

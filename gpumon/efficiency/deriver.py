@@ -1,0 +1,195 @@
+"""Frames in, snapshots out: the same frames give the same snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import NamedTuple
+
+from gpumon.efficiency.engine import Peak, plus
+from gpumon.efficiency.engine_view import derive_engine
+from gpumon.efficiency.gpu_view import BLANK, GpuTrack, derive_gpu, power_of, state_of
+from gpumon.efficiency.windows import GAP, Track
+from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, HostReading
+from gpumon.readings.missing import Missing, Reading, Reason, number, or_nan
+from gpumon.readings.snapshot import Engine, FaultShown, Gpu, Host, Self, Snapshot
+from gpumon.readings.text import clean
+from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak
+
+NAN = float("nan")
+
+
+class Derived(NamedTuple):
+    """A snapshot, and this tick's points for the charts (NaN is a gap)."""
+
+    snapshot: Snapshot
+    points: dict[str, float]
+
+
+class Deriver:
+    """Holds the counters' last values and bounded windows; knows no clock and does no I/O."""
+
+    def __init__(self, catalogue: GpuCatalogue) -> None:
+        self._catalogue = catalogue
+        self._engines: dict[str, Track] = {}
+        self._gpus: dict[str, GpuTrack] = {}
+        self._peaks: dict[tuple[object, ...], Peak] = {}
+        self._down_since: dict[str, tuple[EndpointState, float]] = {}
+
+    def derive(self, frame: Frame) -> Derived:
+        """The snapshot of one frame. Frames come in the order of their `monotonic_s`."""
+        now_s = frame.monotonic_s
+        self._forget(frame)
+        for reading in frame.gpus:
+            track = self._gpus.setdefault(reading.uuid, GpuTrack())
+            if state_of(reading, now_s, frame.interval_s)[0] not in BLANK:
+                track.add(reading, (GAP + 1) * frame.interval_s)
+        peaks = {reading.uuid: self._peak(reading) for reading in frame.gpus}
+        engines, ticks = self._derive_engines(frame, peaks)
+        gpus = tuple(
+            derive_gpu(
+                reading,
+                self._gpus[reading.uuid],
+                now_s,
+                frame.interval_s,
+                peaks[reading.uuid],
+                [engine for raw, engine in zip(frame.engines, engines, strict=True) if reading.uuid in raw.gpus],
+            )
+            for reading in frame.gpus
+        )
+        snapshot = Snapshot(
+            time=_rfc3339(frame.wall_s),
+            wall_s=frame.wall_s,
+            simulated=frame.simulated,
+            interval_s=frame.interval_s,
+            host=_host(frame.host),
+            self_cost=Self(frame.host.self_cpu_ratio, frame.host.self_pss_bytes),
+            gpus=gpus,
+            engines=tuple(engines),
+            faults=self._faults(frame),
+        )
+        return Derived(snapshot, _points(gpus, engines, ticks))
+
+    def _forget(self, frame: Frame) -> None:
+        """Drop what belongs to engines and GPUs that are gone, so that memory stays flat."""
+        urls = {reading.url for reading in frame.engines}
+        self._engines = {url: track for url, track in self._engines.items() if url in urls}
+        if len(self._gpus) > 4 * max(len(frame.gpus), 16):
+            uuids = {reading.uuid for reading in frame.gpus}
+            self._gpus = {uuid: track for uuid, track in self._gpus.items() if uuid in uuids}
+
+    def _derive_engines(self, frame: Frame, peaks: Mapping[str, Peak]) -> tuple[list[Engine], list[Reading]]:
+        indices = {reading.uuid: reading.index for reading in frame.gpus}
+        by_uuid = {reading.uuid: reading for reading in frame.gpus}
+        shown: list[Engine] = []
+        ticks: list[Reading] = []
+        for reading in frame.engines:
+            track = self._engines.setdefault(reading.url, Track())
+            track.add(reading)
+            here = [uuid for uuid in reading.gpus if uuid in indices]
+            power_w = plus(*(power_of(by_uuid[uuid], self._gpus[uuid]) for uuid in here))
+            engine, found = derive_engine(
+                reading,
+                track,
+                frame.monotonic_s,
+                [peaks[uuid] for uuid in here] or self._remote(reading),
+                tuple(sorted(indices[uuid] for uuid in here)),
+                power_w if here else Missing(Reason.NO_GPU),
+            )
+            shown.append(engine)
+            ticks.append(found.decode_tick if found is not None else engine.decode_tokens_per_s)
+        return shown, ticks
+
+    def _remote(self, reading: EngineReading) -> list[Peak]:
+        """Peaks of an engine on another host: its GPU type and count come from the config."""
+        if not reading.gpu_type or reading.gpu_count < 1:
+            return []
+        try:
+            spec = self._catalogue.find(reading.gpu_type)
+        except ValueError:
+            return []
+        bandwidth: Reading = spec.bandwidth_bytes_per_s or Missing(Reason.UNKNOWN_GPU)
+        return [Peak(spec, bandwidth, spec.source)] * reading.gpu_count
+
+    def _peak(self, reading: GpuReading) -> Peak:
+        if reading.parent_uuid:
+            return Peak(None, Missing(Reason.UNDER_MIG), "")
+        facts = (
+            reading.name,
+            number(reading.vram_total_bytes) if not reading.vram_shared else None,
+            number(reading.sm_count),
+            number(reading.sm_clock_max_hz),
+            number(reading.memory_clock_max_hz),
+            number(reading.memory_bus_bits),
+            reading.compute_capability,
+        )
+        peak = self._peaks.get(facts)
+        if peak is None:
+            if len(self._peaks) > 64:
+                self._peaks.clear()
+            spec = self._catalogue.match(*facts)
+            bandwidth = bandwidth_peak(facts[4], facts[5], spec) or (Missing(Reason.UNKNOWN_GPU), "")
+            source = "; ".join(text for text in (spec.source if spec is not None else "", bandwidth[1]) if text)
+            peak = self._peaks[facts] = Peak(spec, bandwidth[0], source)
+        return peak
+
+    def _faults(self, frame: Frame) -> tuple[FaultShown, ...]:
+        down: dict[str, tuple[EndpointState, float]] = {}
+        for reading in frame.engines:
+            if reading.state is not EndpointState.OK:
+                state, since_s = self._down_since.get(reading.url, (reading.state, frame.wall_s))
+                down[reading.url] = (reading.state, since_s if state is reading.state else frame.wall_s)
+        self._down_since = down
+        shown = [FaultShown(clean(f.source), clean(f.text), _rfc3339(f.since_wall_s)) for f in frame.faults]
+        shown += [
+            FaultShown(clean(reading.name), clean(reading.fault), _rfc3339(down[reading.url][1]))
+            for reading in frame.engines
+            if reading.url in down and reading.fault
+        ]
+        return tuple(shown)
+
+
+def _points(gpus: Sequence[Gpu], engines: Sequence[Engine], ticks: Sequence[Reading]) -> dict[str, float]:
+    """This tick's values of the charts: means over the GPUs that report a share, sums of amounts."""
+    points = {
+        "busy": _mean([gpu.busy_ratio for gpu in gpus]),
+        "sm": _mean([gpu.sm_active_ratio for gpu in gpus]),
+        "mfu": _mean([gpu.mfu_ratio for gpu in gpus]),
+        "mbu": _mean([gpu.mbu_ratio for gpu in gpus]),
+        "bandwidth": _total([gpu.bandwidth_bytes_per_s for gpu in gpus]),
+        "power": _total([gpu.power_w for gpu in gpus]),
+        "prefill": _total([engine.prefill_tokens_per_s for engine in engines]),
+        "decode": _total(ticks),
+        "running": _total([engine.running for engine in engines]),
+        "waiting": _total([engine.waiting for engine in engines]),
+    }
+    for gpu in gpus:
+        points[f"busy:{gpu.index}"] = or_nan(gpu.busy_ratio)
+        points[f"mfu:{gpu.index}"] = or_nan(gpu.mfu_ratio)
+        points[f"mbu:{gpu.index}"] = or_nan(gpu.mbu_ratio)
+    return points
+
+
+def _mean(readings: Sequence[Reading]) -> float:
+    known = [reading for reading in readings if not isinstance(reading, Missing)]
+    return sum(known) / len(known) if known else NAN
+
+
+def _total(readings: Sequence[Reading]) -> float:
+    known = [reading for reading in readings if not isinstance(reading, Missing)]
+    return sum(known) if known else NAN
+
+
+def _host(host: HostReading) -> Host:
+    return Host(
+        name=clean(host.name, 64),
+        driver=clean(host.driver, 32),
+        cuda=clean(host.cuda, 32),
+        cpu_ratio=host.cpu_ratio,
+        memory_used_bytes=host.memory_used_bytes,
+        memory_total_bytes=host.memory_total_bytes,
+    )
+
+
+def _rfc3339(wall_s: float) -> str:
+    return datetime.fromtimestamp(wall_s, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")

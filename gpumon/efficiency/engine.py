@@ -1,0 +1,282 @@
+"""One engine's polls to its shown figures: rates, latencies, FLOPs and bytes, MFU and MBU."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gpumon.efficiency import flops, ratio, traffic
+from gpumon.efficiency.quantiles import mean, size_biased_mean
+from gpumon.efficiency.windows import MOST_KEPT_S, Track
+from gpumon.readings.frame import EngineReading
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
+from gpumon.readings.quantities import (
+    ACCEPTED_TOKENS,
+    DECODE_TOKENS,
+    DRAFTS,
+    ITL,
+    KV_USAGE,
+    OUTPUT_LENGTH,
+    POOL_TOKENS,
+    PREFILL_CACHED,
+    PREFILL_COMPUTED,
+    PROMPT_LENGTH,
+    PROMPT_TOKENS,
+    RUNNING,
+    STEPS,
+    TTFT,
+    USED_TOKENS,
+)
+from gpumon.specs.gpu import GpuSpec
+from gpumon.specs.llm import LlmSpec
+from gpumon.specs.precision import Precision
+
+RATE_S = 10.0
+"""Window of the shown rates."""
+QUANTILE_S = 60.0
+"""Window of the latency quantiles."""
+
+
+class Peak(NamedTuple):
+    """What one GPU can do at most."""
+
+    spec: GpuSpec | None
+    bandwidth_bytes_per_s: Reading
+    source: str
+
+
+class Rates(NamedTuple):
+    """What the engine did per second, and the sizes that its FLOPs and bytes depend on."""
+
+    prefill: Reading
+    cached: Reading
+    decode: Reading
+    decode_tick: Reading
+    """Decode rate between the two newest polls, for charts."""
+    prompts: Reading
+    """Requests per second that got their first token."""
+    steps: Reading
+    steps_source: str
+    context: Reading
+    context_source: str
+    prompt_length: Reading
+    """Size-biased mean prompt length, cached tokens included."""
+    tokens_per_step: float
+    """Tokens per step and sequence: 1 without speculation."""
+    prefill_s: float
+    """Window of the prefill rate."""
+
+
+class Work(NamedTuple):
+    """FLOPs and bytes per second that the tokens needed, over all GPUs of the engine."""
+
+    prefill_flops: Reading
+    decode_flops: Reading
+    bytes: Reading
+    single_stream_bytes: Reading
+
+
+def rates(reading: EngineReading, track: Track) -> Rates:
+    """The rates of one engine over its windows."""
+    prefill_s, prefill = _prefill(track)
+    decode = track.rate(DECODE_TOKENS, RATE_S)
+    steps, steps_source = _steps(reading, track)
+    context, context_source = _context(reading, track)
+    ttft = track.histogram(TTFT, prefill_s)
+    prompts: Reading = NOT_EXPOSED
+    if ttft is not None and (pair := track.window(prefill_s)):
+        prompts = ttft.count / (pair[1].monotonic_s - pair[0].monotonic_s)
+    return Rates(
+        prefill=prefill,
+        cached=track.rate(PREFILL_CACHED, prefill_s),
+        decode=decode,
+        decode_tick=track.rate(DECODE_TOKENS, 0.0),
+        prompts=prompts,
+        steps=steps,
+        steps_source=steps_source,
+        context=context,
+        context_source=context_source,
+        prompt_length=_prompt_length(track, prefill_s),
+        tokens_per_step=_tokens_per_step(track),
+        prefill_s=prefill_s,
+    )
+
+
+def _prefill(track: Track) -> tuple[float, Reading]:
+    """Window and rate of computed prefill.
+
+    vLLM books a whole prompt at its first token, so the window has to be at least as long as a prefill takes; until
+    it is, there is no rate.
+    """
+    ttft_s = number(mean(track.histogram(TTFT, QUANTILE_S))) or 0.0
+    window_s = min(max(RATE_S, ttft_s), MOST_KEPT_S)
+    track.keep_s = max(QUANTILE_S, window_s)
+    pair = track.window(window_s)
+    if pair is not None and pair[1].monotonic_s - pair[0].monotonic_s < ttft_s:
+        return window_s, track.not_yet
+    return window_s, track.rate(PREFILL_COMPUTED, window_s)
+
+
+def _steps(reading: EngineReading, track: Track) -> tuple[Reading, str]:
+    if reading.exact_steps:
+        return track.rate(STEPS, RATE_S), f"{reading.live.get(STEPS, 'step counter')} over {RATE_S:.0f} s"
+    pair = track.window(RATE_S)
+    if pair is None:
+        return track.not_yet, ""
+    total = 0.0
+    for rank in pair[1].ranks:
+        duty = number(track.duty(rank, RATE_S))
+        itl_s = track.rank_mean(rank, ITL, RATE_S)
+        if duty is None or (isinstance(itl_s, Missing) and itl_s.reason is not Reason.IDLE):
+            return NOT_EXPOSED, ""
+        if not isinstance(itl_s, Missing) and itl_s > 0:
+            total += duty / itl_s
+    return total, "estimated: duty / mean ITL, per rank"
+
+
+def _context(reading: EngineReading, track: Track) -> tuple[Reading, str]:
+    """Mean tokens in context of a running sequence: KV pool, else recent request lengths, else the config."""
+    used = running = 0.0
+    exact = True
+    for point in track.inside(RATE_S):
+        for rank in point.ranks.values():
+            gauges = rank.gauges
+            running += gauges.get(RUNNING, 0.0)
+            if USED_TOKENS in gauges:
+                used += gauges[USED_TOKENS]
+            elif KV_USAGE in gauges and POOL_TOKENS in gauges:
+                used += gauges[KV_USAGE] * gauges[POOL_TOKENS]
+            else:
+                exact = False
+    if exact and running > 0 and used > 0:
+        return used / running, "KV tokens in use / running"
+    lengths = (mean(track.histogram(PROMPT_LENGTH, QUANTILE_S)), mean(track.histogram(OUTPUT_LENGTH, QUANTILE_S)))
+    prompt, output = (number(length) for length in lengths)
+    if prompt is not None and output is not None:
+        return prompt + output / 2, "mean prompt + half the mean answer of the last 60 s"
+    if not isinstance(reading.context_tokens, Missing):
+        return reading.context_tokens, "config"
+    return Missing(Reason.NO_CONTEXT if running > 0 else Reason.IDLE), ""
+
+
+def _prompt_length(track: Track, window_s: float) -> Reading:
+    biased = size_biased_mean(track.histogram(PROMPT_LENGTH, QUANTILE_S))
+    if biased is not None:
+        return biased
+    prompts = track.histogram(TTFT, window_s)
+    tokens = number(track.rate(PROMPT_TOKENS, window_s))
+    pair = track.window(window_s)
+    if prompts is None or pair is None or tokens is None or prompts.count <= 0:
+        return Missing(Reason.IDLE)
+    return tokens * (pair[1].monotonic_s - pair[0].monotonic_s) / prompts.count
+
+
+def _tokens_per_step(track: Track) -> float:
+    drafts, accepted = (number(track.rate(quantity, RATE_S)) for quantity in (DRAFTS, ACCEPTED_TOKENS))
+    return 1.0 + accepted / drafts if drafts and accepted else 1.0
+
+
+def work(reading: EngineReading, found: Rates, tp: int) -> Work:
+    """FLOPs and bytes per second of an engine's rates; each `Missing` says which input was not there."""
+    llm = reading.llm
+    if llm is None:
+        unknown = Missing(Reason.UNKNOWN_MODEL)
+        return Work(unknown, unknown, unknown, unknown)
+    kv_precision = Precision.FP8 if reading.info.get("cache_dtype", "").startswith("fp8") else None
+    single: Reading = found.decode
+    if not isinstance(found.decode, Missing):
+        single = traffic.single_stream_bytes_per_s(llm, found.decode)
+    return Work(_prefill_flops(llm, found), _decode_flops(llm, found), _bytes(llm, found, tp, kv_precision), single)
+
+
+def _prefill_flops(llm: LlmSpec, found: Rates) -> Reading:
+    if isinstance(found.prefill, Missing) or found.prefill == 0.0:
+        return found.prefill
+    if isinstance(found.prompt_length, Missing):
+        return Missing(Reason.NO_CONTEXT)
+    cached = number(found.cached) or 0.0
+    hit = cached / (cached + found.prefill)
+    per_token = flops.prefill_flops_per_token(llm, found.prompt_length * (1 - hit), found.prompt_length * hit)
+    return found.prefill * per_token + (number(found.prompts) or 0.0) * flops.head_flops(llm)
+
+
+def _decode_flops(llm: LlmSpec, found: Rates) -> Reading:
+    if isinstance(found.decode, Missing) or found.decode == 0.0:
+        return found.decode
+    if isinstance(found.context, Missing):
+        return Missing(Reason.NO_CONTEXT)
+    return found.decode * flops.decode_flops_per_token(llm, found.context)
+
+
+def _bytes(llm: LlmSpec, found: Rates, tp: int, kv_precision: Precision | None) -> Reading:
+    if isinstance(found.decode, Missing) or found.decode == 0.0:
+        return found.decode
+    if isinstance(found.steps, Missing):
+        return found.steps
+    if isinstance(found.context, Missing):
+        return Missing(Reason.NO_CONTEXT)
+    if found.steps <= 0.0:
+        return Missing(Reason.INVALID)
+    return traffic.step_bytes_per_s(
+        llm, found.steps, found.decode, found.context, found.tokens_per_step, max(tp, 1), kv_precision
+    )
+
+
+class Shares(NamedTuple):
+    """MFU and MBU of an engine, and the precision that decided the FLOP/s peak."""
+
+    mfu_prefill: Reading
+    mfu_decode: Reading
+    mfu: Reading
+    mbu: Reading
+    mbu_single_stream: Reading
+    precision: str
+
+
+def shares(llm: LlmSpec | None, done: Work, peaks: list[Peak]) -> Shares:
+    """FLOPs and bytes as shares of the peaks of the engine's GPUs."""
+    if not peaks:
+        none = Missing(Reason.UNKNOWN_MODEL if llm is None else Reason.NO_GPU)
+        return Shares(none, none, none, none, none, "")
+    flops_peak, precision = _flops_peak(llm, peaks)
+    prefill = _share(done.prefill_flops, flops_peak)
+    decode = _share(done.decode_flops, flops_peak)
+    bandwidth = plus(*(peak.bandwidth_bytes_per_s for peak in peaks))
+    return Shares(
+        prefill,
+        decode,
+        plus(prefill, decode),
+        _share(done.bytes, bandwidth),
+        _share(done.single_stream_bytes, bandwidth),
+        precision,
+    )
+
+
+def _flops_peak(llm: LlmSpec | None, peaks: list[Peak]) -> tuple[Reading, str]:
+    if llm is None:
+        return Missing(Reason.UNKNOWN_MODEL), ""
+    total, names = 0.0, set()
+    for peak in peaks:
+        found = flops.compute_peak(peak.spec, llm) if peak.spec is not None else None
+        if found is None:
+            return Missing(Reason.UNKNOWN_GPU), ""
+        total += found[0]
+        names.add(found[1].value)
+    return total, "+".join(sorted(names))
+
+
+def _share(part: Reading, whole: Reading) -> Reading:
+    if isinstance(part, Missing):
+        return part
+    if isinstance(whole, Missing):
+        return whole
+    return ratio.mfu(part, 1, whole) if whole > 0 else Missing(Reason.UNKNOWN_GPU)
+
+
+def plus(*parts: Reading) -> Reading:
+    """The sum; the first `Missing` where one part is missing, so that nothing enters a sum silently."""
+    total = 0.0
+    for part in parts:
+        if isinstance(part, Missing):
+            return part
+        total += part
+    return total

@@ -1,0 +1,90 @@
+"""FLOPs that tokens need, and the peak FLOP/s that they are measured against.
+
+A token costs 2 FLOPs per parameter that it is multiplied with, plus attention: QK^T and AV are 2*heads*head_dim FLOPs
+each per layer and token in context (PaLM, arXiv 2204.02311 appendix B: training 6N + 12*L*H*Q*T, forward a third).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpumon.efficiency.checks import checked, positive
+from gpumon.specs.gpu import GpuSpec
+from gpumon.specs.llm import LlmSpec
+from gpumon.specs.precision import Precision
+
+
+def decode_flops_per_token(llm: LlmSpec, context_tokens: float) -> float:
+    """FLOPs of one generated token with `context_tokens` in its context.
+
+    2*N_mm + 4*H*d*(L_full*T + L_window*min(T, window)). MLA decodes in the absorbed form, against the latent itself:
+    2*H*((rank + rope) + rank) per layer and token in context instead of 4*H*d. ValueError on a negative context or a
+    model without matmul parameters.
+    """
+    checked("context_tokens", context_tokens)
+    per_position = 4.0 * llm.heads * llm.head_dim
+    if llm.kv_lora_rank:
+        per_position = 2.0 * llm.heads * (2 * llm.kv_lora_rank + llm.rope_dim)
+    return 2.0 * positive("matmul_params", llm.matmul_params) + per_position * _positions(llm, context_tokens)
+
+
+def prefill_flops_per_token(llm: LlmSpec, new_tokens: float, cached_tokens: float = 0.0) -> float:
+    """Mean FLOPs per token of a prompt of `new_tokens` computed after `cached_tokens` from the prefix cache.
+
+    2*(N_mm - V*h) + 4*H*d*(L_full*m + L_window*min(m, window)) with m = cached + new/2: a causal token sees on average
+    half of the new ones. The LM head is not in it: it runs once per request (`head_flops`). MLA prefills with its full
+    keys and values: 2*H*(d_qk + d_v). Over prompts of mixed lengths pass E[n^2]/E[n] as `new_tokens`: longer prompts
+    have more tokens, each with more context. ValueError on a negative length.
+    """
+    checked("new_tokens", new_tokens)
+    checked("cached_tokens", cached_tokens)
+    per_position = 4.0 * llm.heads * llm.head_dim
+    if llm.kv_lora_rank:
+        per_position = 2.0 * llm.heads * sum(_latent_dims(llm))
+    linear = 2.0 * checked("matmul_params without the LM head", llm.matmul_params - llm.vocab * llm.hidden)
+    return linear + per_position * _positions(llm, cached_tokens + new_tokens / 2.0)
+
+
+def head_flops(llm: LlmSpec) -> float:
+    """FLOPs of the LM head for one token, 2*V*h: prefill needs it once per request, decode has it per token."""
+    return 2.0 * llm.vocab * llm.hidden
+
+
+def compute_peak(gpu: GpuSpec, llm: LlmSpec) -> tuple[float, Precision] | None:
+    """Dense peak FLOP/s of the format that this model's matmuls run in on this GPU, and that format.
+
+    8-bit weights and activations run at the 8-bit peak, FP4 at the FP4 peak, each where the GPU has one; weight-only
+    formats (AWQ, GPTQ) are widened and run at the 16-bit peak, as does any format that the GPU lacks (FP8 on Ampere,
+    MXFP4 and NVFP4 on Hopper). None where the GPU has no known peak for any of them.
+    """
+    for precision in _WIDE if llm.weight_only else _ARITHMETIC[llm.precision]:
+        flops = gpu.flops_per_s.get(precision, 0.0)
+        if flops > 0.0:
+            return flops, precision
+    return None
+
+
+def _positions(llm: LlmSpec, context: float) -> float:
+    """Layer-tokens that one token attends to: full layers see all, window layers at most their window."""
+    return llm.full_layers * context + llm.window_layers * min(context, llm.window)
+
+
+def _latent_dims(llm: LlmSpec) -> tuple[int, int]:
+    """Query-key and value dimension per head in prefill; where the spec lacks them, DeepSeek's relation holds."""
+    return llm.qk_head_dim or llm.head_dim + llm.rope_dim, llm.v_head_dim or llm.head_dim
+
+
+# A GPU without BF16 (V100, T4) serves a BF16 checkpoint in FP16.
+_WIDE: Final = (Precision.BF16, Precision.FP16, Precision.FP32)
+_ARITHMETIC: Final = {
+    Precision.FP32: (Precision.FP32,),
+    Precision.FP16: (Precision.FP16, Precision.BF16, Precision.FP32),
+    Precision.BF16: _WIDE,
+    Precision.FP8: (Precision.FP8, *_WIDE),
+    Precision.INT8: (Precision.INT8, *_WIDE),
+    # Not weight-only means 8-bit activations (W4A8): FP8 where the GPU has it.
+    Precision.INT4: (Precision.FP8, Precision.INT8, *_WIDE),
+    Precision.MXFP4: (Precision.MXFP4, *_WIDE),
+    Precision.NVFP4: (Precision.NVFP4, *_WIDE),
+}
+"""Format of the weights -> formats that their arithmetic can run in, best first."""

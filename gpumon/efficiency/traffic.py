@@ -1,0 +1,112 @@
+"""Bytes that a step must read from GPU memory: weights once, and each sequence's KV cache.
+
+Steps, not tokens, read the weights: Databricks' MBU = (parameter bytes + KV bytes) / time per step / peak, with the
+expected number of distinct experts for a MoE. Writes, activations and the prefill's own reads are not in it.
+"""
+
+from __future__ import annotations
+
+from gpumon.efficiency.checks import checked, positive
+from gpumon.specs.llm import LlmSpec
+from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
+
+_STATE_BYTES = 2.0
+"""Bytes per element of a linear layer's state: at least 16 bit."""
+
+
+def distinct_experts(experts: int, per_token: int, tokens: float) -> float:
+    """Expected experts that a step of `tokens` touches: E*(1-(1-k/E)^B), uniform independent routing.
+
+    Real routing is skewed and touches fewer. min(E, B*k), as some tools count, is 55 % too many at 16 tokens of 128/8.
+    """
+    checked("tokens", tokens)
+    if not 0 < per_token <= experts:
+        raise ValueError(f"experts_per_token {per_token} is not from 1 to {experts} experts")
+    untouched: float = (1.0 - per_token / experts) ** tokens
+    return experts * (1.0 - untouched)
+
+
+def weight_read_bytes(llm: LlmSpec, batch: float) -> float:
+    """Bytes of the weights that one step of `batch` tokens reads, over all GPUs of the instance.
+
+    Dense: all matmul weights once (the embedding look-up is negligible, the LM head counts). MoE: the rest plus the
+    expected distinct experts. ValueError on a negative batch or a model without weights.
+    """
+    checked("batch", batch)
+    read = positive("read_bytes", llm.read_bytes)
+    if not llm.experts:
+        return read
+    touched = distinct_experts(llm.experts, llm.experts_per_token, batch)
+    return read - (llm.experts - touched) * llm.expert_read_bytes
+
+
+def kv_bytes_per_token(llm: LlmSpec, kv_precision: Precision | None = None) -> float:
+    """KV cache bytes of one token over all attention layers, one copy.
+
+    2*L*Hkv*d*bytes; MLA L*(rank + rope)*bytes. Layers with a window count in full: engines that allocate whole pages
+    for them really use that much. Linear layers hold a state per sequence instead (`kv_read_bytes`).
+    """
+    width = BYTES_PER_ELEMENT[kv_precision or llm.kv_precision]
+    full, window = _elements(llm)
+    return (llm.full_layers * full + llm.window_layers * window) * width
+
+
+def kv_read_bytes(llm: LlmSpec, context_tokens: float, tp: int = 1, kv_precision: Precision | None = None) -> float:
+    """Bytes that one sequence with `context_tokens` reads per step, summed over the GPUs of the instance.
+
+    Window layers read at most their window. KV heads divide over `tp` ranks; what can not be divided is copied and
+    read by each: the one latent of MLA `tp` times, fewer KV heads than ranks `tp`/heads times. A linear layer's state
+    is read and written each step. ValueError on a negative context or a tensor-parallel size below 1.
+    """
+    checked("context_tokens", context_tokens)
+    checked("tp", tp, least=1)
+    width = BYTES_PER_ELEMENT[kv_precision or llm.kv_precision]
+    full, window = _elements(llm)
+    seen = llm.full_layers * full * context_tokens + llm.window_layers * window * min(context_tokens, llm.window)
+    copies = float(tp) if llm.kv_lora_rank else max(1.0, tp / llm.kv_heads)
+    return seen * width * copies + 2.0 * llm.linear_state_elements * _STATE_BYTES
+
+
+def step_bytes_per_s(
+    llm: LlmSpec,
+    steps_per_s: float,
+    decode_tokens_per_s: float,
+    context_tokens: float,
+    tokens_per_step: float = 1.0,
+    tp: int = 1,
+    kv_precision: Precision | None = None,
+) -> float:
+    """Bytes per second that the decode steps of one instance read: steps/s * W_read(B) + decode/s * KV(T) / tau.
+
+    `tokens_per_step` is tau, tokens per step and sequence (1 without speculation): a sequence's KV is read once per
+    step, whatever it yields. B, the tokens whose experts a step touches, is decode tokens per step. ValueError on
+    negative rates; 0 where there are no steps.
+    """
+    checked("steps_per_s", steps_per_s)
+    checked("decode_tokens_per_s", decode_tokens_per_s)
+    checked("tokens_per_step", tokens_per_step, least=1.0)
+    if steps_per_s == 0.0:
+        return 0.0
+    weights = steps_per_s * weight_read_bytes(llm, decode_tokens_per_s / steps_per_s)
+    sequences_per_s = decode_tokens_per_s / tokens_per_step
+    return weights + sequences_per_s * kv_read_bytes(llm, context_tokens, tp, kv_precision)
+
+
+def single_stream_bytes_per_s(llm: LlmSpec, tokens_per_s: float) -> float:
+    """The textbook form: parameters x bytes per parameter x tokens/s.
+
+    Exact for one stream of a dense model without speculation (C. Huyen, AI Engineering, chapter 9); batching makes it
+    too large by about the batch, as all sequences of a step share one read of the weights.
+    """
+    checked("tokens_per_s", tokens_per_s)
+    stored = llm.matmul_params + (llm.experts - llm.experts_per_token) * llm.expert_params
+    bytes_per_parameter = llm.read_bytes / positive("matmul_params", stored)
+    return llm.params * bytes_per_parameter * tokens_per_s
+
+
+def _elements(llm: LlmSpec) -> tuple[float, float]:
+    """KV elements per token of a full and of a window layer."""
+    if llm.kv_lora_rank:
+        return (float(llm.kv_lora_rank + llm.rope_dim),) * 2
+    window = 2.0 * llm.kv_heads * llm.head_dim
+    return llm.full_kv_elements or window, window

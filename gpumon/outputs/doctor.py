@@ -1,0 +1,64 @@
+"""The doctor's report as text: one line per check, grouped by area, with the fix below what does not work."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gpumon.readings.check import Check, CheckState
+from gpumon.readings.text import clean
+
+_STYLES: Final = {
+    CheckState.OK: "green",
+    CheckState.WARN: "yellow",
+    CheckState.FAIL: "bold red",
+    CheckState.OFF: "dim",
+}
+_COUNTED: Final = {CheckState.OK: "ok", CheckState.WARN: "with gaps", CheckState.FAIL: "failed", CheckState.OFF: "off"}
+_MOST = 1000
+_NAME_WIDTH = 28
+
+
+def failed(checks: Sequence[Check]) -> bool:
+    """Whether anything does not work: the command then exits with 1."""
+    return any(check.state is CheckState.FAIL for check in checks)
+
+
+def report(checks: Sequence[Check], *, colour: bool, width: int) -> str:
+    """The checks in the order given. Text from outside is shown as it is: neither markup nor control characters act."""
+    stream = io.StringIO()
+    console = Console(
+        file=stream,
+        force_terminal=colour,
+        no_color=not colour,
+        width=width,
+        markup=False,
+        highlight=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+    for area in dict.fromkeys(check.area for check in checks):
+        console.print(Text(area, style="bold"))
+        console.print(_table([check for check in checks if check.area == area]))
+    counts = {state: sum(check.state is state for check in checks) for state in CheckState}
+    console.print(Text(", ".join(f"{count} {_COUNTED[state]}" for state, count in counts.items() if count)))
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
+
+
+def _table(checks: Sequence[Check]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(width=6, justify="right", no_wrap=True)
+    table.add_column(max_width=_NAME_WIDTH, overflow="fold")
+    table.add_column(overflow="fold")
+    for check in checks:
+        style = _STYLES[check.state]
+        text = Text(clean(check.text, _MOST))
+        if check.fix:
+            text.append(f"\nfix: {clean(check.fix, _MOST)}", style="" if check.state is CheckState.OFF else style)
+        table.add_row(Text(check.state.value, style=style), Text(clean(check.name)), text)
+    return table

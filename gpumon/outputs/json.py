@@ -1,0 +1,76 @@
+"""A snapshot as one JSON object by the contract of docs/json.md: what `snapshot --json` and `watch --json` print."""
+
+from __future__ import annotations
+
+import math
+from enum import Enum
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Snapshot
+from gpumon.readings.text import clean
+
+PRINTED_AS: Final = {"self_cost": "self"}
+"""Fields whose JSON key is not their name."""
+NOT_PRINTED: Final = frozenset({"wall_s"})
+ABSENT: Final[dict[str, tuple[Any, str, Reason]]] = {
+    "bandwidth_source": (BandwidthSource.NONE, "bandwidth_bytes_per_s", Reason.NOT_SUPPORTED),
+    "tp": (0, "", Reason.NO_GPU),
+}
+"""Fields that say "none" by a value of their type: printed as null for the reason of another key, else for this one."""
+MOST_CHARACTERS: Final = 1000
+"""Longest text printed: names from outside are cut."""
+
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def encode(snapshot: Snapshot) -> bytes:
+    """The snapshot as one line of JSON, without a newline: UTF-8, no NaN or Infinity, no control characters."""
+    return _ENCODER.encode({"schema": SCHEMA, **_object(snapshot)})
+
+
+def _object(struct: msgspec.Struct) -> dict[str, Any]:
+    """The fields by key; a value that is not there is None, and its reason stands under `missing`."""
+    printed: dict[str, Any] = {}
+    missing: dict[str, str] = {}
+    keys, has_readings = printed_fields(type(struct))
+    for name, key in keys:
+        value = getattr(struct, name)
+        if type(value) is float:
+            if not math.isfinite(value):
+                value, missing[key] = None, Reason.INVALID.value
+        elif type(value) is Missing:
+            missing[key] = value.reason.value
+            value = None
+        elif key in ABSENT and value == ABSENT[key][0]:
+            missing[key] = missing.get(ABSENT[key][1], ABSENT[key][2].value)
+            value = None
+        elif type(value) is not int:
+            value = _other(value)
+        printed[key] = value
+    if has_readings:
+        printed["missing"] = missing
+    return printed
+
+
+def _other(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, str):
+        return clean(value, MOST_CHARACTERS)
+    if isinstance(value, tuple):
+        return [_other(item) for item in value]
+    if isinstance(value, dict):
+        return {clean(key, MOST_CHARACTERS): _other(item) for key, item in value.items()}
+    return _object(value) if isinstance(value, msgspec.Struct) else value
+
+
+@lru_cache(maxsize=64)
+def printed_fields(kind: type[msgspec.Struct]) -> tuple[tuple[tuple[str, str], ...], bool]:
+    """(field, JSON key) of each field printed, in order, and whether the object has readings and so a `missing`."""
+    fields = [field for field in msgspec.structs.fields(kind) if field.name not in NOT_PRINTED]
+    keys = tuple((field.name, PRINTED_AS.get(field.name, field.name)) for field in fields)
+    return keys, any(field.type == Reading for field in fields)

@@ -1,0 +1,109 @@
+"""A snapshot as lines for `watch --plain`: one per GPU and engine, columns that stand still, no cursor moves, ASCII."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from gpumon.outputs.units import NONE, milliseconds, quantities, token
+from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles, Snapshot
+
+_NAME_WIDTH = 14
+_STATE_WIDTH = 12
+
+
+class _Column(NamedTuple):
+    """`word value`, the value flush right in `width` cells."""
+
+    word: str
+    width: int
+    value: Callable[[Any], str]
+
+
+_BOUNDS: Final = {BandwidthSource.ENGINE: ">=", BandwidthSource.UPPER_BOUND: "<="}
+"""What stands before a bandwidth that is no measurement."""
+
+
+def _vram(gpu: Gpu) -> str:
+    return f"{quantities['gib'](gpu.vram_used_bytes)}/{quantities['gib'](gpu.vram_total_bytes)}GiB"
+
+
+def _bandwidth(gpu: Gpu) -> str:
+    if isinstance(gpu.bandwidth_bytes_per_s, Missing):
+        return NONE
+    return _BOUNDS.get(gpu.bandwidth_source, "") + quantities["bytes_per_s"](gpu.bandwidth_bytes_per_s)
+
+
+def _latency(of: Quantiles) -> str:
+    """The p95; `~` the mean where there are too few observations, `<` where it fell in the first bucket."""
+    if isinstance(of.p95, Missing):
+        return f"~{milliseconds(of.mean)}" if of.p95.reason is Reason.FEW and not isinstance(of.mean, Missing) else NONE
+    first = of.first_bound_s
+    below = not isinstance(first, Missing) and of.p95 <= first
+    return f"<{milliseconds(first)}" if below else milliseconds(of.p95)
+
+
+def _reading(field: str, unit: str) -> Callable[[Any], str]:
+    def value(of: Any) -> str:
+        reading: Reading = getattr(of, field)
+        return quantities[unit](reading)
+
+    return value
+
+
+_GPU: Final = (
+    _Column("busy", 5, _reading("busy_ratio", "ratio")),
+    _Column("sm", 5, _reading("sm_active_ratio", "ratio")),
+    _Column("vram", 14, _vram),
+    _Column("bw", 10, _bandwidth),
+    _Column("mfu", 5, _reading("mfu_ratio", "ratio")),
+    _Column("mbu", 5, _reading("mbu_ratio", "ratio")),
+    _Column("power", 5, _reading("power_w", "w")),
+    _Column("temp", 4, _reading("temperature_c", "c")),
+)
+_ENGINE: Final = (
+    _Column("run", 5, _reading("running", "count")),
+    _Column("wait", 5, _reading("waiting", "count")),
+    _Column("kv", 5, _reading("kv_usage_ratio", "ratio")),
+    _Column("decode", 8, _reading("decode_tokens_per_s", "per_s")),
+    _Column("prefill", 8, _reading("prefill_tokens_per_s", "per_s")),
+    _Column("ttft", 7, lambda engine: _latency(engine.ttft_s)),
+    _Column("itl", 7, lambda engine: _latency(engine.itl_s)),
+    _Column("mfu", 5, _reading("mfu_ratio", "ratio")),
+    _Column("mbu", 5, _reading("mbu_ratio", "ratio")),
+)
+
+
+def lines(snapshot: Snapshot) -> str:
+    """One line per GPU, engine, verdict and fault, each with the time and, where it is so, SIMULATED."""
+    stamp = snapshot.time[:19] + (" SIMULATED" if snapshot.simulated else "")
+    return "".join(f"{stamp} {line.rstrip()}\n" for line in _lines(snapshot))
+
+
+def _lines(snapshot: Snapshot) -> Iterator[str]:
+    for gpu in snapshot.gpus:
+        yield f"{_head('gpu', str(gpu.index), gpu.state.value)} {_columns(_GPU, gpu)}  {_gpu_end(gpu)}"
+    for engine in snapshot.engines:
+        end = token(engine.model) + (f"  {token(engine.fault, spaces=True)}" if engine.fault else "")
+        yield f"{_head('engine', token(engine.name), engine.state.value)} {_columns(_ENGINE, engine)}  {end}"
+    for verdict in snapshot.verdicts:
+        texts = (verdict.limit, *verdict.evidence, verdict.action)
+        yield f"verdict {token(verdict.scope)} " + "; ".join(token(text, spaces=True) for text in texts)
+    for fault in snapshot.faults:
+        yield f"fault {token(fault.source)} {token(fault.text, spaces=True)}"
+
+
+def _head(kind: str, name: str, state: str) -> str:
+    return f"{kind:<6} {name:<{_NAME_WIDTH}} {state:<{_STATE_WIDTH}}"
+
+
+def _columns(columns: tuple[_Column, ...], of: Gpu | Engine) -> str:
+    return " ".join(f"{column.word} {column.value(of):>{column.width}}" for column in columns)
+
+
+def _gpu_end(gpu: Gpu) -> str:
+    """Type of the GPU and what is wrong with it."""
+    wrong = [*(f"throttled:{reason}" for reason in gpu.throttle), *(f"xid:{code}" for code in gpu.xid)]
+    texts = (token(gpu.mig_profile or gpu.name), *(token(text) for text in wrong), token(gpu.state_text, spaces=True))
+    return " ".join(text for text in texts if text != NONE)

@@ -1,0 +1,108 @@
+"""A snapshot as readable text, everything in it: what `gpumon snapshot` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from gpumon.outputs.units import NONE, quantities, token
+from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.snapshot import Engine, Gpu, Quantiles, Snapshot, TokensTotal
+
+_UNITS: Final = (
+    *("tokens_per_s", "flops_per_s", "bytes_per_s", "per_s", "tokens_per_j", "flops_per_j"),
+    *("ratio", "bytes", "hz", "s", "w", "j", "c"),
+)
+"""Ends of field names that say the unit, the longer before the shorter."""
+_LABEL_WIDTH = 24
+_VALUE_WIDTH = 14
+_HEADS: Final = frozenset({"index", "uuid", "name", "state", "processes", "sources"})
+
+
+def report(snapshot: Snapshot) -> str:
+    """Every value with its unit, and an engine's with its source; a value that is not there with its reason."""
+    return "\n".join(line.rstrip() for line in _lines(snapshot)) + "\n"
+
+
+def _lines(snapshot: Snapshot) -> Iterator[str]:
+    simulated = "  SIMULATED" if snapshot.simulated else ""
+    yield f"gpumon  {token(snapshot.host.name)}  {snapshot.time}{simulated}"
+    yield from ("", "host", *_fields(snapshot.host))
+    yield from ("", "gpumon's own cost", *_fields(snapshot.self_cost))
+    for gpu in snapshot.gpus:
+        yield from ("", f"gpu {gpu.index}  {token(gpu.name, spaces=True)}  {gpu.state.value}{simulated}")
+        yield from (_line("uuid", token(gpu.uuid)), *_fields(gpu), *_processes(gpu))
+    for engine in snapshot.engines:
+        yield from ("", f"engine {token(engine.name)}  {engine.state.value}{simulated}", *_fields(engine))
+    yield from _findings(snapshot)
+
+
+def _findings(snapshot: Snapshot) -> Iterator[str]:
+    for verdict in snapshot.verdicts:
+        yield from ("", f"verdict {token(verdict.scope)}  {verdict.limit}", *_fields(verdict))
+    for fault in snapshot.faults:
+        yield from ("", f"fault {token(fault.source)}  since {fault.since}", f"  {token(fault.text, spaces=True)}")
+
+
+def _fields(of: msgspec.Struct) -> Iterator[str]:
+    sources = of.sources if isinstance(of, Engine) else {}
+    for name in of.__struct_fields__:
+        if name not in _HEADS or not isinstance(of, Gpu | Engine):
+            yield from _field(name, getattr(of, name), sources.get(name, ""))
+
+
+def _field(name: str, value: Any, source: str) -> Iterator[str]:
+    label, unit = _named(name)
+    if isinstance(value, Quantiles | TokensTotal):
+        for part, text in _parts(value, unit).items():
+            yield _line(f"{label} {part}".rstrip(), text, source)
+            source = ""
+    elif isinstance(value, float | int | Missing) and not isinstance(value, bool):
+        yield _line(label, _reading(value, unit), source)
+    else:
+        yield _line(label, _text(value), source)
+
+
+def _named(name: str) -> tuple[str, str]:
+    """A field's label and unit."""
+    if name in _UNITS:
+        return name.split("_")[0], name
+    unit = next((unit for unit in _UNITS if name.endswith(f"_{unit}")), "")
+    return name.removesuffix(f"_{unit}").replace("_", " "), unit or "number"
+
+
+def _parts(of: Quantiles | TokensTotal, unit: str) -> dict[str, str]:
+    """Part -> its text; one nameless part where all are missing for the same reason."""
+    readings = {part.replace("_", " "): getattr(of, part) for part in of.__struct_fields__}
+    texts = {part: _reading(reading, unit) for part, reading in readings.items()}
+    all_missing = all(isinstance(reading, Missing) for reading in readings.values())
+    return {"": next(iter(texts.values()))} if all_missing and len(set(texts.values())) == 1 else texts
+
+
+def _reading(value: Reading, unit: str) -> str:
+    if isinstance(value, Missing):
+        detail = f" ({token(value.detail, spaces=True)})" if value.detail else ""
+        return f"{NONE}  {value.reason.value.replace('_', ' ')}{detail}"
+    return quantities[unit](float(value))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(token(str(item), spaces=True) for item in value) or NONE
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return token(getattr(value, "value", value), spaces=True)
+
+
+def _line(label: str, value: str, source: str = "") -> str:
+    behind = f"  [{token(source, spaces=True)}]" if source else ""
+    return f"  {label:<{_LABEL_WIDTH}} {value:<{_VALUE_WIDTH}}{behind}"
+
+
+def _processes(gpu: Gpu) -> Iterator[str]:
+    for process in gpu.processes:
+        vram = quantities["bytes"](process.vram_bytes)
+        names = (process.name, process.user, process.container, process.engine)
+        yield _line("process", f"{process.pid}  {vram}  " + "  ".join(token(name) for name in names))

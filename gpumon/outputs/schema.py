@@ -1,0 +1,114 @@
+"""JSON Schema of what `--json` prints, from the types: `python -m gpumon.outputs.schema > docs/schema.json`."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+import textwrap
+from enum import Enum
+from typing import Any, get_args, get_origin
+
+import msgspec
+
+from gpumon.outputs.json import ABSENT, MOST_CHARACTERS, printed_fields
+from gpumon.readings.missing import Reading, Reason
+from gpumon.readings.snapshot import SCHEMA, Snapshot
+
+_PLAIN: dict[Any, dict[str, Any]] = {
+    Reading: {"type": ["number", "null"]},
+    float: {"type": "number"},
+    int: {"type": "integer"},
+    bool: {"type": "boolean"},
+    str: {"type": "string", "maxLength": MOST_CHARACTERS},
+}
+_NEVER_PRINTED = [nothing for nothing, _, _ in ABSENT.values()]
+
+
+def schema() -> dict[str, Any]:
+    """The schema as a JSON value (draft 2020-12). Objects may gain keys: a reader ignores those it does not know."""
+    definitions: dict[str, Any] = {}
+    root = _object(Snapshot, definitions)
+    root["properties"] = {"schema": {"const": SCHEMA, "description": "Version of this contract."}, **root["properties"]}
+    root["required"].insert(0, "schema")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "gpumon snapshot",
+        **root,
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
+def _object(kind: type[msgspec.Struct], definitions: dict[str, Any]) -> dict[str, Any]:
+    keys, has_readings = printed_fields(kind)
+    types = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    docs = _docs(kind)
+    properties = {}
+    for name, key in keys:
+        printed = _type(types[name], definitions)
+        if key in ABSENT:
+            printed = {"anyOf": [printed, {"type": "null"}]}
+        properties[key] = {**printed, **_described(docs.get(name, ""))}
+    if has_readings:
+        readings = [key for name, key in keys if types[name] == Reading or key in ABSENT]
+        properties["missing"] = {
+            "type": "object",
+            "description": "Key of each null in this object -> the reason.",
+            "propertyNames": {"enum": readings},
+            "additionalProperties": _reference(Reason, definitions),
+        }
+    return {
+        "type": "object",
+        **_described(inspect.getdoc(kind) or ""),
+        "properties": properties,
+        "required": list(properties),
+    }
+
+
+def _type(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    if kind in _PLAIN:
+        return dict(_PLAIN[kind])
+    if get_origin(kind) is tuple:
+        return {"type": "array", "items": _type(get_args(kind)[0], definitions)}
+    if get_origin(kind) is dict:
+        return {"type": "object", "additionalProperties": _type(get_args(kind)[1], definitions)}
+    return _reference(kind, definitions)
+
+
+def _reference(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
+    if kind.__name__ not in definitions:
+        definitions[kind.__name__] = {}
+        if issubclass(kind, Enum):
+            definitions[kind.__name__] = _enum(kind)
+        elif issubclass(kind, msgspec.Struct):
+            definitions[kind.__name__] = _object(kind, definitions)
+    return {"$ref": f"#/$defs/{kind.__name__}"}
+
+
+def _enum(kind: type[Enum]) -> dict[str, Any]:
+    docs = _docs(kind)
+    meanings = [f"{member.value}: {docs[member.name]}" for member in kind if member.name in docs]
+    text = " ".join([inspect.getdoc(kind) or "", *meanings])
+    return {**_described(text), "enum": [member.value for member in kind if member not in _NEVER_PRINTED]}
+
+
+def _described(text: str) -> dict[str, str]:
+    return {"description": " ".join(text.split())} if text else {}
+
+
+def _docs(kind: type) -> dict[str, str]:
+    """The text under each field or member of a class: Python does not keep it, so it is read from the source."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    docs = {}
+    for statement, below in zip(body.body, body.body[1:], strict=False):
+        target = statement.target if isinstance(statement, ast.AnnAssign) else None
+        if isinstance(statement, ast.Assign):
+            target = statement.targets[0] if isinstance(statement.targets[0], ast.Name) else None
+        if isinstance(target, ast.Name) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            docs[target.id] = str(below.value.value)
+    return docs
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(schema()), indent=2) + b"\n")

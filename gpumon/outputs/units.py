@@ -1,0 +1,63 @@
+"""Readings as ASCII words with their unit: what the plain lines and the text report are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from gpumon.readings import format as human
+from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.text import clean
+
+NONE: Final = "-"
+"""Stands for a value that is not there: one word, so that columns can be counted."""
+
+
+def milliseconds(value: Reading) -> str:
+    """A latency: `24ms`, `1.2s`; below a millisecond `0.4ms`."""
+    if isinstance(value, Missing):
+        return NONE
+    if value < 0.9995:
+        return f"{value * 1e3:.{1 if 0 < value < 0.00995 else 0}f}ms"
+    return f"{value:.{1 if value < 9.95 else 0}f}s"
+
+
+def _with(unit: str, formatted: Callable[[Reading], str]) -> Callable[[Reading], str]:
+    def text(value: Reading) -> str:
+        shown = NONE if isinstance(value, Missing) else formatted(value)
+        return NONE if shown in (NONE, human.DASH) else shown + unit
+
+    return text
+
+
+def _binary(value: Reading) -> str:
+    if isinstance(value, Missing) or value >= human.GIB:
+        return f"{human.gib(value)} GiB"
+    return f"{value / (1 << 20):.0f} MiB"
+
+
+quantities: Final[dict[str, Callable[[Reading], str]]] = {
+    "ratio": _with("", human.ratio),
+    "count": _with("", human.whole),
+    "number": _with("", human.count),
+    "per_s": _with("/s", human.count),
+    "tokens_per_s": _with(" tok/s", human.count),
+    "bytes_per_s": _with("B/s", human.amount),
+    "flops_per_s": _with("FLOP/s", human.amount),
+    "flops_per_j": _with("FLOP/J", human.amount),
+    "tokens_per_j": _with(" tok/J", human.count),
+    "gib": _with("", human.gib),
+    "bytes": _with("", _binary),
+    "w": _with("", human.watts),
+    "j": _with("J", human.amount),
+    "c": _with("C", human.celsius),
+    "hz": _with("Hz", human.amount),
+    "s": milliseconds,
+}
+"""By unit: a reading as text with its unit. A missing one is NONE."""
+
+
+def token(text: str, spaces: bool = False) -> str:
+    """Text from outside as one word, or one line: cut and escaped; NONE where it is empty."""
+    safe = clean(text, 1000 if spaces else 256)
+    return (safe if spaces else "_".join(safe.split())) or NONE

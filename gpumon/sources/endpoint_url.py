@@ -1,0 +1,45 @@
+"""Where an endpoint is polled, from what the user typed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from gpumon.config import urls
+
+
+class EndpointUrl(NamedTuple):
+    """Where a server is polled."""
+
+    base: str
+    """Scheme, host, port and a gateway's path, without a final slash; `/v1/models` and `/version` stand below it."""
+    metrics: str
+    """The page with the metrics."""
+    host: str
+    port: int
+
+    @property
+    def secure(self) -> bool:
+        """Whether the server speaks TLS."""
+        return self.base.startswith("https:")
+
+
+def parse_url(text: str) -> EndpointUrl:
+    """An endpoint's URL: a base URL, one with a path to the metrics page or to /v1, or host:port.
+
+    Raises ValueError with what is wrong; the error never repeats the URL, which may hold a password.
+    """
+    url = text.strip()
+    if "://" not in url and ":" in url:
+        url = f"http://{url}"
+    if wrong := urls.problem(url):
+        raise ValueError(f"the endpoint's URL {wrong}")
+    split = urlsplit(url)
+    scheme, host = split.scheme.lower(), split.hostname or ""
+    port = split.port or {"http": 80, "https": 443}[scheme]
+    path = split.path.rstrip("/")
+    page = path if path.endswith("metrics") else ""
+    root = path[: path.rindex("/")] if page else path
+    origin = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    base = origin + root.removesuffix("/v1")
+    return EndpointUrl(base, origin + page if page else f"{base}/metrics", host, port)

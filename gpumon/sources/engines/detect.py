@@ -1,0 +1,131 @@
+"""What an endpoint's answer is, told by its status and content, and the fix where it is no vLLM page."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from gpumon.readings.frame import EndpointState
+from gpumon.readings.text import clean
+
+LOOKED_AT: Final = 4096
+"""Bytes of an answer that decide whether it is text, HTML or JSON."""
+MOST_PREFIXES: Final = 5000
+"""Samples looked at to tell an engine by its metric names."""
+
+
+class Refusal(NamedTuple):
+    """Why an answer gives no readings: the state, and one line with the fix."""
+
+    state: EndpointState
+    text: str
+
+
+BY_STATUS: Final = {
+    401: Refusal(
+        EndpointState.UNAUTHORIZED,
+        "401: the metrics page wants a login. vLLM leaves it open, so a proxy guards it: let gpumon's host through",
+    ),
+    403: Refusal(
+        EndpointState.UNAUTHORIZED,
+        "403: the metrics page is forbidden from here. vLLM leaves it open: let gpumon's host through in the proxy",
+    ),
+    404: Refusal(
+        EndpointState.METRICS_OFF,
+        "404: no metrics page here. Start SGLang with --enable-metrics, llama.cpp with --metrics; vLLM has it always: "
+        "check port and path",
+    ),
+    501: Refusal(EndpointState.METRICS_OFF, "501: metrics are switched off. Start llama.cpp with --metrics"),
+    503: Refusal(EndpointState.STARTING, "503: the server is up but not ready: still loading the model?"),
+}
+
+ENGINES: Final = (
+    ("sglang:", "SGLang"),
+    ("sglang_", "SGLang (router)"),
+    ("trtllm_", "TensorRT-LLM"),
+    ("nv_inference_", "Triton"),
+    ("nv_trt_llm_", "Triton with TensorRT-LLM"),
+    ("tgi_", "TGI"),
+    ("te_", "TEI"),
+    ("llamacpp:", "llama.cpp"),
+    ("lmdeploy:", "LMDeploy"),
+    ("dynamo_", "Dynamo"),
+    ("ray_", "Ray"),
+    ("litellm_", "LiteLLM"),
+    ("DCGM_FI_", "dcgm-exporter (GPU metrics, no engine)"),
+    ("node_", "node_exporter (no engine)"),
+)
+"""Metric prefixes of other servers, and their names."""
+
+READ: Final = "vllm:"
+"""Metric prefix of the engine that gpumon reads."""
+PLAIN: Final = ("http_", "process_", "python_")
+"""What a Python web server's exporter writes of itself."""
+
+_SAMPLE: Final = re.compile(rb"^(?:\{\s*\")?([a-zA-Z_:][a-zA-Z0-9_:]*)[ \t{\"]", re.MULTILINE)
+_JSON: Final = (b"{", b"[", b'"')
+
+
+def by_status(status: int, location: str) -> Refusal | None:
+    """The refusal of an HTTP status; None for 200."""
+    if status == 200:
+        return None
+    if status in BY_STATUS:
+        return BY_STATUS[status]
+    if 300 <= status < 400:
+        to = clean(location.split("?")[0].split("#")[0].rpartition("@")[2], 80) or "another place"
+        return Refusal(
+            EndpointState.HTTP_ERROR, f"{status}: redirected to {to}, which gpumon does not follow: give the final URL"
+        )
+    text = "the server failed on it: see its log" if status >= 500 else "the server refuses it: check port and path"
+    return Refusal(EndpointState.HTTP_ERROR, f"{status}: {text}")
+
+
+def by_content(body: bytes, content_type: str) -> Refusal:
+    """What a page without series of a known engine is."""
+    start = body[:LOOKED_AT].lstrip(b"\xef\xbb\xbf \t\r\n")
+    kind = content_type.split(";")[0].strip().lower()
+    if not start:
+        return Refusal(EndpointState.NOT_METRICS, "the answer is empty: check port and path")
+    if b"\0" in start:
+        return Refusal(EndpointState.NOT_METRICS, "the answer is binary, not metrics: check port and path")
+    if start[:1] == b"<" or kind == "text/html":
+        return Refusal(EndpointState.NOT_METRICS, "the answer is a web page (HTML), not metrics: check port and path")
+    names = _names(body)
+    if kind == "application/json" or (start[:1] in _JSON and not names):
+        return Refusal(
+            EndpointState.NOT_METRICS,
+            "the answer is JSON, not metrics: check port and path (TensorRT-LLM: use /prometheus/metrics)",
+        )
+    return _by_names(names)
+
+
+def _names(body: bytes) -> list[str]:
+    names: list[str] = []
+    for match in _SAMPLE.finditer(body):
+        names.append(match[1].decode("ascii"))
+        if len(names) >= MOST_PREFIXES:
+            break
+    return names
+
+
+def _by_names(names: list[str]) -> Refusal:
+    if not names:
+        return Refusal(EndpointState.NOT_METRICS, "the answer is no metrics text: check port and path")
+    for prefix, engine in ENGINES:
+        if any(name.startswith(prefix) for name in names):
+            return Refusal(
+                EndpointState.WRONG_ENGINE, f"these are metrics of {engine}, which gpumon cannot read: vLLM only so far"
+            )
+    if any(name.startswith(READ) for name in names):
+        return Refusal(EndpointState.STARTING, "vLLM answers, but no engine has counted anything yet: starting?")
+    other = next((name for name in names if not name.startswith(PLAIN)), "")
+    if not other:
+        return Refusal(
+            EndpointState.METRICS_OFF,
+            "the server answers without engine metrics: start vLLM without --disable-log-stats",
+        )
+    return Refusal(
+        EndpointState.WRONG_ENGINE,
+        f"metrics of no engine that gpumon knows (such as {clean(other, 60)}): check the port",
+    )

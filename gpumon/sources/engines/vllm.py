@@ -1,0 +1,210 @@
+"""vLLM: metric names of V1 (from 0.8 on) with the older aliases, and the figures that need more than a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import EngineKind
+from gpumon.sources.engines.adapter import (
+    START_TIME,
+    Adapter,
+    EnginePage,
+    Found,
+    Metric,
+    Rank,
+    Rule,
+    Tables,
+    by_name,
+    frozen,
+    usable,
+)
+from gpumon.sources.exposition import Scan
+
+PREFIX: Final = "vllm:"
+CONFIG: Final = "vllm:cache_config_info"
+EXTERNAL_HITS: Final = "vllm:external_prefix_cache_hits_total"
+BLOCK_HITS: Final = "vllm:gpu_prefix_cache_hits_total"
+"""In blocks, not tokens (0.8)."""
+KEPT_SETTINGS: Final = (
+    "cache_dtype",
+    "block_size",
+    "num_gpu_blocks",
+    "kv_cache_size_tokens",
+    "kv_cache_max_concurrency",
+    "gpu_memory_utilization",
+    "enable_prefix_caching",
+    "sliding_window",
+)
+MAMBA_SETTINGS: Final = ("mamba_block_size", "mamba_page_size_padded")
+"""Set only where some layers keep a state instead of KV: blocks x block size is then not the pool in tokens."""
+
+
+def _rule(quantity: str, *names: str) -> Rule:
+    return Rule(quantity, tuple(Metric(PREFIX + name) for name in names))
+
+
+TABLES: Final = Tables(
+    rank_label="engine",
+    counters=(
+        _rule(q.PROMPT_TOKENS, "prompt_tokens_total"),
+        # From 0.16 on. Before that it is worked out below.
+        Rule(
+            q.PREFILL_COMPUTED, (Metric("vllm:prompt_tokens_by_source_total", label="source", value="local_compute"),)
+        ),
+        # From 0.16 on; prefix hits (tokens, from 0.9 on) are counted at admission, before the prompt is.
+        _rule(q.PREFILL_CACHED, "prompt_tokens_cached_total", "prefix_cache_hits_total"),
+        _rule(q.DECODE_TOKENS, "generation_tokens_total"),
+        # A histogram in spite of its name: an observation per step that produced output.
+        _rule(q.STEPS, "iteration_tokens_total_count"),
+        _rule(q.REQUESTS, "request_success_total"),
+        _rule(q.PREEMPTIONS, "num_preemptions_total"),
+        _rule(q.DRAFTS, "spec_decode_num_drafts_total"),
+        _rule(q.ACCEPTED_TOKENS, "spec_decode_num_accepted_tokens_total"),
+        _rule(q.ENGINE_FLOPS, "estimated_flops_per_gpu_total"),
+        _rule(q.ENGINE_READ_BYTES, "estimated_read_bytes_per_gpu_total"),
+    ),
+    gauges=(
+        _rule(q.RUNNING, "num_requests_running"),
+        _rule(q.WAITING, "num_requests_waiting"),
+        _rule(q.KV_USAGE, "kv_cache_usage_perc", "gpu_cache_usage_perc"),
+    ),
+    histograms=(
+        _rule(q.TTFT, "time_to_first_token_seconds"),
+        # The same observations under a new name from 0.10.2 on; both are there until 0.11.
+        _rule(q.ITL, "inter_token_latency_seconds", "time_per_output_token_seconds"),
+        _rule(q.E2E, "e2e_request_latency_seconds"),
+        _rule(q.QUEUE, "request_queue_time_seconds"),
+        _rule(q.PROMPT_LENGTH, "request_prompt_tokens"),
+        _rule(q.OUTPUT_LENGTH, "request_generation_tokens"),
+    ),
+    extra=(CONFIG, EXTERNAL_HITS, BLOCK_HITS),
+)
+
+
+class VllmAdapter(Adapter):
+    """One vLLM server. Data-parallel ranks come as readings of their own, by their `engine` label."""
+
+    kind = EngineKind.VLLM
+    tables = TABLES
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._prefill: dict[str, tuple[float, float]] = {}
+
+    def read(self, scan: Scan) -> EnginePage:
+        """The page in canonical quantities; no rank where it has no vLLM series."""
+        found = by_name(scan)
+        ranks, live = self.collect(found)
+        info = _settings(found)
+        self._add_hits(ranks, live, found, info)
+        self._work_out_prefill(ranks, live, info)
+        _add_pools(ranks, live, found)
+        _leave_out_if_off(ranks, live)
+        started = next((value for _, value in found.get(START_TIME, ()) if usable(value)), 0.0)
+        return EnginePage(
+            ranks=frozen(ranks.values()),
+            live=live,
+            info=info,
+            model=_model(found),
+            started_wall_s=started,
+            exact_steps=bool(started) and q.STEPS in live,
+        )
+
+    def _add_hits(
+        self, ranks: Mapping[str, Rank], live: dict[str, str], found: Mapping[str, Found], info: Mapping[str, str]
+    ) -> None:
+        """Cached tokens where `prompt_tokens_cached_total` is not there (before 0.16)."""
+        if live.get(q.PREFILL_CACHED) == "vllm:prompt_tokens_cached_total":
+            return
+        block = _positive(info.get("block_size", ""))
+        name, tokens = (EXTERNAL_HITS, 1.0) if q.PREFILL_CACHED in live else (BLOCK_HITS, block)
+        for series, value in found.get(name, ()) if tokens else ():
+            rank = ranks.get(series.labels.get(TABLES.rank_label, "0"))
+            if rank is not None and usable(value):
+                rank.counters[q.PREFILL_CACHED] = rank.counters.get(q.PREFILL_CACHED, 0.0) + value * tokens
+                live.setdefault(q.PREFILL_CACHED, f"{BLOCK_HITS} x block_size")
+
+    def _work_out_prefill(self, ranks: Mapping[str, Rank], live: dict[str, str], info: Mapping[str, str]) -> None:
+        """Computed prefill = prompt - cached, where the engine does not count it (before 0.16).
+
+        Prefix hits are counted at admission, the prompt later: the difference must not be seen to fall.
+        """
+        if q.PREFILL_COMPUTED in self._chosen or q.PROMPT_TOKENS not in live:
+            return
+        cached_by = live.get(q.PREFILL_CACHED, "")
+        if not cached_by and info.get("enable_prefix_caching") != "False":
+            return
+        for rank in ranks.values():
+            prompt = rank.counters.get(q.PROMPT_TOKENS)
+            cached = rank.counters.get(q.PREFILL_CACHED) if cached_by else 0.0
+            if prompt is None or cached is None:
+                continue
+            last_prompt, last = self._prefill.get(rank.name, (0.0, 0.0))
+            computed = max(0.0, prompt - cached, last if prompt >= last_prompt else 0.0)
+            self._prefill[rank.name] = (prompt, computed)
+            rank.counters[q.PREFILL_COMPUTED] = computed
+        if "hits" in cached_by:
+            cached_by += " (last resort: hits count at admission)"
+        live[q.PREFILL_COMPUTED] = f"{live[q.PROMPT_TOKENS]} - {cached_by or '0 (prefix caching is off)'}"
+
+
+def _settings(found: Mapping[str, Found]) -> dict[str, str]:
+    """The settings worth keeping of the first rank's `cache_config_info`; `hybrid` where the pool is not plain KV."""
+    labels = next((series.labels for series, _ in found.get(CONFIG, ())), {})
+    info = {name: labels[name] for name in KEPT_SETTINGS if labels.get(name, "None") != "None"}
+    if _hybrid(labels):
+        info["hybrid"] = "yes"
+    return info
+
+
+def _hybrid(labels: Mapping[str, str]) -> bool:
+    return any(labels.get(name, "None") != "None" for name in MAMBA_SETTINGS)
+
+
+def _add_pools(ranks: Mapping[str, Rank], live: dict[str, str], found: Mapping[str, Found]) -> None:
+    """KV pool of each rank in tokens: `kv_cache_size_tokens` (from 0.24 on), else blocks x block size.
+
+    `num_gpu_blocks` is the sum over all ranks (vllm/v1/engine/core_client.py adds up what each engine reports).
+    """
+    configs = found.get(CONFIG, ())
+    for series, _ in configs:
+        labels = series.labels
+        size, source = _positive(labels.get("kv_cache_size_tokens", "")), "kv_cache_size_tokens"
+        if not size and not _hybrid(labels):
+            blocks = _positive(labels.get("num_gpu_blocks", "")) / max(len(ranks), len(configs), 1)
+            size, source = blocks * _positive(labels.get("block_size", "")), "num_gpu_blocks x block_size"
+        if not size:
+            continue
+        one = labels.get(TABLES.rank_label)
+        for rank in ranks.values():
+            if one is None or rank.name == one:
+                rank.gauges[q.POOL_TOKENS] = size
+                live[q.POOL_TOKENS] = f"{CONFIG} {source}"
+
+
+def _leave_out_if_off(ranks: Mapping[str, Rank], live: dict[str, str]) -> None:
+    """The engine's own estimates stand at 0 unless `--enable-mfu-metrics` is given: 0 means off, not idle."""
+    for quantity in (q.ENGINE_FLOPS, q.ENGINE_READ_BYTES):
+        if not any(rank.counters.get(quantity) for rank in ranks.values()):
+            live.pop(quantity, None)
+            for rank in ranks.values():
+                rank.counters.pop(quantity, None)
+
+
+def _model(found: Mapping[str, Found]) -> str:
+    for name in ("vllm:generation_tokens_total", "vllm:num_requests_running", "vllm:prompt_tokens_total"):
+        for series, _ in found.get(name, ()):
+            if model := series.labels.get("model_name", ""):
+                return model
+    return ""
+
+
+def _positive(text: str) -> float:
+    """A label's number, or 0 where it is none (`None`, empty, out of range)."""
+    try:
+        value = float(text)
+    except ValueError:
+        return 0.0
+    return value if usable(value) else 0.0

@@ -1,0 +1,247 @@
+"""Scanner of Prometheus text: finds the wanted series in a page, within bounds, at a hundredth of a full parse."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from enum import Enum
+from typing import Final, NamedTuple
+
+MOST_LINES: Final = 200_000
+"""Lines looked at in one page."""
+MOST_LINE_BYTES: Final = 64 * 1024
+MOST_SAMPLES: Final = 20_000
+"""Wanted samples taken from one page."""
+MOST_LABELS: Final = 128
+MOST_LABEL_CHARS: Final = 1024
+"""Characters kept of one label value; the rest is cut."""
+MOST_KNOWN_BYTES: Final = 2 * 1024 * 1024
+"""Size of the line starts remembered from one page to the next."""
+
+
+class Series:
+    """One time series: `name` and `labels`. A scanner makes one object per series, so identity is equality."""
+
+    __slots__ = ("labels", "name")
+
+    def __init__(self, name: str, labels: dict[str, str]) -> None:
+        self.name = name
+        self.labels = labels
+
+    def __repr__(self) -> str:
+        return f"Series({self.name!r}, {self.labels!r})"
+
+
+class Scan(NamedTuple):
+    """What one page held. A value may be NaN or infinite where the page says so."""
+
+    values: dict[Series, float]
+    """The wanted series in page order; of one that stands there twice, the last value."""
+    duplicates: int
+    """Samples that another one of the same series in this page replaced."""
+    skipped: int
+    """Lines that are no sample, comment or blank."""
+    cut: bool
+    """A bound was met: the rest of the page was not looked at."""
+
+
+class _Sample(NamedTuple):
+    name: str
+    labels: dict[str, str]
+    value: float
+    head: bytes
+    """The line up to the space before its value; empty where the line is not in that plain form."""
+
+
+class _Line(Enum):
+    """A line without a wanted sample."""
+
+    UNWANTED = "another series, a comment, or blank"
+    GARBAGE = "nothing that the format knows"
+
+
+_UNSEEN: Final = Series("", {})
+_HASH: Final = ord("#")
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(?=[ \t{])")
+_QUOTED = r'"([^"\\]*(?:\\.[^"\\]*)*)"'
+_TERM = re.compile(rf"\s*(?:([a-zA-Z_][a-zA-Z0-9_:]*)|{_QUOTED})\s*(?:=\s*{_QUOTED}\s*)?(,|(?=\}}))")
+_ESCAPE = re.compile(r"\\([\\n\"])")
+_ESCAPED = {"\\": "\\", "n": "\n", '"': '"'}
+
+
+class Scanner:
+    """Reads page after page of one endpoint and keeps only the samples named in `names` (full sample names).
+
+    It remembers the start of every line of earlier pages (everything before the value) together with the series that
+    it stands for. A page that repeats them, in whatever order, costs one dictionary look-up a line; every line is
+    checked against its whole remembered start, so a page that changes is never misread. Whatever a page holds, `scan`
+    raises nothing.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = frozenset(names)
+        self._known: dict[bytes, Series | None] = {}
+        self._known_bytes = 0
+        self._series: dict[tuple[str, frozenset[tuple[str, str]]], Series] = {}
+        self._texts: dict[str, str] = {}
+
+    def scan(self, body: bytes) -> Scan:
+        """The wanted samples of a page (text format 0.0.4 or 1.0.0, or OpenMetrics)."""
+        if self._known_bytes >= MOST_KNOWN_BYTES:
+            self._forget()
+        lines = body.split(b"\n", MOST_LINES)
+        cut = len(lines) > MOST_LINES
+        if cut:
+            lines.pop()
+        values: dict[Series, float] = {}
+        taken = skipped = 0
+        known = self._known.get
+        for line in lines:
+            if not line or line[0] == _HASH:
+                continue
+            head, _, tail = line.rpartition(b" ")
+            series = known(head, _UNSEEN)
+            if series is None:
+                continue
+            if series is not _UNSEEN and b"_" not in tail:
+                try:
+                    values[series] = float(tail)
+                except ValueError:
+                    pass
+                else:
+                    taken += 1
+                    continue
+            found = self._first_seen(line)
+            if isinstance(found, tuple):
+                values[found[0]] = found[1]
+                taken += 1
+            elif found is _Line.GARBAGE:
+                skipped += 1
+            if taken >= MOST_SAMPLES:
+                cut = True
+                break
+        return Scan(values, taken - len(values), skipped, cut)
+
+    def _first_seen(self, line: bytes) -> tuple[Series, float] | _Line:
+        parsed = _parse(line, self._names)
+        if isinstance(parsed, _Sample):
+            series = self._one(parsed)
+            if parsed.head:
+                self._remember(parsed.head, series)
+            return series, parsed.value
+        head = line.rpartition(b" ")[0]
+        # Only a head with the whole name in it: else a wanted series could begin the same.
+        if parsed is _Line.UNWANTED and _NAME.match(_text(head) + " "):
+            self._remember(head, None)
+        return parsed
+
+    def _one(self, sample: _Sample) -> Series:
+        key = (sample.name, frozenset(sample.labels.items()))
+        series = self._series.get(key)
+        if series is None:
+            same = self._texts.setdefault
+            labels = {same(name, name): same(value, value) for name, value in sample.labels.items()}
+            series = Series(same(sample.name, sample.name), labels)
+            # Kept beyond the bound too: within one page, duplicates must meet the same object.
+            self._series[key] = series
+            self._known_bytes += sum(map(len, labels.values()))
+        return series
+
+    def _remember(self, head: bytes, series: Series | None) -> None:
+        if self._known_bytes < MOST_KNOWN_BYTES:
+            self._known[head] = series
+            self._known_bytes += len(head)
+
+    def _forget(self) -> None:
+        self._known.clear()
+        self._series.clear()
+        self._texts.clear()
+        self._known_bytes = 0
+
+
+def _parse(line: bytes, names: frozenset[str]) -> _Sample | _Line:
+    """One line: its sample if it is a wanted one."""
+    if len(line) > MOST_LINE_BYTES:
+        return _Line.GARBAGE
+    text = _text(line).strip()
+    if not text or text[0] == "#":
+        return _Line.UNWANTED
+    match = _NAME.match(text)
+    if match is not None:
+        if match[0] not in names:
+            return _Line.UNWANTED
+        name, rest = match[0], text[match.end() :].lstrip()
+    elif text[0] == "{":
+        name, rest = "", text
+    else:
+        return _Line.GARBAGE
+    labels: dict[str, str] = {}
+    if rest.startswith("{"):
+        braces = _labels(rest)
+        if braces is None or bool(name) is bool(braces[0]):
+            return _Line.GARBAGE
+        name, labels, rest = name or braces[0], braces[1], braces[2]
+        if name not in names:
+            return _Line.UNWANTED
+    value = _value(rest)
+    if value is None:
+        return _Line.GARBAGE
+    head, _, tail = line.rpartition(b" ")
+    plain = len(rest.split()) == 1 and _text(tail).strip() == rest.strip()
+    return _Sample(name, labels, value, head if plain else b"")
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "replace")
+
+
+def _labels(text: str) -> tuple[str, dict[str, str], str] | None:
+    """The metric name inside the braces (or empty), the labels, and the text after the braces; None if malformed."""
+    labels: dict[str, str] = {}
+    name, at = "", 1
+    while at < len(text):
+        stripped = len(text) - len(text[at:].lstrip())
+        if text[stripped : stripped + 1] == "}":
+            return name, labels, text[stripped + 1 :]
+        term = _TERM.match(text, at)
+        if term is None or len(labels) >= MOST_LABELS:
+            return None
+        key = term[1] if term[1] is not None else _unescaped(term[2])
+        if term[3] is not None:
+            if key in labels:
+                return None
+            labels[key] = _unescaped(term[3])[:MOST_LABEL_CHARS]
+        elif term[1] is None and not name:
+            name = key
+        else:
+            return None
+        at = term.end()
+    return None
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda match: _ESCAPED[match[1]], text) if "\\" in text else text
+
+
+def _value(rest: str) -> float | None:
+    """The value of `value [timestamp] [# exemplar]`; None if malformed."""
+    tokens = rest.split(None, 3)
+    if not tokens or (value := _number(tokens[0])) is None:
+        return None
+    after = tokens[1:]
+    if after and not after[0].startswith("#"):
+        if _number(after[0]) is None:
+            return None
+        after = after[1:]
+    return value if not after or after[0].startswith("#") else None
+
+
+def _number(token: str) -> float | None:
+    """A number as exporters spell it: `1.0`, `1e+06`, `+Inf`, `NaN`, and C's `-nan(ind)`."""
+    if "_" in token:
+        return None
+    try:
+        return float(token)
+    except ValueError:
+        return math.nan if token.lower().lstrip("+-").startswith("nan") else None

@@ -1,0 +1,222 @@
+"""Bounded HTTP GET: capped time and size, no redirects, no proxy, and every failure told as a state with its fix."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import ipaddress
+import socket
+import ssl
+import threading
+import zlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gpumon.readings.frame import EndpointState
+from gpumon.readings.text import clean
+from gpumon.sources.endpoint_url import EndpointUrl
+from gpumon.sources.http_faults import DroppedError, FetchError, fault, timed_out
+
+if TYPE_CHECKING:
+    import httpx
+
+ACCEPT: Final = "text/plain;version=0.0.4"
+KEEP_ALIVE_S: Final = 4.0
+"""Below the 5 s after which uvicorn closes an idle connection: else a request can meet the closing."""
+PLAIN: Final = ("", "identity")
+GZIP_OR_ZLIB: Final = 47
+"""zlib's wbits: it tells the two by their header."""
+
+
+class Limits(NamedTuple):
+    """Bounds of one request. The size holds for the body as sent and as unpacked."""
+
+    connect_s: float = 2.0
+    total_s: float = 5.0
+    body_bytes: int = 8 * 1024 * 1024
+
+
+class Answer(NamedTuple):
+    """A complete answer. Times are on the clock that the fetcher was given."""
+
+    status: int
+    content_type: str
+    location: str
+    body: bytes
+    sent_s: float
+    ended_s: float
+
+
+class Fetcher:
+    """One server's client: a connection kept open, built at the first request so that starting costs nothing."""
+
+    def __init__(
+        self, url: EndpointUrl, *, tls_ca: str, tls_verify: bool, limits: Limits, clock: Callable[[], float]
+    ) -> None:
+        self._url = url
+        self._tls = (tls_ca, tls_verify)
+        self._limits = limits
+        self._clock = clock
+        self._client: httpx.AsyncClient | None = None
+        self._resolver: threading.Thread | None = None
+        self._resolved = False
+
+    async def get(self, url: str, key: str = "", most_bytes: int = 0) -> Answer:
+        """GET `url` (on this server), with `key` as bearer token if given. Raises FetchError.
+
+        `most_bytes` is a tighter bound of the body than the one of the limits.
+        """
+        client = self._client or await self._build()
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        most = most_bytes or self._limits.body_bytes
+        try:
+            await self._resolve()
+            return await asyncio.wait_for(self._attempts(client, url, headers, most), self._limits.total_s)
+        except asyncio.TimeoutError:
+            self._resolved = False
+            raise timed_out(self._limits.total_s) from None
+        except FetchError:
+            self._resolved = False
+            raise
+
+    async def close(self) -> None:
+        """Close the connection; at most a tenth of a second."""
+        client, self._client = self._client, None
+        if client is not None:
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(client.aclose(), 0.1)
+
+    async def _build(self) -> httpx.AsyncClient:
+        try:
+            # In a thread: the first import of httpx and the loading of certificates take up to 0.1 s each.
+            client = await asyncio.to_thread(_client, self._tls if self._url.secure else None, self._limits)
+        except OSError as error:
+            reason = clean(error.strerror or type(error).__name__, 80)
+            raise FetchError(
+                EndpointState.TLS, f"tls_ca is no readable PEM file ({reason}): give the right path"
+            ) from None
+        self._client = client
+        return client
+
+    async def _resolve(self) -> None:
+        """Look the host name up once per outage, in a thread that can be left behind.
+
+        A resolver may hang for half a minute and cannot be cancelled; in asyncio's own thread pool that would hold
+        up the end of the program.
+        """
+        if self._resolved or _is_address(self._url.host):
+            return
+        silent = FetchError(EndpointState.DNS, f"no name server answers for {clean(self._url.host, 80)}: check it")
+        if self._resolver is not None and self._resolver.is_alive():
+            raise silent
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[bool] = loop.create_future()
+        self._resolver = threading.Thread(target=_look_up, args=(self._url, loop, answer), daemon=True)
+        self._resolver.start()
+        try:
+            known = await asyncio.wait_for(answer, self._limits.connect_s)
+        except asyncio.TimeoutError:
+            raise silent from None
+        if not known:
+            raise fault(socket.gaierror(), self._url, *self._limits[:2])
+        self._resolved = True
+
+    async def _attempts(self, client: httpx.AsyncClient, url: str, headers: dict[str, str], most: int) -> Answer:
+        try:
+            return await self._once(client, url, headers, most)
+        except DroppedError:
+            # The server may have closed the kept connection just then: that says nothing about it.
+            return await self._once(client, url, headers, most)
+
+    async def _once(self, client: httpx.AsyncClient, url: str, headers: dict[str, str], most: int) -> Answer:
+        import httpx
+
+        sent_s = self._clock()
+        try:
+            async with client.stream("GET", url, headers=headers) as response:
+                body = await _body(response, most)
+                kind, location = (response.headers.get(name, "")[:500] for name in ("content-type", "location"))
+                return Answer(response.status_code, kind, location, body, sent_s, self._clock())
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            raise fault(error, self._url, *self._limits[:2]) from None
+        finally:
+            client.cookies.clear()
+
+
+def _client(tls: tuple[str, bool] | None, limits: Limits) -> httpx.AsyncClient:
+    import httpx
+
+    return httpx.AsyncClient(
+        verify=_tls_context(*tls) if tls else _no_tls(),
+        trust_env=False,
+        follow_redirects=False,
+        timeout=httpx.Timeout(limits.total_s, connect=limits.connect_s),
+        headers={"Accept": ACCEPT, "Accept-Encoding": "identity", "User-Agent": "gpumon"},
+        limits=httpx.Limits(max_connections=2, max_keepalive_connections=1, keepalive_expiry=KEEP_ALIVE_S),
+    )
+
+
+@functools.cache
+def _tls_context(ca: str, verify: bool) -> ssl.SSLContext:
+    """One context for all endpoints with the same settings: loading the authorities takes 20 to 50 ms."""
+    context = ssl.create_default_context(cafile=ca or None)
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+@functools.cache
+def _no_tls() -> ssl.SSLContext:
+    """For http:// URLs: without one, httpx would load the authorities for nothing."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+async def _body(response: httpx.Response, most: int) -> bytes:
+    """The body, unpacked if it is packed although that was not asked for. Raises FetchError beyond `most` bytes."""
+    encoding = response.headers.get("content-encoding", "").strip().lower()
+    if encoding not in (*PLAIN, "gzip", "x-gzip", "deflate"):
+        raise FetchError(
+            EndpointState.NOT_METRICS, f"the answer is packed ({clean(encoding, 20)}), which nobody asked for"
+        )
+    unpacker = None if encoding in PLAIN else zlib.decompressobj(wbits=GZIP_OR_ZLIB)
+    parts: list[bytes] = []
+    raw = size = 0
+    async for chunk in response.aiter_raw():
+        raw += len(chunk)
+        part = chunk
+        if unpacker is not None:
+            try:
+                part = unpacker.decompress(chunk, most - size + 1)
+            except zlib.error:
+                raise FetchError(EndpointState.NOT_METRICS, "the answer says it is packed, and is not") from None
+        size += len(part)
+        if raw > most or size > most:
+            text = f"the answer is larger than {most / 2**20:g} MiB: is this a metrics page?"
+            raise FetchError(EndpointState.TOO_LARGE, text)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def _look_up(url: EndpointUrl, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[bool]) -> None:
+    try:
+        socket.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
+        known = True
+    except (OSError, UnicodeError):
+        known = False
+
+    def settle() -> None:
+        if not answer.done():
+            answer.set_result(known)
+
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(settle)

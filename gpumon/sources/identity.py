@@ -1,0 +1,86 @@
+"""Which model and version a server has: `/v1/models` and `/version`, asked once for each of its processes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from gpumon.config.schema import Endpoint
+from gpumon.sources.api_key import read_key
+from gpumon.sources.endpoint_url import EndpointUrl
+from gpumon.sources.fetch import Fetcher
+from gpumon.sources.http_faults import FetchError
+
+MOST_BYTES: Final = 1024 * 1024
+MOST_CHARS: Final = 1024
+
+
+class Identity(NamedTuple):
+    """What a server says of itself; text from outside, empty where it did not say."""
+
+    model: str = ""
+    root: str = ""
+    """Path or Hugging Face id that the model was loaded from."""
+    version: str = ""
+    info: Mapping[str, str] = {}
+    notice: str = ""
+    """What is wrong with the API key, in one line."""
+    complete: bool = True
+    """Whether both were answered, with what is asked for or with a refusal; else asking again makes sense."""
+
+
+class _Card(msgspec.Struct):
+    id: str = ""
+    root: str | None = None
+    parent: str | None = None
+    """The base model of a LoRA adapter."""
+    max_model_len: int | None = None
+
+
+class _Cards(msgspec.Struct):
+    data: list[_Card]
+
+
+class _Version(msgspec.Struct):
+    version: str
+
+
+async def ask(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, served: str) -> Identity:
+    """Ask both; what fails stays empty. `served` is the model name in the metrics, which picks among several cards."""
+    key, notice = await asyncio.to_thread(read_key, endpoint)
+    status, cards = await _json(fetcher, f"{url.base}/v1/models", key, _Cards)
+    if status in (401, 403) and key:
+        notice = f"/v1/models refuses the configured API key ({status}): the model's path is not known"
+    version_status, version = await _json(fetcher, f"{url.base}/version", "", _Version)
+    card = _of(cards.data, served) if isinstance(cards, _Cards) else _Card()
+    info = {"max_model_len": str(card.max_model_len)} if card.max_model_len else {}
+    number = version.version if isinstance(version, _Version) else ""
+    complete = all(0 < code < 500 for code in (status, version_status))
+    return Identity(_cut(card.id), _cut(card.root or ""), _cut(number), info, notice, complete)
+
+
+async def _json(fetcher: Fetcher, url: str, key: str, kind: type[Any]) -> tuple[int, Any]:
+    """Status (0 for no answer), and the answer as `kind` or None."""
+    try:
+        answer = await fetcher.get(url, key, MOST_BYTES)
+    except FetchError:
+        return 0, None
+    if answer.status != 200:
+        return answer.status, None
+    try:
+        return 200, msgspec.json.decode(answer.body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return 200, None
+
+
+def _of(cards: list[_Card], served: str) -> _Card:
+    """The card of the served base model: the metrics' name, else the first that is no LoRA adapter."""
+    ordered = sorted(cards, key=lambda card: (card.id != served, bool(card.parent)))
+    return ordered[0] if ordered else _Card()
+
+
+def _cut(text: str) -> str:
+    return text[:MOST_CHARS]

@@ -1,0 +1,1 @@
+"""Parts of the NVML worker, and the two sides of the pipe between it and the monitor."""

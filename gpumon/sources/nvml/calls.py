@@ -1,0 +1,211 @@
+"""Driver calls of one GPU that give `Missing` instead of raising, and remember what is not worth asking again."""
+
+from __future__ import annotations
+
+import math
+from enum import Enum
+from typing import Any, NamedTuple
+
+import pynvml
+
+from gpumon.readings.frame import GpuState
+from gpumon.readings.missing import Missing, Reason
+from gpumon.sources.nvml.wire import Timings
+
+LONGEST_BACKOFF_S = 60.0
+
+
+class GpuDownError(Exception):
+    """The whole GPU does not answer any more."""
+
+    def __init__(self, state: GpuState, text: str) -> None:
+        super().__init__(text)
+        self.state = state
+        self.text = text
+
+
+class HandleStaleError(Exception):
+    """The handle does not name this device any more (hot unplug, MIG change): enumerate again."""
+
+
+class DriverDownError(Exception):
+    """The driver as a whole is gone; `code` is NVML's."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"NVML code {code}")
+        self.code = code
+
+
+class Pause(Enum):
+    """How long a call that failed is left alone."""
+
+    TICK = "tick"
+    BACK_OFF = "back_off"
+    PERMISSION = "permission"
+    FOREVER = "forever"
+
+
+class Rule(NamedTuple):
+    """What one return code means for one call; `state` and `text` badge the row where the whole GPU is concerned."""
+
+    reason: Reason
+    pause: Pause
+    detail: str = ""
+    state: GpuState | None = None
+    after: int = 1
+    """Failures in a row before the pause and the badge apply."""
+
+
+_UNSUPPORTED = Rule(Reason.NOT_SUPPORTED, Pause.FOREVER)
+_OLD_DRIVER = Rule(Reason.NOT_SUPPORTED, Pause.FOREVER, "this driver version does not have the call")
+_NOT_NOW = Rule(Reason.ERROR, Pause.TICK, "the driver has no value right now")
+_BUSY = Rule(Reason.ERROR, Pause.BACK_OFF, "the driver lacks resources for this call")
+_UNKNOWN = Rule(
+    Reason.ERROR, Pause.BACK_OFF, "the driver keeps failing with an unknown error", state=GpuState.ERROR, after=3
+)
+
+RULES: dict[int, Rule] = {
+    pynvml.NVML_ERROR_INVALID_ARGUMENT: _UNSUPPORTED,
+    pynvml.NVML_ERROR_NOT_SUPPORTED: _UNSUPPORTED,
+    pynvml.NVML_ERROR_NO_PERMISSION: Rule(
+        Reason.NO_PERMISSION, Pause.PERMISSION, "the driver refuses this to your user"
+    ),
+    pynvml.NVML_ERROR_NOT_FOUND: _NOT_NOW,
+    pynvml.NVML_ERROR_INSUFFICIENT_SIZE: _NOT_NOW,
+    pynvml.NVML_ERROR_INSUFFICIENT_POWER: Rule(
+        Reason.ERROR, Pause.TICK, "the GPU's external power cable is not attached", state=GpuState.ERROR
+    ),
+    pynvml.NVML_ERROR_TIMEOUT: _NOT_NOW,
+    pynvml.NVML_ERROR_IRQ_ISSUE: Rule(
+        Reason.ERROR, Pause.TICK, "the kernel has trouble with this GPU's interrupts", state=GpuState.ERROR
+    ),
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: _OLD_DRIVER,
+    pynvml.NVML_ERROR_CORRUPTED_INFOROM: Rule(
+        Reason.ERROR, Pause.BACK_OFF, "the GPU's InfoROM is corrupted", state=GpuState.OK
+    ),
+    pynvml.NVML_ERROR_OPERATING_SYSTEM: Rule(
+        Reason.ERROR,
+        Pause.BACK_OFF,
+        "blocked by the operating system: in a container, pass the /dev/nvidia* device nodes",
+        state=GpuState.ERROR,
+    ),
+    pynvml.NVML_ERROR_IN_USE: _BUSY,
+    pynvml.NVML_ERROR_MEMORY: _BUSY,
+    pynvml.NVML_ERROR_NO_DATA: _NOT_NOW,
+    pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES: _BUSY,
+    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH: _OLD_DRIVER,
+    pynvml.NVML_ERROR_DEPRECATED: _OLD_DRIVER,
+    pynvml.NVML_ERROR_NOT_READY: _NOT_NOW,
+    pynvml.NVML_ERROR_INVALID_STATE: _NOT_NOW,
+    pynvml.NVML_ERROR_UNKNOWN: _UNKNOWN,
+}
+"""What each NVML return code means for a call; a code that is not here counts as unknown."""
+
+DOWN: dict[int, tuple[GpuState, str]] = {
+    pynvml.NVML_ERROR_GPU_IS_LOST: (
+        GpuState.LOST,
+        "fallen off the bus: see dmesg for the Xid; it needs a reset or a reboot",
+    ),
+    pynvml.NVML_ERROR_RESET_REQUIRED: (
+        GpuState.RESET_REQUIRED,
+        "needs a reset: stop its processes, then nvidia-smi --gpu-reset or reboot",
+    ),
+}
+"""Codes that say that the GPU itself is gone, not just one figure of it."""
+
+DRIVER_DOWN = frozenset(
+    {
+        pynvml.NVML_ERROR_UNINITIALIZED,
+        pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+        pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+    }
+)
+
+
+class _Held:
+    """A call that failed: what to answer instead, and until when."""
+
+    __slots__ = ("code", "count", "missing", "rule", "until_s")
+
+    def __init__(self, code: int, rule: Rule, missing: Missing, count: int, until_s: float) -> None:
+        self.code = code
+        self.rule = rule
+        self.missing = missing
+        self.count = count
+        self.until_s = until_s
+
+
+class Calls:
+    """The calls of one device. `now_s` is set by the owner once a tick."""
+
+    def __init__(self, timings: Timings) -> None:
+        self.now_s = 0.0
+        self._timings = timings
+        self._held: dict[str, _Held] = {}
+        self._worked: set[str] = set()
+
+    def read(self, key: str, name: str, *args: Any) -> Any:
+        """What pynvml's function `name` gives, or Missing; `key` is the call's name in this object's memory.
+
+        Raises GpuDownError, HandleStaleError or DriverDownError where more than this call is concerned.
+        """
+        held = self._held.get(key)
+        if held is not None and self.now_s < held.until_s:
+            return held.missing
+        try:
+            value = getattr(pynvml, name)(*args)
+        except pynvml.NVMLError as error:
+            return self._refused(key, error.value)
+        except (AttributeError, pynvml.NVMLLibraryMismatchError):
+            return self._refused(key, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        except ValueError:
+            return Missing(Reason.INVALID, "the driver sent text that is no UTF-8")
+        if held is not None:
+            del self._held[key]
+        self._worked.add(key)
+        return value
+
+    def first(self, handle: Any, alternatives: tuple[tuple[str, str, tuple[Any, ...]], ...]) -> Any:
+        """The first of several calls (key, name, arguments after the handle) that this driver and GPU support."""
+        value: Any = None
+        for key, name, args in alternatives:
+            value = self.read(key, name, handle, *args)
+            if not (isinstance(value, Missing) and value.reason is Reason.NOT_SUPPORTED):
+                break
+        return value
+
+    def close(self, key: str, missing: Missing) -> None:
+        """Never make this call; answer `missing`."""
+        self._held[key] = _Held(0, _UNSUPPORTED, missing, 1, math.inf)
+
+    def badge(self) -> tuple[GpuState, str]:
+        """The worst that the calls said about the GPU as a whole."""
+        worst = (GpuState.OK, "")
+        for key, held in self._held.items():
+            rule = held.rule
+            if rule.state is not None and held.count >= rule.after and worst[0] is GpuState.OK:
+                worst = (rule.state, f"{rule.detail} ({key})")
+        return worst
+
+    def _refused(self, key: str, code: int) -> Missing:
+        if code in DOWN:
+            raise GpuDownError(*DOWN[code])
+        if code in DRIVER_DOWN:
+            raise DriverDownError(code)
+        if code == pynvml.NVML_ERROR_GPU_NOT_FOUND or (
+            code == pynvml.NVML_ERROR_INVALID_ARGUMENT and key in self._worked
+        ):
+            raise HandleStaleError(key)
+        held = self._held.get(key)
+        count = held.count + 1 if held is not None and held.code == code else 1
+        rule = RULES.get(code, _UNKNOWN)
+        missing = Missing(rule.reason, rule.detail)
+        self._held[key] = _Held(code, rule, missing, count, self.now_s + self._pause_s(rule, count))
+        return missing
+
+    def _pause_s(self, rule: Rule, count: int) -> float:
+        if count < rule.after or rule.pause is Pause.TICK:
+            return 0.0
+        if rule.pause is Pause.BACK_OFF:
+            return float(min(LONGEST_BACKOFF_S, self._timings.backoff_s * 2 ** min(count - rule.after, 16)))
+        return math.inf if rule.pause is Pause.FOREVER else self._timings.permission_s

@@ -1,0 +1,167 @@
+"""GPU performance monitoring (Hopper and newer): hardware activity between two samples."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pynvml
+
+from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason
+from gpumon.sources.nvml.calls import RULES, Calls
+
+CLOSEST_S = 0.15
+"""Samples less than 100 ms apart give zeros that look like idle; the guard keeps clear of that."""
+MIB_PER_S = 1048576.0
+PERCENT = 0.01
+
+
+class Metric(NamedTuple):
+    """One GPM metric: NVML's id, the field it fills, the factor to its unit, the largest number that can be true."""
+
+    id: int
+    field: str
+    scale: float
+    most: float
+    whole_gpu: bool = False
+    """PCIe and NVLink mean nothing for a slice."""
+
+
+METRICS = (
+    Metric(2, "sm_active_ratio", PERCENT, 1.1),
+    Metric(3, "sm_occupancy_ratio", PERCENT, 1.1),
+    Metric(5, "tensor_active_ratio", PERCENT, 1.1),
+    Metric(10, "dram_active_ratio", PERCENT, 1.1),
+    Metric(20, "pcie_tx_bytes_per_s", MIB_PER_S, 1e13, whole_gpu=True),
+    Metric(21, "pcie_rx_bytes_per_s", MIB_PER_S, 1e13, whole_gpu=True),
+    Metric(60, "nvlink_rx_bytes_per_s", MIB_PER_S, 1e14, whole_gpu=True),
+    Metric(61, "nvlink_tx_bytes_per_s", MIB_PER_S, 1e14, whole_gpu=True),
+)
+"""PCIe as the GPU sees it: TX is device to host. NVLink: receive comes first in NVML's numbering."""
+
+VGPU = pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU
+_NO_VGPU = Missing(Reason.NOT_SUPPORTED, "GPM does not work inside a vGPU")
+_NO_GPM = Missing(Reason.NOT_SUPPORTED, "GPM needs Hopper or newer and driver 525 or newer")
+_NO_PERMISSION = Missing(
+    Reason.NO_PERMISSION,
+    "GPM is restricted to administrators: NVreg_RestrictProfilingToAdminUsers=0 or CAP_PERFMON lifts it",
+)
+WHOLE_GPU = Missing(Reason.UNDER_MIG, "a figure of the whole GPU, not of a slice")
+_NO_NUMBER = Missing(Reason.INVALID, "the driver sent a number that can not be")
+
+
+_CELL = struct.Struct("@IId3P")
+"""c_nvmlGpmMetric_t: id, return code, value, three pointers to texts."""
+
+
+class Request:
+    """The driver's request record for all metrics, made once. Its answers are read from the raw memory.
+
+    pynvml's attribute access costs 1 us each and would be a third of the worker's tick.
+    """
+
+    def __init__(self) -> None:
+        self.record = pynvml.c_nvmlGpmMetricsGet_t()
+        self.record.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+        self.record.numMetrics = len(METRICS)
+        for i, metric in enumerate(METRICS):
+            self.record.metrics[i].metricId = metric.id
+        start = pynvml.c_nvmlGpmMetricsGet_t.metrics.offset
+        self._cells = memoryview(self.record).cast("B")[start : start + _CELL.size * len(METRICS)]
+
+    def answers(self) -> Iterator[tuple[Metric, int, float]]:
+        """Each metric with its own return code and its number as NVML gives it."""
+        for metric, cell in zip(METRICS, _CELL.iter_unpack(self._cells), strict=True):
+            yield metric, cell[1], cell[2]
+
+
+class Gpm:
+    """The activity of one GPU, or of the MIG slice `slice_of` = (handle of the GPU, GPU instance id)."""
+
+    def __init__(self, calls: Calls, handle: Any, request: Request, slice_of: tuple[Any, int] | None = None) -> None:
+        self._calls = calls
+        self._handle = handle
+        self._request = request
+        self._slice_of = slice_of
+        self._samples: list[Any] = []
+        self._sampled_s: float | None = None
+        self._off: Missing | None = None
+        self._probed = False
+        self._values: dict[str, Reading] = {}
+
+    def read(self, now_s: float) -> dict[str, Reading]:
+        """Means since the last read by field name; the last values again where that was less than 150 ms ago."""
+        if not self._probed:
+            self._off = self._probe()
+            self._probed = True
+        if self._off is not None:
+            return _all(self._off)
+        if self._sampled_s is not None and now_s - self._sampled_s < CLOSEST_S:
+            return self._values
+        self._values = self._measure(now_s)
+        return self._values
+
+    def free(self) -> None:
+        """Give the sample records back to the driver; the object is of no use afterwards."""
+        for sample in self._samples:
+            self._calls.read("nvmlGpmSampleFree", "nvmlGpmSampleFree", sample)
+        self._samples = []
+
+    def _probe(self) -> Missing | None:
+        """Why GPM can not work here, by the order in which drivers are known to tell the truth."""
+        mode = self._calls.read("nvmlDeviceGetVirtualizationMode", "nvmlDeviceGetVirtualizationMode", self._handle)
+        if mode == VGPU:
+            return _NO_VGPU
+        support = self._calls.read("nvmlGpmQueryDeviceSupport", "nvmlGpmQueryDeviceSupport", self._handle)
+        if isinstance(support, Missing):
+            return _explain(support) if support.reason is Reason.NOT_SUPPORTED else None
+        return None if support.isSupportedDevice else _NO_GPM
+
+    def _measure(self, now_s: float) -> dict[str, Reading]:
+        if not self._samples and not self._allocate():
+            return _all(Missing(Reason.ERROR, "the driver has no memory for GPM samples"))
+        older, newer = self._samples
+        took = self._sample(older)
+        if isinstance(took, Missing):
+            self._sampled_s = None
+            return _all(_explain(took))
+        self._samples.reverse()
+        first, self._sampled_s = self._sampled_s is None, now_s
+        return _all(WARMING_UP) if first else self._difference(newer, older)
+
+    def _allocate(self) -> bool:
+        samples = [self._calls.read("nvmlGpmSampleAlloc", "nvmlGpmSampleAlloc") for _ in range(2)]
+        self._samples = samples if not any(isinstance(sample, Missing) for sample in samples) else []
+        return bool(self._samples)
+
+    def _sample(self, into: Any) -> Any:
+        if self._slice_of is None:
+            return self._calls.read("nvmlGpmSampleGet", "nvmlGpmSampleGet", self._handle, into)
+        return self._calls.read("nvmlGpmMigSampleGet", "nvmlGpmMigSampleGet", *self._slice_of, into)
+
+    def _difference(self, before: Any, after: Any) -> dict[str, Reading]:
+        record = self._request.record
+        record.sample1, record.sample2 = before, after
+        answer = self._calls.read("nvmlGpmMetricsGet", "nvmlGpmMetricsGet", record)
+        if isinstance(answer, Missing):
+            return _all(_explain(answer))
+        values: dict[str, Reading] = {}
+        for metric, code, number in self._request.answers():
+            if metric.whole_gpu and self._slice_of is not None:
+                values[metric.field] = WHOLE_GPU
+            elif code:
+                rule = RULES.get(code)
+                values[metric.field] = Missing(rule.reason if rule else Reason.ERROR)
+            else:
+                value = number * metric.scale
+                values[metric.field] = value if 0.0 <= value <= metric.most else _NO_NUMBER
+        return values
+
+
+def _all(missing: Missing) -> dict[str, Reading]:
+    return {metric.field: missing for metric in METRICS}
+
+
+def _explain(missing: Missing) -> Missing:
+    return {Reason.NOT_SUPPORTED: _NO_GPM, Reason.NO_PERMISSION: _NO_PERMISSION}.get(missing.reason, missing)

@@ -1,0 +1,121 @@
+"""Processes on a GPU: the driver's lists joined with names and users from /proc."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+from gpumon.readings.frame import GpuProcess
+from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
+from gpumon.sources.nvml.calls import Calls
+
+MOST = 256
+"""Processes kept of one GPU."""
+_KINDS = ("Compute", "Graphics", "MPSCompute")
+_TYPES = {"Compute": "compute", "Graphics": "graphics", "MPSCompute": "mps"}
+_LISTS = {
+    kind: tuple((name, name, ()) for name in (f"nvmlDeviceGet{kind}RunningProcesses{v}" for v in ("_v3", "_v2")))
+    for kind in _KINDS
+}
+_NO_SAMPLE = Missing(Reason.IDLE, "no sample of this process in the last seconds")
+_CONTAINER = re.compile(r"(?:^|[/-])([0-9a-f]{64})(?:\.scope)?$", re.MULTILINE)
+"""A container's id at the end of a cgroup path (Docker, containerd, CRI-O, Podman)."""
+
+
+class Names:
+    """Name, user and container of a process; looked up once per pid and round."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[str, str, str]] = {}
+        self._round_s = 0.0
+
+    def of(self, pid: int, round_s: float) -> tuple[str, str, str]:
+        """Name, user, container id; `round_s` is the time of the tick, within which nothing is asked twice."""
+        if round_s != self._round_s:
+            self._known.clear()
+            self._round_s = round_s
+        found = self._known.get(pid)
+        if found is None:
+            found = self._known[pid] = _look_up(pid)
+        return found
+
+
+def _look_up(pid: int) -> tuple[str, str, str]:
+    """A pid that /proc does not have is the host's, seen from inside a container: it is named as such."""
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        name = process.name()
+    except psutil.NoSuchProcess:
+        return f"{pid} (host)", "", ""
+    except (psutil.Error, OSError, ValueError):
+        return "", "", ""
+    try:
+        user = process.username()
+    except (psutil.Error, OSError, ValueError, KeyError):
+        user = ""
+    return _encodable(name), _encodable(user), _container(pid)
+
+
+def _container(pid: int) -> str:
+    try:
+        found = _CONTAINER.search(Path(f"/proc/{pid}/cgroup").read_text(errors="replace"))
+    except OSError:
+        return ""
+    return found.group(1)[:12] if found else ""
+
+
+def _encodable(text: str) -> str:
+    """/proc gives any bytes; what is no UTF-8 becomes a question mark. Cut to 256 characters."""
+    return text[:256].encode("utf-8", "replace").decode()
+
+
+def avoid_wrong_records(calls: Calls) -> None:
+    """Leave the v3 lists alone on drivers 535.43 to 535.86, whose records are longer than everyone else's."""
+    present = {name for name in ("ConfComputeMemSizeInfo", "RunningProcessDetailList") if _has(f"nvmlDeviceGet{name}")}
+    if present == {"ConfComputeMemSizeInfo"}:
+        for kind in _KINDS:
+            calls.close(_LISTS[kind][0][0], NOT_SUPPORTED)
+
+
+def _has(symbol: str) -> bool:
+    return pynvml.nvmlLib is not None and hasattr(pynvml.nvmlLib, symbol)
+
+
+def read_processes(calls: Calls, handle: Any, names: Names, window_s: float) -> tuple[GpuProcess, ...]:
+    """All processes on the device, biggest first; the SM share is the newest sample of the last `window_s`."""
+    found: dict[int, tuple[str, Reading]] = {}
+    for kind in _KINDS:
+        records = calls.first(handle, _LISTS[kind])
+        for record in () if isinstance(records, Missing) else records:
+            vram: Reading = NOT_SUPPORTED if record.usedGpuMemory is None else float(record.usedGpuMemory)
+            if record.pid not in found or isinstance(found[record.pid][1], Missing):
+                found[record.pid] = (found[record.pid][0] if record.pid in found else _TYPES[kind], vram)
+    if not found:
+        return ()
+    shares = _sm_shares(calls, handle, window_s)
+    rows = []
+    for pid, (kind, vram) in list(found.items())[:MOST]:
+        name, user, container = names.of(pid, calls.now_s)
+        share = shares if isinstance(shares, Missing) else shares.get(pid, _NO_SAMPLE)
+        rows.append(GpuProcess(pid, name, user, vram, container, share, kind))
+    rows.sort(key=lambda row: (0.0 if isinstance(row.vram_bytes, Missing) else -row.vram_bytes, row.pid))
+    return tuple(rows)
+
+
+def _sm_shares(calls: Calls, handle: Any, window_s: float) -> dict[int, float] | Missing:
+    """SM share by pid. The driver's list also holds processes that are gone and values above 100 %: both are noise."""
+    since_us = int((time.time() - window_s) * 1e6)
+    samples = calls.read("nvmlDeviceGetProcessUtilization", "nvmlDeviceGetProcessUtilization", handle, since_us)
+    if isinstance(samples, Missing):
+        return {} if samples.reason is Reason.ERROR else samples
+    newest: dict[int, tuple[int, float]] = {}
+    for sample in samples:
+        if sample.smUtil <= 100 and sample.timeStamp > max(since_us, newest.get(sample.pid, (0, 0.0))[0]):
+            newest[sample.pid] = (sample.timeStamp, sample.smUtil / 100.0)
+    return {pid: share for pid, (_, share) in newest.items()}

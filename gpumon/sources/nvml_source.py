@@ -1,0 +1,216 @@
+"""The GPUs of this host through NVML: keeps one worker process going and hands out what it reports."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Mapping
+
+import msgspec
+
+from gpumon.readings.frame import Fault, GpuReading, XidEvent
+from gpumon.sources.nvml.child import Child, Process, Spawn, ended_by, spawn
+from gpumon.sources.nvml.wire import Report, Timings
+from gpumon.sources.source import Contribution
+
+SOURCE = "nvml"
+LONGEST_WAIT_S = 0.2
+"""Most that one poll waits for the worker's answer."""
+LATE_INTERVALS = 1.5
+"""An answer that is this many intervals late is named as a fault."""
+CLOSE_S = 0.2
+"""Most that closing waits for the worker's end."""
+XID_MOST = 16
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Seconds after which the monitor loses patience with its worker; tests make them short."""
+
+    init_s: float = 90.0
+    """Eight GPUs without persistence mode take this long to wake."""
+    answer_s: float = 10.0
+    """A worker that was asked and did not answer for this long is killed."""
+    die_s: float = 1.0
+    """A killed process that is still there after this long hangs inside the kernel."""
+    backoff_s: float = 1.0
+    """First pause before a new worker; it doubles up to `backoff_most_s`."""
+    backoff_most_s: float = 60.0
+    stable_s: float = 60.0
+    """A worker that lived this long ends the doubling."""
+
+
+class NvmlSource:
+    """A Source. The driver can hang or crash its caller: that costs the worker process, never the monitor."""
+
+    def __init__(
+        self,
+        interval_s: float,
+        *,
+        python: str = sys.executable,
+        env: Mapping[str, str] | None = None,
+        init_deadline_s: float = 90.0,
+        limits: Limits | None = None,
+        timings: Timings | None = None,
+        spawn: Spawn = spawn,
+    ) -> None:
+        """`env` is the worker's whole environment; None is this process's own."""
+        self.interval_s = interval_s
+        self._limits = limits or Limits(init_s=init_deadline_s)
+        self._env = env
+        self._spawn = spawn
+        options = msgspec.json.encode(timings or Timings()).decode()
+        self._command = (python, "-m", "gpumon.sources.nvml_worker", options)
+        self._child: Child | None = None
+        self._dying: Process | None = None
+        self._killed_s = 0.0
+        self._restart_s = 0.0
+        self._failures = 0
+        self._why = ""
+        """Why the last worker is gone; empty as soon as a new one has read the driver."""
+        self._newest: Report | None = None
+        """The last report with an open driver."""
+        self._past_xid: dict[str, tuple[XidEvent, ...]] = {}
+        self._fault: tuple[str, float] = ("", 0.0)
+        self._news: asyncio.Future[None] | None = None
+        self._closed = False
+
+    async def start(self) -> None:
+        """Start the worker; returns at once."""
+        self._start_child(time.monotonic())
+
+    async def poll(self, monotonic_s: float) -> Contribution:
+        """Ask the worker, wait a fraction of the interval for its answer, give the newest readings there are."""
+        self._supervise(monotonic_s)
+        child = self._child
+        if child is not None:
+            child.ask(monotonic_s)
+            if child.asked_s is not None and not child.broken:
+                self._news = asyncio.get_running_loop().create_future()
+                await asyncio.wait((self._news,), timeout=min(LONGEST_WAIT_S, self.interval_s / 4))
+            self._take_report()
+        return self._contribution(monotonic_s)
+
+    async def close(self) -> None:
+        """Kill the worker; it is not waited for where it hangs inside the kernel."""
+        self._closed = True
+        if self._child is not None:
+            self._bury(self._child, time.monotonic())
+        give_up_s = time.monotonic() + CLOSE_S
+        while self._dying is not None and self._dying.poll() is None and time.monotonic() < give_up_s:
+            await asyncio.sleep(0.005)
+
+    def _supervise(self, now_s: float) -> None:
+        """Notice that the worker ended or hangs, and start a new one when it is time."""
+        self._take_report()
+        child = self._child
+        if child is not None:
+            status = child.process.poll()
+            if status is not None:
+                self._lose(child, now_s, ended_by(status))
+            elif child.broken:
+                self._lose(child, now_s, child.broken)
+            elif child.asked_s is not None and now_s - child.asked_s > self._patience_s(child):
+                self._lose(child, now_s, f"did not answer for {now_s - child.asked_s:.0f} s")
+        if self._dying is not None and self._dying.poll() is not None:
+            self._dying = None
+        if self._child is None and self._dying is None and now_s >= self._restart_s and not self._closed:
+            self._start_child(now_s)
+
+    def _patience_s(self, child: Child) -> float:
+        ready = child.report is not None and child.report.ready
+        return self._limits.answer_s if ready else self._limits.init_s
+
+    def _start_child(self, now_s: float) -> None:
+        try:
+            process = self._spawn(self._command, self._env)
+        except OSError as error:
+            self._why = f"the NVML worker can not be started: {error.strerror}"
+            self._back_off(now_s)
+            return
+        self._child = Child(process, self._wake, now_s)
+
+    def _wake(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    def _lose(self, child: Child, now_s: float, why: str) -> None:
+        """Give up on a worker. What it said about the driver tells more than how it ended."""
+        said = child.report.error if child.report is not None else ""
+        words = child.last_words()
+        self._why = said or f"the NVML worker {why}" + (f" ({words})" if words else "")
+        if now_s - child.started_s >= self._limits.stable_s:
+            self._failures = 0
+        self._bury(child, now_s)
+        self._back_off(now_s)
+
+    def _bury(self, child: Child, now_s: float) -> None:
+        """Kill it and let go of its pipes, but keep its process until it is really gone."""
+        for gpu in self._newest.gpus if self._newest is not None else ():
+            if gpu.xid:
+                self._past_xid[gpu.uuid] = gpu.xid
+        if child.process.poll() is None:
+            child.process.kill()
+        child.close()
+        self._child, self._dying, self._killed_s = None, child.process, now_s
+
+    def _back_off(self, now_s: float) -> None:
+        pause_s = min(self._limits.backoff_most_s, self._limits.backoff_s * 2 ** min(self._failures, 16))
+        self._failures += 1
+        self._restart_s = now_s + pause_s
+
+    def _take_report(self) -> None:
+        child = self._child
+        if child is None or child.report is None or not child.report.ready or child.report is self._newest:
+            return
+        self._why = ""
+        past = self._past_xid
+        if past:
+            gpus = tuple(_with_past(gpu, past.get(gpu.uuid, ())) for gpu in child.report.gpus)
+            child.report = msgspec.structs.replace(child.report, gpus=gpus)
+        self._newest = child.report
+
+    def _contribution(self, now_s: float) -> Contribution:
+        cause, text = self._trouble(now_s)
+        if cause != self._fault[0]:
+            self._fault = (cause, time.time())
+        newest = self._newest
+        return Contribution(
+            gpus=newest.gpus if newest else (),
+            faults=(Fault(SOURCE, text, self._fault[1]),) if cause else (),
+            driver=newest.driver if newest else "",
+            cuda=newest.cuda if newest else "",
+            pids=(self._child.process.pid,) if self._child is not None else (),
+        )
+
+    def _trouble(self, now_s: float) -> tuple[str, str]:
+        """What is wrong right now: the cause, which dates the fault, and the text, which also counts seconds."""
+        child = self._child
+        if child is None:
+            return self._no_child(now_s)
+        report = child.report
+        if report is not None and report.error:
+            return report.error, report.error
+        if report is None or not report.ready:
+            text = f"initialising the NVIDIA driver ({now_s - child.started_s:.0f} s)"
+            return (self._why, f"{self._why}; now {text}") if self._why else ("initialising", text)
+        waited_s = now_s - child.asked_s if child.asked_s is not None else 0.0
+        if waited_s <= LATE_INTERVALS * self.interval_s:
+            return "", ""
+        return "late", (
+            f"the NVIDIA driver has not answered for {waited_s:.1f} s: the GPUs show old readings; "
+            f"its worker (pid {child.process.pid}) is replaced in {max(0.0, self._limits.answer_s - waited_s):.0f} s"
+        )
+
+    def _no_child(self, now_s: float) -> tuple[str, str]:
+        if self._dying is not None and now_s - self._killed_s > self._limits.die_s:
+            return "unkillable", (
+                f"the NVML worker (pid {self._dying.pid}) hangs inside the driver and can not be killed: "
+                "no new one is started until it is gone; a reboot may be needed"
+            )
+        return self._why, f"{self._why}; next try in {max(0.0, self._restart_s - now_s):.0f} s"
+
+
+def _with_past(gpu: GpuReading, past: tuple[XidEvent, ...]) -> GpuReading:
+    """The GPU with the Xid events that an earlier worker saw."""
+    return msgspec.structs.replace(gpu, xid=(*past, *gpu.xid)[-XID_MOST:]) if past else gpu

@@ -1,0 +1,152 @@
+"""The simulated GPUs: what NVML would show while the engines do their work."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
+from gpumon.readings.missing import number
+from gpumon.sources.simulator.engine_model import Meter
+from gpumon.sources.simulator.physics import Chip, Instance
+
+MIB = float(1 << 20)
+
+RESERVED_BYTES = 565 * MIB
+"""What the driver keeps of an 80 GB card."""
+
+INLET_C = (27.0, 28.5, 30.0, 31.0, 28.0, 29.5, 31.5, 30.5)
+"""Air temperature at each slot: the ones behind others are warmer."""
+
+SILICON = (1.0, 0.985, 1.01, 0.99, 1.015, 0.995, 1.005, 0.98)
+"""No two chips draw the same power for the same work."""
+
+HEAT_C_PER_W = 0.058
+HEAT_LAG_S = 18.0
+IDLE_W, CONTEXT_W = 71.0, 116.0
+"""Power without any process, and with one that does nothing: its context keeps the clocks up."""
+SM_W, TENSOR_W, DRAM_W = 130.0, 330.0, 250.0
+"""Power at full activity, on top."""
+IDLE_CLOCK_HZ = 345e6
+
+
+class Work(msgspec.Struct, frozen=True):
+    """What one GPU does on average: ratios of time, of the peaks, and bytes/s over its links."""
+
+    busy_ratio: float = 0.0
+    kernel_ratio: float = 0.0
+    mfu_ratio: float = 0.0
+    dram_ratio: float = 0.0
+    nvlink_bytes_per_s: float = 0.0
+    pcie_bytes_per_s: float = 0.0
+
+
+def work_between(instance: Instance, before: Meter, after: Meter, seconds: float) -> Work:
+    """What each GPU of a rank did on average between two meters, `seconds` apart.
+
+    Tensor parallelism all-reduces the hidden state twice a layer; a ring moves 2 (n - 1) / n of it through each GPU.
+    """
+    shape, gpus = instance.shape, instance.gpus
+    tokens_per_s = (after.tokens - before.tokens) / seconds
+    reduced_bytes = 2 * shape.layers * shape.hidden * 2.0 * 2 * (gpus - 1) / gpus
+    dram_bytes_per_s = (after.dram_bytes - before.dram_bytes) / seconds / gpus
+    return Work(
+        busy_ratio=(after.busy_s - before.busy_s) / seconds,
+        kernel_ratio=(after.kernel_s - before.kernel_s) / seconds,
+        mfu_ratio=(after.flops - before.flops) / seconds / instance.peak_flops_per_s,
+        dram_ratio=dram_bytes_per_s / instance.chip.bytes_per_s,
+        nvlink_bytes_per_s=tokens_per_s * reduced_bytes,
+        pcie_bytes_per_s=2e5 * (after.steps - before.steps) / seconds + 60.0 * tokens_per_s,
+    )
+
+
+class SimulatedGpu:
+    """One GPU with its heat and its energy counter. `advance` says how long it did what."""
+
+    def __init__(self, chip: Chip, index: int, processes: tuple[GpuProcess, ...]) -> None:
+        self._chip = chip
+        self._index = index
+        self._processes = processes
+        self._work = Work()
+        self._wanted_w = self._power_w = CONTEXT_W if processes else IDLE_W
+        self._heat_c = self._target_c()
+        self.energy_j = 3.6e6 * (400 + 35 * index)
+        """Counter since the driver was loaded, which is days ago."""
+        self.dram_bytes = 0.0
+        self.uuid = f"GPU-00000000-0000-4000-8000-{index:012d}"
+
+    def advance(self, seconds: float, work: Work) -> None:
+        """Do `work` for `seconds`."""
+        self._work = work
+        sm = self._sm_active()
+        active_w = SM_W * sm + TENSOR_W * self._tensor_active() + DRAM_W * work.dram_ratio
+        idle_w = CONTEXT_W if self._processes else IDLE_W
+        self._wanted_w = (idle_w + active_w) * SILICON[self._index % len(SILICON)]
+        self._power_w = min(self._wanted_w, self._chip.power_limit_w)
+        self.energy_j += self._power_w * seconds
+        self.dram_bytes += work.dram_ratio * self._chip.bytes_per_s * seconds
+        self._heat_c += (self._target_c() - self._heat_c) * (1.0 - math.exp(-seconds / HEAT_LAG_S))
+
+    def _target_c(self) -> float:
+        return INLET_C[self._index % len(INLET_C)] + HEAT_C_PER_W * self._power_w
+
+    def _sm_active(self) -> float:
+        """SMs hold warps nearly all through a kernel, and a third of the time between kernels."""
+        return min(1.0, 0.94 * self._work.kernel_ratio + 0.3 * (self._work.busy_ratio - self._work.kernel_ratio))
+
+    def _tensor_active(self) -> float:
+        """A good GEMM keeps the pipe at about three quarters of its rated speed while it is active."""
+        return min(1.0, self._work.mfu_ratio / 0.75)
+
+    def initialising(self, monotonic_s: float) -> GpuReading:
+        """What is known of it while the simulation warms up."""
+        return GpuReading(self._index, self.uuid, self._chip.name, GpuState.INITIALISING, monotonic_s)
+
+    def reading(self, monotonic_s: float) -> GpuReading:
+        """What NVML would say, with ratios over the last `advance`."""
+        chip, work = self._chip, self._work
+        sm = self._sm_active()
+        capped = self._wanted_w > chip.power_limit_w
+        clock_hz = chip.sm_clock_hz * math.sqrt(self._power_w / self._wanted_w) if self._processes else IDLE_CLOCK_HZ
+        return GpuReading(
+            index=self._index,
+            uuid=self.uuid,
+            name=chip.name,
+            state=GpuState.OK,
+            monotonic_s=monotonic_s,
+            busy_ratio=round(min(1.0, work.busy_ratio), 2),
+            memory_busy_ratio=round(min(1.0, 1.25 * work.dram_ratio), 2),
+            sm_active_ratio=sm,
+            sm_occupancy_ratio=0.3 * sm,
+            tensor_active_ratio=self._tensor_active(),
+            dram_active_ratio=work.dram_ratio,
+            pcie_tx_bytes_per_s=1e6 + 0.3 * work.pcie_bytes_per_s,
+            pcie_rx_bytes_per_s=1e6 + work.pcie_bytes_per_s,
+            nvlink_tx_bytes_per_s=work.nvlink_bytes_per_s,
+            nvlink_rx_bytes_per_s=work.nvlink_bytes_per_s,
+            vram_used_bytes=sum(number(process.vram_bytes) or 0.0 for process in self._processes),
+            vram_total_bytes=chip.memory_bytes,
+            vram_reserved_bytes=RESERVED_BYTES,
+            power_w=round(self._power_w, 3),
+            power_limit_w=chip.power_limit_w,
+            energy_j=round(self.energy_j, 3),
+            temperature_c=float(round(self._heat_c)),
+            memory_temperature_c=float(round(self._heat_c + 6.0 + 12.0 * work.dram_ratio)),
+            sm_clock_hz=round(clock_hz / 15e6) * 15e6,
+            sm_clock_max_hz=chip.sm_clock_hz,
+            memory_clock_hz=chip.memory_clock_hz,
+            memory_clock_max_hz=chip.memory_clock_hz,
+            memory_bus_bits=float(chip.memory_bus_bits),
+            sm_count=float(chip.sm_count),
+            compute_capability="9.0",
+            throttle=("sw_power_cap",) if capped else (),
+            ecc_uncorrected=0.0,
+            ecc_corrected=0.0,
+            remap_pending=0.0,
+            remap_failed=0.0,
+            pcie_generation=5.0,
+            pcie_width=16.0,
+            pcie_width_max=16.0,
+            processes=self._processes,
+        )

@@ -1,0 +1,189 @@
+"""What one forward pass costs on given GPUs: FLOPs, bytes, seconds. The simulator's truth, from first principles."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+import msgspec
+
+
+class Chip(msgspec.Struct, frozen=True):
+    """Peaks of one GPU: dense FLOP/s by number format, bytes/s and bytes of HBM."""
+
+    name: str
+    bf16_flops_per_s: float
+    fp8_flops_per_s: float
+    bytes_per_s: float
+    memory_bytes: float
+    sm_count: int
+    sm_clock_hz: float
+    memory_clock_hz: float
+    memory_bus_bits: int
+    power_limit_w: float
+
+
+class Shape(msgspec.Struct, frozen=True, dict=True):
+    """Dimensions of a decoder-only model. `weight_bytes` is per weight of the layers; LM head and KV are 16 bit."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    """Of the MLP, or of one expert."""
+    vocab: int
+    weight_bytes: float
+    experts: int = 0
+    experts_per_token: int = 0
+
+    @cached_property
+    def shared_params(self) -> float:
+        """Weights of the layers that every token meets: attention and, where dense, the MLP; the router where not."""
+        attention = 2 * self.hidden * self.head_dim * (self.heads + self.kv_heads)
+        rest = self.hidden * self.experts if self.experts else 3 * self.hidden * self.intermediate
+        return float(self.layers * (attention + rest))
+
+    @cached_property
+    def expert_params(self) -> float:
+        """Weights of one routed expert index, all layers together."""
+        return float(3 * self.hidden * self.intermediate * self.layers) if self.experts else 0.0
+
+    @cached_property
+    def head_params(self) -> float:
+        """Weights of the LM head (the embedding table has as many)."""
+        return float(self.vocab * self.hidden)
+
+    @cached_property
+    def file_bytes(self) -> float:
+        """All weights in memory, embedding table included."""
+        layers = self.shared_params + self.experts * self.expert_params
+        return layers * self.weight_bytes + 2 * self.head_params * 2.0
+
+    @cached_property
+    def token_flops(self) -> float:
+        """Matrix FLOPs of one token through the layers, without attention scores and LM head."""
+        return 2.0 * (self.shared_params + self.experts_per_token * self.expert_params)
+
+    @cached_property
+    def score_flops(self) -> float:
+        """FLOPs of one query token against one token in its context: QK and AV."""
+        return 4.0 * self.layers * self.heads * self.head_dim
+
+    @cached_property
+    def kv_bytes(self) -> float:
+        """Keys and values of one token, 16 bit."""
+        return 2.0 * self.layers * self.kv_heads * self.head_dim * 2.0
+
+    @cached_property
+    def activation_bytes(self) -> float:
+        """HBM bytes of one token's activations: about ten passes of the hidden state a layer, four of the MLP."""
+        width = self.intermediate * max(1, self.experts_per_token)
+        return 2.0 * self.layers * (10 * self.hidden + 4 * width)
+
+    def weight_read_bytes(self, tokens: float) -> float:
+        """Bytes of weights that a step over `tokens` tokens reads: of a MoE the expected number of distinct experts."""
+        fixed = self.shared_params * self.weight_bytes + self.head_params * 2.0
+        if not self.experts:
+            return fixed
+        missed = math.pow(1.0 - self.experts_per_token / self.experts, tokens)
+        return fixed + self.experts * (1.0 - missed) * self.expert_params * self.weight_bytes
+
+
+class Speed(msgspec.Struct, frozen=True):
+    """What an instance reaches: shares of the peaks in its kernels, and the time of a step in which no kernel works."""
+
+    flops_share: float
+    bytes_share: float
+    step_overhead_s: float
+    sequence_overhead_s: float
+
+
+EXTRA_TRAFFIC = 0.05
+"""HBM traffic beside weights, KV and activations (logits, sampling, norms, KV writes), as a share of weights and KV."""
+
+
+class Step(msgspec.Struct):
+    """The tokens of one step: decoding sequences, and the prefill chunks beside them, as sums."""
+
+    decoding: int
+    context_tokens: float
+    """Tokens that the decoding sequences attend to, added up, themselves included."""
+    chunk_tokens: int = 0
+    chunk_pairs: float = 0.0
+    """Query-key pairs of the chunks: n * (cached + n / 2) each."""
+    chunk_context_tokens: float = 0.0
+    """Tokens whose KV the chunks read, cached ones and their own."""
+    chunks: int = 0
+    logits: int = 0
+    """Sequences whose prefill ends here: the LM head runs for their last token."""
+
+
+class Cost(msgspec.Struct):
+    """What a step takes: FLOPs and bytes of the whole instance (all its GPUs), and seconds."""
+
+    flops: float
+    weight_bytes: float
+    kv_bytes: float
+    dram_bytes: float
+    """All HBM traffic: weights, KV, activations and the rest."""
+    kernel_s: float
+    overhead_s: float
+    memory_bound: bool
+
+    @property
+    def seconds(self) -> float:
+        """Duration of the step."""
+        return self.kernel_s + self.overhead_s
+
+
+class Instance(msgspec.Struct, frozen=True, dict=True):
+    """One copy of a model on `gpus` chips that work as one (tensor parallel)."""
+
+    shape: Shape
+    chip: Chip
+    speed: Speed
+    gpus: int
+
+    @cached_property
+    def peak_flops_per_s(self) -> float:
+        """Dense peak of all chips in the format that the layers' arithmetic runs in."""
+        chip = self.chip
+        return self.gpus * (chip.fp8_flops_per_s if self.shape.weight_bytes == 1.0 else chip.bf16_flops_per_s)
+
+    @cached_property
+    def reached_flops_per_s(self) -> float:
+        """FLOP/s of a compute-bound kernel."""
+        return self.peak_flops_per_s * self.speed.flops_share
+
+    @cached_property
+    def reached_bytes_per_s(self) -> float:
+        """Bytes/s of a memory-bound kernel."""
+        return self.gpus * self.chip.bytes_per_s * self.speed.bytes_share
+
+    def cost(self, step: Step) -> Cost:
+        """Cost of one step: the slower of arithmetic and memory, then the overhead."""
+        shape = self.shape
+        tokens = step.decoding + step.chunk_tokens
+        flops = (
+            shape.token_flops * tokens
+            + 2.0 * shape.head_params * (step.decoding + step.logits)
+            + shape.score_flops * (step.context_tokens + step.chunk_pairs)
+        )
+        weight_bytes = shape.weight_read_bytes(tokens)
+        kv_bytes = shape.kv_bytes * (step.context_tokens + step.chunk_context_tokens)
+        dram_bytes = (1.0 + EXTRA_TRAFFIC) * (weight_bytes + kv_bytes) + shape.activation_bytes * tokens
+        compute_s = flops / self.reached_flops_per_s
+        memory_s = dram_bytes / self.reached_bytes_per_s
+        overhead_s = self.speed.step_overhead_s + self.speed.sequence_overhead_s * (step.decoding + step.chunks)
+        return Cost(
+            flops, weight_bytes, kv_bytes, dram_bytes, max(compute_s, memory_s), overhead_s, memory_s >= compute_s
+        )
+
+    def growth_s(self, decoding: int, memory_bound: bool) -> float:
+        """By how much a pure decode step gets longer each step, because every sequence gains one token."""
+        shape = self.shape
+        if memory_bound:
+            return (1.0 + EXTRA_TRAFFIC) * shape.kv_bytes * decoding / self.reached_bytes_per_s
+        return shape.score_flops * decoding / self.reached_flops_per_s

@@ -1,0 +1,109 @@
+"""Who asks what, and when: arrivals that swell and ebb in slow waves, deterministic from a seed."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Protocol
+
+import msgspec
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One request: simulated time of arrival, prompt tokens (of which cached), tokens it will generate."""
+
+    arrival_s: float
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    finish: str = "stop"
+
+
+class Lengths(msgspec.Struct, frozen=True):
+    """A log-normal of token counts, cut to [least, most]."""
+
+    median: float
+    sigma: float
+    least: int
+    most: int
+
+    def draw(self, rng: random.Random) -> int:
+        """One length."""
+        return min(self.most, max(self.least, round(self.median * math.exp(self.sigma * rng.gauss(0.0, 1.0)))))
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """The traffic of one rank.
+
+    The rate is `requests_per_s` x (1 + swing x a wave of `period_s`), with a ripple of a seventh of that period: a day
+    in minutes. A share `returning` of the requests goes on with an earlier conversation: of their prompt, `hit_share`
+    is in the prefix cache. The cached blocks belong to that conversation alone, so no two running requests share one.
+    """
+
+    requests_per_s: float
+    prompt: Lengths
+    output: Lengths
+    swing: float = 0.4
+    period_s: float = 900.0
+    phase: float = 0.0
+    """Where in the wave time zero is, in turns."""
+    returning: float = 0.0
+    hit_share: float = 0.0
+
+    @property
+    def most_per_s(self) -> float:
+        """An upper bound of the rate."""
+        return self.requests_per_s * (1.0 + 1.25 * self.swing)
+
+    def rate_per_s(self, at_s: float) -> float:
+        """The rate of arrivals at a moment."""
+        turn = at_s / self.period_s + self.phase
+        wave = math.sin(2 * math.pi * turn) + 0.25 * math.sin(14 * math.pi * turn)
+        return max(0.0, self.requests_per_s * (1.0 + self.swing * wave))
+
+
+class Arrivals(Protocol):
+    """Requests in order of arrival."""
+
+    def next_s(self) -> float:
+        """When the next request arrives; infinity if none does."""
+
+    def take(self) -> Request:
+        """The next request."""
+
+
+class Traffic:
+    """Poisson arrivals at the rate of a `Demand`, from `start_s` on."""
+
+    def __init__(self, demand: Demand, seed: int, start_s: float) -> None:
+        self._demand = demand
+        self._rng = random.Random(seed)
+        self._next_s = start_s
+        self._step()
+
+    def next_s(self) -> float:
+        """When the next request arrives; infinity if none does."""
+        return self._next_s
+
+    def take(self) -> Request:
+        """The next request."""
+        demand, rng = self._demand, self._rng
+        prompt = demand.prompt.draw(rng)
+        cached = 0
+        if rng.random() < demand.returning:
+            cached = int(prompt * min(0.95, max(0.0, rng.gauss(demand.hit_share, 0.1)))) // 16 * 16
+        output = demand.output.draw(rng)
+        finish = "length" if output == demand.output.most else "stop"
+        request = Request(self._next_s, prompt, min(cached, prompt - 1), output, finish)
+        self._step()
+        return request
+
+    def _step(self) -> None:
+        most = self._demand.most_per_s
+        if most <= 0.0:
+            self._next_s = math.inf
+            return
+        while True:
+            self._next_s += self._rng.expovariate(most)
+            if self._rng.random() * most <= self._demand.rate_per_s(self._next_s):
+                return

@@ -1,0 +1,87 @@
+"""Typed, bounded access to the fields of a JSON object from outside, with errors that name the field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_SHOWN = 40
+
+
+class Fields:
+    """Reads a JSON object whose fields go by several names; `null` counts as absent.
+
+    Looks in `inner` objects first (a multimodal config nests its language model), then in the outer one.
+    Every error is a ValueError that names the field and the value.
+    """
+
+    def __init__(self, *objects: Mapping[str, object], where: str = "config.json") -> None:
+        self._objects = objects
+        self._where = where
+
+    def raw(self, *names: str) -> object:
+        """The first of these fields that is there, as JSON gave it; None where none is."""
+        for name in names:
+            for each in self._objects:
+                if each.get(name) is not None:
+                    return each[name]
+        return None
+
+    def has(self, *names: str) -> bool:
+        """Whether one of these fields is there."""
+        return self.raw(*names) is not None
+
+    def integer(self, *names: str, default: int | None = None, low: int = 1, high: int = 10_000_000) -> int:
+        """A whole number from `low` to `high`; ValueError where it is absent without a default, or out of range."""
+        value = self.raw(*names)
+        if value is None:
+            if default is not None:
+                return default
+            raise self.error(names[0], "is missing")
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise self.error(self._found(names), f"{shown(value)} is not a whole number from {low} to {high}")
+        return value
+
+    def flag(self, *names: str, default: bool = False) -> bool:
+        """A boolean; ValueError where it is something else."""
+        value = self.raw(*names)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.error(self._found(names), f"{shown(value)} is not true or false")
+        return value
+
+    def text(self, *names: str) -> str:
+        """A string; empty where absent; ValueError where it is something else."""
+        value = self.raw(*names)
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise self.error(self._found(names), f"{shown(value)} is not a text")
+        return value
+
+    def items(self, *names: str) -> list[object] | None:
+        """A list; None where absent; ValueError where it is something else."""
+        value = self.raw(*names)
+        if value is None or isinstance(value, list):
+            return value
+        raise self.error(self._found(names), f"{shown(value)} is not a list")
+
+    def table(self, name: str) -> dict[str, object] | None:
+        """A JSON object; None where absent; ValueError where it is something else."""
+        value = self.raw(name)
+        if value is None or isinstance(value, dict):
+            return value
+        raise self.error(name, f"{shown(value)} is not an object")
+
+    def error(self, name: str, problem: str) -> ValueError:
+        """The error to raise about one field."""
+        return ValueError(f"{self._where}: {name} {problem}")
+
+    def _found(self, names: tuple[str, ...]) -> str:
+        return next(name for name in names if self.raw(name) is not None)
+
+
+def shown(value: object) -> str:
+    """The value as JSON-like text, cut: it comes from outside."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

@@ -1,0 +1,179 @@
+"""One line of the screen: as a strip for Textual, and as the fewest bytes for the terminal.
+
+Textual writes a full colour code and a reset around every piece of text, and a whole line for one changed digit. Over
+SSH that is several times the text itself. A `Line` writes only code changes; its `Patch` only the cells that differ
+from what the terminal shows, with the cursor moved over the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from rich.console import Console
+from rich.segment import Segment
+from textual.strip import Strip
+
+from gpumon.readings.format import cells
+from gpumon.tui.palette import NEUTRAL, Palette
+
+Piece = tuple[str, str]
+"""A text and its tone (a key of `palette.TONES`)."""
+Row = Sequence[Piece]
+
+_JUMP: Final = 5
+"""Cells that it takes for moving the cursor to be shorter than writing them again."""
+_PLAIN: Final = str.maketrans(
+    {
+        **dict(zip("–…·°≥≤×●‖", "-~, ><x*=", strict=True)),
+        **dict(zip("█▒░─│┤┴┼", "#=.-||++", strict=True)),
+        **dict(zip("▁▂▃▄▅▆▇", "_.-~=+*", strict=True)),
+        **dict(zip("↑↓←→✗✓", "^v<>x*", strict=True)),
+    }
+)
+"""ASCII stand-ins, cell by cell."""
+
+
+class Slot:
+    """One line's place on the terminal, and what stands there now (None: not known)."""
+
+    __slots__ = ("shown",)
+
+    def __init__(self) -> None:
+        self.shown: Line | None = None
+
+
+class Line(Strip):
+    """A row of exactly `width` cells. Equal rows make equal `text` and `marks`."""
+
+    __slots__ = ("marks", "palette", "slot", "text", "wide")
+
+    def __init__(self, row: Row, width: int, palette: Palette, slot: Slot) -> None:
+        pieces = _sized(row, width, palette.ascii)
+        styles = palette.styles
+        super().__init__([Segment(text, styles[tone]) for text, tone in pieces], width)
+        self.text = "".join([text for text, _ in pieces])
+        self.marks = "".join([palette.mark(text, tone) for text, tone in pieces])
+        self.wide = len(self.text) != width
+        self.palette = palette
+        self.slot = slot
+
+    def same(self, other: Line) -> bool:
+        """Whether both look the same."""
+        return self.text == other.text and self.marks == other.marks
+
+    def render(self, console: Console) -> str:  # noqa: ARG002 - Strip's signature
+        """The whole line for the terminal; from now on the terminal shows it."""
+        self.slot.shown = self
+        if self._render_cache is None:
+            self._render_cache = _encode(self, [(0, len(self.text))])
+        return self._render_cache
+
+    def crop(self, start: int, end: int | None = None) -> Strip:
+        """As `Strip.crop`; but a crop of just the last cell is what `Board.update` asks a patch with."""
+        width = self._cell_length or 0
+        if start == 0 and end == width - 1:
+            return Patch(self)
+        if start != 0 or (end is not None and end < width):
+            self.slot.shown = None
+        return super().crop(start, end)
+
+
+class Patch(Strip):
+    """The cells of a line that differ from what its slot shows."""
+
+    __slots__ = ("line",)
+
+    def __init__(self, line: Line) -> None:
+        super().__init__(line._segments, line._cell_length)
+        self.line = line
+
+    def render(self, console: Console) -> str:
+        """What turns the shown line into the new one; the cursor stands at the line's start."""
+        line, shown = self.line, self.line.slot.shown
+        if shown is None or shown.wide or line.wide or len(shown.text) != len(line.text):
+            return line.render(console)
+        line.slot.shown = line
+        return _encode(line, _changes(shown, line))
+
+
+def _sized(row: Row, width: int, plain: bool) -> list[Piece]:
+    """The pieces in exactly `width` cells, without empty ones, in ASCII where that is wanted."""
+    pieces: list[Piece] = []
+    room = width
+    for text, tone in row:
+        if plain and not text.isascii():
+            text = _in_ascii(text)
+        size = cells(text)
+        if size > room:
+            text, size = _head(text, room), room
+        if not text:
+            continue
+        if pieces and pieces[-1][1] == tone:
+            pieces[-1] = (pieces[-1][0] + text, tone)
+        else:
+            pieces.append((text, tone))
+        room -= size
+    if room > 0:
+        pieces.append((" " * room, pieces[-1][1] if pieces and pieces[-1][1].startswith("bar") else "text"))
+    return pieces
+
+
+def _head(text: str, width: int) -> str:
+    """The first `width` cells of a text; half a wide character becomes a blank."""
+    if text.isascii():
+        return text[:width]
+    while cells(text) > width:
+        text = text[:-1]
+    return text + " " * (width - cells(text))
+
+
+def _in_ascii(text: str) -> str:
+    text = text.translate(_PLAIN)
+    return text if text.isascii() else "".join(c if c.isascii() else "?" * cells(c) for c in text)
+
+
+def _changes(old: Line, new: Line) -> list[tuple[int, int]]:
+    """Ranges of cells to write, near ones joined."""
+    ranges: list[tuple[int, int]] = []
+    start = -1
+    for at, (a, b, c, d) in enumerate(zip(old.text, new.text, old.marks, new.marks, strict=True)):
+        if a == b and c == d:
+            continue
+        if start < 0 or at - ranges[-1][1] >= _JUMP:
+            start = at
+            ranges.append((at, at + 1))
+        else:
+            ranges[-1] = (start, at + 1)
+    return ranges
+
+
+def _encode(line: Line, ranges: list[tuple[int, int]]) -> str:
+    """The ranges of a line as text and codes, from its first cell on; ends with all codes reset."""
+    codes, ground = line.palette.codes, line.palette.ground
+    text, marks = line.text, line.marks
+    out: list[str] = []
+    base: str | None = None
+    colour, cursor = "", 0
+    for start, end in ranges:
+        if start > cursor:
+            out.append(f"\x1b[{start - cursor}C")
+        cursor = end
+        while start < end:
+            mark, stop = marks[start], start + 1
+            while stop < end and marks[stop] == mark:
+                stop += 1
+            code = codes[mark]
+            if mark != NEUTRAL or base != ground:
+                if code.base != base:
+                    reset = "0;" if base else ""
+                    selected = ";".join(part for part in code if part)
+                    out.append(f"\x1b[{reset}{selected}m" if selected or reset else "")
+                elif code.colour != colour:
+                    out.append(f"\x1b[{code.colour}m")
+                base, colour = code
+            out.append(text[start:stop])
+            start = stop
+    if base or colour:
+        out.append("\x1b[0m")
+    return "".join(out)

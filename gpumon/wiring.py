@@ -1,0 +1,167 @@
+"""The one composition root: config to sources to collector to front end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from gpumon.collector import Collector
+from gpumon.config.options import Options
+from gpumon.config.schema import Config, Endpoint
+from gpumon.efficiency.deriver import Deriver
+from gpumon.readings.check import Check
+from gpumon.readings.snapshot import Snapshot
+from gpumon.sources.attachment import EngineFacts
+from gpumon.sources.endpoint import EndpointSource
+from gpumon.sources.host import HostMeter
+from gpumon.sources.packaged import gpu_catalogue
+from gpumon.sources.source import Source
+
+READY_S = 90.0
+"""Longest wait of `snapshot` and `watch` for the driver: eight GPUs without persistence mode are slow to open."""
+NOTHING_TO_MONITOR = 3
+"""Exit code: no GPU and no endpoint."""
+
+T = TypeVar("T")
+
+
+def build(config: Config, options: Options) -> Collector:
+    """The collector of this run, not started. Nothing is read or connected to yet."""
+    sources: list[Source] = []
+    endpoints: tuple[Endpoint, ...] = config.endpoint
+    if options.demo:
+        from gpumon.sources.simulator.source import SimulatedServer
+
+        simulated = SimulatedServer()
+        sources.append(simulated)
+        endpoints = simulated.endpoints
+    elif options.nvml:
+        from gpumon.sources.nvml_source import NvmlSource
+
+        sources.append(NvmlSource(config.general.interval_s))
+    polled = [EndpointSource(endpoint, config.general.engine_interval_s) for endpoint in named(endpoints)]
+    sources.extend(polled)
+    owner = None
+    if config.discovery.enabled and not options.demo:
+        from gpumon.sources.ownership import Ownership
+
+        owner = Ownership()
+    facts = EngineFacts({source.reading.url: source.endpoint for source in polled}, config.model, owner)
+    return Collector(
+        sources,
+        Deriver(gpu_catalogue()),
+        HostMeter(),
+        facts,
+        interval_s=config.general.interval_s,
+        simulated=options.demo,
+    )
+
+
+def run_screen(config: Config, options: Options) -> int:
+    """The monitor; returns the exit code."""
+    from gpumon.config.themes import load_theme
+    from gpumon.tui.app import MonitorApp, run
+
+    theme = load_theme(config.general.theme)
+    return run(MonitorApp(build(config, options), theme, ascii=config.general.ascii), mouse=config.general.mouse)
+
+
+def run_snapshot(config: Config, options: Options) -> Snapshot | int:
+    """One snapshot, after two readings `options.window_s` apart; or the exit code where there is nothing to monitor."""
+
+    async def take() -> Snapshot | int:
+        collector = build(config, options)
+        try:
+            await collector.open()
+            await collector.ready(READY_S)
+            snapshot = await collector.tick()
+            end_s = time.monotonic() + options.window_s
+            while (left_s := end_s - time.monotonic()) > 0:
+                await asyncio.sleep(min(left_s, collector.interval_s))
+                snapshot = await collector.tick()
+            return NOTHING_TO_MONITOR if nothing(snapshot) else snapshot
+        finally:
+            await collector.stop()
+
+    return _run(take())
+
+
+def run_watch(config: Config, options: Options, write: Callable[[Snapshot], None]) -> int:
+    """Snapshots until `options.count` or `options.duration_s`; returns the exit code."""
+
+    async def watch() -> int:
+        collector = build(config, options)
+        done = asyncio.Event()
+        _stop_on_signals(done)
+        written = 0
+
+        def sink(snapshot: Snapshot) -> None:
+            nonlocal written
+            if done.is_set():
+                return
+            if written == 0 and nothing(snapshot):
+                written = -1
+                done.set()
+                return
+            try:
+                write(snapshot)
+            except BaseException:
+                done.set()
+                raise
+            written += 1
+            if options.count and written >= options.count:
+                done.set()
+
+        try:
+            await collector.open()
+            await collector.ready(READY_S)
+            await collector.start(sink)
+            await _until(done, collector, options.duration_s)
+            return NOTHING_TO_MONITOR if written < 0 else 0
+        finally:
+            await collector.stop()
+
+    return _run(watch())
+
+
+def run_doctor(config: Config, options: Options) -> list[Check]:
+    """What works here, what does not, and the fix."""
+    from gpumon.sources.diagnosis import diagnose
+
+    return _run(diagnose(config, options))
+
+
+def named(endpoints: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
+    """The endpoints, each URL once."""
+    return tuple({endpoint.url: endpoint for endpoint in endpoints}.values())
+
+
+def nothing(snapshot: Snapshot) -> bool:
+    """Whether there is neither a GPU nor an endpoint, nor hope of one: the driver is not still initialising."""
+    return not snapshot.gpus and not snapshot.engines
+
+
+def _stop_on_signals(done: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        with contextlib.suppress(NotImplementedError, ValueError):
+            loop.add_signal_handler(number, done.set)
+
+
+async def _until(done: asyncio.Event, collector: Collector, duration_s: float) -> None:
+    """Wait for `done`, for the time to be over, or for the collector's own end (which raises what ended it)."""
+    waits = [asyncio.create_task(done.wait()), collector.ended()]
+    try:
+        finished, _ = await asyncio.wait(waits, timeout=duration_s or None, return_when=asyncio.FIRST_COMPLETED)
+        for task in finished:
+            task.result()
+    finally:
+        waits[0].cancel()
+
+
+def _run(main: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(main)

@@ -1,0 +1,69 @@
+"""The house rules that a static graph can not see: what a fresh interpreter really loads, and sizes."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gpumon
+
+PACKAGE = Path(gpumon.__file__).parent
+MOST_LINES = 400
+MOST_FUNCTION_LINES = 45
+FORBIDDEN_WORDS = ("Manager", "Helper", "Utils", "Handler", "Misc")
+
+
+def loaded_after(statement: str) -> set[str]:
+    code = f"import sys\n{statement}\nprint('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("import gpumon.cli", {"textual", "httpx", "pynvml", "psutil", "rich", "prometheus_client"}),
+        ("import gpumon.efficiency.deriver", {"textual", "httpx", "pynvml", "psutil", "asyncio", "subprocess", "rich"}),
+        ("import gpumon.tui.app", {"httpx", "pynvml", "psutil", "gpumon.sources", "gpumon.collector", "sqlite3"}),
+        ("import gpumon.outputs.json", {"textual", "httpx", "pynvml", "psutil", "gpumon.sources", "rich"}),
+        ("import gpumon.outputs.plain", {"textual", "httpx", "pynvml", "psutil", "gpumon.sources"}),
+        ("import gpumon.wiring", {"textual", "httpx", "pynvml", "prometheus_client"}),
+        ("import gpumon.sources.nvml_worker", {"textual", "httpx", "asyncio", "rich"}),
+    ],
+)
+def test_a_module_loads_only_what_its_layer_may(statement: str, absent: set[str]):
+    assert not loaded_after(statement) & absent
+
+
+def sources() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_file_is_one_thing(path: Path):
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    assert ast.get_docstring(tree), "a file opens with a line saying what lives there"
+    assert len(text.splitlines()) <= MOST_LINES
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            assert node.end_lineno - node.lineno < MOST_FUNCTION_LINES, node.name
+        if isinstance(node, ast.ClassDef):
+            assert not node.name.endswith(FORBIDDEN_WORDS), node.name
+
+
+def test_the_import_contracts_hold():
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("lint-imports"))],
+        cwd=PACKAGE.parent,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,73 @@
+"""The example file against the schema: every key, its default, and a word on what it means."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import tomli
+
+from gpumon.config.load import load
+from gpumon.config.resources import resource
+from gpumon.config.schema import Config, Discovery, Endpoint, General, Model
+from gpumon.config.validate import validated
+
+EXAMPLE = resource("config.example.toml").read_text(encoding="utf-8")
+TABLES: dict[str, type[msgspec.Struct]] = {
+    "general": General,
+    "discovery": Discovery,
+    "endpoint": Endpoint,
+    "model": Model,
+}
+
+
+def switched_on() -> dict[str, Any]:
+    """The example with its `#key = value` and `#[[table]]` lines taken in."""
+    return tomli.loads(re.sub(r"(?m)^#(?=[\[a-z])", "", EXAMPLE))
+
+
+def entry(raw: dict[str, Any], name: str) -> dict[str, Any]:
+    table: dict[str, Any] = raw[name][0] if isinstance(raw[name], list) else raw[name]
+    return table
+
+
+def test_as_it_stands_it_is_the_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(EXAMPLE, encoding="utf-8")
+    assert load(str(path), {}).config == Config()
+
+
+def test_it_shows_every_section_and_no_other() -> None:
+    assert set(switched_on()) == set(TABLES) == {field.name for field in msgspec.structs.fields(Config)}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_it_shows_every_key_with_its_default(name: str) -> None:
+    shown = entry(switched_on(), name)
+    fields = msgspec.structs.fields(TABLES[name])
+    assert set(shown) == {field.name for field in fields}
+    for field in fields:
+        if not field.required and field.default is not None:
+            assert shown[field.name] == field.default, field.name
+
+
+def test_with_everything_switched_on_it_is_valid() -> None:
+    config = validated(switched_on(), Config)
+    assert len(config.endpoint) == len(config.model) == 1
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_setting_without_a_default_says_so_and_every_setting_is_explained(name: str) -> None:
+    lines = EXAMPLE.splitlines()
+    begin = next(at for at, line in enumerate(lines) if re.fullmatch(rf"#?\[+{name}\]+", line))
+    for field in msgspec.structs.fields(TABLES[name]):
+        at = next(at for at in range(begin, len(lines)) if re.match(rf"#?{field.name} = ", lines[at]))
+        above = at - 1
+        while re.match(r"#?[a-z_]+ = ", lines[above]):
+            above -= 1
+        assert lines[above].startswith("# "), field.name
+        if not field.required and field.default is None:
+            assert "no default" in lines[above], field.name

@@ -1,0 +1,254 @@
+"""The config file: every bad one is refused with an exact line, and the four places that settings come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpumon.config.environment import VARIABLES, Override, from_text
+from gpumon.config.errors import ConfigError
+from gpumon.config.load import MOST_BYTES, load
+from gpumon.config.schema import Config
+
+BAD = Path(__file__).parent / "bad"
+SECRET = "hunter2"
+
+MESSAGES = {
+    "bad_port": '2: endpoint[0].url = "http://127.0.0.1:99999": is no URL: its host or port is malformed '
+    "(host:port, port 1 to 65535, IPv6 in brackets)",
+    "bad_scheme": '2: endpoint[0].url = "ftp://127.0.0.1/metrics": must begin with http:// or https://',
+    "control_characters": '2: endpoint[0].url = "http://127.0.0.1:8000/\\u001b[31m": must be a URL such as '
+    "http://127.0.0.1:8000, without spaces or control characters",
+    "date": "2: general.interval_s = 2026-01-01: must be a number from 0.25 to 3600",
+    "gpu_type": '3: endpoint[0].gpu_type = "H100 SXM 80GB": needs gpu_count beside it',
+    "gpus": '3: endpoint[0].gpus = [0, -1]: must be "auto" or a list, each a whole number of at least 0',
+    "gpus_twice": "3: endpoint[0].gpus = [0, 1, 1]: names a GPU twice",
+    "inline": '1: endpoint[0].tls_verify = "no": must be true or false',
+    "markup": "1: [bold]\\x1b[31m\\u202e: unknown key; known here: general, endpoint, model, discovery",
+    "model_active": "4: model[0].active_params_b = 9: must be at most params_b",
+    "model_heads": "7: model[0].kv_heads = 5: must divide heads",
+    "model_incomplete": "1: model[0]: needs layers: a whole number of at least 1",
+    "model_zero": "3: model[0].params_b = 0: must be a number above 0",
+    "no_scheme": '2: endpoint[0].url = "127.0.0.1:8000": needs http:// or https:// in front',
+    "no_url": "4: endpoint[1]: needs url: text in quotes",
+    "not_a_number": "1: general.interval_s = nan: must be a number from 0.25 to 3600",
+    "not_utf8": "2: is not UTF-8 text",
+    "number_for_bool": "2: general.ascii = 1: must be true or false",
+    "out_of_range": "3: general.interval_s = 0.1: must be a number from 0.25 to 3600",
+    "password": '2: endpoint[0].url = "http://***@127.0.0.1:8000": must hold no user or password: '
+    "use api_key_env or api_key_file",
+    "query": '2: endpoint[0].url = "http://127.0.0.1:8000/": must have no query (?...): '
+    "a key belongs in api_key_env or api_key_file",
+    "same_server": '4: endpoint[1].url = "http://127.0.0.1:8000/metrics": is the same as in endpoint[0]',
+    "secret": "3: endpoint[0].api_key: a secret must not stand in this file: name an environment variable with "
+    "api_key_env, or a file with api_key_file",
+    "secret_as_name": "3: endpoint[0].api_key_env: must be the name of an environment variable, never the key itself",
+    "table_for_array": "1: endpoint = {...}: must be tables: [[endpoint]]",
+    "text_for_number": '2: general.engine_interval_s = "2 s": must be a number from 0.25 to 3600',
+    "theme_path": '2: general.theme = "../../etc/passwd": must be the name of a file in themes/, without .toml',
+    "two_keys": '4: endpoint[0].api_key_file = "/etc/vllm/key": give one: api_key_env or api_key_file',
+    "unknown_key": "3: general.intervall_s: unknown key; did you mean interval_s?",
+    "unknown_key_far": "2: discovery.zzz: unknown key; known here: enabled",
+    "unknown_section": "1: generel: unknown key; did you mean general?",
+    "value_for_table": "1: general = 3: must be a table: [general]",
+    "wrong_engine": '3: endpoint[0].engine = "vlm": must be "auto" or "vllm"',
+}
+SYNTAX_LINES = {"syntax_header": 2, "syntax_no_value": 2, "syntax_unterminated": 2, "table_twice": 4, "twice": 4}
+"""Files that are no TOML: the parser words the rest of the message."""
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(str(path), {})
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", sorted(MESSAGES))
+def test_a_bad_config_is_refused_with_file_line_key_value_and_what_is_allowed(name: str) -> None:
+    path = BAD / f"{name}.toml"
+    assert refusal(path) == f"{path}:{MESSAGES[name]}"
+
+
+@pytest.mark.parametrize("name", sorted(SYNTAX_LINES))
+def test_what_is_no_toml_is_refused_with_its_line(name: str) -> None:
+    path = BAD / f"{name}.toml"
+    assert refusal(path).startswith(f"{path}:{SYNTAX_LINES[name]}: is not TOML: ")
+
+
+def test_every_bad_config_has_its_message() -> None:
+    assert {path.stem for path in BAD.glob("*.toml")} == set(MESSAGES) | set(SYNTAX_LINES)
+
+
+@pytest.mark.parametrize("path", sorted(BAD.glob("*.toml")), ids=lambda path: path.stem)
+def test_no_error_repeats_a_secret_or_breaks_its_line(path: Path) -> None:
+    message = refusal(path)
+    assert SECRET not in message
+    assert message.isprintable()
+
+
+def test_a_file_asked_for_by_name_must_be_there(tmp_path: Path) -> None:
+    absent = tmp_path / "absent.toml"
+    assert refusal(absent) == f"{absent}: there is no such file"
+    with pytest.raises(ConfigError, match="there is no such file"):
+        load("", {"GPUMON_CONFIG": str(absent)})
+
+
+def test_a_folder_is_no_config(tmp_path: Path) -> None:
+    assert refusal(tmp_path) == f"{tmp_path}: cannot be read: Is a directory"
+
+
+def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "huge.toml"
+    path.write_bytes(b"#" * (MOST_BYTES + 1))
+    assert "is larger than 1 MiB" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = " + "[" * 100_000,
+        "general.interval_s" + ".a" * 50_000 + " = 1",
+        "general.interval_s = " + "1" * 100_000,
+        "general.interval_s = " + "[" * 150 + "]" * 150,
+        'a = """' + "\n" * 100_000 + '"""',
+    ],
+    ids=["nested", "dotted", "digits", "lists", "lines"],
+)
+def test_a_hostile_file_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "hostile.toml"
+    path.write_text(text)
+    message = refusal(path)
+    assert message.isprintable()
+    assert len(message) < 600
+
+
+PIECES = [
+    *("[general]", "[[endpoint]]", "[[model]]", 'url = "http://a"', "gpus = [", "]", "{}", "interval_s = 1", "x = '''"),
+    *("'''", "[endpoint.x]", "a.b = 1", "#", '"\\u2028" = 1', "match = 1", "general = {a = 1}", "endpoint = [{}]"),
+]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.binary(max_size=200)
+    | st.lists(st.sampled_from(PIECES), max_size=12).map(lambda lines: "\n".join(lines).encode())
+)
+def test_whatever_the_file_holds_it_loads_or_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.toml"
+    path.write_bytes(content)
+    try:
+        config, message = load(str(path), {}).config, ""
+    except ConfigError as refused:
+        config, message = Config(), str(refused)
+    assert isinstance(config, Config)
+    assert message.isprintable()
+    assert not message or message.startswith(str(path))
+
+
+def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
+    loaded = load("", {"HOME": str(tmp_path)})
+    assert loaded.config == Config()
+    assert (loaded.file, loaded.origins) == ("", {})
+    assert load("", {}).config == Config()
+
+
+@pytest.mark.parametrize("variable", ["XDG_CONFIG_HOME", "HOME", "GPUMON_CONFIG"])
+def test_the_file_is_found_in_its_three_places(tmp_path: Path, variable: str) -> None:
+    place = {"XDG_CONFIG_HOME": "gpumon/config.toml", "HOME": ".config/gpumon/config.toml", "GPUMON_CONFIG": "my.toml"}
+    path = tmp_path / place[variable]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\ufeffgeneral.interval_s = 5\n", encoding="utf-8")
+    loaded = load("", {variable: str(path if variable == "GPUMON_CONFIG" else tmp_path)})
+    assert loaded.config.general.interval_s == 5
+    assert loaded.file == str(path)
+
+
+def test_a_relative_xdg_folder_is_ignored_as_its_specification_says(tmp_path: Path) -> None:
+    path = tmp_path / ".config/gpumon/config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text("general.interval_s = 5\n")
+    assert load("", {"XDG_CONFIG_HOME": "relative", "HOME": str(tmp_path)}).config.general.interval_s == 5
+
+
+def test_the_command_line_stands_above_the_environment_and_that_above_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('[general]\ninterval_s = 5\nengine_interval_s = 6\ntheme = "one"\n')
+    loaded = load(
+        str(path),
+        {"GPUMON_ENGINE_INTERVAL": "7", "GPUMON_THEME": "two"},
+        [from_text("--theme", ("general", "theme"), "three")],
+    )
+    general = loaded.config.general
+    assert (general.interval_s, general.engine_interval_s, general.theme) == (5, 7, "three")
+    assert loaded.origins == {
+        "general.interval_s": "file",
+        "general.engine_interval_s": "GPUMON_ENGINE_INTERVAL",
+        "general.theme": "--theme",
+    }
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "message"),
+    [
+        ("GPUMON_INTERVAL", "fast", 'GPUMON_INTERVAL="fast": must be a number from 0.25 to 3600'),
+        ("GPUMON_INTERVAL", "0.1", "GPUMON_INTERVAL=0.1: must be a number from 0.25 to 3600"),
+        ("GPUMON_INTERVAL", "nan", "GPUMON_INTERVAL=nan: must be a number from 0.25 to 3600"),
+        ("GPUMON_ASCII", "perhaps", 'GPUMON_ASCII="perhaps": must be yes or no (1, 0, true, false, on, off)'),
+        ("GPUMON_THEME", "a/b", 'GPUMON_THEME="a/b": must be the name of a file in themes/, without .toml'),
+        (
+            "GPUMON_ENDPOINTS",
+            "http://127.0.0.1:8000 http://u:hunter2@h",
+            'GPUMON_ENDPOINTS="http://***@h": must hold no user or password: use api_key_env or api_key_file',
+        ),
+    ],
+)
+def test_a_bad_variable_is_named(variable: str, text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load("", {variable: text})
+    assert str(caught.value) == message
+
+
+def test_every_variable_sets_its_setting() -> None:
+    values = {
+        "GPUMON_INTERVAL": "3",
+        "GPUMON_ENGINE_INTERVAL": "4",
+        "GPUMON_THEME": "night",
+        "GPUMON_ASCII": "yes",
+        "GPUMON_MOUSE": "0",
+        "GPUMON_ENDPOINTS": " http://a:1  https://b ",
+        "GPUMON_DISCOVERY": "off",
+    }
+    assert set(values) == set(VARIABLES)
+    config = load("", values).config
+    assert (config.general.interval_s, config.general.engine_interval_s) == (3, 4)
+    assert (config.general.theme, config.general.ascii, config.general.mouse) == ("night", True, False)
+    assert [endpoint.url for endpoint in config.endpoint] == ["http://a:1", "https://b"]
+    assert not config.discovery.enabled
+
+
+def test_an_empty_variable_and_one_that_kubernetes_sets_change_nothing() -> None:
+    environ = {"GPUMON_INTERVAL": "", "GPUMON_SERVICE_HOST": "10.0.0.1", "GPUMON_PORT": "tcp://10.0.0.1:80"}
+    assert load("", environ).config == Config()
+
+
+def test_a_bad_file_is_refused_even_where_the_command_line_overrides_the_setting(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text("general.interval_s = 0.1\n")
+    with pytest.raises(ConfigError, match=r"config\.toml:1: general\.interval_s = 0\.1"):
+        load(str(path), {}, [from_text("--interval", ("general", "interval_s"), "1")])
+
+
+def test_a_url_of_the_command_line_keeps_what_the_file_says_of_that_server(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('[[endpoint]]\nurl = "http://h:80/metrics"\nname = "one"\n[[endpoint]]\nurl = "http://other"\n')
+    override = Override(origin="--endpoint", path=("endpoint",), value=["http://H", "http://h/", "http://new:1"])
+    endpoints = load(str(path), {}, [override]).config.endpoint
+    assert [(endpoint.url, endpoint.name) for endpoint in endpoints] == [
+        ("http://h:80/metrics", "one"),
+        ("http://new:1", ""),
+    ]

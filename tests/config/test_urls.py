@@ -1,0 +1,80 @@
+"""Which endpoint URLs are taken, and which are the same server."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.config.urls import problem, server, without_secrets
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:8000",
+        "http://127.0.0.1:8000/metrics",
+        "https://gateway.example/models/llama-70b/",
+        "HTTP://Host",
+        "http://[::1]:30000",
+        "http://müller.example:8000",
+        "http://host:65535",
+    ],
+)
+def test_taken(url: str) -> None:
+    assert problem(url) == ""
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("", "must be a URL"),
+        ("http://a b", "without spaces"),
+        ("http://a\n", "without spaces"),
+        ("http://a\u202e", "without spaces or control characters"),
+        ("http://a\\@b", "must be a URL"),
+        ("localhost:8000", "needs http://"),
+        ("://host", "must begin with http://"),
+        ("unix:///run/vllm.sock", "must begin with http://"),
+        ("http://", "has no host"),
+        ("http://:8000", "has no host"),
+        ("http://host:0", "has port 0"),
+        ("http://host:65536", "malformed"),
+        ("http://host:x", "malformed"),
+        ("http://[::1", "malformed"),
+        ("http://user@host", "no user or password"),
+        ("http://user:pa/ss@host", "malformed"),
+        ("http://host/?", "no query"),
+        ("http://host/#top", "no fragment"),
+    ],
+)
+def test_refused(url: str, text: str) -> None:
+    assert text in problem(url)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("http://host", "HTTP://HOST:80/"),
+        ("http://host:8000/metrics", "http://host:8000"),
+        ("https://host/a/metrics/", "https://host:443/a"),
+    ],
+)
+def test_the_same_server(one: str, other: str) -> None:
+    assert server(one) == server(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("http://host", "https://host"), ("http://host:1", "http://host:2"), ("http://host/a", "http://host/b")],
+)
+def test_different_servers(one: str, other: str) -> None:
+    assert server(one) != server(other)
+
+
+@given(st.text(alphabet="abc:/@?#.", max_size=12), st.text(alphabet="abc:/@?#.", max_size=12))
+def test_no_form_of_a_password_is_printed(before: str, after: str) -> None:
+    secret = "hunter2"
+    for url in (f"http://{before}{secret}@{after}", f"http://host/{before}?{secret}{after}", f"http://h#{secret}"):
+        assert secret not in without_secrets(url)
+        assert secret not in problem(url)

@@ -1,0 +1,93 @@
+"""Quantiles from bucket differences, against hand-worked numbers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.efficiency.quantiles import difference, merge, quantile, quantiles, size_biased_mean
+from gpumon.readings.frame import HistogramReading
+from gpumon.readings.missing import Missing, Reason
+
+INF = float("inf")
+
+
+def histogram(*pairs: tuple[float, float], total: float) -> HistogramReading:
+    return HistogramReading(tuple(bound for bound, _ in pairs), tuple(count for _, count in pairs), total, pairs[-1][1])
+
+
+def test_the_median_is_linear_inside_its_bucket():
+    # 100 observations, 40 at or below 10 ms, 60 between 10 and 20 ms: the 50th is the 10th of 60 in (10, 20].
+    window = histogram((0.01, 40), (0.02, 100), (INF, 100), total=1.3)
+    assert quantile(window, 0.5) == pytest.approx(0.01 + 0.01 * 10 / 60)
+    assert quantiles(window).mean == pytest.approx(0.013)
+
+
+def test_an_answer_in_the_last_bucket_is_the_last_finite_bound():
+    window = histogram((1.0, 10), (2.0, 20), (INF, 100), total=500.0)
+    shown = quantiles(window)
+    assert shown.p95 == 2.0
+    assert shown.p95_low == 2.0
+    assert shown.p95_high == Missing(Reason.INVALID)
+
+
+def test_the_bucket_of_p95_is_told():
+    window = histogram((0.01, 10), (0.025, 99), (INF, 100), total=1.6)
+    shown = quantiles(window)
+    assert (shown.p95_low, shown.p95_high, shown.first_bound_s) == (0.01, 0.025, 0.01)
+
+
+def test_fewer_than_twenty_observations_give_the_mean_only():
+    shown = quantiles(histogram((1.0, 19), (INF, 19), total=9.5))
+    assert shown.p50 == Missing(Reason.FEW)
+    assert shown.p95 == Missing(Reason.FEW)
+    assert shown.mean == 0.5
+
+
+def test_no_observation_is_idle_and_no_zero():
+    shown = quantiles(histogram((1.0, 0), (INF, 0), total=0.0))
+    assert shown.mean == Missing(Reason.IDLE)
+    assert shown.p95 == Missing(Reason.IDLE)
+
+
+def test_a_fallen_bucket_is_a_reset_and_gives_nothing():
+    old = histogram((1.0, 50), (INF, 60), total=80.0)
+    assert difference(old, histogram((1.0, 40), (INF, 70), total=90.0)) is None
+    assert difference(old, histogram((1.0, 5), (INF, 6), total=9.0)) is None
+    assert difference(None, old) is None
+
+
+def test_replicas_are_merged_bucket_by_bucket():
+    one = histogram((1.0, 1), (INF, 2), total=3.0)
+    two = histogram((1.0, 10), (INF, 20), total=30.0)
+    assert merge([one, two]) == histogram((1.0, 11), (INF, 22), total=33.0)
+    assert merge([one, histogram((2.0, 1), (INF, 2), total=3.0)]) is None
+
+
+def test_equal_prompts_have_their_own_length_as_size_biased_mean():
+    # All in (100, 200] with a mean of 150: E[n^2]/E[n] = 150.
+    window = histogram((100, 0), (200, 10), (INF, 10), total=1500)
+    assert size_biased_mean(window) == pytest.approx(150)
+
+
+def test_a_random_token_belongs_to_a_longer_prompt():
+    # Nine prompts of about 100 and one of about 10000: (9*100^2 + 10000^2) / (9*100 + 10000) = 9183.
+    window = histogram((0, 0), (200, 9), (9000, 9), (11000, 10), (INF, 10), total=10900)
+    assert size_biased_mean(window) == pytest.approx(9183, rel=0.01)
+
+
+@given(st.lists(st.integers(0, 50), min_size=2, max_size=12), st.floats(0.01, 0.99))
+def test_a_quantile_lies_in_its_bucket(counts: list[int], share: float):
+    if sum(counts[:-1]) == 0:
+        counts[0] = 1
+    cumulative, total = [], 0
+    for count in counts:
+        total += count
+        cumulative.append(float(total))
+    bounds = (*(float(2**at) for at in range(len(counts) - 1)), INF)
+    window = HistogramReading(bounds, tuple(cumulative), 1.0, float(total))
+    value = quantile(window, share)
+    assert 0.0 <= value <= bounds[-2]
+    below = sum(count for bound, count in zip(bounds, counts, strict=True) if bound < value)
+    assert below <= share * total + 1e-9

@@ -1,0 +1,187 @@
+"""Replays a capture of a real engine over real HTTP on loopback: `python -m tests.fakes.engine vllm-basic`."""
+
+from __future__ import annotations
+
+import argparse
+import bisect
+import gzip
+import json
+import shlex
+import threading
+import time
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.fakes.http_server import LoopbackServer, Reply, Request
+
+CAPTURES = Path(__file__).parent.parent / "data" / "captures"
+
+
+class Scrape(NamedTuple):
+    """One recorded scrape. Status 0 is no HTTP answer: refused, or no answer in time."""
+
+    t: float
+    latency_s: float
+    status: int
+    refused: bool
+    content_type: str
+    body: bytes
+
+
+class Capture:
+    """A recording: a folder name in tests/data/captures, or a path."""
+
+    def __init__(self, name: str | Path) -> None:
+        self.folder = CAPTURES / name if (CAPTURES / name).is_dir() else Path(name)
+
+    @cached_property
+    def scrapes(self) -> tuple[Scrape, ...]:
+        """All scrapes, in order."""
+        return tuple(
+            Scrape(
+                line["t"],
+                line["lat_s"],
+                line["status"],
+                "Refused" in (line.get("error") or ""),
+                (line.get("headers") or {}).get("content-type", ""),
+                line.get("body", "").encode(),
+            )
+            for line in self._lines("metrics")
+        )
+
+    @cached_property
+    def truth(self) -> tuple[Mapping[str, Any], ...]:
+        """The client's own account of every request."""
+        return tuple(self._lines("truth"))
+
+    @cached_property
+    def meta(self) -> Mapping[str, Any]:
+        """Load pattern, phases and events."""
+        found: Mapping[str, Any] = json.loads((self.folder / "meta.json").read_text())
+        return found
+
+    @cached_property
+    def api_key(self) -> str:
+        """The key that the server was started with, or empty."""
+        words = shlex.split((self.folder / "cmdline.txt").read_text())
+        return words[words.index("--api-key") + 1] if "--api-key" in words else ""
+
+    def at(self, t: float) -> Scrape:
+        """What a scrape at `t` would have met: the newest one recorded by then."""
+        return self.scrapes[max(0, bisect.bisect_right(self._times, t) - 1)]
+
+    @cached_property
+    def _times(self) -> list[float]:
+        return [scrape.t for scrape in self.scrapes]
+
+    def _lines(self, name: str) -> list[dict[str, Any]]:
+        with gzip.open(self.folder / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+            return [json.loads(line) for line in lines]
+
+
+class FakeEngine:
+    """Serves a capture from the moment of `start` on, `speed` times as fast as recorded, from its second `start_s` on.
+
+    It refuses connections while the recorded server did, and leaves requests unanswered while that hung.
+    `root` replaces the model path that /v1/models names.
+    """
+
+    def __init__(
+        self, capture: str | Path, *, port: int = 0, speed: float = 1.0, start_s: float = 0.0, root: str = ""
+    ) -> None:
+        self.capture = Capture(capture)
+        self._speed = speed
+        self._start_s = start_s
+        self._began_s = time.monotonic()
+        self._pages = _other_pages(root)
+        self.server = LoopbackServer(self._answer, port)
+
+    @property
+    def url(self) -> str:
+        """Base URL."""
+        return self.server.url
+
+    @property
+    def t(self) -> float:
+        """Seconds on the capture's clock."""
+        return (time.monotonic() - self._began_s) * self._speed + self._start_s
+
+    def start(self) -> FakeEngine:
+        """Begin the replay."""
+        _ = self.capture.scrapes
+        self._began_s = time.monotonic()
+        self._follow()
+        threading.Thread(target=self._run, daemon=True).start()
+        return self
+
+    def close(self) -> None:
+        """End it."""
+        self.server.close()
+
+    def __enter__(self) -> FakeEngine:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        while not self.server.closed.wait(min(0.02, 0.2 / self._speed)):
+            self._follow()
+
+    def _follow(self) -> None:
+        refused = self.capture.at(self.t).refused
+        if refused and self.server.listening:
+            self.server.refuse()
+        elif not refused and not self.server.listening and not self.server.closed.is_set():
+            self.server.listen()
+
+    def _answer(self, request: Request) -> Reply:
+        while (now := self.capture.at(self.t)).status == 0:
+            if self.server.closed.wait(0.01):
+                return Reply(raw=b"")
+        if request.path in ("/metrics", "/metrics/"):
+            return Reply(now.status, now.body, now.content_type)
+        key = self.capture.api_key
+        if key and request.path.startswith("/v1/") and request.headers.get("authorization") != f"Bearer {key}":
+            return Reply(401, b'{"error":"Unauthorized"}', "application/json")
+        page = self._pages.get(request.path)
+        return Reply(404, b'{"detail":"Not Found"}', "application/json") if page is None else page
+
+
+def _other_pages(root: str) -> dict[str, Reply]:
+    """The recorded answers of the paths beside /metrics."""
+    text = (CAPTURES / "endpoints" / "vllm-endpoints.txt").read_text()
+    pages = {}
+    for part in text.split("== ")[1:]:
+        path, _, answer = part.partition("\n")
+        head, _, body = answer.partition("\n\n")
+        if root and path == "/v1/models":
+            cards = json.loads(body)
+            for card in cards["data"]:
+                card["root"] = root
+            body = json.dumps(cards)
+        pages[path] = Reply(int(head.split()[1]), body.strip().encode(), "application/json")
+    return pages
+
+
+def main() -> None:
+    """Serve one capture until interrupted."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("capture")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--speed", type=float, default=1.0)
+    parser.add_argument("--start", type=float, default=0.0, help="second of the capture to begin at")
+    parser.add_argument("--root", default="", help="model path that /v1/models names")
+    options = parser.parse_args()
+    engine = FakeEngine(
+        options.capture, port=options.port, speed=options.speed, start_s=options.start, root=options.root
+    )
+    with engine:
+        print(engine.url, flush=True)
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""gpumon against nvitop on one fake driver, in one run: CPU, memory, first paint, bytes to the terminal.
+
+make bench                      # or: python -m tests.perf.bench [--seconds 20] [--rounds 3] [--markdown FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import gpumon
+from tests.fakes.nvml.driver import FakeDriver
+from tests.perf.terminal import Terminal
+
+BIN = Path(sys.executable).parent
+SETTLE_S = 4.0
+"""Start-up is measured apart from the steady state."""
+ENDPOINTS = 4
+
+
+class Cost(NamedTuple):
+    """What one program cost in one window."""
+
+    cpu_ratio: float
+    pss_bytes: float
+    bytes_per_s: float
+
+
+class Contestant(NamedTuple):
+    """A program under measurement, and how its first full paint is recognised on the screen."""
+
+    name: str
+    command: list[str]
+    marks: tuple[str, ...]
+
+
+def contestants(urls: Sequence[str]) -> list[Contestant]:
+    """nvitop with GPUs only; gpumon with GPUs only, and with the endpoints too."""
+    endpoints = [part for url in urls for part in ("--endpoint", url)]
+    screen = [str(BIN / "gpumon"), "--interval", "1"]
+    return [
+        Contestant("nvitop", [str(BIN / "nvitop"), "monitor", "--interval", "1"], ("MEM", "7 ")),
+        Contestant("gpumon, GPUs only", screen, ("gpumon", "quit")),
+        Contestant(f"gpumon, {len(urls)} endpoints", [*screen, *endpoints], ("gpumon", "quit")),
+    ]
+
+
+@contextlib.contextmanager
+def engines(count: int, capture: str = "vllm-basic") -> Iterator[list[str]]:
+    """That many replays of a capture, each in a process of its own so that its cost is not gpumon's."""
+    command = [sys.executable, "-m", "tests.fakes.engine", capture, "--port", "0", "--speed", "1", "--loop"]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
+    try:
+        yield [process.stdout.readline().split()[-1] for process in running if process.stdout is not None]
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def steady(contestant: Contestant, env: dict[str, str], size: tuple[int, int], seconds: float) -> Cost:
+    """Cost of a window of `seconds` after start-up."""
+    with Terminal(contestant.command, env, *size) as terminal:
+        terminal.run(SETTLE_S)
+        cpu_s, written, at_s = terminal.cpu_s(), terminal.written(), time.monotonic()
+        terminal.run(seconds)
+        elapsed_s = time.monotonic() - at_s
+        return Cost(
+            (terminal.cpu_s() - cpu_s) / elapsed_s, terminal.pss_bytes(), (terminal.written() - written) / elapsed_s
+        )
+
+
+def first_paint(contestant: Contestant, env: dict[str, str], size: tuple[int, int]) -> float:
+    """Seconds from the start of the process to its first full paint."""
+    with Terminal(contestant.command, env, *size) as terminal:
+        terminal.run(3.0)
+        found = terminal.first(lambda screen: all(mark in screen for mark in contestant.marks))
+        if found is None:
+            raise SystemExit(f"{contestant.name} never painted:\n" + "\n".join(terminal.screen()))
+        return found
+
+
+def snapshot_s(env: dict[str, str], *arguments: str) -> float:
+    """Wall time of one `gpumon snapshot --json`."""
+    at_s = time.monotonic()
+    subprocess.run(
+        [str(BIN / "gpumon"), "snapshot", "--json", *arguments], env=env, check=True, stdout=subprocess.DEVNULL
+    )
+    return time.monotonic() - at_s
+
+
+def table(rows: list[tuple[str, ...]], head: tuple[str, ...]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def measure(seconds: float, rounds: int) -> str:
+    """All measurements, as Markdown."""
+    parts = []
+    with FakeDriver() as driver, engines(ENDPOINTS) as urls:
+        driver.busy_h100s(8)
+        env = {**os.environ, **driver.env(), "TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
+        for size in ((120, 40), (200, 60)):
+            rows = []
+            everyone = contestants(urls)
+            costs: dict[str, list[Cost]] = {one.name: [] for one in everyone}
+            for _ in range(rounds):
+                for one in everyone:
+                    costs[one.name].append(steady(one, env, size, seconds))
+            base = statistics.median(cost.cpu_ratio for cost in costs["nvitop"])
+            for one in everyone:
+                cpu, pss, written = (statistics.median(column) for column in zip(*costs[one.name], strict=True))
+                paint = statistics.median(first_paint(one, env, size) for _ in range(rounds))
+                rows.append(
+                    (
+                        one.name,
+                        f"{cpu * 100:.2f} %",
+                        f"{cpu / base:.2f}",
+                        f"{pss / 1e6:.0f} MB",
+                        f"{written:,.0f}",
+                        f"{paint:.2f} s",
+                    )
+                )
+            head = ("program", "CPU of a core", "of nvitop's", "PSS", "bytes/s to the terminal", "first full paint")
+            parts.append(f"### {size[0]}x{size[1]}\n\n" + table(rows, head))
+        fast = statistics.median(snapshot_s(env, "--window", "0") for _ in range(rounds))
+        parts.append(f"`gpumon snapshot --json --window 0`: {fast:.2f} s")
+    return "\n\n".join(parts)
+
+
+def main() -> None:
+    """Print the tables, and write them where asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=20.0, help="length of one window")
+    parser.add_argument("--rounds", type=int, default=3, help="windows a program; medians are shown")
+    parser.add_argument("--markdown", type=Path, help="also write the tables there")
+    arguments = parser.parse_args()
+    title = f"gpumon {gpumon.__version__}, Python {platform.python_version()}, {os.cpu_count()} cores"
+    text = f"{title}; 8 simulated H100s, 1 s; {ENDPOINTS} replayed vLLM endpoints, 2 s.\n\n"
+    text += measure(arguments.seconds, arguments.rounds)
+    print(text)
+    if arguments.markdown:
+        arguments.markdown.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

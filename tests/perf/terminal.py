@@ -1,0 +1,126 @@
+"""Runs a program in a pty and measures what it costs: CPU of its process tree, PSS, bytes written, time to a paint."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import termios
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import pyte
+
+
+class Chunk(NamedTuple):
+    """Bytes that arrived at one moment; `at_s` counts from the start of the program."""
+
+    at_s: float
+    text: bytes
+
+
+class Terminal:
+    """One program in a pty of a fixed size. Use as a context manager: on exit the whole tree is killed."""
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], columns: int = 120, lines: int = 40) -> None:
+        self.columns, self.lines = columns, lines
+        self.chunks: list[Chunk] = []
+        self._started_s = time.monotonic()
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:
+            os.execvpe(command[0], list(command), dict(env))
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.tree():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        with contextlib.suppress(OSError):
+            os.close(self._fd)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+    def run(self, seconds: float) -> None:
+        """Read what it writes for that long."""
+        end_s = time.monotonic() + seconds
+        while (left_s := end_s - time.monotonic()) > 0:
+            ready, _, _ = select.select([self._fd], [], [], left_s)
+            if not ready:
+                return
+            try:
+                text = os.read(self._fd, 65536)
+            except OSError:
+                return
+            self.chunks.append(Chunk(time.monotonic() - self._started_s, text))
+
+    def type(self, keys: bytes) -> None:
+        """Press keys."""
+        os.write(self._fd, keys)
+
+    def resize(self, columns: int, lines: int) -> None:
+        """Change the window's size."""
+        self.columns, self.lines = columns, lines
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        os.kill(self.pid, signal.SIGWINCH)
+
+    def tree(self) -> list[psutil.Process]:
+        """The program and all its descendants."""
+        with contextlib.suppress(psutil.Error):
+            root = psutil.Process(self.pid)
+            return [root, *root.children(recursive=True)]
+        return []
+
+    def cpu_s(self) -> float:
+        """CPU time of the tree so far, from the scheduler's nanosecond counters."""
+        total_ns = 0
+        for process in self.tree():
+            for stat in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
+                with contextlib.suppress(OSError):
+                    total_ns += int(stat.read_text().split()[0])
+        return total_ns / 1e9
+
+    def pss_bytes(self) -> int:
+        """Proportional set size of the tree."""
+        total = 0
+        for process in self.tree():
+            with contextlib.suppress(OSError):
+                for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines():
+                    if line.startswith("Pss:"):
+                        total += int(line.split()[1]) * 1024
+        return total
+
+    def written(self) -> int:
+        """Bytes that it wrote so far."""
+        return sum(len(chunk.text) for chunk in self.chunks)
+
+    def screen(self) -> list[str]:
+        """The screen as text."""
+        screen, stream = self._emulator()
+        for chunk in self.chunks:
+            stream.feed(chunk.text)
+        return list(screen.display)
+
+    def first(self, shows: Callable[[str], bool]) -> float | None:
+        """Seconds from the start until the screen first satisfied `shows`; None if it never did."""
+        screen, stream = self._emulator()
+        for chunk in self.chunks:
+            stream.feed(chunk.text)
+            if shows("\n".join(screen.display)):
+                return chunk.at_s
+        return None
+
+    def _emulator(self) -> tuple[pyte.Screen, pyte.ByteStream]:
+        screen = pyte.Screen(self.columns, self.lines)
+        # Textual asks for things that pyte does not know; what it can not parse it must not print either.
+        screen.report_device_status = lambda *_, **__: None  # type: ignore[method-assign]
+        return screen, pyte.ByteStream(screen)

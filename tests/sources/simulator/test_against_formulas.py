@@ -1,0 +1,111 @@
+"""The derived MFU and MBU of each simulated engine against what its own physics did: page to snapshot, all real code."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.resources import files
+
+import pytest
+
+from gpumon.efficiency.deriver import Deriver
+from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Frame, HostReading
+from gpumon.readings.missing import number
+from gpumon.readings.snapshot import Engine, Snapshot
+from gpumon.sources.engines.vllm import VllmAdapter
+from gpumon.sources.exposition import Scanner
+from gpumon.sources.simulator.source import SimulatedServer, Truth
+from gpumon.specs.gpus import parse_gpus
+from gpumon.specs.llms import parse_llms
+
+DATA = files("gpumon.specs") / "data"
+LLMS = parse_llms((DATA / "llms.csv").read_text(encoding="utf-8"))
+GPUS = parse_gpus((DATA / "gpus.csv").read_text(encoding="utf-8"))
+FROM_S, TO_S, TICK_S = 20, 1500, 2
+NAMES = ("llama-70b", "qwen-moe", "llama-8b")
+
+
+class Reader:
+    """Polls the pages of all engines in simulated time."""
+
+    def __init__(self, server: SimulatedServer) -> None:
+        self._server = server
+        self._adapters = [VllmAdapter() for _ in server._engines]
+        self._scanners = [Scanner(adapter.wanted) for adapter in self._adapters]
+
+    def frame(self, at_s: float) -> Frame:
+        self._server.advance(at_s)
+        gpus = tuple(gpu.reading(at_s) for gpu in self._server._gpus)
+        readings = []
+        for engine, adapter, scanner in zip(self._server._engines, self._adapters, self._scanners, strict=True):
+            page = adapter.read(scanner.scan(engine.answer("/metrics").body))
+            readings.append(
+                EngineReading(
+                    name=engine.actor.name,
+                    url=f"http://{engine.actor.name}",
+                    state=EndpointState.OK,
+                    monotonic_s=at_s,
+                    kind=EngineKind.VLLM,
+                    interval_s=TICK_S,
+                    model=page.model,
+                    started_wall_s=page.started_wall_s,
+                    exact_steps=page.exact_steps,
+                    live=dict(page.live),
+                    info=dict(page.info),
+                    ranks=page.ranks,
+                    gpus=tuple(gpus[index].uuid for index in engine.actor.gpus),
+                    llm=LLMS.find(page.model),
+                )
+            )
+        return Frame(0, 1.8e9 + at_s, at_s, TICK_S, HostReading(), gpus, tuple(readings), simulated=True)
+
+
+@pytest.fixture(scope="module")
+def seen() -> tuple[list[Snapshot], Truth, Truth]:
+    """Snapshots of 25 simulated minutes, and the truth at their beginning and end."""
+    server = SimulatedServer(seed=3, warm_s=120.0)
+    reader, deriver = Reader(server), Deriver(GPUS)
+    snapshots: list[Snapshot] = []
+    before = server.truth()
+    for at_s in range(0, TO_S + 1, TICK_S):
+        snapshot = deriver.derive(reader.frame(float(at_s))).snapshot
+        if at_s == FROM_S:
+            before = server.truth()
+        elif at_s > FROM_S:
+            snapshots.append(snapshot)
+    asyncio.run(server.close())
+    return snapshots, before, server.truth()
+
+
+def engines(snapshots: list[Snapshot], name: str) -> list[Engine]:
+    return [engine for snapshot in snapshots for engine in snapshot.engines if engine.name == name]
+
+
+def mean(values: list[float | None]) -> float:
+    """An engine without a request in the window is a zero here: nothing was needed."""
+    return sum(value or 0.0 for value in values) / len(values)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_mfu_and_mbu_are_those_of_the_physics(seen: tuple[list[Snapshot], Truth, Truth], name: str) -> None:
+    snapshots, before, after = seen
+    shown = engines(snapshots, name)
+    start, end = before.engines[name], after.engines[name]
+    seconds = end.at_s - start.at_s
+    mfu = (end.flops - start.flops) / seconds / end.peak_flops_per_s
+    mbu = (end.model_bytes - start.model_bytes) / seconds / end.peak_bytes_per_s
+    print(name, mfu, mean([number(each.mfu_ratio) for each in shown]), mbu, mean([number(each.mbu_ratio) for each in shown]))
+    assert mean([number(each.mfu_ratio) for each in shown]) == pytest.approx(mfu, rel=0.1)
+    assert mean([number(each.mbu_ratio) for each in shown]) == pytest.approx(mbu, rel=0.1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_token_rates_are_those_of_the_engine(seen: tuple[list[Snapshot], Truth, Truth], name: str) -> None:
+    snapshots, before, after = seen
+    shown = engines(snapshots, name)
+    start, end = before.engines[name], after.engines[name]
+    seconds = end.at_s - start.at_s
+    decode = (end.decode_tokens - start.decode_tokens) / seconds
+    prefill = (end.prefill_tokens - start.prefill_tokens) / seconds
+    print(name, decode, mean([number(each.decode_tokens_per_s) for each in shown]), prefill,mean([number(each.prefill_tokens_per_s) for each in shown]))
+    assert mean([number(each.decode_tokens_per_s) for each in shown]) == pytest.approx(decode, rel=0.03)
+    assert mean([number(each.prefill_tokens_per_s) for each in shown]) == pytest.approx(prefill, rel=0.03)

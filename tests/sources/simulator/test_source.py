@@ -1,0 +1,171 @@
+"""The simulated server as the collector and the endpoint source see it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from gpumon.readings.frame import GpuReading, GpuState
+from gpumon.readings.missing import Missing
+from gpumon.sources.simulator.cast import CAST, H100
+from gpumon.sources.simulator.source import FIRST_PID, LONGEST_GAP_S, SimulatedServer
+from gpumon.sources.source import Contribution, Source
+
+
+class Clock:
+    """A clock that a test turns."""
+
+    def __init__(self) -> None:
+        self.now_s = 5000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def server(clock: Clock) -> AsyncIterator[SimulatedServer]:
+    made = SimulatedServer(warm_s=120.0, clock=clock, wall_clock=lambda: 1.8e9)
+    await made.start()
+    yield made
+    await made.close()
+
+
+async def warm(server: SimulatedServer) -> Contribution:
+    for _ in range(2000):
+        contribution = await server.poll(0.0)
+        if contribution.gpus[0].state is GpuState.OK:
+            return contribution
+        await asyncio.sleep(0)
+    raise AssertionError("the warm-up does not end")
+
+
+async def test_it_opens_at_once_and_warms_up_beside(server: SimulatedServer) -> None:
+    source: Source = server
+    first = await source.poll(0.0)
+    assert [gpu.state for gpu in first.gpus] == [GpuState.INITIALISING] * 8
+    assert isinstance(first.gpus[0].busy_ratio, Missing)
+    assert "simulated" in first.driver
+    opened = await warm(server)
+    assert [gpu.name for gpu in opened.gpus] == ["NVIDIA H100 80GB HBM3"] * 8
+    assert len({gpu.uuid for gpu in opened.gpus}) == 8
+    assert [gpu.uuid for gpu in first.gpus] == [gpu.uuid for gpu in opened.gpus]
+
+
+async def test_endpoints_name_their_gpus_and_answer_real_http(server: SimulatedServer) -> None:
+    assert [endpoint.gpus for endpoint in server.endpoints] == [(0, 1, 2, 3), (4,), (5, 6)]
+    assert [endpoint.name for endpoint in server.endpoints] == [actor.name for actor in CAST]
+    async with httpx.AsyncClient(trust_env=False, timeout=20.0) as client:
+        for endpoint, actor in zip(server.endpoints, CAST, strict=True):
+            page = await client.get(f"{endpoint.url}/metrics")
+            assert page.headers["content-type"] == "text/plain; version=1.0.0; charset=utf-8"
+            assert f'vllm:generation_tokens_total{{engine="0",model_name="{actor.model}"}}' in page.text
+            models = (await client.get(f"{endpoint.url}/v1/models")).json()
+            assert models["data"][0]["id"] == actor.model
+            assert (await client.get(f"{endpoint.url}/server_info")).status_code == 404
+
+
+async def test_gpus_follow_what_the_engines_do(server: SimulatedServer, clock: Clock) -> None:
+    before = (await warm(server)).gpus
+    truth = server.truth()
+    clock.now_s += 10.0
+    gpus = (await server.poll(0.0)).gpus
+    later = server.truth()
+    for gpu, earlier in zip(gpus, before, strict=True):
+        check_plausible(gpu)
+        assert gpu.energy_j - earlier.energy_j == pytest.approx(gpu.power_w * 10.0, rel=1e-3)
+        assert gpu.monotonic_s == clock.now_s
+    read = (later.engines["llama-70b"].dram_bytes - truth.engines["llama-70b"].dram_bytes) / 10.0
+    assert gpus[0].dram_active_ratio == pytest.approx(read / 4 / H100.bytes_per_s)
+    assert later.gpus[0].dram_bytes - truth.gpus[0].dram_bytes == pytest.approx(read * 10.0 / 4)
+    assert gpus[0].busy_ratio > 0.9
+    assert gpus[0].sm_active_ratio < gpus[0].busy_ratio
+    assert gpus[0].nvlink_tx_bytes_per_s > 1e9
+    assert gpus[4].nvlink_tx_bytes_per_s == 0.0
+    assert gpus[4].tensor_active_ratio < 0.1 < gpus[4].dram_active_ratio
+
+
+async def test_the_last_gpu_holds_memory_and_does_nothing(server: SimulatedServer) -> None:
+    idle = (await warm(server)).gpus[7]
+    assert (idle.busy_ratio, idle.sm_active_ratio, idle.dram_active_ratio) == (0.0, 0.0, 0.0)
+    assert idle.power_w == pytest.approx(114, abs=3)
+    assert idle.vram_used_bytes > 30e9
+    assert len(idle.processes) == 1
+
+
+async def test_processes_are_plainly_simulated(server: SimulatedServer) -> None:
+    processes = [process for gpu in (await warm(server)).gpus for process in gpu.processes]
+    assert len({process.pid for process in processes}) == 8
+    assert all(process.pid >= FIRST_PID > 1 << 22 for process in processes)
+    assert all(process.name.startswith("sim:") and process.user == "simulated" for process in processes)
+
+
+async def test_readings_closer_than_the_counters_resolve_are_one(server: SimulatedServer, clock: Clock) -> None:
+    await warm(server)
+    clock.now_s += 1.0
+    first = (await server.poll(0.0)).gpus[0]
+    clock.now_s += 0.01
+    second = (await server.poll(0.0)).gpus[0]
+    assert (first.dram_active_ratio, first.energy_j) == (second.dram_active_ratio, second.energy_j)
+
+
+async def test_a_long_pause_of_the_monitor_is_not_caught_up(server: SimulatedServer, clock: Clock) -> None:
+    await warm(server)
+    start_s = server.truth().at_s
+    clock.now_s += 8 * 3600.0
+    await server.poll(0.0)
+    assert server.truth().at_s == start_s + LONGEST_GAP_S
+
+
+async def test_close_during_the_warm_up(clock: Clock) -> None:
+    server = SimulatedServer(clock=clock)
+    await server.start()
+    await asyncio.sleep(0)
+    await asyncio.wait_for(server.close(), 2.0)
+    async with httpx.AsyncClient(trust_env=False) as client:
+        for endpoint in server.endpoints:
+            with pytest.raises(httpx.ConnectError):
+                await client.get(f"{endpoint.url}/health")
+
+
+async def test_the_seed_decides(clock: Clock) -> None:
+    totals = []
+    for seed in (1, 1, 2):
+        server = SimulatedServer(seed=seed, warm_s=60.0, clock=clock)
+        server.advance(30.0)
+        totals.append(server.truth())
+        await server.close()
+    assert totals[0] == totals[1]
+    assert totals[0] != totals[2]
+
+
+def test_gpus_stay_plausible_for_half_an_hour() -> None:
+    server = SimulatedServer(warm_s=60.0)
+    hottest = most_w = 0.0
+    for second in range(0, 1800, 2):
+        server.advance(float(second))
+        for gpu in server._gpus:
+            reading = gpu.reading(0.0)
+            check_plausible(reading)
+            hottest, most_w = max(hottest, reading.temperature_c), max(most_w, reading.power_w)
+    asyncio.run(server.close())
+    assert 55 <= hottest <= 80
+    assert 500 <= most_w <= 700
+
+
+def check_plausible(gpu: GpuReading) -> None:
+    for ratio in (gpu.busy_ratio, gpu.sm_active_ratio, gpu.tensor_active_ratio, gpu.memory_busy_ratio):
+        assert 0.0 <= ratio <= 1.0
+    assert 0.0 <= gpu.dram_active_ratio <= 0.85
+    assert gpu.sm_active_ratio <= gpu.busy_ratio + 0.01
+    assert 60 <= gpu.power_w <= gpu.power_limit_w == 700.0
+    assert 25 <= gpu.temperature_c <= 85
+    assert gpu.vram_used_bytes + gpu.vram_reserved_bytes <= gpu.vram_total_bytes == 81559 * 2**20
+    assert 1200e6 <= gpu.sm_clock_hz <= gpu.sm_clock_max_hz
