@@ -9,15 +9,17 @@ import msgspec
 
 from gpumon.outputs.units import NONE, quantities, token
 from gpumon.readings.missing import Missing, Reading
-from gpumon.readings.snapshot import Engine, Gpu, Quantiles, Snapshot, TokensTotal
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles, Snapshot, TokensTotal
 
 _UNITS: Final = (
     *("tokens_per_s", "flops_per_s", "bytes_per_s", "per_s", "tokens_per_j", "flops_per_j"),
     *("ratio", "bytes", "hz", "s", "w", "j", "c"),
 )
 """Ends of field names that say the unit, the longer before the shorter."""
-_LABEL_WIDTH = 24
+_LABEL_WIDTH = 30
 _VALUE_WIDTH = 14
+_BOUNDS: Final = frozenset({"p95_low", "p95_high", "first_bound_s"})
+"""Parts of a latency that are left out where they are missing: they only refine another."""
 _HEADS: Final = frozenset({"index", "uuid", "name", "state", "processes", "sources"})
 
 
@@ -49,8 +51,9 @@ def _findings(snapshot: Snapshot) -> Iterator[str]:
 def _fields(of: msgspec.Struct) -> Iterator[str]:
     sources = of.sources if isinstance(of, Engine) else {}
     for name in of.__struct_fields__:
-        if name not in _HEADS or not isinstance(of, Gpu | Engine):
-            yield from _field(name, getattr(of, name), sources.get(name, ""))
+        value = getattr(of, name)
+        if value not in ("", ()) and (name not in _HEADS or not isinstance(of, Gpu | Engine)):
+            yield from _field(name, value, sources.get(name, ""))
 
 
 def _field(name: str, value: Any, source: str) -> Iterator[str]:
@@ -68,15 +71,19 @@ def _field(name: str, value: Any, source: str) -> Iterator[str]:
 def _named(name: str) -> tuple[str, str]:
     """A field's label and unit."""
     if name in _UNITS:
-        return name.split("_")[0], name
+        return name.removesuffix("_per_s").replace("_per_j", " per joule"), name
     unit = next((unit for unit in _UNITS if name.endswith(f"_{unit}")), "")
     return name.removesuffix(f"_{unit}").replace("_", " "), unit or "number"
 
 
 def _parts(of: Quantiles | TokensTotal, unit: str) -> dict[str, str]:
     """Part -> its text; one nameless part where all are missing for the same reason."""
-    readings = {part.replace("_", " "): getattr(of, part) for part in of.__struct_fields__}
-    texts = {part: _reading(reading, unit) for part, reading in readings.items()}
+    readings = {part: getattr(of, part) for part in of.__struct_fields__}
+    texts = {
+        part.removesuffix("_s").replace("_", " "): _reading(reading, unit)
+        for part, reading in readings.items()
+        if part not in _BOUNDS or not isinstance(reading, Missing)
+    }
     all_missing = all(isinstance(reading, Missing) for reading in readings.values())
     return {"": next(iter(texts.values()))} if all_missing and len(set(texts.values())) == 1 else texts
 
@@ -93,6 +100,8 @@ def _text(value: Any) -> str:
         return ", ".join(token(str(item), spaces=True) for item in value) or NONE
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if value is BandwidthSource.NONE:
+        return NONE
     return token(getattr(value, "value", value), spaces=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -15,7 +16,7 @@ NONE: Final = "-"
 
 def milliseconds(value: Reading) -> str:
     """A latency: `24ms`, `1.2s`; below a millisecond `0.4ms`."""
-    if isinstance(value, Missing):
+    if isinstance(value, Missing) or not 0.0 <= value < math.inf:
         return NONE
     if value < 0.9995:
         return f"{value * 1e3:.{1 if 0 < value < 0.00995 else 0}f}ms"
@@ -31,9 +32,10 @@ def _with(unit: str, formatted: Callable[[Reading], str]) -> Callable[[Reading],
 
 
 def _binary(value: Reading) -> str:
-    if isinstance(value, Missing) or value >= human.GIB:
-        return f"{human.gib(value)} GiB"
-    return f"{value / (1 << 20):.0f} MiB"
+    if not isinstance(value, Missing) and 0.0 <= value < human.GIB:
+        return f"{value / (1 << 20):.0f} MiB"
+    size = human.gib(value)
+    return size if size == human.DASH else f"{size} GiB"
 
 
 quantities: Final[dict[str, Callable[[Reading], str]]] = {

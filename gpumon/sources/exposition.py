@@ -16,7 +16,7 @@ MOST_SAMPLES: Final = 20_000
 MOST_LABELS: Final = 128
 MOST_LABEL_CHARS: Final = 1024
 """Characters kept of one label value; the rest is cut."""
-MOST_KNOWN_BYTES: Final = 2 * 1024 * 1024
+MOST_KNOWN_BYTES: Final = 1024 * 1024
 """Size of the line starts remembered from one page to the next."""
 
 

@@ -132,14 +132,15 @@ class Fetcher:
     async def _once(self, client: httpx.AsyncClient, url: str, headers: dict[str, str], most: int) -> Answer:
         import httpx
 
-        sent_s = self._clock()
+        sent_s, begun = self._clock(), False
         try:
             async with client.stream("GET", url, headers=headers) as response:
+                begun = True
                 body = await _body(response, most)
                 kind, location = (response.headers.get(name, "")[:500] for name in ("content-type", "location"))
                 return Answer(response.status_code, kind, location, body, sent_s, self._clock())
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            raise fault(error, self._url, *self._limits[:2]) from None
+            raise fault(error, self._url, *self._limits[:2], begun=begun) from None
         finally:
             client.cookies.clear()
 

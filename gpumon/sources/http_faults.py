@@ -48,8 +48,8 @@ CAUSES: Final = (
 """The innermost cause decides, from the most to the least specific."""
 
 
-def fault(error: Exception, url: EndpointUrl, connect_s: float, total_s: float) -> FetchError:
-    """The failure behind an exception of httpx or of the system."""
+def fault(error: Exception, url: EndpointUrl, connect_s: float, total_s: float, *, begun: bool = False) -> FetchError:
+    """The failure behind an exception of httpx or of the system; `begun` where the answer had begun."""
     import httpx
 
     at = clean(f"{url.host}:{url.port}", 90)
@@ -59,8 +59,10 @@ def fault(error: Exception, url: EndpointUrl, connect_s: float, total_s: float) 
     if isinstance(error, httpx.TimeoutException):
         return timed_out(total_s)
     if isinstance(error, (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)):
-        hint = "see its log" if url.secure else "speaks TLS only? Try https://"
-        return DroppedError(EndpointState.ERROR, f"{at} broke off without a valid HTTP answer ({hint})")
+        if begun:
+            return DroppedError(EndpointState.ERROR, f"{at} broke off in the middle of its answer: see its log")
+        hint = "see its log" if url.secure else "does it speak TLS only? Try https://"
+        return DroppedError(EndpointState.ERROR, f"{at} broke off without a valid HTTP answer: {hint}")
     causes = tuple(_causes(error))
     for kind, state, text in CAUSES:
         for cause in causes:

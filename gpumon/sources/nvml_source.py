@@ -79,6 +79,15 @@ class NvmlSource:
         """Start the worker; returns at once."""
         self._start_child(time.monotonic())
 
+    async def ready(self, timeout_s: float) -> None:
+        """Wait until the driver was read or failed for the first time, at most `timeout_s`."""
+        end_s = time.monotonic() + timeout_s
+        while (now_s := time.monotonic()) < end_s:
+            await self.poll(now_s)
+            said = self._child.report if self._child is not None else None
+            if said is not None or self._why:
+                return
+
     async def poll(self, monotonic_s: float) -> Contribution:
         """Ask the worker, wait a fraction of the interval for its answer, give the newest readings there are."""
         self._supervise(monotonic_s)

@@ -24,6 +24,9 @@ def attention_layers(fields: Fields, family: Family, layers: int) -> AttentionLa
     for name in _STATE_SPACE:
         if fields.has(name):
             raise fields.error(name, "describes layers that are not modelled")
+    # MiniMax: 1 is attention, 0 lightning attention; M2 lists its layers although all have attention.
+    if any(kind != 1 for kind in fields.items("attn_type_list") or ()):
+        raise fields.error("attn_type_list", "has layers that are not modelled")
     kinds = fields.items("layer_types")
     if kinds is not None:
         return _by_list(fields, kinds, layers)
@@ -99,7 +102,6 @@ _STATE_SPACE: Final = (
     "mamba_num_heads",
     "ssm_cfg",
     "state_size",
-    "attn_type_list",
     "linear_attn_config",
     "compress_ratios",
     "block_configs",

@@ -206,7 +206,7 @@ _ENCODERS: Final = {
 _EXPERTS: Final = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
 _TOP_K: Final = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "top_k_experts")
 _MLP_SIZES: Final = ("intermediate_size_mlp", "intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim")
-_PREDICT_LAYERS: Final = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
+_PREDICT_LAYERS: Final = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 """Layers of a draft head: in the files, not in a plain forward pass."""
 
 _TYPES: Final = {

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.segment import Segment
 from textual.strip import Strip
 
-from gpumon.readings.format import cells
+from gpumon.readings.format import cells, cut, left
 from gpumon.tui.palette import NEUTRAL, Palette
 
 Piece = tuple[str, str]
@@ -102,11 +102,11 @@ def _sized(row: Row, width: int, plain: bool) -> list[Piece]:
     pieces: list[Piece] = []
     room = width
     for text, tone in row:
-        if plain and not text.isascii():
-            text = _in_ascii(text)
         size = cells(text)
         if size > room:
-            text, size = _head(text, room), room
+            text, size = left(cut(text, room), room), room
+        if plain and not text.isascii():
+            text = _in_ascii(text)
         if not text:
             continue
         if pieces and pieces[-1][1] == tone:
@@ -117,15 +117,6 @@ def _sized(row: Row, width: int, plain: bool) -> list[Piece]:
     if room > 0:
         pieces.append((" " * room, pieces[-1][1] if pieces and pieces[-1][1].startswith("bar") else "text"))
     return pieces
-
-
-def _head(text: str, width: int) -> str:
-    """The first `width` cells of a text; half a wide character becomes a blank."""
-    if text.isascii():
-        return text[:width]
-    while cells(text) > width:
-        text = text[:-1]
-    return text + " " * (width - cells(text))
 
 
 def _in_ascii(text: str) -> str:

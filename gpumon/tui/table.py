@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
-from gpumon.readings.format import left, phrase, right, short
-from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.format import DASH, left, phrase, ratio, right
+from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.tui.line import Piece
 
 T = TypeVar("T")
+
+_SPEAKING: Final = frozenset(Reason) - {Reason.NOT_SUPPORTED, Reason.NOT_EXPOSED, Reason.LOST, Reason.STALE}
+"""Reasons worth words in a row; the others show in the row's state."""
 
 
 class Column(NamedTuple, Generic[T]):
@@ -41,13 +44,30 @@ def fitting(columns: Sequence[Column[T]], room: int) -> tuple[Column[T], ...]:
     return tuple(chosen)
 
 
-def pair(one: Reading, other: Reading, text: Callable[[Reading], str], width: int, word: str = "") -> list[Piece]:
-    """Two cells of `width` with a blank before each; where both are missing, the reason in words across them.
+def dropped(width: int, base: int, order: Sequence[tuple[str, int]]) -> tuple[str, ...]:
+    """Columns that a screen narrower than `base` leaves out: `order` has names and cells, the first goes first."""
+    names = []
+    for name, size in order:
+        if width >= base:
+            break
+        names.append(name)
+        base -= size
+    return tuple(names)
 
-    A share above 100 % is marked by `text`, and stands out here. `word` replaces the reason's own words.
+
+def without(names: Sequence[str], parts: Sequence[tuple[str, Piece]]) -> list[Piece]:
+    """The parts of a row that are not left out."""
+    return [piece for name, piece in parts if name not in names]
+
+
+def pair(one: Reading, other: Reading, width: int, tone: str = "text") -> list[Piece]:
+    """Two shares, each with a blank before `width` cells; where both are missing for one reason, its words across them.
+
+    A share above 100 % is marked by its text, and stands out.
     """
-    if isinstance(one, Missing) and isinstance(other, Missing):
-        words = word or phrase(one)
-        if len(short(one)) > 1 or len(words) <= 2 * width + 1:
+    if isinstance(one, Missing) and isinstance(other, Missing) and one.reason is other.reason:
+        words = phrase(one) if one.reason in _SPEAKING else DASH
+        if words != DASH:
             return [(right(words, 2 * width + 2), "muted")]
-    return [(" " + right(cell := text(value), width), "warn" if cell.endswith("!") else "text") for value in (one, other)]
+    cells = [" " + right(ratio(value), width) for value in (one, other)]
+    return [(cell, "warn" if cell.endswith("!") else tone) for cell in cells]

@@ -141,20 +141,10 @@ class LoopbackServer:
 def self_signed(folder: Path, name: str = "127.0.0.1") -> tuple[Path, Path]:
     """A certificate that nobody trusts, and its key, made by openssl for 127.0.0.1."""
     certificate, key = folder / "cert.pem", folder / "key.pem"
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-        "-days",
-        "2",
-    ]
+    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
     names = ["-subj", f"/CN={name}", "-addext", f"subjectAltName=IP:{name}"]
-    subprocess.run([*command, "-keyout", str(key), "-out", str(certificate), *names], check=True, capture_output=True)
+    files = ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(["openssl", "req", "-x509", *kind, *names, *files], check=True, capture_output=True)
     return certificate, key
 
 

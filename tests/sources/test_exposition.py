@@ -304,4 +304,4 @@ def test_pages_of_ever_new_series_do_not_grow_the_memory_without_bound() -> None
         size, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert size < 24 * 2**20
+    assert size < 12 * 2**20

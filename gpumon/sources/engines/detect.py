@@ -10,8 +10,8 @@ from gpumon.readings.text import clean
 
 LOOKED_AT: Final = 4096
 """Bytes of an answer that decide whether it is text, HTML or JSON."""
-MOST_PREFIXES: Final = 5000
-"""Samples looked at to tell an engine by its metric names."""
+MOST_LINES: Final = 5000
+"""Lines looked at to tell an engine by its metric names."""
 
 
 class Refusal(NamedTuple):
@@ -62,7 +62,9 @@ READ: Final = "vllm:"
 PLAIN: Final = ("http_", "process_", "python_")
 """What a Python web server's exporter writes of itself."""
 
-_SAMPLE: Final = re.compile(rb"^(?:\{\s*\")?([a-zA-Z_:][a-zA-Z0-9_:]*)[ \t{\"]", re.MULTILINE)
+_SAMPLE: Final = re.compile(
+    rb'(?:\{\s*")?([a-zA-Z_:][a-zA-Z0-9_:]*)(?:"?[,}]|[ \t{]).*?[-+]?(?:\d|nan|inf)\S*\s*$', re.I
+)
 _JSON: Final = (b"{", b"[", b'"')
 
 
@@ -101,12 +103,9 @@ def by_content(body: bytes, content_type: str) -> Refusal:
 
 
 def _names(body: bytes) -> list[str]:
-    names: list[str] = []
-    for match in _SAMPLE.finditer(body):
-        names.append(match[1].decode("ascii"))
-        if len(names) >= MOST_PREFIXES:
-            break
-    return names
+    """Metric names of the first samples of a page."""
+    samples = (_SAMPLE.match(line) for line in body.split(b"\n", MOST_LINES)[:MOST_LINES])
+    return [sample[1].decode("ascii") for sample in samples if sample]
 
 
 def _by_names(names: list[str]) -> Refusal:

@@ -37,6 +37,7 @@ class Work(msgspec.Struct, frozen=True):
     busy_ratio: float = 0.0
     kernel_ratio: float = 0.0
     mfu_ratio: float = 0.0
+    flops_per_s: float = 0.0
     dram_ratio: float = 0.0
     nvlink_bytes_per_s: float = 0.0
     pcie_bytes_per_s: float = 0.0
@@ -51,10 +52,12 @@ def work_between(instance: Instance, before: Meter, after: Meter, seconds: float
     tokens_per_s = (after.tokens - before.tokens) / seconds
     reduced_bytes = 2 * shape.layers * shape.hidden * 2.0 * 2 * (gpus - 1) / gpus
     dram_bytes_per_s = (after.dram_bytes - before.dram_bytes) / seconds / gpus
+    flops_per_s = (after.flops - before.flops) / seconds / gpus
     return Work(
         busy_ratio=(after.busy_s - before.busy_s) / seconds,
         kernel_ratio=(after.kernel_s - before.kernel_s) / seconds,
-        mfu_ratio=(after.flops - before.flops) / seconds / instance.peak_flops_per_s,
+        mfu_ratio=flops_per_s * gpus / instance.peak_flops_per_s,
+        flops_per_s=flops_per_s,
         dram_ratio=dram_bytes_per_s / instance.chip.bytes_per_s,
         nvlink_bytes_per_s=tokens_per_s * reduced_bytes,
         pcie_bytes_per_s=2e5 * (after.steps - before.steps) / seconds + 60.0 * tokens_per_s,
@@ -73,8 +76,10 @@ class SimulatedGpu:
         self._heat_c = self._target_c()
         self.energy_j = 3.6e6 * (400 + 35 * index)
         """Counter since the driver was loaded, which is days ago."""
+        self.flops = 0.0
         self.dram_bytes = 0.0
         self.uuid = f"GPU-00000000-0000-4000-8000-{index:012d}"
+        self._still = _still(chip, index, self.uuid, processes)
 
     def advance(self, seconds: float, work: Work) -> None:
         """Do `work` for `seconds`."""
@@ -85,6 +90,7 @@ class SimulatedGpu:
         self._wanted_w = (idle_w + active_w) * SILICON[self._index % len(SILICON)]
         self._power_w = min(self._wanted_w, self._chip.power_limit_w)
         self.energy_j += self._power_w * seconds
+        self.flops += work.flops_per_s * seconds
         self.dram_bytes += work.dram_ratio * self._chip.bytes_per_s * seconds
         self._heat_c += (self._target_c() - self._heat_c) * (1.0 - math.exp(-seconds / HEAT_LAG_S))
 
@@ -105,15 +111,9 @@ class SimulatedGpu:
 
     def reading(self, monotonic_s: float) -> GpuReading:
         """What NVML would say, with ratios over the last `advance`."""
-        chip, work = self._chip, self._work
-        sm = self._sm_active()
-        capped = self._wanted_w > chip.power_limit_w
-        clock_hz = chip.sm_clock_hz * math.sqrt(self._power_w / self._wanted_w) if self._processes else IDLE_CLOCK_HZ
-        return GpuReading(
-            index=self._index,
-            uuid=self.uuid,
-            name=chip.name,
-            state=GpuState.OK,
+        work, sm = self._work, self._sm_active()
+        return msgspec.structs.replace(
+            self._still,
             monotonic_s=monotonic_s,
             busy_ratio=round(min(1.0, work.busy_ratio), 2),
             memory_busy_ratio=round(min(1.0, 1.25 * work.dram_ratio), 2),
@@ -125,28 +125,44 @@ class SimulatedGpu:
             pcie_rx_bytes_per_s=1e6 + work.pcie_bytes_per_s,
             nvlink_tx_bytes_per_s=work.nvlink_bytes_per_s,
             nvlink_rx_bytes_per_s=work.nvlink_bytes_per_s,
-            vram_used_bytes=sum(number(process.vram_bytes) or 0.0 for process in self._processes),
-            vram_total_bytes=chip.memory_bytes,
-            vram_reserved_bytes=RESERVED_BYTES,
             power_w=round(self._power_w, 3),
-            power_limit_w=chip.power_limit_w,
             energy_j=round(self.energy_j, 3),
             temperature_c=float(round(self._heat_c)),
             memory_temperature_c=float(round(self._heat_c + 6.0 + 12.0 * work.dram_ratio)),
-            sm_clock_hz=round(clock_hz / 15e6) * 15e6,
-            sm_clock_max_hz=chip.sm_clock_hz,
-            memory_clock_hz=chip.memory_clock_hz,
-            memory_clock_max_hz=chip.memory_clock_hz,
-            memory_bus_bits=float(chip.memory_bus_bits),
-            sm_count=float(chip.sm_count),
-            compute_capability="9.0",
-            throttle=("sw_power_cap",) if capped else (),
-            ecc_uncorrected=0.0,
-            ecc_corrected=0.0,
-            remap_pending=0.0,
-            remap_failed=0.0,
-            pcie_generation=5.0,
-            pcie_width=16.0,
-            pcie_width_max=16.0,
-            processes=self._processes,
+            sm_clock_hz=self._clock_hz(),
+            throttle=("sw_power_cap",) if self._wanted_w > self._chip.power_limit_w else (),
         )
+
+    def _clock_hz(self) -> float:
+        """Full clock while a context is there, less under the power cap, in the driver's steps of 15 MHz."""
+        full_hz = self._chip.sm_clock_hz if self._processes else IDLE_CLOCK_HZ
+        return round(full_hz * math.sqrt(self._power_w / self._wanted_w) / 15e6) * 15e6
+
+
+def _still(chip: Chip, index: int, uuid: str, processes: tuple[GpuProcess, ...]) -> GpuReading:
+    """What of a GPU's reading does not change with its work."""
+    return GpuReading(
+        index=index,
+        uuid=uuid,
+        name=chip.name,
+        state=GpuState.OK,
+        monotonic_s=0.0,
+        vram_used_bytes=sum(number(process.vram_bytes) or 0.0 for process in processes),
+        vram_total_bytes=chip.memory_bytes,
+        vram_reserved_bytes=RESERVED_BYTES,
+        power_limit_w=chip.power_limit_w,
+        sm_clock_max_hz=chip.sm_clock_hz,
+        memory_clock_hz=chip.memory_clock_hz,
+        memory_clock_max_hz=chip.memory_clock_hz,
+        memory_bus_bits=float(chip.memory_bus_bits),
+        sm_count=float(chip.sm_count),
+        compute_capability="9.0",
+        ecc_uncorrected=0.0,
+        ecc_corrected=0.0,
+        remap_pending=0.0,
+        remap_failed=0.0,
+        pcie_generation=5.0,
+        pcie_width=16.0,
+        pcie_width_max=16.0,
+        processes=processes,
+    )

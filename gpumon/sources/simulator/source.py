@@ -35,9 +35,10 @@ SHORTEST_S = 0.1
 
 
 class GpuTruth(msgspec.Struct, frozen=True):
-    """What a GPU has done since the simulation began: HBM bytes and joules."""
+    """What a GPU has done since the simulation began: FLOPs, HBM bytes, and joules since its driver was loaded."""
 
     index: int
+    flops: float
     dram_bytes: float
     energy_j: float
 
@@ -120,7 +121,7 @@ class SimulatedServer:
     def truth(self) -> Truth:
         """What really happened so far."""
         engines = {engine.actor.name: engine.truth() for engine in self._engines}
-        gpus = tuple(GpuTruth(index, gpu.dram_bytes, gpu.energy_j) for index, gpu in enumerate(self._gpus))
+        gpus = tuple(GpuTruth(index, gpu.flops, gpu.dram_bytes, gpu.energy_j) for index, gpu in enumerate(self._gpus))
         return Truth(self._at_s, engines, gpus)
 
     def _work_gpus(self, seconds: float) -> None:

@@ -42,7 +42,7 @@ answer = None
 """
 
 
-class ProgramFailed(Exception):
+class ProgramError(Exception):
     """A program on the fake driver ended with an error: its exit status (negative: the signal) and its stderr."""
 
     def __init__(self, status: int, stderr: str) -> None:
@@ -135,13 +135,13 @@ class FakeDriver:
     def ask(self, program: str, *, timeout_s: float = 20) -> Any:
         """Run a program on the real pynvml in a process of its own; what it puts into `answer` comes back (as JSON).
 
-        Raises ProgramFailed, or TimeoutExpired.
+        Raises ProgramError, or TimeoutExpired.
         """
         text = f"{PRELUDE}{textwrap.dedent(program)}\nprint(json.dumps(answer))"
         command = [sys.executable, "-c", text]
         done = subprocess.run(command, env=self.env(), capture_output=True, text=True, timeout=timeout_s)
         if done.returncode != 0:
-            raise ProgramFailed(done.returncode, done.stderr)
+            raise ProgramError(done.returncode, done.stderr)
         return json.loads(done.stdout)
 
     def call_lines(self) -> list[Call]:
@@ -158,8 +158,8 @@ class FakeDriver:
 
     @staticmethod
     def busy_h100s(gpus: int = 8, pid: int | None = None) -> str:
-        """The script of a server of H100s that decodes: every figure moves; `pid` (default: this process) is on each."""
-        lines = [f"gpus {gpus}", "profile h100-sxm"]
+        """The script of a server of H100s that decodes: all figures move; `pid` (default: this process) is on each."""
+        lines, pid = [f"gpus {gpus}", "profile h100-sxm"], os.getpid() if pid is None else pid
         for gpu in range(gpus):
             period = 40 + 3 * gpu
             lines += [
@@ -177,6 +177,6 @@ class FakeDriver:
                 f"gpu {gpu} temp_c sine:{64 - gpu % 3}:4:{4 * period}",
                 f"gpu {gpu} sm_clock_mhz sine:1905:60:{period}",
                 f"gpu {gpu} throttle 0x4",
-                f"gpu {gpu} process {os.getpid() if pid is None else pid} {72904 - 16 * gpu} compute sine:90:8:{period}",
+                f"gpu {gpu} process {pid} {72904 - 16 * gpu} compute sine:90:8:{period}",
             ]
         return "\n".join(lines) + "\n"

@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from gpumon.readings.frame import GpuReading, GpuState
+from gpumon.readings.frame import EndpointState, GpuReading, GpuState
 from gpumon.readings.missing import Missing
+from gpumon.readings.quantities import DECODE_TOKENS, POOL_TOKENS
+from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.simulator.cast import CAST, H100
 from gpumon.sources.simulator.source import FIRST_PID, LONGEST_GAP_S, SimulatedServer
 from gpumon.sources.source import Contribution, Source
@@ -72,6 +74,25 @@ async def test_endpoints_name_their_gpus_and_answer_real_http(server: SimulatedS
             assert (await client.get(f"{endpoint.url}/server_info")).status_code == 404
 
 
+async def test_the_ordinary_endpoint_source_reads_them(server: SimulatedServer) -> None:
+    sources = [EndpointSource(endpoint, 0.25) for endpoint in server.endpoints]
+    for source in sources:
+        await source.start()
+    for source, actor in zip(sources, CAST, strict=True):
+        await source.ready(20.0)
+        reading = source.reading
+        assert (reading.state, reading.fault) == (EndpointState.OK, "")
+        assert (reading.name, reading.model, reading.version) == (actor.name, actor.model, "0.32.0")
+        assert reading.exact_steps == (len(actor.ranks) == 1)
+        assert len(reading.ranks) == len(actor.ranks)
+        limits = actor.limits
+        pool_tokens = (limits.kv_pool_blocks - 1) * 16
+        for rank in reading.ranks:
+            assert rank.counters[DECODE_TOKENS] > 0
+            assert rank.gauges[POOL_TOKENS] == pytest.approx(pool_tokens)
+        await source.close()
+
+
 async def test_gpus_follow_what_the_engines_do(server: SimulatedServer, clock: Clock) -> None:
     before = (await warm(server)).gpus
     truth = server.truth()
@@ -84,6 +105,8 @@ async def test_gpus_follow_what_the_engines_do(server: SimulatedServer, clock: C
         assert gpu.monotonic_s == clock.now_s
     read = (later.engines["llama-70b"].dram_bytes - truth.engines["llama-70b"].dram_bytes) / 10.0
     assert gpus[0].dram_active_ratio == pytest.approx(read / 4 / H100.bytes_per_s)
+    flops = later.engines["llama-8b"].flops - truth.engines["llama-8b"].flops
+    assert sum(later.gpus[at].flops - truth.gpus[at].flops for at in (5, 6)) == pytest.approx(flops)
     assert later.gpus[0].dram_bytes - truth.gpus[0].dram_bytes == pytest.approx(read * 10.0 / 4)
     assert gpus[0].busy_ratio > 0.9
     assert gpus[0].sm_active_ratio < gpus[0].busy_ratio

@@ -1,0 +1,52 @@
+# Every target sets itself up in .venv and does nothing twice. Needs make and python3 (3.10 or newer) with venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+WORKERS ?= 2
+
+.PHONY: demo run test lint check wheel bench schema clean
+
+demo: $(VENV)/.run  ## the monitor on a simulated server: no GPU needed
+	@$(BIN)/gpumon demo
+
+run: $(VENV)/.run  ## the monitor on this host; more options: .venv/bin/gpumon --help
+	@$(BIN)/gpumon
+
+test: lint check wheel  ## everything that CI runs
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not gpu and not perf"
+
+wheel: $(VENV)/.dev  ## builds sdist and wheel, and tries the wheel in a venv of its own
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist . >/dev/null
+	PYTHON=$(BIN)/python tests/smoke_wheel.sh dist/*.whl
+
+bench: $(VENV)/.dev  ## gpumon against nvitop on one fake driver: CPU, memory, first paint, bytes
+	$(BIN)/python -m tests.perf.bench
+
+schema: $(VENV)/.dev  ## docs/schema.json from the types
+	$(BIN)/python -m gpumon.outputs.schema > docs/schema.json.new && mv docs/schema.json.new docs/schema.json
+
+clean:
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# The stamps: what is installed, redone when pyproject.toml changes. .dev holds all that .run does.
+$(VENV)/.run: pyproject.toml | $(BIN)/python
+	@test $(VENV)/.dev -nt pyproject.toml || $(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "gpumon needs Python 3.10 or newer: make PYTHON=python3.12 ...")'
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "python3 has no venv: apt-get install python3-venv" >&2; exit 1; }

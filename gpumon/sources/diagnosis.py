@@ -1,0 +1,90 @@
+"""What works on this host, what does not, why, and the fix: everything is tried once, each with its deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from gpumon.config.options import Options
+from gpumon.config.schema import Config
+from gpumon.readings.check import Check, CheckState
+from gpumon.readings.frame import EndpointState, EngineReading
+from gpumon.readings.missing import WARMING_UP
+from gpumon.sources.attachment import EngineFacts
+from gpumon.sources.endpoint import EndpointSource
+from gpumon.sources.engine_checks import engine_checks
+from gpumon.sources.gpu_checks import ACTIVITY, driver_checks, gpu_checks
+from gpumon.sources.nvml_source import NvmlSource
+from gpumon.sources.packaged import gpu_catalogue
+from gpumon.sources.source import Contribution, Source
+from gpumon.sources.terminal import terminal_checks
+
+READY_S: Final = 30.0
+"""Longest wait for the driver and for every endpoint; eight GPUs without persistence mode can take longer."""
+SETTLE_S: Final = 4.0
+"""Longest wait for what needs two readings (GPM), a model's files or the owner of a port."""
+STEP_S: Final = 0.3
+"""Between two readings: GPM needs more than 0.1 s."""
+
+NVML_OFF: Final = Check("driver", "NVML", CheckState.OFF, "not looked at (--no-nvml)")
+
+
+async def diagnose(config: Config, options: Options) -> list[Check]:
+    """The doctor's checks, in the order in which they are read: config, terminal, driver, GPUs, engines."""
+    nvml = NvmlSource(config.general.interval_s) if options.nvml else None
+    engines = [EndpointSource(endpoint, config.general.engine_interval_s) for endpoint in config.endpoint]
+    sources: list[Source] = [*([nvml] if nvml else []), *engines]
+    try:
+        await asyncio.gather(*(source.start() for source in sources))
+        await asyncio.gather(*(source.ready(READY_S) for source in sources))
+        driver, polled, readings = await _settled(nvml, engines, _facts(config, engines))
+        checks = [_config(options), *terminal_checks(os.environ)]
+        checks += [*driver_checks(driver), *gpu_checks(driver.gpus, gpu_catalogue())] if nvml else [NVML_OFF]
+        faults = [fault for part in polled for fault in part.faults]
+        return [*checks, *engine_checks(readings, faults, driver.gpus)]
+    finally:
+        await asyncio.gather(*(source.close() for source in sources), return_exceptions=True)
+
+
+def _config(options: Options) -> Check:
+    if options.config_file:
+        return Check("config", "file", CheckState.OK, options.config_file)
+    return Check("config", "file", CheckState.OFF, "none: defaults (gpumon config --example shows every setting)")
+
+
+def _facts(config: Config, engines: Sequence[EndpointSource]) -> EngineFacts:
+    owner = None
+    if config.discovery.enabled:
+        from gpumon.sources.ownership import Ownership
+
+        owner = Ownership()
+    return EngineFacts({source.reading.url: source.endpoint for source in engines}, config.model, owner)
+
+
+async def _settled(
+    nvml: NvmlSource | None, engines: Sequence[EndpointSource], facts: EngineFacts
+) -> tuple[Contribution, list[Contribution], list[EngineReading]]:
+    """The newest of everything, once nothing is on its way any more or the time is over."""
+    end_s = time.monotonic() + SETTLE_S
+    while True:
+        now_s = time.monotonic()
+        driver = await nvml.poll(now_s) if nvml is not None else Contribution()
+        polled = [await source.poll(now_s) for source in engines]
+        readings = [facts.attach(engine, driver.gpus) for part in polled for engine in part.engines]
+        if now_s >= end_s or not (_warming(driver) or any(map(_unresolved, readings))):
+            return driver, polled, readings
+        await asyncio.sleep(STEP_S)
+
+
+def _warming(driver: Contribution) -> bool:
+    return any(getattr(gpu, field) == WARMING_UP for gpu in driver.gpus for field in ACTIVITY)
+
+
+def _unresolved(reading: EngineReading) -> bool:
+    if reading.state is not EndpointState.OK:
+        return False
+    model_open = reading.llm is None and "model_missing" not in reading.info
+    return model_open or not (reading.gpus or reading.gpus_source or reading.gpu_type)

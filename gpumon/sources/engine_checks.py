@@ -1,0 +1,109 @@
+"""The doctor's look at the engines: does each answer, what does it export, which model is it, on which GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from gpumon.readings import quantities as q
+from gpumon.readings.check import Check, CheckState
+from gpumon.readings.frame import EndpointState, EngineReading, Fault, GpuReading
+from gpumon.specs.llm import LlmSpec
+
+EXPECTED: Final = {
+    q.DECODE_TOKENS: "decode rate",
+    q.PROMPT_TOKENS: "prompt rate",
+    q.STEPS: "steps (then estimated from ITL)",
+    q.RUNNING: "running",
+    q.WAITING: "waiting",
+    q.KV_USAGE: "KV use",
+    q.REQUESTS: "request rate",
+    q.TTFT: "TTFT",
+    q.ITL: "ITL",
+    q.E2E: "end-to-end latency",
+    q.QUEUE: "queue time",
+}
+"""Quantities that every serving engine should export, and what is missing from the screen without them."""
+
+NO_ENDPOINT: Final = Check(
+    "engine",
+    "none",
+    CheckState.OFF,
+    "no endpoint is given: no tokens, MFU or MBU",
+    "gpumon --endpoint http://127.0.0.1:8000, or [[endpoint]] in the config (gpumon config --example)",
+)
+MODEL_LINE: Final = (
+    "add to the config: [[model]] match = {name!a:.80} with params_b, layers, hidden, heads "
+    "from the model's config.json (gpumon config --example)"
+)
+
+
+def engine_checks(
+    readings: Sequence[EngineReading], faults: Sequence[Fault], gpus: Sequence[GpuReading]
+) -> list[Check]:
+    """All checks of all engines, with their models and GPUs attached; `faults` are what the endpoints complain of."""
+    if not readings:
+        return [NO_ENDPOINT]
+    checks = []
+    for reading in readings:
+        checks.append(_answer(reading))
+        checks += [
+            Check("engine", reading.name, CheckState.WARN, fault.text)
+            for fault in faults
+            if fault.source == reading.name and fault.text != reading.fault
+        ]
+        if reading.state is EndpointState.OK:
+            checks += [_exports(reading), _model(reading), _gpus(reading, gpus)]
+    return checks
+
+
+def _answer(reading: EngineReading) -> Check:
+    if reading.state is EndpointState.OK:
+        version = f" {reading.version}" if reading.version else ""
+        ranks = f", {len(reading.ranks)} data-parallel ranks" if len(reading.ranks) > 1 else ""
+        text = f"{reading.url} answers in {reading.latency_s * 1e3:.0f} ms: {reading.kind.value}{version}{ranks}"
+        return Check("engine", reading.name, CheckState.OK, text)
+    state = CheckState.WARN if reading.state is EndpointState.STARTING else CheckState.FAIL
+    text = reading.fault or "no answer yet"
+    return Check("engine", reading.name, state, f"{reading.url} {reading.state.value.replace('_', ' ')}: {text}")
+
+
+def _exports(reading: EngineReading) -> Check:
+    gone = [word for quantity, word in EXPECTED.items() if quantity not in reading.live]
+    name = f"{reading.name} metrics"
+    if gone:
+        return Check("engine", name, CheckState.WARN, f"not exported: {', '.join(gone)}")
+    steps = "counted" if reading.exact_steps else "estimated from ITL"
+    return Check("engine", name, CheckState.OK, f"all {len(EXPECTED)} quantities; steps are {steps}")
+
+
+def _model(reading: EngineReading) -> Check:
+    name = f"{reading.name} model"
+    if reading.llm is None:
+        why = reading.info.get("model_missing", "") or "its dimensions are not known"
+        fix = MODEL_LINE.format(name=reading.model or "NAME")
+        return Check("engine", name, CheckState.WARN, f"{reading.model or 'no name'}: {why}: no MFU, no MBU", fix)
+    text = f"{reading.model}: {_dimensions(reading.llm)} (from {reading.llm.source})"
+    if reading.llm.not_modelled:
+        text += f"; not in the figures: {', '.join(reading.llm.not_modelled)}"
+        return Check("engine", name, CheckState.WARN, text)
+    return Check("engine", name, CheckState.OK, text)
+
+
+def _dimensions(llm: LlmSpec) -> str:
+    experts = f", {llm.experts_per_token} of {llm.experts} experts" if llm.experts else ""
+    return f"{llm.params / 1e9:.1f}B parameters, {llm.layers} layers{experts}, {llm.precision.value}"
+
+
+def _gpus(reading: EngineReading, gpus: Sequence[GpuReading]) -> Check:
+    name = f"{reading.name} GPUs"
+    if reading.gpu_type:
+        return Check(
+            "engine", name, CheckState.OK, f"{reading.gpu_count} x {reading.gpu_type} on another host (config)"
+        )
+    indices = {gpu.uuid: gpu.index for gpu in gpus}
+    own = ", ".join(str(indices[uuid]) for uuid in reading.gpus if uuid in indices)
+    if own:
+        return Check("engine", name, CheckState.OK, f"{own} (from {reading.gpus_source})")
+    text = f"not known: {reading.gpus_source or 'no process was found'}"
+    return Check("engine", name, CheckState.WARN, text, "gpus = [0, 1] in this endpoint's config names them")

@@ -1,0 +1,200 @@
+"""The doctor's look at the driver and the GPUs: what NVML gives here, what it does not, and why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from gpumon.readings.check import Check, CheckState
+from gpumon.readings.frame import GpuReading, GpuState
+from gpumon.readings.missing import Missing, Reason, number
+from gpumon.sources.source import Contribution
+from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak
+
+PROC: Final = Path("/proc")
+
+FIGURES: Final = {
+    "busy_ratio": "busy",
+    "vram_used_bytes": "VRAM",
+    "power_w": "power",
+    "power_limit_w": "power limit",
+    "energy_j": "energy",
+    "temperature_c": "temperature",
+    "sm_clock_hz": "SM clock",
+    "memory_busy_ratio": "memory busy",
+    "pcie_generation": "PCIe link",
+    "ecc_uncorrected": "ECC",
+    "remap_pending": "row remap",
+}
+ACTIVITY: Final = {
+    "sm_active_ratio": "SM active",
+    "tensor_active_ratio": "tensor active",
+    "dram_active_ratio": "DRAM active",
+    "nvlink_rx_bytes_per_s": "NVLink",
+    "pcie_rx_bytes_per_s": "PCIe traffic",
+}
+"""Fields of GpuReading that come from GPM, and the names that the user reads."""
+
+GPM_OFF_FIX: Final = "without it bandwidth is an upper bound, or modelled from the engines"
+GPM_RIGHT_FIX: Final = (
+    "sudo gpumon doctor shows whether it is the permission; to lift it for all users: "
+    "options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d/, then reload the driver"
+)
+_HEALTH: Final = {
+    GpuState.OK: CheckState.OK,
+    GpuState.INITIALISING: CheckState.WARN,
+    GpuState.STALE: CheckState.WARN,
+}
+
+
+def driver_checks(found: Contribution, proc: Path = PROC) -> list[Check]:
+    """Library, driver, permission. `found` is what the NVML source gave at the end of its deadline."""
+    checks = [
+        Check("driver", "NVML", CheckState.FAIL, fault.text)
+        if not found.gpus
+        else Check("driver", "NVML", CheckState.WARN, fault.text)
+        for fault in found.faults
+    ]
+    if library := _library(found.pids, proc):
+        checks.append(Check("driver", "library", CheckState.OK, library))
+    if found.driver:
+        cuda = f", CUDA up to {found.cuda}" if found.cuda else ""
+        checks.append(Check("driver", "version", CheckState.OK, f"{found.driver}{cuda}"))
+        checks += _module(found.driver, proc)
+    if found.gpus:
+        checks += _profiling(proc)
+    return checks
+
+
+def _library(pids: Iterable[int], proc: Path) -> str:
+    """Path of the driver library that the worker has loaded; empty where it has none."""
+    for pid in pids:
+        try:
+            maps = (proc / str(pid) / "maps").read_text(errors="replace")
+        except OSError:
+            continue
+        for line in maps.splitlines():
+            if "libnvidia-ml.so" in line:
+                return line[line.index("/") :]
+    return ""
+
+
+def _module(driver: str, proc: Path) -> list[Check]:
+    """The kernel module's version against the library's: they differ after an update without a reboot."""
+    try:
+        text = (proc / "driver/nvidia/version").read_text(errors="replace")
+    except OSError:
+        return []
+    versions = re.findall(r"\b\d{3,}\.\d+(?:\.\d+)?\b", text.splitlines()[0] if text else "")
+    if not versions or versions[0] == driver:
+        return []
+    text = f"{versions[0]}, but the library is of {driver}"
+    return [Check("driver", "kernel module", CheckState.WARN, text, "reboot, or reload the nvidia kernel modules")]
+
+
+def _profiling(proc: Path) -> list[Check]:
+    try:
+        params = (proc / "driver/nvidia/params").read_text(errors="replace")
+    except OSError:
+        return []
+    restricted = re.search(r"^RmProfilingAdminOnly:\s*(\d+)", params, re.MULTILINE)
+    if restricted is None:
+        return []
+    text = "for administrators only (RmProfilingAdminOnly)" if restricted[1] != "0" else "for all users"
+    return [Check("driver", "profiling counters", CheckState.OK, text)]
+
+
+def gpu_checks(gpus: Sequence[GpuReading], catalogue: GpuCatalogue) -> list[Check]:
+    """Health, figures, activity and peaks of every GPU; GPUs that are alike share their lines."""
+    alike: dict[tuple[Check, ...], list[str]] = {}
+    for gpu in gpus:
+        checks = (_health(gpu), _peaks(gpu, catalogue), _figures(gpu), _activity(gpu))
+        alike.setdefault(tuple(check for check in checks if check is not None), []).append(_name(gpu))
+    return [
+        Check("gpu", f"{_names(names)} {check.name}".rstrip(), check.state, check.text, check.fix)
+        for checks, names in alike.items()
+        for check in checks
+    ]
+
+
+def _name(gpu: GpuReading) -> str:
+    return f"{gpu.index} {gpu.mig_profile}".rstrip() if gpu.parent_uuid else str(gpu.index)
+
+
+def _names(names: list[str]) -> str:
+    """`0-7` where the GPUs stand in a row, else `0,2,5`."""
+    numbers = [int(name) for name in names if name.isdigit()]
+    if len(numbers) == len(names) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"{numbers[0]}-{numbers[-1]}"
+    return ",".join(names)
+
+
+def _health(gpu: GpuReading) -> Check:
+    mig = " (MIG: its slices follow)" if gpu.mig else ""
+    text = f"{gpu.name or 'unnamed GPU'}{mig}" + ("" if gpu.state is GpuState.OK else f": {gpu.state.value}")
+    if gpu.state_text:
+        text += f": {gpu.state_text}"
+    return Check("gpu", "", _HEALTH.get(gpu.state, CheckState.FAIL), text)
+
+
+def _peaks(gpu: GpuReading, catalogue: GpuCatalogue) -> Check | None:
+    if gpu.state is not GpuState.OK or gpu.mig or gpu.parent_uuid:
+        return None
+    clock, bus = number(gpu.memory_clock_max_hz), number(gpu.memory_bus_bits)
+    total = None if gpu.vram_shared else number(gpu.vram_total_bytes)
+    spec = catalogue.match(
+        gpu.name, total, number(gpu.sm_count), number(gpu.sm_clock_max_hz), clock, bus, gpu.compute_capability
+    )
+    bandwidth = bandwidth_peak(clock, bus, spec)
+    if spec is None or bandwidth is None:
+        text = f"no peak is known for {gpu.name!r:.80}: MFU and MBU are not"
+        return Check("gpu", "peaks", CheckState.WARN, text, "report this GPU's name to gpumon")
+    dense = ", ".join(f"{kind.value} {flops / 1e12:.0f}" for kind, flops in spec.flops_per_s.items() if flops)
+    text = f"{bandwidth[0] / 1e9:.0f} GB/s ({bandwidth[1]}); dense TFLOP/s: {dense or 'unknown'} ({spec.source})"
+    exact = spec.verified and not spec.source.startswith("derived")
+    return Check("gpu", "peaks", CheckState.OK if exact else CheckState.WARN, text)
+
+
+def _figures(gpu: GpuReading) -> Check | None:
+    if gpu.state is not GpuState.OK:
+        return None
+    gone = _gone(gpu, FIGURES)
+    if not gone:
+        return Check("gpu", "figures", CheckState.OK, f"all {len(FIGURES)}: {', '.join(FIGURES.values())}")
+    text = f"{len(FIGURES) - sum(map(len, gone.values()))} of {len(FIGURES)}; not there: {_listed(gone)}"
+    return Check("gpu", "figures", _worst(gone), text)
+
+
+def _activity(gpu: GpuReading) -> Check | None:
+    if gpu.state is not GpuState.OK or gpu.mig:
+        return None
+    gone = _gone(gpu, {name: word for name, word in ACTIVITY.items() if name != "nvlink_rx_bytes_per_s"})
+    if not gone:
+        return Check("gpu", "activity (GPM)", CheckState.OK, "SM, tensor and DRAM activity are measured")
+    reasons = {missing.reason for missing in gone}
+    fix = GPM_RIGHT_FIX if Reason.NO_PERMISSION in reasons else GPM_OFF_FIX
+    return Check("gpu", "activity (GPM)", _worst(gone), f"not there: {_listed(gone)}", fix)
+
+
+def _gone(gpu: GpuReading, fields: dict[str, str]) -> dict[Missing, list[str]]:
+    gone: dict[Missing, list[str]] = {}
+    for field, word in fields.items():
+        value = getattr(gpu, field)
+        if isinstance(value, Missing):
+            gone.setdefault(value, []).append(word)
+    return gone
+
+
+def _listed(gone: dict[Missing, list[str]]) -> str:
+    return "; ".join(
+        f"{', '.join(words)} ({missing.detail or missing.reason.value.replace('_', ' ')})"
+        for missing, words in gone.items()
+    )
+
+
+def _worst(gone: dict[Missing, list[str]]) -> CheckState:
+    """What the hardware does not have is nothing to mend; what is refused or fails is."""
+    innate = {Reason.NOT_SUPPORTED, Reason.UNDER_MIG, Reason.OFF}
+    return CheckState.OFF if {missing.reason for missing in gone} <= innate else CheckState.WARN

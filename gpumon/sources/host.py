@@ -1,0 +1,97 @@
+"""The machine that gpumon runs on, and what gpumon itself costs it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections import deque
+
+from gpumon.readings.frame import HostReading
+from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason
+
+WINDOW_S = 10.0
+"""Own CPU is a mean over this long: the kernel counts a process's time in steps of 10 ms."""
+PSS_S = 10.0
+"""Between two looks at the own memory: the kernel walks all pages for it."""
+
+
+class HostMeter:
+    """Reads /proc through psutil, which is imported at the first reading and not before."""
+
+    def __init__(self, window_s: float = WINDOW_S, pss_s: float = PSS_S) -> None:
+        self._window_s = window_s
+        self._pss_s = pss_s
+        self._name = socket.gethostname()
+        self._busy: tuple[float, float] | None = None
+        self._own: deque[tuple[float, float]] = deque()
+        self._own_pids: tuple[int, ...] = ()
+        self._pss: tuple[float, Reading] = (float("-inf"), WARMING_UP)
+
+    def read(self, pids: tuple[int, ...]) -> HostReading:
+        """The machine since the last call; gpumon and its children `pids` over the last seconds, and their memory."""
+        import psutil
+
+        memory = psutil.virtual_memory()
+        own_pids = (os.getpid(), *pids)
+        return HostReading(
+            name=self._name,
+            cpu_ratio=self._cpu_ratio(),
+            memory_used_bytes=float(memory.total - memory.available),
+            memory_total_bytes=float(memory.total),
+            self_cpu_ratio=self._own_ratio(own_pids),
+            self_pss_bytes=self._own_pss(own_pids),
+        )
+
+    def _cpu_ratio(self) -> Reading:
+        import psutil
+
+        times = psutil.cpu_times()
+        idle_s = times.idle + getattr(times, "iowait", 0.0)
+        total_s = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+        before, self._busy = self._busy, (total_s - idle_s, total_s)
+        if before is None or total_s <= before[1]:
+            return WARMING_UP
+        return min(1.0, max(0.0, (self._busy[0] - before[0]) / (total_s - before[1])))
+
+    def _own_ratio(self, pids: tuple[int, ...]) -> Reading:
+        """Share of one core. A worker that was replaced takes its counter with it: the window begins anew."""
+        now_s = time.monotonic()
+        if pids != self._own_pids:
+            self._own.clear()
+            self._own_pids = pids
+        spent_s = [_cpu_s(pid) for pid in pids]
+        if None in spent_s:
+            return Missing(Reason.ERROR, "the worker process is gone")
+        self._own.append((now_s, sum(spent for spent in spent_s if spent is not None)))
+        while len(self._own) > 2 and self._own[1][0] < now_s - self._window_s:
+            self._own.popleft()
+        (since_s, before_s), (_, after_s) = self._own[0], self._own[-1]
+        return (after_s - before_s) / (now_s - since_s) if now_s > since_s else WARMING_UP
+
+    def _own_pss(self, pids: tuple[int, ...]) -> Reading:
+        now_s = time.monotonic()
+        if now_s - self._pss[0] >= self._pss_s:
+            self._pss = (now_s, _pss_bytes(pids))
+        return self._pss[1]
+
+
+def _cpu_s(pid: int) -> float | None:
+    import psutil
+
+    if pid == os.getpid():
+        return time.process_time()
+    try:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.Error:
+        return None
+    return float(times.user + times.system)
+
+
+def _pss_bytes(pids: tuple[int, ...]) -> Reading:
+    import psutil
+
+    try:
+        return float(sum(psutil.Process(pid).memory_full_info().pss for pid in pids))
+    except psutil.Error:
+        return Missing(Reason.ERROR, "the memory of the worker process can not be read")

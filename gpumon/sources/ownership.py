@@ -1,0 +1,171 @@
+"""On which GPUs of this host an endpoint runs: its listening process, that one's family, and the GPUs they hold."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from gpumon.readings.frame import GpuReading
+from gpumon.readings.text import clean
+from gpumon.sources.sockets import Listener, Place, holders, listeners, locate
+
+AGAIN_S = 10.0
+"""Between two looks at sockets and processes."""
+SOONEST_S = 2.0
+"""The same, where GPU processes or endpoints appeared or went away."""
+CLIMBS = 3
+"""Generations that are climbed from a listening worker to the main process of its server."""
+SET_GPUS = "set gpus = [..] for this endpoint in the config"
+OWNED = "process"
+_WORKER_MARKS = ("multiprocessing.spawn", "multiprocessing.forkserver", "::")
+"""In the command line of a process that a server started as a part of itself (`VLLM::EngineCore` and the like)."""
+
+
+class _Verdict(NamedTuple):
+    """GPU processes that belong to an endpoint, and what to say where they hold no GPU."""
+
+    pids: frozenset[int]
+    text: str
+
+
+class Ownership:
+    """Answers from what a thread of its own found last: sockets and /proc can be slow, and can hang."""
+
+    def __init__(self, again_s: float = AGAIN_S, soonest_s: float = SOONEST_S) -> None:
+        self._again_s = again_s
+        self._soonest_s = min(soonest_s, again_s)
+        self._urls: frozenset[str] = frozenset()
+        self._seen: tuple[frozenset[str], frozenset[int]] | None = None
+        self._looked_s = float("-inf")
+        self._thread: threading.Thread | None = None
+        self._verdicts: dict[str, _Verdict] = {}
+        self._places: dict[str, Place] = {}
+        self._holders: dict[Place, tuple[tuple[Listener, ...], frozenset[int]]] = {}
+
+    def gpus_of(self, url: str, gpus: tuple[GpuReading, ...]) -> tuple[tuple[str, ...], str]:
+        """UUIDs of the GPUs that the server at `url` runs on and `process`; or none, and the reason. Never waits.
+
+        The reason is empty until the first look is done.
+        """
+        if url not in self._urls:
+            self._urls |= {url}
+        self._look_again(gpus)
+        verdict = self._verdicts.get(url)
+        if verdict is None:
+            return (), ""
+        uuids = tuple(gpu.uuid for gpu in gpus if any(process.pid in verdict.pids for process in gpu.processes))
+        return uuids, OWNED if uuids else verdict.text
+
+    def _look_again(self, gpus: tuple[GpuReading, ...]) -> None:
+        """Start a look in a daemon thread, unless one runs: it may hang in /proc, and must not hold up the exit."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s < self._soonest_s or (self._thread is not None and self._thread.is_alive()):
+            return
+        wanted = (self._urls, frozenset(process.pid for gpu in gpus for process in gpu.processes))
+        if wanted == self._seen and now_s - self._looked_s < self._again_s:
+            return
+        self._looked_s, self._seen = now_s, wanted
+        self._thread = threading.Thread(target=self._look, args=wanted, name="ownership", daemon=True)
+        self._thread.start()
+
+    def _look(self, urls: frozenset[str], gpu_pids: frozenset[int]) -> None:
+        family = _Family(gpu_pids)
+        self._verdicts = {url: self._judge(url, family) for url in urls}
+
+    def _judge(self, url: str, family: _Family) -> _Verdict:
+        place = self._places.get(url) or locate(url)
+        if isinstance(place, str):
+            return _Verdict(frozenset(), place)
+        self._places[url] = place
+        sockets = listeners(place)
+        if not sockets:
+            text = f"no process of this host listens on port {place.port}: it may be in a container; {SET_GPUS}"
+            return _Verdict(frozenset(), text)
+        pids = self._held_by(place, sockets, family)
+        if not pids:
+            return _Verdict(frozenset(), _hidden(place.port, sockets))
+        return _Verdict(family.gpu_processes_of(pids), _no_gpu(place.port, min(pids)))
+
+    def _held_by(self, place: Place, sockets: tuple[Listener, ...], family: _Family) -> frozenset[int]:
+        """Processes that hold the sockets. Looking through all processes is dear: once per set of sockets."""
+        known, pids = self._holders.get(place, ((), frozenset()))
+        if known != sockets or (pids and not any(Path(f"/proc/{pid}").exists() for pid in pids)):
+            inodes = [listener.inode for listener in sockets]
+            pids = holders(inodes, family.members) or holders(inodes, _all_pids())
+            self._holders[place] = (sockets, pids)
+        return pids
+
+
+class _Family:
+    """The processes on the GPUs and their ancestors."""
+
+    def __init__(self, gpu_pids: frozenset[int]) -> None:
+        self._chains = {pid: _ancestry(pid) for pid in gpu_pids}
+        self.members = frozenset(pid for chain in self._chains.values() for pid in chain)
+
+    def gpu_processes_of(self, pids: frozenset[int]) -> frozenset[int]:
+        """GPU processes among `pids` and their descendants; else among those of the server that `pids` are workers of.
+
+        A server with several API processes listens in children that are siblings of the one that holds the GPU.
+        """
+        for _ in range(CLIMBS):
+            owned = frozenset(pid for pid, chain in self._chains.items() if not pids.isdisjoint(chain))
+            if owned or not pids:
+                return owned
+            pids = frozenset(parent for pid in pids if (parent := _server_of(pid)))
+        return frozenset()
+
+
+def _ancestry(pid: int) -> frozenset[int]:
+    """The process and its ancestors, init left out."""
+    import psutil
+
+    chain = {pid}
+    with contextlib.suppress(psutil.Error, OSError):
+        chain.update(parent.pid for parent in psutil.Process(pid).parents())
+    return frozenset(chain - {1})
+
+
+def _server_of(pid: int) -> int:
+    """The parent of a process that is a worker of it: same program, forked or started by multiprocessing; else 0."""
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        parent = process.parent()
+        if parent is None or parent.pid == 1 or process.exe() != parent.exe():
+            return 0
+        command = process.cmdline()
+        marked = any(mark in word for word in command for mark in _WORKER_MARKS)
+        return parent.pid if marked or command == parent.cmdline() else 0
+    except (psutil.Error, OSError):
+        return 0
+
+
+def _all_pids() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+
+
+def _hidden(port: int, sockets: tuple[Listener, ...]) -> str:
+    """Why a socket that is there has no process that can be seen."""
+    uid = sockets[0].uid
+    if os.geteuid() in (0, uid):
+        return f"port {port} is served from outside this PID namespace, as by a container; {SET_GPUS}"
+    try:
+        user = clean(pwd.getpwuid(uid).pw_name, 32)
+    except KeyError:
+        user = str(uid)
+    return f"port {port} belongs to user {user}, and Linux hides other users' sockets; {SET_GPUS}"
+
+
+def _no_gpu(port: int, pid: int) -> str:
+    try:
+        name = clean(Path(f"/proc/{pid}/comm").read_text(errors="replace").strip(), 32)
+    except OSError:
+        name = "ended"
+    return f"process {pid} ({name}) listens on port {port} but runs nothing on a GPU of this host; {SET_GPUS}"

@@ -1,0 +1,118 @@
+"""Listening TCP sockets of this host: which belong to a URL, and which processes hold them (Linux /proc)."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+ANOTHER_HOST = "it runs on another host: set gpu_type and gpu_count for this endpoint in the config"
+
+_PORTS = {"http": 80, "https": 443}
+_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_LISTEN = "0A"
+_LOOPBACK = frozenset({ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")})
+
+
+class Place(NamedTuple):
+    """Where a URL leads to on this host."""
+
+    addresses: frozenset[IpAddress]
+    port: int
+
+
+class Listener(NamedTuple):
+    """One listening socket: its inode and the user who owns it."""
+
+    inode: int
+    uid: int
+
+
+def locate(url: str) -> Place | str:
+    """The place on this host that `url` leads to, or why there is none. May wait for a name server."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
+    except ValueError:
+        return "the URL can not be read"
+    if host == "localhost":
+        return Place(_LOOPBACK, port)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return "its host name can not be resolved right now"
+    addresses = frozenset(ipaddress.ip_address(str(entry[4][0]).split("%")[0]) for entry in found)
+    own = frozenset(address for address in addresses if address.is_loopback or address in _own_addresses())
+    return Place(own, port) if own else ANOTHER_HOST
+
+
+def _own_addresses() -> frozenset[IpAddress]:
+    import psutil
+
+    families = (socket.AF_INET, socket.AF_INET6)
+    texts = [
+        entry.address for entries in psutil.net_if_addrs().values() for entry in entries if entry.family in families
+    ]
+    return frozenset(ipaddress.ip_address(text.split("%")[0]) for text in texts)
+
+
+def listeners(place: Place) -> tuple[Listener, ...]:
+    """The sockets that a connection to `place` reaches; one bound to that very address wins over a wildcard."""
+    exact: list[Listener] = []
+    wildcard: list[Listener] = []
+    for table in _TABLES:
+        for address, listener in _listening(table, place.port):
+            if address in place.addresses:
+                exact.append(listener)
+            elif address.is_unspecified:
+                wildcard.append(listener)
+    return tuple(exact or wildcard)
+
+
+def _listening(table: Path, port: int) -> Iterable[tuple[IpAddress, Listener]]:
+    """Listening sockets on `port` of one kernel table (proc(5): sl, local, remote, state, ..., uid, timeout, inode)."""
+    try:
+        lines = table.read_text().splitlines()
+    except OSError:
+        return
+    mark = f":{port:04X} "
+    for line in lines:
+        if mark not in line:
+            continue
+        words = line.split()
+        address, _, own_port = words[1].partition(":")
+        if words[3] == _LISTEN and int(own_port, 16) == port:
+            yield _address(address), Listener(int(words[9]), int(words[7]))
+
+
+def _address(text: str) -> IpAddress:
+    """The kernel prints addresses as 32-bit words in the host's byte order; v4 in v6 counts as v4."""
+    raw = b"".join(bytes.fromhex(text[i : i + 8])[::-1] for i in range(0, len(text), 8))
+    address = ipaddress.ip_address(raw)
+    mapped = getattr(address, "ipv4_mapped", None)
+    return mapped or address
+
+
+def holders(inodes: Iterable[int], pids: Iterable[int]) -> frozenset[int]:
+    """Those of the processes that hold one of the sockets open and may be looked into."""
+    wanted = {f"socket:[{inode}]" for inode in inodes}
+    return frozenset(pid for pid in pids if not wanted.isdisjoint(_links(pid)))
+
+
+def _links(pid: int) -> list[str]:
+    try:
+        return [_link(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+    except OSError:
+        return []
+
+
+def _link(entry: Path) -> str:
+    try:
+        return str(entry.readlink())
+    except OSError:
+        return ""

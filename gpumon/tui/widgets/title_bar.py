@@ -1,0 +1,80 @@
+"""The first line: which machine, whether it is real and live, what gpumon costs, and the time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from gpumon.readings.format import age, cells, cut
+from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.snapshot import Gpu, Snapshot
+from gpumon.tui.line import Piece, Row
+from gpumon.tui.palette import Palette
+from gpumon.tui.widgets.board import Board
+
+_VENDOR: Final = "NVIDIA "
+_LATE: Final = 3.0
+"""Intervals without a snapshot after which the dot turns into a warning."""
+
+
+class TitleBar(Board):
+    """Repainted by the clock; of the rest only what changed."""
+
+    def __init__(self, palette: Palette) -> None:
+        super().__init__(palette)
+        self._snapshot: Snapshot | None = None
+        self._now_s = 0.0
+        self._paused = False
+        self._waited_s = 0.0
+
+    def show(self, snapshot: Snapshot | None, now_s: float, *, paused: bool, waited_s: float) -> None:
+        """Paint at a moment of wall time; `waited_s` is how long the newest snapshot has been due."""
+        self._snapshot, self._now_s, self._paused, self._waited_s = snapshot, now_s, paused, waited_s
+        self.update()
+
+    def rows(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002
+        """One line."""
+        right = [*self._badges(), *self._status()]
+        room = width - sum(cells(text) for text, _ in right)
+        name: Piece = (" gpumon ", "bar_title")
+        words = cut(" " + self._machine(), max(0, room - cells(name[0])))
+        return ((name, (words.ljust(room - cells(name[0]) - cells(words) + len(words)), "bar"), *right),)
+
+    def _badges(self) -> list[Piece]:
+        badges: list[Piece] = []
+        if self._snapshot is not None and self._snapshot.simulated:
+            badges += [(" ", "bar"), (" SIMULATED ", "badge")]
+        if self._paused:
+            badges += [(" ", "bar"), (" PAUSED ", "badge_paused")]
+        return badges
+
+    def _status(self) -> list[Piece]:
+        snapshot = self._snapshot
+        clock = datetime.fromtimestamp(self._now_s).astimezone().strftime("%H:%M:%S") if self._now_s else "--:--:--"
+        cost = f"  self {_cost(snapshot.self_cost.cpu_ratio)}" if snapshot is not None else ""
+        if self._paused:
+            dot: Piece = ("  ‖", "bar_warn")
+        elif snapshot is None or self._waited_s <= _LATE * snapshot.interval_s:
+            dot = ("  ●", "bar_ok" if snapshot is not None else "bar_muted")
+        else:
+            dot = (f"  ! no reading for {age(self._waited_s)}", "bar_warn")
+        return [(cost, "bar_muted"), dot, (f" {clock} ", "bar")]
+
+    def _machine(self) -> str:
+        snapshot = self._snapshot
+        if snapshot is None:
+            return "starting …"
+        parts = [snapshot.host.name, inventory(snapshot.gpus), snapshot.host.driver]
+        return " · ".join(part for part in parts if part)
+
+
+def inventory(gpus: Sequence[Gpu]) -> str:
+    """What is in the machine: `8x H100 80GB HBM3`, most frequent first."""
+    names = Counter(gpu.name.removeprefix(_VENDOR) for gpu in gpus if not gpu.parent_uuid)
+    return " + ".join(f"{number}x {name}" for name, number in names.most_common())
+
+
+def _cost(cpu: Reading) -> str:
+    return "–" if isinstance(cpu, Missing) else f"{cpu * 100:.1f}%"

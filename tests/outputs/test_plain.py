@@ -1,0 +1,149 @@
+"""`watch --plain` and `snapshot` as text: columns that stand still, nothing that a terminal would act on."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+
+from gpumon.outputs.plain import lines
+from gpumon.outputs.report import report
+from gpumon.outputs.units import milliseconds, quantities
+from gpumon.readings.missing import WARMING_UP, Missing, Reason
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles
+from tests.outputs import shots
+
+STAMP = "2026-01-02T14:03:22"
+
+
+def test_a_line_per_gpu_and_engine() -> None:
+    assert lines(shots.snapshot()).splitlines() == [
+        f"{STAMP} gpu    0              ok           busy   91% sm   64% vram   71.2/79.6GiB bw   2.31TB/s "
+        "mfu   31% mbu   62% power  612W temp  64C  NVIDIA_H100_80GB_HBM3",
+        f"{STAMP} engine vllm:8000      ok           run    24 wait     0 kv   41% decode   1.1k/s prefill   8.2k/s "
+        "ttft   210ms itl   <10ms mfu   31% mbu   62%  meta-llama/Llama-3.3-70B-Instruct",
+    ]
+
+
+def test_columns_stand_still_whatever_the_values_are() -> None:
+    small = shots.gpu(busy_ratio=0.0, bandwidth_bytes_per_s=1.0, power_w=5.0, temperature_c=-4.0, mfu_ratio=WARMING_UP)
+    large = shots.gpu(
+        busy_ratio=1.0, bandwidth_bytes_per_s=9.99e12, power_w=1400.0, temperature_c=104.0, mfu_ratio=12.0
+    )
+    lost = shots.bare().gpus[0]
+    ends = [line.index(" temp ") for line in lines(shots.snapshot(gpus=(small, large, lost), engines=())).splitlines()]
+    assert len(set(ends)) == 1
+    slow = shots.engine(running=99_999.0, ttft_s=Quantiles(p95=500.0), itl_s=Quantiles(p95=0.0004))
+    ends = [line.index(" mbu ") for line in lines(shots.snapshot(gpus=(), engines=(shots.engine(), slow))).splitlines()]
+    assert len(set(ends)) == 1
+
+
+def test_what_is_not_there_is_a_dash_and_the_fault_stands_behind() -> None:
+    text = lines(shots.bare())
+    assert f"{STAMP} gpu    7              lost         busy     - sm     - " in text
+    assert "fallen off the bus" in text
+    assert "refused      run     - wait     -" in text
+    assert "nothing listens on 127.0.0.1:1" in text
+    assert f"{STAMP} fault nvml no driver" in text
+    assert f"{STAMP} verdict engine:1 bandwidth; MBU 69 %; raise the batch" in text
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        (BandwidthSource.GPM, " 2.31TB/s"),
+        (BandwidthSource.ENGINE, ">=2.31TB/s"),
+        (BandwidthSource.UPPER_BOUND, "<=2.31TB/s"),
+    ],
+)
+def test_a_bandwidth_that_is_a_bound_says_so(source: BandwidthSource, shown: str) -> None:
+    assert f"bw {shown}" in lines(shots.snapshot(gpus=(shots.gpu(bandwidth_source=source),))).replace("  ", " ")
+
+
+def test_throttling_and_xid_stand_behind_the_name() -> None:
+    gpu = shots.gpu(throttle=("hw_thermal",), xid=(79, 31), state_text="falling off")
+    assert "NVIDIA_H100_80GB_HBM3 throttled:hw_thermal xid:79 xid:31 falling off" in lines(shots.snapshot(gpus=(gpu,)))
+
+
+def test_a_mean_in_place_of_a_quantile_is_marked() -> None:
+    few = Quantiles(p95=Missing(Reason.FEW), mean=0.03)
+    assert "itl   ~30ms" in lines(shots.snapshot(engines=(shots.engine(itl_s=few),)))
+
+
+def test_simulated_stands_in_every_line() -> None:
+    assert all(" SIMULATED " in line for line in lines(shots.hostile()).splitlines())
+    heads = [line for line in report(shots.hostile()).splitlines() if line and not line.startswith(" ")]
+    assert all(line.endswith("SIMULATED") for line in heads if line.startswith(("gpumon  ", "gpu ", "engine ")))
+    assert "SIMULATED" not in lines(shots.snapshot()) + report(shots.snapshot())
+
+
+@pytest.mark.parametrize("text", [lines(shots.hostile()), report(shots.hostile())], ids=["plain", "report"])
+def test_hostile_text_does_nothing(text: str) -> None:
+    assert all(line.isprintable() for line in text.splitlines())
+    assert len(text.splitlines()) == len(re.split(r"\n", text)) - 1, "no text makes a line of its own"
+    assert "[bold]" in text
+    assert max(map(len, text.splitlines())) < 5000
+
+
+def test_the_report_holds_every_value_with_its_unit_reason_or_source() -> None:
+    text = report(shots.snapshot())
+    for line in (
+        r"  busy +91%",
+        r"  bandwidth +2\.31TB/s",
+        r"  bandwidth source +gpm",
+        r"  ecc uncorrected +-  not supported",
+        r"  decode +1\.1k tok/s +\[vllm:generation_tokens_total over 10 s\]",
+        r"  ttft p95 +210ms",
+        r"  ttft first bound +1\.0ms",
+        r"  queue p95 +-  few observations",
+        r"  tokens total prefill cached +200k",
+        r"  tokens per joule +0\.4 tok/J",
+        r"  bytes +4\.00TB/s",
+        r"  flops per joule +-  not exposed",
+        r"  process +4711  65\.2 GiB  VLLM::Worker  llm  -  vllm:8000",
+        r"  pss +60 MiB",
+    ):
+        assert re.search(f"(?m)^{line}$", text), line
+
+
+def test_the_report_has_a_line_for_every_reading() -> None:
+    text = report(shots.bare())
+    readings = [
+        field for kind in (Gpu, Engine) for field in msgspec.structs.fields(kind) if "Missing" in str(field.type)
+    ]
+    assert text.count("not supported") + text.count("not exposed") + text.count("warming up") >= len(readings)
+
+
+def test_the_report_shows_what_a_missing_value_has_to_say() -> None:
+    gpu = shots.gpu(sm_active_ratio=Missing(Reason.NO_PERMISSION, "GPM needs CAP_PERFMON"))
+    text = report(shots.snapshot(gpus=(gpu,)))
+    assert "-  no permission (GPM needs CAP_PERFMON)" in text
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "text"),
+    [
+        ("bytes", 1.5 * 2**30, "1.5 GiB"),
+        ("bytes", 2.0**20, "1 MiB"),
+        ("flops_per_s", 989e12, "989TFLOP/s"),
+        ("ratio", 1.04, "104%!"),
+        ("w", 612.4, "612W"),
+        ("hz", 1.98e9, "1.98GHz"),
+        ("tokens_per_s", 0.0, "0 tok/s"),
+        ("c", Missing(Reason.LOST), "-"),
+        ("count", float("nan"), "-"),
+        ("s", float("nan"), "-"),
+        ("bytes", float("inf"), "-"),
+    ],
+)
+def test_a_reading_with_its_unit(unit: str, value: float, text: str) -> None:
+    assert quantities[unit](value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0ms"), (0.0004, "0.4ms"), (0.0098, "9.8ms"), (0.024, "24ms"), (0.9996, "1.0s"), (12.3, "12s"), (-1.0, "-")],
+)
+def test_a_latency(seconds: float, text: str) -> None:
+    assert milliseconds(seconds) == text

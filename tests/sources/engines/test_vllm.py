@@ -1,0 +1,348 @@
+"""The vLLM adapter on every recorded server, and on pages of the versions that no recording covers."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import EngineKind, RankReading
+from gpumon.sources.engines.adapter import MOST_RANKS, EnginePage
+from gpumon.sources.engines.vllm import VllmAdapter
+from gpumon.sources.exposition import Scanner
+from tests.fakes.engine import Capture
+
+LABELS = 'engine="0",model_name="m"'
+
+
+class Reader:
+    """An adapter with its scanner, as an endpoint holds them."""
+
+    def __init__(self) -> None:
+        self.adapter = VllmAdapter()
+        self.scanner = Scanner(self.adapter.wanted)
+
+    def read(self, page: str | bytes) -> EnginePage:
+        return self.adapter.read(self.scanner.scan(page if isinstance(page, bytes) else page.encode()))
+
+
+def one(page: str) -> RankReading:
+    ranks = Reader().read(page).ranks
+    assert len(ranks) == 1
+    return ranks[0]
+
+
+def last_pages(name: str) -> list[bytes]:
+    return [scrape.body for scrape in Capture(name).scrapes if scrape.status == 200]
+
+
+def counter_in(page: bytes, series: str) -> float:
+    """The value of one series, read by a regular expression only."""
+    match = re.search(rb"^" + re.escape(series.encode()) + rb" (\S+)$", page, re.MULTILINE)
+    assert match is not None, series
+    return float(match[1])
+
+
+COMPLETE = ("vllm-basic", "vllm-poisson", "vllm-mfu-queue-prefix-abort", "vllm-apikey", "vllm-dp2", "prometheus-api")
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_the_totals_grew_by_what_the_client_counted(name: str) -> None:
+    pages = [Reader().read(body) for body in (last_pages(name)[0], last_pages(name)[-1])]
+    requests = Capture(name).truth
+
+    def grown(quantity: str) -> float:
+        first, last = (sum(rank.counters[quantity] for rank in page.ranks) for page in pages)
+        return last - first
+
+    cut = any(line.get("aborted_by_client") for line in requests)
+    received = sum(line.get("server_output_tokens") or line["output_tokens"] for line in requests)
+    assert grown(q.DECODE_TOKENS) == pytest.approx(received, rel=0.01 if cut else 0.0)
+    if not cut:  # a cut answer has no usage, so the client does not know that prompt's length
+        assert grown(q.PROMPT_TOKENS) == sum(line["prompt_tokens"] for line in requests)
+    assert grown(q.PREFILL_COMPUTED) + grown(q.PREFILL_CACHED) == grown(q.PROMPT_TOKENS)
+
+
+@pytest.mark.parametrize("name", [*COMPLETE, "vllm-starved-host", "vllm-lifecycle", "vllm-hang-and-dead-engine"])
+def test_counters_only_rise_and_gauges_stay_in_range(name: str) -> None:
+    reader, before, started = Reader(), {}, 0.0
+    for body in last_pages(name):
+        page = reader.read(body)
+        if page.started_wall_s != started:
+            before, started = {}, page.started_wall_s
+        for rank in page.ranks:
+            for quantity, value in rank.counters.items():
+                assert value >= before.get((rank.rank, quantity), 0.0)
+                before[rank.rank, quantity] = value
+            assert 0.0 <= rank.gauges.get(q.KV_USAGE, 0.0) <= 1.0
+            for histogram in rank.histograms.values():
+                assert histogram.bounds[-1] == math.inf
+                assert histogram.counts[-1] == histogram.count
+                assert list(histogram.counts) == sorted(histogram.counts)
+
+
+def test_one_server_with_the_defaults() -> None:
+    body = last_pages("vllm-basic")[40]
+    page = Reader().read(body)
+    (rank,) = page.ranks
+    assert VllmAdapter.kind is EngineKind.VLLM
+    assert rank.rank == "0"
+    series = '{engine="0",model_name="tiny-llama"}'
+    assert rank.counters[q.DECODE_TOKENS] == counter_in(body, f"vllm:generation_tokens_total{series}")
+    assert rank.counters[q.STEPS] == counter_in(body, f"vllm:iteration_tokens_total_count{series}")
+    assert rank.counters[q.PREEMPTIONS] == 0.0
+    assert rank.counters[q.REQUESTS] == 43.0
+    assert rank.gauges == {
+        q.RUNNING: 8.0,
+        q.WAITING: 0.0,
+        q.KV_USAGE: counter_in(body, f"vllm:kv_cache_usage_perc{series}"),
+        q.POOL_TOKENS: 524288.0,
+    }
+    assert rank.histograms.keys() == {q.TTFT, q.ITL, q.E2E, q.QUEUE, q.PROMPT_LENGTH, q.OUTPUT_LENGTH}
+    assert rank.histograms[q.TTFT].count == counter_in(body, f"vllm:time_to_first_token_seconds_count{series}")
+    assert rank.histograms[q.PROMPT_LENGTH].sum == 5312.0
+    assert page.exact_steps
+    assert page.model == "tiny-llama"
+    assert page.started_wall_s == counter_in(body, "process_start_time_seconds")
+    assert page.info["cache_dtype"] == "auto"
+    assert page.info["block_size"] == "128"
+    assert "hybrid" not in page.info
+    assert page.live[q.PREFILL_COMPUTED] == 'vllm:prompt_tokens_by_source_total{source="local_compute"}'
+    assert page.live[q.ITL] == "vllm:inter_token_latency_seconds"
+
+
+def test_estimates_of_a_server_without_the_mfu_switch_are_absent_not_zero() -> None:
+    pages = [Reader().read(body) for body in last_pages("vllm-basic")]
+    for page in pages:
+        assert not {q.ENGINE_FLOPS, q.ENGINE_READ_BYTES} & (page.live.keys() | page.ranks[0].counters.keys())
+
+
+def test_estimates_of_a_server_with_the_mfu_switch() -> None:
+    page = Reader().read(last_pages("vllm-mfu-queue-prefix-abort")[-1])
+    assert page.ranks[0].counters[q.ENGINE_FLOPS] > 1e9
+    assert page.live[q.ENGINE_READ_BYTES] == "vllm:estimated_read_bytes_per_gpu_total"
+
+
+def test_prefix_hits_are_cached_and_the_rest_is_computed() -> None:
+    (rank,) = Reader().read(last_pages("vllm-mfu-queue-prefix-abort")[-1]).ranks
+    assert rank.counters[q.PROMPT_TOKENS] == 99456.0
+    assert rank.counters[q.PREFILL_CACHED] == 79360.0
+    assert rank.counters[q.PREFILL_COMPUTED] == 99456.0 - 79360.0
+
+
+def test_waiting_requests_of_a_full_server() -> None:
+    waiting = [Reader().read(body).ranks[0].gauges[q.WAITING] for body in last_pages("vllm-mfu-queue-prefix-abort")]
+    assert max(waiting) == 8.0
+
+
+def test_data_parallel_ranks_are_told_apart_by_label_in_whatever_order() -> None:
+    reader, seen = Reader(), set()
+    for body in last_pages("vllm-dp2"):
+        page = reader.read(body)
+        assert [rank.rank for rank in page.ranks] == ["0", "1"]
+        assert not page.exact_steps
+        assert page.started_wall_s == 0.0
+        for rank in page.ranks:
+            series = f'{{engine="{rank.rank}",model_name="tiny-llama"}}'
+            assert rank.counters[q.DECODE_TOKENS] == counter_in(body, f"vllm:generation_tokens_total{series}")
+            seen.add((rank.rank, q.RUNNING in rank.gauges))
+    # Gauges are absent until they are first set: absent, not zero.
+    assert seen == {("0", False), ("0", True), ("1", False), ("1", True)}
+
+
+def test_the_pool_of_a_data_parallel_rank_is_its_own() -> None:
+    body = last_pages("vllm-dp2")[-1]
+    assert b'num_gpu_blocks="8192"' in body
+    assert [rank.gauges[q.POOL_TOKENS] for rank in Reader().read(body).ranks] == [524288.0, 524288.0]
+    older = body.replace(b'kv_cache_size_tokens="524288",', b"")
+    page = Reader().read(older)
+    assert [rank.gauges[q.POOL_TOKENS] for rank in page.ranks] == [524288.0, 524288.0]
+    assert page.live[q.POOL_TOKENS] == "vllm:cache_config_info num_gpu_blocks x block_size"
+
+
+def test_a_rank_that_is_missing_in_one_page_is_left_out_of_it_and_comes_back() -> None:
+    reader = Reader()
+    both = 'vllm:generation_tokens_total{engine="0"} 5\nvllm:generation_tokens_total{engine="1"} 7\n'
+    counts = [
+        {rank.rank: rank.counters[q.DECODE_TOKENS] for rank in reader.read(page).ranks}
+        for page in (both, both.splitlines()[0], both)
+    ]
+    assert counts == [{"0": 5.0, "1": 7.0}, {"0": 5.0}, {"0": 5.0, "1": 7.0}]
+
+
+def test_a_server_without_statistics_has_no_rank() -> None:
+    for body in last_pages("vllm-nostats"):
+        page = Reader().read(body)
+        assert page.ranks == ()
+        assert page.live == {}
+
+
+def test_a_restart_shows_in_the_start_time() -> None:
+    starts = {Reader().read(body).started_wall_s for body in last_pages("vllm-lifecycle")}
+    assert len(starts) == 2
+
+
+# Pages of versions that are not recorded.
+
+
+def test_a_stale_series_of_a_dead_process_does_not_hide_the_live_one() -> None:
+    page = f'vllm:kv_cache_usage_perc{{{LABELS},pid="7"}} 0.0\nvllm:kv_cache_usage_perc{{{LABELS},pid="9"}} 0.4\n'
+    assert one(page).gauges[q.KV_USAGE] == 0.4
+    assert one("\n".join(reversed(page.splitlines()))).gauges[q.KV_USAGE] == 0.4
+
+
+def test_kv_usage_under_its_old_name_and_under_both() -> None:
+    old, new = f"vllm:gpu_cache_usage_perc{{{LABELS}}} 0.25\n", f"vllm:kv_cache_usage_perc{{{LABELS}}} 0.5\n"
+    assert one(old).gauges[q.KV_USAGE] == 0.25
+    assert one(old + new).gauges[q.KV_USAGE] == 0.5
+
+
+def histogram(name: str, count: int, more: str = "") -> str:
+    return (
+        f'{name}_bucket{{{LABELS}{more},le="0.1"}} {count - 1}\n{name}_bucket{{{LABELS}{more},le="+Inf"}} {count}\n'
+        f"{name}_sum{{{LABELS}{more}}} {count * 0.05}\n{name}_count{{{LABELS}{more}}} {count}\n"
+    )
+
+
+def test_the_old_latency_name_serves_alone_but_is_never_added_to_the_new() -> None:
+    old, new = "vllm:time_per_output_token_seconds", "vllm:inter_token_latency_seconds"
+    reader = Reader()
+    page = reader.read(histogram(old, 10))
+    assert page.ranks[0].histograms[q.ITL].count == 10.0
+    assert page.live[q.ITL] == old
+    page = reader.read(histogram(old, 10) + histogram(new, 12))
+    assert page.ranks[0].histograms[q.ITL].count == 12.0
+    assert page.live[q.ITL] == new
+
+
+def test_a_better_metric_that_is_missing_once_is_not_replaced_by_a_worse_one() -> None:
+    old, new = "vllm:time_per_output_token_seconds", "vllm:inter_token_latency_seconds"
+    reader = Reader()
+    reader.read(histogram(old, 10) + histogram(new, 12))
+    page = reader.read(histogram(old, 11))
+    assert q.ITL not in page.live
+    assert page.ranks == ()
+
+
+def test_series_of_a_histogram_are_added_bucket_by_bucket() -> None:
+    name = "vllm:time_to_first_token_seconds"
+    found = one(histogram(name, 3, ',kind="a"') + histogram(name, 4, ',kind="b"')).histograms[q.TTFT]
+    assert (found.bounds, found.counts, found.count) == ((0.1, math.inf), (5.0, 7.0), 7.0)
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [
+        ('le="0.1"} 2', 'le="0.1"} NaN'),
+        ('le="0.1"} 2', 'le="0.1"} 9'),
+        ('le="0.1"} 2', 'le="0.1"} -1'),
+        ("_sum", "_other"),
+        ("_count", "_other"),
+        ("} 3", "} +Inf"),
+    ],
+)
+def test_a_histogram_that_is_not_sound_is_left_out(was: str, becomes: str) -> None:
+    name = "vllm:time_to_first_token_seconds"
+    page = histogram(name, 3).replace(was, becomes)
+    assert page != histogram(name, 3)
+    assert q.TTFT not in one(page + f"vllm:generation_tokens_total{{{LABELS}}} 1\n").histograms
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-1"])
+def test_a_value_out_of_range_is_dropped_not_zero(value: str) -> None:
+    rank = one(
+        f"vllm:generation_tokens_total{{{LABELS}}} {value}\nvllm:num_requests_running{{{LABELS}}} {value}\n"
+        f"vllm:prompt_tokens_total{{{LABELS}}} 5\n"
+    )
+    assert rank.counters == {q.PROMPT_TOKENS: 5.0}
+    assert rank.gauges == {}
+
+
+def prompts(prompt: float, hits: float, name: str = "prefix_cache_hits_total") -> str:
+    return f"vllm:prompt_tokens_total{{{LABELS}}} {prompt}\nvllm:{name}{{{LABELS}}} {hits}\n"
+
+
+def test_before_0_16_computed_prefill_is_prompt_less_hits_and_never_falls() -> None:
+    reader = Reader()
+    computed = []
+    # 1000 hits are counted at admission, their prompt only at its first token.
+    for prompt, hits in ((500, 100), (500, 1100), (1700, 1100), (1900, 1100)):
+        page = reader.read(prompts(prompt, hits))
+        computed.append(page.ranks[0].counters[q.PREFILL_COMPUTED])
+    assert computed == [400.0, 400.0, 600.0, 800.0]
+    assert "last resort" in page.live[q.PREFILL_COMPUTED]
+    assert "vllm:prefix_cache_hits_total" in page.live[q.PREFILL_COMPUTED]
+
+
+def test_computed_prefill_falls_with_a_restart() -> None:
+    reader = Reader()
+    values = [reader.read(prompts(*pair)).ranks[0].counters[q.PREFILL_COMPUTED] for pair in ((500, 100), (30, 10))]
+    assert values == [400.0, 20.0]
+
+
+def test_hits_of_an_external_cache_are_cached_too() -> None:
+    page = prompts(500, 100) + f"vllm:external_prefix_cache_hits_total{{{LABELS}}} 50\n"
+    assert one(page).counters[q.PREFILL_CACHED] == 150.0
+    assert one(page).counters[q.PREFILL_COMPUTED] == 350.0
+
+
+def test_hits_in_blocks_are_turned_into_tokens() -> None:
+    config = f'vllm:cache_config_info{{block_size="16",num_gpu_blocks="100",{LABELS}}} 1.0\n'
+    page = Reader().read(config + prompts(500, 10, "gpu_prefix_cache_hits_total"))
+    assert page.ranks[0].counters[q.PREFILL_CACHED] == 160.0
+    assert page.ranks[0].counters[q.PREFILL_COMPUTED] == 340.0
+    assert page.live[q.PREFILL_CACHED] == "vllm:gpu_prefix_cache_hits_total x block_size"
+
+
+def test_where_both_spellings_of_hits_stand_the_tokens_count() -> None:
+    config = f'vllm:cache_config_info{{block_size="16",num_gpu_blocks="100",{LABELS}}} 1.0\n'
+    page = prompts(500, 160) + f"vllm:gpu_prefix_cache_hits_total{{{LABELS}}} 10\n"
+    assert one(config + page).counters[q.PREFILL_CACHED] == 160.0
+
+
+def test_without_any_word_on_the_cache_computed_prefill_is_unknown() -> None:
+    page = f"vllm:prompt_tokens_total{{{LABELS}}} 500\n"
+    assert q.PREFILL_COMPUTED not in one(page).counters
+    off = f'vllm:cache_config_info{{enable_prefix_caching="False",{LABELS}}} 1.0\n'
+    assert one(off + page).counters[q.PREFILL_COMPUTED] == 500.0
+
+
+def config_info(**settings: str) -> str:
+    inside = ",".join(f'{name}="{value}"' for name, value in settings.items())
+    return f"vllm:cache_config_info{{{inside}}} 1.0\nvllm:num_requests_running{{{LABELS}}} 1\n"
+
+
+def test_the_pool_in_tokens() -> None:
+    blocks = {"block_size": "16", "num_gpu_blocks": "1000", "cache_dtype": "fp8"}
+    assert one(config_info(**blocks)).gauges[q.POOL_TOKENS] == 16000.0
+    assert one(config_info(**blocks, kv_cache_size_tokens="12345")).gauges[q.POOL_TOKENS] == 12345.0
+    assert q.POOL_TOKENS not in one(config_info(block_size="16", num_gpu_blocks="None")).gauges
+    assert Reader().read(config_info(**blocks)).info["cache_dtype"] == "fp8"
+
+
+def test_a_hybrid_model_has_no_pool_from_blocks() -> None:
+    hybrid = {"block_size": "16", "num_gpu_blocks": "1000", "mamba_block_size": "512"}
+    page = Reader().read(config_info(**hybrid))
+    assert page.info["hybrid"] == "yes"
+    assert q.POOL_TOKENS not in page.ranks[0].gauges
+    assert one(config_info(**hybrid, kv_cache_size_tokens="777")).gauges[q.POOL_TOKENS] == 777.0
+
+
+def test_speculative_decoding() -> None:
+    rank = one(
+        f"vllm:spec_decode_num_drafts_total{{{LABELS}}} 10\nvllm:spec_decode_num_draft_tokens_total{{{LABELS}}} 30\n"
+        f"vllm:spec_decode_num_accepted_tokens_total{{{LABELS}}} 18\n"
+    )
+    assert (rank.counters[q.DRAFTS], rank.counters[q.ACCEPTED_TOKENS]) == (10.0, 18.0)
+
+
+def test_a_server_before_the_engine_label() -> None:
+    rank = one('vllm:generation_tokens_total{model_name="m"} 5\nvllm:request_success_total{finished_reason="stop"} 2\n')
+    assert (rank.rank, rank.counters[q.DECODE_TOKENS], rank.counters[q.REQUESTS]) == ("0", 5.0, 2.0)
+
+
+def test_a_page_of_ever_more_ranks_is_bounded() -> None:
+    page = "".join(f'vllm:generation_tokens_total{{engine="{n}"}} 1\n' for n in range(MOST_RANKS + 100))
+    assert len(Reader().read(page).ranks) == MOST_RANKS

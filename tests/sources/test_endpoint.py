@@ -1,0 +1,368 @@
+"""An endpoint that answers: what is read, when, how often, and what is sent to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from gpumon.config.schema import Endpoint
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import EndpointState, EngineKind
+from gpumon.sources.endpoint import BackOff, EndpointSource
+from gpumon.sources.fetch import Limits
+from tests.fakes.engine import FakeEngine
+from tests.fakes.http_server import LoopbackServer, Reply, Request
+from tests.sources.polling import CARDS, PAGE, always, first, polling, until, vllm
+
+KEY = "sk-very-secret-4711"
+
+
+async def test_a_vllm_server_is_read_with_its_model_and_version() -> None:
+    with FakeEngine("vllm-basic", start_s=40.0) as engine:
+        before = time.monotonic()
+        async with polling(engine.url, interval_s=60.0) as source:
+            after = time.monotonic()
+            (reading,) = (await source.poll(after)).engines
+    assert reading.state is EndpointState.OK
+    assert reading.kind is EngineKind.VLLM
+    assert reading.name == f"vllm:{engine.server.port}"
+    assert reading.url == engine.url
+    assert reading.fault == ""
+    assert (reading.model, reading.model_root, reading.version) == ("tiny-llama", "./tiny-llama", "0.32.0")
+    assert reading.info["max_model_len"] == "2048"
+    assert reading.exact_steps
+    assert reading.interval_s == 60.0
+    assert before < reading.monotonic_s < after
+    assert 0.0 < reading.latency_s < after - before
+    assert reading.ranks[0].counters[q.DECODE_TOKENS] > 0
+    assert reading.live[q.DECODE_TOKENS] == "vllm:generation_tokens_total"
+
+
+async def test_there_is_a_reading_before_the_first_poll() -> None:
+    source = EndpointSource(Endpoint(url="http://127.0.0.1:8000"), 2.0)
+    (reading,) = (await source.poll(0.0)).engines
+    assert (reading.state, reading.name, reading.ranks) == (EndpointState.STARTING, "engine:8000", ())
+    await source.close()
+
+
+async def test_a_configured_name_stays() -> None:
+    source = await first(vllm, name="chat")
+    assert source.reading.name == "chat"
+
+
+async def test_the_request_is_plain_and_asks_for_plain_text() -> None:
+    with LoopbackServer(vllm) as server:
+        async with polling(server.url):
+            pass
+        request = server.requests[0]
+    assert (request.method, request.path) == ("GET", "/metrics")
+    assert request.headers["accept"] == "text/plain;version=0.0.4"
+    assert request.headers["accept-encoding"] == "identity"
+    assert {one.method for one in server.requests} == {"GET"}
+    assert {one.path for one in server.requests} == {"/metrics", "/v1/models", "/version"}
+
+
+async def test_one_connection_is_kept_for_all_polls() -> None:
+    with LoopbackServer(vllm) as server:
+        async with polling(server.url) as source:
+            assert await until(lambda: len(server.requests) > 8)
+            assert source.reading.state is EndpointState.OK
+        assert server.connections <= 2
+
+
+async def test_the_moment_of_a_reading_is_the_middle_of_its_poll() -> None:
+    slow = Reply(200, PAGE, delay_s=0.3)
+    source = await first(lambda request: slow if request.path == "/metrics" else vllm(request))
+    assert source.reading.latency_s >= 0.3
+    # The answer ended a moment ago at most; its middle is at least half the delay before now.
+    assert time.monotonic() - source.reading.monotonic_s >= 0.15
+
+
+async def test_polls_are_anchored_and_a_missed_slot_is_skipped() -> None:
+    under_way, most = 0, 0
+    lock = threading.Lock()
+
+    def slow(request: Request) -> Reply:
+        nonlocal under_way, most
+        with lock:
+            under_way += 1
+            most = max(most, under_way)
+        time.sleep(0.15 if request.path == "/metrics" else 0.0)
+        with lock:
+            under_way -= 1
+        return Reply(200, PAGE) if request.path == "/metrics" else Reply(401, b"")
+
+    with LoopbackServer(slow) as server:
+        async with polling(server.url, interval_s=0.1):
+            began = len([r for r in server.requests if r.path == "/metrics"])
+            await asyncio.sleep(1.0)
+            polls = len([r for r in server.requests if r.path == "/metrics"]) - began
+    assert most <= 2
+    # A slot every 0.1 s, each answer takes 0.15 s: every second slot is used.
+    assert 2 <= polls <= 6
+
+
+async def test_one_slow_endpoint_does_not_hold_up_another() -> None:
+    hang = threading.Event()
+
+    def hanging(request: Request) -> Reply:
+        hang.wait(5.0)
+        return Reply(raw=b"")
+
+    try:
+        with LoopbackServer(hanging) as slow, LoopbackServer(vllm) as quick:
+            stuck = EndpointSource(Endpoint(url=slow.url), 0.05, limits=Limits(2.0, 3.0))
+            await stuck.start()
+            async with polling(quick.url) as source:
+                assert await until(lambda: len(quick.requests) > 10, 2.5)
+                assert source.reading.state is EndpointState.OK
+            assert stuck.reading.state is EndpointState.STARTING
+            began = time.monotonic()
+            await stuck.close()
+            assert time.monotonic() - began < 0.5
+    finally:
+        hang.set()
+
+
+async def test_poll_returns_at_once_while_the_server_hangs() -> None:
+    hang = threading.Event()
+
+    def hanging(request: Request) -> Reply:
+        hang.wait(5.0)
+        return Reply(raw=b"")
+
+    with LoopbackServer(hanging) as server:
+        source = EndpointSource(Endpoint(url=server.url), 0.05)
+        await source.start()
+        assert await until(lambda: server.requests)
+        began = time.monotonic()
+        assert (await source.poll(began)).engines[0].state is EndpointState.STARTING
+        assert time.monotonic() - began < 0.2
+        await source.close()
+        hang.set()
+
+
+async def test_a_server_that_is_killed_and_comes_back_is_seen_both_times() -> None:
+    with LoopbackServer(vllm) as server:
+        async with polling(server.url) as source:
+            good = source.reading
+            assert good.state is EndpointState.OK
+            server.refuse()
+            assert await until(lambda: source.reading.state is EndpointState.REFUSED)
+            down = source.reading
+            assert down.ranks == good.ranks
+            assert down.kind is EngineKind.VLLM
+            asked = len([r for r in server.requests if r.path == "/v1/models"])
+            server.listen()
+            assert await until(lambda: source.reading.state is EndpointState.OK)
+            assert source.reading.fault == ""
+            assert source.reading.monotonic_s > good.monotonic_s
+            assert await until(lambda: len([r for r in server.requests if r.path == "/v1/models"]) > asked)
+
+
+async def test_a_restart_between_two_polls_is_noticed_and_the_model_asked_for_again() -> None:
+    started, model = b"1700000000", b"m"
+
+    def server_of_two_lives(request: Request) -> Reply:
+        if request.path == "/metrics":
+            return Reply(200, PAGE.replace(b"1700000000", started).replace(b'"m"', b'"%s"' % model))
+        return Reply(200, CARDS.replace(b'"m"', b'"%s"' % model)) if request.path == "/v1/models" else Reply(404)
+
+    with LoopbackServer(server_of_two_lives) as server:
+        async with polling(server.url) as source:
+            assert source.reading.model == "m"
+            started, model = b"1700000999", b"other"
+            assert await until(lambda: source.reading.started_wall_s == 1700000999.0)
+            assert await until(lambda: source.reading.model == "other")
+            assert await until(lambda: len([r for r in server.requests if r.path == "/v1/models"]) == 2)
+
+
+async def test_a_recorded_restart_is_followed_through_refusal_to_the_new_process() -> None:
+    states, starts = [], set()
+    with FakeEngine("vllm-lifecycle", start_s=112.0, speed=40.0) as engine:
+        async with polling(engine.url, back_off=BackOff(0.02, 0.05)) as source:
+            while engine.t < 185.0:
+                reading = source.reading
+                if reading.state not in states[-1:]:
+                    states.append(reading.state)
+                if reading.state is EndpointState.OK:
+                    starts.add(reading.started_wall_s)
+                await asyncio.sleep(0.005)
+    assert states == [EndpointState.OK, EndpointState.REFUSED, EndpointState.OK]
+    assert len(starts) == 2
+
+
+async def test_a_recorded_hang_is_a_timeout_and_then_over() -> None:
+    with FakeEngine("vllm-hang-and-dead-engine", start_s=8.0, speed=4.0) as engine:
+        async with polling(engine.url, limits=Limits(0.3, 0.3)) as source:
+            assert source.reading.state is EndpointState.OK
+            assert await until(lambda: source.reading.state is EndpointState.TIMEOUT, 4.0)
+            assert source.reading.ranks
+            assert await until(lambda: source.reading.state is EndpointState.OK, 4.0)
+            assert 10.0 < engine.t < 24.0
+
+
+async def test_back_off_doubles_from_two_to_thirty_seconds() -> None:
+    assert [BackOff().pause_s(failures) for failures in range(8)] == [0.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+
+
+async def test_failures_are_asked_for_less_and_less_often_and_stay_visible() -> None:
+    with LoopbackServer(always(Reply(500, b"no"))) as server:
+        async with polling(server.url, interval_s=0.02, back_off=BackOff(0.1, 10.0)) as source:
+            await asyncio.sleep(1.0)
+            # At 0, 0.1, 0.3, 0.7 s.
+            assert 2 <= len(server.requests) <= 5
+            assert source.reading.state is EndpointState.HTTP_ERROR
+
+
+async def test_proxy_settings_of_the_environment_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    assert (await first(vllm)).reading.state is EndpointState.OK
+
+
+def guarded(request: Request) -> Reply:
+    """A server with an API key: /metrics is open, /v1 is not."""
+    if request.path.startswith("/v1") and request.headers.get("authorization") != f"Bearer {KEY}":
+        return Reply(401, b'{"error":"Unauthorized"}', "application/json")
+    return vllm(request)
+
+
+def text_of(source: EndpointSource, notices: object) -> str:
+    return f"{source!r} {source} {source.reading!r} {notices!r} {source.endpoint!r}"
+
+
+async def test_the_key_goes_to_v1_only_and_is_in_no_text(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("GPUMON_TEST_KEY", KEY)
+    caplog.set_level(logging.DEBUG)
+    with LoopbackServer(guarded) as server:
+        async with polling(server.url, api_key_env="GPUMON_TEST_KEY") as source:
+            notices = await source.poll(0.0)
+            assert source.reading.model_root == "/models/m"
+            server.refuse()
+            assert await until(lambda: source.reading.state is EndpointState.REFUSED)
+            assert KEY not in text_of(source, notices) + caplog.text
+    assert caplog.text
+    sent = {request.path for request in server.requests if KEY in str(request.headers)}
+    assert sent == {"/v1/models"}
+    assert notices.faults == ()
+
+
+async def test_the_key_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(f"{KEY}\n")
+    source = await first(guarded, api_key_file=str(file))
+    assert source.reading.model_root == "/models/m"
+
+
+async def test_a_redirect_does_not_carry_the_key_to_another_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUMON_TEST_KEY", KEY)
+    with LoopbackServer(vllm) as thief:
+
+        def sending_on(request: Request) -> Reply:
+            away = Reply(302, b"", headers={"Location": f"{thief.url}/v1/models"})
+            return away if request.path == "/v1/models" else vllm(request)
+
+        source = await first(sending_on, api_key_env="GPUMON_TEST_KEY")
+        assert thief.requests == []
+    assert source.reading.model == "m"
+    assert source.reading.model_root == ""
+
+
+async def test_without_a_key_the_model_is_the_one_that_the_metrics_name() -> None:
+    with FakeEngine("vllm-apikey") as engine:
+        async with polling(engine.url) as source:
+            notices = (await source.poll(0.0)).faults
+    assert source.reading.state is EndpointState.OK
+    assert (source.reading.model, source.reading.model_root, source.reading.version) == ("tiny-llama", "", "0.32.0")
+    assert notices == ()
+
+
+async def test_the_recorded_key_opens_the_recorded_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeEngine("vllm-apikey") as engine:
+        monkeypatch.setenv("GPUMON_TEST_KEY", engine.capture.api_key)
+        async with polling(engine.url, api_key_env="GPUMON_TEST_KEY") as source:
+            assert source.reading.model_root == "./tiny-llama"
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [(None, "is not set"), ("wrong-key-99", "refuses"), ("two words", "not one word"), ("ключ", "not one word")],
+)
+async def test_a_key_that_does_not_work_is_a_notice_beside_a_working_engine(
+    key: str | None, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GPUMON_TEST_KEY", raising=False)
+    if key is not None:
+        monkeypatch.setenv("GPUMON_TEST_KEY", key)
+    source = await first(guarded, api_key_env="GPUMON_TEST_KEY")
+    (notice,) = (await source.poll(0.0)).faults
+    assert source.reading.state is EndpointState.OK
+    assert words in notice.text
+    assert (notice.source, "\n" in notice.text) == (source.reading.name, False)
+    assert key is None or key not in text_of(source, notice)
+
+
+async def test_a_key_file_that_cannot_be_read_is_a_notice(tmp_path: Path) -> None:
+    source = await first(guarded, api_key_file=str(tmp_path / "none"))
+    (notice,) = (await source.poll(0.0)).faults
+    assert "cannot be read" in notice.text
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b'{"data":5}', b'{"data":[{"id":7}]}', b"<html>", b"\xff\xfe", b"[" * 100_000]
+)
+async def test_a_senseless_model_list_costs_the_model_path_only(body: bytes) -> None:
+    source = await first(lambda request: Reply(200, body) if request.path == "/v1/models" else vllm(request))
+    assert source.reading.state is EndpointState.OK
+    assert (source.reading.model, source.reading.model_root, source.reading.version) == ("m", "", "0.32.0")
+
+
+async def test_the_base_model_is_told_from_its_adapters() -> None:
+    cards = (
+        b'{"data":[{"id":"lora","root":"/lora","parent":"base"},{"id":"other","root":"/other","parent":null},'
+        b'{"id":"m","root":"/base","parent":null}]}'
+    )
+    source = await first(lambda request: Reply(200, cards) if request.path == "/v1/models" else vllm(request))
+    assert source.reading.model_root == "/base"
+
+
+async def test_duplicates_are_flagged() -> None:
+    source = await first(always(Reply(200, PAGE + PAGE)))
+    (notice,) = (await source.poll(0.0)).faults
+    assert "stand twice" in notice.text
+    assert source.reading.info["duplicate_series"] == "3"
+    assert source.reading.ranks[0].counters[q.DECODE_TOKENS] == 7.0
+
+
+async def test_a_large_page_is_read_too() -> None:
+    filler = b"".join(b'other_metric{n="%d"} 1\n' % n for n in range(40_000))
+    source = await first(lambda request: Reply(200, filler + PAGE) if request.path == "/metrics" else vllm(request))
+    assert len(filler) > 512 * 1024
+    assert source.reading.state is EndpointState.OK
+    assert source.reading.ranks[0].counters[q.DECODE_TOKENS] == 7.0
+
+
+async def test_a_cookie_is_not_sent_back() -> None:
+    def biscuit(request: Request) -> Reply:
+        return vllm(request)._replace(headers={"Set-Cookie": "session=1"})
+
+    with LoopbackServer(biscuit) as server:
+        async with polling(server.url):
+            assert await until(lambda: len(server.requests) > 5)
+    assert not any("cookie" in request.headers for request in server.requests)
+
+
+def test_importing_the_source_does_not_import_httpx() -> None:
+    code = "import sys, gpumon.sources.endpoint; print('httpx' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

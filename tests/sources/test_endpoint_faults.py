@@ -1,0 +1,274 @@
+"""Each way in which an endpoint fails: its state, its one line with the fix, and bounded time and memory."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+import time
+import tracemalloc
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpumon.config.schema import Endpoint
+from gpumon.readings.frame import EndpointState, EngineKind
+from gpumon.sources.endpoint import EndpointSource
+from gpumon.sources.fetch import Limits
+from tests.fakes.engine import FakeEngine
+from tests.fakes.http_server import LoopbackServer, Reply, Request, self_signed
+from tests.sources.polling import PAGE, QUICK, always, first, polling, until, vllm
+
+S = EndpointState
+
+
+def shows(source: EndpointSource, state: EndpointState, *words: str) -> None:
+    """The state and the words of the fault, which is one printable line."""
+    reading = source.reading
+    assert reading.state is state, reading.fault
+    assert all(word in reading.fault for word in words), reading.fault
+    assert reading.fault.isprintable()
+    assert len(reading.fault) <= 200
+    assert reading.ranks == ()
+
+
+def page(body: bytes, content_type: str = "text/plain; version=0.0.4") -> Reply:
+    return Reply(200, body, content_type)
+
+
+ANSWERS = {
+    "not found": (Reply(404, b'{"detail":"Not Found"}'), S.METRICS_OFF, ("404", "--enable-metrics", "--metrics")),
+    "llama.cpp without metrics": (Reply(501, b"{}"), S.METRICS_OFF, ("501", "--metrics")),
+    "login": (Reply(401, b"who are you"), S.UNAUTHORIZED, ("401", "proxy")),
+    "forbidden": (Reply(403, b"no"), S.UNAUTHORIZED, ("403",)),
+    "broken": (Reply(500, b"Internal Server Error"), S.HTTP_ERROR, ("500", "log")),
+    "gateway": (Reply(502, b"<html>"), S.HTTP_ERROR, ("502",)),
+    "loading": (Reply(503, b'{"error":{"message":"Loading model"}}'), S.STARTING, ("503", "loading")),
+    "too many": (Reply(429, b""), S.HTTP_ERROR, ("429",)),
+    "html": (page(b"<!DOCTYPE html>\n<html>Grafana</html>", "text/html"), S.NOT_METRICS, ("HTML", "port")),
+    "html as text": (page(b"\n <html><pre>\nvllm:x 1\n</pre>"), S.NOT_METRICS, ("HTML",)),
+    "json": (page(b'{"object":"list"}', "application/json"), S.NOT_METRICS, ("JSON", "/prometheus/metrics")),
+    "json array": (page(b"[]"), S.NOT_METRICS, ("JSON",)),
+    "binary": (page(b"\x7fELF\x02\x01\x01\x00\x00"), S.NOT_METRICS, ("binary",)),
+    "words": (page(b"It works!"), S.NOT_METRICS, ("no metrics text",)),
+    "empty": (page(b""), S.NOT_METRICS, ("empty",)),
+    "blank": (page(b"\n\n  \n"), S.NOT_METRICS, ("empty",)),
+    "control characters": (page(b"\x1b[2J\x1b]0;x\x07 1\n"), S.NOT_METRICS, ("no metrics text",)),
+    "comments only": (page(b"# HELP vllm:x y\n# TYPE vllm:x gauge\n"), S.NOT_METRICS, ("no metrics text",)),
+    "sglang": (page(b'sglang:token_usage{tp_rank="0"} 0.1\n'), S.WRONG_ENGINE, ("SGLang",)),
+    "tgi": (page(b"# TYPE tgi_queue_size gauge\ntgi_queue_size 1\n"), S.WRONG_ENGINE, ("TGI",)),
+    "llama.cpp": (page(b"llamacpp:n_decode_total 5\n"), S.WRONG_ENGINE, ("llama.cpp",)),
+    "tensorrt-llm": (page(b"trtllm_kv_cache_utilization 0\n"), S.WRONG_ENGINE, ("TensorRT-LLM",)),
+    "triton": (page(b'nv_inference_count{model="m"} 5\n'), S.WRONG_ENGINE, ("Triton",)),
+    "dcgm": (page(b'DCGM_FI_DEV_GPU_UTIL{gpu="0"} 5\n'), S.WRONG_ENGINE, ("dcgm-exporter",)),
+    "something else": (page(b"python_info 1\nmy_app_jobs_total 5\n"), S.WRONG_ENGINE, ("my_app_jobs_total",)),
+    "statistics off": (page(b"python_info 1\nhttp_requests_total 2\n"), S.METRICS_OFF, ("--disable-log-stats",)),
+    "vllm before its first figure": (page(b'vllm:cache_config_info{a="b"} 1\n'), S.STARTING, ("no engine",)),
+    "brotli": (Reply(200, PAGE, headers={"Content-Encoding": "br"}), S.NOT_METRICS, ("br", "packed")),
+    "broken gzip": (Reply(200, PAGE, headers={"Content-Encoding": "gzip"}), S.NOT_METRICS, ("packed",)),
+    "redirect": (
+        Reply(302, b"", headers={"Location": "https://user:pw@sso.example/login?token=abc"}),
+        S.HTTP_ERROR,
+        ("302", "sso.example/login", "final URL"),
+    ),
+    "hostile redirect": (
+        Reply(307, b"", headers={"Location": "\x1b[2Jx" + "y" * 5000}),
+        S.HTTP_ERROR,
+        ("307", "\\x1b"),
+    ),
+    "no HTTP": (Reply(raw=b"\x15\x03\x01\x00\x02\x02\x16"), S.ERROR, ("https://",)),
+    "ssh": (Reply(raw=b"SSH-2.0-OpenSSH_9.6\r\n"), S.ERROR, ("valid HTTP",)),
+    "nothing": (Reply(raw=b""), S.ERROR, ("broke off",)),
+    "half a body": (Reply(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nvllm:"), S.ERROR, ("middle",)),
+    "endless header": (Reply(raw=b"HTTP/1.1 200 OK\r\nX: " + b"y" * 300_000), S.ERROR, ("valid HTTP",)),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+async def test_an_answer_without_readings_is_named_with_the_fix(name: str) -> None:
+    reply, state, words = ANSWERS[name]
+    source = await first(always(reply))
+    shows(source, state, *words)
+    assert source.reading.kind is EngineKind.UNKNOWN
+    assert "token=abc" not in source.reading.fault
+    assert "pw" not in source.reading.fault
+
+
+async def test_the_recorded_server_without_statistics() -> None:
+    with FakeEngine("vllm-nostats") as engine:
+        async with polling(engine.url) as source:
+            shows(source, S.METRICS_OFF, "--disable-log-stats")
+
+
+async def test_nothing_listens() -> None:
+    server = LoopbackServer(vllm)
+    try:
+        async with polling(server.url) as source:
+            shows(source, S.REFUSED, f"127.0.0.1:{server.port}", "is the engine up?")
+    finally:
+        server.close()
+
+
+async def test_nothing_listens_under_a_name() -> None:
+    server = LoopbackServer(vllm)
+    try:
+        async with polling(f"localhost:{server.port}") as source:
+            shows(source, S.REFUSED, "localhost")
+    finally:
+        server.close()
+
+
+async def test_a_name_that_does_not_exist() -> None:
+    async with polling("http://no-such-host.invalid:8000") as source:
+        shows(source, S.DNS, "no-such-host.invalid")
+
+
+async def test_a_resolver_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: time.sleep(3.0))
+    began = time.monotonic()
+    async with polling("http://gpu-07:8000") as source:
+        shows(source, S.DNS, "gpu-07", "name server")
+    assert time.monotonic() - began < 2.5
+
+
+async def test_a_server_that_accepts_and_says_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        async with polling(f"http://127.0.0.1:{silent.getsockname()[1]}") as source:
+            shows(source, S.TIMEOUT, "within 0.6 s")
+
+
+def drip() -> Iterator[bytes]:
+    while True:
+        yield b"vllm:x 1\n"
+
+
+async def test_a_body_that_drips_without_end_is_cut_off_in_time() -> None:
+    began = time.monotonic()
+    with LoopbackServer(always(Reply(200, drip(), delay_s=0.05))) as server:
+        async with polling(server.url) as source:
+            shows(source, S.TIMEOUT, "no complete answer")
+    assert time.monotonic() - began < 3.0
+
+
+def flood() -> Iterator[bytes]:
+    line = b"vllm:generation_tokens_total 1\n" * 2000
+    while True:
+        yield line
+
+
+def large(size: int) -> Iterator[bytes]:
+    return (b"x" * 2**16 for _ in range(size // 2**16))
+
+
+def bomb() -> bytes:
+    """200 MiB of zeros in 200 kB."""
+    packer = zlib.compressobj(9, wbits=31)
+    return b"".join(packer.compress(bytes(2**20)) for _ in range(200)) + packer.flush()
+
+
+@pytest.mark.parametrize("kind", ["flood", "50 MB", "bomb"])
+async def test_a_body_beyond_the_bound_is_cut_off_at_once(kind: str) -> None:
+    packed = bomb() if kind == "bomb" else b""
+
+    def answer(_: Request) -> Reply:
+        if packed:
+            return Reply(200, packed, headers={"Content-Encoding": "gzip"})
+        return Reply(200, flood() if kind == "flood" else large(50 * 2**20))
+
+    with LoopbackServer(answer) as server:
+        tracemalloc.start()
+        try:
+            async with polling(server.url, interval_s=60.0, limits=Limits(2.0, 10.0)) as source:
+                shows(source, S.TOO_LARGE, "8 MiB")
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert peak < 40 * 2**20
+
+
+@pytest.mark.parametrize("coding", ["gzip", "x-gzip", "deflate"])
+async def test_an_answer_packed_without_being_asked_is_unpacked(coding: str) -> None:
+    body = zlib.compress(PAGE) if coding == "deflate" else gzip.compress(PAGE)
+    source = await first(always(Reply(200, body, headers={"Content-Encoding": coding})))
+    assert source.reading.state is S.OK
+    assert source.reading.ranks[0].counters
+
+
+async def test_a_large_content_length_alone_takes_no_memory() -> None:
+    source = await first(always(Reply(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\nx")))
+    shows(source, S.ERROR, "broke off")
+
+
+async def test_a_kept_connection_that_the_server_closed_is_no_failure() -> None:
+    answered = 0
+
+    def closing(request: Request) -> Reply:
+        nonlocal answered
+        if request.path != "/metrics":
+            return Reply(401)
+        answered += 1
+        # Every third request meets a connection that ends without a word.
+        return Reply(raw=b"") if answered % 3 == 0 else Reply(200, PAGE)
+
+    states = set()
+    with LoopbackServer(closing) as server:
+        async with polling(server.url) as source:
+            while answered < 10:
+                states.add(source.reading.state)
+                assert await until(lambda now=answered: answered > now)
+    assert states == {S.OK}
+
+
+async def test_a_failure_after_readings_keeps_them_with_their_moment() -> None:
+    healthy = True
+    with LoopbackServer(lambda request: vllm(request) if healthy else Reply(500)) as server:
+        async with polling(server.url) as source:
+            healthy = False
+            assert await until(lambda: source.reading.state is S.HTTP_ERROR)
+            failed = source.reading
+            assert await until(lambda: len(server.requests) > 8)
+            assert failed.ranks
+            assert source.reading.monotonic_s == failed.monotonic_s
+            assert source.reading.model == "m"
+
+
+async def test_an_untrusted_certificate_and_the_two_ways_to_trust_it(tmp_path: Path) -> None:
+    files = self_signed(tmp_path)
+    with LoopbackServer(vllm, tls=files) as server:
+        async with polling(server.url) as source:
+            shows(source, S.TLS, "self-signed", "tls_ca", "tls_verify = false")
+        async with polling(server.url, tls_ca=str(files[0])) as source:
+            assert source.reading.state is S.OK
+        async with polling(server.url, tls_verify=False) as source:
+            assert source.reading.state is S.OK
+        async with polling(server.url.replace("https", "http")) as source:
+            shows(source, S.ERROR, "TLS only", "https://")
+
+
+async def test_tls_to_a_server_that_speaks_none() -> None:
+    with LoopbackServer(vllm) as server:
+        async with polling(server.url.replace("http", "https")) as source:
+            shows(source, S.TLS, "plain http://")
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+async def test_a_tls_ca_that_is_no_certificate(content: str | None, tmp_path: Path) -> None:
+    file = tmp_path / "ca.pem"
+    if content is not None:
+        file.write_text(content)
+    async with polling("https://127.0.0.1:1", tls_ca=str(file)) as source:
+        shows(source, S.TLS, "tls_ca", "PEM")
+
+
+async def test_hostile_labels_are_kept_as_text_and_bounded() -> None:
+    name = b"\x1b[31mevil\x07" + b"x" * 10_000
+    source = await first(always(Reply(200, PAGE.replace(b'"m"', b'"%s"' % name))))
+    assert source.reading.state is S.OK
+    assert source.reading.model.startswith("\x1b[31mevil")
+    assert len(source.reading.model) <= 1024
+
+
+async def test_a_wrong_url_is_refused_when_the_source_is_made() -> None:
+    with pytest.raises(ValueError, match="user or password"):
+        EndpointSource(Endpoint(url="http://user:secret@host:8000"), 2.0, limits=QUICK)
