@@ -152,11 +152,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _guarded(arguments: list[str]) -> int:
+    from gpumon.config.errors import ConfigError
+
     try:
-        chosen, command = _understood(arguments)
-        code = _run(chosen, command)
+        code = _run(arguments)
         _write(b"")
-    except _Usage as refused:
+    except (_Usage, ConfigError) as refused:
         return _complain(str(refused), USAGE)
     except _Failed as failure:
         return _complain(str(failure), FAILED)
@@ -200,19 +201,17 @@ def _parser(command: str) -> _Parser:
     return parser
 
 
-def _run(chosen: argparse.Namespace, command: str) -> int:
-    from gpumon.config.errors import ConfigError
-
+def _run(arguments: list[str]) -> int:
+    try:
+        chosen, command = _understood(arguments)
+    except SystemExit:  # argparse has printed --help or --version
+        return OK
     if command == "config" and chosen.example:
         from gpumon.config.resources import resource
 
         _write(resource("config.example.toml").read_bytes())
         return OK
-    try:
-        run = _settings(chosen, command)
-    except ConfigError as refused:
-        raise _Usage(str(refused)) from None
-    return _RUN[command](run)
+    return _RUN[command](_settings(chosen, command))
 
 
 def _settings(chosen: argparse.Namespace, command: str) -> _Run:
@@ -328,6 +327,7 @@ def _write(output: str | bytes) -> None:
     """Print and flush. Raises BrokenPipeError where the reader has gone, _Failed where nothing can be written."""
     data = output if isinstance(output, bytes) else output.encode(sys.stdout.encoding or "utf-8", "backslashreplace")
     try:
+        sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     except BrokenPipeError:

@@ -56,7 +56,9 @@ class Track:
     def add(self, reading: EngineReading) -> bool:
         """Take in one poll. Returns whether it was a new good answer."""
         if reading.state is not EndpointState.OK:
-            self._seen_down = self._seen_down or reading.state in (EndpointState.REFUSED, EndpointState.STARTING)
+            # Without a fault it is `starting` only because it has not been polled yet.
+            down = reading.fault and reading.state is EndpointState.STARTING
+            self._seen_down = self._seen_down or bool(down) or reading.state is EndpointState.REFUSED
             return False
         if reading.monotonic_s <= self._last_s or not reading.ranks:
             return False

@@ -70,7 +70,7 @@ def read_weights(folder: Path) -> dict[str, float]:
     return _header_bytes(single) if _is_file(single) else {}
 
 
-class _Metadata(msgspec.Struct):
+class _Metadata(msgspec.Struct, frozen=True):
     total_size: float = 0.0
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.config.schema import Endpoint
+from gpumon.efficiency.windows import Track
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.sources.endpoint import BackOff, EndpointSource
@@ -50,6 +51,19 @@ async def test_there_is_a_reading_before_the_first_poll() -> None:
     (reading,) = (await source.poll(0.0)).engines
     assert (reading.state, reading.name, reading.ranks) == (EndpointState.STARTING, "engine:8000", ())
     await source.close()
+
+
+async def test_what_a_server_did_before_the_first_poll_is_not_counted() -> None:
+    track = Track()
+    with FakeEngine("vllm-basic", start_s=58.0) as engine:
+        source = EndpointSource(Endpoint(url=engine.url), 60.0)
+        track.add(source.reading)
+        await source.start()
+        await source.ready(5.0)
+        assert track.add(source.reading)
+        await source.close()
+    assert source.reading.ranks[0].counters[q.DECODE_TOKENS] > 0
+    assert track.totals[q.DECODE_TOKENS] == 0.0
 
 
 async def test_a_configured_name_stays() -> None:

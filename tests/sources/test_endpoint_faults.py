@@ -73,9 +73,9 @@ ANSWERS = {
         ("302", "sso.example/login", "final URL"),
     ),
     "hostile redirect": (
-        Reply(307, b"", headers={"Location": "\x1b[2Jx" + "y" * 5000}),
+        Reply(307, b"", headers={"Location": "\x9b2Jx" + "y" * 5000}),
         S.HTTP_ERROR,
-        ("307", "\\x1b"),
+        ("307", "\\x9b2Jxyy"),
     ),
     "no HTTP": (Reply(raw=b"\x15\x03\x01\x00\x02\x02\x16"), S.ERROR, ("https://",)),
     "ssh": (Reply(raw=b"SSH-2.0-OpenSSH_9.6\r\n"), S.ERROR, ("valid HTTP",)),

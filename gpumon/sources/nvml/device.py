@@ -18,6 +18,8 @@ from gpumon.sources.nvml.session import Session
 STAGGER = 4
 """The slow tiers of neighbouring GPUs fall on this many different ticks."""
 _PER_SLICE = Missing(Reason.UNDER_MIG, "exists per slice only")
+_UNIFIED = Missing(Reason.NOT_SUPPORTED, "this GPU uses the host's memory and has no such figure")
+_LINK = ("pcie_generation", "pcie_width", "pcie_width_max")
 _NVLINK = {"nvlink_tx_bytes_per_s": fields.NVLINK_TX_KIB, "nvlink_rx_bytes_per_s": fields.NVLINK_RX_KIB}
 
 
@@ -83,10 +85,12 @@ class Gpu:
 
     def _read_tick(self, now_s: float) -> None:
         calls, handle, values = self._calls, self.handle, self._values
-        self._read_busy()
         memory = read_memory(calls, handle, values["name"])
         values["vram_used_bytes"], values["vram_total_bytes"] = memory.used, memory.total
         values["vram_reserved_bytes"], values["vram_shared"] = memory.reserved, memory.shared
+        self._read_busy()
+        if memory.shared:
+            self._drop_what_unified_memory_lacks()
         gauges.read_gauges(calls, handle, gauges.TICK, values)
         mask = calls.first(handle, gauges.THROTTLE_CALLS)
         values["throttle"] = () if isinstance(mask, Missing) else self._throttle_names(mask)
@@ -110,6 +114,12 @@ class Gpu:
                 busy = rates.gpu / 100.0 if rates.gpu <= 100 else gauges.INVALID
                 memory_busy = rates.memory / 100.0 if rates.memory <= 100 else gauges.INVALID
         self._values["busy_ratio"], self._values["memory_busy_ratio"] = busy, memory_busy
+
+    def _drop_what_unified_memory_lacks(self) -> None:
+        """GB10 and its kin report a memory utilisation stuck at 0 and a PCIe link that is none."""
+        if self._values["memory_busy_ratio"] == 0.0:
+            self._values["memory_busy_ratio"] = _UNIFIED
+        self._values.update(dict.fromkeys(_LINK, _UNIFIED))
 
     def _throttle_names(self, mask: int) -> tuple[str, ...]:
         names = self._throttle.get(mask)

@@ -89,6 +89,11 @@ class SimulatedServer:
         """Begin the warm-up; the servers answer after it."""
         self._warming = asyncio.create_task(self._warm_up(), name="simulator warm-up")
 
+    async def ready(self, timeout_s: float) -> None:
+        """Wait for the end of the warm-up."""
+        if self._warming is not None:
+            await asyncio.wait({self._warming}, timeout=timeout_s)
+
     async def poll(self, monotonic_s: float) -> Contribution:
         """The GPUs as they are now; `initialising` while the warm-up lasts."""
         if not self.warm:

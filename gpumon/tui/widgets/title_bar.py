@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Final
 
-from gpumon.readings.format import age, cells, cut
+from gpumon.readings.format import age, cells, left
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Gpu, Snapshot
 from gpumon.tui.line import Piece, Row
@@ -39,8 +39,7 @@ class TitleBar(Board):
         right = [*self._badges(), *self._status()]
         room = width - sum(cells(text) for text, _ in right)
         name: Piece = (" gpumon ", "bar_title")
-        words = cut(" " + self._machine(), max(0, room - cells(name[0])))
-        return ((name, (words.ljust(room - cells(name[0]) - cells(words) + len(words)), "bar"), *right),)
+        return ((name, (left(f" {self._machine()}", max(0, room - cells(name[0]))), "bar"), *right),)
 
     def _badges(self) -> list[Piece]:
         badges: list[Piece] = []
@@ -52,7 +51,7 @@ class TitleBar(Board):
 
     def _status(self) -> list[Piece]:
         snapshot = self._snapshot
-        clock = datetime.fromtimestamp(self._now_s).astimezone().strftime("%H:%M:%S") if self._now_s else "--:--:--"
+        clock = datetime.fromtimestamp(self._now_s, timezone.utc).astimezone().strftime("%H:%M:%S") if self._now_s else "--:--:--"
         cost = f"  self {_cost(snapshot.self_cost.cpu_ratio)}" if snapshot is not None else ""
         if self._paused:
             dot: Piece = ("  ‖", "bar_warn")

@@ -1,0 +1,114 @@
+"""The Textual application: mounts the monitor, connects it to the collector, and leaves the terminal as found."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from typing import Any, ClassVar, Final
+
+from textual import constants
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.driver import Driver
+from textual.screen import Screen
+
+from gpumon.config.themes import Theme
+from gpumon.readings.snapshot import Snapshot
+from gpumon.tui.control import Control
+from gpumon.tui.messages import SnapshotReady
+from gpumon.tui.palette import Palette
+from gpumon.tui.screens.monitor import MonitorScreen
+from gpumon.tui.terminal import depth, wants_ascii
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+_STOP_S: Final = 2.0
+"""The collector promises a fraction of a second; a broken promise must not keep the shell waiting."""
+
+
+class MonitorApp(App[int], inherit_bindings=False):
+    """The screen of gpumon."""
+
+    ENABLE_COMMAND_PALETTE = False
+    ALLOW_SELECT = False
+    TITLE = "gpumon"
+    CSS = "Screen { layout: vertical; overflow: hidden hidden; } Board { width: 100%; height: 1; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("question_mark,f1", "help", "help", id="help"),
+        Binding("q", "quit", "quit", id="quit"),
+        Binding("ctrl+c", "quit", "quit", id="quit", priority=True),
+        Binding("ctrl+z", "suspend_process", "stop, back to the shell (fg comes back)", id="suspend", priority=True),
+    ]
+
+    def __init__(self, control: Control, theme: Theme, *, ascii: bool = False) -> None:  # noqa: A002
+        super().__init__()
+        self.animation_level = "none"
+        self.control = control
+        plain = ascii or wants_ascii(os.environ)
+        self.palette = Palette(theme, depth(os.environ), ascii=plain)
+        self.monitor = MonitorScreen(control, self.palette)
+        self._started: asyncio.Task[None] | None = None
+
+    def get_driver_class(self) -> type[Driver]:
+        """Our own terminal driver, unless the environment names one (a browser)."""
+        if constants.DRIVER is not None:
+            return super().get_driver_class()
+        from gpumon.tui.driver import TerminalDriver
+
+        return TerminalDriver
+
+    def get_default_screen(self) -> Screen[Any]:
+        """The monitor is there from the first paint on."""
+        return self.monitor
+
+    def on_mount(self) -> None:
+        """Nothing slow stands before the first paint."""
+        self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
+        self.call_after_refresh(self._begin)
+
+    def _begin(self) -> None:
+        self._started = asyncio.create_task(self.control.start(self._sink))
+        self._started.add_done_callback(self._check)
+
+    def _check(self, started: asyncio.Task[None]) -> None:
+        if not started.cancelled() and (failure := started.exception()) is not None:
+            self._handle_exception(failure if isinstance(failure, Exception) else RuntimeError(str(failure)))
+
+    def _sink(self, snapshot: Snapshot) -> None:
+        self.post_message(SnapshotReady(snapshot))
+
+    def on_snapshot_ready(self, message: SnapshotReady) -> None:
+        """Show the newest snapshot."""
+        self.monitor.show(message.snapshot)
+
+    async def on_unmount(self) -> None:
+        """Stop collecting; the terminal is restored by now."""
+        if self._started is not None:
+            self._started.cancel()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self.control.stop(), _STOP_S)
+
+    def action_help(self) -> None:
+        """Every key, and what the marks mean."""
+        from gpumon.tui.screens.help import HelpScreen
+
+        bindings = [binding for binding in (*self.BINDINGS, *MonitorScreen.BINDINGS) if isinstance(binding, Binding)]
+        self.push_screen(HelpScreen(self.palette, bindings))
+
+
+def run(app: MonitorApp, mouse: bool = True) -> int:
+    """Run the screen until it is left; returns the exit code: 128 + n after signal n, as a shell expects."""
+    return asyncio.run(_run(app, mouse))
+
+
+async def _run(app: MonitorApp, mouse: bool) -> int:
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, app.exit, 128 + number)
+    try:
+        code = await app.run_async(mouse=mouse)
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+    return code if code is not None else app.return_code or 0

@@ -1,0 +1,66 @@
+"""A real worker on the fake driver, with short timings, and the waiting that tests need."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from gpumon.readings.frame import GpuReading
+from gpumon.sources.nvml.wire import Timings
+from gpumon.sources.nvml_source import Limits, NvmlSource
+from gpumon.sources.source import Contribution
+from tests.fakes.nvml.driver import FakeDriver
+
+INTERVAL_S = 0.2
+TIMINGS = Timings(slow_s=0.3, minute_s=0.5, init_retry_s=0.3, reprobe_s=0.4, permission_s=0.8, backoff_s=0.3)
+LIMITS = Limits(init_s=10.0, answer_s=1.2, die_s=0.3, backoff_s=0.2, backoff_most_s=0.8)
+
+
+class Rig:
+    """Polls a source as the collector does."""
+
+    def __init__(self, source: NvmlSource) -> None:
+        self.source = source
+
+    async def poll(self) -> Contribution:
+        """One tick: the poll, then the rest of the interval."""
+        found = await self.source.poll(time.monotonic())
+        await asyncio.sleep(INTERVAL_S)
+        return found
+
+    async def until(self, accept: Callable[[Contribution], bool], within_s: float = 20.0) -> Contribution:
+        """The first contribution that `accept` takes."""
+        end_s = time.monotonic() + within_s
+        while True:
+            found = await self.poll()
+            if accept(found):
+                return found
+            assert time.monotonic() < end_s, f"not within {within_s} s: {found}"
+
+    async def gpus(self, ticks: int = 3) -> tuple[GpuReading, ...]:
+        """The readings once the driver is open and `ticks` more polls were made: GPM needs two samples."""
+        found = await self.until(lambda found: bool(found.gpus))
+        for _ in range(ticks):
+            found = await self.poll()
+        return found.gpus
+
+
+@asynccontextmanager
+async def running(
+    driver: FakeDriver, script: str, *, timings: Timings = TIMINGS, limits: Limits = LIMITS
+) -> AsyncIterator[Rig]:
+    """A started source on the fake driver; closed at the end."""
+    driver.write(script)
+    source = NvmlSource(INTERVAL_S, env=driver.env(), timings=timings, limits=limits)
+    await source.start()
+    try:
+        yield Rig(source)
+    finally:
+        await source.close()
+
+
+def faults(found: Contribution) -> str:
+    """All fault texts of a contribution."""
+    return "; ".join(fault.text for fault in found.faults)
