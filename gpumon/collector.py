@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
+from urllib.parse import urlsplit
+
+import msgspec
 
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import EngineReading, Fault, Frame, GpuReading, HostReading
@@ -157,7 +161,19 @@ class Collector:
                 host.self_pss_bytes,
             ),
             gpus=gpus,
-            engines=tuple(self._attachment.attach(engine, gpus) for part in parts for engine in part.engines),
+            engines=unique(self._attachment.attach(engine, gpus) for part in parts for engine in part.engines),
             faults=tuple(fault for part in parts for fault in part.faults),
             simulated=self._simulated,
         )
+
+
+def unique(readings: Iterable[EngineReading]) -> tuple[EngineReading, ...]:
+    """The readings, each with a name of its own: two engines on one port of two hosts get the host into theirs."""
+    engines = tuple(readings)
+    counts = Counter(engine.name for engine in engines)
+    return tuple(
+        engine
+        if counts[engine.name] == 1
+        else msgspec.structs.replace(engine, name=f"{engine.name.split(':')[0]}:{urlsplit(engine.url).netloc}")
+        for engine in engines
+    )

@@ -164,9 +164,7 @@ def test_m12_without_attention_is_the_lower_bound_that_the_table_gives() -> None
     assert within(mfu({**row, "answer": "0"}), row["mfu_pct"], TOLERANCE)
 
 
-@pytest.mark.parametrize(
-    ("row_id", "factor"), [("N1", 1.0), ("N2", 4.6), ("D2", 10.0), ("N5", 42.0), ("N10", 123.0)]
-)
+@pytest.mark.parametrize(("row_id", "factor"), [("N1", 1.0), ("N2", 4.6), ("D2", 10.0), ("N5", 42.0), ("N10", 123.0)])
 def test_batching_breaks_the_single_stream_form_by_about_the_batch(row_id: str, factor: float) -> None:
     row = next(each for each in ROWS if each["id"] == row_id)
     assert single_stream(row) / mbu(row) == pytest.approx(factor, rel=TOLERANCE)

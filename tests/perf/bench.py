@@ -12,6 +12,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -41,23 +42,23 @@ class Contestant(NamedTuple):
     name: str
     command: list[str]
     marks: tuple[str, ...]
+    endpoints: int = 0
 
 
-def contestants(urls: Sequence[str]) -> list[Contestant]:
-    """nvitop with GPUs only; gpumon with GPUs only, and with the endpoints too."""
-    endpoints = [part for url in urls for part in ("--endpoint", url)]
+def contestants() -> list[Contestant]:
+    """nvitop with GPUs only; gpumon with GPUs only, and with endpoints too."""
     screen = [str(BIN / "gpumon"), "--interval", "1"]
     return [
-        Contestant("nvitop", [str(BIN / "nvitop"), "monitor", "--interval", "1"], ("MEM", "7 ")),
+        Contestant("nvitop", [str(BIN / "nvitop"), "--monitor", "full", "--interval", "1"], ("MEM", "PID")),
         Contestant("gpumon, GPUs only", screen, ("gpumon", "quit")),
-        Contestant(f"gpumon, {len(urls)} endpoints", [*screen, *endpoints], ("gpumon", "quit")),
+        Contestant(f"gpumon, {ENDPOINTS} endpoints", screen, ("gpumon", "quit"), ENDPOINTS),
     ]
 
 
 @contextlib.contextmanager
-def engines(count: int, capture: str = "vllm-basic") -> Iterator[list[str]]:
-    """That many replays of a capture, each in a process of its own so that its cost is not gpumon's."""
-    command = [sys.executable, "-m", "tests.fakes.engine", capture, "--port", "0", "--speed", "1", "--loop"]
+def engines(count: int, capture: str = "prometheus-api", start_s: int = 15) -> Iterator[list[str]]:
+    """That many replays of a capture under load, each in a process of its own so that its cost is not gpumon's."""
+    command = [sys.executable, "-m", "tests.fakes.engine", capture, "--start", str(start_s)]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
     try:
         yield [process.stdout.readline().split()[-1] for process in running if process.stdout is not None]
@@ -67,9 +68,14 @@ def engines(count: int, capture: str = "vllm-basic") -> Iterator[list[str]]:
             process.wait()
 
 
+def command(contestant: Contestant, urls: Sequence[str]) -> list[str]:
+    """Its command line, with the endpoints."""
+    return [*contestant.command, *(part for url in urls for part in ("--endpoint", url))]
+
+
 def steady(contestant: Contestant, env: dict[str, str], size: tuple[int, int], seconds: float) -> Cost:
     """Cost of a window of `seconds` after start-up."""
-    with Terminal(contestant.command, env, *size) as terminal:
+    with engines(contestant.endpoints) as urls, Terminal(command(contestant, urls), env, *size) as terminal:
         terminal.run(SETTLE_S)
         cpu_s, written, at_s = terminal.cpu_s(), terminal.written(), time.monotonic()
         terminal.run(seconds)
@@ -107,12 +113,13 @@ def table(rows: list[tuple[str, ...]], head: tuple[str, ...]) -> str:
 def measure(seconds: float, rounds: int) -> str:
     """All measurements, as Markdown."""
     parts = []
-    with FakeDriver() as driver, engines(ENDPOINTS) as urls:
-        driver.busy_h100s(8)
-        env = {**os.environ, **driver.env(), "TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
+    with tempfile.TemporaryDirectory() as folder:
+        driver = FakeDriver(Path(folder))
+        driver.write(driver.busy_h100s(8))
+        env = driver.env(TERM="xterm-256color", COLORTERM="truecolor", LANG="C.UTF-8")
         for size in ((120, 40), (200, 60)):
             rows = []
-            everyone = contestants(urls)
+            everyone = contestants()
             costs: dict[str, list[Cost]] = {one.name: [] for one in everyone}
             for _ in range(rounds):
                 for one in everyone:

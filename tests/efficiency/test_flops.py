@@ -1,0 +1,168 @@
+"""FLOPs per token by hand, by property, and the peak that they are measured against."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.efficiency import flops
+from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
+from gpumon.specs.gpu import GpuSpec
+from gpumon.specs.llm import LlmSpec
+from gpumon.specs.precision import Precision
+
+SMALL = LlmSpec(
+    name="small",
+    source="test",
+    params=1200.0,
+    matmul_params=1000.0,
+    vocab=20,
+    hidden=10,
+    heads=4,
+    kv_heads=2,
+    head_dim=8,
+    full_layers=3,
+    window_layers=2,
+    window=100,
+    read_bytes=2000.0,
+)
+MLA = msgspec.structs.replace(
+    SMALL, window_layers=0, kv_lora_rank=16, rope_dim=4, qk_head_dim=12, v_head_dim=8, kv_heads=1
+)
+
+
+def llm(model_id: str) -> LlmSpec:
+    found = llm_catalogue().find(model_id)
+    assert found is not None
+    return found
+
+
+def gpu(name: str) -> GpuSpec:
+    return gpu_catalogue().find(name)
+
+
+@pytest.mark.parametrize(
+    ("context", "expected"),
+    [
+        (0, 2 * 1000),
+        (50, 2000 + 4 * 4 * 8 * (3 * 50 + 2 * 50)),
+        (1000, 2000 + 4 * 4 * 8 * (3 * 1000 + 2 * 100)),
+    ],
+)
+def test_decode_by_hand(context: float, expected: float) -> None:
+    assert flops.decode_flops_per_token(SMALL, context) == expected
+
+
+@pytest.mark.parametrize(
+    ("new", "cached", "expected"),
+    [
+        (0, 0, 2 * (1000 - 200)),
+        (100, 0, 1600 + 128 * (3 * 50 + 2 * 50)),
+        (100, 400, 1600 + 128 * (3 * 450 + 2 * 100)),
+    ],
+)
+def test_prefill_by_hand(new: float, cached: float, expected: float) -> None:
+    assert flops.prefill_flops_per_token(SMALL, new, cached) == expected
+
+
+def test_the_head_is_counted_once_a_request_in_prefill_and_in_each_decode_token() -> None:
+    assert flops.head_flops(SMALL) == 2 * 20 * 10
+    lone_token = flops.prefill_flops_per_token(SMALL, 0.0) + flops.head_flops(SMALL)
+    assert lone_token == flops.decode_flops_per_token(SMALL, 0.0)
+
+
+def test_mla_decodes_absorbed_and_prefills_in_full() -> None:
+    assert flops.decode_flops_per_token(MLA, 10) == 2000 + 2 * 4 * (16 + 4 + 16) * 3 * 10
+    assert flops.prefill_flops_per_token(MLA, 20) == 1600 + 2 * 4 * (12 + 8) * 3 * 10
+
+
+def test_absorbed_decode_of_deepseek_is_three_to_four_times_its_prefill_attention() -> None:
+    v3 = llm("deepseek-ai/DeepSeek-V3")
+    decode = flops.decode_flops_per_token(v3, 1000.0) - flops.decode_flops_per_token(v3, 0.0)
+    prefill = flops.prefill_flops_per_token(v3, 0.0, 1000.0) - flops.prefill_flops_per_token(v3, 0.0)
+    assert decode / prefill == pytest.approx(3.4)
+
+
+def test_palm_forward_pass() -> None:
+    """2N + 4*L*H*Q*T (arXiv 2204.02311, appendix B, a third of the training count) for a dense model."""
+    model = llm("meta-llama/Llama-3.1-8B")
+    assert flops.decode_flops_per_token(model, 4096) == 2 * model.matmul_params + 4 * 32 * 32 * 128 * 4096
+
+
+def test_prefill_of_mixed_lengths_takes_the_size_biased_length() -> None:
+    lengths = [100.0, 900.0]
+    one_by_one = sum(n * flops.prefill_flops_per_token(SMALL_FULL, n) for n in lengths)
+    effective = sum(n * n for n in lengths) / sum(lengths)
+    assert sum(lengths) * flops.prefill_flops_per_token(SMALL_FULL, effective) == pytest.approx(one_by_one)
+
+
+SMALL_FULL = msgspec.structs.replace(SMALL, window_layers=0)
+
+
+@given(st.floats(0, 1e7), st.floats(0, 1e7))
+def test_decode_grows_with_the_context(a: float, b: float) -> None:
+    low, high = sorted((a, b))
+    for model in (SMALL, MLA):
+        assert flops.decode_flops_per_token(model, low) <= flops.decode_flops_per_token(model, high)
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e6))
+def test_a_prompt_in_two_parts_costs_what_it_costs_at_once(first: float, second: float) -> None:
+    at_once = (first + second) * flops.prefill_flops_per_token(SMALL_FULL, first + second)
+    parts = first * flops.prefill_flops_per_token(SMALL_FULL, first)
+    parts += second * flops.prefill_flops_per_token(SMALL_FULL, second, first)
+    assert parts == pytest.approx(at_once)
+
+
+@pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
+def test_bad_lengths_are_named(bad: float) -> None:
+    with pytest.raises(ValueError, match="context_tokens"):
+        flops.decode_flops_per_token(SMALL, bad)
+    with pytest.raises(ValueError, match="new_tokens"):
+        flops.prefill_flops_per_token(SMALL, bad)
+    with pytest.raises(ValueError, match="cached_tokens"):
+        flops.prefill_flops_per_token(SMALL, 1.0, bad)
+
+
+def test_a_model_without_parameters_is_named() -> None:
+    empty = msgspec.structs.replace(SMALL, matmul_params=0.0)
+    with pytest.raises(ValueError, match="matmul_params"):
+        flops.decode_flops_per_token(empty, 1.0)
+    with pytest.raises(ValueError, match="matmul_params without the LM head"):
+        flops.prefill_flops_per_token(empty, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("gpu_name", "model_id", "precision", "tflops"),
+    [
+        ("H100 SXM 80GB", "Llama-3.1-8B", Precision.BF16, 989.4),
+        ("H100 SXM 80GB", "Llama-3.1-8B-FP8", Precision.FP8, 1978.9),
+        ("A100 SXM 80GB", "Llama-3.1-8B-FP8", Precision.BF16, 312.0),
+        ("A100 SXM 80GB", "Llama-3.1-8B-quantized.w8a8", Precision.INT8, 624.0),
+        ("A100 SXM 80GB", "Llama-3.1-8B-quantized.w8a16", Precision.BF16, 312.0),
+        ("H100 SXM 80GB", "Llama-3.1-8B-AWQ", Precision.BF16, 989.4),
+        ("B200 SXM 180GB", "Llama-3.1-8B-AWQ", Precision.BF16, 2250.0),
+        ("H100 SXM 80GB", "Llama-3.1-8B-W4A8", Precision.FP8, 1978.9),
+        ("A100 SXM 80GB", "Llama-3.1-8B-W4A8", Precision.INT8, 624.0),
+        ("H100 SXM 80GB", "openai/gpt-oss-120b", Precision.BF16, 989.4),
+        ("B200 SXM 180GB", "openai/gpt-oss-120b", Precision.MXFP4, 9000.0),
+        ("H200 SXM 141GB", "nvidia/Llama-3.3-70B-Instruct-NVFP4", Precision.BF16, 989.4),
+        ("B200 SXM 180GB", "nvidia/Llama-3.3-70B-Instruct-NVFP4", Precision.NVFP4, 9000.0),
+        ("B200 SXM 180GB", "Llama-3.3-70B-Instruct-NVFP4A16", Precision.BF16, 2250.0),
+        ("T4", "Llama-3.1-8B", Precision.FP16, 65.0),
+        ("V100 SXM2 32GB", "Llama-2-7b-hf", Precision.FP16, 125.0),
+        ("RTX 5090", "Llama-3.1-8B-FP8", Precision.FP8, 838.0),
+        ("RTX 4090", "Llama-3.1-8B-FP8", Precision.FP8, 330.3),
+    ],
+)
+def test_the_peak_is_that_of_the_arithmetic(gpu_name: str, model_id: str, precision: Precision, tflops: float) -> None:
+    assert flops.compute_peak(gpu(gpu_name), llm(model_id)) == (pytest.approx(tflops * 1e12), precision)
+
+
+def test_no_peak_is_none_and_never_zero() -> None:
+    unknown = GpuSpec("x", "derived", "", 1e12, 0.0, {Precision.FP8: 0.0})
+    assert flops.compute_peak(unknown, SMALL) is None

@@ -1,0 +1,87 @@
+"""The definitions of busy, MFU and MBU, and that nothing is clamped or made up."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.efficiency.ratio import BusyMean, busy, busy_mean, mbu, mfu
+from gpumon.readings.missing import Missing, Reason
+
+HOUR = 3600.0
+FLOPS = st.floats(0, 1e18)
+
+
+def test_busy_five_of_ten_hours_is_half() -> None:
+    assert busy(5 * HOUR, 10 * HOUR) == 0.5
+
+
+def test_mfu_twenty_of_a_possible_hundred_tokens_per_second_is_a_fifth() -> None:
+    flops_per_token = 16.06e9
+    assert mfu(20 * flops_per_token, 1, 100 * flops_per_token) == pytest.approx(0.2)
+
+
+def test_mbu_half_a_terabyte_of_one_is_half() -> None:
+    assert mbu(500e9, 1, 1e12) == 0.5
+
+
+@given(FLOPS, st.integers(1, 64), st.floats(1e9, 1e18), st.floats(0.1, 10))
+def test_mfu_scales_linearly_and_divides_by_the_gpus(rate: float, gpus: int, peak: float, factor: float) -> None:
+    assert mfu(rate * factor, gpus, peak) == pytest.approx(factor * mfu(rate, gpus, peak))
+    assert mfu(rate, gpus, peak) == pytest.approx(mfu(rate / gpus, 1, peak))
+
+
+def test_more_than_the_peak_is_shown_as_it_is() -> None:
+    assert mfu(3e15, 1, 1e15) == 3.0
+    assert mbu(1.1e12, 1, 1e12) == pytest.approx(1.1)
+
+
+@pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
+def test_bad_input_is_named(bad: float) -> None:
+    for share in (mfu, mbu):
+        with pytest.raises(ValueError, match="per_s"):
+            share(bad, 1, 1.0)
+        with pytest.raises(ValueError, match="n_gpus"):
+            share(1.0, bad, 1.0)
+        with pytest.raises(ValueError, match="peak"):
+            share(1.0, 1, bad)
+    with pytest.raises(ValueError, match="busy_s"):
+        busy(bad, 1.0)
+    with pytest.raises(ValueError, match="elapsed_s"):
+        busy(1.0, bad)
+
+
+def test_no_gpus_no_peak_and_no_time_are_errors() -> None:
+    with pytest.raises(ValueError, match="n_gpus"):
+        mfu(1.0, 0, 1.0)
+    with pytest.raises(ValueError, match="peak"):
+        mbu(1.0, 1, 0.0)
+    with pytest.raises(ValueError, match="elapsed_s"):
+        busy(0.0, 0.0)
+
+
+def test_busy_mean_leaves_missing_time_out_and_tells_it() -> None:
+    stale = Missing(Reason.STALE)
+    assert busy_mean([(10.0, 1.0), (30.0, 0.2), (60.0, stale)]) == BusyMean(0.4, 40.0, 60.0)
+
+
+def test_busy_mean_of_nothing_says_why() -> None:
+    lost = Missing(Reason.LOST)
+    assert busy_mean([(5.0, lost)]) == BusyMean(lost, 0.0, 5.0)
+    assert busy_mean([]).ratio == Missing(Reason.WARMING_UP)
+
+
+@given(st.lists(st.tuples(st.floats(0.001, 1e5), st.floats(0, 1)), min_size=1, max_size=20))
+def test_busy_mean_stays_between_its_least_and_its_most(intervals: list[tuple[float, float]]) -> None:
+    mean = busy_mean(intervals).ratio
+    assert isinstance(mean, float)
+    ratios = [ratio for _, ratio in intervals]
+    assert min(ratios) - 1e-9 <= mean <= max(ratios) + 1e-9
+
+
+def test_a_negative_interval_is_named() -> None:
+    with pytest.raises(ValueError, match="seconds"):
+        busy_mean([(-1.0, 0.5)])

@@ -1,0 +1,222 @@
+"""Bytes per step and per second by hand, the distinct experts, and KV sizes of every catalogue model."""
+
+from __future__ import annotations
+
+import csv
+import math
+from importlib.resources import files
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.efficiency import traffic
+from gpumon.sources.packaged import llm_catalogue
+from gpumon.specs.llm import LlmSpec
+from gpumon.specs.llms import LlmRow
+from gpumon.specs.precision import Precision
+
+DENSE = LlmSpec(
+    name="dense",
+    source="test",
+    params=1200.0,
+    matmul_params=1000.0,
+    vocab=20,
+    hidden=10,
+    heads=4,
+    kv_heads=2,
+    head_dim=8,
+    full_layers=3,
+    window_layers=2,
+    window=100,
+    read_bytes=2000.0,
+)
+MOE = msgspec.structs.replace(
+    DENSE, experts=8, experts_per_token=2, expert_params=50.0, read_bytes=1000.0, expert_read_bytes=100.0
+)
+MLA = msgspec.structs.replace(DENSE, window_layers=0, kv_heads=1, kv_lora_rank=16, rope_dim=4)
+
+CELLS = {
+    row["name"]: row
+    for row in csv.DictReader(files("gpumon.specs").joinpath("data", "llms.csv").read_text("utf-8").splitlines())
+}
+
+
+def llm(model_id: str) -> LlmSpec:
+    found = llm_catalogue().find(model_id)
+    assert found is not None
+    return found
+
+
+def test_dense_weights_are_read_once_a_step_whatever_the_batch() -> None:
+    assert traffic.weight_read_bytes(DENSE, 1) == traffic.weight_read_bytes(DENSE, 500) == 2000.0
+
+
+def test_moe_weights_are_the_rest_and_the_distinct_experts() -> None:
+    assert traffic.weight_read_bytes(MOE, 0) == 200.0
+    assert traffic.weight_read_bytes(MOE, 1) == pytest.approx(200.0 + 2 * 100.0)
+    assert traffic.weight_read_bytes(MOE, 2) == pytest.approx(200.0 + 8 * (1 - 0.75**2) * 100.0)
+    assert traffic.weight_read_bytes(MOE, 1e6) == pytest.approx(1000.0)
+
+
+@pytest.mark.parametrize(
+    ("experts", "per_token", "expected"),
+    [
+        (128, 8, {1: 8, 4: 29, 8: 52, 16: 82, 32: 112, 64: 126, 128: 128}),
+        (128, 4, {1: 4, 4: 15, 8: 29, 16: 51, 32: 82, 64: 111, 128: 126}),
+        (256, 8, {1: 8, 4: 31, 8: 57, 16: 102, 32: 163, 64: 222, 128: 252}),
+        (8, 2, {1: 2, 4: 5.5, 8: 7.2, 16: 7.9, 32: 8}),
+    ],
+)
+def test_distinct_experts(experts: int, per_token: int, expected: dict[int, float]) -> None:
+    """The sizing fact sheet's table of E*(1-(1-k/E)^B)."""
+    for batch, touched in expected.items():
+        rounding = 0.05 if experts == 8 else 0.5
+        assert traffic.distinct_experts(experts, per_token, batch) == pytest.approx(touched, abs=rounding)
+
+
+def test_capped_counting_of_experts_is_half_too_much_in_the_middle() -> None:
+    assert min(128, 16 * 8) / traffic.distinct_experts(128, 8, 16) == pytest.approx(1.55, abs=0.01)
+
+
+@given(st.integers(1, 512), st.data(), st.floats(0, 1e5), st.floats(0, 1e5))
+def test_weights_read_grow_with_the_batch_and_stay_below_all(
+    experts: int, data: st.DataObject, a: float, b: float
+) -> None:
+    per_token = data.draw(st.integers(1, experts))
+    model = msgspec.structs.replace(
+        MOE, experts=experts, experts_per_token=per_token, read_bytes=experts * 100.0 + 200.0
+    )
+    low, high = sorted((a, b))
+    read = [traffic.weight_read_bytes(model, batch) for batch in (low, high)]
+    assert 200.0 - 1e-6 <= read[0] <= read[1] * (1 + 1e-12) <= model.read_bytes * (1 + 1e-9)
+
+
+def test_kv_by_hand() -> None:
+    assert traffic.kv_bytes_per_token(DENSE) == 5 * 2 * 2 * 8 * 2
+    assert traffic.kv_bytes_per_token(DENSE, Precision.FP8) == 5 * 2 * 2 * 8
+    assert traffic.kv_bytes_per_token(MLA) == 3 * 20 * 2
+    assert traffic.kv_read_bytes(DENSE, 50) == 5 * 50 * 64
+    assert traffic.kv_read_bytes(DENSE, 1000) == (3 * 1000 + 2 * 100) * 64
+
+
+def test_what_can_not_be_divided_is_read_by_every_rank() -> None:
+    assert traffic.kv_read_bytes(MLA, 10, tp=8) == 8 * traffic.kv_read_bytes(MLA, 10)
+    assert traffic.kv_read_bytes(DENSE, 10, tp=2) == traffic.kv_read_bytes(DENSE, 10)
+    assert traffic.kv_read_bytes(DENSE, 10, tp=8) == 4 * traffic.kv_read_bytes(DENSE, 10)
+
+
+def test_a_linear_state_is_read_and_written_each_step_at_any_context() -> None:
+    hybrid = msgspec.structs.replace(
+        DENSE, full_layers=1, window_layers=0, linear_layers=4, linear_state_elements=500.0
+    )
+    assert traffic.kv_read_bytes(hybrid, 0) == 2 * 500 * 2
+    assert traffic.kv_read_bytes(hybrid, 10) == 2000 + 10 * 64
+
+
+USABLE = [row for row in llm_catalogue().rows if not row.unusable]
+
+
+@pytest.mark.parametrize("row", USABLE, ids=lambda row: row.name)
+def test_kv_of_every_catalogue_model(row: LlmRow) -> None:
+    """Against the fact sheet's column; for models with windows also what a token adds beyond the window."""
+    cells = CELLS[row.name]
+    assert traffic.kv_bytes_per_token(row.spec, Precision.BF16) == float(cells["kv_bytes_per_token_bf16"])
+    far = 1e7
+    marginal = traffic.kv_read_bytes(row.spec, far + 1, 1, Precision.BF16)
+    marginal -= traffic.kv_read_bytes(row.spec, far, 1, Precision.BF16)
+    # Sparse attention stores every token but reads the top 2048 only.
+    expected = 0.0 if "DSA" in cells["attn"] else float(cells["kv_bytes_per_token_bf16_beyond_window"])
+    assert marginal == pytest.approx(expected, abs=2.0)
+
+
+@pytest.mark.parametrize(
+    ("model_id", "bytes_per_token"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", 131_072),
+        ("Qwen/Qwen3-32B", 262_144),
+        ("deepseek-ai/DeepSeek-V3", 70_272),
+        ("openai/gpt-oss-120b", 73_728),
+        ("google/gemma-3-27b-it", 507_904),
+        ("Mistral-Small-3.2-24B-Instruct-2506", 163_840),
+        ("tiiuae/falcon-7b", 8_192),
+    ],
+)
+def test_kv_bytes_that_engines_report(model_id: str, bytes_per_token: float) -> None:
+    assert traffic.kv_bytes_per_token(llm(model_id), Precision.BF16) == bytes_per_token
+
+
+@pytest.mark.parametrize(
+    ("model_id", "gib"),
+    [
+        ("meta-llama/Llama-3.1-8B", 14.99),
+        ("Qwen/Qwen3-32B", 61.03),
+        ("Llama-3.3-70B-Instruct-FP8-dynamic", 2 * 33.88),
+        ("Qwen/Qwen3-0.6B", 1.12),
+    ],
+)
+def test_weights_are_what_vllm_loads(model_id: str, gib: float) -> None:
+    """llm-d-planner's empirical vLLM 0.11 results on an H100: GiB of weights, embedding table included."""
+    model = llm(model_id)
+    table = (model.params - model.matmul_params) if not model.experts else 0.0
+    assert (model.read_bytes + 2 * table) / 2**30 == pytest.approx(gib, rel=0.01)
+
+
+def test_gpt_oss_file_size() -> None:
+    """65,248,815,744 bytes: MXFP4 experts at 4.25 bit, the rest BF16 (hf-mem's sum over the files)."""
+    model = llm("openai/gpt-oss-120b")
+    assert model.read_bytes + 2 * model.vocab * model.hidden == pytest.approx(65.25e9, rel=0.002)
+
+
+def test_bytes_per_second_by_hand() -> None:
+    assert traffic.step_bytes_per_s(DENSE, 10.0, 40.0, 50.0) == 10 * 2000 + 40 * traffic.kv_read_bytes(DENSE, 50)
+    speculative = traffic.step_bytes_per_s(DENSE, 10.0, 40.0, 50.0, tokens_per_step=2.0)
+    assert speculative == 10 * 2000 + 20 * traffic.kv_read_bytes(DENSE, 50)
+    assert traffic.step_bytes_per_s(DENSE, 0.0, 0.0, 50.0) == 0.0
+
+
+def test_steps_of_a_moe_read_the_experts_of_their_tokens() -> None:
+    expected = 10 * traffic.weight_read_bytes(MOE, 4.0) + 40 * traffic.kv_read_bytes(MOE, 50)
+    assert traffic.step_bytes_per_s(MOE, 10.0, 40.0, 50.0) == pytest.approx(expected)
+
+
+def test_single_stream_is_parameters_times_bytes_times_tokens() -> None:
+    assert traffic.single_stream_bytes_per_s(DENSE, 7.0) == 1200 * 2 * 7
+    assert traffic.single_stream_bytes_per_s(llm("meta-llama/Llama-3.1-8B"), 100.0) == pytest.approx(
+        8.03e9 * 2 * 100, rel=0.001
+    )
+
+
+@given(st.floats(0.01, 1e4), st.floats(0, 1e6), st.floats(0, 1e6), st.floats(1, 8))
+def test_bytes_are_never_below_the_weights_nor_above_the_batch_of_streams(
+    steps: float, tokens: float, context: float, tau: float
+) -> None:
+    moved = traffic.step_bytes_per_s(DENSE, steps, tokens, context, tau)
+    assert moved >= steps * DENSE.read_bytes
+    assert moved <= steps * DENSE.read_bytes + tokens * traffic.kv_read_bytes(DENSE, context) + 1e-6
+
+
+@pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
+def test_bad_rates_are_named(bad: float) -> None:
+    with pytest.raises(ValueError, match="steps_per_s"):
+        traffic.step_bytes_per_s(DENSE, bad, 1.0, 1.0)
+    with pytest.raises(ValueError, match="decode_tokens_per_s"):
+        traffic.step_bytes_per_s(DENSE, 1.0, bad, 1.0)
+    with pytest.raises(ValueError, match="context_tokens"):
+        traffic.step_bytes_per_s(DENSE, 1.0, 1.0, bad)
+    with pytest.raises(ValueError, match="batch"):
+        traffic.weight_read_bytes(DENSE, bad)
+    with pytest.raises(ValueError, match="tokens_per_s"):
+        traffic.single_stream_bytes_per_s(DENSE, bad)
+
+
+def test_impossible_shapes_are_named() -> None:
+    with pytest.raises(ValueError, match="tokens_per_step"):
+        traffic.step_bytes_per_s(DENSE, 1.0, 1.0, 1.0, tokens_per_step=0.5)
+    with pytest.raises(ValueError, match="tp"):
+        traffic.kv_read_bytes(DENSE, 1.0, tp=0)
+    with pytest.raises(ValueError, match="experts_per_token"):
+        traffic.distinct_experts(8, 9, 1.0)
+    with pytest.raises(ValueError, match="read_bytes"):
+        traffic.weight_read_bytes(msgspec.structs.replace(DENSE, read_bytes=0.0), 1.0)
