@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +19,9 @@ from gpumon.sources.source import Contribution, Source
 
 POLL_DEADLINE_S = 0.5
 """A source that has not answered by then has broken its promise; the tick goes on without it."""
+
+STOP_S = 0.25
+"""Longest wait for a tick to end; a program that quits does not wait for it."""
 
 
 class Attachment(Protocol):
@@ -60,6 +62,7 @@ class Collector:
         self._wall = wall
         self._seq = 0
         self._opened = False
+        self._asked = False
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._broken: dict[int, tuple[str, float]] = {}
@@ -72,10 +75,11 @@ class Collector:
     def set_interval(self, seconds: float) -> None:
         """Change the cadence from the next tick on; the floor is 0.25 s."""
         self._interval_s = max(0.25, seconds)
-        self._wake.set()
+        self.refresh()
 
     def refresh(self) -> None:
         """Tick now."""
+        self._asked = True
         self._wake.set()
 
     async def start(self, sink: Callable[[Snapshot], None]) -> None:
@@ -102,7 +106,7 @@ class Collector:
         """Stop ticking and close the sources; takes a fraction of a second whatever they are in."""
         if self._task is not None:
             self._task.cancel()
-            await asyncio.wait({self._task})
+            await asyncio.wait({self._task}, timeout=STOP_S)
             self._task = None
         await asyncio.gather(*(source.close() for source in self._sources), return_exceptions=True)
 
@@ -114,10 +118,22 @@ class Collector:
             now_s = time.monotonic()
             if slot_s < now_s:
                 slot_s += self._interval_s * ((now_s - slot_s) // self._interval_s + 1)
-            self._wake.clear()
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), max(0.0, slot_s - now_s))
+            if await self._slept(slot_s - now_s):
                 slot_s = time.monotonic()
+
+    async def _slept(self, seconds: float) -> bool:
+        """Sleep; returns whether a refresh ended it early.
+
+        Not `asyncio.wait_for`, which loses a cancellation that comes together with the wake-up before Python 3.12.
+        """
+        self._wake.clear()
+        self._asked = False
+        timer = asyncio.get_running_loop().call_later(max(0.0, seconds), self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+        return self._asked
 
     async def tick(self) -> Snapshot:
         """One frame from all sources, derived."""

@@ -10,7 +10,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from gpumon.collector import Collector
-from gpumon.config.errors import ConfigError
 from gpumon.config.options import Options
 from gpumon.config.schema import Config, Endpoint
 from gpumon.efficiency.deriver import Deriver
@@ -44,8 +43,6 @@ def build(config: Config, options: Options) -> Collector:
         from gpumon.sources.nvml_source import NvmlSource
 
         sources.append(NvmlSource(config.general.interval_s))
-    for endpoint in endpoints:
-        _check_gpu_type(endpoint)
     polled = [EndpointSource(endpoint, config.general.engine_interval_s) for endpoint in endpoints]
     sources.extend(polled)
     owner = None
@@ -62,14 +59,6 @@ def build(config: Config, options: Options) -> Collector:
         interval_s=config.general.interval_s,
         simulated=options.demo,
     )
-
-
-def _check_gpu_type(endpoint: Endpoint) -> None:
-    if endpoint.gpu_type:
-        try:
-            gpu_catalogue().find(endpoint.gpu_type)
-        except ValueError as error:
-            raise ConfigError(f"endpoint {endpoint.url}: gpu_type: {error}") from None
 
 
 def run_screen(config: Config, options: Options) -> int:

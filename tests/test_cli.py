@@ -113,16 +113,30 @@ def test_bad_usage_is_one_line_and_exits_2(env: dict[str, str], arguments: list[
     assert one_line(run(*arguments, env=env), 2) == message
 
 
-@pytest.mark.parametrize("terminal", ["dumb", ""])
-def test_a_terminal_that_can_show_nothing_is_refused(env: dict[str, str], terminal: str) -> None:
+def on_a_terminal(*arguments: str, env: dict[str, str]) -> tuple[int, str]:
+    """Exit code and stderr of a run whose stdin and stdout are a terminal."""
     ours, theirs = pty.openpty()
     done = subprocess.run(
-        [*GPUMON], env={**env, "TERM": terminal}, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, timeout=60
+        [*GPUMON, *arguments], env=env, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, text=True, timeout=60
     )
     os.close(theirs)
     os.close(ours)
-    assert done.returncode == 2
-    assert b"watch --plain" in done.stderr
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("terminal", ["dumb", ""])
+def test_a_terminal_that_can_show_nothing_is_refused(env: dict[str, str], terminal: str) -> None:
+    code, text = on_a_terminal(env={**env, "TERM": terminal})
+    assert code == 2
+    assert text.startswith("gpumon: the screen cannot be shown here (TERM=")
+    assert "watch --plain" in text
+
+
+def test_a_theme_that_is_not_there_is_refused_before_the_screen(env: dict[str, str]) -> None:
+    code, text = on_a_terminal("demo", "--theme", "nosuch", env=env)
+    assert code == 2
+    assert text.startswith('gpumon: there is no theme "nosuch"; themes: default')
+    assert text.count("\n") == 1
 
 
 def test_without_gpu_and_endpoint_there_is_nothing_to_monitor(env: dict[str, str]) -> None:
@@ -225,9 +239,9 @@ sys.exit(code)
         (["--version"], {"textual", "rich", "httpx", "pynvml", "psutil", "msgspec", "asyncio", "tomli"}),
         (["config", "--example"], {"textual", "rich", "httpx", "pynvml", "psutil", "asyncio"}),
         (["config"], {"textual", "rich", "httpx", "pynvml", "psutil", "asyncio"}),
-        (["snapshot", "--demo", "--json", "--window", "0"], {"textual", "rich", "pynvml"}),
+        (["snapshot", "--demo", "--json", "--window", "0"], {"textual", "pynvml"}),
         (["snapshot", "--json", "--no-nvml"], {"textual", "rich", "httpx", "pynvml"}),
-        (["watch", "--demo", "--count", "1"], {"textual", "rich", "pynvml"}),
+        (["watch", "--demo", "--count", "1"], {"textual", "pynvml"}),
     ],
 )
 def test_a_command_imports_only_what_it_needs(env: dict[str, str], arguments: list[str], absent: set[str]) -> None:

@@ -35,6 +35,10 @@ RATE_S = 10.0
 QUANTILE_S = 60.0
 """Window of the latency quantiles."""
 
+WRONG_WITHOUT = frozenset({"compressed attention", "state-space layers"})
+"""Parts of an architecture without which FLOPs and bytes are wrong: no figure is shown then. Others, such as a vision
+encoder, leave the text's figures right or nearly so."""
+
 
 class Peak(NamedTuple):
     """What one GPU can do at most."""
@@ -178,9 +182,9 @@ def _tokens_per_step(track: Track) -> float:
 def work(reading: EngineReading, found: Rates, tp: int) -> Work:
     """FLOPs and bytes per second of an engine's rates; each `Missing` says which input was not there."""
     llm = reading.llm
-    if llm is None:
-        unknown = Missing(Reason.UNKNOWN_MODEL)
-        return Work(unknown, unknown, unknown, unknown)
+    if llm is None or WRONG_WITHOUT & set(llm.not_modelled):
+        why = Missing(Reason.UNKNOWN_MODEL if llm is None else Reason.NOT_MODELLED)
+        return Work(why, why, why, why)
     kv_precision = Precision.FP8 if reading.info.get("cache_dtype", "").startswith("fp8") else None
     single: Reading = found.decode
     if not isinstance(found.decode, Missing):

@@ -151,7 +151,7 @@ def _sources(reading: EngineReading, found: Rates, share: Shares) -> dict[str, s
     live = reading.live
     smoothed = f"over {found.prefill_s:.0f} s, smoothed: a whole prompt is booked at its first token"
     named = {
-        "model": reading.llm.source if reading.llm is not None else reading.info.get("model_missing", ""),
+        "model": _model_source(reading),
         "gpus": reading.gpus_source,
         "running": live.get(RUNNING, ""),
         "waiting": live.get(WAITING, ""),
@@ -169,6 +169,14 @@ def _sources(reading: EngineReading, found: Rates, share: Shares) -> dict[str, s
         "mbu_ratio": "(steps/s x weights + tokens/s x KV) / (GPUs x peak bandwidth)" if share.precision else "",
     }
     return {field: clean(text) for field, text in named.items() if text}
+
+
+def _model_source(reading: EngineReading) -> str:
+    """Where the model's dimensions come from and what they leave out; or what is missing, in one line."""
+    if reading.llm is None:
+        return reading.info.get("model_missing", "").split("\n")[0]
+    left_out = ", ".join(reading.llm.not_modelled)
+    return f"{reading.llm.source}; not modelled: {left_out}" if left_out else reading.llm.source
 
 
 def _joined(metric: str | None, how: str) -> str:

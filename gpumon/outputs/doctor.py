@@ -21,6 +21,8 @@ _STYLES: Final = {
 }
 _COUNTED: Final = {CheckState.OK: "ok", CheckState.WARN: "with gaps", CheckState.FAIL: "failed", CheckState.OFF: "off"}
 _MOST = 1000
+_MOST_LINES = 20
+"""Lines of one fix: it may be a piece of config."""
 _NAME_WIDTH = 28
 
 
@@ -59,6 +61,8 @@ def _table(checks: Sequence[Check]) -> Table:
         style = _STYLES[check.state]
         text = Text(clean(check.text, _MOST))
         if check.fix:
-            text.append(f"\nfix: {clean(check.fix, _MOST)}", style="" if check.state is CheckState.OFF else style)
+            lines = [clean(line, _MOST) for line in check.fix.splitlines()[:_MOST_LINES]]
+            fix = f"fix: {lines[0]}" if len(lines) == 1 else "\n".join(("fix:", *lines))
+            text.append(f"\n{fix}", style="" if check.state is CheckState.OFF else style)
         table.add_row(Text(check.state.value, style=style), Text(clean(check.name)), text)
     return table

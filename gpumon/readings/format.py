@@ -94,6 +94,12 @@ def amount(value: Reading, unit: str = "") -> str:
     return f"{scaled:.{2 if scaled < 9.995 else 1 if scaled < 99.95 else 0}f}{suffix}{unit}"
 
 
+def round_number(value: float) -> str:
+    """A number of one or two digits, for a scale, in at most 4 cells: `500`, `5k`, `20T`."""
+    scaled, suffix = _scaled(value, 999.5)
+    return f"{scaled:.3g}{suffix}"
+
+
 def _scaled(value: float, most: float) -> tuple[float, str]:
     for suffix in _SUFFIXES[:-1]:
         if value < most:

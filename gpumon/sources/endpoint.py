@@ -26,7 +26,7 @@ from gpumon.sources.identity import Identity, ask
 from gpumon.sources.source import Contribution
 
 SCANNED_IN_LOOP_BYTES: Final = 256 * 1024
-"""A larger page is scanned in a thread, so that the screen does not wait for it."""
+"""A larger page, and the first one, is scanned in a thread, so that the screen does not wait for it."""
 
 ASK_AGAIN_S: Final = 30.0
 """Pause before model and version are asked for again, where the server did not answer."""
@@ -161,8 +161,8 @@ class EndpointSource:
     async def _take(self, answer: Answer) -> Refusal | None:
         """Read a page into `reading`; a refusal where it is not one of an engine."""
         scan = self._scanner.scan
-        large = len(answer.body) > SCANNED_IN_LOOP_BYTES
-        found = await asyncio.to_thread(scan, answer.body) if large else scan(answer.body)
+        quick = self._scanner.warm and len(answer.body) <= SCANNED_IN_LOOP_BYTES
+        found = scan(answer.body) if quick else await asyncio.to_thread(scan, answer.body)
         page = self._adapter.read(found)
         if not page.ranks:
             return by_content(answer.body, answer.content_type)

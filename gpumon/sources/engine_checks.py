@@ -80,9 +80,9 @@ def _exports(reading: EngineReading) -> Check:
 def _model(reading: EngineReading) -> Check:
     name = f"{reading.name} model"
     if reading.llm is None:
-        why = reading.info.get("model_missing", "") or "its dimensions are not known"
-        fix = MODEL_LINE.format(name=reading.model or "NAME")
-        return Check("engine", name, CheckState.WARN, f"{reading.model or 'no name'}: {why}: no MFU, no MBU", fix)
+        why, _, lines = reading.info.get("model_missing", "its dimensions are not known").partition("\n")
+        fix = lines or MODEL_LINE.format(name=reading.model or "NAME")
+        return Check("engine", name, CheckState.WARN, f"{reading.model or 'no name'}: no MFU, no MBU: {why}", fix)
     text = f"{reading.model}: {_dimensions(reading.llm)} (from {reading.llm.source})"
     if reading.llm.not_modelled:
         text += f"; not in the figures: {', '.join(reading.llm.not_modelled)}"
@@ -105,5 +105,5 @@ def _gpus(reading: EngineReading, gpus: Sequence[GpuReading]) -> Check:
     own = ", ".join(str(indices[uuid]) for uuid in reading.gpus if uuid in indices)
     if own:
         return Check("engine", name, CheckState.OK, f"{own} (from {reading.gpus_source})")
-    text = f"not known: {reading.gpus_source or 'no process was found'}"
-    return Check("engine", name, CheckState.WARN, text, "gpus = [0, 1] in this endpoint's config names them")
+    text = f"not known, so no MFU and no MBU: {reading.gpus_source or 'no process was found'}"
+    return Check("engine", name, CheckState.WARN, text)

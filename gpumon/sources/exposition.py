@@ -86,6 +86,11 @@ class Scanner:
         self._series: dict[tuple[str, frozenset[tuple[str, str]]], Series] = {}
         self._texts: dict[str, str] = {}
 
+    @property
+    def warm(self) -> bool:
+        """Whether it has read a page before: the first takes ten times as long."""
+        return bool(self._known)
+
     def scan(self, body: bytes) -> Scan:
         """The wanted samples of a page (text format 0.0.4 or 1.0.0, or OpenMetrics)."""
         if self._known_bytes >= MOST_KNOWN_BYTES:

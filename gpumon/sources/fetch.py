@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import importlib.util
 import ipaddress
 import socket
 import ssl
+import sys
 import threading
 import zlib
 from collections.abc import Callable
@@ -27,6 +29,8 @@ KEEP_ALIVE_S: Final = 4.0
 PLAIN: Final = ("", "identity")
 GZIP_OR_ZLIB: Final = 47
 """zlib's wbits: it tells the two by their header."""
+
+_ONE_AT_A_TIME: Final = threading.Lock()
 
 
 class Limits(NamedTuple):
@@ -58,7 +62,7 @@ class Fetcher:
         self._tls = (tls_ca, tls_verify)
         self._limits = limits
         self._clock = clock
-        self._client: httpx.AsyncClient | None = None
+        self._transport: httpx.AsyncHTTPTransport | None = None
         self._resolver: threading.Thread | None = None
         self._resolved = False
 
@@ -67,12 +71,12 @@ class Fetcher:
 
         `most_bytes` is a tighter bound of the body than the one of the limits.
         """
-        client = self._client or await self._build()
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        transport = self._transport or await self._build()
+        request = self._request(url, key)
         most = most_bytes or self._limits.body_bytes
         try:
             await self._resolve()
-            return await asyncio.wait_for(self._attempts(client, url, headers, most), self._limits.total_s)
+            return await asyncio.wait_for(self._attempts(transport, request, most), self._limits.total_s)
         except asyncio.TimeoutError:
             self._resolved = False
             raise timed_out(self._limits.total_s) from None
@@ -82,22 +86,26 @@ class Fetcher:
 
     async def close(self) -> None:
         """Close the connection; at most a tenth of a second."""
-        client, self._client = self._client, None
-        if client is not None:
+        transport, self._transport = self._transport, None
+        if transport is not None:
             with contextlib.suppress(Exception):
-                await asyncio.wait_for(client.aclose(), 0.1)
+                await asyncio.wait_for(transport.aclose(), 0.1)
 
-    async def _build(self) -> httpx.AsyncClient:
+    async def _build(self) -> httpx.AsyncHTTPTransport:
         try:
             # In a thread: the first import of httpx and the loading of certificates take up to 0.1 s each.
-            client = await asyncio.to_thread(_client, self._tls if self._url.secure else None, self._limits)
+            context = await asyncio.to_thread(_prepare, self._tls if self._url.secure else None)
         except OSError as error:
             reason = clean(error.strerror or type(error).__name__, 80)
             raise FetchError(
                 EndpointState.TLS, f"tls_ca is no readable PEM file ({reason}): give the right path"
             ) from None
-        self._client = client
-        return client
+        import httpx
+
+        # The transport alone, not a client around it: no redirects, cookies, proxies, or log lines, at 2/3 of the cost.
+        limits = httpx.Limits(max_connections=2, max_keepalive_connections=1, keepalive_expiry=KEEP_ALIVE_S)
+        self._transport = httpx.AsyncHTTPTransport(verify=context, trust_env=False, limits=limits)
+        return self._transport
 
     async def _resolve(self) -> None:
         """Look the host name up once per outage, in a thread that can be left behind.
@@ -122,40 +130,49 @@ class Fetcher:
             raise fault(socket.gaierror(), self._url, *self._limits[:2])
         self._resolved = True
 
-    async def _attempts(self, client: httpx.AsyncClient, url: str, headers: dict[str, str], most: int) -> Answer:
+    def _request(self, url: str, key: str) -> httpx.Request:
+        import httpx
+
+        headers = {"Accept": ACCEPT, "Accept-Encoding": "identity", "User-Agent": "gpumon"}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        connect_s, total_s, _ = self._limits
+        timeout = {"connect": connect_s, "read": total_s, "write": total_s, "pool": total_s}
         try:
-            return await self._once(client, url, headers, most)
+            return httpx.Request("GET", url, headers=headers, extensions={"timeout": timeout})
+        except httpx.InvalidURL:
+            raise fault(socket.gaierror(), self._url, connect_s, total_s) from None
+
+    async def _attempts(self, transport: httpx.AsyncHTTPTransport, request: httpx.Request, most: int) -> Answer:
+        try:
+            return await self._once(transport, request, most)
         except DroppedError:
             # The server may have closed the kept connection just then: that says nothing about it.
-            return await self._once(client, url, headers, most)
+            return await self._once(transport, request, most)
 
-    async def _once(self, client: httpx.AsyncClient, url: str, headers: dict[str, str], most: int) -> Answer:
+    async def _once(self, transport: httpx.AsyncHTTPTransport, request: httpx.Request, most: int) -> Answer:
         import httpx
 
         sent_s, begun = self._clock(), False
         try:
-            async with client.stream("GET", url, headers=headers) as response:
-                begun = True
+            response = await transport.handle_async_request(request)
+            begun = True
+            async with contextlib.aclosing(response):
                 body = await _body(response, most)
-                kind, location = (response.headers.get(name, "")[:500] for name in ("content-type", "location"))
-                return Answer(response.status_code, kind, location, body, sent_s, self._clock())
+            kind, location = (response.headers.get(name, "")[:500] for name in ("content-type", "location"))
+            return Answer(response.status_code, kind, location, body, sent_s, self._clock())
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             raise fault(error, self._url, *self._limits[:2], begun=begun) from None
-        finally:
-            client.cookies.clear()
 
 
-def _client(tls: tuple[str, bool] | None, limits: Limits) -> httpx.AsyncClient:
-    import httpx
-
-    return httpx.AsyncClient(
-        verify=_tls_context(*tls) if tls else _no_tls(),
-        trust_env=False,
-        follow_redirects=False,
-        timeout=httpx.Timeout(limits.total_s, connect=limits.connect_s),
-        headers={"Accept": ACCEPT, "Accept-Encoding": "identity", "User-Agent": "gpumon"},
-        limits=httpx.Limits(max_connections=2, max_keepalive_connections=1, keepalive_expiry=KEEP_ALIVE_S),
-    )
+def _prepare(tls: tuple[str, bool] | None) -> ssl.SSLContext:
+    """Import httpx, and give the TLS context for this endpoint."""
+    if importlib.util.find_spec("sniffio") is None:
+        # httpcore tries to import it at every request: searching the path in vain is a third of a request's cost.
+        sys.modules["sniffio"] = None  # type: ignore[assignment]
+    importlib.import_module("httpx")
+    with _ONE_AT_A_TIME:
+        return _tls_context(*tls) if tls else _no_tls()
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -32,8 +33,6 @@ ACTIVITY: Final = {
     "sm_active_ratio": "SM active",
     "tensor_active_ratio": "tensor active",
     "dram_active_ratio": "DRAM active",
-    "nvlink_rx_bytes_per_s": "NVLink",
-    "pcie_rx_bytes_per_s": "PCIe traffic",
 }
 """Fields of GpuReading that come from GPM, and the names that the user reads."""
 
@@ -120,15 +119,19 @@ def gpu_checks(gpus: Sequence[GpuReading], catalogue: GpuCatalogue) -> list[Chec
 
 
 def _name(gpu: GpuReading) -> str:
-    return f"{gpu.index} {gpu.mig_profile}".rstrip() if gpu.parent_uuid else str(gpu.index)
+    return f"{gpu.index} {gpu.mig_profile or 'slice'}" if gpu.parent_uuid else str(gpu.index)
 
 
 def _names(names: list[str]) -> str:
-    """`0-7` where the GPUs stand in a row, else `0,2,5`."""
-    numbers = [int(name) for name in names if name.isdigit()]
-    if len(numbers) == len(names) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):
-        return f"{numbers[0]}-{numbers[-1]}"
-    return ",".join(names)
+    """`0-2,4-7` for GPUs, `0 3g.40gb x2` for slices."""
+    parts = [name if count == 1 else f"{name} x{count}" for name, count in Counter(names).items()]
+    runs: list[list[str]] = []
+    for part in parts:
+        if runs and part.isdigit() and runs[-1][-1].isdigit() and int(part) == int(runs[-1][-1]) + 1:
+            runs[-1].append(part)
+        else:
+            runs.append([part])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(run) for run in runs)
 
 
 def _health(gpu: GpuReading) -> Check:
@@ -158,7 +161,7 @@ def _peaks(gpu: GpuReading, catalogue: GpuCatalogue) -> Check | None:
 
 
 def _figures(gpu: GpuReading) -> Check | None:
-    if gpu.state is not GpuState.OK:
+    if gpu.state is not GpuState.OK or gpu.parent_uuid:
         return None
     gone = _gone(gpu, FIGURES)
     if not gone:
@@ -170,7 +173,7 @@ def _figures(gpu: GpuReading) -> Check | None:
 def _activity(gpu: GpuReading) -> Check | None:
     if gpu.state is not GpuState.OK or gpu.mig:
         return None
-    gone = _gone(gpu, {name: word for name, word in ACTIVITY.items() if name != "nvlink_rx_bytes_per_s"})
+    gone = _gone(gpu, ACTIVITY)
     if not gone:
         return Check("gpu", "activity (GPM)", CheckState.OK, "SM, tensor and DRAM activity are measured")
     reasons = {missing.reason for missing in gone}

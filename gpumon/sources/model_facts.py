@@ -15,6 +15,7 @@ from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llm_config import llm_from_config
 from gpumon.specs.llms import LlmCatalogue
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
+from gpumon.specs.quantization import UnknownFormatError
 
 _SHOWN = 200
 
@@ -36,7 +37,11 @@ def resolve(
             return None, f"config [[model]] {configured.match!r}: {error}"
         return entry, entry.source
     names = [each for each in dict.fromkeys((root, model_id)) if each]
-    spec, problems = _from_files(names, model_id, env)
+    try:
+        spec, problems = _from_files(names, model_id, env)
+    except UnknownFormatError as error:
+        # Its dimensions may be in the catalogue, but not how these weights are stored: MBU would be made up.
+        return None, _what_to_add(model_id, [f"config.json: {error}"[:_SHOWN]])
     if spec is not None:
         return spec, spec.source
     for name in names:
@@ -122,6 +127,8 @@ def _from_files(names: Sequence[str], model_id: str, env: Mapping[str, str]) -> 
             try:
                 config, weights = read_config(folder), _weights(folder)
                 return llm_from_config(config, model_id, source, weights), problems
+            except UnknownFormatError:
+                raise
             except (ValueError, OSError, RecursionError, msgspec.MsgspecError) as error:
                 problems.append(f"{source}: {error}"[:_SHOWN])
     return None, problems
@@ -153,5 +160,6 @@ def _what_to_add(model_id: str, problems: Sequence[str]) -> str:
         "head_dim = 0      # head_dim",
         "vocab = 0         # vocab_size; leave out if tie_word_embeddings is true",
         'weight_precision = "bf16"',
+        "# mixture of experts also: active_params_b, experts, experts_per_token",
     )
     return "\n".join(lines)

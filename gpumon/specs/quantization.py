@@ -24,23 +24,34 @@ _INTEGERS: Final = {
 _PROJECTIONS: Final = ("gate_proj", "up_proj", "down_proj", "(gate|up", "gate_up")
 
 
+class UnknownFormatError(ValueError):
+    """How the weights are stored is not known, so no other source of the model's dimensions can stand in."""
+
+
 def weight_format(config: Mapping[str, object], base: Precision, layers: int) -> WeightFormat:
     """Storage of the weights that `config` (the `quantization_config` object) describes.
 
-    `base` is the checkpoint's own 16-bit type, `layers` its layer count. ValueError names a method or field that is
-    not known. Parts that the checkpoint keeps at 16 bit (its ignore list) are left out of `covers`, where the list
-    names them for most layers.
+    `base` is the checkpoint's own 16-bit type, `layers` its layer count. UnknownFormatError names a method or field
+    that is not known. Parts that the checkpoint keeps at 16 bit (its ignore list) are left out of `covers`, where the
+    list names them for most layers.
     """
-    fields = Fields(config, where="quantization_config")
+    try:
+        fields = Fields(config, where="quantization_config")
+        weights = _reader(fields)(fields)
+        ignored = fields.items("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules") or []
+    except ValueError as error:
+        raise UnknownFormatError(str(error)) from None
+    covers = tuple(part for part in weights.covers if part not in _ignored_parts(ignored, layers))
+    return msgspec.structs.replace(weights, base=base, covers=covers)
+
+
+def _reader(fields: Fields) -> Callable[[Fields], WeightFormat]:
     method = fields.text("quant_method").lower().replace("_", "-")
     reader = _METHODS.get(method)
     if reader is None:
         known = ", ".join(sorted(_METHODS))
         raise fields.error("quant_method", f"{shown(method)} is not known (known: {known})")
-    ignored = fields.items("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules") or []
-    weights = reader(fields)
-    covers = tuple(part for part in weights.covers if part not in _ignored_parts(ignored, layers))
-    return msgspec.structs.replace(weights, base=base, covers=covers)
+    return reader
 
 
 def _fp8(_fields: Fields) -> WeightFormat:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 from typing import Any, ClassVar, Final
@@ -68,6 +69,7 @@ class MonitorApp(App[int], inherit_bindings=False):
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
+        gc.freeze()
         self._started = asyncio.create_task(self.control.start(self._sink))
         self._started.add_done_callback(self._check)
 

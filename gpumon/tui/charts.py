@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from gpumon.readings.format import amount, count, left, period, ratio, right, watts, whole
+from gpumon.readings.format import amount, count, left, period, ratio, right, round_number, watts, whole
 from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_EXPOSED, Reading
 from gpumon.tui.line import Piece, Row
@@ -28,15 +28,16 @@ class Chart(NamedTuple):
     """One or two curves on one scale; the first is in front, or below where they are stacked."""
 
     curves: tuple[Curve, ...]
+    unit: str = ""
     full: float = 0.0
     """The top of the scale; 0: a round number above the highest value."""
     stacked: bool = False
 
 
 CHARTS: Final = (
-    Chart((Curve("SM active", "sm", "sm", "sm", ratio), Curve("busy", "busy", "busy", "busy", ratio)), 1.0),
-    Chart((Curve("MFU", "mfu", "mfu", "mfu", ratio),), 1.0),
-    Chart((Curve("MBU", "mbu", "mbu", "mbu", ratio),), 1.0),
+    Chart((Curve("SM active", "sm", "sm", "sm", ratio), Curve("busy", "busy", "busy", "busy", ratio)), "%", 1.0),
+    Chart((Curve("MFU", "mfu", "mfu", "mfu", ratio),), "%", 1.0),
+    Chart((Curve("MBU", "mbu", "mbu", "mbu", ratio),), "%", 1.0),
     Chart((Curve("decode tok/s", "decode", "decode", "tokens", count),)),
     Chart((Curve("prefill tok/s", "prefill", "prefill", "tokens", count),)),
     Chart(
@@ -44,7 +45,7 @@ CHARTS: Final = (
         stacked=True,
     ),
     Chart((Curve("memory B/s", "B/s", "bandwidth", "mbu", amount),)),
-    Chart((Curve("power", "power", "power", "muted", watts),)),
+    Chart((Curve("power", "power", "power", "muted", watts),), "W"),
 )
 """Most telling first: a small screen shows the first ones."""
 
@@ -53,7 +54,7 @@ LEAST_CHART: Final = 3
 """Lines that a chart needs at least."""
 CHARTS_FROM: Final = 10
 """Lines from which there are charts and not sparks."""
-_LABEL: Final = 27
+_LABEL: Final = 28
 """Cells of name, value and scale to the left of a chart."""
 _SPARK_LABEL: Final = 15
 _TWO_COLUMNS: Final = 160
@@ -76,11 +77,12 @@ class Charts:
             lines = min(-(-len(CHARTS) // self._columns), (height - 1) // LEAST_CHART)
         self._heights = [(height - 1) // lines + (at < (height - 1) % lines) for at in range(lines)]
         self._shown = lines * self._columns
+        curves = SPARKS[: self._shown] if self._as_sparks else [c for chart in CHARTS[: self._shown] for c in chart.curves]
         self.column_s = column_seconds(self._cells, interval_s)
         self._step = 1 if blocks or self._as_sparks else 2
         self._series = {
             curve.key: Series(history, curve.key, self._cells * self._step, self.column_s / self._step, self._step)
-            for curve in SPARKS
+            for curve in curves
         }
         self._areas = [_Area(chart, blocks=blocks) for chart in CHARTS]
 
@@ -179,15 +181,16 @@ class _Area:
 
     def _labels(self, curves: list[list[float]], top: float, height: int, step: int) -> list[list[Piece]]:
         named = list(zip(self._chart.curves, curves, strict=True))[::-1]
+        scale = "100%" if self._chart.full else round_number(top) + self._chart.unit
         lines: list[list[Piece]] = []
         for at in range(height):
-            scale: Piece = ((self._chart.curves[0].text(top) if at == 0 else "").rjust(5) + ("┤" if not at else "│"), "muted")
+            ruler: Piece = (f"{scale:>5}┤" if at == 0 else "     │", "muted")
             if at >= len(named):
-                lines.append([(" " * 21, "text"), scale])
+                lines.append([(" " * (_LABEL - 6), "text"), ruler])
                 continue
             curve, of = named[at]
-            words = f" {left(curve.name, 13)}{right(_latest(curve, of, step), 5)}"
-            lines.append([(" ", "text"), ("▒" if curve.tone == "busy" else "█", curve.tone), (words, "text"), scale])
+            words = f" {left(curve.name, 13)} {right(_latest(curve, of, step), 5)}"
+            lines.append([(" ", "text"), ("▒" if curve.tone == "busy" else "█", curve.tone), (words, "text"), ruler])
         return lines
 
 

@@ -23,6 +23,8 @@ Row = Sequence[Piece]
 
 _JUMP: Final = 5
 """Cells that it takes for moving the cursor to be shorter than writing them again."""
+_CHUNK: Final = 16
+"""Cells that are compared at once."""
 _PLAIN: Final = str.maketrans(
     {
         **dict(zip("–…·°≥≤×●‖", "-~, ><x*=", strict=True)),
@@ -85,8 +87,9 @@ class Patch(Strip):
     __slots__ = ("line",)
 
     def __init__(self, line: Line) -> None:
-        super().__init__(line._segments, line._cell_length)
         self.line = line
+        self._segments = line._segments
+        self._cell_length = line._cell_length
 
     def render(self, console: Console) -> str:
         """What turns the shown line into the new one; the cursor stands at the line's start."""
@@ -127,15 +130,18 @@ def _in_ascii(text: str) -> str:
 def _changes(old: Line, new: Line) -> list[tuple[int, int]]:
     """Ranges of cells to write, near ones joined."""
     ranges: list[tuple[int, int]] = []
-    start = -1
-    for at, (a, b, c, d) in enumerate(zip(old.text, new.text, old.marks, new.marks, strict=True)):
-        if a == b and c == d:
+    a, b, c, d = old.text, new.text, old.marks, new.marks
+    for chunk in range(0, len(b), _CHUNK):
+        end = chunk + _CHUNK
+        if a[chunk:end] == b[chunk:end] and c[chunk:end] == d[chunk:end]:
             continue
-        if start < 0 or at - ranges[-1][1] >= _JUMP:
-            start = at
-            ranges.append((at, at + 1))
-        else:
-            ranges[-1] = (start, at + 1)
+        for at in range(chunk, min(end, len(b))):
+            if a[at] == b[at] and c[at] == d[at]:
+                continue
+            if ranges and at - ranges[-1][1] < _JUMP:
+                ranges[-1] = (ranges[-1][0], at + 1)
+            else:
+                ranges.append((at, at + 1))
     return ranges
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from gpumon.tui.line import Piece
 
 _LEFT: Final = (0x00, 0x40, 0x44, 0x46, 0x47)
 _RIGHT: Final = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
 """Braille dots of a column filled from below to 0..4."""
+_BRAILLE: Final = {
+    (a, b): chr(0x2800 | left | right) if a or b else " "
+    for a, left in enumerate(_LEFT)
+    for b, right in enumerate(_RIGHT)
+}
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
+_BLOCKS: Final = {(at,): block for at, block in enumerate(_EIGHTHS)}
 
 Values = Sequence[float]
 """Shares of the full height, oldest first; NaN is a gap."""
@@ -32,47 +38,31 @@ def level(value: float, most: int) -> int:
 def area(layers: Sequence[Layer], height: int, *, blocks: bool = False) -> list[list[Piece]]:
     """Lines from the top down. The first layer is in front: its area covers that of the next, which shows above it.
 
-    In braille two values make a cell, with `blocks` one.
+    In braille two values make a cell, with `blocks` one. One or two layers.
     """
-    step = 1 if blocks else 2
     per_line = 8 if blocks else 4
-    levels = [tuple(level(value, height * per_line) for value in values) for values, _ in layers]
-    tones = tuple(tone for _, tone in layers)
+    glyphs, step = (_BLOCKS, 1) if blocks else (_BRAILLE, 2)
+    most = height * per_line
+    levels = [[level(value, most) for value in values] for values, _ in layers]
     lines = []
-    for line in range(height - 1, -1, -1):
-        low = line * per_line
-        cells = [
-            _cell(tuple(_inside(front[at : at + step], low, per_line) for front in levels), tones)
-            for at in range(0, len(levels[0]), step)
-        ]
-        lines.append(_joined(cells))
+    for low in range(most - per_line, -1, -per_line):
+        clamp = [0] * low + list(range(per_line + 1)) + [per_line] * most
+        fills = [list(zip(*[[clamp[at] for at in front[first::step]] for first in range(step)])) for front in levels]
+        lines.append(_two(fills, layers, glyphs) if len(fills) > 1 else [("".join([glyphs[f] for f in fills[0]]), layers[0][1])])
     return lines
 
 
-def _inside(heights: Sequence[int], low: int, most: int) -> tuple[int, ...]:
-    return tuple([min(max(height - low, 0), most) for height in heights])
-
-
-@lru_cache(maxsize=4096)
-def _cell(fills: tuple[tuple[int, ...], ...], tones: tuple[str, ...]) -> Piece:
-    """One character: dots up to the highest layer, in the tone of the front layer that fills at least half of them."""
-    top = tuple(max(column) for column in zip(*fills, strict=True))
-    total = sum(top)
-    tone = next((tone for fill, tone in zip(fills, tones, strict=True) if 2 * sum(fill) >= total), tones[-1])
-    if not total:
-        return " ", tone
-    if len(top) == 1:
-        return _EIGHTHS[top[0]], tone
-    return chr(0x2800 | _LEFT[top[0]] | _RIGHT[top[1]]), tone
-
-
-def _joined(cells: Sequence[Piece]) -> list[Piece]:
+def _two(fills: list[list[tuple[int, ...]]], layers: Sequence[Layer], glyphs: dict[Any, str]) -> list[Piece]:
+    """A line of two layers: filled to the higher one, in the front tone where that fills at least half of the dots."""
     pieces: list[Piece] = []
-    for text, tone in cells:
-        if pieces and (tone == pieces[-1][1] or text == " "):
-            pieces[-1] = (pieces[-1][0] + text, pieces[-1][1])
+    for front, back in zip(*fills, strict=True):
+        top = back if back >= front else tuple(map(max, front, back))
+        glyph = glyphs[top]
+        tone = layers[0 if 2 * sum(front) >= sum(top) else 1][1]
+        if pieces and (tone == pieces[-1][1] or glyph == " "):
+            pieces[-1] = (pieces[-1][0] + glyph, pieces[-1][1])
         else:
-            pieces.append((text, tone))
+            pieces.append((glyph, tone))
     return pieces
 
 
@@ -80,9 +70,5 @@ def nice(most: float) -> float:
     """The smallest of 1, 2, 5 x 10^n that is at least `most`; 1 for nothing."""
     if not 0.0 < most < 1e300:
         return 1.0
-    size = 1.0
-    while size > most:
-        size /= 10.0
-    while size * 10.0 < most:
-        size *= 10.0
-    return next(size * factor for factor in (1.0, 2.0, 5.0, 10.0) if size * factor >= most)
+    size = 10.0 ** math.floor(math.log10(most))
+    return next(size * factor for factor in (1.0, 2.0, 5.0, 10.0, 20.0) if size * factor >= most)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from gpumon.readings.format import DASH, left, phrase, ratio, right
@@ -33,7 +34,8 @@ class Column(NamedTuple, Generic[T]):
         return " " * self.gap + (left if self.flush_left else right)(self.text(of), self.width)
 
 
-def fitting(columns: Sequence[Column[T]], room: int) -> tuple[Column[T], ...]:
+@lru_cache(maxsize=64)
+def fitting(columns: tuple[Column[T], ...], room: int) -> tuple[Column[T], ...]:
     """The first columns that fit into `room` cells."""
     chosen = []
     for column in columns:

@@ -24,6 +24,8 @@ MESSAGES = {
     "http://127.0.0.1:8000, without spaces or control characters",
     "date": "2: general.interval_s = 2026-01-01: must be a number from 0.25 to 3600",
     "gpu_type": '3: endpoint[0].gpu_type = "H100 SXM 80GB": needs gpu_count beside it',
+    "gpu_type_unknown": "3: endpoint[0].gpu_type = \"H100\": unknown GPU type 'H100'; near names: "
+    "H100 PCIe 80GB, H100 SXM5 80GB, H100 NVL 94GB, H100 SXM5 64GB",
     "gpus": '3: endpoint[0].gpus = [0, -1]: must be "auto" or a list, each a whole number of at least 0',
     "gpus_twice": "3: endpoint[0].gpus = [0, 1, 1]: names a GPU twice",
     "inline": '1: endpoint[0].tls_verify = "no": must be true or false',

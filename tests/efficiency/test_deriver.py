@@ -65,7 +65,9 @@ def gpu(index: int = 0, at_s: float = 0.0, **facts: object) -> GpuReading:
     return GpuReading(index, f"GPU-{index}", H100, GpuState.OK, at_s, **{**base, **facts})
 
 
-def engine(at_s: float, counters: dict[str, float], *, gpus: tuple[str, ...] = ("GPU-0",), **facts: object) -> EngineReading:
+def engine(
+    at_s: float, counters: dict[str, float], *, gpus: tuple[str, ...] = ("GPU-0",), **facts: object
+) -> EngineReading:
     gauges = {RUNNING: 1.0, KV_USAGE: 0.01, POOL_TOKENS: 100_000.0}
     ranks = (RankReading("0", counters, gauges, facts.pop("histograms", {})),)
     base: dict[str, object] = {"interval_s": 2.0, "llm": LLAMA_8B, "exact_steps": True, "kind": EngineKind.VLLM}
@@ -270,9 +272,11 @@ def test_one_slow_answer_is_no_outage_but_three_intervals_are(catalogue: GpuCata
 
 def test_text_from_outside_is_made_visible(catalogue: GpuCatalogue):
     hostile = "evil\x1b]0;title\x07\u202egnp"
-    shown = Deriver(catalogue).derive(
-        frame(0, (gpu(processes=(GpuProcess(1, hostile),)),), faults=(Fault("x", hostile, 0.0),))
-    ).snapshot
+    shown = (
+        Deriver(catalogue)
+        .derive(frame(0, (gpu(processes=(GpuProcess(1, hostile),)),), faults=(Fault("x", hostile, 0.0),)))
+        .snapshot
+    )
     assert shown.gpus[0].processes[0].name == "evil\\x1b]0;title\\x07\\u202egnp"
     assert "\x1b" not in shown.faults[0].text
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import gpumon
 from tests.fakes.nvml.driver import FakeDriver
-from tests.perf.terminal import Terminal
+from tests.terminal import Terminal
 
 BIN = Path(sys.executable).parent
 SETTLE_S = 4.0

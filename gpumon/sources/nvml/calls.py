@@ -174,6 +174,11 @@ class Calls:
                 break
         return value
 
+    def forget(self) -> None:
+        """Ask everything anew: the device is not what it was."""
+        self._held.clear()
+        self._worked.clear()
+
     def close(self, key: str, missing: Missing) -> None:
         """Never make this call; answer `missing`."""
         self._held[key] = _Held(0, _UNSUPPORTED, missing, 1, math.inf)

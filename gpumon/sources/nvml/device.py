@@ -129,7 +129,10 @@ class Gpu:
 
     def _read_slow(self, now_s: float) -> None:
         calls, handle, values = self._calls, self.handle, self._values
+        was_sliced = self._slices.enabled
         self._slices.refresh(now_s)
+        if self._slices.enabled is not was_sliced:
+            self._begin_anew()
         values["processes"] = (
             ()
             if self._slices.enabled
@@ -139,6 +142,13 @@ class Gpu:
         found = fields.read_fields(calls, handle, fields.SLOW)
         values["memory_temperature_c"] = found[fields.MEMORY_TEMPERATURE][0]
         self._nvlink = {field: self._rates[field].bytes_per_s(found[number]) for field, number in _NVLINK.items()}
+
+    def _begin_anew(self) -> None:
+        """With MIG on or off other calls work than before."""
+        self._calls.forget()
+        avoid_wrong_records(self._calls)
+        self._gpm.free()
+        self._gpm = Gpm(self._calls, self.handle, self._session.request)
 
     def _read_minute(self) -> None:
         calls, handle, values = self._calls, self.handle, self._values

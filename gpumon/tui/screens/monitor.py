@@ -66,6 +66,7 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         self.zoomed = ""
         self._plan = Plan()
         self._arrived_s = time.monotonic()
+        self._painted_s = 0.0
         self._frozen_s = 0.0
         self.title_bar = TitleBar(palette)
         self.gpus = GpuPane(palette, control.history)
@@ -105,16 +106,16 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
             board.show(snapshot)
         self.summary.show(snapshot, paused=self.paused)
         self._show_title()
-        self._show_keys()
 
     def _tick(self) -> None:
-        """The clock: once per second, just after it changes."""
+        """The clock: once per second, just after it changes; while snapshots come that often, they carry it along."""
         self.set_timer(1.005 - time.time() % 1.0, self._tick, name="clock")
-        if not self.paused:
+        if not self.paused and time.monotonic() - self._painted_s > 1.2:
             self._show_title()
 
     def _show_title(self) -> None:
-        waited_s = time.monotonic() - self._arrived_s
+        self._painted_s = time.monotonic()
+        waited_s = self._painted_s - self._arrived_s
         now_s = self._frozen_s if self.paused else time.time()
         self.title_bar.show(self.shown, now_s, paused=self.paused, waited_s=waited_s)
 
@@ -139,6 +140,7 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         _size(self.title_bar, 0 if wanted.tiny else 1)
         _size(self.key_line, 0 if wanted.tiny else 1)
         _size(self.summary, max(1, height) if wanted.tiny else 0)
+        self.call_after_refresh(self._show_keys)
 
     def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002
         """Lay out for the new size."""

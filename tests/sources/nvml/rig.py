@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import subprocess
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from gpumon.readings.frame import GpuReading
 from gpumon.sources.nvml.wire import Timings
 from gpumon.sources.nvml_source import Limits, NvmlSource
 from gpumon.sources.source import Contribution
+from tests.fakes.nvml import driver as fakes
 from tests.fakes.nvml.driver import FakeDriver
 
 INTERVAL_S = 0.2
@@ -49,11 +53,16 @@ class Rig:
 
 @asynccontextmanager
 async def running(
-    driver: FakeDriver, script: str, *, timings: Timings = TIMINGS, limits: Limits = LIMITS
+    driver: FakeDriver,
+    script: str,
+    *,
+    timings: Timings = TIMINGS,
+    limits: Limits = LIMITS,
+    env: dict[str, str] | None = None,
 ) -> AsyncIterator[Rig]:
-    """A started source on the fake driver; closed at the end."""
+    """A started source on the fake driver, with `env` on top; closed at the end."""
     driver.write(script)
-    source = NvmlSource(INTERVAL_S, env=driver.env(), timings=timings, limits=limits)
+    source = NvmlSource(INTERVAL_S, env=driver.env(**(env or {})), timings=timings, limits=limits)
     await source.start()
     try:
         yield Rig(source)
@@ -64,3 +73,15 @@ async def running(
 def faults(found: Contribution) -> str:
     """All fault texts of a contribution."""
     return "; ".join(fault.text for fault in found.faults)
+
+
+def library_with(extra: str, folder: Path) -> dict[str, str]:
+    """The fake driver library with one more C file of this folder in it, as the variable that makes programs use it."""
+    gcc = shutil.which("gcc")
+    assert gcc is not None, "the fake NVIDIA driver needs a C compiler: apt-get install gcc libc6-dev"
+    exports = folder / "exports.map"
+    exports.write_text("{ global: nvml*; local: *; };\n")
+    flags = ["-std=gnu11", "-O1", *fakes.LIBRARY_FLAGS, f"-Wl,--version-script,{exports}"]
+    sources = [*(fakes.HERE / "src").glob("*.c"), Path(__file__).parent / extra]
+    subprocess.run([gcc, *flags, "-o", folder / fakes.SONAME, *sources, "-lm", "-lpthread"], check=True)
+    return {"LD_LIBRARY_PATH": str(folder)}

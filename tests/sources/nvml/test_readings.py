@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -13,7 +14,7 @@ from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.missing import WARMING_UP, Missing, Reason
 from gpumon.sources.nvml.wire import Timings
 from tests.fakes.nvml.driver import FakeDriver
-from tests.sources.nvml.rig import running
+from tests.sources.nvml.rig import library_with, running
 
 MIB = 1048576.0
 
@@ -228,12 +229,12 @@ async def test_mig_slices_come_and_go(fake_driver: FakeDriver) -> None:
         fake_driver.write("profile h100-sxm\ngpu 0 mig 3 2g.20gb\n")
         split = (await rig.until(lambda found: len(found.gpus) == 4)).gpus
         fake_driver.write("profile h100-sxm\ngpu 0 mig 1 7g.80gb\n")
-        one = (await rig.until(lambda found: len(found.gpus) == 2)).gpus
+        one = (await rig.until(lambda found: found.gpus[-1].mig_profile == "7g.80gb")).gpus
         fake_driver.write("profile h100-sxm\ngpu 0 busy 20\n")
-        (again,) = (await rig.until(lambda found: len(found.gpus) == 1)).gpus
+        (again,) = (await rig.until(lambda found: not found.gpus[0].mig)).gpus
     assert whole.busy_ratio == again.busy_ratio == 0.2
     assert {part.mig_profile for part in split[1:]} == {"2g.20gb"}
-    assert one[1].mig_profile == "7g.80gb"
+    assert len(one) == 2
     assert not again.mig
 
 
@@ -313,3 +314,15 @@ async def test_an_old_driver_is_read_through_its_older_calls(tmp_path_factory: p
     assert reason(gpu, "memory_bus_bits") is Reason.NOT_SUPPORTED
     assert reason(gpu, "sm_active_ratio") is Reason.NOT_SUPPORTED
     assert [process.pid for process in gpu.processes] == [os.getpid()]
+
+
+async def test_drivers_with_too_long_process_records_are_read_through_the_older_list(
+    fake_driver: FakeDriver, tmp_path: Path
+) -> None:
+    script = f"gpu 0 process {os.getpid()} 500\n"
+    async with running(fake_driver, script, env=library_with("long_records.c", tmp_path)) as rig:
+        (gpu,) = await rig.gpus(0)
+        calls = fake_driver.calls()
+    assert [process.pid for process in gpu.processes] == [os.getpid()]
+    assert [name for name in calls if name.endswith("RunningProcesses_v3")] == []
+    assert calls["nvmlDeviceGetComputeRunningProcesses_v2"] > 0

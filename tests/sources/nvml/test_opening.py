@@ -1,0 +1,116 @@
+"""The ways in which the driver can not be opened: each is named with its fix, and tried again."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from gpumon.sources.nvml_source import Limits, NvmlSource
+from tests.fakes.nvml.driver import FakeDriver
+from tests.sources.nvml.rig import INTERVAL_S, LIMITS, TIMINGS, Rig, faults, running
+
+
+@pytest.mark.parametrize(
+    ("what", "texts"),
+    [
+        ("driver_not_loaded", ("not loaded", "modprobe nvidia", "/dev/nvidia*")),
+        ("version_mismatch", ("updated under the running kernel module", "reboot")),
+        ("no_permission", ("no permission", "/dev/nvidiactl")),
+        ("operating_system", ("blocks", "container")),
+        ("unknown", ("unknown error", "dmesg")),
+        ("gpu_lost", ("lost a GPU", "reboot")),
+        ("in_use", ("NVML code 19",)),
+    ],
+)
+async def test_a_driver_that_can_not_be_opened_is_named_with_the_fix(
+    fake_driver: FakeDriver, what: str, texts: tuple[str, ...]
+) -> None:
+    async with running(fake_driver, f"init {what}\n") as rig:
+        found = await rig.until(lambda found: all(text in faults(found) for text in texts))
+        assert found.gpus == ()
+        assert [fault.source for fault in found.faults] == ["nvml"]
+        fake_driver.write("init ok\n")
+        opened = await rig.until(lambda found: bool(found.gpus) and not found.faults)
+    assert opened.driver == "580.95.05"
+
+
+async def test_only_a_version_mismatch_costs_the_worker(fake_driver: FakeDriver) -> None:
+    async with running(fake_driver, "init driver_not_loaded\n") as rig:
+        found = await rig.until(lambda found: "not loaded" in faults(found))
+        started = fake_driver.calls()["nvmlInitWithFlags"]
+        await rig.until(lambda _: fake_driver.calls()["nvmlInitWithFlags"] >= started + 2)
+        fake_driver.write("gpus 1\n")
+        opened = await rig.until(lambda found: bool(found.gpus))
+    assert opened.pids == found.pids
+
+
+async def test_no_library_at_all(tmp_path: Path) -> None:
+    (tmp_path / "libnvidia-ml.so.1").write_text("this is no library")
+    source = NvmlSource(INTERVAL_S, env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}, timings=TIMINGS)
+    rig = Rig(source)
+    await source.start()
+    try:
+        found = await rig.until(lambda found: "no NVIDIA driver library" in faults(found))
+    finally:
+        await source.close()
+    assert "--gpus all" in faults(found)
+    assert found.gpus == ()
+
+
+async def test_a_driver_without_gpus_is_no_failure(fake_driver: FakeDriver) -> None:
+    async with running(fake_driver, "gpus 0\n") as rig:
+        found = await rig.until(lambda found: "lists no GPU" in faults(found))
+        fake_driver.write("gpus 1\n")
+        plugged = await rig.until(lambda found: bool(found.gpus))
+    assert found.driver == "580.95.05"
+    assert plugged.faults == ()
+
+
+async def test_a_slow_driver_shows_that_it_initialises(fake_driver: FakeDriver) -> None:
+    async with running(fake_driver, "gpus 2\ninit hang:1.5\n") as rig:
+        started_s = time.monotonic()
+        found = await rig.poll()
+        assert time.monotonic() - started_s < 1.0
+        assert "initialising the NVIDIA driver (" in faults(found)
+        assert found.gpus == ()
+        opened = await rig.until(lambda found: not found.faults)
+        assert time.monotonic() - started_s > 1.3
+    assert len(opened.gpus) == 2
+    assert opened.pids == found.pids
+
+
+async def test_ready_waits_for_a_slow_driver_and_not_for_a_dead_one(fake_driver: FakeDriver) -> None:
+    async with running(fake_driver, "gpus 1\ninit hang:0.8\n") as rig:
+        await rig.source.ready(10.0)
+        assert len((await rig.source.poll(time.monotonic())).gpus) == 1
+    started_s = time.monotonic()
+    async with running(fake_driver, "init driver_not_loaded\n") as rig:
+        await rig.source.ready(10.0)
+        assert "not loaded" in faults(await rig.source.poll(time.monotonic()))
+    async with running(fake_driver, "init hang\n") as rig:
+        await rig.source.ready(0.5)
+    assert time.monotonic() - started_s < 8.0
+
+
+async def test_a_driver_that_never_opens_gets_a_new_worker_at_the_deadline(fake_driver: FakeDriver) -> None:
+    limits = Limits(init_s=1.0, answer_s=30.0, die_s=0.3, backoff_s=0.2)
+    async with running(fake_driver, "gpus 1\ninit hang\n", limits=limits) as rig:
+        first = await rig.poll()
+        gone = await rig.until(lambda found: not found.pids)
+        fake_driver.write("gpus 1\n")
+        opened = await rig.until(lambda found: bool(found.gpus))
+    assert "did not answer" in faults(gone)
+    assert "next try in" in faults(gone)
+    assert opened.pids != first.pids
+
+
+async def test_a_python_that_is_not_there_is_named(fake_driver: FakeDriver) -> None:
+    source = NvmlSource(INTERVAL_S, python="/no/such/python", env=fake_driver.env(), limits=LIMITS)
+    await source.start()
+    found = await Rig(source).poll()
+    await source.close()
+    assert "can not be started" in faults(found)
+    assert "No such file" in faults(found)

@@ -1,0 +1,244 @@
+"""The doctor on the real path: NVML on the fake driver, engines over real HTTP, model files and ports of this host."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import sys
+import termios
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+import tomli
+
+from gpumon.config.options import Options
+from gpumon.config.schema import Config, Discovery, Endpoint, General, Model
+from gpumon.readings.check import Check, CheckState
+from gpumon.readings.frame import GpuReading, GpuState
+from gpumon.sources.diagnosis import diagnose
+from gpumon.sources.gpu_checks import driver_checks
+from gpumon.sources.source import Contribution
+from gpumon.sources.terminal import terminal_checks
+from tests.fakes.engine import FakeEngine
+from tests.fakes.http_server import LoopbackServer, Reply
+from tests.fakes.nvml.driver import FakeDriver
+
+OK, WARN, FAIL, OFF = CheckState.OK, CheckState.WARN, CheckState.FAIL, CheckState.OFF
+LLAMA = Model(match="tiny-*", params_b=8.0, layers=32, hidden=4096, heads=32, kv_heads=8, vocab=128256)
+
+
+@pytest.fixture
+def driver(fake_driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
+    for name, value in fake_driver.env().items():
+        monkeypatch.setenv(name, value)
+    return fake_driver
+
+
+async def checked(options: Options | None = None, **settings: object) -> dict[str, Check]:
+    config = Config(general=General(interval_s=0.25), **settings)  # type: ignore[arg-type]
+    checks = await diagnose(config, options or Options())
+    assert all(check.text and check.text.isprintable() for check in checks)
+    return {f"{check.area} {check.name}".rstrip(): check for check in checks}
+
+
+def state(checks: Mapping[str, Check], name: str) -> CheckState:
+    return checks[name].state
+
+
+async def test_healthy_gpus_share_their_lines_and_a_lost_one_fails(driver: FakeDriver) -> None:
+    driver.write("gpus 8\nprofile h100-sxm\ngpu 3 fault lost\n")
+    checks = await checked()
+    assert checks["driver library"].text.endswith("/libnvidia-ml.so.1")
+    assert checks["driver version"].text == "580.95.05, CUDA up to 13.0"
+    assert state(checks, "gpu 0-2,4-7") is OK
+    assert state(checks, "gpu 0-2,4-7 activity (GPM)") is OK
+    assert state(checks, "gpu 0-2,4-7 figures") is OK
+    assert "989" in checks["gpu 0-2,4-7 peaks"].text
+    assert state(checks, "gpu 3") is FAIL
+    assert "lost" in checks["gpu 3"].text
+    assert state(checks, "engine none") is OFF
+
+
+async def test_a_gpu_without_gpm_is_no_fault(driver: FakeDriver) -> None:
+    driver.write("profile a100-sxm\n")
+    checks = await checked()
+    assert state(checks, "gpu 0 activity (GPM)") is OFF
+    assert "Hopper" in checks["gpu 0 activity (GPM)"].text
+    assert "upper bound" in checks["gpu 0 activity (GPM)"].fix
+
+
+async def test_refused_counters_are_named_with_the_way_to_get_them(driver: FakeDriver) -> None:
+    driver.write("profile h100-sxm\ngpu * call nvmlGpmSampleGet no_permission\n")
+    check = (await checked())["gpu 0 activity (GPM)"]
+    assert check.state is WARN
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in check.fix
+
+
+async def test_figures_that_the_driver_refuses_are_named(driver: FakeDriver) -> None:
+    driver.write("profile h100-sxm\ngpu * call nvmlDeviceGetTotalEnergyConsumption no_permission\n")
+    check = (await checked())["gpu 0 figures"]
+    assert check.state is WARN
+    assert "10 of 11; not there: energy" in check.text
+
+
+async def test_slices_and_unverified_peaks(driver: FakeDriver) -> None:
+    driver.write("gpus 2\ngpu 0 profile h100-mig\ngpu 1 profile gb10\n")
+    checks = await checked()
+    assert "MIG: its slices follow" in checks["gpu 0"].text
+    assert state(checks, "gpu 0 3g.40gb x2 activity (GPM)") is OK
+    assert state(checks, "gpu 1 peaks") is WARN
+    assert "unverified" in checks["gpu 1 peaks"].text
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("init no_permission\n", "no permission"),
+        ("init version_mismatch\n", "reboot"),
+        ("init driver_not_loaded\n", "modprobe"),
+        ("gpus 0\n", "lists no GPU"),
+    ],
+)
+async def test_a_driver_that_can_not_be_used_fails_with_the_fix(driver: FakeDriver, script: str, words: str) -> None:
+    driver.write(script)
+    check = (await checked())["driver NVML"]
+    assert check.state is FAIL
+    assert words in check.text
+
+
+async def test_without_nvml_the_driver_is_left_alone(driver: FakeDriver) -> None:
+    driver.write("profile h100-sxm\n")
+    checks = await checked(Options(nvml=False, config_file="/etc/gpumon.toml"))
+    assert state(checks, "driver NVML") is OFF
+    assert not driver.calls()
+    assert checks["config file"].text == "/etc/gpumon.toml"
+
+
+async def test_an_engine_that_is_all_right(driver: FakeDriver) -> None:
+    driver.write("gpus 2\nprofile h100-sxm\n")
+    with FakeEngine("vllm-basic", start_s=60.0) as engine:
+        endpoint = Endpoint(url=engine.url, name="mine", gpus=(0, 1))
+        checks = await checked(endpoint=(endpoint,), model=(LLAMA,))
+    assert checks["engine mine"].text.startswith(f"{engine.url} answers in ")
+    assert [state(checks, f"engine mine{part}") for part in ("", " metrics", " model", " GPUs")] == [OK] * 4
+    assert "8.0B parameters, 32 layers, bf16" in checks["engine mine model"].text
+    assert checks["engine mine GPUs"].text == "0, 1 (from config)"
+
+
+async def test_an_unknown_model_comes_with_the_lines_to_add() -> None:
+    with FakeEngine("vllm-basic", start_s=60.0) as engine:
+        endpoint = Endpoint(url=engine.url, name="mine", gpu_type="H100 SXM 80GB", gpu_count=2)
+        checks = await checked(Options(nvml=False), endpoint=(endpoint,))
+    check = checks["engine mine model"]
+    assert check.state is WARN
+    (entry,) = tomli.loads(check.fix)["model"]
+    assert set(entry) <= {field.name for field in msgspec.structs.fields(Model)}
+    assert {field.name for field in msgspec.structs.fields(Model) if field.required} <= set(entry)
+    assert checks["engine mine GPUs"].text == "2 x H100 SXM 80GB on another host (config)"
+
+
+async def test_an_engine_without_its_gpus_says_why(driver: FakeDriver) -> None:
+    driver.write("profile h100-sxm\n")
+    with FakeEngine("vllm-basic", start_s=60.0) as engine:
+        endpoint = Endpoint(url=engine.url, name="mine")
+        found = await checked(endpoint=(endpoint,))
+        off = await checked(endpoint=(endpoint,), discovery=Discovery(enabled=False))
+    for checks, words in ((found, "runs nothing on a GPU"), (off, "discovery is off")):
+        assert state(checks, "engine mine GPUs") is WARN
+        assert words in checks["engine mine GPUs"].text
+
+
+async def test_metrics_that_an_engine_does_not_export_are_named() -> None:
+    page = b'# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine="0"} 3\n'
+    with LoopbackServer(lambda _: Reply(body=page)) as server:
+        endpoint = Endpoint(url=server.url, name="mine")
+        check = (await checked(Options(nvml=False), endpoint=(endpoint,)))["engine mine metrics"]
+    assert check.state is WARN
+    assert check.text.startswith("not exported: decode rate, prompt rate, steps")
+    assert "running" not in check.text
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (Reply(401, b"no"), "unauthorized"),
+        (Reply(404, b"no"), "metrics off"),
+        (Reply(200, b"<html>hello</html>", "text/html"), "not metrics"),
+        (Reply(200, b"go_goroutines 3\n"), "wrong engine"),
+    ],
+    ids=["key", "off", "html", "other"],
+)
+async def test_an_endpoint_that_does_not_work_fails_with_its_state(reply: Reply, words: str) -> None:
+    with LoopbackServer(lambda _: reply) as server:
+        endpoint = Endpoint(url=server.url, name="mine")
+        check = (await checked(Options(nvml=False), endpoint=(endpoint,)))["engine mine"]
+    assert check.state is FAIL
+    assert check.text.startswith(f"{server.url} {words}: ")
+    assert len(check.text) > len(server.url) + len(words) + 20, "the fix stands in it"
+
+
+async def test_a_key_that_is_not_there_is_named_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ABSENT_KEY", raising=False)
+    with FakeEngine("vllm-apikey", start_s=30.0) as engine:
+        endpoint = Endpoint(url=engine.url, name="mine", api_key_env="ABSENT_KEY")
+        checks = await diagnose(Config(endpoint=(endpoint,)), Options(nvml=False))
+    assert any(check.state is WARN and "ABSENT_KEY" in check.text for check in checks)
+    assert not any(engine.capture.api_key in check.text + check.fix for check in checks)
+
+
+def test_facts_of_the_kernel_module(tmp_path: Path) -> None:
+    folder = tmp_path / "driver" / "nvidia"
+    folder.mkdir(parents=True)
+    (folder / "params").write_text("ResmanDebugLevel: 4294967295\nRmProfilingAdminOnly: 1\nTCEBypassMode: 0\n")
+    (folder / "version").write_text(
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Release Build  (dvs-builder)\n"
+        "GCC version:  gcc version 13.3.0\n"
+    )
+    found = Contribution(gpus=_one_gpu(), driver="580.95.05", cuda="13.0")
+    checks = {check.name: check for check in driver_checks(found, tmp_path)}
+    assert checks["kernel module"].state is WARN
+    assert checks["kernel module"].text == "570.86.10, but the library is of 580.95.05"
+    assert "administrators" in checks["profiling counters"].text
+    (folder / "params").write_text("RmProfilingAdminOnly: 0\n")
+    (folder / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue Sep 23\n")
+    checks = {check.name: check for check in driver_checks(found, tmp_path)}
+    assert "kernel module" not in checks
+    assert checks["profiling counters"].text == "for all users"
+
+
+def _one_gpu() -> tuple[GpuReading, ...]:
+    return (GpuReading(0, "GPU-0", "NVIDIA H100 80GB HBM3", GpuState.OK, 0.0),)
+
+
+@pytest.mark.parametrize(
+    ("environ", "size", "states"),
+    [
+        ({"TERM": "xterm-256color", "COLORTERM": "truecolor"}, (24, 80), [OK, OK, OK]),
+        ({"TERM": "dumb"}, (24, 80), [FAIL, OK, WARN]),
+        ({"TERM": "linux"}, (20, 80), [OK, WARN, WARN]),
+        ({"TERM": "xterm-256color", "NO_COLOR": "1"}, (40, 120), [OK, OK, OFF]),
+    ],
+)
+def test_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], size: tuple[int, int], states: list[CheckState]
+) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+    with os.fdopen(theirs, "w", encoding="utf-8") as terminal:
+        monkeypatch.setattr(sys, "stdout", terminal)
+        checks = terminal_checks(environ)
+        monkeypatch.undo()
+    os.close(ours)
+    assert [check.state for check in checks] == [*states, OK]
+
+
+def test_no_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with (tmp_path / "out").open("w") as file:
+        monkeypatch.setattr(sys, "stdout", file)
+        (check,) = terminal_checks({"TERM": "xterm"})
+        monkeypatch.undo()
+    assert check.state is OFF

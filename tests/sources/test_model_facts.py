@@ -1,0 +1,342 @@
+"""The ladder of model facts on real files: config entry, own files, Hugging Face cache, catalogue, what to add."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import tomli
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.config.schema import Model
+from gpumon.efficiency.traffic import kv_bytes_per_token
+from gpumon.sources.model_facts import from_entry, resolve
+from gpumon.sources.model_files import MOST_CONFIG_BYTES, model_folders, read_config, read_weights
+from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
+from gpumon.specs.llm import LlmSpec
+from gpumon.specs.precision import Precision
+
+CONFIGS: dict[str, dict[str, Any]] = json.loads(
+    (Path(__file__).parents[1] / "data" / "model_configs.json").read_text("utf-8")
+)
+LLAMA = CONFIGS["Llama-3.1-8B"]
+ENTRY = Model(
+    match="acme/*-8b",
+    params_b=8.03,
+    layers=32,
+    hidden=4096,
+    heads=32,
+    kv_heads=8,
+    vocab=128256,
+)
+
+
+def ask(
+    model_id: str, root: str = "", models: tuple[Model, ...] = (), env: dict[str, str] | None = None
+) -> tuple[LlmSpec | None, str]:
+    return resolve(model_id, root, models, llm_catalogue(), env or {})
+
+
+def found(*args: Any, **kwargs: Any) -> LlmSpec:
+    spec, why = ask(*args, **kwargs)
+    assert spec is not None, why
+    assert why == spec.source
+    return spec
+
+
+def folder(path: Path, config: dict[str, Any] | str, index: float | None = None) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    path.joinpath("config.json").write_text(config if isinstance(config, str) else json.dumps(config), "utf-8")
+    if index is not None:
+        body = {"metadata": {"total_size": index}, "weight_map": {"lm_head.weight": "model-00001-of-00002.safetensors"}}
+        path.joinpath("model.safetensors.index.json").write_text(json.dumps(body), "utf-8")
+    return path
+
+
+def cached(hub: Path, name: str, commit: str, config: dict[str, Any], main: bool = True) -> Path:
+    """As huggingface_hub lays it out: files are links into `blobs`."""
+    repository = hub / f"models--{name.replace('/', '--')}"
+    snapshot = repository / "snapshots" / commit
+    snapshot.mkdir(parents=True)
+    (repository / "blobs").mkdir(exist_ok=True)
+    (repository / "blobs" / f"{commit}-config").write_text(json.dumps(config), "utf-8")
+    (snapshot / "config.json").symlink_to(Path("../../blobs") / f"{commit}-config")
+    if main:
+        (repository / "refs").mkdir(exist_ok=True)
+        (repository / "refs" / "main").write_text(commit)
+    return snapshot
+
+
+def test_a_config_entry_comes_first(tmp_path: Path) -> None:
+    path = folder(tmp_path / "m", LLAMA)
+    spec = found("acme/llama-8b", str(path), (ENTRY,))
+    assert spec.source == "config [[model]] 'acme/*-8b'"
+    assert spec.name == "acme/llama-8b"
+    real = found("x", str(path))
+    assert spec.matmul_params == pytest.approx(real.matmul_params, rel=0.001)
+    assert spec.read_bytes == pytest.approx(real.read_bytes, rel=0.001)
+    assert kv_bytes_per_token(spec) == kv_bytes_per_token(real)
+
+
+def test_an_entry_for_another_model_does_not_apply() -> None:
+    assert ask("other/llama-8b", models=(ENTRY,))[0] is None
+
+
+def test_the_models_own_files_at_its_root(tmp_path: Path) -> None:
+    exact = found("m", str(folder(tmp_path / "plain", LLAMA)))
+    path = folder(tmp_path / "m", LLAMA, index=16.2e9)
+    spec = found("served-name", str(path))
+    assert spec.source == f"{path}/config.json"
+    assert spec.read_bytes == pytest.approx(16.2e9 - 128256 * 4096 * 2)
+    assert spec.params == exact.params
+
+
+def test_own_files_come_before_the_catalogue(tmp_path: Path) -> None:
+    path = folder(tmp_path / "Llama-3.1-70B", LLAMA)
+    assert found("meta-llama/Llama-3.1-70B", str(path)).params == pytest.approx(8.03e9, rel=0.001)
+
+
+@pytest.mark.parametrize("variable", ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME"])
+def test_the_hugging_face_cache(tmp_path: Path, variable: str) -> None:
+    below = {"HF_HOME": "hub", "XDG_CACHE_HOME": "huggingface/hub", "HOME": ".cache/huggingface/hub"}
+    snapshot = cached(tmp_path / below.get(variable, "."), "acme/eight", "c0ffee", LLAMA)
+    spec = found("acme/eight", "acme/eight", env={variable: str(tmp_path)})
+    assert spec.source == f"{snapshot}/config.json"
+    assert ask("acme/eight", env={})[0] is None
+
+
+def test_an_alias_is_looked_up_by_its_root(tmp_path: Path) -> None:
+    cached(tmp_path, "acme/eight", "c0ffee", LLAMA)
+    assert found("chat", "acme/eight", env={"HF_HUB_CACHE": str(tmp_path)}).name == "chat"
+    assert found("chat", "meta-llama/Llama-3.1-8B-Instruct").params == pytest.approx(8.03e9)
+
+
+def test_of_several_snapshots_the_one_of_main_then_the_newest(tmp_path: Path) -> None:
+    old = cached(tmp_path, "acme/eight", "aaa", LLAMA)
+    new = cached(tmp_path, "acme/eight", "bbb", LLAMA, main=False)
+    os.utime(old, (1, 1))
+    env = {"HF_HUB_CACHE": str(tmp_path)}
+    assert list(model_folders("acme/eight", env)) == [old, new]
+    (tmp_path / "models--acme--eight" / "refs" / "main").unlink()
+    assert list(model_folders("acme/eight", env)) == [new, old]
+
+
+def test_a_snapshot_without_config_is_passed_over(tmp_path: Path) -> None:
+    good = cached(tmp_path, "acme/eight", "aaa", LLAMA)
+    (tmp_path / "models--acme--eight" / "snapshots" / "bbb").mkdir()
+    assert list(model_folders("acme/eight", {"HF_HUB_CACHE": str(tmp_path)})) == [good]
+
+
+def test_the_catalogue_when_there_are_no_files() -> None:
+    spec = found("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "/models/gone")
+    assert spec.source == "catalogue row Llama-3.3-70B, fp8 by its name"
+    assert spec.precision is Precision.FP8
+
+
+def test_a_path_in_the_cache_of_a_container_still_names_the_model() -> None:
+    root = "/root/.cache/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/0123456789abcdef"
+    assert found("my-model", root).source == "catalogue row Qwen3-8B"
+
+
+def test_files_that_are_not_modelled_fall_through_to_the_catalogue(tmp_path: Path) -> None:
+    path = folder(tmp_path / "Llama-3.1-8B", {**LLAMA, "hybrid_override_pattern": "M*"})
+    assert found("x", str(path)).source == "catalogue row Llama-3.1-8B"
+
+
+def test_weights_in_an_unknown_format_are_not_taken_for_the_published_ones(tmp_path: Path) -> None:
+    path = folder(tmp_path / "Llama-3.1-8B", {**LLAMA, "quantization_config": {"quant_method": "aqlm"}})
+    spec, why = ask("meta-llama/Llama-3.1-8B", str(path))
+    assert spec is None
+    assert "quant_method 'aqlm' is not known" in why
+    assert "[[model]]" in why
+
+
+def test_an_unknown_model_says_what_was_wrong_and_which_lines_to_add(tmp_path: Path) -> None:
+    path = folder(tmp_path / "odd", {**LLAMA, "num_hidden_layers": 0})
+    spec, why = ask('acme/"odd"\n7b', str(path))
+    assert spec is None
+    assert "num_hidden_layers 0 is not a whole number" in why
+    lines = why[why.index("[[model]]") :]
+    table = tomli.loads(lines)["model"][0]
+    assert table.pop("match") == 'acme/"odd"\n7b'
+    typed = {"params_b": 7.0, "layers": 32, "hidden": 4096, "heads": 32, "kv_heads": 8, "head_dim": 128}
+    assert set(table) == {*typed, "vocab", "weight_precision"}
+    assert from_entry(msgspec.convert({**table, **typed, "match": "x"}, Model), "x").layers == 32
+
+
+def test_a_known_model_with_too_little_known_says_so() -> None:
+    spec, why = ask("moonshotai/Kimi-K3")
+    assert spec is None
+    assert "catalogue row Kimi-K3: its active parameters are not known" in why
+
+
+def test_modelopts_separate_quantisation_file(tmp_path: Path) -> None:
+    path = folder(tmp_path / "m", LLAMA)
+    quantization = {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}
+    (path / "hf_quant_config.json").write_text(json.dumps({"quantization": quantization}))
+    assert read_config(path)["quantization_config"]["quant_method"] == "modelopt"
+    spec = found("m", str(path))
+    assert (spec.precision, spec.kv_precision) == (Precision.NVFP4, Precision.FP8)
+
+
+def test_the_header_of_a_single_safetensors_file(tmp_path: Path) -> None:
+    path = folder(tmp_path / "m", LLAMA)
+    header = {
+        "__metadata__": {"format": "pt"},
+        "a": {"dtype": "BF16", "shape": [4, 4], "data_offsets": [0, 32]},
+        "b": {"dtype": "F32", "shape": [2], "data_offsets": [32, 40]},
+    }
+    body = json.dumps(header).encode()
+    (path / "model.safetensors").write_bytes(struct.pack("<Q", len(body)) + body + bytes(40))
+    assert read_weights(path) == {"BF16": 32.0, "F32": 8.0}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xff" * 8,
+        struct.pack("<Q", 5) + b"{]}",
+        struct.pack("<Q", 2**60),
+        struct.pack("<Q", 12) + b'{"a": 3}    ',
+    ],
+)
+def test_broken_weights_do_not_hide_the_dimensions(tmp_path: Path, body: bytes) -> None:
+    path = folder(tmp_path / "m", LLAMA)
+    (path / "model.safetensors").write_bytes(body)
+    assert found("m", str(path)).params == pytest.approx(8.03e9, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    "body", ["", "[]", "null", "{", "\x00", "[" * 100_000, '{"a": "' + "x" * MOST_CONFIG_BYTES + '"}']
+)
+def test_a_config_that_is_none_is_told(tmp_path: Path, body: str) -> None:
+    path = folder(tmp_path / "odd", body)
+    spec, why = ask("odd", str(path))
+    assert spec is None
+    assert f"{path}/config.json" in why or "config.json" in why
+    assert len(why) < 1500
+
+
+def test_deep_nesting_is_told_and_not_followed(tmp_path: Path) -> None:
+    path = folder(tmp_path / "odd", '{"text_config": ' * 900 + "{}" + "}" * 900)
+    assert ask("odd", str(path))[0] is None
+
+
+def test_a_pipe_instead_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    path.mkdir()
+    os.mkfifo(path / "config.json")
+    assert ask("pipe", str(path))[0] is None
+    folder(tmp_path / "m", LLAMA)
+    os.mkfifo(tmp_path / "m" / "model.safetensors.index.json")
+    assert found("m", str(tmp_path / "m"))
+
+
+def test_a_directory_or_unreadable_file_instead_of_the_config(tmp_path: Path) -> None:
+    (tmp_path / "m" / "config.json").mkdir(parents=True)
+    assert ask("m", str(tmp_path / "m"))[0] is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "../../etc",
+        "/etc/../root",
+        "a/../b",
+        "/proc/self",
+        "/dev",
+        "/sys",
+        "a" * 5000,
+        "nul\0byte",
+        "org/name/more",
+        "~/models",
+        "https://example.com/x",
+        "org/na me",
+        "-x/y",
+    ],
+)
+def test_absurd_paths_and_ids_open_nothing(tmp_path: Path, name: str) -> None:
+    assert list(model_folders(name, {"HF_HUB_CACHE": str(tmp_path), "HOME": "/"})) == []
+
+
+@given(st.text(max_size=300), st.text(max_size=300))
+def test_any_text_from_a_server_gives_an_answer(model_id: str, root: str) -> None:
+    spec, why = ask(model_id, root)
+    assert why
+    assert spec is None or spec.matmul_params > 0
+
+
+MOE = Model(
+    match="moe",
+    params_b=30.53,
+    active_params_b=3.35,
+    layers=48,
+    hidden=2048,
+    heads=32,
+    kv_heads=4,
+    head_dim=128,
+    vocab=151936,
+    experts=128,
+    experts_per_token=8,
+)
+
+
+def test_an_experts_size_follows_from_all_and_active_parameters() -> None:
+    """Qwen3-30B-A3B as its model card gives it: 30.5 B, 3.3 B active with the look-up table."""
+    spec, row = from_entry(MOE, "moe"), llm_catalogue().find("Qwen/Qwen3-30B-A3B")
+    assert row is not None
+    assert spec.expert_params == pytest.approx(row.expert_params, rel=0.001)
+    assert spec.matmul_params == pytest.approx(row.matmul_params, rel=0.01)
+    assert spec.read_bytes == pytest.approx(row.read_bytes, rel=0.01)
+    assert spec.expert_read_bytes == spec.expert_params * 2
+
+
+@pytest.mark.parametrize(
+    ("precision", "weight_only", "expected"),
+    [("int4", None, True), ("int4", False, False), ("fp8", None, False), ("fp8", True, True), ("bf16", None, False)],
+)
+def test_weight_only_defaults_to_yes_for_int4(precision: Any, weight_only: bool | None, expected: bool) -> None:
+    entry = msgspec.structs.replace(ENTRY, weight_precision=precision, weight_only=weight_only)
+    spec = from_entry(entry, "x")
+    assert spec.weight_only is expected
+    assert spec.precision is Precision(precision)
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        (msgspec.structs.replace(MOE, active_params_b=None), "active_params_b is missing"),
+        (msgspec.structs.replace(MOE, active_params_b=1.0), "active_params_b is less than its experts alone"),
+        (msgspec.structs.replace(MOE, experts_per_token=0), "experts_per_token 0 is not from 1 to 127"),
+        (msgspec.structs.replace(ENTRY, active_params_b=9.0), "active_params_b is not between"),
+        (msgspec.structs.replace(ENTRY, params_b=0.1), "active_params_b is not between"),
+        (msgspec.structs.replace(ENTRY, window_layers=33, window=10), "window_layers 33 is more than layers 32"),
+        (msgspec.structs.replace(ENTRY, window_layers=16), "window is missing"),
+        (msgspec.structs.replace(ENTRY, heads=33), "head_dim is missing"),
+    ],
+)
+def test_an_entry_that_contradicts_itself_is_named(entry: Model, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        from_entry(entry, "x")
+    spec, why = ask(entry.match.replace("*", "x"), models=(entry,))
+    assert spec is None
+    assert problem in why
+    assert why.startswith("config [[model]]")
+
+
+def test_latent_attention_by_entry() -> None:
+    entry = msgspec.structs.replace(ENTRY, kv_lora_rank=512, rope_dim=64, layers=61, kv_heads=None)
+    assert kv_bytes_per_token(from_entry(entry, "x")) == 70_272
+
+
+def test_the_packaged_catalogues_are_read_once() -> None:
+    assert gpu_catalogue() is gpu_catalogue()
+    assert llm_catalogue() is llm_catalogue()

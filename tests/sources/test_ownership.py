@@ -1,0 +1,251 @@
+"""Which GPUs an endpoint runs on: real listening processes with real children, on GPUs of the fake driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
+from gpumon.sources.ownership import OWNED, Ownership
+from gpumon.sources.sockets import Place, listeners, locate
+from tests.fakes.nvml.driver import FakeDriver
+from tests.sources.nvml.rig import running
+
+SERVER = """
+import json, multiprocessing, os, socket, subprocess, sys, time
+
+def report(**pids):
+    print(json.dumps(pids), flush=True)
+
+def family(listening):
+    '''A server whose child's child would hold the GPU.'''
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import subprocess, sys; p = subprocess.Popen(['sleep', '60']); "
+         "print(p.pid, flush=True); sys.stdin.read()"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )
+    grandchild = int(child.stdout.readline())
+    report(port=listening.getsockname()[1], server=os.getpid(), child=child.pid, grandchild=grandchild)
+    sys.stdin.read()
+
+def api_worker(listening, pipe):
+    listening.listen()
+    pipe.send(os.getpid())
+    time.sleep(60)
+
+def core(pipe):
+    pipe.send(os.getpid())
+    time.sleep(60)
+
+def api_workers(listening):
+    '''A server whose API workers listen, and whose engine core is their sibling.'''
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    worker = context.Process(target=api_worker, args=(listening, there), daemon=True)
+    worker.start()
+    worker_pid = here.recv()
+    engine = context.Process(target=core, args=(there,), daemon=True)
+    engine.start()
+    port = listening.getsockname()[1]
+    listening.close()
+    report(port=port, server=os.getpid(), worker=worker_pid, core=here.recv())
+    sys.stdin.read()
+
+if __name__ == "__main__":
+    listening = socket.socket(getattr(socket, sys.argv[2]))
+    listening.bind((sys.argv[3], 0))
+    if sys.argv[1] == "family":
+        listening.listen()
+    {"family": family, "api_workers": api_workers}[sys.argv[1]](listening)
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Callable[..., dict[str, int]]]:
+    """Starts servers; gives their port and pids."""
+    program = tmp_path / "server.py"
+    program.write_text(SERVER)
+    made: list[subprocess.Popen[str]] = []
+    told: list[dict[str, int]] = []
+
+    def start(kind: str = "family", family: str = "AF_INET", address: str = "127.0.0.1") -> dict[str, int]:
+        process = subprocess.Popen(
+            [sys.executable, program, kind, family, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        made.append(process)
+        assert process.stdout is not None
+        told.append(json.loads(process.stdout.readline()))
+        return told[-1]
+
+    yield start
+    for pids in told:
+        for name, pid in pids.items():
+            if name not in ("port", "server"):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, 9)
+    for process in made:
+        process.kill()
+        process.communicate()
+
+
+def gpus(*pids_of: tuple[int, ...]) -> tuple[GpuReading, ...]:
+    """A reading per GPU, with these processes."""
+    return tuple(
+        GpuReading(i, f"GPU-{i}", "H100", GpuState.OK, 0.0, processes=tuple(GpuProcess(pid) for pid in pids))
+        for i, pids in enumerate(pids_of)
+    )
+
+
+def settled(
+    ownership: Ownership, url: str, readings: tuple[GpuReading, ...], within_s: float = 10.0
+) -> tuple[tuple[str, ...], str]:
+    """The first answer that is more than "not looked yet"."""
+    end_s = time.monotonic() + within_s
+    while True:
+        uuids, text = ownership.gpus_of(url, readings)
+        if text or time.monotonic() > end_s:
+            return uuids, text
+        time.sleep(0.02)
+
+
+async def test_a_server_owns_the_gpu_of_its_grandchild(
+    fake_driver: FakeDriver, server: Callable[..., dict[str, int]]
+) -> None:
+    pids = server()
+    script = f"gpus 4\ngpu 3 process {pids['grandchild']} 70000\ngpu 0 process {os.getpid()} 100\n"
+    async with running(fake_driver, script) as rig:
+        readings = await rig.gpus(0)
+    uuids, text = settled(Ownership(), f"http://127.0.0.1:{pids['port']}/metrics", readings)
+    assert (uuids, text) == ((readings[3].uuid,), OWNED)
+
+
+def test_api_workers_own_the_gpu_of_their_sibling(server: Callable[..., dict[str, int]]) -> None:
+    pids = server("api_workers")
+    answer = settled(Ownership(), f"http://localhost:{pids['port']}", gpus((), (pids["core"],)))
+    assert answer == (("GPU-1",), OWNED)
+
+
+def test_two_servers_of_one_parent_are_kept_apart(server: Callable[..., dict[str, int]]) -> None:
+    one, two = server(), server()
+    readings = gpus((one["grandchild"],), (two["grandchild"],), (two["child"],))
+    ownership = Ownership(soonest_s=0.05)
+    ownership.gpus_of(f"http://127.0.0.1:{two['port']}", readings)
+    assert settled(ownership, f"http://127.0.0.1:{one['port']}", readings) == (("GPU-0",), OWNED)
+    assert settled(ownership, f"http://127.0.0.1:{two['port']}", readings) == (("GPU-1", "GPU-2"), OWNED)
+
+
+@pytest.mark.parametrize(
+    ("family", "address", "host"),
+    [
+        ("AF_INET", "0.0.0.0", "127.0.0.1"),
+        ("AF_INET", "0.0.0.0", "localhost"),
+        ("AF_INET6", "::", "127.0.0.1"),
+        ("AF_INET6", "::1", "[::1]"),
+        ("AF_INET", "0.0.0.0", "127.8.8.8"),
+    ],
+)
+def test_the_address_may_be_a_wildcard_or_v6(
+    server: Callable[..., dict[str, int]], family: str, address: str, host: str
+) -> None:
+    pids = server("family", family, address)
+    answer = settled(Ownership(), f"http://{host}:{pids['port']}", gpus((pids["child"],)))
+    assert answer == (("GPU-0",), OWNED)
+
+
+def test_a_specific_address_wins_over_a_wildcard() -> None:
+    with socket.socket() as wildcard, socket.socket() as exact:
+        wildcard.bind(("0.0.0.0", 0))
+        port = wildcard.getsockname()[1]
+        exact.bind(("127.0.0.77", 0))
+        wildcard.listen()
+        exact.listen()
+        (found,) = listeners(Place(_addresses("127.0.0.77"), exact.getsockname()[1]))
+        (other,) = listeners(Place(_addresses("127.0.0.77"), port))
+        assert found.inode == os.fstat(exact.fileno()).st_ino
+        assert other.inode == os.fstat(wildcard.fileno()).st_ino
+        assert found.uid == os.getuid()
+
+
+def _addresses(text: str) -> frozenset[object]:
+    place = locate(f"http://{text}:1")
+    assert isinstance(place, Place)
+    return place.addresses
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("http://127.0.0.1:1", "no process of this host listens on port 1: it may be in a container; set gpus = [..]"),
+        ("http://192.0.2.7:8000", "another host: set gpu_type"),
+        ("http://no-such-host.invalid:8000", "can not be resolved"),
+        ("http://127.0.0.1:99999", "can not be read"),
+        ("http://[::1:8000", "can not be read"),
+    ],
+)
+def test_why_there_is_no_gpu(url: str, text: str) -> None:
+    uuids, why = settled(Ownership(), url, gpus((1,)))
+    assert uuids == ()
+    assert text in why
+
+
+def test_a_listener_without_a_gpu_is_named() -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        port = listening.getsockname()[1]
+        uuids, why = settled(Ownership(), f"http://127.0.0.1:{port}", gpus((), ()))
+    assert uuids == ()
+    assert f"process {os.getpid()}" in why
+    assert f"port {port}" in why
+    assert "set gpus = [..]" in why
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
+def test_another_users_server_is_hidden_and_said_to_be(server: Callable[..., dict[str, int]]) -> None:
+    pids = server()
+    url = f"http://127.0.0.1:{pids['port']}"
+    code = (
+        "import os, psutil, time\nfrom gpumon.sources.ownership import Ownership\n"
+        "from gpumon.sources.sockets import locate\n"
+        f"locate({url!r}); os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)\n"
+        f"o = Ownership()\nwhile not (answer := o.gpus_of({url!r}, ()))[1]: time.sleep(0.02)\nprint(answer)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
+    assert "belongs to user root" in done.stdout, done.stderr
+    assert "set gpus = [..]" in done.stdout
+
+
+def test_a_new_gpu_process_and_a_restarted_server_are_noticed(server: Callable[..., dict[str, int]]) -> None:
+    ownership = Ownership(again_s=0.2, soonest_s=0.05)
+    first = server()
+    url = f"http://127.0.0.1:{first['port']}"
+    assert settled(ownership, url, gpus(()))[0] == ()
+    readings = gpus((first["grandchild"],))
+    end_s = time.monotonic() + 5.0
+    while ownership.gpus_of(url, readings) != (("GPU-0",), OWNED):
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+    os.kill(first["server"], 9)
+    while "no process" not in ownership.gpus_of(url, readings)[1]:
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+
+
+def test_asking_again_is_cheap_and_waits_for_nothing(server: Callable[..., dict[str, int]]) -> None:
+    pids = server()
+    ownership, readings = Ownership(), gpus((pids["grandchild"],), ())
+    url = f"http://127.0.0.1:{pids['port']}"
+    settled(ownership, url, readings)
+    spent_s = time.thread_time()
+    for _ in range(1000):
+        assert ownership.gpus_of(url, readings) == (("GPU-0",), OWNED)
+    assert time.thread_time() - spent_s < 0.5

@@ -1,0 +1,149 @@
+"""The tick: cadence, sources that break their promises, names of engines."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from gpumon.collector import Collector, unique
+from gpumon.efficiency.deriver import Deriver
+from gpumon.readings.frame import EndpointState, EngineReading, Fault, GpuReading, GpuState, HostReading
+from gpumon.readings.snapshot import Snapshot
+from gpumon.sources.packaged import gpu_catalogue
+from gpumon.sources.source import Contribution, Source
+
+
+class Still:
+    """A source with one GPU that is always there."""
+
+    def __init__(self) -> None:
+        self.polls: list[float] = []
+        self.closed = False
+
+    async def start(self) -> None:
+        pass
+
+    async def ready(self, timeout_s: float) -> None:
+        pass
+
+    async def poll(self, monotonic_s: float) -> Contribution:
+        self.polls.append(monotonic_s)
+        reading = GpuReading(0, "GPU-0", "NVIDIA L4", GpuState.OK, monotonic_s, busy_ratio=0.5)
+        return Contribution(gpus=(reading,), driver="580")
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Hanging(Still):
+    """A source that never answers, not even to `close`."""
+
+    async def poll(self, monotonic_s: float) -> Contribution:
+        await asyncio.sleep(3600)
+        return Contribution()
+
+
+class Broken(Still):
+    """A source with a bug."""
+
+    async def poll(self, monotonic_s: float) -> Contribution:
+        raise RuntimeError("oops\x1b[31m")
+
+
+class Meter:
+    def read(self, pids: tuple[int, ...]) -> HostReading:
+        return HostReading("box")
+
+
+class Nothing:
+    def attach(self, reading: EngineReading, gpus: tuple[GpuReading, ...]) -> EngineReading:
+        return reading
+
+
+def collector(*sources: Source, interval_s: float = 0.25) -> Collector:
+    return Collector(sources, Deriver(gpu_catalogue()), Meter(), Nothing(), interval_s=interval_s)
+
+
+async def collect(made: Collector, seconds: float) -> list[Snapshot]:
+    snapshots: list[Snapshot] = []
+    await made.start(snapshots.append)
+    await asyncio.sleep(seconds)
+    await made.stop()
+    return snapshots
+
+
+async def test_ticks_keep_their_slots():
+    source = Still()
+    snapshots = await collect(collector(source), 1.4)
+    assert 5 <= len(snapshots) <= 7
+    offsets = [(at - source.polls[0]) % 0.25 for at in source.polls]
+    assert all(min(offset, 0.25 - offset) < 0.06 for offset in offsets)
+    assert source.closed
+
+
+async def test_a_missed_slot_is_skipped_and_never_queued():
+    source = Still()
+    made = collector(source)
+    snapshots: list[Snapshot] = []
+
+    def slow(snapshot: Snapshot) -> None:
+        snapshots.append(snapshot)
+        if len(snapshots) == 2:
+            time.sleep(0.9)  # a blocked front end
+
+    await made.start(slow)
+    await asyncio.sleep(1.9)
+    await made.stop()
+    assert len(snapshots) <= 6
+
+
+async def test_a_hanging_or_broken_source_costs_its_own_part_only():
+    snapshots = await collect(collector(Hanging(), Broken(), Still()), 1.3)
+    last = snapshots[-1]
+    assert last.gpus[0].busy_ratio == 0.5
+    texts = [fault.text for fault in last.faults]
+    assert any(text.startswith("Hanging failed") for text in texts)
+    assert any(text == "Broken failed: RuntimeError: oops\\x1b[31m" for text in texts)
+
+
+async def test_the_same_fault_keeps_its_time():
+    snapshots = await collect(collector(Broken()), 0.8)
+    assert len({fault.since for snapshot in snapshots for fault in snapshot.faults}) == 1
+
+
+async def test_a_refresh_ticks_at_once_and_an_interval_has_a_floor():
+    source = Still()
+    made = collector(source, interval_s=60.0)
+    await made.start(lambda snapshot: None)
+    await asyncio.sleep(0.1)
+    made.refresh()
+    await asyncio.sleep(0.1)
+    assert len(source.polls) == 2
+    made.set_interval(0.01)
+    assert made.interval_s == 0.25
+    await made.stop()
+
+
+async def test_history_has_a_point_a_tick():
+    made = collector(Still())
+    await collect(made, 0.6)
+    now = int(time.time())
+    assert any(value == 0.5 for value in made.history.buckets("busy", now, 4, 1.0))
+
+
+def test_engines_on_one_port_of_two_hosts_get_the_host_into_their_names():
+    def one(name: str, url: str) -> EngineReading:
+        return EngineReading(name, url, EndpointState.OK, 0.0)
+
+    readings = unique([one("vllm:8000", "http://a:8000"), one("vllm:8000", "http://b:8000"), one("x", "http://c:1")])
+    assert [reading.name for reading in readings] == ["vllm:a:8000", "vllm:b:8000", "x"]
+
+
+async def test_faults_of_sources_are_passed_on():
+    class Complaining(Still):
+        async def poll(self, monotonic_s: float) -> Contribution:
+            return Contribution(faults=(Fault("nvml", "no driver", 5.0),))
+
+    snapshots = await collect(collector(Complaining()), 0.1)
+    assert snapshots[0].faults[0].text == "no driver"
+    assert snapshots[0].faults[0].since == "1970-01-01T00:00:05.000Z"

@@ -1,0 +1,76 @@
+"""A collector for the screen's tests: made-up snapshots, at once or at a real cadence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from gpumon.readings.history import History
+from gpumon.readings.snapshot import Snapshot
+from tests.tui import scenes
+
+
+class Still:
+    """Gives one snapshot, and another whenever the test says so."""
+
+    def __init__(self, snapshot: Snapshot | None, history: History | None = None) -> None:
+        self.history = history if history is not None else History()
+        self.interval_s = 1.0
+        self.refreshed = 0
+        self.stopped = 0
+        self._snapshot = snapshot
+        self._sink: Callable[[Snapshot], None] | None = None
+
+    async def start(self, sink: Callable[[Snapshot], None]) -> None:
+        """Give the first snapshot."""
+        self._sink = sink
+        if self._snapshot is not None:
+            sink(self._snapshot)
+
+    def give(self, snapshot: Snapshot) -> None:
+        """The next snapshot."""
+        assert self._sink is not None, "not started"
+        self._sink(snapshot)
+
+    def set_interval(self, seconds: float) -> None:
+        """Keep it."""
+        self.interval_s = seconds
+
+    def refresh(self) -> None:
+        """Count it."""
+        self.refreshed += 1
+
+    async def stop(self) -> None:
+        """Count it."""
+        self.stopped += 1
+
+
+class Busy(Still):
+    """A server whose every figure moves, once per interval; `still` keeps all figures as they are."""
+
+    def __init__(self, gpus: int = 8, engines: int = 3, interval_s: float = 1.0, *, still: bool = False) -> None:
+        super().__init__(None, scenes.history(scenes.snapshot(gpus, engines)))
+        self.interval_s = interval_s
+        self._size = (gpus, engines)
+        self._still = still
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, sink: Callable[[Snapshot], None]) -> None:
+        """Start the cadence."""
+        self._task = asyncio.create_task(self._run(sink))
+
+    async def _run(self, sink: Callable[[Snapshot], None]) -> None:
+        tick = 0
+        while True:
+            snapshot = scenes.snapshot(*self._size, tick=0 if self._still else tick, interval_s=self.interval_s)
+            if not self._still:
+                self.history.append(snapshot.wall_s, scenes.points(snapshot))
+            sink(snapshot)
+            await asyncio.sleep(self.interval_s)
+            tick += 1
+
+    async def stop(self) -> None:
+        """End the cadence."""
+        await super().stop()
+        if self._task is not None:
+            self._task.cancel()

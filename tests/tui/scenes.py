@@ -1,0 +1,264 @@
+"""Snapshots of servers in every state that the screen must show, made by formula: the same at each run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
+from gpumon.readings.history import History
+from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reason
+from gpumon.readings.snapshot import (
+    BandwidthSource,
+    Engine,
+    FaultShown,
+    Gpu,
+    Host,
+    Quantiles,
+    Self,
+    Snapshot,
+)
+
+WALL_S = 1_760_000_002.0
+GIB = float(1 << 30)
+PEAK = 3.35e12
+
+Points = dict[str, float]
+
+
+def gpu(index: int, tick: int = 0, **fields: object) -> Gpu:
+    """A busy H100; `tick` moves its figures a little, as real ones move."""
+    wave = math.sin(tick * 0.7 + index) * 0.5 + math.sin(tick * 0.13 + index * 2.1) * 0.5
+    values = Gpu(
+        index=index,
+        uuid=f"GPU-{index:08d}",
+        name="NVIDIA H100 80GB HBM3",
+        state=GpuState.OK,
+        age_s=0.2,
+        busy_ratio=min(1.0, 0.93 + 0.05 * wave),
+        sm_active_ratio=0.62 + 0.08 * wave,
+        tensor_active_ratio=0.29 + 0.05 * wave,
+        vram_used_bytes=(71.2 + 0.05 * index + 0.1 * round(wave)) * GIB,
+        vram_total_bytes=79.6 * GIB,
+        bandwidth_bytes_per_s=(0.69 + 0.06 * wave) * PEAK,
+        bandwidth_source=BandwidthSource.GPM,
+        bandwidth_peak_bytes_per_s=PEAK,
+        mfu_ratio=0.31 + 0.02 * math.sin(tick * 0.2 + index * 0.3),
+        mbu_ratio=0.62 + 0.03 * math.sin(tick * 0.2 + index * 0.3),
+        power_w=612.0 + 35.0 * wave,
+        power_limit_w=700.0,
+        temperature_c=64.0 + round(2 * math.sin(tick * 0.05 + index)),
+        sm_clock_hz=1.98e9 - 1.5e7 * round(abs(wave)),
+        nvlink_bytes_per_s=123e9 + 3e10 * wave,
+        pcie_bytes_per_s=1.8e9 + 5e8 * wave,
+        engines=("vllm:8000",) if index < 4 else ("vllm:8001",) if index < 6 else ("vllm:8002",),
+        tokens_per_j=0.45 + 0.03 * wave,
+    )
+    return replace(values, **fields)
+
+
+def engine(number: int, tick: int = 0, **fields: object) -> Engine:
+    """A vLLM server under load; its figures move every second tick, as an engine is polled."""
+    wave = math.sin((tick // 2) * 0.9 + number) * 0.5 + 0.5 * math.sin((tick // 2) * 0.17 + number)
+    model = ("meta-llama/Llama-3.3-70B", "Qwen/Qwen3-30B-A3B", "mistralai/Mistral-Small-3.2-24B-Instruct-2506")[number % 3]
+    values = Engine(
+        name=f"vllm:{8000 + number}",
+        kind=EngineKind.VLLM,
+        phase=Phase.INFERENCE,
+        url=f"http://127.0.0.1:{8000 + number}",
+        state=EndpointState.OK,
+        age_s=0.4,
+        version="0.11.2",
+        model=model,
+        gpus=((0, 1, 2, 3), (4, 5), (6, 7))[number % 3],
+        tp=4,
+        running=24.0 + round(3 * wave),
+        waiting=float(max(0, round(2 * wave))),
+        kv_usage_ratio=0.41 + 0.06 * wave,
+        decode_tokens_per_s=1100.0 + 160 * wave,
+        prefill_tokens_per_s=8200.0 + 1900 * wave,
+        cached_tokens_per_s=2100.0 + 300 * wave,
+        requests_per_s=4.2 + wave,
+        steps_per_s=41.0 + 3 * wave,
+        context_tokens=2310.0 + 100 * wave,
+        ttft_s=Quantiles(p50=0.14, p95=0.21 + 0.03 * wave, p99=0.4, mean=0.15, first_bound_s=0.001),
+        itl_s=Quantiles(p50=0.021, p95=0.024 + 0.002 * wave, p99=0.03, mean=0.022, first_bound_s=0.01),
+        queue_s=Quantiles(p95=0.2, mean=0.05, first_bound_s=0.3),
+        e2e_s=Quantiles(p95=5.6 + wave, mean=4.0, first_bound_s=0.3),
+        mfu_ratio=0.31 + 0.02 * wave,
+        mbu_ratio=0.62 + 0.03 * wave,
+        tokens_per_j=0.45,
+        precision="bf16",
+    )
+    return replace(values, **fields)
+
+
+def snapshot(gpus: int = 8, engines: int = 3, tick: int = 0, **fields: object) -> Snapshot:
+    """A server at one tick."""
+    values = Snapshot(
+        time="2025-10-09T08:53:22.000Z",
+        wall_s=WALL_S + tick,
+        simulated=False,
+        interval_s=1.0,
+        host=Host("gpu-07", "580.95.05", "13.0", 0.12, 2.1e11, 2.16e12),
+        self_cost=Self(0.011 + 0.001 * (tick % 3), 6.1e7),
+        gpus=tuple(gpu(index, tick) for index in range(gpus)),
+        engines=tuple(engine(number, tick) for number in range(engines)),
+    )
+    return replace(values, **fields)
+
+
+def points(of: Snapshot) -> Points:
+    """One tick's points for the charts."""
+    live = [each for each in of.gpus if each.state is GpuState.OK]
+    up = [each for each in of.engines if each.state is EndpointState.OK]
+
+    def total(readings: list[object]) -> float:
+        known = [reading for reading in readings if isinstance(reading, float)]
+        return math.fsum(known) if known else math.nan
+
+    def mean(readings: list[object]) -> float:
+        return total(readings) / max(1, sum(isinstance(reading, float) for reading in readings))
+
+    made = {
+        "busy": mean([each.busy_ratio for each in live]),
+        "sm": mean([each.sm_active_ratio for each in live]),
+        "mfu": mean([each.mfu_ratio for each in live]),
+        "mbu": mean([each.mbu_ratio for each in live]),
+        "bandwidth": total([each.bandwidth_bytes_per_s for each in live]),
+        "power": total([each.power_w for each in live]),
+        "prefill": total([each.prefill_tokens_per_s for each in up]),
+        "decode": total([each.decode_tokens_per_s for each in up]),
+        "running": total([each.running for each in up]),
+        "waiting": total([each.waiting for each in up]),
+    }
+    return made | {f"busy:{each.index}": each.busy_ratio for each in live if isinstance(each.busy_ratio, float)}
+
+
+def history(of: Snapshot, seconds: int = 900) -> History:
+    """A past with a rise, a plateau, a gap of a minute and a dip, that ends at the snapshot."""
+    past = History()
+    now = points(of)
+    for ago in range(seconds, -1, -1):
+        if 400 < ago < 460:
+            continue
+        load = min(1.0, (seconds - ago) / 200.0) * (0.8 + 0.2 * math.sin(ago / 37.0)) * (0.35 if 200 < ago < 240 else 1.0)
+        past.append(of.wall_s - ago, {key: value * (load if ago else 1.0) for key, value in now.items()})
+    return past
+
+
+LOST = Missing(Reason.LOST)
+STALE = Missing(Reason.STALE)
+
+
+def dead_gpu(index: int, state: GpuState, age_s: float, why: Missing) -> Gpu:
+    """A GPU without figures, as the deriver blanks it."""
+    blank = dict.fromkeys(
+        (
+            "busy_ratio sm_active_ratio tensor_active_ratio vram_used_bytes vram_total_bytes bandwidth_bytes_per_s "
+            "mfu_ratio mbu_ratio power_w power_limit_w temperature_c sm_clock_hz nvlink_bytes_per_s pcie_bytes_per_s "
+            "tokens_per_j"
+        ).split(),
+        why,
+    )
+    return gpu(index, state=state, age_s=age_s, bandwidth_source=BandwidthSource.NONE, **blank)
+
+
+def _live() -> Snapshot:
+    return snapshot()
+
+
+def _one_lost() -> Snapshot:
+    of = snapshot(engines=4)
+    gpus = (*of.gpus[:5], dead_gpu(5, GpuState.LOST, 14.2, LOST), *of.gpus[6:])
+    fault = FaultShown("nvml", "GPU 5 has fallen off the bus: drain the node and reset or replace the GPU", "2025-10-09T08:53:08Z")
+    return replace(of, gpus=gpus, faults=(fault,))
+
+
+def _stale() -> Snapshot:
+    of = snapshot()
+    fault = FaultShown("nvml", "the driver has not answered for 6 s; engines go on", "2025-10-09T08:53:16Z")
+    return replace(of, gpus=tuple(dead_gpu(i, GpuState.STALE, 6.0, STALE) for i in range(8)), faults=(fault,))
+
+
+def _engines_down() -> Snapshot:
+    of = snapshot()
+    down = (
+        engine(0, state=EndpointState.REFUSED, fault="connection refused: no server listens on 127.0.0.1:8000"),
+        engine(1, state=EndpointState.UNAUTHORIZED, fault="401: give its key with api_key_env or api_key_file"),
+        engine(2, state=EndpointState.METRICS_OFF, fault="404: start vLLM without --disable-log-stats"),
+        engine(3, mfu_ratio=Missing(Reason.UNKNOWN_MODEL), mbu_ratio=Missing(Reason.UNKNOWN_MODEL)),
+    )
+    faults = tuple(FaultShown(each.name, each.fault, "2025-10-09T08:50:00Z") for each in down if each.fault)
+    return replace(of, engines=down, faults=faults)
+
+
+def _over() -> Snapshot:
+    of = snapshot()
+    return replace(
+        of,
+        gpus=tuple(replace(each, mfu_ratio=1.04, mbu_ratio=0.97) for each in of.gpus[:4]) + of.gpus[4:],
+        engines=(replace(of.engines[0], mfu_ratio=1.04), *of.engines[1:]),
+    )
+
+
+def _other_kinds() -> Snapshot:
+    """What older, smaller and shared GPUs lack, and everything that a state column can say."""
+    none = NOT_SUPPORTED
+    plain = {"sm_active_ratio": none, "tensor_active_ratio": none, "nvlink_bytes_per_s": none, "tokens_per_j": none}
+    no_engine = {"mfu_ratio": Missing(Reason.NO_ENGINE), "mbu_ratio": Missing(Reason.NO_ENGINE), "engines": ()}
+    gpus = (
+        gpu(0, name="NVIDIA A100-SXM4-80GB", bandwidth_source=BandwidthSource.ENGINE, **plain),
+        gpu(1, name="NVIDIA A100-SXM4-80GB", bandwidth_source=BandwidthSource.UPPER_BOUND, **plain | no_engine),
+        gpu(2, name="NVIDIA L4", throttle=("sw_power_cap",), power_w=71.6, power_limit_w=72.0, **plain | no_engine),
+        gpu(3, name="NVIDIA GB10", vram_shared=True, vram_total_bytes=119.7 * GIB, power_limit_w=none, **plain),
+        gpu(4, throttle=("hw_thermal_slowdown", "sw_power_cap"), temperature_c=91.0),
+        gpu(5, xid=(31, 79)),
+        gpu(6, ecc_uncorrected=3.0),
+        gpu(7, remap_pending=1.0),
+        gpu(8, mig_profile="1g.10gb", parent_uuid="GPU-1", mfu_ratio=Missing(Reason.UNDER_MIG), mbu_ratio=Missing(Reason.UNDER_MIG)),
+        gpu(9, mfu_ratio=WARMING_UP, mbu_ratio=WARMING_UP, busy_ratio=0.004, sm_active_ratio=0.0, vram_used_bytes=0.0),
+        dead_gpu(10, GpuState.RESET_REQUIRED, 3.0, LOST),
+        dead_gpu(11, GpuState.NO_PERMISSION, 3.0, Missing(Reason.NO_PERMISSION)),
+    )
+    engines = (
+        engine(0, mfu_ratio=Missing(Reason.NO_GPU), mbu_ratio=Missing(Reason.NO_GPU), gpus=()),
+        engine(1, mbu_ratio=Missing(Reason.NO_CONTEXT), ttft_s=Quantiles(p95=Missing(Reason.FEW), mean=0.21)),
+        engine(2, itl_s=Quantiles(p95=0.004, mean=0.003, first_bound_s=0.01), prefill_tokens_per_s=0.0, running=0.0),
+        engine(3, state=EndpointState.STARTING),
+    )
+    return replace(snapshot(), gpus=gpus, engines=engines)
+
+
+def _hostile() -> Snapshot:
+    of = snapshot(engines=0)
+    names = (
+        "[bold red]x[/]:8000",
+        "日本語のとても長いエンジン名:8000",
+        "x" * 200,
+        "e\u0301e\u0301e\u0301:1",
+        "\\x1b[31mred",
+    )
+    engines = tuple(
+        engine(at, name=name, model=f"[link=file:///]{name}/{'模型' * 40}", version="v" * 99) for at, name in enumerate(names)
+    )
+    gpus = tuple(replace(each, name="[b]" + "N" * 300, engines=names) for each in of.gpus)
+    fault = FaultShown("[red]" * 20, "text " * 100 + "終", "not a time")
+    return replace(of, gpus=gpus, engines=engines, faults=(fault,), host=replace(of.host, name="ホスト" * 40))
+
+
+SCENES: dict[str, Callable[[], Snapshot]] = {
+    "live": _live,
+    "empty": lambda: snapshot(0, 0),
+    "one_lost": _one_lost,
+    "stale": _stale,
+    "engines_down": _engines_down,
+    "over_100": _over,
+    "other_kinds": _other_kinds,
+    "sixteen_gpus": lambda: snapshot(16, 3),
+    "twelve_engines": lambda: snapshot(8, 12),
+    "hostile": _hostile,
+    "simulated": lambda: snapshot(simulated=True, host=replace(snapshot().host, name="demo")),
+}
