@@ -45,7 +45,7 @@ class Terminal:
         for process in self.tree():
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        with contextlib.suppress(OSError):
+        if self._fd >= 0:
             os.close(self._fd)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
@@ -72,6 +72,15 @@ class Terminal:
         self.columns, self.lines = columns, lines
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         os.kill(self.pid, signal.SIGWINCH)
+
+    def hang_up(self) -> None:
+        """Close the terminal under the program, as a lost connection does."""
+        os.close(self._fd)
+        self._fd = -1
+
+    def forget(self) -> None:
+        """Drop what was written so far, for a screen that begins anew (after a resize)."""
+        self.chunks.clear()
 
     def tree(self) -> list[psutil.Process]:
         """The program and all its descendants."""

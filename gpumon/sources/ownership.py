@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gpumon.readings.frame import GpuReading
 from gpumon.readings.text import clean
-from gpumon.sources.sockets import Listener, Place, holders, listeners, locate
+from gpumon.sources.sockets import ANOTHER_HOST, Listener, Place, holders, listening, locate, reached
 
 AGAIN_S = 10.0
 """Between two looks at sockets and processes."""
@@ -44,7 +44,7 @@ class Ownership:
         self._looked_s = float("-inf")
         self._thread: threading.Thread | None = None
         self._verdicts: dict[str, _Verdict] = {}
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, Place | str] = {}
         self._holders: dict[Place, tuple[tuple[Listener, ...], frozenset[int]]] = {}
 
     def gpus_of(self, url: str, gpus: tuple[GpuReading, ...]) -> tuple[tuple[str, ...], str]:
@@ -74,15 +74,16 @@ class Ownership:
         self._thread.start()
 
     def _look(self, urls: frozenset[str], gpu_pids: frozenset[int]) -> None:
-        family = _Family(gpu_pids)
-        self._verdicts = {url: self._judge(url, family) for url in urls}
+        family, table = _Family(gpu_pids), listening()
+        self._verdicts = {url: self._judge(url, family, table) for url in urls}
 
-    def _judge(self, url: str, family: _Family) -> _Verdict:
+    def _judge(self, url: str, family: _Family, table: list[Listener]) -> _Verdict:
         place = self._places.get(url) or locate(url)
+        if isinstance(place, Place) or place == ANOTHER_HOST:
+            self._places[url] = place
         if isinstance(place, str):
             return _Verdict(frozenset(), place)
-        self._places[url] = place
-        sockets = listeners(place)
+        sockets = reached(place, table)
         if not sockets:
             text = f"no process of this host listens on port {place.port}: it may be in a container; {SET_GPUS}"
             return _Verdict(frozenset(), text)

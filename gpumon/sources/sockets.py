@@ -15,7 +15,7 @@ ANOTHER_HOST = "it runs on another host: set gpu_type and gpu_count for this end
 
 _PORTS = {"http": 80, "https": 443}
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-_LISTEN = "0A"
+_LISTEN = " 0A "
 _LOOPBACK = frozenset({ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")})
 
 
@@ -27,8 +27,10 @@ class Place(NamedTuple):
 
 
 class Listener(NamedTuple):
-    """One listening socket: its inode and the user who owns it."""
+    """One listening socket: where, its inode, and the user who owns it."""
 
+    address: IpAddress
+    port: int
     inode: int
     uid: int
 
@@ -61,33 +63,28 @@ def _own_addresses() -> frozenset[IpAddress]:
     return frozenset(ipaddress.ip_address(text.split("%")[0]) for text in texts)
 
 
-def listeners(place: Place) -> tuple[Listener, ...]:
-    """The sockets that a connection to `place` reaches; one bound to that very address wins over a wildcard."""
-    exact: list[Listener] = []
-    wildcard: list[Listener] = []
+def listening() -> list[Listener]:
+    """All listening TCP sockets of this network namespace.
+
+    Columns by proc(5): number, local, remote, state, queues, timer, retransmits, uid, timeout, inode.
+    """
+    found = []
     for table in _TABLES:
-        for address, listener in _listening(table, place.port):
-            if address in place.addresses:
-                exact.append(listener)
-            elif address.is_unspecified:
-                wildcard.append(listener)
-    return tuple(exact or wildcard)
-
-
-def _listening(table: Path, port: int) -> Iterable[tuple[IpAddress, Listener]]:
-    """Listening sockets on `port` of one kernel table (proc(5): sl, local, remote, state, ..., uid, timeout, inode)."""
-    try:
-        lines = table.read_text().splitlines()
-    except OSError:
-        return
-    mark = f":{port:04X} "
-    for line in lines:
-        if mark not in line:
+        try:
+            lines = table.read_text().splitlines()
+        except OSError:
             continue
-        words = line.split()
-        address, _, own_port = words[1].partition(":")
-        if words[3] == _LISTEN and int(own_port, 16) == port:
-            yield _address(address), Listener(int(words[9]), int(words[7]))
+        for words in (line.split() for line in lines if _LISTEN in line):
+            address, _, port = words[1].partition(":")
+            found.append(Listener(_address(address), int(port, 16), int(words[9]), int(words[7])))
+    return found
+
+
+def reached(place: Place, sockets: Iterable[Listener]) -> tuple[Listener, ...]:
+    """The sockets that a connection to `place` reaches; one bound to that very address wins over a wildcard."""
+    on_port = [listener for listener in sockets if listener.port == place.port]
+    exact = tuple(listener for listener in on_port if listener.address in place.addresses)
+    return exact or tuple(listener for listener in on_port if listener.address.is_unspecified)
 
 
 def _address(text: str) -> IpAddress:

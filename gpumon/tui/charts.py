@@ -177,7 +177,7 @@ class _Area:
         """The scale grows as it must and shrinks late, so that it seldom moves."""
         if most > self._top or nice(most) < self._top / 2.0:
             self._top = nice(most)
-        return self._top
+        return self._top or 1.0
 
     def _labels(self, curves: list[list[float]], top: float, height: int, step: int) -> list[list[Piece]]:
         named = list(zip(self._chart.curves, curves, strict=True))[::-1]

@@ -1,21 +1,24 @@
-"""The terminal driver: Textual's, made to survive what terminals do (gone away, stopped, redirected)."""
+"""The terminal driver: Textual's, made cheap while nobody types, and made to survive what terminals do."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
+import selectors
 import sys
-import threading
+import time
+from codecs import getincrementaldecoder
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final, TextIO
 
+from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 
-_STOPS: Final = "\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1016l"
-"""Mouse modes off: Textual switches 1016 on where the terminal has it, and leaves it on."""
+_ALERT_S: Final = 0.5
+"""After a key, the time in which the parser is asked whether a lone Escape was all."""
+_ALERT_PERIOD_S: Final = 0.05
 
 
 class Output:
@@ -37,7 +40,7 @@ class Output:
             try:
                 data = data[os.write(self._descriptor, data) :]
             except BlockingIOError:
-                threading.Event().wait(0.01)
+                time.sleep(0.01)
             except OSError:
                 self._open = False
                 self._gone()
@@ -53,11 +56,21 @@ class Output:
 class TerminalDriver(LinuxDriver):
     """Draws on stdout (Textual: stderr); leaves quietly when the terminal has gone; comes back from any stop."""
 
-    def __init__(self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
+    ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         stream = sys.__stdout__ or sys.__stderr__
         if stream is not None:
             self._file: Any = Output(stream, self._terminal_gone)
+        self._wake_pipe: tuple[int, ...] = ()
+
+    def start_application_mode(self) -> None:
+        """Also after each stop."""
+        for descriptor in self._wake_pipe:
+            os.close(descriptor)
+        self._wake_pipe = os.pipe()
+        super().start_application_mode()
 
     def _terminal_gone(self) -> None:
         """Called from the writer's or the reader's thread."""
@@ -66,6 +79,14 @@ class TerminalDriver(LinuxDriver):
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._app.exit)
 
+    def _enable_mouse_support(self) -> None:
+        """Buttons and wheel only: Textual asks for every motion, which costs bytes and CPU on the way in."""
+        if self._mouse:
+            self.write("\x1b[?1000h\x1b[?1006h")
+
+    def _enable_mouse_pixels(self) -> None:
+        """Cells are enough."""
+
     def _run_input_thread(self) -> None:
         """A hang-up ends the input; it is no error of the program."""
         try:
@@ -73,21 +94,39 @@ class TerminalDriver(LinuxDriver):
         except (OSError, ValueError):
             self._terminal_gone()
 
+    def run_input_thread(self) -> None:
+        """Wait for keys without waking up in between (Textual: ten times a second)."""
+        parser = XTermParser(self._debug)
+        decode = getincrementaldecoder("utf-8")("replace").decode
+        alert_until_s = 0.0
+        woken = self._wake_pipe[0]
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.fileno, selectors.EVENT_READ)
+            selector.register(woken, selectors.EVENT_READ)
+            while not self.exit_event.is_set():
+                alert = time.monotonic() < alert_until_s
+                ready = {key.fd for key, _ in selector.select(_ALERT_PERIOD_S if alert else None)}
+                if woken in ready:
+                    return
+                if self.fileno in ready:
+                    data = os.read(self.fileno, 4096)
+                    if not data:
+                        raise OSError("the terminal was closed")
+                    alert_until_s = time.monotonic() + _ALERT_S
+                    for event in parser.feed(decode(data)):
+                        self.process_message(event)
+                for event in parser.tick():
+                    self.process_message(event)
+
+    def disable_input(self) -> None:
+        """Stop reading keys, at once."""
+        if self._key_thread is not None and self._key_thread.is_alive():
+            os.write(self._wake_pipe[1], b"\0")
+        super().disable_input()
+
     def _sigcont_application(self, *arguments: int | FrameType | None) -> None:
         """Continued: after SIGTSTP the terminal was restored; after SIGSTOP a shell may have changed its modes."""
         if self._auto_restart and not self._must_signal_resume:
             self.suspend_application_mode()
             self._must_signal_resume = True
         super()._sigcont_application(*arguments)
-
-    def stop_application_mode(self) -> None:
-        """Restore the terminal, the pixel mouse included."""
-        if self._mouse and self._writer_thread is not None:
-            self.write(_STOPS)
-        super().stop_application_mode()
-
-    def close(self) -> None:
-        """Stop the writer; give the signals back."""
-        super().close()
-        for number in (signal.SIGTSTP, signal.SIGCONT):
-            signal.signal(number, signal.SIG_DFL)

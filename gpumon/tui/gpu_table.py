@@ -120,7 +120,7 @@ def state(gpu: Gpu) -> tuple[str, str]:
         return f"! ECC {count(gpu.ecc_uncorrected)}", "warn"
     if not isinstance(gpu.remap_pending, Missing) and gpu.remap_pending > 0:
         return "! row remap", "warn"
-    for start, word, tone in _THROTTLE:
+    for start, word, tone in _THROTTLE if gpu.throttle else ():
         if any(reason.startswith(start) for reason in gpu.throttle):
             return word, tone
     return f"  {gpu.mig_profile or ('shared' if gpu.vram_shared else 'ok')}", "muted"

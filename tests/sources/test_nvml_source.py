@@ -50,9 +50,9 @@ async def test_start_and_poll_return_at_once_whatever_the_driver_does(fake_drive
         await source.poll(time.monotonic())
     polled_s = time.monotonic()
     await source.close()
-    assert started_s - before_s < 0.25
-    assert polled_s - started_s < 3 * 0.25 + 0.2
-    assert time.monotonic() - polled_s < 0.5
+    assert started_s - before_s < 0.5
+    assert polled_s - started_s < 3 * 0.5
+    assert time.monotonic() - polled_s < 1.0
 
 
 async def test_a_hanging_call_leaves_old_readings_names_itself_and_ends_in_a_new_worker(
@@ -188,7 +188,7 @@ async def test_closing_leaves_no_process_and_takes_no_time(fake_driver: FakeDriv
         before_s = time.monotonic()
         await rig.source.close()
         took_s = time.monotonic() - before_s
-    assert took_s < 0.4
+    assert took_s < 1.0
     assert not alive(found.pids[0])
     assert (await rig.source.poll(time.monotonic())).pids == ()
 
@@ -281,7 +281,7 @@ async def test_there_is_never_more_than_one_unkillable_worker() -> None:
     await rig.until(lambda _: len(made) == 2)
     before_s = time.monotonic()
     await source.close()
-    assert time.monotonic() - before_s < 0.4
+    assert time.monotonic() - before_s < 1.0
     assert made[1].kills == 1
     made[1].let_go()
 

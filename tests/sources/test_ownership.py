@@ -16,7 +16,7 @@ import pytest
 
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
 from gpumon.sources.ownership import OWNED, Ownership
-from gpumon.sources.sockets import Place, listeners, locate
+from gpumon.sources.sockets import Place, listening, locate, reached
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.nvml.rig import running
 
@@ -163,22 +163,24 @@ def test_the_address_may_be_a_wildcard_or_v6(
 
 def test_a_specific_address_wins_over_a_wildcard() -> None:
     with socket.socket() as wildcard, socket.socket() as exact:
+        for listener in (wildcard, exact):
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         wildcard.bind(("0.0.0.0", 0))
         port = wildcard.getsockname()[1]
-        exact.bind(("127.0.0.77", 0))
+        exact.bind(("127.0.0.77", port))
         wildcard.listen()
         exact.listen()
-        (found,) = listeners(Place(_addresses("127.0.0.77"), exact.getsockname()[1]))
-        (other,) = listeners(Place(_addresses("127.0.0.77"), port))
-        assert found.inode == os.fstat(exact.fileno()).st_ino
-        assert other.inode == os.fstat(wildcard.fileno()).st_ino
-        assert found.uid == os.getuid()
+        table = listening()
+    (found,) = reached(_place("127.0.0.77", port), table)
+    (other,) = reached(_place("127.0.0.1", port), table)
+    assert (str(found.address), found.uid) == ("127.0.0.77", os.getuid())
+    assert other.address.is_unspecified
 
 
-def _addresses(text: str) -> frozenset[object]:
-    place = locate(f"http://{text}:1")
+def _place(host: str, port: int) -> Place:
+    place = locate(f"http://{host}:{port}")
     assert isinstance(place, Place)
-    return place.addresses
+    return place
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,9 @@ METRICS = (
 
 VGPU = pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU
 _NO_VGPU = Missing(Reason.NOT_SUPPORTED, "GPM does not work inside a vGPU")
-_NO_GPM = Missing(Reason.NOT_SUPPORTED, "the driver has no GPM for this GPU: it needs Hopper or newer, and driver 525 or newer")
+_NO_GPM = Missing(
+    Reason.NOT_SUPPORTED, "the driver has no GPM for this GPU: it needs Hopper or newer, and driver 525 or newer"
+)
 _NO_PERMISSION = Missing(
     Reason.NO_PERMISSION,
     "GPM is restricted to administrators: NVreg_RestrictProfilingToAdminUsers=0 or CAP_PERFMON lifts it",

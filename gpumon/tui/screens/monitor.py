@@ -66,7 +66,7 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         self.zoomed = ""
         self._plan = Plan()
         self._arrived_s = time.monotonic()
-        self._painted_s = 0.0
+        self._carried_s = 0.0
         self._frozen_s = 0.0
         self.title_bar = TitleBar(palette)
         self.gpus = GpuPane(palette, control.history)
@@ -106,16 +106,16 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
             board.show(snapshot)
         self.summary.show(snapshot, paused=self.paused)
         self._show_title()
+        self._carried_s = time.monotonic()
 
     def _tick(self) -> None:
         """The clock: once per second, just after it changes; while snapshots come that often, they carry it along."""
         self.set_timer(1.005 - time.time() % 1.0, self._tick, name="clock")
-        if not self.paused and time.monotonic() - self._painted_s > 1.2:
+        if not self.paused and time.monotonic() - self._carried_s > 1.2:
             self._show_title()
 
     def _show_title(self) -> None:
-        self._painted_s = time.monotonic()
-        waited_s = self._painted_s - self._arrived_s
+        waited_s = time.monotonic() - self._arrived_s
         now_s = self._frozen_s if self.paused else time.time()
         self.title_bar.show(self.shown, now_s, paused=self.paused, waited_s=waited_s)
 

@@ -36,7 +36,7 @@ class HistoryPane(Pane):
         if self._charts is None:
             return ""
         left_out = self._charts.left_out
-        return (f"{left_out} more: 3 z · " if left_out else "") + self._charts.span
+        return (f"{left_out} more: z zoom · " if left_out else "") + self._charts.span
 
     def body(self, width: int, height: int) -> Sequence[Row]:
         """The charts."""

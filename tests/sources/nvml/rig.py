@@ -19,7 +19,7 @@ from tests.fakes.nvml.driver import FakeDriver
 
 INTERVAL_S = 0.2
 TIMINGS = Timings(slow_s=0.3, minute_s=0.5, init_retry_s=0.3, reprobe_s=0.4, permission_s=0.8, backoff_s=0.3)
-LIMITS = Limits(init_s=10.0, answer_s=1.2, die_s=0.3, backoff_s=0.2, backoff_most_s=0.8)
+LIMITS = Limits(init_s=10.0, answer_s=2.0, die_s=0.3, backoff_s=0.2, backoff_most_s=0.8)
 
 
 class Rig:

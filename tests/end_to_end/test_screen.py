@@ -1,0 +1,190 @@
+"""The installed command in a real terminal, on the fake driver and replayed engines, through the faults of one day."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.fakes.engine import FakeEngine
+from tests.fakes.nvml.driver import FakeDriver
+from tests.terminal import Terminal
+
+GPUMON = str(Path(sys.executable).with_name("gpumon"))
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> FakeDriver:
+    made = FakeDriver(tmp_path)
+    made.write(made.busy_h100s(8))
+    return made
+
+
+@pytest.fixture
+def engine() -> Iterator[FakeEngine]:
+    with FakeEngine("prometheus-api", start_s=20.0) as made:
+        yield made
+
+
+def environment(driver: FakeDriver) -> dict[str, str]:
+    return driver.env(TERM="xterm-256color", LANG="C.UTF-8", XDG_CONFIG_HOME=str(driver.script.parent))
+
+
+def screen(terminal: Terminal) -> str:
+    return "\n".join(terminal.screen())
+
+
+def wait(terminal: Terminal, shows: Callable[[str], object], seconds: float = 10.0) -> str:
+    """Run until the screen shows it."""
+    end_s = time.monotonic() + seconds
+    while time.monotonic() < end_s:
+        terminal.run(0.2)
+        if shows(text := screen(terminal)):
+            return text
+    raise AssertionError("never shown:\n" + screen(terminal))
+
+
+def gpu_rows(text: str) -> list[str]:
+    return [line for line in text.splitlines() if re.match(r"^.?\s*\d+ .*(W|%|–|LOST|STALE)", line)]
+
+
+def worker_of(terminal: Terminal) -> psutil.Process:
+    return next(process for process in terminal.tree() if "gpumon.sources.nvml_worker" in process.cmdline())
+
+
+def ended(terminal: Terminal, seconds: float) -> float:
+    """Seconds until the program is gone."""
+    began_s = time.monotonic()
+    while time.monotonic() - began_s < seconds:
+        terminal.run(0.02)
+        if os.waitpid(terminal.pid, os.WNOHANG)[0]:
+            return time.monotonic() - began_s
+    raise AssertionError(f"still there after {seconds} s:\n{screen(terminal)}")
+
+
+def test_gpus_and_an_engine_are_shown_and_q_quits(driver: FakeDriver, engine: FakeEngine):
+    with Terminal([GPUMON, "--endpoint", engine.url], environment(driver)) as terminal:
+        text = wait(terminal, lambda text: "tiny-llama" in text and "612W" not in text and len(gpu_rows(text)) >= 8)
+        assert "H100" in text
+        assert "SIMULATED" not in text
+        terminal.type(b"q")
+        assert ended(terminal, 2.0) < 1.0
+
+
+def test_a_stopped_worker_makes_rows_stale_and_nothing_else(driver: FakeDriver, engine: FakeEngine):
+    # SIGSTOP stands in for a driver call that hangs: the worker neither answers nor dies by itself.
+    with Terminal([GPUMON, "--endpoint", engine.url], environment(driver)) as terminal:
+        wait(terminal, lambda text: "tiny-llama" in text and re.search(r"\d+W", text))
+        worker = worker_of(terminal)
+        worker.suspend()
+        began_s = time.monotonic()
+        wait(terminal, lambda text: text.count("STALE") >= 8, 8.0)
+        assert time.monotonic() - began_s < 5.0
+        terminal.type(b"?")
+        began_s = time.monotonic()
+        wait(terminal, lambda text: "quit" in text and text.count("STALE") < 8, 2.0)
+        assert time.monotonic() - began_s < 1.0
+        terminal.type(b"\x1b")
+        before = screen(terminal)
+        wait(terminal, lambda text: "tiny-llama" in text and text != before, 6.0)
+        terminal.type(b"q")
+        assert ended(terminal, 2.0) < 1.0
+        assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
+
+
+def test_one_lost_gpu_of_eight_costs_one_row(driver: FakeDriver):
+    with Terminal([GPUMON], environment(driver)) as terminal:
+        wait(terminal, lambda text: len(re.findall(r"\d+W", text)) >= 8)
+        driver.write(driver.busy_h100s(8) + "\ngpu 5 fault lost\n")
+        text = wait(terminal, lambda text: "LOST" in text, 6.0)
+        lost = [row for row in gpu_rows(text) if "LOST" in row]
+        fine = [row for row in gpu_rows(text) if "LOST" not in row and re.search(r"\d+W", row)]
+        assert len(lost) == 1
+        assert len(fine) >= 7
+
+
+def test_without_a_driver_the_screen_starts_and_says_why(tmp_path: Path, engine: FakeEngine):
+    env = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", "XDG_CONFIG_HOME": str(tmp_path)}
+    env.pop("LD_LIBRARY_PATH", None)
+    with Terminal([GPUMON, "--endpoint", engine.url], env) as terminal:
+        wait(terminal, lambda text: "tiny-llama" in text and "libnvidia-ml" in text)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_leaves_the_terminal_as_found(driver: FakeDriver, number: signal.Signals):
+    with Terminal([GPUMON], environment(driver)) as terminal:
+        wait(terminal, lambda text: len(re.findall(r"\d+W", text)) >= 8)
+        worker = worker_of(terminal)
+        os.kill(terminal.pid, number)
+        assert ended(terminal, 3.0) < 1.5
+        written = b"".join(chunk.text for chunk in terminal.chunks)
+        assert written.rfind(b"\x1b[?1049l") > written.rfind(b"\x1b[?1049h") > -1, "the alternate screen was left"
+        assert written.rfind(b"\x1b[?1000l") > written.rfind(b"\x1b[?1000h"), "mouse reporting is off"
+        assert written.rfind(b"\x1b[?25h") > written.rfind(b"\x1b[?25l"), "the cursor is back"
+        assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_closed_terminal_ends_it_and_its_worker(driver: FakeDriver):
+    with Terminal([GPUMON], environment(driver)) as terminal:
+        wait(terminal, lambda text: len(re.findall(r"\d+W", text)) >= 8)
+        processes = terminal.tree()
+        terminal.hang_up()
+        _, alive = psutil.wait_procs(processes, timeout=3.0)
+        assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def test_an_engine_that_dies_costs_its_own_row(driver: FakeDriver, engine: FakeEngine):
+    with FakeEngine("prometheus-api", start_s=20.0) as other:
+        endpoints = ["--endpoint", engine.url, "--endpoint", other.url]
+        with Terminal([GPUMON, *endpoints], environment(driver)) as terminal:
+            wait(terminal, lambda text: text.count("tiny-llama") >= 2)
+            other.close()
+            text = wait(terminal, lambda text: "REFUSED" in text, 8.0)
+            assert text.count("tiny-llama") >= 1
+            assert len(re.findall(r"\d+W", text)) >= 8
+
+
+def test_resizing_in_a_storm_ends_in_a_sane_screen(driver: FakeDriver):
+    with Terminal([GPUMON], environment(driver), 120, 40) as terminal:
+        wait(terminal, lambda text: len(re.findall(r"\d+W", text)) >= 8)
+        for columns, lines in ((20, 3), (200, 60), (1, 1), (80, 24), (61, 15), (300, 80), (80, 24)):
+            terminal.resize(columns, lines)
+            terminal.run(0.1)
+        terminal.forget()
+        terminal.type(b"r")
+        text = wait(terminal, lambda text: len(re.findall(r"\d+W", text)) >= 8)
+        assert len(gpu_rows(text)) >= 8
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (200, 60)])
+def test_tmux_shows_the_demo(tmp_path: Path, columns: int, lines: int):
+    tmux = ["tmux", "-L", f"gpumon-test-{os.getpid()}-{columns}", "-f", "/dev/null"]
+    env = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "LANG": "C.UTF-8"}
+    command = f"{GPUMON} demo"
+    subprocess.run([*tmux, "new-session", "-d", "-x", str(columns), "-y", str(lines), command], env=env, check=True)
+    try:
+        end_s = time.monotonic() + 20
+        text = ""
+        while time.monotonic() < end_s and not ("llama-8b" in text and "SIMULATED" in text and "tok/s" in text):
+            time.sleep(0.3)
+            text = subprocess.run(
+                [*tmux, "capture-pane", "-p"], env=env, capture_output=True, text=True, check=True
+            ).stdout
+        assert "SIMULATED" in text
+        assert len(gpu_rows(text)) >= 8
+        assert all(name in text for name in ("llama-70b", "qwen-moe", "llama-8b"))
+        assert max(map(len, text.splitlines())) <= columns
+        subprocess.run([*tmux, "send-keys", "q"], env=env, check=True)
+        time.sleep(1.0)
+        gone = subprocess.run([*tmux, "has-session"], env=env, capture_output=True, check=False)
+        assert gone.returncode != 0, "q ended the program"
+    finally:
+        subprocess.run([*tmux, "kill-server"], env=env, capture_output=True, check=False)
