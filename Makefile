@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 2
 
-.PHONY: demo run test lint check wheel bench schema clean
+.PHONY: demo run test lint check wheel bench accuracy schema clean
 
 demo: $(VENV)/.run  ## the monitor on a simulated server: no GPU needed
 	@$(BIN)/gpumon demo
@@ -31,6 +31,9 @@ wheel: $(VENV)/.dev  ## builds sdist and wheel, and tries the wheel in a venv of
 
 bench: $(VENV)/.dev  ## gpumon against nvitop on one fake driver: CPU, memory, first paint, bytes
 	$(BIN)/python -m tests.perf.bench
+
+accuracy: $(VENV)/.dev  ## replays of real engines, against the client's count of every token
+	$(BIN)/python -m tests.accuracy.replay
 
 schema: $(VENV)/.dev  ## docs/schema.json from the types
 	$(BIN)/python -m gpumon.outputs.schema > docs/schema.json.new && mv docs/schema.json.new docs/schema.json

@@ -76,7 +76,7 @@ def read_theme(text: str, where: str) -> Theme:
             raise ConfigError(f"{clean(where)}:{line_of(text, (key,))}: {clean(key, 40)} = {shown(value)}: {problem}")
     missing = [key for key in KEYS if key not in raw]
     if missing:
-        raise ConfigError(f"{clean(where)}: needs {', '.join(missing)}: a colour such as \"#56b4e9\"")
+        raise ConfigError(f'{clean(where)}: needs {", ".join(missing)}: a colour such as "#56b4e9"')
     return Theme(**raw)
 
 

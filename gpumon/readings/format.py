@@ -155,7 +155,9 @@ def watts(value: Reading) -> str:
         return short(value)
     if not 0.0 <= value < math.inf:
         return DASH
-    return f"{value:.0f}W" if value < 9999.5 else f"{value / 1e3:.0f}kW" if value < 999_500.0 else f"{value / 1e6:.0f}MW"
+    return (
+        f"{value:.0f}W" if value < 9999.5 else f"{value / 1e3:.0f}kW" if value < 999_500.0 else f"{value / 1e6:.0f}MW"
+    )
 
 
 def celsius(value: Reading) -> str:

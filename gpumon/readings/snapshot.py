@@ -195,7 +195,7 @@ class Self(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
-    """Everything shown at one moment; compared by identity. `time` is RFC 3339 with the host's UTC offset."""
+    """Everything shown at one moment; compared by identity. `time` is RFC 3339 in UTC."""
 
     time: str
     wall_s: float

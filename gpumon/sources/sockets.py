@@ -57,9 +57,11 @@ def _own_addresses() -> frozenset[IpAddress]:
     import psutil
 
     families = (socket.AF_INET, socket.AF_INET6)
-    texts = [
-        entry.address for entries in psutil.net_if_addrs().values() for entry in entries if entry.family in families
-    ]
+    try:
+        cards = psutil.net_if_addrs()
+    except OSError:
+        return frozenset()
+    texts = [entry.address for entries in cards.values() for entry in entries if entry.family in families]
     return frozenset(ipaddress.ip_address(text.split("%")[0]) for text in texts)
 
 

@@ -39,7 +39,7 @@ class MonitorApp(App[int], inherit_bindings=False):
         Binding("question_mark,f1", "help", "help", id="help"),
         Binding("q", "quit", "quit", id="quit"),
         Binding("ctrl+c", "quit", "quit", id="quit", priority=True),
-        Binding("ctrl+z", "suspend_process", "stop, back to the shell (fg comes back)", id="suspend", priority=True),
+        Binding("ctrl+z", "suspend_process", "to the shell; fg comes back", id="suspend", priority=True),
     ]
 
     def __init__(self, control: Control, theme: Theme, *, ascii: bool = False) -> None:  # noqa: A002

@@ -49,14 +49,18 @@ CHARTS: Final = (
 )
 """Most telling first: a small screen shows the first ones."""
 
+ONE_LINE: Final = ("busy", "mfu", "mbu", "decode")
+"""Keys of the sparks where there is a single line."""
+_BRIEF: Final = {"decode": "tok/s"}
 SPARKS: Final = tuple(curve for chart in CHARTS for curve in (reversed(chart.curves) if chart.full else chart.curves))
 LEAST_CHART: Final = 3
-"""Lines that a chart needs at least."""
+"""Lines that a chart needs at least, unless all are asked for."""
 CHARTS_FROM: Final = 10
 """Lines from which there are charts and not sparks."""
 _LABEL: Final = 28
 """Cells of name, value and scale to the left of a chart."""
-_SPARK_LABEL: Final = 15
+_SPARK_LABEL: Final = 8
+"""Beside the word: the value and blanks."""
 _TWO_COLUMNS: Final = 160
 """Cells from which the charts stand in two columns."""
 _TICKS_S: Final = (60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 14400.0, 43200.0, 86400.0)
@@ -65,19 +69,24 @@ _TICKS_S: Final = (60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 14
 class Charts:
     """The charts for one size of the pane. Holds only what it last read of the history, and the finished columns."""
 
-    def __init__(self, history: History, width: int, height: int, interval_s: float, *, blocks: bool) -> None:
+    def __init__(
+        self, history: History, width: int, height: int, interval_s: float, all_of_them: bool, *, blocks: bool
+    ) -> None:
         self._as_sparks = height < CHARTS_FROM
+        self._sparks = tuple(curve for curve in SPARKS if height > 1 or curve.key in ONE_LINE)
+        self._word = 7 if height > 1 else 5
         if self._as_sparks:
-            self._columns = max(1, width // 38) if height > 1 else max(2, width // 20)
-            self._cells = (width - 1) // self._columns - _SPARK_LABEL
+            self._columns = max(1, width // 38) if height > 1 else len(self._sparks)
+            self._cells = (width - 1) // self._columns - self._word - _SPARK_LABEL
             lines = height
         else:
             self._columns = 2 if width >= _TWO_COLUMNS else 1
             self._cells = (width - 1) // self._columns - _LABEL - 1
-            lines = min(-(-len(CHARTS) // self._columns), (height - 1) // LEAST_CHART)
+            lines = min(-(-len(CHARTS) // self._columns), (height - 1) // (LEAST_CHART if not all_of_them else 2))
         self._heights = [(height - 1) // lines + (at < (height - 1) % lines) for at in range(lines)]
         self._shown = lines * self._columns
-        curves = SPARKS[: self._shown] if self._as_sparks else [c for chart in CHARTS[: self._shown] for c in chart.curves]
+        drawn = [curve for chart in CHARTS[: self._shown] for curve in chart.curves]
+        curves = self._sparks[: self._shown] if self._as_sparks else drawn
         self.column_s = column_seconds(self._cells, interval_s)
         self._step = 1 if blocks or self._as_sparks else 2
         self._series = {
@@ -104,12 +113,17 @@ class Charts:
 
     def _spark_rows(self, values: dict[str, list[float]]) -> list[Row]:
         rows: list[Row] = []
-        for first in range(0, min(self._shown, len(SPARKS)), self._columns):
+        for first in range(0, min(self._shown, len(self._sparks)), self._columns):
             row: list[Piece] = []
-            for curve in SPARKS[first : first + self._columns]:
+            for curve in self._sparks[first : first + self._columns]:
                 of = values[curve.key]
                 top = 1.0 if curve.text is ratio else nice(_most(of))
-                row.append((f" {left(curve.word, 7)} {right(_latest(curve, of, 1), 5)} ", "text"))
+                row.append(
+                    (
+                        f" {left(curve.word if self._word > 5 else _BRIEF.get(curve.word, curve.word), self._word)} {right(_latest(curve, of, 1), 5)} ",
+                        "text",
+                    )
+                )
                 row.append((spark([value / top for value in of]), curve.tone))
             rows.append(tuple(row))
         return rows

@@ -84,7 +84,9 @@ def row(engine: Engine, width: int) -> Row:
         word, tone = _STATES[engine.state]
         said = engine.fault or f"for {age(engine.age_s)}"
         return (*without(narrow(width), name), (f"  {word}  ", tone), (said, "muted"))
-    load = f" {right(whole(engine.running), 4)} {right(whole(engine.waiting), 4)} {right(ratio(engine.kv_usage_ratio), 4)}"
+    load = (
+        f" {right(whole(engine.running), 4)} {right(whole(engine.waiting), 4)} {right(ratio(engine.kv_usage_ratio), 4)}"
+    )
     rates = f" {right(count(engine.decode_tokens_per_s), 6)} {right(count(engine.prefill_tokens_per_s), 7)}"
     efficiency = pair(engine.mfu_ratio, engine.mbu_ratio, 5)
     parts: list[tuple[str, Piece]] = [

@@ -48,7 +48,9 @@ def area(layers: Sequence[Layer], height: int, *, blocks: bool = False) -> list[
     for low in range(most - per_line, -1, -per_line):
         clamp = [0] * low + list(range(per_line + 1)) + [per_line] * most
         fills = [list(zip(*[[clamp[at] for at in front[first::step]] for first in range(step)])) for front in levels]
-        lines.append(_two(fills, layers, glyphs) if len(fills) > 1 else [("".join([glyphs[f] for f in fills[0]]), layers[0][1])])
+        lines.append(
+            _two(fills, layers, glyphs) if len(fills) > 1 else [("".join([glyphs[f] for f in fills[0]]), layers[0][1])]
+        )
     return lines
 
 

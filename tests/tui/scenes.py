@@ -62,7 +62,9 @@ def gpu(index: int, tick: int = 0, **fields: object) -> Gpu:
 def engine(number: int, tick: int = 0, **fields: object) -> Engine:
     """A vLLM server under load; its figures move every second tick, as an engine is polled."""
     wave = math.sin((tick // 2) * 0.9 + number) * 0.5 + 0.5 * math.sin((tick // 2) * 0.17 + number)
-    model = ("meta-llama/Llama-3.3-70B", "Qwen/Qwen3-30B-A3B", "mistralai/Mistral-Small-3.2-24B-Instruct-2506")[number % 3]
+    model = ("meta-llama/Llama-3.3-70B", "Qwen/Qwen3-30B-A3B", "mistralai/Mistral-Small-3.2-24B-Instruct-2506")[
+        number % 3
+    ]
     values = Engine(
         name=f"vllm:{8000 + number}",
         kind=EngineKind.VLLM,
@@ -144,7 +146,9 @@ def history(of: Snapshot, seconds: int = 900) -> History:
     for ago in range(seconds, -1, -1):
         if 400 < ago < 460:
             continue
-        load = min(1.0, (seconds - ago) / 200.0) * (0.8 + 0.2 * math.sin(ago / 37.0)) * (0.35 if 200 < ago < 240 else 1.0)
+        load = (
+            min(1.0, (seconds - ago) / 200.0) * (0.8 + 0.2 * math.sin(ago / 37.0)) * (0.35 if 200 < ago < 240 else 1.0)
+        )
         past.append(of.wall_s - ago, {key: value * (load if ago else 1.0) for key, value in now.items()})
     return past
 
@@ -173,7 +177,9 @@ def _live() -> Snapshot:
 def _one_lost() -> Snapshot:
     of = snapshot(engines=4)
     gpus = (*of.gpus[:5], dead_gpu(5, GpuState.LOST, 14.2, LOST), *of.gpus[6:])
-    fault = FaultShown("nvml", "GPU 5 has fallen off the bus: drain the node and reset or replace the GPU", "2025-10-09T08:53:08Z")
+    fault = FaultShown(
+        "nvml", "GPU 5 has fallen off the bus: drain the node and reset or replace the GPU", "2025-10-09T08:53:08Z"
+    )
     return replace(of, gpus=gpus, faults=(fault,))
 
 
@@ -218,7 +224,13 @@ def _other_kinds() -> Snapshot:
         gpu(5, xid=(31, 79)),
         gpu(6, ecc_uncorrected=3.0),
         gpu(7, remap_pending=1.0),
-        gpu(8, mig_profile="1g.10gb", parent_uuid="GPU-1", mfu_ratio=Missing(Reason.UNDER_MIG), mbu_ratio=Missing(Reason.UNDER_MIG)),
+        gpu(
+            8,
+            mig_profile="1g.10gb",
+            parent_uuid="GPU-1",
+            mfu_ratio=Missing(Reason.UNDER_MIG),
+            mbu_ratio=Missing(Reason.UNDER_MIG),
+        ),
         gpu(9, mfu_ratio=WARMING_UP, mbu_ratio=WARMING_UP, busy_ratio=0.004, sm_active_ratio=0.0, vram_used_bytes=0.0),
         dead_gpu(10, GpuState.RESET_REQUIRED, 3.0, LOST),
         dead_gpu(11, GpuState.NO_PERMISSION, 3.0, Missing(Reason.NO_PERMISSION)),
@@ -242,7 +254,8 @@ def _hostile() -> Snapshot:
         "\\x1b[31mred",
     )
     engines = tuple(
-        engine(at, name=name, model=f"[link=file:///]{name}/{'模型' * 40}", version="v" * 99) for at, name in enumerate(names)
+        engine(at, name=name, model=f"[link=file:///]{name}/{'模型' * 40}", version="v" * 99)
+        for at, name in enumerate(names)
     )
     gpus = tuple(replace(each, name="[b]" + "N" * 300, engines=names) for each in of.gpus)
     fault = FaultShown("[red]" * 20, "text " * 100 + "終", "not a time")

@@ -16,16 +16,16 @@ from gpumon.tui.palette import Palette
 from gpumon.tui.widgets.pane import Pane
 
 LEGEND: Final = (
-    ("▒ busy", "share of time in which a kernel ran (100 % can be nearly nothing)"),
-    ("█ sm", "share of the SMs at work: the gap to busy is what the chip could do more"),
-    ("m ≥ ≤", "bandwidth measured by the GPU; at least (from the engine); at most (share of time)"),
-    ("mfu mbu", "FLOPs and bytes that the tokens needed, of the dense peak and of the memory's"),
-    ("104%!", "above 100 %: the model's or the GPU's figures are wrong"),
-    ("210m 1.2s", "latencies, p95 of 60 s: 210 milliseconds, 1.2 seconds"),
-    ("<10m ~24m", "in the engine's first bucket, below 10 ms; mean, too few for a p95"),
+    ("▒ busy", "share of time in which a kernel ran: says little about work done"),
+    ("█ sm", "share of the SMs at work: the gap to busy is left on the table"),
+    ("mfu mbu", "FLOPs and bytes that the tokens needed, of the chip's peaks"),
+    ("m ≥ ≤", "memory B/s: measured; at least (engine); at most (share of time)"),
+    ("104%!", "above 100 %: the figures of the model or of the GPU are wrong"),
+    ("ttft itl", "p95 of 60 s: 210m is 210 milliseconds, 1.2s seconds"),
+    ("<10m ~24m", "in the engine's first bucket; the mean, too few for a p95"),
     ("–  …", "not there (never a zero); not there yet"),
-    ("LLM? GPU?", "dimensions of the model, peaks of the GPU unknown: see `gpumon doctor`"),
-    ("✗ LOST 14s", "the GPU has not answered for 14 seconds; the others go on"),
+    ("LLM? GPU?", "model or GPU not known: `gpumon doctor` says what to add"),
+    ("✗ LOST 14s", "has not answered for 14 seconds; the others go on"),
 )
 
 
@@ -34,6 +34,7 @@ class HelpText(Pane):
 
     KEY: ClassVar[str] = "?"
     TITLE: ClassVar[str] = "help · Esc: back"
+    ZOOMS: ClassVar[bool] = False
 
     def __init__(self, palette: Palette, bindings: Sequence[Binding]) -> None:
         super().__init__(palette)
@@ -41,16 +42,16 @@ class HelpText(Pane):
 
     def body(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002
         """Keys in two columns where they fit, then the marks."""
-        columns = 2 if width >= 100 else 1
+        columns = 2 if width >= 78 else 1
         per_column = -(-len(self._keys) // columns)
         rows: list[Row] = []
         for at in range(per_column):
             row: list[tuple[str, str]] = []
             for keys, does in self._keys[at::per_column]:
-                row += [("  " + left(keys, 12), "accent"), (left(does, 40), "text")]
+                row += [("  " + left(keys, 11), "accent"), (left(does, 27), "text")]
             rows.append(tuple(row))
         rows += [(), (("  what the marks mean", "muted"),)]
-        rows += [(("  " + left(mark, 12), "accent"), (text, "text")) for mark, text in LEGEND]
+        rows += [(("  " + left(mark, 11), "accent"), (text, "text")) for mark, text in LEGEND]
         return rows
 
 

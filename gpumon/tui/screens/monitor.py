@@ -37,7 +37,7 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
     ALLOW_SELECT = False
     AUTO_FOCUS = "GpuPane"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("space,p", "pause", "pause the display; collecting goes on", id="pause"),
+        Binding("space,p", "pause", "freeze the display", id="pause"),
         Binding("plus", "interval(-1)", "read more often", id="faster"),
         Binding("minus", "interval(1)", "read less often", id="slower"),
         Binding("tab", "pane(0, 1)", "next pane", id="pane.next"),
@@ -46,15 +46,15 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         Binding("2", "pane(2)", "engines", id="pane.engines"),
         Binding("3", "pane(3)", "history", id="pane.history"),
         Binding("4", "pane(4)", "faults", id="pane.faults"),
-        Binding("up,k", "scroll(-1)", "scroll the pane up", id="up"),
-        Binding("down,j", "scroll(1)", "scroll the pane down", id="down"),
-        Binding("pageup", "page(-1)", "a page up", id="page.up"),
-        Binding("pagedown", "page(1)", "a page down", id="page.down"),
+        Binding("up,k", "scroll(-1)", "scroll up", id="up"),
+        Binding("down,j", "scroll(1)", "scroll down", id="down"),
+        Binding("pageup", "page(-1)", "page up", id="page.up"),
+        Binding("pagedown", "page(1)", "page down", id="page.down"),
         Binding("g", "scroll(-100000)", "to the top", id="top"),
         Binding("G", "scroll(100000)", "to the end", id="end"),
-        Binding("z", "zoom", "give the pane the whole screen, and back", id="zoom"),
-        Binding("escape", "back", "back to all panes (never quits)", id="back"),
-        Binding("r,ctrl+l", "redraw", "read now and redraw", id="redraw"),
+        Binding("z", "zoom", "zoom the pane, and back", id="zoom"),
+        Binding("escape", "back", "back to all panes", id="back"),
+        Binding("r,ctrl+l", "redraw", "read now, redraw", id="redraw"),
     ]
 
     def __init__(self, control: Control, palette: Palette) -> None:
@@ -123,7 +123,11 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         """Give each pane its lines; costs a layout only where that changes something."""
         width, height = self.app.size
         snapshot = self.shown
-        counts = (len(snapshot.gpus), len(snapshot.engines), len(snapshot.faults) + len(snapshot.verdicts)) if snapshot else (0, 0, 0)
+        counts = (
+            (len(snapshot.gpus), len(snapshot.engines), len(snapshot.faults) + len(snapshot.verdicts))
+            if snapshot
+            else (0, 0, 0)
+        )
         wanted = plan(width, height, *counts, zoomed=self.zoomed)
         if wanted == self._plan and self.title_bar.is_mounted:
             return
@@ -131,12 +135,9 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         for pane, lines in zip(self.panes.values(), wanted, strict=True):
             _size(pane, lines)
         hidden = "" if self.zoomed else " · ".join(f"{name}: key {self.panes[name].KEY}" for name in wanted.hidden)
-        self.faults.hint = hidden
-        for name in PANES:
-            if self.zoomed == name:
-                self.panes[name].hint = "z Esc: all panes"
-            elif name != "faults":
-                self.panes[name].hint = ""
+        for name, pane in self.panes.items():
+            pane.zoomed = name == self.zoomed
+            pane.hint = "z Esc: all panes" if pane.zoomed else hidden if name == PANES[-1] else ""
         _size(self.title_bar, 0 if wanted.tiny else 1)
         _size(self.key_line, 0 if wanted.tiny else 1)
         _size(self.summary, max(1, height) if wanted.tiny else 0)
@@ -155,7 +156,11 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         yield self.summary
 
     def _show_keys(self) -> None:
-        keys = {binding.id: shown(binding) for binding in (*self.BINDINGS, *self.app.BINDINGS) if isinstance(binding, Binding)}
+        keys = {
+            binding.id: shown(binding)
+            for binding in (*self.BINDINGS, *self.app.BINDINGS)
+            if isinstance(binding, Binding)
+        }
         hints = [
             (keys["help"].split()[0], "help"),
             (keys["pause"].split()[0], "resume" if self.paused else "pause"),

@@ -68,9 +68,7 @@ class Board(Widget):
         width, height = self._drawn = self.size
         self._slots = [Slot() for _ in range(height)]
         self._rows = self._wanted(width, height)
-        self._lines = [
-            Line(row, width, self.palette, slot) for row, slot in zip(self._rows, self._slots, strict=True)
-        ]
+        self._lines = [Line(row, width, self.palette, slot) for row, slot in zip(self._rows, self._slots, strict=True)]
 
     def _wanted(self, width: int, height: int) -> list[Row]:
         rows = list(self.rows(width, height))[:height]

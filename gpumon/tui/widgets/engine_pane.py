@@ -30,7 +30,7 @@ class EnginePane(Pane):
     def note(self) -> str:
         """Columns that need a wider screen."""
         left_out = engine_table.narrow(self.size.width)
-        return f"{', '.join(left_out)}: from 80 columns on" if left_out else ""
+        return f"{' '.join(left_out)}: widen" if left_out else ""
 
     def head(self, width: int) -> Sequence[Row]:
         """Column headers, once there is an engine."""
@@ -41,5 +41,10 @@ class EnginePane(Pane):
         if self._snapshot is None:
             return wrapped("starting …", width, "muted")
         if not self._snapshot.engines:
-            return wrapped("no engine: add --endpoint URL (or [[endpoint]] in the config) to see tokens/s, MFU and MBU", width, "muted", most=2)
+            return wrapped(
+                "no engine: add --endpoint URL (or [[endpoint]] in the config) to see tokens/s, MFU and MBU",
+                width,
+                "muted",
+                most=2,
+            )
         return [engine_table.row(engine, width) for engine in self._snapshot.engines]

@@ -34,11 +34,20 @@ class FaultPane(Pane):
         if snapshot is None:
             return ((("   starting …", "muted"),),)
         rows: list[Row] = [
-            ((" ! ", "warn"), (left(fault.source, 12) + " ", "text"), (f"{_clock(fault.since)} ", "muted"), (fault.text, "text"))
+            (
+                (" ! ", "warn"),
+                (left(fault.source, 12) + " ", "text"),
+                (f"{_clock(fault.since)} ", "muted"),
+                (fault.text, "text"),
+            )
             for fault in snapshot.faults
         ]
         rows += [
-            ((" ! ", "warn"), (f"{left(verdict.limit, 12)} ", "text"), (f"{verdict.scope}: {' '.join(verdict.evidence)}: {verdict.action}", "text"))
+            (
+                (" ! ", "warn"),
+                (f"{left(verdict.limit, 12)} ", "text"),
+                (f"{verdict.scope}: {' '.join(verdict.evidence)}: {verdict.action}", "text"),
+            )
             for verdict in snapshot.verdicts
         ]
         return rows or ((("   no faults", "muted"),),)
@@ -49,4 +58,4 @@ def _clock(rfc3339: str) -> str:
     try:
         return datetime.fromisoformat(rfc3339.replace("Z", "+00:00")).astimezone().strftime("%H:%M:%S")
     except ValueError:
-        return rfc3339
+        return left(rfc3339, 8)

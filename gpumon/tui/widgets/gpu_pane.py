@@ -42,7 +42,7 @@ class GpuPane(Pane):
     def note(self) -> str:
         """Columns that need a wider screen."""
         left_out = gpu_table.narrow(self.size.width)
-        return f"{', '.join(left_out)}: from 80 columns on" if left_out else ""
+        return f"{' '.join(left_out)}: widen" if left_out else ""
 
     def head(self, width: int) -> Sequence[Row]:
         """Column headers, once there is a GPU."""
@@ -65,10 +65,15 @@ class GpuPane(Pane):
         rows = [gpu_table.row(gpu, width) for gpu in snapshot.gpus]
         if room < _LEAST_SPARK:
             return rows
-        return [(*row, ("  ", "text"), (self._spark(gpu, snapshot, room), "busy")) for row, gpu in zip(rows, snapshot.gpus, strict=True)]
+        return [
+            (*row, ("  ", "text"), (self._spark(gpu, snapshot, room), "busy"))
+            for row, gpu in zip(rows, snapshot.gpus, strict=True)
+        ]
 
     def _spark_room(self, width: int) -> int:
-        return width - gpu_table.BASE - sum(c.gap + c.width for c in fitting(gpu_table.EXTRA, width - gpu_table.BASE)) - 3
+        return (
+            width - gpu_table.BASE - sum(c.gap + c.width for c in fitting(gpu_table.EXTRA, width - gpu_table.BASE)) - 3
+        )
 
     def _spark(self, gpu: Gpu, snapshot: Snapshot, room: int) -> str:
         column_s = column_seconds(room, snapshot.interval_s)
@@ -84,4 +89,8 @@ class GpuPane(Pane):
 def _no_gpu(snapshot: Snapshot) -> str:
     """Why there is no GPU, as far as a fault says so."""
     why = next((fault.text for fault in snapshot.faults if fault.source.lower().startswith(_DRIVER)), "")
-    return f"no GPU found: {why}" if why else "no GPU found on this host; `gpumon doctor` says why. Engines are shown all the same."
+    return (
+        f"no GPU found: {why}"
+        if why
+        else "no GPU found on this host; `gpumon doctor` says why. Engines are shown all the same."
+    )

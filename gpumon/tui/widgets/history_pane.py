@@ -24,7 +24,7 @@ class HistoryPane(Pane):
         self._history = history
         self._snapshot: Snapshot | None = None
         self._charts: Charts | None = None
-        self._built: tuple[int, int, float] = (0, 0, 0.0)
+        self._built: tuple[int, int, float, bool] = (0, 0, 0.0, False)
 
     def show(self, snapshot: Snapshot) -> None:
         """Paint the history up to a snapshot."""
@@ -36,7 +36,8 @@ class HistoryPane(Pane):
         if self._charts is None:
             return ""
         left_out = self._charts.left_out
-        return (f"{left_out} more: z zoom · " if left_out else "") + self._charts.span
+        how = "heighten" if self.zoomed else f"keys {self.KEY} z"
+        return (f"{left_out} more: {how} · " if left_out else "") + self._charts.span
 
     def body(self, width: int, height: int) -> Sequence[Row]:
         """The charts."""
@@ -44,7 +45,7 @@ class HistoryPane(Pane):
             return wrapped("starting …", width, "muted")
         if height < 1:
             return ()
-        wanted = (width, height, self._snapshot.interval_s)
+        wanted = (width, height, self._snapshot.interval_s, self.zoomed)
         if self._charts is None or self._built != wanted:
             self._built = wanted
             self._charts = Charts(self._history, *wanted, blocks=self.palette.ascii)

@@ -18,11 +18,14 @@ class Pane(Board, can_focus=True):
 
     KEY: ClassVar[str] = ""
     TITLE: ClassVar[str] = ""
+    ZOOMS: ClassVar[bool] = True
 
     def __init__(self, palette: Palette) -> None:
         super().__init__(palette)
         self.hint = ""
         """What the screen adds to the rule: panes without a place, and their keys."""
+        self.zoomed = False
+        """Whether the pane has the whole screen."""
         self._top = 0
         self._overflow = 0
 
@@ -53,15 +56,30 @@ class Pane(Board, can_focus=True):
         return (self._rule(width, len(body), room), *head, *body[self._top : self._top + room])
 
     def _rule(self, width: int, total: int, room: int) -> Row:
-        focus = "focus" if self.has_focus else "text"
+        focused = self.has_focus
         name = f" {self.TITLE} "
         notes = [self.note(), self.hint]
         if self._overflow:
-            notes.insert(0, f"{self._top + 1}-{self._top + room} of {total} · ↓ ↑ scroll · z zoom")
+            rows = f"{self._top + 1}-{self._top + room}" if room > 1 else f"{self._top + 1}"
+            notes.insert(0, f"{rows} of {total}: {self._more(focused)}")
         said = cut(" · ".join(note for note in notes if note), max(0, width - len(name) - 12))
-        tail = (f" {said} " if said else "") + "─"
-        line = "─" * (width - 3 - len(name) - cells(tail))
-        return (("─ ", "border"), (self.KEY, "accent"), (name, focus), (line, "border"), (tail[:-1], "muted"), ("─", "border"))
+        said = f" {said} " if said else ""
+        line = "─" * (width - 4 - len(name) - cells(said))
+        return (
+            ("─", "border"),
+            (self.KEY, "accent"),
+            ("─", "border"),
+            (name, "focus" if focused else "text"),
+            (line, "border"),
+            (said, "muted"),
+            ("─", "border"),
+        )
+
+    def _more(self, focused: bool) -> str:
+        """The keys that show what is left out."""
+        if not focused:
+            return f"keys {self.KEY} z"
+        return "↓ ↑" if self.zoomed or not self.ZOOMS else "↓ ↑ or z"
 
     def scroll_rows(self, lines: int) -> None:
         """Move the view by a number of lines."""

@@ -1,14 +1,18 @@
-"""The whole screen as one line."""
+"""The whole screen as one line, and what to do about it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from gpumon.readings.snapshot import Snapshot
+from gpumon.tui.layout import LEAST_HEIGHT, LEAST_WIDTH
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.summary import summary
 from gpumon.tui.widgets.board import Board
+
+_HINTS: Final = (f"{LEAST_WIDTH}x{LEAST_HEIGHT} or more shows tables, q quits", f"needs {LEAST_WIDTH}x{LEAST_HEIGHT}")
 
 
 class SummaryLine(Board):
@@ -25,5 +29,6 @@ class SummaryLine(Board):
         self.update()
 
     def rows(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002
-        """One line."""
-        return (summary(self._snapshot, width, paused=self._paused),)
+        """One line, and how to see more where there is room to say so."""
+        hint = next((text for text in _HINTS if len(text) <= width), "")
+        return (summary(self._snapshot, width, paused=self._paused), ((hint, "muted"),))

@@ -39,7 +39,8 @@ class TitleBar(Board):
         right = [*self._badges(), *self._status()]
         room = width - sum(cells(text) for text, _ in right)
         name: Piece = (" gpumon ", "bar_title")
-        return ((name, (left(f" {self._machine()}", max(0, room - cells(name[0]))), "bar"), *right),)
+        room -= cells(name[0])
+        return ((name, (left(f" {self._machine(room - 2)}", max(0, room)), "bar"), *right),)
 
     def _badges(self) -> list[Piece]:
         badges: list[Piece] = []
@@ -51,7 +52,11 @@ class TitleBar(Board):
 
     def _status(self) -> list[Piece]:
         snapshot = self._snapshot
-        clock = datetime.fromtimestamp(self._now_s, timezone.utc).astimezone().strftime("%H:%M:%S") if self._now_s else "--:--:--"
+        clock = (
+            datetime.fromtimestamp(self._now_s, timezone.utc).astimezone().strftime("%H:%M:%S")
+            if self._now_s
+            else "--:--:--"
+        )
         cost = f"  self {_cost(snapshot.self_cost.cpu_ratio)}" if snapshot is not None else ""
         if self._paused:
             dot: Piece = ("  ‖", "bar_warn")
@@ -61,12 +66,15 @@ class TitleBar(Board):
             dot = (f"  ! no reading for {age(self._waited_s)}", "bar_warn")
         return [(cost, "bar_muted"), dot, (f" {clock} ", "bar")]
 
-    def _machine(self) -> str:
+    def _machine(self, room: int) -> str:
+        """Host, GPUs and driver; what does not fit whole is left out from the end."""
         snapshot = self._snapshot
         if snapshot is None:
             return "starting …"
-        parts = [snapshot.host.name, inventory(snapshot.gpus), snapshot.host.driver]
-        return " · ".join(part for part in parts if part)
+        parts = [part for part in (snapshot.host.name, inventory(snapshot.gpus), snapshot.host.driver) if part]
+        while len(parts) > 1 and cells(" · ".join(parts)) > room:
+            parts.pop()
+        return " · ".join(parts)
 
 
 def inventory(gpus: Sequence[Gpu]) -> str:
