@@ -75,6 +75,8 @@ class Collector:
     def set_interval(self, seconds: float) -> None:
         """Change the cadence from the next tick on; the floor is 0.25 s."""
         self._interval_s = max(0.25, seconds)
+        for source in self._sources:
+            source.set_interval(self._interval_s)
         self.refresh()
 
     def refresh(self) -> None:

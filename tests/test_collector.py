@@ -31,6 +31,9 @@ class Still:
         reading = GpuReading(0, "GPU-0", "NVIDIA L4", GpuState.OK, monotonic_s, busy_ratio=0.5)
         return Contribution(gpus=(reading,), driver="580")
 
+    def set_interval(self, seconds: float) -> None:
+        self.interval_s = seconds
+
     async def close(self) -> None:
         self.closed = True
 
@@ -120,7 +123,7 @@ async def test_a_refresh_ticks_at_once_and_an_interval_has_a_floor():
     await asyncio.sleep(0.1)
     assert len(source.polls) == 2
     made.set_interval(0.01)
-    assert made.interval_s == 0.25
+    assert made.interval_s == source.interval_s == 0.25
     await made.stop()
 
 

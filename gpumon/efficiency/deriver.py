@@ -164,6 +164,8 @@ def _points(gpus: Sequence[Gpu], engines: Sequence[Engine], ticks: Sequence[Read
         "waiting": _total([engine.waiting for engine in engines]),
     }
     for gpu in gpus:
+        if gpu.parent_uuid:  # a MIG slice carries its parent's index
+            continue
         points[f"busy:{gpu.index}"] = or_nan(gpu.busy_ratio)
         points[f"mfu:{gpu.index}"] = or_nan(gpu.mfu_ratio)
         points[f"mbu:{gpu.index}"] = or_nan(gpu.mbu_ratio)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from enum import Enum
-from typing import Union
 
 import msgspec
 
@@ -64,7 +63,7 @@ class Missing(msgspec.Struct, frozen=True, array_like=True):
         raise TypeError("a missing reading is neither true nor false: use isinstance(reading, Missing)")
 
 
-Reading = Union[float, Missing]
+Reading = float | Missing
 """A number in the unit that the field's name carries, or `Missing`."""
 
 WARMING_UP = Missing(Reason.WARMING_UP)

@@ -109,6 +109,9 @@ class EndpointSource:
         faults = tuple(Fault(self.reading.name, text, since) for text, since in self._notices.items())
         return Contribution(engines=(self.reading,), faults=faults)
 
+    def set_interval(self, seconds: float) -> None:
+        """Engines are polled at a cadence of their own."""
+
     async def close(self) -> None:
         """Stop polling and hang up."""
         tasks = [task for task in (self._task, self._identity) if task is not None]

@@ -100,6 +100,10 @@ class NvmlSource:
             self._take_report()
         return self._contribution(monotonic_s)
 
+    def set_interval(self, seconds: float) -> None:
+        """Lateness is measured in intervals, and so is the longest wait of a poll."""
+        self.interval_s = seconds
+
     async def close(self) -> None:
         """Kill the worker; it is not waited for where it hangs inside the kernel."""
         self._closed = True

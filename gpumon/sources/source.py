@@ -35,5 +35,8 @@ class Source(Protocol):
         `monotonic_s` is `time.monotonic()` at the tick.
         """
 
+    def set_interval(self, seconds: float) -> None:
+        """The ticks come this far apart from now on; a source with a cadence of its own takes no notice."""
+
     async def close(self) -> None:
         """Stop reading and free everything, within a quarter of a second."""

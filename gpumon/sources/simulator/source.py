@@ -105,6 +105,9 @@ class SimulatedServer:
         gpus = tuple(gpu.reading(self._read_s) for gpu in self._gpus)
         return Contribution(gpus=gpus, driver=DRIVER, cuda=CUDA)
 
+    def set_interval(self, seconds: float) -> None:
+        """Simulated time goes with the clock, whatever the ticks do."""
+
     async def close(self) -> None:
         """Stop the warm-up, the servers and every connection."""
         if self._warming is not None:

@@ -4,7 +4,7 @@
 
 #include "fake.h"
 
-static const double POLL_S = 0.05;
+static const double POLL_S = 0.25;
 
 struct EventSet {
     nvml_u64 masks[MAX_GPUS];
