@@ -132,7 +132,7 @@ def seconds(value: Reading, width: int = 5) -> str:
 
 
 def quantile(of: Quantiles, width: int = 5) -> str:
-    """The p95 in at most `width` (4 or 5) cells: `<10m` in the first bucket, `~24m` the mean where there are too few."""
+    """The p95 in at most `width` (4 or 5) cells: `<10m` in the first bucket, `~24m` the mean of too few."""
     if isinstance(of.p95, Missing):
         few = of.p95.reason is Reason.FEW and not isinstance(of.mean, Missing)
         return f"~{_one_less(of.mean, width)}" if few else short(of.p95)

@@ -7,6 +7,8 @@ import contextlib
 import gc
 import os
 import signal
+import time
+from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
 from textual import constants
@@ -42,13 +44,20 @@ class MonitorApp(App[int], inherit_bindings=False):
         Binding("ctrl+z", "suspend_process", "to the shell; fg comes back", id="suspend", priority=True),
     ]
 
-    def __init__(self, control: Control, theme: Theme, *, ascii: bool = False) -> None:  # noqa: A002
+    def __init__(
+        self,
+        control: Control,
+        theme: Theme,
+        *,
+        ascii: bool = False,  # noqa: A002
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         super().__init__()
         self.animation_level = "none"
         self.control = control
         plain = ascii or wants_ascii(os.environ)
         self.palette = Palette(theme, depth(os.environ), ascii=plain)
-        self.monitor = MonitorScreen(control, self.palette)
+        self.monitor = MonitorScreen(control, self.palette, wall)
         self._started: asyncio.Task[None] | None = None
 
     def get_driver_class(self) -> type[Driver]:

@@ -6,9 +6,11 @@ import contextlib
 import os
 import selectors
 import sys
+import termios
 import time
 from codecs import getincrementaldecoder
 from collections.abc import Callable
+from queue import Empty
 from types import FrameType
 from typing import Any, Final, TextIO
 
@@ -37,13 +39,17 @@ class Output:
         """Write all of it, waiting where the terminal is slow."""
         data = memoryview(text.encode(self._encoding, "replace"))
         while data and self._open:
-            try:
-                data = data[os.write(self._descriptor, data) :]
-            except BlockingIOError:
-                time.sleep(0.01)
-            except OSError:
-                self._open = False
-                self._gone()
+            data = data[self._written(data) :]
+
+    def _written(self, data: memoryview) -> int:
+        try:
+            return os.write(self._descriptor, data)
+        except BlockingIOError:
+            time.sleep(0.01)
+        except OSError:
+            self._open = False
+            self._gone()
+        return 0
 
     def flush(self) -> None:
         """Nothing is held back."""
@@ -64,13 +70,39 @@ class TerminalDriver(LinuxDriver):
         if stream is not None:
             self._file: Any = Output(stream, self._terminal_gone)
         self._wake_pipe: tuple[int, ...] = ()
+        self._behind = False
 
     def start_application_mode(self) -> None:
         """Also after each stop."""
         for descriptor in self._wake_pipe:
             os.close(descriptor)
         self._wake_pipe = os.pipe()
-        super().start_application_mode()
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+
+    def write(self, data: str) -> None:
+        """Queue for the terminal. A terminal that takes nothing loses frames, never the event loop's time."""
+        writer = self._writer_thread
+        if writer is None:
+            return
+        if self._behind and writer._queue.empty():
+            self._behind = False
+            self._app.call_later(self._app.refresh, layout=True)
+        if writer._queue.full():
+            self._behind = True
+        if not self._behind:
+            writer.write(data)
+
+    def stop_application_mode(self) -> None:
+        """Restore the terminal, ahead of frames that it did not take yet."""
+        writer = self._writer_thread
+        if self._behind and writer is not None:
+            with contextlib.suppress(Empty):
+                while True:
+                    writer._queue.get_nowait()
+            with contextlib.suppress(termios.error):
+                termios.tcflush(writer.fileno(), termios.TCOFLUSH)
+            self._behind = False
+        super().stop_application_mode()
 
     def _terminal_gone(self) -> None:
         """Called from the writer's or the reader's thread."""

@@ -46,29 +46,29 @@ class Slot:
 
 
 class Line(Strip):
-    """A row of exactly `width` cells. Equal rows make equal `text` and `marks`."""
+    """A row of exactly `width` cells. Equal rows have equal `characters` and `marks`."""
 
-    __slots__ = ("marks", "palette", "slot", "text", "wide")
+    __slots__ = ("characters", "marks", "palette", "slot", "wide")
 
     def __init__(self, row: Row, width: int, palette: Palette, slot: Slot) -> None:
         pieces = _sized(row, width, palette.ascii)
         styles = palette.styles
         super().__init__([Segment(text, styles[tone]) for text, tone in pieces], width)
-        self.text = "".join([text for text, _ in pieces])
+        self.characters = "".join([text for text, _ in pieces])
         self.marks = "".join([palette.mark(text, tone) for text, tone in pieces])
-        self.wide = len(self.text) != width
+        self.wide = len(self.characters) != width
         self.palette = palette
         self.slot = slot
 
     def same(self, other: Line) -> bool:
         """Whether both look the same."""
-        return self.text == other.text and self.marks == other.marks
+        return self.characters == other.characters and self.marks == other.marks
 
     def render(self, console: Console) -> str:  # noqa: ARG002 - Strip's signature
         """The whole line for the terminal; from now on the terminal shows it."""
         self.slot.shown = self
         if self._render_cache is None:
-            self._render_cache = _encode(self, [(0, len(self.text))])
+            self._render_cache = _encode(self, [(0, len(self.characters))])
         return self._render_cache
 
     def crop(self, start: int, end: int | None = None) -> Strip:
@@ -94,7 +94,7 @@ class Patch(Strip):
     def render(self, console: Console) -> str:
         """What turns the shown line into the new one; the cursor stands at the line's start."""
         line, shown = self.line, self.line.slot.shown
-        if shown is None or shown.wide or line.wide or len(shown.text) != len(line.text):
+        if shown is None or shown.wide or line.wide or len(shown.characters) != len(line.characters):
             return line.render(console)
         line.slot.shown = line
         return _encode(line, _changes(shown, line))
@@ -130,7 +130,7 @@ def _in_ascii(text: str) -> str:
 def _changes(old: Line, new: Line) -> list[tuple[int, int]]:
     """Ranges of cells to write, near ones joined."""
     ranges: list[tuple[int, int]] = []
-    a, b, c, d = old.text, new.text, old.marks, new.marks
+    a, b, c, d = old.characters, new.characters, old.marks, new.marks
     for chunk in range(0, len(b), _CHUNK):
         end = chunk + _CHUNK
         if a[chunk:end] == b[chunk:end] and c[chunk:end] == d[chunk:end]:
@@ -148,7 +148,7 @@ def _changes(old: Line, new: Line) -> list[tuple[int, int]]:
 def _encode(line: Line, ranges: list[tuple[int, int]]) -> str:
     """The ranges of a line as text and codes, from its first cell on; ends with all codes reset."""
     codes, ground = line.palette.codes, line.palette.ground
-    text, marks = line.text, line.marks
+    text, marks = line.characters, line.marks
     out: list[str] = []
     base: str | None = None
     colour, cursor = "", 0

@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+TLS_HELLO = b"\x16"
+"""First byte of a client that speaks TLS."""
+
 
 class Request(NamedTuple):
     """A request as received; header names in lower case."""
@@ -106,6 +109,9 @@ class LoopbackServer:
             with contextlib.suppress(OSError, ValueError):
                 secured = self._context.wrap_socket(one, server_side=True) if self._context else one
                 with secured, secured.makefile("rb") as stream:
+                    if stream.peek(1)[:1] == TLS_HELLO:
+                        secured.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+                        return
                     while (request := _request(stream)) is not None:
                         self.requests.append(request)
                         if not self._send(secured, self._answer(request)):

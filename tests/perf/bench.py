@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -26,6 +27,7 @@ BIN = Path(sys.executable).parent
 SETTLE_S = 4.0
 """Start-up is measured apart from the steady state."""
 ENDPOINTS = 4
+OUR_FIGURES = r"\n +7 .*\d+W"
 
 
 class Cost(NamedTuple):
@@ -37,11 +39,12 @@ class Cost(NamedTuple):
 
 
 class Contestant(NamedTuple):
-    """A program under measurement, and how its first full paint is recognised on the screen."""
+    """A program under measurement; patterns on the screen tell its first full paint, and the first figures of GPU 7."""
 
     name: str
     command: list[str]
-    marks: tuple[str, ...]
+    paint: str
+    figures: str
     endpoints: int = 0
 
 
@@ -49,9 +52,11 @@ def contestants() -> list[Contestant]:
     """nvitop with GPUs only; gpumon with GPUs only, and with endpoints too."""
     screen = [str(BIN / "gpumon"), "--interval", "1"]
     return [
-        Contestant("nvitop", [str(BIN / "nvitop"), "--monitor", "full", "--interval", "1"], ("MEM", "PID")),
-        Contestant("gpumon, GPUs only", screen, ("gpumon", "quit")),
-        Contestant(f"gpumon, {ENDPOINTS} endpoints", screen, ("gpumon", "quit"), ENDPOINTS),
+        Contestant(
+            "nvitop", [str(BIN / "nvitop"), "--monitor", "full", "--interval", "1"], "AVG GPU", r"7  H100[^\0]*?\d+W /"
+        ),
+        Contestant("gpumon, GPUs only", screen, "gpumon.*[^\0]*quit", OUR_FIGURES),
+        Contestant(f"gpumon, {ENDPOINTS} endpoints", screen, "gpumon.*[^\0]*quit", OUR_FIGURES, ENDPOINTS),
     ]
 
 
@@ -85,14 +90,15 @@ def steady(contestant: Contestant, env: dict[str, str], size: tuple[int, int], s
         )
 
 
-def first_paint(contestant: Contestant, env: dict[str, str], size: tuple[int, int]) -> float:
-    """Seconds from the start of the process to its first full paint."""
+def first_paint(contestant: Contestant, env: dict[str, str], size: tuple[int, int]) -> tuple[float, float]:
+    """Seconds from the start of the process to its first full paint, and to the first figures of all GPUs."""
     with Terminal(contestant.command, env, *size) as terminal:
         terminal.run(3.0)
-        found = terminal.first(lambda screen: all(mark in screen for mark in contestant.marks))
-        if found is None:
+        paint = terminal.first(lambda screen: re.search(contestant.paint, screen) is not None)
+        figures = terminal.first(lambda screen: re.search(contestant.figures, screen) is not None)
+        if paint is None or figures is None:
             raise SystemExit(f"{contestant.name} never painted:\n" + "\n".join(terminal.screen()))
-        return found
+        return paint, figures
 
 
 def snapshot_s(env: dict[str, str], *arguments: str) -> float:
@@ -127,7 +133,8 @@ def measure(seconds: float, rounds: int) -> str:
             base = statistics.median(cost.cpu_ratio for cost in costs["nvitop"])
             for one in everyone:
                 cpu, pss, written = (statistics.median(column) for column in zip(*costs[one.name], strict=True))
-                paint = statistics.median(first_paint(one, env, size) for _ in range(rounds))
+                starts = [first_paint(one, env, size) for _ in range(rounds)]
+                paint, figures = (statistics.median(column) for column in zip(*starts, strict=True))
                 rows.append(
                     (
                         one.name,
@@ -136,9 +143,18 @@ def measure(seconds: float, rounds: int) -> str:
                         f"{pss / 1e6:.0f} MB",
                         f"{written:,.0f}",
                         f"{paint:.2f} s",
+                        f"{figures:.2f} s",
                     )
                 )
-            head = ("program", "CPU of a core", "of nvitop's", "PSS", "bytes/s to the terminal", "first full paint")
+            head = (
+                "program",
+                "CPU of a core",
+                "of nvitop's",
+                "PSS",
+                "bytes/s to the terminal",
+                "first paint",
+                "GPU figures",
+            )
             parts.append(f"### {size[0]}x{size[1]}\n\n" + table(rows, head))
         fast = statistics.median(snapshot_s(env, "--window", "0") for _ in range(rounds))
         parts.append(f"`gpumon snapshot --json --window 0`: {fast:.2f} s")

@@ -141,6 +141,12 @@ def test_a_utf8_metric_name_in_braces() -> None:
     ]
 
 
+def test_an_unwanted_name_does_not_shadow_a_wanted_one_that_begins_alike() -> None:
+    scanner = Scanner({"x y"})
+    assert not scanner.scan(b'{"x z"}\t1\n').values
+    assert list(scanner.scan(b'{"x y"}\t2\n').values.values()) == [2.0]
+
+
 GARBAGE = [
     "x",
     "x{",

@@ -157,16 +157,28 @@ LOST = Missing(Reason.LOST)
 STALE = Missing(Reason.STALE)
 
 
+FIGURES = (
+    "busy_ratio",
+    "sm_active_ratio",
+    "tensor_active_ratio",
+    "vram_used_bytes",
+    "vram_total_bytes",
+    "bandwidth_bytes_per_s",
+    "mfu_ratio",
+    "mbu_ratio",
+    "power_w",
+    "power_limit_w",
+    "temperature_c",
+    "sm_clock_hz",
+    "nvlink_bytes_per_s",
+    "pcie_bytes_per_s",
+    "tokens_per_j",
+)
+
+
 def dead_gpu(index: int, state: GpuState, age_s: float, why: Missing) -> Gpu:
     """A GPU without figures, as the deriver blanks it."""
-    blank = dict.fromkeys(
-        (
-            "busy_ratio sm_active_ratio tensor_active_ratio vram_used_bytes vram_total_bytes bandwidth_bytes_per_s "
-            "mfu_ratio mbu_ratio power_w power_limit_w temperature_c sm_clock_hz nvlink_bytes_per_s pcie_bytes_per_s "
-            "tokens_per_j"
-        ).split(),
-        why,
-    )
+    blank = dict.fromkeys(FIGURES, why)
     return gpu(index, state=state, age_s=age_s, bandwidth_source=BandwidthSource.NONE, **blank)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar, Final
 
 from textual import events
@@ -57,8 +57,9 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         Binding("r,ctrl+l", "redraw", "read now, redraw", id="redraw"),
     ]
 
-    def __init__(self, control: Control, palette: Palette) -> None:
+    def __init__(self, control: Control, palette: Palette, wall: Callable[[], float]) -> None:
         super().__init__()
+        self._wall = wall
         self.control = control
         self.latest: Snapshot | None = None
         self.shown: Snapshot | None = None
@@ -110,13 +111,13 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
 
     def _tick(self) -> None:
         """The clock: once per second, just after it changes; while snapshots come that often, they carry it along."""
-        self.set_timer(1.005 - time.time() % 1.0, self._tick, name="clock")
+        self.set_timer(1.005 - self._wall() % 1.0, self._tick, name="clock")
         if not self.paused and time.monotonic() - self._carried_s > 1.2:
             self._show_title()
 
     def _show_title(self) -> None:
         waited_s = time.monotonic() - self._arrived_s
-        now_s = self._frozen_s if self.paused else time.time()
+        now_s = self._frozen_s if self.paused else self._wall()
         self.title_bar.show(self.shown, now_s, paused=self.paused, waited_s=waited_s)
 
     def _arrange(self) -> None:
@@ -180,7 +181,7 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
     def action_pause(self) -> None:
         """Freeze what is shown, or go on with the newest."""
         self.paused = not self.paused
-        self._frozen_s = time.time()
+        self._frozen_s = self._wall()
         if self.paused:
             self.summary.show(self.shown, paused=True)
         elif self.latest is not None:

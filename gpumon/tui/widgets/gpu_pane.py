@@ -9,10 +9,10 @@ from gpumon.readings.format import period
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Gpu, Snapshot
 from gpumon.tui import gpu_table
+from gpumon.tui.charts.raster import spark
+from gpumon.tui.charts.series import Series, column_seconds
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
-from gpumon.tui.raster import spark
-from gpumon.tui.series import Series, column_seconds
 from gpumon.tui.table import fitting
 from gpumon.tui.widgets.pane import Pane, wrapped
 

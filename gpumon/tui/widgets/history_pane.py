@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
+from gpumon.readings.format import period
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
-from gpumon.tui.charts import Charts
+from gpumon.tui.charts.areas import Areas
+from gpumon.tui.charts.sparks import Sparks
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.widgets.pane import Pane, wrapped
 
+_AREAS_FROM: Final = 10
+"""Lines from which there are areas and not sparks."""
+
 
 class HistoryPane(Pane):
-    """Curves under one time axis, or sparks where there are few lines."""
+    """Areas under one time axis, or sparks where there are few lines."""
 
     KEY: ClassVar[str] = "3"
     TITLE: ClassVar[str] = "history"
@@ -23,7 +28,7 @@ class HistoryPane(Pane):
         super().__init__(palette)
         self._history = history
         self._snapshot: Snapshot | None = None
-        self._charts: Charts | None = None
+        self._charts: Areas | Sparks | None = None
         self._built: tuple[int, int, float, bool] = (0, 0, 0.0, False)
 
     def show(self, snapshot: Snapshot) -> None:
@@ -33,11 +38,12 @@ class HistoryPane(Pane):
 
     def note(self) -> str:
         """The time axis in words, and what found no place."""
-        if self._charts is None:
+        charts = self._charts
+        if charts is None:
             return ""
-        left_out = self._charts.left_out
         how = "heighten" if self.zoomed else f"keys {self.KEY} z"
-        return (f"{left_out} more: {how} · " if left_out else "") + self._charts.span
+        span = f"last {period(charts.columns * charts.column_s)} · {period(charts.column_s)} a column"
+        return f"{charts.left_out} more: {how} · {span}" if charts.left_out else span
 
     def body(self, width: int, height: int) -> Sequence[Row]:
         """The charts."""
@@ -48,5 +54,11 @@ class HistoryPane(Pane):
         wanted = (width, height, self._snapshot.interval_s, self.zoomed)
         if self._charts is None or self._built != wanted:
             self._built = wanted
-            self._charts = Charts(self._history, *wanted, blocks=self.palette.ascii)
+            self._charts = self._fitting(width, height, self._snapshot.interval_s)
         return self._charts.rows(self._snapshot.wall_s)
+
+    def _fitting(self, width: int, height: int, interval_s: float) -> Areas | Sparks:
+        if height < _AREAS_FROM:
+            return Sparks(self._history, width, height, interval_s)
+        least = 2 if self.zoomed else 3
+        return Areas(self._history, width, height, interval_s, blocks=self.palette.ascii, least=least)

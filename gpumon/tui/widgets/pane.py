@@ -29,7 +29,7 @@ class Pane(Board, can_focus=True):
         self._top = 0
         self._overflow = 0
 
-    def head(self, width: int) -> Sequence[Row]:
+    def head(self, width: int) -> Sequence[Row]:  # noqa: ARG002
         """Lines that stay."""
         return ()
 

@@ -78,9 +78,12 @@ class TitleBar(Board):
 
 
 def inventory(gpus: Sequence[Gpu]) -> str:
-    """What is in the machine: `8x H100 80GB HBM3`, most frequent first."""
+    """What is in the machine: `8x H100 80GB HBM3`; of several kinds the most frequent two."""
     names = Counter(gpu.name.removeprefix(_VENDOR) for gpu in gpus if not gpu.parent_uuid)
-    return " + ".join(f"{number}x {name}" for name, number in names.most_common())
+    shown = names.most_common(2)
+    others = names.total() - sum(number for _, number in shown)
+    parts = [f"{number}x {name}" for name, number in shown] + ([f"{others} others"] if others else [])
+    return " + ".join(parts)
 
 
 def _cost(cpu: Reading) -> str:

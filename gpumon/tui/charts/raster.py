@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from gpumon.tui.line import Piece
 
+Glyphs = dict[tuple[int, ...], str]
+"""A cell's filled levels to its character."""
 _LEFT: Final = (0x00, 0x40, 0x44, 0x46, 0x47)
 _RIGHT: Final = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
 """Braille dots of a column filled from below to 0..4."""
-_BRAILLE: Final = {
+_BRAILLE: Final[Glyphs] = {
     (a, b): chr(0x2800 | left | right) if a or b else " "
     for a, left in enumerate(_LEFT)
     for b, right in enumerate(_RIGHT)
 }
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
-_BLOCKS: Final = {(at,): block for at, block in enumerate(_EIGHTHS)}
+_BLOCKS: Final[Glyphs] = {(at,): block for at, block in enumerate(_EIGHTHS)}
 
 Values = Sequence[float]
 """Shares of the full height, oldest first; NaN is a gap."""
@@ -47,14 +48,20 @@ def area(layers: Sequence[Layer], height: int, *, blocks: bool = False) -> list[
     lines = []
     for low in range(most - per_line, -1, -per_line):
         clamp = [0] * low + list(range(per_line + 1)) + [per_line] * most
-        fills = [list(zip(*[[clamp[at] for at in front[first::step]] for first in range(step)])) for front in levels]
-        lines.append(
-            _two(fills, layers, glyphs) if len(fills) > 1 else [("".join([glyphs[f] for f in fills[0]]), layers[0][1])]
-        )
+        fills = [_columns([clamp[at] for at in front], step) for front in levels]
+        if len(fills) > 1:
+            lines.append(_two(fills, layers, glyphs))
+        else:
+            lines.append([("".join([glyphs[fill] for fill in fills[0]]), layers[0][1])])
     return lines
 
 
-def _two(fills: list[list[tuple[int, ...]]], layers: Sequence[Layer], glyphs: dict[Any, str]) -> list[Piece]:
+def _columns(values: list[int], step: int) -> list[tuple[int, ...]]:
+    """The values of each cell."""
+    return list(zip(*[values[first::step] for first in range(step)], strict=True))
+
+
+def _two(fills: list[list[tuple[int, ...]]], layers: Sequence[Layer], glyphs: Glyphs) -> list[Piece]:
     """A line of two layers: filled to the higher one, in the front tone where that fills at least half of the dots."""
     pieces: list[Piece] = []
     for front, back in zip(*fills, strict=True):
@@ -66,11 +73,3 @@ def _two(fills: list[list[tuple[int, ...]]], layers: Sequence[Layer], glyphs: di
         else:
             pieces.append((glyph, tone))
     return pieces
-
-
-def nice(most: float) -> float:
-    """The smallest of 1, 2, 5 x 10^n that is at least `most`; 1 for nothing."""
-    if not 0.0 < most < 1e300:
-        return 1.0
-    size = 10.0 ** math.floor(math.log10(most))
-    return next(size * factor for factor in (1.0, 2.0, 5.0, 10.0, 20.0) if size * factor >= most)
