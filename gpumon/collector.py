@@ -50,9 +50,10 @@ class Collector:
         *,
         interval_s: float,
         simulated: bool = False,
+        history: History | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self.history = History()
+        self.history = history or History()
         self._sources = tuple(sources)
         self._deriver = deriver
         self._host = host

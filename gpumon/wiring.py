@@ -7,19 +7,17 @@ import contextlib
 import signal
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from gpumon.collector import Collector
 from gpumon.config.options import Options
 from gpumon.config.schema import Config, Endpoint
-from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.check import Check
+from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
-from gpumon.sources.attachment import EngineFacts
-from gpumon.sources.endpoint import EndpointSource
-from gpumon.sources.host import HostMeter
-from gpumon.sources.packaged import gpu_catalogue
-from gpumon.sources.source import Source
+
+if TYPE_CHECKING:
+    from gpumon.collector import Collector
+    from gpumon.sources.source import Source
 
 READY_S = 90.0
 """Longest wait of `snapshot` and `watch` for the driver: eight GPUs without persistence mode are slow to open."""
@@ -29,36 +27,90 @@ NOTHING_TO_MONITOR = 3
 T = TypeVar("T")
 
 
-def build(config: Config, options: Options) -> Collector:
-    """The collector of this run, not started. Nothing is read or connected to yet."""
-    sources: list[Source] = []
-    endpoints: tuple[Endpoint, ...] = config.endpoint
+async def open_hardware(config: Config, options: Options) -> Source | None:
+    """The source of the GPUs, started before the rest is imported, so that the driver worker starts meanwhile."""
     if options.demo:
         from gpumon.sources.simulator.source import SimulatedServer
 
-        simulated = SimulatedServer()
-        sources.append(simulated)
-        endpoints = simulated.endpoints
-    elif options.nvml:
-        from gpumon.sources.nvml_source import NvmlSource
+        return SimulatedServer()
+    if not options.nvml:
+        return None
+    from gpumon.sources.nvml_source import NvmlSource
 
-        sources.append(NvmlSource(config.general.interval_s))
+    source = NvmlSource(config.general.interval_s)
+    await source.start()
+    return source
+
+
+def build(config: Config, options: Options, hardware: Source | None, history: History | None = None) -> Collector:
+    """The collector of this run, not started. Nothing is connected to yet.
+
+    It imports what it needs here: that takes 0.1 s, which the screen's first paint does not wait for.
+    """
+    from gpumon.collector import Collector
+    from gpumon.efficiency.deriver import Deriver
+    from gpumon.sources.attachment import EngineFacts
+    from gpumon.sources.endpoint import EndpointSource
+    from gpumon.sources.host import HostMeter
+    from gpumon.sources.packaged import gpu_catalogue
+
+    endpoints: tuple[Endpoint, ...] = getattr(hardware, "endpoints", config.endpoint)
     polled = [EndpointSource(endpoint, config.general.engine_interval_s) for endpoint in endpoints]
-    sources.extend(polled)
     owner = None
-    if config.discovery.enabled and not options.demo:
+    if config.discovery.enabled and polled and not options.demo:
         from gpumon.sources.ownership import Ownership
 
         owner = Ownership()
-    facts = EngineFacts({source.reading.url: source.endpoint for source in polled}, config.model, owner)
     return Collector(
-        sources,
+        [*([hardware] if hardware is not None else []), *polled],
         Deriver(gpu_catalogue()),
         HostMeter(),
-        facts,
+        EngineFacts({source.reading.url: source.endpoint for source in polled}, config.model, owner),
         interval_s=config.general.interval_s,
         simulated=options.demo,
+        history=history,
     )
+
+
+class LateCollector:
+    """What the screen controls: a collector that is built when the screen stands, in a thread."""
+
+    def __init__(self, config: Config, options: Options) -> None:
+        self.history = History()
+        self._config = config
+        self._options = options
+        self._interval_s = config.general.interval_s
+        self._collector: Collector | None = None
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between two ticks."""
+        return self._interval_s if self._collector is None else self._collector.interval_s
+
+    def set_interval(self, seconds: float) -> None:
+        """Change the cadence."""
+        self._interval_s = seconds
+        if self._collector is not None:
+            self._collector.set_interval(seconds)
+
+    def refresh(self) -> None:
+        """Tick now."""
+        if self._collector is not None:
+            self._collector.refresh()
+
+    async def start(self, sink: Callable[[Snapshot], None]) -> None:
+        """Build the collector and start it."""
+        hardware = await open_hardware(self._config, self._options)
+        collector = await asyncio.to_thread(build, self._config, self._options, hardware, self.history)
+        if self._interval_s != collector.interval_s:
+            collector.set_interval(self._interval_s)
+        self._collector = collector
+        await collector.start(sink)
+
+    async def stop(self) -> None:
+        """Stop it, if it ever started."""
+        if self._collector is not None:
+            await self._collector.stop()
 
 
 def run_screen(config: Config, options: Options) -> int:
@@ -67,14 +119,16 @@ def run_screen(config: Config, options: Options) -> int:
     from gpumon.tui.app import MonitorApp, run
 
     theme = load_theme(config.general.theme)
-    return run(MonitorApp(build(config, options), theme, ascii=config.general.ascii), mouse=config.general.mouse)
+    return run(
+        MonitorApp(LateCollector(config, options), theme, ascii=config.general.ascii), mouse=config.general.mouse
+    )
 
 
 def run_snapshot(config: Config, options: Options) -> Snapshot | int:
     """One snapshot, after two readings `options.window_s` apart; or the exit code where there is nothing to monitor."""
 
     async def take() -> Snapshot | int:
-        collector = build(config, options)
+        collector = build(config, options, await open_hardware(config, options))
         try:
             await collector.open()
             await collector.ready(READY_S)
@@ -94,7 +148,7 @@ def run_watch(config: Config, options: Options, write: Callable[[Snapshot], None
     """Snapshots until `options.count` or `options.duration_s`; returns the exit code."""
 
     async def watch() -> int:
-        collector = build(config, options)
+        collector = build(config, options, await open_hardware(config, options))
         done = asyncio.Event()
         _stop_on_signals(done)
         written = 0

@@ -90,7 +90,7 @@ def amount(value: Reading, unit: str = "") -> str:
         return DASH
     scaled, suffix = _scaled(value, 999.5)
     if not suffix:
-        return f"{scaled:.0f}{unit}" if scaled == 0.0 or scaled >= 0.5 else f"<1{unit}"
+        return f"{scaled:.0f}{unit}" if scaled == 0.0 or scaled >= 0.95 else f"<1{unit}"
     return f"{scaled:.{2 if scaled < 9.995 else 1 if scaled < 99.95 else 0}f}{suffix}{unit}"
 
 

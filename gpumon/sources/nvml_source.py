@@ -76,8 +76,9 @@ class NvmlSource:
         self._closed = False
 
     async def start(self) -> None:
-        """Start the worker; returns at once."""
-        self._start_child(time.monotonic())
+        """Start the worker, unless it is there already; returns at once."""
+        if self._child is None:
+            self._start_child(time.monotonic())
 
     async def ready(self, timeout_s: float) -> None:
         """Wait until the driver was read or failed for the first time, at most `timeout_s`."""

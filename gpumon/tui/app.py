@@ -122,4 +122,6 @@ async def _run(app: MonitorApp, mouse: bool) -> int:
     finally:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
+        for number in (signal.SIGTSTP, signal.SIGCONT):
+            signal.signal(number, signal.SIG_DFL)
     return code if code is not None else app.return_code or 0

@@ -7,6 +7,7 @@ from what the terminal shows, with the cursor moved over the rest.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -27,13 +28,15 @@ _CHUNK: Final = 16
 """Cells that are compared at once."""
 _PLAIN: Final = str.maketrans(
     {
-        **dict(zip("–…·°≥≤×●‖", "-~, ><x*=", strict=True)),
+        **dict(zip("–…·°≥≤×●‖", "-~. ><x*=", strict=True)),
         **dict(zip("█▒░─│┤┴┼", "#=.-||++", strict=True)),
         **dict(zip("▁▂▃▄▅▆▇", "_.-~=+*", strict=True)),
         **dict(zip("↑↓←→✗✓", "^v<>x*", strict=True)),
     }
 )
 """ASCII stand-ins, cell by cell."""
+_UNSURE: Final = re.compile("[^ -~·°×–…≥≤←-↓─-▟●‖✓✗⠀-⣿]")
+"""Characters that are not known to take one cell: their line is always written whole."""
 
 
 class Slot:
@@ -56,7 +59,7 @@ class Line(Strip):
         super().__init__([Segment(text, styles[tone]) for text, tone in pieces], width)
         self.characters = "".join([text for text, _ in pieces])
         self.marks = "".join([palette.mark(text, tone) for text, tone in pieces])
-        self.wide = len(self.characters) != width
+        self.wide = _UNSURE.search(self.characters) is not None
         self.palette = palette
         self.slot = slot
 
@@ -163,9 +166,8 @@ def _encode(line: Line, ranges: list[tuple[int, int]]) -> str:
             code = codes[mark]
             if mark != NEUTRAL or base != ground:
                 if code.base != base:
-                    reset = "0;" if base else ""
-                    selected = ";".join(part for part in code if part)
-                    out.append(f"\x1b[{reset}{selected}m" if selected or reset else "")
+                    selected = ";".join(part for part in ("0" if base else "", *code) if part)
+                    out.append(f"\x1b[{selected}m" if selected else "")
                 elif code.colour != colour:
                     out.append(f"\x1b[{code.colour}m")
                 base, colour = code

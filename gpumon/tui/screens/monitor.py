@@ -157,22 +157,20 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         yield self.summary
 
     def _show_keys(self) -> None:
-        keys = {
-            binding.id: shown(binding)
-            for binding in (*self.BINDINGS, *self.app.BINDINGS)
-            if isinstance(binding, Binding)
-        }
+        keys: dict[str, str] = {}
+        for binding in (*self.BINDINGS, *self.app.BINDINGS):
+            if isinstance(binding, Binding):
+                keys.setdefault(binding.id or "", shown(binding).split()[0])
         hints = [
-            (keys["help"].split()[0], "help"),
-            (keys["pause"].split()[0], "resume" if self.paused else "pause"),
+            (keys["help"], "help"),
+            (keys["pause"], "resume" if self.paused else "pause"),
             (f"{keys['faster']} {keys['slower']}", f"every {period(self.control.interval_s)}"),
-            ("1-4", "pane"),
+            (f"{keys['pane.gpus']}-{keys['pane.faults']}", "pane"),
             (keys["zoom"], "all panes" if self.zoomed else "zoom"),
         ]
-        focused = self.focused
-        if isinstance(focused, Pane) and focused.scrolls:
-            hints.append(("↑↓", "scroll"))
-        self.key_line.show([*hints, ("q", "quit")])
+        if isinstance(self.focused, Pane) and self.focused.scrolls:
+            hints.append((f"{keys['up']} {keys['down']}", "scroll"))
+        self.key_line.show([*hints, (keys["quit"], "quit")])
 
     def on_descendant_focus(self) -> None:
         """The keys that make sense depend on the pane."""
@@ -180,6 +178,8 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
 
     def action_pause(self) -> None:
         """Freeze what is shown, or go on with the newest."""
+        if self.shown is None:
+            return
         self.paused = not self.paused
         self._frozen_s = self._wall()
         if self.paused:

@@ -1,0 +1,175 @@
+"""Figures keep their width, their unit and their meaning, and what is missing never becomes a number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.readings import format as f
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
+from gpumon.readings.snapshot import Quantiles
+
+CASES: list[tuple[Callable[[Reading], str], float, str]] = [
+    (f.ratio, 0.0, "0%"),
+    (f.ratio, 0.004, "<1%"),
+    (f.ratio, 0.91, "91%"),
+    (f.ratio, 0.996, "100%"),
+    (f.ratio, 1.0, "100%"),
+    (f.ratio, 1.004, "100%"),
+    (f.ratio, 1.04, "104%!"),
+    (f.ratio, 25.0, ">10x!"),
+    (f.ratio, -0.5, "–"),
+    (f.ratio, math.nan, "–"),
+    (f.ratio, math.inf, "–"),
+    (f.count, 0.0, "0"),
+    (f.count, 0.01, "<.1"),
+    (f.count, 4.2, "4.2"),
+    (f.count, 9.96, "10"),
+    (f.count, 410.0, "410"),
+    (f.count, 999.6, "1.0k"),
+    (f.count, 1100.0, "1.1k"),
+    (f.count, 12_340.0, "12.3k"),
+    (f.count, 99_960.0, "100k"),
+    (f.count, 3.4e6, "3.4M"),
+    (f.whole, 24.0, "24"),
+    (f.whole, 1234.0, "1.2k"),
+    (f.amount, 0.0, "0"),
+    (f.amount, 0.2, "<1"),
+    (f.amount, 512.0, "512"),
+    (f.amount, 2.312e12, "2.31T"),
+    (f.amount, 9.996e12, "10.0T"),
+    (f.amount, 231e9, "231G"),
+    (f.amount, 1.98e9, "1.98G"),
+    (f.gib, 0.0, "0.0"),
+    (f.gib, 71.2 * f.GIB, "71.2"),
+    (f.gib, 99.97 * f.GIB, "100"),
+    (f.gib, 140.4 * f.GIB, "140"),
+    (f.gib, 20_000 * f.GIB, "20T"),
+    (f.seconds, 0.0, "0s"),
+    (f.seconds, 0.0004, "0.4m"),
+    (f.seconds, 0.0242, "24m"),
+    (f.seconds, 0.21, "210m"),
+    (f.seconds, 0.9996, "1.0s"),
+    (f.seconds, 1.24, "1.2s"),
+    (f.seconds, 12.4, "12s"),
+    (f.seconds, 5000.0, ">999s"),
+    (f.watts, 612.4, "612W"),
+    (f.watts, 1400.0, "1400W"),
+    (f.watts, 12_300.0, "12kW"),
+    (f.celsius, 64.4, "64"),
+    (f.celsius, -3.0, "-3"),
+    (f.age, 14.2, "14s"),
+    (f.age, 59.6, "1m"),
+    (f.age, 7300.0, "2h"),
+    (f.age, 4e5, "5d"),
+    (f.age, 1e12, ">3y"),
+    (f.period, 0.25, "0.25s"),
+    (f.period, 1.0, "1s"),
+    (f.period, 300.0, "5 min"),
+    (f.period, 7200.0, "2 h"),
+]
+
+WIDTHS: list[tuple[Callable[[Reading], str], int]] = [
+    (f.ratio, 5),
+    (f.count, 5),
+    (f.whole, 5),
+    (f.amount, 5),
+    (f.gib, 5),
+    (f.seconds, 5),
+    (lambda value: f.seconds(value, 4), 4),
+    (f.watts, 5),
+    (f.celsius, 4),
+    (f.age, 4),
+]
+
+
+@pytest.mark.parametrize(("show", "value", "expected"), CASES)
+def test_a_figure_reads_as_it_should(show: Callable[[Reading], str], value: float, expected: str) -> None:
+    assert show(value) == expected
+
+
+@given(st.sampled_from(WIDTHS), st.floats(min_value=0.0, max_value=1e9))
+def test_no_figure_outgrows_its_column(of: tuple[Callable[[Reading], str], int], value: float) -> None:
+    show, width = of
+    assert 1 <= f.cells(show(value)) <= width
+
+
+@given(st.floats(min_value=1e-6, max_value=1e14))
+def test_a_value_that_is_there_is_never_a_bare_zero(value: float) -> None:
+    for show in (f.ratio, f.count, f.amount):
+        assert show(value) not in ("0", "0%")
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_has_a_short_and_a_long_word(reason: Reason) -> None:
+    missing = Missing(reason)
+    assert 1 <= f.cells(f.short(missing)) <= 5
+    assert 1 <= f.cells(f.phrase(missing)) <= 11
+    for show in (f.ratio, f.count, f.whole, f.amount, f.gib, f.seconds, f.watts, f.celsius):
+        assert show(missing) == f.short(missing)
+        assert not any(character.isdigit() for character in show(missing))
+
+
+@pytest.mark.parametrize(
+    ("quantiles", "width", "expected"),
+    [
+        (Quantiles(p95=0.21, mean=0.1, first_bound_s=0.001), 5, "210m"),
+        (Quantiles(p95=0.004, mean=0.003, first_bound_s=0.01), 4, "<10m"),
+        (Quantiles(p95=0.05, mean=0.03, first_bound_s=0.1), 5, "<100m"),
+        (Quantiles(p95=0.05, mean=0.03, first_bound_s=0.1), 4, "<.1s"),
+        (Quantiles(p95=0.25, mean=0.2, first_bound_s=0.3), 5, "<300m"),
+        (Quantiles(p95=Missing(Reason.FEW), mean=0.024), 4, "~24m"),
+        (Quantiles(p95=Missing(Reason.FEW), mean=0.21), 5, "~210m"),
+        (Quantiles(p95=Missing(Reason.FEW), mean=0.21), 4, "~.2s"),
+        (Quantiles(p95=Missing(Reason.FEW), mean=NOT_EXPOSED), 5, "few"),
+        (Quantiles(p95=Missing(Reason.IDLE)), 5, "–"),
+        (Quantiles(p95=1.2, mean=0.4), 5, "1.2s"),
+        (Quantiles(p95=123.0, mean=0.4), 4, "123s"),
+    ],
+)
+def test_a_quantile_says_where_it_comes_from(quantiles: Quantiles, width: int, expected: str) -> None:
+    assert f.quantile(quantiles, width) == expected
+
+
+@given(
+    st.one_of(st.floats(min_value=1e-5, max_value=5e3), st.just(Missing(Reason.FEW))),
+    st.floats(min_value=1e-5, max_value=5e3),
+    st.floats(min_value=1e-3, max_value=10.0),
+    st.sampled_from([4, 5]),
+)
+def test_no_quantile_outgrows_its_column(p95: Reading, mean: float, bound: float, width: int) -> None:
+    assert f.cells(f.quantile(Quantiles(p95=p95, mean=mean, first_bound_s=bound), width)) <= width
+
+
+def test_wide_characters_take_two_cells_and_combining_marks_none() -> None:
+    assert f.cells("abc") == 3
+    assert f.cells("日本") == 4
+    assert f.cells("e\u0301") == 1
+    assert f.cells("🚀x") == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "expected"),
+    [
+        ("vllm:8000", 12, "vllm:8000"),
+        ("Llama-3.3-70B-Instruct", 13, "Llama-3.3-70…"),
+        ("日本語", 4, "日…"),
+        ("ab", 0, ""),
+    ],
+)
+def test_what_does_not_fit_is_cut_and_marked(text: str, width: int, expected: str) -> None:
+    assert f.cut(text, width) == expected
+
+
+@given(
+    st.text(st.characters(exclude_categories=("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")), max_size=40),
+    st.integers(1, 30),
+)
+def test_a_padded_text_has_exactly_its_width(text: str, width: int) -> None:
+    assert f.cells(f.cut(text, width)) <= width
+    assert f.cells(f.left(text, width)) == width
+    assert f.cells(f.right(text, width)) == width
