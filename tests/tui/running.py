@@ -16,7 +16,11 @@ from tests.tui.feed import Still
 
 @asynccontextmanager
 async def running(
-    feed: Still | str, width: int = 80, height: int = 24, *, ascii: bool = False  # noqa: A002
+    feed: Still | str,
+    width: int = 80,
+    height: int = 24,
+    *,
+    ascii: bool = False,  # noqa: A002
 ) -> AsyncIterator[tuple[MonitorApp, Pilot[int]]]:
     """The application with its first snapshot painted; `feed` is a scene's name or a feed."""
     if isinstance(feed, str):

@@ -114,7 +114,7 @@ class _Area:
 
     def _labels(self, curves: list[list[float]], top: float, height: int) -> list[list[Piece]]:
         named = list(zip(self._chart.curves, curves, strict=True))[::-1]
-        scale = "100%" if self._chart.full else round_number(top) + self._chart.unit
+        scale = "100%" if self._chart.full else round_number(top) + self._chart.unit if self._highest(curves) else ""
         lines: list[list[Piece]] = []
         for at in range(height):
             ruler: Piece = (f"{scale:>5}┤" if at == 0 else "     │", "muted")

@@ -34,7 +34,7 @@ class KeyLine(Board):
         row: list[Piece] = []
         used = 1
         for hint in hints:
-            if used + _size(hint) + 2 + last > width:
+            if used + _size(hint) + 2 + last + 3 > width:
                 break
             row += [(" " if used == 1 else "  ", "text"), (hint[0], "accent"), (f" {hint[1]}", "muted")]
             used += _size(hint) + (0 if used == 1 else 2)
