@@ -21,6 +21,19 @@ BLANK = {
     GpuState.INITIALISING: Missing(Reason.WARMING_UP),
 }
 """States in which a GPU has no figures at all."""
+GAUGES = (
+    "busy_ratio",
+    "sm_active_ratio",
+    "tensor_active_ratio",
+    "vram_used_bytes",
+    "vram_total_bytes",
+    "power_limit_w",
+    "temperature_c",
+    "sm_clock_hz",
+    "ecc_uncorrected",
+    "remap_pending",
+)
+"""Fields of `Gpu` that are shown as they were read."""
 
 
 class GpuTrack:
@@ -93,6 +106,7 @@ def derive_gpu(
 
     bandwidth, source = _bandwidth(reading, peak, engines) if blank is None else (blank, BandwidthSource.NONE)
     power_w = live(power_of(reading, track))
+    gauges: dict[str, Reading] = {name: live(getattr(reading, name)) for name in GAUGES}
     return Gpu(
         index=reading.index,
         uuid=clean(reading.uuid),
@@ -100,11 +114,7 @@ def derive_gpu(
         state=state,
         age_s=age_s,
         state_text=clean(reading.state_text),
-        busy_ratio=live(reading.busy_ratio),
-        sm_active_ratio=live(reading.sm_active_ratio),
-        tensor_active_ratio=live(reading.tensor_active_ratio),
-        vram_used_bytes=live(reading.vram_used_bytes),
-        vram_total_bytes=live(reading.vram_total_bytes),
+        **gauges,  # type: ignore[arg-type]
         vram_shared=reading.vram_shared,
         bandwidth_bytes_per_s=bandwidth,
         bandwidth_source=source,
@@ -113,16 +123,11 @@ def derive_gpu(
         mfu_ratio=_of_engines(reading, blank, [engine.mfu_ratio for engine in engines]),
         mbu_ratio=_of_engines(reading, blank, [engine.mbu_ratio for engine in engines]),
         power_w=power_w,
-        power_limit_w=live(reading.power_limit_w),
         energy_j=live(track.energy_j),
-        temperature_c=live(reading.temperature_c),
-        sm_clock_hz=live(reading.sm_clock_hz),
         nvlink_bytes_per_s=live(plus(reading.nvlink_rx_bytes_per_s, reading.nvlink_tx_bytes_per_s)),
         pcie_bytes_per_s=live(plus(reading.pcie_rx_bytes_per_s, reading.pcie_tx_bytes_per_s)),
         throttle=reading.throttle if blank is None else (),
         xid=tuple(event.code for event in reading.xid),
-        ecc_uncorrected=live(reading.ecc_uncorrected),
-        remap_pending=live(reading.remap_pending),
         engines=tuple(engine.name for engine in engines),
         processes=_processes(reading) if blank is None else (),
         busy_mean_ratio=track.busy_mean_ratio,

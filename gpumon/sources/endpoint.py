@@ -149,6 +149,7 @@ class EndpointSource:
 
     def _fail(self, refusal: Refusal) -> None:
         self._failures += 1
+        self._notices = {}
         self._fresh()
         self.reading = msgspec.structs.replace(
             self.reading, state=refusal.state, fault=refusal.text, interval_s=self.interval_s

@@ -90,12 +90,9 @@ class Pane(Board, can_focus=True):
         """Lines that a page key moves by."""
         return max(1, self.size.height - 3)
 
-    def on_focus(self) -> None:
-        """Mark the rule."""
-        self.update()
-
-    def on_blur(self) -> None:
-        """Unmark the rule."""
+    def watch_has_focus(self, has_focus: bool) -> None:
+        """Mark the rule, or unmark it."""
+        super().watch_has_focus(has_focus)
         self.update()
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
