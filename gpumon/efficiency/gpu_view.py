@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 from gpumon.efficiency.engine import Peak, plus
 from gpumon.efficiency.engine_view import per
@@ -106,15 +107,12 @@ def derive_gpu(
 
     bandwidth, source = _bandwidth(reading, peak, engines) if blank is None else (blank, BandwidthSource.NONE)
     power_w = live(power_of(reading, track))
-    gauges: dict[str, Reading] = {name: live(getattr(reading, name)) for name in GAUGES}
+    gauges: dict[str, Any] = {name: live(getattr(reading, name)) for name in GAUGES}
     return Gpu(
-        index=reading.index,
-        uuid=clean(reading.uuid),
-        name=clean(reading.name),
+        **_identity(reading),
         state=state,
         age_s=age_s,
-        state_text=clean(reading.state_text),
-        **gauges,  # type: ignore[arg-type]
+        **gauges,
         vram_shared=reading.vram_shared,
         bandwidth_bytes_per_s=bandwidth,
         bandwidth_source=source,
@@ -132,9 +130,12 @@ def derive_gpu(
         processes=_processes(reading) if blank is None else (),
         busy_mean_ratio=track.busy_mean_ratio,
         tokens_per_j=live(_tokens_per_j(engines, power_w)),
-        parent_uuid=clean(reading.parent_uuid),
-        mig_profile=clean(reading.mig_profile),
     )
+
+
+def _identity(reading: GpuReading) -> dict[str, Any]:
+    texts = ("uuid", "name", "state_text", "parent_uuid", "mig_profile")
+    return {"index": reading.index, **{name: clean(getattr(reading, name)) for name in texts}}
 
 
 def _of_engines(reading: GpuReading, blank: Missing | None, parts: list[Reading]) -> Reading:
