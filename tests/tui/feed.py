@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from gpumon.readings.history import History
@@ -74,3 +75,12 @@ class Busy(Still):
         await super().stop()
         if self._task is not None:
             self._task.cancel()
+
+
+class Slow(Still):
+    """Blocks the whole program when it starts."""
+
+    async def start(self, sink: Callable[[Snapshot], None]) -> None:
+        """Block for a while."""
+        time.sleep(3.0)
+        await super().start(sink)

@@ -1,4 +1,4 @@
-"""Runs the real screen in a process of its own: `python -m tests.tui.screen_driver [scene|busy|still] [interval]`."""
+"""Runs the real screen in a process: `python -m tests.tui.screen_driver [scene|busy|still|slow|none] [interval]`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ def main() -> int:
     from gpumon.config.themes import load_theme
     from gpumon.tui.app import MonitorApp, run
     from tests.tui import scenes
-    from tests.tui.feed import Busy, Still
+    from tests.tui.feed import Busy, Slow, Still
 
     if scene in ("busy", "still"):
         control: Still = Busy(interval_s=interval_s, still=scene == "still")
+    elif scene == "slow":
+        control = Slow(scenes.SCENES["live"]())
     else:
         snapshot = scenes.SCENES[scene]()
         control = Still(snapshot, scenes.history(snapshot))

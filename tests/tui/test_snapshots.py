@@ -1,4 +1,4 @@
-"""The screen in every state and size, as text: `GPUMON_UPDATE_SNAPSHOTS=1 pytest tests/tui/test_snapshots.py` rewrites."""
+"""The screen in every state and size, as text. GPUMON_UPDATE_SNAPSHOTS=1 rewrites the files: read the difference."""
 
 from __future__ import annotations
 

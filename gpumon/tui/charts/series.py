@@ -6,7 +6,7 @@ from typing import Final
 
 from gpumon.readings.history import History
 
-WIDTHS: Final = (10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
+WIDTHS: Final = (5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 """Seconds that one column may stand for."""
 _SPAN_S: Final = 300.0
 """A chart shows at least the last five minutes."""

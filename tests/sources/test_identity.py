@@ -1,0 +1,124 @@
+"""Who a server says it is, and the API key that it takes to ask: where the key goes, and that it shows nowhere."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from gpumon.readings.frame import EndpointState
+from gpumon.sources.endpoint import EndpointSource
+from tests.fakes.engine import FakeEngine
+from tests.fakes.http_server import LoopbackServer, Reply, Request
+from tests.sources.polling import first, polling, until, vllm
+
+KEY = "sk-very-secret-4711"
+
+
+def guarded(request: Request) -> Reply:
+    """A server with an API key: /metrics is open, /v1 is not."""
+    if request.path.startswith("/v1") and request.headers.get("authorization") != f"Bearer {KEY}":
+        return Reply(401, b'{"error":"Unauthorized"}', "application/json")
+    return vllm(request)
+
+
+def text_of(source: EndpointSource, notices: object) -> str:
+    return f"{source!r} {source} {source.reading!r} {notices!r} {source.endpoint!r}"
+
+
+async def test_the_key_goes_to_v1_only_and_is_in_no_text(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("GPUMON_TEST_KEY", KEY)
+    caplog.set_level(logging.DEBUG)
+    with LoopbackServer(guarded) as server:
+        async with polling(server.url, api_key_env="GPUMON_TEST_KEY") as source:
+            notices = await source.poll(0.0)
+            assert source.reading.model_root == "/models/m"
+            server.refuse()
+            assert await until(lambda: source.reading.state is EndpointState.REFUSED)
+            assert KEY not in text_of(source, notices) + caplog.text
+    assert caplog.text
+    sent = {request.path for request in server.requests if KEY in str(request.headers)}
+    assert sent == {"/v1/models"}
+    assert notices.faults == ()
+
+
+async def test_the_key_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(f"{KEY}\n")
+    source = await first(guarded, api_key_file=str(file))
+    assert source.reading.model_root == "/models/m"
+
+
+async def test_a_redirect_does_not_carry_the_key_to_another_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUMON_TEST_KEY", KEY)
+    with LoopbackServer(vllm) as thief:
+
+        def sending_on(request: Request) -> Reply:
+            away = Reply(302, b"", headers={"Location": f"{thief.url}/v1/models"})
+            return away if request.path == "/v1/models" else vllm(request)
+
+        source = await first(sending_on, api_key_env="GPUMON_TEST_KEY")
+        assert thief.requests == []
+    assert source.reading.model == "m"
+    assert source.reading.model_root == ""
+
+
+async def test_without_a_key_the_model_is_the_one_that_the_metrics_name() -> None:
+    with FakeEngine("vllm-apikey") as engine:
+        async with polling(engine.url) as source:
+            notices = (await source.poll(0.0)).faults
+    assert source.reading.state is EndpointState.OK
+    assert (source.reading.model, source.reading.model_root, source.reading.version) == ("tiny-llama", "", "0.32.0")
+    assert notices == ()
+
+
+async def test_the_recorded_key_opens_the_recorded_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeEngine("vllm-apikey") as engine:
+        monkeypatch.setenv("GPUMON_TEST_KEY", engine.capture.api_key)
+        async with polling(engine.url, api_key_env="GPUMON_TEST_KEY") as source:
+            assert source.reading.model_root == "./tiny-llama"
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [(None, "is not set"), ("wrong-key-99", "refuses"), ("two words", "not one word"), ("ключ", "not one word")],
+)
+async def test_a_key_that_does_not_work_is_a_notice_beside_a_working_engine(
+    key: str | None, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GPUMON_TEST_KEY", raising=False)
+    if key is not None:
+        monkeypatch.setenv("GPUMON_TEST_KEY", key)
+    source = await first(guarded, api_key_env="GPUMON_TEST_KEY")
+    (notice,) = (await source.poll(0.0)).faults
+    assert source.reading.state is EndpointState.OK
+    assert words in notice.text
+    assert (notice.source, "\n" in notice.text) == (source.reading.name, False)
+    assert key is None or key not in text_of(source, notice)
+
+
+async def test_a_key_file_that_cannot_be_read_is_a_notice(tmp_path: Path) -> None:
+    source = await first(guarded, api_key_file=str(tmp_path / "none"))
+    (notice,) = (await source.poll(0.0)).faults
+    assert "cannot be read" in notice.text
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b'{"data":5}', b'{"data":[{"id":7}]}', b"<html>", b"\xff\xfe", b"[" * 100_000]
+)
+async def test_a_senseless_model_list_costs_the_model_path_only(body: bytes) -> None:
+    source = await first(lambda request: Reply(200, body) if request.path == "/v1/models" else vllm(request))
+    assert source.reading.state is EndpointState.OK
+    assert (source.reading.model, source.reading.model_root, source.reading.version) == ("m", "", "0.32.0")
+
+
+async def test_the_base_model_is_told_from_its_adapters() -> None:
+    cards = (
+        b'{"data":[{"id":"lora","root":"/lora","parent":"base"},{"id":"other","root":"/other","parent":null},'
+        b'{"id":"m","root":"/base","parent":null}]}'
+    )
+    source = await first(lambda request: Reply(200, cards) if request.path == "/v1/models" else vllm(request))
+    assert source.reading.model_root == "/base"

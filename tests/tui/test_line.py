@@ -1,0 +1,141 @@
+"""What a line writes to the terminal is what it shows: judged by a terminal emulator, not by the codes."""
+
+from __future__ import annotations
+
+import pyte
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from gpumon.config.themes import load_theme
+from gpumon.tui.line import Line, Patch, Row, Slot
+from gpumon.tui.palette import TONES, Palette
+from gpumon.tui.terminal import Depth
+
+WIDTH = 60
+THEME = load_theme("default")
+PALETTES = {depth: Palette(THEME, depth) for depth in Depth}
+CONSOLE = Console()
+
+TEXTS = st.one_of(
+    st.text("abc 0189%.T", max_size=14),
+    st.text("█▒·─⣿⣀ ", max_size=14),
+    st.sampled_from(["日本", "e\u0301", "🚀", "[bold]", ""]),
+)
+ROWS = st.lists(st.tuples(TEXTS, st.sampled_from(sorted(TONES))), max_size=9)
+
+Look = list[tuple[str, str, str, bool, bool]]
+
+
+def terminal() -> tuple[pyte.Screen, pyte.Stream]:
+    screen = pyte.Screen(WIDTH + 4, 2)
+    return screen, pyte.Stream(screen)
+
+
+def look(screen: pyte.Screen) -> Look:
+    """Every cell; the colour of a blank is its ground alone."""
+    cells = [screen.buffer[0][x] for x in range(WIDTH)]
+    return [
+        (
+            cell.data,
+            "" if cell.data == " " and not cell.reverse else cell.fg,
+            cell.bg,
+            cell.bold and cell.data != " ",
+            cell.reverse,
+        )
+        for cell in cells
+    ]
+
+
+def fresh(row: Row, palette: Palette) -> Look:
+    screen, stream = terminal()
+    stream.feed(Line(row, WIDTH, palette, Slot()).render(CONSOLE))
+    return look(screen)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(ROWS, min_size=2, max_size=5), st.sampled_from(list(Depth)))
+def test_patches_bring_the_terminal_to_where_a_full_line_would(rows: list[Row], depth: Depth) -> None:
+    palette, slot = PALETTES[depth], Slot()
+    screen, stream = terminal()
+    stream.feed(Line(rows[0], WIDTH, palette, slot).render(CONSOLE))
+    for row in rows[1:]:
+        stream.feed("\r")
+        patch = Line(row, WIDTH, palette, slot).crop(0, WIDTH - 1)
+        assert isinstance(patch, Patch)
+        stream.feed(patch.render(CONSOLE))
+        assert look(screen) == fresh(row, palette)
+
+
+@given(ROWS, st.integers(0, WIDTH), st.integers(0, WIDTH))
+def test_a_real_crop_makes_the_next_patch_write_everything(row: Row, start: int, end: int) -> None:
+    slot = Slot()
+    line = Line(row, WIDTH, PALETTES[Depth.TRUE], slot)
+    line.render(CONSOLE)
+    if (start, end) in ((0, WIDTH), (0, WIDTH - 1)):
+        return
+    line.crop(start, end)
+    assert slot.shown is None
+
+
+@given(ROWS)
+def test_a_line_is_exactly_as_wide_as_the_widget(row: Row) -> None:
+    line = Line(row, WIDTH, PALETTES[Depth.TRUE], Slot())
+    assert line.cell_length == WIDTH
+    assert sum(segment.cell_length for segment in line) == WIDTH
+
+
+def test_an_unchanged_line_is_not_written_again() -> None:
+    slot = Slot()
+    row = [("busy 91%", "text"), ("x", "warn")]
+    Line(row, WIDTH, PALETTES[Depth.TRUE], slot).render(CONSOLE)
+    assert Line(list(row), WIDTH, PALETTES[Depth.TRUE], slot).crop(0, WIDTH - 1).render(CONSOLE) == ""
+
+
+def test_one_digit_costs_few_bytes() -> None:
+    slot = Slot()
+    palette = PALETTES[Depth.TRUE]
+    old, new = (
+        [("0 ", "text"), ("█████", "sm"), (f"{'':30}91%", "text")],
+        [("0 ", "text"), ("█████", "sm"), (f"{'':30}92%", "text")],
+    )
+    full = Line(old, WIDTH, palette, slot).render(CONSOLE)
+    patch = Line(new, WIDTH, palette, slot).crop(0, WIDTH - 1).render(CONSOLE)
+    assert patch == "\x1b[38C\x1b[48;2;16;20;24;38;2;216;222;230m2\x1b[0m"
+    assert len(patch) < len(full) / 3
+
+
+def test_no_colour_means_no_colour_code() -> None:
+    palette = PALETTES[Depth.NONE]
+    written = Line([(tone, tone) for tone in TONES], 300, palette, Slot()).render(CONSOLE)
+    assert "38;" not in written
+    assert "48;" not in written
+    codes = {code for part in written.split("\x1b[")[1:] for code in part.partition("m")[0].split(";")}
+    assert codes <= {"0", "1", "7"}
+
+
+def test_sixteen_colours_use_the_terminals_own() -> None:
+    written = Line([(tone, tone) for tone in TONES], 300, PALETTES[Depth.ANSI], Slot()).render(CONSOLE)
+    assert "38;" not in written
+    assert "48;" not in written
+
+
+@pytest.mark.parametrize("text", ["–…·°≥≤×●‖█▒─│┤▁▂▃▄▅▆▇█↑↓✗✓⣿", "日本語", "é"])
+def test_ascii_replaces_cell_by_cell(text: str) -> None:
+    palette = Palette(THEME, Depth.TRUE, ascii=True)
+    line = Line([(text, "text"), ("|", "text")], WIDTH, palette, Slot())
+    assert line.characters.isascii()
+    plain = Line([(text, "text"), ("|", "text")], WIDTH, PALETTES[Depth.TRUE], Slot())
+    assert line.cell_length == plain.cell_length
+    assert line.characters.rstrip().endswith("|")
+
+
+def test_what_is_cut_is_marked() -> None:
+    line = Line([("x" * 100, "text")], WIDTH, PALETTES[Depth.TRUE], Slot())
+    assert line.characters == "x" * (WIDTH - 1) + "…"
+
+
+def test_markup_is_text() -> None:
+    line = Line([("[bold red]x[/] [link=a]b", "text")], WIDTH, PALETTES[Depth.TRUE], Slot())
+    assert line.characters.startswith("[bold red]x[/] [link=a]b")

@@ -1,0 +1,248 @@
+"""The real program in a real terminal: what it leaves behind however it ends, and what it writes meanwhile."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyte
+import pytest
+
+from tests.tui.pty_process import PtyProcess, screen
+
+PAINTED = b" engines "
+RESTORED = (
+    b"\x1b[?1049l",  # back from the alternate screen
+    b"\x1b[?25h",  # cursor
+    b"\x1b[<u",  # Kitty keys
+    b"\x1b[?1000l",  # mouse
+    b"\x1b[?1006l",
+    b"\x1b[?2004l",  # bracketed paste
+    b"\x1b[?1004l",  # focus events
+    b"\x1b[?7h",  # line wrap
+)
+MODES_SET = re.compile(rb"\x1b\[\?(\d+)([hl])")
+
+
+@pytest.fixture
+def program() -> Iterator[PtyProcess]:
+    """The screen at 80x24, painted, on a busy server."""
+    process = screen(80, 24, "busy")
+    process.read(10.0, lambda written: PAINTED in written and b"vllm:8002" in written)
+    yield process
+    process.close()
+
+
+def assert_restored(process: PtyProcess, since: int = 0) -> None:
+    """Every mode that was switched on is off again, in the right order, and the line settings are what they were."""
+    written = process.written[since:]
+    for sequence in RESTORED:
+        assert sequence in written
+    state = dict(MODES_SET.findall(process.written))
+    wanted = {b"25": b"h", b"7": b"h"}
+    assert {mode: value for mode, value in state.items() if value != wanted.get(mode, b"l")} == {}
+    assert written.rindex(b"\x1b[<u") < written.rindex(b"\x1b[?1049l")
+    assert process.modes_now() == process.modes
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_it_and_restores_the_terminal(program: PtyProcess, number: signal.Signals) -> None:
+    os.kill(program.pid, number)
+    assert program.wait(5.0) == 128 + number
+    assert_restored(program)
+
+
+@pytest.mark.parametrize("key", [b"q", b"\x03", b"\x1b[113u"])
+def test_a_key_ends_it_and_restores_the_terminal(program: PtyProcess, key: bytes) -> None:
+    """The last key is `q` as the Kitty keyboard protocol sends it."""
+    program.type(key)
+    assert program.wait(5.0) == 0
+    assert_restored(program)
+
+
+def test_escape_alone_does_not_end_it(program: PtyProcess) -> None:
+    program.type(b"\x1b")
+    program.read(0.5)
+    assert program.wait(0.1) is None
+
+
+def test_a_closed_terminal_ends_it(program: PtyProcess) -> None:
+    program.hang_up()
+    assert program.wait(5.0) is not None
+
+
+@pytest.mark.parametrize("delay_s", [0.05, 0.2, 0.35, 0.5])
+def test_a_signal_while_it_starts_ends_it(delay_s: float) -> None:
+    process = screen(80, 24)
+    process.read(delay_s)
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait(5.0) in (-signal.SIGTERM, 128 + signal.SIGTERM)
+    if b"\x1b[?1049h" in process.written:
+        assert_restored(process)
+    process.close()
+
+
+@pytest.mark.parametrize("how", ["key", "signal"])
+def test_it_stops_for_the_shell_and_comes_back(program: PtyProcess, how: str) -> None:
+    before = len(program.written)
+    if how == "key":
+        program.type(b"\x1a")
+    else:
+        os.kill(program.pid, signal.SIGTSTP)
+    program.read(5.0, lambda _: state_of(program) == "T")
+    assert state_of(program) == "T"
+    program.read(0.2)
+    assert_restored(program, before)
+    back = len(program.written)
+    os.kill(program.pid, signal.SIGCONT)
+    program.read(5.0, lambda written: PAINTED in written[back:])
+    assert b"\x1b[?1049h" in program.written[back:]
+    assert PAINTED in program.written[back:]
+    program.type(b"?")
+    program.read(5.0, lambda written: b"help" in written[back:])
+    assert b"what the marks mean" in program.written[back:]
+    program.type(b"q")
+    assert program.wait(5.0) == 0
+    assert_restored(program, back)
+
+
+def test_a_stop_that_no_one_can_catch_is_survived(program: PtyProcess) -> None:
+    os.kill(program.pid, signal.SIGSTOP)
+    program.read(0.3)
+    back = len(program.written)
+    os.kill(program.pid, signal.SIGCONT)
+    program.read(5.0, lambda written: PAINTED in written[back:])
+    assert PAINTED in program.written[back:]
+    program.type(b"q")
+    assert program.wait(5.0) == 0
+    assert_restored(program)
+
+
+def state_of(process: PtyProcess) -> str:
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
+def test_many_patches_leave_what_a_fresh_paint_shows(width: int, height: int) -> None:
+    """Ticks, a scroll, help and back, a resize; then the display is frozen and painted anew."""
+    process = screen(width, height, "busy", "0.05")
+    terminal = pyte.Screen(width, height)
+    stream = pyte.ByteStream(terminal)
+    process.read(10.0, lambda written: b"vllm:8002" in written)
+    for keys in (b"2", b"j", b"?", b"\x1b", b"3", b"z", b"z", b"\t"):
+        process.type(keys)
+        process.read(0.3)
+    process.read(1.0)
+    process.type(b" ")
+    process.read(0.5)
+    at = len(process.written)
+    stream.feed(process.written)
+    patched = [dict(terminal.buffer[y]) for y in range(height)]
+    shown = list(terminal.display)
+    process.type(b"r")
+    process.read(3.0, lambda written: PAINTED in written[at:])
+    process.read(0.3)
+    stream.feed(process.written[at:])
+    process.close()
+    assert list(terminal.display) == shown
+    assert "PAUSED" in shown[0]
+    for y in range(height):
+        for x in range(width):
+            old, new = patched[y].get(x, terminal.default_char), terminal.buffer[y][x]
+            assert (old.data, old.bg) == (new.data, new.bg)
+            assert old.data == " " or (old.fg, old.bold) == (new.fg, new.bold)
+
+
+def test_the_first_paint_does_not_wait_for_the_collector() -> None:
+    """The collector of this feed blocks the whole program when it starts."""
+    process = screen(80, 24, "slow")
+    process.read(10.0, lambda written: PAINTED in written)
+    assert b"starting" in process.written
+    process.close()
+
+
+def test_a_resize_storm_ends_at_the_last_size(program: PtyProcess) -> None:
+    for width, height in ((200, 60), (1, 1), (20, 3), (0, 0), (60, 15), (300, 90), (100, 30)):
+        program.resize(width, height)
+        program.read(0.03)
+    before = len(program.written)
+    program.read(5.0, lambda written: b"\x1b[30;" in written[before:] or PAINTED in written[before:])
+    program.type(b"r")
+    program.read(1.0)
+    terminal = pyte.Screen(100, 30)
+    pyte.ByteStream(terminal).feed(program.written[before:])
+    assert "q quit" in terminal.display[29]
+    program.type(b"q")
+    assert program.wait(5.0) == 0
+
+
+@pytest.mark.parametrize(("width", "height"), [(20, 3), (1, 1), (0, 0)])
+def test_a_tiny_terminal_is_no_reason_to_fail(width: int, height: int) -> None:
+    process = screen(width, height, "live")
+    process.read(1.0)
+    assert process.wait(0.1) is None
+    process.type(b"q")
+    assert process.wait(5.0) == 0
+    assert_restored(process)
+
+
+def test_a_terminal_that_takes_nothing_cannot_hold_it() -> None:
+    process = screen(120, 40, "busy", "0.05")
+    process.read(2.0)
+    time.sleep(3.0)  # nobody reads: the terminal's buffer and the writer's queue are full by now
+    os.kill(process.pid, signal.SIGTERM)
+    end_s = time.monotonic() + 5.0
+    while (done := os.waitpid(process.pid, os.WNOHANG)) == (0, 0) and time.monotonic() < end_s:
+        time.sleep(0.05)
+    process.pid = 0
+    assert done[0] != 0
+    process.read(1.0)
+    assert_restored(process)
+    process.close()
+
+
+def test_no_colour_and_no_unicode_where_there_is_none() -> None:
+    process = screen(80, 24, "one_lost", NO_COLOR="1", LC_ALL="C")
+    process.read(10.0, lambda written: b"LOST" in written)
+    process.read(0.3)
+    process.close()
+    assert process.written.isascii()
+    assert b"38;" not in process.written
+    assert b"48;" not in process.written
+
+
+def test_the_mouse_reports_no_motion() -> None:
+    process = screen(80, 24, "live")
+    process.read(10.0, lambda written: PAINTED in written)
+    process.close()
+    assert b"\x1b[?1000h" in process.written
+    assert b"\x1b[?1003h" not in process.written
+
+
+def test_a_still_server_costs_the_clock_alone() -> None:
+    process = screen(120, 40, "still", "0.25")
+    process.read(10.0, lambda written: b"vllm:8002" in written)
+    process.read(1.5)
+    before = len(process.written)
+    process.read(3.0)
+    spent = process.written[before:]
+    process.close()
+    assert 0 < len(spent) < 3 * 120
+    rows = {int(row) for row in re.findall(rb"\x1b\[(\d+);\d+H", spent)}
+    assert rows == {1}
+
+
+def test_the_bytes_of_a_busy_server_stay_in_their_budget() -> None:
+    """3 kB/s on average at 120x40 with 8 busy GPUs and moving charts; a tick is a second of the feed's clock."""
+    process = screen(120, 40, "busy", "0.1")
+    process.read(10.0, lambda written: b"vllm:8002" in written)
+    process.read(1.0)
+    before = len(process.written)
+    process.read(4.0)
+    per_tick = (len(process.written) - before) / 40
+    process.close()
+    assert 200 < per_tick < 3000
