@@ -39,6 +39,9 @@ WRONG_WITHOUT = frozenset({"compressed attention", "state-space layers"})
 """Parts of an architecture without which FLOPs and bytes are wrong: no figure is shown then. Others, such as a vision
 encoder, leave the text's figures right or nearly so."""
 
+BLOCK_PRODUCT = "num_gpu_blocks x block_size"
+"""Source of a pool's size that is wrong where layers of several kinds share the pool."""
+
 
 class Peak(NamedTuple):
     """What one GPU can do at most."""
@@ -140,7 +143,7 @@ def _steps(reading: EngineReading, track: Track) -> tuple[Reading, str]:
 def _context(reading: EngineReading, track: Track) -> tuple[Reading, str]:
     """Mean tokens in context of a running sequence: KV pool, else recent request lengths, else the config."""
     used = running = 0.0
-    exact = True
+    exact = not (_mixed(reading.llm) and reading.live.get(POOL_TOKENS, "").endswith(BLOCK_PRODUCT))
     for point in track.inside(RATE_S):
         for rank in point.ranks.values():
             gauges = rank.gauges
@@ -160,6 +163,10 @@ def _context(reading: EngineReading, track: Track) -> tuple[Reading, str]:
     if not isinstance(reading.context_tokens, Missing):
         return reading.context_tokens, "config"
     return Missing(Reason.NO_CONTEXT if running > 0 else Reason.IDLE), ""
+
+
+def _mixed(llm: LlmSpec | None) -> bool:
+    return llm is not None and (llm.window_layers > 0 or llm.linear_layers > 0)
 
 
 def _prompt_length(track: Track, window_s: float) -> Reading:

@@ -9,7 +9,6 @@ import importlib.util
 import ipaddress
 import socket
 import ssl
-import sys
 import threading
 import zlib
 from collections.abc import Callable
@@ -167,9 +166,6 @@ class Fetcher:
 
 def _prepare(tls: tuple[str, bool] | None) -> ssl.SSLContext:
     """Import httpx, and give the TLS context for this endpoint."""
-    if importlib.util.find_spec("sniffio") is None:
-        # httpcore tries to import it at every request: searching the path in vain is a third of a request's cost.
-        sys.modules["sniffio"] = None  # type: ignore[assignment]
     importlib.import_module("httpx")
     with _ONE_AT_A_TIME:
         return _tls_context(*tls) if tls else _no_tls()

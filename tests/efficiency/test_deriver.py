@@ -303,3 +303,11 @@ def test_a_remote_engine_is_measured_against_its_configured_gpus(catalogue: GpuC
         shown = deriver.derive(frame(at, (), (one,))).snapshot.engines[0]
     assert shown.mbu_ratio == pytest.approx((7.504924672e9 * 2 + 1000 * 131072) * 100 / (2 * 3.35e12), rel=0.01)
     assert shown.tp == 2
+
+
+def test_a_block_count_says_nothing_of_a_pool_shared_by_layers_of_several_kinds(catalogue: GpuCatalogue):
+    gemma = parse_llms((DATA / "llms.csv").read_text()).find("google/gemma-3-27b-it")
+    live = {POOL_TOKENS: "vllm:cache_config_info num_gpu_blocks x block_size"}
+    shown = single_stream(Deriver(catalogue), llm=gemma, live=live).engines[0]
+    assert shown.mbu_ratio == Missing(Reason.NO_CONTEXT)
+    assert single_stream(Deriver(catalogue), llm=gemma).engines[0].mbu_ratio > 0
