@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from gpumon.efficiency import flops, ratio, traffic
@@ -249,15 +250,15 @@ def shares(llm: LlmSpec | None, done: Work, peaks: list[Peak]) -> Shares:
         none = Missing(Reason.UNKNOWN_MODEL if llm is None else Reason.NO_GPU)
         return Shares(none, none, none, none, none, "")
     flops_peak, precision = _flops_peak(llm, peaks)
-    prefill = _share(done.prefill_flops, flops_peak)
-    decode = _share(done.decode_flops, flops_peak)
+    prefill = _share(ratio.mfu, done.prefill_flops, flops_peak)
+    decode = _share(ratio.mfu, done.decode_flops, flops_peak)
     bandwidth = plus(*(peak.bandwidth_bytes_per_s for peak in peaks))
     return Shares(
         prefill,
         decode,
         plus(prefill, decode),
-        _share(done.bytes, bandwidth),
-        _share(done.single_stream_bytes, bandwidth),
+        _share(ratio.mbu, done.bytes, bandwidth),
+        _share(ratio.mbu, done.single_stream_bytes, bandwidth),
         precision,
     )
 
@@ -275,12 +276,12 @@ def _flops_peak(llm: LlmSpec | None, peaks: list[Peak]) -> tuple[Reading, str]:
     return total, "+".join(sorted(names))
 
 
-def _share(part: Reading, whole: Reading) -> Reading:
+def _share(of: Callable[[float, float, float], float], part: Reading, whole: Reading) -> Reading:
     if isinstance(part, Missing):
         return part
     if isinstance(whole, Missing):
         return whole
-    return ratio.mfu(part, 1, whole) if whole > 0 else Missing(Reason.UNKNOWN_GPU)
+    return of(part, 1, whole) if whole > 0 else Missing(Reason.UNKNOWN_GPU)
 
 
 def plus(*parts: Reading) -> Reading:

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpumon.efficiency.engine import Peak, plus
 from gpumon.efficiency.engine_view import per
+from gpumon.efficiency.ratio import busy
 from gpumon.efficiency.windows import GAP
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason
@@ -75,7 +76,7 @@ class GpuTrack:
     def busy_mean_ratio(self) -> Reading:
         """Mean of busy over the last hour, missing time excluded."""
         seen_s = sum(seen for _, _, seen in self._busy)
-        return sum(busy for _, busy, _ in self._busy) / seen_s if seen_s > 0 else WARMING_UP
+        return busy(sum(busy_s for _, busy_s, _ in self._busy), seen_s) if seen_s > 0 else WARMING_UP
 
 
 def state_of(reading: GpuReading, now_s: float, interval_s: float) -> tuple[GpuState, float]:

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import msgspec
-
 from gpumon.efficiency.checks import checked, positive
-from gpumon.readings.missing import Missing, Reading, Reason
 
 
 def mfu(flops_per_s: float, n_gpus: float, peak_flops_per_s: float) -> float:
@@ -31,29 +26,3 @@ def mbu(bytes_per_s: float, n_gpus: float, peak_bytes_per_s: float) -> float:
 def busy(busy_s: float, elapsed_s: float) -> float:
     """Share of `elapsed_s` in which at least one kernel ran: 5 of 10 hours is 0.5. ValueError without elapsed time."""
     return checked("busy_s", busy_s) / positive("elapsed_s", elapsed_s)
-
-
-class BusyMean(msgspec.Struct, frozen=True):
-    """Busy share over a window, and how much of the window it is known for."""
-
-    ratio: Reading
-    known_s: float
-    missing_s: float
-
-
-def busy_mean(intervals: Iterable[tuple[float, Reading]]) -> BusyMean:
-    """Time-weighted mean of (seconds, busy ratio); missing time is left out and told, never counted as idle.
-
-    The ratio is Missing (the last reason seen) where no interval is known. ValueError on a negative duration or ratio.
-    """
-    busy_s = known_s = missing_s = 0.0
-    reason = Missing(Reason.WARMING_UP)
-    for seconds, ratio in intervals:
-        checked("seconds", seconds)
-        if isinstance(ratio, Missing):
-            missing_s += seconds
-            reason = ratio
-        else:
-            known_s += seconds
-            busy_s += seconds * checked("busy ratio", ratio)
-    return BusyMean(busy(busy_s, known_s) if known_s else reason, known_s, missing_s)

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.efficiency.ratio import BusyMean, busy, busy_mean, mbu, mfu
-from gpumon.readings.missing import Missing, Reason
+from gpumon.efficiency.ratio import busy, mbu, mfu
 
 HOUR = 3600.0
 FLOPS = st.floats(0, 1e18)
@@ -61,27 +60,3 @@ def test_no_gpus_no_peak_and_no_time_are_errors() -> None:
         mbu(1.0, 1, 0.0)
     with pytest.raises(ValueError, match="elapsed_s"):
         busy(0.0, 0.0)
-
-
-def test_busy_mean_leaves_missing_time_out_and_tells_it() -> None:
-    stale = Missing(Reason.STALE)
-    assert busy_mean([(10.0, 1.0), (30.0, 0.2), (60.0, stale)]) == BusyMean(0.4, 40.0, 60.0)
-
-
-def test_busy_mean_of_nothing_says_why() -> None:
-    lost = Missing(Reason.LOST)
-    assert busy_mean([(5.0, lost)]) == BusyMean(lost, 0.0, 5.0)
-    assert busy_mean([]).ratio == Missing(Reason.WARMING_UP)
-
-
-@given(st.lists(st.tuples(st.floats(0.001, 1e5), st.floats(0, 1)), min_size=1, max_size=20))
-def test_busy_mean_stays_between_its_least_and_its_most(intervals: list[tuple[float, float]]) -> None:
-    mean = busy_mean(intervals).ratio
-    assert isinstance(mean, float)
-    ratios = [ratio for _, ratio in intervals]
-    assert min(ratios) - 1e-9 <= mean <= max(ratios) + 1e-9
-
-
-def test_a_negative_interval_is_named() -> None:
-    with pytest.raises(ValueError, match="seconds"):
-        busy_mean([(-1.0, 0.5)])

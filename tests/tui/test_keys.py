@@ -286,7 +286,7 @@ async def test_a_late_collector_is_named() -> None:
 class Broken(Still):
     """Cannot even start."""
 
-    async def start(self, sink: Callable[[Snapshot], None]) -> None:  # noqa: ARG002
+    async def start(self, sink: Callable[[Snapshot], None]) -> None:
         """Fail."""
         raise RuntimeError("no such source")
 

@@ -126,9 +126,9 @@ def state_of(process: PtyProcess) -> str:
     return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
-def test_many_patches_leave_what_a_fresh_paint_shows(width: int, height: int) -> None:
-    """Ticks, a scroll, help and back, a resize; then the display is frozen and painted anew."""
+def test_many_patches_leave_what_a_fresh_paint_shows() -> None:
+    """Ticks, a scroll, help and back, a zoom; then the display is frozen and painted anew."""
+    width, height = 120, 40
     process = screen(width, height, "busy", "0.05")
     terminal = pyte.Screen(width, height)
     stream = pyte.ByteStream(terminal)
@@ -242,7 +242,7 @@ def test_the_bytes_of_a_busy_server_stay_in_their_budget() -> None:
     process.read(10.0, lambda written: b"vllm:8002" in written)
     process.read(1.0)
     before = len(process.written)
-    process.read(4.0)
-    per_tick = (len(process.written) - before) / 40
+    process.read(3.0)
+    per_tick = (len(process.written) - before) / 30
     process.close()
     assert 200 < per_tick < 3000
