@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gpumon.efficiency.deriver import Deriver
+from gpumon.efficiency.deriver import Deriver, bare
 from gpumon.readings.frame import EngineReading, Fault, Frame, GpuReading, HostReading
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
@@ -100,6 +100,16 @@ class Collector:
         """Wait until every source has something to say, good or bad, at most `timeout_s`."""
         await asyncio.gather(*(source.ready(timeout_s) for source in self._sources))
 
+    async def any_ready(self, timeout_s: float) -> None:
+        """Wait until one source has something to say, good or bad, at most `timeout_s`."""
+        waits = [asyncio.create_task(source.ready(timeout_s)) for source in self._sources]
+        if waits:
+            try:
+                await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in waits:
+                    task.cancel()
+
     def ended(self) -> asyncio.Task[None]:
         """The running of ticks: it ends only by `stop` or by an error of the sink."""
         assert self._task is not None, "not started"
@@ -143,7 +153,11 @@ class Collector:
         now_s = time.monotonic()
         parts = await asyncio.gather(*(self._poll(source, now_s) for source in self._sources))
         frame = self._frame(parts)
-        snapshot, points = self._deriver.derive(frame)
+        try:
+            snapshot, points = self._deriver.derive(frame)
+        except Exception as error:  # a bug costs the figures of this tick, not the screen
+            text = f"gpumon failed on these readings, please report: {type(error).__name__}: {error}"
+            return bare(frame, Fault("gpumon", text, frame.wall_s))
         self.history.append(frame.wall_s, points)
         return snapshot
 

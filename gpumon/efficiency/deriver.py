@@ -6,17 +6,20 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import NamedTuple
 
+import msgspec
+
 from gpumon.efficiency.engine import Peak, plus
-from gpumon.efficiency.engine_view import derive_engine
-from gpumon.efficiency.gpu_view import BLANK, GpuTrack, derive_gpu, power_of, state_of
+from gpumon.efficiency.engine_view import derive_engine, without_figures
+from gpumon.efficiency.gpu_view import GpuTrack, Standing, derive_gpu, power_of, standing_of
 from gpumon.efficiency.windows import GAP, Track
-from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, HostReading
+from gpumon.readings.frame import EndpointState, EngineReading, Fault, Frame, GpuReading, HostReading
 from gpumon.readings.missing import Missing, Reading, Reason, number, or_nan
 from gpumon.readings.snapshot import Engine, FaultShown, Gpu, Host, Self, Snapshot
 from gpumon.readings.text import clean
 from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak
 
 NAN = float("nan")
+SEVERAL_SERVERS = "several servers answer at this URL in turn (a load balancer?): poll each by its own URL"
 
 
 class Derived(NamedTuple):
@@ -34,39 +37,35 @@ class Deriver:
         self._engines: dict[str, Track] = {}
         self._gpus: dict[str, GpuTrack] = {}
         self._peaks: dict[tuple[object, ...], Peak] = {}
-        self._down_since: dict[str, tuple[EndpointState, float]] = {}
+        self._down_since: dict[str, tuple[str, float]] = {}
+        self._wrong: dict[str, str] = {}
+        """URL -> what is wrong with the figures of an engine that answers."""
 
     def derive(self, frame: Frame) -> Derived:
         """The snapshot of one frame. Frames come in the order of their `monotonic_s`."""
-        now_s = frame.monotonic_s
         self._forget(frame)
+        self._wrong = {}
+        standings = {
+            reading.uuid: standing_of(reading, frame.monotonic_s, frame.interval_s) for reading in frame.gpus
+        }
         for reading in frame.gpus:
             track = self._gpus.setdefault(reading.uuid, GpuTrack())
-            if state_of(reading, now_s, frame.interval_s)[0] not in BLANK:
+            if standings[reading.uuid].blank is None:
                 track.add(reading, (GAP + 1) * frame.interval_s)
         peaks = {reading.uuid: self._peak(reading) for reading in frame.gpus}
-        engines, ticks = self._derive_engines(frame, peaks)
+        engines, ticks = self._derive_engines(frame, peaks, standings)
         gpus = tuple(
             derive_gpu(
                 reading,
                 self._gpus[reading.uuid],
-                now_s,
-                frame.interval_s,
+                standings[reading.uuid],
                 peaks[reading.uuid],
                 [engine for raw, engine in zip(frame.engines, engines, strict=True) if reading.uuid in raw.gpus],
             )
             for reading in frame.gpus
         )
-        snapshot = Snapshot(
-            time=_rfc3339(frame.wall_s),
-            wall_s=frame.wall_s,
-            simulated=frame.simulated,
-            interval_s=frame.interval_s,
-            host=_host(frame.host),
-            self_cost=Self(frame.host.self_cpu_ratio, frame.host.self_pss_bytes),
-            gpus=gpus,
-            engines=tuple(engines),
-            faults=self._faults(frame),
+        snapshot = msgspec.structs.replace(
+            bare(frame), gpus=gpus, engines=tuple(engines), faults=self._faults(frame)
         )
         return Derived(snapshot, _points(gpus, engines, ticks))
 
@@ -78,24 +77,29 @@ class Deriver:
             uuids = {reading.uuid for reading in frame.gpus}
             self._gpus = {uuid: track for uuid, track in self._gpus.items() if uuid in uuids}
 
-    def _derive_engines(self, frame: Frame, peaks: Mapping[str, Peak]) -> tuple[list[Engine], list[Reading]]:
-        indices = {reading.uuid: reading.index for reading in frame.gpus}
-        by_uuid = {reading.uuid: reading for reading in frame.gpus}
+    def _derive_engines(
+        self, frame: Frame, peaks: Mapping[str, Peak], standings: Mapping[str, Standing]
+    ) -> tuple[list[Engine], list[Reading]]:
+        here = {reading.uuid: reading for reading in frame.gpus}
         shown: list[Engine] = []
         ticks: list[Reading] = []
         for reading in frame.engines:
             track = self._engines.setdefault(reading.url, Track())
-            track.add(reading)
-            here = [uuid for uuid in reading.gpus if uuid in indices]
-            power_w = plus(*(power_of(by_uuid[uuid], self._gpus[uuid]) for uuid in here))
-            engine, found = derive_engine(
-                reading,
-                track,
-                frame.monotonic_s,
-                [peaks[uuid] for uuid in here] or self._remote(reading),
-                tuple(sorted(indices[uuid] for uuid in here)),
-                power_w if here else Missing(Reason.NO_GPU),
-            )
+            track.add(reading, frame.wall_s - (frame.monotonic_s - reading.monotonic_s))
+            uuids = [uuid for uuid in reading.gpus if uuid in here]
+            indices = tuple(sorted({here[uuid].index for uuid in uuids}))
+            power = [power_of(here[uuid], self._gpus[uuid], standings[uuid]) for uuid in uuids]
+            power_w = plus(*power) if power else Missing(Reason.NO_GPU)
+            engine_peaks = [peaks[uuid] for uuid in uuids] or self._remote(reading)
+            try:
+                engine, found = derive_engine(reading, track, frame.monotonic_s, engine_peaks, indices, power_w)
+            except (ValueError, ArithmeticError) as error:
+                # What an engine exports is anybody's text: absurd counters cost its own row.
+                age_s = max(0.0, frame.monotonic_s - reading.monotonic_s)
+                engine, found = without_figures(reading, track, age_s, indices, Missing(Reason.INVALID)), None
+                self._wrong[reading.url] = f"its figures make no sense: {error}"
+            if track.several_servers:
+                self._wrong.setdefault(reading.url, SEVERAL_SERVERS)
             shown.append(engine)
             ticks.append(found.decode_tick if found is not None else engine.decode_tokens_per_s)
         return shown, ticks
@@ -112,7 +116,7 @@ class Deriver:
         return [Peak(spec, bandwidth, spec.source)] * reading.gpu_count
 
     def _peak(self, reading: GpuReading) -> Peak:
-        if reading.parent_uuid:
+        if reading.mig or reading.parent_uuid:
             return Peak(None, Missing(Reason.UNDER_MIG), "")
         facts = (
             reading.name,
@@ -134,19 +138,39 @@ class Deriver:
         return peak
 
     def _faults(self, frame: Frame) -> tuple[FaultShown, ...]:
-        down: dict[str, tuple[EndpointState, float]] = {}
+        down: dict[str, tuple[str, float]] = {}
+        texts = {}
         for reading in frame.engines:
-            if reading.state is not EndpointState.OK:
-                state, since_s = self._down_since.get(reading.url, (reading.state, frame.wall_s))
-                down[reading.url] = (reading.state, since_s if state is reading.state else frame.wall_s)
+            cause = reading.state.value if reading.state is not EndpointState.OK else ""
+            text = reading.fault if cause else self._wrong.get(reading.url, "")
+            if text:
+                was, since_s = self._down_since.get(reading.url, (cause, frame.wall_s))
+                down[reading.url] = (cause, since_s if was == cause else frame.wall_s)
+                texts[reading.url] = text
         self._down_since = down
         shown = [FaultShown(clean(f.source), clean(f.text), _rfc3339(f.since_wall_s)) for f in frame.faults]
         shown += [
-            FaultShown(clean(reading.name), clean(reading.fault), _rfc3339(down[reading.url][1]))
+            FaultShown(clean(reading.name), clean(texts[reading.url]), _rfc3339(down[reading.url][1]))
             for reading in frame.engines
-            if reading.url in down and reading.fault
+            if reading.url in down
         ]
         return tuple(shown)
+
+
+def bare(frame: Frame, *faults: Fault) -> Snapshot:
+    """A snapshot of the host and the faults only; `faults` come beside those of the frame."""
+    return Snapshot(
+        time=_rfc3339(frame.wall_s),
+        wall_s=frame.wall_s,
+        simulated=frame.simulated,
+        interval_s=frame.interval_s,
+        host=_host(frame.host),
+        self_cost=Self(frame.host.self_cpu_ratio, frame.host.self_pss_bytes),
+        faults=tuple(
+            FaultShown(clean(fault.source), clean(fault.text), _rfc3339(fault.since_wall_s))
+            for fault in (*frame.faults, *faults)
+        ),
+    )
 
 
 def _points(gpus: Sequence[Gpu], engines: Sequence[Engine], ticks: Sequence[Reading]) -> dict[str, float]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gpumon.efficiency import flops, ratio, traffic
-from gpumon.efficiency.quantiles import mean, size_biased_mean
+from gpumon.efficiency.quantiles import longest, mean, size_biased_mean
 from gpumon.efficiency.windows import MOST_KEPT_S, Track
 from gpumon.readings.frame import EngineReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
@@ -63,6 +63,9 @@ class Rates(NamedTuple):
     prompts: Reading
     """Requests per second that got their first token."""
     steps: Reading
+    """Steps per second, summed over the ranks."""
+    group_steps: float
+    """Steps per second of the rank that makes most: ranks that share experts step together."""
     steps_source: str
     context: Reading
     context_source: str
@@ -87,7 +90,7 @@ def rates(reading: EngineReading, track: Track) -> Rates:
     """The rates of one engine over its windows."""
     prefill_s, prefill = _prefill(track)
     decode = track.rate(DECODE_TOKENS, RATE_S)
-    steps, steps_source = _steps(reading, track)
+    by_rank, steps_source = _steps(reading, track)
     context, context_source = _context(reading, track)
     ttft = track.histogram(TTFT, prefill_s)
     prompts: Reading = NOT_EXPOSED
@@ -99,7 +102,8 @@ def rates(reading: EngineReading, track: Track) -> Rates:
         decode=decode,
         decode_tick=track.rate(DECODE_TOKENS, 0.0),
         prompts=prompts,
-        steps=steps,
+        steps=by_rank if isinstance(by_rank, Missing) else sum(by_rank),
+        group_steps=0.0 if isinstance(by_rank, Missing) else max(by_rank, default=0.0),
         steps_source=steps_source,
         context=context,
         context_source=context_source,
@@ -112,33 +116,37 @@ def rates(reading: EngineReading, track: Track) -> Rates:
 def _prefill(track: Track) -> tuple[float, Reading]:
     """Window and rate of computed prefill.
 
-    vLLM books a whole prompt at its first token, so the window has to be at least as long as a prefill takes; until
-    it is, there is no rate.
+    vLLM books a whole prompt at its first token, so the window has to be as long as the longest prefill in it; until
+    it is, there is no rate. The longest, not the mean: one prompt of 128k among short ones would else read as more
+    than the GPUs can compute.
     """
-    ttft_s = number(mean(track.histogram(TTFT, QUANTILE_S))) or 0.0
+    ttft_s = longest(track.histogram(TTFT, max(QUANTILE_S, track.keep_s)))
     window_s = min(max(RATE_S, ttft_s), MOST_KEPT_S)
     track.keep_s = max(QUANTILE_S, window_s)
+    ttft_s = min(ttft_s, MOST_KEPT_S)
     pair = track.window(window_s)
     if pair is not None and pair[1].monotonic_s - pair[0].monotonic_s < ttft_s:
         return window_s, track.not_yet
     return window_s, track.rate(PREFILL_COMPUTED, window_s)
 
 
-def _steps(reading: EngineReading, track: Track) -> tuple[Reading, str]:
-    if reading.exact_steps:
-        return track.rate(STEPS, RATE_S), f"{reading.live.get(STEPS, 'step counter')} over {RATE_S:.0f} s"
+def _steps(reading: EngineReading, track: Track) -> tuple[list[float] | Missing, str]:
+    """Steps per second of each rank, and how they are known."""
     pair = track.window(RATE_S)
     if pair is None:
         return track.not_yet, ""
-    total = 0.0
+    if reading.exact_steps:
+        counted = track.rank_rates(STEPS, RATE_S)
+        return counted or NOT_EXPOSED, f"{reading.live.get(STEPS, 'step counter')} over {RATE_S:.0f} s"
+    estimated = []
     for rank in pair[1].ranks:
         duty = number(track.duty(rank, RATE_S))
         itl_s = track.rank_mean(rank, ITL, RATE_S)
         if duty is None or (isinstance(itl_s, Missing) and itl_s.reason is not Reason.IDLE):
             return NOT_EXPOSED, ""
         if not isinstance(itl_s, Missing) and itl_s > 0:
-            total += duty / itl_s
-    return total, "estimated: duty / mean ITL, per rank"
+            estimated.append(duty / itl_s)
+    return estimated or Missing(Reason.IDLE), "estimated: duty / mean ITL, per rank"
 
 
 def _context(reading: EngineReading, track: Track) -> tuple[Reading, str]:
@@ -227,9 +235,16 @@ def _bytes(llm: LlmSpec, found: Rates, tp: int, kv_precision: Precision | None) 
     if isinstance(found.context, Missing):
         return Missing(Reason.NO_CONTEXT)
     if found.steps <= 0.0:
-        return Missing(Reason.INVALID)
+        return Missing(Reason.IDLE)
     return traffic.step_bytes_per_s(
-        llm, found.steps, found.decode, found.context, found.tokens_per_step, max(tp, 1), kv_precision
+        llm,
+        found.steps,
+        found.decode,
+        found.context,
+        found.tokens_per_step,
+        max(tp, 1),
+        kv_precision,
+        expert_steps_per_s=found.group_steps,
     )
 
 
@@ -270,7 +285,8 @@ def _flops_peak(llm: LlmSpec | None, peaks: list[Peak]) -> tuple[Reading, str]:
     for peak in peaks:
         found = flops.compute_peak(peak.spec, llm) if peak.spec is not None else None
         if found is None:
-            return Missing(Reason.UNKNOWN_GPU), ""
+            known = isinstance(peak.bandwidth_bytes_per_s, Missing) and peak.spec is None
+            return peak.bandwidth_bytes_per_s if known else Missing(Reason.UNKNOWN_GPU), ""
         total += found[0]
         names.add(found[1].value)
     return total, "+".join(sorted(names))

@@ -28,6 +28,8 @@ from gpumon.readings.text import clean
 
 TRANSIENT = frozenset({EndpointState.TIMEOUT, EndpointState.HTTP_ERROR, EndpointState.ERROR})
 """States in which the last figures stand until they are stale: one slow answer is no outage."""
+SHORTEST_STALE_S = 3.0
+"""An engine that is polled more often than it can answer is not stale for that."""
 NO_QUANTILES = tuple(Quantiles.__struct_fields__)
 
 
@@ -44,7 +46,7 @@ def derive_engine(
     gone = _gone(reading, age_s)
     if gone is not None or not track.points:
         reason = gone if gone is not None else Missing(Reason.WARMING_UP)
-        return _without_figures(reading, track, age_s, indices, reason), None
+        return without_figures(reading, track, age_s, indices, reason), None
     ranks = len(track.points[-1].ranks)
     count = len(indices) or reading.gpu_count
     tp = count // ranks if count and count % ranks == 0 else 0
@@ -58,7 +60,8 @@ def derive_engine(
 def _gone(reading: EngineReading, age_s: float) -> Missing | None:
     if reading.state not in TRANSIENT and reading.state is not EndpointState.OK:
         return Missing(Reason.UNREACHABLE)
-    return Missing(Reason.STALE) if age_s > GAP * reading.interval_s else None
+    longest_s = max(GAP * reading.interval_s, SHORTEST_STALE_S) + reading.latency_s
+    return Missing(Reason.STALE) if age_s > longest_s else None
 
 
 def _identity(reading: EngineReading, age_s: float, indices: tuple[int, ...]) -> dict[str, object]:
@@ -79,7 +82,7 @@ def _identity(reading: EngineReading, age_s: float, indices: tuple[int, ...]) ->
     }
 
 
-def _without_figures(
+def without_figures(
     reading: EngineReading, track: Track, age_s: float, indices: tuple[int, ...], why: Missing
 ) -> Engine:
     blank = {name: why for name in Engine.__struct_fields__ if name in _READINGS}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpumon.efficiency.engine import Peak, plus
 from gpumon.efficiency.engine_view import per
@@ -17,6 +17,8 @@ from gpumon.readings.text import clean
 
 BUSY_MEAN_MINUTES = 60
 """Length of the window of `busy_mean_ratio`."""
+POWER_S = 0.9
+"""Least time between the two energy readings that power is taken from."""
 BLANK = {
     GpuState.STALE: Missing(Reason.STALE),
     GpuState.LOST: Missing(Reason.LOST),
@@ -66,6 +68,8 @@ class GpuTrack:
             self.power_w, self._raw = energy_j, None
             self.energy_j = energy_j if isinstance(self.energy_j, Missing) else self.energy_j
             return
+        if self._raw is not None and now_s - self._raw[1] < POWER_S:
+            return  # the driver's counter moves in steps: over a shorter time its slope is noise
         if self._raw is not None and energy_j >= self._raw[0]:
             joules, seconds = energy_j - self._raw[0], now_s - self._raw[1]
             self.power_w = joules / seconds
@@ -79,35 +83,47 @@ class GpuTrack:
         return busy(sum(busy_s for _, busy_s, _ in self._busy), seen_s) if seen_s > 0 else WARMING_UP
 
 
-def state_of(reading: GpuReading, now_s: float, interval_s: float) -> tuple[GpuState, float]:
-    """The state to show and the age of the reading in seconds: stale after `GAP` intervals."""
+class Standing(NamedTuple):
+    """How a GPU's reading stands at a moment: state to show, age in seconds, and why it has no figures if so."""
+
+    state: GpuState
+    age_s: float
+    blank: Missing | None
+
+
+def standing_of(reading: GpuReading, now_s: float, interval_s: float) -> Standing:
+    """A reading older than `GAP` intervals has no figures, whatever state the GPU was in."""
     age_s = max(0.0, now_s - reading.monotonic_s)
-    stale = reading.state is GpuState.OK and age_s > GAP * interval_s
-    return GpuState.STALE if stale else reading.state, age_s
+    blank = BLANK.get(reading.state)
+    if blank is None and age_s > GAP * interval_s:
+        state = GpuState.STALE if reading.state is GpuState.OK else reading.state
+        return Standing(state, age_s, Missing(Reason.STALE))
+    return Standing(reading.state, age_s, blank)
 
 
-def power_of(reading: GpuReading, track: GpuTrack) -> Reading:
-    """Watts: from the energy counter where there is one, else as the driver reports them."""
-    return reading.power_w if isinstance(track.power_w, Missing) else track.power_w
+def power_of(reading: GpuReading, track: GpuTrack, standing: Standing) -> Reading:
+    """Watts: from the energy counter where this reading has it, else as the driver reports them."""
+    if standing.blank is not None:
+        return standing.blank
+    known = not isinstance(reading.energy_j, Missing) and not isinstance(track.power_w, Missing)
+    return track.power_w if known else reading.power_w
 
 
 def derive_gpu(
     reading: GpuReading,
     track: GpuTrack,
-    now_s: float,
-    interval_s: float,
+    standing: Standing,
     peak: Peak,
     engines: Sequence[Engine],
 ) -> Gpu:
     """The shown GPU; `engines` are those that run on it."""
-    state, age_s = state_of(reading, now_s, interval_s)
-    blank = BLANK.get(state)
+    state, age_s, blank = standing
 
     def live(value: Reading) -> Reading:
         return value if blank is None else blank
 
     bandwidth, source = _bandwidth(reading, peak, engines) if blank is None else (blank, BandwidthSource.NONE)
-    power_w = live(power_of(reading, track))
+    power_w = power_of(reading, track, standing)
     gauges: dict[str, Any] = {name: live(getattr(reading, name)) for name in GAUGES}
     return Gpu(
         **_identity(reading),
@@ -122,7 +138,7 @@ def derive_gpu(
         mfu_ratio=_of_engines(reading, blank, [engine.mfu_ratio for engine in engines]),
         mbu_ratio=_of_engines(reading, blank, [engine.mbu_ratio for engine in engines]),
         power_w=power_w,
-        energy_j=live(track.energy_j),
+        energy_j=live(reading.energy_j if isinstance(reading.energy_j, Missing) else track.energy_j),
         nvlink_bytes_per_s=live(plus(reading.nvlink_rx_bytes_per_s, reading.nvlink_tx_bytes_per_s)),
         pcie_bytes_per_s=live(plus(reading.pcie_rx_bytes_per_s, reading.pcie_tx_bytes_per_s)),
         throttle=reading.throttle if blank is None else (),

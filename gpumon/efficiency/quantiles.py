@@ -34,7 +34,7 @@ def difference(old: HistogramReading | None, new: HistogramReading | None) -> Hi
     if old is None or new is None or old.bounds != new.bounds:
         return None
     counts = tuple(b - a for a, b in zip(old.counts, new.counts, strict=True))
-    if new.count < old.count or any(count < 0 for count in counts):
+    if new.count < old.count or new.sum < old.sum or any(count < 0 for count in counts):
         return None
     return HistogramReading(new.bounds, counts, new.sum - old.sum, new.count - old.count)
 
@@ -90,6 +90,14 @@ def quantiles(window: HistogramReading | None) -> Quantiles:
         p95_high=high,
         first_bound_s=window.bounds[0],
     )
+
+
+def longest(window: HistogramReading | None) -> float:
+    """Upper bound of the longest observation; 0 where there was none, the last finite bound in the +Inf bucket."""
+    if window is None or window.count <= 0:
+        return 0.0
+    at, _ = bucket_of(window, 1.0)
+    return window.bounds[min(at, max(0, len(window.bounds) - 2))]
 
 
 def size_biased_mean(window: HistogramReading | None) -> float | None:

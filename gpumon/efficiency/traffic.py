@@ -75,8 +75,12 @@ def step_bytes_per_s(
     tokens_per_step: float = 1.0,
     tp: int = 1,
     kv_precision: Precision | None = None,
+    expert_steps_per_s: float | None = None,
 ) -> float:
     """Bytes per second that the decode steps of one instance read: steps/s * W_read(B) + decode/s * KV(T) / tau.
+
+    Data-parallel ranks read all weights each, but share the experts of a MoE: pass the sum of their steps, and as
+    `expert_steps_per_s` the steps of one of them (vLLM shards experts over all ranks, which then step together).
 
     `tokens_per_step` is tau, tokens per step and sequence (1 without speculation): a sequence's KV is read once per
     step, whatever it yields. B, the tokens whose experts a step touches, is decode tokens per step. ValueError on
@@ -87,7 +91,9 @@ def step_bytes_per_s(
     checked("tokens_per_step", tokens_per_step, least=1.0)
     if steps_per_s == 0.0:
         return 0.0
-    weights = steps_per_s * weight_read_bytes(llm, decode_tokens_per_s / steps_per_s)
+    together = steps_per_s if expert_steps_per_s is None else positive("expert_steps_per_s", expert_steps_per_s)
+    others = (steps_per_s - together) * (llm.read_bytes - llm.experts * llm.expert_read_bytes)
+    weights = together * weight_read_bytes(llm, decode_tokens_per_s / together) + others
     sequences_per_s = decode_tokens_per_s / tokens_per_step
     return weights + sequences_per_s * kv_read_bytes(llm, context_tokens, tp, kv_precision)
 

@@ -17,6 +17,8 @@ MOST_KEPT_S = 600.0
 """Longest window at all (prefill of very long prompts)."""
 GAP = 3.0
 """A pause of more than this many intervals starts the windows over."""
+GONE_S = 10.0
+"""A rank that no answer held for this long is gone."""
 TOTALS = (PREFILL_COMPUTED, PREFILL_CACHED, DECODE_TOKENS)
 
 
@@ -26,72 +28,83 @@ class Point(NamedTuple):
     monotonic_s: float
     ranks: Mapping[str, RankReading]
 
-    def counter(self, quantity: str) -> float | None:
-        """Sum over the ranks; None where no rank has it."""
-        return _sum(rank.counters.get(quantity) for rank in self.ranks.values())
-
-    def gauge(self, quantity: str) -> float | None:
-        """Sum over the ranks; None where no rank has it."""
-        return _sum(rank.gauges.get(quantity) for rank in self.ranks.values())
-
-    def histogram(self, quantity: str) -> HistogramReading | None:
-        """Sum over the ranks; None where no rank has it."""
-        found = (rank.histograms.get(quantity) for rank in self.ranks.values())
-        return merge([histogram for histogram in found if histogram is not None])
-
 
 class Track:
-    """The window of one engine. Times are seconds of `Frame.monotonic_s`'s clock."""
+    """The window of one engine. Times are seconds of `Frame.monotonic_s`'s clock, `wall_s` is Unix time."""
 
     def __init__(self) -> None:
         self.points: deque[Point] = deque()
         self.totals: dict[str, float] = {}
         self.was_reset = False
-        self._known: dict[str, RankReading] = {}
-        self._last_s = float("-inf")
-        self._started_wall_s = 0.0
-        self._seen_down = False
+        self.several_servers = False
+        """The process start time changed back: a balancer sends the polls to several servers in turn."""
         self.keep_s = KEPT_S
+        self._known: dict[str, RankReading] = {}
+        self._seen_s: dict[str, float] = {}
+        self._last_s = float("-inf")
+        self._good_wall_s = float("inf")
+        """Unix time of the last good poll; of the first look where there was none."""
+        self._started: deque[float] = deque(maxlen=4)
 
-    def add(self, reading: EngineReading) -> bool:
-        """Take in one poll. Returns whether it was a new good answer."""
-        if reading.state is not EndpointState.OK:
-            # Without a fault it is `starting` only because it has not been polled yet.
-            down = reading.fault and reading.state is EndpointState.STARTING
-            self._seen_down = self._seen_down or bool(down) or reading.state is EndpointState.REFUSED
+    def add(self, reading: EngineReading, wall_s: float) -> bool:
+        """Take in one poll made at `wall_s`. Returns whether it was a new good answer."""
+        if self._good_wall_s == float("inf"):
+            self._good_wall_s = wall_s
+        if reading.state is not EndpointState.OK or reading.monotonic_s <= self._last_s or not reading.ranks:
             return False
-        if reading.monotonic_s <= self._last_s or not reading.ranks:
-            return False
-        reset = self._restarted(reading)
-        self._count(reading, from_zero=reset or (not self._known and self._seen_down))
+        another = self._is_another(reading)
+        newborn = reading.started_wall_s > self._good_wall_s
+        reset = another or any(_fell(self._known.get(rank.rank), rank) for rank in reading.ranks)
+        if another:
+            self._known.clear()
+        self._count(reading, newborn=newborn)
         if reset:
             self.points.clear()
-            self._known.clear()
             self.was_reset = True
-        self._known.update((rank.rank, _carried(self._known.get(rank.rank), rank)) for rank in reading.ranks)
-        self._started_wall_s = reading.started_wall_s or self._started_wall_s
+        self._remember(reading)
         self._append(reading)
-        self._last_s = reading.monotonic_s
+        self._last_s, self._good_wall_s = reading.monotonic_s, wall_s
         return True
 
-    def _restarted(self, reading: EngineReading) -> bool:
-        if not self._known:
-            return False
+    def _is_another(self, reading: EngineReading) -> bool:
+        """Whether the process that answered is not the one that answered before."""
         started = reading.started_wall_s
-        if started and self._started_wall_s and abs(started - self._started_wall_s) > 1.0:
-            return True
-        return any(_fell(self._known.get(rank.rank), rank) for rank in reading.ranks)
+        if not started:
+            return False
+        same = [abs(started - known) <= 1.0 for known in self._started]
+        self.several_servers = self.several_servers or (any(same) and not same[-1])
+        if not any(same):
+            self._started.append(started)
+        elif not same[-1]:
+            self._started.rotate(-1 - same.index(True))
+        return bool(same) and not same[-1]
 
-    def _count(self, reading: EngineReading, *, from_zero: bool) -> None:
-        """Grow the totals; a counter seen for the first time is a base line unless the engine started just now."""
+    def _count(self, reading: EngineReading, *, newborn: bool) -> None:
+        """Grow the totals.
+
+        A counter that fell adds what it has counted since. One that is seen for the first time is a base line, unless
+        its process started after the last good poll (or the first look): then all of it is new.
+        """
         for rank in reading.ranks:
-            known = None if from_zero else self._known.get(rank.rank)
+            known = self._known.get(rank.rank)
             for quantity in TOTALS:
                 new = rank.counters.get(quantity)
                 if new is None:
                     continue
-                old = 0.0 if from_zero else known.counters.get(quantity, new) if known else new
-                self.totals[quantity] = self.totals.get(quantity, 0.0) + max(0.0, new - old)
+                old = known.counters.get(quantity) if known is not None else None
+                old = (0.0 if newborn else new) if old is None else old
+                self.totals[quantity] = self.totals.get(quantity, 0.0) + (new - old if new >= old else new)
+
+    def _remember(self, reading: EngineReading) -> None:
+        """Keep the ranks' newest series; a rank absent from one answer is not gone, one absent for long is."""
+        now_s = reading.monotonic_s
+        for rank in reading.ranks:
+            self._known[rank.rank] = _carried(self._known.get(rank.rank), rank)
+            self._seen_s[rank.rank] = now_s
+        oldest_s = now_s - max(GAP * reading.interval_s, GONE_S)
+        for name in [name for name, seen_s in self._seen_s.items() if seen_s < oldest_s]:
+            del self._seen_s[name]
+            self._known.pop(name, None)
 
     def _append(self, reading: EngineReading) -> None:
         now_s, interval_s = reading.monotonic_s, reading.interval_s
@@ -132,25 +145,45 @@ class Track:
         pair = self.window(seconds)
         if pair is None:
             return self.not_yet if self._exposed(quantity) else NOT_EXPOSED
-        old, new = pair[0].counter(quantity), pair[1].counter(quantity)
-        if old is None or new is None:
-            return NOT_EXPOSED
-        return (new - old) / (pair[1].monotonic_s - pair[0].monotonic_s)
+        grown = sum_known(self._grown(rank, quantity, pair) for rank in pair[1].ranks)
+        return NOT_EXPOSED if grown is None else grown / (pair[1].monotonic_s - pair[0].monotonic_s)
+
+    def rank_rates(self, quantity: str, seconds: float) -> list[float]:
+        """Increase per second of a counter, for each rank that has it."""
+        pair = self.window(seconds)
+        if pair is None:
+            return []
+        elapsed_s = pair[1].monotonic_s - pair[0].monotonic_s
+        grown = (self._grown(rank, quantity, pair) for rank in pair[1].ranks)
+        return [tokens / elapsed_s for tokens in grown if tokens is not None]
+
+    @staticmethod
+    def _grown(rank: str, quantity: str, pair: tuple[Point, Point]) -> float | None:
+        """Increase of one rank's counter; None unless the rank has it at both ends."""
+        old, new = (point.ranks.get(rank) for point in pair)
+        before = old.counters.get(quantity) if old is not None else None
+        after = new.counters.get(quantity) if new is not None else None
+        return None if before is None or after is None else after - before
 
     def histogram(self, quantity: str, seconds: float) -> HistogramReading | None:
         """Observations of the last `seconds`; None where not exposed or without two points."""
         pair = self.window(seconds)
-        return difference(pair[0].histogram(quantity), pair[1].histogram(quantity)) if pair else None
+        if pair is None:
+            return None
+        found = [self._observed(rank, quantity, pair) for rank in pair[1].ranks]
+        return merge([histogram for histogram in found if histogram is not None])
+
+    @staticmethod
+    def _observed(rank: str, quantity: str, pair: tuple[Point, Point]) -> HistogramReading | None:
+        old, new = (point.ranks.get(rank) for point in pair)
+        if old is None or new is None:
+            return None
+        return difference(old.histograms.get(quantity), new.histograms.get(quantity))
 
     def rank_mean(self, rank: str, quantity: str, seconds: float) -> Reading:
         """Mean of a histogram over the last `seconds` for one rank."""
         pair = self.window(seconds)
-        if pair is None:
-            return self.not_yet
-        old, new = (point.ranks.get(rank) for point in pair)
-        if old is None or new is None:
-            return NOT_EXPOSED
-        return mean(difference(old.histograms.get(quantity), new.histograms.get(quantity)))
+        return self.not_yet if pair is None else mean(self._observed(rank, quantity, pair))
 
     def duty(self, rank: str, seconds: float) -> Reading:
         """Share of the polls of the last `seconds` at which this rank had a request running."""
@@ -163,7 +196,7 @@ class Track:
         if not self.points:
             return NOT_EXPOSED
         ranks = self._known.values()
-        found = _sum(rank.gauges.get(quantity) for rank in ranks)
+        found = sum_known(rank.gauges.get(quantity) for rank in ranks)
         return NOT_EXPOSED if found is None else found
 
     def gauge_mean(self, quantity: str) -> Reading:
@@ -175,7 +208,8 @@ class Track:
         return any(quantity in rank.counters for rank in self._known.values())
 
 
-def _sum(values: Iterable[float | None]) -> float | None:
+def sum_known(values: Iterable[float | None]) -> float | None:
+    """The sum of the values that are there; None where none is."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
@@ -186,9 +220,13 @@ def _fell(old: RankReading | None, new: RankReading) -> bool:
     if any(value < old.counters.get(quantity, value) for quantity, value in new.counters.items()):
         return True
     return any(
-        quantity in old.histograms and histogram.count < old.histograms[quantity].count
+        quantity in old.histograms and _shrank(old.histograms[quantity], histogram)
         for quantity, histogram in new.histograms.items()
     )
+
+
+def _shrank(old: HistogramReading, new: HistogramReading) -> bool:
+    return new.count < old.count or new.sum < old.sum
 
 
 def _carried(old: RankReading | None, new: RankReading) -> RankReading:

@@ -59,9 +59,9 @@ def ratio(value: Reading) -> str:
         return short(value)
     if not 0.0 <= value < math.inf:
         return DASH
-    if 0.0 < value < 0.005:
-        return "<1%"
     percent = round(value * 100.0)
+    if percent == 0 and value > 0.0:
+        return "<1%"
     return f"{percent}%" if percent <= 100 else f"{percent}%!" if percent < 1000 else ">10x!"
 
 

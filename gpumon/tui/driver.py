@@ -17,6 +17,7 @@ from typing import Any, Final, TextIO
 from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
+from textual.message import Message
 
 _ALERT_S: Final = 0.5
 """After a key, the time in which the parser is asked whether a lone Escape was all."""
@@ -57,6 +58,23 @@ class Output:
     def fileno(self) -> int:
         """The terminal."""
         return self._descriptor
+
+
+class _Keys:
+    """Bytes to events. A sequence that the parser cannot take (it raises) is dropped, and what follows is read."""
+
+    def __init__(self, debug: bool) -> None:
+        self._debug = debug
+        self._parser = XTermParser(debug)
+        self._decode = getincrementaldecoder("utf-8")("replace").decode
+
+    def events(self, data: bytes | None) -> list[Message]:
+        """The events that are complete; None asks whether a lone Escape was all."""
+        try:
+            return list(self._parser.tick() if data is None else self._parser.feed(self._decode(data)))
+        except Exception:  # whatever a terminal sends
+            self._parser = XTermParser(self._debug)
+            return []
 
 
 class TerminalDriver(LinuxDriver):
@@ -123,13 +141,12 @@ class TerminalDriver(LinuxDriver):
         """A hang-up ends the input; it is no error of the program."""
         try:
             self.run_input_thread()
-        except (OSError, ValueError):
+        except OSError:
             self._terminal_gone()
 
     def run_input_thread(self) -> None:
         """Wait for keys without waking up in between (Textual: ten times a second)."""
-        parser = XTermParser(self._debug)
-        decode = getincrementaldecoder("utf-8")("replace").decode
+        keys = _Keys(self._debug)
         alert_until_s = 0.0
         woken = self._wake_pipe[0]
         with selectors.DefaultSelector() as selector:
@@ -140,14 +157,13 @@ class TerminalDriver(LinuxDriver):
                 ready = {key.fd for key, _ in selector.select(_ALERT_PERIOD_S if alert else None)}
                 if woken in ready:
                     return
+                data = None
                 if self.fileno in ready:
                     data = os.read(self.fileno, 4096)
                     if not data:
                         raise OSError("the terminal was closed")
                     alert_until_s = time.monotonic() + _ALERT_S
-                    for event in parser.feed(decode(data)):
-                        self.process_message(event)
-                for event in parser.tick():
+                for event in keys.events(data):
                     self.process_message(event)
 
     def disable_input(self) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
 
 from gpumon.readings.format import DASH, left, phrase, ratio, right
 from gpumon.readings.missing import Missing, Reading, Reason
@@ -16,7 +17,8 @@ _SPEAKING: Final = frozenset(Reason) - {Reason.NOT_SUPPORTED, Reason.NOT_EXPOSED
 """Reasons worth words in a row; the others show in the row's state."""
 
 
-class Column(NamedTuple, Generic[T]):
+@dataclass(frozen=True)
+class Column(Generic[T]):
     """One column after the first 80 cells: `gap` blanks and `width` cells, flush right unless `flush_left`."""
 
     title: str

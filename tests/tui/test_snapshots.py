@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
+from gpumon.config.themes import load_theme
 from gpumon.readings.format import cells
 from gpumon.tui.app import MonitorApp
 from tests.tui import scenes
+from tests.tui.feed import Still
 from tests.tui.running import running, text_of
 
 FOLDER = Path(__file__).parent / "snapshots"
@@ -50,6 +52,13 @@ async def test_a_mode(name: str) -> None:
     async with running(scene) as (app, pilot):
         await pilot.press(*keys.split(","))
         wrong = await _compare(app, pilot, name)
+    assert not wrong, "\n".join(wrong)
+
+
+async def test_starting() -> None:
+    app = MonitorApp(Still(None), load_theme("default"), wall=lambda: scenes.WALL_S)
+    async with app.run_test(size=(80, 24)) as pilot:
+        wrong = await _compare(app, pilot, "starting")
     assert not wrong, "\n".join(wrong)
 
 
