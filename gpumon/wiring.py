@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import signal
 import time
 from collections.abc import Callable, Coroutine
@@ -170,11 +171,14 @@ def run_watch(config: Config, options: Options, write: Callable[[Snapshot], None
             if options.count and written >= options.count:
                 done.set()
 
+        end_s = time.monotonic() + (options.duration_s or math.inf)
         try:
             await collector.open()
-            await collector.ready(READY_S)
-            await collector.start(sink)
-            await _until(done, collector, options.duration_s)
+            # One source is enough to begin: a driver that takes its time does not silence the engines.
+            await _until(done, asyncio.create_task(collector.any_ready(READY_S)), end_s)
+            if not done.is_set() and time.monotonic() < end_s:
+                await collector.start(sink)
+                await _until(done, collector.ended(), end_s)
             return NOTHING_TO_MONITOR if written < 0 else 0
         finally:
             await collector.stop()
@@ -201,12 +205,13 @@ def _stop_on_signals(done: asyncio.Event) -> None:
             loop.add_signal_handler(number, done.set)
 
 
-async def _until(done: asyncio.Event, collector: Collector, duration_s: float) -> None:
-    """Wait for `done`, for the time to be over, or for the collector's own end (which raises what ended it)."""
-    waits = [asyncio.create_task(done.wait()), collector.ended()]
+async def _until(done: asyncio.Event, task: asyncio.Task[None], end_s: float) -> None:
+    """Wait for `done`, for the end of `task` (and raise what ended it), or for the monotonic time `end_s`."""
+    left_s = end_s - time.monotonic()
+    waits = [asyncio.create_task(done.wait()), task]
     try:
-        finished, _ = await asyncio.wait(waits, timeout=duration_s or None, return_when=asyncio.FIRST_COMPLETED)
-        for task in finished:
+        await asyncio.wait(waits, timeout=None if math.isinf(left_s) else left_s, return_when=asyncio.FIRST_COMPLETED)
+        if task.done() and not task.cancelled():
             task.result()
     finally:
         waits[0].cancel()

@@ -45,9 +45,7 @@ class Deriver:
         """The snapshot of one frame. Frames come in the order of their `monotonic_s`."""
         self._forget(frame)
         self._wrong = {}
-        standings = {
-            reading.uuid: standing_of(reading, frame.monotonic_s, frame.interval_s) for reading in frame.gpus
-        }
+        standings = {reading.uuid: standing_of(reading, frame.monotonic_s, frame.interval_s) for reading in frame.gpus}
         for reading in frame.gpus:
             track = self._gpus.setdefault(reading.uuid, GpuTrack())
             if standings[reading.uuid].blank is None:
@@ -64,9 +62,7 @@ class Deriver:
             )
             for reading in frame.gpus
         )
-        snapshot = msgspec.structs.replace(
-            bare(frame), gpus=gpus, engines=tuple(engines), faults=self._faults(frame)
-        )
+        snapshot = msgspec.structs.replace(bare(frame), gpus=gpus, engines=tuple(engines), faults=self._faults(frame))
         return Derived(snapshot, _points(gpus, engines, ticks))
 
     def _forget(self, frame: Frame) -> None:

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
+import time
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from concurrent.futures import Future
+from typing import Final, Protocol
 
 import msgspec
 
 from gpumon.config.schema import Endpoint, Model
-from gpumon.readings.frame import EngineReading, GpuReading
+from gpumon.readings.frame import EndpointState, EngineReading, GpuReading
 from gpumon.readings.missing import NOT_EXPOSED
+from gpumon.readings.text import clean
+from gpumon.sources.identity import IDENTITY
 from gpumon.sources.model_facts import resolve
+from gpumon.sources.offload import daemon_thread
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.llm import LlmSpec
 
-NOT_LOOKED = "processes are not looked at (discovery is off): set gpus = [..] for this endpoint in the config"
+Found = tuple[LlmSpec | None, str]
+"""A model's spec and where it is from; or None and the reason, which is empty while it is looked for."""
+NOTHING_YET: Final[Found] = (None, "")
+MOST_MODELS: Final = 256
+SILENT_S: Final = 10.0
+"""A look at a model's files that takes longer is said to hang."""
+
+_REMOTE = "set gpu_type and gpu_count for this endpoint in the config"
+NO_GPU_YET: Final = f"no GPU of this host is known yet: if the engine runs elsewhere, {_REMOTE}"
+NOT_READ: Final = f"GPUs are not read (--no-nvml): {_REMOTE}"
+NOT_LOOKED: Final = "processes are not looked at (discovery is off): set gpus = [..] for this endpoint in the config"
 
 
 class Owner(Protocol):
@@ -35,18 +49,22 @@ class EngineFacts:
         models: Sequence[Model],
         owner: Owner | None,
         env: Mapping[str, str] | None = None,
+        *,
+        nvml: bool = True,
     ) -> None:
+        """`endpoints` by URL as in the readings; `nvml` says whether the GPUs of this host are read at all."""
         self._endpoints = endpoints
         self._models = tuple(models)
         self._owner = owner
         self._env = os.environ if env is None else env
-        self._known: dict[tuple[str, str], tuple[LlmSpec | None, str]] = {}
-        self._tasks: dict[tuple[str, str], asyncio.Task[tuple[LlmSpec | None, str]]] = {}
+        self._no_gpu = NO_GPU_YET if nvml else NOT_READ
+        self._known: dict[tuple[str, str], Found] = {}
+        self._looks: dict[tuple[str, str], _Look] = {}
 
     def attach(self, reading: EngineReading, gpus: tuple[GpuReading, ...]) -> EngineReading:
         """The reading with its model and GPUs, as far as they are known by now."""
         endpoint = self._endpoints.get(reading.url, Endpoint(url=reading.url))
-        llm, why = self._model(endpoint.model or reading.model, reading.model_root)
+        llm, why = self._model(*_names(endpoint, reading))
         uuids, source = self._gpus(endpoint, reading, gpus)
         return msgspec.structs.replace(
             reading,
@@ -62,35 +80,56 @@ class EngineFacts:
     def _gpus(
         self, endpoint: Endpoint, reading: EngineReading, gpus: tuple[GpuReading, ...]
     ) -> tuple[tuple[str, ...], str]:
+        if endpoint.gpu_type and endpoint.gpus == "auto":
+            return (), "config (another host)"
+        if not gpus:
+            return (), self._no_gpu
         if endpoint.gpus != "auto":
             by_index = {gpu.index: gpu.uuid for gpu in gpus if not gpu.parent_uuid}
             missing = [index for index in endpoint.gpus if index not in by_index]
-            if missing and gpus:
+            if missing:
                 return (), f"the config names GPU {missing[0]}, this host has {sorted(by_index)}"
-            return tuple(by_index[index] for index in endpoint.gpus if index in by_index), "config"
-        if endpoint.gpu_type:
-            return (), "config (another host)"
-        if not gpus:
-            return (), "this host has no GPU: set gpu_type and gpu_count for this endpoint in the config"
+            return tuple(by_index[index] for index in endpoint.gpus), "config"
         if self._owner is None:
             return (), NOT_LOOKED
         return self._owner.gpus_of(reading.url, gpus)
 
-    def _model(self, model: str, root: str) -> tuple[LlmSpec | None, str]:
-        if not model:
-            return None, ""
+    def _model(self, model: str, root: str) -> Found:
+        """What is known of a model by now; the text is empty while it is looked for."""
         key = (model, root)
-        if key in self._known:
-            return self._known[key]
-        task = self._tasks.get(key)
-        if task is None:
-            if len(self._tasks) > 256:
+        if not model or key in self._known:
+            return self._known.get(key, NOTHING_YET)
+        look = self._looks.get(key)
+        if look is None:
+            if len(self._known) + len(self._looks) >= MOST_MODELS:
                 return None, "too many models"
-            self._tasks[key] = asyncio.create_task(
-                asyncio.to_thread(resolve, model, root, self._models, llm_catalogue(), self._env)
-            )
-        elif task.done():
-            error = task.exception()
-            self._known[key] = (None, f"{type(error).__name__}: {error}") if error else task.result()
+            look = _Look(daemon_thread(resolve, model, root, self._models, llm_catalogue(), self._env))
+            self._looks[key] = look
+        if look.future.done():
+            del self._looks[key]
+            error = look.future.exception()
+            self._known[key] = (None, f"{type(error).__name__}: {error}") if error else look.future.result()
             return self._known[key]
-        return None, ""
+        if time.monotonic() - look.since_s > SILENT_S:
+            return None, f"its files do not answer ({clean(root or model, 80)}): is that a mount that hangs?"
+        return NOTHING_YET
+
+
+class _Look:
+    """A model whose files are being read."""
+
+    def __init__(self, future: Future[Found]) -> None:
+        self.future = future
+        self.since_s = time.monotonic()
+
+
+def _names(endpoint: Endpoint, reading: EngineReading) -> tuple[str, str]:
+    """Name and root to look the model up by; no name while the server may still tell its root.
+
+    A name from the config is the user's word against the server's root.
+    """
+    if endpoint.model:
+        return endpoint.model, ""
+    if reading.state is EndpointState.OK and IDENTITY not in reading.info:
+        return "", ""
+    return reading.model, reading.model_root

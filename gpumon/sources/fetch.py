@@ -18,6 +18,7 @@ from gpumon.readings.frame import EndpointState
 from gpumon.readings.text import clean
 from gpumon.sources.endpoint_url import EndpointUrl
 from gpumon.sources.http_faults import DroppedError, FetchError, fault, timed_out
+from gpumon.sources.offload import in_daemon_thread
 
 if TYPE_CHECKING:
     import httpx
@@ -62,7 +63,7 @@ class Fetcher:
         self._limits = limits
         self._clock = clock
         self._transport: httpx.AsyncHTTPTransport | None = None
-        self._resolver: threading.Thread | None = None
+        self._looking = False
         self._resolved = False
 
     async def get(self, url: str, key: str = "", most_bytes: int = 0) -> Answer:
@@ -92,8 +93,9 @@ class Fetcher:
 
     async def _build(self) -> httpx.AsyncHTTPTransport:
         try:
-            # In a thread: the first import of httpx and the loading of certificates take up to 0.1 s each.
-            context = await asyncio.to_thread(_prepare, self._tls if self._url.secure else None)
+            # In a thread: the first import of httpx and the loading of certificates take up to 0.1 s each, and `tls_ca`
+            # may lie where nothing answers.
+            context = await in_daemon_thread(_prepare, self._tls if self._url.secure else None)
         except OSError as error:
             reason = clean(error.strerror or type(error).__name__, 80)
             raise FetchError(
@@ -115,19 +117,25 @@ class Fetcher:
         if self._resolved or _is_address(self._url.host):
             return
         silent = FetchError(EndpointState.DNS, f"no name server answers for {clean(self._url.host, 80)}: check it")
-        if self._resolver is not None and self._resolver.is_alive():
+        if self._looking:
             raise silent
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[bool] = loop.create_future()
-        self._resolver = threading.Thread(target=_look_up, args=(self._url, loop, answer), daemon=True)
-        self._resolver.start()
+        self._looking = True
         try:
-            known = await asyncio.wait_for(answer, self._limits.connect_s)
+            known = await asyncio.wait_for(in_daemon_thread(self._look_up), self._limits.connect_s)
         except asyncio.TimeoutError:
             raise silent from None
         if not known:
             raise fault(socket.gaierror(), self._url, *self._limits[:2])
         self._resolved = True
+
+    def _look_up(self) -> bool:
+        try:
+            socket.getaddrinfo(self._url.host, self._url.port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            return False
+        finally:
+            self._looking = False
+        return True
 
     def _request(self, url: str, key: str) -> httpx.Request:
         import httpx
@@ -219,18 +227,3 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _look_up(url: EndpointUrl, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[bool]) -> None:
-    try:
-        socket.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
-        known = True
-    except (OSError, UnicodeError):
-        known = False
-
-    def settle() -> None:
-        if not answer.done():
-            answer.set_result(known)
-
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(settle)

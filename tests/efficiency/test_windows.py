@@ -29,7 +29,7 @@ def poll(
 def track(*polls: EngineReading) -> Track:
     found = Track()
     for one in polls:
-        found.add(one)
+        found.add(one, 1e9 + one.monotonic_s)
     return found
 
 
@@ -54,20 +54,57 @@ def test_a_restart_gives_a_gap_and_keeps_the_totals():
     found = track(poll(0.0, 1000), poll(1.0, 1100), poll(2.0, 30))
     assert found.rate(DECODE_TOKENS, 10.0) == Missing(Reason.RESET)
     assert found.totals[DECODE_TOKENS] == 100 + 30
-    found.add(poll(3.0, 80))
+    found.add(poll(3.0, 80), 1e9)
     assert found.rate(DECODE_TOKENS, 10.0) == pytest.approx(50)
     assert found.totals[DECODE_TOKENS] == 100 + 80
 
 
 def test_a_restart_that_overtook_the_old_counter_is_seen_by_its_start_time():
-    found = track(poll(0.0, 10, started=100.0), poll(1.0, 20, started=100.0), poll(2.0, 500, started=200.0))
+    old, new = 1e9 - 50, 1e9 + 1.5
+    found = track(poll(0.0, 10, started=old), poll(1.0, 20, started=old), poll(2.0, 500, started=new))
     assert found.rate(DECODE_TOKENS, 10.0) == Missing(Reason.RESET)
     assert found.totals[DECODE_TOKENS] == 10 + 500
 
 
-def test_an_engine_that_came_up_while_watched_counts_from_zero():
-    found = track(poll(0.0, state=EndpointState.REFUSED), poll(5.0, 40), poll(6.0, 60))
+def test_an_engine_that_started_while_watched_counts_from_zero():
+    found = track(poll(0.0, state=EndpointState.REFUSED), poll(5.0, 40, started=1e9 + 3), poll(6.0, 60))
     assert found.totals[DECODE_TOKENS] == 60
+
+
+def test_an_old_engine_behind_a_tunnel_that_came_up_late_counts_from_the_first_poll():
+    refused = poll(0.0, state=EndpointState.REFUSED)
+    found = track(refused, poll(5.0, 1e9, started=1e9 - 9999), poll(6.0, 1e9 + 20, started=1e9 - 9999))
+    assert found.totals[DECODE_TOKENS] == 20
+
+
+def test_a_counter_that_fell_adds_only_its_own_value():
+    # Rank 1 restarts; rank 0 stands at a billion and has nothing to do with it.
+    found = track(poll(0.0, 1e9, 500), poll(1.0, 1e9, 15))
+    assert found.totals[DECODE_TOKENS] == 15
+
+
+def test_two_servers_behind_one_url_are_named_and_add_nothing_impossible():
+    one, two = 1e9 - 100, 1e9 - 900
+    found = track(*(poll(float(at), 5e6 if at % 2 else 10.0, started=one if at % 2 else two) for at in range(20)))
+    assert found.several_servers
+    assert found.totals[DECODE_TOKENS] == 0
+
+
+def test_a_plain_restart_is_not_taken_for_two_servers():
+    found = track(poll(0.0, 10, started=1e9 - 5), poll(1.0, 5, started=1e9 + 0.5), poll(2.0, 9, started=1e9 + 0.5))
+    assert not found.several_servers
+
+
+def test_a_rank_that_joins_is_no_spike():
+    found = track(poll(0.0, 0), poll(1.0, 100), poll(2.0, 200, 1e6), poll(3.0, 300, 1e6 + 100))
+    assert found.rate(DECODE_TOKENS, 10.0) == pytest.approx(100)
+    assert found.rate(DECODE_TOKENS, 0.0) == pytest.approx(200)
+    assert found.totals[DECODE_TOKENS] == 300 + 100
+
+
+def test_a_rank_that_stays_away_is_gone():
+    found = track(poll(0.0, 0, 0), *(poll(float(at), 1.0) for at in range(1, 20)))
+    assert found.gauge(RUNNING) == 1.0
 
 
 def test_an_engine_that_was_there_before_counts_from_the_first_poll():
@@ -121,7 +158,7 @@ def test_no_sequence_of_polls_gives_a_negative_rate(steps: list[tuple[float, int
     found, at_s = Track(), 0.0
     for wait_s, tokens in steps:
         at_s += wait_s
-        found.add(poll(at_s, float(tokens)))
+        found.add(poll(at_s, float(tokens)), 1e9)
         rate = found.rate(DECODE_TOKENS, 10.0)
         assert isinstance(rate, Missing) or 0.0 <= rate <= 2000 / 0.5 + 1e-6
     assert found.totals[DECODE_TOKENS] >= 0

@@ -12,6 +12,8 @@ LOOKED_AT: Final = 4096
 """Bytes of an answer that decide whether it is text, HTML or JSON."""
 MOST_LINES: Final = 5000
 """Lines looked at to tell an engine by its metric names."""
+MOST_LINE_BYTES: Final = 16 * 1024
+"""A longer line is no sample that tells anything."""
 
 
 class Refusal(NamedTuple):
@@ -62,9 +64,7 @@ READ: Final = "vllm:"
 PLAIN: Final = ("http_", "process_", "python_")
 """What a Python web server's exporter writes of itself."""
 
-_SAMPLE: Final = re.compile(
-    rb'(?:\{\s*")?([a-zA-Z_:][a-zA-Z0-9_:]*)(?:"?[,}]|[ \t{]).*?[-+]?(?:\d|nan|inf)\S*\s*$', re.I
-)
+_NAME: Final = re.compile(rb'(?:\{\s*")?([a-zA-Z_:][a-zA-Z0-9_:]*)(?:"?[,}]|[ \t{])')
 _JSON: Final = (b"{", b"[", b'"')
 
 
@@ -104,8 +104,16 @@ def by_content(body: bytes, content_type: str) -> Refusal:
 
 def _names(body: bytes) -> list[str]:
     """Metric names of the first samples of a page."""
-    samples = (_SAMPLE.match(line) for line in body.split(b"\n", MOST_LINES)[:MOST_LINES])
-    return [sample[1].decode("ascii") for sample in samples if sample]
+    lines = (line for line in body.split(b"\n", MOST_LINES)[:MOST_LINES] if len(line) <= MOST_LINE_BYTES)
+    return [name[1].decode("ascii") for line in lines if (name := _NAME.match(line)) and _ends_in_number(line)]
+
+
+def _ends_in_number(line: bytes) -> bool:
+    try:
+        float(line.rsplit(None, 1)[-1])
+    except ValueError:
+        return False
+    return True
 
 
 def _by_names(names: list[str]) -> Refusal:

@@ -1,0 +1,277 @@
+"""Rules of the derived figures that are easy to break unseen: windows, ranks, precision, staleness, absurd input."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+
+from gpumon.efficiency.deriver import Deriver
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import EngineReading, GpuState, HistogramReading, RankReading
+from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.readings.snapshot import Engine, Snapshot
+from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
+from gpumon.specs.llm import LlmSpec
+from tests.efficiency.test_deriver import H100_BANDWIDTH, LLAMA_8B, engine, frame, gpu, single_stream
+
+INF = float("inf")
+
+
+@pytest.fixture
+def deriver() -> Deriver:
+    return Deriver(gpu_catalogue())
+
+
+def llm(name: str) -> LlmSpec:
+    found = llm_catalogue().find(name)
+    assert found is not None
+    return found
+
+
+def share(reading: Reading) -> float:
+    assert not isinstance(reading, Missing), reading
+    return reading
+
+
+def ttft(observations: dict[float, float], mean_s: float) -> HistogramReading:
+    """Cumulative counts of observations by the upper bound of their bucket."""
+    bounds = (0.5, 1.0, 20.0, 40.0, INF)
+    total, counts = 0.0, []
+    for bound in bounds:
+        total += observations.get(bound, 0.0)
+        counts.append(total)
+    return HistogramReading(bounds, tuple(counts), total * mean_s, total)
+
+
+def test_one_long_prefill_among_short_ones_never_reads_as_more_than_the_gpu_can(deriver: Deriver):
+    # 5 prompts of 100 tokens a second, and one of 100,000 that takes 36 s at about half of the peak.
+    highest = 0.0
+    for at in range(0, 240, 2):
+        long_ones = (at + 20) // 60
+        observed = ttft({0.5: at * 5.0, 40.0: long_ones}, 0.3)
+        lengths = HistogramReading(
+            (200.0, 2e5, INF), (at * 5.0, at * 5.0 + long_ones, at * 5.0 + long_ones), at * 500.0 + long_ones * 1e5, 1
+        )
+        lengths = msgspec.structs.replace(lengths, count=lengths.counts[-1])
+        counters = {q.PREFILL_COMPUTED: at * 500.0 + long_ones * 1e5, q.DECODE_TOKENS: 0.0, q.STEPS: 0.0}
+        one = engine(float(at), counters, histograms={q.TTFT: observed, q.PROMPT_LENGTH: lengths})
+        shown = deriver.derive(frame(at, (gpu(at_s=float(at)),), (one,))).snapshot.engines[0]
+        if not isinstance(shown.mfu_ratio, Missing):
+            highest = max(highest, shown.mfu_ratio)
+    assert 0.1 < highest < 1.0
+
+
+def test_prefill_waits_until_its_window_holds_a_whole_prefill(deriver: Deriver):
+    shown: list[Engine] = []
+    for at in range(0, 24, 2):
+        observed = ttft({20.0: 1.0 if at >= 4 else 0.0}, 15.0)
+        counters = {q.PREFILL_COMPUTED: 50_000.0 if at >= 4 else 0.0, q.DECODE_TOKENS: 0.0, q.STEPS: 0.0}
+        one = engine(float(at), counters, histograms={q.TTFT: observed})
+        shown.append(deriver.derive(frame(at, (gpu(at_s=float(at)),), (one,))).snapshot.engines[0])
+    assert shown[3].prefill_tokens_per_s == Missing(Reason.WARMING_UP)
+    assert share(shown[-1].prefill_tokens_per_s) == pytest.approx(50_000 / 20, rel=0.15)
+
+
+def test_speculation_reads_the_weights_once_for_several_tokens(deriver: Deriver):
+    for at in range(0, 20, 2):
+        counters = {
+            q.DECODE_TOKENS: at * 300.0,
+            q.STEPS: at * 100.0,
+            q.DRAFTS: at * 100.0,
+            q.ACCEPTED_TOKENS: at * 200.0,
+            q.PREFILL_COMPUTED: 0.0,
+        }
+        shown = deriver.derive(frame(at, (gpu(at_s=float(at)),), (engine(float(at), counters),))).snapshot.engines[0]
+    # One sequence: 100 steps a second read the weights and its KV once each, whatever they yield.
+    assert share(shown.bytes_per_s) == pytest.approx(100 * (7.504924672e9 * 2 + 1000 * 131072), rel=0.002)
+
+
+def test_fp8_kv_halves_the_kv_part(deriver: Deriver):
+    wide = share(single_stream(deriver).engines[0].bytes_per_s)
+    narrow = share(single_stream(Deriver(gpu_catalogue()), info={"cache_dtype": "fp8_e4m3"}).engines[0].bytes_per_s)
+    assert wide - narrow == pytest.approx(100 * 1000 * 131072 / 2, rel=0.01)
+
+
+def test_estimated_steps_count_only_the_time_with_requests(deriver: Deriver):
+    for at in range(0, 24, 2):
+        running = 1.0 if at % 4 else 0.0
+        itl = HistogramReading((0.025, INF), (at * 50.0, at * 50.0), at * 0.5, at * 50.0)
+        rank = RankReading(
+            "0", {q.DECODE_TOKENS: at * 50.0, q.PREFILL_COMPUTED: 0.0}, {q.RUNNING: running}, {q.ITL: itl}
+        )
+        one = msgspec.structs.replace(engine(float(at), {}, exact_steps=False), ranks=(rank,))
+        shown = deriver.derive(frame(at, (gpu(at_s=float(at)),), (one,))).snapshot.engines[0]
+    assert share(shown.steps_per_s) == pytest.approx(0.5 / 0.01, rel=0.1)
+
+
+def ranks(at: float, count: int, steps: float, tokens: float, kv_usage: float) -> tuple[RankReading, ...]:
+    gauges = {q.RUNNING: 64.0, q.KV_USAGE: kv_usage, q.POOL_TOKENS: 640_000.0}
+    counters = {q.DECODE_TOKENS: at * tokens, q.STEPS: at * steps, q.PREFILL_COMPUTED: 0.0}
+    return tuple(RankReading(str(rank), counters, gauges, {}) for rank in range(count))
+
+
+def dp(deriver: Deriver, spec: LlmSpec, count: int, *, gpus: int = 8, tokens: float = 1280.0) -> Engine:
+    for at in range(0, 20, 2):
+        uuids = tuple(f"GPU-{index}" for index in range(gpus))
+        one = engine(float(at), {}, gpus=uuids, llm=spec)
+        one = msgspec.structs.replace(one, ranks=ranks(float(at), count, 20.0, tokens, 0.1))
+        cards = tuple(gpu(index, float(at)) for index in range(gpus))
+        shown = deriver.derive(frame(at, cards, (one,))).snapshot.engines[0]
+    return shown
+
+
+def test_data_parallel_ranks_share_the_experts_of_a_moe(deriver: Deriver):
+    spec = llm("deepseek-ai/DeepSeek-V3")
+    alone = dp(deriver, spec, 1, tokens=8 * 1280.0)
+    split = dp(Deriver(gpu_catalogue()), spec, 8)
+    assert share(split.decode_tokens_per_s) == pytest.approx(share(alone.decode_tokens_per_s))
+    # The experts are read once for all ranks; attention and shared weights are read by each.
+    others = spec.read_bytes - spec.experts * spec.expert_read_bytes
+    assert share(split.bytes_per_s) < 20.0 * (spec.read_bytes + 7 * others) * 1.3
+
+
+def test_data_parallel_ranks_of_a_dense_model_read_all_weights_each(deriver: Deriver):
+    assert LLAMA_8B is not None
+    shown = dp(deriver, LLAMA_8B, 8)
+    assert shown.tp == 1
+    kv = 8 * 1280 * 1000 * 131072
+    assert share(shown.bytes_per_s) == pytest.approx(8 * 20 * 7.504924672e9 * 2 + kv, rel=0.01)
+    assert share(shown.kv_usage_ratio) == pytest.approx(0.1)
+
+
+def test_an_architecture_that_is_not_modelled_has_rates_and_no_mfu(deriver: Deriver):
+    assert LLAMA_8B is not None
+    spec = msgspec.structs.replace(LLAMA_8B, not_modelled=("state-space layers",))
+    shown = single_stream(deriver, llm=spec)
+    assert shown.engines[0].mfu_ratio == shown.engines[0].mbu_ratio == Missing(Reason.NOT_MODELLED)
+    assert shown.gpus[0].mfu_ratio == Missing(Reason.NOT_MODELLED)
+    assert share(shown.engines[0].decode_tokens_per_s) == pytest.approx(100)
+    assert "not modelled: state-space layers" in shown.engines[0].sources["model"]
+
+
+def test_what_a_vision_encoder_leaves_out_is_said_and_the_text_is_measured(deriver: Deriver):
+    assert LLAMA_8B is not None
+    spec = msgspec.structs.replace(LLAMA_8B, not_modelled=("vision encoder",))
+    assert share(single_stream(deriver, llm=spec).engines[0].mfu_ratio) > 0
+
+
+@pytest.mark.parametrize("tokens", [1e300, 1e200])
+def test_absurd_counters_cost_their_own_row_and_are_named(deriver: Deriver, tokens: float):
+    for at in range(0, 8, 2):
+        counters = {q.DECODE_TOKENS: at * tokens, q.STEPS: at * 100.0, q.PREFILL_COMPUTED: 0.0}
+        absurd = engine(float(at), counters)
+        sane = engine(float(at), {q.DECODE_TOKENS: at * 10.0, q.STEPS: at * 10.0}, gpus=("GPU-1",))
+        sane = msgspec.structs.replace(sane, name="sane", url="http://sane")
+        cards = (gpu(0, float(at)), gpu(1, float(at)))
+        snapshot = deriver.derive(frame(at, cards, (absurd, sane))).snapshot
+    assert share(snapshot.engines[1].decode_tokens_per_s) == pytest.approx(10)
+    assert snapshot.gpus[0].busy_ratio == 1.0
+    for reading in (snapshot.engines[0].mfu_ratio, snapshot.engines[0].bytes_per_s, snapshot.gpus[0].mfu_ratio):
+        assert isinstance(reading, Missing) or math.isfinite(reading)
+    said = any("make no sense" in fault.text for fault in snapshot.faults)
+    assert said == (snapshot.engines[0].mfu_ratio == Missing(Reason.INVALID))
+
+
+def test_a_falling_histogram_sum_is_a_reset_and_no_negative_context(deriver: Deriver):
+    def observed(count: float, total: float) -> HistogramReading:
+        return HistogramReading((1000.0, INF), (count, count), total, count)
+
+    for at, total in ((0, 9000.0), (2, 9500.0), (4, 10.0), (6, 20.0)):
+        lengths = {q.PROMPT_LENGTH: observed(at + 10.0, total), q.OUTPUT_LENGTH: observed(at + 10.0, total)}
+        one = engine(float(at), {q.DECODE_TOKENS: at * 10.0, q.STEPS: at * 10.0}, histograms=lengths)
+        shown = deriver.derive(frame(at, (gpu(at_s=float(at)),), (one,))).snapshot.engines[0]
+        assert isinstance(shown.context_tokens, Missing) or shown.context_tokens >= 0
+
+
+@pytest.mark.parametrize("state", [GpuState.RESET_REQUIRED, GpuState.ERROR, GpuState.NO_PERMISSION])
+def test_every_state_that_is_read_goes_stale(deriver: Deriver, state: GpuState):
+    old = msgspec.structs.replace(gpu(at_s=0.0), state=state)
+    shown = deriver.derive(frame(10, (old,))).snapshot.gpus[0]
+    assert shown.state is state
+    assert shown.busy_ratio == shown.power_w == Missing(Reason.STALE)
+
+
+def test_power_of_a_gpu_that_no_longer_tells_its_energy_is_not_the_old_one(deriver: Deriver):
+    for at in range(4):
+        deriver.derive(frame(at, (gpu(at_s=float(at), energy_j=600.0 * at),)))
+    silent = gpu(at_s=4.0, energy_j=Missing(Reason.ERROR), power_w=Missing(Reason.ERROR))
+    shown = deriver.derive(frame(4, (silent,))).snapshot.gpus[0]
+    assert shown.power_w == shown.energy_j == Missing(Reason.ERROR)
+
+
+def test_an_early_second_reading_does_not_change_power(deriver: Deriver):
+    for at, energy_j in ((0.0, 0.0), (1.0, 600.0), (1.02, 600.0), (2.0, 1200.0)):
+        shown = deriver.derive(frame(at, (gpu(at_s=at, energy_j=energy_j),))).snapshot.gpus[0]
+    assert share(shown.power_w) == pytest.approx(600.0)
+
+
+def test_an_energy_counter_that_fell_is_no_negative_power(deriver: Deriver):
+    for at, energy_j in ((0, 5000.0), (1, 5600.0), (2, 50.0), (3, 650.0)):
+        shown = deriver.derive(frame(at, (gpu(at_s=float(at), energy_j=energy_j),))).snapshot.gpus[0]
+        assert isinstance(shown.power_w, Missing) or shown.power_w >= 0
+    assert share(shown.energy_j) == pytest.approx(1200.0)
+
+
+def mig(snapshot: Snapshot) -> set[Reading]:
+    return {snapshot.engines[0].mfu_ratio, snapshot.engines[0].mbu_ratio}
+
+
+def test_an_engine_under_mig_has_no_mfu_on_parent_or_slice(deriver: Deriver):
+    parent = gpu(0, 18.0, mig=True)
+    piece = msgspec.structs.replace(gpu(0, 18.0), uuid="MIG-1", parent_uuid="GPU-0", mig_profile="1g.10gb")
+    for uuid in ("GPU-0", "MIG-1"):
+        fresh = Deriver(gpu_catalogue())
+        for at in (16.0, 18.0):
+            one = engine(at, {q.DECODE_TOKENS: at * 10, q.STEPS: at * 10, q.PREFILL_COMPUTED: 0.0}, gpus=(uuid,))
+            snapshot = fresh.derive(frame(at, (parent, piece), (one,))).snapshot
+        assert mig(snapshot) == {Missing(Reason.UNDER_MIG)}
+
+
+def test_an_engine_slower_than_its_interval_is_not_stale_for_that(deriver: Deriver):
+    counters = {q.DECODE_TOKENS: 0.0, q.STEPS: 0.0}
+    for at in (0.0, 0.9, 1.8):
+        slow = engine(at, dict.fromkeys(counters, at * 100), interval_s=0.25, latency_s=0.6)
+        deriver.derive(frame(at, (gpu(at_s=at),), (slow,)))
+    later = deriver.derive(frame(2.6, (gpu(at_s=2.6),), (slow,))).snapshot.engines[0]
+    assert share(later.decode_tokens_per_s) == pytest.approx(100)
+
+
+def test_the_answer_of_a_hidden_balancer_is_named(deriver: Deriver):
+    for at in range(8):
+        started = 1e9 - 100.0 * (1 + at % 2)
+        one: EngineReading = engine(float(at), {q.DECODE_TOKENS: 5.0 + at % 2}, started_wall_s=started)
+        snapshot = deriver.derive(frame(at, (gpu(at_s=float(at)),), (one,))).snapshot
+    assert any("load balancer" in fault.text for fault in snapshot.faults)
+
+
+def test_tokens_per_joule_of_a_gpu_counts_its_share_of_the_tokens(deriver: Deriver):
+    for at in range(0, 20, 2):
+        counters = {q.DECODE_TOKENS: at * 100.0, q.STEPS: at * 100.0, q.PREFILL_COMPUTED: 0.0}
+        pair = tuple(gpu(index, float(at)) for index in range(2))
+        both = engine(float(at), counters, gpus=("GPU-0", "GPU-1"))
+        snapshot = deriver.derive(frame(at, pair, (both,))).snapshot
+    assert share(snapshot.gpus[0].tokens_per_j) == pytest.approx(50 / 500)
+    assert share(snapshot.engines[0].tokens_per_j) == pytest.approx(100 / 1000)
+
+
+def test_context_of_recent_lengths_is_the_prompt_and_half_the_answer(deriver: Deriver):
+    for at in range(0, 20, 2):
+        count = at * 5.0
+        prompt = HistogramReading((2000.0, INF), (count, count), count * 1000, count)
+        answer = HistogramReading((2000.0, INF), (count, count), count * 400, count)
+        rank = RankReading(
+            "0", {q.DECODE_TOKENS: at * 9.0}, {q.RUNNING: 2.0}, {q.PROMPT_LENGTH: prompt, q.OUTPUT_LENGTH: answer}
+        )
+        one = msgspec.structs.replace(engine(float(at), {}), ranks=(rank,))
+        shown = deriver.derive(frame(at, (gpu(at_s=float(at)),), (one,))).snapshot.engines[0]
+    assert share(shown.context_tokens) == pytest.approx(1200)
+
+
+def test_the_peak_of_the_bandwidth_is_the_one_of_mbu(deriver: Deriver):
+    snapshot = single_stream(deriver)
+    assert snapshot.gpus[0].bandwidth_peak_bytes_per_s == H100_BANDWIDTH
+    assert share(snapshot.engines[0].mbu_ratio) == pytest.approx(
+        share(snapshot.engines[0].bytes_per_s) / H100_BANDWIDTH
+    )
