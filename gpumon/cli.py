@@ -27,7 +27,6 @@ COMMANDS: Final = {
     "config": "print the settings in effect, or the example file",
 }
 _SCREEN = ("", "demo")
-_NOT_READ: Final = "cannot be shown here"
 
 
 class _Usage(Exception):  # noqa: N818 - no failure of gpumon
@@ -52,7 +51,7 @@ def _number(low: float, high: float, kind: type[float] | type[int] = float) -> C
             value = high + 1
         if not low <= value <= high:
             word = "a whole number" if kind is int else "a number"
-            raise argparse.ArgumentTypeError(f"must be {word} from {low:g} to {high:.10g}, not {text!a:.40}")
+            raise argparse.ArgumentTypeError(f"must be {word} from {low:g} to {high:.10g}, not {_struck(text)!a}")
         return value
 
     return read
@@ -62,7 +61,11 @@ _OPTIONS: Final[tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]] = (
     (
         "--endpoint",
         tuple(COMMANDS),
-        {"metavar": "URL", "action": "append", "help": "an engine to poll (repeatable); instead of the config's list"},
+        {
+            "metavar": "URL",
+            "action": "append",
+            "help": "an engine to poll, by URL or host:port (repeatable); instead of the config's list",
+        },
     ),
     ("--interval", tuple(COMMANDS), {"metavar": "S", "help": "seconds between two readings (default 1)"}),
     ("--config", tuple(COMMANDS), {"metavar": "FILE", "help": "config file (default ~/.config/gpumon/config.toml)"}),
@@ -115,7 +118,9 @@ _SETTINGS: Final = (
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise _Usage(f"{message} (see {self.prog} --help)")
+        # argparse repeats the value of a switch, which may be a secret.
+        before, found, _ = message.partition("ignored explicit argument")
+        raise _Usage(f"{before}{'takes no value' if found else ''} (see {self.prog} --help)")
 
     def format_help(self) -> str:
         if self.prog != "gpumon":
@@ -167,15 +172,38 @@ def _guarded(arguments: list[str]) -> int:
 def _understood(arguments: list[str]) -> tuple[argparse.Namespace, str]:
     """The options, and the command: the first word that is no option and no option's value."""
     command, rest = "", list(arguments)
-    with_value = {option for option, _, how in _OPTIONS if "metavar" in how}
+    known = {option: "metavar" in how for option, _, how in _OPTIONS}
     at = 0
     while at < len(arguments) and arguments[at].startswith("-") and arguments[at] != "--":
-        at += 2 if arguments[at] in with_value else 1
+        if arguments[at].startswith("--") and arguments[at].partition("=")[0] not in {*known, "--help", "--version"}:
+            raise _Usage(f"{_unrecognized(arguments[at:][:1])} (see gpumon --help)")
+        at += 2 if known.get(arguments[at]) else 1
     if at < len(arguments) and arguments[at] != "--":
         command = rest.pop(at)
     if command not in COMMANDS or (not command and len(rest) < len(arguments)):
         raise _Usage(_no_such_command(command))
-    return _parser(command).parse_args(rest), command
+    parser = _parser(command)
+    chosen, unknown = parser.parse_known_args(rest)
+    if unknown:
+        parser.error(_unrecognized(unknown))
+    return chosen, command
+
+
+def _unrecognized(words: Sequence[str]) -> str:
+    """Names the options and stray words, but no option's value: it may be a secret."""
+    named = [
+        _struck(word.partition("=")[0]) if word.startswith("-") else f"{_struck(word)!a}"
+        for word, before in zip(words, ("", *words), strict=False)
+        if word.startswith("-") or not before.startswith("-")
+    ]
+    return f"unrecognized arguments: {' '.join(named)}"
+
+
+def _struck(word: str) -> str:
+    """A word of the command line, cut, and without what may be a password."""
+    from gpumon.config.urls import without_secrets
+
+    return without_secrets(word)[:40]
 
 
 def _no_such_command(command: str) -> str:
@@ -184,7 +212,7 @@ def _no_such_command(command: str) -> str:
     names = [name for name in COMMANDS if name]
     nearest = difflib.get_close_matches(command, names, n=1)
     hint = f"did you mean {nearest[0]}?" if nearest else f"known: {', '.join(names)}"
-    return f"no such command: {command[:40]!a}; {hint}"
+    return f"no such command: {_struck(command)!a}; {hint}"
 
 
 def _parser(command: str) -> _Parser:
@@ -237,10 +265,10 @@ def _settings(chosen: argparse.Namespace, command: str) -> _Run:
 
 
 def _screen(run: _Run) -> int:
-    terminal = os.environ.get("TERM", "")
-    if terminal in ("", "dumb", "unknown") or not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
-        why = f"TERM={terminal or '(not set)'}" if sys.stdin and sys.stdout.isatty() else "no terminal"
-        raise _Usage(f"the screen {_NOT_READ} ({why:.40}): use `gpumon watch --plain` or `gpumon watch --json`")
+    from gpumon.tui.terminal import refusal
+
+    if refused := refusal(os.environ, bool(sys.stdin and sys.stdin.isatty() and sys.stdout.isatty())):
+        raise _Usage(refused)
     from gpumon import wiring
 
     return wiring.run_screen(run.loaded.config, run.options)

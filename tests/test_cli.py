@@ -17,6 +17,7 @@ import pytest
 from gpumon import __version__
 from gpumon.config.resources import resource
 from gpumon.outputs.schema import schema
+from gpumon.tui.terminal import INSTEAD, refusal
 from tests.fakes.engine import FakeEngine
 from tests.fakes.nvml.driver import FakeDriver
 from tests.outputs.validator import problems
@@ -74,13 +75,18 @@ def test_help(env: dict[str, str], command: Sequence[str], words: str) -> None:
         (["zzz"], "no such command: 'zzz'; known: demo, snapshot, watch, doctor, config"),
         ([""], "no such command: ''; known: demo, snapshot, watch, doctor, config"),
         (["record"], "no such command: 'record'; known: demo, snapshot, watch, doctor, config"),
-        (["watch", "snapshot"], "unrecognized arguments: snapshot (see gpumon watch --help)"),
-        (["watch", "--coun", "1"], "unrecognized arguments: --coun 1 (see gpumon watch --help)"),
-        (["snapshot", "--count", "1"], "unrecognized arguments: --count 1 (see gpumon snapshot --help)"),
+        (["watch", "snapshot"], "unrecognized arguments: 'snapshot' (see gpumon watch --help)"),
+        (["watch", "--coun", "1"], "unrecognized arguments: --coun (see gpumon watch --help)"),
+        (["snapshot", "--count", "1"], "unrecognized arguments: --count (see gpumon snapshot --help)"),
         (["watch", "--interval"], "argument --interval: expected one argument (see gpumon watch --help)"),
         (["watch", "--interval", "0.1"], "--interval=0.1: must be a number from 0.25 to 3600"),
         (["watch", "--interval=x"], '--interval="x": must be a number from 0.25 to 3600'),
-        (["watch", "--endpoint", "localhost:8000"], '--endpoint="localhost:8000": needs http:// or https:// in front'),
+        (["--coun", "1", "watch"], "unrecognized arguments: --coun (see gpumon --help)"),
+        (["watch", "--json=1"], "argument --json: takes no value (see gpumon watch --help)"),
+        (
+            ["watch", "--endpoint", "localhost"],
+            '--endpoint="localhost": needs http:// or https:// in front (host:port alone means http://host:port)',
+        ),
         (
             ["watch", "--endpoint", "http://u:hunter2@h"],
             '--endpoint="http://***@h": must hold no user or password: use api_key_env or api_key_file',
@@ -99,14 +105,8 @@ def test_help(env: dict[str, str], command: Sequence[str], words: str) -> None:
             ["--config", str(BAD / "unknown_key.toml"), "watch"],
             f"{BAD / 'unknown_key.toml'}:3: general.intervall_s: unknown key; did you mean interval_s?",
         ),
-        (
-            [],
-            "the screen cannot be shown here (no terminal): use `gpumon watch --plain` or `gpumon watch --json`",
-        ),
-        (
-            ["demo", "--theme", "nosuch"],
-            "the screen cannot be shown here (no terminal): use `gpumon watch --plain` or `gpumon watch --json`",
-        ),
+        ([], f"the screen needs a terminal for input and output: {INSTEAD}"),
+        (["demo", "--theme", "nosuch"], f"the screen needs a terminal for input and output: {INSTEAD}"),
     ],
 )
 def test_bad_usage_is_one_line_and_exits_2(env: dict[str, str], arguments: list[str], message: str) -> None:
@@ -124,12 +124,50 @@ def on_a_terminal(*arguments: str, env: dict[str, str]) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("terminal", ["dumb", ""])
+SECRET = "hunter2"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--endpoin", f"http://u:{SECRET}@h:1"],
+        [f"--endpoin=http://u:{SECRET}@h:1"],
+        ["watch", "--endpoin", f"http://u:{SECRET}@h:1"],
+        ["watch", f"--endpoin=http://h:1/?key={SECRET}"],
+        ["watch", f"--http://u:{SECRET}@h:1"],
+        ["watch", "--api-key", SECRET],
+        ["--api-key", SECRET, "watch"],
+        [f"http://u:{SECRET}@h:1"],
+        [f"u:{SECRET}@h:1"],
+        ["watch", f"http://h:1?key={SECRET}"],
+        ["watch", f"--json=http://u:{SECRET}@h:1"],
+        ["watch", "--count", f"http://u:{SECRET}@h:1"],
+        ["watch", "--interval", f"http://u:{SECRET}@h:1"],
+        ["watch", "--endpoint", f"http://u:{SECRET}@h:1"],
+        ["watch", "--endpoint", f"u:{SECRET}@h:1"],
+        ["watch", "--endpoint", f"h:1?key={SECRET}"],
+        ["watch", "--endpoint", f"http://u:{SECRET}"],
+        ["watch", "--config", f"http://u:{SECRET}@h:1"],
+        ["watch", "--config", f"http://h:1?key={SECRET}"],
+        ["demo", "--theme", f"http://u:{SECRET}@h:1"],
+    ],
+    ids=" ".join,
+)
+def test_no_message_repeats_a_password_of_the_command_line(env: dict[str, str], arguments: list[str]) -> None:
+    assert SECRET not in one_line(run(*arguments, env=env), 2)
+
+
+def test_an_endpoint_is_taken_as_host_and_port(env: dict[str, str]) -> None:
+    done = run("config", "--endpoint", "127.0.0.1:8000", env=env)
+    assert 'url = "http://127.0.0.1:8000"' in done.stdout
+    assert 'url = "http://gpu-07:8000"' in run("config", env=env, GPUMON_ENDPOINTS="gpu-07:8000").stdout
+
+
+@pytest.mark.parametrize("terminal", ["dumb", "", "unknown", "DUMB"])
 def test_a_terminal_that_can_show_nothing_is_refused(env: dict[str, str], terminal: str) -> None:
     code, text = on_a_terminal(env={**env, "TERM": terminal})
     assert code == 2
-    assert text.startswith("gpumon: the screen cannot be shown here (TERM=")
-    assert "watch --plain" in text
+    assert text == f"gpumon: {refusal({'TERM': terminal}, True)}\n"
 
 
 def test_a_theme_that_is_not_there_is_refused_before_the_screen(env: dict[str, str]) -> None:
@@ -239,6 +277,7 @@ sys.exit(code)
         (["--version"], {"textual", "rich", "httpx", "pynvml", "psutil", "msgspec", "asyncio", "tomli"}),
         (["config", "--example"], {"textual", "rich", "httpx", "pynvml", "psutil", "asyncio"}),
         (["config"], {"textual", "rich", "httpx", "pynvml", "psutil", "asyncio"}),
+        ([], {"textual", "rich", "httpx", "pynvml", "psutil", "asyncio"}),
         (["snapshot", "--demo", "--json", "--window", "0"], {"textual", "pynvml"}),
         (["snapshot", "--json", "--no-nvml"], {"textual", "rich", "httpx", "pynvml"}),
         (["watch", "--demo", "--count", "1"], {"textual", "pynvml"}),

@@ -27,7 +27,10 @@ VARIABLES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "GPUMON_THEME": (("general", "theme"), "name of the theme"),
     "GPUMON_ASCII": (("general", "ascii"), "1: draw with ASCII only"),
     "GPUMON_MOUSE": (("general", "mouse"), "0: leave the mouse to the terminal"),
-    "GPUMON_ENDPOINTS": (("endpoint",), "URLs of the engines to poll, separated by spaces; replaces the file's"),
+    "GPUMON_ENDPOINTS": (
+        ("endpoint",),
+        "URLs (or host:port) of the engines to poll, separated by spaces; replaces the file's",
+    ),
     "GPUMON_DISCOVERY": (("discovery", "enabled"), "0: look for nothing by itself"),
 }
 """Variable -> setting and meaning. `GPUMON_CONFIG` names the file. Others that begin with GPUMON_ are not errors:

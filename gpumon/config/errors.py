@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
+from gpumon.config.urls import without_secrets
 from gpumon.readings.text import clean
 
 Path = tuple[str | int, ...]
@@ -41,14 +42,17 @@ def dotted(path: Path) -> str:
     """`("endpoint", 0, "url")` as `endpoint[0].url`."""
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+        name = part if isinstance(part, int) else without_secrets(part)
+        text += f"[{name}]" if isinstance(name, int) else f".{name}" if text else name
     return clean(text, _MOST_SHOWN)
 
 
 def shown(value: object) -> str:
-    """A value as the user wrote it in TOML, cut and without control characters; empty for HIDDEN."""
+    """A value as the user wrote it in TOML, cut, without secrets and control characters; empty for HIDDEN."""
     if value is HIDDEN:
         return ""
+    if isinstance(value, str):
+        value = without_secrets(value)
     if isinstance(value, bool | str):
         return clean(json.dumps(value, ensure_ascii=False), _MOST_SHOWN)
     if isinstance(value, dict):

@@ -55,6 +55,8 @@ def load(file: str, environ: Mapping[str, str], overrides: Iterable[Override] = 
 def _place(file: str, environ: Mapping[str, str]) -> tuple[Path | None, bool]:
     """The config file's path, and whether it was asked for by name."""
     if named := file or environ.get("GPUMON_CONFIG", ""):
+        if "://" in named:
+            raise ConfigError(f"{'--config' if file else 'GPUMON_CONFIG'}: must be a file, not a URL")
         return Path(named), True
     base = environ.get("XDG_CONFIG_HOME", "")
     home = environ.get("HOME", "")
@@ -84,7 +86,9 @@ def _read(path: Path, must_exist: bool) -> str | None:
 
 
 def _named(path: Path | str) -> str:
-    return clean(str(path))
+    """A file's name for a message; a URL given as one may hold a password."""
+    text = str(path)
+    return clean(urls.without_secrets(text) if ":" in text.partition("/")[0] else text)
 
 
 def _parsed(text: str, path: str) -> dict[str, Any]:
@@ -92,6 +96,7 @@ def _parsed(text: str, path: str) -> dict[str, Any]:
         return tomli.loads(text)
     except tomli.TOMLDecodeError as failure:
         reason, _, place = str(failure).rpartition(" (at ")
+        reason = urls.without_secrets(reason) if "://" in reason else reason
         found = re.match(r"line (\d+), column (\d+)", place)
         line = int(found[1]) if found else text.rstrip().count("\n") + 1
         column = f", column {found[2]}" if found else ", end of the file"

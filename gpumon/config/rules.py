@@ -11,7 +11,6 @@ import msgspec
 
 from gpumon import specs
 from gpumon.config import urls
-from gpumon.config.errors import HIDDEN
 
 SECRET_NAMES: Final = frozenset(
     ("api_key", "apikey", "key", "token", "api_token", "access_token", "auth_token", "bearer", "password", "secret")
@@ -25,8 +24,10 @@ class FieldRule(msgspec.Struct, frozen=True):
     """How a text setting must look. `problem` gives the end of "KEY = VALUE: ...", or an empty text."""
 
     problem: Callable[[Any], str]
-    shown: Callable[[Any], Any]
-    """The value as it may be printed."""
+    hidden: bool = False
+    """The value may be a secret in the wrong place: it is never printed."""
+    read: Callable[[Any], Any] = lambda value: value
+    """The value that gpumon goes on with; `problem` is asked of this one."""
 
 
 def _matches(pattern: str, otherwise: str) -> Callable[[str], str]:
@@ -46,6 +47,7 @@ def _gpu_type_problem(name: str) -> str:
     from gpumon.specs.gpus import parse_gpus
 
     catalogue = Path(specs.__file__).parent / "data" / "gpus.csv"
+    name = urls.without_secrets(name)
     try:
         parse_gpus(catalogue.read_text(encoding="utf-8")).find(name)
     except ValueError as unknown:
@@ -54,19 +56,26 @@ def _gpu_type_problem(name: str) -> str:
 
 
 FIELD_RULES: Final = {
-    "url": FieldRule(urls.problem, lambda value: urls.without_secrets(value) if isinstance(value, str) else value),
+    "url": FieldRule(urls.problem, read=urls.with_scheme),
     "api_key_env": FieldRule(
         _matches(r"([A-Za-z_][A-Za-z0-9_]*)?", "must be the name of an environment variable, never the key itself"),
-        lambda _: HIDDEN,
+        hidden=True,
+    ),
+    "api_key_file": FieldRule(
+        _matches(
+            r"(?s)(.*/.*)?", "is no path: put the path of the file that holds the key (./name for one right here)"
+        ),
+        hidden=True,
     ),
     "theme": FieldRule(
         _matches(r"[a-z0-9][a-z0-9_-]{0,63}", "must be the name of a file in themes/, without .toml"),
-        lambda value: value,
     ),
-    "gpu_type": FieldRule(_gpu_type_problem, lambda value: value),
-    "gpus": FieldRule(lambda value: "" if value == "auto" else _gpus_problem(value), lambda value: value),
+    "gpu_type": FieldRule(_gpu_type_problem),
+    "gpus": FieldRule(lambda value: "" if value == "auto" else _gpus_problem(value)),
 }
 """By field name, whichever table it stands in."""
+ANY: Final = FieldRule(lambda _: "")
+"""The rule of every other field."""
 
 TableRule = tuple[Callable[[Any], bool], str, str]
 """When it is wrong, the key to blame, and the text."""

@@ -29,7 +29,7 @@ class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One serving engine to poll."""
 
     url: str
-    """Base URL of the server, e.g. http://127.0.0.1:8000; a path such as /metrics may follow."""
+    """Base URL of the server, e.g. http://127.0.0.1:8000; a path such as /metrics may follow. host:port means http://."""
     name: str = ""
     """Shown name; default is kind and port."""
     engine: Literal["auto", "vllm"] = "auto"
@@ -43,7 +43,7 @@ class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     api_key_env: str = ""
     """Environment variable that holds the API key."""
     api_key_file: str = ""
-    """File that holds the API key."""
+    """Path of the file that holds the API key, with a slash in it: a bare word is taken for the key itself."""
     tls_ca: str = ""
     """PEM file of the certificate authority to trust."""
     tls_verify: bool = True
@@ -68,6 +68,9 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     head_dim: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Default hidden / heads."""
     vocab: Count = 0
+    """Size of the vocabulary; 0: not known."""
+    tied_embeddings: bool = False
+    """The LM head is the look-up table (tie_word_embeddings)."""
     window_layers: Count = 0
     window: Count = 0
     kv_lora_rank: Count = 0

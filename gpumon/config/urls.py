@@ -1,21 +1,29 @@
-"""Which endpoint URLs are allowed, and when two of them are the same server. No network."""
+"""Which endpoint URLs are allowed, when two of them are the same server, and what of one may be printed. No network."""
 
 from __future__ import annotations
 
+import re
 from urllib.parse import urlsplit
 
 _PORTS = {"http": 80, "https": 443}
+_NO_PORT = re.compile(r"(://[^/:\[]+:)(?!\d+(?:/|$))[^/]+")
+
+
+def with_scheme(url: str) -> str:
+    """The URL with `http://` in front where it begins with host:port: so people name a server on their own host."""
+    return f"http://{url}" if "://" not in url and ":" in url else url
 
 
 def problem(url: str) -> str:
-    """What is wrong with an endpoint's base URL, as the end of a sentence; empty where nothing is.
+    """What is wrong with an endpoint's base URL or host:port, as the end of a sentence; empty where nothing is.
 
     The text never repeats the URL: it may hold a password.
     """
     if not url or "\\" in url or any(character.isspace() or not character.isprintable() for character in url):
         return "must be a URL such as http://127.0.0.1:8000, without spaces or control characters"
+    url = with_scheme(url)
     if "://" not in url:
-        return "needs http:// or https:// in front"
+        return "needs http:// or https:// in front (host:port alone means http://host:port)"
     try:
         split = urlsplit(url)
         port = split.port
@@ -37,16 +45,25 @@ def server(url: str) -> str:
 
     `url` must have no `problem`. A final `/metrics` is no part of it.
     """
-    split = urlsplit(url)
+    split = urlsplit(with_scheme(url))
     scheme = split.scheme.lower()
     path = split.path.rstrip("/").removesuffix("/metrics").rstrip("/")
     return f"{scheme}://{split.hostname}:{split.port or _PORTS[scheme]}{path}"
 
 
-def without_secrets(url: str) -> str:
-    """The URL with user, password, query and fragment struck out: safe to print even where `problem` refuses it."""
-    visible = url.split("?")[0].split("#")[0]
-    if "@" not in url:
-        return visible
-    scheme, mark, _ = url.partition("://")
-    return f"{scheme if mark else ''}{mark}***@{url.rpartition('@')[2].split('?')[0].split('#')[0]}"
+def without_secrets(text: str) -> str:
+    """Text that may be a URL, with user, password, query and fragment struck out: safe to print whatever it is.
+
+    What stands where a port should is struck out too: it may be half of a password.
+    """
+    if "@" in text:
+        scheme, mark, _ = text.partition("://")
+        text = f"{scheme if mark else ''}{mark}***@{text.rpartition('@')[2]}"
+    begins = next((at for at, character in enumerate(text) if at and character in "?#"), len(text))
+    struck = f"{text[: begins + 1]}***" if begins < len(text) else text
+    return _NO_PORT.sub(r"\1***", struck)
+
+
+def holds_password(text: str) -> bool:
+    """Whether a URL with a user or a password stands in the text."""
+    return "@" in text.partition("://")[2]

@@ -11,7 +11,8 @@ import msgspec
 from msgspec import inspect
 
 from gpumon.config.errors import HIDDEN, Path, Refused, dotted
-from gpumon.config.rules import FIELD_RULES, SECRET_ADVICE, SECRET_NAMES, TABLE_RULES, UNIQUE
+from gpumon.config.rules import ANY, FIELD_RULES, SECRET_ADVICE, SECRET_NAMES, TABLE_RULES, UNIQUE, FieldRule
+from gpumon.config.urls import holds_password
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -30,7 +31,7 @@ def validated(raw: Mapping[str, Any], kind: type[T], path: Path = ()) -> T:
     table = kind(**values)
     for wrong, key, text in TABLE_RULES.get(kind.__name__, ()):
         if wrong(table):
-            raise Refused((*path, key), text, raw.get(key, HIDDEN))
+            raise Refused((*path, key), text, HIDDEN if _rule(key).hidden else raw.get(key, HIDDEN))
     return table
 
 
@@ -67,17 +68,24 @@ def _must_differ(entries: tuple[msgspec.Struct, ...], path: Path) -> None:
 
 
 def _scalar(value: Any, kind: Any, path: Path) -> Any:
-    rule = FIELD_RULES.get(str(path[-1]))
-    shown = value if rule is None else rule.shown(value)
+    rule = _rule(path[-1])
+    shown = HIDDEN if rule.hidden else value
     try:
         if isinstance(value, float) and not math.isfinite(value):
             raise msgspec.ValidationError
         converted = msgspec.convert(value, kind)
     except msgspec.ValidationError:
         raise Refused(path, f"must be {described(kind)}", shown) from None
-    if rule is not None and (text := rule.problem(converted)):
+    if isinstance(converted, str) and holds_password(converted):
+        raise Refused(path, "must hold no user or password: use api_key_env or api_key_file", shown)
+    converted = rule.read(converted)
+    if text := rule.problem(converted):
         raise Refused(path, text, shown)
     return converted
+
+
+def _rule(key: str | int) -> FieldRule:
+    return FIELD_RULES.get(str(key), ANY)
 
 
 def entry_of(kind: Any) -> type[msgspec.Struct] | None:

@@ -114,10 +114,10 @@ def _with_figures(
         requests_per_s=track.rate(REQUESTS, RATE_S),
         steps_per_s=found.steps,
         context_tokens=found.context,
-        ttft_s=quantiles(track.histogram(TTFT, QUANTILE_S)),
-        itl_s=quantiles(track.histogram(ITL, QUANTILE_S)),
-        queue_s=quantiles(track.histogram(QUEUE, QUANTILE_S)),
-        e2e_s=quantiles(track.histogram(E2E, QUANTILE_S)),
+        ttft_s=_latency(track, TTFT),
+        itl_s=_latency(track, ITL),
+        queue_s=_latency(track, QUEUE),
+        e2e_s=_latency(track, E2E),
         preemptions_per_s=track.rate(PREEMPTIONS, RATE_S),
         tokens_total=_totals(track),
         mfu_ratio=share.mfu,
@@ -132,6 +132,13 @@ def _with_figures(
         precision=share.precision,
         sources=_sources(reading, found, share),
     )
+
+
+def _latency(track: Track, quantity: str) -> Quantiles:
+    window = track.histogram(quantity, QUANTILE_S)
+    if window is None and track.has_histogram(quantity):
+        return Quantiles(*(track.not_yet for _ in NO_QUANTILES))
+    return quantiles(window)
 
 
 def per(part: Reading, whole: Reading) -> Reading:

@@ -204,6 +204,10 @@ class Track:
         found = [rank.gauges[quantity] for rank in self._known.values() if quantity in rank.gauges]
         return sum(found) / len(found) if found else NOT_EXPOSED
 
+    def has_histogram(self, quantity: str) -> bool:
+        """Whether the engine exports it at all."""
+        return any(quantity in rank.histograms for rank in self._known.values())
+
     def _exposed(self, quantity: str) -> bool:
         return any(quantity in rank.counters for rank in self._known.values())
 

@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from gpumon.outputs.units import NONE, milliseconds, quantities, token
+from gpumon.readings.format import cells
+from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles, Snapshot
 
-_NAME_WIDTH = 14
-_STATE_WIDTH = 12
+_LEAST_NAME_WIDTH = 14
+_MOST_NAME_WIDTH = 40
+_STATE_WIDTH = max(len(state.value) for kind in (GpuState, EndpointState) for state in kind)
 
 
 class _Column(NamedTuple):
@@ -21,18 +24,25 @@ class _Column(NamedTuple):
     value: Callable[[Any], str]
 
 
-_BOUNDS: Final = {BandwidthSource.ENGINE: ">=", BandwidthSource.UPPER_BOUND: "<="}
-"""What stands before a bandwidth that is no measurement."""
+_MARKS: Final = {
+    BandwidthSource.GPM: ("", "(m)"),
+    BandwidthSource.DCGM: ("", "(m)"),
+    BandwidthSource.ENGINE: (">=", ""),
+    BandwidthSource.UPPER_BOUND: ("<=", ""),
+    BandwidthSource.NONE: ("", ""),
+}
+"""What stands before and behind a bandwidth: measured, modelled from the engines, or an upper bound."""
 
 
 def _vram(gpu: Gpu) -> str:
-    return f"{quantities['gib'](gpu.vram_used_bytes)}/{quantities['gib'](gpu.vram_total_bytes)}GiB"
+    used, total = quantities["gib"](gpu.vram_used_bytes), quantities["gib"](gpu.vram_total_bytes)
+    return NONE if used == total == NONE else f"{used}/{total}GiB"
 
 
 def _bandwidth(gpu: Gpu) -> str:
-    if isinstance(gpu.bandwidth_bytes_per_s, Missing):
-        return NONE
-    return _BOUNDS.get(gpu.bandwidth_source, "") + quantities["bytes_per_s"](gpu.bandwidth_bytes_per_s)
+    before, after = _MARKS[gpu.bandwidth_source]
+    shown = quantities["bytes_per_s"](gpu.bandwidth_bytes_per_s)
+    return shown if shown == NONE else before + shown + after
 
 
 def _latency(of: Quantiles) -> str:
@@ -56,7 +66,7 @@ _GPU: Final = (
     _Column("busy", 5, _reading("busy_ratio", "ratio")),
     _Column("sm", 5, _reading("sm_active_ratio", "ratio")),
     _Column("vram", 14, _vram),
-    _Column("bw", 10, _bandwidth),
+    _Column("bw", 11, _bandwidth),
     _Column("mfu", 5, _reading("mfu_ratio", "ratio")),
     _Column("mbu", 5, _reading("mbu_ratio", "ratio")),
     _Column("power", 5, _reading("power_w", "w")),
@@ -82,11 +92,13 @@ def lines(snapshot: Snapshot) -> str:
 
 
 def _lines(snapshot: Snapshot) -> Iterator[str]:
+    names = [token(engine.name) for engine in snapshot.engines]
+    width = min(_MOST_NAME_WIDTH, max((_LEAST_NAME_WIDTH, *map(cells, names))))
     for gpu in snapshot.gpus:
-        yield f"{_head('gpu', str(gpu.index), gpu.state.value)} {_columns(_GPU, gpu)}  {_gpu_end(gpu)}"
-    for engine in snapshot.engines:
+        yield f"{_head('gpu', str(gpu.index), width, gpu.state.value)} {_columns(_GPU, gpu)}  {_gpu_end(gpu)}"
+    for engine, name in zip(snapshot.engines, names, strict=True):
         end = token(engine.model) + (f"  {token(engine.fault, spaces=True)}" if engine.fault else "")
-        yield f"{_head('engine', token(engine.name), engine.state.value)} {_columns(_ENGINE, engine)}  {end}"
+        yield f"{_head('engine', name, width, engine.state.value)} {_columns(_ENGINE, engine)}  {end}"
     for verdict in snapshot.verdicts:
         texts = (verdict.limit, *verdict.evidence, verdict.action)
         yield f"verdict {token(verdict.scope)} " + "; ".join(token(text, spaces=True) for text in texts)
@@ -94,8 +106,9 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
         yield f"fault {token(fault.source)} {token(fault.text, spaces=True)}"
 
 
-def _head(kind: str, name: str, state: str) -> str:
-    return f"{kind:<6} {name:<{_NAME_WIDTH}} {state:<{_STATE_WIDTH}}"
+def _head(kind: str, name: str, width: int, state: str) -> str:
+    """Kind, name and state; a name longer than `width` stays whole: it is what a line is searched by."""
+    return f"{kind:<6} {name}{' ' * (width - cells(name))} {state:<{_STATE_WIDTH}}"
 
 
 def _columns(columns: tuple[_Column, ...], of: Gpu | Engine) -> str:

@@ -21,9 +21,6 @@ DRAFTS: Final = "drafts"
 """Speculative drafts verified (one per sequence and step)."""
 ACCEPTED_TOKENS: Final = "accepted_tokens"
 """Draft tokens accepted."""
-ENGINE_FLOPS: Final = "engine_flops"
-"""The engine's own estimate of its FLOPs per GPU; 0 while its switch is off."""
-ENGINE_READ_BYTES: Final = "engine_read_bytes"
 
 # Gauges.
 RUNNING: Final = "running"

@@ -105,7 +105,7 @@ class TokensTotal(msgspec.Struct, frozen=True):
 
 
 class Engine(msgspec.Struct, frozen=True):
-    """One serving engine, as shown. Rates over 10 s, prefill over the longer of 10 s and the mean TTFT."""
+    """One serving engine, as shown. Rates over 10 s, prefill over the longer of 10 s and the longest TTFT."""
 
     name: str
     kind: EngineKind

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from gpumon.config.schema import Endpoint
+from gpumon.readings.text import clean
+from gpumon.sources.model_files import open_regular
 
 MOST_BYTES: Final = 8192
 
@@ -18,12 +20,13 @@ def read_key(endpoint: Endpoint) -> tuple[str, str]:
         if text is None:
             return "", f"api_key_env: {place} is not set: export it before starting gpumon"
     elif endpoint.api_key_file:
-        place = f"file {endpoint.api_key_file}"
+        place = f"file {clean(endpoint.api_key_file, 80)}"
         try:
-            with Path(endpoint.api_key_file).expanduser().open("rb") as file:
+            with open_regular(Path(endpoint.api_key_file).expanduser()) as file:
                 text = file.read(MOST_BYTES).decode("latin-1")
-        except OSError as error:
-            return "", f"api_key_file: {place} cannot be read ({error.strerror}): check path and permission"
+        except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: the home of a user who is not known
+            why = clean(getattr(error, "strerror", None) or str(error), 80)
+            return "", f"api_key_file: {place} cannot be read ({why}): check path and permission"
     else:
         return "", ""
     key = text.strip()

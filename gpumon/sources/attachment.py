@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import msgspec
 
 from gpumon.config.schema import Endpoint, Model
-from gpumon.readings.frame import EndpointState, EngineReading, GpuReading
+from gpumon.readings.frame import EngineReading, GpuReading
 from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.text import clean
 from gpumon.sources.identity import IDENTITY
@@ -130,6 +130,4 @@ def _names(endpoint: Endpoint, reading: EngineReading) -> tuple[str, str]:
     """
     if endpoint.model:
         return endpoint.model, ""
-    if reading.state is EndpointState.OK and IDENTITY not in reading.info:
-        return "", ""
-    return reading.model, reading.model_root
+    return (reading.model, reading.model_root) if IDENTITY in reading.info else ("", "")

@@ -40,9 +40,9 @@ async def diagnose(config: Config, options: Options) -> list[Check]:
     try:
         await asyncio.gather(*(source.start() for source in sources))
         await asyncio.gather(*(source.ready(READY_S) for source in sources))
-        driver, polled, readings = await _settled(nvml, engines, _facts(config, engines))
+        driver, polled, readings = await _settled(nvml, engines, _facts(config, options, engines))
         checks = [_config(options), *terminal_checks(os.environ)]
-        checks += [*driver_checks(driver), *gpu_checks(driver.gpus, gpu_catalogue())] if nvml else [NVML_OFF]
+        checks += [*(await driver_checks(driver)), *gpu_checks(driver.gpus, gpu_catalogue())] if nvml else [NVML_OFF]
         faults = [fault for part in polled for fault in part.faults]
         return [*checks, *engine_checks(readings, faults, driver.gpus)]
     finally:
@@ -55,13 +55,14 @@ def _config(options: Options) -> Check:
     return Check("config", "file", CheckState.OFF, "none: defaults (gpumon config --example shows every setting)")
 
 
-def _facts(config: Config, engines: Sequence[EndpointSource]) -> EngineFacts:
+def _facts(config: Config, options: Options, engines: Sequence[EndpointSource]) -> EngineFacts:
     owner = None
     if config.discovery.enabled:
         from gpumon.sources.ownership import Ownership
 
         owner = Ownership()
-    return EngineFacts({source.reading.url: source.endpoint for source in engines}, config.model, owner)
+    endpoints = {source.reading.url: source.endpoint for source in engines}
+    return EngineFacts(endpoints, config.model, owner, nvml=options.nvml)
 
 
 async def _settled(

@@ -16,13 +16,13 @@ from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Faul
 from gpumon.readings.quantities import DECODE_TOKENS
 from gpumon.sources.endpoint_url import EndpointUrl
 from gpumon.sources.endpoint_url import parse_url as parse_url
-from gpumon.sources.engines.adapter import Adapter, EnginePage
+from gpumon.sources.engines.adapter import MOST_RANKS, Adapter, EnginePage
 from gpumon.sources.engines.detect import Refusal, by_content, by_status
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scan, Scanner
 from gpumon.sources.fetch import Answer, Fetcher, Limits
 from gpumon.sources.http_faults import FetchError
-from gpumon.sources.identity import Identity, ask
+from gpumon.sources.identity import UNASKED, Identity, ask
 from gpumon.sources.source import Contribution
 
 SCANNED_IN_LOOP_BYTES: Final = 256 * 1024
@@ -42,6 +42,9 @@ class BackOff(NamedTuple):
         """Seconds to wait after this many failures in a row; 0 after none."""
         return min(self.most_s, self.first_s * 2.0 ** min(failures - 1, 30)) if failures else 0.0
 
+
+KINDS: Final = {"auto": EngineKind.UNKNOWN, "vllm": EngineKind.VLLM}
+"""What `engine` in the config says before the first page does."""
 
 LIMITS: Final = Limits()
 BACK_OFF: Final = BackOff()
@@ -80,11 +83,13 @@ class EndpointSource:
         self._identity: asyncio.Task[None] | None = None
         self._answered = asyncio.Event()
         self._fresh()
+        kind = KINDS[endpoint.engine]
         self.reading = EngineReading(
-            name=endpoint.name or f"{_word(EngineKind.UNKNOWN)}:{self.url.port}",
+            name=endpoint.name or f"{_word(kind)}:{self.url.port}",
             url=self.url.base,
             state=EndpointState.STARTING,
             monotonic_s=clock(),
+            kind=kind,
             interval_s=interval_s,
         )
 
@@ -148,9 +153,11 @@ class EndpointSource:
             self._fail(refusal)
 
     def _fail(self, refusal: Refusal) -> None:
+        """What was learnt from earlier pages stays: after a time-out or a 500 the same process may go on counting."""
         self._failures += 1
         self._notices = {}
-        self._fresh()
+        if refusal.state is EndpointState.REFUSED:
+            self._fresh()
         self.reading = msgspec.structs.replace(
             self.reading, state=refusal.state, fault=refusal.text, interval_s=self.interval_s
         )
@@ -165,16 +172,18 @@ class EndpointSource:
     async def _take(self, answer: Answer) -> Refusal | None:
         """Read a page into `reading`; a refusal where it is not one of an engine."""
         scan = self._scanner.scan
-        quick = self._scanner.warm and len(answer.body) <= SCANNED_IN_LOOP_BYTES
-        found = scan(answer.body) if quick else await asyncio.to_thread(scan, answer.body)
+        small = len(answer.body) <= SCANNED_IN_LOOP_BYTES
+        found = scan(answer.body) if small and self._scanner.warm else await asyncio.to_thread(scan, answer.body)
         page = self._adapter.read(found)
         if not page.ranks:
-            return by_content(answer.body, answer.content_type)
+            content = (answer.body, answer.content_type, self.endpoint.engine == "vllm")
+            return by_content(*content) if small else await asyncio.to_thread(by_content, *content)
         if _restarted(self.reading, page):
             self._fresh()
+            page = self._adapter.read(found)
         self._failures = 0
-        self._notice(found)
-        kind = self._adapter.kind
+        self._notice(found, page)
+        kind, known = self._adapter.kind, self._known or UNASKED
         self.reading = msgspec.structs.replace(
             self.reading,
             name=self.endpoint.name or f"{_word(kind)}:{self.url.port}",
@@ -184,23 +193,27 @@ class EndpointSource:
             fault="",
             interval_s=self.interval_s,
             latency_s=answer.ended_s - answer.sent_s,
-            model=self._known.model if self._known and self._known.model else page.model,
+            version=known.version,
+            model=known.model or page.model,
+            model_root=known.root,
             started_wall_s=page.started_wall_s,
             exact_steps=page.exact_steps,
             live=dict(page.live),
-            info={**page.info, **_flags(found), **(self._known.info if self._known else {})},
+            info={**page.info, **_flags(found), **known.info},
             ranks=page.ranks,
         )
         self._identify()
         return None
 
-    def _notice(self, scan: Scan) -> None:
+    def _notice(self, scan: Scan, page: EnginePage) -> None:
         """Keep the flags of the newest page, each with the time since when it holds."""
         texts = []
         if scan.duplicates:
             texts.append(f"{scan.duplicates} series stand twice in the metrics page: the last value counts")
         if scan.cut:
             texts.append("the metrics page has more series than gpumon reads: figures may be too low")
+        if page.cut:
+            texts.append(f"the metrics page has more than {MOST_RANKS} data-parallel ranks: figures may be too low")
         if self._known is not None and self._known.notice:
             texts.append(self._known.notice)
         self._notices = {text: self._notices.get(text, self._wall()) for text in texts}
@@ -209,12 +222,16 @@ class EndpointSource:
         """Ask for model and version once a process, beside the polling."""
         if self._identity is not None and not self._identity.done():
             return
-        if self._known is None or (not self._known.complete and self._clock() >= self._ask_again_s):
+        if (self._known is None or not self._known.complete) and self._clock() >= self._ask_again_s:
             self._ask_again_s = self._clock() + ASK_AGAIN_S
             self._identity = asyncio.create_task(self._ask(self._adapter))
 
     async def _ask(self, adapter: Adapter) -> None:
-        known = await ask(self._fetcher, self.url, self.endpoint, self.reading.model)
+        try:
+            known = await ask(self._fetcher, self.url, self.endpoint, self.reading.model)
+        except Exception as error:  # a fault of gpumon's own costs the model's path only
+            text = f"gpumon failed on this server's identity ({type(error).__name__}): please report"
+            known = Identity(notice=text, complete=False)
         if adapter is not self._adapter:
             return
         self._known = known

@@ -29,14 +29,12 @@ def parse_url(text: str) -> EndpointUrl:
 
     Raises ValueError with what is wrong; the error never repeats the URL, which may hold a password.
     """
-    url = text.strip()
-    if "://" not in url and ":" in url:
-        url = f"http://{url}"
+    url = urls.with_scheme(text.strip())
     if wrong := urls.problem(url):
         raise ValueError(f"the endpoint's URL {wrong}")
     split = urlsplit(url)
     scheme, host = split.scheme.lower(), split.hostname or ""
-    port = split.port or {"http": 80, "https": 443}[scheme]
+    port = int(urls.server(f"{scheme}://{split.netloc}").rpartition(":")[2])
     path = split.path.rstrip("/")
     page = path if path.endswith("metrics") else ""
     root = path[: path.rindex("/")] if page else path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,10 +12,13 @@ from typing import Final
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.missing import Missing, Reason, number
+from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.source import Contribution
 from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak
 
 PROC: Final = Path("/proc")
+MAPS_S: Final = 1.0
+"""Longest wait for the list of what the worker has loaded."""
 
 FIGURES: Final = {
     "busy_ratio": "busy",
@@ -48,7 +52,7 @@ _HEALTH: Final = {
 }
 
 
-def driver_checks(found: Contribution, proc: Path = PROC) -> list[Check]:
+async def driver_checks(found: Contribution, proc: Path = PROC) -> list[Check]:
     """Library, driver, permission. `found` is what the NVML source gave at the end of its deadline."""
     checks = [
         Check("driver", "NVML", CheckState.FAIL, fault.text)
@@ -56,8 +60,7 @@ def driver_checks(found: Contribution, proc: Path = PROC) -> list[Check]:
         else Check("driver", "NVML", CheckState.WARN, fault.text)
         for fault in found.faults
     ]
-    if library := _library(found.pids, proc):
-        checks.append(Check("driver", "library", CheckState.OK, library))
+    checks += await _library(found.pids, proc)
     if found.driver:
         cuda = f", CUDA up to {found.cuda}" if found.cuda else ""
         checks.append(Check("driver", "version", CheckState.OK, f"{found.driver}{cuda}"))
@@ -67,7 +70,16 @@ def driver_checks(found: Contribution, proc: Path = PROC) -> list[Check]:
     return checks
 
 
-def _library(pids: Iterable[int], proc: Path) -> str:
+async def _library(pids: Iterable[int], proc: Path) -> list[Check]:
+    """The library that the worker has loaded. To tell it takes the worker's memory lock, which the driver may hold."""
+    try:
+        path = await asyncio.wait_for(in_daemon_thread(_loaded, tuple(pids), proc), MAPS_S)
+    except asyncio.TimeoutError:
+        return [Check("driver", "library", CheckState.WARN, "not known: the worker process hangs inside the driver")]
+    return [Check("driver", "library", CheckState.OK, path)] if path else []
+
+
+def _loaded(pids: Iterable[int], proc: Path) -> str:
     """Path of the driver library that the worker has loaded; empty where it has none."""
     for pid in pids:
         try:

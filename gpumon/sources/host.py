@@ -6,14 +6,18 @@ import os
 import socket
 import time
 from collections import deque
+from concurrent.futures import Future
 
 from gpumon.readings.frame import HostReading
 from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason
+from gpumon.sources.offload import daemon_thread
 
 WINDOW_S = 10.0
 """Own CPU is a mean over this long: the kernel counts a process's time in steps of 10 ms."""
 PSS_S = 10.0
 """Between two looks at the own memory: the kernel walks all pages for it."""
+PSS_SILENT_S = 5.0
+"""A look at the own memory that takes longer hangs."""
 
 
 class HostMeter:
@@ -26,7 +30,9 @@ class HostMeter:
         self._busy: tuple[float, float] | None = None
         self._own: deque[tuple[float, float]] = deque()
         self._own_pids: tuple[int, ...] = ()
-        self._pss: tuple[float, Reading] = (float("-inf"), WARMING_UP)
+        self._pss: Reading = WARMING_UP
+        self._pss_asked_s = float("-inf")
+        self._pss_look: Future[Reading] | None = None
 
     def read(self, pids: tuple[int, ...]) -> HostReading:
         """The machine since the last call; gpumon and its children `pids` over the last seconds, and their memory."""
@@ -70,10 +76,16 @@ class HostMeter:
         return (after_s - before_s) / (now_s - since_s) if now_s > since_s else WARMING_UP
 
     def _own_pss(self, pids: tuple[int, ...]) -> Reading:
+        """What a thread found last: the kernel takes the worker's memory lock for it, which a driver call may hold."""
         now_s = time.monotonic()
-        if now_s - self._pss[0] >= self._pss_s:
-            self._pss = (now_s, _pss_bytes(pids))
-        return self._pss[1]
+        if self._pss_look is not None and self._pss_look.done():
+            self._pss, self._pss_look = self._pss_look.result(), None
+        if self._pss_look is None and now_s - self._pss_asked_s >= self._pss_s:
+            self._pss_asked_s = now_s
+            self._pss_look = daemon_thread(_pss_bytes, pids)
+        if self._pss_look is not None and now_s - self._pss_asked_s > PSS_SILENT_S:
+            self._pss = Missing(Reason.STALE, "the worker process hangs inside the driver")
+        return self._pss
 
 
 def _cpu_s(pid: int) -> float | None:
@@ -93,5 +105,5 @@ def _pss_bytes(pids: tuple[int, ...]) -> Reading:
 
     try:
         return float(sum(psutil.Process(pid).memory_full_info().pss for pid in pids))
-    except psutil.Error:
+    except (psutil.Error, OSError):
         return Missing(Reason.ERROR, "the memory of the worker process can not be read")

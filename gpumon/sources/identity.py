@@ -13,9 +13,14 @@ from gpumon.sources.api_key import read_key
 from gpumon.sources.endpoint_url import EndpointUrl
 from gpumon.sources.fetch import Fetcher
 from gpumon.sources.http_faults import FetchError
+from gpumon.sources.offload import in_daemon_thread
 
 MOST_BYTES: Final = 1024 * 1024
 MOST_CHARS: Final = 1024
+KEY_S: Final = 5.0
+"""Longest wait for the API key's file."""
+IDENTITY: Final = "identity"
+"""Stands in `info` once the server was asked: `known` where it told what its model was loaded from, else `none`."""
 
 
 class Identity(NamedTuple):
@@ -25,11 +30,15 @@ class Identity(NamedTuple):
     root: str = ""
     """Path or Hugging Face id that the model was loaded from."""
     version: str = ""
-    info: Mapping[str, str] = {}
+    info: Mapping[str, str] = {IDENTITY: "none"}
     notice: str = ""
     """What is wrong with the API key, in one line."""
     complete: bool = True
     """Whether both were answered, with what is asked for or with a refusal; else asking again makes sense."""
+
+
+UNASKED: Final = Identity(info={}, complete=False)
+"""What is known of a server before it was asked."""
 
 
 class _Card(msgspec.Struct):
@@ -50,16 +59,25 @@ class _Version(msgspec.Struct):
 
 async def ask(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, served: str) -> Identity:
     """Ask both; what fails stays empty. `served` is the model name in the metrics, which picks among several cards."""
-    key, notice = await asyncio.to_thread(read_key, endpoint)
+    key, notice = await _key(endpoint)
     status, cards = await _json(fetcher, f"{url.base}/v1/models", key, _Cards)
     if status in (401, 403) and key:
         notice = f"/v1/models refuses the configured API key ({status}): the model's path is not known"
     version_status, version = await _json(fetcher, f"{url.base}/version", "", _Version)
     card = _of(cards.data, served) if isinstance(cards, _Cards) else _Card()
-    info = {"max_model_len": str(card.max_model_len)} if card.max_model_len else {}
+    info = {IDENTITY: "known" if card.root else "none"}
+    if card.max_model_len:
+        info["max_model_len"] = str(card.max_model_len)
     number = version.version if isinstance(version, _Version) else ""
     complete = all(0 < code < 500 for code in (status, version_status))
     return Identity(_cut(card.id), _cut(card.root or ""), _cut(number), info, notice, complete)
+
+
+async def _key(endpoint: Endpoint) -> tuple[str, str]:
+    try:
+        return await asyncio.wait_for(in_daemon_thread(read_key, endpoint), KEY_S)
+    except asyncio.TimeoutError:
+        return "", f"api_key_file: its file system does not answer within {KEY_S:g} s: is that a mount that hangs?"
 
 
 async def _json(fetcher: Fetcher, url: str, key: str, kind: type[Any]) -> tuple[int, Any]:

@@ -57,13 +57,13 @@ def resolve(
 def from_entry(model: Model, name: str) -> LlmSpec:
     """The spec that a `[[model]]` entry describes; ValueError names the field that does not fit the others.
 
-    With `vocab`, the look-up table (vocab x hidden) is taken off the multiplied parameters, as for untied embeddings;
-    leave it out where the embeddings are tied. One expert's size follows from the difference between all and active
-    parameters.
+    With `vocab`, the look-up table (vocab x hidden) is taken off the multiplied parameters, unless the embeddings are
+    tied: then it is the LM head, which is multiplied. One expert's size follows from the difference between all and
+    active parameters.
     """
     active = (model.active_params_b or model.params_b) * 1e9
     total = model.params_b * 1e9
-    table = float(model.vocab * model.hidden)
+    table = 0.0 if model.tied_embeddings else float(model.vocab * model.hidden)
     expert = _expert_params(model, total, active)
     _check(model, total, active, table)
     precision = Precision(model.weight_precision)
@@ -109,8 +109,13 @@ def _expert_params(model: Model, total: float, active: float) -> float:
 
 
 def _check(model: Model, total: float, active: float, table: float) -> None:
-    if not table < active <= total:
-        raise ValueError("active_params_b is not between vocab x hidden and params_b")
+    if active > total:
+        raise ValueError("active_params_b is more than params_b")
+    head = float(model.vocab * model.hidden)
+    if active <= head + table:
+        field = "params_b" if model.active_params_b is None else "active_params_b"
+        twice = "" if model.tied_embeddings else ", and untied embeddings have it twice (or is tied_embeddings true?)"
+        raise ValueError(f"vocab x hidden is {head / 1e9:.3f}e9{twice}: {field} {active / 1e9:g} is too small for that")
     if model.window_layers > model.layers:
         raise ValueError(f"window_layers {model.window_layers} is more than layers {model.layers}")
     if model.window_layers and not model.window:
@@ -158,7 +163,8 @@ def _what_to_add(model_id: str, problems: Sequence[str]) -> str:
         "heads = 0         # num_attention_heads",
         "kv_heads = 0      # num_key_value_heads",
         "head_dim = 0      # head_dim",
-        "vocab = 0         # vocab_size; leave out if tie_word_embeddings is true",
+        "vocab = 0         # vocab_size",
+        "tied_embeddings = false    # tie_word_embeddings",
         'weight_precision = "bf16"',
         "# mixture of experts also: active_params_b, experts, experts_per_token",
     )

@@ -86,7 +86,7 @@ class _Tensor(msgspec.Struct):
 
 
 def _header_bytes(path: Path) -> dict[str, float]:
-    with _open(path) as file:
+    with open_regular(path) as file:
         (length,) = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))
         if not 2 <= length <= MOST_INDEX_BYTES:
             raise ValueError(f"{path.name}: header of {length} bytes")
@@ -123,14 +123,14 @@ def _snapshots(repository: Path) -> Iterator[Path]:
 
 def _text(path: Path, most: int) -> str:
     try:
-        with _open(path) as file:
+        with open_regular(path) as file:
             return file.read(most).decode("utf-8", "replace")
     except (OSError, ValueError):
         return ""
 
 
 def _json(path: Path, most: int, kind: type[_T]) -> _T:
-    with _open(path) as file:
+    with open_regular(path) as file:
         body = file.read(most + 1)
     if len(body) > most:
         raise ValueError(f"{path.name} is larger than {most} bytes")
@@ -140,8 +140,8 @@ def _json(path: Path, most: int, kind: type[_T]) -> _T:
         raise ValueError(f"{path.name}: {error}") from None
 
 
-def _open(path: Path) -> BinaryIO:
-    """Opens a regular file for reading; a pipe or device is refused instead of waited for."""
+def open_regular(path: Path) -> BinaryIO:
+    """Opens a regular file for reading; a pipe or device is an OSError instead of waited for."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
-import threading
 import time
+from collections.abc import Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import NamedTuple
 
-from gpumon.readings.frame import GpuReading
+from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.text import clean
+from gpumon.sources.offload import daemon_thread
 from gpumon.sources.sockets import ANOTHER_HOST, Listener, Place, holders, listening, locate, reached
 
 AGAIN_S = 10.0
@@ -42,9 +44,11 @@ class Ownership:
         self._urls: frozenset[str] = frozenset()
         self._seen: tuple[frozenset[str], frozenset[int]] | None = None
         self._looked_s = float("-inf")
-        self._thread: threading.Thread | None = None
+        self._task: Future[None] | None = None
         self._verdicts: dict[str, _Verdict] = {}
         self._places: dict[str, Place | str] = {}
+        self._held: dict[str, dict[str, frozenset[int]]] = {}
+        """By URL and GPU: the endpoint's processes that were last seen on it."""
         self._holders: dict[Place, tuple[tuple[Listener, ...], frozenset[int]]] = {}
 
     def gpus_of(self, url: str, gpus: tuple[GpuReading, ...]) -> tuple[tuple[str, ...], str]:
@@ -58,20 +62,26 @@ class Ownership:
         verdict = self._verdicts.get(url)
         if verdict is None:
             return (), ""
-        uuids = tuple(gpu.uuid for gpu in gpus if any(process.pid in verdict.pids for process in gpu.processes))
-        return uuids, OWNED if uuids else verdict.text
+        before = self._held.get(url, {})
+        held = {gpu.uuid: pids for gpu in gpus if (pids := _pids_on(gpu, verdict.pids, before))}
+        self._held[url] = held
+        return tuple(held), OWNED if held else verdict.text
+
+    def pids_of(self, url: str) -> frozenset[int]:
+        """The GPU processes of the server at `url`, as far as they are known by now. Never waits."""
+        verdict = self._verdicts.get(url)
+        return verdict.pids if verdict is not None else frozenset()
 
     def _look_again(self, gpus: tuple[GpuReading, ...]) -> None:
         """Start a look in a daemon thread, unless one runs: it may hang in /proc, and must not hold up the exit."""
         now_s = time.monotonic()
-        if now_s - self._looked_s < self._soonest_s or (self._thread is not None and self._thread.is_alive()):
+        if now_s - self._looked_s < self._soonest_s or (self._task is not None and not self._task.done()):
             return
         wanted = (self._urls, frozenset(process.pid for gpu in gpus for process in gpu.processes))
         if wanted == self._seen and now_s - self._looked_s < self._again_s:
             return
         self._looked_s, self._seen = now_s, wanted
-        self._thread = threading.Thread(target=self._look, args=wanted, name="ownership", daemon=True)
-        self._thread.start()
+        self._task = daemon_thread(self._look, *wanted)
 
     def _look(self, urls: frozenset[str], gpu_pids: frozenset[int]) -> None:
         family, table = _Family(gpu_pids), listening()
@@ -100,6 +110,13 @@ class Ownership:
             pids = holders(inodes, family.members) or holders(inodes, _all_pids())
             self._holders[place] = (sockets, pids)
         return pids
+
+
+def _pids_on(gpu: GpuReading, owned: frozenset[int], before: Mapping[str, frozenset[int]]) -> frozenset[int]:
+    """Those of `owned` on this GPU. One that is lost lists none: those that were there `before` and still live."""
+    if gpu.state is GpuState.OK or gpu.processes:
+        return owned & {process.pid for process in gpu.processes}
+    return frozenset(pid for pid in before.get(gpu.uuid, ()) if Path(f"/proc/{pid}").exists())
 
 
 class _Family:

@@ -7,13 +7,13 @@ import socket
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
+
+from gpumon.sources.endpoint_url import parse_url
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 ANOTHER_HOST = "it runs on another host: set gpu_type and gpu_count for this endpoint in the config"
 
-_PORTS = {"http": 80, "https": 443}
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _LISTEN = " 0A "
 _LOOPBACK = frozenset({ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")})
@@ -38,8 +38,7 @@ class Listener(NamedTuple):
 def locate(url: str) -> Place | str:
     """The place on this host that `url` leads to, or why there is none. May wait for a name server."""
     try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
+        _, _, host, port = parse_url(url)
     except ValueError:
         return "the URL can not be read"
     if host == "localhost":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from gpumon.config.environment import VARIABLES, Override, from_text
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import MOST_BYTES, load
-from gpumon.config.schema import Config
+from gpumon.config.schema import Config, Endpoint, General, Model
+from gpumon.config.themes import load_theme
 
 BAD = Path(__file__).parent / "bad"
 SECRET = "hunter2"
@@ -34,7 +36,8 @@ MESSAGES = {
     "model_heads": "7: model[0].kv_heads = 5: must divide heads",
     "model_incomplete": "1: model[0]: needs layers: a whole number of at least 1",
     "model_zero": "3: model[0].params_b = 0: must be a number above 0",
-    "no_scheme": '2: endpoint[0].url = "127.0.0.1:8000": needs http:// or https:// in front',
+    "no_scheme": '2: endpoint[0].url = "127.0.0.1": needs http:// or https:// in front '
+    "(host:port alone means http://host:port)",
     "no_url": "4: endpoint[1]: needs url: text in quotes",
     "not_a_number": "1: general.interval_s = nan: must be a number from 0.25 to 3600",
     "not_utf8": "2: is not UTF-8 text",
@@ -42,23 +45,39 @@ MESSAGES = {
     "out_of_range": "3: general.interval_s = 0.1: must be a number from 0.25 to 3600",
     "password": '2: endpoint[0].url = "http://***@127.0.0.1:8000": must hold no user or password: '
     "use api_key_env or api_key_file",
-    "query": '2: endpoint[0].url = "http://127.0.0.1:8000/": must have no query (?...): '
+    "password_as_key": "1: http://***@h:1: unknown key; known here: general, endpoint, model, discovery",
+    "password_as_name": '3: endpoint[0].name = "http://***@h:1": must hold no user or password: '
+    "use api_key_env or api_key_file",
+    "password_as_type": '3: endpoint[0].gpu_type = "http://***@h:1": must hold no user or password: '
+    "use api_key_env or api_key_file",
+    "password_in_list": '2: endpoint[0].url = ["http://***@127.0.0.1:8000"]: must be text in quotes',
+    "query": '2: endpoint[0].url = "http://127.0.0.1:8000/?***": must have no query (?...): '
     "a key belongs in api_key_env or api_key_file",
     "same_server": '4: endpoint[1].url = "http://127.0.0.1:8000/metrics": is the same as in endpoint[0]',
     "secret": "3: endpoint[0].api_key: a secret must not stand in this file: name an environment variable with "
     "api_key_env, or a file with api_key_file",
+    "secret_as_file": "3: endpoint[0].api_key_file: is no path: put the path of the file that holds the key "
+    "(./name for one right here)",
+    "secret_as_file_list": "3: endpoint[0].api_key_file: must be text in quotes",
     "secret_as_name": "3: endpoint[0].api_key_env: must be the name of an environment variable, never the key itself",
     "table_for_array": "1: endpoint = {...}: must be tables: [[endpoint]]",
     "text_for_number": '2: general.engine_interval_s = "2 s": must be a number from 0.25 to 3600',
     "theme_path": '2: general.theme = "../../etc/passwd": must be the name of a file in themes/, without .toml',
-    "two_keys": '4: endpoint[0].api_key_file = "/etc/vllm/key": give one: api_key_env or api_key_file',
+    "two_keys": "4: endpoint[0].api_key_file: give one: api_key_env or api_key_file",
     "unknown_key": "3: general.intervall_s: unknown key; did you mean interval_s?",
     "unknown_key_far": "2: discovery.zzz: unknown key; known here: enabled",
     "unknown_section": "1: generel: unknown key; did you mean general?",
     "value_for_table": "1: general = 3: must be a table: [general]",
     "wrong_engine": '3: endpoint[0].engine = "vlm": must be "auto" or "vllm"',
 }
-SYNTAX_LINES = {"syntax_header": 2, "syntax_no_value": 2, "syntax_unterminated": 2, "table_twice": 4, "twice": 4}
+SYNTAX_LINES = {
+    "password_twice": 2,
+    "syntax_header": 2,
+    "syntax_no_value": 2,
+    "syntax_unterminated": 2,
+    "table_twice": 4,
+    "twice": 4,
+}
 """Files that are no TOML: the parser words the rest of the message."""
 
 
@@ -254,3 +273,66 @@ def test_a_url_of_the_command_line_keeps_what_the_file_says_of_that_server(tmp_p
         ("http://h:80/metrics", "one"),
         ("http://new:1", ""),
     ]
+
+
+@pytest.mark.parametrize("path", ["/etc/vllm/key", "./key", "keys/vllm", "~/key"])
+def test_a_key_file_is_taken_as_a_path(tmp_path: Path, path: str) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(f'[[endpoint]]\nurl = "http://h"\napi_key_file = "{path}"\n')
+    assert load(str(config), {}).config.endpoint[0].api_key_file == path
+
+
+def test_host_and_port_alone_mean_http(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('[[endpoint]]\nurl = "h:8000/metrics"\nname = "one"\n')
+    urls = load(str(path), {}).config.endpoint
+    assert [endpoint.url for endpoint in urls] == ["http://h:8000/metrics"]
+    again = load(str(path), {"GPUMON_ENDPOINTS": "http://h:8000 [::1]:9"}).config.endpoint
+    assert [(endpoint.url, endpoint.name) for endpoint in again] == [
+        ("http://h:8000/metrics", "one"),
+        ("http://[::1]:9", ""),
+    ]
+
+
+SETTINGS = [
+    (table, field.name)
+    for table, kind in (("general", General), ("[endpoint]", Endpoint), ("[model]", Model))
+    for field in msgspec.structs.fields(kind)
+]
+FORMS = [
+    *(f"{scheme}u:{SECRET}@h:1{path}" for scheme in ("http://", "", "ftp://", "//") for path in ("", "/metrics")),
+    *(f"http://{SECRET}@h", f"http://h:1?key={SECRET}", f"http://h#{SECRET}", f"h:1?{SECRET}", f"http://u:{SECRET}"),
+    *(f"http://u: {SECRET}@h", f"http://u:p/{SECRET}@h", f"http://u:\x1b{SECRET}@h"),
+]
+SHAPES = ["{0}", "[{0}]", "[[{0}]]", "[1, {0}]", "{{a = {0}}}"]
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(SETTINGS), st.sampled_from(FORMS), st.sampled_from(SHAPES), st.booleans())
+def test_a_url_with_a_secret_is_refused_anywhere_without_it(
+    tmp_path_factory: pytest.TempPathFactory, setting: tuple[str, str], form: str, shape: str, as_key: bool
+) -> None:
+    text = '"' + form.replace("\x1b", "\\u001b") + '"'
+    table, key = setting
+    path = tmp_path_factory.getbasetemp() / "secret.toml"
+    path.write_text(f"[{table}]\n{text if as_key else key} = {shape.format(text)}\n")
+    with pytest.raises(ConfigError) as caught:
+        load(str(path), {})
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("variable", [*VARIABLES, "GPUMON_CONFIG"])
+def test_no_variable_s_error_repeats_a_secret(variable: str, form: str) -> None:
+    if variable == "GPUMON_CONFIG":
+        form = form.lstrip("/")  # with a slash in front it is a path like any other
+    with pytest.raises(ConfigError) as caught:
+        load("", {variable: form})
+    assert SECRET not in str(caught.value)
+
+
+def test_no_error_about_a_theme_repeats_a_secret() -> None:
+    for form in FORMS:
+        with pytest.raises(ConfigError) as caught:
+            load_theme(form)
+        assert SECRET not in str(caught.value)

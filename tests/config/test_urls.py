@@ -19,6 +19,9 @@ from gpumon.config.urls import problem, server, without_secrets
         "http://[::1]:30000",
         "http://müller.example:8000",
         "http://host:65535",
+        "localhost:8000",
+        "10.0.0.7:8000/metrics",
+        "[::1]:8000",
     ],
 )
 def test_taken(url: str) -> None:
@@ -33,7 +36,9 @@ def test_taken(url: str) -> None:
         ("http://a\n", "without spaces"),
         ("http://a\u202e", "without spaces or control characters"),
         ("http://a\\@b", "must be a URL"),
-        ("localhost:8000", "needs http://"),
+        ("localhost", "needs http://"),
+        ("user:pw@localhost:8000", "no user or password"),
+        ("mailto:someone", "malformed"),
         ("://host", "must begin with http://"),
         ("unix:///run/vllm.sock", "must begin with http://"),
         ("http://", "has no host"),
@@ -56,6 +61,7 @@ def test_refused(url: str, text: str) -> None:
     ("one", "other"),
     [
         ("http://host", "HTTP://HOST:80/"),
+        ("http://host:8000", "host:8000"),
         ("http://host:8000/metrics", "http://host:8000"),
         ("https://host/a/metrics/", "https://host:443/a"),
     ],
@@ -78,3 +84,20 @@ def test_no_form_of_a_password_is_printed(before: str, after: str) -> None:
     for url in (f"http://{before}{secret}@{after}", f"http://host/{before}?{secret}{after}", f"http://h#{secret}"):
         assert secret not in without_secrets(url)
         assert secret not in problem(url)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("http://h:8000/metrics", "http://h:8000/metrics"),
+        ("http://[::1]:8000", "http://[::1]:8000"),
+        ("http://h:99999", "http://h:99999"),
+        ("http://u:pw", "http://u:***"),
+        ("http://u:pw@h:1/a?b#c", "http://***@h:1/a?***"),
+        ("acme/llama-?b", "acme/llama-?***"),
+        ("#12345", "#12345"),
+        ("two words: 3 s", "two words: 3 s"),
+    ],
+)
+def test_what_is_printed_of_a_text(text: str, shown: str) -> None:
+    assert without_secrets(text) == shown

@@ -6,11 +6,15 @@ import re
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gpumon.outputs.plain import lines
 from gpumon.outputs.report import report
 from gpumon.outputs.units import milliseconds, quantities
-from gpumon.readings.missing import WARMING_UP, Missing, Reason
+from gpumon.readings.format import cells
+from gpumon.readings.frame import EndpointState, GpuState
+from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles
 from tests.outputs import shots
 
@@ -19,9 +23,9 @@ STAMP = "2026-01-02T14:03:22"
 
 def test_a_line_per_gpu_and_engine() -> None:
     assert lines(shots.snapshot()).splitlines() == [
-        f"{STAMP} gpu    0              ok           busy   91% sm   64% vram   71.2/79.6GiB bw   2.31TB/s "
+        f"{STAMP} gpu    0              ok             busy   91% sm   64% vram   71.2/79.6GiB bw 2.31TB/s(m) "
         "mfu   31% mbu   62% power  612W temp  64C  NVIDIA_H100_80GB_HBM3",
-        f"{STAMP} engine vllm:8000      ok           run    24 wait     0 kv   41% decode   1.1k/s prefill   8.2k/s "
+        f"{STAMP} engine vllm:8000      ok             run    24 wait     0 kv   41% decode   1.1k/s prefill   8.2k/s "
         "ttft   210ms itl   <10ms mfu   31% mbu   62%  meta-llama/Llama-3.3-70B-Instruct",
     ]
 
@@ -41,9 +45,9 @@ def test_columns_stand_still_whatever_the_values_are() -> None:
 
 def test_what_is_not_there_is_a_dash_and_the_fault_stands_behind() -> None:
     text = lines(shots.bare())
-    assert f"{STAMP} gpu    7              lost         busy     - sm     - " in text
+    assert f"{STAMP} gpu    7              lost           busy     - sm     - vram              - bw" in text
     assert "fallen off the bus" in text
-    assert "refused      run     - wait     -" in text
+    assert "refused        run     - wait     -" in text
     assert "nothing listens on 127.0.0.1:1" in text
     assert f"{STAMP} fault nvml no driver" in text
     assert f"{STAMP} verdict engine:1 bandwidth; MBU 69 %; raise the batch" in text
@@ -52,13 +56,14 @@ def test_what_is_not_there_is_a_dash_and_the_fault_stands_behind() -> None:
 @pytest.mark.parametrize(
     ("source", "shown"),
     [
-        (BandwidthSource.GPM, " 2.31TB/s"),
+        (BandwidthSource.GPM, "2.31TB/s(m)"),
+        (BandwidthSource.DCGM, "2.31TB/s(m)"),
         (BandwidthSource.ENGINE, ">=2.31TB/s"),
         (BandwidthSource.UPPER_BOUND, "<=2.31TB/s"),
     ],
 )
 def test_a_bandwidth_that_is_a_bound_says_so(source: BandwidthSource, shown: str) -> None:
-    assert f"bw {shown}" in lines(shots.snapshot(gpus=(shots.gpu(bandwidth_source=source),))).replace("  ", " ")
+    assert f"bw {shown:>11} mfu" in lines(shots.snapshot(gpus=(shots.gpu(bandwidth_source=source),)))
 
 
 def test_throttling_and_xid_stand_behind_the_name() -> None:
@@ -147,3 +152,52 @@ def test_a_reading_with_its_unit(unit: str, value: float, text: str) -> None:
 )
 def test_a_latency(seconds: float, text: str) -> None:
     assert milliseconds(seconds) == text
+
+
+SIZES = st.floats(0.0, 1e18) | st.sampled_from([WARMING_UP, NOT_SUPPORTED, 0.0, 0.004, 0.9996, 1.04, 999.9, 1234.5])
+SECONDS = st.floats(0.0, 99_999.0) | st.just(Missing(Reason.FEW))
+GPUS = st.builds(
+    shots.gpu,
+    state=st.sampled_from(GpuState),
+    bandwidth_source=st.sampled_from([each for each in BandwidthSource if each is not BandwidthSource.NONE]),
+    temperature_c=st.floats(-99.0, 999.0) | st.just(NOT_SUPPORTED),
+    power_w=st.floats(0.0, 1e8) | st.just(NOT_SUPPORTED),
+    vram_used_bytes=st.floats(0.0, 2.0**50) | st.just(NOT_SUPPORTED),
+    vram_total_bytes=st.floats(0.0, 2.0**50) | st.just(NOT_SUPPORTED),
+    **dict.fromkeys(("busy_ratio", "sm_active_ratio", "bandwidth_bytes_per_s", "mfu_ratio", "mbu_ratio"), SIZES),
+)
+ENGINES = st.builds(
+    shots.engine,
+    name=st.sampled_from(["e", "vllm:8000", "a-long-name-of-an-engine", "模型:8000"]),
+    state=st.sampled_from(EndpointState),
+    ttft_s=st.builds(Quantiles, p95=SECONDS, mean=SECONDS, first_bound_s=SECONDS),
+    itl_s=st.builds(Quantiles, p95=SECONDS, mean=SECONDS, first_bound_s=SECONDS),
+    **dict.fromkeys(("running", "waiting", "kv_usage_ratio", "decode_tokens_per_s", "prefill_tokens_per_s"), SIZES),
+    **dict.fromkeys(("mfu_ratio", "mbu_ratio"), SIZES),
+)
+COLUMN = re.compile(r" (?:busy|sm|vram|bw|mfu|mbu|power|temp|run|wait|kv|decode|prefill|ttft|itl) ")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(GPUS, min_size=2, max_size=3), st.lists(ENGINES, min_size=2, max_size=3))
+def test_columns_stand_still_for_any_values(gpus: list[Gpu], engines: list[Engine]) -> None:
+    shown = lines(shots.snapshot(gpus=tuple(gpus), engines=tuple(engines))).splitlines()
+    for group in (shown[: len(gpus)], shown[len(gpus) :]):
+        starts = {tuple(cells(line[: found.start()]) for found in COLUMN.finditer(line)) for line in group}
+        assert len(starts) == 1
+
+
+READINGS = {
+    kind: [field.name for field in msgspec.structs.fields(kind) if field.type == Reading] for kind in (Gpu, Engine)
+}
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_a_missing_value_is_never_a_zero(reason: Reason) -> None:
+    nothing = Missing(reason)
+    latencies = dict.fromkeys(("ttft_s", "itl_s"), Quantiles(*(nothing for _ in Quantiles.__struct_fields__)))
+    gpu = shots.gpu(name="g", **dict.fromkeys(READINGS[Gpu], nothing))
+    engine = shots.engine(model="m", **dict.fromkeys(READINGS[Engine], nothing), **latencies)
+    for line in lines(shots.snapshot(gpus=(gpu,), engines=(engine,))).splitlines():
+        values = line[COLUMN.search(line).start() :].split()  # type: ignore[union-attr]
+        assert set(values[1:-1:2]) == {"-"}

@@ -8,6 +8,7 @@ import pty
 import struct
 import sys
 import termios
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -190,7 +191,7 @@ async def test_a_key_that_is_not_there_is_named_and_never_shown(monkeypatch: pyt
     assert not any(engine.capture.api_key in check.text + check.fix for check in checks)
 
 
-def test_facts_of_the_kernel_module(tmp_path: Path) -> None:
+async def test_facts_of_the_kernel_module(tmp_path: Path) -> None:
     folder = tmp_path / "driver" / "nvidia"
     folder.mkdir(parents=True)
     (folder / "params").write_text("ResmanDebugLevel: 4294967295\nRmProfilingAdminOnly: 1\nTCEBypassMode: 0\n")
@@ -199,15 +200,32 @@ def test_facts_of_the_kernel_module(tmp_path: Path) -> None:
         "GCC version:  gcc version 13.3.0\n"
     )
     found = Contribution(gpus=_one_gpu(), driver="580.95.05", cuda="13.0")
-    checks = {check.name: check for check in driver_checks(found, tmp_path)}
+    checks = {check.name: check for check in await driver_checks(found, tmp_path)}
     assert checks["kernel module"].state is WARN
     assert checks["kernel module"].text == "570.86.10, but the library is of 580.95.05"
     assert "administrators" in checks["profiling counters"].text
     (folder / "params").write_text("RmProfilingAdminOnly: 0\n")
     (folder / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue Sep 23\n")
-    checks = {check.name: check for check in driver_checks(found, tmp_path)}
+    checks = {check.name: check for check in await driver_checks(found, tmp_path)}
     assert "kernel module" not in checks
     assert checks["profiling counters"].text == "for all users"
+
+
+async def test_a_worker_whose_memory_map_hangs_does_not_hold_up_the_doctor(tmp_path: Path) -> None:
+    (tmp_path / "4711").mkdir()
+    os.mkfifo(tmp_path / "4711" / "maps")
+    began = time.monotonic()
+    checks = await driver_checks(Contribution(gpus=_one_gpu(), driver="580.95.05", pids=(4711,)), tmp_path)
+    assert time.monotonic() - began < 5.0
+    assert [(check.state, check.text) for check in checks if check.name == "library"] == [
+        (WARN, "not known: the worker process hangs inside the driver")
+    ]
+
+
+async def test_without_nvml_an_engine_is_told_that_gpus_are_not_read() -> None:
+    with FakeEngine("vllm-basic", start_s=60.0) as engine:
+        checks = await checked(Options(nvml=False), endpoint=(Endpoint(url=engine.url, name="mine"),))
+    assert "GPUs are not read (--no-nvml): set gpu_type" in checks["engine mine GPUs"].text
 
 
 def _one_gpu() -> tuple[GpuReading, ...]:

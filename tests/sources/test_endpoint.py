@@ -16,6 +16,7 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.sources import endpoint
 from gpumon.sources.endpoint import BackOff, EndpointSource
+from gpumon.sources.engines.adapter import MOST_RANKS
 from gpumon.sources.fetch import Limits
 from tests.fakes.engine import FakeEngine
 from tests.fakes.http_server import LoopbackServer, Reply, Request
@@ -195,6 +196,47 @@ async def test_a_restart_between_two_polls_is_noticed_and_the_model_asked_for_ag
             assert await until(lambda: len([r for r in server.requests if r.path == "/v1/models"]) == 2)
 
 
+def hits(prompt: int, cached: int, started: int = 1700000000) -> Reply:
+    """A page of a server before 0.16, whose computed prefill is worked out from two counters."""
+    labels = '{engine="0",model_name="m"}'
+    text = (
+        f"vllm:prompt_tokens_total{labels} {prompt}\nvllm:prefix_cache_hits_total{labels} {cached}\n"
+        f"process_start_time_seconds {started}\n"
+    )
+    return Reply(200, text.encode())
+
+
+@pytest.mark.parametrize(
+    ("between", "after", "computed"),
+    [
+        (Reply(500), hits(500, 1100), 400.0),
+        (Reply(503), hits(500, 1100), 400.0),
+        (Reply(200, b"", delay_s=2.0), hits(500, 1100), 400.0),
+        (None, hits(600, 500, started=1700000999), 100.0),
+    ],
+    ids=["500", "503", "time-out", "restart"],
+)
+async def test_what_was_learnt_of_a_process_outlives_a_failure_but_not_the_process(
+    between: Reply | None, after: Reply, computed: float
+) -> None:
+    now = hits(500, 100)
+    with LoopbackServer(lambda request: now if request.path == "/metrics" else vllm(request)) as server:
+        async with polling(server.url) as source:
+            before = source.reading
+            asked = len([r for r in server.requests if r.path == "/v1/models"])
+            if between is not None:
+                now = between
+                assert await until(lambda: source.reading.state is not EndpointState.OK)
+            now = after
+            assert await until(
+                lambda: source.reading.state is EndpointState.OK and source.reading.ranks != before.ranks
+            )
+            assert before.ranks[0].counters[q.PREFILL_COMPUTED] == 400.0
+            assert source.reading.ranks[0].counters[q.PREFILL_COMPUTED] == computed
+            again = len([r for r in server.requests if r.path == "/v1/models"]) - asked
+    assert between is None or again == 0
+
+
 async def test_what_the_process_before_said_of_itself_is_not_believed_of_the_next() -> None:
     started, asked = b"1700000000", 0
 
@@ -290,6 +332,13 @@ async def test_duplicates_are_flagged() -> None:
     assert "stand twice" in notice.text
     assert source.reading.info["duplicate_series"] == "3"
     assert source.reading.ranks[0].counters[q.DECODE_TOKENS] == 7.0
+
+
+async def test_more_ranks_than_are_read_are_flagged() -> None:
+    page = "".join(f'vllm:generation_tokens_total{{engine="{n}"}} 1\n' for n in range(MOST_RANKS + 1)).encode()
+    source = await first(lambda request: Reply(200, page) if request.path == "/metrics" else vllm(request))
+    (notice,) = (await source.poll(0.0)).faults
+    assert "more than 256 data-parallel ranks" in notice.text
 
 
 async def test_a_large_page_is_read_too() -> None:

@@ -85,6 +85,34 @@ ANSWERS = {
 }
 
 
+async def test_a_line_that_only_looks_like_a_sample_takes_no_time() -> None:
+    began = time.monotonic()
+    source = await first(always(page(b"a " + b"1" * 40_000 + b" x\n" + b"b " + b"1" * 12_000 + b" x")))
+    shows(source, S.NOT_METRICS, "no metrics text")
+    assert time.monotonic() - began < 3.0
+
+
+async def test_a_large_page_of_something_else_is_named() -> None:
+    source = await first(always(page(b"".join(b"my_app_jobs_%d 5\n" % n for n in range(40_000)))))
+    shows(source, S.WRONG_ENGINE, "my_app_jobs_0")
+
+
+@pytest.mark.parametrize(
+    ("body", "state"),
+    [
+        (b"python_info 1\nmy_app_jobs_total 5\n", S.STARTING),
+        (b"sglang:token_usage 0.1\n", S.WRONG_ENGINE),
+        (b"", S.NOT_METRICS),
+        (b"python_info 1\n", S.METRICS_OFF),
+    ],
+)
+async def test_an_engine_that_the_config_names_is_not_guessed(body: bytes, state: S) -> None:
+    source = await first(always(page(body)), engine="vllm")
+    assert source.reading.state is state
+    assert source.reading.kind is EngineKind.VLLM
+    assert source.reading.name.startswith("vllm:")
+
+
 @pytest.mark.parametrize("name", ANSWERS)
 async def test_an_answer_without_readings_is_named_with_the_fix(name: str) -> None:
     reply, state, words = ANSWERS[name]

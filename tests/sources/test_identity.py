@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -104,6 +106,26 @@ async def test_a_key_file_that_cannot_be_read_is_a_notice(tmp_path: Path) -> Non
     source = await first(guarded, api_key_file=str(tmp_path / "none"))
     (notice,) = (await source.poll(0.0)).faults
     assert "cannot be read" in notice.text
+
+
+@pytest.mark.parametrize("kind", ["~no-such-user/key", "nul", "pipe", "folder"])
+async def test_a_key_file_that_can_be_none_is_one_notice_and_no_storm(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = {"nul": "/tmp/k\0ey", "pipe": str(tmp_path / "pipe"), "folder": str(tmp_path)}.get(kind, kind)
+    os.mkfifo(tmp_path / "pipe")
+    with LoopbackServer(vllm) as server:
+        async with polling(server.url, api_key_file=file) as source:
+            assert await until(lambda: len(server.requests) > 10)
+            (notice,) = (await source.poll(0.0)).faults
+        asked = [request for request in server.requests if request.path == "/v1/models"]
+    assert "api_key_file: file" in notice.text
+    assert "cannot be read" in notice.text
+    assert notice.text.isprintable()
+    assert len(asked) == 1
+    assert source.reading.state is EndpointState.OK
+    gc.collect()
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 @pytest.mark.parametrize(

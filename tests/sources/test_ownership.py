@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
 from gpumon.sources.ownership import OWNED, Ownership
@@ -240,6 +241,31 @@ def test_a_new_gpu_process_and_a_restarted_server_are_noticed(server: Callable[.
     while "no process" not in ownership.gpus_of(url, readings)[1]:
         assert time.monotonic() < end_s
         time.sleep(0.05)
+
+
+def test_a_gpu_that_is_lost_stays_its_engines_as_long_as_the_process_lives(
+    server: Callable[..., dict[str, int]],
+) -> None:
+    pids, ownership = server(), Ownership(again_s=0.1, soonest_s=0.05)
+    url = f"http://127.0.0.1:{pids['port']}"
+    both = gpus((pids["child"],), (pids["grandchild"],))
+    assert settled(ownership, url, both) == (("GPU-0", "GPU-1"), OWNED)
+    assert ownership.pids_of(url) == {pids["child"], pids["grandchild"]}
+    assert ownership.pids_of("http://127.0.0.1:1") == frozenset()
+    one_lost = (both[0], replace(both[1], state=GpuState.LOST, processes=()))
+    end_s = time.monotonic() + 0.5
+    while time.monotonic() < end_s:
+        assert ownership.gpus_of(url, one_lost) == (("GPU-0", "GPU-1"), OWNED)
+        time.sleep(0.02)
+    idle = (both[0], replace(both[1], processes=()))
+    assert ownership.gpus_of(url, idle) == (("GPU-0",), OWNED)
+    settled(ownership, url, both)
+    ownership.gpus_of(url, one_lost)
+    os.kill(pids["grandchild"], 9)
+    end_s = time.monotonic() + 5.0
+    while ownership.gpus_of(url, one_lost)[0] != ("GPU-0",):
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
 
 
 def test_asking_again_is_cheap_and_waits_for_nothing(server: Callable[..., dict[str, int]]) -> None:

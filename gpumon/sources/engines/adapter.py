@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 from gpumon.readings.frame import EngineKind, HistogramReading, RankReading
 from gpumon.sources.exposition import Scan, Series
 
-MOST_RANKS: Final = 512
+MOST_RANKS: Final = 256
+"""Data-parallel ranks read from one page."""
 MOST_BUCKETS: Final = 2048
 START_TIME: Final = "process_start_time_seconds"
 """Written by every single-process exporter of the Prometheus client libraries; absent in multi-process mode."""
@@ -73,6 +74,8 @@ class EnginePage(NamedTuple):
     model: str
     started_wall_s: float
     exact_steps: bool
+    cut: bool = False
+    """It has more than `MOST_RANKS` ranks: the others were left out."""
 
 
 class Adapter:
@@ -86,6 +89,7 @@ class Adapter:
 
     def __init__(self) -> None:
         self._chosen: dict[str, int] = {}
+        self._cut = False
 
     @property
     def wanted(self) -> frozenset[str]:
@@ -103,6 +107,7 @@ class Adapter:
 
     def collect(self, found: Mapping[str, Found]) -> tuple[dict[str, Rank], dict[str, str]]:
         """Ranks filled from the tables, and which metric each quantity was read from."""
+        self._cut = False
         ranks: dict[str, Rank] = {}
         live: dict[str, str] = {}
         for rules, put in ((self.tables.counters, _add_counter), (self.tables.gauges, _raise_gauge)):
@@ -131,9 +136,12 @@ class Adapter:
 
     def _rank(self, ranks: dict[str, Rank], series: Series) -> Rank | None:
         name = series.labels.get(self.tables.rank_label, "0")
-        if name not in ranks and len(ranks) < MOST_RANKS:
+        if name not in ranks:
+            if len(ranks) >= MOST_RANKS:
+                self._cut = True
+                return None
             ranks[name] = Rank(name)
-        return ranks.get(name)
+        return ranks[name]
 
     def _histograms(self, ranks: dict[str, Rank], found: Mapping[str, Found], quantity: str, name: str) -> None:
         parts: dict[str, _Parts] = {}

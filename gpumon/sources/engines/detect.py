@@ -64,6 +64,10 @@ READ: Final = "vllm:"
 PLAIN: Final = ("http_", "process_", "python_")
 """What a Python web server's exporter writes of itself."""
 
+NO_ENGINE_YET: Final = Refusal(
+    EndpointState.STARTING, "vLLM answers, but no engine has counted anything yet: starting?"
+)
+
 _NAME: Final = re.compile(rb'(?:\{\s*")?([a-zA-Z_:][a-zA-Z0-9_:]*)(?:"?[,}]|[ \t{])')
 _JSON: Final = (b"{", b"[", b'"')
 
@@ -83,8 +87,8 @@ def by_status(status: int, location: str) -> Refusal | None:
     return Refusal(EndpointState.HTTP_ERROR, f"{status}: {text}")
 
 
-def by_content(body: bytes, content_type: str) -> Refusal:
-    """What a page without series of a known engine is."""
+def by_content(body: bytes, content_type: str, is_vllm: bool = False) -> Refusal:
+    """What a page without series of a known engine is; `is_vllm` where the config says that it is vLLM's."""
     start = body[:LOOKED_AT].lstrip(b"\xef\xbb\xbf \t\r\n")
     kind = content_type.split(";")[0].strip().lower()
     if not start:
@@ -99,7 +103,7 @@ def by_content(body: bytes, content_type: str) -> Refusal:
             EndpointState.NOT_METRICS,
             "the answer is JSON, not metrics: check port and path (TensorRT-LLM: use /prometheus/metrics)",
         )
-    return _by_names(names)
+    return _by_names(names, is_vllm)
 
 
 def _names(body: bytes) -> list[str]:
@@ -116,17 +120,19 @@ def _ends_in_number(line: bytes) -> bool:
     return True
 
 
-def _by_names(names: list[str]) -> Refusal:
+def _by_names(names: list[str], is_vllm: bool) -> Refusal:
     if not names:
         return Refusal(EndpointState.NOT_METRICS, "the answer is no metrics text: check port and path")
+    if any(name.startswith(READ) for name in names):
+        return NO_ENGINE_YET
     for prefix, engine in ENGINES:
         if any(name.startswith(prefix) for name in names):
             return Refusal(
                 EndpointState.WRONG_ENGINE, f"these are metrics of {engine}, which gpumon cannot read: vLLM only so far"
             )
-    if any(name.startswith(READ) for name in names):
-        return Refusal(EndpointState.STARTING, "vLLM answers, but no engine has counted anything yet: starting?")
     other = next((name for name in names if not name.startswith(PLAIN)), "")
+    if is_vllm and other:
+        return NO_ENGINE_YET
     if not other:
         return Refusal(
             EndpointState.METRICS_OFF,

@@ -8,6 +8,7 @@ from typing import Final
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EngineKind
 from gpumon.sources.engines.adapter import (
+    MOST_RANKS,
     START_TIME,
     Adapter,
     EnginePage,
@@ -27,6 +28,8 @@ CONFIG: Final = "vllm:cache_config_info"
 EXTERNAL_HITS: Final = "vllm:external_prefix_cache_hits_total"
 BLOCK_HITS: Final = "vllm:gpu_prefix_cache_hits_total"
 """In blocks, not tokens (0.8)."""
+REMEMBERED_RANKS: Final = 2 * MOST_RANKS
+"""Ranks remembered from one page to the next; the ones not seen for longest are forgotten first."""
 KEPT_SETTINGS: Final = (
     "cache_dtype",
     "block_size",
@@ -62,8 +65,6 @@ TABLES: Final = Tables(
         _rule(q.PREEMPTIONS, "num_preemptions_total"),
         _rule(q.DRAFTS, "spec_decode_num_drafts_total"),
         _rule(q.ACCEPTED_TOKENS, "spec_decode_num_accepted_tokens_total"),
-        _rule(q.ENGINE_FLOPS, "estimated_flops_per_gpu_total"),
-        _rule(q.ENGINE_READ_BYTES, "estimated_read_bytes_per_gpu_total"),
     ),
     gauges=(
         _rule(q.RUNNING, "num_requests_running"),
@@ -101,7 +102,6 @@ class VllmAdapter(Adapter):
         self._add_hits(ranks, live, found, info)
         self._work_out_prefill(ranks, live, info)
         _add_pools(ranks, live, found)
-        _leave_out_if_off(ranks, live)
         started = next((value for _, value in found.get(START_TIME, ()) if usable(value)), 0.0)
         return EnginePage(
             ranks=frozen(ranks.values()),
@@ -110,6 +110,7 @@ class VllmAdapter(Adapter):
             model=_model(found),
             started_wall_s=started,
             exact_steps=bool(started) and q.STEPS in live,
+            cut=self._cut,
         )
 
     def _add_hits(
@@ -141,10 +142,12 @@ class VllmAdapter(Adapter):
             cached = rank.counters.get(q.PREFILL_CACHED) if cached_by else 0.0
             if prompt is None or cached is None:
                 continue
-            last_prompt, last = self._prefill.get(rank.name, (0.0, 0.0))
+            last_prompt, last = self._prefill.pop(rank.name, (0.0, 0.0))
             computed = max(0.0, prompt - cached, last if prompt >= last_prompt else 0.0)
             self._prefill[rank.name] = (prompt, computed)
             rank.counters[q.PREFILL_COMPUTED] = computed
+        while len(self._prefill) > REMEMBERED_RANKS:
+            del self._prefill[next(iter(self._prefill))]
         if "hits" in cached_by:
             cached_by += " (last resort: hits count at admission)"
         live[q.PREFILL_COMPUTED] = f"{live[q.PROMPT_TOKENS]} - {cached_by or '0 (prefix caching is off)'}"
@@ -182,15 +185,6 @@ def _add_pools(ranks: Mapping[str, Rank], live: dict[str, str], found: Mapping[s
             if one is None or rank.name == one:
                 rank.gauges[q.POOL_TOKENS] = size
                 live[q.POOL_TOKENS] = f"{CONFIG} {source}"
-
-
-def _leave_out_if_off(ranks: Mapping[str, Rank], live: dict[str, str]) -> None:
-    """The engine's own estimates stand at 0 unless `--enable-mfu-metrics` is given: 0 means off, not idle."""
-    for quantity in (q.ENGINE_FLOPS, q.ENGINE_READ_BYTES):
-        if not any(rank.counters.get(quantity) for rank in ranks.values()):
-            live.pop(quantity, None)
-            for rank in ranks.values():
-                rank.counters.pop(quantity, None)
 
 
 def _model(found: Mapping[str, Found]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import Any
 
 from gpumon.readings.frame import GpuReading, GpuState, XidEvent
@@ -12,7 +13,7 @@ from gpumon.sources.nvml.calls import Calls, DriverDownError, GpuDownError, Hand
 from gpumon.sources.nvml.gpm import METRICS, Gpm
 from gpumon.sources.nvml.memory import read_memory
 from gpumon.sources.nvml.mig import Slices
-from gpumon.sources.nvml.processes import avoid_wrong_records, read_processes
+from gpumon.sources.nvml.processes import Processes, avoid_wrong_records
 from gpumon.sources.nvml.session import Session
 
 STAGGER = 4
@@ -31,12 +32,13 @@ class Gpu:
         self.handle = handle
         self.uuid = uuid
         self.read_s = 0.0
-        """When it was last read in full."""
+        """When its energy counter was last read, on the monotonic clock."""
         self._session = session
         self._calls = Calls(session.timings)
         avoid_wrong_records(self._calls)
         self._gpm = Gpm(self._calls, handle, session.request)
         self._slices = Slices(self._calls, handle, session)
+        self._processes = Processes(self._calls, handle, session.names, session.timings.slow_s)
         self._values: dict[str, Any] = {"name": ""}
         self._rates = {field: fields.CounterRate() for field in _NVLINK}
         self._nvlink: dict[str, Reading] = {}
@@ -62,14 +64,13 @@ class Gpu:
             spread = 0.0 if self._slow_due_s else self.index % STAGGER / STAGGER
             self._slow_due_s = now_s + timings.slow_s * (1.0 + spread)
         self._read_tick(now_s)
-        self.read_s = now_s
         badge = self._calls.badge()
         state, text = self._advice if badge[0] is GpuState.OK and self._advice[1] else badge
         own = GpuReading(
             index=self.index,
             uuid=self.uuid,
             state=state,
-            monotonic_s=now_s,
+            monotonic_s=self.read_s,
             state_text=text or self._slices.text,
             xid=xid,
             mig=self._slices.enabled,
@@ -91,6 +92,9 @@ class Gpu:
         self._read_busy()
         if memory.shared:
             self._drop_what_unified_memory_lacks()
+        # Right beside the energy counter, whose difference over time is the power: what was read of this GPU and of
+        # those before it took milliseconds, and not the same at every tick.
+        self.read_s = time.monotonic()
         gauges.read_gauges(calls, handle, gauges.TICK, values)
         mask = calls.first(handle, gauges.THROTTLE_CALLS)
         values["throttle"] = () if isinstance(mask, Missing) else self._throttle_names(mask)
@@ -133,11 +137,7 @@ class Gpu:
         self._slices.refresh(now_s)
         if self._slices.enabled is not was_sliced:
             self._begin_anew()
-        values["processes"] = (
-            ()
-            if self._slices.enabled
-            else read_processes(calls, handle, self._session.names, self._session.timings.slow_s)
-        )
+        values["processes"] = () if self._slices.enabled else self._processes.read()
         gauges.read_gauges(calls, handle, gauges.SLOW, values)
         found = fields.read_fields(calls, handle, fields.SLOW)
         values["memory_temperature_c"] = found[fields.MEMORY_TEMPERATURE][0]

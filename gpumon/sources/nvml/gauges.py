@@ -33,8 +33,8 @@ def _one(field: str, name: str, *args: Any, scale: float = 1.0, most: float = 1e
 MHZ = 1e6
 
 TICK: tuple[Gauge, ...] = (
-    _one("power_w", "nvmlDeviceGetPowerUsage", scale=1e-3, most=1e5),
     _one("energy_j", "nvmlDeviceGetTotalEnergyConsumption", scale=1e-3),
+    _one("power_w", "nvmlDeviceGetPowerUsage", scale=1e-3, most=1e5),
     Gauge(
         "temperature_c",
         (
@@ -46,7 +46,7 @@ TICK: tuple[Gauge, ...] = (
     _one("sm_clock_hz", "nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_SM, scale=MHZ, most=1e11, key="SM clock"),
     _one("memory_clock_hz", "nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_MEM, scale=MHZ, most=1e11, key="memory clock"),
 )
-"""Read at every tick."""
+"""Read at every tick; the energy counter first, right after its moment was noted."""
 
 SLOW: tuple[Gauge, ...] = (
     _one("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration", most=100.0),

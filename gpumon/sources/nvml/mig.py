@@ -12,7 +12,7 @@ from gpumon.sources.nvml.calls import Calls, HandleStaleError
 from gpumon.sources.nvml.gauges import FIGURES
 from gpumon.sources.nvml.gpm import WHOLE_GPU, Gpm
 from gpumon.sources.nvml.memory import read_memory
-from gpumon.sources.nvml.processes import avoid_wrong_records, read_processes
+from gpumon.sources.nvml.processes import Processes, avoid_wrong_records
 from gpumon.sources.nvml.session import Session
 
 _PROFILE = re.compile(r"\bMIG (\S+)")
@@ -27,9 +27,9 @@ class Slice:
         self.uuid = uuid
         self.gone = False
         """Its handle went stale: look for slices again."""
-        self._session = session
         self._calls = Calls(session.timings)
         avoid_wrong_records(self._calls)
+        self._processes = Processes(self._calls, handle, session.names, session.timings.slow_s)
         self._values: dict[str, Any] = dict.fromkeys(FIGURES, WHOLE_GPU)
         instance = self._calls.read("nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetGpuInstanceId", handle)
         place = None if isinstance(instance, Missing) else (parent, instance)
@@ -49,7 +49,7 @@ class Slice:
         values["mig_profile"] = found.group(1) if found else ""
         attributes = calls.read("nvmlDeviceGetAttributes_v2", "nvmlDeviceGetAttributes_v2", self.handle)
         values["sm_count"] = attributes if isinstance(attributes, Missing) else float(attributes.multiprocessorCount)
-        values["processes"] = read_processes(calls, self.handle, self._session.names, self._session.timings.slow_s)
+        values["processes"] = self._processes.read()
 
     def read(self, now_s: float, index: int, parent_uuid: str) -> GpuReading | None:
         """The slice under its GPU's index; None where it is not there any more."""

@@ -15,6 +15,8 @@ from gpumon.sources.nvml.calls import Calls
 
 MOST = 256
 """Processes kept of one GPU."""
+KEPT_S = 60.0
+"""How long a list stands in for calls that fail: as long as the longest pause between them."""
 _KINDS = ("Compute", "Graphics", "MPSCompute")
 _TYPES = {"Compute": "compute", "Graphics": "graphics", "MPSCompute": "mps"}
 _LISTS = {
@@ -87,25 +89,44 @@ def _has(symbol: str) -> bool:
     return pynvml.nvmlLib is not None and hasattr(pynvml.nvmlLib, symbol)
 
 
-def read_processes(calls: Calls, handle: Any, names: Names, window_s: float) -> tuple[GpuProcess, ...]:
-    """All processes on the device, biggest first; the SM share is the newest sample of the last `window_s`."""
-    found: dict[int, tuple[str, Reading]] = {}
-    for kind in _KINDS:
-        records = calls.first(handle, _LISTS[kind])
-        for record in () if isinstance(records, Missing) else records:
-            vram: Reading = NOT_SUPPORTED if record.usedGpuMemory is None else float(record.usedGpuMemory)
-            if record.pid not in found or isinstance(found[record.pid][1], Missing):
-                found[record.pid] = (found[record.pid][0] if record.pid in found else _TYPES[kind], vram)
-    if not found:
-        return ()
-    shares = _sm_shares(calls, handle, window_s)
-    rows = []
-    for pid, (kind, vram) in list(found.items())[:MOST]:
-        name, user, container = names.of(pid, calls.now_s)
-        share = shares if isinstance(shares, Missing) else shares.get(pid, _NO_SAMPLE)
-        rows.append(GpuProcess(pid, name, user, vram, container, share, kind))
-    rows.sort(key=lambda row: (0.0 if isinstance(row.vram_bytes, Missing) else -row.vram_bytes, row.pid))
-    return tuple(rows)
+class Processes:
+    """The processes on one device."""
+
+    def __init__(self, calls: Calls, handle: Any, names: Names, window_s: float) -> None:
+        self._calls = calls
+        self._handle = handle
+        self._names = names
+        self._window_s = window_s
+        self._lists: dict[str, tuple[float, Any]] = {}
+
+    def read(self) -> tuple[GpuProcess, ...]:
+        """All of them, biggest first; the SM share is the newest sample of the last `window_s`."""
+        found: dict[int, tuple[str, Reading]] = {}
+        for kind in _KINDS:
+            for record in self._records(kind):
+                vram: Reading = NOT_SUPPORTED if record.usedGpuMemory is None else float(record.usedGpuMemory)
+                if record.pid not in found or isinstance(found[record.pid][1], Missing):
+                    found[record.pid] = (found[record.pid][0] if record.pid in found else _TYPES[kind], vram)
+        if not found:
+            return ()
+        shares = _sm_shares(self._calls, self._handle, self._window_s)
+        rows = []
+        for pid, (kind, vram) in list(found.items())[:MOST]:
+            name, user, container = self._names.of(pid, self._calls.now_s)
+            share = shares if isinstance(shares, Missing) else shares.get(pid, _NO_SAMPLE)
+            rows.append(GpuProcess(pid, name, user, vram, container, share, kind))
+        rows.sort(key=lambda row: (0.0 if isinstance(row.vram_bytes, Missing) else -row.vram_bytes, row.pid))
+        return tuple(rows)
+
+    def _records(self, kind: str) -> Any:
+        """The driver's list. A call that fails says nothing about the processes: the last list stands for a while."""
+        records = self._calls.first(self._handle, _LISTS[kind])
+        now_s = self._calls.now_s
+        if not isinstance(records, Missing):
+            self._lists[kind] = (now_s, records)
+            return records
+        since_s, kept = self._lists.get(kind, (0.0, ()))
+        return kept if records.reason is Reason.ERROR and now_s - since_s <= KEPT_S else ()
 
 
 def _sm_shares(calls: Calls, handle: Any, window_s: float) -> dict[int, float] | Missing:

@@ -113,18 +113,6 @@ def test_one_server_with_the_defaults() -> None:
     assert page.live[q.ITL] == "vllm:inter_token_latency_seconds"
 
 
-def test_estimates_of_a_server_without_the_mfu_switch_are_absent_not_zero() -> None:
-    pages = [Reader().read(body) for body in last_pages("vllm-basic")]
-    for page in pages:
-        assert not {q.ENGINE_FLOPS, q.ENGINE_READ_BYTES} & (page.live.keys() | page.ranks[0].counters.keys())
-
-
-def test_estimates_of_a_server_with_the_mfu_switch() -> None:
-    page = Reader().read(last_pages("vllm-mfu-queue-prefix-abort")[-1])
-    assert page.ranks[0].counters[q.ENGINE_FLOPS] > 1e9
-    assert page.live[q.ENGINE_READ_BYTES] == "vllm:estimated_read_bytes_per_gpu_total"
-
-
 def test_prefix_hits_are_cached_and_the_rest_is_computed() -> None:
     (rank,) = Reader().read(last_pages("vllm-mfu-queue-prefix-abort")[-1]).ranks
     assert rank.counters[q.PROMPT_TOKENS] == 99456.0
@@ -345,4 +333,22 @@ def test_a_server_before_the_engine_label() -> None:
 
 def test_a_page_of_ever_more_ranks_is_bounded() -> None:
     page = "".join(f'vllm:generation_tokens_total{{engine="{n}"}} 1\n' for n in range(MOST_RANKS + 100))
-    assert len(Reader().read(page).ranks) == MOST_RANKS
+    read = Reader().read(page)
+    assert len(read.ranks) == MOST_RANKS
+    assert read.cut
+    assert not Reader().read(page.split("\n")[0]).cut
+
+
+def test_ranks_that_went_away_are_forgotten_and_those_that_stay_are_not() -> None:
+    """The computed prefill of a rank that is remembered does not fall; of one that is forgotten it begins anew."""
+    reader = Reader()
+
+    def computed(cached: int, *ranks: str) -> list[float]:
+        page = "".join(prompts(500, cached).replace('engine="0"', f'engine="{rank}"') for rank in ranks)
+        found = {rank.rank: rank.counters[q.PREFILL_COMPUTED] for rank in reader.read(page).ranks}
+        return [found[rank] for rank in ranks]
+
+    assert computed(100, "stays", "goes") == [400.0, 400.0]
+    for n in range(40):
+        computed(100, "stays", *(f"{n}.{m}" for m in range(50)))
+    assert computed(1100, "stays", "goes") == [400.0, 0.0]

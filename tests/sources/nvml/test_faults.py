@@ -125,6 +125,43 @@ async def test_one_lost_gpu_of_eight_costs_one_row(fake_driver: FakeDriver) -> N
     assert not isinstance(back.gpus[5].busy_ratio, Missing)
 
 
+async def test_a_process_list_that_fails_leaves_the_last_one(fake_driver: FakeDriver) -> None:
+    listed = f"gpus 1\ngpu 0 process {os.getpid()} 700\n"
+    async with running(fake_driver, listed) as rig:
+        (before,) = await rig.gpus()
+        fake_driver.write(listed + "gpu 0 call nvmlDeviceGetComputeRunningProcesses* timeout\n")
+        asked = fake_driver.calls()["nvmlDeviceGetComputeRunningProcesses_v3"]
+        while fake_driver.calls()["nvmlDeviceGetComputeRunningProcesses_v3"] < asked + 3:
+            (found,) = (await rig.poll()).gpus
+            assert [process.pid for process in found.processes] == [os.getpid()]
+        fake_driver.write("gpus 1\n")
+        await rig.until(lambda found: found.gpus[0].processes == ())
+    assert [process.pid for process in before.processes] == [os.getpid()]
+
+
+async def test_each_gpu_has_the_moment_of_its_own_energy(fake_driver: FakeDriver) -> None:
+    """Slow calls shift when a GPU is read inside the tick; its energy over its own time is still its power."""
+    slow = "gpu * call nvmlDeviceGetComputeRunningProcesses_v3 hang:0.04\n"
+    async with running(fake_driver, f"gpus 4\ngpu * power_w 400\n{slow}") as rig:
+        last = await rig.gpus()
+        powers, moments = [], set()
+        for _ in range(8):
+            new = (await rig.until(lambda found, last=last: found.gpus[3].monotonic_s > last[3].monotonic_s)).gpus
+            powers += [joules(b, a) / (b.monotonic_s - a.monotonic_s) for a, b in zip(last, new, strict=True)]
+            moments |= {gpu.monotonic_s for gpu in new}
+            last = new
+    assert len(moments) == 4 * 8
+    assert min(powers) > 380.0
+    assert max(powers) < 420.0
+
+
+def joules(after: GpuReading, before: GpuReading) -> float:
+    """What the counter grew by."""
+    assert not isinstance(after.energy_j, Missing)
+    assert not isinstance(before.energy_j, Missing)
+    return after.energy_j - before.energy_j
+
+
 @pytest.mark.parametrize(
     ("fault", "state", "text"),
     [

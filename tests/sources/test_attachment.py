@@ -1,0 +1,132 @@
+"""What is joined to an engine's poll: its model while the server still tells who it is, and the reason for no GPU."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gpumon.config.schema import Endpoint
+from gpumon.readings.frame import EndpointState, EngineReading, GpuReading, GpuState
+from gpumon.sources.attachment import EngineFacts
+from gpumon.sources.endpoint import EndpointSource
+from tests.fakes.http_server import LoopbackServer, Reply, Request
+from tests.sources.polling import CARDS, PAGE, QUICK, until, vllm
+
+CONFIGS = json.loads((Path(__file__).parents[1] / "data" / "model_configs.json").read_text("utf-8"))
+LABEL = b"meta-llama/Llama-3.1-70B"
+HUNG = """
+import asyncio, pathlib, time
+from gpumon.config.schema import Endpoint
+from gpumon.readings.frame import EndpointState, EngineReading
+from gpumon.sources import attachment
+
+real = pathlib.Path.stat
+def stat(self, **how):
+    if str(self).startswith("/dead"):
+        time.sleep(60)
+    return real(self, **how)
+pathlib.Path.stat = stat
+
+def reading(n, root):
+    info = {"identity": "known"}
+    name, url = f"meta-llama/Llama-3.1-8B-{n}", f"http://127.0.0.1:{n}"
+    return EngineReading("e", url, EndpointState.OK, 0.0, model="meta-llama/Llama-3.1-8B", model_root=root, info=info)
+
+async def main():
+    attachment.SILENT_S = 0.2
+    facts = attachment.EngineFacts({}, (), None)
+    dead = [reading(n, f"/dead/{n}") for n in range(1, 41)]
+    for one in dead:
+        facts.attach(one, ())
+    end = time.monotonic() + 10
+    while (good := facts.attach(reading(99, "/none"), ())).llm is None and time.monotonic() < end:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.3)
+    print(good.llm is not None, facts.attach(dead[0], ()).info.get("model_missing"), flush=True)
+
+asyncio.run(main())
+"""
+
+
+def test_model_files_that_hang_hold_up_neither_the_exit_nor_other_models() -> None:
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", HUNG], capture_output=True, text=True, timeout=40)
+    assert done.stdout.startswith("True its files do not answer (/dead/1)"), done.stderr
+    assert done.stderr == ""
+    assert time.monotonic() - began < 20.0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An 8B model's own files, served under a label that says 70B."""
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["Llama-3.1-8B"]))
+    return tmp_path
+
+
+def labelled(cards: Reply) -> object:
+    """A server whose metrics name the label, and what it answers on /v1/models."""
+
+    def answer(request: Request) -> Reply:
+        if request.path == "/metrics":
+            return Reply(200, PAGE.replace(b'"m"', b'"%s"' % LABEL))
+        return cards if request.path == "/v1/models" else vllm(request)
+
+    return answer
+
+
+async def params(cards: Reply, model: str = "") -> list[float]:
+    """Parameters (in 1e9) of the models that were resolved, in their order, until a second after the identity came."""
+    seen: list[float] = []
+    with LoopbackServer(labelled(cards)) as server:  # type: ignore[arg-type]
+        endpoint = Endpoint(url=server.url, model=model)
+        source = EndpointSource(endpoint, 0.05, limits=QUICK)
+        facts = EngineFacts({source.reading.url: endpoint}, (), None)
+        await source.start()
+        assert await until(lambda: source.reading.state is EndpointState.OK)
+        end_s = time.monotonic() + 1.2
+        while time.monotonic() < end_s:
+            llm = facts.attach(source.reading, ()).llm
+            if llm is not None and round(llm.params / 1e9, 2) not in seen[-1:]:
+                seen.append(round(llm.params / 1e9, 2))
+            await asyncio.sleep(0.01)
+        await source.close()
+    return seen
+
+
+async def test_the_label_is_not_believed_while_the_root_is_still_to_come(folder: Path) -> None:
+    cards = CARDS.replace(b'"m"', b'"%s"' % LABEL).replace(b"/models/m", bytes(folder))
+    assert await params(Reply(200, cards, "application/json", delay_s=0.3)) == [8.03]
+
+
+@pytest.mark.parametrize("status", [401, 404, 500])
+async def test_the_label_serves_where_the_server_does_not_tell_its_root(status: int) -> None:
+    assert await params(Reply(status)) == [70.55]
+
+
+async def test_the_users_model_wins_over_the_servers_root(folder: Path) -> None:
+    cards = CARDS.replace(b"/models/m", bytes(folder))
+    assert await params(Reply(200, cards, "application/json"), model="Qwen/Qwen3-32B") == [32.76]
+
+
+def why_no_gpu(*gpus: GpuReading, nvml: bool = True, **settings: object) -> str:
+    endpoint = Endpoint(url="http://127.0.0.1:1", **settings)  # type: ignore[arg-type]
+    reading = EngineReading("e", endpoint.url, EndpointState.OK, 0.0)
+    found = EngineFacts({endpoint.url: endpoint}, (), None, nvml=nvml).attach(reading, gpus)
+    assert found.gpus == ()
+    return found.gpus_source
+
+
+def test_why_there_is_no_gpu() -> None:
+    gpu = GpuReading(0, "GPU-0", "H100", GpuState.OK, 0.0)
+    assert why_no_gpu().startswith("no GPU of this host is known yet")
+    assert why_no_gpu(gpus=(0,)).startswith("no GPU of this host is known yet")
+    assert why_no_gpu(nvml=False).startswith("GPUs are not read (--no-nvml): set gpu_type")
+    assert why_no_gpu(nvml=False, gpu_type="H100 SXM 80GB") == "config (another host)"
+    assert "discovery is off" in why_no_gpu(gpu)
+    assert why_no_gpu(gpu, gpus=(3,)) == "the config names GPU 3, this host has [0]"

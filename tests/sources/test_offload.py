@@ -1,0 +1,50 @@
+"""Daemon threads for what may hang: results, errors, and an exit that waits for none of them."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from gpumon.sources.offload import daemon_thread, in_daemon_thread
+
+LEFT_BEHIND = """
+import asyncio, time
+from gpumon.sources.offload import daemon_thread, in_daemon_thread
+
+async def main():
+    for _ in range(40):
+        asyncio.ensure_future(in_daemon_thread(time.sleep, 60))
+    asyncio.ensure_future(in_daemon_thread(time.sleep, 0.3))
+    print(await in_daemon_thread(lambda: "through"), flush=True)
+
+asyncio.run(main())
+time.sleep(0.6)
+"""
+
+
+async def test_results_and_errors_come_back() -> None:
+    assert await in_daemon_thread(divmod, 7, 2) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        await in_daemon_thread(divmod, 7, 0)
+    assert daemon_thread(divmod, 7, 2).result(5.0) == (3, 1)
+    assert isinstance(daemon_thread(divmod, 7, 0).exception(5.0), ZeroDivisionError)
+
+
+async def test_one_who_no_longer_waits_leaves_the_thread_behind() -> None:
+    go = threading.Event()
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(in_daemon_thread(go.wait), 0.05)
+    go.set()
+    assert await in_daemon_thread(go.wait)
+
+
+def test_the_program_ends_while_calls_hang() -> None:
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", LEFT_BEHIND], capture_output=True, text=True, timeout=40)
+    assert (done.stdout, done.stderr) == ("through\n", "")
+    assert time.monotonic() - began < 20.0
