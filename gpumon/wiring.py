@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 READY_S = 90.0
 """Longest wait of `snapshot` and `watch` for the driver: eight GPUs without persistence mode are slow to open."""
+OTHERS_READY_S = 10.0
+"""Longest further wait of `snapshot` once one source is there: a hung driver does not silence the engines."""
 NOTHING_TO_MONITOR = 3
 """Exit code: no GPU and no endpoint."""
 
@@ -132,7 +134,8 @@ def run_snapshot(config: Config, options: Options) -> Snapshot | int:
         collector = build(config, options, await open_hardware(config, options))
         try:
             await collector.open()
-            await collector.ready(READY_S)
+            await collector.any_ready(READY_S)
+            await collector.ready(READY_S if not config.endpoint else OTHERS_READY_S)
             snapshot = await collector.tick()
             end_s = time.monotonic() + options.window_s
             while (left_s := end_s - time.monotonic()) > 0:

@@ -10,13 +10,15 @@ import msgspec
 
 from gpumon.efficiency.engine import Peak, plus
 from gpumon.efficiency.engine_view import derive_engine, without_figures
+from gpumon.efficiency.faults import engine_faults, gpu_faults, is_unmapped
 from gpumon.efficiency.gpu_view import GpuTrack, Standing, derive_gpu, power_of, standing_of
 from gpumon.efficiency.windows import GAP, Track
-from gpumon.readings.frame import EndpointState, EngineReading, Fault, Frame, GpuReading, HostReading
+from gpumon.readings.frame import EngineReading, Fault, Frame, GpuReading, HostReading
 from gpumon.readings.missing import Missing, Reading, Reason, number, or_nan
-from gpumon.readings.snapshot import Engine, FaultShown, Gpu, Host, Self, Snapshot
+from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Gpu, Host, Self, Snapshot
 from gpumon.readings.text import clean
-from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak
+from gpumon.specs.gpu import GpuSpec
+from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak, clock_bandwidth
 
 NAN = float("nan")
 SEVERAL_SERVERS = "several servers answer at this URL in turn (a load balancer?): poll each by its own URL"
@@ -37,7 +39,7 @@ class Deriver:
         self._engines: dict[str, Track] = {}
         self._gpus: dict[str, GpuTrack] = {}
         self._peaks: dict[tuple[object, ...], Peak] = {}
-        self._down_since: dict[str, tuple[str, float]] = {}
+        self._since: dict[tuple[str, str], float] = {}
         self._wrong: dict[str, str] = {}
         """URL -> what is wrong with the figures of an engine that answers."""
 
@@ -52,6 +54,7 @@ class Deriver:
                 track.add(reading, (GAP + 1) * frame.interval_s)
         peaks = {reading.uuid: self._peak(reading) for reading in frame.gpus}
         engines, ticks = self._derive_engines(frame, peaks, standings)
+        alone = Missing(Reason.UNMAPPED if any(map(is_unmapped, frame.engines)) else Reason.NO_ENGINE)
         gpus = tuple(
             derive_gpu(
                 reading,
@@ -59,11 +62,27 @@ class Deriver:
                 standings[reading.uuid],
                 peaks[reading.uuid],
                 [engine for raw, engine in zip(frame.engines, engines, strict=True) if reading.uuid in raw.gpus],
+                alone,
             )
             for reading in frame.gpus
         )
         snapshot = msgspec.structs.replace(bare(frame), gpus=gpus, engines=tuple(engines), faults=self._faults(frame))
-        return Derived(snapshot, _points(gpus, engines, ticks))
+        return Derived(snapshot, _points(gpus, engines, ticks, self._traffic(frame, gpus, peaks)))
+
+    def _traffic(self, frame: Frame, gpus: Sequence[Gpu], peaks: Mapping[str, Peak]) -> list[Reading]:
+        """Bandwidth of each GPU at this tick: measured where it is, else as shown."""
+        ticks: list[Reading] = []
+        for reading, gpu in zip(frame.gpus, gpus, strict=True):
+            active, most = reading.dram_active_ratio, peaks[reading.uuid].bandwidth_bytes_per_s
+            if (
+                gpu.bandwidth_source is not BandwidthSource.GPM
+                or isinstance(active, Missing)
+                or isinstance(most, Missing)
+            ):
+                ticks.append(gpu.bandwidth_bytes_per_s)
+            else:
+                ticks.append(active * most)
+        return ticks
 
     def _forget(self, frame: Frame) -> None:
         """Drop what belongs to engines and GPUs that are gone, so that memory stays flat."""
@@ -109,7 +128,8 @@ class Deriver:
         except ValueError:
             return []
         bandwidth: Reading = spec.bandwidth_bytes_per_s or Missing(Reason.UNKNOWN_GPU)
-        return [Peak(spec, bandwidth, spec.source)] * reading.gpu_count
+        doubtful = not _settled(spec)
+        return [Peak(spec, bandwidth, spec.source, doubtful, doubtful)] * reading.gpu_count
 
     def _peak(self, reading: GpuReading) -> Peak:
         if reading.mig or reading.parent_uuid:
@@ -130,27 +150,31 @@ class Deriver:
             spec = self._catalogue.match(*facts)
             bandwidth = bandwidth_peak(facts[4], facts[5], spec) or (Missing(Reason.UNKNOWN_GPU), "")
             source = "; ".join(text for text in (spec.source if spec is not None else "", bandwidth[1]) if text)
-            peak = self._peaks[facts] = Peak(spec, bandwidth[0], source)
+            doubtful = spec is not None and not _settled(spec)
+            clocked = clock_bandwidth(facts[4], facts[5]) is not None
+            peak = self._peaks[facts] = Peak(spec, bandwidth[0], source, doubtful, doubtful and not clocked)
         return peak
 
     def _faults(self, frame: Frame) -> tuple[FaultShown, ...]:
-        down: dict[str, tuple[str, float]] = {}
-        texts = {}
-        for reading in frame.engines:
-            cause = reading.state.value if reading.state is not EndpointState.OK else ""
-            text = reading.fault if cause else self._wrong.get(reading.url, "")
-            if text:
-                was, since_s = self._down_since.get(reading.url, (cause, frame.wall_s))
-                down[reading.url] = (cause, since_s if was == cause else frame.wall_s)
-                texts[reading.url] = text
-        self._down_since = down
-        shown = [FaultShown(clean(f.source), clean(f.text), _rfc3339(f.since_wall_s)) for f in frame.faults]
-        shown += [
-            FaultShown(clean(reading.name), clean(texts[reading.url]), _rfc3339(down[reading.url][1]))
-            for reading in frame.engines
-            if reading.url in down
+        """The sources' own faults, then those of the GPUs and engines; each dated from when its cause began."""
+        found = [(gpu.uuid, f"gpu {gpu.index}", cause, text) for gpu in frame.gpus for cause, text in gpu_faults(gpu)]
+        found += [
+            (engine.url, engine.name, cause, text)
+            for engine in frame.engines
+            for cause, text in engine_faults(engine, self._wrong.get(engine.url, ""), bool(frame.gpus))
         ]
-        return tuple(shown)
+        self._since = {(key, cause): self._since.get((key, cause), frame.wall_s) for key, _, cause, _ in found}
+        return tuple(
+            FaultShown(clean(fault.source), clean(fault.text), _rfc3339(fault.since_wall_s))
+            for fault in (
+                *frame.faults,
+                *(Fault(source, text, self._since[key, cause]) for key, source, cause, text in found),
+            )
+        )
+
+
+def _settled(spec: GpuSpec) -> bool:
+    return spec.verified and not spec.source.startswith("derived")
 
 
 def bare(frame: Frame, *faults: Fault) -> Snapshot:
@@ -169,14 +193,16 @@ def bare(frame: Frame, *faults: Fault) -> Snapshot:
     )
 
 
-def _points(gpus: Sequence[Gpu], engines: Sequence[Engine], ticks: Sequence[Reading]) -> dict[str, float]:
+def _points(
+    gpus: Sequence[Gpu], engines: Sequence[Engine], ticks: Sequence[Reading], traffic: Sequence[Reading]
+) -> dict[str, float]:
     """This tick's values of the charts: means over the GPUs that report a share, sums of amounts."""
     points = {
         "busy": _mean([gpu.busy_ratio for gpu in gpus]),
         "sm": _mean([gpu.sm_active_ratio for gpu in gpus]),
         "mfu": _mean([gpu.mfu_ratio for gpu in gpus]),
         "mbu": _mean([gpu.mbu_ratio for gpu in gpus]),
-        "bandwidth": _total([gpu.bandwidth_bytes_per_s for gpu in gpus]),
+        "bandwidth": _total(traffic),
         "power": _total([gpu.power_w for gpu in gpus]),
         "prefill": _total([engine.prefill_tokens_per_s for engine in engines]),
         "decode": _total(ticks),

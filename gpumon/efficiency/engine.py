@@ -50,6 +50,9 @@ class Peak(NamedTuple):
     spec: GpuSpec | None
     bandwidth_bytes_per_s: Reading
     source: str
+    unverified: bool = False
+    """The FLOP/s peaks are derived, or stand in the catalogue on one source only."""
+    bandwidth_unverified: bool = False
 
 
 class Rates(NamedTuple):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from gpumon.efficiency.engine import QUANTILE_S, RATE_S, Peak, Rates, Shares, Work, plus, rates, shares, work
 from gpumon.efficiency.quantiles import quantiles
 from gpumon.efficiency.windows import GAP, Track
@@ -52,9 +54,13 @@ def derive_engine(
     tp = count // ranks if count and count % ranks == 0 else 0
     found = rates(reading, track)
     done = work(reading, found, tp)
-    return _with_figures(
+    shown = _with_figures(
         reading, track, age_s, indices, tp, found, done, shares(reading.llm, done, list(peaks)), power_w
-    ), found
+    )
+    doubtful = any(peak.unverified for peak in peaks), any(peak.bandwidth_unverified for peak in peaks)
+    if any(doubtful):
+        shown = msgspec.structs.replace(shown, peak_unverified=doubtful[0], bandwidth_peak_unverified=doubtful[1])
+    return shown, found
 
 
 def _gone(reading: EngineReading, age_s: float) -> Missing | None:
@@ -184,7 +190,8 @@ def _sources(reading: EngineReading, found: Rates, share: Shares) -> dict[str, s
 def _model_source(reading: EngineReading) -> str:
     """Where the model's dimensions come from and what they leave out; or what is missing, in one line."""
     if reading.llm is None:
-        return reading.info.get("model_missing", "").split("\n")[0]
+        why = reading.info.get("model_missing", "").split("\n")[0].split(". Add to")[0]
+        return f"{why}: `gpumon doctor` prints the config lines to add" if why else ""
     left_out = ", ".join(reading.llm.not_modelled)
     return f"{reading.llm.source}; not modelled: {left_out}" if left_out else reading.llm.source
 

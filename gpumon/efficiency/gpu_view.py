@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gpumon.efficiency.engine import Peak, plus
+from gpumon.efficiency.engine import RATE_S, Peak, plus
 from gpumon.efficiency.engine_view import per
 from gpumon.efficiency.ratio import busy
 from gpumon.efficiency.windows import GAP
@@ -49,12 +49,16 @@ class GpuTrack:
         self._raw: tuple[float, float] | None = None
         self._last_s: float | None = None
         self._busy: deque[tuple[int, float, float]] = deque(maxlen=BUSY_MEAN_MINUTES)
+        self._recent: deque[GpuReading] = deque()
 
     def add(self, reading: GpuReading, longest_s: float) -> None:
         """Take in one reading; a pause longer than `longest_s` counts as missing time, not as busy or idle."""
         now_s = reading.monotonic_s
         if self._last_s is not None and now_s <= self._last_s:
             return
+        self._recent.append(reading)
+        while self._recent[0].monotonic_s <= now_s - RATE_S:
+            self._recent.popleft()
         self._add_energy(reading.energy_j, now_s)
         elapsed_s = now_s - self._last_s if self._last_s is not None else 0.0
         if not isinstance(reading.busy_ratio, Missing) and 0.0 < elapsed_s <= longest_s:
@@ -75,6 +79,14 @@ class GpuTrack:
             self.power_w = joules / seconds
             self.energy_j = joules + (0.0 if isinstance(self.energy_j, Missing) else self.energy_j)
         self._raw = (energy_j, now_s)
+
+    def recent(self, field: str) -> Reading:
+        """Mean of a field over the last `RATE_S`, as long as MBU's window; its reason where the newest has none."""
+        newest = getattr(self._recent[-1], field) if self._recent else WARMING_UP
+        if isinstance(newest, Missing):
+            return newest
+        known = [value for value in (getattr(reading, field) for reading in self._recent) if isinstance(value, float)]
+        return sum(known) / len(known) if known else WARMING_UP
 
     @property
     def busy_mean_ratio(self) -> Reading:
@@ -115,14 +127,15 @@ def derive_gpu(
     standing: Standing,
     peak: Peak,
     engines: Sequence[Engine],
+    alone: Missing,
 ) -> Gpu:
-    """The shown GPU; `engines` are those that run on it."""
+    """The shown GPU; `engines` are those that run on it, `alone` says why there is none."""
     state, age_s, blank = standing
 
     def live(value: Reading) -> Reading:
         return value if blank is None else blank
 
-    bandwidth, source = _bandwidth(reading, peak, engines) if blank is None else (blank, BandwidthSource.NONE)
+    bandwidth, source = _bandwidth(reading, track, peak, engines) if blank is None else (blank, BandwidthSource.NONE)
     power_w = power_of(reading, track, standing)
     gauges: dict[str, Any] = {name: live(getattr(reading, name)) for name in GAUGES}
     return Gpu(
@@ -135,8 +148,10 @@ def derive_gpu(
         bandwidth_source=source,
         bandwidth_peak_bytes_per_s=peak.bandwidth_bytes_per_s,
         peak_source=clean(peak.source),
-        mfu_ratio=_of_engines(reading, blank, [engine.mfu_ratio for engine in engines]),
-        mbu_ratio=_of_engines(reading, blank, [engine.mbu_ratio for engine in engines]),
+        peak_unverified=peak.unverified,
+        bandwidth_peak_unverified=peak.bandwidth_unverified,
+        mfu_ratio=live(_of_engines(reading, [engine.mfu_ratio for engine in engines], alone)),
+        mbu_ratio=live(_of_engines(reading, [engine.mbu_ratio for engine in engines], alone)),
         power_w=power_w,
         energy_j=live(reading.energy_j if isinstance(reading.energy_j, Missing) else track.energy_j),
         nvlink_bytes_per_s=live(plus(reading.nvlink_rx_bytes_per_s, reading.nvlink_tx_bytes_per_s)),
@@ -146,7 +161,7 @@ def derive_gpu(
         engines=tuple(engine.name for engine in engines),
         processes=_processes(reading) if blank is None else (),
         busy_mean_ratio=track.busy_mean_ratio,
-        tokens_per_j=live(_tokens_per_j(engines, power_w)),
+        tokens_per_j=live(_tokens_per_j(engines, power_w) if engines else alone),
     )
 
 
@@ -155,32 +170,35 @@ def _identity(reading: GpuReading) -> dict[str, Any]:
     return {"index": reading.index, **{name: clean(getattr(reading, name)) for name in texts}}
 
 
-def _of_engines(reading: GpuReading, blank: Missing | None, parts: list[Reading]) -> Reading:
-    if blank is not None:
-        return blank
+def _of_engines(reading: GpuReading, parts: list[Reading], alone: Missing) -> Reading:
     if reading.mig or reading.parent_uuid:
         return Missing(Reason.UNDER_MIG)
-    return plus(*parts) if parts else Missing(Reason.NO_ENGINE)
+    return plus(*parts) if parts else alone
 
 
-def _bandwidth(reading: GpuReading, peak: Peak, engines: Sequence[Engine]) -> tuple[Reading, BandwidthSource]:
-    """The best source there is: measured, then the engines' modelled bytes (`>=`), then the upper bound (`<=`)."""
+def _bandwidth(
+    reading: GpuReading, track: GpuTrack, peak: Peak, engines: Sequence[Engine]
+) -> tuple[Reading, BandwidthSource]:
+    """The best source there is: measured, then the engines' modelled bytes (`>=`), then the upper bound (`<=`).
+
+    Means over the window of MBU, so that the two can be compared.
+    """
     most = peak.bandwidth_bytes_per_s
     if isinstance(most, Missing):
         return most, BandwidthSource.NONE
-    if not isinstance(reading.dram_active_ratio, Missing):
-        return reading.dram_active_ratio * most, BandwidthSource.GPM
-    share = _of_engines(reading, None, [engine.mbu_ratio for engine in engines])
-    if not isinstance(share, Missing):
+    measured = track.recent("dram_active_ratio")
+    if not isinstance(measured, Missing):
+        return measured * most, BandwidthSource.GPM
+    share = _of_engines(reading, [engine.mbu_ratio for engine in engines], Missing(Reason.NO_ENGINE))
+    bound = track.recent("memory_busy_ratio")
+    if not isinstance(share, Missing) and (share > 0 or isinstance(bound, Missing)):
         return share * most, BandwidthSource.ENGINE
-    if not isinstance(reading.memory_busy_ratio, Missing):
-        return reading.memory_busy_ratio * most, BandwidthSource.UPPER_BOUND
-    return reading.memory_busy_ratio, BandwidthSource.NONE
+    if not isinstance(bound, Missing):
+        return bound * most, BandwidthSource.UPPER_BOUND
+    return bound, BandwidthSource.NONE
 
 
 def _tokens_per_j(engines: Sequence[Engine], power_w: Reading) -> Reading:
-    if not engines:
-        return Missing(Reason.NO_ENGINE)
     return per(plus(*(per(engine.decode_tokens_per_s, float(len(engine.gpus))) for engine in engines)), power_w)
 
 

@@ -26,6 +26,7 @@ _WORDS: dict[Reason, tuple[str, str]] = {
     Reason.STALE: (DASH, "stale"),
     Reason.OFF: ("off", "off"),
     Reason.NO_ENGINE: (DASH, "no engine"),
+    Reason.UNMAPPED: (DASH, "unmapped"),
     Reason.NO_GPU: (DASH, "which GPU?"),
     Reason.UNKNOWN_MODEL: ("LLM?", "unknown LLM"),
     Reason.NOT_MODELLED: (DASH, "no formula"),

@@ -29,6 +29,8 @@ class Reason(str, Enum):
     """The source or the engine's own switch for it is off."""
     NO_ENGINE = "no_engine"
     """No engine is attributed to this GPU."""
+    UNMAPPED = "unmapped"
+    """An engine of this host answers whose GPUs are not known: it may run here."""
     NO_GPU = "no_gpu"
     """It is not known on which GPUs this engine runs."""
     UNKNOWN_MODEL = "unknown_model"

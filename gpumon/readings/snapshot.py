@@ -58,6 +58,10 @@ class Gpu(msgspec.Struct, frozen=True):
     bandwidth_peak_bytes_per_s: Reading = NOT_SUPPORTED
     peak_source: str = ""
     """Where the bandwidth peak and the FLOP peaks come from; says `unverified` where the catalogue row is."""
+    peak_unverified: bool = False
+    """MFU stands on a FLOP/s peak that is derived, or in the catalogue on one source only."""
+    bandwidth_peak_unverified: bool = False
+    """The same of MBU and of the share of the bandwidth."""
     mfu_ratio: Reading = NOT_SUPPORTED
     mbu_ratio: Reading = NOT_SUPPORTED
     power_w: Reading = NOT_SUPPORTED
@@ -151,6 +155,10 @@ class Engine(msgspec.Struct, frozen=True):
     tokens_per_j: Reading = NOT_EXPOSED
     flops_per_j: Reading = NOT_EXPOSED
     samples_per_s: Reading = NOT_EXPOSED
+    peak_unverified: bool = False
+    """MFU stands on a FLOP/s peak that is derived, or in the catalogue on one source only."""
+    bandwidth_peak_unverified: bool = False
+    """The same of MBU."""
     precision: str = ""
     """Precision that the arithmetic runs in: it decides the FLOP/s peak."""
     sources: dict[str, str] = {}

@@ -275,3 +275,52 @@ def test_the_peak_of_the_bandwidth_is_the_one_of_mbu(deriver: Deriver):
     assert share(snapshot.engines[0].mbu_ratio) == pytest.approx(
         share(snapshot.engines[0].bytes_per_s) / H100_BANDWIDTH
     )
+
+
+def test_a_sick_gpu_is_a_fault_with_the_fix_and_its_date_stays(deriver: Deriver):
+    for at in range(3):
+        lost = msgspec.structs.replace(gpu(0, 0.0), state=GpuState.LOST, state_text="Xid 79")
+        hot = gpu(1, float(at), throttle=("hw_thermal_slowdown", "sw_power_cap"), remap_failed=1.0, ecc_uncorrected=3.0)
+        snapshot = deriver.derive(frame(at, (lost, hot, gpu(2, float(at))))).snapshot
+    faults = {(fault.source, fault.text.split(":")[0]) for fault in snapshot.faults}
+    assert faults == {
+        ("gpu 0", "has fallen off the bus"),
+        ("gpu 1", "a memory row could not be remapped"),
+        ("gpu 1", "3 uncorrected memory errors (ECC)"),
+        ("gpu 1", "is slowed down by heat (hardware)"),
+    }
+    assert len({fault.since for fault in snapshot.faults}) == 1
+    assert "Xid 79" in snapshot.faults[0].text
+
+
+def test_an_engine_on_unknown_gpus_is_named_and_no_gpu_is_called_free(deriver: Deriver):
+    one = engine(0.0, {q.DECODE_TOKENS: 0.0}, gpus=(), gpus_source="nobody listens here")
+    snapshot = deriver.derive(frame(0, (gpu(),), (one,))).snapshot
+    assert snapshot.gpus[0].mfu_ratio == Missing(Reason.UNMAPPED)
+    assert "nobody listens here" in snapshot.faults[0].text
+
+
+def test_a_lower_bound_of_nothing_gives_way_to_the_upper_bound(deriver: Deriver):
+    for at in range(0, 20, 2):
+        idle = engine(float(at), {q.DECODE_TOKENS: 0.0, q.STEPS: 0.0, q.PREFILL_COMPUTED: 0.0})
+        shown = deriver.derive(frame(at, (gpu(at_s=float(at), memory_busy_ratio=0.33),), (idle,))).snapshot.gpus[0]
+    assert shown.bandwidth_source.value == "upper_bound"
+    assert share(shown.bandwidth_bytes_per_s) == pytest.approx(0.33 * H100_BANDWIDTH)
+
+
+def test_shown_bandwidth_is_a_mean_as_long_as_the_window_of_mbu(deriver: Deriver):
+    for at in range(20):
+        derived = deriver.derive(frame(at, (gpu(at_s=float(at), dram_active_ratio=0.8 if at % 2 else 0.4),)))
+    assert share(derived.snapshot.gpus[0].bandwidth_bytes_per_s) == pytest.approx(0.6 * H100_BANDWIDTH, rel=0.05)
+    assert derived.points["bandwidth"] == pytest.approx(0.8 * H100_BANDWIDTH)
+
+
+def test_a_peak_on_one_source_is_marked_wherever_it_is_used(deriver: Deriver):
+    old = msgspec.structs.replace(gpu(0), name="Tesla P100-PCIE-16GB", vram_total_bytes=16 * 2.0**30)
+    bare = msgspec.structs.replace(old, uuid="GPU-1", index=1, memory_clock_max_hz=Missing(Reason.NOT_SUPPORTED))
+    shown = deriver.derive(frame(0, (gpu(2), old, bare))).snapshot.gpus
+    assert [(one.peak_unverified, one.bandwidth_peak_unverified) for one in shown] == [
+        (False, False),
+        (True, False),
+        (True, True),
+    ]

@@ -168,7 +168,7 @@ def test_an_unknown_model_has_rates_but_no_mfu(catalogue: GpuCatalogue):
     shown = single_stream(Deriver(catalogue), llm=None, info={"model_missing": "add this"}).engines[0]
     assert shown.decode_tokens_per_s == pytest.approx(100)
     assert shown.mfu_ratio == Missing(Reason.UNKNOWN_MODEL)
-    assert shown.sources["model"] == "add this"
+    assert shown.sources["model"].startswith("add this: `gpumon doctor`")
 
 
 def test_steps_are_estimated_where_the_counter_is_not_exact(catalogue: GpuCatalogue):

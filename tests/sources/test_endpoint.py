@@ -55,10 +55,10 @@ async def test_what_a_server_did_before_the_first_poll_is_not_counted() -> None:
     track = Track()
     with FakeEngine("vllm-basic", start_s=58.0) as engine:
         source = EndpointSource(Endpoint(url=engine.url), 60.0)
-        track.add(source.reading)
+        track.add(source.reading, time.time())
         await source.start()
         await source.ready(5.0)
-        assert track.add(source.reading)
+        assert track.add(source.reading, time.time())
         await source.close()
     assert source.reading.ranks[0].counters[q.DECODE_TOKENS] > 0
     assert track.totals[q.DECODE_TOKENS] == 0.0

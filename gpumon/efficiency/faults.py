@@ -1,0 +1,67 @@
+"""What does not work right now, from the readings of a GPU or an engine: (cause, text with the fix)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from gpumon.readings.frame import EndpointState, EngineReading, GpuReading, GpuState
+from gpumon.readings.missing import Reading, number
+
+STATES: Final = {
+    GpuState.LOST: "has fallen off the bus: drain this server, see dmesg for its Xid, reset or reboot",
+    GpuState.RESET_REQUIRED: "needs a reset: drain its work, then nvidia-smi --gpu-reset or a reboot",
+    GpuState.NO_PERMISSION: "the driver refuses its figures to this user",
+    GpuState.ERROR: "does not answer as it should; it is tried again",
+}
+SLOWED: Final = {
+    "hw_thermal_slowdown": "is slowed down by heat (hardware): check cooling and airflow",
+    "sw_thermal_slowdown": "is slowed down by heat (driver): check cooling and airflow",
+    "hw_power_brake_slowdown": "is slowed down by the power brake: check the server's power supply",
+    "hw_slowdown": "is slowed down by the hardware: check cooling and power",
+}
+"""Clock event reasons that are faults; the software power cap at full load is not."""
+UNMAPPED: Final = "no MFU or MBU: it is not known on which GPUs it runs"
+
+
+def gpu_faults(gpu: GpuReading) -> Iterator[tuple[str, str]]:
+    """State, row remapping, ECC and slow-downs of one GPU."""
+    if gpu.state in STATES:
+        yield gpu.state.value, f"{STATES[gpu.state]}{_said(gpu.state_text)}"
+    if _counts(gpu.remap_failed):
+        yield "remap_failed", "a memory row could not be remapped: replace this GPU"
+    if _counts(gpu.remap_pending):
+        yield "remap_pending", "a memory row waits to be remapped: reset this GPU when it is free"
+    if _counts(gpu.ecc_uncorrected):
+        yield (
+            "ecc",
+            f"{number(gpu.ecc_uncorrected):.0f} uncorrected memory errors (ECC): reset it, replace it if more come",
+        )
+    for reason in gpu.throttle:
+        if reason in SLOWED:
+            yield reason, SLOWED[reason]
+
+
+def engine_faults(engine: EngineReading, wrong: str, has_gpus: bool) -> Iterator[tuple[str, str]]:
+    """Why an endpoint gives nothing; else what is `wrong` with its figures, or that its GPUs are not known."""
+    if engine.state is not EndpointState.OK:
+        if engine.fault:
+            yield engine.state.value, engine.fault
+        return
+    if wrong:
+        yield "wrong", wrong
+    if is_unmapped(engine) and has_gpus and engine.gpus_source:
+        yield "unmapped", f"{UNMAPPED} ({engine.gpus_source})"
+
+
+def is_unmapped(engine: EngineReading) -> bool:
+    """Whether an engine answers that may run on GPUs of this host, but nobody knows on which."""
+    return engine.state is EndpointState.OK and not engine.gpus and not engine.gpu_type
+
+
+def _counts(reading: Reading) -> bool:
+    return (number(reading) or 0.0) > 0
+
+
+def _said(text: str) -> str:
+    return f" ({text})" if text else ""
