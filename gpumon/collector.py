@@ -30,6 +30,9 @@ class Attachment(Protocol):
     def attach(self, reading: EngineReading, gpus: tuple[GpuReading, ...]) -> EngineReading:
         """The reading with what is known so far; returns at once."""
 
+    def label(self, gpus: tuple[GpuReading, ...], engines: tuple[EngineReading, ...]) -> tuple[GpuReading, ...]:
+        """The GPUs, with the engine's name at each process that belongs to one; returns at once."""
+
 
 class HostMeter(Protocol):
     """Reads the machine and gpumon's own cost."""
@@ -175,6 +178,7 @@ class Collector:
     def _frame(self, parts: Sequence[Contribution]) -> Frame:
         self._seq += 1
         gpus = tuple(gpu for part in parts for gpu in part.gpus)
+        engines = unique(self._attachment.attach(engine, gpus) for part in parts for engine in part.engines)
         host = self._host.read(tuple(pid for part in parts for pid in part.pids))
         driver = next((part.driver for part in parts if part.driver), "")
         cuda = next((part.cuda for part in parts if part.cuda), "")
@@ -193,8 +197,8 @@ class Collector:
                 host.self_cpu_ratio,
                 host.self_pss_bytes,
             ),
-            gpus=gpus,
-            engines=unique(self._attachment.attach(engine, gpus) for part in parts for engine in part.engines),
+            gpus=self._attachment.label(gpus, engines),
+            engines=engines,
             faults=tuple(fault for part in parts for fault in part.faults),
             simulated=self._simulated,
         )

@@ -68,7 +68,9 @@ def build(config: Config, options: Options, hardware: Source | None, history: Hi
         [*([hardware] if hardware is not None else []), *polled],
         Deriver(gpu_catalogue()),
         HostMeter(),
-        EngineFacts({source.reading.url: source.endpoint for source in polled}, config.model, owner),
+        EngineFacts(
+            {source.reading.url: source.endpoint for source in polled}, config.model, owner, nvml=hardware is not None
+        ),
         interval_s=config.general.interval_s,
         simulated=options.demo,
         history=history,

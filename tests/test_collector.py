@@ -62,6 +62,9 @@ class Nothing:
     def attach(self, reading: EngineReading, gpus: tuple[GpuReading, ...]) -> EngineReading:
         return reading
 
+    def label(self, gpus: tuple[GpuReading, ...], engines: tuple[EngineReading, ...]) -> tuple[GpuReading, ...]:
+        return gpus
+
 
 def collector(*sources: Source, interval_s: float = 0.25) -> Collector:
     return Collector(sources, Deriver(gpu_catalogue()), Meter(), Nothing(), interval_s=interval_s)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Mapping
+from typing import Final
+
+_STEP_BACK_S: Final = 1.0
+"""The clock wanders by less; by more, it was set back, and what lies before is another past."""
 
 
 class Ring:
@@ -30,13 +34,15 @@ class Ring:
         self._size = min(self._size + 1, self.capacity)
 
     def since(self, time_s: float) -> Iterable[tuple[float, float]]:
-        """The pairs at or after `time_s`, newest first."""
+        """The pairs at or after `time_s`, newest first, back to where the clock was set back."""
         at = self._next
+        later_s = math.inf
         for _ in range(self._size):
             at = (at - 1) % self.capacity
-            if self._times[at] < time_s:
+            if not time_s <= self._times[at] <= later_s + _STEP_BACK_S:
                 return
-            yield self._times[at], self._values[at]
+            later_s = self._times[at]
+            yield later_s, self._values[at]
 
 
 class History:
@@ -61,11 +67,21 @@ class History:
         """Names of the series seen so far, in order of appearance."""
         return tuple(self._rings)
 
-    def buckets(self, key: str, newest_bucket: int, count: int, width_s: float) -> list[float]:
+    def latest(self, key: str, wall_s: float) -> float:
+        """The value of the point at exactly `wall_s`, whatever came after it; NaN where there is none."""
+        ring = self._rings.get(key)
+        for time_s, value in ring.since(wall_s) if ring is not None else ():
+            if time_s == wall_s:
+                return value
+        return math.nan
+
+    def buckets(
+        self, key: str, newest_bucket: int, count: int, width_s: float, until_s: float = math.inf
+    ) -> list[float]:
         """Means of `count` buckets of `width_s` seconds of wall time, oldest first.
 
         Bucket n covers [n * width_s, (n + 1) * width_s); `newest_bucket` is the last one returned. A bucket without a
-        value is NaN.
+        value is NaN. Points after `until_s` do not count: a paused display shows the same however often it is drawn.
         """
         sums = [0.0] * count
         counts = [0] * count
@@ -73,7 +89,7 @@ class History:
         first = newest_bucket - count + 1
         for time_s, value in ring.since(first * width_s) if ring is not None else ():
             at = math.floor(time_s / width_s) - first
-            if 0 <= at < count and value == value:
+            if 0 <= at < count and time_s <= until_s and value == value:
                 sums[at] += value
                 counts[at] += 1
         return [s / n if n else math.nan for s, n in zip(sums, counts, strict=True)]

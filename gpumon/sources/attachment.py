@@ -39,6 +39,9 @@ class Owner(Protocol):
     def gpus_of(self, url: str, gpus: tuple[GpuReading, ...]) -> tuple[tuple[str, ...], str]:
         """UUIDs and where they come from, or the reason why there are none; returns at once."""
 
+    def pids_of(self, url: str) -> frozenset[int]:
+        """The GPU processes of the server at a URL, as far as they are known; returns at once."""
+
 
 class EngineFacts:
     """Model files are read in a thread, once a model; until then the model is unknown."""
@@ -76,6 +79,13 @@ class EngineFacts:
             gpu_count=endpoint.gpu_count,
             context_tokens=NOT_EXPOSED if endpoint.context_tokens is None else endpoint.context_tokens,
         )
+
+    def label(self, gpus: tuple[GpuReading, ...], engines: tuple[EngineReading, ...]) -> tuple[GpuReading, ...]:
+        """The GPUs, with the name of its engine at each process that is known to belong to one."""
+        if self._owner is None:
+            return gpus
+        names = {pid: engine.name for engine in engines for pid in self._owner.pids_of(engine.url)}
+        return tuple(_labelled(gpu, names) for gpu in gpus) if names else gpus
 
     def _gpus(
         self, endpoint: Endpoint, reading: EngineReading, gpus: tuple[GpuReading, ...]
@@ -131,3 +141,12 @@ def _names(endpoint: Endpoint, reading: EngineReading) -> tuple[str, str]:
     if endpoint.model:
         return endpoint.model, ""
     return (reading.model, reading.model_root) if IDENTITY in reading.info else ("", "")
+
+
+def _labelled(gpu: GpuReading, names: Mapping[int, str]) -> GpuReading:
+    if not any(process.pid in names for process in gpu.processes):
+        return gpu
+    processes = (
+        msgspec.structs.replace(process, engine=names.get(process.pid, process.engine)) for process in gpu.processes
+    )
+    return msgspec.structs.replace(gpu, processes=tuple(processes))

@@ -1,0 +1,89 @@
+"""The installed command without a screen: the JSON contract on the fake driver and a replayed engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.engine import FakeEngine
+from tests.fakes.nvml.driver import FakeDriver
+
+GPUMON = str(Path(sys.executable).with_name("gpumon"))
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> FakeDriver:
+    made = FakeDriver(tmp_path)
+    made.write(made.busy_h100s(8))
+    return made
+
+
+def lines(driver: FakeDriver, *arguments: str) -> list[dict[str, Any]]:
+    env = driver.env(XDG_CONFIG_HOME=str(driver.script.parent))
+    done = subprocess.run([GPUMON, *arguments], env=env, capture_output=True, text=True, timeout=60, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_an_engine_is_found_on_the_gpus_of_its_process(driver: FakeDriver):
+    # This test's process serves the engine, and the fake driver says that it holds all eight GPUs.
+    with FakeEngine("prometheus-api", start_s=20.0) as engine:
+        last = lines(driver, "watch", "--json", "--count", "8", "--endpoint", engine.url)[-1]
+    one = last["engines"][0]
+    assert one["state"] == "ok"
+    assert one["gpus"] == list(range(8))
+    assert one["sources"]["gpus"] == "process"
+    assert one["decode_tokens_per_s"] > 50
+    assert one["mfu_ratio"] is None
+    assert one["missing"]["mfu_ratio"] == "unknown_model"
+    assert all(gpu["engines"] == [one["name"]] for gpu in last["gpus"])
+    assert all(process["engine"] == one["name"] for gpu in last["gpus"] for process in gpu["processes"])
+    assert last["gpus"][0]["bandwidth_source"] == "gpm"
+    assert not last["simulated"]
+
+
+def test_a_hanging_driver_does_not_silence_the_engines(driver: FakeDriver):
+    driver.write("init hang\n" + driver.busy_h100s(8))
+    with FakeEngine("prometheus-api", start_s=20.0) as engine:
+        began_s = time.monotonic()
+        shown = lines(driver, "watch", "--json", "--count", "4", "--endpoint", engine.url)
+        assert time.monotonic() - began_s < 15.0
+    assert shown[-1]["engines"][0]["state"] == "ok"
+    assert shown[-1]["gpus"] == []
+    assert any("initialising" in fault["text"] for fault in shown[-1]["faults"])
+
+
+def test_watch_can_be_interrupted_while_the_driver_hangs(driver: FakeDriver):
+    driver.write("init hang\n" + driver.busy_h100s(8))
+    running = subprocess.Popen([GPUMON, "watch", "--json"], env=driver.env(), stdout=subprocess.PIPE)
+    time.sleep(1.5)
+    running.send_signal(signal.SIGINT)
+    assert running.wait(3.0) == 0
+
+
+def test_a_duration_counts_from_the_start(driver: FakeDriver):
+    driver.write("init hang\n" + driver.busy_h100s(8))
+    began_s = time.monotonic()
+    done = subprocess.run([GPUMON, "watch", "--json", "--duration", "2"], env=driver.env(), timeout=30, check=False)
+    assert done.returncode == 0
+    assert time.monotonic() - began_s < 6.0
+
+
+def test_the_demo_says_simulated_and_knows_its_models(tmp_path: Path):
+    env = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [GPUMON, "snapshot", "--demo", "--json"], env=env, capture_output=True, text=True, timeout=60, check=True
+    )
+    snapshot = json.loads(done.stdout)
+    assert snapshot["simulated"] is True
+    assert len(snapshot["gpus"]) == 8
+    assert len(snapshot["engines"]) == 3
+    assert all(0.0 < engine["mfu_ratio"] < 1.0 for engine in snapshot["engines"] if engine["decode_tokens_per_s"])
+    assert all(0.0 < engine["mbu_ratio"] < 1.0 for engine in snapshot["engines"] if engine["decode_tokens_per_s"])
