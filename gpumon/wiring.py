@@ -112,6 +112,11 @@ class LateCollector:
         self._collector = collector
         await collector.start(sink)
 
+    async def ended(self) -> None:
+        """Wait until collecting ends, by `stop`; raises what ended it otherwise."""
+        if self._collector is not None:
+            await asyncio.shield(self._collector.ended())
+
     async def stop(self) -> None:
         """Stop it, if it ever started."""
         if self._collector is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import unicodedata
 from functools import lru_cache
+from typing import Final
 
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Quantiles
@@ -44,9 +45,10 @@ _WORDS: dict[Reason, tuple[str, str]] = {
 _SUFFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 
-def short(missing: Missing) -> str:
-    """A missing value in at most 5 cells."""
-    return _WORDS[missing.reason][0]
+def short(missing: Missing, width: int = 5) -> str:
+    """A missing value in at most `width` cells; a word that does not fit is a dash, never half a word."""
+    word = _WORDS[missing.reason][0]
+    return word if len(word) <= width else DASH
 
 
 def phrase(missing: Missing) -> str:
@@ -54,16 +56,20 @@ def phrase(missing: Missing) -> str:
     return _WORDS[missing.reason][1]
 
 
-def ratio(value: Reading) -> str:
-    """A share as percent in at most 5 cells: `91%`, `<1%`; above 100 % it is marked: `104%!`."""
+def ratio(value: Reading, width: int = 5) -> str:
+    """A share as percent in at most `width` (4 or 5) cells: `91%`, `<1%`; above 100 % marked: `104%!`, in 4 `104!`."""
     if isinstance(value, Missing):
-        return short(value)
+        return short(value, width)
     if not 0.0 <= value < math.inf:
         return DASH
-    percent = round(value * 100.0)
+    percent = round(min(value, 10.0) * 100.0)
     if percent == 0 and value > 0.0:
         return "<1%"
-    return f"{percent}%" if percent <= 100 else f"{percent}%!" if percent < 1000 else ">10x!"
+    if percent <= 100:
+        return f"{percent}%"
+    if percent >= 1000:
+        return ">10x!" if width > 4 else ">9x!"
+    return f"{percent}%!" if width > 4 else f"{percent}!"
 
 
 def count(value: Reading) -> str:
@@ -79,8 +85,13 @@ def count(value: Reading) -> str:
 
 
 def whole(value: Reading) -> str:
-    """A number that has no fraction by nature (requests in flight) in at most 5 cells: `24`, `1.2k`."""
-    return count(value) if isinstance(value, Missing) else count(float(round(value)) if math.isfinite(value) else value)
+    """A number that has no fraction by nature (requests in flight) in at most 4 cells: `24`, `1.2k`, `12k`."""
+    if isinstance(value, Missing):
+        return short(value, 4)
+    if not 0.0 <= value < math.inf:
+        return DASH
+    scaled, suffix = _scaled(float(round(value)), 999.5)
+    return f"{scaled:.1f}{suffix}" if suffix and scaled < 9.95 else f"{scaled:.0f}{suffix}"
 
 
 def amount(value: Reading, unit: str = "") -> str:
@@ -112,42 +123,82 @@ def _scaled(value: float, most: float) -> tuple[float, str]:
 def gib(value: Reading) -> str:
     """Bytes as GiB in at most 4 cells: `71.2`, `141`."""
     if isinstance(value, Missing):
-        return short(value)
+        return short(value, 4)
     if not 0.0 <= value < math.inf:
         return DASH
     size = value / GIB
-    return f"{size:.1f}" if size < 99.95 else f"{size:.0f}" if size < 9999.5 else f"{size / 1024:.0f}T"
+    return (
+        f"{size:.1f}"
+        if size < 99.95
+        else f"{size:.0f}"
+        if size < 9999.5
+        else f"{size / 1024:.0f}T"
+        if size < 1.02e6
+        else ">1P"
+    )
+
+
+_SECONDS: Final = (
+    (1e-3, "m", 1, 0.9),
+    (1e-3, "m", 0, 999.0),
+    (1.0, "s", 1, 9.9),
+    (1.0, "s", 0, 999.0),
+    (1e3, "ks", 1, 9.9),
+    (1e3, "ks", 0, 999.0),
+)
+"""How a time may be written, the most precise first: unit, its letter, decimals, the most that is written so."""
+_LONGER: Final = ((99e3, ">99ks"), (9e3, ">9ks"), (99.0, ">99s"))
+"""What is said of a time that no form above fits."""
 
 
 def seconds(value: Reading, width: int = 5) -> str:
-    """A latency in at most `width` (4 or 5) cells: `24m` is 24 milliseconds, then `1.2s`, `12s`, `999s`."""
+    """A latency in at most `width` (4 or 5) cells: `24m` is 24 milliseconds, then `1.2s`, `12s`, `999s`, `1.2ks`."""
     if isinstance(value, Missing):
-        return short(value)
-    if not 0.0 <= value < math.inf:
-        return DASH
-    if value < 0.9995:
-        text = "0s" if value == 0.0 else f"{value * 1e3:.1f}m" if value < 0.00095 else f"{value * 1e3:.0f}m"
-        return text if len(text) <= width else f"{value:.1f}s"[1:]
-    text = f"{value:.1f}s" if value < 9.95 else f"{value:.0f}s" if value < 999.5 else ">999s"
-    return text if len(text) <= width else ">16m"[:width]
+        return short(value, width)
+    return _time(value, width) or _beyond(value, width)
 
 
 def quantile(of: Quantiles, width: int = 5) -> str:
-    """The p95 in at most `width` (4 or 5) cells: `<10m` in the first bucket, `~24m` the mean of too few."""
+    """The p95 in at most `width` (4 or 5) cells: `<10m` in the first bucket, `~24m` the mean of too few.
+
+    The bound of the bucket is rounded up, so that what is said holds.
+    """
     if isinstance(of.p95, Missing):
-        few = of.p95.reason is Reason.FEW and not isinstance(of.mean, Missing)
-        return f"~{_one_less(of.mean, width)}" if few else short(of.p95)
+        if of.p95.reason is not Reason.FEW or isinstance(of.mean, Missing):
+            return short(of.p95, width)
+        text = _time(of.mean, width - 1)
+        return f"~{text}" if text else _beyond(of.mean, width)
     bound = of.first_bound_s
-    if not isinstance(bound, Missing) and of.p95 <= bound:
-        return f"<{_one_less(bound, width)}"
+    if not isinstance(bound, Missing) and of.p95 <= bound and bound > 0.0:
+        text = _time(bound, width - 1, up=True)
+        return f"<{text}" if text else DASH
     return seconds(of.p95, width)
 
 
-def _one_less(value: Reading, width: int) -> str:
-    text = seconds(value)
-    if len(text) < width:
-        return text
-    return text if isinstance(value, Missing) else f"{value:.1f}s".removeprefix("0")[: width - 1]
+def _time(value: float, width: int, *, up: bool = False) -> str:
+    """The most precise form of a time that has all its digits in `width` cells; empty where there is none."""
+    if not 0.0 <= value < 1e9:
+        return ""
+    if value == 0.0:
+        return "0s"
+    for unit, letter, decimals, largest in _SECONDS:
+        steps = value / unit * 10.0**decimals
+        digits = (math.ceil(steps * (1.0 - 1e-9)) if up else round(steps)) / 10.0**decimals
+        if not 0.0 < digits <= largest:
+            continue
+        text = f"{digits:.{decimals}f}{letter}"
+        if len(text) > width:
+            text = text.removeprefix("0")
+        if len(text) <= width:
+            return text
+    return ""
+
+
+def _beyond(value: float, width: int) -> str:
+    """A bound for a time that is too short or too long to be written."""
+    if not 0.0 <= value < math.inf:
+        return DASH
+    return next((text for least, text in _LONGER if value > least and len(text) <= width), "<.1m")
 
 
 def watts(value: Reading) -> str:
@@ -156,15 +207,16 @@ def watts(value: Reading) -> str:
         return short(value)
     if not 0.0 <= value < math.inf:
         return DASH
-    return (
-        f"{value:.0f}W" if value < 9999.5 else f"{value / 1e3:.0f}kW" if value < 999_500.0 else f"{value / 1e6:.0f}MW"
-    )
+    for most, unit, letters in ((9999.5, 1.0, "W"), (999_500.0, 1e3, "kW"), (999_500_000.0, 1e6, "MW")):
+        if value < most:
+            return f"{value / unit:.0f}{letters}"
+    return ">1GW"
 
 
 def celsius(value: Reading) -> str:
     """A temperature in at most 3 cells, without its unit; a word where it is missing."""
     if isinstance(value, Missing):
-        return short(value)
+        return short(value, 3)
     return f"{value:.0f}" if -99.5 < value < 999.5 else DASH
 
 
@@ -179,10 +231,11 @@ def age(seconds_: float) -> str:
 
 
 def period(seconds_: float) -> str:
-    """A length of time that someone chose: `0.25s`, `1s`, `30s`, `5 min`, `2 h`."""
+    """A length of time that someone chose: `0.25s`, `1s`, `30s`, `5 min`, `2.5 h`."""
     if seconds_ < 120.0:
-        return f"{seconds_:g}s"
-    return f"{seconds_ / 60.0:.0f} min" if seconds_ < 7200.0 else f"{seconds_ / 3600.0:.0f} h"
+        return f"{seconds_:.3g}s"
+    length, unit = (seconds_ / 60.0, "min") if seconds_ < 7200.0 else (seconds_ / 3600.0, "h")
+    return f"{length:.3g} {unit}" if length < 999.5 else f"{length:.0f} {unit}"
 
 
 @lru_cache(maxsize=4096)

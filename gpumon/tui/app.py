@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
 
+from rich.text import Text
 from textual import constants
 from textual.app import App
 from textual.binding import Binding, BindingType
@@ -19,6 +20,7 @@ from textual.screen import Screen
 
 from gpumon.config.themes import Theme
 from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.text import clean
 from gpumon.tui.control import Control
 from gpumon.tui.messages import SnapshotReady
 from gpumon.tui.palette import Palette
@@ -58,7 +60,7 @@ class MonitorApp(App[int], inherit_bindings=False):
         plain = ascii or wants_ascii(os.environ)
         self.palette = Palette(theme, depth(os.environ), ascii=plain)
         self.monitor = MonitorScreen(control, self.palette, wall)
-        self._started: asyncio.Task[None] | None = None
+        self._collecting: asyncio.Task[None] | None = None
 
     def get_driver_class(self) -> type[Driver]:
         """Our own terminal driver, unless the environment names one (a browser)."""
@@ -79,12 +81,17 @@ class MonitorApp(App[int], inherit_bindings=False):
 
     def _begin(self) -> None:
         gc.freeze()
-        self._started = asyncio.create_task(self.control.start(self._sink))
-        self._started.add_done_callback(self._check)
+        self._collecting = asyncio.create_task(self._collect())
 
-    def _check(self, started: asyncio.Task[None]) -> None:
-        if not started.cancelled() and (failure := started.exception()) is not None:
-            self._handle_exception(failure if isinstance(failure, Exception) else RuntimeError(str(failure)))
+    async def _collect(self) -> None:
+        """Run the collector; without it there is nothing to show, so its failure is the screen's end."""
+        try:
+            await self.control.start(self._sink)
+            await self.control.ended()
+        except Exception as error:
+            self.exit(
+                return_code=1, message=Text(clean(f"gpumon failed, please report: {type(error).__name__}: {error}"))
+            )
 
     def _sink(self, snapshot: Snapshot) -> None:
         self.post_message(SnapshotReady(snapshot))
@@ -95,8 +102,8 @@ class MonitorApp(App[int], inherit_bindings=False):
 
     async def on_unmount(self) -> None:
         """Stop collecting; the terminal is restored by now."""
-        if self._started is not None:
-            self._started.cancel()
+        if self._collecting is not None:
+            self._collecting.cancel()
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self.control.stop(), _STOP_S)
 

@@ -22,6 +22,9 @@ class Control(Protocol):
     async def start(self, sink: Callable[[Snapshot], None]) -> None:
         """Begin to collect; returns at once. `sink` gets every snapshot and never blocks."""
 
+    async def ended(self) -> None:
+        """Wait until collecting ends, by `stop`; raises what ended it otherwise."""
+
     def set_interval(self, seconds: float) -> None:
         """Change the time between two snapshots."""
 

@@ -22,6 +22,12 @@ from textual.message import Message
 _ALERT_S: Final = 0.5
 """After a key, the time in which the parser is asked whether a lone Escape was all."""
 _ALERT_PERIOD_S: Final = 0.05
+_CHUNK: Final = 1024
+"""Bytes per write: a terminal that takes nothing blocks for this much only, once its buffer was flushed."""
+_LEAVE_S: Final = 0.05
+"""On leaving, the time in which a terminal takes what is queued, unless it takes nothing."""
+_RESTORE_S: Final = 1.0
+"""Longest wait for the terminal to take what restores it."""
 
 
 class Output:
@@ -35,12 +41,17 @@ class Output:
         self._encoding = stream.encoding or "utf-8"
         self._gone = gone
         self._open = True
+        self.abandoned = False
+        """Whether what is being written is no longer wanted."""
+        self.taken = 0
+        """Texts written or abandoned so far."""
 
     def write(self, text: str) -> None:
         """Write all of it, waiting where the terminal is slow."""
         data = memoryview(text.encode(self._encoding, "replace"))
-        while data and self._open:
-            data = data[self._written(data) :]
+        while data and self._open and not self.abandoned:
+            data = data[self._written(data[:_CHUNK]) :]
+        self.taken += 1
 
     def _written(self, data: memoryview) -> int:
         try:
@@ -85,16 +96,20 @@ class TerminalDriver(LinuxDriver):
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         stream = sys.__stdout__ or sys.__stderr__
-        if stream is not None:
-            self._file: Any = Output(stream, self._terminal_gone)
+        assert stream is not None, "no terminal"
+        self._file: Any = Output(stream, self._terminal_gone)
+        self._output: Output = self._file
         self._wake_pipe: tuple[int, ...] = ()
+        self._queued = 0
         self._behind = False
+        self._leaving = False
 
     def start_application_mode(self) -> None:
         """Also after each stop."""
         for descriptor in self._wake_pipe:
             os.close(descriptor)
         self._wake_pipe = os.pipe()
+        self._leaving = False
         super().start_application_mode()  # type: ignore[no-untyped-call]
 
     def write(self, data: str) -> None:
@@ -107,20 +122,40 @@ class TerminalDriver(LinuxDriver):
             self._app.call_later(self._app.refresh, layout=True)
         if writer._queue.full():
             self._behind = True
-        if not self._behind:
+        if self._leaving or not self._behind:
+            self._queued += 1
             writer.write(data)
 
     def stop_application_mode(self) -> None:
         """Restore the terminal, ahead of frames that it did not take yet."""
         writer = self._writer_thread
-        if self._behind and writer is not None:
+        if writer is not None and not self._all_taken(_LEAVE_S):
+            self._output.abandoned = True
             with contextlib.suppress(Empty):
                 while True:
                     writer._queue.get_nowait()
+                    self._queued -= 1
             with contextlib.suppress(termios.error):
                 termios.tcflush(writer.fileno(), termios.TCOFLUSH)
-            self._behind = False
+            self._all_taken(_LEAVE_S)
+            self._output.abandoned = False
+        self._behind = False
+        self._leaving = True
         super().stop_application_mode()
+
+    def close(self) -> None:
+        """End the writer's thread; one that a terminal holds for ever is left to the end of the program."""
+        if self._all_taken(_RESTORE_S):
+            super().close()
+
+    def _all_taken(self, within_s: float) -> bool:
+        """Whether the terminal took all that was queued, within some seconds."""
+        end_s = time.monotonic() + within_s
+        while self._output.taken < self._queued:
+            if time.monotonic() > end_s:
+                return False
+            time.sleep(0.002)
+        return True
 
     def _terminal_gone(self) -> None:
         """Called from the writer's or the reader's thread."""

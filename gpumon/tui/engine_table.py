@@ -9,7 +9,7 @@ from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine
 from gpumon.tui.line import Piece, Row
-from gpumon.tui.table import Column, dropped, fitting, pair, without
+from gpumon.tui.table import Column, dropped, fitting, pair, part, without
 
 BASE: Final = 80
 """Cells of the columns that every screen shows."""
@@ -55,6 +55,11 @@ def narrow(width: int) -> tuple[str, ...]:
     return dropped(width, BASE, _DROPS)
 
 
+def left_out(width: int) -> tuple[str, ...]:
+    """All columns that a wider screen would show."""
+    return narrow(width) + tuple(column.title for column in EXTRA[len(fitting(EXTRA, width - BASE)) :])
+
+
 def head(width: int) -> Row:
     """The header."""
     extra = "".join(column.head() for column in fitting(EXTRA, width - BASE))
@@ -84,14 +89,15 @@ def row(engine: Engine, width: int) -> Row:
         word, tone = _STATES[engine.state]
         said = engine.fault or f"for {age(engine.age_s)}"
         return (*without(narrow(width), name), (f"  {word}  ", tone), (said, "muted"))
-    load = (
-        f" {right(whole(engine.running), 4)} {right(whole(engine.waiting), 4)} {right(ratio(engine.kv_usage_ratio), 4)}"
-    )
+    load = f" {right(whole(engine.running), 4)} {right(whole(engine.waiting), 4)}"
     rates = f" {right(count(engine.decode_tokens_per_s), 6)} {right(count(engine.prefill_tokens_per_s), 7)}"
-    efficiency = pair(engine.mfu_ratio, engine.mbu_ratio, 5)
+    unverified = (engine.peak_unverified, engine.bandwidth_peak_unverified)
+    efficiency = pair(engine.mfu_ratio, engine.mbu_ratio, 5, unverified=unverified)
     parts: list[tuple[str, Piece]] = [
         *name,
-        ("", (load + rates, text)),
+        ("", (load, text)),
+        ("", part(ratio(engine.kv_usage_ratio, 4), 4, text)),
+        ("", (rates, text)),
         ("ttft", (f" {right(quantile(engine.ttft_s), 5)}", text)),
         ("", (f" {right(quantile(engine.itl_s, 4), 4)}", text)),
         *(("", piece) for piece in ([(right(f"stale {age(engine.age_s)}", 12), "warn")] if stale else efficiency)),

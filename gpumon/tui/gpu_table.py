@@ -10,7 +10,7 @@ from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import BandwidthSource, Gpu
 from gpumon.tui.line import Piece, Row
-from gpumon.tui.table import Column, dropped, fitting, pair, without
+from gpumon.tui.table import Column, dropped, fitting, pair, part, without
 
 BASE: Final = 80
 """Cells of the columns that every screen shows."""
@@ -65,6 +65,11 @@ def narrow(width: int) -> tuple[str, ...]:
     return dropped(width, BASE, _DROPS)
 
 
+def left_out(width: int) -> tuple[str, ...]:
+    """All columns that a wider screen would show."""
+    return narrow(width) + tuple(column.title for column in EXTRA[len(fitting(EXTRA, width - BASE)) :])
+
+
 def head(width: int) -> Row:
     """The header; the two tones of the bar stand beside the figures they belong to."""
     extra = "".join(column.head() for column in fitting(EXTRA, width - BASE))
@@ -92,15 +97,20 @@ def row(gpu: Gpu, width: int) -> Row:
     total = gpu.vram_total_bytes
     memory = DASH if isinstance(total, Missing) else f"{gib(gpu.vram_used_bytes)}/{gib(total)}"
     share = _share(gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s)
-    bandwidth = f"{right(before + amount(gpu.bandwidth_bytes_per_s), 6)} {right(share, 4)} {after}"
+    after = "?" if gpu.bandwidth_peak_unverified and share.endswith("%") else after
+    number = "└" if gpu.parent_uuid else str(gpu.index)
+    unverified = (gpu.peak_unverified, gpu.bandwidth_peak_unverified)
     text = "text" if gpu.state is GpuState.OK else "muted"
     parts: list[tuple[str, Piece]] = [
-        ("", (f" {right(str(gpu.index), 2)} ", text)),
+        ("", (f" {right(number, 2)} ", text)),
         *(("", piece) for piece in _bar(gpu.busy_ratio, gpu.sm_active_ratio)),
-        ("", (f" {right(ratio(gpu.busy_ratio), 4)} {right(ratio(gpu.sm_active_ratio), 4)}", text)),
+        ("", part(ratio(gpu.busy_ratio, 4), 4, text)),
+        ("", part(ratio(gpu.sm_active_ratio, 4), 4, text)),
         ("vram", (f" {right(memory, 9)}", text)),
-        ("", (f" {bandwidth}", text)),
-        *(("", piece) for piece in pair(gpu.mfu_ratio, gpu.mbu_ratio, 5, text)),
+        ("", (f" {right(before + amount(gpu.bandwidth_bytes_per_s), 6)}", text)),
+        ("", part(share, 4, text)),
+        ("", (f" {after}", text)),
+        *(("", piece) for piece in pair(gpu.mfu_ratio, gpu.mbu_ratio, 5, text, unverified)),
         ("power", (f" {right(watts(gpu.power_w), 5)}", text)),
         ("°C", (f" {right(celsius(gpu.temperature_c), 3)}", text)),
         ("", (" " + left(word, _STATE), tone)),
@@ -137,10 +147,10 @@ def _cells(value: Reading) -> int:
     """Filled cells: a share above 0 fills at least one, and only a full one fills all."""
     if isinstance(value, Missing) or value != value or value <= 0.0:
         return 0
-    return max(1, min(_BAR if value >= 0.995 else _BAR - 1, int(value * _BAR + 0.5)))
+    return max(1, min(_BAR if value >= 0.995 else _BAR - 1, int(min(value, 1.0) * _BAR + 0.5)))
 
 
-def _share(part: Reading, whole: Reading) -> str:
-    if isinstance(part, Missing):
+def _share(used: Reading, whole: Reading) -> str:
+    if isinstance(used, Missing):
         return DASH
-    return ratio(part / whole) if not isinstance(whole, Missing) and whole > 0.0 else ""
+    return ratio(used / whole, 4) if not isinstance(whole, Missing) and whole > 0.0 else ""

@@ -29,7 +29,7 @@ _CHUNK: Final = 16
 _PLAIN: Final = str.maketrans(
     {
         **dict(zip("–…·°≥≤×●‖", "-~. ><x*=", strict=True)),
-        **dict(zip("█▒░─│┤┴┼", "#=.-||++", strict=True)),
+        **dict(zip("█▒░─│┤┴┼└", "#=.-||++`", strict=True)),
         **dict(zip("▁▂▃▄▅▆▇", "_.-~=+*", strict=True)),
         **dict(zip("↑↓←→✗✓", "^v<>x*", strict=True)),
     }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from gpumon.readings.format import cells, count, ratio, watts
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
@@ -27,7 +25,7 @@ def summary(snapshot: Snapshot | None, width: int, *, paused: bool) -> Row:
 
 
 def _parts(snapshot: Snapshot, *, paused: bool) -> list[Piece]:
-    gpus, engines = snapshot.gpus, snapshot.engines
+    gpus, engines = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid], snapshot.engines
     lost = sum(gpu.state is not GpuState.OK for gpu in gpus)
     down = sum(engine.state is not EndpointState.OK for engine in engines)
     parts: list[Piece] = [("SIM", "badge")] if snapshot.simulated else []
@@ -51,9 +49,9 @@ def _known(readings: list[Reading]) -> list[float]:
 
 def _mean(readings: list[Reading]) -> Reading:
     known = _known(readings)
-    return math.fsum(known) / len(known) if known else NOT_EXPOSED
+    return sum(known) / len(known) if known else NOT_EXPOSED
 
 
 def _sum(readings: list[Reading]) -> Reading:
     known = _known(readings)
-    return math.fsum(known) if known else NOT_EXPOSED
+    return sum(known) if known else NOT_EXPOSED

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Generic, TypeVar
 
-from gpumon.readings.format import DASH, left, phrase, ratio, right
+from gpumon.readings.format import DASH, cells, left, phrase, ratio, right
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.tui.line import Piece
 
@@ -64,14 +64,34 @@ def without(names: Sequence[str], parts: Sequence[tuple[str, Piece]]) -> list[Pi
     return [piece for name, piece in parts if name not in names]
 
 
-def pair(one: Reading, other: Reading, width: int, tone: str = "text") -> list[Piece]:
+def pair(
+    one: Reading, other: Reading, width: int, tone: str = "text", unverified: tuple[bool, bool] = (False, False)
+) -> list[Piece]:
     """Two shares, each with a blank before `width` cells; where both are missing for one reason, its words across them.
 
-    A share above 100 % is marked by its text, and stands out.
+    A share of a peak that is `unverified` is marked: `31%?`.
     """
     if isinstance(one, Missing) and isinstance(other, Missing) and one.reason is other.reason:
         words = phrase(one) if one.reason in _SPEAKING else DASH
         if words != DASH:
             return [(right(words, 2 * width + 2), "muted")]
-    cells = [" " + right(ratio(value), width) for value in (one, other)]
-    return [(cell, "warn" if cell.endswith("!") else tone) for cell in cells]
+    texts = [ratio(value, width) for value in (one, other)]
+    marked = [
+        f"{text}?" if doubt and text.endswith("%") else text for text, doubt in zip(texts, unverified, strict=True)
+    ]
+    return [part(text, width, tone) for text in marked]
+
+
+def part(text: str, width: int, tone: str = "text") -> Piece:
+    """The text of a share after a blank, in `width` cells; one above 100 % stands out."""
+    return " " + right(text, width), "warn" if text.endswith("!") else tone
+
+
+def unseen(names: Sequence[str], room: int) -> str:
+    """Columns left out and how to see them, as many names as fit into `room` cells: `limit tensor +5: wider window`."""
+    said = ""
+    for shown in range(len(names) + 1 if names else 0):
+        more = [f"+{len(names) - shown}"] if shown < len(names) else []
+        longer = " ".join([*names[:shown], *more]) + ": wider window"
+        said = longer if not said or cells(longer) <= room else said
+    return said

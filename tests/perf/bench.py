@@ -48,10 +48,22 @@ class Contestant(NamedTuple):
     endpoints: int = 0
 
 
+BARE = """
+from textual.app import App
+from textual.widget import Widget
+class Line(Widget):
+    def render(self): return "quit"
+class Bare(App):
+    def compose(self): yield Line()
+Bare().run()
+"""
+
+
 def contestants() -> list[Contestant]:
-    """nvitop with GPUs only; gpumon with GPUs only, and with endpoints too."""
+    """A bare Textual program; nvitop with GPUs only; gpumon with GPUs only, and with endpoints too."""
     screen = [str(BIN / "gpumon"), "--interval", "1"]
     return [
+        Contestant("Textual, one widget", [sys.executable, "-c", BARE], "quit", "quit"),
         Contestant(
             "nvitop", [str(BIN / "nvitop"), "--monitor", "full", "--interval", "1"], "AVG GPU", r"7  H100[^\0]*?\d+W /"
         ),

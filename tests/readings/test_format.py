@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 
 import pytest
@@ -56,10 +57,18 @@ CASES: list[tuple[Callable[[Reading], str], float, str]] = [
     (f.seconds, 0.9996, "1.0s"),
     (f.seconds, 1.24, "1.2s"),
     (f.seconds, 12.4, "12s"),
-    (f.seconds, 5000.0, ">999s"),
+    (f.seconds, 1200.0, "1.2ks"),
+    (f.seconds, 12_000.0, "12ks"),
+    (f.seconds, 1e9, ">99ks"),
+    (f.seconds, 1e-5, "<.1m"),
+    (f.ratio, 1e308, ">10x!"),
+    (f.whole, 12_340.0, "12k"),
+    (f.whole, 1e308, "999E"),
     (f.watts, 612.4, "612W"),
     (f.watts, 1400.0, "1400W"),
     (f.watts, 12_300.0, "12kW"),
+    (f.watts, 1e308, ">1GW"),
+    (f.gib, 1e308, ">1P"),
     (f.celsius, 64.4, "64"),
     (f.celsius, -3.0, "-3"),
     (f.age, 14.2, "14s"),
@@ -71,14 +80,17 @@ CASES: list[tuple[Callable[[Reading], str], float, str]] = [
     (f.period, 1.0, "1s"),
     (f.period, 300.0, "5 min"),
     (f.period, 7200.0, "2 h"),
+    (f.period, 9000.0, "2.5 h"),
+    (f.period, 450.0, "7.5 min"),
 ]
 
 WIDTHS: list[tuple[Callable[[Reading], str], int]] = [
     (f.ratio, 5),
+    (lambda value: f.ratio(value, 4), 4),
     (f.count, 5),
-    (f.whole, 5),
+    (f.whole, 4),
     (f.amount, 5),
-    (f.gib, 5),
+    (f.gib, 4),
     (f.seconds, 5),
     (lambda value: f.seconds(value, 4), 4),
     (f.watts, 5),
@@ -92,7 +104,7 @@ def test_a_figure_reads_as_it_should(show: Callable[[Reading], str], value: floa
     assert show(value) == expected
 
 
-@given(st.sampled_from(WIDTHS), st.floats(min_value=0.0, max_value=1e9))
+@given(st.sampled_from(WIDTHS), st.floats(min_value=0.0, allow_nan=False))
 def test_no_figure_outgrows_its_column(of: tuple[Callable[[Reading], str], int], value: float) -> None:
     show, width = of
     assert 1 <= f.cells(show(value)) <= width
@@ -110,7 +122,7 @@ def test_every_reason_has_a_short_and_a_long_word(reason: Reason) -> None:
     assert 1 <= f.cells(f.short(missing)) <= 5
     assert 1 <= f.cells(f.phrase(missing)) <= 11
     for show in (f.ratio, f.count, f.whole, f.amount, f.gib, f.seconds, f.watts, f.celsius):
-        assert show(missing) == f.short(missing)
+        assert show(missing) in (f.short(missing), f.DASH)
         assert not any(character.isdigit() for character in show(missing))
 
 
@@ -129,6 +141,13 @@ def test_every_reason_has_a_short_and_a_long_word(reason: Reason) -> None:
         (Quantiles(p95=Missing(Reason.IDLE)), 5, "–"),
         (Quantiles(p95=1.2, mean=0.4), 5, "1.2s"),
         (Quantiles(p95=123.0, mean=0.4), 4, "123s"),
+        (Quantiles(p95=Missing(Reason.FEW), mean=1200.0), 4, "~1ks"),
+        (Quantiles(p95=Missing(Reason.FEW), mean=120.0), 4, ">99s"),
+        (Quantiles(p95=900.0, mean=0.4, first_bound_s=1200.0), 4, "<2ks"),
+        (Quantiles(p95=900.0, mean=0.4, first_bound_s=1200.0), 5, "<2ks"),
+        (Quantiles(p95=1.0, mean=0.4, first_bound_s=1.21), 5, "<1.3s"),
+        (Quantiles(p95=1200.0, mean=0.4), 4, "1ks"),
+        (Quantiles(p95=Missing(Reason.RESET)), 4, "–"),
     ],
 )
 def test_a_quantile_says_where_it_comes_from(quantiles: Quantiles, width: int, expected: str) -> None:
@@ -143,6 +162,51 @@ def test_a_quantile_says_where_it_comes_from(quantiles: Quantiles, width: int, e
 )
 def test_no_quantile_outgrows_its_column(p95: Reading, mean: float, bound: float, width: int) -> None:
     assert f.cells(f.quantile(Quantiles(p95=p95, mean=mean, first_bound_s=bound), width)) <= width
+
+
+UNITS = {"m": 1e-3, "s": 1.0, "ks": 1e3}
+
+
+def parsed(text: str) -> tuple[float, float]:
+    """The seconds that a latency says, and the step of its last digit."""
+    digits, unit = re.fullmatch(r"(\d*\.?\d+)(m|s|ks)", text).groups()  # type: ignore[union-attr]
+    return float(digits) * UNITS[unit], UNITS[unit] * (0.1 if "." in digits else 1.0)
+
+
+@given(st.floats(1e-6, 1e7), st.sampled_from([4, 5]), st.sampled_from(["", "~", "<"]))
+def test_a_latency_says_what_it_is(value: float, width: int, mark: str) -> None:
+    few = Missing(Reason.FEW)
+    of = {
+        "": Quantiles(p95=value),
+        "~": Quantiles(p95=few, mean=value),
+        "<": Quantiles(p95=value / 2, first_bound_s=value),
+    }[mark]
+    text = f.quantile(of, width)
+    assert f.cells(text) <= width
+    if text == f.DASH:
+        assert mark == "<"
+    elif text[0] in "<>":
+        bound, step = parsed(text[1:])
+        assert value <= bound * (1 + 1e-6) if text[0] == "<" else value > bound
+        assert mark != "<" or bound - value <= step * (1 + 1e-6)
+    else:
+        said, step = parsed(text.removeprefix("~"))
+        assert abs(said - value) <= step * 0.5001
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_a_word_that_does_not_fit_is_a_dash(reason: Reason) -> None:
+    for width in (3, 4):
+        word = f.short(Missing(reason), width)
+        assert f.cells(word) <= width
+        assert word in (f.DASH, f.short(Missing(reason)))
+    assert f.cells(f.celsius(Missing(reason))) <= 3
+    assert f.cells(f.ratio(Missing(reason), 4)) <= 4
+
+
+@pytest.mark.parametrize(("value", "text"), [(1.04, "104!"), (1.0, "100%"), (0.31, "31%"), (25.0, ">9x!")])
+def test_a_share_in_four_cells_keeps_its_mark(value: float, text: str) -> None:
+    assert f.ratio(value, 4) == text
 
 
 def test_wide_characters_take_two_cells_and_combining_marks_none() -> None:

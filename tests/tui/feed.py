@@ -25,8 +25,13 @@ class Still:
     async def start(self, sink: Callable[[Snapshot], None]) -> None:
         """Give the first snapshot."""
         self._sink = sink
+        self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._snapshot is not None:
             sink(self._snapshot)
+
+    async def ended(self) -> None:
+        """Wait for what the test says."""
+        await asyncio.shield(self.end)
 
     def give(self, snapshot: Snapshot) -> None:
         """The next snapshot."""
@@ -58,6 +63,7 @@ class Busy(Still):
 
     async def start(self, sink: Callable[[Snapshot], None]) -> None:
         """Start the cadence."""
+        await super().start(sink)
         self._task = asyncio.create_task(self._run(sink))
 
     async def _run(self, sink: Callable[[Snapshot], None]) -> None:
@@ -84,3 +90,20 @@ class Slow(Still):
         """Block for a while."""
         time.sleep(3.0)
         await super().start(sink)
+
+
+class Broken(Still):
+    """Cannot even start."""
+
+    async def start(self, sink: Callable[[Snapshot], None]) -> None:
+        """Fail."""
+        raise RuntimeError("no such source")
+
+
+class Failing(Still):
+    """Gives one snapshot and ends."""
+
+    async def start(self, sink: Callable[[Snapshot], None]) -> None:
+        """Fail soon."""
+        await super().start(sink)
+        asyncio.get_running_loop().call_later(1.0, self.end.set_exception, RuntimeError("no such source"))

@@ -256,6 +256,14 @@ def _other_kinds() -> Snapshot:
     return replace(snapshot(), gpus=gpus, engines=engines)
 
 
+def _engines_only() -> Snapshot:
+    """GPUs are not read: everything is from the engines, of peaks that stand on one source."""
+    of = snapshot(gpus=0)
+    engines = tuple(replace(each, peak_unverified=True, bandwidth_peak_unverified=True) for each in of.engines)
+    none = dict.fromkeys(("mfu_ratio", "mbu_ratio"), Missing(Reason.NO_GPU))
+    return replace(of, engines=(*engines[:2], replace(engines[2], **none)))
+
+
 def _hostile() -> Snapshot:
     of = snapshot(engines=0)
     names = (
@@ -285,5 +293,6 @@ SCENES: dict[str, Callable[[], Snapshot]] = {
     "sixteen_gpus": lambda: snapshot(16, 3),
     "twelve_engines": lambda: snapshot(8, 12),
     "hostile": _hostile,
+    "engines_only": _engines_only,
     "simulated": lambda: snapshot(simulated=True, host=replace(snapshot().host, name="demo")),
 }

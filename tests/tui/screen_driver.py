@@ -1,4 +1,7 @@
-"""Runs the real screen in a process: `python -m tests.tui.screen_driver [scene|busy|still|slow|none] [interval]`."""
+"""Runs the real screen in a process: `python -m tests.tui.screen_driver [feed] [interval]`.
+
+A feed is the name of a scene, or busy, still, slow, broken, failing, or none: only the busy feed, without a screen.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,12 @@ def main() -> int:
     from gpumon.config.themes import load_theme
     from gpumon.tui.app import MonitorApp, run
     from tests.tui import scenes
-    from tests.tui.feed import Busy, Slow, Still
+    from tests.tui.feed import Broken, Busy, Failing, Slow, Still
 
     if scene in ("busy", "still"):
         control: Still = Busy(interval_s=interval_s, still=scene == "still")
-    elif scene == "slow":
-        control = Slow(scenes.SCENES["live"]())
+    elif scene in (kinds := {"slow": Slow, "broken": Broken, "failing": Failing}):
+        control = kinds[scene](scenes.SCENES["live"]())
     else:
         snapshot = scenes.SCENES[scene]()
         control = Still(snapshot, scenes.history(snapshot))

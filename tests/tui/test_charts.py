@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,8 @@ from gpumon.tui.charts.series import WIDTHS, Series, column_seconds
 from gpumon.tui.charts.sparks import Sparks
 from gpumon.tui.line import Row
 from tests.tui import scenes
+from tests.tui.feed import Still
+from tests.tui.running import running, text_of, until
 
 NAN = math.nan
 
@@ -68,7 +71,7 @@ def test_a_scale_of_nothing(value: float) -> None:
 
 
 def test_levels() -> None:
-    assert [level(value, 8) for value in (NAN, 0.0, 0.01, 0.5, 1.0, 7.0)] == [0, 1, 1, 4, 8, 8]
+    assert [level(value, 8) for value in (NAN, 0.0, 0.01, 0.5, 1.0, 7.0, 1e308, math.inf)] == [0, 1, 1, 4, 8, 8, 8, 8]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +95,7 @@ def test_reading_only_what_is_new_gives_the_same_as_reading_all(steps: list[tupl
         history.append(now_s, {"busy": value})
         newest = math.floor(now_s / (5.0 * live)) * live + live - 1
         expected = history.buckets("busy", newest, 12, 5.0)
-        got = series.values(newest)
+        got = series.values(newest, now_s)
         assert len(got) == 12
         assert got == pytest.approx(expected, nan_ok=True)
 
@@ -101,9 +104,9 @@ def test_a_clock_that_jumps_back_is_survived() -> None:
     history = History()
     series = Series(history, "busy", 12, 5.0, 1)
     history.append(1000.0, {"busy": 0.5})
-    series.values(200)
+    series.values(200, 1000.0)
     history.append(500.0, {"busy": 0.25})
-    assert len(series.values(100)) == 12
+    assert len(series.values(100, 500.0)) == 12
 
 
 def test_between_bucket_edges_only_the_newest_column_changes() -> None:
@@ -161,3 +164,78 @@ def test_running_and_waiting_are_stacked() -> None:
         row for row in rows if any(tone == "warn" for piece, tone in row if piece.strip("█ ") == "" and piece.strip())
     ]
     assert newest
+
+
+@pytest.mark.parametrize("value", [1e308, math.inf, 5e-324])
+def test_an_absurd_figure_is_drawn(value: float) -> None:
+    history = History()
+    for second in range(3):
+        history.append(scenes.WALL_S + second, dict.fromkeys((curve.key for curve in SPARKS), value))
+    rows = Areas(history, 120, 26, 1.0, blocks=False).rows(scenes.WALL_S + 2)
+    assert len(rows) == 26
+    assert Sparks(history, 80, 5, 1.0).rows(scenes.WALL_S + 2)
+
+
+def test_a_label_is_the_value_of_the_moment_and_not_a_mean() -> None:
+    history = History()
+    history.append(scenes.WALL_S, {"decode": 1000.0, "mfu": 0.5})
+    history.append(scenes.WALL_S + 1, {"decode": 3000.0})
+    history.append(scenes.WALL_S + 2, {"decode": 9000.0, "mfu": 0.25})
+    for made in (Areas(history, 120, 26, 1.0, blocks=False), Sparks(history, 80, 5, 1.0)):
+        said = "\n".join(text(row) for row in made.rows(scenes.WALL_S + 1))
+        assert "3.0k" in said
+        assert not any(word in said for word in ("1.0k", "2.0k", "9.0k", "50%", "25%"))
+
+
+def test_points_after_the_moment_shown_do_not_count() -> None:
+    history = History()
+    history.append(1000.0, {"busy": 0.5})
+    series = Series(history, "busy", 12, 5.0, 1)
+    before = series.values(200, 1000.0)[-1]
+    history.append(1001.0, {"busy": 1.0})
+    assert series.values(200, 1000.0)[-1] == before == 0.5
+    assert Series(history, "busy", 12, 5.0, 1).values(200, 1000.0)[-1] == 0.5
+    assert series.values(200, 1001.0)[-1] == 0.75
+
+
+@pytest.mark.parametrize("interval_s", [1.0, 5.0, 15.0, 30.0, 60.0, 300.0])
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_the_labels_of_the_time_axis_are_true(width: int, interval_s: float) -> None:
+    charts = Areas(History(), width, 12, interval_s, blocks=False)
+    axis = text(charts.rows(scenes.WALL_S)[-1])
+    axis = axis[: axis.index("now") + 4]
+    labels = [(found.start() - 28, found[1], found[2]) for found in re.finditer(r"-([\d.]+) ?(s|min|h)", axis)]
+    assert len({(number, unit) for _, number, unit in labels}) == len(labels)
+    for start, number, unit in labels:
+        seconds = float(number) * {"s": 1.0, "min": 60.0, "h": 3600.0}[unit]
+        assert abs((charts.columns - start) * charts.column_s - seconds) <= 0.5 * charts.column_s + 0.005 * seconds
+
+
+def test_what_has_no_value_comes_last() -> None:
+    history = History()
+    history.append(scenes.WALL_S, {"decode": 1000.0, "prefill": 2000.0, "running": 3.0})
+    empty = {curve.key for curve in SPARKS} - {"decode", "prefill", "running"}
+    sparks = text(Sparks(history, 80, 2, 1.0, empty).rows(scenes.WALL_S)[0])
+    assert sparks.index("decode") < sparks.index("prefill")
+    first = text(Areas(history, 120, 12, 1.0, blocks=False, empty=empty).rows(scenes.WALL_S)[0])
+    assert "decode" in first
+
+
+async def test_late_series_keep_their_place_and_absent_ones_lose_it() -> None:
+    first = scenes.snapshot()
+    feed = Still(first)
+    known = {"busy": 0.5, "running": 3.0, "decode": 100.0}
+    feed.history.append(first.wall_s, known)
+    async with running(feed, 120, 40) as (app, pilot):
+        assert any(line.startswith(" █ MFU ") for line in text_of(app)[:24])
+        later = scenes.snapshot(tick=60)
+        feed.history.append(later.wall_s, known)
+        feed.give(later)
+        await until(lambda: app.monitor.shown is later, pilot)
+        lines = [line[:9] for line in text_of(app)]
+        assert [line for line in lines if line in (" ▒ busy  ", " █ decode", " █ runnin", " █ MFU   ")] == [
+            " ▒ busy  ",
+            " █ decode",
+            " █ runnin",
+            " █ MFU   ",
+        ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 
 import pytest
 from msgspec.structs import replace
@@ -10,7 +10,7 @@ from textual import events
 from textual.binding import Binding
 
 from gpumon.config.themes import load_theme
-from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.snapshot import Self
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.screens.help import HelpScreen
 from gpumon.tui.screens.monitor import INTERVALS, MonitorScreen
@@ -100,6 +100,26 @@ async def test_pause_freezes_the_display_and_nothing_else(key: str) -> None:
         await pilot.press(key)
         await until(lambda: " 11% " in text_of(app)[3], pilot)
         assert "PAUSED" not in text_of(app)[0]
+
+
+async def test_a_paused_display_is_the_same_after_a_resize_and_a_zoom() -> None:
+    feed = feed_of("live")
+    async with running(feed, 120, 40) as (app, pilot):
+        await pilot.press("space", "3", "z")
+        zoomed = text_of(app)
+        await pilot.press("z")
+        frozen = text_of(app)
+        for tick in range(1, 60):
+            later = scenes.snapshot(tick=tick)
+            feed.history.append(later.wall_s, dict.fromkeys(feed.history.keys(), 0.0))
+            feed.give(later)
+        await until(lambda: app.monitor.latest is later, pilot)
+        await pilot.press("z")
+        assert text_of(app) == zoomed
+        await pilot.press("z")
+        await pilot.resize_terminal(80, 24)
+        await pilot.resize_terminal(120, 40)
+        await until(lambda: text_of(app) == frozen, pilot)
 
 
 async def test_pause_before_the_first_snapshot_does_nothing() -> None:
@@ -218,7 +238,36 @@ async def test_a_pane_without_a_place_gets_the_screen_by_its_key() -> None:
         assert focused(app) != ""
         await pilot.press("3", "1")
         assert focused(app) == "gpus"
-        assert "─2─ engines" in "\n".join(text_of(app))
+        assert text_of(app)[1].startswith("─1─ gpus")
+        assert app.monitor.zoomed == "gpus"
+
+
+@pytest.mark.parametrize(
+    ("keys", "zoomed"), [("4z", "faults"), ("2z", "engines"), ("z4", "faults"), ("2z3", "history"), ("3z1z", "")]
+)
+async def test_keys_typed_at_once_act_on_the_pane_last_asked_for(keys: str, zoomed: str) -> None:
+    async with running("one_lost") as (app, pilot):
+        for key in keys:
+            app.post_message(events.Key(key, key))
+        await pilot.pause()
+        await until(lambda: app.monitor.zoomed == zoomed, pilot)
+        panes = [line for line in text_of(app) if line.startswith("─") and line[2] == "─"]
+        assert [line[1] for line in panes] == ([TITLES[zoomed]] if zoomed else list("1234"))
+
+
+async def test_a_tab_pressed_twice_at_once_goes_two_panes_on() -> None:
+    async with running("live") as (app, pilot):
+        for _ in range(2):
+            app.post_message(events.Key("tab", None))
+        await until(lambda: focused(app) == "history", pilot)
+
+
+async def test_nothing_zooms_where_there_is_no_pane_to_see() -> None:
+    async with running("live", 40, 5) as (app, pilot):
+        await pilot.press("4", "z")
+        await pilot.resize_terminal(80, 24)
+        assert app.monitor.zoomed == ""
+        await until(lambda: "─2─ engines" in "\n".join(text_of(app)), pilot)
 
 
 @pytest.mark.parametrize("key", ["r", "ctrl+l"])
@@ -273,6 +322,15 @@ async def test_a_resize_storm_ends_at_the_last_size() -> None:
         await until(lambda: text_of(app) == expected, pilot)
 
 
+@pytest.mark.parametrize(
+    ("cpu", "shown"), [(0.011, "1.1%"), (0.0, "0.0%"), (0.2, "20%"), (math.nan, "–"), (-1.0, "–"), (math.inf, "–")]
+)
+async def test_its_own_cost_is_a_share_or_a_dash(cpu: float, shown: str) -> None:
+    snapshot = replace(scenes.snapshot(), self_cost=Self(cpu, 6e7))
+    async with running(Still(snapshot)) as (app, _):
+        assert f" self {shown} " in text_of(app)[0]
+
+
 async def test_a_late_collector_is_named() -> None:
     feed = feed_of("live")
     async with running(feed) as (app, pilot):
@@ -281,23 +339,3 @@ async def test_a_late_collector_is_named() -> None:
         await until(lambda: "no reading for 1" in text_of(app)[0], pilot)
         feed.give(scenes.snapshot(tick=1))
         await until(lambda: "no reading" not in text_of(app)[0], pilot)
-
-
-class Broken(Still):
-    """Cannot even start."""
-
-    async def start(self, sink: Callable[[Snapshot], None]) -> None:
-        """Fail."""
-        raise RuntimeError("no such source")
-
-
-async def test_a_collector_that_fails_to_start_ends_the_screen_with_its_error() -> None:
-    app = MonitorApp(Broken(None), load_theme("default"))
-
-    async def run_it() -> None:
-        async with app.run_test(size=(80, 24)) as pilot:
-            await pilot.pause(0.1)
-
-    with pytest.raises(RuntimeError, match="no such source"):
-        await run_it()
-    assert app.return_code == 1

@@ -221,10 +221,12 @@ def test_a_tiny_terminal_is_no_reason_to_fail(width: int, height: int) -> None:
     assert_restored(process)
 
 
-def test_a_terminal_that_takes_nothing_cannot_hold_it() -> None:
+@pytest.mark.parametrize("unread_s", [0.4, 0.8, 1.2, 1.8, 3.0])
+def test_a_terminal_that_takes_nothing_cannot_hold_it(unread_s: float) -> None:
+    """Nobody reads: first the terminal's buffer fills, then the writer's queue."""
     process = screen(120, 40, "busy", "0.05")
-    process.read(2.0)
-    time.sleep(3.0)  # nobody reads: the terminal's buffer and the writer's queue are full by now
+    process.read(10.0, lambda written: b"vllm:8002" in written)
+    time.sleep(unread_s)
     os.kill(process.pid, signal.SIGTERM)
     end_s = time.monotonic() + 5.0
     while (done := os.waitpid(process.pid, os.WNOHANG)) == (0, 0) and time.monotonic() < end_s:
@@ -233,6 +235,17 @@ def test_a_terminal_that_takes_nothing_cannot_hold_it() -> None:
     assert done[0] != 0
     process.read(1.0)
     assert_restored(process)
+    process.close()
+
+
+@pytest.mark.parametrize("scene", ["broken", "failing"])
+def test_a_collector_that_fails_ends_it_with_its_error(scene: str) -> None:
+    process = screen(80, 24, scene)
+    assert process.wait(10.0) == 1
+    process.read(0.3)
+    assert_restored(process)
+    end = process.written.rindex(b"\x1b[?1049l")
+    assert b"RuntimeError: no such source" in process.written[end:]
     process.close()
 
 

@@ -6,10 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from textual.pilot import Pilot
 
 from gpumon.config.themes import load_theme
 from gpumon.readings.format import cells
+from gpumon.readings.snapshot import FaultShown
 from gpumon.tui.app import MonitorApp
 from tests.tui import scenes
 from tests.tui.feed import Still
@@ -67,3 +69,22 @@ async def test_ascii() -> None:
         wrong = await _compare(app, pilot, "ascii")
         assert all(line.isascii() for line in text_of(app))
     assert not wrong, "\n".join(wrong)
+
+
+async def test_a_painting_bug_costs_one_pane() -> None:
+    snapshot = scenes.SCENES["live"]()
+    bad = replace(snapshot, engines=(*snapshot.engines, None))
+    async with running(Still(bad, scenes.history(snapshot))) as (app, _):
+        lines = text_of(app)
+    assert sum(line.startswith(" this pane failed: AttributeError:") for line in lines) == 1
+    assert any(line.startswith("  0 ███") for line in lines)
+    assert any("decode" in line for line in lines)
+
+
+async def test_why_there_is_no_gpu_is_not_taken_from_an_engine() -> None:
+    fault = FaultShown("gpu-server:8000", "connection refused", "2025-10-09T08:53:08Z")
+    async with running(Still(replace(scenes.snapshot(gpus=0), faults=(fault,)))) as (app, _):
+        assert text_of(app)[2] == "   no GPU: this host's GPUs are not read"
+    fault = FaultShown("nvml", "no driver", "2025-10-09T08:53:08Z")
+    async with running(Still(replace(scenes.snapshot(gpus=0), faults=(fault,)))) as (app, _):
+        assert text_of(app)[2] == "   no GPU found: no driver"

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from msgspec.structs import replace
 
 from gpumon.readings.format import cells
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles
 from gpumon.tui import engine_table, gpu_table
 from gpumon.tui.line import Row
+from gpumon.tui.summary import summary
+from gpumon.tui.table import unseen
 from tests.tui import scenes
 
 GPUS = [gpu for scene in scenes.SCENES.values() for gpu in scene().gpus]
@@ -183,3 +187,73 @@ def test_runs_of_gpu_numbers_are_joined(numbers: tuple[int, ...], shown: str) ->
 def test_all_gpus_were_seen() -> None:
     assert {gpu.state for gpu in GPUS} >= {GpuState.OK, GpuState.LOST, GpuState.STALE, GpuState.RESET_REQUIRED}
     assert all(isinstance(gpu, Gpu) for gpu in GPUS)
+
+
+def test_a_share_of_an_unverified_peak_is_marked() -> None:
+    doubt = {"peak_unverified": True, "bandwidth_peak_unverified": True}
+    known = text(gpu_table.row(scenes.gpu(0, mfu_ratio=0.31, mbu_ratio=0.62, bandwidth_bytes_per_s=2.31e12), 80))
+    shown = text(
+        gpu_table.row(scenes.gpu(0, mfu_ratio=0.31, mbu_ratio=0.62, bandwidth_bytes_per_s=2.31e12, **doubt), 80)
+    )
+    assert "2.31T  69% m   31%   62% " in known
+    assert "2.31T  69% ?  31%?  62%? " in shown
+    assert cells(shown) == 80
+    one = text(gpu_table.row(scenes.gpu(0, mfu_ratio=0.31, mbu_ratio=0.62, peak_unverified=True), 80))
+    assert " m  31%?   62% " in one
+    engine = text(engine_table.row(scenes.engine(0, mfu_ratio=1.0, mbu_ratio=1.04, **doubt), 80))
+    assert engine.endswith(" 100%? 104%!")
+
+
+def test_a_share_above_100_percent_keeps_its_mark_in_four_cells() -> None:
+    row = gpu_table.row(scenes.gpu(0, bandwidth_bytes_per_s=1.04 * scenes.PEAK, bandwidth_peak_unverified=True), 80)
+    assert " 104! m" in text(row)
+    assert tone_of(row, "104!") == "warn"
+    engine = engine_table.row(scenes.engine(0, kv_usage_ratio=1.5), 80)
+    assert tone_of(engine, "150!") == "warn"
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_no_cell_is_cut(reason: Reason) -> None:
+    missing = Missing(reason)
+    gpu = scenes.gpu(0, **{name: missing for name in scenes.FIGURES if name != "vram_total_bytes"})
+    fields = dict.fromkeys(("running", "waiting", "kv_usage_ratio", "decode_tokens_per_s", "requests_per_s"), missing)
+    latency = dict.fromkeys(("ttft_s", "itl_s", "e2e_s", "queue_s"), Quantiles(p95=missing))
+    for row in (gpu_table.row(gpu, 120), engine_table.row(scenes.engine(0, **fields, **latency), 120)):
+        assert not re.search(r"\w…", text(row))
+
+
+def test_a_slice_has_no_number_of_its_own() -> None:
+    row = text(gpu_table.row(scenes.gpu(1, parent_uuid="GPU-1", mig_profile="1g.10gb"), 80))
+    assert row.startswith("  └ ")
+
+
+def test_the_summary_counts_gpus_and_not_their_slices() -> None:
+    parent = scenes.gpu(0, busy_ratio=0.5, mfu_ratio=0.5, power_w=500.0)
+    part = scenes.gpu(0, busy_ratio=1.0, mfu_ratio=0.1, power_w=400.0, parent_uuid="GPU-0", state=GpuState.LOST)
+    said = text(summary(replace(scenes.snapshot(), gpus=(parent, part, part)), 80, paused=False))
+    assert said.startswith("1 GPU busy 50% mfu 50%")
+    assert "500W" in said
+    assert "DOWN" not in said
+
+
+@pytest.mark.parametrize("value", [1e308, float("inf")])
+def test_an_absurd_figure_costs_its_cell_only(value: float) -> None:
+    figures = dict.fromkeys(("running", "waiting", "kv_usage_ratio", "decode_tokens_per_s", "mfu_ratio"), value)
+    engines = tuple(scenes.engine(at, **figures) for at in range(2))
+    figures = dict.fromkeys(("busy_ratio", "mfu_ratio", "power_w", "bandwidth_bytes_per_s", "vram_used_bytes"), value)
+    gpus = tuple(scenes.gpu(at, **figures) for at in range(2))
+    assert cells(text(engine_table.row(engines[0], 80))) == 80
+    assert cells(text(gpu_table.row(gpus[0], 80))) == 80
+    said = text(summary(replace(scenes.snapshot(), gpus=gpus, engines=engines), 80, paused=False))
+    assert said.startswith("2 GPU busy")
+
+
+def test_columns_left_out_are_named_as_far_as_they_fit() -> None:
+    names = gpu_table.left_out(80)
+    assert names == tuple(column.title for column in gpu_table.EXTRA)
+    assert unseen(names, 40) == "limit tensor nvlink +4: wider window"
+    assert unseen(names, 10) == "+7: wider window"
+    assert unseen(names, 90) == "limit tensor nvlink pcie tok/J clock engines: wider window"
+    assert unseen((), 90) == ""
+    assert gpu_table.left_out(60)[:3] == ("°C", "power", "vram")
+    assert gpu_table.left_out(200) == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Final
 
 from gpumon.readings.format import left, period, right, round_number
@@ -24,17 +25,30 @@ Values = dict[str, list[float]]
 
 
 class Areas:
-    """As many charts as fit into `height` lines of `width` cells, each at least `least` lines high."""
+    """As many charts as fit into `height` lines of `width` cells, each at least `least` lines high.
+
+    Charts of nothing but `empty` keys come last.
+    """
 
     def __init__(
-        self, history: History, width: int, height: int, interval_s: float, *, blocks: bool, least: int = 3
+        self,
+        history: History,
+        width: int,
+        height: int,
+        interval_s: float,
+        *,
+        blocks: bool,
+        least: int = 3,
+        empty: Collection[str] = (),
     ) -> None:
+        self._history = history
         self._across = 2 if width >= _SIDE_BY_SIDE else 1
         self.columns = (width - 1) // self._across - _LABEL - 1
         self.column_s = column_seconds(self.columns, interval_s)
         down = max(1, min(-(-len(CHARTS) // self._across), (height - 1) // least))
         self._heights = [(height - 1) // down + (at < (height - 1) % down) for at in range(down)]
-        shown = CHARTS[: down * self._across]
+        charts = sorted(CHARTS, key=lambda chart: all(curve.key in empty for curve in chart.curves))
+        shown = charts[: down * self._across]
         self.left_out = len(CHARTS) - len(shown)
         self._live = 1 if blocks else 2
         self._areas = [_Area(chart, self._live, blocks=blocks) for chart in shown]
@@ -47,11 +61,12 @@ class Areas:
     def rows(self, now_s: float) -> list[Row]:
         """The lines at one moment of wall time, the axis last."""
         newest = math.floor(now_s / self.column_s) * self._live + self._live - 1
-        values = {key: series.values(newest) for key, series in self._series.items()}
+        values = {key: series.values(newest, now_s) for key, series in self._series.items()}
+        texts = {curve.key: curve.latest(self._history, now_s) for chart in CHARTS for curve in chart.curves}
         rows: list[Row] = []
         for at, height in enumerate(self._heights):
             side_by_side = self._areas[at * self._across : (at + 1) * self._across]
-            drawn = [each.lines(values, height, newest) for each in side_by_side]
+            drawn = [each.lines(values, texts, height, newest) for each in side_by_side]
             rows += [tuple(piece for lines in drawn for piece in lines[line]) for line in range(height)]
         return [*rows, self._axis()]
 
@@ -80,7 +95,7 @@ class _Area:
         self._past: list[list[Piece]] = []
         self._past_most = 0.0
 
-    def lines(self, values: Values, height: int, newest: int) -> list[list[Piece]]:
+    def lines(self, values: Values, texts: dict[str, str], height: int, newest: int) -> list[list[Piece]]:
         """Labels, scale and curves, from the top down."""
         curves = [values[curve.key] for curve in self._chart.curves]
         past, now = [of[: -self._live] for of in curves], [of[-self._live :] for of in curves]
@@ -90,7 +105,7 @@ class _Area:
         if self._drawn != (newest, height, top):
             self._drawn = (newest, height, top)
             self._past = self._area(past, top, height)
-        parts = zip(self._labels(curves, top, height), self._past, self._area(now, top, height), strict=True)
+        parts = zip(self._labels(curves, texts, top, height), self._past, self._area(now, top, height), strict=True)
         return [[*label, *old, *new, (" ", "text")] for label, old, new in parts]
 
     def _area(self, curves: list[list[float]], top: float, height: int) -> list[list[Piece]]:
@@ -112,8 +127,8 @@ class _Area:
             self._top = nice(highest)
         return self._top or 1.0
 
-    def _labels(self, curves: list[list[float]], top: float, height: int) -> list[list[Piece]]:
-        named = list(zip(self._chart.curves, curves, strict=True))[::-1]
+    def _labels(self, curves: list[list[float]], texts: dict[str, str], top: float, height: int) -> list[list[Piece]]:
+        named = self._chart.curves[::-1]
         scale = "100%" if self._chart.full else round_number(top) + self._chart.unit if self._highest(curves) else ""
         lines: list[list[Piece]] = []
         for at in range(height):
@@ -121,8 +136,8 @@ class _Area:
             if at >= len(named):
                 lines.append([(" " * (_LABEL - 6), "text"), ruler])
                 continue
-            curve, values = named[at]
-            words = f" {left(curve.name, 13)} {right(curve.latest(values, self._live), 5)}"
+            curve = named[at]
+            words = f" {left(curve.name, 13)} {right(texts[curve.key], 5)}"
             lines.append([(" ", "text"), ("▒" if curve.tone == "busy" else "█", curve.tone), (words, "text"), ruler])
         return lines
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from gpumon.readings.format import amount, count, ratio, watts, whole
+from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_EXPOSED, Reading
 
 
@@ -19,10 +20,10 @@ class Curve(NamedTuple):
     tone: str
     text: Callable[[Reading], str]
 
-    def latest(self, values: Sequence[float], live: int) -> str:
-        """The newest value of the two newest columns (of `live` values each), as text."""
-        value = next((value for value in reversed(values[-2 * live :]) if value == value), None)
-        return self.text(NOT_EXPOSED if value is None else value)
+    def latest(self, history: History, wall_s: float) -> str:
+        """The value of the point at `wall_s`, as text; a dash where it has none."""
+        value = history.latest(self.key, wall_s)
+        return self.text(NOT_EXPOSED if value != value else value)
 
 
 class Chart(NamedTuple):
@@ -68,7 +69,7 @@ def most(values: Iterable[float]) -> float:
 
 def nice(value: float) -> float:
     """The smallest of 1, 2, 5 x 10^n that is at least `value`; 1 for nothing."""
-    if not 0.0 < value < 1e300:
+    if not 1e-300 < value < 1e300:
         return 1.0
     size = 10.0 ** math.floor(math.log10(value))
     return next(size * factor for factor in (1.0, 2.0, 5.0, 10.0, 20.0) if size * factor >= value)

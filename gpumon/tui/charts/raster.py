@@ -33,7 +33,7 @@ def spark(values: Values) -> str:
 
 def level(value: float, most: int) -> int:
     """Height of a share in steps of 1/`most`: 0 only for a gap, so that a zero and nothing differ."""
-    return 0 if value != value else max(1, min(most, round(value * most)))
+    return 0 if value != value else max(1, round(max(0.0, min(value, 1.0)) * most))
 
 
 def area(layers: Sequence[Layer], height: int, *, blocks: bool = False) -> list[list[Piece]]:

@@ -30,13 +30,13 @@ class Series:
         self._newest = -1
         self._values: list[float] = []
 
-    def values(self, newest: int) -> list[float]:
-        """Means of the buckets up to number `newest`, oldest first; NaN is a gap."""
+    def values(self, newest: int, until_s: float) -> list[float]:
+        """Means of the buckets up to number `newest` and of points up to `until_s`, oldest first; NaN is a gap."""
         fresh = newest - self._newest
         if not self._values or fresh < 0 or fresh + self._live >= self._count:
-            self._values = self._history.buckets(self._key, newest, self._count, self._width_s)
+            self._values = self._history.buckets(self._key, newest, self._count, self._width_s, until_s)
         else:
-            tail = self._history.buckets(self._key, newest, fresh + self._live, self._width_s)
+            tail = self._history.buckets(self._key, newest, fresh + self._live, self._width_s, until_s)
             self._values = self._values[fresh : self._count - self._live] + tail
         self._newest = newest
         return self._values

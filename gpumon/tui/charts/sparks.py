@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Final
 
 from gpumon.readings.format import left, ratio, right
 from gpumon.readings.history import History
-from gpumon.tui.charts.curves import ONE_LINE, SPARKS, Curve, most, nice
+from gpumon.tui.charts.curves import ONE_LINE, SPARKS, most, nice
 from gpumon.tui.charts.raster import spark
 from gpumon.tui.charts.series import Series, column_seconds
 from gpumon.tui.line import Piece, Row
@@ -19,10 +20,13 @@ _BESIDE: Final = 8
 
 
 class Sparks:
-    """As many sparks as fit into `height` lines of `width` cells."""
+    """As many sparks as fit into `height` lines of `width` cells; those of `empty` keys come last."""
 
-    def __init__(self, history: History, width: int, height: int, interval_s: float) -> None:
-        curves: tuple[Curve, ...] = SPARKS if height > 1 else ONE_LINE
+    def __init__(
+        self, history: History, width: int, height: int, interval_s: float, empty: Collection[str] = ()
+    ) -> None:
+        curves = sorted(SPARKS if height > 1 else ONE_LINE, key=lambda curve: curve.key in empty)
+        self._history = history
         self._across = max(1, width // _WIDTH) if height > 1 else len(ONE_LINE)
         self._word = 7 if height > 1 else 5
         self.columns = max(1, (width - 1) // self._across - self._word - _BESIDE)
@@ -37,9 +41,9 @@ class Sparks:
         newest = math.floor(now_s / self.column_s)
         sparks: list[tuple[Piece, Piece]] = []
         for curve, series in zip(self._curves, self._series, strict=True):
-            values = series.values(newest)
+            values = series.values(newest, now_s)
             top = 1.0 if curve.text is ratio else nice(most(values))
-            label = f" {left(curve.word, self._word)} {right(curve.latest(values, 1), 5)} "
+            label = f" {left(curve.word, self._word)} {right(curve.latest(self._history, now_s), 5)} "
             sparks.append(((label, "text"), (spark([value / top for value in values]), curve.tone)))
         across = self._across
         return [

@@ -21,6 +21,7 @@ LEGEND: Final = (
     ("mfu mbu", "FLOPs and bytes that the tokens needed, of the chip's peaks"),
     ("m ≥ ≤", "memory B/s: measured; at least (engine); at most (share of time)"),
     ("104%!", "above 100 %: the figures of the model or of the GPU are wrong"),
+    ("31%?", "of a peak that is derived or stands on one source"),
     ("ttft itl", "p95 of 60 s: 210m is 210 milliseconds, 1.2s seconds"),
     ("<10m ~24m", "in the engine's first bucket; the mean, too few for a p95"),
     ("–  …", "not there (never a zero); not there yet"),
@@ -50,7 +51,7 @@ class HelpText(Pane):
             for keys, does in self._keys[at::per_column]:
                 row += [("  " + left(keys, 11), "accent"), (left(does, 27), "text")]
             rows.append(tuple(row))
-        rows += [(), (("  what the marks mean", "muted"),)]
+        rows.append((("  what the marks mean", "muted"),))
         rows += [(("  " + left(mark, 11), "accent"), (text, "text")) for mark, text in LEGEND]
         return rows
 

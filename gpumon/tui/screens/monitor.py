@@ -198,19 +198,15 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
         self._show_keys()
 
     def action_pane(self, number: int, step: int = 0) -> None:
-        """Go to a pane by its number, or to the next one; one without a place gets the whole screen."""
-        names = list(PANES)
+        """Go to a pane by its number, or to the next one; zoomed where another was, or where it has no place."""
+        if self._plan.tiny:
+            return
+        name = PANES[number - 1]
         if step:
-            visible = [name for name in names if self.panes[name].display]
-            if not visible:
-                return
-            at = next((at for at, name in enumerate(visible) if self.panes[name].has_focus), -1 if step > 0 else 0)
+            visible = [name for name in PANES if self.panes[name].display]
+            at = next((at for at, name in enumerate(visible) if self.panes[name] is self.focused), -(step > 0))
             name = visible[(at + step) % len(visible)]
-        else:
-            name = names[number - 1]
-        if self.zoomed and self.zoomed != name:
-            self._zoom("")
-        if not self.panes[name].display and not self._plan.tiny:
+        if self.zoomed or not self.panes[name].display:
             self._zoom(name)
         self.set_focus(self.panes[name])
 
@@ -226,8 +222,9 @@ class MonitorScreen(Screen[None], inherit_bindings=False):
 
     def action_zoom(self) -> None:
         """The focused pane alone, or all again."""
-        focused = next((name for name, pane in self.panes.items() if pane.has_focus), PANES[0])
-        self._zoom("" if self.zoomed else focused)
+        if not self._plan.tiny:
+            focused = next((name for name, pane in self.panes.items() if pane is self.focused), PANES[0])
+            self._zoom("" if self.zoomed else focused)
 
     def action_back(self) -> None:
         """All panes again."""

@@ -8,6 +8,7 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
+from gpumon.readings.text import clean
 from gpumon.tui.line import Line, Row, Slot
 from gpumon.tui.palette import Palette
 
@@ -71,5 +72,8 @@ class Board(Widget):
         self._lines = [Line(row, width, self.palette, slot) for row, slot in zip(self._rows, self._slots, strict=True)]
 
     def _wanted(self, width: int, height: int) -> list[Row]:
-        rows = list(self.rows(width, height))[:height]
+        try:
+            rows = list(self.rows(width, height))[:height]
+        except Exception as error:  # a bug in painting costs one pane, not the screen
+            rows = [((f" this pane failed: {clean(f'{type(error).__name__}: {error}')}", "critical"),)]
         return rows + [()] * (height - len(rows))

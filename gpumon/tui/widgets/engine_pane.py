@@ -9,6 +9,7 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.tui import engine_table
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
+from gpumon.tui.table import unseen
 from gpumon.tui.widgets.pane import Pane, wrapped
 
 
@@ -29,8 +30,9 @@ class EnginePane(Pane):
 
     def note(self) -> str:
         """Columns that need a wider screen."""
-        left_out = engine_table.narrow(self.size.width)
-        return f"{' '.join(left_out)}: widen" if left_out else ""
+        if self._snapshot is None or not self._snapshot.engines:
+            return ""
+        return unseen(engine_table.left_out(self.size.width), self.note_room)
 
     def head(self, width: int) -> Sequence[Row]:
         """Column headers, once there is an engine."""

@@ -13,10 +13,10 @@ from gpumon.tui.charts.raster import spark
 from gpumon.tui.charts.series import Series, column_seconds
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
-from gpumon.tui.table import fitting
+from gpumon.tui.table import fitting, unseen
 from gpumon.tui.widgets.pane import Pane, wrapped
 
-_DRIVER: Final = ("nvml", "driver", "gpu", "gpumon")
+_DRIVER: Final = ("nvml", "gpumon")
 """Sources of faults that say why there is no GPU."""
 _LEAST_SPARK: Final = 20
 
@@ -41,8 +41,9 @@ class GpuPane(Pane):
 
     def note(self) -> str:
         """Columns that need a wider screen."""
-        left_out = gpu_table.narrow(self.size.width)
-        return f"{' '.join(left_out)}: widen" if left_out else ""
+        if self._snapshot is None or not self._snapshot.gpus:
+            return ""
+        return unseen(gpu_table.left_out(self.size.width), self.note_room)
 
     def head(self, width: int) -> Sequence[Row]:
         """Column headers, once there is a GPU."""
@@ -76,6 +77,8 @@ class GpuPane(Pane):
         )
 
     def _spark(self, gpu: Gpu, snapshot: Snapshot, room: int) -> str:
+        if gpu.parent_uuid:  # the history has the whole GPU only
+            return ""
         column_s = column_seconds(room, snapshot.interval_s)
         if self._spark_size != (room, column_s):
             self._spark_size = (room, column_s)
@@ -83,14 +86,10 @@ class GpuPane(Pane):
         series = self._sparks.get(gpu.index)
         if series is None:
             series = self._sparks[gpu.index] = Series(self._history, f"busy:{gpu.index}", room, column_s, 1)
-        return spark(series.values(int(snapshot.wall_s // column_s)))
+        return spark(series.values(int(snapshot.wall_s // column_s), snapshot.wall_s))
 
 
 def _no_gpu(snapshot: Snapshot) -> str:
     """Why there is no GPU, as far as a fault says so."""
-    why = next((fault.text for fault in snapshot.faults if fault.source.lower().startswith(_DRIVER)), "")
-    return (
-        f"no GPU found: {why}"
-        if why
-        else "no GPU found on this host; `gpumon doctor` says why. Engines are shown all the same."
-    )
+    why = next((fault.text for fault in snapshot.faults if fault.source in _DRIVER), "")
+    return f"no GPU found: {why}" if why else "no GPU: this host's GPUs are not read"

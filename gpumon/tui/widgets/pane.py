@@ -26,6 +26,8 @@ class Pane(Board, can_focus=True):
         """What the screen adds to the rule: panes without a place, and their keys."""
         self.zoomed = False
         """Whether the pane has the whole screen."""
+        self.note_room = 0
+        """Cells of the rule that the note may take, set before it is asked for."""
         self._top = 0
         self._overflow = 0
 
@@ -58,11 +60,11 @@ class Pane(Board, can_focus=True):
     def _rule(self, width: int, total: int, room: int) -> Row:
         focused = self.has_focus
         name = f" {self.TITLE} "
-        notes = [self.note(), self.hint]
-        if self._overflow:
-            rows = f"{self._top + 1}-{self._top + room}" if room > 1 else f"{self._top + 1}"
-            notes.insert(0, f"{rows} of {total}: {self._more(focused)}")
-        said = cut(" · ".join(note for note in notes if note), max(0, width - len(name) - 12))
+        rows = f"{self._top + 1}-{self._top + room}" if room > 1 else f"{self._top + 1}"
+        scroll = f"{rows} of {total}: {self._more(focused)}" if self._overflow else ""
+        most = max(0, width - len(name) - 8)
+        self.note_room = most - sum(cells(note) + 3 for note in (scroll, self.hint) if note)
+        said = cut(" · ".join(note for note in (scroll, self.note(), self.hint) if note), most)
         said = f" {said} " if said else ""
         line = "─" * (width - 4 - len(name) - cells(said))
         return (

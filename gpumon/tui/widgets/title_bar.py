@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Final
 
-from gpumon.readings.format import age, cells, left
+from gpumon.readings.format import age, cells, left, ratio
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Gpu, Snapshot
 from gpumon.tui.line import Piece, Row
@@ -87,4 +87,5 @@ def inventory(gpus: Sequence[Gpu]) -> str:
 
 
 def _cost(cpu: Reading) -> str:
-    return "–" if isinstance(cpu, Missing) else f"{cpu * 100:.1f}%"
+    """A share with one digit after the point, as long as that is short."""
+    return f"{cpu * 100:.1f}%" if not isinstance(cpu, Missing) and 0.0 <= cpu < 0.0995 else ratio(cpu)
