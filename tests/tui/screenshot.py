@@ -1,6 +1,6 @@
 """Writes docs/screen.svg: the demo's screen after some minutes.
 
-    python -m tests.tui.screenshot [--seconds 420] [--size 120x40] [--out docs/screen.svg]
+python -m tests.tui.screenshot [--seconds 420] [--size 120x40] [--out docs/screen.svg]
 """
 
 from __future__ import annotations
