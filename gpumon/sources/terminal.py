@@ -6,11 +6,11 @@ import os
 import sys
 from collections.abc import Mapping
 
+from gpumon.config.terminals import NO_SCREEN
 from gpumon.readings.check import Check, CheckState
 
 LEAST_COLUMNS, LEAST_LINES = 80, 24
 _AREA = "terminal"
-_NO_SCREEN = ("", "dumb", "unknown")
 
 
 def terminal_checks(environ: Mapping[str, str]) -> list[Check]:
@@ -24,7 +24,7 @@ def terminal_checks(environ: Mapping[str, str]) -> list[Check]:
 
 def _kind(environ: Mapping[str, str]) -> Check:
     terminal = environ.get("TERM", "")
-    if terminal in _NO_SCREEN:
+    if terminal.lower() in NO_SCREEN:
         text = f"TERM={terminal or '(not set)'} cannot show a screen"
         return Check(_AREA, "screen", CheckState.FAIL, text, "set TERM to what your terminal is, e.g. xterm-256color")
     return Check(_AREA, "screen", CheckState.OK, f"TERM={terminal}")

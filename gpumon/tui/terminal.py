@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
+from gpumon.config.terminals import NO_SCREEN
+
 INSTEAD: Final = "use `gpumon watch --plain` (a line per GPU and engine) or `gpumon watch --json`"
-NO_SCREEN: Final = ("", "dumb", "unknown")
-"""Values of TERM that name no terminal that can move its cursor."""
 
 
 class Depth(str, Enum):

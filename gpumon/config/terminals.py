@@ -1,0 +1,8 @@
+"""Which terminals can show the screen, by their TERM."""
+
+from __future__ import annotations
+
+from typing import Final
+
+NO_SCREEN: Final = ("", "dumb", "unknown")
+"""Values of TERM, in lower case, that name no terminal that can move its cursor."""
