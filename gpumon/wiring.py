@@ -185,7 +185,9 @@ def run_watch(config: Config, options: Options, write: Callable[[Snapshot], None
         try:
             await collector.open()
             # One source is enough to begin: a driver that takes its time does not silence the engines.
-            await _until(done, asyncio.create_task(collector.any_ready(READY_S)), end_s)
+            first = asyncio.create_task(collector.any_ready(READY_S))
+            await _until(done, first, end_s)
+            first.cancel()
             if not done.is_set() and time.monotonic() < end_s:
                 await collector.start(sink)
                 await _until(done, collector.ended(), end_s)

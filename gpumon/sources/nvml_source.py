@@ -21,6 +21,8 @@ LATE_INTERVALS = 1.5
 """An answer that is this many intervals late is named as a fault."""
 CLOSE_S = 0.2
 """Most that closing waits for the worker's end."""
+READY_STEP_S = 0.01
+"""Between two looks of `ready`; without a worker a poll returns at once."""
 XID_MOST = 16
 
 
@@ -83,11 +85,12 @@ class NvmlSource:
     async def ready(self, timeout_s: float) -> None:
         """Wait until the driver was read or failed for the first time, at most `timeout_s`."""
         end_s = time.monotonic() + timeout_s
-        while (now_s := time.monotonic()) < end_s:
+        while (now_s := time.monotonic()) < end_s and not self._closed:
             await self.poll(now_s)
             said = self._child.report if self._child is not None else None
             if said is not None or self._why:
                 return
+            await asyncio.sleep(READY_STEP_S)
 
     async def poll(self, monotonic_s: float) -> Contribution:
         """Ask the worker, wait a fraction of the interval for its answer, give the newest readings there are."""

@@ -22,6 +22,7 @@ from gpumon.config.themes import Theme
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.tui.control import Control
+from gpumon.tui.driver import TerminalDriver
 from gpumon.tui.messages import SnapshotReady
 from gpumon.tui.palette import Palette
 from gpumon.tui.screens.monitor import MonitorScreen
@@ -66,7 +67,6 @@ class MonitorApp(App[int], inherit_bindings=False):
         """Our own terminal driver, unless the environment names one (a browser)."""
         if constants.DRIVER is not None:
             return super().get_driver_class()
-        from gpumon.tui.driver import TerminalDriver
 
         return TerminalDriver
 
@@ -98,6 +98,8 @@ class MonitorApp(App[int], inherit_bindings=False):
 
     def on_snapshot_ready(self, message: SnapshotReady) -> None:
         """Show the newest snapshot."""
+        if isinstance(self._driver, TerminalDriver):
+            self._driver.check_size()
         self.monitor.show(message.snapshot)
 
     async def on_unmount(self) -> None:

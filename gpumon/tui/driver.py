@@ -14,9 +14,11 @@ from queue import Empty
 from types import FrameType
 from typing import Any, Final, TextIO
 
+from textual import events
 from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
+from textual.geometry import Size
 from textual.message import Message
 
 _ALERT_S: Final = 0.5
@@ -111,6 +113,20 @@ class TerminalDriver(LinuxDriver):
         self._wake_pipe = os.pipe()
         self._leaving = False
         super().start_application_mode()  # type: ignore[no-untyped-call]
+
+    def _get_terminal_size(self) -> tuple[int, int]:
+        """The terminal's own word, not that of COLUMNS and LINES, which some parent exported at another size."""
+        with contextlib.suppress(OSError, ValueError):
+            size = os.get_terminal_size((sys.__stdout__ or sys.__stderr__).fileno())  # type: ignore[union-attr]
+            if size.columns and size.lines:
+                return size.columns, size.lines
+        return 80, 24
+
+    def check_size(self) -> None:
+        """Make up for a size signal that was lost: signals that come together arrive as one, or at a bad moment."""
+        size = Size(*self._get_terminal_size())
+        if size != self._app.size and not self._leaving:
+            self._app.post_message(events.Resize(size, size))
 
     def write(self, data: str) -> None:
         """Queue for the terminal. A terminal that takes nothing loses frames, never the event loop's time."""
