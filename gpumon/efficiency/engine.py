@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gpumon.efficiency import flops, ratio, traffic
@@ -12,6 +12,7 @@ from gpumon.readings.frame import EngineReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
 from gpumon.readings.quantities import (
     ACCEPTED_TOKENS,
+    BLOCK_PRODUCT,
     DECODE_TOKENS,
     DRAFTS,
     ITL,
@@ -39,9 +40,6 @@ QUANTILE_S = 60.0
 WRONG_WITHOUT = frozenset({"compressed attention", "state-space layers"})
 """Parts of an architecture without which FLOPs and bytes are wrong: no figure is shown then. Others, such as a vision
 encoder, leave the text's figures right or nearly so."""
-
-BLOCK_PRODUCT = "num_gpu_blocks x block_size"
-"""Source of a pool's size that is wrong where layers of several kinds share the pool."""
 
 
 class Peak(NamedTuple):
@@ -260,9 +258,11 @@ class Shares(NamedTuple):
     mbu: Reading
     mbu_single_stream: Reading
     precision: str
+    unverified: bool = False
+    bandwidth_unverified: bool = False
 
 
-def shares(llm: LlmSpec | None, done: Work, peaks: list[Peak]) -> Shares:
+def shares(llm: LlmSpec | None, done: Work, peaks: Sequence[Peak]) -> Shares:
     """FLOPs and bytes as shares of the peaks of the engine's GPUs."""
     if not peaks:
         none = Missing(Reason.UNKNOWN_MODEL if llm is None else Reason.NO_GPU)
@@ -278,10 +278,12 @@ def shares(llm: LlmSpec | None, done: Work, peaks: list[Peak]) -> Shares:
         _share(ratio.mbu, done.bytes, bandwidth),
         _share(ratio.mbu, done.single_stream_bytes, bandwidth),
         precision,
+        any(peak.unverified for peak in peaks),
+        any(peak.bandwidth_unverified for peak in peaks),
     )
 
 
-def _flops_peak(llm: LlmSpec | None, peaks: list[Peak]) -> tuple[Reading, str]:
+def _flops_peak(llm: LlmSpec | None, peaks: Sequence[Peak]) -> tuple[Reading, str]:
     if llm is None:
         return Missing(Reason.UNKNOWN_MODEL), ""
     total, names = 0.0, set()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from gpumon.efficiency.engine import QUANTILE_S, RATE_S, Peak, Rates, Shares, Work, plus, rates, shares, work
 from gpumon.efficiency.quantiles import quantiles
 from gpumon.efficiency.windows import GAP, Track
@@ -54,13 +52,8 @@ def derive_engine(
     tp = count // ranks if count and count % ranks == 0 else 0
     found = rates(reading, track)
     done = work(reading, found, tp)
-    shown = _with_figures(
-        reading, track, age_s, indices, tp, found, done, shares(reading.llm, done, list(peaks)), power_w
-    )
-    doubtful = any(peak.unverified for peak in peaks), any(peak.bandwidth_unverified for peak in peaks)
-    if any(doubtful):
-        shown = msgspec.structs.replace(shown, peak_unverified=doubtful[0], bandwidth_peak_unverified=doubtful[1])
-    return shown, found
+    share = shares(reading.llm, done, peaks)
+    return _with_figures(reading, track, age_s, indices, tp, found, done, share, power_w), found
 
 
 def _gone(reading: EngineReading, age_s: float) -> Missing | None:
@@ -135,6 +128,8 @@ def _with_figures(
         bytes_per_s=done.bytes,
         tokens_per_j=per(found.decode, power_w),
         flops_per_j=per(flops_per_s, power_w),
+        peak_unverified=share.unverified,
+        bandwidth_peak_unverified=share.bandwidth_unverified,
         precision=share.precision,
         sources=_sources(reading, found, share),
     )

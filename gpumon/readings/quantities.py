@@ -28,6 +28,8 @@ WAITING: Final = "waiting"
 KV_USAGE: Final = "kv_usage_ratio"
 POOL_TOKENS: Final = "pool_tokens"
 """Tokens that the KV pool of this rank holds."""
+BLOCK_PRODUCT: Final = "num_gpu_blocks x block_size"
+"""End of the source of `POOL_TOKENS` where it is this product: wrong where layers of several kinds share the pool."""
 USED_TOKENS: Final = "used_tokens"
 """Tokens in the KV pool, where the engine reports them itself (right for hybrid pools too)."""
 

@@ -88,7 +88,7 @@ class MonitorApp(App[int], inherit_bindings=False):
         try:
             await self.control.start(self._sink)
             await self.control.ended()
-        except Exception as error:
+        except Exception as error:  # whatever ended the collecting, the user has to see it
             self.exit(
                 return_code=1, message=Text(clean(f"gpumon failed, please report: {type(error).__name__}: {error}"))
             )
@@ -98,8 +98,6 @@ class MonitorApp(App[int], inherit_bindings=False):
 
     def on_snapshot_ready(self, message: SnapshotReady) -> None:
         """Show the newest snapshot."""
-        if isinstance(self._driver, TerminalDriver):
-            self._driver.check_size()
         self.monitor.show(message.snapshot)
 
     async def on_unmount(self) -> None:

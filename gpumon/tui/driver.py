@@ -14,11 +14,9 @@ from queue import Empty
 from types import FrameType
 from typing import Any, Final, TextIO
 
-from textual import events
 from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
-from textual.geometry import Size
 from textual.message import Message
 
 _ALERT_S: Final = 0.5
@@ -121,12 +119,6 @@ class TerminalDriver(LinuxDriver):
             if size.columns and size.lines:
                 return size.columns, size.lines
         return 80, 24
-
-    def check_size(self) -> None:
-        """Make up for a size signal that was lost: signals that come together arrive as one, or at a bad moment."""
-        size = Size(*self._get_terminal_size())
-        if size != self._app.size and not self._leaving:
-            self._app.post_message(events.Resize(size, size))
 
     def write(self, data: str) -> None:
         """Queue for the terminal. A terminal that takes nothing loses frames, never the event loop's time."""

@@ -14,22 +14,8 @@ from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.precision import Precision
+from tests.efficiency.small_llm import SMALL
 
-SMALL = LlmSpec(
-    name="small",
-    source="test",
-    params=1200.0,
-    matmul_params=1000.0,
-    vocab=20,
-    hidden=10,
-    heads=4,
-    kv_heads=2,
-    head_dim=8,
-    full_layers=3,
-    window_layers=2,
-    window=100,
-    read_bytes=2000.0,
-)
 MLA = msgspec.structs.replace(
     SMALL, window_layers=0, kv_lora_rank=16, rope_dim=4, qk_head_dim=12, v_head_dim=8, kv_heads=1
 )

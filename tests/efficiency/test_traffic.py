@@ -16,22 +16,8 @@ from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llms import LlmRow
 from gpumon.specs.precision import Precision
+from tests.efficiency.small_llm import SMALL as DENSE
 
-DENSE = LlmSpec(
-    name="dense",
-    source="test",
-    params=1200.0,
-    matmul_params=1000.0,
-    vocab=20,
-    hidden=10,
-    heads=4,
-    kv_heads=2,
-    head_dim=8,
-    full_layers=3,
-    window_layers=2,
-    window=100,
-    read_bytes=2000.0,
-)
 MOE = msgspec.structs.replace(
     DENSE, experts=8, experts_per_token=2, expert_params=50.0, read_bytes=1000.0, expert_read_bytes=100.0
 )

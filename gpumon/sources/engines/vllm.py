@@ -177,7 +177,7 @@ def _add_pools(ranks: Mapping[str, Rank], live: dict[str, str], found: Mapping[s
         size, source = _positive(labels.get("kv_cache_size_tokens", "")), "kv_cache_size_tokens"
         if not size and not _hybrid(labels):
             blocks = _positive(labels.get("num_gpu_blocks", "")) / max(len(ranks), len(configs), 1)
-            size, source = blocks * _positive(labels.get("block_size", "")), "num_gpu_blocks x block_size"
+            size, source = blocks * _positive(labels.get("block_size", "")), q.BLOCK_PRODUCT
         if not size:
             continue
         one = labels.get(TABLES.rank_label)
