@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 2
 
-.PHONY: demo run test lint check wheel bench accuracy schema clean
+.PHONY: demo run test lint check wheel bench compare rivals accuracy schema clean
 
 demo: $(VENV)/.run  ## the monitor on a simulated server: no GPU needed
 	@$(BIN)/gpumon demo
@@ -29,8 +29,14 @@ wheel: $(VENV)/.dev  ## builds sdist and wheel, and tries the wheel in a venv of
 	$(BIN)/python -m build --outdir dist . >/dev/null
 	PYTHON=$(BIN)/python tests/smoke_wheel.sh dist/*.whl
 
-bench: $(VENV)/.dev  ## gpumon against nvitop on one fake driver: CPU, memory, first paint, bytes
+bench: $(VENV)/.dev  ## gpumon against other monitors on one fake driver: CPU, memory, first paint, bytes
 	$(BIN)/python -m tests.perf.bench
+
+compare: $(VENV)/.dev  ## the screens of gpumon and of other monitors on one fake driver, as text in build/screens
+	$(BIN)/python -m tests.perf.compare
+
+rivals: $(VENV)/.dev  ## fetches nvtop and btop for `make bench` and `make compare` (Debian; installs nothing)
+	tests/perf/rivals.sh $(VENV)/rivals
 
 accuracy: $(VENV)/.dev  ## replays of real engines, against the client's count of every token
 	$(BIN)/python -m tests.accuracy.replay

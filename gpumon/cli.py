@@ -271,7 +271,7 @@ def _screen(run: _Run) -> int:
         raise _Usage(refused)
     from gpumon import wiring
 
-    return wiring.run_screen(run.loaded.config, run.options)
+    return wiring.run_screen(run.loaded, run.options)
 
 
 def _snapshot(run: _Run) -> int:

@@ -161,7 +161,7 @@ class Collector:
         except Exception as error:  # a bug costs the figures of this tick, not the screen
             text = f"gpumon failed on these readings, please report: {type(error).__name__}: {error}"
             return bare(frame, Fault("gpumon", text, frame.wall_s))
-        self.history.append(frame.wall_s, points)
+        self.history.append(frame.wall_s, points, frame.interval_s)
         return snapshot
 
     async def _poll(self, source: Source, now_s: float) -> Contribution:

@@ -18,6 +18,7 @@ from gpumon.readings.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from gpumon.collector import Collector
+    from gpumon.config.load import Loaded
     from gpumon.sources.source import Source
 
 READY_S = 90.0
@@ -123,15 +124,17 @@ class LateCollector:
             await self._collector.stop()
 
 
-def run_screen(config: Config, options: Options) -> int:
+def run_screen(loaded: Loaded, options: Options) -> int:
     """The monitor; returns the exit code."""
-    from gpumon.config.themes import load_theme
+    import os
+
+    from gpumon.disk import Disk
     from gpumon.tui.app import MonitorApp, run
 
-    theme = load_theme(config.general.theme)
-    return run(
-        MonitorApp(LateCollector(config, options), theme, ascii=config.general.ascii), mouse=config.general.mouse
-    )
+    config = loaded.config
+    disk = Disk(loaded, os.environ)
+    app = MonitorApp(LateCollector(config, options), disk.first_theme(), config, disk)
+    return run(app, mouse=config.general.mouse)
 
 
 def run_snapshot(config: Config, options: Options) -> Snapshot | int:

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -17,6 +18,11 @@ from typing import NamedTuple
 
 import psutil
 import pyte
+
+_ANSWERS = {b"\x1b[5n": b"\x1b[0n", b"\x1b[6n": b"\x1b[1;1R"}
+"""What every terminal answers: to the question for its status, and for the cursor's place."""
+_DCS = re.compile(rb"\x1bP.*?\x1b\\", re.DOTALL)
+"""Device control strings, which the emulator would print."""
 
 
 class Chunk(NamedTuple):
@@ -61,7 +67,9 @@ class Terminal:
                 text = os.read(self._fd, 65536)
             except OSError:
                 return
-            self.chunks.append(Chunk(time.monotonic() - self._started_s, text))
+            self.chunks.append(Chunk(time.monotonic() - self._started_s, _DCS.sub(b"", text)))
+            for question, answer in _ANSWERS.items():
+                os.write(self._fd, answer * text.count(question))
 
     def type(self, keys: bytes) -> None:
         """Press keys."""

@@ -102,6 +102,10 @@ def test_help(env: dict[str, str], command: Sequence[str], words: str) -> None:
         ),
         (["config", "--config", "/nowhere/x.toml"], "/nowhere/x.toml: there is no such file"),
         (
+            ["snapshot", "--config", str(BAD / "keys_clash.toml")],
+            f'{BAD / "keys_clash.toml"}:4: keys.sort = "y, x": x is a key of zoom as well',
+        ),
+        (
             ["--config", str(BAD / "unknown_key.toml"), "watch"],
             f"{BAD / 'unknown_key.toml'}:3: general.intervall_s: unknown key; did you mean interval_s?",
         ),

@@ -17,7 +17,9 @@ def effective(loaded: Loaded) -> str:
     lines = [f"# config file: {clean(loaded.file, 1000) if loaded.file else 'none'}"]
     for section in msgspec.structs.fields(loaded.config):
         value = getattr(loaded.config, section.name)
-        if isinstance(value, tuple):
+        if isinstance(value, dict):
+            lines += ["", f"[{section.name}]", *_named(loaded, value, section.name)]
+        elif isinstance(value, tuple):
             for entry in value:
                 lines += ["", f"[[{section.name}]]{_origin(loaded, (section.name,))}", *_settings(loaded, entry, ())]
         else:
@@ -28,10 +30,14 @@ def effective(loaded: Loaded) -> str:
 def _settings(loaded: Loaded, table: msgspec.Struct, path: tuple[str, ...]) -> list[str]:
     values = {field.name: getattr(table, field.name) for field in msgspec.structs.fields(table)}
     return [
-        f"{name} = {_toml(value)}{_origin(loaded, (*path, name)) if path else ''}"
+        f"{name} = {toml(value)}{_origin(loaded, (*path, name)) if path else ''}"
         for name, value in values.items()
         if value is not None
     ]
+
+
+def _named(loaded: Loaded, table: dict[str, str], section: str) -> list[str]:
+    return [f"{toml(name)} = {toml(value)}{_origin(loaded, (section, name))}" for name, value in table.items()]
 
 
 def _origin(loaded: Loaded, path: tuple[str, ...]) -> str:
@@ -39,6 +45,6 @@ def _origin(loaded: Loaded, path: tuple[str, ...]) -> str:
     return f"  # {origin}" if origin else ""
 
 
-def _toml(value: Any) -> str:
+def toml(value: Any) -> str:
     """A value as TOML writes it: JSON's forms are TOML's for these types, but for U+007F."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

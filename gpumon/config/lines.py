@@ -23,6 +23,19 @@ def line_of(text: str, path: Path) -> int:
     return 0
 
 
+def end_of(text: str, table: str) -> int:
+    """The last line (from 1) of the last setting that stands under the header `[table]`, or of the header itself where
+    none does; 0 where there is no such header."""
+    inside, end = False, 0
+    for line, statement in _statements(text):
+        if statement.lstrip().startswith("["):
+            parsed = tomli.loads(statement)
+            inside = statement.lstrip()[1] != "[" and _header(parsed, False, {}) == (table,)
+        if inside:
+            end = line + statement.rstrip("\n").count("\n")
+    return end
+
+
 def _places(text: str) -> Iterator[tuple[Path, int]]:
     table: Path = ()
     counts: dict[Path, int] = {}

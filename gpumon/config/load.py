@@ -29,6 +29,8 @@ class Loaded(msgspec.Struct, frozen=True):
     config: Config
     file: str
     origins: dict[str, str]
+    place: str = ""
+    """Where settings are saved: the file, or where one is looked for; empty where the environment names no home."""
 
 
 def load(file: str, environ: Mapping[str, str], overrides: Iterable[Override] = ()) -> Loaded:
@@ -38,18 +40,23 @@ def load(file: str, environ: Mapping[str, str], overrides: Iterable[Override] = 
     Raises ConfigError.
     """
     path, must_exist = _place(file, environ)
-    text = _read(path, must_exist) if path is not None else None
+    text = read(path, must_exist) if path is not None else None
     raw: dict[str, Any] = {}
     origins: dict[str, str] = {}
     if text is not None:
-        raw = _parsed(text, str(path))
-        _checked(raw, {}, str(path), text)
+        raw = parsed(text, str(path))
+        checked(raw, {}, str(path), text)
         origins = dict.fromkeys(_leaves(raw), "file")
     for override in (*from_environment(environ), *overrides):
         _lay_over(raw, override)
         origins[dotted(override.path)] = override.origin
-    config = _checked(raw, origins, str(path), text or "")
-    return Loaded(config=config, file=str(path) if text is not None else "", origins=origins)
+    config = checked(raw, origins, str(path), text or "")
+    return Loaded(
+        config=config,
+        file=str(path) if text is not None else "",
+        origins=origins,
+        place=str(path) if path is not None else "",
+    )
 
 
 def _place(file: str, environ: Mapping[str, str]) -> tuple[Path | None, bool]:
@@ -65,7 +72,8 @@ def _place(file: str, environ: Mapping[str, str]) -> tuple[Path | None, bool]:
     return (Path(base, "gpumon", "config.toml") if base else None), False
 
 
-def _read(path: Path, must_exist: bool) -> str | None:
+def read(path: Path, must_exist: bool) -> str | None:
+    """The text of a config file; None where there is none and none has to be. Raises ConfigError."""
     try:
         with path.open("rb") as stream:
             content = stream.read(MOST_BYTES + 1)
@@ -91,7 +99,8 @@ def _named(path: Path | str) -> str:
     return clean(urls.without_secrets(text) if ":" in text.partition("/")[0] else text)
 
 
-def _parsed(text: str, path: str) -> dict[str, Any]:
+def parsed(text: str, path: str) -> dict[str, Any]:
+    """A TOML text; `path` is its file, for errors. Raises ConfigError with the line."""
     try:
         return tomli.loads(text)
     except tomli.TOMLDecodeError as failure:
@@ -105,7 +114,8 @@ def _parsed(text: str, path: str) -> dict[str, Any]:
         raise ConfigError(f"{_named(path)}: is not TOML: nested too deep, or a number with too many digits") from None
 
 
-def _checked(raw: dict[str, Any], origins: Mapping[str, str], path: str, text: str) -> Config:
+def checked(raw: dict[str, Any], origins: Mapping[str, str], path: str, text: str) -> Config:
+    """Raw settings as `Config`. Raises ConfigError: with the origin of the value to blame, else its line in `text`."""
     try:
         return validated(raw, Config)
     except Refused as refused:

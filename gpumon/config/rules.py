@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from gpumon import specs
-from gpumon.config import urls
+from gpumon.config import keymap, urls
+from gpumon.config.columns import NAMES
+from gpumon.readings.text import clean
 
 SECRET_NAMES: Final = frozenset(
     ("api_key", "apikey", "key", "token", "api_token", "access_token", "auth_token", "bearer", "password", "secret")
@@ -41,6 +44,15 @@ def _gpus_problem(gpus: tuple[int, ...]) -> str:
     return "names a GPU twice" if len(set(gpus)) < len(gpus) else ""
 
 
+def _columns_problem(columns: tuple[str, ...]) -> str:
+    wrong = next((column for column in columns if column not in NAMES), None)
+    if wrong is None:
+        return ""
+    near = difflib.get_close_matches(wrong.lower(), NAMES, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else "write pane.column, such as gpus.power"
+    return f"{clean(urls.without_secrets(wrong), 40)} is no column; {hint}"
+
+
 def _gpu_type_problem(name: str) -> str:
     if not name:
         return ""
@@ -54,6 +66,18 @@ def _gpu_type_problem(name: str) -> str:
         return str(unknown)
     return ""
 
+
+class OpenTable(msgspec.Struct, frozen=True):
+    """A table of texts whose keys are no fields of the schema; names with dots may be written without quotes, too."""
+
+    names: tuple[str, ...]
+    problem: Callable[[str, str], str]
+    """What is wrong with a name's value; empty: nothing."""
+    clash: Callable[[Mapping[str, str]], tuple[str, str] | None]
+    """The name to blame for what is wrong with all values together, and the text."""
+
+
+OPEN_TABLES: Final = {"keys": OpenTable(keymap.IDS, keymap.problem, keymap.clash)}
 
 FIELD_RULES: Final = {
     "url": FieldRule(urls.problem, read=urls.with_scheme),
@@ -71,6 +95,7 @@ FIELD_RULES: Final = {
         _matches(r"[a-z0-9][a-z0-9_-]{0,63}", "must be the name of a file in themes/, without .toml"),
     ),
     "gpu_type": FieldRule(_gpu_type_problem),
+    "hidden_columns": FieldRule(_columns_problem),
     "gpus": FieldRule(lambda value: "" if value == "auto" else _gpus_problem(value)),
 }
 """By field name, whichever table it stands in."""
@@ -80,7 +105,14 @@ ANY: Final = FieldRule(lambda _: "")
 TableRule = tuple[Callable[[Any], bool], str, str]
 """When it is wrong, the key to blame, and the text."""
 
+
+def _levels(name: str, unit: str = "") -> TableRule:
+    warn, critical = f"{name}_warn{unit}", f"{name}_critical{unit}"
+    return lambda levels: getattr(levels, warn) > getattr(levels, critical), critical, f"must be at least {warn}"
+
+
 TABLE_RULES: Final[dict[str, tuple[TableRule, ...]]] = {
+    "Levels": (_levels("vram"), _levels("kv"), _levels("temperature", "_c")),
     "Endpoint": (
         (
             lambda e: bool(e.api_key_env and e.api_key_file),

@@ -9,6 +9,7 @@ import msgspec
 Interval = Annotated[float, msgspec.Meta(ge=0.25, le=3600.0)]
 Positive = Annotated[float, msgspec.Meta(gt=0.0)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
+Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 
 
 class General(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -90,10 +91,55 @@ class Discovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Find the GPUs of an engine through the process that listens on its port."""
 
 
+class Screen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the screen shows, and in which units."""
+
+    memory_unit: Literal["GiB", "GB"] = "GiB"
+    """VRAM in GiB (2^30 bytes), as GPU tools show it, or in GB (10^9), as data sheets do."""
+    temperature_unit: Literal["C", "F"] = "C"
+    glyphs: Literal["auto", "braille", "blocks", "ascii"] = "auto"
+    """What charts are drawn with; auto: braille where the terminal can."""
+    span_s: Annotated[float, msgspec.Meta(ge=60.0, le=7200.0)] = 300.0
+    """Seconds that the charts go back."""
+    hidden_columns: tuple[str, ...] = ()
+    """Columns not to show: pane.column, such as "gpus.power"."""
+
+
+class Levels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """From where on a figure is marked. Shares are 0..1."""
+
+    vram_warn: Share = 0.95
+    """Engines fill their pool on purpose: only a nearly full GPU is worth a mark."""
+    vram_critical: Share = 0.99
+    kv_warn: Share = 0.9
+    """KV cache: above this, requests wait or are preempted soon."""
+    kv_critical: Share = 0.98
+    temperature_warn_c: Positive = 83.0
+    """Celsius; data centre GPUs slow down at about 87."""
+    temperature_critical_c: Positive = 90.0
+    low_use: Share = 0.1
+    """A GPU that is busy while its MFU and its MBU are both below this is marked `low use`."""
+    low_use_busy: Share = 0.5
+    """Busy from this share on, for that mark."""
+
+
+class Goals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Latencies that are promised to users, as p95 in milliseconds: what is above is marked. None by default."""
+
+    ttft_p95_ms: Positive | None = None
+    itl_p95_ms: Positive | None = None
+    e2e_p95_ms: Positive | None = None
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All settings."""
 
     general: General = General()
+    screen: Screen = Screen()
+    levels: Levels = Levels()
+    goals: Goals = Goals()
+    keys: dict[str, str] = {}
+    """Id of a command (`config.keymap`) -> its keys, with commas between them."""
     endpoint: tuple[Endpoint, ...] = ()
     model: tuple[Model, ...] = ()
     discovery: Discovery = Discovery()

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, get_args, get_origin
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import inspect
 
 from gpumon.config.errors import HIDDEN, Path, Refused, dotted
-from gpumon.config.rules import ANY, FIELD_RULES, SECRET_ADVICE, SECRET_NAMES, TABLE_RULES, UNIQUE, FieldRule
+from gpumon.config.rules import (
+    ANY,
+    FIELD_RULES,
+    OPEN_TABLES,
+    SECRET_ADVICE,
+    SECRET_NAMES,
+    TABLE_RULES,
+    UNIQUE,
+    FieldRule,
+    OpenTable,
+)
+from gpumon.config.schema import Config
 from gpumon.config.urls import holds_password
 
 T = TypeVar("T", bound=msgspec.Struct)
+_MOST_DEPTH: Final = 4
 
 
 def validated(raw: Mapping[str, Any], kind: type[T], path: Path = ()) -> T:
@@ -33,6 +45,16 @@ def validated(raw: Mapping[str, Any], kind: type[T], path: Path = ()) -> T:
         if wrong(table):
             raise Refused((*path, key), text, HIDDEN if _rule(key).hidden else raw.get(key, HIDDEN))
     return table
+
+
+def changed(config: Config, section: str, key: str, value: object) -> Config:
+    """`config` with one setting changed; None is for what has no default. Raises Refused for what does not fit."""
+    table = getattr(config, section)
+    raw = {name: item for name, item in msgspec.to_builtins(table).items() if item is not None}
+    raw.pop(key, None)
+    if value is not None:
+        raw[key] = list(value) if isinstance(value, tuple) else value
+    return msgspec.structs.replace(config, **{section: validated(raw, type(table), (section,))})
 
 
 def _unknown(key: str, known: tuple[str, ...], path: Path) -> Refused:
@@ -54,7 +76,38 @@ def _value(value: Any, kind: Any, path: Path) -> Any:
         entries = tuple(validated(item, entry, (*path, at)) for at, item in enumerate(value))
         _must_differ(entries, path)
         return entries
+    if get_origin(kind) is dict:
+        return _open_table(value, OPEN_TABLES[str(path[-1])], path)
     return _scalar(value, kind, path)
+
+
+def _open_table(value: Any, table: OpenTable, path: Path) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise Refused(path, f"must be a table: [{path[-1]}]", value)
+    places: dict[str, Path] = {}
+    texts: dict[str, str] = {}
+    for place, item in _leaves(value, path):
+        name = ".".join(map(str, place[len(path) :]))
+        if name not in table.names:
+            raise _unknown(name, table.names, place)
+        if name in texts:
+            raise Refused(place, "stands here twice")
+        texts[name] = _scalar(item, str, place)
+        places[name] = place
+        if text := table.problem(name, texts[name]):
+            raise Refused(place, text, texts[name])
+    if clash := table.clash(texts):
+        raise Refused(places[clash[0]], clash[1], texts[clash[0]])
+    return texts
+
+
+def _leaves(table: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Any]]:
+    """What stands in a table and in those inside it: TOML makes tables of a name with dots that has no quotes."""
+    for key, value in table.items():
+        if isinstance(value, dict) and len(path) < _MOST_DEPTH:
+            yield from _leaves(value, (*path, key))
+        else:
+            yield (*path, key), value
 
 
 def _must_differ(entries: tuple[msgspec.Struct, ...], path: Path) -> None:

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import msgspec
 
 from gpumon.efficiency.engine import Peak, plus
-from gpumon.efficiency.engine_view import derive_engine, without_figures
+from gpumon.efficiency.engine_view import EngineTrack, derive_engine, without_figures
 from gpumon.efficiency.faults import engine_faults, gpu_faults, is_unmapped
 from gpumon.efficiency.gpu_view import GpuTrack, Standing, derive_gpu, power_of, standing_of
-from gpumon.efficiency.windows import GAP, Track
-from gpumon.readings.frame import EngineReading, Fault, Frame, GpuReading, HostReading
+from gpumon.efficiency.windows import GAP
+from gpumon.readings.frame import EndpointState, EngineReading, Fault, Frame, GpuReading, HostReading
 from gpumon.readings.missing import Missing, Reading, Reason, number, or_nan
 from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Gpu, Host, Self, Snapshot
 from gpumon.readings.text import clean
@@ -36,10 +36,12 @@ class Deriver:
 
     def __init__(self, catalogue: GpuCatalogue) -> None:
         self._catalogue = catalogue
-        self._engines: dict[str, Track] = {}
+        self._engines: dict[str, EngineTrack] = {}
         self._gpus: dict[str, GpuTrack] = {}
         self._peaks: dict[tuple[object, ...], Peak] = {}
         self._since: dict[tuple[str, str], float] = {}
+        self._states: dict[str, tuple[EndpointState, str]] = {}
+        """URL -> the engine's state, and since when (RFC 3339)."""
         self._wrong: dict[str, str] = {}
         """URL -> what is wrong with the figures of an engine that answers."""
 
@@ -55,16 +57,21 @@ class Deriver:
         peaks = {reading.uuid: self._peak(reading) for reading in frame.gpus}
         engines, ticks = self._derive_engines(frame, peaks, standings)
         alone = Missing(Reason.UNMAPPED if any(map(is_unmapped, frame.engines)) else Reason.NO_ENGINE)
+        on_gpu = [
+            [(raw.llm, engine) for raw, engine in zip(frame.engines, engines, strict=True) if reading.uuid in raw.gpus]
+            for reading in frame.gpus
+        ]
         gpus = tuple(
             derive_gpu(
                 reading,
                 self._gpus[reading.uuid],
                 standings[reading.uuid],
                 peaks[reading.uuid],
-                [engine for raw, engine in zip(frame.engines, engines, strict=True) if reading.uuid in raw.gpus],
+                [engine for _, engine in here],
+                [llm for llm, _ in here],
                 alone,
             )
-            for reading in frame.gpus
+            for reading, here in zip(frame.gpus, on_gpu, strict=True)
         )
         snapshot = msgspec.structs.replace(bare(frame), gpus=gpus, engines=tuple(engines), faults=self._faults(frame))
         return Derived(snapshot, _points(gpus, engines, ticks, self._traffic(frame, gpus, peaks)))
@@ -88,6 +95,7 @@ class Deriver:
         """Drop what belongs to engines and GPUs that are gone, so that memory stays flat."""
         urls = {reading.url for reading in frame.engines}
         self._engines = {url: track for url, track in self._engines.items() if url in urls}
+        self._states = {url: state for url, state in self._states.items() if url in urls}
         if len(self._gpus) > 4 * max(len(frame.gpus), 16):
             uuids = {reading.uuid for reading in frame.gpus}
             self._gpus = {uuid: track for uuid, track in self._gpus.items() if uuid in uuids}
@@ -99,25 +107,34 @@ class Deriver:
         shown: list[Engine] = []
         ticks: list[Reading] = []
         for reading in frame.engines:
-            track = self._engines.setdefault(reading.url, Track())
+            track = self._engines.setdefault(reading.url, EngineTrack())
             track.add(reading, frame.wall_s - (frame.monotonic_s - reading.monotonic_s))
             uuids = [uuid for uuid in reading.gpus if uuid in here]
             indices = tuple(sorted({here[uuid].index for uuid in uuids}))
             power = [power_of(here[uuid], self._gpus[uuid], standings[uuid]) for uuid in uuids]
             power_w = plus(*power) if power else Missing(Reason.NO_GPU)
             engine_peaks = [peaks[uuid] for uuid in uuids] or self._remote(reading)
+            since = self._state_since(reading, frame.wall_s)
             try:
-                engine, found = derive_engine(reading, track, frame.monotonic_s, engine_peaks, indices, power_w)
+                engine, found = derive_engine(reading, track, frame.monotonic_s, engine_peaks, indices, power_w, since)
             except (ValueError, ArithmeticError) as error:
                 # What an engine exports is anybody's text: absurd counters cost its own row.
                 age_s = max(0.0, frame.monotonic_s - reading.monotonic_s)
-                engine, found = without_figures(reading, track, age_s, indices, Missing(Reason.INVALID)), None
+                why = Missing(Reason.INVALID)
+                engine, found = without_figures(reading, track, age_s, indices, why, since), None
                 self._wrong[reading.url] = f"its figures make no sense: {error}"
             if track.several_servers:
                 self._wrong.setdefault(reading.url, SEVERAL_SERVERS)
             shown.append(engine)
             ticks.append(found.decode_tick if found is not None else engine.decode_tokens_per_s)
         return shown, ticks
+
+    def _state_since(self, reading: EngineReading, wall_s: float) -> str:
+        state, since = self._states.get(reading.url, (None, ""))
+        if state is not reading.state:
+            since = _rfc3339(wall_s)
+            self._states[reading.url] = (reading.state, since)
+        return since
 
     def _remote(self, reading: EngineReading) -> list[Peak]:
         """Peaks of an engine on another host: its GPU type and count come from the config."""
@@ -208,6 +225,7 @@ def _points(
         "decode": _total(ticks),
         "running": _total([engine.running for engine in engines]),
         "waiting": _total([engine.waiting for engine in engines]),
+        "replicas": float(sum(engine.state is EndpointState.OK for engine in engines)) if engines else NAN,
     }
     for gpu in gpus:
         if gpu.parent_uuid:  # a MIG slice carries its parent's index

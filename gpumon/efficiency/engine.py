@@ -85,6 +85,11 @@ class Work(NamedTuple):
     decode_flops: Reading
     bytes: Reading
     single_stream_bytes: Reading
+    weight_bytes: Reading
+    """The part of `bytes` that is weights; the rest is KV cache."""
+    flops_per_decode_token: Reading
+    """At the mean context."""
+    kv_bytes_per_token: Reading
 
 
 def rates(reading: EngineReading, track: Track) -> Rates:
@@ -153,7 +158,7 @@ def _steps(reading: EngineReading, track: Track) -> tuple[list[float] | Missing,
 def _context(reading: EngineReading, track: Track) -> tuple[Reading, str]:
     """Mean tokens in context of a running sequence: KV pool, else recent request lengths, else the config."""
     used = running = 0.0
-    exact = not (_mixed(reading.llm) and reading.live.get(POOL_TOKENS, "").endswith(BLOCK_PRODUCT))
+    exact = not _shared_pool(reading)
     for point in track.inside(RATE_S):
         for rank in point.ranks.values():
             gauges = rank.gauges
@@ -175,8 +180,17 @@ def _context(reading: EngineReading, track: Track) -> tuple[Reading, str]:
     return Missing(Reason.NO_CONTEXT if running > 0 else Reason.IDLE), ""
 
 
-def _mixed(llm: LlmSpec | None) -> bool:
-    return llm is not None and (llm.window_layers > 0 or llm.linear_layers > 0)
+def pool_tokens(reading: EngineReading, track: Track) -> Reading:
+    """Tokens that the KV cache of all ranks holds."""
+    shared = Missing(Reason.NOT_MODELLED, "layers of several kinds share the pool: its blocks are not tokens")
+    return shared if _shared_pool(reading) else track.gauge(POOL_TOKENS)
+
+
+def _shared_pool(reading: EngineReading) -> bool:
+    """Whether layers of several kinds share a pool of which only the blocks are known."""
+    llm = reading.llm
+    mixed = llm is not None and (llm.window_layers > 0 or llm.linear_layers > 0)
+    return mixed and reading.live.get(POOL_TOKENS, "").endswith(BLOCK_PRODUCT)
 
 
 def _prompt_length(track: Track, window_s: float) -> Reading:
@@ -201,12 +215,29 @@ def work(reading: EngineReading, found: Rates, tp: int) -> Work:
     llm = reading.llm
     if llm is None or WRONG_WITHOUT & set(llm.not_modelled):
         why = Missing(Reason.UNKNOWN_MODEL if llm is None else Reason.NOT_MODELLED)
-        return Work(why, why, why, why)
-    kv_precision = Precision.FP8 if reading.info.get("cache_dtype", "").startswith("fp8") else None
+        return Work(why, why, why, why, why, why, why)
+    kv = kv_precision(reading)
     single: Reading = found.decode
     if not isinstance(found.decode, Missing):
         single = traffic.single_stream_bytes_per_s(llm, found.decode)
-    return Work(_prefill_flops(llm, found), _decode_flops(llm, found), _bytes(llm, found, tp, kv_precision), single)
+    per_token: Reading = found.context
+    if not isinstance(found.context, Missing):
+        per_token = flops.decode_flops_per_token(llm, found.context)
+    weights, moved = _bytes(llm, found, tp, kv)
+    return Work(
+        prefill_flops=_prefill_flops(llm, found),
+        decode_flops=_decode_flops(found, per_token),
+        bytes=moved,
+        single_stream_bytes=single,
+        weight_bytes=weights,
+        flops_per_decode_token=per_token,
+        kv_bytes_per_token=traffic.kv_bytes_per_token(llm, kv),
+    )
+
+
+def kv_precision(reading: EngineReading) -> Precision | None:
+    """Format of the KV cache where the engine says that it is another than the model's."""
+    return Precision.FP8 if reading.info.get("cache_dtype", "").startswith("fp8") else None
 
 
 def _prefill_flops(llm: LlmSpec, found: Rates) -> Reading:
@@ -220,33 +251,28 @@ def _prefill_flops(llm: LlmSpec, found: Rates) -> Reading:
     return found.prefill * per_token + (number(found.prompts) or 0.0) * flops.head_flops(llm)
 
 
-def _decode_flops(llm: LlmSpec, found: Rates) -> Reading:
+def _decode_flops(found: Rates, per_token: Reading) -> Reading:
     if isinstance(found.decode, Missing) or found.decode == 0.0:
         return found.decode
-    if isinstance(found.context, Missing):
+    if isinstance(per_token, Missing):
         return Missing(Reason.NO_CONTEXT)
-    return found.decode * flops.decode_flops_per_token(llm, found.context)
+    return found.decode * per_token
 
 
-def _bytes(llm: LlmSpec, found: Rates, tp: int, kv_precision: Precision | None) -> Reading:
+def _bytes(llm: LlmSpec, found: Rates, tp: int, kv: Precision | None) -> tuple[Reading, Reading]:
+    """Bytes per second of the weights alone, and of weights and KV cache."""
     if isinstance(found.decode, Missing) or found.decode == 0.0:
-        return found.decode
+        return found.decode, found.decode
     if isinstance(found.steps, Missing):
-        return found.steps
-    if isinstance(found.context, Missing):
-        return Missing(Reason.NO_CONTEXT)
+        return found.steps, found.steps
     if found.steps <= 0.0:
-        return Missing(Reason.IDLE)
-    return traffic.step_bytes_per_s(
-        llm,
-        found.steps,
-        found.decode,
-        found.context,
-        found.tokens_per_step,
-        max(tp, 1),
-        kv_precision,
-        expert_steps_per_s=found.group_steps,
-    )
+        idle = Missing(Reason.IDLE)
+        return idle, idle
+    weights = traffic.weight_bytes_per_s(llm, found.steps, found.decode, found.group_steps)
+    if isinstance(found.context, Missing):
+        return weights, Missing(Reason.NO_CONTEXT)
+    sequences_per_s = found.decode / found.tokens_per_step
+    return weights, weights + sequences_per_s * traffic.kv_read_bytes(llm, found.context, max(tp, 1), kv)
 
 
 class Shares(NamedTuple):
@@ -258,6 +284,9 @@ class Shares(NamedTuple):
     mbu: Reading
     mbu_single_stream: Reading
     precision: str
+    flops_peak: Reading
+    """Sum over the GPUs, as that of the bandwidth."""
+    bandwidth_peak: Reading
     unverified: bool = False
     bandwidth_unverified: bool = False
 
@@ -265,8 +294,8 @@ class Shares(NamedTuple):
 def shares(llm: LlmSpec | None, done: Work, peaks: Sequence[Peak]) -> Shares:
     """FLOPs and bytes as shares of the peaks of the engine's GPUs."""
     if not peaks:
-        none = Missing(Reason.UNKNOWN_MODEL if llm is None else Reason.NO_GPU)
-        return Shares(none, none, none, none, none, "")
+        none, no_gpu = Missing(Reason.UNKNOWN_MODEL if llm is None else Reason.NO_GPU), Missing(Reason.NO_GPU)
+        return Shares(none, none, none, none, none, "", no_gpu, no_gpu)
     flops_peak, precision = _flops_peak(llm, peaks)
     prefill = _share(ratio.mfu, done.prefill_flops, flops_peak)
     decode = _share(ratio.mfu, done.decode_flops, flops_peak)
@@ -278,6 +307,8 @@ def shares(llm: LlmSpec | None, done: Work, peaks: Sequence[Peak]) -> Shares:
         _share(ratio.mbu, done.bytes, bandwidth),
         _share(ratio.mbu, done.single_stream_bytes, bandwidth),
         precision,
+        flops_peak,
+        bandwidth,
         any(peak.unverified for peak in peaks),
         any(peak.bandwidth_unverified for peak in peaks),
     )
@@ -288,13 +319,23 @@ def _flops_peak(llm: LlmSpec | None, peaks: Sequence[Peak]) -> tuple[Reading, st
         return Missing(Reason.UNKNOWN_MODEL), ""
     total, names = 0.0, set()
     for peak in peaks:
-        found = flops.compute_peak(peak.spec, llm) if peak.spec is not None else None
-        if found is None:
-            known = isinstance(peak.bandwidth_bytes_per_s, Missing) and peak.spec is None
-            return peak.bandwidth_bytes_per_s if known else Missing(Reason.UNKNOWN_GPU), ""
-        total += found[0]
-        names.add(found[1].value)
+        flops_peak, precision = flops_peak_of(peak, llm)
+        if isinstance(flops_peak, Missing):
+            return flops_peak, ""
+        total += flops_peak
+        names.add(precision)
     return total, "+".join(sorted(names))
+
+
+def flops_peak_of(peak: Peak, llm: LlmSpec | None) -> tuple[Reading, str]:
+    """Dense peak FLOP/s of one GPU in the format that the model's matmuls run in on it, and that format's name."""
+    if llm is None:
+        return Missing(Reason.UNKNOWN_MODEL), ""
+    found = flops.compute_peak(peak.spec, llm) if peak.spec is not None else None
+    if found is None:
+        known = isinstance(peak.bandwidth_bytes_per_s, Missing) and peak.spec is None
+        return peak.bandwidth_bytes_per_s if known else Missing(Reason.UNKNOWN_GPU), ""
+    return found[0], found[1].value
 
 
 def _share(of: Callable[[float, float, float], float], part: Reading, whole: Reading) -> Reading:

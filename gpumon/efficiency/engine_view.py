@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from gpumon.efficiency.engine import QUANTILE_S, RATE_S, Peak, Rates, Shares, Work, plus, rates, shares, work
+from gpumon.efficiency.engine import (
+    QUANTILE_S,
+    RATE_S,
+    Peak,
+    Rates,
+    Shares,
+    Work,
+    kv_precision,
+    plus,
+    pool_tokens,
+    rates,
+    shares,
+    work,
+)
+from gpumon.efficiency.provenance import engine_sources
 from gpumon.efficiency.quantiles import quantiles
 from gpumon.efficiency.windows import GAP, Track
 from gpumon.readings.frame import EndpointState, EngineReading
@@ -33,27 +48,56 @@ SHORTEST_STALE_S = 3.0
 NO_QUANTILES = tuple(Quantiles.__struct_fields__)
 
 
+_LATENCIES = {"ttft_s": TTFT, "itl_s": ITL, "queue_s": QUEUE, "e2e_s": E2E}
+
+
+class Figures(NamedTuple):
+    """What one poll and the window that it ends give, whatever the GPUs do."""
+
+    found: Rates
+    latencies: dict[str, Any]
+    """`Quantiles` by field of `Engine`."""
+
+
+class EngineTrack(Track):
+    """A window with the figures of its newest poll: an engine is polled less often than the GPUs are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reading: EngineReading | None = None
+        self._figures: Figures | None = None
+
+    def figures(self, reading: EngineReading) -> Figures:
+        """Rates and latencies up to `reading`, the last one added."""
+        if self._figures is None or reading != self._reading:
+            latencies = {field: _latency(self, quantity) for field, quantity in _LATENCIES.items()}
+            self._reading, self._figures = reading, Figures(rates(reading, self), latencies)
+        return self._figures
+
+
 def derive_engine(
     reading: EngineReading,
-    track: Track,
+    track: EngineTrack,
     now_s: float,
     peaks: Sequence[Peak],
     indices: tuple[int, ...],
     power_w: Reading,
+    since: str = "",
 ) -> tuple[Engine, Rates | None]:
-    """The shown engine; with its rates, unless it is unreachable or stale."""
+    """The shown engine; with its rates, unless it is unreachable or stale. `since` dates its state."""
     age_s = max(0.0, now_s - reading.monotonic_s) if track.points else 0.0
     gone = _gone(reading, age_s)
     if gone is not None or not track.points:
         reason = gone if gone is not None else Missing(Reason.WARMING_UP)
-        return without_figures(reading, track, age_s, indices, reason), None
+        return without_figures(reading, track, age_s, indices, reason, since), None
     ranks = len(track.points[-1].ranks)
     count = len(indices) or reading.gpu_count
     tp = count // ranks if count and count % ranks == 0 else 0
-    found = rates(reading, track)
+    found = track.figures(reading).found
     done = work(reading, found, tp)
     share = shares(reading.llm, done, peaks)
-    return _with_figures(reading, track, age_s, indices, tp, found, done, share, power_w), found
+    identity = _identity(reading, age_s, indices, since)
+    return _with_figures(reading, track, identity, tp, done, share, peaks, power_w), found
 
 
 def _gone(reading: EngineReading, age_s: float) -> Missing | None:
@@ -63,7 +107,10 @@ def _gone(reading: EngineReading, age_s: float) -> Missing | None:
     return Missing(Reason.STALE) if age_s > longest_s else None
 
 
-def _identity(reading: EngineReading, age_s: float, indices: tuple[int, ...]) -> dict[str, object]:
+def _identity(reading: EngineReading, age_s: float, indices: tuple[int, ...], since: str) -> dict[str, Any]:
+    """What is known of it whether it answers or not."""
+    llm, count = reading.llm, len(indices) or reading.gpu_count
+    unknown = Missing(Reason.UNKNOWN_MODEL)
     return {
         "name": clean(reading.name),
         "kind": reading.kind,
@@ -78,31 +125,39 @@ def _identity(reading: EngineReading, age_s: float, indices: tuple[int, ...]) ->
         "gpus": indices,
         "gpus_source": clean(reading.gpus_source),
         "gpu_type": clean(reading.gpu_type),
+        "since": since,
+        "gpu_count": float(count) if count else Missing(Reason.NO_GPU),
+        "params": unknown if llm is None else llm.params,
+        "active_params": unknown if llm is None else llm.matmul_params,
+        "layers": unknown if llm is None else float(llm.layers),
+        "weight_precision": "" if llm is None else llm.precision.value,
+        "kv_precision": "" if llm is None else (kv_precision(reading) or llm.kv_precision).value,
     }
 
 
 def without_figures(
-    reading: EngineReading, track: Track, age_s: float, indices: tuple[int, ...], why: Missing
+    reading: EngineReading, track: Track, age_s: float, indices: tuple[int, ...], why: Missing, since: str = ""
 ) -> Engine:
-    blank = {name: why for name in Engine.__struct_fields__ if name in _READINGS}
-    latencies = {name: Quantiles(*(why for _ in NO_QUANTILES)) for name in ("ttft_s", "itl_s", "queue_s", "e2e_s")}
-    return Engine(**_identity(reading, age_s, indices), **blank, **latencies, tokens_total=_totals(track))  # type: ignore[arg-type]
+    """The engine with what is known of it all the same, and one reason for every figure."""
+    blank: dict[str, Any] = dict.fromkeys(_READINGS, why)
+    latencies = dict.fromkeys(_LATENCIES, Quantiles(*(why for _ in NO_QUANTILES)))
+    return Engine(**{**blank, **_identity(reading, age_s, indices, since), **latencies}, tokens_total=_totals(track))
 
 
 def _with_figures(
     reading: EngineReading,
-    track: Track,
-    age_s: float,
-    indices: tuple[int, ...],
+    track: EngineTrack,
+    identity: dict[str, Any],
     tp: int,
-    found: Rates,
     done: Work,
     share: Shares,
+    peaks: Sequence[Peak],
     power_w: Reading,
 ) -> Engine:
+    found, latencies = track.figures(reading)
     flops_per_s = plus(done.prefill_flops, done.decode_flops)
     return Engine(
-        **_identity(reading, age_s, indices),  # type: ignore[arg-type]
+        **identity,
         tp=tp,
         running=track.gauge(RUNNING),
         waiting=track.gauge(WAITING),
@@ -113,10 +168,7 @@ def _with_figures(
         requests_per_s=track.rate(REQUESTS, RATE_S),
         steps_per_s=found.steps,
         context_tokens=found.context,
-        ttft_s=_latency(track, TTFT),
-        itl_s=_latency(track, ITL),
-        queue_s=_latency(track, QUEUE),
-        e2e_s=_latency(track, E2E),
+        **latencies,
         preemptions_per_s=track.rate(PREEMPTIONS, RATE_S),
         tokens_total=_totals(track),
         mfu_ratio=share.mfu,
@@ -131,8 +183,27 @@ def _with_figures(
         peak_unverified=share.unverified,
         bandwidth_peak_unverified=share.bandwidth_unverified,
         precision=share.precision,
-        sources=_sources(reading, found, share),
+        sources=_sources(reading, found, share, peaks),
+        power_w=power_w,
+        kv_pool_tokens=pool_tokens(reading, track),
+        **_inputs(found, done, share),
     )
+
+
+def _inputs(found: Rates, done: Work, share: Shares) -> dict[str, Any]:
+    """What MFU and MBU were worked out from."""
+    return {
+        "flops_per_decode_token": done.flops_per_decode_token,
+        "prefill_flops_per_s": done.prefill_flops,
+        "decode_flops_per_s": done.decode_flops,
+        "peak_flops_per_s": share.flops_peak,
+        "batch": _per_step(per(found.decode, found.tokens_per_step), found),
+        "weight_bytes": _per_step(done.weight_bytes, found),
+        "kv_bytes_per_token": done.kv_bytes_per_token,
+        "weight_bytes_per_s": done.weight_bytes,
+        "kv_bytes_per_s": minus(done.bytes, done.weight_bytes),
+        "peak_bandwidth_bytes_per_s": share.bandwidth_peak,
+    }
 
 
 def _latency(track: Track, quantity: str) -> Quantiles:
@@ -151,35 +222,34 @@ def per(part: Reading, whole: Reading) -> Reading:
     return part / whole if whole > 0 else Missing(Reason.INVALID)
 
 
+def _per_step(per_s: Reading, found: Rates) -> Reading:
+    return Missing(Reason.IDLE) if found.steps == 0.0 or found.decode == 0.0 else per(per_s, found.steps)
+
+
+def minus(whole: Reading, part: Reading) -> Reading:
+    """`whole - part`, at least 0; the first of the two that is missing."""
+    if isinstance(whole, Missing):
+        return whole
+    return part if isinstance(part, Missing) else max(0.0, whole - part)
+
+
 def _totals(track: Track) -> TokensTotal:
     return TokensTotal(
         *(track.totals.get(name, NOT_EXPOSED) for name in (PREFILL_COMPUTED, PREFILL_CACHED, DECODE_TOKENS))
     )
 
 
-def _sources(reading: EngineReading, found: Rates, share: Shares) -> dict[str, str]:
+def _sources(reading: EngineReading, found: Rates, share: Shares, peaks: Sequence[Peak]) -> dict[str, str]:
     """Field -> the metric or formula behind it, for the detail view and `--json`."""
-    live = reading.live
-    smoothed = f"over {found.prefill_s:.0f} s, smoothed: a whole prompt is booked at its first token"
-    named = {
-        "model": _model_source(reading),
-        "gpus": reading.gpus_source,
-        "running": live.get(RUNNING, ""),
-        "waiting": live.get(WAITING, ""),
-        "kv_usage_ratio": live.get(KV_USAGE, ""),
-        "prefill_tokens_per_s": _joined(live.get(PREFILL_COMPUTED), smoothed),
-        "cached_tokens_per_s": _joined(live.get(PREFILL_CACHED), smoothed),
-        "decode_tokens_per_s": _joined(live.get(DECODE_TOKENS), f"over {RATE_S:.0f} s"),
-        "steps_per_s": found.steps_source,
-        "context_tokens": found.context_source,
-        "ttft_s": _joined(live.get(TTFT), f"buckets of the last {QUANTILE_S:.0f} s"),
-        "itl_s": _joined(live.get(ITL), f"buckets of the last {QUANTILE_S:.0f} s"),
-        "queue_s": _joined(live.get(QUEUE), f"buckets of the last {QUANTILE_S:.0f} s"),
-        "e2e_s": _joined(live.get(E2E), f"buckets of the last {QUANTILE_S:.0f} s"),
-        "mfu_ratio": "(prefill FLOPs + decode FLOPs) / (GPUs x dense peak)" if share.precision else "",
-        "mbu_ratio": "(steps/s x weights + tokens/s x KV) / (GPUs x peak bandwidth)" if share.precision else "",
-    }
-    return {field: clean(text) for field, text in named.items() if text}
+    known = (
+        ("model", _model_source(reading)),
+        ("gpus", reading.gpus_source),
+        ("steps_per_s", found.steps_source),
+        ("context_tokens", found.context_source),
+    )
+    flops_source = "; ".join(dict.fromkeys(peak.spec.source for peak in peaks if peak.spec is not None))
+    peak_sources = (flops_source, "; ".join(dict.fromkeys(peak.source for peak in peaks)))
+    return engine_sources(tuple(reading.live.items()), found.prefill_s, known, share.precision, peak_sources)
 
 
 def _model_source(reading: EngineReading) -> str:
@@ -189,10 +259,6 @@ def _model_source(reading: EngineReading) -> str:
         return f"{why}: `gpumon doctor` prints the config lines to add" if why else ""
     left_out = ", ".join(reading.llm.not_modelled)
     return f"{reading.llm.source}; not modelled: {left_out}" if left_out else reading.llm.source
-
-
-def _joined(metric: str | None, how: str) -> str:
-    return f"{metric} {how}" if metric else ""
 
 
 _READINGS = frozenset(

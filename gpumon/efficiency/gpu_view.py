@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from gpumon.efficiency.engine import RATE_S, Peak, plus
+from gpumon.efficiency.engine import RATE_S, Peak, flops_peak_of, plus
 from gpumon.efficiency.engine_view import per
+from gpumon.efficiency.provenance import gpu_sources
 from gpumon.efficiency.ratio import busy
 from gpumon.efficiency.windows import GAP
-from gpumon.readings.frame import GpuReading, GpuState
+from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
 from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process
 from gpumon.readings.text import clean
+from gpumon.specs.llm import LlmSpec
 
 BUSY_MEAN_MINUTES = 60
 """Length of the window of `busy_mean_ratio`."""
@@ -36,8 +40,32 @@ GAUGES = (
     "sm_clock_hz",
     "ecc_uncorrected",
     "remap_pending",
+    "memory_temperature_c",
+    "sm_occupancy_ratio",
+    "memory_busy_ratio",
+    "sm_clock_max_hz",
+    "memory_clock_hz",
+    "memory_clock_max_hz",
+    "vram_reserved_bytes",
+    "pcie_tx_bytes_per_s",
+    "pcie_rx_bytes_per_s",
+    "nvlink_tx_bytes_per_s",
+    "nvlink_rx_bytes_per_s",
+    "pcie_generation",
+    "pcie_generation_max",
+    "pcie_width",
+    "pcie_width_max",
+    "ecc_corrected",
+    "remap_failed",
 )
 """Fields of `Gpu` that are shown as they were read."""
+_GAUGES_OF = attrgetter(*GAUGES)
+COUNTER_SLACK_S = 10.0
+"""A counter of seconds is read every few ticks: it may have grown by that much more than the clock since the last."""
+COMMAND_CHARACTERS = 512
+
+
+_SEVERAL = Missing(Reason.NOT_MODELLED, "its engines compute in several precisions, each with a peak of its own")
 
 
 class GpuTrack:
@@ -48,6 +76,11 @@ class GpuTrack:
         self.power_w: Reading = WARMING_UP
         self._raw: tuple[float, float] | None = None
         self._last_s: float | None = None
+        self.throttle_s: dict[str, float] = {}
+        """Since gpumon started, by cause; replaced, never changed."""
+        self._counted_s: dict[str, float] = {}
+        self._counted_at_s = 0.0
+        self._processes: tuple[tuple[GpuProcess, ...], tuple[Process, ...]] = ((), ())
         self._busy: deque[tuple[int, float, float]] = deque(maxlen=BUSY_MEAN_MINUTES)
         self._recent: deque[GpuReading] = deque()
 
@@ -60,6 +93,8 @@ class GpuTrack:
         while self._recent[0].monotonic_s <= now_s - RATE_S:
             self._recent.popleft()
         self._add_energy(reading.energy_j, now_s)
+        if reading.throttle_s != self._counted_s:
+            self._add_throttle(reading.throttle_s, now_s)
         elapsed_s = now_s - self._last_s if self._last_s is not None else 0.0
         if not isinstance(reading.busy_ratio, Missing) and 0.0 < elapsed_s <= longest_s:
             minute = int(now_s // 60)
@@ -80,6 +115,16 @@ class GpuTrack:
             self.energy_j = joules + (0.0 if isinstance(self.energy_j, Missing) else self.energy_j)
         self._raw = (energy_j, now_s)
 
+    def _add_throttle(self, counted_s: dict[str, float], now_s: float) -> None:
+        """Grow by what the counters did. One that fell (reset), or outran the clock (garbage), is a new base line."""
+        most_s = now_s - self._counted_at_s + COUNTER_SLACK_S
+        totals = dict(self.throttle_s)
+        for cause, new_s in counted_s.items():
+            grown_s = new_s - self._counted_s.get(cause, new_s)
+            totals[cause] = totals.get(cause, 0.0) + (grown_s if 0.0 <= grown_s <= most_s else 0.0)
+        self.throttle_s = totals
+        self._counted_s, self._counted_at_s = {**self._counted_s, **counted_s}, now_s
+
     def recent(self, field: str) -> Reading:
         """Mean of a field over the last `RATE_S`, as long as MBU's window; its reason where the newest has none."""
         newest = getattr(self._recent[-1], field) if self._recent else WARMING_UP
@@ -87,6 +132,12 @@ class GpuTrack:
             return newest
         known = [value for value in (getattr(reading, field) for reading in self._recent) if isinstance(value, float)]
         return sum(known) / len(known) if known else WARMING_UP
+
+    def processes(self, read: tuple[GpuProcess, ...]) -> tuple[Process, ...]:
+        """The processes as they are shown; the same objects again while the driver's list stays the same."""
+        if read != self._processes[0]:
+            self._processes = (read, tuple(_process(process) for process in read))
+        return self._processes[1]
 
     @property
     def busy_mean_ratio(self) -> Reading:
@@ -127,9 +178,10 @@ def derive_gpu(
     standing: Standing,
     peak: Peak,
     engines: Sequence[Engine],
+    llms: Sequence[LlmSpec | None],
     alone: Missing,
 ) -> Gpu:
-    """The shown GPU; `engines` are those that run on it, `alone` says why there is none."""
+    """The shown GPU; `engines` are those that run on it, `llms` their models; `alone` says why there is none."""
     state, age_s, blank = standing
 
     def live(value: Reading) -> Reading:
@@ -137,19 +189,17 @@ def derive_gpu(
 
     bandwidth, source = _bandwidth(reading, track, peak, engines) if blank is None else (blank, BandwidthSource.NONE)
     power_w = power_of(reading, track, standing)
-    gauges: dict[str, Any] = {name: live(getattr(reading, name)) for name in GAUGES}
+    flops_peak, precision = _flops_peak(reading, peak, llms, alone)
     return Gpu(
-        **_identity(reading),
+        index=reading.index,
+        **_identity(_TEXTS_OF(reading)),
         state=state,
         age_s=age_s,
-        **gauges,
+        **_gauges(reading, blank),
+        **_peaks(peak),
         vram_shared=reading.vram_shared,
         bandwidth_bytes_per_s=bandwidth,
         bandwidth_source=source,
-        bandwidth_peak_bytes_per_s=peak.bandwidth_bytes_per_s,
-        peak_source=clean(peak.source),
-        peak_unverified=peak.unverified,
-        bandwidth_peak_unverified=peak.bandwidth_unverified,
         mfu_ratio=live(_of_engines(reading, [engine.mfu_ratio for engine in engines], alone)),
         mbu_ratio=live(_of_engines(reading, [engine.mbu_ratio for engine in engines], alone)),
         power_w=power_w,
@@ -159,15 +209,65 @@ def derive_gpu(
         throttle=reading.throttle if blank is None else (),
         xid=tuple(event.code for event in reading.xid),
         engines=tuple(engine.name for engine in engines),
-        processes=_processes(reading) if blank is None else (),
+        processes=track.processes(reading.processes) if blank is None else (),
         busy_mean_ratio=track.busy_mean_ratio,
         tokens_per_j=live(_tokens_per_j(engines, power_w) if engines else alone),
+        flops_peak_per_s=flops_peak,
+        flops_peak_precision=precision,
+        throttle_s=track.throttle_s,
+        sources=_sources(reading, track, source, peak, precision),
     )
 
 
-def _identity(reading: GpuReading) -> dict[str, Any]:
-    texts = ("uuid", "name", "state_text", "parent_uuid", "mig_profile")
-    return {"index": reading.index, **{name: clean(getattr(reading, name)) for name in texts}}
+def _gauges(reading: GpuReading, blank: Missing | None) -> dict[str, Any]:
+    values = _GAUGES_OF(reading) if blank is None else (blank,) * len(GAUGES)
+    return dict(zip(GAUGES, values, strict=True))
+
+
+def _peaks(peak: Peak) -> dict[str, Any]:
+    return {
+        "bandwidth_peak_bytes_per_s": peak.bandwidth_bytes_per_s,
+        "peak_source": clean(peak.source),
+        "peak_unverified": peak.unverified,
+        "bandwidth_peak_unverified": peak.bandwidth_unverified,
+    }
+
+
+def _sources(
+    reading: GpuReading, track: GpuTrack, bandwidth: BandwidthSource, peak: Peak, precision: str
+) -> dict[str, str]:
+    gpm = reading.sm_active_ratio
+    return gpu_sources(
+        bandwidth,
+        not isinstance(reading.energy_j, Missing) and not isinstance(track.power_w, Missing),
+        not (isinstance(gpm, Missing) and gpm.reason is Reason.NOT_SUPPORTED),
+        peak.source,
+        peak.spec.source if peak.spec is not None else "",
+        precision,
+    )
+
+
+def _flops_peak(reading: GpuReading, peak: Peak, llms: Sequence[LlmSpec | None], alone: Missing) -> tuple[Reading, str]:
+    """Peak FLOP/s at the precision of the engines' arithmetic, and that precision."""
+    if reading.mig or reading.parent_uuid:
+        return Missing(Reason.UNDER_MIG), ""
+    found = [flops_peak_of(peak, llm) for llm in llms]
+    if not found:
+        return alone, ""
+    unknown = next((value for value, _ in found if isinstance(value, Missing)), None)
+    names = "+".join(sorted({name for _, name in found}))
+    if unknown is not None:
+        return unknown, ""
+    return found[0][0] if len({value for value, _ in found}) == 1 else _SEVERAL, names
+
+
+_TEXTS = ("uuid", "name", "state_text", "parent_uuid", "mig_profile", "compute_capability")
+_TEXTS_OF = attrgetter(*_TEXTS)
+
+
+@lru_cache(maxsize=256)
+def _identity(texts: tuple[str, ...]) -> dict[str, Any]:
+    return {name: clean(text) for name, text in zip(_TEXTS, texts, strict=True)}
 
 
 def _of_engines(reading: GpuReading, parts: list[Reading], alone: Missing) -> Reading:
@@ -202,15 +302,16 @@ def _tokens_per_j(engines: Sequence[Engine], power_w: Reading) -> Reading:
     return per(plus(*(per(engine.decode_tokens_per_s, float(len(engine.gpus))) for engine in engines)), power_w)
 
 
-def _processes(reading: GpuReading) -> tuple[Process, ...]:
-    return tuple(
-        Process(
-            pid=process.pid,
-            name=clean(process.name),
-            user=clean(process.user, 32),
-            vram_bytes=process.vram_bytes,
-            container=clean(process.container, 64),
-            engine=clean(process.engine),
-        )
-        for process in reading.processes
+def _process(read: GpuProcess) -> Process:
+    return Process(
+        pid=read.pid,
+        name=clean(read.name),
+        user=clean(read.user, 32),
+        vram_bytes=read.vram_bytes,
+        container=clean(read.container, 64),
+        engine=clean(read.engine),
+        command=clean(read.command, COMMAND_CHARACTERS),
+        sm_ratio=read.sm_ratio,
+        type=read.type,
+        pod=clean(read.pod, 64),
     )

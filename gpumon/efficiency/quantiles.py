@@ -59,13 +59,19 @@ def bucket_of(window: HistogramReading, share: float) -> tuple[int, float]:
 
 def quantile(window: HistogramReading, share: float) -> float:
     """The `share` quantile, linear inside its bucket; in the +Inf bucket the last finite bound (PromQL's rule)."""
+    return _placed(window, share)[0]
+
+
+def _placed(window: HistogramReading, share: float) -> tuple[float, float, Reading]:
+    """A quantile with the bounds of its bucket; the open last bucket has no upper one."""
     at, rank = bucket_of(window, share)
-    if at == len(window.bounds) - 1:
-        return window.bounds[-2] if len(window.bounds) > 1 else window.sum / window.count
     low = window.bounds[at - 1] if at else 0.0
+    if at == len(window.bounds) - 1:
+        return window.bounds[-2] if at else window.sum / window.count, low, Missing(Reason.INVALID)
     below = window.counts[at - 1] if at else 0.0
     inside = window.counts[at] - below
-    return low + (window.bounds[at] - low) * ((rank - below) / inside if inside else 1.0)
+    value = low + (window.bounds[at] - low) * ((rank - below) / inside if inside else 1.0)
+    return value, low, window.bounds[at]
 
 
 def quantiles(window: HistogramReading | None) -> Quantiles:
@@ -73,23 +79,31 @@ def quantiles(window: HistogramReading | None) -> Quantiles:
     if window is None or len(window.counts) == 0:
         return NOTHING
     if window.count <= 0:
-        idle = Missing(Reason.IDLE)
-        return Quantiles(idle, idle, idle, idle, idle, idle, window.bounds[0])
+        return _without(Missing(Reason.IDLE), Missing(Reason.IDLE), window.bounds[0])
     average = mean(window)
     if window.count < ENOUGH:
-        few = Missing(Reason.FEW)
-        return Quantiles(few, few, few, average, few, few, window.bounds[0])
-    at, _ = bucket_of(window, 0.95)
-    high: Reading = window.bounds[at] if at < len(window.bounds) - 1 else Missing(Reason.INVALID)
+        return _without(Missing(Reason.FEW), average, window.bounds[0])
+    p50, p50_low, p50_high = _placed(window, 0.5)
+    p95, p95_low, p95_high = _placed(window, 0.95)
+    p99, p99_low, p99_high = _placed(window, 0.99)
     return Quantiles(
-        p50=quantile(window, 0.5),
-        p95=quantile(window, 0.95),
-        p99=quantile(window, 0.99),
+        p50=p50,
+        p95=p95,
+        p99=p99,
         mean=average,
-        p95_low=window.bounds[at - 1] if at else 0.0,
-        p95_high=high,
+        p95_low=p95_low,
+        p95_high=p95_high,
         first_bound_s=window.bounds[0],
+        p50_low=p50_low,
+        p50_high=p50_high,
+        p99_low=p99_low,
+        p99_high=p99_high,
     )
+
+
+def _without(why: Missing, average: Reading, first_bound_s: float) -> Quantiles:
+    """No quantiles for one reason; the mean and the first bound as they are."""
+    return Quantiles(why, why, why, average, why, why, first_bound_s, why, why, why, why)
 
 
 def longest(window: HistogramReading | None) -> float:

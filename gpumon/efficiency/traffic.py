@@ -91,11 +91,19 @@ def step_bytes_per_s(
     checked("tokens_per_step", tokens_per_step, least=1.0)
     if steps_per_s == 0.0:
         return 0.0
-    together = steps_per_s if expert_steps_per_s is None else positive("expert_steps_per_s", expert_steps_per_s)
+    weights = weight_bytes_per_s(llm, steps_per_s, decode_tokens_per_s, expert_steps_per_s)
+    return weights + decode_tokens_per_s / tokens_per_step * kv_read_bytes(llm, context_tokens, tp, kv_precision)
+
+
+def weight_bytes_per_s(
+    llm: LlmSpec, steps_per_s: float, decode_tokens_per_s: float, expert_steps_per_s: float | None = None
+) -> float:
+    """The weights' part of `step_bytes_per_s`: steps/s * W_read(B), of a MoE with its experts shared by the ranks."""
+    together = positive("steps_per_s", steps_per_s)
+    if expert_steps_per_s is not None:
+        together = positive("expert_steps_per_s", expert_steps_per_s)
     others = (steps_per_s - together) * (llm.read_bytes - llm.experts * llm.expert_read_bytes)
-    weights = together * weight_read_bytes(llm, decode_tokens_per_s / together) + others
-    sequences_per_s = decode_tokens_per_s / tokens_per_step
-    return weights + sequences_per_s * kv_read_bytes(llm, context_tokens, tp, kv_precision)
+    return together * weight_read_bytes(llm, decode_tokens_per_s / together) + others
 
 
 def single_stream_bytes_per_s(llm: LlmSpec, tokens_per_s: float) -> float:

@@ -15,7 +15,8 @@ from gpumon.readings.text import clean
 
 PRINTED_AS: Final = {"self_cost": "self"}
 """Fields whose JSON key is not their name."""
-NOT_PRINTED: Final = frozenset({"wall_s"})
+NOT_PRINTED: Final = frozenset({"Snapshot.wall_s", "Gpu.sources"})
+"""Fields left out, by type: a second clock, and what is the same for all GPUs of a kind."""
 ABSENT: Final[dict[str, tuple[Any, str, Reason]]] = {
     "bandwidth_source": (BandwidthSource.NONE, "bandwidth_bytes_per_s", Reason.NOT_SUPPORTED),
     "tp": (0, "", Reason.NO_GPU),
@@ -64,13 +65,14 @@ def _other(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_other(item) for item in value]
     if isinstance(value, dict):
-        return {clean(key, MOST_CHARACTERS): _other(item) for key, item in value.items()}
+        kept = ((key, item) for key, item in value.items() if type(item) is not float or math.isfinite(item))
+        return {clean(key, MOST_CHARACTERS): _other(item) for key, item in kept}
     return _object(value) if isinstance(value, msgspec.Struct) else value
 
 
 @lru_cache(maxsize=64)
 def printed_fields(kind: type[msgspec.Struct]) -> tuple[tuple[tuple[str, str], ...], bool]:
     """(field, JSON key) of each field printed, in order, and whether the object has readings and so a `missing`."""
-    fields = [field for field in msgspec.structs.fields(kind) if field.name not in NOT_PRINTED]
+    fields = [field for field in msgspec.structs.fields(kind) if f"{kind.__name__}.{field.name}" not in NOT_PRINTED]
     keys = tuple((field.name, PRINTED_AS.get(field.name, field.name)) for field in fields)
     return keys, any(field.type == Reading for field in fields)

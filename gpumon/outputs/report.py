@@ -18,7 +18,7 @@ _UNITS: Final = (
 """Ends of field names that say the unit, the longer before the shorter."""
 _LABEL_WIDTH = 30
 _VALUE_WIDTH = 14
-_BOUNDS: Final = frozenset({"p95_low", "p95_high", "first_bound_s"})
+_BOUNDS: Final = frozenset({"first_bound_s", *(f"p{share}_{end}" for share in (50, 95, 99) for end in ("low", "high"))})
 """Parts of a latency that are left out where they are missing: they only refine another."""
 _HEADS: Final = frozenset({"index", "uuid", "name", "state", "processes", "sources"})
 
@@ -49,10 +49,10 @@ def _findings(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _fields(of: msgspec.Struct) -> Iterator[str]:
-    sources = of.sources if isinstance(of, Engine) else {}
+    sources = of.sources if isinstance(of, Engine | Gpu) else {}
     for name in of.__struct_fields__:
         value = getattr(of, name)
-        if value not in ("", ()) and (name not in _HEADS or not isinstance(of, Gpu | Engine)):
+        if value not in ("", (), {}) and (name not in _HEADS or not isinstance(of, Gpu | Engine)):
             yield from _field(name, value, sources.get(name, ""))
 
 
@@ -62,6 +62,10 @@ def _field(name: str, value: Any, source: str) -> Iterator[str]:
         for part, text in _parts(value, unit).items():
             yield _line(f"{label} {part}".rstrip(), text, source)
             source = ""
+    elif isinstance(value, dict):
+        for part, amount in value.items():
+            yield _line(f"{label} {token(part)}", _reading(amount, unit), source)
+            source = ""
     elif isinstance(value, float | int | Missing) and not isinstance(value, bool):
         yield _line(label, _reading(value, unit), source)
     else:
@@ -70,9 +74,13 @@ def _field(name: str, value: Any, source: str) -> Iterator[str]:
 
 def _named(name: str) -> tuple[str, str]:
     """A field's label and unit."""
+    if name == "flops_peak_per_s":
+        return "flops peak", "flops_per_s"
     if name in _UNITS:
         return name.removesuffix("_per_s").replace("_per_j", " per joule"), name
     unit = next((unit for unit in _UNITS if name.endswith(f"_{unit}")), "")
+    if unit == "flops_per_s":
+        return name.removesuffix("_per_s").replace("_", " "), unit
     return name.removesuffix(f"_{unit}").replace("_", " "), unit or "number"
 
 
@@ -112,6 +120,7 @@ def _line(label: str, value: str, source: str = "") -> str:
 
 def _processes(gpu: Gpu) -> Iterator[str]:
     for process in gpu.processes:
-        vram = quantities["bytes"](process.vram_bytes)
-        names = (process.name, process.user, process.container, process.engine)
-        yield _line("process", f"{process.pid}  {vram}  " + "  ".join(token(name) for name in names))
+        amounts = (quantities["bytes"](process.vram_bytes), quantities["ratio"](process.sm_ratio))
+        names = (process.name, process.user, process.container, process.pod, process.engine)
+        words = "  ".join((*amounts, *map(token, names), token(process.command, spaces=True)))
+        yield _line("process", f"{process.pid}  {words}")

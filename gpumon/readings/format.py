@@ -84,6 +84,43 @@ def count(value: Reading) -> str:
     return f"{scaled:.0f}{suffix}" if not suffix or scaled >= 99.95 else f"{scaled:.1f}{suffix}"
 
 
+def rate(value: Reading) -> str:
+    """Things per second in at most 5 cells, three digits above 100: `0`, `4.2`, `41.0`, `410`, `1.10k`, `12.3k`.
+
+    A value that is whole by chance keeps its decimal, so that digits stand where they stood.
+    """
+    if isinstance(value, Missing):
+        return short(value)
+    if not 0.0 <= value < math.inf:
+        return DASH
+    if value < 99.95:
+        return "0" if value == 0.0 else "<.1" if value < 0.05 else f"{value:.1f}"
+    return amount(value)
+
+
+def figure(value: Reading) -> str:
+    """Two decimals below 10, then three digits, in at most 5 cells: `0`, `0.45`, `1.04`, `45.2`, `452`, `4.52k`."""
+    if isinstance(value, Missing):
+        return short(value)
+    if not 0.0 <= value < math.inf:
+        return DASH
+    if value < 9.995:
+        return "0" if value == 0.0 else "<.01" if value < 0.005 else f"{value:.2f}"
+    return f"{value:.1f}" if value < 99.95 else amount(value)
+
+
+def two_digits(value: Reading) -> str:
+    """A large amount whose third digit is noise, in at most 4 cells: `0`, `15M`, `1.8G`, `18G`, `180G`."""
+    if isinstance(value, Missing):
+        return short(value)
+    if not 0.0 <= value < math.inf:
+        return DASH
+    scaled, suffix = _scaled(value, 999.5)
+    if not suffix:
+        return f"{scaled:.0f}" if scaled == 0.0 or scaled >= 0.95 else "<1"
+    return f"{scaled:.{1 if scaled < 9.95 else 0}f}{suffix}"
+
+
 def whole(value: Reading) -> str:
     """A number that has no fraction by nature (requests in flight) in at most 4 cells: `24`, `1.2k`, `12k`."""
     if isinstance(value, Missing):
@@ -122,18 +159,23 @@ def _scaled(value: float, most: float) -> tuple[float, str]:
 
 def gib(value: Reading) -> str:
     """Bytes as GiB in at most 4 cells: `71.2`, `141`."""
+    return memory(value)
+
+
+def memory(value: Reading, unit: float = GIB) -> str:
+    """Bytes in a unit (`GIB` or 1e9) in at most 4 cells: `71.2`, `141`, and `20T` for a thousand times as much."""
     if isinstance(value, Missing):
         return short(value, 4)
     if not 0.0 <= value < math.inf:
         return DASH
-    size = value / GIB
+    size, step = value / unit, 1024.0 if unit == GIB else 1000.0
     return (
         f"{size:.1f}"
         if size < 99.95
         else f"{size:.0f}"
         if size < 9999.5
-        else f"{size / 1024:.0f}T"
-        if size < 1.02e6
+        else f"{size / step:.0f}T"
+        if size < 999.5 * step
         else ">1P"
     )
 
@@ -218,6 +260,11 @@ def celsius(value: Reading) -> str:
     if isinstance(value, Missing):
         return short(value, 3)
     return f"{value:.0f}" if -99.5 < value < 999.5 else DASH
+
+
+def fahrenheit(value: Reading) -> str:
+    """A temperature that is given in Celsius, as `celsius` shows it, in Fahrenheit."""
+    return celsius(value if isinstance(value, Missing) else value * 1.8 + 32.0)
 
 
 def age(seconds_: float) -> str:

@@ -73,6 +73,10 @@ class GpuProcess(msgspec.Struct, frozen=True, array_like=True):
     """compute, graphics, or mps."""
     engine: str = ""
     """Name of the engine that this process belongs to, where that is known."""
+    command: str = ""
+    """Command line; empty where the kernel hides it. Text from outside, too."""
+    pod: str = ""
+    """Uid of the Kubernetes pod, where the cgroup path names one."""
 
 
 class XidEvent(msgspec.Struct, frozen=True, array_like=True):
@@ -140,6 +144,9 @@ class GpuReading(msgspec.Struct, frozen=True, array_like=True):
     parent_uuid: str = ""
     mig_profile: str = ""
     processes: tuple[GpuProcess, ...] = ()
+    pcie_generation_max: Reading = NOT_SUPPORTED
+    throttle_s: dict[str, float] = {}
+    """The driver's own counters by cause, in seconds since it was loaded; only those that this GPU has."""
 
 
 class HistogramReading(msgspec.Struct, frozen=True, array_like=True):

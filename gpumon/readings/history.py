@@ -1,78 +1,122 @@
-"""Bounded history of plotted values: rings of doubles in which NaN is a gap."""
+"""Bounded history of plotted values: every tick of the last minutes, and means of 5 s for the last two hours.
+
+NaN is a gap.
+"""
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
+CELL_S: Final = 5.0
+"""Wall time that one cell of the coarse tier sums up."""
+_TICKS: Final = 2400
+"""Ticks kept one by one: 10 minutes of the shortest interval, 40 of the default one."""
+_CELLS: Final = 1536
+"""Cells kept: 2 hours and 8 minutes."""
 _STEP_BACK_S: Final = 1.0
 """The clock wanders by less; by more, it was set back, and what lies before is another past."""
+_LATE: Final = 2.5
+"""Intervals between two readings that are still one course: the collector may skip a slot."""
+_END_S: Final = CELL_S - 1e-3
+"""A cell counts as read at its end, but still within itself."""
 
 
-class Ring:
-    """A fixed number of the newest (time, value) pairs. Appending past the end overwrites the oldest."""
+class _Values:
+    """The numbers of one series in both tiers."""
 
-    __slots__ = ("_next", "_size", "_times", "_values", "capacity")
+    __slots__ = ("counts", "sums", "ticks")
 
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self._times = array("d", bytes(8 * capacity))
-        self._values = array("d", bytes(8 * capacity))
-        self._next = 0
-        self._size = 0
+    def __init__(self, ticks: int, cells: int) -> None:
+        self.ticks = array("d", [math.nan]) * ticks
+        self.sums = array("d", bytes(8 * cells))
+        self.counts = array("I", bytes(4 * cells))
 
-    def __len__(self) -> int:
-        return self._size
 
-    def append(self, time_s: float, value: float) -> None:
-        """Add one value; NaN is a gap."""
-        self._times[self._next] = time_s
-        self._values[self._next] = value
-        self._next = (self._next + 1) % self.capacity
-        self._size = min(self._size + 1, self.capacity)
+class _Read(NamedTuple):
+    """Readings that count to one bucket: their sum, and their number (0: a gap)."""
 
-    def since(self, time_s: float) -> Iterable[tuple[float, float]]:
-        """The pairs at or after `time_s`, newest first, back to where the clock was set back."""
-        at = self._next
-        later_s = math.inf
-        for _ in range(self._size):
-            at = (at - 1) % self.capacity
-            if not time_s <= self._times[at] <= later_s + _STEP_BACK_S:
-                return
-            later_s = self._times[at]
-            yield later_s, self._values[at]
+    bucket_s: float
+    """A time in that bucket."""
+    first_s: float
+    last_s: float
+    """When the first and the last of them were taken."""
+    total: float
+    number: int
+    interval_s: float
+    """Seconds before `first_s` that they stand for in any case."""
 
 
 class History:
-    """Named series over the same wall clock, for charts. Memory is bounded by `capacity` x `most_series`."""
+    """Named series over the same wall clock, for charts. Memory is bounded: 38 kB a series, `most_series` of them."""
 
-    def __init__(self, capacity: int = 7200, most_series: int = 128) -> None:
-        self._capacity = capacity
+    def __init__(self, ticks: int = _TICKS, cells: int = _CELLS, most_series: int = 128) -> None:
         self._most = most_series
-        self._rings: dict[str, Ring] = {}
+        self._series: dict[str, _Values] = {}
+        self._times = array("d", bytes(8 * ticks))
+        self._intervals = array("f", bytes(4 * ticks))
+        self._next = 0
+        self._size = 0
+        self._numbers = array("q", [-1]) * cells
+        """Which cell of all time stands in each place."""
+        self._cell_firsts = array("d", bytes(8 * cells))
+        self._cell_lasts = array("d", bytes(8 * cells))
+        self._cell_intervals = array("f", bytes(4 * cells))
+        self._last_s = -math.inf
 
-    def append(self, wall_s: float, points: Mapping[str, float]) -> None:
-        """Add one point per series; a series not in `points` gets nothing, and so shows a gap there."""
-        for key, value in points.items():
-            ring = self._rings.get(key)
-            if ring is None:
-                if len(self._rings) >= self._most:
-                    continue
-                ring = self._rings[key] = Ring(self._capacity)
-            ring.append(wall_s, value)
+    def append(self, wall_s: float, points: Mapping[str, float], interval_s: float = 1.0) -> None:
+        """Add one point per series; a series not in `points` shows a gap there.
+
+        `interval_s`: seconds up to now that the points stand for. A chart whose columns are shorter fills them.
+        """
+        if wall_s < self._last_s - _STEP_BACK_S:
+            self._forget()
+        self._last_s = wall_s
+        if not points.keys() <= self._series.keys():
+            self._admit(points)
+        number = math.floor(wall_s / CELL_S)
+        cell = number % len(self._numbers)
+        fresh = self._numbers[cell] != number
+        if fresh:
+            self._numbers[cell] = number
+            self._cell_firsts[cell], self._cell_intervals[cell] = wall_s, interval_s
+        self._cell_lasts[cell] = wall_s
+        tick = self._next
+        self._times[tick], self._intervals[tick] = wall_s, interval_s
+        self._next = (tick + 1) % len(self._times)
+        self._size = min(self._size + 1, len(self._times))
+        for key, values in self._series.items():
+            value = points.get(key, math.nan)
+            values.ticks[tick] = value
+            if fresh:
+                values.sums[cell], values.counts[cell] = 0.0, 0
+            if value == value:
+                values.sums[cell] += value
+                values.counts[cell] += 1
+
+    def _admit(self, points: Mapping[str, float]) -> None:
+        for key in points:
+            if key not in self._series and len(self._series) < self._most:
+                self._series[key] = _Values(len(self._times), len(self._numbers))
+
+    def _forget(self) -> None:
+        self._next = self._size = 0
+        self._numbers = array("q", [-1]) * len(self._numbers)
 
     def keys(self) -> tuple[str, ...]:
         """Names of the series seen so far, in order of appearance."""
-        return tuple(self._rings)
+        return tuple(self._series)
 
     def latest(self, key: str, wall_s: float) -> float:
-        """The value of the point at exactly `wall_s`, whatever came after it; NaN where there is none."""
-        ring = self._rings.get(key)
-        for time_s, value in ring.since(wall_s) if ring is not None else ():
-            if time_s == wall_s:
-                return value
+        """The value of the point at exactly `wall_s`, whatever came after it; NaN where there is none any more."""
+        values = self._series.get(key)
+        for tick in self._backwards() if values is not None else ():
+            if self._times[tick] == wall_s:
+                return values.ticks[tick]  # type: ignore[union-attr]
+            if self._times[tick] < wall_s - _STEP_BACK_S:
+                break
         return math.nan
 
     def buckets(
@@ -81,15 +125,89 @@ class History:
         """Means of `count` buckets of `width_s` seconds of wall time, oldest first.
 
         Bucket n covers [n * width_s, (n + 1) * width_s); `newest_bucket` is the last one returned. A bucket without a
-        value is NaN. Points after `until_s` do not count: a paused display shows the same however often it is drawn.
+        value is NaN, unless it lies within the interval of the reading after it. Points after `until_s` do not count:
+        a paused display shows the same however often it is drawn. Means are exact as long as every tick is kept, and
+        where `width_s` is a multiple of `CELL_S`; else a cell counts to the bucket that it ends in.
         """
-        sums = [0.0] * count
-        counts = [0] * count
-        ring = self._rings.get(key)
         first = newest_bucket - count + 1
-        for time_s, value in ring.since(first * width_s) if ring is not None else ():
-            at = math.floor(time_s / width_s) - first
-            if 0 <= at < count and time_s <= until_s and value == value:
-                sums[at] += value
-                counts[at] += 1
+        sums, counts = [0.0] * count, [0] * count
+        values = self._series.get(key)
+        later: _Read | None = None
+        for read in self._reads(values, first * width_s, until_s, width_s) if values is not None else ():
+            at = math.floor(read.bucket_s / width_s) - first
+            if later is not None:
+                _hold(later, read.last_s, sums, counts, first, width_s)
+            if 0 <= at < count:
+                sums[at] += read.total
+                counts[at] += read.number
+            later = read
+        if later is not None:
+            _hold(later, -math.inf, sums, counts, first, width_s)
         return [s / n if n else math.nan for s, n in zip(sums, counts, strict=True)]
+
+    def _reads(self, values: _Values, since_s: float, until_s: float, width_s: float) -> Iterator[_Read]:
+        """Readings from `until_s` back to the first one before `since_s`: tick by tick while they are kept.
+
+        Where cells give the same means, all but the newest cell comes from them: they are fewer.
+        """
+        newest_s = min(until_s, self._last_s)
+        edge_s = -math.inf if self._size < len(self._times) else self._kept_from_s()
+        if width_s % CELL_S == 0.0 and newest_s > -math.inf:
+            edge_s = max(edge_s, math.floor(newest_s / CELL_S) * CELL_S)
+        for tick in self._backwards():
+            time_s = self._times[tick]
+            if time_s < edge_s - _STEP_BACK_S:
+                break
+            if not edge_s <= time_s <= until_s:
+                continue
+            value = values.ticks[tick]
+            known = value == value
+            yield _Read(time_s, time_s, time_s, value if known else 0.0, int(known), self._intervals[tick])
+            if time_s < since_s - _STEP_BACK_S:
+                return
+        if edge_s > -math.inf:
+            yield from self._cells(values, since_s, min(newest_s, edge_s - CELL_S))
+
+    def _cells(self, values: _Values, since_s: float, newest_s: float) -> Iterator[_Read]:
+        newest, size = math.floor(newest_s / CELL_S), len(self._numbers)
+        for number in range(newest, newest - size, -1):
+            cell = number % size
+            if self._numbers[cell] == number:
+                yield _Read(
+                    number * CELL_S + _END_S,
+                    self._cell_firsts[cell],
+                    self._cell_lasts[cell],
+                    values.sums[cell],
+                    values.counts[cell],
+                    self._cell_intervals[cell],
+                )
+                if number * CELL_S < since_s:
+                    return
+            elif number * CELL_S < since_s - _LATE * self._intervals[self._next - 1]:
+                return
+
+    def _kept_from_s(self) -> float:
+        """Edge of the first cell of which every tick is kept."""
+        return math.ceil((self._times[self._next] + _STEP_BACK_S) / CELL_S) * CELL_S
+
+    def _backwards(self) -> Iterator[int]:
+        """Places of the ticks, newest first."""
+        size = len(self._times)
+        return (at % size for at in range(self._next - 1 + size, self._next - 1 + size - self._size, -1))
+
+
+def _hold(later: _Read, earlier_s: float, sums: list[float], counts: list[int], first: int, width_s: float) -> None:
+    """Fill the empty buckets between two readings for which the later one stands."""
+    end = math.floor(later.bucket_s / width_s) - first
+    own = math.floor(later.first_s / width_s) - first
+    gap_s = later.first_s - earlier_s
+    if not later.number or (gap_s < width_s and own == end):
+        return
+    reach_s = gap_s if gap_s <= _LATE * later.interval_s else later.interval_s
+    start = math.ceil((later.first_s - reach_s) / width_s - 0.5 + 1e-9) - first
+    if earlier_s > -math.inf:
+        start = max(start, math.floor(earlier_s / width_s) - first + 1)
+    mean = later.total / later.number
+    for at in range(max(0, min(start, own)), min(end, len(counts))):
+        if not counts[at]:
+            sums[at], counts[at] = mean, 1

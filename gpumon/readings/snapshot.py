@@ -36,6 +36,14 @@ class Process(msgspec.Struct, frozen=True):
     vram_bytes: Reading
     container: str
     engine: str
+    command: str = ""
+    """Command line, at most 512 characters; empty where the kernel hides it."""
+    sm_ratio: Reading = NOT_SUPPORTED
+    """Share of the SMs' time that was this process's (NVML, newest sample of the last 4 s)."""
+    type: str = "compute"
+    """compute, graphics, or mps."""
+    pod: str = ""
+    """Kubernetes pod, as far as its cgroup path tells: the pod's uid."""
 
 
 class Gpu(msgspec.Struct, frozen=True):
@@ -85,6 +93,40 @@ class Gpu(msgspec.Struct, frozen=True):
     tokens_per_j: Reading = NOT_SUPPORTED
     parent_uuid: str = ""
     mig_profile: str = ""
+    compute_capability: str = ""
+    """CUDA's, e.g. `9.0`."""
+    memory_temperature_c: Reading = NOT_SUPPORTED
+    sm_occupancy_ratio: Reading = NOT_SUPPORTED
+    """Resident warps / the most that fit (GPM); good kernels run at low occupancy too."""
+    memory_busy_ratio: Reading = NOT_SUPPORTED
+    """Share of time in which the memory was read or written at all: no share of its bandwidth."""
+    sm_clock_max_hz: Reading = NOT_SUPPORTED
+    memory_clock_hz: Reading = NOT_SUPPORTED
+    memory_clock_max_hz: Reading = NOT_SUPPORTED
+    vram_reserved_bytes: Reading = NOT_SUPPORTED
+    """Held by the driver itself; not in `vram_used_bytes`."""
+    flops_peak_per_s: Reading = NOT_SUPPORTED
+    """Dense peak at the precision that its engines compute in: the denominator of MFU."""
+    flops_peak_precision: str = ""
+    """That precision; several, joined by `+`, where engines differ (the peak is then not defined)."""
+    pcie_tx_bytes_per_s: Reading = NOT_SUPPORTED
+    """Device to host."""
+    pcie_rx_bytes_per_s: Reading = NOT_SUPPORTED
+    nvlink_tx_bytes_per_s: Reading = NOT_SUPPORTED
+    nvlink_rx_bytes_per_s: Reading = NOT_SUPPORTED
+    pcie_generation: Reading = NOT_SUPPORTED
+    """Of the link as it is trained now: an idle GPU trains it down."""
+    pcie_generation_max: Reading = NOT_SUPPORTED
+    """The most that this GPU and its slot can do."""
+    pcie_width: Reading = NOT_SUPPORTED
+    """Lanes of the link as it is now."""
+    pcie_width_max: Reading = NOT_SUPPORTED
+    ecc_corrected: Reading = NOT_SUPPORTED
+    remap_failed: Reading = NOT_SUPPORTED
+    throttle_s: dict[str, float] = {}
+    """Seconds throttled since gpumon started, by cause; a cause that the driver does not count is not in it."""
+    sources: dict[str, str] = {}
+    """Field -> the driver call, GPM metric or formula that it comes from."""
 
 
 class Quantiles(msgspec.Struct, frozen=True):
@@ -95,9 +137,13 @@ class Quantiles(msgspec.Struct, frozen=True):
     p99: Reading = NOT_EXPOSED
     mean: Reading = NOT_EXPOSED
     p95_low: Reading = NOT_EXPOSED
-    """Lower bound of the bucket that p95 fell in: the true p95 lies between this and `p95_high`."""
+    """Lower bound of the bucket that p95 fell in: the true p95 lies between this and `p95_high`. So p50 and p99."""
     p95_high: Reading = NOT_EXPOSED
     first_bound_s: Reading = NOT_EXPOSED
+    p50_low: Reading = NOT_EXPOSED
+    p50_high: Reading = NOT_EXPOSED
+    p99_low: Reading = NOT_EXPOSED
+    p99_high: Reading = NOT_EXPOSED
 
 
 class TokensTotal(msgspec.Struct, frozen=True):
@@ -163,6 +209,37 @@ class Engine(msgspec.Struct, frozen=True):
     """Precision that the arithmetic runs in: it decides the FLOP/s peak."""
     sources: dict[str, str] = {}
     """Quantity -> the metric or formula that it comes from."""
+    since: str = ""
+    """RFC 3339: since when `state` is what it is, as far back as gpumon looked."""
+    gpu_count: Reading = NOT_EXPOSED
+    """GPUs of all its ranks."""
+    power_w: Reading = NOT_EXPOSED
+    """Of its GPUs."""
+    params: Reading = NOT_EXPOSED
+    """Parameters of the model."""
+    active_params: Reading = NOT_EXPOSED
+    """N_mm: parameters that one token is multiplied with."""
+    layers: Reading = NOT_EXPOSED
+    weight_precision: str = ""
+    kv_precision: str = ""
+    flops_per_decode_token: Reading = NOT_EXPOSED
+    """At `context_tokens`; decode FLOP/s = decode tokens/s x this."""
+    prefill_flops_per_s: Reading = NOT_EXPOSED
+    decode_flops_per_s: Reading = NOT_EXPOSED
+    peak_flops_per_s: Reading = NOT_EXPOSED
+    """Dense peak of `precision`, sum over its GPUs: MFU's denominator."""
+    batch: Reading = NOT_EXPOSED
+    """Mean sequences per step of one rank."""
+    weight_bytes: Reading = NOT_EXPOSED
+    """Weights that one step reads at this batch; bytes/s = steps/s x this + what the KV cache costs."""
+    kv_bytes_per_token: Reading = NOT_EXPOSED
+    """KV cache of one token in context, one copy."""
+    weight_bytes_per_s: Reading = NOT_EXPOSED
+    kv_bytes_per_s: Reading = NOT_EXPOSED
+    peak_bandwidth_bytes_per_s: Reading = NOT_EXPOSED
+    """Sum over its GPUs: MBU's denominator."""
+    kv_pool_tokens: Reading = NOT_EXPOSED
+    """Tokens that its KV cache holds, all ranks."""
 
 
 class Verdict(msgspec.Struct, frozen=True):

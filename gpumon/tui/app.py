@@ -9,26 +9,29 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from rich.text import Text
-from textual import constants
+from textual import constants, events
 from textual.app import App
-from textual.binding import Binding, BindingType
 from textual.driver import Driver
 from textual.screen import Screen
 
+from gpumon.config.schema import Config
 from gpumon.config.themes import Theme
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
-from gpumon.tui.control import Control
+from gpumon.tui.control import Control, Files
 from gpumon.tui.driver import TerminalDriver
 from gpumon.tui.messages import SnapshotReady
 from gpumon.tui.palette import Palette
 from gpumon.tui.screens.monitor import MonitorScreen
-from gpumon.tui.terminal import depth, wants_ascii
+from gpumon.tui.terminal import depth, drawn_with
+from gpumon.tui.view import View
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+_THEME_S: Final = 2.0
+"""Between two looks at the theme's file."""
 _STOP_S: Final = 2.0
 """The collector promises a fraction of a second; a broken promise must not keep the shell waiting."""
 
@@ -40,28 +43,27 @@ class MonitorApp(App[int], inherit_bindings=False):
     ALLOW_SELECT = False
     TITLE = "gpumon"
     CSS = "Screen { layout: vertical; overflow: hidden hidden; } Board { width: 100%; height: 1; }"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("question_mark,f1", "help", "help", id="help"),
-        Binding("q", "quit", "quit", id="quit"),
-        Binding("ctrl+c", "quit", "quit", id="quit", priority=True),
-        Binding("ctrl+z", "suspend_process", "to the shell; fg comes back", id="suspend", priority=True),
-    ]
 
     def __init__(
         self,
         control: Control,
         theme: Theme,
+        config: Config | None = None,
+        files: Files | None = None,
         *,
-        ascii: bool = False,  # noqa: A002
         wall: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
         self.animation_level = "none"
         self.control = control
-        plain = ascii or wants_ascii(os.environ)
-        self.palette = Palette(theme, depth(os.environ), ascii=plain)
-        self.monitor = MonitorScreen(control, self.palette, wall)
+        self.files = files
+        config = config or Config()
+        glyphs = drawn_with(config, os.environ)
+        self.palette = Palette(theme, depth(os.environ), ascii=glyphs == "ascii", glyphs=glyphs)
+        self.view = View(config)
+        self.monitor = MonitorScreen(control, files, self.palette, self.view, wall)
         self._collecting: asyncio.Task[None] | None = None
+        self._following: asyncio.Task[None] | None = None
 
     def get_driver_class(self) -> type[Driver]:
         """Our own terminal driver, unless the environment names one (a browser)."""
@@ -82,6 +84,18 @@ class MonitorApp(App[int], inherit_bindings=False):
     def _begin(self) -> None:
         gc.freeze()
         self._collecting = asyncio.create_task(self._collect())
+        if self.files is not None:
+            self._following = asyncio.create_task(self._follow_theme(self.files))
+
+    async def _follow_theme(self, files: Files) -> None:
+        """Show the theme as its file stands."""
+        while True:
+            await asyncio.sleep(_THEME_S)
+            found = await files.theme_changed()
+            if isinstance(found, str):
+                self.monitor.say(found)
+            elif found is not None:
+                self.monitor.show_theme(found)
 
     async def _collect(self) -> None:
         """Run the collector; without it there is nothing to show, so its failure is the screen's end."""
@@ -93,8 +107,28 @@ class MonitorApp(App[int], inherit_bindings=False):
                 return_code=1, message=Text(clean(f"gpumon failed, please report: {type(error).__name__}: {error}"))
             )
 
+    def _fatal_error(self) -> None:
+        """What to report of a bug: where it happened, without the values there, which may be anybody's text."""
+        import traceback
+
+        lines = "".join(traceback.format_exception(self._exception)).splitlines() if self._exception else []
+        said = [*map(clean, lines), "gpumon failed, please report the lines above"]
+        self._exit_renderables.append(Text("\n".join(said)))
+        self._close_messages_no_wait()
+
     def _sink(self, snapshot: Snapshot) -> None:
         self.post_message(SnapshotReady(snapshot))
+
+    async def on_key(self, event: events.Key) -> None:
+        """A key that was typed before the drawer stood is for the drawer all the same: `/q` filters, it never quits.
+
+        Keys are run here, in the order in which they were typed, and not where they were typed.
+        """
+        current = self.monitor.current
+        if self.monitor.drawer.open:
+            await self.monitor.drawer.on_key(event)
+        elif current is not None and current.take(event.key):
+            event.prevent_default()
 
     def on_snapshot_ready(self, message: SnapshotReady) -> None:
         """Show the newest snapshot."""
@@ -102,17 +136,11 @@ class MonitorApp(App[int], inherit_bindings=False):
 
     async def on_unmount(self) -> None:
         """Stop collecting; the terminal is restored by now."""
-        if self._collecting is not None:
-            self._collecting.cancel()
+        for task in (self._collecting, self._following):
+            if task is not None:
+                task.cancel()
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self.control.stop(), _STOP_S)
-
-    def action_help(self) -> None:
-        """Every key, and what the marks mean."""
-        from gpumon.tui.screens.help import HelpScreen
-
-        bindings = [binding for binding in (*self.BINDINGS, *MonitorScreen.BINDINGS) if isinstance(binding, Binding)]
-        self.push_screen(HelpScreen(self.palette, bindings))
 
 
 def run(app: MonitorApp, mouse: bool = True) -> int:

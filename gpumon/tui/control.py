@@ -1,10 +1,12 @@
-"""What the screen may ask of the collector behind it."""
+"""What the screen may ask of what is behind it: the collector, and files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from gpumon.config.schema import Config
+from gpumon.config.themes import Theme
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
 
@@ -33,3 +35,31 @@ class Control(Protocol):
 
     async def stop(self) -> None:
         """Stop collecting, within a fraction of a second."""
+
+
+class Files(Protocol):
+    """What the screen reads and writes. Everything that may block does so elsewhere than in the event loop."""
+
+    settings: Config
+    """As they were loaded, or saved last."""
+    origins: Mapping[str, str]
+    """Who set what: dotted key -> `file`, or an option or a variable; what is not in it has its default."""
+
+    async def themes(self) -> tuple[str, ...]:
+        """Names of the themes there are, the user's own among them."""
+
+    async def theme(self, name: str) -> Theme:
+        """A theme. Raises ConfigError in one line."""
+
+    async def theme_changed(self) -> Theme | str | None:
+        """The theme in use, if its file changed since it was asked last; or, once, what is wrong with it."""
+
+    async def save_settings(self, changes: Mapping[tuple[str, str], object]) -> tuple[bool, str]:
+        """Write settings ((section, key) -> value; None takes it out) into the config file, comments kept.
+
+        Returns whether they were written, and what to tell the user: which file; or why not, and then in further lines
+        what to paste.
+        """
+
+    async def save_snapshot(self, snapshot: Snapshot, screen: str) -> str:
+        """Write what is shown to files in the current folder; returns what to tell the user."""

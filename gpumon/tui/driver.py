@@ -4,88 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import selectors
 import sys
 import termios
 import time
-from codecs import getincrementaldecoder
-from collections.abc import Callable
 from queue import Empty
 from types import FrameType
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
-from textual._xterm_parser import XTermParser
+from textual import events
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
-from textual.message import Message
+
+from gpumon.tui.flow import QUERY, Flow
+from gpumon.tui.output import Answers, Keys, Output
+from gpumon.tui.pacing import Pacer, bytes_of
 
 _ALERT_S: Final = 0.5
 """After a key, the time in which the parser is asked whether a lone Escape was all."""
 _ALERT_PERIOD_S: Final = 0.05
-_CHUNK: Final = 1024
-"""Bytes per write: a terminal that takes nothing blocks for this much only, once its buffer was flushed."""
 _LEAVE_S: Final = 0.05
 """On leaving, the time in which a terminal takes what is queued, unless it takes nothing."""
 _RESTORE_S: Final = 1.0
 """Longest wait for the terminal to take what restores it."""
-
-
-class Output:
-    """Writes to the terminal; when that is gone, drops everything and calls `gone` once.
-
-    Characters that the terminal's encoding lacks become `?`.
-    """
-
-    def __init__(self, stream: TextIO, gone: Callable[[], object]) -> None:
-        self._descriptor = stream.fileno()
-        self._encoding = stream.encoding or "utf-8"
-        self._gone = gone
-        self._open = True
-        self.abandoned = False
-        """Whether what is being written is no longer wanted."""
-        self.taken = 0
-        """Texts written or abandoned so far."""
-
-    def write(self, text: str) -> None:
-        """Write all of it, waiting where the terminal is slow."""
-        data = memoryview(text.encode(self._encoding, "replace"))
-        while data and self._open and not self.abandoned:
-            data = data[self._written(data[:_CHUNK]) :]
-        self.taken += 1
-
-    def _written(self, data: memoryview) -> int:
-        try:
-            return os.write(self._descriptor, data)
-        except BlockingIOError:
-            time.sleep(0.01)
-        except OSError:
-            self._open = False
-            self._gone()
-        return 0
-
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-    def fileno(self) -> int:
-        """The terminal."""
-        return self._descriptor
-
-
-class _Keys:
-    """Bytes to events. A sequence that the parser cannot take (it raises) is dropped, and what follows is read."""
-
-    def __init__(self, debug: bool) -> None:
-        self._debug = debug
-        self._parser = XTermParser(debug)
-        self._decode = getincrementaldecoder("utf-8")("replace").decode
-
-    def events(self, data: bytes | None) -> list[Message]:
-        """The events that are complete; None asks whether a lone Escape was all."""
-        try:
-            return list(self._parser.tick() if data is None else self._parser.feed(self._decode(data)))
-        except Exception:  # whatever a terminal sends
-            self._parser = XTermParser(self._debug)
-            return []
+_ANSWERS_S: Final = 0.5
+"""On leaving, the longest wait for answers that are on their way: the shell would take them for keys."""
+_FULL: Final = 6
+"""Texts that the terminal did not take yet, from which on its pipe is full."""
+_IDLE_MOVES: Final = re.compile(r"(?:\x1b\[\d+;\d+H\n?)+(?=\x1b\[\d+;\d+H)")
+"""Cursor moves to lines of which nothing is painted."""
 
 
 class TerminalDriver(LinuxDriver):
@@ -103,6 +51,9 @@ class TerminalDriver(LinuxDriver):
         self._queued = 0
         self._behind = False
         self._leaving = False
+        self._asking = False
+        self.pacer = Pacer(app, self._ask)
+        self.pacer.backlog = self._full
 
     def start_application_mode(self) -> None:
         """Also after each stop."""
@@ -110,7 +61,11 @@ class TerminalDriver(LinuxDriver):
             os.close(descriptor)
         self._wake_pipe = os.pipe()
         self._leaving = False
+        self.pacer.flow = Flow()
+        self.pacer.drop()
         super().start_application_mode()  # type: ignore[no-untyped-call]
+        self._asking = True
+        self._ask()
 
     def _get_terminal_size(self) -> tuple[int, int]:
         """The terminal's own word, not that of COLUMNS and LINES, which some parent exported at another size."""
@@ -131,8 +86,31 @@ class TerminalDriver(LinuxDriver):
         if writer._queue.full():
             self._behind = True
         if self._leaving or not self._behind:
+            if self.pacer.refused:
+                data = _IDLE_MOVES.sub("", data)
+            if self._asking and self.pacer.flow.idle(now_s := time.monotonic()):
+                self.pacer.flow.asked(now_s)
+                data = QUERY + data
+            self.pacer.wrote(bytes_of(data))
             self._queued += 1
             writer.write(data)
+
+    def flush(self) -> None:
+        """Textual: all of a frame was written."""
+        if self._asking and self.pacer.flow.worth_asking(time.monotonic()):
+            self._ask()
+
+    def _ask(self) -> None:
+        """Ask the terminal to answer when it has got this far."""
+        writer = self._writer_thread
+        if self._asking and writer is not None and not writer._queue.full():
+            self._queued += 1
+            self.pacer.flow.asked(time.monotonic())
+            writer.write(QUERY)
+
+    def _full(self) -> bool:
+        """Whether the terminal takes nothing at the moment."""
+        return self._queued - self._output.taken > _FULL
 
     def stop_application_mode(self) -> None:
         """Restore the terminal, ahead of frames that it did not take yet."""
@@ -189,7 +167,7 @@ class TerminalDriver(LinuxDriver):
 
     def run_input_thread(self) -> None:
         """Wait for keys without waking up in between (Textual: ten times a second)."""
-        keys = _Keys(self._debug)
+        keys, answers = Keys(self._debug), Answers()
         alert_until_s = 0.0
         woken = self._wake_pipe[0]
         with selectors.DefaultSelector() as selector:
@@ -197,7 +175,7 @@ class TerminalDriver(LinuxDriver):
             selector.register(woken, selectors.EVENT_READ)
             while not self.exit_event.is_set():
                 alert = time.monotonic() < alert_until_s
-                ready = {key.fd for key, _ in selector.select(_ALERT_PERIOD_S if alert else None)}
+                ready = {key.fd for key, _ in selector.select(answers.wait_s or _ALERT_PERIOD_S if alert else None)}
                 if woken in ready:
                     return
                 data = None
@@ -205,12 +183,32 @@ class TerminalDriver(LinuxDriver):
                     data = os.read(self.fileno, 4096)
                     if not data:
                         raise OSError("the terminal was closed")
+                if self._take(data, keys, answers):
                     alert_until_s = time.monotonic() + _ALERT_S
-                for event in keys.events(data):
-                    self.process_message(event)
+
+    def _take(self, data: bytes | None, keys: Keys, answers: Answers) -> bool:
+        """What the terminal sent: keys, and its answers (None: nothing for a while). Returns whether it was a key."""
+        now_s, pacer = time.monotonic(), self.pacer
+        rest, answered = answers.take(data, due=pacer.flow.due(now_s))
+        for _ in range(answered):
+            pacer.flow.answered(now_s)
+        if answered and pacer.waiting and self._app._loop is not None:
+            self._app._loop.call_soon_threadsafe(pacer.wake)
+        came = keys.events(rest)
+        if any(isinstance(event, events.InputEvent) for event in came):
+            pacer.keyed()
+        elif answers.wait_s or (rest and not came):
+            pacer.keyed(undecided=True)
+        for event in came:
+            self.process_message(event)
+        return bool(rest or answers.wait_s)
 
     def disable_input(self) -> None:
-        """Stop reading keys, at once."""
+        """Stop reading keys, at once but for answers that are on their way."""
+        self._asking = False
+        end_s = time.monotonic() + _ANSWERS_S
+        while (now_s := time.monotonic()) < end_s and self.pacer.flow.due(now_s):
+            time.sleep(0.002)
         if self._key_thread is not None and self._key_thread.is_alive():
             os.write(self._wake_pipe[1], b"\0")
         super().disable_input()

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
-from gpumon.readings.format import DASH, age, amount, celsius, count, gib, left, ratio, right, watts
+from gpumon.config.schema import Levels
+from gpumon.readings.format import (
+    DASH,
+    age,
+    amount,
+    celsius,
+    count,
+    fahrenheit,
+    figure,
+    left,
+    memory,
+    ratio,
+    right,
+    short,
+    two_digits,
+    watts,
+)
 from gpumon.readings.frame import GpuState
-from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading
 from gpumon.readings.snapshot import BandwidthSource, Gpu
-from gpumon.tui.line import Piece, Row
-from gpumon.tui.table import Column, dropped, fitting, pair, part, without
+from gpumon.tui.line import Row
+from gpumon.tui.rows import Order
+from gpumon.tui.table import Column, Table, efficiency, figures, level, share, words
+from gpumon.tui.view import View
 
-BASE: Final = 80
-"""Cells of the columns that every screen shows."""
 _BAR: Final = 8
 _STATE: Final = 11
-
-_DROPS: Final = (("°C", 4), ("power", 6), ("vram", 10))
-"""Columns, with their cells, that a screen of less than 80 cells leaves out, first to last."""
+_HISTORY: Final = 62
+"""Cells that columns of a very wide screen leave to the history behind them."""
+_IDLE: Final = 0.01
+"""Busy below this share is idle."""
 
 _MARKS: Final = {
     BandwidthSource.GPM: (" ", "m"),
@@ -48,78 +64,156 @@ _THROTTLE: Final = (
 )
 """Start of the driver's name, what is shown, tone; worst first. Reasons not listed (clock settings) limit by choice."""
 
+
+def _number(gpu: Gpu, _: View, tone: str) -> Row:
+    return ((f" {right('└' if gpu.parent_uuid else str(gpu.index), 2)} ", tone),)
+
+
+def _busy(gpu: Gpu, view: View, tone: str) -> Row:
+    """Busy in the light tone, SM activity over it in the solid one: the gap between them is the story."""
+    sm = NOT_SUPPORTED if "gpus.sm" in view.hidden else gpu.sm_active_ratio
+    light = _cells(gpu.busy_ratio)
+    solid = min(_cells(sm), light) if light else _cells(sm)
+    rest = _BAR - max(light, solid)
+    bar = (("█" * solid, "sm"), ("▒" * (light - solid), "busy"), ("·" * rest, "border"))
+    text, tone = share(gpu.busy_ratio, 4, tone)
+    return (*bar, (" " + text, tone))
+
+
+def _cells(value: Reading) -> int:
+    """Filled cells: a share above 0 fills at least one, and only a full one fills all."""
+    if isinstance(value, Missing) or value != value or value <= 0.0:
+        return 0
+    return max(1, min(_BAR if value >= 0.995 else _BAR - 1, int(min(value, 1.0) * _BAR + 0.5)))
+
+
+def _sm(gpu: Gpu, _: View, tone: str) -> Row:
+    text, tone = share(gpu.sm_active_ratio, 4, tone)
+    return ((" " + text, tone),)
+
+
+def _vram(gpu: Gpu, view: View, tone: str) -> Row:
+    used, total = gpu.vram_used_bytes, gpu.vram_total_bytes
+    if isinstance(total, Missing):
+        return ((f" {right(short(total, 9), 9)} ", tone),)
+    full = NOT_SUPPORTED if isinstance(used, Missing) or total <= 0.0 else used / total
+    high = level(full, view.levels.vram_warn, view.levels.vram_critical)
+    text = f"{memory(used, view.memory_bytes)}/{memory(total, view.memory_bytes)}"
+    return ((f" {right(text, 9)}{'!' if high else ' '}", high or tone),)
+
+
+def _memory(gpu: Gpu, _: View, tone: str) -> Row:
+    """Where the share of the peak follows, two digits of the amount are enough."""
+    before, after = _MARKS[gpu.bandwidth_source]
+    used, peak = gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s
+    if isinstance(used, Missing):
+        return ((f"{right(short(used), 6)} {right(DASH, 4)}{after}", tone),)
+    if isinstance(peak, Missing) or not peak > 0.0:
+        return ((f"{right(before + amount(used), 6)}     {after}", tone),)
+    text, shown = share(used / peak, 4, tone)
+    after = "?" if gpu.bandwidth_peak_unverified and text.endswith("%") else after
+    return ((right(before + two_digits(used), 6), tone), (f" {text}", shown), (after, tone))
+
+
+def _heat(gpu: Gpu, view: View, tone: str) -> Row:
+    high = level(gpu.temperature_c, view.levels.temperature_warn_c, view.levels.temperature_critical_c)
+    return ((f" {right(_degrees(gpu.temperature_c, view), 3)}{'!' if high else ' '}", high or tone),)
+
+
+def _memory_heat(gpu: Gpu, view: View, tone: str) -> Row:
+    return ((right(_degrees(gpu.memory_temperature_c, view), 7), tone),)
+
+
+def _degrees(value: Reading, view: View) -> str:
+    return fahrenheit(value) if view.fahrenheit else celsius(value)
+
+
+def _unit(view: View) -> str:
+    return "°F" if view.fahrenheit else "°C"
+
+
+def _health(gpu: Gpu, view: View, tone: str) -> Row:
+    word, tone = state(gpu, view.levels)
+    return ((" " + left(word, _STATE), tone),)
+
+
+def _link(gpu: Gpu) -> str:
+    """Generation and lanes of the PCIe link, as trained now: `5x16`."""
+    made, lanes = gpu.pcie_generation, gpu.pcie_width
+    if isinstance(made, Missing):
+        return short(made)
+    return short(lanes) if isinstance(lanes, Missing) else f"{made:.0f}x{lanes:.0f}"
+
+
+_EFFICIENCY: Final[tuple[Column[Gpu], Column[Gpu]]] = efficiency(
+    "gpus",
+    (6, 6),
+    lambda gpu: (gpu.mfu_ratio, gpu.peak_unverified),
+    lambda gpu: (gpu.mbu_ratio, gpu.bandwidth_peak_unverified),
+)
+
+_BUSY_HEAD: Final = (("        ", "muted"), ("▒", "busy"), ("busy", "muted"))
+_SM_HEAD: Final = (("  ", "muted"), ("█", "sm"), ("sm", "muted"))
+
+BASE: Final[tuple[Column[Gpu], ...]] = (
+    Column("index", "#", 4, (("  # ", "muted"),), _number, fixed=True),
+    Column("busy", "busy", 13, _BUSY_HEAD, _busy),
+    Column("sm", "sm", 5, _SM_HEAD, _sm),
+    Column("vram", "vram", 11, lambda view: ((f" {right(f'vram {view.memory_unit}', 9)} ", "muted"),), _vram),
+    Column("memory", "memory B/s", 12, ((" memory B/s ", "muted"),), _memory),
+    *_EFFICIENCY,
+    figures("power", "power", 5, lambda gpu: watts(gpu.power_w)),
+    Column("temperature", "°C", 5, lambda view: ((f"{right(_unit(view), 4)} ", "muted"),), _heat),
+    Column("state", "state", 12, ((" " + left("  state", _STATE), "muted"),), _health, fixed=True),
+)
+"""What every screen shows."""
+
 EXTRA: Final[tuple[Column[Gpu], ...]] = (
-    Column("limit", 5, lambda gpu: watts(gpu.power_limit_w)),
-    Column("tensor", 6, lambda gpu: ratio(gpu.tensor_active_ratio)),
-    Column("nvlink", 6, lambda gpu: amount(gpu.nvlink_bytes_per_s)),
-    Column("pcie", 5, lambda gpu: amount(gpu.pcie_bytes_per_s)),
-    Column("tok/J", 5, lambda gpu: count(gpu.tokens_per_j)),
-    Column("clock", 5, lambda gpu: amount(gpu.sm_clock_hz)),
-    Column("engines", 24, lambda gpu: " ".join(gpu.engines), flush_left=True, gap=2),
+    figures("limit", "limit", 5, lambda gpu: watts(gpu.power_limit_w)),
+    figures("tensor", "tensor", 6, lambda gpu: ratio(gpu.tensor_active_ratio)),
+    figures("nvlink", "nvlink", 6, lambda gpu: amount(gpu.nvlink_bytes_per_s)),
+    figures("pcie", "pcie", 5, lambda gpu: two_digits(gpu.pcie_bytes_per_s)),
+    figures("tok_j", "tok/J", 5, lambda gpu: figure(gpu.tokens_per_j)),
+    figures("clock", "clock", 5, lambda gpu: amount(gpu.sm_clock_hz)),
+    words("engines", "engines", 24, lambda gpu: " ".join(gpu.engines), gap=2),
+    figures("mean", "mean busy", 9, lambda gpu: ratio(gpu.busy_mean_ratio), keep=_HISTORY),
+    figures("occupancy", "warps", 5, lambda gpu: ratio(gpu.sm_occupancy_ratio), keep=_HISTORY),
+    Column(
+        "memory_temperature",
+        "mem °C",
+        7,
+        lambda view: ((right(f"mem {_unit(view)}", 7), "muted"),),
+        _memory_heat,
+        keep=_HISTORY,
+    ),
+    figures("link", "link", 5, _link, keep=_HISTORY),
+    figures("energy", "energy", 6, lambda gpu: amount(gpu.energy_j, "J"), keep=_HISTORY),
+    words("name", "name", 24, lambda gpu: gpu.name.removeprefix("NVIDIA "), gap=2, keep=_HISTORY),
 )
 """What a wider screen adds, in this order."""
 
-
-def narrow(width: int) -> tuple[str, ...]:
-    """Columns that a screen below 80 cells leaves out."""
-    return dropped(width, BASE, _DROPS)
+TABLE: Final = Table("gpus", BASE, EXTRA, drops=("temperature", "power", "vram"))
 
 
-def left_out(width: int) -> tuple[str, ...]:
-    """All columns that a wider screen would show."""
-    return narrow(width) + tuple(column.title for column in EXTRA[len(fitting(EXTRA, width - BASE)) :])
-
-
-def head(width: int) -> Row:
+def head(width: int, view: View) -> Row:
     """The header; the two tones of the bar stand beside the figures they belong to."""
-    extra = "".join(column.head() for column in fitting(EXTRA, width - BASE))
-    parts: list[tuple[str, Piece]] = [
-        ("", ("  #         ", "muted")),
-        ("", ("▒", "busy")),
-        ("", ("busy  ", "muted")),
-        ("", ("█", "sm")),
-        ("", ("sm", "muted")),
-        ("vram", ("  vram GiB", "muted")),
-        ("", ("  memory B/s  ", "muted")),
-        ("", ("   mfu", "mfu")),
-        ("", ("   mbu", "mbu")),
-        ("power", (" power", "muted")),
-        ("°C", ("  °C", "muted")),
-        ("", (" " + left("  state", _STATE) + extra, "muted")),
-    ]
-    return tuple(without(narrow(width), parts))
+    return TABLE.head(width, view)
 
 
-def row(gpu: Gpu, width: int) -> Row:
+def row(gpu: Gpu, width: int, view: View) -> Row:
     """One GPU. A GPU that does not answer is dim, but for its state."""
-    word, tone = state(gpu)
-    before, after = _MARKS[gpu.bandwidth_source]
-    total = gpu.vram_total_bytes
-    memory = DASH if isinstance(total, Missing) else f"{gib(gpu.vram_used_bytes)}/{gib(total)}"
-    share = _share(gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s)
-    after = "?" if gpu.bandwidth_peak_unverified and share.endswith("%") else after
-    number = "└" if gpu.parent_uuid else str(gpu.index)
-    unverified = (gpu.peak_unverified, gpu.bandwidth_peak_unverified)
-    text = "text" if gpu.state is GpuState.OK else "muted"
-    parts: list[tuple[str, Piece]] = [
-        ("", (f" {right(number, 2)} ", text)),
-        *(("", piece) for piece in _bar(gpu.busy_ratio, gpu.sm_active_ratio)),
-        ("", part(ratio(gpu.busy_ratio, 4), 4, text)),
-        ("", part(ratio(gpu.sm_active_ratio, 4), 4, text)),
-        ("vram", (f" {right(memory, 9)}", text)),
-        ("", (f" {right(before + amount(gpu.bandwidth_bytes_per_s), 6)}", text)),
-        ("", part(share, 4, text)),
-        ("", (f" {after}", text)),
-        *(("", piece) for piece in pair(gpu.mfu_ratio, gpu.mbu_ratio, 5, text, unverified)),
-        ("power", (f" {right(watts(gpu.power_w), 5)}", text)),
-        ("°C", (f" {right(celsius(gpu.temperature_c), 3)}", text)),
-        ("", (" " + left(word, _STATE), tone)),
-        ("", ("".join(column.cell(gpu) for column in fitting(EXTRA, width - BASE)), text)),
-    ]
-    return tuple(without(narrow(width), parts))
+    return tuple(TABLE.row(gpu, width, view, "text" if gpu.state is GpuState.OK else "muted"))
 
 
-def state(gpu: Gpu) -> tuple[str, str]:
+def left_out(width: int, view: View) -> tuple[str, ...]:
+    """All columns that a wider screen would show."""
+    return TABLE.left_out(width, view)
+
+
+_LEVELS: Final = Levels()
+
+
+def state(gpu: Gpu, levels: Levels = _LEVELS) -> tuple[str, str]:
     """A glyph and a word for the GPU's health, at most 11 cells, and its tone."""
     if gpu.state is not GpuState.OK:
         word, tone, aged = _STATES[gpu.state]
@@ -133,24 +227,46 @@ def state(gpu: Gpu) -> tuple[str, str]:
     for start, word, tone in _THROTTLE if gpu.throttle else ():
         if any(reason.startswith(start) for reason in gpu.throttle):
             return word, tone
-    return f"  {gpu.mig_profile or ('shared' if gpu.vram_shared else 'ok')}", "muted"
+    if _wasted(gpu, levels):
+        return "! low use", "warn"
+    return f"  {gpu.mig_profile or ('shared' if gpu.vram_shared else 'idle' if _idle(gpu) else 'ok')}", "muted"
 
 
-def _bar(busy: Reading, sm: Reading) -> Sequence[Piece]:
-    """Busy in the light tone, SM activity over it in the solid one: the gap between them is the story."""
-    light = _cells(busy)
-    solid = min(_cells(sm), light) if light else _cells(sm)
-    return (("█" * solid, "sm"), ("▒" * (light - solid), "busy"), ("·" * (_BAR - max(light, solid)), "border"))
+def _wasted(gpu: Gpu, levels: Levels) -> bool:
+    """Busy, but with little of its arithmetic and of its bandwidth: only where both shares are known."""
+    busy, mfu, mbu = gpu.busy_ratio, gpu.mfu_ratio, gpu.mbu_ratio
+    if isinstance(busy, Missing) or isinstance(mfu, Missing) or isinstance(mbu, Missing):
+        return False
+    return busy >= levels.low_use_busy and max(mfu, mbu) < levels.low_use
 
 
-def _cells(value: Reading) -> int:
-    """Filled cells: a share above 0 fills at least one, and only a full one fills all."""
-    if isinstance(value, Missing) or value != value or value <= 0.0:
-        return 0
-    return max(1, min(_BAR if value >= 0.995 else _BAR - 1, int(min(value, 1.0) * _BAR + 0.5)))
+def _idle(gpu: Gpu) -> bool:
+    return not isinstance(gpu.busy_ratio, Missing) and gpu.busy_ratio < _IDLE
 
 
-def _share(used: Reading, whole: Reading) -> str:
-    if isinstance(used, Missing):
-        return DASH
-    return ratio(used / whole, 4) if not isinstance(whole, Missing) and whole > 0.0 else ""
+def waste(gpu: Gpu) -> Reading:
+    """Busy x (1 - the larger of MFU and MBU): the share of time in which it ran and did nothing that counts.
+
+    Where neither is known, SM activity stands for them; where that is missing too, so is this.
+    """
+    used = [value for value in (gpu.mfu_ratio, gpu.mbu_ratio) if not isinstance(value, Missing)]
+    if not used and not isinstance(gpu.sm_active_ratio, Missing):
+        used = [gpu.sm_active_ratio]
+    if isinstance(gpu.busy_ratio, Missing):
+        return gpu.busy_ratio
+    return gpu.busy_ratio * (1.0 - max(used)) if used else NOT_SUPPORTED
+
+
+ORDERS: Final[tuple[Order[Gpu], ...]] = (
+    Order("index", lambda gpu: float(gpu.index), descending=False),
+    Order("busy", lambda gpu: gpu.busy_ratio),
+    Order("SM", lambda gpu: gpu.sm_active_ratio),
+    Order("VRAM", lambda gpu: gpu.vram_used_bytes),
+    Order("bandwidth", lambda gpu: gpu.bandwidth_bytes_per_s),
+    Order("MFU", lambda gpu: gpu.mfu_ratio),
+    Order("MBU", lambda gpu: gpu.mbu_ratio),
+    Order("power", lambda gpu: gpu.power_w),
+    Order("temperature", lambda gpu: gpu.temperature_c),
+    Order("waste", waste, means="busy x (1 - max(MFU, MBU))"),
+)
+"""The ways to sort."""

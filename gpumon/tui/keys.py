@@ -1,36 +1,35 @@
-"""Bindings as a person reads them: `question_mark,f1` is `? F1`."""
+"""The table of keys as Textual's bindings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from textual.binding import Binding, BindingsMap
+from textual.keys import _character_to_key
 
-from textual.binding import Binding
+from gpumon.config.keymap import COMMANDS, Keymap
 
-_NAMES: Final = {
-    "question_mark": "?",
-    "plus": "+",
-    "minus": "-",
-    "escape": "Esc",
-    "tab": "Tab",
-    "shift+tab": "S-Tab",
-    "up": "↑",
-    "down": "↓",
-    "pageup": "PgUp",
-    "pagedown": "PgDn",
-    "f1": "F1",
-}
+QUIT = Binding("ctrl+c", "quit", "quit", id="quit.always", priority=True)
+"""Quits whatever is being typed, and can not be mapped away."""
 
 
-def shown(binding: Binding) -> str:
-    """The keys of a binding."""
-    return " ".join(_NAMES.get(key.strip(), key.strip()) for key in binding.key.split(","))
+def named(key: str) -> str:
+    """A key as Textual names it: `ctrl+_` is `ctrl+underscore` there; single characters it names itself."""
+    return key[:-1] + _character_to_key(key[-1]) if key[-2:-1] == "+" and not key[-1].isalnum() else key
 
 
-def listed(bindings: Iterable[Binding]) -> list[tuple[str, str]]:
-    """Keys and what they do; bindings of the same id (one key with priority, one without) make one entry."""
-    entries: dict[str, tuple[str, str]] = {}
-    for binding in bindings:
-        keys, _ = entries.get(binding.id or "", ("", ""))
-        entries[binding.id or ""] = (f"{keys} {shown(binding)}".strip(), binding.description)
-    return list(entries.values())
+def bindings(keymap: Keymap) -> BindingsMap:
+    """Every command that has a key.
+
+    Not `App.set_keymap`: keys that two commands exchange are a clash to it.
+    """
+    return BindingsMap(
+        [
+            QUIT,
+            *(
+                Binding(
+                    ",".join(map(named, keys)), command.call, command.does, id=command.id, priority=command.anywhere
+                )
+                for command in COMMANDS
+                if (keys := keymap.keys[command.id])
+            ),
+        ]
+    )

@@ -1,29 +1,60 @@
-"""Which pane gets how many lines: small screens lose lines in a fixed order, large ones give them to the charts."""
+"""Which pane gets how many lines: a taller screen adds lines in one fixed order, and takes none away."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 LEAST_WIDTH: Final = 60
 LEAST_HEIGHT: Final = 15
 """Below this the screen is one line of summary."""
-PANES: Final = ("gpus", "engines", "history", "faults")
-"""In the order of their keys 1, 2, 3, 4, and from top to bottom."""
+PANES: Final = ("gpus", "engines", "history", "processes", "faults")
+"""In the order of their keys, and from top to bottom."""
 
-_CHARTS_FROM: Final = 16
-"""Body lines from which the charts get a place: below, the rows of GPUs and engines come first."""
-_MOST_FAULTS: Final = 4
+_LEAST_BODY: Final = LEAST_HEIGHT - 2
+"""Lines in which all tables have a place; where the drawer leaves less, the pane it is about has them alone."""
+_LEAST_ALONE: Final = 3
+"""Lines that the drawer leaves to whatever it is about."""
+_FIRST_GPUS: Final = 8
+_FIRST_ENGINES: Final = 4
+"""Rows that come before the strip of charts: as many as 80x24 holds."""
+_STRIP: Final = 2
+_FULL_CHARTS: Final = 20
+"""Lines that the charts get before the processes get any."""
+_TALL_CHARTS: Final = 40
+"""Lines from which the charts let an empty table of processes say that it is empty."""
+_FIRST_FAULTS: Final = 4
 _EMPTY_LINES: Final = 2
 """Lines of a table that has nothing to show but why."""
 
 
+class Counts(NamedTuple):
+    """What there is to show."""
+
+    gpus: int = 0
+    engines: int = 0
+    processes: int = 0
+    faults: int = 0
+    """Lines of faults and verdicts."""
+
+
 class Plan(NamedTuple):
-    """Lines of each pane, its rule included; 0 is hidden. All 0 is the one-line summary."""
+    """Lines of each pane, its rule included; 0 is hidden, 1 just the rule. All 0 is the one-line summary."""
 
     gpus: int = 0
     engines: int = 0
     history: int = 0
+    processes: int = 0
     faults: int = 0
+    page: int = 0
+    """Lines of the page that covers the panes."""
+    drawer: int = 0
+
+    @property
+    def panes(self) -> tuple[int, ...]:
+        """Lines of the panes, in the order of `PANES`."""
+        return tuple(self[: len(PANES)])
 
     @property
     def tiny(self) -> bool:
@@ -33,25 +64,66 @@ class Plan(NamedTuple):
     @property
     def hidden(self) -> tuple[str, ...]:
         """Panes that got no place."""
-        return tuple(name for name, lines in zip(PANES, self, strict=True) if not lines)
+        return tuple(name for name, lines in zip(PANES, self.panes, strict=True) if not lines)
 
 
-def plan(width: int, height: int, gpus: int, engines: int, faults: int, zoomed: str = "") -> Plan:
-    """The lines of each pane on a screen of `width` x `height` cells; `zoomed` takes all of them."""
+@lru_cache(maxsize=64)
+def plan(
+    width: int,
+    height: int,
+    counts: Counts,
+    *,
+    zoomed: str = "",
+    page: bool = False,
+    drawer: int = 0,
+    about: str = PANES[0],
+) -> Plan:
+    """The lines of each pane on a screen of `width` x `height` cells.
+
+    `zoomed`: the pane that takes all of them. `page`: a page covers the panes. `drawer`: lines that it wants at the
+    foot; `about`: the pane that it is about.
+    """
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         return Plan()
-    body = height - 2
+    drawer = min(drawer, height - 2 - _LEAST_ALONE)
+    body = height - 2 - drawer
+    if page:
+        return Plan(page=body, drawer=drawer)
+    if not zoomed and body < _LEAST_BODY:
+        zoomed = about
     if zoomed:
-        return Plan(**{zoomed: body})
-    chart = 2 if body >= _CHARTS_FROM else 0
-    fault = 2
-    rows = body - chart - fault
-    want_gpus, want_engines = 2 + (gpus or _EMPTY_LINES), 2 + (engines or _EMPTY_LINES)
-    engine = min(want_engines, max(3, rows // 3))
-    gpu = min(want_gpus, rows - engine)
-    engine = min(want_engines, rows - gpu)
-    spare = rows - gpu - engine
-    if chart:
-        more = min(max(0, spare - 1), max(0, min(faults, _MOST_FAULTS) - 1))
-        return Plan(gpu, engine, chart + spare - more, fault + more)
-    return Plan(gpu, engine, 0, fault + spare)
+        return Plan(drawer=drawer)._replace(**{zoomed: body})
+    lines = dict.fromkeys(PANES, 0)
+    for name, wanted in _stages(counts):
+        more = min(max(0, wanted - lines[name]), body)
+        lines[name] += more
+        body -= more
+    lines["history"] += body
+    return Plan(**lines, drawer=drawer)
+
+
+def _stages(counts: Counts) -> Iterator[tuple[str, int]]:
+    """Who gets lines next, and up to how many: the order in which things appear as a screen grows.
+
+    Whatever is left at the end makes the charts taller.
+    """
+    gpus, engines = 2 + (counts.gpus or _EMPTY_LINES - 1), 2 + (counts.engines or _EMPTY_LINES - 1)
+    yield from (("gpus", 3), ("engines", 3), ("faults", 2))
+    yield from _rows(min(gpus, 2 + _FIRST_GPUS), min(engines, 2 + _FIRST_ENGINES))
+    yield "history", _STRIP
+    yield from _rows(gpus, engines)
+    yield "faults", 1 + min(counts.faults, _FIRST_FAULTS)
+    yield "history", _FULL_CHARTS
+    if counts.processes:
+        yield "processes", 2 + counts.processes
+    yield "faults", 1 + counts.faults
+    yield "history", _TALL_CHARTS
+    yield "processes", 2
+
+
+def _rows(gpus: int, engines: int) -> Iterator[tuple[str, int]]:
+    """Two GPUs for each engine, until both tables have what they fill."""
+    for pair in range(max(-(-gpus // 2), engines)):
+        yield "gpus", min(gpus, 3 + 2 * pair)
+        yield "engines", min(engines, 3 + pair)
+    yield from (("gpus", gpus), ("engines", engines))

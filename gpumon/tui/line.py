@@ -8,7 +8,7 @@ from what the terminal shows, with the cursor moved over the rest.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from rich.console import Console
@@ -16,7 +16,8 @@ from rich.segment import Segment
 from textual.strip import Strip
 
 from gpumon.readings.format import cells, cut, left
-from gpumon.tui.palette import NEUTRAL, Palette
+from gpumon.tui.palette import FILLERS, NEUTRAL, Palette
+from gpumon.tui.shift import Cells, shifted
 
 Piece = tuple[str, str]
 """A text and its tone (a key of `palette.TONES`)."""
@@ -26,25 +27,32 @@ _JUMP: Final = 5
 """Cells that it takes for moving the cursor to be shorter than writing them again."""
 _CHUNK: Final = 16
 """Cells that are compared at once."""
+_MANY: Final = 8
+"""Changed cells from which it is worth looking whether they moved."""
 _PLAIN: Final = str.maketrans(
     {
         **dict(zip("–…·°≥≤×●‖", "-~. ><x*=", strict=True)),
         **dict(zip("█▒░─│┤┴┼└", "#=.-||++`", strict=True)),
         **dict(zip("▁▂▃▄▅▆▇", "_.-~=+*", strict=True)),
-        **dict(zip("↑↓←→✗✓", "^v<>x*", strict=True)),
+        **dict(zip("↑↓←→✗✓▸", "^v<>x*>", strict=True)),
     }
 )
 """ASCII stand-ins, cell by cell."""
-_UNSURE: Final = re.compile("[^ -~·°×–…≥≤←-↓─-▟●‖✓✗⠀-⣿]")
+_UNSURE: Final = re.compile("[^ -~·°×–…≥≤←-↓─-▟▸●‖✓✗⠀-⣿]")
 """Characters that are not known to take one cell: their line is always written whole."""
 
 
 class Slot:
-    """One line's place on the terminal, and what stands there now (None: not known)."""
+    """One line's place on the terminal, and what stands there now (None: not known).
 
-    __slots__ = ("shown",)
+    `admits` is asked, with the text that is to be written and whether that is the whole line, if the terminal has
+    room for it now; where it has not, nothing is written, and whoever said so has to have the line painted later.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("admits", "shown")
+
+    def __init__(self, admits: Callable[[str, bool], bool] | None = None) -> None:
+        self.admits = admits
         self.shown: Line | None = None
 
 
@@ -69,10 +77,31 @@ class Line(Strip):
 
     def render(self, console: Console) -> str:  # noqa: ARG002 - Strip's signature
         """The whole line for the terminal; from now on the terminal shows it."""
-        self.slot.shown = self
+        slot, text = self.slot, self.whole()
+        if slot.admits is not None and not slot.admits(text, True):
+            return ""
+        slot.shown = self
+        return text
+
+    def whole(self) -> str:
+        """All its cells for the terminal."""
         if self._render_cache is None:
             self._render_cache = _encode(self, [(0, len(self.characters))])
         return self._render_cache
+
+    def change(self) -> str:
+        """What turns what its slot shows into this line."""
+        shown = self.slot.shown
+        if shown is None or shown.wide or self.wide or len(shown.characters) != len(self.characters):
+            return self.whole()
+        before, now = Cells(shown.characters, shown.marks), Cells(self.characters, self.marks)
+        ranges = _changes(before, now)
+        text = _encode(self, ranges)
+        if sum(end - start for start, end in ranges) < _MANY:
+            return text
+        moves, cursor, moved = shifted(before, now)
+        other = moves + _encode(self, _changes(moved, now), cursor)
+        return other if moves and len(other.encode()) < len(text.encode()) else text
 
     def crop(self, start: int, end: int | None = None) -> Strip:
         """As `Strip.crop`; but a crop of just the last cell is what `Board.update` asks a patch with."""
@@ -94,13 +123,14 @@ class Patch(Strip):
         self._segments = line._segments
         self._cell_length = line._cell_length
 
-    def render(self, console: Console) -> str:
+    def render(self, console: Console) -> str:  # noqa: ARG002 - Strip's signature
         """What turns the shown line into the new one; the cursor stands at the line's start."""
-        line, shown = self.line, self.line.slot.shown
-        if shown is None or shown.wide or line.wide or len(shown.characters) != len(line.characters):
-            return line.render(console)
-        line.slot.shown = line
-        return _encode(line, _changes(shown, line))
+        line, slot = self.line, self.line.slot
+        text = line.change()
+        if slot.admits is not None and not slot.admits(text, False):
+            return ""
+        slot.shown = line
+        return text
 
 
 def _sized(row: Row, width: int, plain: bool) -> list[Piece]:
@@ -121,7 +151,7 @@ def _sized(row: Row, width: int, plain: bool) -> list[Piece]:
             pieces.append((text, tone))
         room -= size
     if room > 0:
-        pieces.append((" " * room, pieces[-1][1] if pieces and pieces[-1][1].startswith("bar") else "text"))
+        pieces.append((" " * room, FILLERS[pieces[-1][1]] if pieces else "text"))
     return pieces
 
 
@@ -130,7 +160,7 @@ def _in_ascii(text: str) -> str:
     return text if text.isascii() else "".join(c if c.isascii() else "?" * cells(c) for c in text)
 
 
-def _changes(old: Line, new: Line) -> list[tuple[int, int]]:
+def _changes(old: Cells, new: Cells) -> list[tuple[int, int]]:
     """Ranges of cells to write, near ones joined."""
     ranges: list[tuple[int, int]] = []
     a, b, c, d = old.characters, new.characters, old.marks, new.marks
@@ -148,16 +178,16 @@ def _changes(old: Line, new: Line) -> list[tuple[int, int]]:
     return ranges
 
 
-def _encode(line: Line, ranges: list[tuple[int, int]]) -> str:
-    """The ranges of a line as text and codes, from its first cell on; ends with all codes reset."""
+def _encode(line: Line, ranges: list[tuple[int, int]], cursor: int = 0) -> str:
+    """The ranges of a line as text and codes, from the cell `cursor` on; ends with all codes reset."""
     codes, ground = line.palette.codes, line.palette.ground
     text, marks = line.characters, line.marks
     out: list[str] = []
     base: str | None = None
-    colour, cursor = "", 0
+    colour = ""
     for start, end in ranges:
-        if start > cursor:
-            out.append(f"\x1b[{start - cursor}C")
+        if start != cursor:
+            out.append(f"\x1b[{abs(start - cursor)}{'C' if start > cursor else 'D'}")
         cursor = end
         while start < end:
             mark, stop = marks[start], start + 1

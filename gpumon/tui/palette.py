@@ -2,57 +2,93 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from rich.color import Color, ColorSystem
 from rich.style import Style
 
-from gpumon.config.themes import Theme
+from gpumon.config.themes import Theme, load_theme
 from gpumon.tui.terminal import Depth
+
+Glyphs = Literal["braille", "blocks", "ascii"]
+"""What charts are drawn with."""
+Attributes = tuple[str, ...]
+"""Keys of `_SGR`."""
 
 
 class Tone(NamedTuple):
-    """How a piece of text looks: theme keys of its colours, and its place among the 16 colours of small terminals."""
+    """How a piece of text looks: theme keys of its colours, and its attributes.
+
+    With the terminal's own colours bold often brightens, and where there is no colour attributes are all there is, so
+    both may say their own attributes. Never bold and reverse at once there: the Linux console makes that unreadable.
+    Never dim on text: how much of it is left is the terminal's choice.
+    """
 
     colour: str
-    ansi: str = "default"
     ground: str = "background"
-    ansi_ground: str = "default"
     bold: bool = False
-    reverse: bool = False
-    """Reversed where there is no colour to mark it."""
+    own: Attributes | None = None
+    """With the terminal's own colours; None: as elsewhere."""
+    plain: Attributes | None = None
+    """Without colours; None: as elsewhere."""
 
 
-TONES: Final[dict[str, Tone]] = {
+_BASE: Final[dict[str, Tone]] = {
     "text": Tone("foreground"),
     "muted": Tone("muted"),
-    "border": Tone("border", "blue"),
+    "border": Tone("border", own=("dim",), plain=("dim",)),
     "strong": Tone("title", bold=True),
-    "accent": Tone("accent", "cyan"),
-    "focus": Tone("accent", "cyan", bold=True),
-    "ok": Tone("ok", "cyan"),
-    "warn": Tone("warn", "yellow"),
-    "critical": Tone("critical", "red", bold=True),
-    "busy": Tone("busy", "blue"),
-    "sm": Tone("sm", "cyan"),
-    "mfu": Tone("mfu", "magenta"),
-    "mbu": Tone("mbu", "green"),
-    "tokens": Tone("tokens", "yellow"),
-    "bar": Tone("foreground", ground="selected"),
-    "bar_muted": Tone("muted", ground="selected"),
-    "bar_title": Tone("title", ground="selected", bold=True),
-    "bar_ok": Tone("ok", "cyan", ground="selected"),
-    "bar_warn": Tone("warn", "yellow", ground="selected", bold=True),
-    "badge": Tone("background", "black", "warn", "yellow", bold=True, reverse=True),
-    "badge_paused": Tone("background", "black", "accent", "cyan", bold=True, reverse=True),
+    "accent": Tone("accent", plain=("bold",)),
+    "focus": Tone("accent", bold=True, plain=("reverse",)),
+    "ok": Tone("ok"),
+    "warn": Tone("warn", own=("bold",), plain=("bold",)),
+    "critical": Tone("critical", bold=True, plain=("reverse",)),
+    "busy": Tone("busy", own=("dim",), plain=("dim",)),
+    "sm": Tone("sm"),
+    "mfu": Tone("mfu"),
+    "mbu": Tone("mbu"),
+    "tokens": Tone("tokens"),
+    "bar": Tone("foreground", "selected"),
+    "bar_muted": Tone("muted", "selected"),
+    "bar_title": Tone("title", "selected", bold=True),
+    "bar_ok": Tone("ok", "selected"),
+    "bar_warn": Tone("warn", "selected", bold=True),
+    "badge": Tone("background", "warn", bold=True, own=("reverse",), plain=("reverse",)),
+    "badge_paused": Tone("background", "accent", bold=True, own=("reverse",), plain=("reverse",)),
 }
+_STAND_OUT: Final[dict[str, Attributes]] = {"warn": ("bold",), "critical": ("bold", "underline")}
+"""Tones that a reversed row leaves as they are, so that they keep their colour; and how they look without any."""
+
+
+def _selected(name: str, tone: Tone) -> Tone:
+    """The tone in the row under the cursor."""
+    if tone.ground not in ("background", "selected"):
+        return tone
+    if name in _STAND_OUT:
+        return tone._replace(ground="selected", plain=_STAND_OUT[name])
+    return tone._replace(ground="selected", own=("reverse",), plain=("reverse",))
+
+
+TONES: Final[dict[str, Tone]] = {**_BASE, **{f"{name}@": _selected(name, tone) for name, tone in _BASE.items()}}
+"""Every tone, and as `tone@` every tone in the row under the cursor."""
 NEUTRAL: Final = " "
 """Mark of a blank on the plain background: it looks the same in every tone on that ground."""
-MARKS: Final[dict[str, str]] = {tone: chr(ord("a") + at) for at, tone in enumerate(TONES)}
-_BLANK_IN: Final = frozenset(name for name, tone in TONES.items() if tone.ground == "background")
-"""Tones in which a blank is just background."""
+MARKS: Final[dict[str, str]] = {tone: chr(ord("!") + at) for at, tone in enumerate(TONES)}
+
+
+def _filler(name: str) -> str:
+    """The tone of blanks beside and inside of a tone: where two tones share a ground, theirs is one."""
+    ground = TONES[name].ground
+    if ground not in ("background", "selected"):
+        return name
+    return "text" if ground == "background" else "text@" if name.endswith("@") else "bar"
+
+
+FILLERS: Final = {name: _filler(name) for name in TONES}
+_BLANKS: Final = {name: NEUTRAL if filler == "text" else MARKS[filler] for name, filler in FILLERS.items()}
 
 _SYSTEMS: Final = {Depth.TRUE: ColorSystem.TRUECOLOR, Depth.PALETTE: ColorSystem.EIGHT_BIT}
+_SGR: Final = {"bold": "1", "dim": "2", "underline": "4", "reverse": "7"}
 
 
 class Code(NamedTuple):
@@ -62,38 +98,77 @@ class Code(NamedTuple):
     colour: str
 
 
+class Look(NamedTuple):
+    """A tone in one theme: colours as the theme has them (None: none at all), and attributes."""
+
+    colours: tuple[str, str] | None
+    """Foreground and ground."""
+    attributes: Attributes
+
+
 class Palette:
     """All tones of one theme, for one terminal."""
 
-    def __init__(self, theme: Theme, depth: Depth, *, ascii: bool = False) -> None:  # noqa: A002
+    styles: dict[str, Style]
+    codes: dict[str, Code]
+    ground: str
+
+    def __init__(
+        self,
+        theme: Theme,
+        depth: Depth,
+        *,
+        ascii: bool = False,  # noqa: A002
+        glyphs: Glyphs | None = None,
+    ) -> None:
         self.ascii = ascii
+        self.glyphs: Glyphs = glyphs or ("ascii" if ascii else "braille")
         self.depth = depth
-        self.styles = {name: _style(tone, theme, depth) for name, tone in TONES.items()}
-        self.codes = {MARKS[name]: _code(tone, theme, depth) for name, tone in TONES.items()}
-        self.codes[NEUTRAL] = self.codes[MARKS["text"]]
-        self.ground = self.codes[NEUTRAL].base
+        self.use(theme)
+
+    def use(self, theme: Theme) -> None:
+        """Change all tones to those of another theme, for everything that has this palette; then draw all anew.
+
+        A terminal of 16 colours shows its own: there `ansi` stands for every theme of `#rrggbb`. Raises ConfigError
+        where gpumon is not installed completely.
+        """
+        if self.depth is Depth.ANSI and not theme.named:
+            theme = load_theme("ansi")
+        looks = {name: look(tone, theme, self.depth) for name, tone in TONES.items()}
+        self.styles = {name: _style(of) for name, of in looks.items()}
+        codes = {MARKS[name]: _code(of, self.depth) for name, of in looks.items()}
+        codes[NEUTRAL] = codes[MARKS["text"]]
+        self.codes = codes
+        self.ground = codes[NEUTRAL].base
 
     def mark(self, text: str, tone: str) -> str:
         """The mark of every cell of a text in `tone`."""
-        return (NEUTRAL if text.isspace() and tone in _BLANK_IN else MARKS[tone]) * len(text)
+        return (_BLANKS[tone] if text.isspace() else MARKS[tone]) * len(text)
 
 
-def _style(tone: Tone, theme: Theme, depth: Depth) -> Style:
-    if depth is Depth.NONE:
-        return Style(bold=tone.bold or None, reverse=tone.reverse or None)
-    if depth is Depth.ANSI:
-        return Style(color=tone.ansi, bgcolor=tone.ansi_ground, bold=tone.bold or None)
-    return Style(color=getattr(theme, tone.colour), bgcolor=getattr(theme, tone.ground), bold=tone.bold or None)
+def look(tone: Tone, theme: Theme, depth: Depth) -> Look:
+    """How a tone looks in a theme."""
+    attributes: Attributes = ("bold",) if tone.bold else ()
+    if depth is Depth.NONE or theme.colourless:
+        return Look(None, attributes if tone.plain is None else tone.plain)
+    colour, ground = getattr(theme, tone.colour), getattr(theme, tone.ground)
+    has_ground = tone.ground == "selected" and theme.selected != theme.background
+    if theme.named and tone.own is not None and not has_ground:
+        attributes = tone.own
+    if "reverse" in attributes:
+        colour, ground = theme.foreground if tone.ground == "selected" else ground, theme.background
+    return Look((colour, ground), attributes)
 
 
-def _code(tone: Tone, theme: Theme, depth: Depth) -> Code:
-    attributes = ["1"] if tone.bold else []
-    if depth is Depth.NONE:
-        return Code(";".join(attributes + (["7"] if tone.reverse else [])), "")
-    if depth is Depth.ANSI:
-        colour, ground = Color.parse(tone.ansi), Color.parse(tone.ansi_ground)
-    else:
-        system = _SYSTEMS[depth]
-        colour = Color.parse(getattr(theme, tone.colour)).downgrade(system)
-        ground = Color.parse(getattr(theme, tone.ground)).downgrade(system)
+def _style(of: Look) -> Style:
+    colour, ground = of.colours or (None, None)
+    return Style(color=colour, bgcolor=ground, **dict.fromkeys(of.attributes, True))  # type: ignore[arg-type]
+
+
+def _code(of: Look, depth: Depth) -> Code:
+    attributes = [_SGR[attribute] for attribute in of.attributes]
+    if of.colours is None:
+        return Code(";".join(attributes), "")
+    system = _SYSTEMS.get(depth, ColorSystem.TRUECOLOR)
+    colour, ground = (Color.parse(name).downgrade(system) for name in of.colours)
     return Code(";".join([*attributes, *ground.get_ansi_codes(foreground=False)]), ";".join(colour.get_ansi_codes()))

@@ -1,46 +1,84 @@
-"""Everything in one line, for a terminal too small for tables."""
+"""Everything in one line, or in the few there are, for a terminal too small for tables."""
 
 from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
 
 from gpumon.readings.format import cells, count, ratio, watts
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
-from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 from gpumon.tui.line import Piece, Row
 
+_TROUBLES: Final = (
+    ("DOWN", "critical", frozenset(GpuState) - {GpuState.OK, GpuState.STALE, GpuState.INITIALISING}),
+    ("STALE", "warn", frozenset({GpuState.STALE})),
+)
+"""Word and tone for GPUs in these states, worst first."""
+_DOWN: Final = frozenset(EndpointState) - {EndpointState.OK, EndpointState.STARTING}
 
-def summary(snapshot: Snapshot | None, width: int, *, paused: bool) -> Row:
-    """The most important first, as many whole parts as fit into `width` cells."""
-    if snapshot is None:
-        return (("gpumon: starting", "text"),)
-    row: list[Piece] = []
-    used = 0
+
+def summary(snapshot: Snapshot | None, width: int, height: int, *, paused: bool) -> list[Row]:
+    """The most important first, as many whole parts as fit into `height` lines of `width` cells; a glyph if none does.
+
+    A part that does not fit ends the summary rather than letting a lesser one take its place.
+    """
+    lines: list[list[Piece]] = [[]]
+    room = width
     for text, tone in _parts(snapshot, paused=paused):
-        gap = 1 if row else 0
-        if used + gap + cells(text) > width:
+        size = cells(text) + (1 if lines[-1] else 0)
+        if size > room and lines[-1] and len(lines) < height:
+            lines.append([])
+            room, size = width, cells(text)
+        if size > room:
             break
-        row += [(" " * gap, "text"), (text, tone)]
-        used += gap + cells(text)
-    return tuple(row)
+        lines[-1] += [(" ", "text"), (text, tone)] if lines[-1] else [(text, tone)]
+        room -= size
+    return [tuple(line) for line in lines if line] or [(_glyph(snapshot, paused=paused),)]
 
 
-def _parts(snapshot: Snapshot, *, paused: bool) -> list[Piece]:
+def _parts(snapshot: Snapshot | None, *, paused: bool) -> list[Piece]:
+    if snapshot is None:
+        return [("gpumon", "strong"), ("starting …", "muted")]
     gpus, engines = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid], snapshot.engines
-    lost = sum(gpu.state is not GpuState.OK for gpu in gpus)
-    down = sum(engine.state is not EndpointState.OK for engine in engines)
+    owners: Sequence[Gpu | Engine] = gpus or engines
     parts: list[Piece] = [("SIM", "badge")] if snapshot.simulated else []
     parts += [("PAUSED", "badge_paused")] if paused else []
-    parts.append((f"{len(gpus)} GPU", "text"))
-    parts += [(f"{lost} DOWN", "critical")] if lost else []
+    parts += [(f"{len(gpus)} GPU", "text")] if gpus or not engines else []
+    parts += [(f"{n} {word}", tone) for word, tone, states in _TROUBLES if (n := _number(gpus, states))]
+    down = _number(engines, _DOWN)
+    parts += [] if gpus or not engines else [(f"{len(engines)} engine{_s(len(engines))}", "text")]
+    parts += [(f"{down} engine{_s(down)} DOWN", "critical")] if down else []
     parts += [(f"busy {ratio(_mean([gpu.busy_ratio for gpu in gpus]))}", "text")] if gpus else []
-    parts += [(f"{down} engine DOWN", "critical")] if down else []
     if engines:
-        parts.append((f"mfu {ratio(_mean([gpu.mfu_ratio for gpu in gpus]))}", "text"))
-        parts.append((f"mbu {ratio(_mean([gpu.mbu_ratio for gpu in gpus]))}", "text"))
+        parts.append((f"mfu {ratio(_mean([owner.mfu_ratio for owner in owners]))}", "text"))
+        parts.append((f"mbu {ratio(_mean([owner.mbu_ratio for owner in owners]))}", "text"))
         parts.append((f"{count(_sum([engine.decode_tokens_per_s for engine in engines]))} tok/s", "text"))
-    parts += [(watts(_sum([gpu.power_w for gpu in gpus])), "text")] if gpus else []
-    parts += [(f"{len(snapshot.faults)} faults", "warn")] if snapshot.faults else []
-    return parts
+    power_w = _sum([gpu.power_w for gpu in gpus])
+    parts += [] if isinstance(power_w, Missing) else [(watts(power_w), "text")]
+    faults = len(snapshot.faults)
+    return parts + ([(f"{faults} fault{_s(faults)}", "warn")] if faults else [])
+
+
+def _glyph(snapshot: Snapshot | None, *, paused: bool) -> Piece:
+    """All of it in one cell."""
+    if snapshot is None:
+        return "…", "muted"
+    lost = _TROUBLES[0][2]
+    if _number(snapshot.gpus, lost) or _number(snapshot.engines, _DOWN):
+        return "✗", "critical"
+    if snapshot.faults:
+        return "!", "warn"
+    return ("‖", "warn") if paused else ("●", "ok")
+
+
+def _number(things: Sequence[Gpu | Engine], states: Collection[GpuState | EndpointState]) -> int:
+    return sum(thing.state in states for thing in things)
+
+
+def _s(number: int) -> str:
+    return "" if number == 1 else "s"
 
 
 def _known(readings: list[Reading]) -> list[float]:

@@ -4,90 +4,241 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from typing import Final, Generic, TypeVar
 
 from gpumon.readings.format import DASH, cells, left, phrase, ratio, right
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.tui.line import Piece
+from gpumon.tui.line import Piece, Row
+from gpumon.tui.view import View
 
 T = TypeVar("T")
+V = TypeVar("V")
+Cell = Callable[[T, View, str], Row]
+"""The pieces of one cell, for a row in a tone."""
 
 _SPEAKING: Final = frozenset(Reason) - {Reason.NOT_SUPPORTED, Reason.NOT_EXPOSED, Reason.LOST, Reason.STALE}
 """Reasons worth words in a row; the others show in the row's state."""
+_MOST_FITTED: Final = 64
+"""Widths of which a table remembers its columns: those of a terminal that is being dragged."""
 
 
 @dataclass(frozen=True)
 class Column(Generic[T]):
-    """One column after the first 80 cells: `gap` blanks and `width` cells, flush right unless `flush_left`."""
+    """One column: `width` cells, blanks before and behind its text included."""
 
+    name: str
+    """What it is hidden by (`config.columns`)."""
     title: str
+    """What the rule calls it where it has no room."""
     width: int
-    text: Callable[[T], str]
-    flush_left: bool = False
-    gap: int = 1
+    head: Row | Callable[[View], Row]
+    """Its header, which may name a unit that can be chosen."""
+    cell: Cell[T]
+    keep: int = 0
+    """Cells that must stay free to its right for it to be shown."""
+    fixed: bool = False
+    """It can not be hidden: a row is known by it."""
 
-    def head(self) -> str:
-        """The column's header."""
-        return " " * self.gap + (left if self.flush_left else right)(self.title, self.width)
 
-    def cell(self, of: T) -> str:
-        """One cell."""
-        return " " * self.gap + (left if self.flush_left else right)(self.text(of), self.width)
+class Table(Generic[T]):
+    """The columns of one pane: those that every screen of 80 cells shows, and what wider ones add, in that order."""
+
+    def __init__(
+        self,
+        pane: str,
+        base: Sequence[Column[T]],
+        more: Sequence[Column[T]] = (),
+        *,
+        drops: Sequence[str] = (),
+        least: int = 0,
+    ) -> None:
+        """`drops`: columns that a narrower screen does without, first to last. `least`: cells that stay free for what
+        the pane adds behind the columns."""
+        self.pane = pane
+        self.all = (*base, *more)
+        self._base = len(base)
+        self._drops = drops
+        self._least = least
+        self._fitted: dict[object, tuple[Column[T], ...]] = {}
+        self._heads: dict[object, Row] = {}
+        self._out: dict[object, tuple[str, ...]] = {}
+
+    def hides(self, column: Column[T], hidden: frozenset[str]) -> bool:
+        """Whether the user does not want a column."""
+        return not column.fixed and f"{self.pane}.{column.name}" in hidden
+
+    def columns(self, width: int, hidden: frozenset[str]) -> tuple[Column[T], ...]:
+        """The columns on a screen of `width` cells."""
+        key = (width, hidden)
+        found = self._fitted.get(key)
+        if found is None:
+            found = _keep(self._fitted, key, tuple(self._fit(width, hidden)))
+        return found
+
+    def _fit(self, width: int, hidden: frozenset[str]) -> list[Column[T]]:
+        wanted = [not self.hides(column, hidden) for column in self.all]
+        shown = [column for column, want in zip(self.all[: self._base], wanted[: self._base], strict=True) if want]
+        room = width - self._least - sum(column.width for column in shown)
+        for name in self._drops:
+            if room >= 0:
+                break
+            for column in shown:
+                if column.name == name:
+                    shown.remove(column)
+                    room += column.width
+                    break
+        if len(shown) < sum(wanted[: self._base]):
+            return shown
+        room += self._least
+        for column, want in zip(self.all[self._base :], wanted[self._base :], strict=True):
+            if want:
+                if room < column.width + column.keep:
+                    break
+                room -= column.width
+                shown.append(column)
+        return shown
+
+    def used(self, width: int, view: View) -> int:
+        """Cells that the columns take."""
+        return sum(column.width for column in self.columns(width, view.hidden))
+
+    def left_out(self, width: int, view: View) -> tuple[str, ...]:
+        """Titles of the columns that a wider screen would show, those that every screen should first."""
+        key = (width, view.hidden)
+        found = self._out.get(key)
+        if found is None:
+            shown = self.columns(width, view.hidden)
+            out = [column for column in self.all if column not in shown and not self.hides(column, view.hidden)]
+            out.sort(key=lambda column: column.name not in self._drops)
+            found = _keep(self._out, key, tuple(column.title for column in out))
+        return found
+
+    def hidden(self, view: View) -> int:
+        """How many columns the user does not want."""
+        return sum(name.startswith(f"{self.pane}.") for name in view.hidden)
+
+    def note(self, width: int, view: View, room: int) -> str:
+        """What is not shown and how to see it, in about `room` cells."""
+        said = unseen(self.left_out(width, view), room)
+        hidden = self.hidden(view)
+        chosen = f"{hidden} hidden: {view.keymap.first('settings')}" if hidden else ""
+        if not said or not chosen:
+            return said or (chosen if cells(chosen) <= room else "")
+        both = f"{chosen} · {unseen(self.left_out(width, view), room - cells(chosen) - 3)}"
+        return both if cells(both) <= room else said
+
+    def head(self, width: int, view: View) -> Row:
+        """The header."""
+        key = (width, view.hidden, view.fahrenheit, view.memory_unit)
+        found = self._heads.get(key)
+        if found is None:
+            shown = self.columns(width, view.hidden)
+            found = _keep(self._heads, key, tuple(piece for column in shown for piece in _head(column, view)))
+        return found
+
+    def row(self, item: T, width: int, view: View, tone: str) -> list[Piece]:
+        """One row."""
+        return [piece for column in self.columns(width, view.hidden) for piece in column.cell(item, view, tone)]
+
+
+def _keep(known: dict[object, V], key: object, value: V) -> V:
+    if len(known) >= _MOST_FITTED:
+        known.clear()
+    known[key] = value
+    return value
+
+
+def figures(
+    name: str, title: str, width: int, text: Callable[[T], str], *, gap: int = 1, keep: int = 0, fixed: bool = False
+) -> Column[T]:
+    """A column of figures, flush right in `width` cells behind `gap` blanks."""
+    size = gap + width
+
+    def cell(of: T, _: View, row: str) -> Row:
+        return ((right(text(of), size), row),)
+
+    return Column(name, title, size, ((right(title, size), "muted"),), cell, keep, fixed)
+
+
+def words(
+    name: str, title: str, width: int, text: Callable[[T], str], *, gap: int = 1, keep: int = 0, fixed: bool = False
+) -> Column[T]:
+    """A column of text, flush left in `width` cells behind `gap` blanks."""
+    blank = " " * gap
+
+    def cell(of: T, _: View, row: str) -> Row:
+        return ((blank + left(text(of), width), row),)
+
+    return Column(name, title, gap + width, ((blank + left(title, width), "muted"),), cell, keep, fixed)
+
+
+def _head(column: Column[T], view: View) -> Row:
+    return column.head(view) if callable(column.head) else column.head
+
+
+def level(value: Reading, warn: float, critical: float) -> str:
+    """Tone of a figure that is at or above a threshold; empty below, and where it is missing."""
+    if isinstance(value, Missing) or value < warn:
+        return ""
+    return "critical" if value >= critical else "warn"
+
+
+def flagged(text: str, width: int) -> str:
+    """A figure with a mark behind it in `width` cells: `93%!`, and `100!` where there is no cell left."""
+    return text if text.endswith("!") else f"{text}!" if len(text) < width else f"{text[: width - 1]}!"
+
+
+def share(value: Reading, width: int, tone: str, doubt: bool = False) -> Piece:
+    """A share in `width` cells; one above 100 % stands out, and one of a peak that is not verified has a `?`."""
+    text = ratio(value, 4 if width == 4 else 5)
+    if doubt and text.endswith("%"):
+        text = f"{text}?" if len(text) < width else f"{text[:-1]}?"
+    return right(text, width), "warn" if text.endswith("!") else tone
+
+
+def across(one: Reading, other: Reading) -> str:
+    """Words for two shares that are missing for one reason; empty where each speaks for itself."""
+    if not isinstance(one, Missing) or not isinstance(other, Missing) or one.reason is not other.reason:
+        return ""
+    said = phrase(one) if one.reason in _SPEAKING else DASH
+    return "" if said == DASH else said
+
+
+def efficiency(
+    pane: str,
+    sizes: tuple[int, int],
+    mfu: Callable[[T], tuple[Reading, bool]],
+    mbu: Callable[[T], tuple[Reading, bool]],
+) -> tuple[Column[T], Column[T]]:
+    """The columns MFU and MBU, of so many cells: a value, and whether its peak is in doubt, of each.
+
+    Where both are missing for one reason, and both are shown, its words stand across them.
+    """
+    names = (f"{pane}.mfu", f"{pane}.mbu")
+
+    def first(of: T, view: View, tone: str) -> Row:
+        value, doubt = mfu(of)
+        said = across(value, mbu(of)[0]) if isinstance(value, Missing) else ""
+        if said and not view.hidden.intersection(names):
+            return ((right(said, sum(sizes)), "muted"),)
+        return (share(value, sizes[0], tone, doubt),)
+
+    def second(of: T, view: View, tone: str) -> Row:
+        value, doubt = mbu(of)
+        if isinstance(value, Missing) and across(mfu(of)[0], value) and not view.hidden.intersection(names):
+            return ()
+        return (share(value, sizes[1], tone, doubt),)
+
+    return (
+        Column("mfu", "mfu", sizes[0], ((right("mfu", sizes[0]), "mfu"),), first),
+        Column("mbu", "mbu", sizes[1], ((right("mbu", sizes[1]), "mbu"),), second),
+    )
 
 
 @lru_cache(maxsize=64)
-def fitting(columns: tuple[Column[T], ...], room: int) -> tuple[Column[T], ...]:
-    """The first columns that fit into `room` cells."""
-    chosen = []
-    for column in columns:
-        room -= column.gap + column.width
-        if room < 0:
-            break
-        chosen.append(column)
-    return tuple(chosen)
-
-
-def dropped(width: int, base: int, order: Sequence[tuple[str, int]]) -> tuple[str, ...]:
-    """Columns that a screen narrower than `base` leaves out: `order` has names and cells, the first goes first."""
-    names = []
-    for name, size in order:
-        if width >= base:
-            break
-        names.append(name)
-        base -= size
-    return tuple(names)
-
-
-def without(names: Sequence[str], parts: Sequence[tuple[str, Piece]]) -> list[Piece]:
-    """The parts of a row that are not left out."""
-    return [piece for name, piece in parts if name not in names]
-
-
-def pair(
-    one: Reading, other: Reading, width: int, tone: str = "text", unverified: tuple[bool, bool] = (False, False)
-) -> list[Piece]:
-    """Two shares, each with a blank before `width` cells; where both are missing for one reason, its words across them.
-
-    A share of a peak that is `unverified` is marked: `31%?`.
-    """
-    if isinstance(one, Missing) and isinstance(other, Missing) and one.reason is other.reason:
-        words = phrase(one) if one.reason in _SPEAKING else DASH
-        if words != DASH:
-            return [(right(words, 2 * width + 2), "muted")]
-    texts = [ratio(value, width) for value in (one, other)]
-    marked = [
-        f"{text}?" if doubt and text.endswith("%") else text for text, doubt in zip(texts, unverified, strict=True)
-    ]
-    return [part(text, width, tone) for text in marked]
-
-
-def part(text: str, width: int, tone: str = "text") -> Piece:
-    """The text of a share after a blank, in `width` cells; one above 100 % stands out."""
-    return " " + right(text, width), "warn" if text.endswith("!") else tone
-
-
-def unseen(names: Sequence[str], room: int) -> str:
+def unseen(names: tuple[str, ...], room: int) -> str:
     """Columns left out and how to see them, as many names as fit into `room` cells: `limit tensor +5: wider window`."""
     said = ""
     for shown in range(len(names) + 1 if names else 0):
@@ -95,3 +246,23 @@ def unseen(names: Sequence[str], room: int) -> str:
         longer = " ".join([*names[:shown], *more]) + ": wider window"
         said = longer if not said or cells(longer) <= room else said
     return said
+
+
+@lru_cache(maxsize=256)
+def moment(rfc3339: str) -> datetime | None:
+    """The local time of an RFC 3339 text; None where it is none."""
+    try:
+        return datetime.fromisoformat(rfc3339.replace("Z", "+00:00")).astimezone()
+    except ValueError:
+        return None
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Sorted numbers with runs joined: `0-3 6`."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return " ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in runs)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Final
+from typing import Final, Literal
 
+from gpumon.config.schema import Config
 from gpumon.config.terminals import NO_SCREEN
 
 INSTEAD: Final = "use `gpumon watch --plain` (a line per GPU and engine) or `gpumon watch --json`"
@@ -45,6 +46,14 @@ def wants_ascii(environ: Mapping[str, str]) -> bool:
         return True
     locale = next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := environ.get(name))), "")
     return bool(locale) and "utf8" not in locale.lower().replace("-", "")
+
+
+def drawn_with(config: Config, environ: Mapping[str, str]) -> Literal["braille", "blocks", "ascii"]:
+    """The characters of charts; `ascii` is for everything else, too, and the terminal's needs stand above wishes."""
+    wanted = config.screen.glyphs
+    if config.general.ascii or wanted == "ascii" or wants_ascii(environ):
+        return "ascii"
+    return "braille" if wanted == "auto" else wanted
 
 
 def depth(environ: Mapping[str, str]) -> Depth:

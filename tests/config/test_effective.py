@@ -34,5 +34,16 @@ def test_it_names_the_file_and_who_set_what(tmp_path: Path) -> None:
     assert "[[endpoint]]  # GPUMON_ENDPOINTS" in lines
 
 
+def test_own_keys_are_named_and_load_again(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('[keys]\npane.next = "n"\nzoom = ""\n[levels]\nkv_warn = 0.5\n')
+    loaded = load(str(path), {})
+    text = effective(loaded)
+    assert '"pane.next" = "n"  # file' in text
+    assert "kv_warn = 0.5  # file" in text
+    path.write_text(text)
+    assert load(str(path), {}).config == loaded.config
+
+
 def test_the_defaults_are_toml() -> None:
     assert tomli.loads(effective(load("", {})))["general"]["theme"] == "default"

@@ -10,14 +10,18 @@ import msgspec
 import pytest
 import tomli
 
+from gpumon.config.keymap import COMMANDS, split
 from gpumon.config.load import load
 from gpumon.config.resources import resource
-from gpumon.config.schema import Config, Discovery, Endpoint, General, Model
+from gpumon.config.schema import Config, Discovery, Endpoint, General, Goals, Levels, Model, Screen
 from gpumon.config.validate import validated
 
 EXAMPLE = resource("config.example.toml").read_text(encoding="utf-8")
 TABLES: dict[str, type[msgspec.Struct]] = {
     "general": General,
+    "screen": Screen,
+    "levels": Levels,
+    "goals": Goals,
     "discovery": Discovery,
     "endpoint": Endpoint,
     "model": Model,
@@ -26,7 +30,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
 
 def switched_on() -> dict[str, Any]:
     """The example with its `#key = value` and `#[[table]]` lines taken in."""
-    return tomli.loads(re.sub(r"(?m)^#(?=[\[a-z])", "", EXAMPLE))
+    return tomli.loads(re.sub(r"(?m)^#(?=[\[\"a-z])", "", EXAMPLE))
 
 
 def entry(raw: dict[str, Any], name: str) -> dict[str, Any]:
@@ -41,7 +45,7 @@ def test_as_it_stands_it_is_the_defaults(tmp_path: Path) -> None:
 
 
 def test_it_shows_every_section_and_no_other() -> None:
-    assert set(switched_on()) == set(TABLES) == {field.name for field in msgspec.structs.fields(Config)}
+    assert set(switched_on()) == {*TABLES, "keys"} == {field.name for field in msgspec.structs.fields(Config)}
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -51,7 +55,16 @@ def test_it_shows_every_key_with_its_default(name: str) -> None:
     assert set(shown) == {field.name for field in fields}
     for field in fields:
         if not field.required and field.default is not None:
-            assert shown[field.name] == field.default, field.name
+            default = list(field.default) if isinstance(field.default, tuple) else field.default
+            assert shown[field.name] == default, field.name
+
+
+def test_it_lists_every_command_with_its_keys_and_what_it_does() -> None:
+    shown = switched_on()["keys"]
+    assert list(shown) == [command.id for command in COMMANDS]
+    for command in COMMANDS:
+        assert split(shown[command.id]) == command.keys
+        assert f"# {command.does}\n" in EXAMPLE
 
 
 def test_with_everything_switched_on_it_is_valid() -> None:

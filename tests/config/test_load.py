@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gpumon.config.environment import VARIABLES, Override, from_text
 from gpumon.config.errors import ConfigError
+from gpumon.config.keymap import ALLOWED
 from gpumon.config.load import MOST_BYTES, load
 from gpumon.config.schema import Config, Endpoint, General, Model
 from gpumon.config.themes import load_theme
@@ -18,7 +19,28 @@ from gpumon.config.themes import load_theme
 BAD = Path(__file__).parent / "bad"
 SECRET = "hunter2"
 
+SECTIONS = "general, screen, levels, goals, keys, endpoint, model, discovery"
+
 MESSAGES = {
+    "keys_unknown": "2: keys.zooom: unknown key; did you mean zoom?",
+    "keys_unquoted": "2: keys.pane.nxet: unknown key; did you mean pane.next?",
+    "keys_name": f'2: keys.zoom = "z, pgup": pgup is no key: {ALLOWED}',
+    "keys_control": f'2: keys.zoom = "\\u001b": \\x1b is no key: {ALLOWED}',
+    "keys_default_clash": '2: keys.zoom = "o": o is a key of sort as well, by default: give that other keys here, too',
+    "keys_clash": '4: keys.sort = "y, x": x is a key of zoom as well',
+    "keys_needed": '3: keys.quit = "": quit needs at least one key',
+    "keys_ctrl_c": '2: keys.zoom = "z,Ctrl+C": ctrl+c always quits and can do nothing else',
+    "keys_same_code": '2: keys.zoom = "ctrl+i": ctrl+i is what terminals send for tab: name that',
+    "keys_shift": '2: keys.zoom = "shift+y": shift+y: write the character that it gives, such as G for shift+g',
+    "keys_number": "2: keys.zoom = 3: must be text in quotes",
+    "keys_no_table": '1: keys = "z": must be a table: [keys]',
+    "keys_twice": "3: keys.pane.next: stands here twice",
+    "levels": "3: levels.kv_critical = 0.4: must be at least kv_warn",
+    "levels_default": "1: levels.temperature_critical_c: must be at least temperature_warn_c",
+    "span": "2: screen.span_s = 30: must be a number from 60 to 7200",
+    "glyphs": '2: screen.glyphs = "dots": must be "ascii" or "auto" or "blocks" or "braille"',
+    "goal_zero": "2: goals.itl_p95_ms = 0: must be a number above 0",
+    "share": "2: levels.vram_warn = 95: must be a number from 0 to 1",
     "bad_port": '2: endpoint[0].url = "http://127.0.0.1:99999": is no URL: its host or port is malformed '
     "(host:port, port 1 to 65535, IPv6 in brackets)",
     "bad_scheme": '2: endpoint[0].url = "ftp://127.0.0.1/metrics": must begin with http:// or https://',
@@ -31,7 +53,7 @@ MESSAGES = {
     "gpus": '3: endpoint[0].gpus = [0, -1]: must be "auto" or a list, each a whole number of at least 0',
     "gpus_twice": "3: endpoint[0].gpus = [0, 1, 1]: names a GPU twice",
     "inline": '1: endpoint[0].tls_verify = "no": must be true or false',
-    "markup": "1: [bold]\\x1b[31m\\u202e: unknown key; known here: general, endpoint, model, discovery",
+    "markup": f"1: [bold]\\x1b[31m\\u202e: unknown key; known here: {SECTIONS}",
     "model_active": "4: model[0].active_params_b = 9: must be at most params_b",
     "model_heads": "7: model[0].kv_heads = 5: must divide heads",
     "model_incomplete": "1: model[0]: needs layers: a whole number of at least 1",
@@ -45,7 +67,7 @@ MESSAGES = {
     "out_of_range": "3: general.interval_s = 0.1: must be a number from 0.25 to 3600",
     "password": '2: endpoint[0].url = "http://***@127.0.0.1:8000": must hold no user or password: '
     "use api_key_env or api_key_file",
-    "password_as_key": "1: http://***@h:1: unknown key; known here: general, endpoint, model, discovery",
+    "password_as_key": f"1: http://***@h:1: unknown key; known here: {SECTIONS}",
     "password_as_name": '3: endpoint[0].name = "http://***@h:1": must hold no user or password: '
     "use api_key_env or api_key_file",
     "password_as_type": '3: endpoint[0].gpu_type = "http://***@h:1": must hold no user or password: '
@@ -298,7 +320,7 @@ SETTINGS = [
     (table, field.name)
     for table, kind in (("general", General), ("[endpoint]", Endpoint), ("[model]", Model))
     for field in msgspec.structs.fields(kind)
-]
+] + [("screen", "hidden_columns"), ("keys", "zoom"), ("goals", "itl_p95_ms")]
 FORMS = [
     *(f"{scheme}u:{SECRET}@h:1{path}" for scheme in ("http://", "", "ftp://", "//") for path in ("", "/metrics")),
     *(f"http://{SECRET}@h", f"http://h:1?key={SECRET}", f"http://h#{SECRET}", f"h:1?{SECRET}", f"http://u:{SECRET}"),

@@ -1,130 +1,103 @@
-"""Themes are read strictly, and every shipped one can be read by colour-blind eyes."""
+"""Themes are read strictly; the user's own come before those of gpumon and may start from one of them."""
 
 from __future__ import annotations
 
-import itertools
-import math
+import os
 from pathlib import Path
 
 import pytest
+import tomli
 from msgspec.structs import asdict
 
 from gpumon.config.errors import ConfigError
+from gpumon.config.load import load
 from gpumon.config.resources import resource
-from gpumon.config.themes import KEYS, Theme, known_themes, load_theme, read_theme
+from gpumon.config.themes import KEYS, NAMES, Theme, known_themes, load_theme, read_theme, themes_folder
+from tests.config.colour import contrast, distance, seen
 
+SHIPPED = ("default", "ansi", "high-contrast", "light", "mono")
 DEFAULT = resource("themes/default.toml").read_text("utf-8")
-
-Matrix = tuple[tuple[float, float, float], ...]
-IDENTITY: Matrix = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
-# Machado, Oliveira, Fernandes 2009, severity 1.0: linear RGB as seen with the colour vision deficiency.
-DEFICIENCIES: dict[str, Matrix] = {
-    "none": IDENTITY,
-    "protanopia": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
-    "deuteranopia": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.01182, 0.04294, 0.968881)),
-    "tritanopia": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.3039)),
-}
-TEXT = ("foreground", "muted", "title", "accent", "ok", "warn", "critical", "sm", "mfu", "mbu", "tokens")
-LEVELS = ("ok", "warn", "critical")
+A_COLOUR = (
+    'must be a colour such as "#56b4e9", or one of the terminal\'s own: '
+    "default, black, red, green, yellow, blue, magenta, cyan, white, or bright_ and one of these"
+)
 
 
-def linear(colour: str) -> tuple[float, float, float]:
-    """sRGB to linear light (IEC 61966-2-1)."""
-    red, green, blue = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
-    return tuple(c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (red, green, blue))  # type: ignore[return-value]
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "themes").mkdir()
+    return tmp_path / "themes"
 
 
-def contrast(one: str, other: str) -> float:
-    """WCAG 2 contrast ratio."""
-    shares = (0.2126, 0.7152, 0.0722)
-    dark, light = sorted(_dot(shares, linear(colour)) for colour in (one, other))
-    return (light + 0.05) / (dark + 0.05)
+def put(folder: Path, name: str, text: str) -> Path:
+    path = folder / f"{name}.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
-def _dot(one: tuple[float, ...], other: tuple[float, ...]) -> float:
-    return math.fsum(a * b for a, b in zip(one, other, strict=True))
+def refusal(name: str, folder: Path) -> str:
+    with pytest.raises(ConfigError) as refused:
+        load_theme(name, folder)
+    assert "\n" not in str(refused.value)
+    assert str(refused.value).isprintable()
+    return str(refused.value)
 
 
-def seen(colour: str, deficiency: Matrix) -> tuple[float, float, float]:
-    """CIE Lab (D65) of a colour as seen with a deficiency."""
-    light = linear(colour)
-    red, green, blue = (min(1.0, max(0.0, _dot(row, light))) for row in deficiency)
-    x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.95047
-    y = 0.2126 * red + 0.7152 * green + 0.0722 * blue
-    z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.08883
-    fx, fy, fz = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in (x, y, z))
-    return 116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)
+def test_these_themes_come_with_gpumon() -> None:
+    assert known_themes() == SHIPPED
 
 
-@pytest.fixture(params=known_themes())
-def theme(request: pytest.FixtureRequest) -> Theme:
-    return load_theme(request.param)
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_theme_has_the_same_keys_with_colours_of_one_kind(name: str) -> None:
+    raw = tomli.loads(resource(f"themes/{name}.toml").read_text("utf-8"))
+    assert tuple(raw) == KEYS
+    theme = load_theme(name)
+    assert asdict(theme) == raw
+    named = {value in NAMES for value in raw.values()}
+    assert named == {name in ("ansi", "mono")}
+    assert theme.named is (name in ("ansi", "mono"))
+    assert theme.colourless is (name == "mono")
 
 
-def test_the_default_theme_comes_with_gpumon() -> None:
-    assert "default" in known_themes()
-
-
-@pytest.mark.parametrize("key", TEXT)
-def test_text_stands_out_from_the_background(theme: Theme, key: str) -> None:
-    assert contrast(getattr(theme, key), theme.background) >= 4.5
-
-
-@pytest.mark.parametrize("key", ["foreground", "muted", "title", "ok", "warn"])
-def test_text_of_the_title_line_stands_out_from_it(theme: Theme, key: str) -> None:
-    assert contrast(getattr(theme, key), theme.selected) >= 4.5
-
-
-def test_badges_stand_out(theme: Theme) -> None:
-    assert contrast(theme.background, theme.warn) >= 4.5
-    assert contrast(theme.background, theme.accent) >= 4.5
-
-
-def test_the_light_tone_of_the_bar_is_visible(theme: Theme) -> None:
-    """WCAG 1.4.11 asks 3 of graphics."""
-    assert contrast(theme.busy, theme.background) >= 3.0
-
-
-@pytest.mark.parametrize("deficiency", DEFICIENCIES)
-def test_levels_are_told_apart_by_every_eye(theme: Theme, deficiency: str) -> None:
-    matrix = DEFICIENCIES[deficiency]
-    for one, other in itertools.combinations(LEVELS, 2):
-        assert math.dist(seen(getattr(theme, one), matrix), seen(getattr(theme, other), matrix)) >= 20, (one, other)
-
-
-@pytest.mark.parametrize("deficiency", ["none", "protanopia", "deuteranopia"])
-def test_the_two_tones_and_the_two_efficiencies_differ(theme: Theme, deficiency: str) -> None:
-    matrix = DEFICIENCIES[deficiency]
-    assert math.dist(seen(theme.busy, matrix), seen(theme.sm, matrix)) >= 20
-    assert math.dist(seen(theme.mfu, matrix), seen(theme.mbu, matrix)) >= 20
-
-
-def test_the_contrast_formula_is_right() -> None:
-    assert contrast("#000000", "#ffffff") == pytest.approx(21.0)
+def test_the_arithmetic_is_right() -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21.0, abs=0.01)
     assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)  # the well-known grey that just fails AA
+    assert seen("#ff0000", "normal") == pytest.approx((53.2, 80.1, 67.2), abs=0.1)
+    assert distance("#000000", "#ffffff", "normal") == pytest.approx(100.0, abs=0.1)
+    # Red-blind eyes see pure red dark, and cannot tell it from a dark olive.
+    assert distance("#ff0000", "#6e5d00", "protanopia") < 15 < distance("#ff0000", "#6e5d00", "tritanopia")
 
 
 @pytest.mark.parametrize("name", ["nope", "", "../default", "default.toml", "DEFAULT", "a" * 200, "x\x1b[31m"])
-def test_an_unknown_theme_names_the_known_ones(name: str) -> None:
-    with pytest.raises(ConfigError) as refused:
+def test_an_unknown_theme_names_the_known_ones(name: str, folder: Path) -> None:
+    put(folder, "mine", 'base = "default"')
+    assert "themes: default, ansi, high-contrast, light, mine, mono" in refusal(name, folder)
+    assert refusal(name, folder).endswith(f" (your own go into {folder})")
+    with pytest.raises(ConfigError, match=r"themes: default, ansi, high-contrast, light, mono$"):
         load_theme(name)
-    assert "themes: " in str(refused.value)
-    assert "default" in str(refused.value)
-    assert str(refused.value).isprintable()
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (("foreground = ", "foregruond = "), 't.toml:5: foregruond = "#d8dee6": unknown key; did you mean foreground?'),
-        (('muted = "#8b96a3"', 'muted = "grey"'), 't.toml:6: muted = "grey": must be a colour such as "#56b4e9"'),
-        (('muted = "#8b96a3"', 'muted = "#8b96a"'), 't.toml:6: muted = "#8b96a": must be a colour such as "#56b4e9"'),
-        (('muted = "#8b96a3"', "muted = 3"), 't.toml:6: muted = 3: must be a colour such as "#56b4e9"'),
-        (('muted = "#8b96a3"', ""), 't.toml: needs muted: a colour such as "#56b4e9"'),
-        (('muted = "#8b96a3"', "muted = ["), "t.toml: is not TOML: "),
+        (("foreground = ", "foregruond = "), 't.toml:6: foregruond = "#d8dee6": unknown key; did you mean foreground?'),
+        (('muted = "#98a3b0"', 'muted = "grey"'), f't.toml:7: muted = "grey": {A_COLOUR}'),
+        (('muted = "#98a3b0"', 'muted = "#98a3b"'), f't.toml:7: muted = "#98a3b": {A_COLOUR}'),
+        (('muted = "#98a3b0"', 'muted = "Red"'), f't.toml:7: muted = "Red": {A_COLOUR}'),
+        (('muted = "#98a3b0"', "muted = 3"), f"t.toml:7: muted = 3: {A_COLOUR}"),
         (
-            ('muted = "#8b96a3"', '[colours]\nmuted = "#8b96a3"'),
-            "t.toml:6: colours = {...}: unknown key; known: background",
+            ('muted = "#98a3b0"', 'muted = "red"'),
+            't.toml:7: muted = "red": the others are #rrggbb: a theme is all #rrggbb or all names of the terminal\'s',
+        ),
+        (
+            ('muted = "#98a3b0"', ""),
+            't.toml: needs muted: a colour such as "#56b4e9"; or base = "default" for what it leaves out',
+        ),
+        (('muted = "#98a3b0"', "muted = ["), "t.toml:8: is not TOML: "),
+        (('muted = "#98a3b0"', "base = 3"), 't.toml:7: base = 3: must be the name of a theme, such as "default"'),
+        (
+            ('muted = "#98a3b0"', '[colours]\nmuted = "#98a3b0"'),
+            "t.toml:7: colours = {...}: unknown key; known: background",
         ),
     ],
 )
@@ -137,13 +110,91 @@ def test_a_bad_theme_is_refused_with_its_line(change: tuple[str, str], expected:
     assert "\n" not in str(refused.value)
 
 
-def test_a_theme_file_that_is_no_text_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "themes").mkdir()
-    (tmp_path / "themes" / "broken.toml").write_bytes(b"\xff\xfe")
-    monkeypatch.setattr("gpumon.config.resources._PLACES", (tmp_path,))
-    with pytest.raises(ConfigError, match="cannot be read: it is not UTF-8 text"):
-        load_theme("broken")
+def test_a_user_s_theme_comes_before_the_shipped_one_of_its_name(folder: Path) -> None:
+    put(folder, "light", DEFAULT)
+    assert load_theme("light", folder) == load_theme("default")
+    assert load_theme("light") != load_theme("default")
+    assert known_themes(folder) == SHIPPED
 
 
-def test_every_key_of_the_schema_is_in_the_file(theme: Theme) -> None:
-    assert tuple(asdict(theme)) == KEYS
+def test_a_user_s_theme_may_start_from_another(folder: Path) -> None:
+    put(folder, "mine", 'base = "light"\nok = "#000080"')
+    put(folder, "evening", 'base = "mine"\nwarn = "#604000"')
+    light = asdict(load_theme("light"))
+    assert load_theme("mine", folder) == Theme(**{**light, "ok": "#000080"})
+    assert load_theme("evening", folder) == Theme(**{**light, "ok": "#000080", "warn": "#604000"})
+    assert known_themes(folder) == ("default", "ansi", "evening", "high-contrast", "light", "mine", "mono")
+
+
+def test_a_user_s_theme_may_start_from_the_shipped_one_of_its_name(folder: Path) -> None:
+    put(folder, "default", 'base = "default"\nok = "#80c0ff"')
+    assert load_theme("default", folder) == Theme(**{**asdict(load_theme("default")), "ok": "#80c0ff"})
+
+
+def test_a_theme_that_sets_everything_may_be_of_another_kind_than_its_base(folder: Path) -> None:
+    put(folder, "mine", 'base = "ansi"\n' + DEFAULT)
+    assert load_theme("mine", folder) == load_theme("default")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('base = "nope"', ':1: base = "nope": cannot start from it; themes: default, ansi'),
+        ('\nbase = "../x"', ':2: base = "../x": cannot start from it; themes: default, ansi'),
+        ('base = "mine"', ':1: base = "mine": cannot start from it; themes: '),
+        ('base = "ansi"\nok = "#123456"', ':2: ok = "#123456": the others are names: a theme is all #rrggbb or all'),
+        ('base = "light"\nok = "cyan"', ':2: ok = "cyan": the others are #rrggbb: a theme is all #rrggbb or all'),
+        ("", ": needs background, foreground, muted"),
+        ("x" * 70_000, ": is larger than 64 KiB: this is no theme"),
+    ],
+)
+def test_a_bad_user_theme_names_its_file(folder: Path, text: str, expected: str) -> None:
+    path = put(folder, "mine", text)
+    assert refusal("mine", folder).startswith(f"{path}{expected}")
+
+
+def test_themes_that_start_from_each_other_are_refused(folder: Path) -> None:
+    put(folder, "one", 'base = "two"')
+    put(folder, "two", 'base = "three"')
+    path = put(folder, "three", '# round and round\nbase = "two"')
+    expected = f'{path}:2: base = "two": cannot start from it; these themes start from each other: two -> three -> two'
+    assert refusal("one", folder) == expected
+
+
+def test_an_error_in_the_base_names_the_base(folder: Path) -> None:
+    path = put(folder, "first", DEFAULT.replace("#f0e442", "#f0e44"))
+    put(folder, "second", 'base = "first"')
+    assert refusal("second", folder).startswith(f'{path}:13: warn = "#f0e44": must be a colour')
+
+
+def test_what_is_no_readable_text_is_refused(folder: Path) -> None:
+    (folder / "bytes.toml").write_bytes(b'base = "default"\nok = "\xff\xfe"')
+    assert refusal("bytes", folder) == f"{folder}/bytes.toml:2: is not UTF-8 text"
+    (folder / "dir.toml").mkdir()
+    assert refusal("dir", folder) == f"{folder}/dir.toml: cannot be read: Is a directory"
+    os.mkfifo(folder / "pipe.toml")
+    assert refusal("pipe", folder) == f"{folder}/pipe.toml: is not a file"
+    (folder / "bom.toml").write_bytes(b'\xef\xbb\xbfbase = "default"')
+    assert load_theme("bom", folder) == load_theme("default")
+
+
+def test_no_folder_is_no_error(tmp_path: Path) -> None:
+    for missing in (tmp_path / "none", tmp_path / "file" / "themes"):
+        (tmp_path / "file").touch()
+        assert known_themes(missing) == SHIPPED
+        assert load_theme("light", missing) == load_theme("light")
+
+
+def test_names_that_are_no_theme_s_are_not_offered(folder: Path) -> None:
+    for name in ("UPPER", "two words", ".hidden", "ok"):
+        put(folder, name, DEFAULT)
+    assert known_themes(folder) == ("default", "ansi", "high-contrast", "light", "mono", "ok")
+
+
+def test_the_user_s_themes_lie_beside_the_config(folder: Path) -> None:
+    loaded = load("", {"XDG_CONFIG_HOME": str(folder.parent)})
+    assert themes_folder(loaded.place) == folder.parent / "gpumon" / "themes"
+    (folder.parent / "here.toml").touch()
+    loaded = load(str(folder.parent / "here.toml"), {})
+    assert themes_folder(loaded.place) == folder
+    assert themes_folder(load("", {}).place) is None

@@ -36,6 +36,14 @@ def test_the_bucket_of_p95_is_told():
     window = histogram((0.01, 10), (0.025, 99), (INF, 100), total=1.6)
     shown = quantiles(window)
     assert (shown.p95_low, shown.p95_high, shown.first_bound_s) == (0.01, 0.025, 0.01)
+    assert (shown.p50_low, shown.p50_high) == (shown.p99_low, shown.p99_high) == (0.01, 0.025)
+
+
+def test_each_quantile_has_the_bounds_of_its_own_bucket():
+    shown = quantiles(histogram((0.01, 60), (0.02, 96), (0.04, 98), (INF, 100), total=2.0))
+    assert (shown.p50_low, shown.p50_high) == (0.0, 0.01)
+    assert (shown.p95_low, shown.p95_high) == (0.01, 0.02)
+    assert (shown.p99_low, shown.p99_high) == (0.04, Missing(Reason.INVALID))
 
 
 def test_fewer_than_twenty_observations_give_the_mean_only():

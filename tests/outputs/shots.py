@@ -51,9 +51,12 @@ def gpu(index: int = 0, **changed: Any) -> Gpu:
         temperature_c=64.0,
         sm_clock_hz=1.98e9,
         engines=("vllm:8000",),
-        processes=(Process(4711, "VLLM::Worker", "llm", 7e10, "", "vllm:8000"),),
+        processes=(Process(4711, "VLLM::Worker", "llm", 7e10, "", "vllm:8000", "vllm serve llama --port 8000", 0.91),),
         busy_mean_ratio=0.5,
         tokens_per_j=0.4,
+        pcie_generation=5.0,
+        throttle_s={"sw_power_cap": 12.0},
+        sources={"throttle_s": "NVML fields", "pcie_generation": "a driver call"},
     )
     return msgspec.structs.replace(whole, **changed)
 

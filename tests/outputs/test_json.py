@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from gpumon.outputs.json import MOST_CHARACTERS, encode
 from gpumon.outputs.schema import schema
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process, Quantiles
 from tests.outputs import shots
 from tests.outputs.validator import problems
 
@@ -30,13 +30,19 @@ CONTRACT = {
     "gpus": "index uuid name state age_s busy_ratio sm_active_ratio tensor_active_ratio vram_used_bytes "
     "vram_total_bytes bandwidth_bytes_per_s bandwidth_source bandwidth_peak_bytes_per_s mfu_ratio mbu_ratio power_w "
     "power_limit_w energy_j temperature_c sm_clock_hz throttle xid engines processes busy_mean_ratio tokens_per_j "
-    "parent_uuid mig_profile missing",
-    "gpus.processes": "pid name user vram_bytes container engine",
+    "parent_uuid mig_profile compute_capability memory_temperature_c sm_occupancy_ratio memory_busy_ratio "
+    "sm_clock_max_hz memory_clock_hz memory_clock_max_hz vram_reserved_bytes flops_peak_per_s flops_peak_precision "
+    "pcie_tx_bytes_per_s pcie_rx_bytes_per_s nvlink_tx_bytes_per_s nvlink_rx_bytes_per_s pcie_generation "
+    "pcie_generation_max pcie_width pcie_width_max ecc_corrected remap_failed throttle_s missing",
+    "gpus.processes": "pid name user vram_bytes container engine command sm_ratio type pod missing",
     "engines": "name kind phase url state age_s model model_source gpus gpu_type tp running waiting kv_usage_ratio "
     "prefill_tokens_per_s decode_tokens_per_s cached_tokens_per_s requests_per_s steps_per_s ttft_s itl_s queue_s "
     "e2e_s preemptions_per_s tokens_total mfu_ratio mfu_prefill_ratio mfu_decode_ratio mbu_ratio flops_per_s "
-    "bytes_per_s tokens_per_j flops_per_j samples_per_s precision sources missing",
-    "engines.ttft_s": "p50 p95 p99 mean",
+    "bytes_per_s tokens_per_j flops_per_j samples_per_s precision sources since gpu_count power_w params active_params "
+    "layers weight_precision kv_precision flops_per_decode_token prefill_flops_per_s decode_flops_per_s "
+    "peak_flops_per_s batch weight_bytes kv_bytes_per_token weight_bytes_per_s kv_bytes_per_s "
+    "peak_bandwidth_bytes_per_s kv_pool_tokens missing",
+    "engines.ttft_s": "p50 p95 p99 mean p50_low p50_high p95_low p95_high p99_low p99_high",
     "engines.tokens_total": "prefill_computed prefill_cached decode",
     "verdicts": "scope limit evidence action confidence since",
     "faults": "source text since",
@@ -168,7 +174,7 @@ def test_every_reason_and_state_is_in_the_schema() -> None:
 def test_the_documentation_names_every_key_and_reason() -> None:
     text = (DOCS / "json.md").read_text(encoding="utf-8")
     keys = {key for keys in CONTRACT.values() for key in keys.split()}
-    keys |= {field.name for kind in (Gpu, Engine) for field in msgspec.structs.fields(kind)}
+    keys |= {field.name for kind in (Gpu, Engine, Process, Quantiles) for field in msgspec.structs.fields(kind)}
     keys |= {reason.value for reason in Reason} | {source.value for source in BandwidthSource} - {"none"}
     assert sorted(key for key in keys if f"`{key}`" not in text) == []
 
@@ -179,7 +185,7 @@ VALUES = st.one_of(
 )
 
 
-@given(st.lists(VALUES, min_size=40, max_size=40), st.text(max_size=30))
+@given(st.lists(VALUES, min_size=80, max_size=80), st.text(max_size=30))
 def test_any_values_give_valid_json(values: list[Reading], text: str) -> None:
     pool = iter(values)
     readings = {

@@ -106,7 +106,9 @@ def test_the_report_holds_every_value_with_its_unit_reason_or_source() -> None:
         r"  tokens per joule +0\.4 tok/J",
         r"  bytes +4\.00TB/s",
         r"  flops per joule +-  not exposed",
-        r"  process +4711  65\.2 GiB  VLLM::Worker  llm  -  vllm:8000",
+        r"  process +4711  65\.2 GiB  91%  VLLM::Worker  llm  -  -  vllm:8000  vllm serve llama --port 8000",
+        r"  throttle sw_power_cap +12s +\[NVML fields\]",
+        r"  pcie generation +5 +\[a driver call\]",
         r"  pss +60 MiB",
     ):
         assert re.search(f"(?m)^{line}$", text), line

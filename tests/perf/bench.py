@@ -1,4 +1,4 @@
-"""gpumon against nvitop on one fake driver, in one run: CPU, memory, first paint, bytes to the terminal.
+"""gpumon against other monitors on one fake driver, in one run: CPU, memory, first paint, bytes to the terminal.
 
 make bench                      # or: python -m tests.perf.bench [--seconds 20] [--rounds 3] [--markdown FILE]
 """
@@ -21,13 +21,11 @@ from typing import NamedTuple
 
 import gpumon
 from tests.fakes.nvml.driver import FakeDriver
+from tests.perf.contestants import BIN, ENDPOINTS, Contestant, contestants, missing
 from tests.terminal import Terminal
 
-BIN = Path(sys.executable).parent
 SETTLE_S = 4.0
 """Start-up is measured apart from the steady state."""
-ENDPOINTS = 4
-OUR_FIGURES = r"\n +7 .*\d+W"
 
 
 class Cost(NamedTuple):
@@ -36,40 +34,6 @@ class Cost(NamedTuple):
     cpu_ratio: float
     pss_bytes: float
     bytes_per_s: float
-
-
-class Contestant(NamedTuple):
-    """A program under measurement; patterns on the screen tell its first full paint, and the first figures of GPU 7."""
-
-    name: str
-    command: list[str]
-    paint: str
-    figures: str
-    endpoints: int = 0
-
-
-BARE = """
-from textual.app import App
-from textual.widget import Widget
-class Line(Widget):
-    def render(self): return "quit"
-class Bare(App):
-    def compose(self): yield Line()
-Bare().run()
-"""
-
-
-def contestants() -> list[Contestant]:
-    """A bare Textual program; nvitop with GPUs only; gpumon with GPUs only, and with endpoints too."""
-    screen = [str(BIN / "gpumon"), "--interval", "1"]
-    return [
-        Contestant("Textual, one widget", [sys.executable, "-c", BARE], "quit", "quit"),
-        Contestant(
-            "nvitop", [str(BIN / "nvitop"), "--monitor", "full", "--interval", "1"], "AVG GPU", r"7  H100[^\0]*?\d+W /"
-        ),
-        Contestant("gpumon, GPUs only", screen, "gpumon.*[^\0]*quit", OUR_FIGURES),
-        Contestant(f"gpumon, {ENDPOINTS} endpoints", screen, "gpumon.*[^\0]*quit", OUR_FIGURES, ENDPOINTS),
-    ]
 
 
 @contextlib.contextmanager
@@ -134,10 +98,10 @@ def measure(seconds: float, rounds: int) -> str:
     with tempfile.TemporaryDirectory() as folder:
         driver = FakeDriver(Path(folder))
         driver.write(driver.busy_h100s(8))
-        env = driver.env(TERM="xterm-256color", COLORTERM="truecolor", LANG="C.UTF-8")
+        env = driver.env(TERM="xterm-256color", COLORTERM="truecolor", LANG="C.UTF-8", XDG_CONFIG_HOME=folder)
         for size in ((120, 40), (200, 60)):
             rows = []
-            everyone = contestants()
+            everyone = contestants(size[1], Path(folder))
             costs: dict[str, list[Cost]] = {one.name: [] for one in everyone}
             for _ in range(rounds):
                 for one in everyone:
@@ -170,6 +134,8 @@ def measure(seconds: float, rounds: int) -> str:
             parts.append(f"### {size[0]}x{size[1]}\n\n" + table(rows, head))
         fast = statistics.median(snapshot_s(env, "--window", "0") for _ in range(rounds))
         parts.append(f"`gpumon snapshot --json --window 0`: {fast:.2f} s")
+        if absent := missing():
+            parts.append(f"Not here, so not measured: {', '.join(absent)} (`make rivals` fetches them on Debian).")
     return "\n\n".join(parts)
 
 

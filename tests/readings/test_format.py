@@ -45,6 +45,40 @@ CASES: list[tuple[Callable[[Reading], str], float, str]] = [
     (f.amount, 9.996e12, "10.0T"),
     (f.amount, 231e9, "231G"),
     (f.amount, 1.98e9, "1.98G"),
+    (f.rate, 0.0, "0"),
+    (f.rate, 0.01, "<.1"),
+    (f.rate, 4.0, "4.0"),
+    (f.rate, 9.96, "10.0"),
+    (f.rate, 10.1, "10.1"),
+    (f.rate, 99.94, "99.9"),
+    (f.rate, 99.96, "100"),
+    (f.rate, 998.0, "998"),
+    (f.rate, 999.6, "1.00k"),
+    (f.rate, 1100.0, "1.10k"),
+    (f.rate, 12_340.0, "12.3k"),
+    (f.rate, 123_400.0, "123k"),
+    (f.figure, 0.0, "0"),
+    (f.figure, 0.004, "<.01"),
+    (f.figure, 0.446, "0.45"),
+    (f.figure, 0.996, "1.00"),
+    (f.figure, 9.99, "9.99"),
+    (f.figure, 9.996, "10.0"),
+    (f.figure, 45.24, "45.2"),
+    (f.figure, 452.0, "452"),
+    (f.figure, 4520.0, "4.52k"),
+    (f.two_digits, 0.0, "0"),
+    (f.two_digits, 0.4, "<1"),
+    (f.two_digits, 45.4, "45"),
+    (f.two_digits, 999.6, "1.0k"),
+    (f.two_digits, 9.96e6, "10M"),
+    (f.two_digits, 1.83e9, "1.8G"),
+    (f.two_digits, 18.3e9, "18G"),
+    (lambda value: f.memory(value, 1e9), 71.2e9, "71.2"),
+    (lambda value: f.memory(value, 1e9), 140.4e9, "140"),
+    (lambda value: f.memory(value, 1e9), 20e12, "20T"),
+    (lambda value: f.memory(value, 1e9), 1e308, ">1P"),
+    (f.fahrenheit, 64.4, "148"),
+    (f.fahrenheit, -40.0, "-40"),
     (f.gib, 0.0, "0.0"),
     (f.gib, 71.2 * f.GIB, "71.2"),
     (f.gib, 99.97 * f.GIB, "100"),
@@ -91,6 +125,11 @@ WIDTHS: list[tuple[Callable[[Reading], str], int]] = [
     (f.whole, 4),
     (f.amount, 5),
     (f.gib, 4),
+    (lambda value: f.memory(value, 1e9), 4),
+    (f.rate, 5),
+    (f.two_digits, 5),
+    (f.figure, 5),
+    (f.fahrenheit, 4),
     (f.seconds, 5),
     (lambda value: f.seconds(value, 4), 4),
     (f.watts, 5),
@@ -112,8 +151,17 @@ def test_no_figure_outgrows_its_column(of: tuple[Callable[[Reading], str], int],
 
 @given(st.floats(min_value=1e-6, max_value=1e14))
 def test_a_value_that_is_there_is_never_a_bare_zero(value: float) -> None:
-    for show in (f.ratio, f.count, f.amount):
+    for show in (f.ratio, f.count, f.amount, f.rate, f.figure, f.two_digits):
         assert show(value) not in ("0", "0%")
+
+
+@given(st.floats(1e-2, 1e6), st.floats(0.95, 1.05))
+def test_a_rate_keeps_its_form_within_a_magnitude(value: float, factor: float) -> None:
+    """As many digits, and the point in the same place: only a power of ten between them, or its round-up, differs."""
+    one, other = (re.sub(r"\d", "0", f.rate(each)) for each in (value, value * factor))
+    edges = (0.05, 9.95, 99.95, 999.5, 9_995.0, 99_950.0, 999_500.0)
+    if not any(min(value, value * factor) <= edge <= max(value, value * factor) for edge in edges):
+        assert one == other
 
 
 @pytest.mark.parametrize("reason", Reason)
@@ -121,7 +169,20 @@ def test_every_reason_has_a_short_and_a_long_word(reason: Reason) -> None:
     missing = Missing(reason)
     assert 1 <= f.cells(f.short(missing)) <= 5
     assert 1 <= f.cells(f.phrase(missing)) <= 11
-    for show in (f.ratio, f.count, f.whole, f.amount, f.gib, f.seconds, f.watts, f.celsius):
+    shows = (
+        f.ratio,
+        f.count,
+        f.rate,
+        f.two_digits,
+        f.whole,
+        f.amount,
+        f.gib,
+        f.seconds,
+        f.watts,
+        f.celsius,
+        f.fahrenheit,
+    )
+    for show in shows:
         assert show(missing) in (f.short(missing), f.DASH)
         assert not any(character.isdigit() for character in show(missing))
 

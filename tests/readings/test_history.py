@@ -1,60 +1,79 @@
-"""Rings with gaps, and buckets of wall time."""
+"""Two tiers with gaps, and buckets of wall time over both."""
 
 from __future__ import annotations
 
 import math
 
-from gpumon.readings.history import History, Ring
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpumon.readings.history import CELL_S, History
 
 NAN = math.nan
 
 
-def test_a_ring_keeps_the_newest():
-    ring = Ring(3)
-    for at in range(5):
-        ring.append(float(at), at * 10.0)
-    assert list(ring.since(0.0)) == [(4.0, 40.0), (3.0, 30.0), (2.0, 20.0)]
-    assert list(ring.since(4.0)) == [(4.0, 40.0)]
+def filled(seconds: list[tuple[float, float]], interval_s: float = 1.0, **sizes: int) -> History:
+    history = History(**sizes)
+    for at_s, value in seconds:
+        history.append(at_s, {"busy": value}, interval_s)
+    return history
 
 
-def test_a_bucket_is_the_mean_of_its_wall_time_and_an_empty_one_a_gap():
-    history = History()
-    for at, value in ((100.0, 1.0), (101.0, 3.0), (104.0, 5.0), (105.0, NAN), (106.0, 7.0)):
-        history.append(at, {"busy": value})
+def naive(points: list[tuple[float, float]], newest: int, count: int, width_s: float, until_s: float) -> list[float]:
+    """Means of the points alone."""
+    means = []
+    for bucket in range(newest - count + 1, newest + 1):
+        inside = [v for t, v in points if math.floor(t / width_s) == bucket and t <= until_s and not math.isnan(v)]
+        means.append(math.fsum(inside) / len(inside) if inside else NAN)
+    return means
+
+
+def test_a_bucket_is_the_mean_of_its_wall_time_and_an_empty_one_a_gap() -> None:
+    history = filled([(100.0, 1.0), (101.0, 3.0), (104.0, 5.0), (105.0, NAN), (106.0, 7.0)])
     means = history.buckets("busy", newest_bucket=53, count=4, width_s=2.0)
     assert means[0] == 2.0
     assert math.isnan(means[1])
     assert means[2:] == [5.0, 7.0]
 
 
-def test_a_bucket_with_nothing_but_gaps_is_a_gap():
-    history = History()
-    history.append(10.0, {"mfu": NAN})
-    assert all(math.isnan(value) for value in history.buckets("mfu", 10, 5, 1.0))
+def test_a_bucket_with_nothing_but_gaps_is_a_gap() -> None:
+    history = filled([(10.0, NAN)])
+    assert all(math.isnan(value) for value in history.buckets("busy", 10, 5, 1.0))
     assert all(math.isnan(value) for value in history.buckets("unknown", 10, 5, 1.0))
 
 
-def test_old_buckets_do_not_change_when_a_new_point_comes():
+def test_a_single_reading_that_is_missing_is_a_gap_and_not_held_over() -> None:
+    history = filled([(float(at), NAN if at == 5 else 1.0) for at in range(10)])
+    assert [at for at, mean in enumerate(history.buckets("busy", 9, 10, 1.0)) if math.isnan(mean)] == [5]
+
+
+def test_a_series_that_comes_late_or_goes_shows_gaps_there() -> None:
     history = History()
-    for at in range(60):
-        history.append(float(at), {"busy": float(at)})
+    for at in range(10):
+        history.append(float(at), {"busy": 1.0} | ({"mfu": 2.0} if 3 <= at < 7 else {}))
+    assert [not math.isnan(mean) for mean in history.buckets("mfu", 9, 10, 1.0)] == [3 <= at < 7 for at in range(10)]
+    assert math.isnan(history.latest("mfu", 9.0))
+
+
+def test_old_buckets_do_not_change_when_a_new_point_comes() -> None:
+    history = filled([(float(at), float(at)) for at in range(60)])
     before = history.buckets("busy", 11, 12, 5.0)
     history.append(60.0, {"busy": 0.0})
     after = history.buckets("busy", 12, 12, 5.0)
     assert after[:-1] == before[1:]
 
 
-def test_the_number_of_series_is_bounded():
-    history = History(capacity=4, most_series=2)
+def test_the_number_of_series_is_bounded() -> None:
+    history = History(most_series=2)
     history.append(0.0, {str(key): 1.0 for key in range(10)})
-    assert len(history.keys()) == 2
+    history.append(1.0, {str(key): 1.0 for key in range(5, 15)})
+    assert history.keys() == ("0", "1")
 
 
-def test_points_after_the_bound_do_not_count():
+def test_points_after_the_bound_do_not_count() -> None:
     """What a paused display shows is the same however late it is drawn."""
-    history = History()
-    for at in range(20):
-        history.append(float(at), {"busy": float(at)})
+    history = filled([(float(at), float(at)) for at in range(20)])
     before = history.buckets("busy", 3, 4, 5.0, until_s=17.0)
     assert before == [2.0, 7.0, 12.0, 16.0]
     history.append(19.5, {"busy": 1000.0})
@@ -62,7 +81,13 @@ def test_points_after_the_bound_do_not_count():
     assert history.buckets("busy", 3, 4, 5.0) != before
 
 
-def test_the_latest_value_is_that_of_the_moment_asked_for():
+def test_a_pause_longer_than_every_tick_is_kept_still_shows_what_was_before() -> None:
+    history = filled([(float(at), float(at < 50)) for at in range(200)], ticks=20)
+    means = history.buckets("busy", 9, 10, 5.0, until_s=49.0)
+    assert means == [1.0] * 10
+
+
+def test_the_latest_value_is_that_of_the_moment_asked_for() -> None:
     history = History()
     history.append(10.0, {"busy": 0.5, "mfu": 0.1})
     history.append(11.0, {"busy": 0.6})
@@ -70,23 +95,148 @@ def test_the_latest_value_is_that_of_the_moment_asked_for():
     assert history.latest("busy", 10.0) == 0.5
     assert math.isnan(history.latest("mfu", 11.0))
     assert math.isnan(history.latest("unknown", 11.0))
+    assert math.isnan(history.latest("busy", 10.5))
 
 
-def test_a_clock_set_back_leaves_the_other_past_out():
-    """An hour back: the wall times of both pasts overlap, and only what came after the step is shown."""
+@pytest.mark.parametrize("interval_s", [0.25, 1.0, 5.0, 60.0])
+@pytest.mark.parametrize(
+    ("span_s", "width_s"), [(60.0, 0.5), (300.0, 2.5), (600.0, 5.0), (3600.0, 20.0), (7200.0, 60.0)]
+)
+def test_every_span_is_there_at_every_interval(interval_s: float, span_s: float, width_s: float) -> None:
+    """Two and a half hours of readings: the span before the newest one has no gap and the right means."""
+    start_s, end_s = 1.76e9, 1.76e9 + 9000.0
+    history = filled(
+        [(start_s + at * interval_s, at * interval_s) for at in range(int(9000.0 / interval_s) + 1)], interval_s
+    )
+    count = round(span_s / width_s)
+    newest = math.floor(end_s / width_s)
+    means = history.buckets("busy", newest, count, width_s, end_s)
+    for bucket, mean in zip(range(newest - count + 1, newest + 1), means, strict=True):
+        middle_s = (bucket + 0.5) * width_s - start_s
+        assert abs(mean - middle_s) <= width_s / 2 + interval_s, "a gap, or not the figure of that time"
+
+
+@pytest.mark.parametrize("width_s", [0.5, 1.0, 2.5, 5.0, 7.5, 20.0, 60.0])
+@pytest.mark.parametrize("outage_at_s", [2000.0, 8000.0])
+def test_an_outage_stays_a_gap_in_both_tiers(width_s: float, outage_at_s: float) -> None:
+    points = [(float(at), 1.0) for at in range(9000) if not outage_at_s < at < outage_at_s + 300]
+    history = filled(points)
+    first = math.floor(outage_at_s / width_s) - 3
+    means = history.buckets("busy", first + round(400 / width_s), round(400 / width_s) + 1, width_s)
+    gap_s = sum(width_s for mean in means if math.isnan(mean))
+    assert 300.0 - 2 * width_s - CELL_S <= gap_s <= 300.0
+    assert not any(math.isnan(mean) for mean in means[:3])
+
+
+def test_a_skipped_slot_is_no_gap() -> None:
+    points = [(at * 60.0, float(at)) for at in range(10) if at != 5]
+    means = filled(points, 60.0).buckets("busy", 53, 54, 10.0)
+    assert not any(math.isnan(mean) for mean in means)
+    assert means[30] == 6.0
+
+
+def test_a_long_interval_fills_its_buckets_but_not_an_outage() -> None:
+    points = [(at * 60.0, float(at)) for at in range(20) if not 5 < at < 12]
+    means = filled(points, 60.0).buckets("busy", 19, 20, 60.0)
+    assert [at for at, mean in enumerate(means) if math.isnan(mean)] == [6, 7, 8, 9, 10]
+    fine = filled(points, 60.0).buckets("busy", 114, 115, 10.0)
+    gaps = [at for at, mean in enumerate(fine) if math.isnan(mean)]
+    assert gaps == list(range(gaps[0], gaps[-1] + 1))
+    assert 5 * 60 <= 10 * len(gaps) <= 6 * 60
+
+
+def test_readings_keep_their_own_interval_when_it_changes() -> None:
     history = History()
-    for at in range(3000, 3700):
-        history.append(float(at), {"busy": 1.0})
+    for at in range(10):
+        history.append(at * 60.0, {"busy": 1.0}, 60.0)
+    for at in range(541, 600):
+        history.append(float(at), {"busy": 0.0}, 1.0)
+    means = history.buckets("busy", 59, 60, 10.0)
+    assert not any(math.isnan(mean) for mean in means)
+    assert means[10] == 1.0
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0.25, 0.3, 1.0, 1.1, 4.0, 30.0]), st.one_of(st.floats(0, 100), st.just(NAN))),
+        min_size=1,
+        max_size=150,
+    ),
+    st.sampled_from([5.0, 10.0, 15.0, 60.0]),
+    st.integers(1, 40),
+    st.integers(0, 40),
+    st.integers(1, 30),
+)
+def test_over_both_tiers_means_are_those_of_the_points(
+    steps: list[tuple[float, float]], width_s: float, count: int, back: int, ticks: int
+) -> None:
+    points, at_s = [], 1.76e9
+    for step_s, value in steps:
+        at_s += step_s
+        points.append((at_s, value))
+    history = filled(points, 0.1, ticks=ticks)
+    until_s = points[max(-back - 1, -len(points))][0] if back < ticks else math.inf
+    newest = math.floor(min(until_s, at_s) / width_s)
+    got = history.buckets("busy", newest, count, width_s, until_s)
+    expected = naive(points, newest, count, width_s, until_s)
+    if until_s < math.inf and ticks <= len(points):  # the cell of that moment may have lost its single ticks
+        got, expected = got[:-1], expected[:-1]
+    assert got == pytest.approx(expected, nan_ok=True)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(0.2, 20.0), st.floats(0, 100)), min_size=1, max_size=80),
+    st.sampled_from([0.5, 2.5, 3.0, 7.5, 12.0]),
+    st.integers(1, 40),
+)
+def test_any_width_is_exact_while_every_tick_is_kept(
+    steps: list[tuple[float, float]], width_s: float, count: int
+) -> None:
+    points, at_s = [], 1.76e9
+    for step_s, value in steps:
+        at_s += step_s
+        points.append((at_s, value))
+    newest = math.floor(at_s / width_s)
+    got = filled(points, 0.1).buckets("busy", newest, count, width_s)
+    expected = naive(points, newest, count, width_s, math.inf)
+    assert got == pytest.approx(expected, nan_ok=True)
+
+
+def test_a_clock_set_back_leaves_the_other_past_out() -> None:
+    """An hour back: the wall times of both pasts overlap, and only what came after the step is shown."""
+    history = filled([(float(at), 1.0) for at in range(3000, 3700)])
     for at in range(3100, 3200):
         history.append(float(at), {"busy": 0.0})
-    means = history.buckets("busy", 63, 4, 50.0)
-    assert means[2:] == [0.0, 0.0]
-    assert all(math.isnan(mean) for mean in means[:2])
-    assert math.isnan(history.buckets("busy", 73, 1, 50.0)[0])
+    for width_s in (50.0, 12.0, 2.0):
+        newest = math.floor(3199 / width_s)
+        means = history.buckets("busy", newest, math.floor(200 / width_s), width_s)
+        inside = math.floor(99 / width_s)
+        assert means[-inside:] == [0.0] * inside
+        assert all(math.isnan(mean) for mean in means[: -inside - 2])
+        assert math.isnan(history.buckets("busy", math.floor(3650 / width_s), 1, width_s)[0])
 
 
-def test_a_clock_that_is_slewed_keeps_its_past():
-    ring = Ring(4)
-    for at in (10.0, 11.0, 10.8, 11.8):
-        ring.append(at, at)
-    assert [time_s for time_s, _ in ring.since(0.0)] == [11.8, 10.8, 11.0, 10.0]
+def test_a_clock_that_is_slewed_keeps_its_past() -> None:
+    points = [(10.0, 1.0), (11.0, 2.0), (10.8, 3.0), (11.8, 4.0)]
+    history = filled(points)
+    assert history.buckets("busy", 11, 2, 1.0) == [2.0, 3.0]
+    assert history.buckets("busy", 2, 1, 5.0) == [2.5]
+    assert history.latest("busy", 11.0) == 2.0
+
+
+def test_a_clock_that_jumps_ahead_leaves_a_gap() -> None:
+    history = filled([(float(at), 1.0) for at in range(100)])
+    history.append(90_000.0, {"busy": 2.0})
+    means = history.buckets("busy", 1500, 1501, 60.0)
+    assert means[-1] == 2.0
+    assert all(math.isnan(mean) for mean in means[:-1]), "more than the cells hold went by"
+
+
+def test_memory_is_less_than_two_hours_of_ticks() -> None:
+    history = History()
+    history.append(0.0, {"busy": 1.0})
+    values = history._series["busy"]
+    size = sum(array.itemsize * len(array) for array in (values.ticks, values.sums, values.counts))
+    assert size <= 40_000 < 7200 * 16

@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager
 
 from textual.pilot import Pilot
 
+from gpumon.config.schema import Config, General
 from gpumon.config.themes import load_theme
 from gpumon.tui.app import MonitorApp
+from gpumon.tui.control import Files
 from tests.tui import scenes
 from tests.tui.feed import Still
 
@@ -21,12 +23,15 @@ async def running(
     height: int = 24,
     *,
     ascii: bool = False,  # noqa: A002
+    config: Config | None = None,
+    files: Files | None = None,
 ) -> AsyncIterator[tuple[MonitorApp, Pilot[int]]]:
     """The application with its first snapshot painted; `feed` is a scene's name or a feed."""
     if isinstance(feed, str):
         snapshot = scenes.SCENES[feed]()
         feed = Still(snapshot, scenes.history(snapshot))
-    app = MonitorApp(feed, load_theme("default"), ascii=ascii, wall=lambda: scenes.WALL_S)
+    config = config or Config(general=General(ascii=ascii))
+    app = MonitorApp(feed, load_theme("default"), config, files, wall=lambda: scenes.WALL_S)
     async with app.run_test(size=(width, height)) as pilot:
         await until(lambda: app.monitor.shown is not None, pilot)
         yield app, pilot

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
+from gpumon.efficiency.provenance import engine_sources, gpu_sources
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reason
@@ -16,10 +17,13 @@ from gpumon.readings.snapshot import (
     FaultShown,
     Gpu,
     Host,
+    Process,
     Quantiles,
     Self,
     Snapshot,
+    TokensTotal,
 )
+from tests.tui import workers
 
 WALL_S = 1_760_000_002.0
 GIB = float(1 << 30)
@@ -28,7 +32,7 @@ PEAK = 3.35e12
 Points = dict[str, float]
 
 
-def gpu(index: int, tick: int = 0, **fields: object) -> Gpu:
+def gpu(index: int, tick: int = 0, **others: object) -> Gpu:
     """A busy H100; `tick` moves its figures a little, as real ones move."""
     wave = math.sin(tick * 0.7 + index) * 0.5 + math.sin(tick * 0.13 + index * 2.1) * 0.5
     values = Gpu(
@@ -54,12 +58,40 @@ def gpu(index: int, tick: int = 0, **fields: object) -> Gpu:
         nvlink_bytes_per_s=123e9 + 3e10 * wave,
         pcie_bytes_per_s=1.8e9 + 5e8 * wave,
         engines=("vllm:8000",) if index < 4 else ("vllm:8001",) if index < 6 else ("vllm:8002",),
+        processes=workers.on(index) if index < 8 else (),
         tokens_per_j=0.45 + 0.03 * wave,
+        energy_j=2.2e6 + 600.0 * tick,
+        busy_mean_ratio=0.91,
+        compute_capability="9.0",
+        peak_source="catalogue: H100 SXM 80GB",
+        flops_peak_per_s=989e12,
+        flops_peak_precision="bf16",
+        memory_temperature_c=71.0,
+        sm_occupancy_ratio=0.22,
+        memory_busy_ratio=0.58 + 0.05 * wave,
+        sm_clock_max_hz=1.98e9,
+        memory_clock_hz=2.62e9,
+        memory_clock_max_hz=2.62e9,
+        vram_reserved_bytes=0.6 * GIB,
+        pcie_tx_bytes_per_s=0.7e9,
+        pcie_rx_bytes_per_s=1.1e9 + 5e8 * wave,
+        nvlink_tx_bytes_per_s=61e9 + 1.5e10 * wave,
+        nvlink_rx_bytes_per_s=62e9 + 1.5e10 * wave,
+        pcie_generation=5.0,
+        pcie_generation_max=5.0,
+        pcie_width=16.0,
+        pcie_width_max=16.0,
+        ecc_corrected=0.0,
+        ecc_uncorrected=0.0,
+        remap_pending=0.0,
+        remap_failed=0.0,
+        throttle_s={"sw_power_cap": 41.5, "hw_thermal_slowdown": 0.0},
+        sources=gpu_sources(BandwidthSource.GPM, True, True, "catalogue: H100 SXM 80GB", "catalogue", "bf16"),
     )
-    return replace(values, **fields)
+    return replace(values, **others)
 
 
-def engine(number: int, tick: int = 0, **fields: object) -> Engine:
+def engine(number: int, tick: int = 0, **others: object) -> Engine:
     """A vLLM server under load; its figures move every second tick, as an engine is polled."""
     wave = math.sin((tick // 2) * 0.9 + number) * 0.5 + 0.5 * math.sin((tick // 2) * 0.17 + number)
     model = ("meta-llama/Llama-3.3-70B", "Qwen/Qwen3-30B-A3B", "mistralai/Mistral-Small-3.2-24B-Instruct-2506")[
@@ -85,19 +117,59 @@ def engine(number: int, tick: int = 0, **fields: object) -> Engine:
         requests_per_s=4.2 + wave,
         steps_per_s=41.0 + 3 * wave,
         context_tokens=2310.0 + 100 * wave,
-        ttft_s=Quantiles(p50=0.14, p95=0.21 + 0.03 * wave, p99=0.4, mean=0.15, first_bound_s=0.001),
-        itl_s=Quantiles(p50=0.021, p95=0.024 + 0.002 * wave, p99=0.03, mean=0.022, first_bound_s=0.01),
-        queue_s=Quantiles(p95=0.2, mean=0.05, first_bound_s=0.3),
+        ttft_s=Quantiles(
+            p50=0.14, p95=0.21 + 0.03 * wave, p99=0.4, mean=0.15, p95_low=0.1, p95_high=0.25, first_bound_s=0.001
+        ),
+        itl_s=Quantiles(
+            p50=0.021, p95=0.024 + 0.002 * wave, p99=0.03, mean=0.022, p95_low=0.01, p95_high=0.025, first_bound_s=0.01
+        ),
+        queue_s=Quantiles(p95=0.2, p95_low=0.0, p95_high=0.3, mean=0.05, first_bound_s=0.3),
         e2e_s=Quantiles(p95=5.6 + wave, mean=4.0, first_bound_s=0.3),
+        preemptions_per_s=0.0,
+        tokens_total=TokensTotal(prefill_computed=3.1e7, prefill_cached=8.4e6, decode=4.2e6),
         mfu_ratio=0.31 + 0.02 * wave,
+        mfu_prefill_ratio=0.26 + 0.02 * wave,
+        mfu_decode_ratio=0.05,
         mbu_ratio=0.62 + 0.03 * wave,
+        mbu_single_stream_ratio=11.6,
+        flops_per_s=1.22e15,
+        bytes_per_s=8.3e12,
         tokens_per_j=0.45,
+        flops_per_j=5e11,
         precision="bf16",
+        since="2025-10-09T05:12:40Z",
+        model_source="config.json of the served model",
+        gpus_source="its process tree",
+        gpu_count=4.0,
+        power_w=2450.0,
+        params=70.55e9,
+        active_params=69.5e9,
+        layers=80.0,
+        weight_precision="bf16",
+        kv_precision="bf16",
+        flops_per_decode_token=1.4e11,
+        prefill_flops_per_s=1.03e15,
+        decode_flops_per_s=1.9e14,
+        peak_flops_per_s=4 * 989e12,
+        batch=24.0,
+        weight_bytes=1.39e11,
+        kv_bytes_per_token=327680.0,
+        weight_bytes_per_s=5.7e12,
+        kv_bytes_per_s=2.6e12,
+        peak_bandwidth_bytes_per_s=4 * PEAK,
+        kv_pool_tokens=4.1e5,
+        sources=engine_sources(
+            (("running", "vllm:num_requests_running"), ("decode_tokens", "vllm:generation_tokens_total")),
+            10.0,
+            (("model", "config.json of the served model"),),
+            "bf16",
+            ("catalogue", "catalogue: H100 SXM 80GB"),
+        ),
     )
-    return replace(values, **fields)
+    return replace(values, **others)
 
 
-def snapshot(gpus: int = 8, engines: int = 3, tick: int = 0, **fields: object) -> Snapshot:
+def snapshot(gpus: int = 8, engines: int = 3, tick: int = 0, **others: object) -> Snapshot:
     """A server at one tick."""
     values = Snapshot(
         time="2025-10-09T08:53:22.000Z",
@@ -109,7 +181,7 @@ def snapshot(gpus: int = 8, engines: int = 3, tick: int = 0, **fields: object) -
         gpus=tuple(gpu(index, tick) for index in range(gpus)),
         engines=tuple(engine(number, tick) for number in range(engines)),
     )
-    return replace(values, **fields)
+    return replace(values, **others)
 
 
 def points(of: Snapshot) -> Points:
@@ -135,6 +207,7 @@ def points(of: Snapshot) -> Points:
         "decode": total([each.decode_tokens_per_s for each in up]),
         "running": total([each.running for each in up]),
         "waiting": total([each.waiting for each in up]),
+        "replicas": float(len(up)) if of.engines else math.nan,
     }
     return made | {f"busy:{each.index}": each.busy_ratio for each in live if isinstance(each.busy_ratio, float)}
 
@@ -149,37 +222,36 @@ def history(of: Snapshot, seconds: int = 900) -> History:
         load = (
             min(1.0, (seconds - ago) / 200.0) * (0.8 + 0.2 * math.sin(ago / 37.0)) * (0.35 if 200 < ago < 240 else 1.0)
         )
-        past.append(of.wall_s - ago, {key: value * (load if ago else 1.0) for key, value in now.items()})
+        then = {key: value * (load if ago else 1.0) for key, value in now.items()}
+        then["replicas"] = max(1.0, now["replicas"] - 1.0) if ago > 320 else now["replicas"]
+        past.append(of.wall_s - ago, then)
     return past
 
 
+NO_ENGINE: dict[str, object] = dict.fromkeys(("mfu_ratio", "mbu_ratio", "tokens_per_j"), Missing(Reason.NO_ENGINE))
 LOST = Missing(Reason.LOST)
 STALE = Missing(Reason.STALE)
 
 
-FIGURES = (
-    "busy_ratio",
-    "sm_active_ratio",
-    "tensor_active_ratio",
-    "vram_used_bytes",
-    "vram_total_bytes",
-    "bandwidth_bytes_per_s",
-    "mfu_ratio",
-    "mbu_ratio",
-    "power_w",
-    "power_limit_w",
-    "temperature_c",
-    "sm_clock_hz",
-    "nvlink_bytes_per_s",
-    "pcie_bytes_per_s",
-    "tokens_per_j",
+FIGURES = tuple(
+    field.name
+    for field in fields(Gpu)
+    if field.name.endswith(
+        ("_ratio", "_bytes", "_per_s", "_w", "_hz", "_c", "_per_j", "corrected", "_pending", "_failed")
+    )
+    or field.name.startswith("pcie_")
+)
+"""All readings of a GPU."""
+ENGINE_FIGURES = (
+    *("running", "waiting", "batch", "context_tokens"),
+    *(field.name for field in fields(Engine) if field.name.endswith(("_ratio", "_per_s", "_per_j"))),
 )
 
 
 def dead_gpu(index: int, state: GpuState, age_s: float, why: Missing) -> Gpu:
     """A GPU without figures, as the deriver blanks it."""
     blank = dict.fromkeys(FIGURES, why)
-    return gpu(index, state=state, age_s=age_s, bandwidth_source=BandwidthSource.NONE, **blank)
+    return gpu(index, state=state, age_s=age_s, bandwidth_source=BandwidthSource.NONE, processes=(), **blank)
 
 
 def _live() -> Snapshot:
@@ -201,16 +273,65 @@ def _stale() -> Snapshot:
     return replace(of, gpus=tuple(dead_gpu(i, GpuState.STALE, 6.0, STALE) for i in range(8)), faults=(fault,))
 
 
+def down_engine(number: int, state: EndpointState, fault: str) -> Engine:
+    """An engine that gives no figures, as the deriver blanks it."""
+    nothing = Missing(Reason.UNREACHABLE)
+    blank: dict[str, object] = dict.fromkeys(ENGINE_FIGURES, nothing)
+    latencies = dict.fromkeys(("ttft_s", "itl_s", "queue_s", "e2e_s"), Quantiles(nothing, nothing, nothing, nothing))
+    return engine(number, state=state, fault=fault, since="2025-10-09T08:50:00Z", age_s=202.0, **blank | latencies)
+
+
 def _engines_down() -> Snapshot:
     of = snapshot()
     down = (
-        engine(0, state=EndpointState.REFUSED, fault="connection refused: no server listens on 127.0.0.1:8000"),
-        engine(1, state=EndpointState.UNAUTHORIZED, fault="401: give its key with api_key_env or api_key_file"),
-        engine(2, state=EndpointState.METRICS_OFF, fault="404: start vLLM without --disable-log-stats"),
+        down_engine(0, EndpointState.REFUSED, "connection refused: no server listens on 127.0.0.1:8000"),
+        down_engine(1, EndpointState.UNAUTHORIZED, "401: give its key with api_key_env or api_key_file"),
+        down_engine(2, EndpointState.METRICS_OFF, "404: start vLLM without --disable-log-stats"),
         engine(3, mfu_ratio=Missing(Reason.UNKNOWN_MODEL), mbu_ratio=Missing(Reason.UNKNOWN_MODEL)),
     )
     faults = tuple(FaultShown(each.name, each.fault, "2025-10-09T08:50:00Z") for each in down if each.fault)
     return replace(of, engines=down, faults=faults)
+
+
+def _unauthorised() -> Snapshot:
+    """One engine wants a key, on a driver that answers to root only."""
+    of = snapshot()
+    why = "401: give its key with api_key_env or api_key_file"
+    asked = down_engine(1, EndpointState.UNAUTHORIZED, why)
+    denied = dead_gpu(3, GpuState.NO_PERMISSION, 202.0, Missing(Reason.NO_PERMISSION))
+    faults = (
+        FaultShown(asked.name, why, "2025-10-09T08:50:00Z"),
+        FaultShown(
+            "nvml", "GPU 3: no permission: add the user to the group that owns /dev/nvidia3", "2025-10-09T08:50:00Z"
+        ),
+    )
+    gpus = (*of.gpus[:3], denied, *of.gpus[4:])
+    return replace(of, gpus=gpus, engines=(of.engines[0], asked, of.engines[2]), faults=faults)
+
+
+def _wasted() -> Snapshot:
+    """GPU 6 is busy for nothing, 7 holds a model that nobody asks; an engine queues; figures are missing."""
+    of = snapshot()
+    low = {"sm_active_ratio": 0.07, "tensor_active_ratio": 0.01, "mfu_ratio": 0.02, "mbu_ratio": 0.04, "power_w": 190.0}
+    idle = {"busy_ratio": 0.0, "sm_active_ratio": 0.0, "tensor_active_ratio": 0.0, "power_w": 118.0}
+    slow = engine(1, waiting=31.0, kv_usage_ratio=0.99, ttft_s=Quantiles(p95=8.4, mean=5.1), preemptions_per_s=1.4)
+    unknown = dict.fromkeys(("mfu_ratio", "mbu_ratio"), Missing(Reason.UNKNOWN_MODEL))
+    return replace(
+        of,
+        gpus=(*of.gpus[:6], gpu(6, busy_ratio=1.0, **low), gpu(7, **idle, **NO_ENGINE, engines=())),
+        engines=(of.engines[0], slow, engine(2, model="in-house-7b", model_source="", **unknown)),
+    )
+
+
+def _crowded() -> Snapshot:
+    """As much as one server has: 16 GPUs, 12 engines, dozens of processes, faults and a GPU that slows down."""
+    of = snapshot(16, 12)
+    gpus = tuple(replace(each, processes=each.processes + workers.crowd(each.index, 3)) for each in of.gpus)
+    hot = replace(gpus[9], throttle=("hw_thermal_slowdown",), temperature_c=88.0)
+    faults = tuple(
+        FaultShown(f"vllm:{8000 + at}", "timeout: no answer within 2 s", "2025-10-09T08:50:00Z") for at in (3, 7, 9)
+    )
+    return replace(of, gpus=(*gpus[:9], hot, *gpus[10:]), faults=faults)
 
 
 def _over() -> Snapshot:
@@ -277,7 +398,14 @@ def _hostile() -> Snapshot:
         engine(at, name=name, model=f"[link=file:///]{name}/{'模型' * 40}", version="v" * 99)
         for at, name in enumerate(names)
     )
-    gpus = tuple(replace(each, name="[b]" + "N" * 300, engines=names) for each in of.gpus)
+    processes = tuple(
+        Process(1 + at, name, f"[u]{name}", GIB, f"docker {name}", name, f"{name} --key=[/]{'語' * 90}")
+        for at, name in enumerate(names)
+    )
+    gpus = tuple(
+        replace(each, name="[b]" + "N" * 300, engines=names, processes=processes if each.index < 3 else ())
+        for each in of.gpus
+    )
     fault = FaultShown("[red]" * 20, "text " * 100 + "終", "not a time")
     return replace(of, gpus=gpus, engines=engines, faults=(fault,), host=replace(of.host, name="ホスト" * 40))
 
@@ -288,6 +416,10 @@ SCENES: dict[str, Callable[[], Snapshot]] = {
     "one_lost": _one_lost,
     "stale": _stale,
     "engines_down": _engines_down,
+    "unauthorised": _unauthorised,
+    "one_gpu": lambda: replace(snapshot(0, 0), gpus=(gpu(0, engines=(), processes=(), **NO_ENGINE),)),
+    "wasted": _wasted,
+    "crowded": _crowded,
     "over_100": _over,
     "other_kinds": _other_kinds,
     "sixteen_gpus": lambda: snapshot(16, 3),

@@ -1,26 +1,61 @@
-"""Every key does what its binding says, on the real application."""
+"""Every key does what the table of keys says, on the real application, and no key does harm anywhere."""
 
 from __future__ import annotations
 
+import asyncio
 import math
+import os
+import signal
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 from textual import events
-from textual.binding import Binding
+from textual.keys import _character_to_key
+from textual.pilot import Pilot
 
+from gpumon.config.keymap import COMMANDS, Command, Keymap
+from gpumon.config.load import load
+from gpumon.config.schema import Config
 from gpumon.config.themes import load_theme
+from gpumon.disk import Disk
 from gpumon.readings.snapshot import Self
 from gpumon.tui.app import MonitorApp
-from gpumon.tui.screens.help import HelpScreen
-from gpumon.tui.screens.monitor import INTERVALS, MonitorScreen
+from gpumon.tui.layout import PANES
+from gpumon.tui.screens.actions import INTERVALS
 from tests.tui import scenes
 from tests.tui.feed import Still
 from tests.tui.running import running, text_of, until
 
-ALL = [binding for binding in (*MonitorApp.BINDINGS, *MonitorScreen.BINDINGS) if isinstance(binding, Binding)]
-HELP = [binding for binding in HelpScreen.BINDINGS if isinstance(binding, Binding)]
-TITLES = {"gpus": "1", "engines": "2", "history": "3", "faults": "4"}
+BY_ID = {command.id: command for command in COMMANDS}
+LEAVES = ("quit", "suspend")
+
+
+def name_of(key: str) -> str:
+    """A key as Textual names it."""
+    return _character_to_key(key) if len(key) == 1 else key
+
+
+def event(key: str) -> events.Key:
+    return events.Key(name_of(key), key if len(key) == 1 else None)
+
+
+async def type_keys(app: MonitorApp, pilot: Pilot[int], *keys: str) -> None:
+    """Keys that come at once, as from a fast line; they are all answered when this returns."""
+    for key in keys:
+        app.post_message(event(key))
+    await pilot.pause()
+
+
+async def type_fast(app: MonitorApp, *keys: str) -> None:
+    """As `type_keys`, without the time that Pilot waits for good measure: for hundreds of keys."""
+    for key in keys:
+        app.post_message(event(key))
+    idle = 0
+    while idle < 3:
+        await asyncio.sleep(0)
+        queues = [node._message_queue for node in (app, *app.screen.walk_children(with_self=True))]
+        idle = idle + 1 if all(queue.empty() for queue in queues) else 0
 
 
 def focused(app: MonitorApp) -> str:
@@ -32,54 +67,238 @@ def feed_of(scene: str) -> Still:
     return Still(snapshot, scenes.history(snapshot))
 
 
-def test_every_key_is_a_binding_with_id_and_description() -> None:
-    assert all(isinstance(binding, Binding) for binding in (*MonitorApp.BINDINGS, *MonitorScreen.BINDINGS))
-    for binding in (*ALL, *HELP):
-        assert binding.id
-        assert binding.description
-    keys = [key for binding in ALL for key in binding.key.split(",")]
-    assert len(keys) == len(set(keys))
+def disk_at(folder: Path, text: str = "") -> Disk:
+    """Real files in an own folder."""
+    path = folder / "config.toml"
+    path.write_text(text)
+    return Disk(load(str(path), {}), {"HOME": str(folder)})
+
+
+CONTEXT: dict[str, tuple[str, ...]] = {
+    "up": ("down", "down"),
+    "page.up": ("end",),
+    "top": ("end",),
+    "back": ("?",),
+    "pane.gpus": ("2",),
+    "left": ("f2",),
+    "right": ("f2",),
+}
+"""What is pressed before a command can be seen to do something; most can at once."""
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command.id not in LEAVES], ids=lambda c: c.id)
+async def test_every_key_does_something_that_can_be_seen(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    feed = feed_of("sixteen_gpus")
+    async with running(feed, files=disk_at(tmp_path)) as (app, pilot):
+        for key in command.keys:
+            await type_keys(app, pilot, "escape", "escape", "1", "g", *CONTEXT.get(command.id, ()))
+            before, read = text_of(app), feed.refreshed
+            await type_keys(app, pilot, key)
+            if command.id == "redraw":
+                assert feed.refreshed == read + 1
+            else:
+                await until(lambda before=before: text_of(app) != before, pilot)  # type: ignore[misc]
+            if command.id == "pause":
+                await type_keys(app, pilot, key)
+            assert not app._exit
 
 
 @pytest.mark.parametrize("key", ["q", "ctrl+c"])
-async def test_quit(key: str) -> None:
+@pytest.mark.parametrize("before", [(), ("?",), ("f2",), ("enter",), ("z",)])
+async def test_quit(key: str, before: tuple[str, ...]) -> None:
     feed = feed_of("live")
     async with running(feed) as (app, pilot):
-        await pilot.press(key)
+        await type_keys(app, pilot, *before, key)
         await until(lambda: app._exit, pilot)
     assert feed.stopped == 1
 
 
-@pytest.mark.parametrize("key", ["question_mark", "f1"])
-@pytest.mark.parametrize("back", ["escape", "question_mark", "f1"])
-async def test_help_and_back(key: str, back: str) -> None:
+@pytest.mark.parametrize("before", ["/", ":", "o"])
+async def test_only_ctrl_c_quits_while_the_drawer_has_the_keys(before: str) -> None:
+    async with running("live") as (app, pilot):
+        await type_keys(app, pilot, before, "q")
+        assert not app._exit
+        await type_keys(app, pilot, "ctrl+c")
+        await until(lambda: app._exit, pilot)
+
+
+async def test_the_shell_is_a_key_away_even_while_typing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running("live") as (app, pilot):
+        asked: list[bool] = []
+        monkeypatch.setattr(app, "action_suspend_process", lambda: asked.append(True))
+        await type_keys(app, pilot, "ctrl+z")
+        await type_keys(app, pilot, "/", "a", "ctrl+z")
+        assert len(asked) == 2
+
+
+PLACES: dict[str, tuple[str, ...]] = {
+    **{name: (str(number),) for number, name in enumerate(PANES, start=1)},
+    "zoomed": ("2", "z"),
+    "paused": ("p",),
+    "help": ("?",),
+    "detail": ("1", "enter"),
+    "settings": ("f2",),
+    "filter": ("1", "/"),
+    "sort": ("1", "o"),
+    "palette": (":",),
+    "number": ("f2", "g", "enter"),
+    "choices": ("f2", "g", "j", "j", "enter"),
+    "columns": ("f2", "g", *"jjjjjjjjj", "enter"),
+}
+"""Panes, pages and everything that the drawer asks, and the keys that lead there."""
+SIZES = {"large": (80, 24), "small": (60, 15), "tiny": (40, 5)}
+EVERY_KEY = [
+    *(key for command in COMMANDS for key in command.keys if command.id not in LEAVES),
+    *("left", "right", "backspace", "delete", "insert", "x", "K", "9", "d", "ctrl+k", "ctrl+d", "f9", "comma", "§"),
+]
+
+
+def place_of(app: MonitorApp) -> tuple[object, ...]:
+    monitor = app.monitor
+    return (
+        monitor.page,
+        monitor.drawer.open,
+        monitor.focused,
+        monitor.zoomed,
+        monitor.paused,
+        monitor.drawer._question,
+    )
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("place", PLACES)
+async def test_no_key_does_harm_anywhere(
+    place: str, size: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if size == "tiny" and place not in ("gpus", "paused", "settings"):
+        place = "gpus"
+    monkeypatch.chdir(tmp_path)
+    signalled: list[object] = []
+    for module, name in ((os, "kill"), (os, "killpg"), (signal, "pidfd_send_signal"), (signal, "raise_signal")):
+        monkeypatch.setattr(module, name, lambda *arguments: signalled.append(arguments), raising=False)
+    async with running("one_lost", *SIZES[size], files=disk_at(tmp_path)) as (app, pilot):
+        back = ("escape", "escape", "escape", "escape")
+        await type_keys(app, pilot, *PLACES[place])
+        there = place_of(app)
+        left = 0
+        for key in EVERY_KEY:
+            await type_fast(app, key)
+            shown = "\n".join(text_of(app))
+            assert not app._exit, key
+            assert "failed" not in shown, (key, shown)
+            if place_of(app) != there:
+                left += 1
+                pause = ("p",) if app.monitor.paused and not app.monitor.drawer.open else ()
+                await type_fast(app, *back, *pause, *PLACES[place])
+                there = place_of(app)
+        await type_keys(app, pilot, *back)
+        assert not app._exit
+        assert app.monitor.page is None
+        assert not app.monitor.drawer.open
+        assert left >= 1
+    assert signalled == []
+
+
+async def test_escape_never_quits_and_leads_back_from_everywhere() -> None:
     async with running("live") as (app, pilot):
         before = text_of(app)
-        await pilot.press(key)
-        assert isinstance(app.screen, HelpScreen)
+        for keys in PLACES.values():
+            await type_keys(app, pilot, *keys)
+            await type_keys(app, pilot, *["escape"] * 4)
+            if app.monitor.paused:
+                await type_keys(app, pilot, "p")
+            assert not app._exit
+        await type_keys(app, pilot, "1", "g")
+        await until(lambda: text_of(app) == before, pilot)
+
+
+async def test_keys_work_on_a_screen_that_shows_a_summary_only() -> None:
+    async with running("live", 40, 5) as (app, pilot):
+        await type_keys(app, pilot, *(key for key in EVERY_KEY if key not in ("space", "p")))
+        assert text_of(app)[0].startswith("8 GPU")
+        await type_keys(app, pilot, "space")
+        assert text_of(app)[0].startswith("PAUSED 8 GPU")
+
+
+REMAPPED = {
+    "zoom": ("F5, x", "z", ("f5", "x")),
+    "pane.engines": ("ctrl+e", "2", ("ctrl+e",)),
+    "help": ("h", "?", ("h",)),
+    "span.longer": ("comma", ">", ("comma",)),
+    "settings": ("alt+s", "f2", ("alt+s",)),
+    "filter": ("ctrl+_", "/", ("ctrl+underscore",)),
+}
+
+
+@pytest.mark.parametrize("name", REMAPPED)
+async def test_a_remapped_key_does_it_and_the_old_one_does_not(name: str, tmp_path: Path) -> None:
+    own, old, new = REMAPPED[name]
+    disk = disk_at(tmp_path, f'[keys]\n"{name}" = "{own}"\n')
+    for key in new:
+        async with running("live", config=disk.settings) as (app, pilot):
+            before = text_of(app)
+            await type_keys(app, pilot, old)
+            assert text_of(app) == before
+            await type_keys(app, pilot, key)
+            await until(lambda before=before: text_of(app) != before, pilot)  # type: ignore[misc]
+
+
+async def test_two_keys_exchanged_and_one_taken_away(tmp_path: Path) -> None:
+    disk = disk_at(tmp_path, '[keys]\nzoom = "o"\nsort = "z"\npane.engines = ""\n')
+    async with running("live", config=disk.settings) as (app, pilot):
+        await type_keys(app, pilot, "o")
+        assert app.monitor.zoomed == "gpus"
+        await type_keys(app, pilot, "o", "z")
+        assert app.monitor.zoomed == ""
+        assert "sort gpus by" in "\n".join(text_of(app))
+        await type_keys(app, pilot, "escape", "2")
+        assert focused(app) == "gpus"
+
+
+async def test_help_palette_and_key_line_show_the_keys_in_effect(tmp_path: Path) -> None:
+    disk = disk_at(tmp_path, '[keys]\nhelp = "F4"\nquit = "Q"\nfilter = "ctrl+f"\n')
+    async with running("live", 120, 40, config=disk.settings) as (app, pilot):
+        line = text_of(app)[-1]
+        assert line.startswith(" F4 help")
+        assert line.endswith("Q quit")
+        assert "ctrl+f filter" in line
+        await type_keys(app, pilot, "f4")
         shown = "\n".join(text_of(app))
-        for binding in ALL:
-            assert binding.description in shown
-        await pilot.press(back)
-        await until(lambda: app.screen is app.monitor, pilot)
-        assert text_of(app) == before
+        assert "ctrl+f" in shown
+        assert " F4 " in shown
+        await type_keys(app, pilot, "escape", ":")
+        assert any("ctrl+f  filter" in text for text in text_of(app))
+
+
+@pytest.mark.parametrize("key", ["?", "f1"])
+@pytest.mark.parametrize("back", ["escape", "?", "f1"])
+async def test_help_and_back(key: str, back: str) -> None:
+    async with running("live", 120, 60) as (app, pilot):
+        before = text_of(app)
+        await type_keys(app, pilot, key)
+        shown = " ".join(text_of(app)).split()
+        for command in COMMANDS:
+            assert set(app.view.keymap.shown(command.id).split()) <= set(shown), command.id
+        await type_keys(app, pilot, back)
+        await until(lambda: text_of(app) == before, pilot)
 
 
 async def test_help_scrolls_where_it_does_not_fit_and_q_still_quits() -> None:
     async with running("live", 60, 15) as (app, pilot):
-        await pilot.press("question_mark")
+        await type_keys(app, pilot, "?")
         top = text_of(app)
-        await pilot.press("G")
-        end = text_of(app)
-        assert end != top
-        assert "LOST 14s" in end[-1]
-        await pilot.press("g")
+        await type_keys(app, pilot, "G")
+        assert text_of(app) != top
+        await type_keys(app, pilot, "g")
         assert text_of(app) == top
-        await pilot.press("down", "j", "pagedown", "space")
-        assert text_of(app) == end or text_of(app) != top
-        await pilot.press("pageup", "pageup", "up", "k")
+        await type_keys(app, pilot, "pagedown")
+        assert text_of(app) != top
+        await type_keys(app, pilot, "pageup", "up", "k")
         assert text_of(app) == top
-        await pilot.press("q")
+        await type_keys(app, pilot, "q")
         await until(lambda: app._exit, pilot)
 
 
@@ -87,7 +306,7 @@ async def test_help_scrolls_where_it_does_not_fit_and_q_still_quits() -> None:
 async def test_pause_freezes_the_display_and_nothing_else(key: str) -> None:
     feed = feed_of("live")
     async with running(feed) as (app, pilot):
-        await pilot.press(key)
+        await type_keys(app, pilot, key)
         frozen = text_of(app)
         assert "PAUSED" in frozen[0]
         assert "resume" in frozen[-1]
@@ -97,7 +316,7 @@ async def test_pause_freezes_the_display_and_nothing_else(key: str) -> None:
         feed.give(later)
         await until(lambda: app.monitor.latest is later, pilot)
         assert text_of(app) == frozen
-        await pilot.press(key)
+        await type_keys(app, pilot, key)
         await until(lambda: " 11% " in text_of(app)[3], pilot)
         assert "PAUSED" not in text_of(app)[0]
 
@@ -105,18 +324,18 @@ async def test_pause_freezes_the_display_and_nothing_else(key: str) -> None:
 async def test_a_paused_display_is_the_same_after_a_resize_and_a_zoom() -> None:
     feed = feed_of("live")
     async with running(feed, 120, 40) as (app, pilot):
-        await pilot.press("space", "3", "z")
+        await type_keys(app, pilot, "space", "3", "z")
         zoomed = text_of(app)
-        await pilot.press("z")
+        await type_keys(app, pilot, "z")
         frozen = text_of(app)
         for tick in range(1, 60):
             later = scenes.snapshot(tick=tick)
             feed.history.append(later.wall_s, dict.fromkeys(feed.history.keys(), 0.0))
             feed.give(later)
         await until(lambda: app.monitor.latest is later, pilot)
-        await pilot.press("z")
+        await type_keys(app, pilot, "z")
         assert text_of(app) == zoomed
-        await pilot.press("z")
+        await type_keys(app, pilot, "z")
         await pilot.resize_terminal(80, 24)
         await pilot.resize_terminal(120, 40)
         await until(lambda: text_of(app) == frozen, pilot)
@@ -126,7 +345,7 @@ async def test_pause_before_the_first_snapshot_does_nothing() -> None:
     feed = Still(None)
     app = MonitorApp(feed, load_theme("default"))
     async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("space")
+        await type_keys(app, pilot, "space", "w", ":", "escape", "f2", "escape", "enter")
         assert "starting" in text_of(app)[0]
         assert not app.monitor.paused
 
@@ -135,15 +354,15 @@ async def test_the_refresh_rate_goes_through_its_steps() -> None:
     feed = feed_of("live")
     async with running(feed) as (app, pilot):
         assert "every 1s" in text_of(app)[-1]
-        await pilot.press("plus")
+        await type_keys(app, pilot, "+")
         assert feed.interval_s == 0.5
         await until(lambda: "every 0.5s" in text_of(app)[-1], pilot)
-        await pilot.press("plus", "plus", "plus")
+        await type_keys(app, pilot, "+", "=", "+")
         assert feed.interval_s == min(INTERVALS)
-        await pilot.press("minus")
+        await type_keys(app, pilot, "-")
         assert feed.interval_s == 0.5
         feed.interval_s = 30.0
-        await pilot.press("minus", "minus")
+        await type_keys(app, pilot, "-", "-")
         assert feed.interval_s == max(INTERVALS)
         await until(lambda: "every 60s" in text_of(app)[-1], pilot)
 
@@ -151,120 +370,95 @@ async def test_the_refresh_rate_goes_through_its_steps() -> None:
 async def test_a_rate_between_the_steps_goes_to_the_next_one() -> None:
     feed = feed_of("live")
     feed.interval_s = 3.0
-    async with running(feed) as (_, pilot):
-        await pilot.press("minus")
+    async with running(feed) as (app, pilot):
+        await type_keys(app, pilot, "-")
         assert feed.interval_s == 5.0
         feed.interval_s = 3.0
-        await pilot.press("plus")
+        await type_keys(app, pilot, "+")
         assert feed.interval_s == 2.0
 
 
 async def test_panes_by_number_and_in_turn() -> None:
-    async with running("live") as (app, pilot):
+    async with running("live", 160, 50) as (app, pilot):
         assert focused(app) == "gpus"
-        for name, key in TITLES.items():
-            await pilot.press(key)
+        for number, name in enumerate(PANES, start=1):
+            await type_keys(app, pilot, str(number))
             assert focused(app) == name
-        for name in TITLES:
-            await pilot.press("tab")
+        for name in PANES:
+            await type_keys(app, pilot, "tab")
             assert focused(app) == name
-        for name in [*list(TITLES)[::-1][1:], "faults"]:
-            await pilot.press("shift+tab")
+        for name in [*PANES[::-1][1:], PANES[-1]]:
+            await type_keys(app, pilot, "shift+tab")
             assert focused(app) == name
 
 
 @pytest.mark.parametrize(
-    ("keys", "first"),
+    ("keys", "row"),
     [
         (["down"], 1),
         (["j", "j"], 2),
         (["down", "up"], 0),
         (["j", "j", "k"], 1),
-        (["G"], 5),
+        (["G"], 15),
         (["G", "g"], 0),
-        (["pagedown"], 5),
+        (["end", "home"], 0),
         (["pagedown", "pageup"], 0),
         (["up"], 0),
-        (["G", "down"], 5),
+        (["G", "down"], 15),
     ],
 )
-async def test_scrolling(keys: list[str], first: int) -> None:
+async def test_the_cursor_moves_and_stays_in_view(keys: list[str], row: int) -> None:
     async with running("sixteen_gpus") as (app, pilot):
-        assert "↑ ↓ scroll" in text_of(app)[-1]
-        await pilot.press(*keys)
-        assert text_of(app)[3].startswith(f" {first:2} ")
-        assert f" {first + 1}-{first + 11} of 16" in text_of(app)[1]
-
-
-async def test_nothing_scrolls_where_all_is_shown() -> None:
-    async with running("live") as (app, pilot):
-        before = text_of(app)
-        assert "scroll" not in before[-1]
-        await pilot.press("down", "G", "pagedown", "k")
-        assert text_of(app) == before
+        await type_keys(app, pilot, *keys)
+        marked = [line for line in text_of(app) if line.startswith("▸")]
+        assert [line.split()[0].lstrip("▸") or line.split()[1] for line in marked] == [str(row)]
 
 
 @pytest.mark.parametrize("back", ["z", "escape"])
 async def test_zoom_gives_a_pane_the_screen(back: str) -> None:
     async with running("twelve_engines") as (app, pilot):
         before = text_of(app)
-        assert "keys 2 z" in "\n".join(before)
-        await pilot.press("2", "z")
+        await type_keys(app, pilot, "2", "z")
         zoomed = text_of(app)
         assert zoomed[1].startswith("─2─ engines")
         assert sum("vllm:80" in line for line in zoomed) == 12
-        assert "all panes" in zoomed[-1]
-        await pilot.press(back, "1")
+        assert "all panes" in zoomed[1]
+        await type_keys(app, pilot, back, "1")
         await until(lambda: text_of(app) == before, pilot)
-
-
-async def test_escape_never_quits() -> None:
-    async with running("live") as (app, pilot):
-        before = text_of(app)
-        await pilot.press("escape", "escape", "escape")
-        assert not app._exit
-        assert text_of(app) == before
 
 
 async def test_a_pane_without_a_place_gets_the_screen_by_its_key() -> None:
     async with running("live", 60, 15) as (app, pilot):
-        assert "history: key 3" in "\n".join(text_of(app))
-        await pilot.press("3")
+        await type_keys(app, pilot, "3")
         assert text_of(app)[1].startswith("─3─ history")
         assert focused(app) == "history"
-        await pilot.press("escape")
+        await type_keys(app, pilot, "escape")
         assert text_of(app)[1].startswith("─1─ gpus")
-        await pilot.press("tab")
+        await type_keys(app, pilot, "tab")
         assert focused(app) != ""
-        await pilot.press("3", "1")
+        await type_keys(app, pilot, "3", "1")
         assert focused(app) == "gpus"
         assert text_of(app)[1].startswith("─1─ gpus")
-        assert app.monitor.zoomed == "gpus"
 
 
 @pytest.mark.parametrize(
-    ("keys", "zoomed"), [("4z", "faults"), ("2z", "engines"), ("z4", "faults"), ("2z3", "history"), ("3z1z", "")]
+    ("keys", "zoomed"), [("5z", "faults"), ("2z", "engines"), ("z5", "faults"), ("2z3", "history"), ("3z1z", "")]
 )
 async def test_keys_typed_at_once_act_on_the_pane_last_asked_for(keys: str, zoomed: str) -> None:
     async with running("one_lost") as (app, pilot):
-        for key in keys:
-            app.post_message(events.Key(key, key))
-        await pilot.pause()
+        await type_keys(app, pilot, *keys)
         await until(lambda: app.monitor.zoomed == zoomed, pilot)
-        panes = [line for line in text_of(app) if line.startswith("─") and line[2] == "─"]
-        assert [line[1] for line in panes] == ([TITLES[zoomed]] if zoomed else list("1234"))
 
 
 async def test_a_tab_pressed_twice_at_once_goes_two_panes_on() -> None:
     async with running("live") as (app, pilot):
-        for _ in range(2):
-            app.post_message(events.Key("tab", None))
+        await type_keys(app, pilot, "tab", "tab")
         await until(lambda: focused(app) == "history", pilot)
 
 
 async def test_nothing_zooms_where_there_is_no_pane_to_see() -> None:
     async with running("live", 40, 5) as (app, pilot):
-        await pilot.press("4", "z")
+        await type_keys(app, pilot, "4", "z")
         await pilot.resize_terminal(80, 24)
         assert app.monitor.zoomed == ""
         await until(lambda: "─2─ engines" in "\n".join(text_of(app)), pilot)
@@ -275,30 +469,35 @@ async def test_redraw_reads_now(key: str) -> None:
     feed = feed_of("live")
     async with running(feed) as (app, pilot):
         before = text_of(app)
-        await pilot.press(key)
+        await type_keys(app, pilot, key)
         assert feed.refreshed == 1
         assert text_of(app) == before
 
 
-async def test_keys_work_on_a_screen_that_shows_a_summary_only() -> None:
-    async with running("live", 40, 5) as (app, pilot):
-        for binding in MonitorScreen.BINDINGS:
-            assert isinstance(binding, Binding)
-            if binding.id != "pause":
-                await pilot.press(*binding.key.split(","))
-        assert text_of(app)[0].startswith("8 GPU")
-        await pilot.press("space")
-        assert text_of(app)[0].startswith("PAUSED 8 GPU")
+async def test_what_is_shown_is_written_to_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with running("live", files=disk_at(tmp_path)) as (app, pilot):
+        await type_keys(app, pilot, "w")
+        await until(lambda: "wrote gpumon-" in text_of(app)[-1], pilot)
+        (screen,) = tmp_path.glob("gpumon-*.txt")
+        assert screen.read_text().startswith(" gpumon  ")
+        assert screen.with_suffix(".json").read_bytes().startswith(b'{"schema"')
+        assert Keymap().first("save") == "w"
 
 
 async def test_a_click_focuses_and_the_wheel_scrolls() -> None:
     async with running("sixteen_gpus") as (app, pilot):
-        await pilot.click(offset=(5, 16))
+        engines = next(at for at, line in enumerate(text_of(app)) if line.startswith("─2─"))
+        await pilot.click(offset=(5, engines + 2))
         assert focused(app) == "engines"
+        await pilot.click(offset=(5, 4))
+        assert focused(app) == "gpus"
+        await until(lambda: text_of(app)[4].startswith("▸"), pilot)
+        before = text_of(app)
         await pilot._post_mouse_events([events.MouseScrollDown], offset=(5, 5), button=0)
-        assert text_of(app)[3].startswith("  3 ")
+        await until(lambda: text_of(app) != before, pilot)
         await pilot._post_mouse_events([events.MouseScrollUp], offset=(5, 5), button=0)
-        assert text_of(app)[3].startswith("  0 ")
+        await until(lambda: text_of(app) == before, pilot)
 
 
 async def test_a_burst_of_snapshots_shows_the_newest_alone() -> None:
@@ -339,3 +538,8 @@ async def test_a_late_collector_is_named() -> None:
         await until(lambda: "no reading for 1" in text_of(app)[0], pilot)
         feed.give(scenes.snapshot(tick=1))
         await until(lambda: "no reading" not in text_of(app)[0], pilot)
+
+
+def test_the_defaults_of_the_config_are_the_keys_of_the_table() -> None:
+    assert Keymap(Config().keys).keys == {command.id: command.keys for command in COMMANDS}
+    assert BY_ID["quit"].keys == ("q",)

@@ -1,61 +1,298 @@
-"""The lines of a screen are given out in a fixed order, and all of them."""
+"""The lines of a screen are given out in a fixed order, and all of them; on the real screen, in one frame."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
+from textual.screen import Screen
 
-from gpumon.tui.layout import LEAST_HEIGHT, LEAST_WIDTH, PANES, Plan, plan
+from gpumon.config.schema import Config
+from gpumon.readings.snapshot import FaultShown
+from gpumon.tui.layout import LEAST_HEIGHT, LEAST_WIDTH, PANES, Counts, Plan, plan
+from tests.tui import scenes
+from tests.tui.feed import Still
+from tests.tui.running import running, text_of, until
+
+SIZES = ((60, 15), (80, 24), (100, 30), (120, 40), (160, 50), (200, 60), (300, 80))
+counts = st.builds(Counts, st.integers(0, 64), st.integers(0, 128), st.integers(0, 60), st.integers(0, 20))
+heights = st.integers(LEAST_HEIGHT, 120)
+
+
+def fills(pane: str, of: Counts) -> int:
+    """Lines that a table has something for."""
+    return {
+        "gpus": 2 + max(1, of.gpus),
+        "engines": 2 + max(1, of.engines),
+        "processes": 2 + of.processes,
+        "faults": 1 + max(1, of.faults),
+    }[pane]
 
 
 def test_80x24_holds_8_gpus_4_engines_a_chart_strip_and_the_fault_line() -> None:
-    assert plan(80, 24, 8, 4, 1) == Plan(gpus=10, engines=6, history=4, faults=2)
+    assert plan(80, 24, Counts(8, 4, 12, 1)) == Plan(gpus=10, engines=6, history=4, faults=2)
 
 
 def test_120x40_holds_16_gpus_and_charts() -> None:
-    of = plan(120, 40, 16, 4, 0)
-    assert of.gpus == 18
-    assert of.engines == 6
+    of = plan(120, 40, Counts(16, 4, 20, 0))
+    assert (of.gpus, of.engines, of.faults) == (18, 6, 2)
     assert of.history >= 11
 
 
+def test_160x50_holds_16_gpus_12_engines_4_faults_and_charts() -> None:
+    assert plan(160, 50, Counts(16, 12, 60, 4)) == Plan(gpus=18, engines=14, history=11, faults=5)
+
+
+def test_300x80_holds_everything() -> None:
+    of = plan(300, 80, Counts(16, 12, 20, 5))
+    assert of == Plan(gpus=18, engines=14, history=20, processes=21, faults=5)
+    assert plan(300, 80, Counts(8, 3, 10, 0)) == Plan(gpus=10, engines=5, history=49, processes=12, faults=2)
+
+
+def test_with_next_to_nothing_to_show_the_charts_take_the_lines() -> None:
+    assert plan(300, 80, Counts(1)) == Plan(gpus=3, engines=3, history=68, processes=2, faults=2)
+    assert plan(80, 24, Counts(1, 0, 3)) == Plan(gpus=3, engines=3, history=14, faults=2)
+
+
 @pytest.mark.parametrize(("width", "height"), [(59, 40), (200, 14), (20, 3), (0, 0), (1, 1)])
-def test_a_small_terminal_gets_the_summary(width: int, height: int) -> None:
-    assert plan(width, height, 8, 4, 1).tiny
+@pytest.mark.parametrize("page", [True, False])
+def test_a_small_terminal_gets_the_summary(width: int, height: int, page: bool) -> None:
+    assert plan(width, height, Counts(8, 4, 1), page=page, drawer=5, zoomed="gpus").tiny
 
 
-def test_a_low_screen_leaves_out_the_charts_first() -> None:
-    assert plan(60, 15, 8, 4, 1).hidden == ("history",)
+def test_a_low_screen_leaves_out_charts_and_processes_first() -> None:
+    assert plan(60, 15, Counts(8, 4, 9, 1)) == Plan(gpus=7, engines=4, faults=2)
+    assert plan(60, 15, Counts(8, 4, 9, 1)).hidden == ("history", "processes")
 
 
-@given(
-    st.integers(LEAST_WIDTH, 300),
-    st.integers(LEAST_HEIGHT, 120),
-    st.integers(0, 64),
-    st.integers(0, 128),
-    st.integers(0, 20),
-)
-def test_every_line_is_given_out_and_every_table_keeps_a_row(
-    width: int, height: int, gpus: int, engines: int, faults: int
-) -> None:
-    of = plan(width, height, gpus, engines, faults)
-    assert sum(of) == height - 2
-    assert of.gpus >= 3
-    assert of.engines >= 3
-    assert of.faults >= 2
+@given(st.integers(LEAST_WIDTH, 300), heights, counts, st.integers(0, 13), st.booleans(), st.sampled_from(("", *PANES)))
+def test_every_line_is_given_out(width: int, height: int, of: Counts, drawer: int, page: bool, zoomed: str) -> None:
+    lines = plan(width, height, of, drawer=drawer, page=page, zoomed=zoomed, about="engines")
+    assert sum(lines) == height - 2
+    assert min(lines) >= 0
+    assert lines.drawer <= drawer
+    assert bool(lines.page) == page
+    assert not zoomed or page or lines.hidden == tuple(name for name in PANES if name != zoomed)
 
 
-@given(st.integers(LEAST_HEIGHT, 120), st.integers(0, 64), st.integers(0, 64), st.integers(0, 9))
-def test_a_higher_screen_takes_no_line_away(height: int, gpus: int, engines: int, faults: int) -> None:
-    small, large = plan(80, height, gpus, engines, faults), plan(80, height + 1, gpus, engines, faults)
-    assert large.gpus >= small.gpus - 2  # two lines go to the charts when they first get a place
-    if small.history:
-        assert all(more >= less for more, less in zip(large, small, strict=True))
+@given(heights, counts)
+def test_every_table_keeps_a_row_and_none_gets_lines_that_it_does_not_fill(height: int, of: Counts) -> None:
+    lines = plan(80, height, of)
+    assert lines.gpus >= 3
+    assert lines.engines >= 3
+    assert lines.faults >= 2
+    for name in ("gpus", "engines", "faults"):
+        assert getattr(lines, name) <= fills(name, of)
+    assert lines.processes <= max(2, fills("processes", of))
+
+
+@given(heights, counts)
+def test_a_taller_screen_takes_no_line_from_anything(height: int, of: Counts) -> None:
+    small, tall = plan(80, height, of), plan(80, height + 1, of)
+    assert all(more >= less for more, less in zip(tall, small, strict=True))
+
+
+@given(heights, counts)
+def test_things_appear_in_one_order(height: int, of: Counts) -> None:
+    lines = plan(80, height, of)
+    if lines.history:
+        assert lines.gpus >= min(fills("gpus", of), 10)
+        assert lines.engines >= min(fills("engines", of), 6)
+    if lines.history > 2:
+        assert (lines.gpus, lines.engines) == (fills("gpus", of), fills("engines", of))
+        assert lines.faults >= min(fills("faults", of), 5)
+    if lines.processes:
+        assert lines.history >= 20
+    if lines.history > 20:
+        assert lines.processes == 2 + of.processes or not of.processes
+
+
+@given(st.integers(LEAST_WIDTH, 300), st.integers(LEAST_WIDTH, 300), heights, counts)
+def test_the_width_moves_no_pane(one: int, other: int, height: int, of: Counts) -> None:
+    assert plan(one, height, of) == plan(other, height, of)
 
 
 @pytest.mark.parametrize("name", PANES)
 def test_a_zoomed_pane_has_the_screen_alone(name: str) -> None:
-    of = plan(80, 24, 8, 4, 1, zoomed=name)
+    of = plan(80, 24, Counts(8, 4, 1), zoomed=name)
     assert getattr(of, name) == 22
-    assert len(of.hidden) == 3
+    assert len(of.hidden) == 4
+
+
+@pytest.mark.parametrize("drawer", range(1, 14))
+def test_where_the_drawer_leaves_little_its_pane_is_seen(drawer: int) -> None:
+    small = plan(60, 15, Counts(8, 4, 9, 1), drawer=drawer, about="engines")
+    assert small.engines == 13 - min(drawer, 10) == 15 - 2 - small.drawer
+    assert len(small.hidden) == 4
+    large = plan(80, 40, Counts(8, 4, 9, 1), drawer=drawer, about="engines")
+    assert large.gpus == 10
+    assert large.drawer == drawer
+
+
+SAID = {
+    "60x15": "3: history · 4: processes",
+    "80x24": "key 4: processes",
+}
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+@pytest.mark.parametrize("scene", ["live", "crowded", "empty", "one_lost", "engines_down"])
+async def test_every_pane_without_a_place_is_named_with_its_key(scene: str, width: int, height: int) -> None:
+    async with running(scene, width, height) as (app, _):
+        hidden = [name for name, pane in app.monitor.panes.items() if not pane.display]
+        rule = next(line for line in text_of(app) if line.startswith("─5─"))
+        for name in hidden:
+            assert f"{PANES.index(name) + 1}: {name}" in rule
+        assert ("key" in rule.split(":")[0]) == bool(hidden) or width < 80 or "keys" in rule
+        assert SAID.get(f"{width}x{height}", "") in rule or scene == "empty"
+
+
+async def test_a_fault_is_read_to_its_end_before_the_charts_grow() -> None:
+    async with running("one_lost", 80, 24) as (app, _):
+        lines = text_of(app)
+        assert lines[-2].endswith("replace the GPU")
+        assert sum("vllm:800" in line for line in lines) == 4
+        assert any(line.startswith(" busy ") for line in lines)
+
+
+async def test_both_hidden_panes_and_more_faults_fit_into_60_columns() -> None:
+    fault = FaultShown("nvml", "a fault", "2025-10-09T08:53:08Z")
+    snapshot = replace(scenes.SCENES["crowded"](), faults=(fault,) * 10)
+    async with running(Still(snapshot), 60, 15) as (app, _):
+        rule = next(line for line in text_of(app) if line.startswith("─5─"))
+        assert "1 of 10: keys 5 z · 3: history · 4: processes" in rule
+
+
+async def test_a_cut_fault_is_named_beside_both_hidden_panes_in_60_columns() -> None:
+    async with running("one_lost", 60, 15) as (app, _):
+        rule = next(line for line in text_of(app) if line.startswith("─5─"))
+        assert "5 z: whole text · 3: history · 4: processes" in rule
+
+
+async def test_the_keys_on_the_rules_are_the_users_own() -> None:
+    async with running("live", 80, 24, config=Config(keys={"pane.processes": "P"})) as (app, _):
+        assert "key P: processes" in next(line for line in text_of(app) if line.startswith("─5─"))
+
+
+async def test_one_page_in_place_of_another() -> None:
+    async with running("live", 80, 24) as (app, pilot):
+        for key, title in (("question_mark", "help"), ("f2", "settings"), ("question_mark", "help")):
+            await pilot.press(key)
+            await until(lambda title=title: text_of(app)[1].startswith(f"─── {title}"), pilot)  # type: ignore[misc]
+        await pilot.press("escape")
+        await until(lambda: text_of(app)[1].startswith("─1─ gpus"), pilot)
+
+
+async def test_the_rules_follow_the_width_alone() -> None:
+    async with running("live", 80, 24) as (app, pilot):
+        for width, said in ((79, "─ 4: processes ─"), (80, "─ key 4: processes ─")):
+            await pilot.resize_terminal(width, 24)
+            await until(
+                lambda said=said: said in next(line for line in text_of(app) if "─5─" in line),  # type: ignore[misc]
+                pilot,
+            )
+
+
+@pytest.mark.parametrize("keys", [(), ("question_mark",), ("2", "slash"), ("3", "z"), ("space",)])
+async def test_a_resize_keeps_every_pane_and_paints_once(
+    keys: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    painted: list[str] = []
+    async with running("live", 80, 24) as (app, pilot):
+        await pilot.press(*keys)
+        boards = [id(board) for board in app.monitor.boards()]
+        display = app._display
+
+        def note(screen: Screen[object], update: object) -> None:
+            if update is not None:
+                painted.append(type(update).__name__)
+            display(screen, update)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(app, "_display", note)
+        for size in [*SIZES, *SIZES[-2::-1]]:
+            painted.clear()
+            await pilot.resize_terminal(*size)
+            await pilot.pause(0.05)
+            assert painted.count("LayoutUpdate") <= 1, size
+            assert painted, size
+        assert [id(board) for board in app.monitor.boards()] == boards
+
+
+@pytest.mark.parametrize("scene", ["live", "sixteen_gpus", "empty"])
+@pytest.mark.parametrize("keys", [(), ("question_mark",), ("1", "z"), ("space",)])
+async def test_a_screen_that_grew_is_the_one_that_was_started_at_that_size(scene: str, keys: tuple[str, ...]) -> None:
+    fresh = {}
+    for size in SIZES[:3]:
+        async with running(scene, *size) as (app, pilot):
+            await pilot.press(*keys)
+            await pilot.pause()
+            fresh[size] = text_of(app)
+    async with running(scene, 200, 60) as (app, pilot):
+        await pilot.press(*keys)
+        for size in ((40, 5), *SIZES[:3], (1, 1), *SIZES[2::-1]):
+            await pilot.resize_terminal(*size)
+            if size in fresh:
+                await until(lambda size=size: text_of(app) == fresh[size], pilot)  # type: ignore[misc]
+
+
+async def test_a_resize_to_one_line_and_back_gives_the_keys_back() -> None:
+    async with running("live", 80, 24) as (app, pilot):
+        await pilot.press("2")
+        await pilot.resize_terminal(40, 5)
+        await pilot.pause()
+        await pilot.resize_terminal(80, 24)
+        await pilot.pause()
+        assert app.monitor.panes["engines"].has_focus
+        await pilot.press("3")
+        assert app.monitor.panes["history"].has_focus
+        await pilot.resize_terminal(60, 15)
+        await until(lambda: app.monitor.panes["gpus"].has_focus, pilot)
+
+
+async def test_no_drawer_is_open_where_it_can_not_be_seen() -> None:
+    async with running("live", 80, 24) as (app, pilot):
+        await pilot.press("2", "slash", "x")
+        assert app.monitor.drawer.open
+        await pilot.resize_terminal(40, 5)
+        await until(lambda: not app.monitor.drawer.open, pilot)
+        await pilot.press("slash", "o", "colon")
+        assert not app.monitor.drawer.open
+        await pilot.resize_terminal(80, 24)
+        await until(lambda: app.monitor.panes["engines"].has_focus, pilot)
+        assert sum("vllm:80" in line for line in text_of(app)) == 3
+        await pilot.resize_terminal(40, 5)
+        await pilot.press("q")
+        await until(lambda: app._exit, pilot)
+
+
+@pytest.mark.parametrize("key", ["question_mark", "f2"])
+async def test_a_page_waits_for_a_screen_that_can_show_it(key: str) -> None:
+    async with running("live", 80, 24) as (app, pilot):
+        await pilot.press(key)
+        page = text_of(app)
+        await pilot.resize_terminal(40, 12)
+        await until(lambda: text_of(app)[0].startswith("8 GPU"), pilot)
+        await pilot.resize_terminal(80, 24)
+        await until(lambda: text_of(app) == page, pilot)
+        await pilot.resize_terminal(40, 12)
+        await pilot.press("escape")
+        await pilot.resize_terminal(80, 24)
+        await until(lambda: text_of(app)[1].startswith("─1─ gpus"), pilot)
+        assert app.monitor.panes["gpus"].has_focus
+
+
+@pytest.mark.parametrize("keys", [("question_mark",), ("enter",), ("f2",), ("slash",), ("colon",), ("z",), ("w",)])
+async def test_keys_below_the_least_size_open_nothing_and_q_quits(keys: tuple[str, ...]) -> None:
+    async with running("live", 40, 12) as (app, pilot):
+        before = text_of(app)
+        await pilot.press(*keys)
+        assert text_of(app) == before
+        await pilot.press("escape", "q")
+        await until(lambda: app._exit, pilot)
+
+
+async def test_pausing_below_the_least_size_says_so() -> None:
+    async with running("live", 40, 5) as (app, pilot):
+        await pilot.press("space")
+        await until(lambda: text_of(app)[0].startswith("PAUSED 8 GPU"), pilot)

@@ -25,7 +25,7 @@ TEXTS = st.one_of(
 )
 ROWS = st.lists(st.tuples(TEXTS, st.sampled_from(sorted(TONES))), max_size=9)
 
-Look = list[tuple[str, str, str, bool, bool]]
+Look = list[tuple[str, str, str, bool, bool, bool]]
 
 
 def terminal() -> tuple[pyte.Screen, pyte.Stream]:
@@ -43,6 +43,7 @@ def look(screen: pyte.Screen) -> Look:
             cell.bg,
             cell.bold and cell.data != " ",
             cell.reverse,
+            cell.underscore,
         )
         for cell in cells
     ]
@@ -112,7 +113,7 @@ def test_no_colour_means_no_colour_code() -> None:
     assert "38;" not in written
     assert "48;" not in written
     codes = {code for part in written.split("\x1b[")[1:] for code in part.partition("m")[0].split(";")}
-    assert codes <= {"0", "1", "7"}
+    assert codes <= {"0", "1", "2", "4", "7"}
 
 
 def test_sixteen_colours_use_the_terminals_own() -> None:

@@ -1,4 +1,4 @@
-"""Tables keep their columns where they are, at every width and whatever the figures are."""
+"""Tables show what there is in words and marks, whatever the figures are."""
 
 from __future__ import annotations
 
@@ -11,62 +11,13 @@ from gpumon.readings.format import cells
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles
-from gpumon.tui import engine_table, gpu_table
-from gpumon.tui.line import Row
-from gpumon.tui.summary import summary
-from gpumon.tui.table import unseen
+from gpumon.tui import gpu_table
+from gpumon.tui.table import spans
 from tests.tui import scenes
+from tests.tui.painted import engine_row, gpu_row, text, tone_of
 
 GPUS = [gpu for scene in scenes.SCENES.values() for gpu in scene().gpus]
 ENGINES = [engine for scene in scenes.SCENES.values() for engine in scene().engines]
-UP = [engine for engine in ENGINES if engine.state is EndpointState.OK]
-
-
-def text(row: Row) -> str:
-    return "".join(piece for piece, _ in row)
-
-
-def tone_of(row: Row, part: str) -> str:
-    return next(tone for piece, tone in row if part in piece)
-
-
-@pytest.mark.parametrize("width", [80, 86, 100, 120, 160, 200, 300])
-def test_a_wider_screen_adds_columns_and_moves_none(width: int) -> None:
-    for gpu in GPUS:
-        narrow, wide = text(gpu_table.row(gpu, 80)), text(gpu_table.row(gpu, width))
-        assert cells(narrow) == 80
-        assert wide.startswith(narrow)
-        assert cells(wide) <= width
-    for engine in UP:
-        narrow, wide = text(engine_table.row(engine, 80)), text(engine_table.row(engine, width))
-        assert cells(narrow) == 80
-        assert wide.startswith(narrow)
-        assert cells(wide) <= width
-    assert text(gpu_table.head(width)).startswith(text(gpu_table.head(80)))
-    assert text(engine_table.head(width)).startswith(text(engine_table.head(80)))
-
-
-@pytest.mark.parametrize("width", [60, 66, 70, 76, 79])
-def test_a_narrow_screen_leaves_out_whole_columns_and_names_them(width: int) -> None:
-    for gpu in GPUS:
-        assert cells(text(gpu_table.row(gpu, width))) <= width
-    for engine in UP:
-        assert cells(text(engine_table.row(engine, width))) <= width
-    assert cells(text(gpu_table.head(width))) == cells(text(gpu_table.row(GPUS[0], width)))
-    assert gpu_table.narrow(width)
-    assert engine_table.narrow(width)
-
-
-def test_the_fixed_order_of_what_a_wider_screen_adds() -> None:
-    assert [column.title for column in gpu_table.EXTRA][:5] == ["limit", "tensor", "nvlink", "pcie", "tok/J"]
-    assert [column.title for column in engine_table.EXTRA][:6] == [
-        "e2e",
-        "queue",
-        "req/s",
-        "version",
-        "cached",
-        "step/s",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -82,22 +33,22 @@ def test_the_fixed_order_of_what_a_wider_screen_adds() -> None:
     ],
 )
 def test_the_bar_shows_sm_activity_within_busy(busy: float | Missing, sm: float | Missing, bar: str) -> None:
-    row = gpu_table.row(scenes.gpu(0, busy_ratio=busy, sm_active_ratio=sm), 80)
+    row = gpu_row(scenes.gpu(0, busy_ratio=busy, sm_active_ratio=sm), 80)
     assert text(row)[4:12] == bar
 
 
 @pytest.mark.parametrize(
     ("source", "shown"),
     [
-        (BandwidthSource.GPM, " 2.31T  69% m"),
-        (BandwidthSource.DCGM, " 2.31T  69% m"),
-        (BandwidthSource.ENGINE, "≥2.31T  69%  "),
-        (BandwidthSource.UPPER_BOUND, "≤2.31T  69%  "),
+        (BandwidthSource.GPM, "  2.3T  69%m"),
+        (BandwidthSource.DCGM, "  2.3T  69%m"),
+        (BandwidthSource.ENGINE, "≥2.3T  69% "),
+        (BandwidthSource.UPPER_BOUND, "≤2.3T  69% "),
     ],
 )
 def test_bandwidth_says_where_it_comes_from(source: BandwidthSource, shown: str) -> None:
     gpu = scenes.gpu(0, bandwidth_bytes_per_s=2.31e12, bandwidth_source=source)
-    assert shown in text(gpu_table.row(gpu, 80))
+    assert shown in text(gpu_row(gpu, 80))
 
 
 @pytest.mark.parametrize(
@@ -124,19 +75,19 @@ def test_a_state_is_a_glyph_and_a_word(change: dict[str, object], word: str, ton
 @pytest.mark.parametrize("state", GpuState)
 def test_every_gpu_state_fits_its_column(state: GpuState) -> None:
     for age_s in (0.0, 59.0, 3.0e3, 8.0e4, 1.0e9):
-        assert cells(text(gpu_table.row(scenes.gpu(0, state=state, age_s=age_s), 80))) == 80
+        assert cells(text(gpu_row(scenes.gpu(0, state=state, age_s=age_s), 80))) == 80
         assert cells(gpu_table.state(scenes.gpu(0, state=state, age_s=age_s))[0]) <= 11
 
 
 def test_a_lost_gpu_shows_no_figure() -> None:
-    row = text(gpu_table.row(scenes.dead_gpu(7, GpuState.LOST, 14.0, scenes.LOST), 120))
+    row = text(gpu_row(scenes.dead_gpu(7, GpuState.LOST, 14.0, scenes.LOST), 120))
     assert not any(character.isdigit() for character in row.replace("LOST 14s", "")[4:])
 
 
 def test_more_than_100_percent_stands_out() -> None:
-    row = gpu_table.row(scenes.gpu(0, mfu_ratio=1.04), 80)
+    row = gpu_row(scenes.gpu(0, mfu_ratio=1.04), 80)
     assert tone_of(row, "104%!") == "warn"
-    row = engine_table.row(scenes.engine(0, mfu_ratio=1.04), 80)
+    row = engine_row(scenes.engine(0, mfu_ratio=1.04), 80)
     assert tone_of(row, "104%!") == "warn"
 
 
@@ -151,13 +102,13 @@ def test_more_than_100_percent_stands_out() -> None:
 )
 def test_why_there_is_no_efficiency_is_said_in_words(reason: Reason, words: str) -> None:
     missing = Missing(reason)
-    assert words in text(gpu_table.row(scenes.gpu(0, mfu_ratio=missing, mbu_ratio=missing), 80))
-    assert words in text(engine_table.row(scenes.engine(0, mfu_ratio=missing, mbu_ratio=missing), 80))
+    assert words in text(gpu_row(scenes.gpu(0, mfu_ratio=missing, mbu_ratio=missing), 80))
+    assert words in text(engine_row(scenes.engine(0, mfu_ratio=missing, mbu_ratio=missing), 80))
 
 
 @pytest.mark.parametrize("state", [state for state in EndpointState if state is not EndpointState.OK])
 def test_an_engine_that_does_not_answer_says_why(state: EndpointState) -> None:
-    row = engine_table.row(scenes.engine(0, state=state, fault="the fix"), 80)
+    row = engine_row(scenes.engine(0, state=state, fault="the fix"), 80)
     assert text(row).startswith(" vllm:8000    Llama-3.3-70B  ")
     assert "the fix" in text(row)
     assert not any(word in text(row) for word in ("1.1k", "210m", "31%"))
@@ -168,20 +119,36 @@ def test_an_engine_that_went_stale_says_since_when() -> None:
     fields: dict[str, object] = dict.fromkeys(
         ("running", "waiting", "mfu_ratio", "mbu_ratio", "decode_tokens_per_s"), stale
     )
-    row = engine_table.row(scenes.engine(0, age_s=14.0, **fields), 80)
-    assert "stale 14s" in text(row)
-    assert cells(text(row)) == 80
+    row = engine_row(scenes.engine(0, age_s=14.0, **fields))
+    assert text(row).rstrip() == " vllm:8000    Llama-3.3-70B  ! STALE 14s"
+    assert tone_of(row, "STALE") == "warn"
+
+
+@pytest.mark.parametrize(
+    ("since", "said"),
+    [
+        ("2025-10-09T08:50:22Z", "✗ REFUSED 3m  the fix"),
+        ("2025-10-09T08:53:14.500Z", "✗ REFUSED 8s  the fix"),
+        ("2025-10-09T11:53:22+02:00", "✗ REFUSED 0s  the fix"),
+        ("", "✗ REFUSED  the fix"),
+        ("not a time", "✗ REFUSED  the fix"),
+    ],
+)
+def test_an_engine_that_is_down_says_since_when(since: str, said: str) -> None:
+    row = engine_row(scenes.engine(0, state=EndpointState.REFUSED, fault="the fix", since=since))
+    assert text(row).endswith(said)
+    assert tone_of(row, "REFUSED") == "critical"
 
 
 def test_a_long_model_id_shows_its_last_part() -> None:
     engine: Engine = replace(scenes.engine(0), model="meta-llama/Llama-3.1-8B")
-    assert " Llama-3.1-8B " in text(engine_table.row(engine, 80))
-    assert "meta-llama/Llama-3.1-8B" in text(engine_table.row(engine, 200))
+    assert " Llama-3.1-8B " in text(engine_row(engine, 80))
+    assert "meta-llama/Llama-3.1-8B" in text(engine_row(engine, 200))
 
 
 @pytest.mark.parametrize(("numbers", "shown"), [((), ""), ((0, 1, 2, 3), "0-3"), ((0, 2, 3, 6), "0 2-3 6")])
 def test_runs_of_gpu_numbers_are_joined(numbers: tuple[int, ...], shown: str) -> None:
-    assert engine_table.spans(numbers) == shown
+    assert spans(numbers) == shown
 
 
 def test_all_gpus_were_seen() -> None:
@@ -191,25 +158,23 @@ def test_all_gpus_were_seen() -> None:
 
 def test_a_share_of_an_unverified_peak_is_marked() -> None:
     doubt = {"peak_unverified": True, "bandwidth_peak_unverified": True}
-    known = text(gpu_table.row(scenes.gpu(0, mfu_ratio=0.31, mbu_ratio=0.62, bandwidth_bytes_per_s=2.31e12), 80))
-    shown = text(
-        gpu_table.row(scenes.gpu(0, mfu_ratio=0.31, mbu_ratio=0.62, bandwidth_bytes_per_s=2.31e12, **doubt), 80)
-    )
-    assert "2.31T  69% m   31%   62% " in known
-    assert "2.31T  69% ?  31%?  62%? " in shown
+    known = text(gpu_row(scenes.gpu(0, mfu_ratio=0.31, mbu_ratio=0.62, bandwidth_bytes_per_s=2.31e12), 80))
+    shown = text(gpu_row(scenes.gpu(0, mfu_ratio=0.31, mbu_ratio=0.62, bandwidth_bytes_per_s=2.31e12, **doubt), 80))
+    assert "2.3T  69%m   31%   62% " in known
+    assert "2.3T  69%?  31%?  62%? " in shown
     assert cells(shown) == 80
-    one = text(gpu_table.row(scenes.gpu(0, mfu_ratio=0.31, mbu_ratio=0.62, peak_unverified=True), 80))
-    assert " m  31%?   62% " in one
-    engine = text(engine_table.row(scenes.engine(0, mfu_ratio=1.0, mbu_ratio=1.04, **doubt), 80))
+    one = text(gpu_row(scenes.gpu(0, mfu_ratio=0.31, mbu_ratio=0.62, peak_unverified=True), 80))
+    assert "%m  31%?   62% " in one
+    engine = text(engine_row(scenes.engine(0, mfu_ratio=1.0, mbu_ratio=1.04, **doubt), 80))
     assert engine.endswith(" 100%? 104%!")
 
 
 def test_a_share_above_100_percent_keeps_its_mark_in_four_cells() -> None:
-    row = gpu_table.row(scenes.gpu(0, bandwidth_bytes_per_s=1.04 * scenes.PEAK, bandwidth_peak_unverified=True), 80)
-    assert " 104! m" in text(row)
+    row = gpu_row(scenes.gpu(0, bandwidth_bytes_per_s=1.04 * scenes.PEAK, bandwidth_peak_unverified=True), 80)
+    assert " 104!m" in text(row)
     assert tone_of(row, "104!") == "warn"
-    engine = engine_table.row(scenes.engine(0, kv_usage_ratio=1.5), 80)
-    assert tone_of(engine, "150!") == "warn"
+    engine = engine_row(scenes.engine(0, kv_usage_ratio=1.5), 80)
+    assert tone_of(engine, "150!") == "critical"
 
 
 @pytest.mark.parametrize("reason", Reason)
@@ -218,22 +183,13 @@ def test_no_cell_is_cut(reason: Reason) -> None:
     gpu = scenes.gpu(0, **{name: missing for name in scenes.FIGURES if name != "vram_total_bytes"})
     fields = dict.fromkeys(("running", "waiting", "kv_usage_ratio", "decode_tokens_per_s", "requests_per_s"), missing)
     latency = dict.fromkeys(("ttft_s", "itl_s", "e2e_s", "queue_s"), Quantiles(p95=missing))
-    for row in (gpu_table.row(gpu, 120), engine_table.row(scenes.engine(0, **fields, **latency), 120)):
+    for row in (gpu_row(gpu, 120), engine_row(scenes.engine(0, **fields, **latency), 120)):
         assert not re.search(r"\w…", text(row))
 
 
 def test_a_slice_has_no_number_of_its_own() -> None:
-    row = text(gpu_table.row(scenes.gpu(1, parent_uuid="GPU-1", mig_profile="1g.10gb"), 80))
+    row = text(gpu_row(scenes.gpu(1, parent_uuid="GPU-1", mig_profile="1g.10gb"), 80))
     assert row.startswith("  └ ")
-
-
-def test_the_summary_counts_gpus_and_not_their_slices() -> None:
-    parent = scenes.gpu(0, busy_ratio=0.5, mfu_ratio=0.5, power_w=500.0)
-    part = scenes.gpu(0, busy_ratio=1.0, mfu_ratio=0.1, power_w=400.0, parent_uuid="GPU-0", state=GpuState.LOST)
-    said = text(summary(replace(scenes.snapshot(), gpus=(parent, part, part)), 80, paused=False))
-    assert said.startswith("1 GPU busy 50% mfu 50%")
-    assert "500W" in said
-    assert "DOWN" not in said
 
 
 @pytest.mark.parametrize("value", [1e308, float("inf")])
@@ -242,18 +198,19 @@ def test_an_absurd_figure_costs_its_cell_only(value: float) -> None:
     engines = tuple(scenes.engine(at, **figures) for at in range(2))
     figures = dict.fromkeys(("busy_ratio", "mfu_ratio", "power_w", "bandwidth_bytes_per_s", "vram_used_bytes"), value)
     gpus = tuple(scenes.gpu(at, **figures) for at in range(2))
-    assert cells(text(engine_table.row(engines[0], 80))) == 80
-    assert cells(text(gpu_table.row(gpus[0], 80))) == 80
-    said = text(summary(replace(scenes.snapshot(), gpus=gpus, engines=engines), 80, paused=False))
-    assert said.startswith("2 GPU busy")
+    assert cells(text(engine_row(engines[0], 80))) == 80
+    assert cells(text(gpu_row(gpus[0], 80))) == 80
 
 
-def test_columns_left_out_are_named_as_far_as_they_fit() -> None:
-    names = gpu_table.left_out(80)
-    assert names == tuple(column.title for column in gpu_table.EXTRA)
-    assert unseen(names, 40) == "limit tensor nvlink +4: wider window"
-    assert unseen(names, 10) == "+7: wider window"
-    assert unseen(names, 90) == "limit tensor nvlink pcie tok/J clock engines: wider window"
-    assert unseen((), 90) == ""
-    assert gpu_table.left_out(60)[:3] == ("°C", "power", "vram")
-    assert gpu_table.left_out(200) == ()
+def test_a_share_of_no_known_peak_has_three_digits_of_its_amount() -> None:
+    known = scenes.gpu(0, bandwidth_bytes_per_s=2.312e12)
+    assert "  2.3T  69%m" in text(gpu_row(known))
+    assert " 2.31T     m" in text(gpu_row(replace(known, bandwidth_peak_bytes_per_s=Missing(Reason.UNKNOWN_GPU))))
+    lost = replace(known, bandwidth_bytes_per_s=Missing(Reason.NO_PERMISSION), bandwidth_source=BandwidthSource.NONE)
+    assert "  perm    – " in text(gpu_row(lost))
+
+
+def test_other_quantiles_say_that_they_are_in_the_first_bucket() -> None:
+    engine = scenes.engine(0, itl_s=Quantiles(p50=0.004, p95=0.02, p99=0.03, mean=0.01, first_bound_s=0.01))
+    row = text(engine_row(engine, 300))
+    assert "   <10m     30m" in row

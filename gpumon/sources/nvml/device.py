@@ -20,7 +20,7 @@ STAGGER = 4
 """The slow tiers of neighbouring GPUs fall on this many different ticks."""
 _PER_SLICE = Missing(Reason.UNDER_MIG, "exists per slice only")
 _UNIFIED = Missing(Reason.NOT_SUPPORTED, "this GPU uses the host's memory and has no such figure")
-_LINK = ("pcie_generation", "pcie_width", "pcie_width_max")
+_LINK = ("pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max")
 _NVLINK = {"nvlink_tx_bytes_per_s": fields.NVLINK_TX_KIB, "nvlink_rx_bytes_per_s": fields.NVLINK_RX_KIB}
 
 
@@ -40,6 +40,8 @@ class Gpu:
         self._slices = Slices(self._calls, handle, session)
         self._processes = Processes(self._calls, handle, session.names, session.timings.slow_s)
         self._values: dict[str, Any] = {"name": ""}
+        self._slow_fields = fields.Batch(fields.SLOW)
+        self._minute_fields = fields.Batch(fields.MINUTE)
         self._rates = {field: fields.CounterRate() for field in _NVLINK}
         self._nvlink: dict[str, Reading] = {}
         self._throttle: dict[int, tuple[str, ...]] = {}
@@ -139,13 +141,16 @@ class Gpu:
             self._begin_anew()
         values["processes"] = () if self._slices.enabled else self._processes.read()
         gauges.read_gauges(calls, handle, gauges.SLOW, values)
-        found = fields.read_fields(calls, handle, fields.SLOW)
+        found = self._slow_fields.read(calls, handle)
+        values["throttle_s"] = fields.throttle_s(found)
         values["memory_temperature_c"] = found[fields.MEMORY_TEMPERATURE][0]
         self._nvlink = {field: self._rates[field].bytes_per_s(found[number]) for field, number in _NVLINK.items()}
 
     def _begin_anew(self) -> None:
         """With MIG on or off other calls work than before."""
         self._calls.forget()
+        self._slow_fields.forget()
+        self._minute_fields.forget()
         avoid_wrong_records(self._calls)
         self._gpm.free()
         self._gpm = Gpm(self._calls, self.handle, self._session.request)
@@ -163,5 +168,5 @@ class Gpu:
         rows = calls.read("nvmlDeviceGetRemappedRows", "nvmlDeviceGetRemappedRows", handle)
         pending, failed = (rows, rows) if isinstance(rows, Missing) else (float(rows[2]), float(rows[3]))
         values["remap_pending"], values["remap_failed"] = pending, failed
-        action = fields.read_fields(calls, handle, fields.MINUTE)[fields.RECOVERY_ACTION][0]
+        action = self._minute_fields.read(calls, handle)[fields.RECOVERY_ACTION][0]
         self._advice = fields.RECOVERY.get(0 if isinstance(action, Missing) else int(action), (GpuState.OK, ""))

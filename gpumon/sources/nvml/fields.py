@@ -1,4 +1,4 @@
-"""Batched field values of the driver: memory temperature, NVLink byte counters, the advised recovery action."""
+"""Batched field values of the driver: memory temperature, counters of NVLink and throttling, the advised recovery."""
 
 from __future__ import annotations
 
@@ -17,7 +17,25 @@ RECOVERY_ACTION = 230
 ALL_LINKS = 0xFFFFFFFF
 """Scope of an NVLink field: the sum over all links."""
 
-SLOW: tuple[tuple[int, int], ...] = ((MEMORY_TEMPERATURE, 0), (NVLINK_TX_KIB, ALL_LINKS), (NVLINK_RX_KIB, ALL_LINKS))
+THROTTLE_NS = {
+    74: "sw_power_cap",
+    76: "sync_boost",
+    77: "board_limit",
+    78: "low_utilization",
+    79: "reliability",
+    269: "sw_thermal_slowdown",
+    270: "hw_thermal_slowdown",
+    271: "hw_power_brake_slowdown",
+}
+"""Counters of the nanoseconds that clocks were held down, since the driver was loaded, by cause (those that the active
+clock event reasons have too are named alike)."""
+
+SLOW: tuple[tuple[int, int], ...] = (
+    (MEMORY_TEMPERATURE, 0),
+    (NVLINK_TX_KIB, ALL_LINKS),
+    (NVLINK_RX_KIB, ALL_LINKS),
+    *((field, 0) for field in THROTTLE_NS),
+)
 MINUTE: tuple[tuple[int, int], ...] = ((RECOVERY_ACTION, 0),)
 
 RECOVERY: dict[int, tuple[GpuState, str]] = {
@@ -43,12 +61,44 @@ Stamped = tuple[Reading, int]
 """A field's value and the driver's own time stamp of it in microseconds."""
 
 
-def read_fields(calls: Calls, handle: Any, wanted: tuple[tuple[int, int], ...]) -> dict[int, Stamped]:
-    """Each wanted field's value and time stamp; a field that this GPU does not have is Missing."""
-    answers = calls.read(f"nvmlDeviceGetFieldValues {wanted[0][0]}", "nvmlDeviceGetFieldValues", handle, wanted)
-    if isinstance(answers, Missing):
-        return {field: (answers, 0) for field, _ in wanted}
-    return {field: (_value(answer), int(answer.timestamp)) for (field, _), answer in zip(wanted, answers, strict=True)}
+class Batch:
+    """Fields that are read in one call; one that the GPU does not have is not asked for again."""
+
+    def __init__(self, wanted: tuple[tuple[int, int], ...]) -> None:
+        self._key = f"nvmlDeviceGetFieldValues {wanted[0][0]}"
+        self._all = self._asked = wanted
+        self._unsupported: dict[int, Stamped] = {}
+
+    def read(self, calls: Calls, handle: Any) -> dict[int, Stamped]:
+        """Each field's value and time stamp."""
+        found = dict(self._unsupported)
+        answers = calls.read(self._key, "nvmlDeviceGetFieldValues", handle, self._asked) if self._asked else ()
+        if isinstance(answers, Missing):
+            return {**found, **{field: (answers, 0) for field, _ in self._asked}}
+        for (field, _), answer in zip(self._asked, answers, strict=True):
+            found[field] = (_value(answer), int(answer.timestamp))
+        self._leave_out(found)
+        return found
+
+    def forget(self) -> None:
+        """Ask for every field again."""
+        self._asked, self._unsupported = self._all, {}
+
+    def _leave_out(self, found: dict[int, Stamped]) -> None:
+        lacking = {
+            field
+            for field, (value, _) in found.items()
+            if isinstance(value, Missing) and value.reason is Reason.NOT_SUPPORTED
+        }
+        if len(lacking) > len(self._unsupported):
+            self._unsupported = {field: found[field] for field in lacking}
+            self._asked = tuple(pair for pair in self._all if pair[0] not in lacking)
+
+
+def throttle_s(found: dict[int, Stamped]) -> dict[str, float]:
+    """Seconds throttled by cause, of those counters that gave a number."""
+    counted = ((cause, found[field][0]) for field, cause in THROTTLE_NS.items())
+    return {cause: value * 1e-9 for cause, value in counted if not isinstance(value, Missing) and 0.0 <= value < 1e19}
 
 
 def _value(answer: Any) -> Reading:

@@ -77,6 +77,7 @@ MINUTE: tuple[Gauge, ...] = (
     ),
     _one("memory_bus_bits", "nvmlDeviceGetMemoryBusWidth", most=1e6),
     _one("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth", most=64.0),
+    _one("pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration", most=100.0),
     _one(
         "ecc_uncorrected",
         "nvmlDeviceGetTotalEccErrors",

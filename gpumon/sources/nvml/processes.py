@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pynvml
 
@@ -26,17 +26,30 @@ _LISTS = {
 _NO_SAMPLE = Missing(Reason.IDLE, "no sample of this process in the last seconds")
 _CONTAINER = re.compile(r"(?:^|[/-])([0-9a-f]{64})(?:\.scope)?$", re.MULTILINE)
 """A container's id at the end of a cgroup path (Docker, containerd, CRI-O, Podman)."""
+_POD = re.compile(r"kubepods[^\n]*?[/-]pod([0-9a-f][0-9a-f_-]{30,34}[0-9a-f])(?:\.slice)?(?:/|$)", re.MULTILINE)
+"""A pod's uid in a cgroup path of Kubernetes: systemd's slices write its dashes as underscores."""
+_COMMAND_CHARACTERS = 512
+
+
+class Look(NamedTuple):
+    """What /proc says about a process; empty texts where it says nothing to this user."""
+
+    name: str = ""
+    user: str = ""
+    container: str = ""
+    command: str = ""
+    pod: str = ""
 
 
 class Names:
-    """Name, user and container of a process; looked up once per pid and round."""
+    """What /proc says about processes; looked up once per pid and round."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[str, str, str]] = {}
+        self._known: dict[int, Look] = {}
         self._round_s = 0.0
 
-    def of(self, pid: int, round_s: float) -> tuple[str, str, str]:
-        """Name, user, container id; `round_s` is the time of the tick, within which nothing is asked twice."""
+    def of(self, pid: int, round_s: float) -> Look:
+        """The process as it is now; `round_s` is the time of the tick, within which nothing is asked twice."""
         if round_s != self._round_s:
             self._known.clear()
             self._round_s = round_s
@@ -46,7 +59,7 @@ class Names:
         return found
 
 
-def _look_up(pid: int) -> tuple[str, str, str]:
+def _look_up(pid: int) -> Look:
     """A pid that /proc does not have is the host's, seen from inside a container: it is named as such."""
     import psutil
 
@@ -54,27 +67,33 @@ def _look_up(pid: int) -> tuple[str, str, str]:
         process = psutil.Process(pid)
         name = process.name()
     except psutil.NoSuchProcess:
-        return f"{pid} (host)", "", ""
+        return Look(f"{pid} (host)")
     except (psutil.Error, OSError, ValueError):
-        return "", "", ""
+        return Look()
     try:
         user = process.username()
     except (psutil.Error, OSError, ValueError, KeyError):
         user = ""
-    return _encodable(name), _encodable(user), _container(pid)
-
-
-def _container(pid: int) -> str:
     try:
-        found = _CONTAINER.search(Path(f"/proc/{pid}/cgroup").read_text(errors="replace"))
+        command = " ".join(process.cmdline()).strip()
+    except (psutil.Error, OSError, ValueError):
+        command = ""
+    try:
+        container, pod = groups(Path(f"/proc/{pid}/cgroup").read_text(errors="replace"))
     except OSError:
-        return ""
-    return found.group(1)[:12] if found else ""
+        container = pod = ""
+    return Look(_encodable(name), _encodable(user), container, _encodable(command, _COMMAND_CHARACTERS), pod)
 
 
-def _encodable(text: str) -> str:
-    """/proc gives any bytes; what is no UTF-8 becomes a question mark. Cut to 256 characters."""
-    return text[:256].encode("utf-8", "replace").decode()
+def groups(text: str) -> tuple[str, str]:
+    """Short container id and pod uid of a process, from its /proc/PID/cgroup; empty where it is in none."""
+    container, pod = _CONTAINER.search(text), _POD.search(text)
+    return container.group(1)[:12] if container else "", pod.group(1).replace("_", "-") if pod else ""
+
+
+def _encodable(text: str, most: int = 256) -> str:
+    """/proc gives any bytes; what is no UTF-8 becomes a question mark. Cut to `most` characters."""
+    return text[:most].encode("utf-8", "replace").decode()
 
 
 def avoid_wrong_records(calls: Calls) -> None:
@@ -112,9 +131,12 @@ class Processes:
         shares = _sm_shares(self._calls, self._handle, self._window_s)
         rows = []
         for pid, (kind, vram) in list(found.items())[:MOST]:
-            name, user, container = self._names.of(pid, self._calls.now_s)
+            look = self._names.of(pid, self._calls.now_s)
             share = shares if isinstance(shares, Missing) else shares.get(pid, _NO_SAMPLE)
-            rows.append(GpuProcess(pid, name, user, vram, container, share, kind))
+            process = GpuProcess(
+                pid, look.name, look.user, vram, look.container, share, kind, command=look.command, pod=look.pod
+            )
+            rows.append(process)
         rows.sort(key=lambda row: (0.0 if isinstance(row.vram_bytes, Missing) else -row.vram_bytes, row.pid))
         return tuple(rows)
 

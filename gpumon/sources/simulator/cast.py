@@ -47,6 +47,22 @@ class Actor(msgspec.Struct, frozen=True):
     max_batched_tokens: int = 8192
     gpu_memory_utilization: float = 0.9
     version: str = "0.32.0"
+    user: str = "simulated"
+    container: str = ""
+    pod: str = ""
+
+    @property
+    def command(self) -> str:
+        """The command line that started it."""
+        parts = [
+            "sim:vllm serve",
+            self.model,
+            f"--tensor-parallel-size {len(self.ranks[0])}" if len(self.ranks[0]) > 1 else "",
+            f"--data-parallel-size {len(self.ranks)}" if len(self.ranks) > 1 else "",
+            f"--max-model-len {self.max_model_len}",
+            f"--max-num-batched-tokens {self.max_batched_tokens}",
+        ]
+        return " ".join(part for part in parts if part)
 
     @property
     def gpus(self) -> tuple[int, ...]:
@@ -78,6 +94,8 @@ class Leftover(msgspec.Struct, frozen=True):
     gpu: int
     name: str
     vram_bytes: float
+    command: str = ""
+    user: str = "simulated"
 
 
 LLAMA_70B = Shape(80, 8192, 64, 8, 128, 28672, 128256, weight_bytes=1.0)
@@ -123,6 +141,7 @@ CAST: tuple[Actor, ...] = (
             returning=0.3,
             hit_share=0.5,
         ),
+        container="51b1a7ed0c0d",
         activation_gib=7.38,
         other_gib=0.13,
         max_model_len=32768,
@@ -144,11 +163,15 @@ CAST: tuple[Actor, ...] = (
             returning=0.2,
             hit_share=0.4,
         ),
+        container="51b1a7ed0b0b",
+        pod="51b1a7ed-0000-4000-8000-00000000d1ce",
         activation_gib=4.76,
         other_gib=0.13,
         max_model_len=32768,
     ),
 )
 
-LEFTOVERS: tuple[Leftover, ...] = (Leftover(7, "sim:python train_lora.py", 38.4 * GIB),)
+LEFTOVERS: tuple[Leftover, ...] = (
+    Leftover(7, "sim:python", 38.4 * GIB, "sim:python train_lora.py --base Llama-3.1-8B --epochs 3 --rank 16"),
+)
 """GPU 7: memory is taken, nothing runs."""

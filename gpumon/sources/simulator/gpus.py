@@ -7,7 +7,7 @@ import math
 import msgspec
 
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
-from gpumon.readings.missing import number
+from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.sources.simulator.engine_model import Meter
 from gpumon.sources.simulator.physics import Chip, Instance
 
@@ -28,7 +28,14 @@ IDLE_W, CONTEXT_W = 71.0, 116.0
 """Power without any process, and with one that does nothing: its context keeps the clocks up."""
 SM_W, TENSOR_W, DRAM_W = 130.0, 330.0, 250.0
 """Power at full activity, on top."""
+BURST_W = 200.0
+"""Within a second the draw swings by that much around its mean: bursts meet the power cap, which only counters see."""
 IDLE_CLOCK_HZ = 345e6
+_NEVER_S = dict.fromkeys(
+    ("sync_boost", "board_limit", "reliability", "sw_thermal_slowdown", "hw_thermal_slowdown"), 0.0
+)
+"""Causes that never hold these clocks down."""
+_NO_SAMPLE = Missing(Reason.IDLE, "no sample of this process in the last seconds")
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -80,6 +87,8 @@ class SimulatedGpu:
         self.dram_bytes = 0.0
         self.uuid = f"GPU-00000000-0000-4000-8000-{index:012d}"
         self._still = _still(chip, index, self.uuid, processes)
+        self._capped_s = 310.0 + 45.0 * index
+        """Seconds under the power cap since the driver was loaded."""
 
     def advance(self, seconds: float, work: Work) -> None:
         """Do `work` for `seconds`."""
@@ -90,6 +99,8 @@ class SimulatedGpu:
         self._wanted_w = (idle_w + active_w) * SILICON[self._index % len(SILICON)]
         self._power_w = min(self._wanted_w, self._chip.power_limit_w)
         self.energy_j += self._power_w * seconds
+        over_w = self._wanted_w + BURST_W - self._chip.power_limit_w
+        self._capped_s += seconds * min(1.0, max(0.0, over_w / (2 * BURST_W)))
         self.flops += work.flops_per_s * seconds
         self.dram_bytes += work.dram_ratio * self._chip.bytes_per_s * seconds
         self._heat_c += (self._target_c() - self._heat_c) * (1.0 - math.exp(-seconds / HEAT_LAG_S))
@@ -131,6 +142,16 @@ class SimulatedGpu:
             memory_temperature_c=float(round(self._heat_c + 6.0 + 12.0 * work.dram_ratio)),
             sm_clock_hz=self._clock_hz(),
             throttle=("sw_power_cap",) if self._wanted_w > self._chip.power_limit_w else (),
+            throttle_s={**_NEVER_S, "sw_power_cap": self._capped_s},
+            processes=self._shares(),
+        )
+
+    def _shares(self) -> tuple[GpuProcess, ...]:
+        """The processes with their share of the SMs: the first has all of it, one that ran nothing has no sample."""
+        share: Reading = round(min(1.0, self._work.busy_ratio), 2) if self._work.busy_ratio > 0 else _NO_SAMPLE
+        return tuple(
+            msgspec.structs.replace(process, sm_ratio=_NO_SAMPLE if at else share)
+            for at, process in enumerate(self._processes)
         )
 
     def _clock_hz(self) -> float:
@@ -162,6 +183,7 @@ def _still(chip: Chip, index: int, uuid: str, processes: tuple[GpuProcess, ...])
         remap_pending=0.0,
         remap_failed=0.0,
         pcie_generation=5.0,
+        pcie_generation_max=5.0,
         pcie_width=16.0,
         pcie_width_max=16.0,
         processes=processes,

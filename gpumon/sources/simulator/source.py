@@ -21,7 +21,6 @@ GPUS = 8
 DRIVER, CUDA = "580.95.05 (simulated)", "13.0"
 FIRST_PID = 9_000_001
 """Above the largest pid that Linux can give (2^22): no real process is meant."""
-USER = "simulated"
 GRAPHS_BYTES = 0.45 * GIB
 """Memory of a vLLM worker beside the share that it was given: CUDA graphs and the context."""
 WARM_S = 600.0
@@ -183,10 +182,21 @@ def _processes(gpu: int, cast: tuple[Actor, ...], leftovers: tuple[Leftover, ...
                 title = _title(len(actor.ranks), rank, len(gpus), worker)
                 vram_bytes = actor.gpu_memory_utilization * H100.memory_bytes + GRAPHS_BYTES
                 if at == gpu:
-                    found.append(GpuProcess(pid, f"sim:{title}", USER, vram_bytes))
+                    found.append(
+                        GpuProcess(
+                            pid,
+                            f"sim:{title}",
+                            actor.user,
+                            vram_bytes,
+                            actor.container,
+                            engine=actor.name,
+                            command=actor.command,
+                            pod=actor.pod,
+                        )
+                    )
                 pid += 1
     for left in leftovers:
         if left.gpu == gpu:
-            found.append(GpuProcess(pid, left.name, USER, left.vram_bytes))
+            found.append(GpuProcess(pid, left.name, left.user, left.vram_bytes, command=left.command))
         pid += 1
     return tuple(found)

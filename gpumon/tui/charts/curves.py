@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
-from gpumon.readings.format import amount, count, ratio, watts, whole
+from gpumon.readings.format import amount, count, ratio, round_number, watts, whole
 from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_EXPOSED, Reading
 
@@ -20,9 +20,8 @@ class Curve(NamedTuple):
     tone: str
     text: Callable[[Reading], str]
 
-    def latest(self, history: History, wall_s: float) -> str:
-        """The value of the point at `wall_s`, as text; a dash where it has none."""
-        value = history.latest(self.key, wall_s)
+    def said(self, value: float) -> str:
+        """A value as text; a dash for a gap."""
         return self.text(NOT_EXPOSED if value != value else value)
 
 
@@ -35,6 +34,18 @@ class Chart(NamedTuple):
     """The top of the scale; 0: a round number above the highest value."""
     stacked: bool = False
 
+    @property
+    def name(self) -> str:
+        """Names of the curves, from the top down."""
+        return ", ".join(curve.name for curve in self.curves[::-1])
+
+    def scale(self, value: float) -> str:
+        """A value of the scale, in at most 5 cells."""
+        if self.curves[0].text is ratio:
+            return f"{value * 100.0:.3g}%"
+        text = round_number(value)
+        return text + self.unit if len(text + self.unit) <= 5 else text
+
 
 BUSY: Final = Curve("busy", "busy", "busy", "busy", ratio)
 SM: Final = Curve("SM active", "sm", "sm", "sm", ratio)
@@ -45,6 +56,7 @@ PREFILL: Final = Curve("prefill tok/s", "prefill", "prefill", "tokens", count)
 RUNNING: Final = Curve("running", "run", "running", "accent", whole)
 WAITING: Final = Curve("waiting", "wait", "waiting", "warn", whole)
 MEMORY: Final = Curve("memory B/s", "B/s", "bandwidth", "mbu", amount)
+REPLICAS: Final = Curve("replicas", "repl", "replicas", "ok", whole)
 POWER: Final = Curve("power", "power", "power", "muted", watts)
 
 CHARTS: Final = (
@@ -55,11 +67,44 @@ CHARTS: Final = (
     Chart((PREFILL,)),
     Chart((RUNNING, WAITING), stacked=True),
     Chart((MEMORY,)),
+    Chart((REPLICAS,)),
     Chart((POWER,), unit="W"),
 )
-SPARKS: Final = (BUSY, SM, MFU, MBU, DECODE, PREFILL, RUNNING, WAITING, MEMORY, POWER)
-ONE_LINE: Final = (BUSY, MFU, MBU, DECODE._replace(word="tok/s"))
-"""The sparks where there is a single line."""
+SPARKS: Final = (BUSY, SM, MFU, MBU, DECODE, PREFILL, RUNNING, WAITING, MEMORY, REPLICAS, POWER)
+ONE_LINE: Final = (
+    BUSY,
+    MFU,
+    MBU,
+    DECODE._replace(word="tok/s"),
+    *(SM, PREFILL._replace(word="pref"), RUNNING, WAITING, MEMORY, REPLICAS, POWER),
+)
+"""Order and words where there is a single line."""
+CHART_OF: Final = {curve.key: at for at, chart in enumerate(CHARTS) for curve in chart.curves}
+"""Key of a series -> the place of its chart in `CHARTS`."""
+
+
+class Figures:
+    """The values of one moment as text: read once, whatever is drawn how often of it."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._now_s = math.nan
+        self._texts: dict[str, str] = {}
+
+    def at(self, now_s: float, curves: Iterable[Curve] = SPARKS) -> dict[str, str]:
+        """Key -> the value of the point at `now_s`, a dash where it has none."""
+        if now_s != self._now_s:
+            self._now_s = now_s
+            self._texts = {}
+        for curve in curves:
+            if curve.key not in self._texts:
+                self._texts[curve.key] = curve.said(self._history.latest(curve.key, now_s))
+        return self._texts
+
+
+def ordered(empty: Collection[str]) -> list[int]:
+    """Places of all charts in `CHARTS`; those of nothing but `empty` keys come last."""
+    return sorted(range(len(CHARTS)), key=lambda at: all(curve.key in empty for curve in CHARTS[at].curves))
 
 
 def most(values: Iterable[float]) -> float:

@@ -1,29 +1,43 @@
-"""Curves as characters: braille areas over several lines, and one-line sparks of eighth blocks."""
+"""Curves as characters: areas over several lines in braille, blocks or ASCII, and one-line sparks of eighth blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
 
 from gpumon.tui.line import Piece
-
-Glyphs = dict[tuple[int, ...], str]
-"""A cell's filled levels to its character."""
-_LEFT: Final = (0x00, 0x40, 0x44, 0x46, 0x47)
-_RIGHT: Final = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
-"""Braille dots of a column filled from below to 0..4."""
-_BRAILLE: Final[Glyphs] = {
-    (a, b): chr(0x2800 | left | right) if a or b else " "
-    for a, left in enumerate(_LEFT)
-    for b, right in enumerate(_RIGHT)
-}
-_EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
-_BLOCKS: Final[Glyphs] = {(at,): block for at, block in enumerate(_EIGHTHS)}
+from gpumon.tui.palette import Glyphs
 
 Values = Sequence[float]
 """Shares of the full height, oldest first; NaN is a gap."""
 Layer = tuple[Values, str]
 """A curve and its tone."""
+
+
+class Raster(NamedTuple):
+    """How many values make a cell, and how many steps a line."""
+
+    live: int
+    steps: int
+
+
+RASTERS: Final[dict[Glyphs, Raster]] = {
+    "braille": Raster(2, 4),
+    "blocks": Raster(1, 8),
+    "ascii": Raster(1, 3),
+}
+_LEFT: Final = (0x00, 0x40, 0x44, 0x46, 0x47, 0x47)
+_RIGHT: Final = (0x00, 0x80, 0xA0, 0xB0, 0xB8, 0xB8)
+"""Braille dots of a column filled from below to 0..4."""
+_LIGHT_LEFT: Final = (0x00, 0x40, 0x44, 0x42, 0x43, 0x42)
+_LIGHT_RIGHT: Final = (0x00, 0x80, 0x20, 0x30, 0x28, 0x28)
+"""Every second dot, and the topmost: a layer behind another differs from it without colour, too."""
+_EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
+_FRONT: Final[dict[Glyphs, str]] = {"blocks": _EIGHTHS + "█", "ascii": " .:##"}
+_BEHIND: Final[dict[Glyphs, str]] = {"blocks": " ▁░░░▒▒▒▒▒", "ascii": " -==="}
+KEYS: Final[dict[Glyphs, tuple[str, str]]] = {"braille": ("⣿", "⡪"), "blocks": ("█", "▒"), "ascii": ("#", "=")}
+"""A full cell of the front layer, and of the one behind."""
 
 
 def spark(values: Values) -> str:
@@ -36,40 +50,65 @@ def level(value: float, most: int) -> int:
     return 0 if value != value else max(1, round(max(0.0, min(value, 1.0)) * most))
 
 
-def area(layers: Sequence[Layer], height: int, *, blocks: bool = False) -> list[list[Piece]]:
+def area(layers: Sequence[Layer], height: int, glyphs: Glyphs = "braille") -> list[list[Piece]]:
     """Lines from the top down. The first layer is in front: its area covers that of the next, which shows above it.
 
-    In braille two values make a cell, with `blocks` one. One or two layers.
+    One or two layers; in braille two values make a cell.
     """
-    per_line = 8 if blocks else 4
-    glyphs, step = (_BLOCKS, 1) if blocks else (_BRAILLE, 2)
-    most = height * per_line
+    live, steps = RASTERS[glyphs]
+    most = height * steps
     levels = [[level(value, most) for value in values] for values, _ in layers]
-    lines = []
-    for low in range(most - per_line, -1, -per_line):
-        clamp = [0] * low + list(range(per_line + 1)) + [per_line] * most
-        fills = [_columns([clamp[at] for at in front], step) for front in levels]
-        if len(fills) > 1:
-            lines.append(_two(fills, layers, glyphs))
-        else:
-            lines.append([("".join([glyphs[fill] for fill in fills[0]]), layers[0][1])])
+    front, behind = levels[0], levels[1] if len(levels) > 1 else [0] * len(levels[0])
+    cells, lines = _CELLS[glyphs], []
+    for low in range(most - steps, -1, -steps):
+        clamp = [0] * low + list(range(steps + 1)) + [steps + 1] * most
+        line = [[clamp[at] for at in layer[first::live]] for layer in (front, behind) for first in range(live)]
+        drawn = [cells[cell] for cell in zip(*line, strict=True)]
+        lines.append(_pieces(drawn, layers))
     return lines
 
 
-def _columns(values: list[int], step: int) -> list[tuple[int, ...]]:
-    """The values of each cell."""
-    return list(zip(*[values[first::step] for first in range(step)], strict=True))
-
-
-def _two(fills: list[list[tuple[int, ...]]], layers: Sequence[Layer], glyphs: Glyphs) -> list[Piece]:
-    """A line of two layers: filled to the higher one, in the front tone where that fills at least half of the dots."""
+def _pieces(cells: Sequence[tuple[str, int]], layers: Sequence[Layer]) -> list[Piece]:
+    """Characters and the layers that they belong to, joined; a blank takes the tone before it."""
+    if len(layers) == 1:
+        return [("".join([glyph for glyph, _ in cells]), layers[0][1])]
     pieces: list[Piece] = []
-    for front, back in zip(*fills, strict=True):
-        top = back if back >= front else tuple(map(max, front, back))
-        glyph = glyphs[top]
-        tone = layers[0 if 2 * sum(front) >= sum(top) else 1][1]
-        if pieces and (tone == pieces[-1][1] or glyph == " "):
+    for glyph, layer in cells:
+        tone = layers[layer][1]
+        if pieces and (glyph == " " or tone == pieces[-1][1]):
             pieces[-1] = (pieces[-1][0] + glyph, pieces[-1][1])
         else:
             pieces.append((glyph, tone))
     return pieces
+
+
+def _braille(a: int, b: int, c: int, d: int) -> tuple[str, int]:
+    """The cell of two columns, in front filled to `a` and `b`, behind to `c` and `d`, and the layer it belongs to."""
+    dots = _LEFT[a] | _RIGHT[b] | (_LIGHT_LEFT[c] if c > a else 0) | (_LIGHT_RIGHT[d] if d > b else 0)
+    return chr(0x2800 | dots) if dots else " ", 0 if 2 * (a + b) >= max(a, c) + max(b, d) else 1
+
+
+def _single(glyphs: Glyphs, front: int, behind: int) -> tuple[str, int]:
+    """Where the front layer ends in a cell that the one behind fills, the cell is of the one that takes more of it."""
+    fronts, behinds = _FRONT[glyphs], _BEHIND[glyphs]
+    shows = front >= behind or front > len(fronts) // 2 - 1
+    return (fronts[front], 0) if shows else (behinds[behind], 1)
+
+
+class _Cells(dict[tuple[int, ...], tuple[str, int]]):
+    """How far the layers fill the columns of a cell -> its character and its layer; made when first drawn."""
+
+    def __init__(self, draw: Callable[..., tuple[str, int]]) -> None:
+        super().__init__()
+        self._draw = draw
+
+    def __missing__(self, fills: tuple[int, ...]) -> tuple[str, int]:
+        cell = self[fills] = self._draw(*fills)
+        return cell
+
+
+_CELLS: Final[dict[Glyphs, _Cells]] = {
+    "braille": _Cells(_braille),
+    "blocks": _Cells(partial(_single, "blocks")),
+    "ascii": _Cells(partial(_single, "ascii")),
+}

@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.readings.history import History
 
-WIDTHS: Final = (5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
+SPANS_S: Final = (60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0)
+"""Seconds that the charts may go back."""
+SPAN_S: Final = 300.0
+_FINE_S: Final = (0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 0.8, 1.0, 1.2, 1.5, 2.0, 2.4, 2.5, 3.0, 4.0, 5.0, 6.0, 7.5, 8.0, 12.5)
+_COARSE_S: Final = (10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 80.0, 90.0, 100.0, 120.0, 150.0, 180.0, 200.0, 240.0, 300.0)
+_WIDE_S: Final = (12.0, 15.0, 25.0, 600.0, 900.0, 1200.0, 1800.0, 3600.0, 7200.0)
+WIDTHS_S: Final = tuple(sorted(_FINE_S + _COARSE_S + _WIDE_S))
 """Seconds that one column may stand for."""
-_SPAN_S: Final = 300.0
-"""A chart shows at least the last five minutes."""
+_LONG_S: Final = 3600.0
+"""From this span on a column is a multiple of 10 s: the history has sums of 5 s, which save the single ticks."""
 
 
-def column_seconds(columns: int, interval_s: float) -> float:
-    """Seconds of one column: five minutes fit, and each half of a column gets a reading."""
-    least = max(_SPAN_S / max(1, columns), 4.0 * interval_s)
-    return next((width for width in WIDTHS if width >= least), WIDTHS[-1])
+class Grid(NamedTuple):
+    """The columns of a chart, and the seconds of each."""
+
+    columns: int
+    column_s: float
+
+    @property
+    def span_s(self) -> float:
+        """Seconds from the left edge to the right one."""
+        return self.columns * self.column_s
+
+
+def grid(room: int, span_s: float = SPAN_S) -> Grid:
+    """The finest columns that show exactly `span_s` in at most `room` cells."""
+    for column_s in WIDTHS_S:
+        columns = round(span_s / column_s)
+        whole = columns and abs(columns * column_s - span_s) < 1e-6
+        if whole and columns <= room and (span_s < _LONG_S or column_s % 10.0 == 0.0):
+            return Grid(columns, column_s)
+    return Grid(1, span_s)
 
 
 class Series:
@@ -31,7 +53,10 @@ class Series:
         self._values: list[float] = []
 
     def values(self, newest: int, until_s: float) -> list[float]:
-        """Means of the buckets up to number `newest` and of points up to `until_s`, oldest first; NaN is a gap."""
+        """Means of the buckets up to number `newest` and of points up to `until_s`, oldest first; NaN is a gap.
+
+        A newest bucket that has not begun is as the one before it: what is drawn need not be drawn again when it does.
+        """
         fresh = newest - self._newest
         if not self._values or fresh < 0 or fresh + self._live >= self._count:
             self._values = self._history.buckets(self._key, newest, self._count, self._width_s, until_s)
@@ -39,4 +64,6 @@ class Series:
             tail = self._history.buckets(self._key, newest, fresh + self._live, self._width_s, until_s)
             self._values = self._values[fresh : self._count - self._live] + tail
         self._newest = newest
+        if self._live > 1 and newest * self._width_s > until_s:
+            self._values[-1] = self._values[-2]
         return self._values

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 from textual.geometry import Region, Size
 from textual.strip import Strip
@@ -10,6 +11,7 @@ from textual.widget import Widget
 
 from gpumon.readings.text import clean
 from gpumon.tui.line import Line, Row, Slot
+from gpumon.tui.pacing import Pacer, bytes_of
 from gpumon.tui.palette import Palette
 
 
@@ -47,10 +49,71 @@ class Board(Widget):
             line = Line(row, width, self.palette, self._slots[y])
             if not line.same(self._lines[y]):
                 self._lines[y] = line
-                changed.append(Region(0, y, max(1, width - 1), 1))
+                changed.append(y)
         if changed:
-            self.refresh(*changed)
+            pacer = self._pacer
+            if pacer is None or pacer.free():
+                self.repaint(changed)
+            else:
+                pacer.wait(self, changed)
         return len(changed)
+
+    @property
+    def _pacer(self) -> Pacer | None:
+        """None where there is no terminal of ours."""
+        return getattr(self.app._driver, "pacer", None)
+
+    @property
+    def visible_now(self) -> bool:
+        """Whether its lines are on the screen."""
+        if not self.is_attached or not self.display or not self.size:
+            return False
+        return self.screen is self.app.screen or self.screen in self.app._background_screens
+
+    def repaint(self, lines: Iterable[int]) -> None:
+        """Have Textual paint what changed on these lines."""
+        width = max(1, self.size.width - 1)
+        self.refresh(*[Region(0, y, width, 1) for y in lines])
+
+    def cost(self, y: int) -> int:
+        """Bytes that it takes to bring a line up to date."""
+        if self._drawn != self.size or y >= len(self._lines) or self._slots[y].shown is self._lines[y]:
+            return 0
+        return bytes_of(self._lines[y].change())
+
+    def unknown(self, y: int) -> bool:
+        """Whether something else may stand in the place of a line."""
+        return y < len(self._slots) and self._slots[y].shown is None
+
+    def _admits(self, y: int, text: str, whole: bool) -> bool:
+        """Whether the terminal has room for a line's text now; otherwise it is painted as soon as it has."""
+        pacer = self._pacer
+        if pacer is None:
+            return True
+        slot, row = self._slots[y], self.region.y + y
+        again = whole and slot.shown is not None and pacer.just_painted(row, slot)
+        if not again and pacer.take(text):
+            if whole:
+                pacer.painted(row, slot)
+            return True
+        if whole and not again:
+            slot.shown = None
+        pacer.refuse(self, y)
+        return False
+
+    def _size_updated(
+        self,
+        size: Size,
+        virtual_size: Size,
+        container_size: Size,
+        layout: bool = True,  # noqa: ARG002
+    ) -> bool:
+        """As Textual's, but without another layout and paint for the virtual size: a board scrolls by itself."""
+        return super()._size_updated(size, virtual_size, container_size, layout=False)
+
+    def forget(self) -> None:
+        """Draw everything anew at the next paint: colours or units are others now."""
+        self._drawn = Size(0, 0)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """The lines as they are: what Textual's style cache would add (borders, filters) is not wanted here."""
@@ -67,7 +130,7 @@ class Board(Widget):
 
     def _draw(self) -> None:
         width, height = self._drawn = self.size
-        self._slots = [Slot() for _ in range(height)]
+        self._slots = [Slot(partial(self._admits, y)) for y in range(height)]
         self._rows = self._wanted(width, height)
         self._lines = [Line(row, width, self.palette, slot) for row, slot in zip(self._rows, self._slots, strict=True)]
 

@@ -5,48 +5,67 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.frame import EndpointState
+from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.tui import engine_table
 from gpumon.tui.line import Row
-from gpumon.tui.palette import Palette
-from gpumon.tui.table import unseen
-from gpumon.tui.widgets.pane import Pane, wrapped
+from gpumon.tui.rows import Order
+from gpumon.tui.table import spans
+from gpumon.tui.widgets.list_pane import ListPane
+from gpumon.tui.widgets.pane import wrapped
 
 
-class EnginePane(Pane):
+class EnginePane(ListPane[Engine]):
     """One row per engine."""
 
-    KEY: ClassVar[str] = "2"
+    KEY: ClassVar[str] = "pane.engines"
     TITLE: ClassVar[str] = "engines"
+    THING: ClassVar[str] = "engine"
 
-    def __init__(self, palette: Palette) -> None:
-        super().__init__(palette)
-        self._snapshot: Snapshot | None = None
+    def items(self, snapshot: Snapshot) -> Sequence[Engine]:
+        """The engines in the order of the config."""
+        return snapshot.engines
 
-    def show(self, snapshot: Snapshot) -> None:
-        """Paint a snapshot."""
-        self._snapshot = snapshot
-        self.update()
+    def key_of(self, item: Engine) -> str:
+        """The URL that it is polled at."""
+        return item.url
 
-    def note(self) -> str:
+    def words(self, item: Engine) -> str:
+        """Name, model, URL, kind, version, GPUs, precision, and the state with what is wrong."""
+        state = "ok" if item.state is EndpointState.OK else engine_table.STATES[item.state][0]
+        gpus = f"gpu {spans(item.gpus)} {item.gpu_type}"
+        return f"{item.name} {item.model} {item.url} {item.kind.value} {item.version} {gpus} {item.precision} " + (
+            f"{state} {item.state.value} {item.fault}"
+        )
+
+    def orders(self) -> Sequence[Order[Engine]]:
+        """By every figure that all screens show."""
+        return engine_table.ORDERS
+
+    def more(self) -> str:
         """Columns that need a wider screen."""
-        if self._snapshot is None or not self._snapshot.engines:
+        if self.snapshot is None or not self.snapshot.engines:
             return ""
-        return unseen(engine_table.left_out(self.size.width), self.note_room)
+        return engine_table.TABLE.note(self.size.width, self.view, self.note_room)
 
     def head(self, width: int) -> Sequence[Row]:
         """Column headers, once there is an engine."""
-        return (engine_table.head(width),) if self._snapshot is not None and self._snapshot.engines else ()
+        if self.snapshot is None or not self.snapshot.engines:
+            return ()
+        return (engine_table.head(width, self.view),)
 
-    def body(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002
-        """A row per engine, or how to get one."""
-        if self._snapshot is None:
+    def nothing(self, width: int) -> Sequence[Row]:
+        """How to get one."""
+        if self.snapshot is None:
             return wrapped("starting …", width, "muted")
-        if not self._snapshot.engines:
-            return wrapped(
-                "no engine: add --endpoint URL (or [[endpoint]] in the config) to see tokens/s, MFU and MBU",
-                width,
-                "muted",
-                most=2,
-            )
-        return [engine_table.row(engine, width) for engine in self._snapshot.engines]
+        return wrapped(
+            "no engine found: start one, or add --endpoint URL ([[endpoint]] in the config) to see tokens/s and MFU",
+            width,
+            "muted",
+            most=2,
+        )
+
+    def row(self, item: Engine, width: int) -> Row:
+        """One engine."""
+        now_s = self.snapshot.wall_s if self.snapshot is not None else 0.0
+        return engine_table.row(item, width, self.view, now_s)

@@ -1,19 +1,27 @@
-"""Pane 4: what does not work, and what limits."""
+"""Pane 5: what does not work, and what limits."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from functools import lru_cache
 from typing import ClassVar, Final, NamedTuple
 
 from gpumon.readings.format import cells, left
-from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.snapshot import FaultShown, Verdict
+from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
+from gpumon.tui.table import moment
+from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 
 _LEAST_TEXT: Final = 20
 """Cells of a text per line, however narrow the pane."""
+_MOST_LINES: Final = 2
+"""Lines of one text that the pane asks for; what is longer is for the zoomed pane."""
+_MOST_SOURCE: Final = 24
+_LEAST_SOURCE: Final = 12
+"""Cells of the column of sources: as many as the longest needs, but no more than a quarter of the pane."""
 
 
 class _Entry(NamedTuple):
@@ -26,38 +34,36 @@ class _Entry(NamedTuple):
 class FaultPane(Pane):
     """Faults first, then verdicts; one line each, and more where the pane has them to spare or is zoomed."""
 
-    KEY: ClassVar[str] = "4"
+    KEY: ClassVar[str] = "pane.faults"
     TITLE: ClassVar[str] = "faults"
 
-    def __init__(self, palette: Palette) -> None:
-        super().__init__(palette)
-        self._snapshot: Snapshot | None = None
+    def __init__(self, palette: Palette, view: View) -> None:
+        super().__init__(palette, view)
         self._cut = False
-
-    def show(self, snapshot: Snapshot) -> None:
-        """Paint a snapshot."""
-        self._snapshot = snapshot
-        self.update()
 
     def note(self) -> str:
         """How to read what is cut, unless the rule says so by itself."""
         if not self._cut or self.scrolls:
             return ""
-        return "z: whole text" if self.has_focus else f"keys {self.KEY} z: whole text"
+        zoom = self.view.keymap.first("zoom")
+        pane = self.view.keymap.first(self.KEY)
+        keys = zoom if self.has_focus else f"{pane} {zoom}"
+        said = f"{keys}: whole text"
+        return said if self.has_focus or cells(said) + 5 > self.note_room else f"keys {said}"
 
     def body(self, width: int, height: int) -> Sequence[Row]:
         """The faults and verdicts, each with as many lines as there are for it."""
         self._cut = False
-        if self._snapshot is None:
+        if self.snapshot is None:
             return ((("   starting …", "muted"),),)
-        entries = _entries(self._snapshot)
+        entries = _entries(self.snapshot.faults, self.snapshot.verdicts, width)
         spare = max(0, height - len(entries))
         rows: list[Row] = []
         for entry in entries:
             indent = sum(cells(text) for text, _ in entry.before)
-            lines = _folded(entry.text, max(_LEAST_TEXT, width - indent))
+            lines = _lines(entry, width)
             if not self.zoomed and len(lines) > 1 + spare:
-                lines = [*lines[:spare], " ".join(lines[spare:])]
+                lines = (*lines[:spare], " ".join(lines[spare:]))
                 self._cut = True
             spare -= len(lines) - 1
             rows.append((*entry.before, (lines[0], "text")))
@@ -65,43 +71,37 @@ class FaultPane(Pane):
         return rows or ((("   no faults", "muted"),),)
 
 
-def _entries(snapshot: Snapshot) -> list[_Entry]:
-    faults = [
+@lru_cache(maxsize=8)
+def wanted(faults: tuple[FaultShown, ...], verdicts: tuple[Verdict, ...], width: int) -> int:
+    """Lines that it takes to read all of it, but no more than two for each."""
+    return sum(min(_MOST_LINES, len(_lines(entry, width))) for entry in _entries(faults, verdicts, width))
+
+
+def _lines(entry: _Entry, width: int) -> tuple[str, ...]:
+    return folded(entry.text, max(_LEAST_TEXT, width - sum(cells(text) for text, _ in entry.before)))
+
+
+def _entries(faults: Sequence[FaultShown], verdicts: Sequence[Verdict], width: int) -> list[_Entry]:
+    sources = [fault.source for fault in faults] + [verdict.limit for verdict in verdicts]
+    most = min(_MOST_SOURCE, max(_LEAST_SOURCE, width // 4))
+    size = min(most, max(map(cells, sources), default=0))
+    told = [
         _Entry(
-            ((" ! ", "warn"), (left(fault.source, 12) + " ", "text"), (f"{_clock(fault.since)} ", "muted")), fault.text
+            ((" ! ", "warn"), (f"{left(fault.source, size)} ", "text"), (f"{_clock(fault.since)} ", "muted")),
+            fault.text,
         )
-        for fault in snapshot.faults
+        for fault in faults
     ]
-    verdicts = [
+    return told + [
         _Entry(
-            ((" ! ", "warn"), (f"{left(verdict.limit, 12)} ", "text")),
+            ((" ! ", "warn"), (f"{left(verdict.limit, size)} ", "text")),
             f"{verdict.scope}: {' '.join(verdict.evidence)}: {verdict.action}",
         )
-        for verdict in snapshot.verdicts
+        for verdict in verdicts
     ]
-    return faults + verdicts
-
-
-def _folded(text: str, width: int) -> list[str]:
-    """The text in lines of at most `width` cells, broken at blanks, and within a word that is longer."""
-    lines = [""]
-    for word in text.split():
-        joined = f"{lines[-1]} {word}" if lines[-1] else word
-        if cells(joined) <= width:
-            lines[-1] = joined
-            continue
-        if lines[-1]:
-            lines.append("")
-        for character in word:
-            if cells(lines[-1] + character) > width:
-                lines.append("")
-            lines[-1] += character
-    return lines
 
 
 def _clock(rfc3339: str) -> str:
     """The local time of day of an RFC 3339 time; the text itself where it is none."""
-    try:
-        return datetime.fromisoformat(rfc3339.replace("Z", "+00:00")).astimezone().strftime("%H:%M:%S")
-    except ValueError:
-        return left(rfc3339, 8)
+    local = moment(rfc3339)
+    return left(rfc3339, 8) if local is None else local.strftime("%H:%M:%S")

@@ -3,90 +3,125 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import ClassVar, Final
 
-from gpumon.readings.format import period
+from gpumon.readings.format import left, period
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Gpu, Snapshot
 from gpumon.tui import gpu_table
 from gpumon.tui.charts.raster import spark
-from gpumon.tui.charts.series import Series, column_seconds
-from gpumon.tui.line import Row
+from gpumon.tui.charts.series import Grid, Series, grid
+from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
-from gpumon.tui.table import fitting, unseen
-from gpumon.tui.widgets.pane import Pane, wrapped
+from gpumon.tui.rows import Order
+from gpumon.tui.view import View
+from gpumon.tui.widgets.list_pane import ListPane
+from gpumon.tui.widgets.pane import wrapped
 
 _DRIVER: Final = ("nvml", "gpumon")
 """Sources of faults that say why there is no GPU."""
+_SPARKS: Final = ("busy", "mbu")
+"""Series of each GPU's history, and their tones: the first where there is room for one."""
 _LEAST_SPARK: Final = 20
+_WIDE_SPARK: Final = 40
+"""Cells that each spark has where there are two."""
+_LONG: Final = 6
+"""Characters from which a filter may mean a UUID: shorter ones are in too many of them."""
 
 
-class GpuPane(Pane):
-    """One row per GPU; a very wide screen adds each GPU's own busy history."""
+class GpuPane(ListPane[Gpu]):
+    """One row per GPU; a very wide screen adds each GPU's own history."""
 
-    KEY: ClassVar[str] = "1"
+    KEY: ClassVar[str] = "pane.gpus"
     TITLE: ClassVar[str] = "gpus"
+    THING: ClassVar[str] = "gpu"
 
-    def __init__(self, palette: Palette, history: History) -> None:
-        super().__init__(palette)
+    def __init__(self, palette: Palette, view: View, history: History) -> None:
+        super().__init__(palette, view)
         self._history = history
-        self._snapshot: Snapshot | None = None
-        self._sparks: dict[int, Series] = {}
-        self._spark_size = (0, 0.0)
+        self._sparks: dict[str, Series] = {}
+        self._grid = Grid(0, 1.0)
 
-    def show(self, snapshot: Snapshot) -> None:
-        """Paint a snapshot."""
-        self._snapshot = snapshot
-        self.update()
+    def items(self, snapshot: Snapshot) -> Sequence[Gpu]:
+        """The GPUs in the driver's order, MIG slices behind their parent."""
+        return snapshot.gpus
 
-    def note(self) -> str:
+    def key_of(self, item: Gpu) -> str:
+        """The UUID: indices change when a GPU goes."""
+        return item.uuid
+
+    def words(self, item: Gpu) -> str:
+        """Index, name, engines and their models, state, what throttles it; the UUID for a long filter."""
+        engines = self.snapshot.engines if self.snapshot is not None else ()
+        models = [engine.model for engine in engines if engine.name in item.engines]
+        uuid = item.uuid if len(self.wanted) >= _LONG else ""
+        state = gpu_table.state(item, self.view.levels)[0]
+        return " ".join(
+            (f"gpu {item.index}", item.name, *item.engines, *models, state, item.mig_profile, *item.throttle, uuid)
+        )
+
+    def orders(self) -> Sequence[Order[Gpu]]:
+        """By every figure, and by what is wasted."""
+        return gpu_table.ORDERS
+
+    def more(self) -> str:
         """Columns that need a wider screen."""
-        if self._snapshot is None or not self._snapshot.gpus:
+        if self.snapshot is None or not self.snapshot.gpus:
             return ""
-        return unseen(gpu_table.left_out(self.size.width), self.note_room)
+        return gpu_table.TABLE.note(self.size.width, self.view, self.note_room)
 
     def head(self, width: int) -> Sequence[Row]:
         """Column headers, once there is a GPU."""
-        if self._snapshot is None or not self._snapshot.gpus:
+        if self.snapshot is None or not self.snapshot.gpus:
             return ()
-        head = gpu_table.head(width)
-        room = self._spark_room(width)
-        if room >= _LEAST_SPARK:
-            head = (*head, (f"  busy, last {period(room * column_seconds(room, self._snapshot.interval_s))}", "muted"))
-        return (head,)
+        names, columns = self._places(width)
+        heads: list[Piece] = []
+        for at, name in enumerate(names):
+            said = f"{name}, last {period(columns.span_s)}" if at == 0 else name
+            heads += [("  ", "text"), (left(said, columns.columns), name)]
+        return ((*gpu_table.head(width, self.view), *heads),)
 
-    def body(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002
-        """A row per GPU, or why there is none."""
-        snapshot = self._snapshot
-        if snapshot is None:
+    def nothing(self, width: int) -> Sequence[Row]:
+        """Why there is no GPU."""
+        if self.snapshot is None:
             return wrapped("starting: waiting for the driver's first answer …", width, "muted")
-        if not snapshot.gpus:
-            return wrapped(_no_gpu(snapshot), width, "muted", most=2)
-        room = self._spark_room(width)
-        rows = [gpu_table.row(gpu, width) for gpu in snapshot.gpus]
-        if room < _LEAST_SPARK:
-            return rows
-        return [
-            (*row, ("  ", "text"), (self._spark(gpu, snapshot, room), "busy"))
-            for row, gpu in zip(rows, snapshot.gpus, strict=True)
-        ]
+        return wrapped(_no_gpu(self.snapshot), width, "muted", most=2)
 
-    def _spark_room(self, width: int) -> int:
-        return (
-            width - gpu_table.BASE - sum(c.gap + c.width for c in fitting(gpu_table.EXTRA, width - gpu_table.BASE)) - 3
-        )
+    def row(self, item: Gpu, width: int) -> Row:
+        """One GPU."""
+        row = gpu_table.row(item, width, self.view)
+        names, columns = self._places(width)
+        if not names or self.snapshot is None:
+            return row
+        sparks: list[Piece] = []
+        for name in names:
+            sparks += [("  ", "text"), (self._spark(name, item, self.snapshot, columns), name)]
+        return (*row, *sparks)
 
-    def _spark(self, gpu: Gpu, snapshot: Snapshot, room: int) -> str:
+    def _places(self, width: int) -> tuple[Sequence[str], Grid]:
+        """Which histories have room behind the columns, and the grid of each."""
+        if "gpus.history" in self.view.hidden:
+            return (), Grid(0, 1.0)
+        return _sparks_in(width - gpu_table.TABLE.used(width, self.view) - 1)
+
+    def _spark(self, name: str, gpu: Gpu, snapshot: Snapshot, columns: Grid) -> str:
         if gpu.parent_uuid:  # the history has the whole GPU only
-            return ""
-        column_s = column_seconds(room, snapshot.interval_s)
-        if self._spark_size != (room, column_s):
-            self._spark_size = (room, column_s)
+            return " " * columns.columns
+        if self._grid != columns:
+            self._grid = columns
             self._sparks.clear()
-        series = self._sparks.get(gpu.index)
+        key = f"{name}:{gpu.index}"
+        series = self._sparks.get(key)
         if series is None:
-            series = self._sparks[gpu.index] = Series(self._history, f"busy:{gpu.index}", room, column_s, 1)
-        return spark(series.values(int(snapshot.wall_s // column_s), snapshot.wall_s))
+            series = self._sparks[key] = Series(self._history, key, columns.columns, columns.column_s, 1)
+        return spark(series.values(int(snapshot.wall_s // columns.column_s), snapshot.wall_s))
+
+
+@lru_cache(maxsize=64)
+def _sparks_in(room: int) -> tuple[Sequence[str], Grid]:
+    count = len(_SPARKS) if room >= len(_SPARKS) * (_WIDE_SPARK + 2) else 1 if room >= _LEAST_SPARK + 2 else 0
+    return _SPARKS[:count], grid(room // count - 2) if count else Grid(0, 1.0)
 
 
 def _no_gpu(snapshot: Snapshot) -> str:

@@ -1,19 +1,24 @@
-"""Pane 3: the charts of the last minutes."""
+"""The history pane: charts of the last minutes or hours on one time axis, or one of them alone."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
-from gpumon.readings.format import period
+from textual import events
+
+from gpumon.readings.format import cells, period
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
 from gpumon.tui.charts.areas import Areas
-from gpumon.tui.charts.curves import SPARKS
+from gpumon.tui.charts.curves import CHARTS, SPARKS, Figures
+from gpumon.tui.charts.series import SPANS_S
+from gpumon.tui.charts.single import Single
 from gpumon.tui.charts.sparks import Sparks
 from gpumon.tui.line import Row
-from gpumon.tui.palette import Palette
+from gpumon.tui.palette import Glyphs, Palette
+from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane, wrapped
 
 _AREAS_FROM: Final = 10
@@ -24,46 +29,158 @@ _SETTLED_S: Final = 30.0
 
 
 class HistoryPane(Pane):
-    """Areas under one time axis, or sparks where there are few lines."""
+    """Areas under one time axis, sparks where there are few lines, or one chart alone."""
 
-    KEY: ClassVar[str] = "3"
+    KEY: ClassVar[str] = "pane.history"
     TITLE: ClassVar[str] = "history"
 
-    def __init__(self, palette: Palette, history: History) -> None:
-        super().__init__(palette)
+    def __init__(
+        self,
+        palette: Palette,
+        view: View,
+        history: History,
+        *,
+        span_s: float | None = None,
+        glyphs: Glyphs | None = None,
+    ) -> None:
+        super().__init__(palette, view)
         self._history = history
-        self._snapshot: Snapshot | None = None
-        self._charts: Areas | Sparks | None = None
-        self._built: tuple[int, int, float, bool, frozenset[str]] = (0, 0, 0.0, False, frozenset())
+        self._figures = Figures(history)
+        self._glyphs = glyphs
+        self._configured_s = view.config.screen.span_s
+        self.span_s = span_s or self._configured_s
+        """Seconds that the charts go back."""
+        self.cursor = 0
+        """The chosen chart: its place in `CHARTS`."""
+        self.opened = False
+        """Whether the chosen chart has the pane to itself."""
+        self._charts: Areas | Sparks | Single | None = None
+        self._built: tuple[object, ...] = ()
+        self._first = 0
         self._seen: set[str] = set()
         self._first_s = math.inf
 
+    @property
+    def glyphs(self) -> Glyphs:
+        """What the charts are drawn with."""
+        return self._glyphs or self.palette.glyphs
+
     def show(self, snapshot: Snapshot) -> None:
         """Paint the history up to a snapshot."""
-        self._snapshot = snapshot
+        self._figures.at(snapshot.wall_s)
+        super().show(snapshot)
+
+    def step_span(self, step: int) -> None:
+        """Go to the next longer (1) or shorter (-1) span."""
+        others = [span_s for span_s in SPANS_S if (span_s - self.span_s) * step > 0.0]
+        if others:
+            self.span_s = min(others) if step > 0 else max(others)
+            self.update()
+
+    def move(self, lines: int) -> None:
+        """Choose another chart."""
+        order = self._charts.order if isinstance(self._charts, Areas | Sparks) else range(len(CHARTS))
+        place = list(order).index(self.cursor) + lines
+        self.cursor = order[max(0, min(len(order) - 1, place))]
         self.update()
 
+    def page(self) -> int:
+        """Charts that a page key moves by."""
+        return 4
+
+    def open(self) -> None:
+        """Give the chosen chart the pane to itself."""
+        self.opened = True
+        self.update()
+
+    def back(self) -> bool:
+        """All charts again."""
+        was, self.opened = self.opened, False
+        self.update()
+        return was
+
+    def on_click(self, event: events.Click) -> None:
+        """A click chooses a chart, a click on the chosen one opens it."""
+        if isinstance(self._charts, Areas | Sparks):
+            chart = self._charts.at(event.x, event.y - 1)
+            self.opened = chart is not None and chart == self.cursor and self.has_focus
+            self.cursor = self.cursor if chart is None else chart
+            self.update()
+
+    @property
+    def scrolls(self) -> bool:
+        """Whether there are charts to move to."""
+        return True
+
+    def title(self) -> str:
+        """The pane, or the chart that it shows."""
+        return f"{self.TITLE} · {CHARTS[self.cursor].name}" if self.opened else self.TITLE
+
     def note(self) -> str:
-        """The time axis in words, and what found no place."""
+        """The span and the keys that change it, and what found no place; the most telling first where room is short."""
         charts = self._charts
         if charts is None:
             return ""
-        how = "taller window" if self.zoomed else f"keys {self.KEY} z"
-        span = f"last {period(charts.columns * charts.column_s)} · {period(charts.column_s)} a column"
-        return f"{charts.left_out} more: {how} · {span}" if charts.left_out else span
+        key = self.view.keymap.first
+        span = f"last {period(charts.grid.span_s)}"
+        keys = f"{key('span.shorter')} {key('span.longer')}".strip()
+        parts = [(2, f"{span} ({keys})" if keys else span)]
+        if charts.left_out:
+            how = f"{key('down')} {key('up')}" if self.has_focus else f"keys {key(self.KEY)} {key('zoom')}"
+            left_out = f"{charts.left_out} GPUs: taller window" if self.opened else f"{charts.left_out} more: {how}"
+            parts.insert(0, (0, left_out))
+        parts.append((3, f"{period(charts.grid.column_s)} a column"))
+        if self.has_focus:
+            parts.append((1, f"{key('back')}: all charts" if self.opened else f"{key('open')}: one chart"))
+        room = max(self.note_room, cells(parts[0][1]))
+        fitting: list[tuple[int, str]] = []
+        for part in parts:
+            if sum(cells(text) + 3 for _, text in [*fitting, part]) - 3 <= room:
+                fitting.append(part)
+        return " · ".join(text for _, text in sorted(fitting))
 
     def body(self, width: int, height: int) -> Sequence[Row]:
         """The charts."""
-        if self._snapshot is None:
+        snapshot = self.snapshot
+        if snapshot is None:
             return wrapped("starting …", width, "muted")
         if height < 1:
             return ()
-        empty = self._empty(self._snapshot)
-        wanted = (width, height, self._snapshot.interval_s, self.zoomed, empty)
+        if self._configured_s != self.view.config.screen.span_s:
+            self._configured_s = self.span_s = self.view.config.screen.span_s
+        charts = self._fitting(snapshot, width, height)
+        if isinstance(charts, Single):
+            return charts.rows(snapshot.wall_s, self._figures)
+        return charts.rows(snapshot.wall_s, self._figures, self.cursor if self.has_focus else None)
+
+    def _fitting(self, snapshot: Snapshot, width: int, height: int) -> Areas | Sparks | Single:
+        """The charts for this size, the same ones as long as nothing but time changes."""
+        empty = self._empty(snapshot)
+        gpus = tuple(gpu.index for gpu in snapshot.gpus if not gpu.parent_uuid) if self.opened else ()
+        known = len(self._history.keys()) if self.opened else 0
+        wanted = (width, height, self.span_s, self.zoomed, empty, self.glyphs, self.cursor, self.opened, gpus, known)
         if self._charts is None or self._built != wanted:
             self._built = wanted
-            self._charts = self._fitting(width, height, self._snapshot.interval_s, empty)
-        return self._charts.rows(self._snapshot.wall_s)
+            self._charts = self._made(width, height, empty, gpus)
+            if not isinstance(self._charts, Single):
+                self._first = self._charts.first
+        return self._charts
+
+    def _made(self, width: int, height: int, empty: frozenset[str], gpus: tuple[int, ...]) -> Areas | Sparks | Single:
+        size = (width, height, self.span_s)
+        if self.opened:
+            return Single(self._history, self.cursor, *size, glyphs=self.glyphs, gpus=gpus)
+        if height < _AREAS_FROM:
+            return Sparks(self._history, *size, glyphs=self.glyphs, empty=empty, cursor=self.cursor, first=self._first)
+        return Areas(
+            self._history,
+            *size,
+            glyphs=self.glyphs,
+            least=2 if self.zoomed else 3,
+            empty=empty,
+            cursor=self.cursor,
+            first=self._first,
+        )
 
     def _empty(self, snapshot: Snapshot) -> frozenset[str]:
         """Series that never had a value. With GPUs there is none at first: most figures come within seconds."""
@@ -71,9 +188,3 @@ class HistoryPane(Pane):
         self._first_s = min(self._first_s, now_s)
         self._seen |= {key for key in _KEYS - self._seen if not math.isnan(self._history.latest(key, now_s))}
         return frozenset() if snapshot.gpus and now_s < self._first_s + _SETTLED_S else _KEYS - self._seen
-
-    def _fitting(self, width: int, height: int, interval_s: float, empty: Collection[str]) -> Areas | Sparks:
-        if height < _AREAS_FROM:
-            return Sparks(self._history, width, height, interval_s, empty)
-        least = 2 if self.zoomed else 3
-        return Areas(self._history, width, height, interval_s, blocks=self.palette.ascii, least=least, empty=empty)

@@ -1,16 +1,71 @@
-"""The last line: the keys that do something here, from the bindings themselves."""
+"""The last line: the keys that do something here, from the table of keys."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final, NamedTuple
 
-from gpumon.readings.format import cells
+from gpumon.config.keymap import Keymap
+from gpumon.readings.format import cells, cut
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.widgets.board import Board
 
 Hint = tuple[str, str]
 """A key and what it does."""
+
+_Own = tuple[tuple[tuple[str, ...], str], ...]
+_LIST: Final[_Own] = ((("open",), "detail"), (("filter",), "filter"), (("sort",), "sort"))
+_OWN: Final[dict[str, _Own]] = {
+    "gpus": _LIST,
+    "engines": _LIST,
+    "processes": _LIST,
+    "history": ((("open",), "one chart"), (("span.shorter", "span.longer"), "time span")),
+    "settings": ((("open",), "change"),),
+}
+"""Commands that only do something in this pane or page, and what the key line calls them there."""
+
+DRAWER: Final = "drawer"
+"""The place where all keys are for what is asked; its own are fixed."""
+_PANES: Final = 3
+"""Cells of `1-5`."""
+
+
+class Place(NamedTuple):
+    """What the keys are for right now."""
+
+    name: str
+    """Of the drawer where it is open, else of the page, else of the pane with the focus."""
+    page: bool = False
+    zoomed: bool = False
+    paused: bool = False
+    scrolls: bool = False
+    """Whether there is more than what is visible; of the drawer, whether it has a list."""
+    every: str = "1s"
+    """The interval."""
+
+
+def hints(keys: Keymap, place: Place) -> list[Hint]:
+    """The keys that do something here, most important first, and at last how to leave."""
+    if place.name == DRAWER:
+        move = [("↑ ↓", "move")] if place.scrolls else []
+        return [("Enter", "take it"), *move, ("Esc", "close"), ("ctrl+c", "quit")]
+    own = _OWN.get(place.name, ())
+    moves: _Own = ((("up", "down"), "scroll"),) if place.scrolls else ()
+    common: _Own = ((("settings",), "settings"), (("palette",), "commands"), (("save",), "save"))
+    wanted: _Own = ((("help",), "help"), (("pause",), "resume" if place.paused else "pause"))
+    if place.page:
+        wanted = (*wanted, (("back",), "back"), *own, *moves)
+    else:
+        wanted = (*wanted, *own, (("faster", "slower"), f"every {place.every}"), *_panes(place), *moves, *common)
+    said = [(" ".join(filter(None, map(keys.first, names))), does) for names, does in wanted]
+    panes = f"{keys.first('pane.gpus')}-{keys.first('pane.faults')}"
+    said = [(panes if does == "pane" and len(panes) == _PANES else key, does) for key, does in said]
+    return [hint for hint in said if hint[0]] + [(keys.first("quit") or "ctrl+c", "quit")]
+
+
+def _panes(place: Place) -> _Own:
+    return ((("pane.next",), "pane"), (("zoom",), "all panes" if place.zoomed else "zoom"))
 
 
 class KeyLine(Board):
@@ -19,14 +74,28 @@ class KeyLine(Board):
     def __init__(self, palette: Palette) -> None:
         super().__init__(palette)
         self._hints: tuple[Hint, ...] = ()
+        self._notice = ""
 
     def show(self, hints: Sequence[Hint]) -> None:
         """Paint the hints, most important first."""
         self._hints = tuple(hints)
         self.update()
 
+    def say(self, text: str) -> None:
+        """A notice in place of the hints."""
+        self._notice = text
+        self.update()
+
+    def unsay(self, text: str) -> None:
+        """The hints again, unless another notice has come since."""
+        if self._notice == text:
+            self._notice = ""
+            self.update()
+
     def rows(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002
         """One line."""
+        if self._notice:
+            return (((f" {cut(self._notice, width - 2)}", "strong"),),)
         if not self._hints:
             return ()
         *hints, leave = self._hints

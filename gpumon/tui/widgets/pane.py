@@ -3,33 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from textual import events
 
 from gpumon.readings.format import cells, cut
+from gpumon.readings.snapshot import Snapshot
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
+from gpumon.tui.view import View
 from gpumon.tui.widgets.board import Board
+
+_LEAST_NOTE: Final = 20
+"""Cells in which a note that is cut still says something."""
 
 
 class Pane(Board, can_focus=True):
     """Rule, fixed header, and lines that scroll where they do not all fit."""
 
     KEY: ClassVar[str] = ""
+    """Id of the command that goes to the pane."""
     TITLE: ClassVar[str] = ""
     ZOOMS: ClassVar[bool] = True
 
-    def __init__(self, palette: Palette) -> None:
+    def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette)
+        self.view = view
         self.hint = ""
         """What the screen adds to the rule: panes without a place, and their keys."""
         self.zoomed = False
         """Whether the pane has the whole screen."""
         self.note_room = 0
         """Cells of the rule that the note may take, set before it is asked for."""
+        self.snapshot: Snapshot | None = None
+        """What is shown."""
         self._top = 0
         self._overflow = 0
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Paint a snapshot."""
+        self.snapshot = snapshot
+        self.update()
+
+    def title(self) -> str:
+        """The name on the rule."""
+        return self.TITLE
 
     def head(self, width: int) -> Sequence[Row]:  # noqa: ARG002
         """Lines that stay."""
@@ -43,33 +61,64 @@ class Pane(Board, can_focus=True):
         """What the rule says on its right side."""
         return ""
 
+    def open(self) -> tuple[str, str] | None:
+        """What Enter does here; returns a thing (gpu, engine, process) and its key where that has a detail page."""
+        return None
+
+    def back(self) -> bool:
+        """What Esc does here first; returns whether there was something to go back from."""
+        return False
+
+    def take(self, key: str) -> bool:  # noqa: ARG002
+        """A key by Textual's name, before it runs its command; returns whether it did something else here."""
+        return False
+
+    def change(self, step: int) -> bool:  # noqa: ARG002
+        """What - and + do here; returns whether they do something of their own."""
+        return False
+
+    def side(self, step: int) -> bool:
+        """What ← and → do here; returns whether they do something."""
+        return self.change(step)
+
+    def write(self) -> bool:
+        """What the key for saving does here; returns whether it does something of its own."""
+        return False
+
     @property
     def scrolls(self) -> bool:
         """Whether there is more than what is visible."""
         return self._overflow > 0
 
-    def rows(self, width: int, height: int) -> Sequence[Row]:
-        """The rule, the header and the visible part of the body."""
-        head = self.head(width)
-        room = max(0, height - 1 - len(head))
+    def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
+        """The lines in view, and how many there are in all."""
         body = self.body(width, room)
         self._overflow = max(0, len(body) - room)
         self._top = min(self._top, self._overflow)
-        return (self._rule(width, len(body), room), *head, *body[self._top : self._top + room])
+        return body[self._top : self._top + room], len(body)
+
+    def rows(self, width: int, height: int) -> Sequence[Row]:
+        """The rule, the header and the visible part of the body."""
+        head = self.head(width) if height > 2 else ()
+        room = max(0, height - 1 - len(head))
+        lines, total = self.in_view(width, room)
+        return (self._rule(width, total, room), *head, *lines)
 
     def _rule(self, width: int, total: int, room: int) -> Row:
         focused = self.has_focus
-        name = f" {self.TITLE} "
-        rows = f"{self._top + 1}-{self._top + room}" if room > 1 else f"{self._top + 1}"
-        scroll = f"{rows} of {total}: {self._more(focused)}" if self._overflow else ""
-        most = max(0, width - len(name) - 8)
-        self.note_room = most - sum(cells(note) + 3 for note in (scroll, self.hint) if note)
-        said = cut(" · ".join(note for note in (scroll, self.note(), self.hint) if note), most)
+        name = f" {cut(self.title(), max(8, width - 30))} "
+        scroll = self._scrolled(total, room, focused)
+        key = self.view.keymap.first(self.KEY) if self.KEY else "─"
+        most = max(0, width - cells(name) - cells(key) - 6)
+        room_left = self.note_room = most - sum(cells(note) + 3 for note in (scroll, self.hint) if note)
+        note = self.note()
+        note = note if cells(note) <= room_left else cut(note, room_left) if room_left >= _LEAST_NOTE else ""
+        said = cut(" · ".join(part for part in (scroll, note, self.hint) if part), most)
         said = f" {said} " if said else ""
-        line = "─" * (width - 4 - len(name) - cells(said))
+        line = "─" * (width - 3 - cells(key) - cells(name) - cells(said))
         return (
             ("─", "border"),
-            (self.KEY, "accent"),
+            (key, "accent" if self.KEY else "border"),
             ("─", "border"),
             (name, "focus" if focused else "text"),
             (line, "border"),
@@ -77,13 +126,24 @@ class Pane(Board, can_focus=True):
             ("─", "border"),
         )
 
+    def _scrolled(self, total: int, room: int, focused: bool) -> str:
+        """Which lines are in view, and the keys that show the others."""
+        if room and not self._overflow:
+            return ""
+        if not room:
+            return f"{total} row{'' if total == 1 else 's'}: {self._more(focused)}" if total else self._more(focused)
+        rows = f"{self._top + 1}-{self._top + room}" if room > 1 else f"{self._top + 1}"
+        return f"{rows} of {total}: {self._more(focused)}"
+
     def _more(self, focused: bool) -> str:
         """The keys that show what is left out."""
-        if not focused:
-            return f"keys {self.KEY} z"
-        return "↓ ↑" if self.zoomed or not self.ZOOMS else "↓ ↑ or z"
+        key = self.view.keymap.first
+        if not focused and self.KEY:
+            return f"keys {key(self.KEY)} {key('zoom')}"
+        both = f"{key('down')} {key('up')}"
+        return both if self.zoomed or not self.ZOOMS else f"{both} or {key('zoom')}"
 
-    def scroll_rows(self, lines: int) -> None:
+    def move(self, lines: int) -> None:
         """Move the view by a number of lines."""
         self._top = max(0, min(self._overflow, self._top + lines))
         self.update()
@@ -100,12 +160,12 @@ class Pane(Board, can_focus=True):
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """The wheel scrolls."""
         event.stop()
-        self.scroll_rows(3)
+        self.move(3)
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         """The wheel scrolls."""
         event.stop()
-        self.scroll_rows(-3)
+        self.move(-3)
 
 
 def wrapped(text: str, width: int, tone: str, most: int = 3) -> list[Row]:

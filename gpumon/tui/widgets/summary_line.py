@@ -12,7 +12,9 @@ from gpumon.tui.palette import Palette
 from gpumon.tui.summary import summary
 from gpumon.tui.widgets.board import Board
 
-_HINTS: Final = (f"{LEAST_WIDTH}x{LEAST_HEIGHT} or more shows tables, q quits", f"needs {LEAST_WIDTH}x{LEAST_HEIGHT}")
+_LEAST: Final = f"{LEAST_WIDTH}x{LEAST_HEIGHT}"
+_HINTS: Final = (f"{_LEAST} or more shows tables, q quits", f"{_LEAST} for tables", f"needs {_LEAST}")
+"""The longest one that fits is shown."""
 
 
 class SummaryLine(Board):
@@ -28,7 +30,8 @@ class SummaryLine(Board):
         self._snapshot, self._paused = snapshot, paused
         self.update()
 
-    def rows(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002
-        """One line, and how to see more where there is room to say so."""
+    def rows(self, width: int, height: int) -> Sequence[Row]:
+        """The summary, and how to see more where there is a line left to say so."""
+        rows = summary(self._snapshot, width, height, paused=self._paused)
         hint = next((text for text in _HINTS if len(text) <= width), "")
-        return (summary(self._snapshot, width, paused=self._paused), ((hint, "muted"),))
+        return (*rows, ((hint, "muted"),))[:height]

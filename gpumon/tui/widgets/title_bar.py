@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Final
 
-from gpumon.readings.format import age, cells, left, ratio
+from gpumon.readings.format import age, cells, cut, left, ratio
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Gpu, Snapshot
 from gpumon.tui.line import Piece, Row
@@ -17,6 +17,10 @@ from gpumon.tui.widgets.board import Board
 _VENDOR: Final = "NVIDIA "
 _LATE: Final = 3.0
 """Intervals without a snapshot after which the dot turns into a warning."""
+_LEAST_HOST: Final = 12
+"""Cells of the host's name that come before the inventory."""
+_LEAST_MACHINE: Final = 20
+"""Cells that the machine gets before gpumon's own cost."""
 
 
 class TitleBar(Board):
@@ -35,46 +39,60 @@ class TitleBar(Board):
         self.update()
 
     def rows(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002
-        """One line."""
-        right = [*self._badges(), *self._status()]
-        room = width - sum(cells(text) for text, _ in right)
+        """One line. The clock and what is out of the ordinary always stand there; the rest as it fits."""
+        right = [*self._badges(), *self._clock()]
         name: Piece = (" gpumon ", "bar_title")
-        room -= cells(name[0])
+        room = width - _size([name, *right])
+        cost = self._cost()
+        if room - _size(cost) >= _LEAST_MACHINE:
+            right = [*cost, *right]
+            room -= _size(cost)
         return ((name, (left(f" {self._machine(room - 2)}", max(0, room)), "bar"), *right),)
 
     def _badges(self) -> list[Piece]:
-        badges: list[Piece] = []
-        if self._snapshot is not None and self._snapshot.simulated:
-            badges += [(" ", "bar"), (" SIMULATED ", "badge")]
-        if self._paused:
-            badges += [(" ", "bar"), (" PAUSED ", "badge_paused")]
-        return badges
+        simulated = self._snapshot is not None and self._snapshot.simulated
+        return [(" ", "bar"), (" SIMULATED ", "badge")] if simulated else []
 
-    def _status(self) -> list[Piece]:
+    def _cost(self) -> list[Piece]:
+        snapshot = self._snapshot
+        return [] if snapshot is None else [(f" self {_share(snapshot.self_cost.cpu_ratio)} ", "bar_muted")]
+
+    def _clock(self) -> list[Piece]:
+        """The time now, and whether what is shown is of now; paused, the time that is shown."""
         snapshot = self._snapshot
         clock = (
             datetime.fromtimestamp(self._now_s, timezone.utc).astimezone().strftime("%H:%M:%S")
             if self._now_s
             else "--:--:--"
         )
-        cost = f"  self {_cost(snapshot.self_cost.cpu_ratio)}" if snapshot is not None else ""
         if self._paused:
-            dot: Piece = ("  ‖", "bar_warn")
-        elif snapshot is None or self._waited_s <= _LATE * snapshot.interval_s:
-            dot = ("  ●", "bar_ok" if snapshot is not None else "bar_muted")
+            return [(" ", "bar"), (f" PAUSED at {clock} ", "badge_paused")]
+        if snapshot is None or self._waited_s <= _LATE * snapshot.interval_s:
+            dot: Piece = (" ●", "bar_ok" if snapshot is not None else "bar_muted")
         else:
-            dot = (f"  ! no reading for {age(self._waited_s)}", "bar_warn")
-        return [(cost, "bar_muted"), dot, (f" {clock} ", "bar")]
+            dot = (f" ! no reading for {age(self._waited_s)}", "bar_warn")
+        return [dot, (f" {clock} ", "bar")]
 
     def _machine(self, room: int) -> str:
-        """Host, GPUs and driver; what does not fit whole is left out from the end."""
+        """Host, GPUs and driver, in the longest form that fits into `room` cells."""
         snapshot = self._snapshot
         if snapshot is None:
-            return "starting …"
-        parts = [part for part in (snapshot.host.name, inventory(snapshot.gpus), snapshot.host.driver) if part]
-        while len(parts) > 1 and cells(" · ".join(parts)) > room:
-            parts.pop()
-        return " · ".join(parts)
+            return cut("starting …", room)
+        forms = (" · ".join(filter(None, parts)) for parts in _forms(snapshot, room))
+        return next((form for form in forms if cells(form) <= room), cut(snapshot.host.name, room))
+
+
+def _forms(snapshot: Snapshot, room: int) -> Iterator[tuple[str, ...]]:
+    """Parts that say which machine it is, from the longest to the shortest: the domain goes after the driver."""
+    host, gpus, driver = snapshot.host.name, inventory(snapshot.gpus), snapshot.host.driver
+    short = host.partition(".")[0]
+    yield from ((host, gpus, driver), (host, gpus), (short, gpus))
+    if gpus:
+        yield cut(short, max(_LEAST_HOST, room - cells(gpus) - 3)), gpus
+        number = sum(not gpu.parent_uuid for gpu in snapshot.gpus)
+        counted = f"{number} GPU" + ("s" if number > 1 else "")
+        yield cut(short, max(_LEAST_HOST, room - cells(counted) - 3)), counted
+    yield from ((host,), (short,))
 
 
 def inventory(gpus: Sequence[Gpu]) -> str:
@@ -86,6 +104,10 @@ def inventory(gpus: Sequence[Gpu]) -> str:
     return " + ".join(parts)
 
 
-def _cost(cpu: Reading) -> str:
+def _size(pieces: Sequence[Piece]) -> int:
+    return sum(cells(text) for text, _ in pieces)
+
+
+def _share(cpu: Reading) -> str:
     """A share with one digit after the point, as long as that is short."""
     return f"{cpu * 100:.1f}%" if not isinstance(cpu, Missing) and 0.0 <= cpu < 0.0995 else ratio(cpu)

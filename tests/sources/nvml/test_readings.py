@@ -71,6 +71,7 @@ H100_FIGURES = {
     "remap_pending": 1.0,
     "remap_failed": 0.0,
     "pcie_generation": 5.0,
+    "pcie_generation_max": 5.0,
     "pcie_width": 16.0,
     "pcie_width_max": 16.0,
 }

@@ -128,6 +128,35 @@ async def test_processes_are_plainly_simulated(server: SimulatedServer) -> None:
     assert len({process.pid for process in processes}) == 8
     assert all(process.pid >= FIRST_PID > 1 << 22 for process in processes)
     assert all(process.name.startswith("sim:") and process.user == "simulated" for process in processes)
+    assert all(process.command.startswith("sim:") for process in processes)
+
+
+async def test_processes_have_commands_containers_and_shares(server: SimulatedServer) -> None:
+    await warm(server)
+    gpus = (await server.poll(0.0)).gpus
+    on = [gpu.processes[0] for gpu in gpus]
+    assert on[0].command.startswith(
+        "sim:vllm serve RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic --tensor-parallel-size 4"
+    )
+    assert "--data-parallel-size 2" in on[5].command
+    assert [bool(process.container) for process in on] == [False] * 4 + [True] * 3 + [False]
+    assert [bool(process.pod) for process in on] == [False] * 5 + [True] * 2 + [False]
+    assert [process.sm_ratio for process in on[:7]] == [gpu.busy_ratio for gpu in gpus[:7]]
+    assert isinstance(on[7].sm_ratio, Missing)
+
+
+async def test_the_power_cap_is_counted_and_the_link_is_whole(server: SimulatedServer, clock: Clock) -> None:
+    before = (await warm(server)).gpus
+    for _ in range(300):
+        clock.now_s += 1.0
+        gpus = (await server.poll(0.0)).gpus
+    cap = "sw_power_cap"
+    grown = [after.throttle_s[cap] - first.throttle_s[cap] for after, first in zip(gpus, before, strict=True)]
+    assert 0.0 < grown[6] < 100.0, "prompts of the second Llama 8B burst to the cap now and then"
+    assert grown[7] == 0.0
+    assert all(seconds == 0.0 for cause, seconds in gpus[0].throttle_s.items() if cause != "sw_power_cap")
+    assert {(gpu.pcie_generation, gpu.pcie_generation_max, gpu.pcie_width) for gpu in gpus} == {(5.0, 5.0, 16.0)}
+    assert {(gpu.ecc_corrected, gpu.ecc_uncorrected, gpu.remap_failed) for gpu in gpus} == {(0.0, 0.0, 0.0)}
 
 
 async def test_readings_closer_than_the_counters_resolve_are_one(server: SimulatedServer, clock: Clock) -> None:

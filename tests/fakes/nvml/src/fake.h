@@ -35,6 +35,8 @@ double value_integral(const Value *value, double from, double to);
     X(bus_width) X(cores) X(arch) X(cc) X(pcie_gen) X(pcie_width) X(pcie_max_gen) X(pcie_max_width)                    \
     X(throttle) X(pstate) X(persistence) X(compute_mode) X(virtualization) X(addressing) X(recovery) X(display)        \
     X(ecc) X(ecc_corrected) X(ecc_uncorrected)                                                                         \
+    X(throttled_power_cap) X(throttled_sync_boost) X(throttled_board_limit) X(throttled_low_utilization)               \
+    X(throttled_reliability) X(throttled_sw_thermal) X(throttled_hw_thermal) X(throttled_power_brake)                  \
     X(remap_correctable) X(remap_uncorrectable) X(remap_pending) X(remap_failure) X(mig_mode)
 
 #define KEY_ENUM(name) K_##name,

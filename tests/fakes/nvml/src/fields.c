@@ -4,6 +4,11 @@
 typedef enum { GAUGE, COUNTER, LINK_COUNTER } FieldKind;
 
 static const struct { unsigned id; FieldKind kind; Key key; double scale; } FIELDS[] = {
+    {74, COUNTER, K_throttled_power_cap, 1e9},
+    {76, COUNTER, K_throttled_sync_boost, 1e9},
+    {77, COUNTER, K_throttled_board_limit, 1e9},
+    {78, COUNTER, K_throttled_low_utilization, 1e9},
+    {79, COUNTER, K_throttled_reliability, 1e9},
     {82, GAUGE, K_mem_temp_c, 1},
     {83, COUNTER, K_power_w, 1000},
     {91, GAUGE, K_nvlink_links, 1},
@@ -23,6 +28,9 @@ static const struct { unsigned id; FieldKind kind; Key key; double scale; } FIEL
     {191, COUNTER, K_power_w, 1000},
     {192, GAUGE, K_power_limit_w, 1000},
     {230, GAUGE, K_recovery, 1},
+    {269, COUNTER, K_throttled_sw_thermal, 1e9},
+    {270, COUNTER, K_throttled_hw_thermal, 1e9},
+    {271, COUNTER, K_throttled_power_brake, 1e9},
 };
 enum { FIELD_COUNT = sizeof FIELDS / sizeof *FIELDS, POWER_AVERAGE = 185 };
 

@@ -8,6 +8,8 @@ const char PROFILE_COMMON[] =
     "busy 0\nmembusy 0\nenc 0\ndec 0\njpg 0\nofa 0\n"
     "gpm 0\nsm 0\noccupancy 0\ninteger 0\ntensor 0\ndram 0\nfp64 0\nfp32 0\nfp16 0\n"
     "pcie_tx_mibs 0\npcie_rx_mibs 0\n"
+    "throttled_power_cap 0\nthrottled_sync_boost 0\nthrottled_board_limit 0\nthrottled_low_utilization 0\n"
+    "throttled_reliability 0\nthrottled_sw_thermal 0\nthrottled_hw_thermal 0\nthrottled_power_brake 0\n"
     "temp_c 30\npstate 0\npersistence 1\ncompute_mode 0\nvirtualization 0\naddressing 0\nrecovery 0\ndisplay 0\n";
 
 static const struct { const char *name, *text; } PROFILES[] = {

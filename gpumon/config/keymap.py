@@ -1,0 +1,161 @@
+"""Every key of the screen: what it does, its id, and how the user's own keys take its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from gpumon.config.urls import without_secrets
+from gpumon.readings.text import clean
+
+
+class Command(NamedTuple):
+    """Something that a key does."""
+
+    id: str
+    """How `[keys]` in the config names it."""
+    keys: tuple[str, ...]
+    """As the user writes them: a character, or a name such as `f1`, `ctrl+l`, `pageup`."""
+    call: str
+    """What the screen runs."""
+    does: str
+    anywhere: bool = False
+    """Works while a text is being typed, too."""
+
+
+COMMANDS: Final[tuple[Command, ...]] = (
+    Command("help", ("?", "f1"), "page('help')", "help"),
+    Command("quit", ("q",), "quit", "quit (ctrl+c too)"),
+    Command("pause", ("space", "p"), "pause", "freeze the display"),
+    Command("up", ("up", "k"), "move(-1)", "up"),
+    Command("down", ("down", "j"), "move(1)", "down"),
+    Command("page.up", ("pageup",), "leaf(-1)", "page up"),
+    Command("page.down", ("pagedown",), "leaf(1)", "page down"),
+    Command("top", ("g", "home"), "move(-100000)", "to the top"),
+    Command("end", ("G", "end"), "move(100000)", "to the end"),
+    Command("open", ("enter",), "open", "detail of the row"),
+    Command("back", ("escape",), "back", "back (never quits)"),
+    Command("filter", ("/",), "filter", "filter the rows"),
+    Command("sort", ("o",), "sort", "sort the rows"),
+    Command("zoom", ("z",), "zoom", "zoom the pane, and back"),
+    Command("pane.next", ("tab",), "pane(0, 1)", "next pane"),
+    Command("pane.previous", ("shift+tab",), "pane(0, -1)", "previous pane"),
+    Command("pane.gpus", ("1",), "pane(1)", "GPUs"),
+    Command("pane.engines", ("2",), "pane(2)", "engines"),
+    Command("pane.history", ("3",), "pane(3)", "history"),
+    Command("pane.processes", ("4",), "pane(4)", "processes"),
+    Command("pane.faults", ("5", "t"), "pane(5)", "faults"),
+    Command("span.shorter", ("<",), "span(-1)", "shorter charts"),
+    Command("span.longer", (">",), "span(1)", "longer charts"),
+    Command("faster", ("+", "="), "interval(-1)", "read more often"),
+    Command("slower", ("-",), "interval(1)", "read less often"),
+    Command("left", ("left",), "side(-1)", "previous; in settings: less"),
+    Command("right", ("right",), "side(1)", "next; in settings: more"),
+    Command("redraw", ("r", "ctrl+l"), "redraw", "read now, redraw"),
+    Command("settings", ("f2", "e"), "page('settings')", "settings"),
+    Command("palette", (":", "ctrl+p"), "palette", "all commands by name"),
+    Command("save", ("w", "f12"), "save", "write what is shown to files"),
+    Command("suspend", ("ctrl+z",), "suspend", "to the shell; fg comes back", anywhere=True),
+)
+"""In the order of the help."""
+
+IDS: Final = tuple(command.id for command in COMMANDS)
+NEEDED: Final = frozenset(("help", "quit", "back"))
+"""Commands without which there is no way on or out: they keep at least one key."""
+TAKEN: Final = "ctrl+c"
+"""Quits, whatever the keys are."""
+NAMES: Final = (
+    *("up", "down", "left", "right", "home", "end", "pageup", "pagedown", "tab", "enter", "escape", "space"),
+    *("backspace", "delete", "insert", "comma"),
+)
+"""Keys that have a name; besides them f1 to f24 and every character."""
+ALLOWED: Final = f"a character, f1 to f24, {', '.join(NAMES)}, or one of these after ctrl+, alt+ or shift+"
+_KEY: Final = re.compile(
+    rf"(?P<modifiers>((ctrl|alt|shift)\+)*)(?:(?P<named>{'|'.join(NAMES)}|f[1-9]|f1[0-9]|f2[0-4])|(?P<character>.))"
+)
+_SENT_AS: Final = {"ctrl+h": "backspace", "ctrl+i": "tab", "ctrl+m": "enter", "ctrl+[": "escape"}
+"""Keys that most terminals can not tell from another."""
+
+_SHOWN: Final = {
+    "escape": "Esc",
+    "tab": "Tab",
+    "shift+tab": "S-Tab",
+    "enter": "Enter",
+    "up": "↑",
+    "down": "↓",
+    "left": "←",
+    "right": "→",
+    "pageup": "PgUp",
+    "pagedown": "PgDn",
+    "home": "Home",
+    "end": "End",
+    "comma": ",",
+}
+
+
+class Keymap:
+    """The keys in effect: the defaults, and the user's own in their place."""
+
+    def __init__(self, own: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`own`: id -> keys with commas between them, as `[keys]` has them, already validated."""
+        self.keys: dict[str, tuple[str, ...]] = {command.id: command.keys for command in COMMANDS}
+        self.keys.update({name: split(keys) for name, keys in own.items()})
+
+    def shown(self, name: str) -> str:
+        """All keys of a command as a person reads them: `? F1`."""
+        return " ".join(map(shown, self.keys[name]))
+
+    def first(self, name: str) -> str:
+        """Its first key as a person reads it; empty where it has none."""
+        keys = self.keys[name]
+        return shown(keys[0]) if keys else ""
+
+
+def split(keys: str) -> tuple[str, ...]:
+    """`q, Ctrl+Q` as `q`, `ctrl+q`: a single character stays as it is, the rest is lower case. A comma is `comma`."""
+    names = (key.strip() for key in keys.split(","))
+    return tuple(dict.fromkeys(name if len(name) == 1 else name.lower() for name in names if name))
+
+
+def problem(name: str, keys: str) -> str:
+    """What is wrong with the keys given to the command `name`; empty where nothing is."""
+    wanted = split(keys)
+    if not wanted:
+        return f"{name} needs at least one key" if name in NEEDED else ""
+    return next((said for key in wanted if (said := _key_problem(key))), "")
+
+
+def _key_problem(key: str) -> str:
+    if key == TAKEN:
+        return f"{TAKEN} always quits and can do nothing else"
+    if key in _SENT_AS:
+        return f"{key} is what terminals send for {_SENT_AS[key]}: name that"
+    found = _KEY.fullmatch(key)
+    if found is None or (found["character"] and not found["character"].isprintable()):
+        named = clean(without_secrets(key), 20)
+        return f"{named} is no key: {ALLOWED}"
+    if found["character"] and "shift+" in found["modifiers"]:
+        return f"{key}: write the character that it gives, such as G for shift+g"
+    return ""
+
+
+def clash(own: Mapping[str, str]) -> tuple[str, str] | None:
+    """A key that two commands would share once the user's `own` keys hold: the command to blame, and why."""
+    taken: dict[str, str] = {}
+    keys = Keymap(own).keys
+    for name in (*(name for name in keys if name not in own), *own):
+        for key in keys[name]:
+            other = taken.setdefault(key, name)
+            if other != name:
+                default = "" if other in own else ", by default: give that other keys here, too"
+                return name, f"{key} is a key of {other} as well{default}"
+    return None
+
+
+def shown(key: str) -> str:
+    """One key as a person reads it."""
+    if key in _SHOWN:
+        return _SHOWN[key]
+    return key.upper() if len(key) > 1 and key[0] == "f" and key[1:].isdigit() else key

@@ -1,0 +1,168 @@
+"""Writes settings into the user's config file and keeps everything else there: comments, order, spacing, other keys."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, Final
+
+from gpumon.config.effective import toml
+from gpumon.config.errors import ConfigError
+from gpumon.config.lines import end_of
+from gpumon.config.load import checked, parsed, read
+from gpumon.config.schema import Config
+from gpumon.readings.text import clean
+
+Changes = Mapping[tuple[str, str], object]
+"""(section, key) -> value; None takes the key out of the file, so that its default holds."""
+
+_TRIES: Final = 3
+"""How often the work is done anew because someone else wrote the file meanwhile."""
+
+
+class NotSavedError(Exception):
+    """Nothing was written; `str()` is one line that says why. The file is as it was."""
+
+
+def save(file: str, changes: Changes) -> Config:
+    """Write `changes` into `file`, which is made where there is none, its folder too; returns what the file now says.
+
+    The new text is written beside the file, loaded from there, held against the old one (only the changes may differ),
+    and put in its place in one step: a reader sees the old file or the new one, and a crash leaves one of them. A
+    symbolic link stays one; mode and owner stay. A value that equals the default is written like any other: it was
+    chosen. Blocks as files do. Raises NotSavedError.
+    """
+    path = Path(os.path.realpath(file))
+    try:
+        for _ in range(_TRIES):
+            before = read(path, must_exist=False)
+            if before is not None and not os.access(
+                path, os.W_OK, effective_ids=os.access in os.supports_effective_ids
+            ):
+                raise NotSavedError(f"{clean(file, 200)} is read-only")
+            after, config = _changed(before or "", changes, str(path))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if _replaced(path, before, after):
+                return config
+    except ConfigError as refused:
+        raise NotSavedError(str(refused)) from None
+    except OSError as failure:
+        raise NotSavedError(f"{clean(file, 200)} cannot be written: {failure.strerror}") from None
+    raise NotSavedError(f"{clean(file, 200)} is being changed by someone else: try again")
+
+
+def snippet(changes: Changes) -> str:
+    """The changes as lines to paste into a config file."""
+    lines: list[str] = []
+    for section in dict.fromkeys(section for section, _ in changes):
+        lines.append(f"[{section}]")
+        for (where, key), value in changes.items():
+            if where == section:
+                lines.append(f"# take out: {key}" if value is None else f"{key_text(key)} = {toml(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def key_text(key: str) -> str:
+    """A key as TOML writes it: in quotes where it has a dot."""
+    return toml(key) if "." in key else key
+
+
+def _changed(before: str, changes: Changes, path: str) -> tuple[str, Config]:
+    """The new text, and what it says. Raises ConfigError where the old text or a value is not valid."""
+    try:
+        raw = parsed(before, path)
+        checked(raw, {}, path, before)
+    except ConfigError as refused:
+        raise NotSavedError(f"the file is not valid now: {refused}") from None
+    wanted = deepcopy(raw)
+    after = before
+    try:
+        for (section, key), value in changes.items():
+            after = _with(after, section, key, value)
+            _put(wanted, section, key, value)
+        said = parsed(after, path)
+    except Exception:  # a writer of TOML that does not manage somebody's file must not end the screen
+        said = {}
+    if _plain(said) != _plain(wanted):
+        raise NotSavedError(f"{path} is written in a way that gpumon can not change safely")
+    return after, checked(said, {}, path, after)
+
+
+def _with(text: str, section: str, key: str, value: object) -> str:
+    """The text with one setting changed, added or taken out."""
+    import tomlkit
+
+    document: Any = tomlkit.parse(text)
+    table = document.get(section)
+    end = end_of(text, section)
+    value = list(value) if isinstance(value, tuple) else value
+    if value is None:
+        if table is not None and key in table:
+            del table[key]
+        return tomlkit.dumps(document)
+    if table is not None and (key in table or not end):
+        table[key] = value
+        return tomlkit.dumps(document)
+    ending = "\r\n" if "\r\n" in text else "\n"
+    line = f"{key_text(key)} = {toml(value)}{ending}"
+    if end:
+        lines = text.split("\n")
+        return "\n".join([*lines[:end], line.rstrip("\n"), *(lines[end:] or [""])])
+    gap = "" if not text else ending if text.endswith("\n") else ending * 2
+    return f"{text}{gap}[{section}]{ending}{line}"
+
+
+def _put(raw: dict[str, Any], section: str, key: str, value: object) -> None:
+    if value is None:
+        raw.get(section, {}).pop(key, None)
+    else:
+        raw.setdefault(section, {})[key] = list(value) if isinstance(value, tuple) else value
+
+
+def _plain(raw: Mapping[str, Any]) -> str:
+    """For comparing: without empty sections, which say nothing; 1, 1.0 and true are not the same."""
+    return json.dumps({key: value for key, value in raw.items() if value != {}}, sort_keys=True, default=repr)
+
+
+def _replaced(path: Path, before: str | None, after: str) -> bool:
+    """Put the new text in the file's place; False where the file is another one by now. Raises OSError."""
+    with _beside(path) as (descriptor, beside):
+        with open(descriptor, "wb", closefd=False) as stream:
+            stream.write(after.encode("utf-8"))
+            stream.flush()
+            os.fsync(descriptor)
+        if read(beside, must_exist=True) != after:
+            raise NotSavedError("what was written could not be read back")
+        if read(path, must_exist=False) != before:
+            return False
+        beside.replace(path)
+    with contextlib.suppress(OSError):
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    return True
+
+
+@contextlib.contextmanager
+def _beside(path: Path) -> Iterator[tuple[int, Path]]:
+    """A new file in the same folder with the mode and the owner of `path`; taken away unless it was moved."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            status = path.stat()
+            with contextlib.suppress(PermissionError):
+                os.fchown(descriptor, status.st_uid, status.st_gid)
+            os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
+        yield descriptor, beside
+    finally:
+        os.close(descriptor)
+        with contextlib.suppress(FileNotFoundError):
+            beside.unlink()

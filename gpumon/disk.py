@@ -1,0 +1,137 @@
+"""What the screen reads and writes on disk: themes, settings, snapshots. All of it in threads that hold nothing up."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Final
+
+from gpumon.config.errors import ConfigError, dotted
+from gpumon.config.load import Loaded
+from gpumon.config.theme_watch import ThemeFile
+from gpumon.config.themes import Theme, known_themes, themes_folder
+from gpumon.config.validate import changed
+from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.text import clean
+from gpumon.sources.offload import in_daemon_thread
+
+_MOST_NAMES: Final = 99
+"""Files of one second that get names of their own."""
+
+
+class Disk:
+    """The screen's `Files`."""
+
+    def __init__(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
+        self.settings = loaded.config
+        self.origins: Mapping[str, str] = loaded.origins
+        self._place = loaded.place
+        self._home = environ.get("HOME", "")
+        self._folder = themes_folder(loaded.place)
+        self._worn: ThemeFile | None = None
+
+    def first_theme(self) -> Theme:
+        """The theme of the settings, which is watched from now on. Blocks; raises ConfigError in one line."""
+        self._worn = ThemeFile(self.settings.general.theme, self._folder)
+        return self._worn.theme
+
+    async def themes(self) -> tuple[str, ...]:
+        """Names of the themes that come with gpumon and of the user's own."""
+        return await in_daemon_thread(known_themes, self._folder)
+
+    async def theme(self, name: str) -> Theme:
+        """A theme, which is watched from now on. Raises ConfigError in one line."""
+        self._worn = await in_daemon_thread(ThemeFile, name, self._folder)
+        return self._worn.theme
+
+    async def theme_changed(self) -> Theme | str | None:
+        """The theme in use, if its file changed since it was asked last; or, once, what is wrong with it."""
+        worn = self._worn
+        found = await in_daemon_thread(worn.changed) if worn is not None else None
+        if worn is not self._worn:
+            return None
+        return str(found) if isinstance(found, ConfigError) else found
+
+    async def save_settings(self, changes: Mapping[tuple[str, str], object]) -> tuple[bool, str]:
+        """Write settings into the config file; see `config.save`."""
+        from gpumon.config.save import NotSavedError, save, snippet
+
+        paste = f"lines to put there by hand:\n{snippet(changes)}"
+        if not self._place:
+            return False, f"not saved: no home folder is known; {paste}"
+        place = clean(self._place, 200)
+        try:
+            await in_daemon_thread(save, self._place, changes)
+        except NotSavedError as why:
+            return False, f"not saved: {why}; {paste}"
+        above = []
+        for (section, key), value in changes.items():
+            self.settings = changed(self.settings, section, key, value)
+            origin = self.origins.get(dotted((section, key)), "file")
+            if origin != "file":
+                above.append(f"{origin} stands above it while it is given")
+            else:
+                self.origins = {**self.origins, dotted((section, key)): "file" if value is not None else ""}
+        return True, "; ".join([f"saved to {place}", *dict.fromkeys(above)])
+
+    async def save_snapshot(self, snapshot: Snapshot, screen: str) -> str:
+        """Write `gpumon-HOST-TIME.json`, as `snapshot --json` prints it, and the screen beside it as `.txt`.
+
+        Into the current folder, else the home folder, else the one for temporary files; for the user alone, as
+        names of processes stand in them. Nothing is ever written over.
+        """
+        return await in_daemon_thread(self._save_snapshot, snapshot, screen)
+
+    def _save_snapshot(self, snapshot: Snapshot, screen: str) -> str:
+        from gpumon.outputs.json import encode
+
+        texts = {".json": encode(snapshot) + b"\n", ".txt": f"{screen}\n".encode()}
+        failures = []
+        for folder in self._folders():
+            stem = _written(folder, _name(snapshot), texts)
+            if isinstance(stem, Path):
+                return f"wrote {clean(str(stem), 200)}.json and .txt"
+            failures.append(f"{clean(str(folder), 100)}: {stem}")
+        return f"nothing was written: {'; '.join(failures)}"
+
+    def _folders(self) -> Iterator[Path]:
+        yield Path()
+        if self._home.startswith("/"):
+            yield Path(self._home)
+        import tempfile
+
+        yield Path(tempfile.gettempdir())
+
+
+def _name(snapshot: Snapshot) -> str:
+    host = re.sub(r"[^A-Za-z0-9._-]+", "-", snapshot.host.name).strip("-.")[:64] or "host"
+    when = datetime.fromtimestamp(snapshot.wall_s, timezone.utc).astimezone()
+    return f"gpumon-{host}-{when:%Y%m%d-%H%M%S}"
+
+
+def _written(folder: Path, name: str, texts: Mapping[str, bytes]) -> Path | str:
+    """Write all texts under the first free name, each with its ending; the path without it, or what went wrong."""
+    for number in range(1, _MOST_NAMES + 1):
+        stem = folder / (name if number == 1 else f"{name}-{number}")
+        made: list[Path] = []
+        try:
+            for ending, text in texts.items():
+                path = stem.with_name(stem.name + ending)
+                with open(path, "xb", opener=_for_the_user) as stream:
+                    made.append(path)
+                    stream.write(text)
+        except OSError as failure:
+            for path in made:
+                path.unlink(missing_ok=True)
+            if not isinstance(failure, FileExistsError):
+                return failure.strerror or "cannot be written"
+        else:
+            return stem
+    return f"{_MOST_NAMES} files of this name are there"
+
+
+def _for_the_user(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

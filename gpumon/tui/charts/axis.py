@@ -1,0 +1,70 @@
+"""The time axis under the charts: how long ago, and what the clock said."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from typing import Final
+
+from gpumon.readings.format import period
+from gpumon.tui.charts.series import Grid
+from gpumon.tui.line import Piece
+
+_TICKS_S: Final = (5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0)
+_APART: Final = 12
+"""Cells from one label to the next."""
+_NOW: Final = "now"
+
+
+def ago(grid: Grid) -> list[Piece]:
+    """Labels at round times before the right edge, which is now, on a rule; the same at every moment."""
+    tick_s = _tick(grid)
+    labels = [
+        (grid.columns - round(ticks * tick_s / grid.column_s), f"-{_length(ticks * tick_s, tick_s)}")
+        for ticks in range(int(grid.span_s / tick_s + 1e-9), 0, -1)
+    ]
+    return _line([*labels, (grid.columns - len(_NOW), _NOW)], grid.columns, "─")
+
+
+def clock(grid: Grid, now_s: float) -> list[Piece]:
+    """Labels where the local clock stood at a round time."""
+    tick_s = _tick(grid)
+    shift = datetime.fromtimestamp(now_s, timezone.utc).astimezone().utcoffset()
+    shift_s = shift.total_seconds() if shift is not None else 0.0
+    edge_s = (math.floor(now_s / grid.column_s) + 1) * grid.column_s
+    newest_s = math.floor((now_s + shift_s) / tick_s) * tick_s - shift_s
+    times = [newest_s - ticks * tick_s for ticks in range(int(grid.span_s / tick_s) + 1, -1, -1)]
+    labels = [(grid.columns - round((edge_s - at_s) / grid.column_s), _o_clock(at_s, tick_s)) for at_s in times]
+    return _line(labels, grid.columns, " ")
+
+
+def _tick(grid: Grid) -> float:
+    """Time between two labels: whole minutes, unless all of it is but a few."""
+    least = 60.0 if grid.span_s > 120.0 else 0.0
+    return next((tick for tick in _TICKS_S if tick >= least and tick / grid.column_s >= _APART), _TICKS_S[-1])
+
+
+def _length(seconds: float, tick_s: float) -> str:
+    """All in minutes, or all in what fits."""
+    return period(seconds) if tick_s % 60.0 or seconds > 60.0 else "1 min"
+
+
+def _o_clock(at_s: float, tick_s: float) -> str:
+    at = datetime.fromtimestamp(at_s, timezone.utc).astimezone()
+    return at.strftime("%H:%M:%S" if tick_s % 60.0 else "%H:%M")
+
+
+def _line(labels: Iterable[tuple[int, str]], columns: int, fill: str) -> list[Piece]:
+    """Labels at their columns, with `fill` between them; one that has no room is left out."""
+    labels = [label for label in labels if label[0] >= 0]
+    row: list[Piece] = []
+    at = 0
+    for place, (start, label) in enumerate(labels):
+        end = labels[-1][0] if place < len(labels) - 1 else columns
+        if start < at or start + len(label) + (place < len(labels) - 1) > end:
+            continue
+        row += [(fill * (start - at), "border"), (label, "muted")]
+        at = start + len(label)
+    row.append((fill * (columns - at), "border"))
+    return [piece for piece in row if piece[0]]

@@ -1,0 +1,58 @@
+"""An engine's page: its figures held against what its GPUs measure themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Snapshot
+from gpumon.tui.detail.blocks import Entry, Section, Sentence
+from gpumon.tui.detail.values import known, percent, said
+
+_SLACK: Final = 1.25
+"""A modelled share may be that much above the measured one: the load changes, and an engine is polled less often."""
+_MEASURED: Final = (BandwidthSource.GPM, BandwidthSource.DCGM)
+
+
+def checks(engine: Engine, snapshot: Snapshot) -> list[Section]:
+    """What MBU and MFU must not exceed; no section where nothing measures it."""
+    own = [gpu for gpu in snapshot.gpus if gpu.index in engine.gpus and not gpu.parent_uuid]
+    entries: list[Entry] = []
+    if engine.gpus and len(own) == len(engine.gpus):
+        entries += _bandwidth(engine, own)
+        entries += _tensor(engine, own)
+    return [Section("cross-check", entries, side=1)] if entries else []
+
+
+def _bandwidth(engine: Engine, own: Sequence[Gpu]) -> list[Entry]:
+    measured = _mean([_share(gpu) for gpu in own])
+    if isinstance(engine.mbu_ratio, Missing) or measured is None:
+        return []
+    text = f"MBU {said(percent(engine.mbu_ratio))}, and its GPUs measure {said(percent(measured))} of their bandwidth"
+    if engine.mbu_ratio <= measured:
+        return [Sentence(f"✓ {text}: not less, as it must be (MBU counts weights and KV only)")]
+    if engine.mbu_ratio <= measured * _SLACK or any(len(gpu.engines) > 1 for gpu in own):
+        return [Sentence(f"{text}: about the same (their 10 s are not quite the same)")]
+    text += ", which cannot be less: the model's dimensions, its precision or its GPUs are wrong"
+    return [Sentence(f"! {text}", "warn")]
+
+
+def _tensor(engine: Engine, own: Sequence[Gpu]) -> list[Entry]:
+    measured = _mean([gpu.tensor_active_ratio for gpu in own])
+    if isinstance(engine.mfu_ratio, Missing) or measured is None:
+        return []
+    text = f"MFU {said(percent(engine.mfu_ratio))} over its window; tensor pipes active {said(percent(measured))} now"
+    return [Sentence(f"{text}: over a longer time MFU must not be above it")]
+
+
+def _share(gpu: Gpu) -> Reading:
+    used, peak = gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s
+    if isinstance(used, Missing) or isinstance(peak, Missing) or gpu.bandwidth_source not in _MEASURED or peak <= 0.0:
+        return NOT_SUPPORTED
+    return used / peak
+
+
+def _mean(readings: Sequence[Reading]) -> float | None:
+    numbers = known(*readings)
+    return sum(numbers) / len(numbers) if numbers else None

@@ -1,0 +1,146 @@
+"""An engine's page: what it is, its load and rates, and what it did since gpumon started."""
+
+from __future__ import annotations
+
+from gpumon.readings.frame import Phase
+from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.snapshot import Engine, Snapshot
+from gpumon.tui.detail import values
+from gpumon.tui.detail.blocks import DERIVED, ESTIMATED, MEASURED, Entry, Fact, Figures, Section, Sentence
+from gpumon.tui.detail.checks import checks
+from gpumon.tui.detail.efficiency import mbu, mfu, power
+from gpumon.tui.detail.latencies import latencies
+from gpumon.tui.detail.things import is_blank
+from gpumon.tui.detail.values import known, said
+from gpumon.tui.detail.why import Subject, explain
+from gpumon.tui.table import spans
+from gpumon.tui.view import View
+
+
+def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
+    """All sections, in the order of a narrow screen."""
+    subject = Subject(is_blank(engine), url=engine.url, gpus_source=engine.gpus_source)
+    figures = Figures(engine.sources, explain(subject))
+    return [
+        _identity(engine, figures),
+        _load(engine, view, figures),
+        _rates(engine, figures),
+        latencies(engine, view, figures.explain),
+        mfu(engine, figures),
+        mbu(engine, figures),
+        power(engine, figures),
+        *checks(engine, snapshot),
+        _totals(engine, figures),
+    ]
+
+
+def _identity(engine: Engine, figures: Figures) -> Section:
+    version = f" {engine.version}" if engine.version else ", version not told"
+    entries: list[Entry] = [
+        Fact("server", f"{engine.kind.value}{version} at {engine.url}"),
+        Fact("model", engine.model or "not told", engine.model_source or engine.sources.get("model", "")),
+    ]
+    if engine.phase is not Phase.INFERENCE:
+        entries.append(Fact("phase", engine.phase.value))
+    if engine.gpus:
+        entries.append(
+            Fact(
+                "GPUs",
+                f"{spans(engine.gpus)} ({len(engine.gpus)} in all)",
+                f"found by: {engine.gpus_source or 'not told'}",
+            )
+        )
+    elif engine.gpu_type:
+        count = "" if isinstance(engine.gpu_count, Missing) else f"{engine.gpu_count:.0f} x "
+        entries.append(Fact("GPUs", f"{count}{engine.gpu_type}", f"found by: {engine.gpus_source or 'config'}"))
+    if isinstance(engine.gpu_count, Missing):
+        entries.append(figures("number of GPUs", engine.gpu_count, values.whole, "gpu_count"))
+    if engine.tp:
+        entries.append(Fact("GPUs per rank", f"{engine.tp} (tensor x pipeline parallel)"))
+    table = ESTIMATED if engine.model_source.startswith("catalogue") else DERIVED
+    entries += [
+        figures("parameters", engine.params, values.parameters, "params", table),
+        figures("used per token", engine.active_params, values.parameters, "active_params", table),
+        figures("layers", engine.layers, values.whole, "layers", table),
+    ]
+    formats = [("weights in", engine.weight_precision), ("KV cache in", engine.kv_precision)]
+    formats.append(("arithmetic in", engine.precision))
+    entries += [Fact(name, text) for name, text in formats if text]
+    return Section("engine", entries)
+
+
+def _load(engine: Engine, view: View, figures: Figures) -> Section:
+    used = ""
+    if pair := known(engine.kv_usage_ratio, engine.kv_pool_tokens):
+        used = f"{pair[0] * pair[1]:,.0f} of {pair[1]:,.0f} tokens"
+    source = engine.sources.get("context_tokens", "")
+    entries: list[Entry] = [
+        figures("running", engine.running, values.whole, "running"),
+        figures("waiting", engine.waiting, values.whole, "waiting"),
+        figures(
+            "KV cache in use",
+            engine.kv_usage_ratio,
+            values.percent,
+            "kv_usage_ratio",
+            formula=used,
+            tone=_kv_tone(engine.kv_usage_ratio, view),
+        ),
+        figures("KV cache holds", engine.kv_pool_tokens, values.tokens, "kv_pool_tokens"),
+        figures(
+            "context",
+            engine.context_tokens,
+            values.tokens,
+            "context_tokens",
+            DERIVED if source.startswith("KV") else ESTIMATED,
+        ),
+        figures("batch", engine.batch, values.sequences, "batch", DERIVED, _batch(engine)),
+    ]
+    entries.append(Sentence("context: mean tokens of a running sequence; batch: sequences per step of one rank"))
+    return Section("load", entries)
+
+
+def _kv_tone(usage: Reading, view: View) -> str:
+    if isinstance(usage, Missing) or usage < view.levels.kv_warn:
+        return "text"
+    return "critical" if usage >= view.levels.kv_critical else "warn"
+
+
+def _batch(engine: Engine) -> str:
+    numbers = known(engine.decode_tokens_per_s, engine.steps_per_s, engine.batch)
+    if numbers is None or numbers[1] <= 0.0 or numbers[2] <= 0.0:
+        return ""
+    decode, steps, batch = numbers
+    each = decode / steps / batch
+    formula = f"{said(values.token_rate(decode))} / {said(values.rate(steps))}"
+    return formula if abs(each - 1.0) < 0.005 else f"{formula} / {each:.2f} tokens per step and sequence"
+
+
+def _rates(engine: Engine, figures: Figures) -> Section:
+    steps = ESTIMATED if engine.sources.get("steps_per_s", "").startswith("estimated") else MEASURED
+    entries: list[Entry] = [
+        figures("decode", engine.decode_tokens_per_s, values.token_rate, "decode_tokens_per_s"),
+        figures("prefill computed", engine.prefill_tokens_per_s, values.token_rate, "prefill_tokens_per_s"),
+        figures("prefill cached", engine.cached_tokens_per_s, values.token_rate, "cached_tokens_per_s"),
+        figures("requests", engine.requests_per_s, values.rate, "requests_per_s"),
+        figures("steps", engine.steps_per_s, values.rate, "steps_per_s", steps),
+        figures("preemptions", engine.preemptions_per_s, values.rate, "preemptions_per_s"),
+    ]
+    if engine.phase is Phase.TRAINING:
+        entries.append(figures("samples", engine.samples_per_s, values.rate, "samples_per_s"))
+    if (pair := known(engine.prefill_tokens_per_s, engine.cached_tokens_per_s)) and sum(pair) > 0.0:
+        share = said(values.percent(pair[1] / sum(pair)))
+        entries.append(Sentence(f"the prefix cache saved {share} of the prompt tokens"))
+    if (pair := known(engine.preemptions_per_s)) and pair[0] > 0.0:
+        entries.append(Sentence("! requests lose their KV cache and are computed anew: it is too small", "warn"))
+    return Section("rates", entries)
+
+
+def _totals(engine: Engine, figures: Figures) -> Section:
+    of = engine.tokens_total
+    entries: list[Entry] = [
+        figures("decode", of.decode, values.tokens, ""),
+        figures("prefill computed", of.prefill_computed, values.tokens, "prefill_tokens_per_s")._replace(source=""),
+        figures("prefill cached", of.prefill_cached, values.tokens, "cached_tokens_per_s")._replace(source=""),
+        Sentence("counted by the engine since gpumon started; restarts of the engine are handled"),
+    ]
+    return Section("tokens since gpumon started", entries, side=1)

@@ -1,0 +1,63 @@
+"""A process's page: who it is, what it runs, and its share of each GPU that it is on."""
+
+from __future__ import annotations
+
+from gpumon.readings.snapshot import Snapshot
+from gpumon.tui.detail import values
+from gpumon.tui.detail.blocks import Entry, Fact, Figures, Section, Sentence
+from gpumon.tui.detail.things import ProcessSeen
+from gpumon.tui.detail.why import Subject, explain
+from gpumon.tui.view import View
+
+_TYPES = {"compute": "compute (CUDA)", "graphics": "graphics", "mps": "client of an MPS server"}
+_SOURCES = {
+    "vram_bytes": "nvmlDeviceGetComputeRunningProcesses, each 4 s",
+    "sm_ratio": "nvmlDeviceGetProcessUtilization smUtil, newest sample of the last 4 s",
+}
+
+
+def sections(seen: ProcessSeen, snapshot: Snapshot, view: View) -> list[Section]:
+    """All sections, in the order of a narrow screen."""
+    return [_identity(seen, snapshot), _on_gpus(seen, view), _command(seen)]
+
+
+def _identity(seen: ProcessSeen, snapshot: Snapshot) -> Section:
+    process = seen.on[0][1]
+    engine = next((each for each in snapshot.engines if each.name == process.engine), None)
+    entries: list[Entry] = [
+        Fact("pid", str(seen.pid)),
+        Fact("name", process.name),
+        Fact("user", process.user or "not known: the kernel hides it"),
+        Fact("type", _TYPES.get(process.type, process.type)),
+        Fact("engine", f"{engine.name}: {engine.model}" if engine is not None else process.engine or "none known"),
+        Fact("container", process.container or "none, or not told by its cgroup"),
+        Fact("pod", process.pod or "none, or not told by its cgroup"),
+    ]
+    return Section("process", entries)
+
+
+def _on_gpus(seen: ProcessSeen, view: View) -> Section:
+    entries: list[Entry] = []
+    for gpu, process in seen.on:
+        figures = Figures(_SOURCES, explain(Subject(gpu=gpu.index)))
+        name = f"GPU {gpu.index} {gpu.mig_profile}".strip()
+        entries.append(figures(f"{name} VRAM", process.vram_bytes, values.memory(view), "vram_bytes"))
+        entries.append(figures(f"{name} SM share", process.sm_ratio, values.percent, "sm_ratio"))
+    sums = values.known(*(process.vram_bytes for _, process in seen.on))
+    if len(seen.on) > 1 and sums:
+        entries.append(Sentence(f"{values.said(values.memory(view)(sum(sums)))} on {len(sums)} GPUs together"))
+    entries.append(
+        Sentence(
+            "SM share: how much of the time of the GPU's SMs was this process's, as the driver samples it. Shares of "
+            "all processes add up to the GPU's busy, not to 100 %; it says nothing about how well the SMs were used."
+        )
+    )
+    return Section("on the GPUs", entries, side=1)
+
+
+def _command(seen: ProcessSeen) -> Section:
+    command = seen.on[0][1].command
+    if not command:
+        text = "the kernel hides its command line from your user (or it has none): run gpumon as its user or as root"
+        return Section("command", [Sentence(f"? {text}", "text")])
+    return Section("command", [Sentence(command, "text")])

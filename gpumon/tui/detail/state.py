@@ -1,0 +1,138 @@
+"""The top of every page: how the thing is, how old its figures are, since when, and what is wrong with it."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from gpumon.config.schema import Levels
+from gpumon.readings.format import DASH
+from gpumon.readings.frame import GpuState
+from gpumon.readings.snapshot import Engine, Gpu, Snapshot
+from gpumon.readings.text import clean
+from gpumon.tui.detail.blocks import Entry, Fact, Section, Sentence
+from gpumon.tui.detail.things import ProcessSeen, Thing, blank_reason, is_blank
+from gpumon.tui.detail.values import lasting, moment, moment_of
+from gpumon.tui.detail.why import Subject, explain
+from gpumon.tui.engine_table import STATES
+from gpumon.tui.gpu_table import state as gpu_word
+from gpumon.tui.line import Row
+
+_MEANINGS: Final = {
+    "! low use": "it is busy, but its MFU and its MBU are both low: small batches, waits for the host, or work that "
+    "gpumon does not see",
+    "! row remap": "a memory row waits to be remapped: reset this GPU when it is free",
+}
+"""Words of the state that need one, where no fault explains them."""
+_AGED: Final = (GpuState.LOST, GpuState.STALE, GpuState.ERROR)
+"""States of a GPU that count from its last answer."""
+_GONE: Final = {
+    "gpu": "not listed by the driver",
+    "engine": "not polled any more",
+    "process": "on no GPU any more",
+}
+
+
+class Shown(NamedTuple):
+    """What a page is about at one moment."""
+
+    key: tuple[str, str]
+    now: Thing | None
+    """As it is in the snapshot; None where it is not in it."""
+    figures: Thing | None
+    """The thing whose figures are shown: the last ones, where it has none now."""
+    figures_wall_s: float
+    """When those figures were read (Unix time)."""
+    gone_wall_s: float
+    """First snapshot without it; 0 where it is there."""
+
+    @property
+    def old(self) -> bool:
+        """Whether the figures are not those of now."""
+        return self.figures is not None and (self.now is None or is_blank(self.now)) and not is_blank(self.figures)
+
+
+def head(shown: Shown, snapshot: Snapshot, levels: Levels) -> list[Row]:
+    """One line, or two where the figures are old ones: these lines stay while the rest scrolls."""
+    rows: list[Row] = [_now(shown, snapshot, levels)]
+    if shown.old:
+        read = moment_of(shown.figures_wall_s, snapshot.wall_s)
+        said = f" the figures below are OLD: read at {read.clock}, {lasting(read.ago_s)} ago"
+        rows.append(((said, "warn"),))
+    return rows
+
+
+def _now(shown: Shown, snapshot: Snapshot, levels: Levels) -> Row:
+    thing = shown.now
+    if thing is None and shown.figures is None:
+        return ((" ✗ there is no such thing any more", "warn"),)
+    if thing is None:
+        since = moment_of(shown.gone_wall_s, snapshot.wall_s)
+        what = "its GPU does not answer" if _dark(shown.figures, snapshot) else _GONE[shown.key[0]]
+        return ((" ✗ GONE", "warn"), (f" · {what} · since {since.clock} ({lasting(since.ago_s)})", "text"))
+    if isinstance(thing, Gpu):
+        word, tone = gpu_word(thing, levels)
+        if word.startswith(" "):
+            word, tone = f"● {word.strip()}", "ok"
+        said = _gpu_since(thing, snapshot)
+    elif isinstance(thing, Engine):
+        word, tone = STATES.get(thing.state, ("● ok", "ok"))
+        said = _since(thing.since, snapshot)
+    else:
+        thing = max((gpu for gpu, _ in thing.on), key=lambda gpu: gpu.age_s)
+        word, tone, said = "● on the GPU", "ok", ""
+    aged = isinstance(thing, Gpu) and thing.state in _AGED
+    age = "" if aged else f" · read {lasting(thing.age_s)} ago"
+    return ((f" {word}", tone), (f"{age}{said}", "text"))
+
+
+def _gpu_since(gpu: Gpu, snapshot: Snapshot) -> str:
+    if gpu.state in _AGED:
+        since = moment_of(snapshot.wall_s - gpu.age_s, snapshot.wall_s)
+        return f" · has not answered since {since.clock}"
+    dated = [fault.since for fault in snapshot.faults if fault.source == f"gpu {gpu.index}"]
+    return _since(min(dated), snapshot) if dated else ""
+
+
+def _since(rfc3339: str, snapshot: Snapshot) -> str:
+    since = moment(rfc3339, snapshot.wall_s)
+    return f" · since {since.clock} ({lasting(since.ago_s)})" if since is not None else ""
+
+
+def _dark(figures: Thing | None, snapshot: Snapshot) -> bool:
+    """Whether a GPU that a process was on shows nothing at all now."""
+    if not isinstance(figures, ProcessSeen):
+        return False
+    uuids = {gpu.uuid for gpu, _ in figures.on}
+    return any(is_blank(gpu) for gpu in snapshot.gpus if gpu.uuid in uuids)
+
+
+def troubles(shown: Shown, snapshot: Snapshot, levels: Levels) -> list[Section]:
+    """What does not work and what limits it; no section where there is nothing to say."""
+    thing = shown.now or shown.figures
+    if isinstance(thing, Gpu):
+        names, own = {f"gpu {thing.index}", thing.uuid}, thing.state_text
+    elif isinstance(thing, Engine):
+        names, own = {thing.name, thing.url}, thing.fault
+    else:
+        return []
+    found: list[Entry] = []
+    said = set()
+    for fault in snapshot.faults:
+        if fault.source in names:
+            since = moment(fault.since, snapshot.wall_s)
+            said.add(fault.text)
+            found.append(Fact(f"! since {since.clock if since else DASH}", fault.text, tone="warn"))
+    if isinstance(thing, Gpu) and (meaning := _MEANINGS.get(gpu_word(thing, levels)[0])) and not found:
+        found.append(Sentence(meaning, "warn"))
+    if own and own not in said and not any(own in text for text in said):
+        found.insert(0, Fact("! now", clean(own, 1000), tone="warn"))
+    found += [
+        Fact(f"! {verdict.limit}", f"{' '.join(verdict.evidence)}: {verdict.action}", tone="warn")
+        for verdict in snapshot.verdicts
+        if verdict.scope in names
+    ]
+    if not found and thing is shown.now and (missing := blank_reason(thing)) is not None:
+        why = explain(Subject())(missing, "")
+        found.append(Sentence(f"? no figures now: {why.sentence}", "text"))
+        found.append(Sentence(f"→ {why.todo}", "accent"))
+    return [Section("what does not work", found)] if found else []

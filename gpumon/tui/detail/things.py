@@ -1,0 +1,100 @@
+"""The things that have a page: found in a snapshot by kind and key, with their names and what they lead to."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from gpumon.readings.frame import EndpointState, GpuState
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.snapshot import Engine, Gpu, Process, Snapshot
+from gpumon.readings.text import clean
+
+Key = tuple[str, str]
+"""Kind (gpu, engine, process) and key (UUID, URL, pid)."""
+
+
+class ProcessSeen(NamedTuple):
+    """A process, with the GPUs that it was seen on."""
+
+    pid: int
+    on: tuple[tuple[Gpu, Process], ...]
+
+
+Thing = Gpu | Engine | ProcessSeen
+
+BLANK: Final = frozenset({Reason.LOST, Reason.STALE, Reason.UNREACHABLE})
+"""Reasons that leave a thing without any figure: said once, at the top of its page."""
+_STATES: Final = {GpuState.LOST: Missing(Reason.LOST), GpuState.STALE: Missing(Reason.STALE)}
+_ANSWERS: Final = (
+    EndpointState.OK,
+    EndpointState.STARTING,
+    EndpointState.TIMEOUT,
+    EndpointState.HTTP_ERROR,
+    EndpointState.ERROR,
+)
+"""States in which an engine may have figures all the same: one slow answer is no outage."""
+
+
+def keys(snapshot: Snapshot, kind: str) -> list[str]:
+    """The keys of all things of one kind, in the order of their list."""
+    if kind == "gpu":
+        return [gpu.uuid for gpu in snapshot.gpus]
+    if kind == "engine":
+        return [engine.url for engine in snapshot.engines]
+    return list(dict.fromkeys(str(process.pid) for gpu in snapshot.gpus for process in gpu.processes))
+
+
+def find(snapshot: Snapshot, key: Key) -> Thing | None:
+    """The thing as it is in a snapshot; None where it is not in it."""
+    kind, name = key
+    if kind == "gpu":
+        return next((gpu for gpu in snapshot.gpus if gpu.uuid == name), None)
+    if kind == "engine":
+        return next((engine for engine in snapshot.engines if engine.url == name), None)
+    on = tuple((gpu, process) for gpu in snapshot.gpus for process in gpu.processes if str(process.pid) == name)
+    return ProcessSeen(on[0][1].pid, on) if on else None
+
+
+def blank_reason(thing: Thing) -> Missing | None:
+    """Why its figures are all missing, so that its last ones say more; None where they are not."""
+    if isinstance(thing, ProcessSeen):
+        return None
+    reading = thing.vram_used_bytes if isinstance(thing, Gpu) else thing.running
+    if isinstance(reading, Missing) and reading.reason in BLANK:
+        return reading
+    if isinstance(thing, Gpu):
+        return _STATES.get(thing.state)
+    return None if thing.state in _ANSWERS else Missing(Reason.UNREACHABLE)
+
+
+def is_blank(thing: Thing) -> bool:
+    """Whether all its figures are missing."""
+    return blank_reason(thing) is not None
+
+
+def title(key: Key, thing: Thing | None) -> str:
+    """`gpu 3 · NVIDIA H100 80GB HBM3`, `engine vllm:8000 · Llama-3.3-70B`, `process 12345 · python`."""
+    if isinstance(thing, Gpu):
+        part = f"slice {thing.mig_profile} of gpu {thing.index}" if thing.parent_uuid else f"gpu {thing.index}"
+        return clean(f"{part} · {thing.name}" if thing.name else part)
+    if isinstance(thing, Engine):
+        model = thing.model.rstrip("/").rpartition("/")[2]
+        return clean(f"engine {thing.name} · {model}" if model else f"engine {thing.name}")
+    if thing is not None:
+        return clean(f"process {thing.pid} · {thing.on[0][1].name}")
+    return clean(" ".join(key)).strip()
+
+
+def leads_to(snapshot: Snapshot, thing: Thing | None) -> Key | None:
+    """The page that Enter goes on to: from an engine to its first GPU, from a GPU or a process to its engine.
+
+    Where there is none: from a process to its GPU.
+    """
+    if isinstance(thing, Engine):
+        first = next((gpu for gpu in snapshot.gpus if gpu.index in thing.gpus and not gpu.parent_uuid), None)
+        return None if first is None else ("gpu", first.uuid)
+    names = (thing.engines if isinstance(thing, Gpu) else [each.engine for _, each in thing.on]) if thing else ()
+    engine = next((engine for engine in snapshot.engines if engine.name in names), None)
+    if engine is not None:
+        return "engine", engine.url
+    return ("gpu", thing.on[0][0].uuid) if isinstance(thing, ProcessSeen) else None

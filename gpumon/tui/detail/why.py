@@ -1,0 +1,186 @@
+"""Why a figure is missing, in a sentence, and what to do about it: the exact line, flag or command."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.text import clean
+from gpumon.tui.detail.blocks import Explain, Why
+from gpumon.tui.detail.things import BLANK
+
+_PERMISSION: Final = (
+    "for all users: options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d/, then reload the driver; "
+    "`sudo gpumon doctor` shows whether it is that"
+)
+_WAIT: Final = "it comes by itself, within seconds"
+_NEWER: Final = "a newer vLLM exports it, unless --disable-log-stats is set; `gpumon doctor` lists what is not exported"
+
+_GENERAL: Final[dict[Reason, Why]] = {
+    Reason.NOT_SUPPORTED: Why(
+        "the driver has no such counter for this GPU",
+        "nothing to do: it depends on the GPU, the driver, and whether it is virtual",
+    ),
+    Reason.NO_PERMISSION: Why(
+        "the driver refuses it to your user",
+        "`sudo gpumon doctor` shows whether root may read it; in a container, pass the GPU's device nodes",
+    ),
+    Reason.LOST: Why(
+        "the GPU does not answer any more",
+        "`dmesg | grep -i xid` says why; drain this server, then `nvidia-smi --gpu-reset` or reboot",
+    ),
+    Reason.WARMING_UP: Why("a rate needs two readings, a quantile a filled window", _WAIT),
+    Reason.UNDER_MIG: Why(
+        "MIG is on: this is known for the whole GPU or for a slice, not for both",
+        "look at the other rows of this GPU: the whole one, and its slices below it",
+    ),
+    Reason.NOT_EXPOSED: Why("the engine does not export it", _NEWER),
+    Reason.STALE: Why("the last reading is older than 3 intervals", "it comes back by itself with the next answer"),
+    Reason.OFF: Why("its source, or the engine's own switch for it, is off", "`gpumon doctor` says what to switch on"),
+    Reason.NO_ENGINE: Why(
+        "no engine that gpumon polls runs on this GPU",
+        'gpumon --endpoint http://127.0.0.1:8000, or in the config: [[endpoint]] url = "http://127.0.0.1:8000"',
+    ),
+    Reason.UNMAPPED: Why(
+        "an engine answers whose GPUs are not known: it may run on this one",
+        "add to its [[endpoint]] in the config: gpus = [{gpu}]",
+    ),
+    Reason.NO_GPU: Why(
+        "it is not known on which GPUs this engine runs{gpus_source}",
+        'add to its [[endpoint]] in the config (url = "{url}"): gpus = [0, 1]; for an engine on another host: '
+        'gpu_type = "H100 SXM 80GB" and gpu_count = 2',
+    ),
+    Reason.UNKNOWN_MODEL: Why(
+        "the dimensions of the model are not known, so neither FLOPs nor bytes are",
+        "`gpumon doctor` prints the [[model]] lines to add to the config",
+    ),
+    Reason.NOT_MODELLED: Why(
+        "the model has parts that the formulas do not cover",
+        "nothing to do: rates and latencies are right all the same",
+    ),
+    Reason.UNKNOWN_GPU: Why(
+        "no peak is known for this GPU at this precision",
+        "`gpumon doctor` shows what is known of it; report its name, so that it gets a row in the catalogue",
+    ),
+    Reason.NO_CONTEXT: Why(
+        "the mean context length cannot be had, so what the KV cache costs is not known",
+        'add to its [[endpoint]] in the config (url = "{url}"): context_tokens = 2000',
+    ),
+    Reason.IDLE: Why("nothing happened in the window: no request, no token", "it comes with the next request"),
+    Reason.FEW: Why(
+        "fewer than 20 observations in 60 s: a quantile of them is noise",
+        "the mean stands beside it; quantiles come with more requests",
+    ),
+    Reason.RESET: Why(
+        "the counters fell inside the window: the engine was restarted",
+        "it comes back once the window has passed: 10 s, for latencies 60 s",
+    ),
+    Reason.UNREACHABLE: Why(
+        "the endpoint gives no usable answer", "what is wrong stands at the top; `gpumon doctor` tries it anew"
+    ),
+    Reason.INVALID: Why(
+        "the source sent something that is no number in range",
+        "a bug of the engine or the driver: report it with the answer of `gpumon snapshot --json`",
+    ),
+    Reason.ERROR: Why("the driver failed on this call", "it is tried again; `gpumon doctor` and dmesg say more"),
+}
+"""What holds whatever the figure is."""
+
+_GPM: Final = "GPM counts it, on Hopper and newer with driver 525 or newer, and not inside a vGPU"
+_NO_GPM: Final = "nothing to do: busy and memory busy are what older GPUs tell"
+_NVLINK: Final = "there is no NVLink, or the driver does not count its traffic"
+_SPECIAL: Final[dict[tuple[str, Reason], Why]] = {
+    **{
+        (field, Reason.NOT_SUPPORTED): Why(_GPM, _NO_GPM)
+        for field in ("sm_active_ratio", "sm_occupancy_ratio", "tensor_active_ratio")
+    },
+    **{
+        (field, Reason.NO_PERMISSION): Why("the driver keeps activity counters for administrators", _PERMISSION)
+        for field in (
+            "sm_active_ratio",
+            "sm_occupancy_ratio",
+            "tensor_active_ratio",
+            "pcie_tx_bytes_per_s",
+            "pcie_rx_bytes_per_s",
+            "nvlink_tx_bytes_per_s",
+            "nvlink_rx_bytes_per_s",
+        )
+    },
+    **{
+        (field, Reason.NOT_SUPPORTED): Why(_GPM, "`nvidia-smi dmon -s t` reads older GPUs, at 20 ms per reading")
+        for field in ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s")
+    },
+    **{
+        (field, Reason.NOT_SUPPORTED): Why(_NVLINK, "`nvidia-smi nvlink --status` shows whether there are links")
+        for field in ("nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s")
+    },
+    **{
+        (field, Reason.NOT_SUPPORTED): Why(
+            "the memory of this GPU has no error correction, or it is off",
+            "`nvidia-smi --query-gpu=ecc.mode.current --format=csv` shows which",
+        )
+        for field in ("ecc_corrected", "ecc_uncorrected", "remap_pending", "remap_failed")
+    },
+    ("sm_ratio", Reason.NOT_SUPPORTED): Why(
+        "the driver samples no shares of processes here (MIG, vGPU, WSL, or an older GPU)", "nothing to do"
+    ),
+    ("sm_ratio", Reason.IDLE): Why(
+        "the driver has no sample of this process in the last seconds: it did nothing on this GPU", ""
+    ),
+    ("vram_bytes", Reason.NOT_SUPPORTED): Why(
+        "the driver does not tell it: the process is in another container or virtual machine, or under WSL",
+        "run gpumon on the host",
+    ),
+    ("steps_per_s", Reason.NOT_EXPOSED): Why(
+        "steps are counted once only with one API server, and no ITL is exported to estimate them from",
+        "start vLLM without --api-server-count and without --disable-log-stats",
+    ),
+    ("prefill_tokens_per_s", Reason.NOT_EXPOSED): Why(
+        "the engine does not tell computed prompt tokens from cached ones",
+        "vLLM 0.16 and newer do; with an older one: --no-enable-prefix-caching",
+    ),
+    ("cached_tokens_per_s", Reason.NOT_EXPOSED): Why(
+        "the engine does not count hits of its prefix cache",
+        "start vLLM with --enable-prefix-caching; without it no token is cached",
+    ),
+    ("kv_pool_tokens", Reason.NOT_EXPOSED): Why(
+        "the engine does not say how many tokens its KV cache holds", "vLLM 0.24 and newer do, for every model"
+    ),
+    ("itl_s", Reason.NOT_EXPOSED): Why(
+        "the engine exports no inter-token latency", "vLLM does, unless it was started with --disable-log-stats"
+    ),
+    ("tp", Reason.NO_GPU): Why("its GPUs are not known, or do not divide evenly over its ranks", ""),
+}
+"""What more is known of single figures."""
+
+
+class Subject(NamedTuple):
+    """What the figures belong to, for the texts that name it."""
+
+    blank: bool = False
+    """All its figures are missing for one reason, which stands at the top."""
+    gpu: int = 0
+    url: str = "http://127.0.0.1:8000"
+    gpus_source: str = ""
+
+
+def explain(subject: Subject) -> Explain:
+    """Explains missing figures of one thing."""
+    return lambda missing, field: _why(subject, missing, field)
+
+
+@lru_cache(maxsize=1024)
+def _why(subject: Subject, missing: Missing, field: str) -> Why:
+    why = _SPECIAL.get((field, missing.reason), _GENERAL[missing.reason])
+    source = f" ({subject.gpus_source})" if subject.gpus_source else ""
+    texts = {"gpu": subject.gpu, "url": subject.url, "gpus_source": source}
+    sentence = clean(missing.detail, 400) if missing.detail else _filled(why.sentence, texts)
+    return Why(sentence, _filled(why.todo, texts), quiet=subject.blank and missing.reason in BLANK)
+
+
+def _filled(text: str, texts: dict[str, object]) -> str:
+    """`text` with the names put in; braces of the texts themselves are left alone."""
+    for name, value in texts.items():
+        text = text.replace(f"{{{name}}}", str(value))
+    return text

@@ -1,0 +1,47 @@
+"""Long texts over several lines."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from gpumon.readings.format import cells
+
+_GLUE: Final = "\0"
+_GLUED: Final = re.compile(r"(?<=\d) (?=(?:%|/s|billion|bytes|[kMGTPmun]?(?:FLOP|B|W|J|s|tok)\b))")
+"""A number and its unit stay on one line."""
+_BREAKS: Final = "_{/:,=-"
+"""A long name may be broken behind these."""
+
+
+@lru_cache(maxsize=2048)
+def folded(text: str, width: int) -> tuple[str, ...]:
+    """A text in lines of at most `width` cells, broken at blanks, and within a word that is longer; at least one."""
+    lines = [""]
+    for word in _GLUED.sub(_GLUE, " ".join(text.split())).split(" "):
+        word = word.replace(_GLUE, " ")
+        joined = f"{lines[-1]} {word}" if lines[-1] else word
+        if cells(joined) <= width:
+            lines[-1] = joined
+            continue
+        if lines[-1]:
+            lines.append("")
+        if cells(word) <= width:
+            lines[-1] = word
+            continue
+        lines[-1:] = _broken(word, width)
+    return tuple(lines)
+
+
+def _broken(word: str, width: int) -> list[str]:
+    """A word that is longer than a line, in pieces; behind `_` and the like where one comes late enough."""
+    pieces, piece = [], ""
+    for character in word:
+        if cells(piece) + cells(character) > width:
+            at = max(piece.rfind(mark) for mark in _BREAKS) + 1
+            at = at if at > len(piece) // 2 else len(piece)
+            pieces.append(piece[:at])
+            piece = piece[at:]
+        piece += character
+    return [*pieces, piece]

@@ -1,0 +1,1 @@
+"""Pages that cover the panes: help, detail, settings."""

@@ -1,0 +1,155 @@
+"""The detail page: every figure of one GPU, engine or process, and where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from gpumon.readings.snapshot import Engine, Gpu, Snapshot
+from gpumon.tui.detail import engine, gpu, process
+from gpumon.tui.detail.blocks import Heights, Section, laid_out, there_only
+from gpumon.tui.detail.gpu_health import Watch
+from gpumon.tui.detail.state import Shown, head, troubles
+from gpumon.tui.detail.things import Key, Thing, find, is_blank, keys, leads_to, title
+from gpumon.tui.line import Row
+from gpumon.tui.palette import Palette
+from gpumon.tui.view import View
+from gpumon.tui.widgets.pane import Pane
+
+_NOTHING: Key = ("", "")
+
+
+class DetailPage(Pane):
+    """Follows its thing from snapshot to snapshot; keeps the last figures of one that is gone."""
+
+    ZOOMS: ClassVar[bool] = False
+
+    def __init__(self, palette: Palette, view: View) -> None:
+        super().__init__(palette, view)
+        self._shown = Shown(_NOTHING, None, None, 0.0, 0.0)
+        self._watch: Watch | None = None
+        self._trail: list[Key] = []
+        """What was looked at before, for the way back."""
+        self._laid_out: tuple[Snapshot | None, int, list[Row]] = (None, 0, [])
+        self._heights: tuple[int, Heights] = (0, {})
+        """For one width: lines that the entries took so far."""
+
+    def look_at(self, thing: Key) -> None:
+        """Show another thing: its kind (gpu, engine, process) and its key (UUID, URL, pid)."""
+        if not self.display:
+            self._trail = []
+        elif self._shown.key not in (_NOTHING, thing):
+            self._trail.append(self._shown.key)
+        self._turn_to(thing)
+
+    def _turn_to(self, thing: Key) -> None:
+        self._shown = Shown(thing, None, None, 0.0, 0.0)
+        self._watch = None
+        self._heights = (0, {})
+        self._top = 0
+        if self.snapshot is not None:
+            self._follow(self.snapshot)
+        self.update()
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Follow the thing while it is looked at."""
+        if self.display:
+            self._follow(snapshot)
+        super().show(snapshot)
+
+    def _follow(self, snapshot: Snapshot) -> None:
+        self._laid_out = (None, 0, [])
+        before = self._shown
+        now = find(snapshot, before.key)
+        gone_s = 0.0 if now is not None else before.gone_wall_s or snapshot.wall_s
+        if now is None or (is_blank(now) and before.figures is not None and not is_blank(before.figures)):
+            self._shown = before._replace(now=now, gone_wall_s=gone_s)
+            return
+        age_s = 0.0 if not isinstance(now, Gpu | Engine) else now.age_s
+        self._shown = Shown(before.key, now, now, snapshot.wall_s - age_s, gone_s)
+        if self._watch is None and isinstance(now, Gpu):
+            self._watch = Watch(snapshot.wall_s, now.throttle_s)
+
+    def forget(self) -> None:
+        """Units or levels are others now."""
+        self._laid_out = (None, 0, [])
+        super().forget()
+
+    def title(self) -> str:
+        """What is shown."""
+        return title(self._shown.key, self._shown.now or self._shown.figures)
+
+    def note(self) -> str:
+        """Which of its list it is, and where Enter goes."""
+        if self.snapshot is None:
+            return ""
+        names = keys(self.snapshot, self._shown.key[0])
+        said = []
+        if self._shown.key[1] in names and len(names) > 1:
+            said.append(f"{names.index(self._shown.key[1]) + 1}/{len(names)}")
+        if (other := self.open()) is not None:
+            name = title(other, find(self.snapshot, other)).partition(" · ")[0]
+            said.append(f"{self.view.keymap.first('open')}: {name}")
+        return " · ".join(said)
+
+    def open(self) -> Key | None:
+        """Enter goes on to what it runs on, or what runs on it."""
+        if self.snapshot is None:
+            return None
+        return leads_to(self.snapshot, self._shown.now or self._shown.figures)
+
+    def back(self) -> bool:
+        """Back to what was looked at before."""
+        if not self._trail:
+            return False
+        self._turn_to(self._trail.pop())
+        return True
+
+    def side(self, step: int) -> bool:
+        """Go to the next (1) or previous (-1) thing of the same list; returns whether there is another one."""
+        if self.snapshot is None:
+            return False
+        kind, key = self._shown.key
+        names = keys(self.snapshot, kind)
+        if not [name for name in names if name != key]:
+            return False
+        at = names.index(key) + step if key in names else 0
+        self._turn_to((kind, names[at % len(names)]))
+        return True
+
+    def head(self, width: int) -> Sequence[Row]:  # noqa: ARG002
+        """State, age and since when."""
+        return head(self._shown, self.snapshot, self.view.levels) if self.snapshot is not None else ()
+
+    def body(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002
+        """All figures, set once per snapshot and width."""
+        snapshot, laid_width, rows = self._laid_out
+        if snapshot is None or snapshot is not self.snapshot or laid_width != width:
+            if self.snapshot is None:
+                return ()
+            rows = self._rows_of(self.snapshot, width)
+            self._laid_out = (self.snapshot, width, rows)
+        return rows
+
+    def _rows_of(self, snapshot: Snapshot, width: int) -> list[Row]:
+        wrong = troubles(self._shown, snapshot, self.view.levels)
+        rows = laid_out(wrong, min(width, 139)) if wrong else []
+        if rows:
+            rows.append(())
+        if self._heights[0] != width:
+            self._heights = (width, {})
+        return rows + laid_out(self._sections(snapshot), width, old=self._shown.old, heights=self._heights[1])
+
+    def _sections(self, snapshot: Snapshot) -> list[Section]:
+        thing = self._shown.figures
+        if thing is None:
+            return []
+        sections = self._all(thing, snapshot)
+        return there_only(sections) if is_blank(thing) else sections
+
+    def _all(self, thing: Thing, snapshot: Snapshot) -> list[Section]:
+        if isinstance(thing, Gpu):
+            return gpu.sections(thing, snapshot, self.view, self._watch)
+        if isinstance(thing, Engine):
+            return engine.sections(thing, snapshot, self.view)
+        return process.sections(thing, snapshot, self.view)

@@ -1,0 +1,115 @@
+"""The help page: where to look first, every key from the table of keys, and what the marks mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import wrap
+from typing import ClassVar, Final
+
+from gpumon.config.keymap import COMMANDS, Keymap
+from gpumon.readings.format import cells, left
+from gpumon.tui.line import Row
+from gpumon.tui.widgets.pane import Pane
+
+QUESTIONS: Final = (
+    ("GPU wasted?", "{pane.gpus} then {sort}: waste. Low mfu, mbu; more ▒ than █; low use, idle."),
+    ("engine slow?", "{pane.engines} then {sort}: TTFT, ITL (p95). wait > 0: queues; kv ~100%: full."),
+    ("no figure?", "{open} on its row: why; and each figure's formula and source."),
+)
+"""What people come with, and the keys that answer it."""
+
+GROUPS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
+    (("up", "down"), "move the cursor"),
+    (("page.up", "page.down"), "a page up, down"),
+    (("top", "end"), "to the top, to the end"),
+    (("pane.next", "pane.previous"), "next, previous pane"),
+    (("pane.gpus", "pane.engines", "pane.history"), "GPUs, engines, history"),
+    (("pane.processes", "pane.faults"), "processes, faults"),
+    (("span.shorter", "span.longer"), "shorter, longer charts"),
+    (("faster", "slower"), "read more, less often"),
+    (("left", "right"), "settings: less, more"),
+    (("save",), "write the screen to files"),
+    (("suspend",), "to the shell (fg: back)"),
+)
+"""Commands that share a line, or are said shorter here; every other one has its own."""
+
+LEGEND: Final = (
+    ("▒ busy", "a kernel ran: says little"),
+    ("█ sm", "share of the SMs at work"),
+    ("mfu mbu", "FLOPs, bytes used of peak"),
+    ("m ≥ ≤", "measured, at least / most"),
+    ("104%! 31%?", "wrong facts; unsure peak"),
+    ("210m 1.2s", "milliseconds, seconds"),
+    ("<10m ~24m", "first bucket; mean of few"),
+    ("–  …", "not there; not there yet"),
+    ("LLM? GPU?", "unknown: gpumon doctor"),
+    ("LOST 14s", "no answer for 14 s"),
+)
+"""Figures and marks, in a column each."""
+
+_KEYS: Final = 12
+_COLUMN: Final = 39
+"""Cells of a key or mark with its meaning, and of the marks alone."""
+_ASKED: Final = 14
+
+
+class HelpPage(Pane):
+    """In as many columns as fit; section titles where there are lines to spare for them."""
+
+    TITLE: ClassVar[str] = "help"
+    ZOOMS: ClassVar[bool] = False
+
+    def body(self, width: int, height: int) -> Sequence[Row]:
+        """First questions, keys, marks."""
+        columns = max(1, (width - 1) // _COLUMN)
+        sections = (
+            ("", _questions(self.view.keymap, width)),
+            ("keys", _columns(_keys(self.view.keymap), columns)),
+            ("marks", _columns(LEGEND, columns)),
+        )
+        spare = height - sum(len(rows) for _, rows in sections)
+        rows: list[Row] = []
+        for name, section in sections:
+            if name and spare >= 4:
+                rows.append(())
+            if name and spare >= 2:
+                rows.append(((f" {name}", "muted"),))
+            rows += section
+        return rows
+
+
+def _questions(keymap: Keymap, width: int) -> list[Row]:
+    keys = {command.id: keymap.first(command.id) for command in COMMANDS}
+    rows: list[Row] = []
+    for asked, answer in QUESTIONS:
+        for name, key in keys.items():
+            answer = answer.replace(f"{{{name}}}", key)
+        before = left(f" {asked}", _ASKED) + " "
+        for line in wrap(answer, width - len(before)):
+            rows.append(((before, "strong"), (line, "text")))
+            before = " " * len(before)
+    return rows
+
+
+def _keys(keymap: Keymap) -> list[tuple[str, str]]:
+    """Keys and what they do, in the order of the table of keys; commands without a key are left out."""
+    shared = {name: (names, does) for names, does in GROUPS for name in names}
+    entries: dict[tuple[str, ...], str] = {}
+    for command in COMMANDS:
+        names, does = shared.get(command.id, ((command.id,), command.does))
+        entries[names] = does
+    said = [(" ".join(filter(None, map(keymap.shown, names))), does) for names, does in entries.items()]
+    return [(keys, does) for keys, does in said if keys]
+
+
+def _columns(entries: Sequence[tuple[str, str]], columns: int) -> list[Row]:
+    """Top to bottom, then left to right."""
+    height = -(-len(entries) // columns)
+    rows: list[Row] = []
+    for at in range(height):
+        row: list[tuple[str, str]] = []
+        for name, does in entries[at::height]:
+            keys = left(name, max(_KEYS, cells(name)))
+            row += [(f" {keys} ", "accent"), (left(does, _COLUMN - cells(keys) - 2), "text")]
+        rows.append(tuple(row))
+    return rows

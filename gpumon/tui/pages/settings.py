@@ -1,0 +1,295 @@
+"""The settings page: every setting with its value and origin; changes hold at once, and are written when asked to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final
+
+from gpumon.config.columns import COLUMNS
+from gpumon.config.errors import Refused, dotted
+from gpumon.config.schema import Config
+from gpumon.config.validate import changed
+from gpumon.readings.format import cut, left
+from gpumon.tui.line import Row
+from gpumon.tui.palette import Palette
+from gpumon.tui.rows import matches
+from gpumon.tui.screens.actions import Actions
+from gpumon.tui.settings_table import SETTINGS, Setting
+from gpumon.tui.view import View
+from gpumon.tui.widgets.drawer import Choice, Question
+from gpumon.tui.widgets.list_pane import ListPane
+from gpumon.tui.widgets.pane import wrapped
+
+_GROUP: Final = 10
+_NAME: Final = 23
+_VALUE: Final = 13
+_DEFAULTS: Final = Config()
+
+
+class SettingsPage(ListPane[Setting]):
+    """One line per setting; below them what the one under the cursor means, and the keys."""
+
+    TITLE: ClassVar[str] = "settings"
+    ZOOMS: ClassVar[bool] = False
+
+    def __init__(self, palette: Palette, view: View) -> None:
+        super().__init__(palette, view)
+        self._themes: tuple[str, ...] = ()
+        self._paste: list[str] = []
+        """What to read and to paste, where nothing could be written."""
+
+    @property
+    def monitor(self) -> Actions:
+        """The screen that the settings are of."""
+        assert isinstance(self.screen, Actions)
+        return self.screen
+
+    def on_mount(self) -> None:
+        """Ask for the themes."""
+        self.run_worker(self._ask_themes())
+
+    async def _ask_themes(self) -> None:
+        if self.monitor.files is not None:
+            self._themes = await self.monitor.files.themes()
+            self.monitor.drawer.renew()
+
+    def _written(self) -> tuple[Config, Mapping[str, str]]:
+        """The settings as they were loaded or saved last, and who set them."""
+        files = self.monitor.files
+        return (files.settings, files.origins) if files is not None else (self.view.loaded, {})
+
+    def unsaved(self) -> dict[tuple[str, str], object]:
+        """What was changed since the config was loaded or saved."""
+        before, _ = self._written()
+        pairs = dict.fromkeys((setting.section, setting.key) for setting in SETTINGS)
+        now = {pair: getattr(getattr(self.view.config, pair[0]), pair[1]) for pair in pairs}
+        return {pair: value for pair, value in now.items() if value != getattr(getattr(before, pair[0]), pair[1])}
+
+    def chosen(self) -> list[Setting]:
+        """The settings that pass the filter."""
+        if self._chosen != (self.wanted,):
+            self._chosen = (self.wanted,)
+            self._total = len(SETTINGS)
+            self._items = [setting for setting in SETTINGS if matches(self.words(setting), self.wanted)]
+            self._follow()
+        return self._items
+
+    @property
+    def shows_cursor(self) -> bool:
+        """Always: what the drawer asks is about the row under the cursor."""
+        return True
+
+    def key_of(self, item: Setting) -> str:
+        """Section and key."""
+        return item.id
+
+    def words(self, item: Setting) -> str:
+        """Its name in both languages, and what it means."""
+        return f"{item.group} {item.name} {item.section}.{item.key} {item.means}"
+
+    def nothing(self, width: int) -> Sequence[Row]:  # noqa: ARG002
+        """There is always a setting."""
+        return ()
+
+    def note(self) -> str:
+        """The filter, and what is not in the file."""
+        number = len(self.unsaved())
+        return " · ".join(part for part in (super().note(), f"{number} not saved" if number else "") if part)
+
+    def rows(self, width: int, height: int) -> Sequence[Row]:
+        """The list, and at the foot what it is about; or what to paste."""
+        if self._paste:
+            text = [row for line in self._paste for row in wrapped(line, width, "text", most=6)]
+            self._overflow = 0
+            return (self._rule(width, len(text), height - 1), *text[: height - 1])
+        foot = self._foot(width) if height > 8 else []
+        above = super().rows(width, height - len(foot))
+        return (*above, *([()] * (height - len(above) - len(foot))), *foot)
+
+    def row(self, item: Setting, width: int) -> Row:
+        """Group where it begins, name, value, and who set it."""
+        at = self._items.index(item)
+        group = item.group if at == 0 or self._items[at - 1].group != item.group else ""
+        value = item.value(self.view.config)
+        origin, tone = self._origin(item, value)
+        shown = left(cut(item.show(value), _VALUE), _VALUE)
+        return (
+            (f"  {left(group, _GROUP)}", "muted"),
+            (left(item.name, _NAME), "text"),
+            (shown, "strong" if value != item.value(_DEFAULTS) else "text"),
+            (f" {cut(origin, max(0, width - _GROUP - _NAME - _VALUE - 4))}", tone),
+        )
+
+    def _origin(self, item: Setting, value: object) -> tuple[str, str]:
+        before, origins = self._written()
+        if value != item.value(before):
+            return "changed, not saved" + (": from the next start once saved" if item.later else ""), "warn"
+        origin = origins.get(dotted((item.section, item.key)), "")
+        return (origin, "accent") if origin else ("default", "muted")
+
+    def _foot(self, width: int) -> list[Row]:
+        setting = self.selected
+        if setting is None:
+            return []
+        later = " From the next start." if setting.later else ""
+        means = wrapped(setting.means + later, width, "text", most=2)
+        key = self.view.keymap.first
+        change = "" if setting.pane else f"{key('left')} {key('right')} change · "
+        enter = f"{key('open')}: {'type' if setting.read else 'list'} · "
+        number = len(self.unsaved())
+        save = f"{key('save')}: save{f' {number}' if number else ''} · " if self.monitor.files is not None else ""
+        keys = f"   {change}{enter}Del: default · {save}{key('back')}: back"
+        return [(("─" * width, "border"),), *means, *([()] * (2 - len(means))), ((cut(keys, width), "muted"),)]
+
+    def change(self, step: int) -> bool:
+        """The next step or choice of the setting under the cursor."""
+        setting = self.selected
+        if setting is None or self._paste:
+            return True
+        if setting.pane:
+            self.open()
+        else:
+            setting = self.with_themes(setting)
+            self.put(setting, setting.stepped(setting.value(self.view.config), step))
+        return True
+
+    def put(self, setting: Setting, value: object) -> bool:
+        """Let a setting have a value from now on, or say what is allowed."""
+        if setting.pane:
+            assert isinstance(value, tuple)
+            others = [
+                name for name in self.view.config.screen.hidden_columns if not name.startswith(f"{setting.pane}.")
+            ]
+            value = (*others, *value)
+        try:
+            config = changed(self.view.config, setting.section, setting.key, value)
+        except Refused as refused:
+            self.monitor.say(f"{setting.name}: {refused.text}")
+            return False
+        if config != self.view.config:
+            self.monitor.apply(config)
+        return True
+
+    def open(self) -> tuple[str, str] | None:
+        """Type a number, or choose from a list."""
+        setting = self.selected
+        if setting is not None and not self._paste:
+            setting = self.with_themes(setting)
+            self.monitor.ask(
+                _typed(self, setting) if setting.read else self._columns(setting) or _listed(self, setting)
+            )
+        return None
+
+    def with_themes(self, setting: Setting) -> Setting:
+        """A setting with its choices: those of the theme are known only when the disk has answered."""
+        if setting.key != "theme":
+            return setting
+        return setting._replace(choices=self._themes or (self.view.config.general.theme,))
+
+    def _columns(self, setting: Setting) -> Question | None:
+        """A list of the columns of a pane, to be switched on and off."""
+        if not setting.pane:
+            return None
+
+        def choices(text: str) -> Sequence[Choice]:  # noqa: ARG001
+            hidden = setting.value(self.view.config)
+            names = [f"{setting.pane}.{column}" for column in COLUMNS[setting.pane]]
+            return [Choice(name.partition(".")[2], "hidden" if name in hidden else "shown", name) for name in names]
+
+        def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001
+            if choice is not None:
+                hidden = setting.value(self.view.config)
+                names = [name for name in hidden if name != choice.value]
+                self.put(setting, tuple(names) if len(names) < len(hidden) else (*names, choice.value))
+
+        return Question(setting.name, choices, choose, types=False, stays=True, hint="Enter: show or hide · Esc: done")
+
+    def back(self) -> bool:
+        """From the lines to paste to the list; from the list with a word on what is not saved."""
+        if self._paste:
+            self._paste = []
+            self.update()
+            return True
+        if super().back():
+            return True
+        if number := len(self.unsaved()):
+            many = f"{number} changes hold" if number > 1 else "1 change holds"
+            self.monitor.say(f"{many} until gpumon ends: not saved")
+        return False
+
+    def write(self) -> bool:
+        """Save what was changed into the config file."""
+        files = self.monitor.files
+        changes = self.unsaved()
+        if files is None or not changes:
+            self.monitor.say("nothing is changed" if files is not None else "there is no file to save to")
+        else:
+            self.run_worker(self._write(changes), exclusive=True, group="write")
+        return True
+
+    async def _write(self, changes: dict[tuple[str, str], object]) -> None:
+        files = self.monitor.files
+        assert files is not None
+        written, said = await files.save_settings(changes)
+        if written:
+            self.monitor.say(said)
+        else:
+            self._paste = [*said.splitlines(), "", f"{self.view.keymap.first('back')}: back"]
+        self.update()
+
+    def take(self, key: str) -> bool:
+        """Space changes, Delete goes back to the default."""
+        keys = self.view.keymap.keys
+        if key == "space" and key in keys["pause"]:
+            return self.change(1)
+        if key in ("delete", "backspace") and not any(key in own for own in keys.values()):
+            self._reset()
+            return True
+        return False
+
+    def _reset(self) -> None:
+        setting = self.selected
+        if setting is not None:
+            self.put(setting, setting.value(_DEFAULTS))
+
+
+def _typed(page: SettingsPage, setting: Setting) -> Question:
+    """A number to type."""
+    assert setting.read is not None
+    read = setting.read
+
+    def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001
+        try:
+            value = read(text)
+        except ValueError as wrong:
+            page.monitor.say(f"{setting.name}: {wrong}, such as {setting.show(setting.value(_DEFAULTS) or 500.0)}")
+            return
+        page.put(setting, value)
+
+    now = setting.typed(setting.value(page.view.config))
+    return Question(f"{setting.name}:", chosen=choose, text=now, hint="Enter: use it · Esc: as before")
+
+
+def _listed(page: SettingsPage, setting: Setting) -> Question:
+    """A list to choose from; what the cursor is on is shown at once."""
+    before = setting.value(page.view.config)
+
+    def choices(text: str) -> Sequence[Choice]:  # noqa: ARG001
+        return [
+            Choice(setting.show(choice), "default" if choice == setting.value(_DEFAULTS) else "", choice)
+            for choice in page.with_themes(setting).choices
+        ]
+
+    def show(choice: Choice | None) -> None:
+        page.put(setting, before if choice is None else choice.value)
+
+    return Question(
+        setting.name,
+        choices,
+        lambda choice, _: show(choice),
+        dropped=lambda: show(None),
+        pointed=show,
+        at=setting.choices.index(before) if before in setting.choices else 0,
+        types=False,
+        hint="Enter: use it · Esc: as before",
+    )

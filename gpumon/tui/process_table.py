@@ -1,0 +1,129 @@
+"""One row per process on the GPUs, however many of them it runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from gpumon.readings.format import memory, ratio, right
+from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.snapshot import Gpu, Process
+from gpumon.tui.line import Row
+from gpumon.tui.rows import Order
+from gpumon.tui.table import Column, Table, figures, spans, words
+from gpumon.tui.view import View
+
+_LEAST_COMMAND: Final = 20
+"""Cells of the command, however narrow the screen: where there are fewer, the user goes first."""
+_COMMAND: Final = 48
+"""Cells that the command keeps before there is a column more."""
+
+
+_ELSEWHERE: Final = " (host)"
+"""End of the name of a process whose pid is the host's, seen from inside a container."""
+
+
+class Running(NamedTuple):
+    """One process, and what it takes of all its GPUs together."""
+
+    process: Process
+    """As the first of its GPUs lists it."""
+    gpus: tuple[int, ...]
+    vram_bytes: Reading
+    """Sum over its GPUs."""
+    vram_partial: bool
+    """Not known on all of its GPUs: `vram_bytes` is the least that it can be."""
+    sm_ratio: Reading
+    """Mean over those of its GPUs that tell: 1 is all of all its GPUs."""
+
+
+def merged(gpus: Iterable[Gpu]) -> list[Running]:
+    """The processes on the GPUs, each once, the one with the most VRAM first; those that do not tell come last."""
+    found: dict[int, list[tuple[int, Process]]] = {}
+    for gpu in gpus:
+        for process in gpu.processes:
+            found.setdefault(process.pid, []).append((gpu.index, process))
+    return sorted((_together(places) for places in found.values()), key=_by_vram)
+
+
+def _by_vram(running: Running) -> tuple[float, int]:
+    vram = running.vram_bytes
+    return (1.0 if isinstance(vram, Missing) else -vram), running.process.pid
+
+
+def _together(places: list[tuple[int, Process]]) -> Running:
+    vram = [process.vram_bytes for _, process in places]
+    sm = [process.sm_ratio for _, process in places]
+    held = [value for value in vram if not isinstance(value, Missing)]
+    used = [value for value in sm if not isinstance(value, Missing)]
+    return Running(
+        process=places[0][1],
+        gpus=tuple(sorted({index for index, _ in places})),
+        vram_bytes=sum(held) if held else vram[0],
+        vram_partial=0 < len(held) < len(vram),
+        sm_ratio=sum(used) / len(used) if used else sm[0],
+    )
+
+
+def command(process: Process) -> str:
+    """The command line without the folder of its program, else the name; why there is neither in a container."""
+    if process.command:
+        program, blank, rest = process.command.partition(" ")
+        return program.rpartition("/")[2] + blank + rest
+    return "(host's: hidden from this container)" if process.name.endswith(_ELSEWHERE) else process.name
+
+
+def _vram(running: Running, view: View, tone: str) -> Row:
+    least = "≥" if running.vram_partial else ""
+    return ((f" {right(least + memory(running.vram_bytes, view.memory_bytes), 5)}", tone),)
+
+
+BASE: Final[tuple[Column[Running], ...]] = (
+    figures("pid", "pid", 7, lambda running: str(running.process.pid), fixed=True),
+    words("user", "user", 9, lambda running: running.process.user),
+    words("gpus", "gpus", 5, lambda running: spans(running.gpus)),
+    Column("vram", "vram", 6, lambda view: ((right(view.memory_unit, 6), "muted"),), _vram),
+    figures("sm", "sm", 4, lambda running: ratio(running.sm_ratio, 4)),
+    words("engine", "engine", 12, lambda running: running.process.engine),
+)
+"""What every screen shows; the command has the rest of the line."""
+
+EXTRA: Final[tuple[Column[Running], ...]] = (
+    words("container", "container", 12, lambda running: _place(running.process), keep=_COMMAND),
+    words("type", "type", 8, lambda running: running.process.type, keep=_COMMAND),
+    words("pod", "pod", 36, lambda running: running.process.pod, keep=_COMMAND),
+)
+"""What a wider screen adds, in this order, before the command."""
+
+TABLE: Final = Table("processes", BASE, EXTRA, drops=("user", "gpus"), least=_LEAST_COMMAND)
+
+
+def _place(process: Process) -> str:
+    """The container; the start of its pod's uid where only that is known."""
+    return process.container or (f"pod {process.pod[:8]}" if process.pod else "")
+
+
+def head(width: int, view: View) -> Row:
+    """The header."""
+    command = "" if "processes.command" in view.hidden else " command"
+    return (*TABLE.head(width, view), (command, "muted"))
+
+
+def row(running: Running, width: int, view: View) -> Row:
+    """One process."""
+    text = "" if "processes.command" in view.hidden else f" {command(running.process)}"
+    return (*TABLE.row(running, width, view, "text"), (text, "text"))
+
+
+def left_out(width: int, view: View) -> tuple[str, ...]:
+    """All columns that a wider screen would show."""
+    return TABLE.left_out(width, view)
+
+
+ORDERS: Final[tuple[Order[Running], ...]] = (
+    Order("VRAM", lambda running: running.vram_bytes),
+    Order("SM", lambda running: running.sm_ratio, means="mean of its GPUs"),
+    Order("pid", lambda running: float(running.process.pid), descending=False),
+    Order("user", lambda running: running.process.user.casefold(), descending=False),
+)
+"""The ways to sort."""

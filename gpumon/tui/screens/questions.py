@@ -1,0 +1,159 @@
+"""What the drawer asks: a filter, an order, a command by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from gpumon.config.keymap import COMMANDS
+from gpumon.config.validate import changed
+from gpumon.tui.rows import Order
+from gpumon.tui.widgets.drawer import Choice, Question
+from gpumon.tui.widgets.list_pane import ListPane
+
+if TYPE_CHECKING:
+    from gpumon.tui.screens.actions import Actions
+    from gpumon.tui.widgets.pane import Pane
+
+_MOST_RECENT: Final = 5
+_THEME: Final = "theme: "
+_LAST: Final = frozenset(
+    command.does
+    for command in COMMANDS
+    if command.id in ("up", "down", "page.up", "page.down", "top", "end", "open", "back", "quit")
+)
+"""What is behind everything else as long as nothing is typed: nobody looks for these by name."""
+
+
+def filter_of(pane: ListPane[Any]) -> Question:
+    """The filter of a pane; rows follow while it is typed."""
+    before = pane.wanted
+
+    def change(text: str) -> None:
+        pane.wanted = text.strip()
+        pane.update()
+
+    return Question(
+        f"filter {pane.TITLE}:",
+        changed=change,
+        dropped=lambda: change(before),
+        text=before,
+        hint="words, -word: without · Enter: keep · Esc: as before",
+    )
+
+
+def order_of(pane: ListPane[Any]) -> Question:
+    """The order of a pane's rows."""
+    orders = pane.orders()
+
+    def choices(text: str) -> Sequence[Choice]:  # noqa: ARG001
+        listed = [Choice(order.name, _now(pane, order), order) for order in orders]
+        return [Choice("as it comes", "now" if pane.order is None else "", None), *listed]
+
+    def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001
+        if choice is not None:
+            pane.sort(next((order for order in orders if order is choice.value), None))
+
+    return Question(
+        f"sort {pane.TITLE} by",
+        choices,
+        choose,
+        at=next((at for at, order in enumerate(orders, start=1) if order is pane.order), 0),
+        types=False,
+        hint="Enter: choose; the same again turns it round",
+    )
+
+
+def _now(pane: ListPane[Any], order: Order[Any]) -> str:
+    return "now: Enter turns it round" if order is pane.order else order.means
+
+
+def palette(screen: Actions) -> Question:
+    """Everything that can be done here, by name: commands, orders of the current pane, themes."""
+    here = screen.current
+    before = screen.view.config.general.theme
+    tried: list[str] = []
+
+    def choices(text: str) -> Sequence[Choice]:
+        found = [(at, choice) for choice in _everything(screen, here) if (at := _rank(choice, text)) is not None]
+        recent = {name: at for at, name in enumerate(screen.recent)}
+        found.sort(key=lambda pair: (pair[0], recent.get(pair[1].name, len(recent)), pair[1].name in _LAST))
+        return [choice for _, choice in found]
+
+    def wear(name: str) -> None:
+        if name != (tried[-1] if tried else before):
+            tried.append(name)
+            screen.wear(name)
+
+    def point(choice: Choice | None) -> None:
+        wear(choice.name.removeprefix(_THEME) if choice is not None and choice.name.startswith(_THEME) else before)
+
+    def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001
+        if choice is None:
+            return
+        if not choice.name.startswith(_THEME):
+            point(None)
+        screen.recent = tuple(dict.fromkeys((choice.name, *screen.recent)))[:_MOST_RECENT]
+        assert callable(choice.value)
+        choice.value()
+
+    return Question(
+        "command:",
+        choices,
+        choose,
+        pointed=point,
+        dropped=lambda: point(None),
+        hint="type a part of its name · Enter: do it · Esc: close",
+    )
+
+
+def _rank(choice: Choice, text: str) -> int | None:
+    """How well a choice fits what was typed, 0 is best; None: not at all.
+
+    All words are in it, from its beginning on or somewhere; or at least all letters are, in this order.
+    """
+    wanted, name = text.casefold().split(), f"{choice.name} {choice.note}".casefold()
+    if all(word in name for word in wanted):
+        return 0 if not wanted or name.startswith(wanted[0]) else 1
+    letters = iter(name)
+    return 2 if all(letter in letters for letter in "".join(wanted)) else None
+
+
+def _everything(screen: Actions, here: Pane | None) -> Iterator[Choice]:
+    """`here`: what had the keys before the drawer."""
+    keymap = screen.view.keymap
+    for command in COMMANDS:
+        idle = _DOES_NOTHING.get(command.id)
+        if idle is not None and idle(screen, here):
+            continue
+        run = partial(_run, screen, command.call)
+        yield Choice(command.does, f"{keymap.shown(command.id)}  {command.id}".strip(), run)
+    if isinstance(here, ListPane):
+        for order in here.orders():
+            yield Choice(f"sort {here.TITLE} by {order.name}", _now(here, order), partial(here.sort, order))
+    if screen.files is not None:
+        now = screen.view.config.general.theme
+        for name in screen.themes:
+            yield Choice(f"{_THEME}{name}", "now" if name == now else "", partial(_use_theme, screen, name))
+
+
+def _run(screen: Actions, call: str) -> None:
+    screen.run_worker(screen.run_action(call), group="palette")
+
+
+def _use_theme(screen: Actions, name: str) -> None:
+    screen.apply(changed(screen.view.config, "general", "theme", name))
+
+
+_DOES_NOTHING: Final[dict[str, Callable[[Actions, Pane | None], bool]]] = {
+    "palette": lambda *_: True,
+    "left": lambda screen, here: here is not screen.pages.get("settings", screen),
+    "right": lambda screen, here: here is not screen.pages.get("settings", screen),
+    "pause": lambda screen, _: screen.shown is None,
+    "filter": lambda _, here: not isinstance(here, ListPane),
+    "sort": lambda _, here: not (isinstance(here, ListPane) and here.orders()),
+    "zoom": lambda screen, _: screen.page is not None,
+    "save": lambda screen, _: screen.shown is None or screen.files is None,
+}
+"""Commands that do nothing in some places, and when."""

@@ -1,0 +1,210 @@
+"""What the settings page can change: each setting's name, its steps or choices, how it is typed, and what it means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from gpumon.config.schema import Config
+from gpumon.readings.format import period
+
+
+class Setting(NamedTuple):
+    """One line of the page."""
+
+    section: str
+    key: str
+    group: str
+    name: str
+    means: str
+    show: Callable[[Any], str]
+    choices: tuple[Any, ...] = ()
+    """In order; of numbers these are steps, and others may be typed."""
+    read: Callable[[str], float | None] | None = None
+    """A typed text as the value; ValueError where it is none. None: nothing is typed here."""
+    later: bool = False
+    """Takes effect when gpumon starts next."""
+    pane: str = ""
+    """The pane whose columns it hides."""
+
+    @property
+    def id(self) -> str:
+        """What the line is known by."""
+        return f"{self.section}.{self.key}{self.pane}"
+
+    def value(self, config: Config) -> Any:
+        """Its value; of columns only those of its pane."""
+        value = getattr(getattr(config, self.section), self.key)
+        return tuple(name for name in value if name.startswith(f"{self.pane}.")) if self.pane else value
+
+    def typed(self, value: Any) -> str:
+        """The value as it may be typed: nothing is rounded away."""
+        return "" if value is None else f"{value:g}" if self.show is period else self.show(value)
+
+    def stepped(self, value: Any, step: int) -> Any:
+        """The value after (1) or before (-1) this one: of numbers the next step, of choices round in a circle."""
+        if self.read is None:
+            at = self.choices.index(value) if value in self.choices else -1 if step > 0 else 0
+            return self.choices[(at + step) % len(self.choices)] if self.choices else value
+        steps = [choice for choice in self.choices if choice is not None]
+        if value is None:
+            return steps[0] if step > 0 else None
+        beyond = [choice for choice in steps if (choice - value) * step > 1e-9]
+        if not beyond:
+            return None if step < 0 and None in self.choices else value
+        return min(beyond) if step > 0 else max(beyond)
+
+
+def number(text: str, units: Mapping[str, float]) -> float:
+    """`0.5`, `2 s`, `40ms`, `95 %` as a number; `units` are the factors of what may stand behind it, "" among them.
+
+    Raises ValueError.
+    """
+    found = re.fullmatch(r"([0-9]+(?:[.,][0-9]*)?|[.,][0-9]+)\s*(\D*)", text.strip())
+    if found is None or found[2].lower() not in units:
+        raise ValueError("must be a number")
+    return float(found[1].replace(",", ".")) * units[found[2].lower()]
+
+
+def _seconds(text: str) -> float:
+    return number(text, {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0})
+
+
+def _share(text: str) -> float:
+    """Below 1 without a percent sign it is the share itself, as the config has it."""
+    value = number(text, {"": 1.0, "%": 1.0})
+    return value if value < 1.0 and "%" not in text else round(value / 100.0, 6)
+
+
+def _degree(text: str) -> float:
+    return number(text, {"": 1.0, "c": 1.0, "°c": 1.0, "°": 1.0})
+
+
+def _goal(text: str) -> float | None:
+    if text.strip().lower() in ("", "none", "-", "–"):
+        return None
+    return number(text, {"": 1.0, "ms": 1.0, "s": 1000.0})
+
+
+def _percent(value: float) -> str:
+    return f"{value * 100:g}%"
+
+
+def _celsius(value: float) -> str:
+    return f"{value:g}°C"
+
+
+def _milliseconds(value: float | None) -> str:
+    return "none" if value is None else f"{value:g} ms"
+
+
+def _switch(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _hidden(value: tuple[str, ...]) -> str:
+    return f"{len(value)} hidden" if value else "all shown"
+
+
+_SECONDS: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+_SPANS: Final = (60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0)
+_SHARES: Final = tuple(percent / 100.0 for percent in range(1, 101))
+_DEGREES: Final = tuple(float(degrees) for degrees in range(30, 121))
+
+
+def _level(key: str, name: str, means: str) -> Setting:
+    return Setting("levels", key, "levels", name, means, _percent, _SHARES, _share)
+
+
+def _degrees(key: str, name: str, means: str) -> Setting:
+    return Setting("levels", key, "levels", name, means, _celsius, _DEGREES, _degree)
+
+
+def _latency(key: str, name: str, means: str, steps: Sequence[float]) -> Setting:
+    return Setting("goals", key, "goals", name, means, _milliseconds, (None, *steps), _goal)
+
+
+def _columns(pane: str) -> Setting:
+    return Setting(
+        *("screen", "hidden_columns", "screen", f"columns of {pane}"),
+        f"Which columns pane {pane} shows where there is room for them.",
+        *(_hidden,),
+        pane=pane,
+    )
+
+
+SETTINGS: Final[tuple[Setting, ...]] = (
+    Setting(
+        *("general", "interval_s", "readings", "GPUs every"),
+        "Time between two readings of the GPUs, 0.25 s to 1 h. Shorter costs gpumon more CPU.",
+        *(period, _SECONDS, _seconds),
+    ),
+    Setting(
+        *("general", "engine_interval_s", "readings", "engines every"),
+        "Time between two polls of an engine, 0.25 s to 1 h: each costs the engine's event loop 5 to 20 ms.",
+        *(period, _SECONDS, _seconds),
+        later=True,
+    ),
+    Setting(
+        "general", "theme", "screen", "theme", "Colours of the screen. Your own go into themes/ beside the config.", str
+    ),
+    Setting(
+        *("screen", "glyphs", "screen", "charts drawn with"),
+        "Characters of the charts; auto is braille where the terminal can show it.",
+        *(str, ("auto", "braille", "blocks", "ascii")),
+    ),
+    Setting(
+        *("general", "ascii", "screen", "ASCII only"),
+        "Draw everything with ASCII characters; always so where the terminal has no UTF-8.",
+        *(_switch, (False, True)),
+    ),
+    Setting(
+        *("general", "mouse", "screen", "mouse"),
+        "Take clicks and the wheel; `no` leaves them to the terminal, for selecting text.",
+        *(_switch, (False, True)),
+        later=True,
+    ),
+    Setting(
+        *("screen", "memory_unit", "screen", "memory in"),
+        "GiB are 2^30 bytes, as GPU tools show memory; GB are 10^9 bytes, as data sheets do.",
+        *(str, ("GiB", "GB")),
+    ),
+    Setting(
+        *("screen", "temperature_unit", "screen", "temperatures in"),
+        "Celsius or Fahrenheit. Levels are always set in Celsius.",
+        *(lambda unit: f"°{unit}", ("C", "F")),
+    ),
+    Setting(
+        *("screen", "span_s", "screen", "charts go back"),
+        "How much time the charts show, 1 minute to 2 hours, typed in seconds.",
+        *(period, _SPANS, _seconds),
+    ),
+    _columns("gpus"),
+    _columns("engines"),
+    _columns("processes"),
+    _level("vram_warn", "VRAM warning", "Marked from here on. Engines fill their pool on purpose, so this is high."),
+    _level("vram_critical", "VRAM critical", "Marked as critical from here on: the next allocation may fail."),
+    _level("kv_warn", "KV cache warning", "Above this, requests wait or are preempted soon."),
+    _level("kv_critical", "KV cache critical", "Marked as critical from here on."),
+    _degrees("temperature_warn_c", "temperature warning", "Data centre GPUs slow down at about 87 °C."),
+    _degrees("temperature_critical_c", "temperature critical", "Marked as critical from here on."),
+    _level("low_use", "low use below", "A GPU that is busy while its MFU and MBU are both below this is marked."),
+    _level("low_use_busy", "low use: busy from", "How busy a GPU has to be for that mark."),
+    _latency(
+        *("ttft_p95_ms", "first token (p95)"),
+        "Promised time to the first token: slower engines are marked. Empty: no goal.",
+        (100.0, 200.0, 300.0, 500.0, 750.0, 1000.0, 1500.0, 2000.0, 3000.0, 5000.0, 10_000.0),
+    ),
+    _latency(
+        *("itl_p95_ms", "next token (p95)"),
+        "Promised time between two tokens: slower engines are marked. Empty: no goal.",
+        (10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 75.0, 100.0, 150.0, 200.0),
+    ),
+    _latency(
+        *("e2e_p95_ms", "whole answer (p95)"),
+        "Promised time for a whole answer: slower engines are marked. Empty: no goal.",
+        (1000.0, 2000.0, 5000.0, 10_000.0, 20_000.0, 30_000.0, 60_000.0, 120_000.0),
+    ),
+)
+"""In the order of the page."""

@@ -1,0 +1,63 @@
+"""A line of text that is being typed: what each key does to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+_MOST: Final = 200
+"""Characters kept; a paste may be of any length."""
+
+
+class TextField:
+    """The text and the cursor in it. `take` is given the keys."""
+
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+        self.at = len(text)
+
+    def take(self, key: str, character: str | None) -> bool:
+        """One key by Textual's name and its character, if it has one; returns whether it was for this field."""
+        if character is not None and character.isprintable():
+            self.insert(character)
+            return True
+        moved = _MOVES.get(key)
+        if moved is not None:
+            self.at = max(0, min(len(self.text), moved(self)))
+            return True
+        cut = _CUTS.get(key)
+        if cut is None:
+            return False
+        first, last = cut(self)
+        low, high = max(0, first), min(len(self.text), last)
+        self.text, self.at = self.text[:low] + self.text[high:], low
+        return True
+
+    def insert(self, text: str) -> None:
+        """Put text in at the cursor, without what is not printable."""
+        text = "".join(character for character in text if character.isprintable())[: _MOST - len(self.text)]
+        self.text = self.text[: self.at] + text + self.text[self.at :]
+        self.at += len(text)
+
+    def word_start(self) -> int:
+        """Where the word before the cursor begins."""
+        before = self.text[: self.at].rstrip()
+        return before.rfind(" ") + 1
+
+
+_MOVES: Final[dict[str, Callable[[TextField], int]]] = {
+    "left": lambda field: field.at - 1,
+    "right": lambda field: field.at + 1,
+    "home": lambda _: 0,
+    "ctrl+a": lambda _: 0,
+    "end": lambda field: len(field.text),
+    "ctrl+e": lambda field: len(field.text),
+}
+_CUTS: Final[dict[str, Callable[[TextField], tuple[int, int]]]] = {
+    "backspace": lambda field: (field.at - 1, field.at),
+    "delete": lambda field: (field.at, field.at + 1),
+    "ctrl+u": lambda field: (0, field.at),
+    "ctrl+k": lambda field: (field.at, len(field.text)),
+    "ctrl+w": lambda field: (field.word_start(), field.at),
+}
+"""The text that a key takes away, from and to."""

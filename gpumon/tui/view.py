@@ -1,0 +1,28 @@
+"""How the user wants to see things: settings in effect, shared by all panes and changed in place."""
+
+from __future__ import annotations
+
+from gpumon.config.keymap import Keymap
+from gpumon.config.schema import Config
+from gpumon.readings.format import GIB
+
+
+class View:
+    """Units, levels, hidden columns and keys, ready for the painting of a tick."""
+
+    def __init__(self, config: Config) -> None:
+        self.loaded = config
+        """What gpumon was started with."""
+        self.use(config)
+
+    def use(self, config: Config) -> None:
+        """Take over other settings; the screen has to be drawn anew."""
+        self.config = config
+        self.levels = config.levels
+        self.goals = config.goals
+        self.keymap = Keymap(config.keys)
+        self.fahrenheit = config.screen.temperature_unit == "F"
+        self.memory_unit = config.screen.memory_unit
+        self.memory_bytes = GIB if self.memory_unit == "GiB" else 1e9
+        """Bytes of one unit of memory."""
+        self.hidden = frozenset(config.screen.hidden_columns)

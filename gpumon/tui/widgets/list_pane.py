@@ -1,0 +1,184 @@
+"""A pane with one row per thing: a cursor that stays on its thing, a filter, and an order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Generic, TypeVar
+
+from textual import events
+
+from gpumon.readings.format import cells, cut
+from gpumon.readings.snapshot import Snapshot
+from gpumon.tui.line import Row
+from gpumon.tui.palette import Palette
+from gpumon.tui.rows import Order, matches, ordered
+from gpumon.tui.view import View
+from gpumon.tui.widgets.pane import Pane
+
+T = TypeVar("T")
+
+
+class ListPane(Pane, Generic[T]):
+    """Formats only the rows in view."""
+
+    THING: ClassVar[str] = ""
+    """What a row is, for the detail page: gpu, engine, process."""
+
+    def __init__(self, palette: Palette, view: View) -> None:
+        super().__init__(palette, view)
+        self.wanted = ""
+        """The filter; empty shows all."""
+        self.order: Order[T] | None = None
+        self.turned = False
+        """Whether the order is turned round."""
+        self._at = 0
+        self._cursor = ""
+        self._chosen: tuple[object, ...] = ()
+        self._items: list[T] = []
+        self._total = 0
+
+    def items(self, snapshot: Snapshot) -> Sequence[T]:
+        """All rows there are, in their own order."""
+        raise NotImplementedError
+
+    def key_of(self, item: T) -> str:
+        """What the row is known by from one snapshot to the next."""
+        raise NotImplementedError
+
+    def words(self, item: T) -> str:
+        """The text that the filter looks into."""
+        raise NotImplementedError
+
+    def row(self, item: T, width: int) -> Row:
+        """One row."""
+        raise NotImplementedError
+
+    def orders(self) -> Sequence[Order[T]]:
+        """The ways to sort."""
+        return ()
+
+    def nothing(self, width: int) -> Sequence[Row]:
+        """What is said where there is no row at all."""
+        raise NotImplementedError
+
+    def chosen(self) -> list[T]:
+        """The rows that pass the filter, in order."""
+        snapshot = self.snapshot
+        if snapshot is None:
+            return []
+        state = (snapshot, self.wanted, self.order, self.turned)
+        if len(self._chosen) != len(state) or any(a is not b for a, b in zip(state, self._chosen, strict=True)):
+            self._chosen = state
+            items = self.items(snapshot)
+            self._total = len(items)
+            if self.wanted:
+                items = [item for item in items if matches(self.words(item), self.wanted)]
+            self._items = ordered(items, self.order, turned=self.turned)
+            self._follow()
+        return self._items
+
+    def _follow(self) -> None:
+        """Put the cursor where its thing is now; a thing that is gone leaves it where it was."""
+        if not self._items:
+            return
+        keys = [self.key_of(item) for item in self._items]
+        self._at = keys.index(self._cursor) if self._cursor in keys else min(self._at, len(keys) - 1)
+
+    @property
+    def selected(self) -> T | None:
+        """The thing under the cursor."""
+        items = self.chosen()
+        return items[self._at] if items else None
+
+    @property
+    def shows_cursor(self) -> bool:
+        """Whether the cursor is marked, and kept in view."""
+        return self.has_focus
+
+    def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
+        """The rows in view."""
+        items = self.chosen()
+        if not items:
+            self._overflow = self._top = 0
+            said = self._none_left(width) if self._total else self.nothing(width)
+            return said[:room], len(said)
+        self._overflow = max(0, len(items) - room)
+        if self.shows_cursor:
+            self._top = max(self._at - room + 1, min(self._top, self._at))
+        self._top = max(0, min(self._top, self._overflow))
+        rows = [self.row(item, width) for item in items[self._top : self._top + room]]
+        at = self._at - self._top
+        if self.shows_cursor and 0 <= at < len(rows):
+            rows[at] = marked(rows[at])
+        return rows, len(items)
+
+    def _none_left(self, width: int) -> Sequence[Row]:
+        back = self.view.keymap.first("back")
+        wanted = cut(self.wanted, max(8, width - 50))
+        return (((f"   none of {self._total} {self.TITLE} matches “{wanted}”; {back}: all rows", "muted"),),)
+
+    def note(self) -> str:
+        """Filter and order; `more` adds what the table itself leaves out."""
+        keys = self.view.keymap
+        said = []
+        if self.wanted:
+            count = f"{len(self.chosen())} of {self._total}"
+            said.append(f"filter “{cut(self.wanted, 20)}”: {count} ({keys.first('back')}: all)")
+        if self.order is not None:
+            said.append(f"by {self.order.name} {'↓' if self.order.descending is not self.turned else '↑'}")
+        self.note_room -= sum(cells(part) + 3 for part in said)
+        more = self.more()
+        return " · ".join([*said, more] if more else said)
+
+    def more(self) -> str:
+        """What the table leaves out."""
+        return ""
+
+    def move(self, lines: int) -> None:
+        """Move the cursor."""
+        items = self.chosen()
+        if items:
+            self._at = max(0, min(len(items) - 1, self._at + lines))
+            self._cursor = self.key_of(items[self._at])
+        self.update()
+
+    def go_to(self, key: str) -> None:
+        """Put the cursor on a thing."""
+        self._cursor = key
+        self.chosen()
+        self._follow()
+        self.update()
+
+    def open(self) -> tuple[str, str] | None:
+        """The thing under the cursor."""
+        item = self.selected
+        return None if item is None else (self.THING, self.key_of(item))
+
+    def back(self) -> bool:
+        """Drop the filter."""
+        if not self.wanted:
+            return False
+        self.wanted = ""
+        self.update()
+        return True
+
+    def sort(self, order: Order[T] | None) -> None:
+        """Sort so; the same order again turns it round."""
+        self.turned = not self.turned if order is not None and order is self.order else False
+        self.order = order
+        self.update()
+
+    def on_click(self, event: events.Click) -> None:
+        """A click puts the cursor on a row."""
+        at = event.y - 1 - len(self.head(self.size.width)) + self._top
+        items = self.chosen()
+        if 0 <= at < len(items):
+            self._at = at
+            self._cursor = self.key_of(items[at])
+            self.update()
+
+
+def marked(row: Row) -> Row:
+    """The row under the cursor: on the selected background, and with a glyph, as colour alone is not enough."""
+    (first, tone), *rest = row
+    return (("▸" + first[1:], f"{tone}@"), *((text, f"{tone}@") for text, tone in rest))

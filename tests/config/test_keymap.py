@@ -1,0 +1,94 @@
+"""The table of keys: its defaults are in order, and the user's own take their place."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.config.keymap import COMMANDS, IDS, NAMES, NEEDED, Keymap, clash, problem, shown, split
+
+
+def test_the_defaults_are_keys_and_no_two_commands_share_one() -> None:
+    assert len(set(IDS)) == len(IDS)
+    for command in COMMANDS:
+        assert problem(command.id, ",".join(command.keys)) == "", command.id
+        assert command.does
+    assert clash({}) is None
+
+
+@pytest.mark.parametrize("name", sorted(NEEDED))
+def test_the_way_out_keeps_a_key(name: str) -> None:
+    assert problem(name, " , ") == f"{name} needs at least one key"
+    assert problem("zoom", "") == ""
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "x",
+        "?",
+        "é",
+        "€",
+        *NAMES,
+        "f1",
+        "f24",
+        "ctrl+x",
+        "ctrl+f5",
+        "alt+x",
+        "ctrl+shift+left",
+        "shift+tab",
+        "alt++",
+        "+",
+    ],
+)
+def test_these_are_keys(key: str) -> None:
+    assert problem("zoom", key) == ""
+
+
+@pytest.mark.parametrize(
+    "key", ["f0", "f25", "pgup", "xx", "ctrl+", "meta+x", "ctrl+c", "ctrl+m", "shift+a", "\x1b", "ctrl+\x01"]
+)
+def test_these_are_none(key: str) -> None:
+    said = problem("zoom", key)
+    assert said
+    assert said.isprintable()
+
+
+def test_names_are_read_in_any_case_and_characters_are_not() -> None:
+    assert split(" PageUp ,G,g, Ctrl+L,comma,") == ("pageup", "G", "g", "ctrl+l", "comma")
+
+
+def test_two_commands_may_exchange_their_keys() -> None:
+    assert clash({"zoom": "o", "sort": "z"}) is None
+    assert clash({"zoom": "o"}) == ("zoom", "o is a key of sort as well, by default: give that other keys here, too")
+    assert clash({"zoom": "x", "sort": "x"}) in [
+        ("sort", "x is a key of zoom as well"),
+        ("zoom", "x is a key of sort as well"),
+    ]
+
+
+def test_own_keys_take_the_place_of_the_defaults() -> None:
+    keymap = Keymap({"zoom": "Ctrl+F5, comma", "faster": ""})
+    assert keymap.shown("zoom") == "ctrl+f5 ,"
+    assert keymap.first("zoom") == "ctrl+f5"
+    assert (keymap.shown("faster"), keymap.first("faster")) == ("", "")
+    assert keymap.shown("help") == "? F1"
+    assert shown("f12") == "F12"
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(IDS), st.lists(st.sampled_from(["a", "b", "c", "z", "o", "f5"]), max_size=2).map(",".join)
+    )
+)
+def test_a_clash_names_a_command_of_the_users_own_with_a_shared_key(own: dict[str, str]) -> None:
+    found = clash(own)
+    taken = [key for keys in Keymap(own).keys.values() for key in keys]
+    assert (found is None) == (len(taken) == len(set(taken)))
+    if found is not None:
+        name, said = found
+        assert name in own
+        key, other = said.split(" is a key of ")[0], said.split(" is a key of ")[1].split()[0]
+        assert key in Keymap(own).keys[name]
+        assert key in Keymap(own).keys[other]

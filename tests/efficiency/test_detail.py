@@ -1,0 +1,322 @@
+"""What a detail view prints the arithmetic from: an engine's inputs by hand, throttle time, processes, sources."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import msgspec
+import pytest
+
+from gpumon.efficiency.deriver import Derived, Deriver
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import EndpointState, GpuProcess, GpuState
+from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu
+from gpumon.sources.packaged import gpu_catalogue
+from gpumon.specs.precision import Precision
+from tests.efficiency.small_llm import SMALL
+from tests.efficiency.test_deriver import H100_BANDWIDTH, H100_FLOPS, LLAMA_8B, engine, frame, gpu
+
+
+@dataclasses.dataclass
+class Batch:
+    """Polls of one engine on two GPUs: 4 sequences of 1000 tokens in 100 steps a second."""
+
+    decode: float = 400.0
+    steps: float = 100.0
+
+    def after(self, deriver: Deriver, seconds: int = 14, **facts: object) -> Derived:
+        for at in range(0, seconds, 2):
+            counters = {q.DECODE_TOKENS: self.decode * at, q.STEPS: self.steps * at, q.PREFILL_COMPUTED: 0.0}
+            polled = engine(float(at), counters, gpus=("GPU-0", "GPU-1"), **{"llm": SMALL, **facts})
+            found = deriver.derive(frame(at, (gpu(0, float(at)), gpu(1, float(at))), (polled,)))
+        return found
+
+
+@pytest.fixture
+def deriver() -> Deriver:
+    return Deriver(gpu_catalogue())
+
+
+def number(reading: Reading) -> float:
+    assert not isinstance(reading, Missing), reading
+    return reading
+
+
+def reason(reading: Reading) -> Reason | None:
+    return reading.reason if isinstance(reading, Missing) else None
+
+
+def test_the_inputs_of_mfu_and_mbu_by_hand(deriver: Deriver) -> None:
+    shown = Batch().after(deriver).snapshot.engines[0]
+    # Per position 4 heads x 8 wide, twice 2 FLOPs; three layers see 1000 tokens, two see their window of 100.
+    per_token = 2 * 1000 + 4 * 4 * 8 * (3 * 1000 + 2 * 100)
+    # Keys and values of 2 KV heads, 8 wide, 2 bytes each; five layers hold them, and read as much as they see.
+    kv_read = 2 * 2 * 8 * 2 * (3 * 1000 + 2 * 100)
+    assert {
+        "gpu_count": shown.gpu_count,
+        "power_w": shown.power_w,
+        "params": shown.params,
+        "active_params": shown.active_params,
+        "layers": shown.layers,
+        "batch": shown.batch,
+        "flops_per_decode_token": shown.flops_per_decode_token,
+        "decode_flops_per_s": shown.decode_flops_per_s,
+        "prefill_flops_per_s": shown.prefill_flops_per_s,
+        "peak_flops_per_s": shown.peak_flops_per_s,
+        "weight_bytes": shown.weight_bytes,
+        "weight_bytes_per_s": shown.weight_bytes_per_s,
+        "kv_bytes_per_token": shown.kv_bytes_per_token,
+        "kv_bytes_per_s": shown.kv_bytes_per_s,
+        "peak_bandwidth_bytes_per_s": shown.peak_bandwidth_bytes_per_s,
+        "kv_pool_tokens": shown.kv_pool_tokens,
+    } == pytest.approx(
+        {
+            "gpu_count": 2.0,
+            "power_w": 1000.0,
+            "params": 1200.0,
+            "active_params": 1000.0,
+            "layers": 5.0,
+            "batch": 4.0,
+            "flops_per_decode_token": per_token,
+            "decode_flops_per_s": 400 * per_token,
+            "prefill_flops_per_s": 0.0,
+            "peak_flops_per_s": 2 * H100_FLOPS,
+            "weight_bytes": 2000.0,
+            "weight_bytes_per_s": 200_000.0,
+            "kv_bytes_per_token": 2 * 2 * 8 * 2 * 5,
+            "kv_bytes_per_s": 400 * kv_read,
+            "peak_bandwidth_bytes_per_s": 2 * H100_BANDWIDTH,
+            "kv_pool_tokens": 100_000.0,
+        },
+        rel=0.002,
+    )
+    assert (shown.weight_precision, shown.kv_precision) == ("bf16", "bf16")
+
+
+def test_the_printed_arithmetic_adds_up(deriver: Deriver) -> None:
+    shown = Batch().after(deriver).snapshot.engines[0]
+    flops, moved = number(shown.flops_per_s), number(shown.bytes_per_s)
+    assert number(shown.decode_tokens_per_s) * number(shown.flops_per_decode_token) == pytest.approx(flops)
+    assert number(shown.steps_per_s) * number(shown.weight_bytes) == pytest.approx(number(shown.weight_bytes_per_s))
+    assert number(shown.weight_bytes_per_s) + number(shown.kv_bytes_per_s) == pytest.approx(moved)
+    assert number(shown.mfu_ratio) == pytest.approx(flops / number(shown.peak_flops_per_s))
+    assert number(shown.mbu_ratio) == pytest.approx(moved / number(shown.peak_bandwidth_bytes_per_s))
+
+
+def test_an_fp8_cache_halves_a_tokens_bytes(deriver: Deriver) -> None:
+    shown = Batch().after(deriver, info={"cache_dtype": "fp8_e4m3"}).snapshot.engines[0]
+    assert (shown.kv_precision, shown.kv_bytes_per_token) == ("fp8", 160.0)
+
+
+def test_speculation_puts_more_tokens_than_sequences_into_a_step(deriver: Deriver) -> None:
+    for at in range(0, 14, 2):
+        drafted = {q.DRAFTS: 200.0 * at, q.ACCEPTED_TOKENS: 200.0 * at}
+        counters = {q.DECODE_TOKENS: 400.0 * at, q.STEPS: 100.0 * at, **drafted}
+        shown = deriver.derive(frame(at, (gpu(0, float(at)),), (engine(float(at), counters, llm=SMALL),))).snapshot
+    assert shown.engines[0].batch == pytest.approx(2.0)
+
+
+def test_an_idle_engine_has_no_batch_and_reads_nothing(deriver: Deriver) -> None:
+    shown = Batch(decode=0.0, steps=0.0).after(deriver).snapshot.engines[0]
+    assert (reason(shown.batch), reason(shown.weight_bytes)) == (Reason.IDLE, Reason.IDLE)
+    assert (shown.weight_bytes_per_s, shown.kv_bytes_per_s, shown.decode_flops_per_s) == (0.0, 0.0, 0.0)
+
+
+def test_without_a_model_the_rates_stay_and_the_model_is_unknown(deriver: Deriver) -> None:
+    shown = Batch().after(deriver, llm=None).snapshot.engines[0]
+    assert shown.batch == pytest.approx(4.0)
+    assert number(shown.peak_bandwidth_bytes_per_s) == pytest.approx(2 * H100_BANDWIDTH)
+    for field in ("params", "layers", "weight_bytes", "kv_bytes_per_token", "peak_flops_per_s", "decode_flops_per_s"):
+        assert reason(getattr(shown, field)) is Reason.UNKNOWN_MODEL, field
+    assert shown.weight_precision == shown.kv_precision == ""
+
+
+def test_blocks_that_layers_of_several_kinds_share_are_no_tokens(deriver: Deriver) -> None:
+    live = {q.POOL_TOKENS: f"vllm:cache_config_info {q.BLOCK_PRODUCT}"}
+    assert reason(Batch().after(deriver, live=live).snapshot.engines[0].kv_pool_tokens) is Reason.NOT_MODELLED
+    assert Batch().after(Deriver(gpu_catalogue()), live=live, llm=LLAMA_8B).snapshot.engines[0].kv_pool_tokens == 1e5
+
+
+def test_an_engine_that_is_down_keeps_its_model_and_says_since_when(deriver: Deriver) -> None:
+    def look(at: int, state: EndpointState) -> Engine:
+        polled = engine(float(at), {q.DECODE_TOKENS: 1.0}, llm=SMALL, gpus=("GPU-0", "GPU-1"))
+        polled = msgspec.structs.replace(polled, state=state)
+        return deriver.derive(frame(at, (gpu(0, float(at)), gpu(1, float(at))), (polled,))).snapshot.engines[0]
+
+    assert look(0, EndpointState.OK).since == "2001-09-09T01:46:40.000Z"
+    assert look(2, EndpointState.OK).since == "2001-09-09T01:46:40.000Z"
+    down = look(4, EndpointState.REFUSED)
+    assert (down.since, look(6, EndpointState.REFUSED).since) == ("2001-09-09T01:46:44.000Z",) * 2
+    assert (down.params, down.layers, down.gpu_count) == (1200.0, 5.0, 2.0)
+    for field in ("batch", "weight_bytes", "peak_flops_per_s", "kv_pool_tokens", "power_w"):
+        assert reason(getattr(down, field)) is Reason.UNREACHABLE, field
+    assert look(8, EndpointState.OK).since == "2001-09-09T01:46:48.000Z"
+
+
+def test_an_engine_that_went_away_and_came_back_is_dated_anew(deriver: Deriver) -> None:
+    polled = engine(0.0, {q.DECODE_TOKENS: 1.0})
+    deriver.derive(frame(0, (), (polled,)))
+    deriver.derive(frame(2, ()))
+    again = deriver.derive(frame(4, (), (engine(4.0, {q.DECODE_TOKENS: 1.0}),)))
+    assert again.snapshot.engines[0].since == "2001-09-09T01:46:44.000Z"
+
+
+def test_replicas_are_the_engines_that_answer(deriver: Deriver) -> None:
+    polled = [
+        msgspec.structs.replace(engine(0.0, {}), url=f"http://127.0.0.1:{port}", state=state)
+        for port, state in enumerate((EndpointState.OK, EndpointState.REFUSED, EndpointState.OK))
+    ]
+    assert deriver.derive(frame(0, (gpu(),), tuple(polled))).points["replicas"] == 2.0
+    assert deriver.derive(frame(1, (gpu(),), (polled[1],))).points["replicas"] == 0.0
+    assert math.isnan(deriver.derive(frame(2, (gpu(),))).points["replicas"])
+
+
+def test_figures_between_two_polls_are_those_of_the_last_poll(deriver: Deriver) -> None:
+    before = Batch().after(deriver).snapshot.engines[0]
+    polled = engine(
+        12.0, {q.DECODE_TOKENS: 4800.0, q.STEPS: 1200.0, q.PREFILL_COMPUTED: 0.0}, gpus=("GPU-0", "GPU-1"), llm=SMALL
+    )
+    between = deriver.derive(frame(13, (gpu(0, 13.0), gpu(1, 13.0)), (polled,))).snapshot.engines[0]
+    assert between == msgspec.structs.replace(before, age_s=1.0)
+
+
+# GPUs.
+
+
+def throttled(deriver: Deriver, at_s: float, state: GpuState = GpuState.OK, **counted_s: float) -> dict[str, float]:
+    reading = msgspec.structs.replace(gpu(0, at_s, throttle_s=counted_s), state=state)
+    return deriver.derive(frame(int(at_s), (reading,))).snapshot.gpus[0].throttle_s
+
+
+def test_throttle_time_is_the_growth_of_the_drivers_counters(deriver: Deriver) -> None:
+    assert throttled(deriver, 0.0, sw_power_cap=5000.0, sync_boost=7.0) == {"sw_power_cap": 0.0, "sync_boost": 0.0}
+    assert throttled(deriver, 4.0, sw_power_cap=5003.5, sync_boost=7.0) == {"sw_power_cap": 3.5, "sync_boost": 0.0}
+    assert throttled(deriver, 5.0, sw_power_cap=5003.5, sync_boost=7.0) == {"sw_power_cap": 3.5, "sync_boost": 0.0}
+
+
+@pytest.mark.parametrize("strange_s", [12.0, 0.0, 1.8e10, 5100.0])
+def test_a_counter_that_fell_or_outran_the_clock_is_a_new_base_line(deriver: Deriver, strange_s: float) -> None:
+    throttled(deriver, 0.0, sw_power_cap=5000.0)
+    throttled(deriver, 4.0, sw_power_cap=5002.0)
+    assert throttled(deriver, 8.0, sw_power_cap=strange_s) == {"sw_power_cap": 2.0}
+    assert throttled(deriver, 12.0, sw_power_cap=strange_s + 1.0) == {"sw_power_cap": 3.0}
+
+
+def test_a_counter_that_is_missing_for_a_while_goes_on_where_it_was(deriver: Deriver) -> None:
+    throttled(deriver, 0.0, sw_power_cap=10.0)
+    assert throttled(deriver, 4.0) == {"sw_power_cap": 0.0}
+    assert throttled(deriver, 8.0, sw_power_cap=14.0, reliability=3.0) == {"sw_power_cap": 4.0, "reliability": 0.0}
+
+
+def test_throttle_time_outlives_the_gpu(deriver: Deriver) -> None:
+    throttled(deriver, 0.0, sw_power_cap=10.0)
+    throttled(deriver, 4.0, sw_power_cap=12.0)
+    assert throttled(deriver, 8.0, GpuState.LOST) == {"sw_power_cap": 2.0}
+
+
+def test_a_gpu_shows_what_was_read_of_it(deriver: Deriver) -> None:
+    read = {
+        "memory_temperature_c": 81.0,
+        "sm_occupancy_ratio": 0.3,
+        "memory_busy_ratio": 0.7,
+        "sm_clock_max_hz": 1.98e9,
+        "memory_clock_hz": 2.6e9,
+        "vram_reserved_bytes": 5e8,
+        "pcie_tx_bytes_per_s": 1e9,
+        "pcie_rx_bytes_per_s": 2e9,
+        "nvlink_tx_bytes_per_s": 3e9,
+        "nvlink_rx_bytes_per_s": 4e9,
+        "pcie_generation": 3.0,
+        "pcie_generation_max": 5.0,
+        "pcie_width": 8.0,
+        "pcie_width_max": 16.0,
+        "ecc_corrected": 7.0,
+        "remap_failed": 1.0,
+        "compute_capability": "9.0",
+    }
+    shown = deriver.derive(frame(0, (gpu(**read),))).snapshot.gpus[0]
+    assert {field: getattr(shown, field) for field in read} == read
+    assert shown.memory_clock_max_hz == 2619e6
+    assert shown.pcie_bytes_per_s == 3e9
+    lost = msgspec.structs.replace(gpu(at_s=1.0, **read), state=GpuState.LOST)
+    gone = deriver.derive(frame(1, (lost,))).snapshot.gpus[0]
+    assert {reason(getattr(gone, field)) for field in read if field != "compute_capability"} == {Reason.LOST}
+
+
+def test_the_flops_peak_is_that_of_the_engines_arithmetic(deriver: Deriver) -> None:
+    fp8 = msgspec.structs.replace(SMALL, precision=Precision.FP8)
+    shown = Batch().after(deriver, llm=fp8).snapshot
+    assert (shown.gpus[0].flops_peak_per_s, shown.gpus[0].flops_peak_precision) == (1978.9e12, "fp8")
+    assert "fp8" in shown.gpus[0].sources["flops_peak_per_s"]
+    other = engine(14.0, {q.DECODE_TOKENS: 0.0}, llm=SMALL, gpus=("GPU-0",))
+    both = (engine(14.0, {}, llm=fp8), msgspec.structs.replace(other, url="http://127.0.0.1:9000"))
+    mixed = deriver.derive(frame(14, (gpu(0, 14.0), gpu(1, 14.0)), both)).snapshot.gpus
+    assert reason(mixed[0].flops_peak_per_s) is Reason.NOT_MODELLED
+    assert mixed[0].flops_peak_precision == "bf16+fp8"
+    assert reason(mixed[1].flops_peak_per_s) is Reason.NO_ENGINE
+    unknown = (engine(15.0, {}, llm=None),)
+    assert reason(deriver.derive(frame(15, (gpu(0, 15.0),), unknown)).snapshot.gpus[0].flops_peak_per_s) is (
+        Reason.UNKNOWN_MODEL
+    )
+    part = msgspec.structs.replace(gpu(0, 16.0), parent_uuid="GPU-1")
+    assert reason(deriver.derive(frame(16, (part,), unknown)).snapshot.gpus[0].flops_peak_per_s) is Reason.UNDER_MIG
+
+
+def test_processes_are_safe_and_the_same_objects_while_nothing_changes(deriver: Deriver) -> None:
+    wild = GpuProcess(7, "a", "u", 1.0, "c" * 99, 0.5, "mps", "e", "x\x1b[2J" + "y" * 600, "p\u202e")
+    first = deriver.derive(frame(0, (gpu(processes=(wild,)),))).snapshot.gpus[0].processes
+    (shown,) = first
+    assert (shown.pid, shown.sm_ratio, shown.type, shown.engine, shown.pod) == (7, 0.5, "mps", "e", "p\\u202e")
+    assert shown.command.startswith("x\\x1b[2Jyyy")
+    assert (len(shown.command), len(shown.container)) == (512, 64)
+    again = deriver.derive(frame(1, (gpu(at_s=1.0, processes=(msgspec.structs.replace(wild),)),))).snapshot.gpus[0]
+    assert again.processes is first
+    renamed = msgspec.structs.replace(wild, command="z")
+    changed = deriver.derive(frame(2, (gpu(at_s=2.0, processes=(renamed,)),))).snapshot.gpus[0].processes
+    assert changed[0].command == "z"
+
+
+# Sources.
+
+_NO_SOURCE = frozenset({"age_s", "index", "samples_per_s"})
+
+
+def _figures(kind: type[msgspec.Struct]) -> set[str]:
+    return {field.name for field in msgspec.structs.fields(kind) if field.type == Reading} - _NO_SOURCE
+
+
+def test_every_figure_of_a_gpu_names_its_source(deriver: Deriver) -> None:
+    shown = Batch().after(deriver).snapshot.gpus[0]
+    assert _figures(Gpu) - {field for field, text in shown.sources.items() if text} == set()
+    assert set(shown.sources) <= set(Gpu.__struct_fields__)
+    assert shown.bandwidth_source is BandwidthSource.ENGINE
+    assert shown.sources["bandwidth_bytes_per_s"].startswith("modelled")
+    assert shown.sources["power_w"] == "nvmlDeviceGetPowerUsage"
+    assert "field 138" in shown.sources["nvlink_tx_bytes_per_s"]
+
+
+def test_sources_follow_what_the_gpu_can_do(deriver: Deriver) -> None:
+    for at in (0.0, 1.0):
+        reading = gpu(0, at, energy_j=1e6 + 500 * at, sm_active_ratio=0.5, dram_active_ratio=0.4)
+        shown = deriver.derive(frame(int(at), (reading,))).snapshot.gpus[0]
+    assert shown.sources["bandwidth_bytes_per_s"].startswith("measured: GPM")
+    assert "EnergyConsumption" in shown.sources["power_w"]
+    assert "GPM metric 61" in shown.sources["nvlink_tx_bytes_per_s"]
+
+
+def test_every_figure_of_an_engine_names_its_source(deriver: Deriver) -> None:
+    names = (q.RUNNING, q.WAITING, q.KV_USAGE, q.POOL_TOKENS, q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED)
+    live = dict.fromkeys((*names, q.REQUESTS, q.PREEMPTIONS, q.STEPS), "vllm:metric")
+    shown = Batch().after(deriver, live=live).snapshot.engines[0]
+    told_elsewhere = {"params", "layers", "gpu_count"}
+    assert _figures(Engine) - told_elsewhere - {field for field, text in shown.sources.items() if text} == set()
+    assert set(shown.sources) <= set(Engine.__struct_fields__)
+
+
+def test_sources_are_shared_between_ticks_and_gpus(deriver: Deriver) -> None:
+    first = Batch().after(deriver, live={q.RUNNING: "vllm:running"}).snapshot
+    later = Batch().after(deriver, live={q.RUNNING: "vllm:running"}).snapshot
+    assert first.gpus[0].sources is first.gpus[1].sources is later.gpus[0].sources
+    assert first.engines[0].sources is later.engines[0].sources

@@ -1,0 +1,77 @@
+"""The programs under measurement: gpumon, and the monitors that people use instead, as far as they are here."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+BIN = Path(sys.executable).parent
+RIVALS = BIN.parent / "rivals" / "bin"
+"""Where `make rivals` puts nvtop and btop."""
+ENDPOINTS = 4
+OUR_FIGURES = r"\n[ ▸] +7 .*\d+W"
+
+BARE = """
+from textual.app import App
+from textual.widget import Widget
+class Line(Widget):
+    def render(self): return "quit"
+class Bare(App):
+    def compose(self): yield Line()
+Bare().run()
+"""
+
+BTOP = """shown_boxes = "{boxes}"
+update_ms = 1000
+check_temp = False
+show_cpu_freq = False
+show_gpu_info = "Off"
+"""
+"""btop stacks one box of 11 lines a GPU: those that fit are shown; it reads all GPUs all the same."""
+
+
+class Contestant(NamedTuple):
+    """A program under measurement; patterns on the screen tell its first full paint, and its first figures of a GPU."""
+
+    name: str
+    command: list[str]
+    paint: str
+    figures: str
+    endpoints: int = 0
+
+
+def contestants(height: int, folder: Path) -> list[Contestant]:
+    """Everyone that is here, for a screen of `height` lines; `folder` takes their settings."""
+    ours = [str(BIN / "gpumon"), "--interval", "1"]
+    nvitop = [str(BIN / "nvitop"), "--monitor", "full", "--interval", "1"]
+    return [
+        Contestant("Textual, one widget", [sys.executable, "-c", BARE], "quit", "quit"),
+        Contestant("nvitop", nvitop, "AVG GPU", r"7  H100[^\0]*?\d+W /"),
+        *_others(height, folder),
+        Contestant("gpumon, GPUs only", ours, "gpumon.*[^\0]*quit", OUR_FIGURES),
+        Contestant(f"gpumon, {ENDPOINTS} endpoints", ours, "gpumon.*[^\0]*quit", OUR_FIGURES, ENDPOINTS),
+    ]
+
+
+def _others(height: int, folder: Path) -> list[Contestant]:
+    everyone = [Contestant("gpustat", [str(BIN / "gpustat"), "-i", "1"], r"\[7\]", r"\[7\]")]
+    if nvtop := _found("nvtop"):
+        everyone.append(Contestant("nvtop", [nvtop, "-d", "10"], "F2Setup", r"Device 7.*[^\0]*?\d+ W"))
+    if btop := _found("btop"):
+        boxes = " ".join(f"gpu{number}" for number in range(max(1, min(6, height // 11))))
+        (folder / "btop").mkdir(exist_ok=True)
+        (folder / "btop" / "btop.conf").write_text(BTOP.format(boxes=boxes), encoding="utf-8")
+        everyone.append(Contestant("btop", [btop, "--utf-force"], "gpu0", r"gpu0[^\0]*\d+W"))
+    return everyone
+
+
+def missing() -> list[str]:
+    """Rivals that are not here."""
+    return [name for name in ("nvtop", "btop") if not _found(name)]
+
+
+def _found(name: str) -> str:
+    fetched = RIVALS / name
+    return str(fetched) if fetched.exists() else shutil.which(name) or ""

@@ -1,0 +1,243 @@
+"""Columns keep their places and their widths at every width, whichever are hidden."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import fields, replace
+
+from gpumon.config.columns import COLUMNS, NAMES
+from gpumon.config.schema import Goals, Screen
+from gpumon.config.themes import load_theme
+from gpumon.readings.format import cells
+from gpumon.readings.frame import EndpointState, GpuState
+from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles
+from gpumon.tui import engine_table, gpu_table, process_table
+from gpumon.tui.line import Line, Row, Slot
+from gpumon.tui.palette import Palette
+from gpumon.tui.table import Table, unseen
+from gpumon.tui.terminal import Depth
+from gpumon.tui.view import View
+from tests.tui import scenes
+from tests.tui.painted import PLAIN, TABLES, engine_row, gpu_row, process, seen, text
+
+GPUS = [gpu for scene in scenes.SCENES.values() for gpu in scene().gpus]
+ENGINES = [engine for scene in scenes.SCENES.values() for engine in scene().engines]
+UP = [engine for engine in ENGINES if engine.state is EndpointState.OK]
+BEHIND = {"gpus": {"history"}, "processes": {"command"}}
+"""What a pane adds behind the columns of its table."""
+PALETTES = {plain: Palette(load_theme("default"), Depth.TRUE, ascii=plain) for plain in (False, True)}
+
+
+@pytest.mark.parametrize("width", [80, 86, 100, 120, 160, 200, 300])
+def test_a_wider_screen_adds_columns_and_moves_none(width: int) -> None:
+    for gpu in GPUS:
+        narrow, wide = text(gpu_row(gpu, 80)), text(gpu_row(gpu, width))
+        assert cells(narrow) == 80
+        assert wide.startswith(narrow)
+        assert cells(wide) <= width
+    for engine in UP:
+        narrow, wide = text(engine_row(engine, 80)), text(engine_row(engine, width))
+        assert cells(narrow) == 80
+        assert wide.startswith(narrow)
+        assert cells(wide) <= width
+    assert text(gpu_table.head(width, PLAIN)).startswith(text(gpu_table.head(80, PLAIN)))
+    assert text(engine_table.head(width, PLAIN)).startswith(text(engine_table.head(80, PLAIN)))
+
+
+@pytest.mark.parametrize("width", [60, 66, 70, 76, 79])
+def test_a_narrow_screen_leaves_out_whole_columns_and_names_them(width: int) -> None:
+    for gpu in GPUS:
+        assert cells(text(gpu_row(gpu, width))) <= width
+    for engine in UP:
+        assert cells(text(engine_row(engine, width))) <= width
+    assert cells(text(gpu_table.head(width, PLAIN))) == cells(text(gpu_row(GPUS[0], width)))
+    assert "°C" in gpu_table.left_out(width, PLAIN)
+    assert "model" in engine_table.left_out(width, PLAIN)
+
+
+def test_the_fixed_order_of_what_a_wider_screen_adds() -> None:
+    assert [column.title for column in gpu_table.EXTRA][:5] == ["limit", "tensor", "nvlink", "pcie", "tok/J"]
+    assert [column.title for column in engine_table.EXTRA][:6] == [
+        "e2e",
+        "queue",
+        "req/s",
+        "version",
+        "cached",
+        "step/s",
+    ]
+
+
+def test_columns_left_out_are_named_as_far_as_they_fit() -> None:
+    names = tuple(column.title for column in gpu_table.EXTRA)
+    assert gpu_table.left_out(80, PLAIN) == names
+    names = names[:7]
+    assert unseen(names, 40) == "limit tensor nvlink +4: wider window"
+    assert unseen(names, 10) == "+7: wider window"
+    assert unseen(names, 90) == "limit tensor nvlink pcie tok/J clock engines: wider window"
+    assert unseen((), 90) == ""
+    assert gpu_table.left_out(60, PLAIN)[:3] == ("vram", "power", "°C")
+    assert gpu_table.left_out(300, PLAIN) == ()
+
+
+def test_the_columns_that_can_be_hidden_are_those_of_the_tables() -> None:
+    for table in TABLES:
+        names = [column.name for column in table.all if not column.fixed]
+        assert [name for name in COLUMNS[table.pane] if name not in BEHIND.get(table.pane, ())] == names
+        assert BEHIND.get(table.pane, set()) <= set(COLUMNS[table.pane])
+        assert len(set(names)) == len(names)
+    assert {"gpus.power", "engines.version", "processes.pod"} <= NAMES
+    assert not NAMES & {"gpus.index", "gpus.state", "engines.engine", "processes.pid"}
+
+
+HOSTILE = st.sampled_from(["", "[bold red]x[/]", "日本語のとても長い名前", "e\u0301" * 9, "x" * 300, "\\x1b[31m", "‼️⚠️"])
+READINGS = st.one_of(
+    st.sampled_from(Reason).map(Missing),
+    st.floats(min_value=0.0, max_value=1.2),
+    st.floats(min_value=0.0, allow_nan=False),
+    st.sampled_from([0.0, 0.95, 0.99, 1.0, 91.0, 105.0, 999.4, 999.6, 9.95, 1e308, float("inf")]),
+)
+HIDDEN = st.frozensets(st.sampled_from(sorted(NAMES)), max_size=12)
+UNITS = st.tuples(st.sampled_from(["GiB", "GB"]), st.sampled_from(["C", "F"]))
+VIEWS = st.builds(
+    lambda hidden, units, goal: seen(
+        screen=Screen(memory_unit=units[0], temperature_unit=units[1], hidden_columns=tuple(hidden)),
+        goals=Goals(goal, goal, goal),
+    ),
+    HIDDEN,
+    UNITS,
+    st.sampled_from([None, 0.001, 100.0]),
+)
+QUANTILES = st.builds(Quantiles, p50=READINGS, p95=READINGS, p99=READINGS, mean=READINGS, first_bound_s=READINGS)
+
+
+def number_fields(kind: type[Any]) -> list[str]:
+    return [field.name for field in fields(kind) if field.type == Reading]
+
+
+@st.composite
+def gpus(draw: st.DrawFn) -> Gpu:
+    given_ = {name: draw(READINGS) for name in number_fields(Gpu)}
+    names = {"index": draw(st.integers(0, 99)), "name": draw(HOSTILE), "engines": (draw(HOSTILE), draw(HOSTILE))}
+    doubts = {"peak_unverified": draw(st.booleans()), "bandwidth_peak_unverified": draw(st.booleans())}
+    state = {"state": draw(st.sampled_from(GpuState)), "bandwidth_source": draw(st.sampled_from(BandwidthSource))}
+    return replace(scenes.gpu(0), **given_, **names, **doubts, **state)
+
+
+@st.composite
+def engines(draw: st.DrawFn) -> Engine:
+    given_ = {name: draw(READINGS) for name in number_fields(Engine)}
+    latencies = {name: draw(QUANTILES) for name in ("ttft_s", "itl_s", "e2e_s", "queue_s")}
+    names = {name: draw(HOSTILE) for name in ("name", "model", "version", "gpu_type", "url", "precision")}
+    doubts = {"peak_unverified": draw(st.booleans()), "bandwidth_peak_unverified": draw(st.booleans())}
+    return replace(scenes.engine(0), **given_, **latencies, **names, **doubts, gpus=draw(st.sampled_from([(), (0, 2)])))
+
+
+@st.composite
+def runnings(draw: st.DrawFn) -> process_table.Running:
+    names = {name: draw(HOSTILE) for name in ("user", "engine", "command", "pod", "type")}
+    places = [process(draw(st.integers(1, 9_999_999)), vram_bytes=draw(READINGS), sm_ratio=draw(READINGS), **names)] * 2
+    (running,) = process_table.merged(
+        scenes.gpu(at, processes=(replace(each, vram_bytes=draw(READINGS)),)) for at, each in enumerate(places)
+    )
+    return running
+
+
+def check(table: Table[Any], row: Row, head: Row, width: int, view: View, plain: bool) -> None:
+    """Every column has its cells, and the line on the screen its width."""
+    used = table.used(width, view)
+    assert used <= width
+    assert cells(text(row)) >= used
+    assert cells(text(head)) >= used
+    line = Line(row, width, PALETTES[plain], Slot())
+    assert cells(line.characters) == width
+    assert not plain or line.characters.isascii()
+    assert text(row)[0] == " "
+
+
+WIDTHS = st.integers(60, 300)
+
+
+@given(gpus(), WIDTHS, VIEWS, st.booleans())
+def test_every_row_of_a_gpu_has_its_width(gpu: Gpu, width: int, view: View, plain: bool) -> None:
+    row = gpu_row(gpu, width, view)
+    check(gpu_table.TABLE, row, gpu_table.head(width, view), width, view, plain)
+    assert cells(text(row)) == cells(text(gpu_table.head(width, view))) == gpu_table.TABLE.used(width, view)
+
+
+@given(engines(), WIDTHS, VIEWS, st.booleans())
+def test_every_row_of_an_engine_has_its_width(engine: Engine, width: int, view: View, plain: bool) -> None:
+    row = engine_row(engine, width, view)
+    if "STALE" in text(row):
+        assert isinstance(engine.running, Missing)
+        return
+    check(engine_table.TABLE, row, engine_table.head(width, view), width, view, plain)
+    assert cells(text(row)) == cells(text(engine_table.head(width, view))) == engine_table.TABLE.used(width, view)
+
+
+@given(runnings(), WIDTHS, VIEWS, st.booleans())
+def test_every_row_of_a_process_has_its_width(
+    running: process_table.Running, width: int, view: View, plain: bool
+) -> None:
+    row = process_table.row(running, width, view)
+    check(process_table.TABLE, row, process_table.head(width, view), width, view, plain)
+    assert cells(text(row)) == process_table.TABLE.used(width, view) + cells(row[-1][0])
+
+
+@given(st.sampled_from(TABLES), WIDTHS, HIDDEN)
+def test_a_hidden_column_makes_room_and_moves_none_out_of_order(
+    table: Table[Any], width: int, hidden: frozenset[str]
+) -> None:
+    every = [column.name for column in table.all]
+    shown = [column.name for column in table.columns(width, hidden)]
+    assert shown == sorted(shown, key=every.index)
+    assert not hidden & {f"{table.pane}.{name}" for name in shown}
+    before = [column.name for column in table.columns(width, frozenset()) if not table.hides(column, hidden)]
+    assert set(before) <= set(shown)
+    view = seen(screen=Screen(hidden_columns=tuple(hidden)))
+    out = table.left_out(width, view)
+    assert len(out) == len([column for column in table.all if not table.hides(column, hidden)]) - len(shown)
+
+
+def test_hiding_a_column_shows_the_next_one_and_says_so_where_there_is_room() -> None:
+    view = seen(screen=Screen(hidden_columns=("gpus.power", "gpus.sm")))
+    head = text(gpu_table.head(80, view))
+    assert "power" not in head
+    assert "█sm" not in head
+    assert head.rstrip().endswith("limit")
+    assert "62%" not in text(gpu_row(scenes.gpu(0, sm_active_ratio=0.62, mbu_ratio=0.5), 80, view))
+    assert "power" not in gpu_table.left_out(80, view)
+    assert gpu_table.TABLE.note(80, view, 60) == "2 hidden: F2 · tensor nvlink pcie tok/J +8: wider window"
+    assert gpu_table.TABLE.note(80, view, 24) == "tensor +11: wider window"
+    assert gpu_table.TABLE.note(300, view, 24) == "2 hidden: F2"
+    assert gpu_table.TABLE.note(300, view, 4) == ""
+    assert engine_table.TABLE.note(300, view, 60) == "url: wider window"
+
+
+def test_mfu_and_mbu_alone_say_in_short_why_they_are_missing() -> None:
+    missing = Missing(Reason.UNKNOWN_MODEL)
+    gpu = scenes.gpu(0, mfu_ratio=missing, mbu_ratio=missing)
+    assert "unknown LLM" in text(gpu_row(gpu))
+    for hidden in ("gpus.mfu", "gpus.mbu"):
+        row = text(gpu_row(gpu, 80, seen(screen=Screen(hidden_columns=(hidden,)))))
+        assert "unknown LLM" not in row
+        assert " LLM? " in row
+
+
+def test_units_are_those_of_the_settings_and_the_header_says_which() -> None:
+    gpu = scenes.gpu(0, vram_used_bytes=64e9, vram_total_bytes=80e9, temperature_c=60.0, memory_temperature_c=70.0)
+    assert "59.6/74.5" in text(gpu_row(gpu))
+    assert "vram GiB" in text(gpu_table.head(80, PLAIN))
+    view = seen(screen=Screen(memory_unit="GB", temperature_unit="F"))
+    assert "64.0/80.0" in text(gpu_row(gpu, 80, view))
+    assert " 140  " in text(gpu_row(gpu, 80, view))
+    assert " 158 " in text(gpu_row(gpu, 300, view))
+    for word in ("vram GB", "°F"):
+        assert word in text(gpu_table.head(80, view))
+    (running,) = process_table.merged([scenes.gpu(0, processes=(process(vram_bytes=64e9),))])
+    assert " 64.0 " in text(process_table.row(running, 80, view))
+    assert "   GB " in text(process_table.head(80, view))

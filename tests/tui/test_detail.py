@@ -1,0 +1,204 @@
+"""The detail page: what it says at every width, how it follows its thing, and where it leads."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gpumon.readings.frame import EndpointState, GpuState
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.snapshot import FaultShown, Verdict
+from gpumon.tui.pages.detail import DetailPage
+from tests.tui import scenes
+from tests.tui.detail_scenes import NOW_S, flat, full_engine, full_gpu, full_snapshot, page_of, things, whole
+from tests.tui.feed import Still
+from tests.tui.running import running, text_of, until
+
+FOLDER = Path(__file__).parent / "snapshots"
+UPDATE = bool(os.environ.get("GPUMON_UPDATE_SNAPSHOTS"))
+
+
+@pytest.mark.parametrize("scene", scenes.SCENES)
+def test_every_scene_paints_at_every_width(scene: str) -> None:
+    snapshot = scenes.SCENES[scene]()
+    for kind, key in things(snapshot):
+        page = page_of(snapshot, kind, key)
+        for width in (60, 61, 79, 80, 100, 120, 139, 140, 141, 160, 200):
+            lines = whole(page, width)
+            assert len(lines) > 5
+            assert all(line.isprintable() for line in lines)
+
+
+def test_every_width_from_60_to_200() -> None:
+    snapshot = full_snapshot()
+    for kind, key in things(snapshot):
+        page = page_of(snapshot, kind, key)
+        for width in range(60, 201):
+            assert len(whole(page, width)) > 10
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+@pytest.mark.parametrize("kind", ["gpu", "engine", "process"])
+def test_whole_pages(kind: str, width: int) -> None:
+    snapshot = full_snapshot()
+    key = {"gpu": snapshot.gpus[0].uuid, "engine": snapshot.engines[0].url, "process": "4242"}[kind]
+    text = "\n".join(whole(page_of(snapshot, kind, key), width)) + "\n"
+    path = FOLDER / f"detail_{kind}-whole-{width}.txt"
+    if UPDATE:
+        path.write_text(text, "utf-8")
+    assert path.read_text("utf-8") == text
+
+
+@pytest.mark.parametrize(("width", "height"), [(60, 15), (80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize("kind", ["gpu", "engine"])
+async def test_screens(kind: str, width: int, height: int) -> None:
+    async with running(Still(full_snapshot()), width, height) as (app, pilot):
+        await pilot.press("1" if kind == "gpu" else "2", "enter")
+        await pilot.pause()
+        text = "\n".join(text_of(app)) + "\n"
+    path = FOLDER / f"detail_{kind}-{width}x{height}.txt"
+    if UPDATE:
+        path.write_text(text, "utf-8")
+    assert path.read_text("utf-8") == text
+
+
+def test_what_is_wrong_stands_at_the_top() -> None:
+    down = full_engine(
+        state=EndpointState.REFUSED, fault="connection refused: start it", running=Missing(Reason.UNREACHABLE)
+    )
+    verdict = Verdict("vllm:8000", "queue", ("12 waiting",), "add an instance", "high", "2025-10-09T08:50:22Z")
+    snapshot = full_snapshot(
+        engines=(down,),
+        faults=(FaultShown("vllm:8000", down.fault, "2025-10-09T08:52:22Z"), FaultShown("gpu 1", "hot", "x")),
+        verdicts=(verdict,),
+    )
+    lines = whole(page_of(snapshot, "engine", down.url), 100)
+    assert lines[1] == " ✗ REFUSED · read 0.4 s ago · since 08:50:22 (3 min)"
+    assert lines[2] == " what does not work"
+    assert lines[3].split() == ["!", "since", "08:52:22", "connection", "refused:", "start", "it"]
+    assert lines[4].split() == ["!", "queue", "12", "waiting:", "add", "an", "instance"]
+    assert "hot" not in " ".join(lines)
+
+
+def test_titles() -> None:
+    snapshot = full_snapshot()
+    assert page_of(snapshot, "gpu", snapshot.gpus[3].uuid).title() == "gpu 3 · NVIDIA H100 80GB HBM3"
+    assert page_of(snapshot, "engine", snapshot.engines[0].url).title() == "engine vllm:8000 · Llama-3.3-70B"
+    part = full_gpu(uuid="MIG-1", parent_uuid="GPU-0", mig_profile="1g.10gb")
+    assert page_of(full_snapshot(gpus=(part,)), "gpu", "MIG-1").title().startswith("slice 1g.10gb of gpu 0 · ")
+
+
+def test_a_lost_gpu_keeps_its_last_figures_marked_as_old() -> None:
+    first = full_snapshot()
+    page = page_of(first, "gpu", first.gpus[0].uuid)
+    lost = scenes.dead_gpu(0, GpuState.LOST, 14.0, scenes.LOST)
+    page.show(full_snapshot(gpus=(lost,), wall_s=NOW_S + 14.0))
+    lines = whole(page, 120)
+    assert lines[1] == " ✗ LOST 14s · has not answered since 08:53:22"
+    assert lines[2] == " the figures below are OLD: read at 08:53:21, 14 s ago"
+    assert "busy 93.00 %" in flat(page)
+    tones = {tone for row in page.body(120, 20) for _, tone in row}
+    assert "text" not in {tone for row in page.body(120, 20)[8:] for text, tone in row if text.strip()}, tones
+    page.show(replace(first, wall_s=NOW_S + 20.0))
+    assert whole(page, 120)[1] == " ● power cap · read 0.2 s ago"
+    assert "OLD" not in flat(page)
+
+
+def test_a_process_that_ended_says_since_when() -> None:
+    first = full_snapshot()
+    page = page_of(first, "process", "4242")
+    for seconds in (5.0, 9.0):
+        page.show(full_snapshot(gpus=(full_gpu(processes=()),), wall_s=NOW_S + seconds))
+    lines = whole(page, 120)
+    assert lines[0] == "process 4242 · VLLM::Worker_TP0"
+    assert lines[1] == " ✗ GONE · on no GPU any more · since 08:53:27 (4.0 s)"
+    assert "OLD" in lines[2]
+    dark = scenes.dead_gpu(0, GpuState.STALE, 6.0, scenes.STALE)
+    page.show(full_snapshot(gpus=(dark,), wall_s=NOW_S + 12.0))
+    assert "its GPU does not answer" in whole(page, 120)[1]
+
+
+def test_what_was_never_there() -> None:
+    lines = whole(page_of(full_snapshot(), "engine", "http://nowhere"), 80)
+    assert lines == ["engine http://nowhere", " ✗ there is no such thing any more"]
+
+
+def test_a_lost_gpu_opened_late_says_why_once() -> None:
+    lost = scenes.dead_gpu(0, GpuState.LOST, 14.0, scenes.LOST)
+    text = flat(page_of(full_snapshot(gpus=(lost,)), "gpu", lost.uuid))
+    assert text.count("the GPU does not answer any more") == 1
+    assert "nvidia-smi --gpu-reset" in text
+    assert "busy" not in text
+    assert "nothing slows the clocks" not in text
+
+
+def test_neighbours_and_the_way_back() -> None:
+    snapshot = full_snapshot()
+    page = page_of(snapshot, "gpu", snapshot.gpus[3].uuid)
+    assert page.note() == "4/4 · Enter: engine vllm:8000"
+    assert page.side(1)
+    assert page.title().startswith("gpu 0 ")
+    assert page.side(-1)
+    assert page.title().startswith("gpu 3 ")
+    engine = page_of(snapshot, "engine", snapshot.engines[0].url)
+    assert not engine.side(1)
+    assert engine.open() == ("gpu", snapshot.gpus[0].uuid)
+
+
+def test_nothing_below_moves_when_a_number_gets_shorter() -> None:
+    long = full_snapshot(engines=(full_engine(prefill_tokens_per_s=1_234_567.8),))
+    page = page_of(long, "engine", full_engine().url)
+    before = whole(page, 80)
+    page.show(full_snapshot(engines=(full_engine(prefill_tokens_per_s=1.2),)))
+    after = whole(page, 80)
+    titles = (" MFU: arithmetic", " MBU: memory bandwidth", " tokens since gpumon started")
+    assert [before.index(title) for title in titles] == [after.index(title) for title in titles]
+
+
+def test_it_is_set_once_per_snapshot() -> None:
+    page = page_of(full_snapshot(), "engine", full_engine().url)
+    assert page.body(80, 20) is page.body(80, 5)
+    wide = page.body(160, 20)
+    assert wide is not page.body(80, 20)
+
+
+async def test_enter_follows_and_escape_goes_back() -> None:
+    first = full_snapshot()
+    feed = Still(first)
+    async with running(feed, 100, 30) as (app, pilot):
+        await pilot.press("2", "enter")
+        assert " engine vllm:8000 · Llama-3.3-70B " in text_of(app)[1]
+        await pilot.press("enter")
+        assert " gpu 0 · NVIDIA H100" in text_of(app)[1]
+        await pilot.press("escape")
+        assert " engine vllm:8000 · Llama-3.3-70B " in text_of(app)[1]
+        feed.give(full_snapshot(engines=(full_engine(running=7.0),)))
+        await until(lambda: any(re.match(r"  running +7 ", line) for line in text_of(app)), pilot)
+        await pilot.press("escape")
+        assert any("decode" in line for line in text_of(app))
+        assert "pane failed" not in "\n".join(text_of(app))
+
+
+async def test_a_tick_changes_few_lines_and_a_closed_page_is_left_alone() -> None:
+    first = full_snapshot()
+    feed = Still(first)
+    async with running(feed, 120, 40) as (app, pilot):
+        await pilot.press("1", "enter")
+        await pilot.pause()
+        page = app.monitor.pages["detail"]
+        assert isinstance(page, DetailPage)
+        page.snapshot = full_snapshot(gpus=(full_gpu(busy_ratio=0.94), *first.gpus[1:]))
+        page._follow(page.snapshot)
+        assert 1 <= page.update() <= 2
+        await pilot.press("escape")
+        assert not page.display
+        newer = full_snapshot(gpus=(full_gpu(busy_ratio=0.5), *first.gpus[1:]))
+        feed.give(newer)
+        await until(lambda: app.monitor.shown is newer, pilot)
+        assert page._shown.now is not newer.gpus[0]
+        await pilot.press("enter")
+        await until(lambda: any(re.match(r"  busy +50.00 %", line) for line in text_of(app)), pilot)

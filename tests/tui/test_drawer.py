@@ -1,0 +1,202 @@
+"""The drawer: filter, sort, and every command by its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual import events
+
+from gpumon.config.keymap import COMMANDS
+from gpumon.config.themes import load_theme
+from gpumon.tui.app import MonitorApp
+from gpumon.tui.palette import Palette
+from gpumon.tui.screens.questions import _rank
+from gpumon.tui.terminal import Depth
+from gpumon.tui.widgets.drawer import MOST_CHOICES, Choice
+from tests.tui.running import running, text_of, until
+from tests.tui.test_keys import disk_at, feed_of, focused, type_keys
+
+
+def drawer_of(app: MonitorApp) -> list[str]:
+    """The drawer's lines: the question and the choices in view."""
+    lines = app.monitor.drawer.size.height if app.monitor.drawer.display else 0
+    return text_of(app)[-1 - lines : -1]
+
+
+def names_of(app: MonitorApp) -> list[str]:
+    return [choice.name for choice in app.monitor.drawer._choices]
+
+
+def rows_of(app: MonitorApp, text: str) -> int:
+    return sum(text in line for line in text_of(app))
+
+
+async def test_rows_follow_the_filter_while_it_is_typed_and_escape_brings_them_back() -> None:
+    async with running("twelve_engines", 120, 50) as (app, pilot):
+        await type_keys(app, pilot, "2", "z")
+        assert rows_of(app, "vllm:80") == 12
+        await type_keys(app, pilot, "/", *":8003")
+        assert rows_of(app, "vllm:80") == 1
+        assert drawer_of(app)[0].startswith(" filter engines: :8003")
+        await type_keys(app, pilot, "escape")
+        assert rows_of(app, "vllm:80") == 12
+        assert focused(app) == "engines"
+        await type_keys(app, pilot, "/", *":8003", "enter")
+        assert rows_of(app, "vllm:80") == 1
+        assert "filter “:8003”" in "\n".join(text_of(app))
+        await type_keys(app, pilot, "escape")
+        assert rows_of(app, "vllm:80") == 12
+
+
+async def test_a_filter_without_a_match_says_so_and_can_be_mended() -> None:
+    async with running("twelve_engines", 120, 50) as (app, pilot):
+        await type_keys(app, pilot, "2", "z", "/", *"zzz")
+        assert "matches “zzz”" in "\n".join(text_of(app))
+        await type_keys(app, pilot, *["backspace"] * 3, *"-8003", "enter")
+        assert rows_of(app, "vllm:80") == 11
+        await type_keys(app, pilot, "/", "ctrl+u", "enter")
+        assert rows_of(app, "vllm:80") == 12
+
+
+async def test_q_typed_at_once_with_the_slash_is_text() -> None:
+    async with running("live") as (app, pilot):
+        await type_keys(app, pilot, "/", *"qwen")
+        assert not app._exit
+        assert drawer_of(app)[0].startswith(" filter gpus: qwen")
+
+
+async def test_a_paste_is_text_without_control_characters() -> None:
+    async with running("live") as (app, pilot):
+        await type_keys(app, pilot, "/")
+        app.monitor.drawer.post_message(events.Paste("ab\x1b[31m\nrm -rf"))
+        await pilot.pause()
+        assert drawer_of(app)[0].startswith(" filter gpus: ab[31m ")
+
+
+async def test_sorting_and_turning_it_round() -> None:
+    async with running("live", 120, 40) as (app, pilot):
+        pane = app.monitor.panes["gpus"]
+        await type_keys(app, pilot, "o")
+        orders = names_of(app)
+        assert orders[0] == "as it comes"
+        await type_keys(app, pilot, "j", "enter")
+        assert f"by {orders[1]}" in text_of(app)[1]
+        first = text_of(app)[1]
+        await type_keys(app, pilot, "o")
+        assert drawer_of(app)[2].startswith(f"▸  {orders[1]}")
+        await type_keys(app, pilot, "enter")
+        assert text_of(app)[1] != first
+        await type_keys(app, pilot, "o", "g", "enter")
+        assert getattr(pane, "order", "") is None
+
+
+async def test_a_pane_that_can_not_be_sorted_asks_nothing() -> None:
+    async with running("live", 120, 40) as (app, pilot):
+        await type_keys(app, pilot, "3", "o", "/")
+        assert not app.monitor.drawer.open
+
+
+async def test_every_command_is_found_by_its_name_and_its_id(tmp_path: Path) -> None:
+    async with running("live", 120, 40, files=disk_at(tmp_path)) as (app, pilot):
+        await type_keys(app, pilot, ":")
+        for command in COMMANDS:
+            if command.id in ("palette", "left", "right"):
+                assert command.does not in names_of(app)
+                continue
+            for text in (command.does, command.id):
+                await type_keys(app, pilot, "ctrl+u", *text)
+                assert command.does in names_of(app), text
+        await type_keys(app, pilot, "ctrl+u", *"zmpn")
+        assert names_of(app)[0] == "zoom the pane, and back"
+        await type_keys(app, pilot, "ctrl+u", *"no such thing")
+        assert "nothing matches" in "\n".join(drawer_of(app))
+        await type_keys(app, pilot, "enter")
+        assert not app.monitor.drawer.open
+
+
+@pytest.mark.parametrize(
+    ("text", "rank"),
+    [("", 0), ("zoom", 0), ("pane zoom", 1), ("PANE", 1), ("zmpn", 2), ("z", 0), ("qq", None), ("xyz", None)],
+)
+def test_words_come_before_letters(text: str, rank: int | None) -> None:
+    assert _rank(Choice("zoom the pane", "z", None), text) == rank
+
+
+async def test_only_what_does_something_here_is_listed() -> None:
+    async with running("live", 120, 40) as (app, pilot):
+        await type_keys(app, pilot, "3", ":")
+        names = names_of(app)
+        assert "filter the rows" not in names
+        assert "sort the rows" not in names
+        assert "write what is shown to files" not in names
+        assert not any(name.startswith("theme: ") for name in names)
+        await type_keys(app, pilot, "escape", "1", ":")
+        assert any(name.startswith("sort gpus by ") for name in names_of(app))
+        await type_keys(app, pilot, "escape", "f2", ":")
+        assert "zoom the pane, and back" not in names_of(app)
+        assert "settings: more, next" in names_of(app)
+
+
+async def test_a_chosen_command_runs_where_the_keys_were_and_comes_first_next_time() -> None:
+    async with running("live", 120, 40) as (app, pilot):
+        await type_keys(app, pilot, "2", ":", *"zoom", "enter")
+        await until(lambda: app.monitor.zoomed == "engines", pilot)
+        await type_keys(app, pilot, ":")
+        assert names_of(app)[0] == "zoom the pane, and back"
+        await type_keys(app, pilot, "escape", ":", *"sort gpus", "enter")
+        assert not app.monitor.drawer.open
+
+
+async def test_a_theme_is_shown_while_the_cursor_is_on_it(tmp_path: Path) -> None:
+    default, light = (Palette(load_theme(name), Depth.TRUE).codes for name in ("default", "light"))
+    assert default != light
+    async with running("live", 120, 40, files=disk_at(tmp_path)) as (app, pilot):
+        await type_keys(app, pilot, ":")
+        await until(lambda: "theme: light" in names_of(app), pilot)
+        await type_keys(app, pilot, *"theme:")
+        at = names_of(app).index("theme: light")
+        await type_keys(app, pilot, *["down"] * at)
+        await until(lambda: app.palette.codes == light, pilot)
+        assert app.view.config.general.theme == "default"
+        await type_keys(app, pilot, "escape")
+        await until(lambda: app.palette.codes == default, pilot)
+        await type_keys(app, pilot, ":", *"theme: light", "enter")
+        await until(lambda: app.palette.codes == light, pilot)
+        assert app.view.config.general.theme == "light"
+
+
+@pytest.mark.parametrize(("width", "height"), [(60, 15), (80, 24), (200, 60)])
+async def test_it_leaves_room_and_scrolls(width: int, height: int) -> None:
+    async with running("live", width, height) as (app, pilot):
+        await type_keys(app, pilot, ":")
+        shown = drawer_of(app)
+        assert len(shown) == 1 + min(MOST_CHOICES, height // 2)
+        assert shown[1].startswith("▸")
+        await type_keys(app, pilot, *["up"] * 2, *["pagedown"] * 20)
+        last = names_of(app)[-1]
+        assert drawer_of(app)[-1].startswith(f"▸  {last[:20]}")
+        await type_keys(app, pilot, "x", "x")
+        assert len(drawer_of(app)) == len(shown)
+
+
+async def test_a_click_chooses() -> None:
+    async with running("live", 120, 40) as (app, pilot):
+        await type_keys(app, pilot, "o")
+        orders = names_of(app)
+        top = 40 - 1 - len(drawer_of(app))
+        await pilot.click(offset=(5, top + 2))
+        assert f"by {orders[1]}" in text_of(app)[1]
+        assert focused(app) == "gpus"
+
+
+async def test_a_snapshot_that_comes_meanwhile_disturbs_nothing() -> None:
+    feed = feed_of("live")
+    async with running(feed, 120, 40) as (app, pilot):
+        await type_keys(app, pilot, ":", *"zo")
+        before = drawer_of(app)
+        assert feed._snapshot is not None
+        feed.give(feed._snapshot)
+        await pilot.pause()
+        assert drawer_of(app) == before
+        assert app.monitor.drawer.has_focus

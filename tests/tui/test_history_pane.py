@@ -1,0 +1,246 @@
+"""The history pane at every size: spans, the chosen chart, one chart alone, ASCII, what it costs on the line."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from rich.console import Console
+
+from gpumon.config.schema import Config, Screen
+from gpumon.config.themes import load_theme
+from gpumon.readings.format import cells
+from gpumon.readings.history import History
+from gpumon.readings.snapshot import Snapshot
+from gpumon.tui.charts.curves import CHARTS
+from gpumon.tui.charts.series import SPANS_S
+from gpumon.tui.line import Line, Row, Slot
+from gpumon.tui.palette import Glyphs, Palette
+from gpumon.tui.terminal import Depth
+from gpumon.tui.view import View
+from gpumon.tui.widgets.history_pane import HistoryPane
+from tests.tui import scenes
+
+GLYPHS: tuple[Glyphs, ...] = ("braille", "blocks", "ascii")
+THEME = load_theme("default")
+LIVE = scenes.snapshot()
+PAST = scenes.history(LIVE)
+
+
+def pane(
+    snapshot: Snapshot | None = LIVE,
+    history: History = PAST,
+    *,
+    glyphs: Glyphs = "braille",
+    focused: bool = False,
+    config: Config | None = None,
+) -> HistoryPane:
+    palette = Palette(THEME, Depth.TRUE, ascii=glyphs == "ascii")
+    made = HistoryPane(palette, View(config or Config()), history, glyphs=glyphs)
+    made.has_focus = focused
+    if snapshot is not None:
+        made.show(snapshot)
+    return made
+
+
+def painted(of: HistoryPane, width: int, height: int) -> list[str]:
+    return [Line(row, width, of.palette, Slot()).characters for row in of.rows(width, height)]
+
+
+def text(row: Row) -> str:
+    return "".join(piece for piece, _ in row)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    st.integers(60, 300),
+    st.integers(1, 60),
+    st.sampled_from(GLYPHS),
+    st.sampled_from(SPANS_S),
+    st.integers(0, len(CHARTS) - 1),
+    st.booleans(),
+    st.booleans(),
+)
+def test_every_size_is_painted(
+    width: int, height: int, glyphs: Glyphs, span_s: float, cursor: int, opened: bool, zoomed: bool
+) -> None:
+    of = pane(glyphs=glyphs, focused=True)
+    of.span_s, of.cursor, of.opened, of.zoomed = span_s, cursor, opened, zoomed
+    rows = of.rows(width, height)
+    assert "failed" not in text(rows[0])
+    assert 1 <= len(rows) <= height
+    assert all(cells(text(row)) <= width for row in rows)
+    if height > 11 or (opened and height > 1):
+        assert len(rows) == height
+
+
+@pytest.mark.parametrize("opened", [False, True])
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_ascii_is_ascii(width: int, opened: bool) -> None:
+    of = pane(glyphs="ascii", focused=True)
+    of.opened = opened
+    for height in (2, 5, 9, 14, 30, 50):
+        assert all(line.isascii() and "?" not in line for line in painted(of, width, height))
+
+
+def test_the_rule_says_the_span_and_its_keys() -> None:
+    of = pane()
+    for span_s, said in zip(SPANS_S, ("60s", "2 min", "5 min", "10 min", "30 min", "60 min", "2 h"), strict=True):
+        of.span_s = span_s
+        assert f"last {said} (< >)" in painted(of, 80, 12)[0]
+
+
+def test_spans_go_step_by_step_and_stop_at_the_ends() -> None:
+    of = pane()
+    assert of.span_s == 300.0
+    seen = []
+    for _ in range(9):
+        of.step_span(1)
+        seen.append(of.span_s)
+    assert seen == [600.0, 1800.0, 3600.0, 7200.0, *[7200.0] * 5]
+    for _ in range(9):
+        of.step_span(-1)
+    assert of.span_s == 60.0
+
+
+def test_a_span_of_the_config_is_taken_and_may_be_any() -> None:
+    of = pane(config=Config(screen=Screen(span_s=1000.0)))
+    assert "last 16.7 min" in painted(of, 100, 12)[0]
+    of.step_span(1)
+    assert of.span_s == 1800.0
+    of.view.use(Config(screen=Screen(span_s=120.0)))
+    assert "last 2 min" in painted(of, 100, 12)[0]
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 2), (80, 5), (80, 12), (120, 20), (200, 41), (200, 9), (300, 4)])
+def test_every_chart_can_be_chosen_and_is_in_view_with_a_mark(width: int, height: int) -> None:
+    of = pane(focused=True)
+    of.rows(width, height)
+    of.move(-100_000)
+    seen = []
+    for _ in range(len(CHARTS) + 2):
+        lines = painted(of, width, height)
+        assert any("▸" in line for line in lines)
+        marked = "".join(line for line in lines if "▸" in line)
+        assert any(
+            word in marked for curve in CHARTS[of.cursor].curves for word in (curve.name, curve.word[:4], "tok/s")
+        )
+        seen.append(of.cursor)
+        of.move(1)
+    assert sorted(set(seen)) == list(range(len(CHARTS)))
+    assert seen[-1] == seen[-2] == seen[-3]
+
+
+def test_without_the_focus_there_is_no_mark() -> None:
+    assert not any("▸" in line for line in painted(pane(), 120, 20))
+
+
+def test_a_chart_is_opened_left_for_the_next_and_closed() -> None:
+    of = pane(focused=True)
+    of.rows(120, 20)
+    assert not of.back()
+    of.move(1)
+    assert of.open() is None
+    lines = painted(of, 120, 20)
+    assert "history · MFU" in lines[0]
+    assert "Esc: all charts" in lines[0]
+    assert len({line[:14] for line in lines if "MFU" in line[:14]}) == 1
+    of.move(2)
+    assert "decode tok/s" in painted(of, 120, 20)[0]
+    assert of.back()
+    assert not of.back()
+    assert "MFU" in "".join(painted(of, 120, 20)[1:])
+
+
+def test_a_chart_alone_shows_the_gpus_that_are_there() -> None:
+    of = pane(focused=True)
+    of.opened = True
+    lines = painted(of, 120, 30)
+    assert [line.split()[1] for line in lines if line.startswith("   GPU")] == list("01234567")
+    of.show(scenes.snapshot(2))
+    assert [line.split()[1] for line in painted(of, 120, 30) if line.startswith("   GPU")] == list("01")
+    assert "8 GPUs: taller window" not in painted(of, 120, 30)[0]
+    of.show(LIVE)
+    assert "8 GPUs: taller window" in painted(of, 120, 6)[0]
+
+
+def test_series_that_are_late_keep_their_place_and_absent_ones_lose_it() -> None:
+    history = History()
+    known = {"busy": 0.5, "running": 3.0, "decode": 100.0}
+    history.append(LIVE.wall_s, known)
+    of = pane(LIVE, history)
+    names = [line[3:10].strip() for line in painted(of, 120, 30) if line[1] in "⣿⡪"]
+    assert names[:4] == ["busy", "SM acti", "MFU", "MBU"]
+    later = scenes.snapshot(tick=60)
+    history.append(later.wall_s, known)
+    of.show(later)
+    names = [line[3:10].strip() for line in painted(of, 120, 30) if line[1] in "⣿⡪"]
+    assert names[:6] == ["busy", "SM acti", "decode", "waiting", "running", "MFU"]
+
+
+def test_paused_it_shows_the_same_however_late_and_at_whatever_size_it_is_drawn() -> None:
+    history = scenes.history(LIVE)
+    of = pane(LIVE, history)
+    before = {size: painted(of, *size) for size in ((120, 20), (200, 41), (80, 5))}
+    for tick in range(1, 120):
+        history.append(LIVE.wall_s + tick, dict.fromkeys(history.keys(), 0.0))
+    for size, lines in before.items():
+        assert painted(of, *size) == lines
+
+
+def test_the_first_moments_and_no_readings_at_all() -> None:
+    assert "starting" in "".join(painted(pane(None), 80, 5))
+    empty = pane(LIVE, History())
+    for height in (2, 5, 12, 40):
+        assert not re.search(r"[1-9]\d*%(?!┤)", "".join(painted(empty, 120, height)[1:]))
+
+
+def test_replicas_are_drawn() -> None:
+    history = History()
+    for second in range(300):
+        history.append(LIVE.wall_s - 299 + second, {"replicas": 4.0 if second < 150 else 2.0})
+    of = pane(LIVE, history, glyphs="blocks")
+    of.cursor = next(at for at, chart in enumerate(CHARTS) if chart.name == "replicas")
+    of.opened = True
+    lines = painted(of, 80, 12)
+    assert [line.split()[:2] for line in lines[1:5]] == [
+        ["█", "replicas"],
+        ["least", "2"],
+        ["mean", "3"],
+        ["most", "4"],
+    ]
+    curve = lines[5].split("│")[1].ljust(50)
+    assert curve[:25] == "█" * 25
+    assert not curve[26:].strip()
+
+
+@pytest.mark.parametrize(("width", "height", "most"), [(80, 6, 250), (120, 20, 420), (200, 41, 850)])
+def test_bytes_to_the_terminal(width: int, height: int, most: int) -> None:
+    """With figures that all move each second; the whole screen has 3 kB/s."""
+    history = scenes.history(LIVE)
+    of = pane(LIVE, history)
+    slots = [Slot() for _ in range(height)]
+    written, rows, console = 0, [()] * height, Console()
+    for tick in range(60):
+        snapshot = scenes.snapshot(tick=tick)
+        if tick:
+            history.append(snapshot.wall_s, scenes.points(snapshot))
+        of.show(snapshot)
+        for y, row in enumerate(of.rows(width, height)):
+            line = Line(row, width, of.palette, slots[y])
+            if row == rows[y] or (slots[y].shown is not None and line.same(slots[y].shown)):
+                continue
+            rows[y] = row
+            patch = len(line.crop(0, width - 1).render(console).encode()) + len("\x1b[10;1H")
+            written += patch if tick > 2 else 0
+    assert written / 57 < most
+
+
+def test_a_mig_slice_is_no_gpu_of_its_own() -> None:
+    slices = tuple(replace(gpu, parent_uuid="GPU-0", mig_profile="1g.10gb") for gpu in LIVE.gpus[:2])
+    of = pane(replace(LIVE, gpus=(*LIVE.gpus[:1], *slices)), PAST, focused=True)
+    of.opened = True
+    assert [line.split()[1] for line in painted(of, 120, 30) if line.startswith("   GPU")] == ["0"]

@@ -1,0 +1,117 @@
+"""What is above a level or a goal has a mark and a tone, and its digits stand still."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from gpumon.config.schema import Goals, Levels
+from gpumon.readings.format import cells
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.snapshot import Quantiles
+from gpumon.tui import gpu_table
+from tests.tui import scenes
+from tests.tui.painted import engine_row, gpu_row, seen, text, tone_of
+
+
+@pytest.mark.parametrize(
+    ("change", "cell", "tone"),
+    [
+        ({"temperature_c": 82.9}, "  83  ", "text"),
+        ({"temperature_c": 83.0}, "  83! ", "warn"),
+        ({"temperature_c": 90.0}, "  90! ", "critical"),
+        ({"vram_used_bytes": 0.94 * 80 * scenes.GIB}, " 75.2/80.0 ", "text"),
+        ({"vram_used_bytes": 0.95 * 80 * scenes.GIB}, " 76.0/80.0!", "warn"),
+        ({"vram_used_bytes": 0.995 * 80 * scenes.GIB}, " 79.6/80.0!", "critical"),
+    ],
+)
+def test_a_figure_of_a_gpu_above_its_level_has_a_mark_and_a_tone(
+    change: dict[str, float], cell: str, tone: str
+) -> None:
+    gpu = scenes.gpu(0, **({"vram_total_bytes": 80 * scenes.GIB} | change))
+    row = gpu_row(gpu)
+    assert cell in text(row)
+    assert tone_of(row, cell.strip()) == tone
+    plain = text(gpu_row(scenes.gpu(0, **({"vram_total_bytes": 80 * scenes.GIB} | change)), 80, seen(levels=Levels())))
+    assert [plain.index(mark) for mark in ("W", "m ")] == [text(gpu_row(scenes.gpu(0))).index(m) for m in ("W", "m ")]
+
+
+@pytest.mark.parametrize(
+    ("change", "cell", "tone"),
+    [
+        ({"kv_usage_ratio": 0.89}, "  89%", "text"),
+        ({"kv_usage_ratio": 0.93}, " 93%!", "warn"),
+        ({"kv_usage_ratio": 1.0}, " 100!", "critical"),
+        ({"waiting": 0.0}, "    0", "text"),
+        ({"waiting": 2.0}, "   2!", "warn"),
+        ({"waiting": 999.0}, " 999!", "warn"),
+        ({"waiting": 1240.0}, "  1k!", "warn"),
+        ({"waiting": 240_000.0}, " >9k!", "warn"),
+        ({"ttft_s": Quantiles(p95=0.999)}, " 999m ", "text"),
+        ({"ttft_s": Quantiles(p95=1.2)}, " 1.2s!", "warn"),
+        ({"itl_s": Quantiles(p95=0.041)}, "  41m!", "warn"),
+        ({"itl_s": Quantiles(p95=0.141)}, " 141m!", "warn"),
+        ({"itl_s": Quantiles(p95=0.05, first_bound_s=0.06)}, " <60m ", "text"),
+        ({"itl_s": Quantiles(p95=Missing(Reason.FEW), mean=0.05)}, " ~50m ", "text"),
+    ],
+)
+def test_a_figure_of_an_engine_above_its_level_or_goal_has_a_mark_and_a_tone(
+    change: dict[str, Any], cell: str, tone: str
+) -> None:
+    view = seen(goals=Goals(ttft_p95_ms=1000.0, itl_p95_ms=40.0))
+    row = engine_row(scenes.engine(0, **({"waiting": 0.0} | change)), 80, view)
+    assert cell in text(row)
+    assert (cell, tone) in row or tone == "text"
+    assert cells(text(row)) == 80
+
+
+def test_without_goals_no_latency_is_marked() -> None:
+    slow = Quantiles(p95=30.0)
+    assert "30s!" not in text(engine_row(scenes.engine(0, ttft_s=slow, itl_s=slow, e2e_s=slow), 200))
+    late = seen(goals=Goals(e2e_p95_ms=20_000.0))
+    assert "30s!" in text(engine_row(scenes.engine(0, e2e_s=slow), 200, late))
+
+
+NONE = Missing(Reason.NO_ENGINE)
+
+
+@pytest.mark.parametrize(
+    ("change", "word", "tone"),
+    [
+        ({"busy_ratio": 0.9, "mfu_ratio": 0.02, "mbu_ratio": 0.05}, "! low use", "warn"),
+        ({"busy_ratio": 0.5, "mfu_ratio": 0.02, "mbu_ratio": 0.05}, "! low use", "warn"),
+        ({"busy_ratio": 0.49, "mfu_ratio": 0.02, "mbu_ratio": 0.05}, "  ok", "muted"),
+        ({"busy_ratio": 0.9, "mfu_ratio": 0.02, "mbu_ratio": 0.1}, "  ok", "muted"),
+        ({"busy_ratio": 0.9, "mfu_ratio": NONE, "mbu_ratio": NONE}, "  ok", "muted"),
+        ({"busy_ratio": 0.9, "mfu_ratio": 0.02, "mbu_ratio": NONE}, "  ok", "muted"),
+        ({"busy_ratio": 0.009}, "  idle", "muted"),
+        ({"busy_ratio": 0.01}, "  ok", "muted"),
+        ({"busy_ratio": Missing(Reason.NOT_SUPPORTED)}, "  ok", "muted"),
+        ({"busy_ratio": 0.9, "mfu_ratio": 0.0, "mbu_ratio": 0.0, "xid": (79,)}, "! Xid 79", "warn"),
+        ({"busy_ratio": 0.9, "mfu_ratio": 0.0, "mbu_ratio": 0.0, "throttle": ("hw_slowdown",)}, "! slowdown", "warn"),
+        ({"busy_ratio": 0.9, "mfu_ratio": 0.0, "mbu_ratio": 0.0, "vram_shared": True}, "! low use", "warn"),
+    ],
+)
+def test_a_gpu_that_does_little_says_so(change: dict[str, Any], word: str, tone: str) -> None:
+    assert gpu_table.state(scenes.gpu(0, **change)) == (word, tone)
+
+
+def test_low_use_is_what_the_settings_say() -> None:
+    gpu = scenes.gpu(0, busy_ratio=0.3, mfu_ratio=0.2, mbu_ratio=0.2)
+    assert gpu_table.state(gpu)[0] == "  ok"
+    assert gpu_table.state(gpu, Levels(low_use=0.3, low_use_busy=0.3))[0] == "! low use"
+    assert "! low use" in text(gpu_row(gpu, 80, seen(levels=Levels(low_use=0.3, low_use_busy=0.3))))
+
+
+@pytest.mark.parametrize("figure", ["decode_tokens_per_s", "prefill_tokens_per_s", "requests_per_s"])
+@pytest.mark.parametrize("size", [9.0, 40.0, 400.0, 4_000.0, 40_000.0])
+def test_digits_stand_where_they_stood_while_a_rate_moves(figure: str, size: float) -> None:
+    """Within one magnitude every value has as many digits, and its point in the same cell."""
+    forms = set()
+    for step in range(50):
+        row = text(engine_row(scenes.engine(0, **{figure: size * (1.0 + step / 500)}), 120))
+        forms.add(re.sub(r"\d", "0", row))
+    assert len(forms) == 1 or size == 9.0
+    assert len(forms) <= 2

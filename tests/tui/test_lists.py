@@ -1,0 +1,216 @@
+"""The panes with rows, in the real application: filter, order, hidden columns, and what they say when empty."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from textual.pilot import Pilot
+
+from gpumon.config.schema import Config, Screen
+from gpumon.readings.frame import EndpointState
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.snapshot import FaultShown, Process, Snapshot
+from gpumon.tui.app import MonitorApp
+from gpumon.tui.widgets.list_pane import ListPane
+from tests.tui import scenes
+from tests.tui.feed import Still
+from tests.tui.painted import process
+from tests.tui.running import running, text_of
+
+
+def below(lines: list[str], title: str) -> list[str]:
+    """The lines of a pane, its rule first."""
+    start = next(at for at, line in enumerate(lines) if re.match(f"─.─ {title} ", line))
+    end = next((at for at in range(start + 1, len(lines)) if lines[at].startswith("─")), len(lines) - 1)
+    return lines[start:end]
+
+
+async def zoom(app: MonitorApp, pilot: Pilot[int], key: str, name: str) -> None:
+    """Give a pane the whole screen, whether it had a place or not."""
+    await pilot.press(key)
+    if app.monitor.zoomed != name:
+        await pilot.press("z")
+
+
+def without_processes(of: Snapshot, **fields: Any) -> Snapshot:
+    return replace(of, gpus=tuple(replace(gpu, processes=(), **fields) for gpu in of.gpus))
+
+
+def crowded() -> Snapshot:
+    """A server with four processes: one on four GPUs, one without an engine."""
+    of = scenes.snapshot(8, 2)
+    first = process(100, vram_bytes=70 * scenes.GIB)
+    second = process(2000, vram_bytes=71 * scenes.GIB, engine="vllm:8001", user="ml", container="0123456789ab")
+    train = process(30, vram_bytes=20 * scenes.GIB, engine="", user="ann", command="python3 train.py", sm_ratio=0.9)
+    silent = Process(4, "4 (host)", "", Missing(Reason.NO_PERMISSION), "", "")
+    held = [(first,)] * 4 + [(second,)] * 2 + [(train,), (silent,)]
+    return replace(of, gpus=tuple(replace(gpu, processes=each) for gpu, each in zip(of.gpus, held, strict=True)))
+
+
+def pane(app: MonitorApp, name: str) -> ListPane[Any]:
+    found = app.monitor.panes[name]
+    assert isinstance(found, ListPane)
+    return found
+
+
+async def test_each_process_is_a_row_and_the_largest_comes_first() -> None:
+    async with running(Still(crowded()), 120, 40) as (app, pilot):
+        await zoom(app, pilot, "4", "processes")
+        _, head, *rows = below(text_of(app), "processes")
+        assert head.split() == ["pid", "user", "gpus", "GiB", "sm", "engine", "container", "type", "command"]
+        assert [row.replace("▸", " ").split()[0] for row in rows if row.strip()] == ["100", "2000", "30", "4"]
+        assert rows[0].startswith("▸    100 llm       0-3     280  60% vllm:8000    51b1a7ed0c0d compute  python3 -m")
+        assert "hidden from this container" in rows[3]
+
+
+async def test_processes_can_be_sorted_and_the_rule_says_how() -> None:
+    async with running(Still(crowded()), 120, 40) as (app, pilot):
+        await zoom(app, pilot, "4", "processes")
+        processes = pane(app, "processes")
+        for name, pids in (("SM", "30 100 2000 4"), ("pid", "4 30 100 2000"), ("user", "4 30 100 2000")):
+            processes.sort(next(order for order in processes.orders() if order.name == name))
+            rule, _, *rows = below(text_of(app), "processes")
+            assert [row.replace("▸", " ").split()[0] for row in rows if row.strip()] == pids.split()
+            assert f"by {name} " in rule
+        processes.sort(processes.order)
+        assert "by user ↓" in below(text_of(app), "processes")[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "left"),
+    [
+        ("processes", "train", "30"),
+        ("processes", "ANN", "30"),
+        ("processes", "0123456789ab", "2000"),
+        ("processes", "vllm:8001", "2000"),
+        ("processes", "-vllm -train", "4"),
+        ("gpus", "qwen", "4 5"),
+        ("gpus", "vllm:8000 -gpu", ""),
+        ("gpus", "GPU-00000003", "3"),
+        ("engines", "qwen", "8001"),
+        ("engines", "127.0.0.1:8000", "8000"),
+        ("engines", "0.11.2", "8000 8001"),
+    ],
+)
+async def test_what_is_seen_in_a_row_can_be_found(name: str, wanted: str, left: str) -> None:
+    async with running(Still(crowded()), 120, 40) as (app, _):
+        found = pane(app, name)
+        found.wanted = wanted
+        keys = [found.key_of(item) for item in found.chosen()]
+        prefix = {"processes": "", "gpus": "GPU-0000000", "engines": "http://127.0.0.1:"}[name]
+        assert keys == [prefix + key for key in left.split()]
+
+
+async def test_a_state_that_is_shown_can_be_found() -> None:
+    async with running("other_kinds", 120, 40) as (app, _):
+        gpus = pane(app, "gpus")
+        for wanted, count in (("xid 79", 1), ("hot", 1), ("reset", 1), ("under", 0), ("1g.10gb", 1), ("idle", 1)):
+            gpus.wanted = wanted
+            assert len(gpus.chosen()) == count, wanted
+    async with running("engines_down", 120, 40) as (app, _):
+        engines = pane(app, "engines")
+        for wanted, count in (("refused", 1), ("UNAUTHORIZED", 1), ("--disable-log-stats", 1), ("ok", 1)):
+            engines.wanted = wanted.replace("--", "")
+            assert len(engines.chosen()) == count, wanted
+
+
+async def test_the_rule_says_what_the_filter_leaves() -> None:
+    async with running(Still(crowded()), 120, 40) as (app, _):
+        gpus = pane(app, "gpus")
+        gpus.wanted = "qwen"
+        gpus.sort(next(order for order in gpus.orders() if order.name == "waste"))
+        rule = below(text_of(app), "gpus")[0]
+        assert "filter “qwen”: 2 of 8 (Esc: all) · by waste ↓" in rule
+        gpus.wanted = "nothing like it"
+        gpus.update()
+        assert "none of 8 gpus matches “nothing like it”; Esc: all rows" in "".join(below(text_of(app), "gpus"))
+
+
+async def test_a_filter_on_an_empty_pane_does_not_hide_why_it_is_empty() -> None:
+    async with running("empty", 80, 24) as (app, _):
+        engines = pane(app, "engines")
+        engines.wanted = "vllm"
+        engines.update()
+        assert "no engine found" in "".join(below(text_of(app), "engines"))
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "said"),
+    [
+        (scenes.snapshot(0, 0), "no process: this host's GPUs are not read"),
+        (scenes.SCENES["stale"](), "no process: no GPU answers"),
+        (
+            without_processes(scenes.snapshot(2, 0)),
+            "names no process, but VRAM is in use on GPU 0-1: it is hidden from this container",
+        ),
+    ],
+)
+async def test_a_pane_without_a_process_says_why(snapshot: Snapshot, said: str) -> None:
+    async with running(Still(snapshot), 120, 40) as (app, pilot):
+        await zoom(app, pilot, "4", "processes")
+        lines = below(text_of(app), "processes")
+        assert said in " ".join(line.strip() for line in lines)
+        assert not any("command" in line for line in lines)
+
+
+async def test_idle_gpus_just_have_no_process() -> None:
+    of = scenes.snapshot(2, 0)
+    async with running(Still(without_processes(of, vram_used_bytes=5e8)), 120, 40) as (app, pilot):
+        await zoom(app, pilot, "4", "processes")
+        assert below(text_of(app), "processes")[1].strip() == "no process on the GPUs"
+
+
+async def test_empty_panes_say_what_to_do() -> None:
+    fault = FaultShown("nvml", "no driver: install it", "2025-10-09T08:53:22Z")
+    async with running(Still(replace(scenes.snapshot(0, 0), faults=(fault,))), 80, 24) as (app, _):
+        lines = text_of(app)
+        assert "no GPU found: no driver: install it" in "".join(below(lines, "gpus"))
+        assert "no engine found: start one, or add --endpoint URL" in "".join(below(lines, "engines"))
+
+
+async def test_hidden_columns_are_gone_and_counted() -> None:
+    hidden = ("gpus.power", "engines.version", "processes.command", "gpus.history")
+    config = Config(screen=Screen(hidden_columns=hidden))
+    async with running(Still(crowded()), 200, 60, config=config) as (app, pilot):
+        rule, head, first, *_ = below(text_of(app), "gpus")
+        assert "2 hidden: F2" in rule
+        assert " power " not in head
+        assert "last 5 min" not in head
+        assert " 612W" not in first
+        rule, head, *_ = below(text_of(app), "engines")
+        assert "1 hidden: F2" in rule
+        assert "version" not in head
+        await zoom(app, pilot, "4", "processes")
+        rule, head, first, *_ = below(text_of(app), "processes")
+        assert "1 hidden: F2" in rule
+        assert "command" not in head
+        assert "python3" not in first
+
+
+async def test_very_wide_screens_add_histories_in_line() -> None:
+    snapshot = scenes.snapshot(4, 2)
+    async with running(Still(snapshot, scenes.history(snapshot)), 300, 60) as (app, _):
+        rule, head, *rows = below(text_of(app), "gpus")
+        assert "wider" not in rule
+        at = head.index("busy, last 5 min")
+        assert head.index("  mbu", at) > at + 30
+        assert all("▇" in row[at : at + 40] for row in rows[:4])
+
+
+async def test_the_cursor_stays_on_its_gpu_when_the_order_changes() -> None:
+    async with running(Still(crowded()), 120, 40) as (app, pilot):
+        await pilot.press("1", "j", "j")
+        gpus = pane(app, "gpus")
+        gpus.sort(next(order for order in gpus.orders() if order.name == "VRAM"))
+        assert gpus.selected.index == 2
+        assert next(line for line in text_of(app) if line.startswith("▸")).split()[1] == "2"
+
+
+async def test_engines_that_are_down_say_since_when() -> None:
+    of = scenes.snapshot(2, 1)
+    down = scenes.engine(0, state=EndpointState.REFUSED, fault="connection refused", since="2025-10-09T08:43:22Z")
+    async with running(Still(replace(of, engines=(down,))), 80, 24) as (app, _):
+        assert "✗ REFUSED 10m  connection refused" in "".join(below(text_of(app), "engines"))

@@ -1,0 +1,329 @@
+"""Every tone of every theme can be read and told apart: judged by what a terminal emulator shows of it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+import pyte
+import pytest
+from msgspec.structs import replace
+from rich.console import Console
+
+from gpumon.config.themes import Theme, known_themes, load_theme
+from gpumon.tui.line import Line, Slot
+from gpumon.tui.palette import MARKS, NEUTRAL, TONES, Palette
+from gpumon.tui.terminal import Depth
+from tests.config.colour import EYES, contrast, nearest
+
+CONSOLE = Console()
+THEMES = {name: load_theme(name) for name in known_themes()}
+HEX = sorted(name for name, theme in THEMES.items() if not theme.named)
+COLOURFUL = (Depth.TRUE, Depth.PALETTE)
+LEVELS = ("ok", "warn", "critical")
+CURVES = ("sm", "mfu", "mbu", "tokens")
+RULES = ("border", "border@")
+"""Lines between the panes: nothing is lost where they are not seen."""
+GRAPHICS = ("busy", "busy@")
+"""Bars and curves, never text: WCAG 1.4.11 asks 3 of them."""
+
+# The smallest distance between any two of the levels: normal, red-blind, green-blind, blue-blind.
+FIGURES = {
+    ("default", Depth.TRUE): (68.6, 51.2, 28.5, 54.1),
+    ("default", Depth.PALETTE): (49.8, 38.2, 23.1, 42.3),
+    ("light", Depth.TRUE): (64.9, 43.9, 25.7, 50.0),
+    ("light", Depth.PALETTE): (73.3, 31.8, 45.1, 41.7),
+    ("high-contrast", Depth.TRUE): (73.8, 49.6, 59.7, 34.0),
+    ("high-contrast", Depth.PALETTE): (77.6, 53.1, 56.0, 37.9),
+}
+# The same of busy and SM active, and of SM active, MFU, MBU and tokens, in 24-bit colour.
+CURVE_FIGURES = {
+    "default": ((26.0, 24.8, 26.0, 27.6), (51.2, 17.5, 25.1, 16.2)),
+    "light": ((48.1, 42.4, 47.9, 16.9), (50.3, 21.0, 28.3, 16.2)),
+    "high-contrast": ((28.7, 25.7, 29.7, 31.6), (46.4, 20.6, 21.6, 20.6)),
+}
+
+
+class Terminal(NamedTuple):
+    """The 16 colours that a terminal comes with (black to white, then bright), and its plain text and ground."""
+
+    colours: str
+    text: str
+    ground: str
+    bold_brightens: bool
+
+    def colour(self, name: str, bold: bool) -> str:
+        """The colour of text."""
+        if name == "default":
+            return self.text
+        bright = bold and self.bold_brightens
+        return self.colours.split()[ANSI.index(name) + 8 * bright]
+
+
+ANSI = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
+DARK = {
+    "xterm": Terminal(
+        "#000000 #cd0000 #00cd00 #cdcd00 #0000ee #cd00cd #00cdcd #e5e5e5 "
+        "#7f7f7f #ff0000 #00ff00 #ffff00 #5c5cff #ff00ff #00ffff #ffffff",
+        "#e5e5e5",
+        "#000000",
+        bold_brightens=True,
+    ),
+    "linux console": Terminal(
+        "#000000 #aa0000 #00aa00 #aa5500 #0000aa #aa00aa #00aaaa #aaaaaa "
+        "#555555 #ff5555 #55ff55 #ffff55 #5555ff #ff55ff #55ffff #ffffff",
+        "#aaaaaa",
+        "#000000",
+        bold_brightens=True,
+    ),
+    "windows terminal": Terminal(
+        "#0c0c0c #c50f1f #13a10e #c19c00 #0037da #881798 #3a96dd #cccccc "
+        "#767676 #e74856 #16c60c #f9f1a5 #3b78ff #b4009e #61d6d6 #f2f2f2",
+        "#cccccc",
+        "#0c0c0c",
+        bold_brightens=True,
+    ),
+}
+GNOME_LIGHT = Terminal(
+    "#2e3436 #cc0000 #4e9a06 #c4a000 #3465a4 #75507b #06989a #d3d7cf "
+    "#555753 #ef2929 #8ae234 #fce94f #729fcf #ad7fa8 #34e2e2 #eeeeec",
+    "#2e3436",
+    "#ffffff",
+    bold_brightens=False,
+)
+
+
+class Cell(NamedTuple):
+    """What a terminal shows: `#rrggbb`, a name, or `default`."""
+
+    colour: str
+    ground: str
+    attributes: frozenset[str]
+
+
+@lru_cache(maxsize=2048)
+def painted(theme: Theme, depth: Depth, tone: str, text: str = "x") -> Cell:
+    """The first cell of a text in a tone."""
+    screen = pyte.Screen(20, 1)
+    pyte.Stream(screen).feed(Line([(text, tone)], 10, Palette(theme, depth), Slot()).render(CONSOLE))
+    cell = screen.buffer[0][0]
+    has = {"bold": cell.bold, "reverse": cell.reverse, "underline": cell.underscore}
+    return Cell(_colour(cell.fg), _colour(cell.bg), frozenset(name for name, set_ in has.items() if set_))
+
+
+def _colour(name: str) -> str:
+    """pyte's names of colours."""
+    return f"#{name}" if re.fullmatch("[0-9a-f]{6}", name) else name.replace("brown", "yellow")
+
+
+def codes(theme: Theme, depth: Depth) -> set[str]:
+    """Every number of the codes that select a tone."""
+    palette = Palette(theme, depth)
+    written = "".join(Line([("x", tone)], 10, palette, Slot()).render(CONSOLE) for tone in TONES)
+    return {code for part in written.split("\x1b[")[1:] for code in part.partition("m")[0].split(";")}
+
+
+def reads(tone: str, name: str) -> float:
+    """The contrast that a tone must have."""
+    high = name == "high-contrast"
+    if tone in RULES:
+        return 3.0 if high else 1.4
+    return 3.0 if tone in GRAPHICS and not high else 4.5 if tone in GRAPHICS else 7.0 if high else 4.5
+
+
+@pytest.mark.parametrize("depth", COLOURFUL)
+@pytest.mark.parametrize("name", HEX)
+@pytest.mark.parametrize("tone", TONES)
+def test_every_tone_stands_out_from_its_ground(name: str, depth: Depth, tone: str) -> None:
+    cell = painted(THEMES[name], depth, tone)
+    assert contrast(cell.colour, cell.ground) >= reads(tone, name)
+
+
+@pytest.mark.parametrize("depth", COLOURFUL)
+@pytest.mark.parametrize("name", HEX)
+def test_levels_are_told_apart_by_every_eye(name: str, depth: Depth) -> None:
+    for row in ("", "@"):
+        colours = [painted(THEMES[name], depth, level + row).colour for level in LEVELS]
+        found = [nearest(colours, [eyes]) for eyes in EYES]
+        assert found == pytest.approx(FIGURES[name, depth], abs=0.06)
+        assert min(found) >= (20 if depth is Depth.TRUE else 18)
+
+
+@pytest.mark.parametrize("name", HEX)
+def test_curves_that_stand_side_by_side_are_told_apart_by_every_eye(name: str) -> None:
+    for tones, figures in zip((("busy", "sm"), CURVES), CURVE_FIGURES[name], strict=True):
+        colours = [painted(THEMES[name], Depth.TRUE, tone).colour for tone in tones]
+        found = [nearest(colours, [eyes]) for eyes in EYES]
+        assert found == pytest.approx(figures, abs=0.06)
+        assert min(found) >= 15
+
+
+@pytest.mark.parametrize("depth", COLOURFUL)
+@pytest.mark.parametrize("name", HEX)
+def test_the_row_under_the_cursor_is_seen(name: str, depth: Depth) -> None:
+    theme = THEMES[name]
+    ground = painted(theme, depth, "text@").ground
+    assert contrast(ground, painted(theme, depth, "text").ground) >= 1.2
+    others = {tone: painted(theme, depth, f"{tone}@").ground for tone in TONES if f"{tone}@" in TONES}
+    assert {tone for tone, of in others.items() if of != ground} == {"badge", "badge_paused"}
+
+
+@pytest.mark.parametrize("depth", Depth)
+@pytest.mark.parametrize("name", ["ansi", "mono"])
+def test_without_a_ground_of_its_own_the_row_under_the_cursor_is_reversed(name: str, depth: Depth) -> None:
+    for tone in (tone for tone in TONES if tone.endswith("@")):
+        attributes = painted(THEMES[name], depth, tone).attributes
+        assert attributes & {"reverse", "bold"}, tone
+    assert painted(THEMES[name], depth, "text@") == Cell("default", "default", frozenset({"reverse"}))
+
+
+def test_a_theme_of_names_may_have_a_ground_for_the_row_under_the_cursor() -> None:
+    theme = replace(THEMES["ansi"], selected="blue")
+    assert painted(theme, Depth.ANSI, "sm@") == Cell("cyan", "blue", frozenset())
+    assert painted(theme, Depth.ANSI, "critical@") == Cell("red", "blue", frozenset({"bold"}))
+
+
+def test_ansi_shows_text_in_the_terminal_s_own_colours() -> None:
+    """What they look like is the user's choice: so plain text is plain, and no ground is set under any text."""
+    theme = THEMES["ansi"]
+    for depth in (Depth.ANSI, *COLOURFUL):
+        assert codes(theme, depth) <= {"0", "1", "2", "7", "31", "32", "33", "36", "39", "49"}
+        cells = {tone: painted(theme, depth, tone) for tone in TONES}
+        assert {cell.ground for cell in cells.values()} == {"default"}
+        for tone in ("text", "muted", "strong", "bar", "bar_muted", "bar_title"):
+            assert cells[tone].colour == "default"
+        assert [cells[level].colour for level in LEVELS] == ["cyan", "yellow", "red"]
+        assert [cells[level].attributes for level in LEVELS] == [frozenset(), {"bold"}, {"bold"}]
+        assert cells["badge"] == Cell("yellow", "default", frozenset({"reverse"}))
+
+
+@pytest.mark.parametrize("name", DARK)
+def test_ansi_can_be_read_on_the_dark_palettes_that_terminals_come_with(name: str) -> None:
+    terminal = DARK[name]
+    for tone in TONES:
+        cell = painted(THEMES["ansi"], Depth.ANSI, tone)
+        colour = terminal.colour(cell.colour, "bold" in cell.attributes)
+        brown = name == "linux console" and colour == "#aa5500"  # its yellow, where it is not bold: badges and tokens
+        assert contrast(colour, terminal.ground) >= (4.0 if brown else 4.5), tone
+
+
+@pytest.mark.parametrize(
+    ("terminal", "figures"),
+    [
+        (DARK["xterm"], (110.5, 65.9, 44.6, 54.0)),
+        (DARK["linux console"], (95.6, 31.8, 44.0, 53.9)),
+        (DARK["windows terminal"], (81.2, 53.8, 35.7, 54.5)),
+        (GNOME_LIGHT, (72.5, 43.7, 24.9, 64.3)),
+    ],
+)
+def test_the_levels_of_ansi_are_told_apart_by_every_eye(terminal: Terminal, figures: tuple[float, ...]) -> None:
+    cells = [painted(THEMES["ansi"], Depth.ANSI, level) for level in LEVELS]
+    colours = [terminal.colour(cell.colour, "bold" in cell.attributes) for cell in cells]
+    found = [nearest(colours, [eyes]) for eyes in EYES]
+    assert found == pytest.approx(figures, abs=0.06)
+    assert min(found) >= 20
+
+
+def test_ansi_on_a_light_ground_keeps_what_must_be_read_in_the_text_s_colour() -> None:
+    """Yellow on white cannot be read: of what has a colour, each has a word in plain text beside it, or is a curve."""
+    coloured = set()
+    for tone in TONES:
+        cell = painted(THEMES["ansi"], Depth.ANSI, tone)
+        if contrast(GNOME_LIGHT.colour(cell.colour, "bold" in cell.attributes), GNOME_LIGHT.ground) < 4.5:
+            coloured.add(tone.partition("@")[0])
+    assert coloured <= {"accent", "focus", "ok", "warn", "bar_ok", "bar_warn", "sm", "mbu", "tokens"} | {
+        "badge",
+        "badge_paused",
+    }
+
+
+def test_a_terminal_of_16_colours_shows_its_own_whatever_the_theme() -> None:
+    for name in HEX:
+        palette = Palette(THEMES[name], Depth.ANSI)
+        assert palette.codes == Palette(THEMES["ansi"], Depth.ANSI).codes
+        assert palette.styles == Palette(THEMES["ansi"], Depth.ANSI).styles
+    assert Palette(THEMES["mono"], Depth.ANSI).codes == Palette(THEMES["mono"], Depth.TRUE).codes
+
+
+@pytest.mark.parametrize(
+    ("name", "depth"), [*((name, Depth.NONE) for name in THEMES), *(("mono", depth) for depth in Depth)]
+)
+def test_without_colour_there_is_no_colour_code_and_levels_differ_by_attribute(name: str, depth: Depth) -> None:
+    theme = THEMES[name]
+    assert codes(theme, depth) <= {"0", "1", "2", "4", "7", ""}
+    for row in ("", "@"):
+        for one, other in itertools.combinations(LEVELS, 2):
+            assert painted(theme, depth, one + row).attributes != painted(theme, depth, other + row).attributes
+    for tone in ("focus", "badge", "badge_paused", "critical"):
+        assert "reverse" in painted(theme, depth, tone).attributes
+
+
+@pytest.mark.parametrize("name", ["ansi", "mono"])
+def test_nothing_is_bold_and_reversed_at_once(name: str) -> None:
+    """The Linux console shows that as dark grey on grey."""
+    for tone in TONES:
+        assert not painted(THEMES[name], Depth.ANSI, tone).attributes >= {"bold", "reverse"}
+
+
+@pytest.mark.parametrize("depth", Depth)
+@pytest.mark.parametrize("name", THEMES)
+def test_a_blank_looks_the_same_in_every_tone_that_shares_a_ground(name: str, depth: Depth) -> None:
+    theme = THEMES[name]
+    palette = Palette(theme, depth)
+    plain = painted(theme, depth, "text", " ")
+    neutral = [tone for tone in TONES if palette.mark("  ", tone) == NEUTRAL * 2]
+    assert set(neutral) == {tone for tone, of in TONES.items() if of.ground == "background"}
+    for tone in neutral:
+        assert painted(theme, depth, tone, " ") == plain
+    for row in ("bar", "text@"):
+        shown = painted(theme, depth, row, " ")
+        sharing = [tone for tone in TONES if palette.mark(" ", tone) == MARKS[row]]
+        assert len(sharing) >= 4
+        for tone in sharing:
+            cell = painted(theme, depth, tone, " ")
+            assert (cell.ground, "reverse" in cell.attributes) == (shown.ground, "reverse" in shown.attributes)
+
+
+@pytest.mark.parametrize(("tone", "end"), [("sm", "text"), ("critical", "text"), ("bar_ok", "bar"), ("warn@", "text@")])
+def test_the_rest_of_a_line_has_the_ground_of_its_last_piece(tone: str, end: str) -> None:
+    for name, depth in itertools.product(THEMES, Depth):
+        screen = pyte.Screen(20, 1)
+        pyte.Stream(screen).feed(Line([("x", tone)], 10, Palette(THEMES[name], depth), Slot()).render(CONSOLE))
+        cell = screen.buffer[0][9]
+        expected = painted(THEMES[name], depth, end, " ")
+        assert (_colour(cell.bg), cell.reverse) == (expected.ground, "reverse" in expected.attributes)
+
+
+def test_every_tone_has_a_mark_of_its_own() -> None:
+    assert set(MARKS) == set(TONES)
+    assert len(set(MARKS.values())) == len(TONES)
+    assert NEUTRAL not in MARKS.values()
+    for mark in MARKS.values():
+        assert len(mark) == 1
+        assert mark.isprintable()
+        assert not mark.isspace()
+    assert {f"{tone}@" for tone in TONES if not tone.endswith("@")} == {tone for tone in TONES if tone.endswith("@")}
+
+
+@pytest.mark.parametrize("depth", Depth)
+def test_a_palette_changes_its_theme_in_place(depth: Depth) -> None:
+    palette = Palette(THEMES["default"], depth, ascii=True)
+    row = [(tone, tone) for tone in TONES]
+    for name in ("light", "mono", "ansi", "high-contrast", "default"):
+        palette.use(THEMES[name])
+        fresh = Palette(THEMES[name], depth)
+        assert (palette.styles, palette.codes, palette.ground) == (fresh.styles, fresh.codes, fresh.ground)
+        line = Line(row, 300, palette, Slot())
+        assert line.render(CONSOLE) == Line(row, 300, fresh, Slot()).render(CONSOLE)
+        assert palette.ascii
+        assert palette.depth is depth
+
+
+def test_glyphs_are_braille_unless_only_ascii_can_be_shown() -> None:
+    theme = THEMES["default"]
+    assert Palette(theme, Depth.TRUE).glyphs == "braille"
+    assert Palette(theme, Depth.TRUE, ascii=True).glyphs == "ascii"
+    assert Palette(theme, Depth.TRUE, glyphs="blocks").glyphs == "blocks"
+    assert not Palette(theme, Depth.TRUE, glyphs="blocks").ascii

@@ -1,0 +1,73 @@
+"""Each process is one row, however many GPUs it runs on."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.snapshot import Process
+from gpumon.tui import process_table
+from tests.tui import scenes
+from tests.tui.painted import PLAIN, process, text
+
+
+def test_a_process_on_several_gpus_is_one_row() -> None:
+    half = process(vram_bytes=40.0 * scenes.GIB, sm_ratio=0.4)
+    other = process(7, vram_bytes=2.0 * scenes.GIB, engine="", command="", sm_ratio=Missing(Reason.NO_PERMISSION))
+    gpus_ = [scenes.gpu(at, processes=(half,)) for at in (3, 0, 1, 2)] + [scenes.gpu(5, processes=(half, other))]
+    running, second = process_table.merged(gpus_)
+    assert (running.gpus, running.vram_bytes, running.vram_partial) == ((0, 1, 2, 3, 5), 200.0 * scenes.GIB, False)
+    assert running.sm_ratio == pytest.approx(0.4)
+    row = text(process_table.row(running, 80, PLAIN))
+    assert row.startswith("    4242 llm       0-3 5   200  40% vllm:8000    python3 -m vllm.entrypoints")
+    assert (
+        text(process_table.row(second, 80, PLAIN)).rstrip()
+        == "       7 llm       5       2.0 perm              python3"
+    )
+    assert text(process_table.head(80, PLAIN)) == "     pid user      gpus    GiB   sm engine       command"
+
+
+def test_what_a_process_holds_is_a_lower_bound_where_a_gpu_does_not_tell() -> None:
+    hides = process(vram_bytes=Missing(Reason.NO_PERMISSION), sm_ratio=0.5)
+    (running,) = process_table.merged([scenes.gpu(0, processes=(hides,)), scenes.gpu(1, processes=(process(),))])
+    assert "  ≥70.0 " in text(process_table.row(running, 80, PLAIN)).replace(" ≥", "  ≥")
+    assert running.sm_ratio == pytest.approx(0.55)
+    (running,) = process_table.merged([scenes.gpu(0, processes=(hides,))])
+    assert " perm " in text(process_table.row(running, 80, PLAIN))
+
+
+def test_a_wider_screen_adds_container_type_and_pod_before_the_command() -> None:
+    pod = "51b1a7ed-0000-4000-8000-00000000d1ce"
+    (running,) = process_table.merged([scenes.gpu(0, processes=(process(pod=pod),))])
+    assert "51b1a7ed" not in text(process_table.row(running, 80, PLAIN))
+    assert "vllm:8000    51b1a7ed0c0d python3 -m" in text(process_table.row(running, 116, PLAIN))
+    assert "51b1a7ed0c0d compute  python3 -m" in text(process_table.row(running, 120, PLAIN))
+    assert f"51b1a7ed0c0d compute  {pod} python3 -m" in text(process_table.row(running, 200, PLAIN))
+    assert process_table.left_out(80, PLAIN) == ("container", "type", "pod")
+    (running,) = process_table.merged([scenes.gpu(0, processes=(replace(process(pod=pod), container=""),))])
+    assert " pod 51b1a7ed " in text(process_table.row(running, 120, PLAIN))
+    narrow = text(process_table.row(running, 60, PLAIN))
+    assert "llm " not in narrow.replace("vllm", "")
+    assert "python3" in narrow
+
+
+def test_a_process_of_the_host_says_why_it_has_no_command() -> None:
+    (running,) = process_table.merged([scenes.gpu(0, processes=(process(command="", user=""),))])
+    assert text(process_table.row(running, 80, PLAIN)).endswith(" python3")
+    (running,) = process_table.merged([scenes.gpu(0, processes=(Process(99, "99 (host)", "", 1e9, "", ""),))])
+    assert "hidden from this container" in text(process_table.row(running, 120, PLAIN))
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("/opt/venv/bin/python3 -m vllm.entrypoints", "python3 -m vllm.entrypoints"),
+        ("VLLM::EngineCore", "VLLM::EngineCore"),
+        ("/usr/bin/nvidia-smi", "nvidia-smi"),
+        ("a/ --b/c", " --b/c"),
+        ("", "python3"),
+    ],
+)
+def test_the_command_says_what_runs(command: str, shown: str) -> None:
+    assert process_table.command(process(command=command)) == shown

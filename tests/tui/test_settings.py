@@ -1,0 +1,274 @@
+"""The settings page: what it shows, what its keys change at once, and what it writes into the user's file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gpumon.config.load import load
+from gpumon.config.schema import Config
+from gpumon.config.themes import load_theme
+from gpumon.disk import Disk
+from gpumon.tui.app import MonitorApp
+from gpumon.tui.palette import Palette
+from gpumon.tui.settings_table import SETTINGS, Setting
+from gpumon.tui.terminal import Depth
+from tests.tui.running import running, text_of, until
+from tests.tui.test_drawer import drawer_of
+from tests.tui.test_keys import disk_at, feed_of, type_keys
+
+BY_KEY = {setting.id: setting for setting in SETTINGS}
+
+
+def line_of(app: MonitorApp, name: str) -> str:
+    return next(line for line in text_of(app) if f" {name} " in line)
+
+
+def keys_to(name: str) -> list[str]:
+    """From the page's top to a setting."""
+    return ["g", *["j"] * [setting.id for setting in SETTINGS].index(name)]
+
+
+def test_every_setting_is_in_the_schema_and_shows_its_default() -> None:
+    config = Config()
+    for setting in SETTINGS:
+        assert hasattr(getattr(config, setting.section), setting.key)
+        assert setting.show(setting.value(config))
+        assert setting.means.endswith(".")
+    assert len(BY_KEY) == len(SETTINGS)
+    for section in ("screen", "levels", "goals"):
+        fields = {field.name for field in msgspec.structs.fields(getattr(config, section))}
+        assert {setting.key for setting in SETTINGS if setting.section == section} == fields
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("general.interval_s", "0.5", 0.5),
+        ("general.interval_s", "2 min", 120.0),
+        ("screen.span_s", "1h", 3600.0),
+        ("levels.vram_warn", "95", 0.95),
+        ("levels.vram_warn", "95 %", 0.95),
+        ("levels.vram_warn", "0,9", 0.9),
+        ("levels.temperature_warn_c", "83 °C", 83.0),
+        ("goals.ttft_p95_ms", "1.5 s", 1500.0),
+        ("goals.ttft_p95_ms", "400", 400.0),
+        ("goals.ttft_p95_ms", "none", None),
+        ("goals.ttft_p95_ms", " ", None),
+    ],
+)
+def test_numbers_are_typed_with_or_without_their_unit(name: str, text: str, value: float | None) -> None:
+    read = BY_KEY[name].read
+    assert read is not None
+    assert read(text) == value
+
+
+@pytest.mark.parametrize("text", ["x", "1 kg", "1 2", "--1", "-1", "nan", "inf", "1e9", "0x1"])
+@pytest.mark.parametrize(
+    "name", ["general.interval_s", "levels.vram_warn", "levels.temperature_warn_c", "goals.itl_p95_ms"]
+)
+def test_what_is_no_number_is_refused(name: str, text: str) -> None:
+    read = BY_KEY[name].read
+    assert read is not None
+    with pytest.raises(ValueError, match="must be a number"):
+        read(text)
+
+
+@pytest.mark.parametrize("setting", [setting for setting in SETTINGS if setting.read], ids=lambda setting: setting.id)
+def test_what_is_shown_may_be_typed(setting: Setting) -> None:
+    assert setting.read is not None
+    for value in setting.choices:
+        assert setting.read(setting.typed(value)) == value
+
+
+def test_steps_go_on_from_any_value_and_end_at_the_last() -> None:
+    interval, goal = BY_KEY["general.interval_s"], BY_KEY["goals.itl_p95_ms"]
+    assert [interval.stepped(3.0, step) for step in (1, -1)] == [5.0, 2.0]
+    assert [interval.stepped(0.25, -1), interval.stepped(3000.0, 1)] == [0.25, 3000.0]
+    assert [goal.stepped(None, 1), goal.stepped(10.0, -1), goal.stepped(None, -1)] == [10.0, None, None]
+    glyphs = BY_KEY["screen.glyphs"]
+    assert [glyphs.stepped("auto", -1), glyphs.stepped("ascii", 1)] == ["ascii", "auto"]
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.id)
+async def test_every_setting_changes_at_once_and_goes_back_to_its_default(setting: Setting, tmp_path: Path) -> None:
+    async with running("live", 120, 40, files=disk_at(tmp_path)) as (app, pilot):
+        await type_keys(app, pilot, "f2", *keys_to(setting.id))
+        before = line_of(app, setting.name)
+        assert "default" in before
+        await type_keys(app, pilot, *(("enter", "enter", "escape") if setting.pane else ("right",)))
+        assert setting.value(app.view.config) != setting.value(Config())
+        after = line_of(app, setting.name)
+        assert "changed, not saved" in after
+        assert ("from the next start" in after) is setting.later
+        assert "1 not saved" in text_of(app)[1]
+        await type_keys(app, pilot, "delete")
+        assert app.view.config == Config()
+        assert line_of(app, setting.name) == before
+
+
+async def test_an_interval_that_is_changed_holds_at_once() -> None:
+    feed = feed_of("live")
+    async with running(feed) as (app, pilot):
+        await type_keys(app, pilot, "f2", "right")
+        assert feed.interval_s == 2.0
+        await type_keys(app, pilot, "+")
+        assert feed.interval_s == 5.0
+        await type_keys(app, pilot, "-", "left", "space")
+        assert feed.interval_s == 2.0
+        await type_keys(app, pilot, "enter", "ctrl+u", *"7.5", "enter")
+        assert feed.interval_s == 7.5
+        await type_keys(app, pilot, "escape")
+        assert "1 change holds until gpumon ends" in text_of(app)[-1]
+        assert not app.monitor.paused
+
+
+async def test_a_rate_changed_by_its_key_is_seen_on_the_page_and_no_other_change_undoes_it() -> None:
+    feed = feed_of("live")
+    async with running(feed, 120, 40) as (app, pilot):
+        await type_keys(app, pilot, "-", ">", "f2")
+        assert "changed, not saved" in line_of(app, "GPUs every")
+        assert "changed, not saved" in line_of(app, "charts go back")
+        await type_keys(app, pilot, *keys_to("levels.kv_warn"), "left")
+        assert feed.interval_s == 2.0
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "said"),
+    [
+        ("general.interval_s", "0.1", "must be a number from 0.25 to 3600"),
+        ("general.interval_s", "soon", "must be a number, such as 1s"),
+        ("levels.vram_warn", "99.5", "must be at least vram_warn"),
+        ("goals.itl_p95_ms", "0", "must be a number above 0"),
+    ],
+)
+async def test_what_is_not_allowed_is_said_and_changes_nothing(name: str, typed: str, said: str) -> None:
+    async with running("live", 120, 40) as (app, pilot):
+        await type_keys(app, pilot, "f2", *keys_to(name), "enter", "ctrl+u", *typed, "enter")
+        assert said in text_of(app)[-1]
+        assert app.view.config == Config()
+
+
+async def test_units_and_columns_change_the_panes() -> None:
+    async with running("live", 120, 40) as (app, pilot):
+        head = text_of(app)[2]
+        assert "GiB" in head
+        assert "power" in head
+        await type_keys(app, pilot, "f2", *keys_to("screen.memory_unit"), "right", "escape")
+        assert "GiB" not in text_of(app)[2]
+        await type_keys(app, pilot, "f2", *keys_to("screen.hidden_columnsgpus"), "enter")
+        names = [choice.name for choice in app.monitor.drawer._choices]
+        await type_keys(app, pilot, *["j"] * names.index("power"), "space", "escape", "escape")
+        assert "power" not in text_of(app)[2]
+        assert app.view.config.screen.hidden_columns == ("gpus.power",)
+
+
+async def test_a_theme_is_shown_while_it_is_chosen_and_escape_brings_the_old_one_back(tmp_path: Path) -> None:
+    codes = {name: Palette(load_theme(name), Depth.TRUE).codes for name in ("default", "light")}
+    async with running("live", 80, 24, files=disk_at(tmp_path)) as (app, pilot):
+        await type_keys(app, pilot, "f2", *keys_to("general.theme"), "enter")
+        await until(lambda: len(app.monitor.drawer._choices) > 1, pilot)
+        names = [choice.name for choice in app.monitor.drawer._choices]
+        await type_keys(app, pilot, *["j"] * names.index("light"))
+        await until(lambda: app.palette.codes == codes["light"], pilot)
+        await type_keys(app, pilot, "escape")
+        await until(lambda: app.palette.codes == codes["default"], pilot)
+        assert app.view.config == Config()
+        await type_keys(app, pilot, "enter", *["j"] * names.index("light"), "enter")
+        await until(lambda: app.palette.codes == codes["light"], pilot)
+        assert app.view.config.general.theme == "light"
+
+
+async def test_plain_characters_at_once() -> None:
+    async with running("live", 80, 24) as (app, pilot):
+        await type_keys(app, pilot, "f2", *keys_to("general.ascii"), "right")
+        await until(lambda: "\n".join(text_of(app)).isascii(), pilot)
+        await type_keys(app, pilot, "left")
+        await until(lambda: not "\n".join(text_of(app)).isascii(), pilot)
+
+
+async def test_changes_are_saved_with_one_key_and_comments_stay(tmp_path: Path) -> None:
+    disk = disk_at(tmp_path, "# mine\n[general]\ninterval_s = 2.0  # slow\n")
+    async with running("live", 80, 24, config=disk.settings, files=disk) as (app, pilot):
+        await type_keys(app, pilot, "f2")
+        assert line_of(app, "GPUs every").endswith("file")
+        await type_keys(app, pilot, "right", *keys_to("goals.itl_p95_ms"), "right")
+        assert "save 2" in text_of(app)[-2]
+        await type_keys(app, pilot, "w")
+        await until(lambda: "saved to" in text_of(app)[-1], pilot)
+        assert line_of(app, "next token (p95)").endswith("file")
+        assert "not saved" not in "\n".join(text_of(app))
+        await type_keys(app, pilot, "w")
+        assert "nothing is changed" in text_of(app)[-1]
+        await type_keys(app, pilot, "escape")
+        assert "until gpumon ends" not in text_of(app)[-1]
+    text = (tmp_path / "config.toml").read_text()
+    assert text == "# mine\n[general]\ninterval_s = 5.0  # slow\n\n[goals]\nitl_p95_ms = 10.0\n"
+
+
+async def test_an_option_that_stands_above_the_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text("")
+    disk = Disk(load(str(path), {"GPUMON_INTERVAL": "2"}), {})
+    async with running("live", 120, 40, config=disk.settings, files=disk) as (app, pilot):
+        await type_keys(app, pilot, "f2")
+        assert line_of(app, "GPUs every").endswith("GPUMON_INTERVAL")
+        await type_keys(app, pilot, "right", "w")
+        await until(lambda: "GPUMON_INTERVAL stands above it" in text_of(app)[-1], pilot)
+    assert path.read_text() == "[general]\ninterval_s = 5.0\n"
+
+
+async def test_where_nothing_can_be_written_the_lines_to_paste_are_shown(tmp_path: Path) -> None:
+    disk = disk_at(tmp_path)
+    path = tmp_path / "config.toml"
+    async with running("live", 100, 30, files=disk) as (app, pilot):
+        path.write_text("[general]\nintervall_s = 1\n")
+        await type_keys(app, pilot, "f2", "right", "w")
+        await until(lambda: "interval_s = 2.0" in "\n".join(text_of(app)), pilot)
+        shown = "\n".join(text_of(app))
+        assert "not saved" in shown
+        assert "did you mean interval_s?" in shown
+        assert "[general]" in shown
+        await type_keys(app, pilot, "escape")
+        assert "changed, not saved" in line_of(app, "GPUs every")
+    assert path.read_text() == "[general]\nintervall_s = 1\n"
+
+
+async def test_the_page_can_be_filtered_and_says_what_a_setting_means() -> None:
+    async with running("live", 80, 24) as (app, pilot):
+        await type_keys(app, pilot, "f2", "/", *"temperature", "enter")
+        names = [line for line in text_of(app)[2:-4] if line.strip()]
+        assert 2 <= len(names) <= 6
+        assert "Celsius" in "\n".join(text_of(app))
+        await type_keys(app, pilot, "escape")
+        assert line_of(app, "GPUs every")
+        await type_keys(app, pilot, "/", *"zzz", "enter", "right", "enter", "delete", "space", "down")
+        assert "matches “zzz”" in "\n".join(text_of(app))
+        assert app.view.config == Config()
+        assert app.monitor.page is not None
+
+
+@pytest.mark.parametrize(("width", "height"), [(60, 15), (80, 24), (300, 80)])
+async def test_it_fits_and_scrolls(width: int, height: int) -> None:
+    async with running("live", width, height) as (app, pilot):
+        await type_keys(app, pilot, "f2")
+        assert "settings" in text_of(app)[1]
+        assert text_of(app)[2].startswith("▸ readings")
+        await type_keys(app, pilot, "G")
+        assert "whole answer (p95)" in "\n".join(text_of(app))
+        assert "Promised time" in "\n".join(text_of(app))
+        await type_keys(app, pilot, "enter")
+        assert drawer_of(app)[0].startswith(" whole answer (p95):")
+        assert "▸           whole answer (p95)" in "\n".join(text_of(app))
+
+
+async def test_before_the_first_snapshot_it_works() -> None:
+    feed = feed_of("live")
+    feed._snapshot = None
+    app = MonitorApp(feed, load_theme("default"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await type_keys(app, pilot, "f2", "right")
+        assert "GPUs every" in "\n".join(text_of(app))
+        assert feed.interval_s == 2.0

@@ -1,0 +1,234 @@
+"""What a terminal too small for tables says, and the first and last lines of one that is not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from gpumon.config.keymap import COMMANDS, Keymap
+from gpumon.config.schema import Config
+from gpumon.readings.format import cells
+from gpumon.tui.line import Row
+from gpumon.tui.pages.help import GROUPS, QUESTIONS, HelpPage
+from gpumon.tui.palette import TONES
+from gpumon.tui.summary import summary
+from gpumon.tui.widgets.key_line import Place, hints
+from tests.tui import scenes
+from tests.tui.feed import Still
+from tests.tui.running import running, text_of, until
+
+
+def text(rows: list[Row]) -> list[str]:
+    return ["".join(part for part, _ in row) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("scene", "paused", "said"),
+    [
+        ("live", False, "8 GPU busy 93% mfu 32% mbu 64% 3.6k tok/s 4921W"),
+        ("simulated", True, "SIM PAUSED 8 GPU busy 93% mfu 32% mbu 64% 3.6k tok/s 4921W"),
+        ("one_lost", False, "8 GPU 1 DOWN busy 94% mfu 32% mbu 64% 4.7k tok/s 4341W 1 fault"),
+        ("stale", False, "8 GPU 8 STALE busy – mfu – mbu – 3.6k tok/s 1 fault"),
+        ("engines_down", False, "8 GPU 3 engines DOWN busy 93% mfu 32% mbu 64% 1.1k tok/s 4921W 3 faults"),
+        ("engines_only", False, "3 engines mfu 32% mbu 63% 3.6k tok/s"),
+        ("empty", False, "0 GPU"),
+    ],
+)
+def test_the_most_important_first(scene: str, paused: bool, said: str) -> None:
+    assert text(summary(scenes.SCENES[scene](), 200, 1, paused=paused)) == [said]
+
+
+@given(
+    st.sampled_from(sorted(scenes.SCENES)), st.integers(1, 120), st.integers(1, 14), st.booleans(), st.integers(0, 119)
+)
+def test_only_whole_parts_and_a_start_of_what_a_large_terminal_says(
+    scene: str, width: int, height: int, paused: bool, at: int
+) -> None:
+    snapshot = scenes.SCENES[scene]()
+    whole = text(summary(snapshot, 1000, 1, paused=paused))[0]
+    lines = text(summary(snapshot, width, height, paused=paused))
+    assert 1 <= len(lines) <= height
+    assert all(cells(line) <= width for line in lines)
+    said = " ".join(lines)
+    if len(said) == 1:
+        assert said in "✗!‖●"
+    else:
+        assert f"{whole} ".startswith(f"{said} ")
+
+
+@pytest.mark.parametrize(
+    ("scene", "paused", "glyph"),
+    [
+        ("live", False, "●"),
+        ("live", True, "‖"),
+        ("one_lost", True, "✗"),
+        ("engines_down", False, "✗"),
+        ("stale", 0, "!"),
+    ],
+)
+def test_one_cell_says_whether_all_is_well(scene: str, paused: bool, glyph: str) -> None:
+    ((piece,),) = summary(scenes.SCENES[scene](), 1, 1, paused=paused)
+    assert piece[0] == glyph
+    assert piece[1] in TONES
+
+
+def test_starting() -> None:
+    assert text(summary(None, 40, 3, paused=False)) == ["gpumon starting …"]
+    assert text(summary(None, 3, 3, paused=False)) == ["…"]
+
+
+@pytest.mark.parametrize(
+    ("width", "height"), [(1, 1), (2, 3), (20, 3), (40, 5), (59, 14), (59, 60), (300, 14), (60, 1)]
+)
+@pytest.mark.parametrize("scene", ["live", "hostile", "empty"])
+async def test_any_small_size(scene: str, width: int, height: int) -> None:
+    async with running(scene, width, height) as (app, _):
+        lines = text_of(app)
+        assert len(lines) == height
+        assert lines[0]
+        assert all(cells(line) <= width for line in lines)
+        if height > 5 and width > 10:
+            assert "60x15" in "".join(lines)
+
+
+LONG = "ai-inference-node-042.eu-west-1.cluster.example.com"
+
+
+def named(host: str, scene: str = "live") -> Still:
+    snapshot = scenes.SCENES[scene]()
+    return Still(replace(snapshot, host=replace(snapshot.host, name=host)), scenes.history(snapshot))
+
+
+@pytest.mark.parametrize(
+    ("width", "host", "said"),
+    [
+        (60, "gpu-07", "gpu-07 · 8x H100 80GB HBM3  "),
+        (80, "gpu-07", "gpu-07 · 8x H100 80GB HBM3 · 580.95.05  "),
+        (60, LONG, "ai-inference-node… · 8 GPUs"),
+        (80, LONG, "ai-inference-node-042 · 8x H100 80GB HBM3"),
+        (120, LONG, f"{LONG} · 8x H100 80GB HBM3"),
+        (80, "x" * 63, "x" * 26 + "… · 8x H100 80GB HBM3"),
+    ],
+)
+async def test_the_title_names_the_machine_as_well_as_it_fits(width: int, host: str, said: str) -> None:
+    async with running(named(host), width, 24) as (app, _):
+        title = text_of(app)[0]
+        assert title.startswith(f" gpumon  {said}")
+        assert title.endswith("self 1.1%  ● 08:53:22")
+
+
+@pytest.mark.parametrize("width", [60, 70, 80, 120])
+@pytest.mark.parametrize("host", ["demo", LONG, "ホスト" * 40])
+async def test_the_title_always_says_simulated_paused_and_when(width: int, host: str) -> None:
+    async with running(named(host, "simulated"), width, 24) as (app, pilot):
+        await pilot.press("space")
+        await until(lambda: "PAUSED at 08:53:22" in text_of(app)[0], pilot)
+        title = text_of(app)[0]
+        assert " SIMULATED " in title
+        assert title.startswith(" gpumon  ")
+        assert cells(title) <= width
+
+
+@pytest.mark.parametrize("keys", [(), ("2",), ("3",), ("5",), ("question_mark",), ("z",), ("f2",)])
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+async def test_the_key_line_fits_and_ends_with_how_to_quit(keys: tuple[str, ...], width: int) -> None:
+    async with running("sixteen_gpus", width, 24) as (app, pilot):
+        await pilot.press(*keys)
+        await pilot.pause()
+        line = text_of(app)[-1]
+        assert line.startswith(" ? help")
+        assert line.endswith("q quit")
+        assert cells(line) == width - 1
+        assert "…" not in line
+
+
+def test_hints_come_from_the_users_own_keys() -> None:
+    keys = Keymap({"help": "h", "quit": "", "sort": "S, o", "pane.next": "n", "faster": ""})
+    said = hints(keys, Place("gpus"))
+    assert said[0] == ("h", "help")
+    assert said[-1] == ("ctrl+c", "quit")
+    assert ("S", "sort") in said
+    assert ("-", "every 1s") in said
+    assert all(key and does for key, does in said)
+
+
+@pytest.mark.parametrize(
+    ("place", "word", "there"),
+    [
+        (Place("gpus"), "detail", True),
+        (Place("faults"), "detail", False),
+        (Place("history"), "time span", True),
+        (Place("help", page=True), "back", True),
+        (Place("help", page=True), "zoom", False),
+        (Place("gpus", paused=True), "resume", True),
+        (Place("gpus", zoomed=True), "all panes", True),
+        (Place("gpus", scrolls=True), "scroll", True),
+        (Place("gpus"), "scroll", False),
+        (Place("gpus", every="0.5s"), "every 0.5s", True),
+    ],
+)
+def test_only_keys_that_do_something_here_are_named(place: Place, word: str, there: bool) -> None:
+    assert (word in [does for _, does in hints(Keymap(), place)]) == there
+
+
+def test_every_command_is_in_the_help_once() -> None:
+    grouped = [name for names, _ in GROUPS for name in names]
+    assert len(grouped) == len(set(grouped))
+    assert set(grouped) <= {command.id for command in COMMANDS}
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+async def test_the_help_shows_every_key(width: int) -> None:
+    async with running("live", width, 80) as (app, pilot):
+        await pilot.press("question_mark")
+        page = "\n".join(text_of(app))
+        keymap = Keymap()
+        for command in COMMANDS:
+            assert keymap.shown(command.id) in page
+            assert command.does in page or any(command.id in names for names, _ in GROUPS)
+        assert "…" not in page.replace("–  …", "")
+
+
+async def test_the_help_fits_into_80x24() -> None:
+    async with running("live", 80, 24) as (app, pilot):
+        await pilot.press("question_mark")
+        page = text_of(app)
+        assert page[1].startswith("─── help ──")
+        assert " of " not in page[1]
+        assert "LOST 14s" in "\n".join(page)
+        for asked, _ in QUESTIONS:
+            assert any(line.startswith(f" {asked}") for line in page[2:6])
+
+
+async def test_the_help_says_how_to_scroll_where_it_does_not_fit() -> None:
+    async with running("live", 60, 15) as (app, pilot):
+        await pilot.press("question_mark")
+        top = text_of(app)
+        assert " of " in top[1]
+        assert top[1].endswith("↓ ↑ ─")
+        await pilot.press("G")
+        assert "LOST 14s" in text_of(app)[-2]
+        await pilot.press("g")
+        assert text_of(app) == top
+        await pilot.press("j", "k", "pagedown", "pageup")
+        assert text_of(app) == top
+
+
+async def test_the_help_names_the_users_own_keys() -> None:
+    async with running("live", 80, 24, config=Config(keys={"sort": "S", "open": "d", "save": ""})) as (app, pilot):
+        await pilot.press("question_mark")
+        page = "\n".join(text_of(app))
+        assert "1 then S: waste" in page
+        assert "d on its row" in page
+        assert "write what is shown" not in page
+
+
+def test_help_texts_have_no_command_that_does_not_exist() -> None:
+    ids = {f"{{{command.id}}}" for command in COMMANDS}
+    for _, answer in QUESTIONS:
+        for name in ids:
+            answer = answer.replace(name, "")
+        assert "{" not in answer
+    assert HelpPage.KEY == ""
