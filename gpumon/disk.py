@@ -13,7 +13,7 @@ from gpumon.config.errors import ConfigError, dotted
 from gpumon.config.load import Loaded
 from gpumon.config.theme_watch import ThemeFile
 from gpumon.config.themes import Theme, known_themes, themes_folder
-from gpumon.config.validate import changed
+from gpumon.config.validate import all_changed
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.sources.offload import in_daemon_thread
@@ -67,9 +67,9 @@ class Disk:
             await in_daemon_thread(save, self._place, changes)
         except NotSavedError as why:
             return False, f"not saved: {why}; {paste}"
+        self.settings = all_changed(self.settings, changes)
         above = []
         for (section, key), value in changes.items():
-            self.settings = changed(self.settings, section, key, value)
             origin = self.origins.get(dotted((section, key)), "file")
             if origin != "file":
                 above.append(f"{origin} stands above it while it is given")

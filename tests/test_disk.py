@@ -46,6 +46,16 @@ async def test_settings_are_saved_and_their_origin_is_the_file(tmp_path: Path) -
     assert tomli.loads((tmp_path / "config.toml").read_text()) == {"general": {"interval_s": 2.0}, "goals": {}}
 
 
+async def test_settings_that_only_fit_together_are_saved_together(tmp_path: Path) -> None:
+    disk = disk_at(tmp_path)
+    written, _ = await disk.save_settings({("levels", "kv_warn"): 0.99, ("levels", "kv_critical"): 0.995})
+    assert written
+    assert (disk.settings.levels.kv_warn, disk.settings.levels.kv_critical) == (0.99, 0.995)
+    written, _ = await disk.save_settings({("levels", "kv_critical"): 0.5, ("levels", "kv_warn"): 0.4})
+    assert written
+    assert load(str(tmp_path / "config.toml"), {}).config == disk.settings
+
+
 async def test_without_a_file_one_is_made_where_it_is_looked_for(tmp_path: Path) -> None:
     environ = {"HOME": str(tmp_path)}
     disk = Disk(load("", environ), environ)

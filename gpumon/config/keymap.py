@@ -22,7 +22,7 @@ class Command(NamedTuple):
     """What the screen runs."""
     does: str
     anywhere: bool = False
-    """Works while a text is being typed, too."""
+    """Its keys with ctrl+ work while a text is being typed, too."""
 
 
 COMMANDS: Final[tuple[Command, ...]] = (
@@ -51,8 +51,8 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("span.longer", (">",), "span(1)", "longer charts"),
     Command("faster", ("+", "="), "interval(-1)", "read more often"),
     Command("slower", ("-",), "interval(1)", "read less often"),
-    Command("left", ("left",), "side(-1)", "previous; in settings: less"),
-    Command("right", ("right",), "side(1)", "next; in settings: more"),
+    Command("left", ("left",), "side(-1)", "previous; settings: less"),
+    Command("right", ("right",), "side(1)", "next; settings: more"),
     Command("redraw", ("r", "ctrl+l"), "redraw", "read now, redraw"),
     Command("settings", ("f2", "e"), "page('settings')", "settings"),
     Command("palette", (":", "ctrl+p"), "palette", "all commands by name"),
@@ -85,8 +85,8 @@ _SHOWN: Final = {
     "enter": "Enter",
     "up": "↑",
     "down": "↓",
-    "left": "←",
-    "right": "→",
+    "left": "Left",
+    "right": "Right",
     "pageup": "PgUp",
     "pagedown": "PgDn",
     "home": "Home",

@@ -6,3 +6,6 @@ from typing import Final
 
 NO_SCREEN: Final = ("", "dumb", "unknown")
 """Values of TERM, in lower case, that name no terminal that can move its cursor."""
+
+SMALL: Final = ("linux", "vt100", "vt102", "vt220", "ansi", "screen")
+"""Values of TERM that name terminals of at most 16 colours, whatever COLORTERM was inherited from outside them."""

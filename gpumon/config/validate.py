@@ -49,12 +49,23 @@ def validated(raw: Mapping[str, Any], kind: type[T], path: Path = ()) -> T:
 
 def changed(config: Config, section: str, key: str, value: object) -> Config:
     """`config` with one setting changed; None is for what has no default. Raises Refused for what does not fit."""
-    table = getattr(config, section)
-    raw = {name: item for name, item in msgspec.to_builtins(table).items() if item is not None}
-    raw.pop(key, None)
-    if value is not None:
-        raw[key] = list(value) if isinstance(value, tuple) else value
-    return msgspec.structs.replace(config, **{section: validated(raw, type(table), (section,))})
+    return all_changed(config, {(section, key): value})
+
+
+def all_changed(config: Config, changes: Mapping[tuple[str, str], object]) -> Config:
+    """`config` with settings ((section, key) -> value) changed at once: only together do they have to fit.
+
+    Raises Refused.
+    """
+    tables = {}
+    for section in dict.fromkeys(section for section, _ in changes):
+        table = getattr(config, section)
+        given = {key: value for (of, key), value in changes.items() if of == section}
+        raw = {key: value for key, value in msgspec.to_builtins(table).items() if key not in given}
+        raw.update({key: list(value) if isinstance(value, tuple) else value for key, value in given.items()})
+        there = {key: value for key, value in raw.items() if value is not None}
+        tables[section] = validated(there, type(table), (section,))
+    return msgspec.structs.replace(config, **tables)
 
 
 def _unknown(key: str, known: tuple[str, ...], path: Path) -> Refused:

@@ -11,16 +11,16 @@ import msgspec
 from gpumon.efficiency.engine import Peak, plus
 from gpumon.efficiency.engine_view import EngineTrack, derive_engine, without_figures
 from gpumon.efficiency.faults import engine_faults, gpu_faults, is_unmapped
-from gpumon.efficiency.gpu_view import GpuTrack, Standing, derive_gpu, power_of, standing_of
+from gpumon.efficiency.gpu_view import GpuTrack, Standing, derive_gpu, mean_power_of, standing_of
+from gpumon.efficiency.points import Totals, chart_points
 from gpumon.efficiency.windows import GAP
 from gpumon.readings.frame import EndpointState, EngineReading, Fault, Frame, GpuReading, HostReading
-from gpumon.readings.missing import Missing, Reading, Reason, number, or_nan
+from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Gpu, Host, Self, Snapshot
 from gpumon.readings.text import clean
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak, clock_bandwidth
 
-NAN = float("nan")
 SEVERAL_SERVERS = "several servers answer at this URL in turn (a load balancer?): poll each by its own URL"
 
 
@@ -32,13 +32,19 @@ class Derived(NamedTuple):
 
 
 class Deriver:
-    """Holds the counters' last values and bounded windows; knows no clock and does no I/O."""
+    """Holds the counters' last values and bounded windows; knows no clock and does no I/O.
+
+    Charted sums are a gap for 30 s after a GPU or engine in them was lost, went stale or unreachable, and then go on
+    without it (`points.Totals`): the step to a smaller sum never stands beside the readings as if it were less load,
+    and what is lost for good does not blank the chart for good.
+    """
 
     def __init__(self, catalogue: GpuCatalogue) -> None:
         self._catalogue = catalogue
         self._engines: dict[str, EngineTrack] = {}
         self._gpus: dict[str, GpuTrack] = {}
         self._peaks: dict[tuple[object, ...], Peak] = {}
+        self._totals = Totals()
         self._since: dict[tuple[str, str], float] = {}
         self._states: dict[str, tuple[EndpointState, str]] = {}
         """URL -> the engine's state, and since when (RFC 3339)."""
@@ -74,7 +80,8 @@ class Deriver:
             for reading, here in zip(frame.gpus, on_gpu, strict=True)
         )
         snapshot = msgspec.structs.replace(bare(frame), gpus=gpus, engines=tuple(engines), faults=self._faults(frame))
-        return Derived(snapshot, _points(gpus, engines, ticks, self._traffic(frame, gpus, peaks)))
+        traffic = self._traffic(frame, gpus, peaks)
+        return Derived(snapshot, chart_points(gpus, engines, ticks, traffic, self._totals, frame.monotonic_s))
 
     def _traffic(self, frame: Frame, gpus: Sequence[Gpu], peaks: Mapping[str, Peak]) -> list[Reading]:
         """Bandwidth of each GPU at this tick: measured where it is, else as shown."""
@@ -111,7 +118,7 @@ class Deriver:
             track.add(reading, frame.wall_s - (frame.monotonic_s - reading.monotonic_s))
             uuids = [uuid for uuid in reading.gpus if uuid in here]
             indices = tuple(sorted({here[uuid].index for uuid in uuids}))
-            power = [power_of(here[uuid], self._gpus[uuid], standings[uuid]) for uuid in uuids]
+            power = [mean_power_of(self._gpus[uuid], standings[uuid]) for uuid in uuids]
             power_w = plus(*power) if power else Missing(Reason.NO_GPU)
             engine_peaks = [peaks[uuid] for uuid in uuids] or self._remote(reading)
             since = self._state_since(reading, frame.wall_s)
@@ -208,42 +215,6 @@ def bare(frame: Frame, *faults: Fault) -> Snapshot:
             for fault in (*frame.faults, *faults)
         ),
     )
-
-
-def _points(
-    gpus: Sequence[Gpu], engines: Sequence[Engine], ticks: Sequence[Reading], traffic: Sequence[Reading]
-) -> dict[str, float]:
-    """This tick's values of the charts: means over the GPUs that report a share, sums of amounts."""
-    points = {
-        "busy": _mean([gpu.busy_ratio for gpu in gpus]),
-        "sm": _mean([gpu.sm_active_ratio for gpu in gpus]),
-        "mfu": _mean([gpu.mfu_ratio for gpu in gpus]),
-        "mbu": _mean([gpu.mbu_ratio for gpu in gpus]),
-        "bandwidth": _total(traffic),
-        "power": _total([gpu.power_w for gpu in gpus]),
-        "prefill": _total([engine.prefill_tokens_per_s for engine in engines]),
-        "decode": _total(ticks),
-        "running": _total([engine.running for engine in engines]),
-        "waiting": _total([engine.waiting for engine in engines]),
-        "replicas": float(sum(engine.state is EndpointState.OK for engine in engines)) if engines else NAN,
-    }
-    for gpu in gpus:
-        if gpu.parent_uuid:  # a MIG slice carries its parent's index
-            continue
-        points[f"busy:{gpu.index}"] = or_nan(gpu.busy_ratio)
-        points[f"mfu:{gpu.index}"] = or_nan(gpu.mfu_ratio)
-        points[f"mbu:{gpu.index}"] = or_nan(gpu.mbu_ratio)
-    return points
-
-
-def _mean(readings: Sequence[Reading]) -> float:
-    known = [reading for reading in readings if not isinstance(reading, Missing)]
-    return sum(known) / len(known) if known else NAN
-
-
-def _total(readings: Sequence[Reading]) -> float:
-    known = [reading for reading in readings if not isinstance(reading, Missing)]
-    return sum(known) if known else NAN
 
 
 def _host(host: HostReading) -> Host:

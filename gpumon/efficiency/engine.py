@@ -52,6 +52,11 @@ class Peak(NamedTuple):
     """The FLOP/s peaks are derived, or stand in the catalogue on one source only."""
     bandwidth_unverified: bool = False
 
+    @property
+    def bandwidth_source(self) -> str:
+        """The part of `source` that tells where the bandwidth comes from."""
+        return self.source.rpartition("bandwidth: ")[2]
+
 
 class Rates(NamedTuple):
     """What the engine did per second, and the sizes that its FLOPs and bytes depend on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from gpumon.efficiency.engine import (
@@ -247,9 +247,17 @@ def _sources(reading: EngineReading, found: Rates, share: Shares, peaks: Sequenc
         ("steps_per_s", found.steps_source),
         ("context_tokens", found.context_source),
     )
-    flops_source = "; ".join(dict.fromkeys(peak.spec.source for peak in peaks if peak.spec is not None))
-    peak_sources = (flops_source, "; ".join(dict.fromkeys(peak.source for peak in peaks)))
-    return engine_sources(tuple(reading.live.items()), found.prefill_s, known, share.precision, peak_sources)
+    peak_sources = (
+        _joined(peak.spec.source for peak in peaks if peak.spec is not None),
+        _joined(peak.bandwidth_source for peak in peaks),
+    )
+    modelled = reading.llm is not None
+    live = tuple(reading.live.items())
+    return engine_sources(live, found.prefill_s, known, share.precision, peak_sources, modelled=modelled)
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(text for text in texts if text))
 
 
 def _model_source(reading: EngineReading) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from gpumon.efficiency.engine import RATE_S, Peak, flops_peak_of, plus
 from gpumon.efficiency.engine_view import per
-from gpumon.efficiency.provenance import gpu_sources
+from gpumon.efficiency.provenance import MEMORY_OF_HOST, MEMORY_V1, MEMORY_V2, gpu_sources
 from gpumon.efficiency.ratio import busy
 from gpumon.efficiency.windows import GAP
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
@@ -20,7 +21,7 @@ from gpumon.readings.text import clean
 from gpumon.specs.llm import LlmSpec
 
 BUSY_MEAN_MINUTES = 60
-"""Length of the window of `busy_mean_ratio`."""
+"""Length of the window of `busy_mean_ratio`, whether read or not."""
 POWER_S = 0.9
 """Least time between the two energy readings that power is taken from."""
 BLANK = {
@@ -74,64 +75,108 @@ class GpuTrack:
     def __init__(self) -> None:
         self.energy_j: Reading = WARMING_UP
         self.power_w: Reading = WARMING_UP
-        self._raw: tuple[float, float] | None = None
+        """Mean between the two newest energy readings; missing after a gap, a reset, or without the counter."""
+        self._energies: deque[tuple[float, float]] = deque()
+        """The counter and when it was read, without gap or reset; the first stands at or before `RATE_S` ago."""
         self._last_s: float | None = None
         self.throttle_s: dict[str, float] = {}
         """Since gpumon started, by cause; replaced, never changed."""
-        self._counted_s: dict[str, float] = {}
-        self._counted_at_s = 0.0
+        self._read_s: dict[str, float] = {}
+        """The driver's counters as they were read last."""
+        self._counted: dict[str, tuple[float, float]] = {}
+        """Each counter's newest value, and when it was read."""
         self._processes: tuple[tuple[GpuProcess, ...], tuple[Process, ...]] = ((), ())
-        self._busy: deque[tuple[int, float, float]] = deque(maxlen=BUSY_MEAN_MINUTES)
+        self._busy: deque[tuple[int, float, float]] = deque()
         self._recent: deque[GpuReading] = deque()
+        """Without a gap; the first stands at or before `RATE_S` ago and only dates the second."""
 
     def add(self, reading: GpuReading, longest_s: float) -> None:
         """Take in one reading; a pause longer than `longest_s` counts as missing time, not as busy or idle."""
         now_s = reading.monotonic_s
         if self._last_s is not None and now_s <= self._last_s:
             return
-        self._recent.append(reading)
-        while self._recent[0].monotonic_s <= now_s - RATE_S:
-            self._recent.popleft()
-        self._add_energy(reading.energy_j, now_s)
-        if reading.throttle_s != self._counted_s:
-            self._add_throttle(reading.throttle_s, now_s)
         elapsed_s = now_s - self._last_s if self._last_s is not None else 0.0
-        if not isinstance(reading.busy_ratio, Missing) and 0.0 < elapsed_s <= longest_s:
-            minute = int(now_s // 60)
-            _, busy_s, seen_s = self._busy.pop() if self._busy and self._busy[-1][0] == minute else (minute, 0.0, 0.0)
-            self._busy.append((minute, busy_s + reading.busy_ratio * elapsed_s, seen_s + elapsed_s))
+        if elapsed_s > longest_s:
+            self._recent.clear()
+        self._recent.append(reading)
+        while len(self._recent) > 2 and self._recent[1].monotonic_s <= now_s - RATE_S:
+            self._recent.popleft()
+        self._add_energy(reading.energy_j, now_s, gap=elapsed_s > longest_s)
+        if reading.throttle_s and reading.throttle_s != self._read_s:
+            self._add_throttle(reading.throttle_s, now_s)
+        self._add_busy(reading.busy_ratio, now_s, elapsed_s if elapsed_s <= longest_s else 0.0)
         self._last_s = now_s
 
-    def _add_energy(self, energy_j: Reading, now_s: float) -> None:
+    def _add_busy(self, busy_ratio: Reading, now_s: float, elapsed_s: float) -> None:
+        minute = int(now_s // 60)
+        while self._busy and self._busy[0][0] <= minute - BUSY_MEAN_MINUTES:
+            self._busy.popleft()
+        if not isinstance(busy_ratio, Missing) and elapsed_s > 0.0:
+            _, busy_s, seen_s = self._busy.pop() if self._busy and self._busy[-1][0] == minute else (minute, 0.0, 0.0)
+            self._busy.append((minute, busy_s + busy_ratio * elapsed_s, seen_s + elapsed_s))
+
+    def _add_energy(self, energy_j: Reading, now_s: float, *, gap: bool) -> None:
+        """The energy of a gap counts, but is no power; nor is there any over a counter that fell (reset)."""
         if isinstance(energy_j, Missing):
-            self.power_w, self._raw = energy_j, None
+            self.power_w = energy_j
+            self._energies.clear()
             self.energy_j = energy_j if isinstance(self.energy_j, Missing) else self.energy_j
             return
-        if self._raw is not None and now_s - self._raw[1] < POWER_S:
+        last_j, last_s = self._energies[-1] if self._energies else (energy_j, now_s)
+        fell = energy_j < last_j
+        if self._energies and not gap and not fell and now_s - last_s < POWER_S:
             return  # the driver's counter moves in steps: over a shorter time its slope is noise
-        if self._raw is not None and energy_j >= self._raw[0]:
-            joules, seconds = energy_j - self._raw[0], now_s - self._raw[1]
-            self.power_w = joules / seconds
-            self.energy_j = joules + (0.0 if isinstance(self.energy_j, Missing) else self.energy_j)
-        self._raw = (energy_j, now_s)
+        if self._energies and not fell:
+            self.energy_j = energy_j - last_j + (0.0 if isinstance(self.energy_j, Missing) else self.energy_j)
+        if gap or fell or not self._energies:
+            self._energies.clear()
+            self.power_w = WARMING_UP
+        else:
+            self.power_w = (energy_j - last_j) / (now_s - last_s)
+        self._energies.append((energy_j, now_s))
+        while len(self._energies) > 2 and self._energies[1][1] <= now_s - RATE_S:
+            self._energies.popleft()
+
+    @property
+    def mean_power_w(self) -> Reading:
+        """Mean power over the last `RATE_S`, the window of the token rates: by the energy counter where there is one.
+
+        Tokens per joule are tokens/s over these watts: over those of the last second they would be wrong by as much
+        as the load has changed within the window.
+        """
+        if len(self._energies) < 2:
+            return self.recent("power_w")
+        (first_j, first_s), (last_j, last_s) = self._energies[0], self._energies[-1]
+        return (last_j - first_j) / (last_s - first_s)
 
     def _add_throttle(self, counted_s: dict[str, float], now_s: float) -> None:
         """Grow by what the counters did. One that fell (reset), or outran the clock (garbage), is a new base line."""
-        most_s = now_s - self._counted_at_s + COUNTER_SLACK_S
         totals = dict(self.throttle_s)
         for cause, new_s in counted_s.items():
-            grown_s = new_s - self._counted_s.get(cause, new_s)
+            old_s, read_s = self._counted.get(cause, (new_s, now_s))
+            grown_s = new_s - old_s
+            most_s = now_s - read_s + COUNTER_SLACK_S
             totals[cause] = totals.get(cause, 0.0) + (grown_s if 0.0 <= grown_s <= most_s else 0.0)
-        self.throttle_s = totals
-        self._counted_s, self._counted_at_s = {**self._counted_s, **counted_s}, now_s
+            self._counted[cause] = (new_s, now_s)
+        self.throttle_s, self._read_s = totals, counted_s
 
     def recent(self, field: str) -> Reading:
-        """Mean of a field over the last `RATE_S`, as long as MBU's window; its reason where the newest has none."""
-        newest = getattr(self._recent[-1], field) if self._recent else WARMING_UP
+        """Mean of a field over the last `RATE_S`, as long as MBU's window; its reason where the newest has none.
+
+        A reading stands for the time since the one before.
+        """
+        newest: Reading = getattr(self._recent[-1], field) if self._recent else WARMING_UP
         if isinstance(newest, Missing):
             return newest
-        known = [value for value in (getattr(reading, field) for reading in self._recent) if isinstance(value, float)]
-        return sum(known) / len(known) if known else WARMING_UP
+        before_s = max(self._recent[0].monotonic_s, self._recent[-1].monotonic_s - RATE_S)
+        total = seen_s = 0.0
+        for reading in islice(self._recent, 1, None):
+            value, length_s = getattr(reading, field), reading.monotonic_s - before_s
+            before_s = reading.monotonic_s
+            if not isinstance(value, Missing):
+                total += value * length_s
+                seen_s += length_s
+        return total / seen_s if seen_s > 0.0 else newest
 
     def processes(self, read: tuple[GpuProcess, ...]) -> tuple[Process, ...]:
         """The processes as they are shown; the same objects again while the driver's list stays the same."""
@@ -172,6 +217,11 @@ def power_of(reading: GpuReading, track: GpuTrack, standing: Standing) -> Readin
     return track.power_w if known else reading.power_w
 
 
+def mean_power_of(track: GpuTrack, standing: Standing) -> Reading:
+    """Watts over the window of the token rates: those that tokens and FLOPs per joule are worked out with."""
+    return track.mean_power_w if standing.blank is None else standing.blank
+
+
 def derive_gpu(
     reading: GpuReading,
     track: GpuTrack,
@@ -188,7 +238,6 @@ def derive_gpu(
         return value if blank is None else blank
 
     bandwidth, source = _bandwidth(reading, track, peak, engines) if blank is None else (blank, BandwidthSource.NONE)
-    power_w = power_of(reading, track, standing)
     flops_peak, precision = _flops_peak(reading, peak, llms, alone)
     return Gpu(
         index=reading.index,
@@ -202,7 +251,7 @@ def derive_gpu(
         bandwidth_source=source,
         mfu_ratio=live(_of_engines(reading, [engine.mfu_ratio for engine in engines], alone)),
         mbu_ratio=live(_of_engines(reading, [engine.mbu_ratio for engine in engines], alone)),
-        power_w=power_w,
+        power_w=power_of(reading, track, standing),
         energy_j=live(reading.energy_j if isinstance(reading.energy_j, Missing) else track.energy_j),
         nvlink_bytes_per_s=live(plus(reading.nvlink_rx_bytes_per_s, reading.nvlink_tx_bytes_per_s)),
         pcie_bytes_per_s=live(plus(reading.pcie_rx_bytes_per_s, reading.pcie_tx_bytes_per_s)),
@@ -211,7 +260,7 @@ def derive_gpu(
         engines=tuple(engine.name for engine in engines),
         processes=track.processes(reading.processes) if blank is None else (),
         busy_mean_ratio=track.busy_mean_ratio,
-        tokens_per_j=live(_tokens_per_j(engines, power_w) if engines else alone),
+        tokens_per_j=live(_tokens_per_j(engines, mean_power_of(track, standing)) if engines else alone),
         flops_peak_per_s=flops_peak,
         flops_peak_precision=precision,
         throttle_s=track.throttle_s,
@@ -241,10 +290,19 @@ def _sources(
         bandwidth,
         not isinstance(reading.energy_j, Missing) and not isinstance(track.power_w, Missing),
         not (isinstance(gpm, Missing) and gpm.reason is Reason.NOT_SUPPORTED),
-        peak.source,
+        _memory(reading),
+        peak.bandwidth_source,
         peak.spec.source if peak.spec is not None else "",
         precision,
     )
+
+
+def _memory(reading: GpuReading) -> str:
+    if reading.vram_shared:
+        return MEMORY_OF_HOST
+    if not isinstance(reading.vram_reserved_bytes, Missing):
+        return MEMORY_V2
+    return f"{MEMORY_V2}, else {MEMORY_V1}" if isinstance(reading.vram_used_bytes, Missing) else MEMORY_V1
 
 
 def _flops_peak(reading: GpuReading, peak: Peak, llms: Sequence[LlmSpec | None], alone: Missing) -> tuple[Reading, str]:

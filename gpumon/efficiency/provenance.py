@@ -32,20 +32,18 @@ _CALLS: Final = {
     "sm_active_ratio": "GPM metric 2 (SM_UTIL)",
     "sm_occupancy_ratio": "GPM metric 3 (SM_OCCUPANCY)",
     "tensor_active_ratio": "GPM metric 5 (ANY_TENSOR_UTIL)",
-    "vram_used_bytes": "nvmlDeviceGetMemoryInfo",
-    "vram_total_bytes": "nvmlDeviceGetMemoryInfo",
     "vram_reserved_bytes": "nvmlDeviceGetMemoryInfo_v2",
-    "power_limit_w": "nvmlDeviceGetEnforcedPowerLimit, each minute",
+    "power_limit_w": "nvmlDeviceGetEnforcedPowerLimit, else nvmlDeviceGetPowerManagementLimit, each minute",
     "energy_j": "nvmlDeviceGetTotalEnergyConsumption, since gpumon started",
-    "temperature_c": "nvmlDeviceGetTemperatureV",
+    "temperature_c": "nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature",
     "memory_temperature_c": "NVML field 82, each 4 s",
     "sm_clock_hz": "nvmlDeviceGetClockInfo SM",
     "sm_clock_max_hz": "nvmlDeviceGetMaxClockInfo SM, each minute",
     "memory_clock_hz": "nvmlDeviceGetClockInfo MEM",
     "memory_clock_max_hz": "nvmlDeviceGetMaxClockInfo MEM, each minute",
     "compute_capability": "nvmlDeviceGetCudaComputeCapability",
-    "throttle": "nvmlDeviceGetCurrentClocksEventReasons",
-    "throttle_s": "NVML fields 74, 76-79, 269-271 (cumulative), each 4 s, less what they were when gpumon started",
+    "throttle": "nvmlDeviceGetCurrentClocksEventReasons, else nvmlDeviceGetCurrentClocksThrottleReasons",
+    "throttle_s": "NVML fields 74, 76, 77, 79, 269-271 (cumulative), each 4 s, less what they were when gpumon started",
     "xid": "NVML events since gpumon started",
     "ecc_uncorrected": "nvmlDeviceGetTotalEccErrors uncorrected, since the driver was loaded, each minute",
     "ecc_corrected": "nvmlDeviceGetTotalEccErrors corrected, since the driver was loaded, each minute",
@@ -62,7 +60,7 @@ _CALLS: Final = {
     "and /proc, each 4 s",
     "mfu_ratio": "sum of the MFU of its engines",
     "mbu_ratio": "sum of the MBU of its engines",
-    "tokens_per_j": "decode tokens/s of its engines, each divided by its GPUs / power",
+    "tokens_per_j": f"decode tokens/s of its engines, each divided by its GPUs / power, mean of {RATE_S:.0f} s",
 }
 """Fields of a GPU with one source, on every GPU."""
 _BANDWIDTH: Final = {
@@ -76,39 +74,55 @@ _POWER: Final = {
     True: "slope of nvmlDeviceGetTotalEnergyConsumption",
     False: "nvmlDeviceGetPowerUsage",
 }
-_NVLINK: Final = {
-    True: ("GPM metric 61 (NVLINK_TX)", "GPM metric 60 (NVLINK_RX)", "GPM metrics 60 + 61"),
-    False: ("NVML field 138, each 4 s", "NVML field 139, each 4 s", "NVML fields 138 + 139, each 4 s"),
+_NVLINK_FIELDS: Final = {
+    "nvlink_tx_bytes_per_s": "NVML field 138, each 4 s",
+    "nvlink_rx_bytes_per_s": "NVML field 139, each 4 s",
+    "nvlink_bytes_per_s": "NVML fields 138 + 139, each 4 s",
 }
+_NVLINK: Final = {
+    True: {
+        "nvlink_tx_bytes_per_s": f"GPM metric 61 (NVLINK_TX), else {_NVLINK_FIELDS['nvlink_tx_bytes_per_s']}",
+        "nvlink_rx_bytes_per_s": f"GPM metric 60 (NVLINK_RX), else {_NVLINK_FIELDS['nvlink_rx_bytes_per_s']}",
+        "nvlink_bytes_per_s": f"GPM metrics 60 + 61, else {_NVLINK_FIELDS['nvlink_bytes_per_s']}",
+    },
+    False: _NVLINK_FIELDS,
+}
+MEMORY_V2: Final = "nvmlDeviceGetMemoryInfo_v2"
+MEMORY_V1: Final = "nvmlDeviceGetMemoryInfo: what the driver reserves counts as used"
+MEMORY_OF_HOST: Final = "the host's memory (/proc/meminfo): this GPU has none of its own"
 
 
 @lru_cache(maxsize=64)
 def gpu_sources(
-    bandwidth: BandwidthSource, from_energy: bool, has_gpm: bool, peak_source: str, flops_source: str, precision: str
+    bandwidth: BandwidthSource,
+    from_energy: bool,
+    has_gpm: bool,
+    memory: str,
+    peak_source: str,
+    flops_source: str,
+    precision: str,
 ) -> dict[str, str]:
     """Field of `Gpu` -> its source; one dict for all GPUs and ticks alike: never change it.
 
-    `from_energy`: power is the energy counter's slope; `has_gpm`: NVLink comes from GPM; `peak_source` and
-    `flops_source`: of the peaks of bandwidth and FLOP/s; `precision`: of its engines.
+    `from_energy`: power is the energy counter's slope; `has_gpm`: NVLink may come from GPM; `memory`: the call that
+    gave the VRAM; `peak_source` and `flops_source`: of the peaks of bandwidth and FLOP/s; `precision`: of its engines.
     """
-    tx, rx, both = _NVLINK[has_gpm]
     return {
         **_CALLS,
         "bandwidth_bytes_per_s": _BANDWIDTH[bandwidth],
         "bandwidth_peak_bytes_per_s": clean(peak_source),
         "flops_peak_per_s": f"dense {precision} peak: {clean(flops_source)}" if precision else "",
         "power_w": _POWER[from_energy],
-        "nvlink_tx_bytes_per_s": tx,
-        "nvlink_rx_bytes_per_s": rx,
-        "nvlink_bytes_per_s": both,
+        "vram_used_bytes": memory,
+        "vram_total_bytes": memory,
+        **_NVLINK[has_gpm],
     }
 
 
 _FORMULAS: Final = {
-    "batch": "decode tokens/s / steps/s / tokens per step and sequence",
     "active_params": "N_mm: what one token is multiplied with, LM head included, embedding look-up not",
     "prefill_flops_per_s": "prefill tokens/s x (2 x (N_mm - LM head) + attention over cached + new/2) "
-    "+ prompts/s x LM head",
+    "+ prompts/s x 2 x LM head",
     "flops_per_decode_token": "2 x N_mm + attention over the context",
     "decode_flops_per_s": "decode tokens/s x FLOPs per decode token",
     "flops_per_s": "prefill FLOP/s + decode FLOP/s",
@@ -118,12 +132,21 @@ _FORMULAS: Final = {
     "weight_bytes": "matmul weights once per step; of a MoE the expected distinct experts of the batch",
     "weight_bytes_per_s": "steps/s x weights of a step",
     "kv_bytes_per_token": "attention layers x KV elements per token x bytes of the KV precision",
-    "kv_bytes_per_s": "sequences x steps/s x KV of the context",
+    "kv_bytes_per_s": "decode tokens/s / tokens per step and sequence x KV of the context",
     "bytes_per_s": "weights/s + KV/s",
-    "mbu_ratio": "(steps/s x weights + tokens/s x KV) / (GPUs x peak bandwidth)",
+    "mbu_ratio": "(steps/s x weights + decode tokens/s / tokens per step and sequence x KV of the context) "
+    "/ (GPUs x peak bandwidth)",
     "mbu_single_stream_ratio": "parameters x bytes each x tokens/s / peak bandwidth: exact for one stream only",
+    "flops_per_j": f"FLOP/s / power, both of {RATE_S:.0f} s",
 }
 """Derived figures of an engine whose model is known."""
+_WITHOUT_MODEL: Final = {
+    "batch": "decode tokens/s / steps/s / tokens per step and sequence",
+    "power_w": f"sum over its GPUs, mean of {RATE_S:.0f} s as the token rates are: increase of the energy counter / "
+    "time, else the mean of the driver's watts",
+    "tokens_per_j": "decode tokens/s / power",
+}
+"""Derived figures of every engine."""
 _COUNTED: Final = {
     "requests_per_s": (REQUESTS, f"over {RATE_S:.0f} s"),
     "preemptions_per_s": (PREEMPTIONS, f"over {RATE_S:.0f} s"),
@@ -147,11 +170,14 @@ def engine_sources(
     known: tuple[tuple[str, str], ...],
     precision: str,
     peak_sources: tuple[str, str],
+    *,
+    modelled: bool,
 ) -> dict[str, str]:
     """Field of `Engine` -> its source; shared between ticks: never change it.
 
-    `live` are the metrics by quantity, `known` fields whose text the caller has; `precision` is empty where MFU and
-    MBU are not to be had at all; `peak_sources` are those of the FLOP/s and of the bandwidth.
+    `live` are the metrics by quantity, `known` fields whose text the caller has; `precision` is empty where there is
+    no FLOP/s peak; `peak_sources` are those of the FLOP/s and of the bandwidth, empty where nothing tells them;
+    `modelled`: the model's dimensions are known.
     """
     metrics = dict(live)
     smoothed = f"over {prefill_s:.0f} s, smoothed: a whole prompt is booked at its first token"
@@ -162,13 +188,10 @@ def engine_sources(
     }
     named = dict(known)
     named.update((field, f"{metrics[of]} {how}".rstrip()) for field, (of, how) in counted.items() if metrics.get(of))
+    named.update(_WITHOUT_MODEL)
+    named.update(_FORMULAS if modelled else {})
     if precision:
-        named.update(
-            _FORMULAS,
-            peak_flops_per_s=f"dense {precision} peak, sum over its GPUs: {peak_sources[0]}",
-            peak_bandwidth_bytes_per_s=f"sum over its GPUs: {peak_sources[1]}",
-            power_w="sum over its GPUs",
-            tokens_per_j="decode tokens/s / power",
-            flops_per_j="FLOP/s / power",
-        )
+        named["peak_flops_per_s"] = f"dense {precision} peak, sum over its GPUs: {peak_sources[0]}"
+    if peak_sources[1]:
+        named["peak_bandwidth_bytes_per_s"] = f"sum over its GPUs: {peak_sources[1]}"
     return {field: clean(text) for field, text in named.items() if text}

@@ -126,8 +126,12 @@ class History:
 
         Bucket n covers [n * width_s, (n + 1) * width_s); `newest_bucket` is the last one returned. A bucket without a
         value is NaN, unless it lies within the interval of the reading after it. Points after `until_s` do not count:
-        a paused display shows the same however often it is drawn. Means are exact as long as every tick is kept, and
+        a paused display shows the same however often it is drawn; once their single ticks are gone, the last points
+        before `until_s`, less than `CELL_S` of them, are a gap. Means are exact as long as every tick is kept, and
         where `width_s` is a multiple of `CELL_S`; else a cell counts to the bucket that it ends in.
+
+        A bucket within the interval of the reading after it shows that reading: a single tick while ticks are read,
+        the mean of its cell where cells are. The two differ where readings came faster right after a long interval.
         """
         first = newest_bucket - count + 1
         sums, counts = [0.0] * count, [0] * count
@@ -166,13 +170,16 @@ class History:
             if time_s < since_s - _STEP_BACK_S:
                 return
         if edge_s > -math.inf:
-            yield from self._cells(values, since_s, min(newest_s, edge_s - CELL_S))
+            yield from self._cells(values, since_s, min(newest_s, edge_s - CELL_S), until_s)
 
-    def _cells(self, values: _Values, since_s: float, newest_s: float) -> Iterator[_Read]:
+    def _cells(self, values: _Values, since_s: float, newest_s: float, until_s: float) -> Iterator[_Read]:
+        """Sums of the cells back from `newest_s`; the one of `until_s` can not be told from what came after it."""
         newest, size = math.floor(newest_s / CELL_S), len(self._numbers)
         for number in range(newest, newest - size, -1):
             cell = number % size
             if self._numbers[cell] == number:
+                if self._cell_lasts[cell] > until_s:
+                    continue
                 yield _Read(
                     number * CELL_S + _END_S,
                     self._cell_firsts[cell],

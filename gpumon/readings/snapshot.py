@@ -91,6 +91,7 @@ class Gpu(msgspec.Struct, frozen=True):
     busy_mean_ratio: Reading = WARMING_UP
     """Mean of `busy_ratio` since gpumon started (at most an hour), missing time excluded."""
     tokens_per_j: Reading = NOT_SUPPORTED
+    """Decode tokens/s of its engines over its mean watts of the same 10 s; `power_w` is that of the last second."""
     parent_uuid: str = ""
     mig_profile: str = ""
     compute_capability: str = ""
@@ -214,7 +215,7 @@ class Engine(msgspec.Struct, frozen=True):
     gpu_count: Reading = NOT_EXPOSED
     """GPUs of all its ranks."""
     power_w: Reading = NOT_EXPOSED
-    """Of its GPUs."""
+    """Of its GPUs, mean of 10 s as the rates are: the watts of `tokens_per_j` and `flops_per_j`."""
     params: Reading = NOT_EXPOSED
     """Parameters of the model."""
     active_params: Reading = NOT_EXPOSED

@@ -26,6 +26,7 @@ from gpumon.tui.driver import TerminalDriver
 from gpumon.tui.messages import SnapshotReady
 from gpumon.tui.palette import Palette
 from gpumon.tui.screens.monitor import MonitorScreen
+from gpumon.tui.shift import can_shift
 from gpumon.tui.terminal import depth, drawn_with
 from gpumon.tui.view import View
 
@@ -59,7 +60,9 @@ class MonitorApp(App[int], inherit_bindings=False):
         self.files = files
         config = config or Config()
         glyphs = drawn_with(config, os.environ)
-        self.palette = Palette(theme, depth(os.environ), ascii=glyphs == "ascii", glyphs=glyphs)
+        self.palette = Palette(
+            theme, depth(os.environ), ascii=glyphs == "ascii", glyphs=glyphs, shifts=can_shift(os.environ)
+        )
         self.view = View(config)
         self.monitor = MonitorScreen(control, files, self.palette, self.view, wall)
         self._collecting: asyncio.Task[None] | None = None

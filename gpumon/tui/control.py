@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from gpumon.config.schema import Config
 from gpumon.config.themes import Theme
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
+
+INTERVALS_S: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+"""Seconds between two readings that the keys go through; others may be set."""
 
 
 class Control(Protocol):

@@ -20,10 +20,11 @@ from textual.drivers.linux_driver import LinuxDriver
 from gpumon.tui.flow import QUERY, Flow
 from gpumon.tui.output import Answers, Keys, Output
 from gpumon.tui.pacing import Pacer, bytes_of
+from gpumon.tui.terminal import reports_mouse
 
 _ALERT_S: Final = 0.5
 """After a key, the time in which the parser is asked whether a lone Escape was all."""
-_ALERT_PERIOD_S: Final = 0.05
+_ALERT_PERIOD_S: Final = 0.025
 _LEAVE_S: Final = 0.05
 """On leaving, the time in which a terminal takes what is queued, unless it takes nothing."""
 _RESTORE_S: Final = 1.0
@@ -42,7 +43,7 @@ class TerminalDriver(LinuxDriver):
     def __init__(
         self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
     ) -> None:
-        super().__init__(app, debug=debug, mouse=mouse, size=size)
+        super().__init__(app, debug=debug, mouse=mouse and reports_mouse(os.environ), size=size)
         stream = sys.__stdout__ or sys.__stderr__
         assert stream is not None, "no terminal"
         self._file: Any = Output(stream, self._terminal_gone)
@@ -68,7 +69,11 @@ class TerminalDriver(LinuxDriver):
         self._ask()
 
     def _get_terminal_size(self) -> tuple[int, int]:
-        """The terminal's own word, not that of COLUMNS and LINES, which some parent exported at another size."""
+        """The terminal's own word, not that of COLUMNS and LINES, which some parent exported at another size.
+
+        Asked at the start, and at each change of the size.
+        """
+        self.pacer.damaged()
         with contextlib.suppress(OSError, ValueError):
             size = os.get_terminal_size((sys.__stdout__ or sys.__stderr__).fileno())  # type: ignore[union-attr]
             if size.columns and size.lines:

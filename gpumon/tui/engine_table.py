@@ -158,11 +158,6 @@ def head(width: int, view: View) -> Row:
     return TABLE.head(width, view)
 
 
-def left_out(width: int, view: View) -> tuple[str, ...]:
-    """All columns that a wider screen would show."""
-    return TABLE.left_out(width, view)
-
-
 def row(engine: Engine, width: int, view: View, now_s: float) -> Row:
     """One engine at a Unix time; one that gives no figures shows since when, and the fix, in their place."""
     stale = isinstance(engine.running, Missing) and engine.running.reason is Reason.STALE

@@ -66,7 +66,8 @@ _THROTTLE: Final = (
 
 
 def _number(gpu: Gpu, _: View, tone: str) -> Row:
-    return ((f" {right('└' if gpu.parent_uuid else str(gpu.index), 2)} ", tone),)
+    """A MIG slice with the number of its GPU: sorted or filtered it does not stand below it."""
+    return ((f" {right(str(gpu.index), 2)}{'└' if gpu.parent_uuid else ' '}", tone),)
 
 
 def _busy(gpu: Gpu, view: View, tone: str) -> Row:
@@ -203,11 +204,6 @@ def head(width: int, view: View) -> Row:
 def row(gpu: Gpu, width: int, view: View) -> Row:
     """One GPU. A GPU that does not answer is dim, but for its state."""
     return tuple(TABLE.row(gpu, width, view, "text" if gpu.state is GpuState.OK else "muted"))
-
-
-def left_out(width: int, view: View) -> tuple[str, ...]:
-    """All columns that a wider screen would show."""
-    return TABLE.left_out(width, view)
 
 
 _LEVELS: Final = Levels()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.binding import Binding, BindingsMap
 from textual.keys import _character_to_key
 
-from gpumon.config.keymap import COMMANDS, Keymap
+from gpumon.config.keymap import COMMANDS, Command, Keymap
 
 QUIT = Binding("ctrl+c", "quit", "quit", id="quit.always", priority=True)
 """Quits whatever is being typed, and can not be mapped away."""
@@ -21,15 +21,10 @@ def bindings(keymap: Keymap) -> BindingsMap:
 
     Not `App.set_keymap`: keys that two commands exchange are a clash to it.
     """
-    return BindingsMap(
-        [
-            QUIT,
-            *(
-                Binding(
-                    ",".join(map(named, keys)), command.call, command.does, id=command.id, priority=command.anywhere
-                )
-                for command in COMMANDS
-                if (keys := keymap.keys[command.id])
-            ),
-        ]
-    )
+    return BindingsMap([QUIT, *(_binding(command, key) for command in COMMANDS for key in keymap.keys[command.id])])
+
+
+def _binding(command: Command, key: str) -> Binding:
+    """Only a key that is never part of a text goes before what is being typed."""
+    first = command.anywhere and key.startswith("ctrl+")
+    return Binding(named(key), command.call, command.does, id=command.id, priority=first)

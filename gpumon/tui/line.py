@@ -97,7 +97,7 @@ class Line(Strip):
         before, now = Cells(shown.characters, shown.marks), Cells(self.characters, self.marks)
         ranges = _changes(before, now)
         text = _encode(self, ranges)
-        if sum(end - start for start, end in ranges) < _MANY:
+        if not self.palette.shifts or sum(end - start for start, end in ranges) < _MANY:
             return text
         moves, cursor, moved = shifted(before, now)
         other = moves + _encode(self, _changes(moved, now), cursor)

@@ -66,7 +66,8 @@ class Pacer:
         self._granted = 0
         self._granted_s = -math.inf
         self._spent = 0
-        self._painted: dict[int, tuple[object, Size, float]] = {}
+        self._painted: dict[int, tuple[object, float]] = {}
+        self._size = Size()
         self.refused = False
         """Whether some line of what is being written was left out."""
 
@@ -103,15 +104,22 @@ class Pacer:
 
     def painted(self, row: int, slot: object) -> None:
         """A line went out whole to a row of the screen."""
-        self._painted[row] = (slot, self._app.size, time.monotonic())
+        self._painted[row] = (slot, time.monotonic())
 
-    def just_painted(self, row: int, slot: object) -> bool:
-        """Whether the row still shows what the slot thinks, although Textual wants it whole.
+    def just_painted(self, row: int, slot: object, size: Size) -> bool:
+        """Whether the row of a screen of some size still shows what the slot thinks, although Textual wants it whole.
 
         For one key Textual often lays out twice or three times, and paints everything each time.
         """
-        by, size, at_s = self._painted.get(row, (None, None, 0.0))
-        return by is slot and size == self._app.size and time.monotonic() - at_s < AGAIN_S and not self.free()
+        if size != self._size:
+            self._size = size
+            self._painted.clear()
+        by, at_s = self._painted.get(row, (None, 0.0))
+        return by is slot and time.monotonic() - at_s < AGAIN_S and not self.free()
+
+    def damaged(self) -> None:
+        """The terminal may have lost some of what it showed, or moved it."""
+        self._painted.clear()
 
     def wrote(self, size: int) -> None:
         """So many bytes, all that was taken among them, are on their way."""

@@ -28,7 +28,7 @@ class Tone(NamedTuple):
     ground: str = "background"
     bold: bool = False
     own: Attributes | None = None
-    """With the terminal's own colours; None: as elsewhere."""
+    """With the terminal's own colours, and where its row has no ground of its own; None: as elsewhere."""
     plain: Attributes | None = None
     """Without colours; None: as elsewhere."""
 
@@ -120,8 +120,11 @@ class Palette:
         *,
         ascii: bool = False,  # noqa: A002
         glyphs: Glyphs | None = None,
+        shifts: bool = True,
     ) -> None:
         self.ascii = ascii
+        self.shifts = shifts
+        """Whether the terminal can move cells along a line (`shift.can_shift`)."""
         self.glyphs: Glyphs = glyphs or ("ascii" if ascii else "braille")
         self.depth = depth
         self.use(theme)
@@ -152,11 +155,12 @@ def look(tone: Tone, theme: Theme, depth: Depth) -> Look:
     if depth is Depth.NONE or theme.colourless:
         return Look(None, attributes if tone.plain is None else tone.plain)
     colour, ground = getattr(theme, tone.colour), getattr(theme, tone.ground)
-    has_ground = tone.ground == "selected" and theme.selected != theme.background
-    if theme.named and tone.own is not None and not has_ground:
+    in_row = tone.ground == "selected"
+    has_ground = in_row and _ground(theme.selected, depth) != _ground(theme.background, depth)
+    if tone.own is not None and not has_ground and (theme.named or in_row):
         attributes = tone.own
     if "reverse" in attributes:
-        colour, ground = theme.foreground if tone.ground == "selected" else ground, theme.background
+        colour, ground = theme.foreground if in_row else ground, theme.background
     return Look((colour, ground), attributes)
 
 
@@ -169,6 +173,15 @@ def _code(of: Look, depth: Depth) -> Code:
     attributes = [_SGR[attribute] for attribute in of.attributes]
     if of.colours is None:
         return Code(";".join(attributes), "")
-    system = _SYSTEMS.get(depth, ColorSystem.TRUECOLOR)
-    colour, ground = (Color.parse(name).downgrade(system) for name in of.colours)
-    return Code(";".join([*attributes, *ground.get_ansi_codes(foreground=False)]), ";".join(colour.get_ansi_codes()))
+    colour, ground = of.colours
+    codes = _shown(colour, depth).get_ansi_codes()
+    return Code(";".join([*attributes, *_ground(ground, depth)]), ";".join(codes))
+
+
+def _ground(name: str, depth: Depth) -> tuple[str, ...]:
+    """What selects a ground: it is the same for two colours that the terminal cannot tell apart."""
+    return _shown(name, depth).get_ansi_codes(foreground=False)
+
+
+def _shown(name: str, depth: Depth) -> Color:
+    return Color.parse(name).downgrade(_SYSTEMS.get(depth, ColorSystem.TRUECOLOR))

@@ -115,11 +115,6 @@ def row(running: Running, width: int, view: View) -> Row:
     return (*TABLE.row(running, width, view, "text"), (text, "text"))
 
 
-def left_out(width: int, view: View) -> tuple[str, ...]:
-    """All columns that a wider screen would show."""
-    return TABLE.left_out(width, view)
-
-
 ORDERS: Final[tuple[Order[Running], ...]] = (
     Order("VRAM", lambda running: running.vram_bytes),
     Order("SM", lambda running: running.sm_ratio, means="mean of its GPUs"),

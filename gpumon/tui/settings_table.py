@@ -8,6 +8,8 @@ from typing import Any, Final, NamedTuple
 
 from gpumon.config.schema import Config
 from gpumon.readings.format import period
+from gpumon.tui.charts.series import SPANS_S
+from gpumon.tui.control import INTERVALS_S
 
 
 class Setting(NamedTuple):
@@ -72,9 +74,10 @@ def _seconds(text: str) -> float:
 
 
 def _share(text: str) -> float:
-    """Below 1 without a percent sign it is the share itself, as the config has it."""
+    """Below 1, and as `1.0`, it is the share itself, as the config has it; `1` is in percent, as all with the sign."""
     value = number(text, {"": 1.0, "%": 1.0})
-    return value if value < 1.0 and "%" not in text else round(value / 100.0, 6)
+    itself = value < 1.0 or (value == 1.0 and not text.strip().isdigit())
+    return value if itself and "%" not in text else round(value / 100.0, 6)
 
 
 def _degree(text: str) -> float:
@@ -107,8 +110,6 @@ def _hidden(value: tuple[str, ...]) -> str:
     return f"{len(value)} hidden" if value else "all shown"
 
 
-_SECONDS: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-_SPANS: Final = (60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0)
 _SHARES: Final = tuple(percent / 100.0 for percent in range(1, 101))
 _DEGREES: Final = tuple(float(degrees) for degrees in range(30, 121))
 
@@ -138,12 +139,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
         *("general", "interval_s", "readings", "GPUs every"),
         "Time between two readings of the GPUs, 0.25 s to 1 h. Shorter costs gpumon more CPU.",
-        *(period, _SECONDS, _seconds),
+        *(period, INTERVALS_S, _seconds),
     ),
     Setting(
         *("general", "engine_interval_s", "readings", "engines every"),
         "Time between two polls of an engine, 0.25 s to 1 h: each costs the engine's event loop 5 to 20 ms.",
-        *(period, _SECONDS, _seconds),
+        *(period, INTERVALS_S, _seconds),
         later=True,
     ),
     Setting(
@@ -178,7 +179,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
         *("screen", "span_s", "screen", "charts go back"),
         "How much time the charts show, 1 minute to 2 hours, typed in seconds.",
-        *(period, _SPANS, _seconds),
+        *(period, SPANS_S, _seconds),
     ),
     _columns("gpus"),
     _columns("engines"),

@@ -1,11 +1,13 @@
 """A line whose curve moved one column to the left: the terminal moves it, instead of getting it again.
 
 DCH deletes a cell and pulls in what is right of it, ICH pushes that back: between the two, everything moved by one
-cell. Terminals know both since the VT220; a column edge of a wide chart costs half as many bytes.
+cell. Terminals know both since the VT220 (the VT102 has DCH alone); a column edge of a wide chart costs half as many
+bytes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 _LEAST: Final = 12
@@ -16,11 +18,20 @@ _UNKNOWN: Final = "\0"
 """Mark of a cell that has to be written whatever comes there."""
 
 
+_OLDER: Final = "vt1"
+"""How TERM of the terminals before the VT220 begins."""
+
+
 class Cells(NamedTuple):
     """What the terminal shows on a line: characters, and marks of their looks."""
 
     characters: str
     marks: str
+
+
+def can_shift(environ: Mapping[str, str]) -> bool:
+    """Whether the terminal has both, by its TERM."""
+    return not environ.get("TERM", "").lower().startswith(_OLDER)
 
 
 def shifted(shown: Cells, wanted: Cells) -> tuple[str, int, Cells]:

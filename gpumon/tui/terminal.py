@@ -5,12 +5,13 @@ Nothing here imports textual: a refusal must cost nothing.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from enum import Enum
 from typing import Final, Literal
 
 from gpumon.config.schema import Config
-from gpumon.config.terminals import NO_SCREEN
+from gpumon.config.terminals import NO_SCREEN, SMALL
 
 INSTEAD: Final = "use `gpumon watch --plain` (a line per GPU and engine) or `gpumon watch --json`"
 
@@ -37,14 +38,17 @@ def refusal(environ: Mapping[str, str], isatty: bool) -> str | None:
     return None
 
 
-def wants_ascii(environ: Mapping[str, str]) -> bool:
+def wants_ascii(environ: Mapping[str, str], *, coerced: bool = bool(sys.flags.utf8_mode)) -> bool:
     """Whether to draw with ASCII only: the Linux console's fonts, and locales that are not UTF-8.
 
     The first of LC_ALL, LC_CTYPE and LANG that is set decides. Where none is (containers), UTF-8 is taken for granted.
+    `coerced`: Python found the locale C, and set LC_CTYPE by itself (PEP 538): that is no word of the user's.
     """
     if environ.get("TERM", "") in ("linux", "vt100", "vt102", "vt220"):
         return True
-    locale = next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := environ.get(name))), "")
+    own = coerced and environ.get("LC_CTYPE") in ("C.UTF-8", "C.utf8", "UTF-8") and not environ.get("PYTHONUTF8")
+    names = ("LC_ALL", "LANG") if own else ("LC_ALL", "LC_CTYPE", "LANG")
+    locale = next((value for name in names if (value := environ.get(name))), "")
     return bool(locale) and "utf8" not in locale.lower().replace("-", "")
 
 
@@ -56,13 +60,29 @@ def drawn_with(config: Config, environ: Mapping[str, str]) -> Literal["braille",
     return "braille" if wanted == "auto" else wanted
 
 
+def in_screen(environ: Mapping[str, str]) -> bool:
+    """Whether GNU screen is what shows the screen: inside tmux that is tmux, wherever that was started."""
+    return bool(environ.get("STY")) and not environ.get("TMUX")
+
+
+def reports_mouse(environ: Mapping[str, str]) -> bool:
+    """Whether mouse reports do no harm: while they are on, GNU screen keeps a lone Escape back until the next key."""
+    return not in_screen(environ)
+
+
 def depth(environ: Mapping[str, str]) -> Depth:
-    """Colours of the terminal. NO_COLOR (set and not empty) means none at all: https://no-color.org."""
+    """Colours of the terminal. NO_COLOR (set and not empty) means none at all: https://no-color.org.
+
+    GNU screen hands on the COLORTERM of the terminal around it, but shows 256 colours at most: version 4
+    takes the parts of a 24-bit colour for attributes.
+    """
     if environ.get("NO_COLOR"):
         return Depth.NONE
-    if environ.get("COLORTERM", "").strip().lower() in ("truecolor", "24bit"):
-        return Depth.TRUE
     terminal = environ.get("TERM", "").lower()
+    if terminal in SMALL and not environ.get("TMUX"):
+        return Depth.ANSI
+    if environ.get("COLORTERM", "").strip().lower() in ("truecolor", "24bit") and not in_screen(environ):
+        return Depth.TRUE
     if terminal.endswith(("-direct", "-truecolor")) or terminal in ("xterm-kitty", "xterm-ghostty", "alacritty"):
         return Depth.TRUE
     return Depth.PALETTE if "256" in terminal else Depth.ANSI

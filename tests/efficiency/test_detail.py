@@ -315,6 +315,67 @@ def test_every_figure_of_an_engine_names_its_source(deriver: Deriver) -> None:
     assert set(shown.sources) <= set(Engine.__struct_fields__)
 
 
+def test_an_engine_without_a_model_names_what_it_can(deriver: Deriver) -> None:
+    shown = Batch().after(deriver, llm=None).snapshot.engines[0]
+    for field in ("power_w", "tokens_per_j", "peak_bandwidth_bytes_per_s", "batch"):
+        assert number(getattr(shown, field)) > 0.0
+        assert shown.sources[field], field
+    assert not {"mfu_ratio", "flops_per_j", "peak_flops_per_s"} & shown.sources.keys()
+
+
+def test_an_engine_without_gpus_names_no_peak(deriver: Deriver) -> None:
+    shown = Batch().after(deriver, gpus_source="").snapshot.engines[0]
+    assert shown.sources["peak_bandwidth_bytes_per_s"] == (
+        "sum over its GPUs: the driver's max memory clock x 2 x bus width / 8"
+    )
+    lonely = engine(20.0, {q.DECODE_TOKENS: 1.0}, gpus=(), llm=SMALL)
+    alone = deriver.derive(frame(20, (), (lonely,))).snapshot.engines[0]
+    assert not {"peak_flops_per_s", "peak_bandwidth_bytes_per_s"} & alone.sources.keys()
+
+
+def test_the_peak_of_a_remote_engine_is_the_catalogues(deriver: Deriver) -> None:
+    for at in (0.0, 2.0):
+        counters = {q.DECODE_TOKENS: 100.0 * at}
+        far = engine(at, counters, gpus=(), gpu_type="H100 SXM 80GB", gpu_count=2, llm=SMALL)
+        shown = deriver.derive(frame(int(at), (), (far,))).snapshot.engines[0]
+    assert shown.sources["peak_bandwidth_bytes_per_s"] == "sum over its GPUs: catalogue"
+
+
+def test_the_formula_of_the_kv_cache_is_true_under_speculation(deriver: Deriver) -> None:
+    for at in range(0, 14, 2):
+        drafted = {q.DRAFTS: 200.0 * at, q.ACCEPTED_TOKENS: 200.0 * at}
+        counters = {q.DECODE_TOKENS: 400.0 * at, q.STEPS: 100.0 * at, **drafted}
+        shown = deriver.derive(frame(at, (gpu(0, float(at)),), (engine(float(at), counters, llm=SMALL),))).snapshot
+    one = shown.engines[0]
+    per_step, context = 2.0, 2 * 2 * 8 * 2 * (3 * 1000 + 2 * 100)
+    for field in ("mbu_ratio", "kv_bytes_per_s"):
+        assert "decode tokens/s / tokens per step and sequence x KV of the context" in one.sources[field]
+    assert number(one.kv_bytes_per_s) == pytest.approx(400.0 / per_step * context)
+    moved = number(one.steps_per_s) * number(one.weight_bytes) + number(one.kv_bytes_per_s)
+    assert number(one.mbu_ratio) == pytest.approx(moved / H100_BANDWIDTH)
+    assert one.sources["prefill_flops_per_s"].endswith("+ prompts/s x 2 x LM head")
+
+
+def test_a_source_names_each_call_that_may_have_answered(deriver: Deriver) -> None:
+    def of(**facts: object) -> dict[str, str]:
+        return Deriver(gpu_catalogue()).derive(frame(0, (gpu(**facts),))).snapshot.gpus[0].sources
+
+    plain = of(vram_used_bytes=1e9)
+    assert plain["temperature_c"] == "nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature"
+    assert "nvmlDeviceGetPowerManagementLimit" in plain["power_limit_w"]
+    assert "nvmlDeviceGetCurrentClocksThrottleReasons" in plain["throttle"]
+    assert plain["vram_used_bytes"].startswith("nvmlDeviceGetMemoryInfo: ")
+    assert of(vram_used_bytes=1e9, vram_reserved_bytes=1e8)["vram_total_bytes"] == "nvmlDeviceGetMemoryInfo_v2"
+    assert "_v2, else nvmlDeviceGetMemoryInfo" in of(vram_total_bytes=Missing(Reason.ERROR))["vram_used_bytes"]
+    assert of(vram_used_bytes=1e9, vram_shared=True)["vram_used_bytes"].startswith("the host's memory")
+    assert of(sm_active_ratio=0.5)["nvlink_tx_bytes_per_s"] == (
+        "GPM metric 61 (NVLINK_TX), else NVML field 138, each 4 s"
+    )
+    assert plain["nvlink_tx_bytes_per_s"] == "NVML field 138, each 4 s"
+    assert "78" not in plain["throttle_s"]
+    assert "76-79" not in plain["throttle_s"]
+
+
 def test_sources_are_shared_between_ticks_and_gpus(deriver: Deriver) -> None:
     first = Batch().after(deriver, live={q.RUNNING: "vllm:running"}).snapshot
     later = Batch().after(deriver, live={q.RUNNING: "vllm:running"}).snapshot

@@ -87,6 +87,18 @@ def test_a_pause_longer_than_every_tick_is_kept_still_shows_what_was_before() ->
     assert means == [1.0] * 10
 
 
+@pytest.mark.parametrize("width_s", [3.0, 5.0, 10.0])
+@pytest.mark.parametrize("later", range(10, 60, 7))
+def test_a_pause_longer_than_every_tick_is_kept_never_shows_what_came_after(width_s: float, later: int) -> None:
+    """The cell of the pause holds points of before and after it."""
+    until_s = 51.5
+    points = [(at * 0.5, float(at * 0.5 > until_s)) for at in range(104 + later)]
+    history = filled(points, 0.5, ticks=20)
+    means = history.buckets("busy", math.floor(until_s / width_s), 5, width_s, until_s)
+    assert all(mean == 0.0 for mean in means[:-2])
+    assert all(mean == 0.0 or math.isnan(mean) for mean in means)
+
+
 def test_the_latest_value_is_that_of_the_moment_asked_for() -> None:
     history = History()
     history.append(10.0, {"busy": 0.5, "mfu": 0.1})

@@ -52,7 +52,7 @@ GPU_SOURCES = {
     "sm_active_ratio": "GPM metric 2 (SM_UTIL)",
     "bandwidth_bytes_per_s": "measured: GPM metric 10 (DRAM_BW_UTIL) x peak, mean of 10 s",
     "power_w": "slope of nvmlDeviceGetTotalEnergyConsumption",
-    "throttle_s": "NVML fields 74, 76-79, 269-271 (cumulative), each 4 s, less what they were when gpumon started",
+    "throttle_s": "NVML fields 74, 76, 77, 79, 269-271 (cumulative), each 4 s, less what they were when gpumon started",
     "pcie_width": "nvmlDeviceGetCurrPcieLinkWidth, each 4 s",
     "ecc_corrected": "nvmlDeviceGetTotalEccErrors corrected, since the driver was loaded, each minute",
     "mfu_ratio": "sum of the MFU of its engines",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from msgspec.structs import fields, replace
 
-from gpumon.efficiency.provenance import engine_sources, gpu_sources
+from gpumon.efficiency.provenance import MEMORY_V2, engine_sources, gpu_sources
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reason
@@ -86,7 +86,9 @@ def gpu(index: int, tick: int = 0, **others: object) -> Gpu:
         remap_pending=0.0,
         remap_failed=0.0,
         throttle_s={"sw_power_cap": 41.5, "hw_thermal_slowdown": 0.0},
-        sources=gpu_sources(BandwidthSource.GPM, True, True, "catalogue: H100 SXM 80GB", "catalogue", "bf16"),
+        sources=gpu_sources(
+            BandwidthSource.GPM, True, True, MEMORY_V2, "catalogue: H100 SXM 80GB", "catalogue", "bf16"
+        ),
     )
     return replace(values, **others)
 
@@ -164,6 +166,7 @@ def engine(number: int, tick: int = 0, **others: object) -> Engine:
             (("model", "config.json of the served model"),),
             "bf16",
             ("catalogue", "catalogue: H100 SXM 80GB"),
+            modelled=True,
         ),
     )
     return replace(values, **others)

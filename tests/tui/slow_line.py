@@ -52,6 +52,7 @@ class SlowTerminal:
         self.glass = Glass(columns, lines, self.process.type)
         self.clock_ages_s: list[float] = []
         self.arrived = 0
+        self._clock = ""
         self._stream = pyte.ByteStream(self.glass)
         self._piece = bytes_per_s * PIECE_S
         self._credit = 0.0
@@ -82,13 +83,19 @@ class SlowTerminal:
         return True
 
     def _note_clock(self) -> None:
-        """How old the time in the title is: 0 to 1 s on a fast line."""
+        """How old the time in the title is when it appears: 0 to 1 s on a fast line, by the moment of the tick."""
         shown = re.search(r"(\d\d):(\d\d):(\d\d) *$", self.glass.row(0))
-        if shown is not None and not paused(self.glass):
+        if shown is not None and shown.group() != self._clock and not paused(self.glass):
+            self._clock = shown.group()
             now = datetime.now().astimezone()
             hours, minutes, seconds = map(int, shown.groups())
             then = now.replace(hour=hours, minute=minutes, second=seconds, microsecond=0)
             self.clock_ages_s.append((now - then).total_seconds() % 86400)
+
+    def show_on(self, glass: Glass) -> None:
+        """From now on, what arrives is shown on another, empty screen."""
+        self.glass = glass
+        self._stream = pyte.ByteStream(glass)
 
     def text(self) -> str:
         """What is on the screen."""
@@ -109,7 +116,7 @@ def slow_demo(bytes_per_s: float = BYTES_PER_S, columns: int = 120, lines: int =
     terminal = SlowTerminal([GPUMON, "demo"], columns, lines, bytes_per_s)
     try:
         terminal.run(20.0, lambda: "quit" in terminal.glass.row(lines - 1))
-        terminal.run(4.0)
+        terminal.run(3.0)
         yield terminal
     finally:
         terminal.process.close()

@@ -6,7 +6,7 @@ import math
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpumon.readings.format import cells
@@ -120,6 +120,18 @@ def test_the_columns_are_exactly_the_span_and_nearly_all_of_the_room(room: int, 
     assert found.column_s in WIDTHS_S or found.columns == 1
     if room >= 24 and found.column_s > WIDTHS_S[0]:
         assert found.columns >= 0.6 * room
+
+
+@given(st.integers(20, 300), st.floats(60.0, 7200.0))
+@example(100, 607.0)
+@example(240, 450.5)
+@example(44, 3605.0)
+def test_a_span_that_nothing_divides_is_rounded_and_the_axis_tells_the_rounded_one(room: int, span_s: float) -> None:
+    found = grid(room, span_s)
+    assert 6 <= found.columns <= room
+    assert found.column_s in WIDTHS_S
+    assert abs(found.span_s - span_s) <= found.column_s / 2.0 + 1e-6
+    assert sum(cells(piece) for piece, _ in ago(found)) == found.columns
 
 
 @pytest.mark.parametrize(("total", "across", "down"), [(9, 1, 3), (11, 2, 4), (9, 2, 5), (1, 1, 1), (11, 4, 1)])

@@ -56,8 +56,8 @@ def test_a_narrow_screen_leaves_out_whole_columns_and_names_them(width: int) -> 
     for engine in UP:
         assert cells(text(engine_row(engine, width))) <= width
     assert cells(text(gpu_table.head(width, PLAIN))) == cells(text(gpu_row(GPUS[0], width)))
-    assert "°C" in gpu_table.left_out(width, PLAIN)
-    assert "model" in engine_table.left_out(width, PLAIN)
+    assert "°C" in gpu_table.TABLE.left_out(width, PLAIN)
+    assert "model" in engine_table.TABLE.left_out(width, PLAIN)
 
 
 def test_the_fixed_order_of_what_a_wider_screen_adds() -> None:
@@ -74,14 +74,14 @@ def test_the_fixed_order_of_what_a_wider_screen_adds() -> None:
 
 def test_columns_left_out_are_named_as_far_as_they_fit() -> None:
     names = tuple(column.title for column in gpu_table.EXTRA)
-    assert gpu_table.left_out(80, PLAIN) == names
+    assert gpu_table.TABLE.left_out(80, PLAIN) == names
     names = names[:7]
     assert unseen(names, 40) == "limit tensor nvlink +4: wider window"
     assert unseen(names, 10) == "+7: wider window"
     assert unseen(names, 90) == "limit tensor nvlink pcie tok/J clock engines: wider window"
     assert unseen((), 90) == ""
-    assert gpu_table.left_out(60, PLAIN)[:3] == ("vram", "power", "°C")
-    assert gpu_table.left_out(300, PLAIN) == ()
+    assert gpu_table.TABLE.left_out(60, PLAIN)[:3] == ("vram", "power", "°C")
+    assert gpu_table.TABLE.left_out(300, PLAIN) == ()
 
 
 def test_the_columns_that_can_be_hidden_are_those_of_the_tables() -> None:
@@ -210,7 +210,7 @@ def test_hiding_a_column_shows_the_next_one_and_says_so_where_there_is_room() ->
     assert "█sm" not in head
     assert head.rstrip().endswith("limit")
     assert "62%" not in text(gpu_row(scenes.gpu(0, sm_active_ratio=0.62, mbu_ratio=0.5), 80, view))
-    assert "power" not in gpu_table.left_out(80, view)
+    assert "power" not in gpu_table.TABLE.left_out(80, view)
     assert gpu_table.TABLE.note(80, view, 60) == "2 hidden: F2 · tensor nvlink pcie tok/J +8: wider window"
     assert gpu_table.TABLE.note(80, view, 24) == "tensor +11: wider window"
     assert gpu_table.TABLE.note(300, view, 24) == "2 hidden: F2"

@@ -257,17 +257,6 @@ def test_a_narrow_link_and_a_slow_one_are_told_apart() -> None:
     assert "trains its link down" not in text.replace("idle GPUs train the link down", "")
 
 
-def test_throttled_time_and_its_share_since_the_page_was_opened() -> None:
-    first = full_snapshot()
-    page = page_of(first, "gpu", first.gpus[0].uuid)
-    assert "sw power cap 12.5 s" in flat(page)
-    assert "0 s since gpumon started: hw thermal slowdown" in flat(page)
-    later = full_gpu(throttle_s={"sw_power_cap": 17.5, "hw_thermal_slowdown": 0.0})
-    page.show(full_snapshot(gpus=(later, *first.gpus[1:]), wall_s=NOW_S + 20.0))
-    assert "sw power cap 17.5 s" in flat(page)
-    assert "of it 5.0 s while this page is open, 20 s: 25.00 % of the time" in flat(page)
-
-
 def test_the_sum_over_the_engines_of_a_gpu() -> None:
     second = full_engine(name="other:1", url="http://127.0.0.1:1", mfu_ratio=0.02, gpus=(0,))
     gpu = full_gpu(engines=("vllm:8000", "other:1"))
@@ -284,6 +273,18 @@ def test_mbu_is_held_against_what_the_gpus_measure() -> None:
     assert "! above 100 %: steps, the bytes of the model or the peak are wrong" in text
     modelled = tuple(full_gpu(index, bandwidth_source=BandwidthSource.ENGINE) for index in range(4))
     assert "and its GPUs measure" not in flat(page_of(full_snapshot(gpus=modelled), "engine", url))
+
+
+def test_the_mbu_of_several_engines_together_is_held_against_what_their_gpus_measure() -> None:
+    def text(own: float, together: float) -> str:
+        measured = {"bandwidth_bytes_per_s": 0.4 * 3.352e12, "bandwidth_peak_bytes_per_s": 3.352e12}
+        gpus = tuple(full_gpu(at, engines=("a", "b"), mbu_ratio=together, **measured) for at in range(4))
+        engine = full_engine(mbu_ratio=own)
+        return flat(page_of(full_snapshot(gpus=gpus, engines=(engine,)), "engine", engine.url))
+
+    assert "✓ MBU of all engines on its GPUs 38.00 %, and its GPUs measure 40.00 %" in text(0.2, 0.38)
+    assert "45.00 %, and its GPUs measure 40.00 % of their bandwidth: about the same" in text(0.2, 0.45)
+    assert "! MBU of all engines on its GPUs 80.00 %, and its GPUs measure 40.00 %" in text(0.2, 0.8)
 
 
 def test_a_process_on_several_gpus() -> None:

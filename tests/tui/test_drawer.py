@@ -9,6 +9,7 @@ from textual import events
 
 from gpumon.config.keymap import COMMANDS
 from gpumon.config.themes import load_theme
+from gpumon.readings.format import cells
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.palette import Palette
 from gpumon.tui.screens.questions import _rank
@@ -44,15 +45,32 @@ async def test_rows_follow_the_filter_while_it_is_typed_and_escape_brings_them_b
         assert focused(app) == "engines"
         await type_keys(app, pilot, "/", *":8003", "enter")
         assert rows_of(app, "vllm:80") == 1
-        assert "filter “:8003”" in "\n".join(text_of(app))
+        assert 'filter ":8003"' in "\n".join(text_of(app))
         await type_keys(app, pilot, "escape")
         assert rows_of(app, "vllm:80") == 12
+
+
+async def test_the_cursor_stays_in_sight_of_a_text_too_long_for_its_line() -> None:
+    async with running("live", 60, 15) as (app, pilot):
+        await type_keys(app, pilot, "/", *("x" * 70), *"YZ")
+        line = drawer_of(app)[0]
+        assert line.startswith(" filter gpus: …xxx")
+        assert line.endswith("xYZ")
+        await type_keys(app, pilot, "left", "left", "left")
+        assert drawer_of(app)[0].rstrip().endswith("xxYZ")
+        await type_keys(app, pilot, *["left"] * 40)
+        assert cells(drawer_of(app)[0]) <= 60
+        await type_keys(app, pilot, "home")
+        assert drawer_of(app)[0].startswith(" filter gpus: xxxxxxx")
+        await type_keys(app, pilot, "ctrl+k", *("語" * 40), "Z")
+        assert drawer_of(app)[0].endswith("語Z")
+        assert cells(drawer_of(app)[0]) <= 60
 
 
 async def test_a_filter_without_a_match_says_so_and_can_be_mended() -> None:
     async with running("twelve_engines", 120, 50) as (app, pilot):
         await type_keys(app, pilot, "2", "z", "/", *"zzz")
-        assert "matches “zzz”" in "\n".join(text_of(app))
+        assert 'matches "zzz"' in "\n".join(text_of(app))
         await type_keys(app, pilot, *["backspace"] * 3, *"-8003", "enter")
         assert rows_of(app, "vllm:80") == 11
         await type_keys(app, pilot, "/", "ctrl+u", "enter")
@@ -135,7 +153,7 @@ async def test_only_what_does_something_here_is_listed() -> None:
         assert any(name.startswith("sort gpus by ") for name in names_of(app))
         await type_keys(app, pilot, "escape", "f2", ":")
         assert "zoom the pane, and back" not in names_of(app)
-        assert "settings: more, next" in names_of(app)
+        assert "next; settings: more" in names_of(app)
 
 
 async def test_a_chosen_command_runs_where_the_keys_were_and_comes_first_next_time() -> None:
@@ -144,8 +162,10 @@ async def test_a_chosen_command_runs_where_the_keys_were_and_comes_first_next_ti
         await until(lambda: app.monitor.zoomed == "engines", pilot)
         await type_keys(app, pilot, ":")
         assert names_of(app)[0] == "zoom the pane, and back"
-        await type_keys(app, pilot, "escape", ":", *"sort gpus", "enter")
+        await type_keys(app, pilot, "escape", "1", ":", *"sort gpus by VRAM", "enter")
+        await until(lambda: "by VRAM" in text_of(app)[1], pilot)
         assert not app.monitor.drawer.open
+        assert app.monitor.zoomed == "gpus"
 
 
 async def test_a_theme_is_shown_while_the_cursor_is_on_it(tmp_path: Path) -> None:

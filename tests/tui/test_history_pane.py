@@ -23,6 +23,7 @@ from gpumon.tui.terminal import Depth
 from gpumon.tui.view import View
 from gpumon.tui.widgets.history_pane import HistoryPane
 from tests.tui import scenes
+from tests.tui.running import running
 
 GLYPHS: tuple[Glyphs, ...] = ("braille", "blocks", "ascii")
 THEME = load_theme("default")
@@ -38,8 +39,8 @@ def pane(
     focused: bool = False,
     config: Config | None = None,
 ) -> HistoryPane:
-    palette = Palette(THEME, Depth.TRUE, ascii=glyphs == "ascii")
-    made = HistoryPane(palette, View(config or Config()), history, glyphs=glyphs)
+    palette = Palette(THEME, Depth.TRUE, ascii=glyphs == "ascii", glyphs=glyphs)
+    made = HistoryPane(palette, View(config or Config()), history)
     made.has_focus = focused
     if snapshot is not None:
         made.show(snapshot)
@@ -113,6 +114,26 @@ def test_a_span_of_the_config_is_taken_and_may_be_any() -> None:
     assert of.span_s == 1800.0
     of.view.use(Config(screen=Screen(span_s=120.0)))
     assert "last 2 min" in painted(of, 100, 12)[0]
+
+
+@pytest.mark.parametrize(("span_s", "said"), [(607.0, "10.1 min"), (450.5, "7.5 min"), (3605.0, "60 min")])
+def test_a_span_that_no_columns_divide_has_columns_and_is_named_as_it_is_drawn(span_s: float, said: str) -> None:
+    lines = painted(pane(config=Config(screen=Screen(span_s=span_s))), 120, 12)
+    assert f"last {said}" in lines[0]
+    assert lines[-1].count(" min") > 4
+
+
+async def test_the_first_click_on_the_pane_opens_no_chart() -> None:
+    async with running("live", 120, 40) as (app, pilot):
+        history = app.monitor.history
+        place = (40, history.region.y + 2)
+        await pilot.click(offset=place)
+        await pilot.pause()
+        assert history.has_focus
+        assert (history.cursor, history.opened) == (0, False)
+        await pilot.click(offset=place)
+        await pilot.pause()
+        assert (history.cursor, history.opened) == (0, True)
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 2), (80, 5), (80, 12), (120, 20), (200, 41), (200, 9), (300, 4)])

@@ -21,8 +21,8 @@ from gpumon.config.themes import load_theme
 from gpumon.disk import Disk
 from gpumon.readings.snapshot import Self
 from gpumon.tui.app import MonitorApp
+from gpumon.tui.control import INTERVALS_S
 from gpumon.tui.layout import PANES
-from gpumon.tui.screens.actions import INTERVALS
 from tests.tui import scenes
 from tests.tui.feed import Still
 from tests.tui.running import running, text_of, until
@@ -131,6 +131,18 @@ async def test_the_shell_is_a_key_away_even_while_typing(monkeypatch: pytest.Mon
         monkeypatch.setattr(app, "action_suspend_process", lambda: asked.append(True))
         await type_keys(app, pilot, "ctrl+z")
         await type_keys(app, pilot, "/", "a", "ctrl+z")
+        assert len(asked) == 2
+
+
+async def test_a_character_that_suspends_is_text_while_typing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = disk_at(tmp_path, '[keys]\nsuspend = "x, ctrl+z"\n')
+    async with running("live", config=disk.settings) as (app, pilot):
+        asked: list[bool] = []
+        monkeypatch.setattr(app, "action_suspend_process", lambda: asked.append(True))
+        await type_keys(app, pilot, "/", *"axb", "ctrl+z")
+        assert len(asked) == 1
+        assert app.monitor.drawer._field.text == "axb"
+        await type_keys(app, pilot, "escape", "x")
         assert len(asked) == 2
 
 
@@ -358,12 +370,12 @@ async def test_the_refresh_rate_goes_through_its_steps() -> None:
         assert feed.interval_s == 0.5
         await until(lambda: "every 0.5s" in text_of(app)[-1], pilot)
         await type_keys(app, pilot, "+", "=", "+")
-        assert feed.interval_s == min(INTERVALS)
+        assert feed.interval_s == min(INTERVALS_S)
         await type_keys(app, pilot, "-")
         assert feed.interval_s == 0.5
         feed.interval_s = 30.0
         await type_keys(app, pilot, "-", "-")
-        assert feed.interval_s == max(INTERVALS)
+        assert feed.interval_s == max(INTERVALS_S)
         await until(lambda: "every 60s" in text_of(app)[-1], pilot)
 
 
@@ -435,7 +447,9 @@ async def test_a_pane_without_a_place_gets_the_screen_by_its_key() -> None:
         await type_keys(app, pilot, "escape")
         assert text_of(app)[1].startswith("─1─ gpus")
         await type_keys(app, pilot, "tab")
-        assert focused(app) != ""
+        assert focused(app) == "gpus"
+        await type_keys(app, pilot, "tab")
+        assert focused(app) == "engines"
         await type_keys(app, pilot, "3", "1")
         assert focused(app) == "gpus"
         assert text_of(app)[1].startswith("─1─ gpus")

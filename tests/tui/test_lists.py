@@ -123,10 +123,10 @@ async def test_the_rule_says_what_the_filter_leaves() -> None:
         gpus.wanted = "qwen"
         gpus.sort(next(order for order in gpus.orders() if order.name == "waste"))
         rule = below(text_of(app), "gpus")[0]
-        assert "filter “qwen”: 2 of 8 (Esc: all) · by waste ↓" in rule
+        assert 'filter "qwen": 2 of 8 (Esc: all) · by waste ↓' in rule
         gpus.wanted = "nothing like it"
         gpus.update()
-        assert "none of 8 gpus matches “nothing like it”; Esc: all rows" in "".join(below(text_of(app), "gpus"))
+        assert 'none of 8 gpus matches "nothing like it"; Esc: all rows' in "".join(below(text_of(app), "gpus"))
 
 
 async def test_a_filter_on_an_empty_pane_does_not_hide_why_it_is_empty() -> None:

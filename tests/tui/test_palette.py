@@ -179,6 +179,19 @@ def test_without_a_ground_of_its_own_the_row_under_the_cursor_is_reversed(name: 
     assert painted(THEMES[name], depth, "text@") == Cell("default", "default", frozenset({"reverse"}))
 
 
+@pytest.mark.parametrize("name", HEX)
+def test_a_ground_like_the_background_s_leaves_a_reversed_row_under_the_cursor(name: str) -> None:
+    """In 256 colours, two neighbours of 24 bits are one."""
+    base = THEMES[name]
+    near = replace(base, background="#11151a", selected="#11151b")
+    same = replace(base, selected=base.background)
+    for theme, depth in ((same, Depth.TRUE), (same, Depth.PALETTE), (near, Depth.PALETTE)):
+        plain, row = painted(theme, depth, "text"), painted(theme, depth, "text@")
+        assert row == Cell(plain.colour, plain.ground, frozenset({"reverse"}))
+        assert painted(theme, depth, "critical@") not in (row, plain)
+    assert "reverse" not in painted(near, Depth.TRUE, "text@").attributes
+
+
 def test_a_theme_of_names_may_have_a_ground_for_the_row_under_the_cursor() -> None:
     theme = replace(THEMES["ansi"], selected="blue")
     assert painted(theme, Depth.ANSI, "sm@") == Cell("cyan", "blue", frozenset())

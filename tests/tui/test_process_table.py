@@ -44,7 +44,7 @@ def test_a_wider_screen_adds_container_type_and_pod_before_the_command() -> None
     assert "vllm:8000    51b1a7ed0c0d python3 -m" in text(process_table.row(running, 116, PLAIN))
     assert "51b1a7ed0c0d compute  python3 -m" in text(process_table.row(running, 120, PLAIN))
     assert f"51b1a7ed0c0d compute  {pod} python3 -m" in text(process_table.row(running, 200, PLAIN))
-    assert process_table.left_out(80, PLAIN) == ("container", "type", "pod")
+    assert process_table.TABLE.left_out(80, PLAIN) == ("container", "type", "pod")
     (running,) = process_table.merged([scenes.gpu(0, processes=(replace(process(pod=pod), container=""),))])
     assert " pod 51b1a7ed " in text(process_table.row(running, 120, PLAIN))
     narrow = text(process_table.row(running, 60, PLAIN))

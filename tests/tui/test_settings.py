@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ from gpumon.tui.palette import Palette
 from gpumon.tui.settings_table import SETTINGS, Setting
 from gpumon.tui.terminal import Depth
 from tests.tui.running import running, text_of, until
-from tests.tui.test_drawer import drawer_of
+from tests.tui.test_drawer import drawer_of, names_of
 from tests.tui.test_keys import disk_at, feed_of, type_keys
 
 BY_KEY = {setting.id: setting for setting in SETTINGS}
@@ -52,6 +53,10 @@ def test_every_setting_is_in_the_schema_and_shows_its_default() -> None:
         ("levels.vram_warn", "95", 0.95),
         ("levels.vram_warn", "95 %", 0.95),
         ("levels.vram_warn", "0,9", 0.9),
+        ("levels.vram_warn", "1.0", 1.0),
+        ("levels.vram_warn", "1", 0.01),
+        ("levels.vram_warn", "1.0 %", 0.01),
+        ("levels.vram_warn", "1.5", 0.015),
         ("levels.temperature_warn_c", "83 °C", 83.0),
         ("goals.ttft_p95_ms", "1.5 s", 1500.0),
         ("goals.ttft_p95_ms", "400", 400.0),
@@ -99,13 +104,13 @@ async def test_every_setting_changes_at_once_and_goes_back_to_its_default(settin
         before = line_of(app, setting.name)
         assert "default" in before
         await type_keys(app, pilot, *(("enter", "enter", "escape") if setting.pane else ("right",)))
-        assert setting.value(app.view.config) != setting.value(Config())
+        await until(lambda: setting.value(app.view.config) != setting.value(Config()), pilot)
         after = line_of(app, setting.name)
         assert "changed, not saved" in after
         assert ("from the next start" in after) is setting.later
         assert "1 not saved" in text_of(app)[1]
         await type_keys(app, pilot, "delete")
-        assert app.view.config == Config()
+        await until(lambda: app.view.config == Config(), pilot)
         assert line_of(app, setting.name) == before
 
 
@@ -181,6 +186,57 @@ async def test_a_theme_is_shown_while_it_is_chosen_and_escape_brings_the_old_one
         assert app.view.config.general.theme == "light"
 
 
+def own_theme(folder: Path, name: str, text: str) -> None:
+    (folder / "themes").mkdir(exist_ok=True)
+    (folder / "themes" / f"{name}.toml").write_text(text)
+
+
+async def test_a_theme_that_can_not_be_read_never_becomes_the_setting(tmp_path: Path) -> None:
+    own_theme(tmp_path, "aaa", "accent = 7\n")
+    disk = disk_at(tmp_path)
+    async with running("live", 200, 40, files=disk) as (app, pilot):
+        await type_keys(app, pilot, "f2", *keys_to("general.theme"))
+        await until(lambda: "aaa" in app.monitor.themes, pilot)
+        await type_keys(app, pilot, "right")
+        await until(lambda: "aaa.toml:1" in text_of(app)[-1], pilot)
+        assert app.view.config == Config()
+        await type_keys(app, pilot, "w")
+        assert "nothing is changed" in text_of(app)[-1]
+        await type_keys(app, pilot, "right")
+        await until(lambda: app.view.config.general.theme == app.monitor.themes[2], pilot)
+        await type_keys(app, pilot, "escape", ":", *"theme: aaa", "enter")
+        await until(lambda: "aaa.toml:1" in text_of(app)[-1], pilot)
+        assert app.view.config.general.theme == app.monitor.themes[2]
+    assert (tmp_path / "config.toml").read_text() == ""
+
+
+async def test_a_theme_stepped_to_and_left_at_once_is_not_the_setting_afterwards(tmp_path: Path) -> None:
+    async with running("live", 80, 24, files=disk_at(tmp_path)) as (app, pilot):
+        await type_keys(app, pilot, "f2", *keys_to("general.theme"))
+        await until(lambda: len(app.monitor.themes) > 3, pilot)
+        await type_keys(app, pilot, "right", "right", "right")
+        await until(lambda: app.view.config.general.theme == app.monitor.themes[3], pilot)
+        await type_keys(app, pilot, "delete")
+        await until(lambda: app.view.config == Config(), pilot)
+        await type_keys(app, pilot, "enter", "j", "escape")
+        await until(lambda: app.view.config == Config(), pilot)
+        await asyncio.sleep(0.1)
+        assert app.view.config == Config()
+
+
+async def test_a_theme_made_meanwhile_is_there_at_the_next_opening(tmp_path: Path) -> None:
+    async with running("live", 80, 24, files=disk_at(tmp_path)) as (app, pilot):
+        await type_keys(app, pilot, "f2")
+        await until(lambda: app.monitor.themes != (), pilot)
+        await type_keys(app, pilot, "escape", ":", "escape")
+        own_theme(tmp_path, "mine", 'base = "default"\n')
+        await type_keys(app, pilot, ":", *"theme")
+        await until(lambda: any(name.endswith(" mine") for name in names_of(app)), pilot)
+        own_theme(tmp_path, "other", 'base = "default"\n')
+        await type_keys(app, pilot, "escape", "f2", *keys_to("general.theme"), "enter")
+        await until(lambda: {"mine", "other"} <= set(names_of(app)), pilot)
+
+
 async def test_plain_characters_at_once() -> None:
     async with running("live", 80, 24) as (app, pilot):
         await type_keys(app, pilot, "f2", *keys_to("general.ascii"), "right")
@@ -236,6 +292,45 @@ async def test_where_nothing_can_be_written_the_lines_to_paste_are_shown(tmp_pat
     assert path.read_text() == "[general]\nintervall_s = 1\n"
 
 
+async def test_no_key_acts_on_the_list_under_the_lines_to_paste(tmp_path: Path) -> None:
+    disk = disk_at(tmp_path)
+    async with running("live", 100, 30, files=disk) as (app, pilot):
+        (tmp_path / "config.toml").write_text("[general]\nintervall_s = 1\n")
+        await type_keys(app, pilot, "f2", "right", "w")
+        await until(lambda: "interval_s = 2.0" in "\n".join(text_of(app)), pilot)
+        shown, config = text_of(app), app.view.config
+        await type_keys(app, pilot, "delete", "/", "j", "enter", "space", "+", "left", "o", "j", "j")
+        assert text_of(app) == shown
+        assert app.view.config == config
+        await type_keys(app, pilot, "escape")
+        assert line_of(app, "GPUs every").startswith("▸")
+
+
+@pytest.mark.parametrize("column", [0, 1])
+async def test_columns_hidden_and_shown_again_are_no_change(column: int, tmp_path: Path) -> None:
+    disk = disk_at(tmp_path, '[screen]\nhidden_columns = ["gpus.power", "engines.kv"]\n')
+    async with running("live", 100, 40, config=disk.settings, files=disk) as (app, pilot):
+        await type_keys(app, pilot, "f2", *keys_to("screen.hidden_columnsgpus"), "enter")
+        at = names_of(app).index("power") if column else 0
+        await type_keys(app, pilot, *["j"] * at, "enter")
+        assert "1 not saved" in text_of(app)[1]
+        await type_keys(app, pilot, "enter", "escape")
+        assert app.view.config == disk.settings
+        assert "not saved" not in text_of(app)[1]
+
+
+async def test_both_levels_raised_are_saved(tmp_path: Path) -> None:
+    disk = disk_at(tmp_path)
+    async with running("live", 100, 30, files=disk) as (app, pilot):
+        for name, typed in (("levels.kv_critical", "99.5"), ("levels.kv_warn", "99")):
+            await type_keys(app, pilot, *(() if app.monitor.page else ("f2",)), *keys_to(name), "enter", "ctrl+u")
+            await type_keys(app, pilot, *typed, "enter")
+        await type_keys(app, pilot, "w")
+        await until(lambda: "saved to" in text_of(app)[-1], pilot)
+        assert "not saved" not in text_of(app)[1]
+    assert (tmp_path / "config.toml").read_text() == "[levels]\nkv_warn = 0.99\nkv_critical = 0.995\n"
+
+
 async def test_the_page_can_be_filtered_and_says_what_a_setting_means() -> None:
     async with running("live", 80, 24) as (app, pilot):
         await type_keys(app, pilot, "f2", "/", *"temperature", "enter")
@@ -245,7 +340,7 @@ async def test_the_page_can_be_filtered_and_says_what_a_setting_means() -> None:
         await type_keys(app, pilot, "escape")
         assert line_of(app, "GPUs every")
         await type_keys(app, pilot, "/", *"zzz", "enter", "right", "enter", "delete", "space", "down")
-        assert "matches “zzz”" in "\n".join(text_of(app))
+        assert 'matches "zzz"' in "\n".join(text_of(app))
         assert app.view.config == Config()
         assert app.monitor.page is not None
 

@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from gpumon.config.themes import load_theme
+from gpumon.tui.app import MonitorApp
 from gpumon.tui.line import Line, Row, Slot
 from gpumon.tui.palette import Palette
-from gpumon.tui.shift import Cells, shifted
+from gpumon.tui.shift import Cells, can_shift, shifted
 from gpumon.tui.terminal import Depth
+from tests.tui.detail_scenes import full_snapshot
+from tests.tui.feed import Still
 
 WIDTH = 100
 THEME = load_theme("default")
@@ -57,6 +60,22 @@ def test_a_moved_curve_is_not_sent_again() -> None:
     assert "\x1b[P" in patch
     assert "\x1b[@" in patch
     assert len(patch.encode()) < 120
+
+
+@pytest.mark.parametrize("terminal", ["vt100", "vt102", "VT102-nsgr", "vt132"])
+def test_a_terminal_that_cannot_insert_cells_gets_them_written(terminal: str) -> None:
+    palette, slot = Palette(THEME, Depth.NONE, shifts=can_shift({"TERM": terminal})), Slot()
+    curve = "⣿⣶⣤⣀ ⣷⣄" * 8
+    Line(row("1", curve[:50], "", "busy"), WIDTH, palette, slot).render(CONSOLE)
+    patch = Line(row("2", curve[1:51], "", "busy"), WIDTH, palette, slot).crop(0, WIDTH - 1).render(CONSOLE)
+    assert "\x1b[P" not in patch
+    assert "\x1b[@" not in patch
+
+
+@pytest.mark.parametrize(("terminal", "can"), [("vt100", False), ("xterm-256color", True), ("linux", True)])
+def test_the_screen_asks_its_terminal(monkeypatch: pytest.MonkeyPatch, terminal: str, can: bool) -> None:
+    monkeypatch.setenv("TERM", terminal)
+    assert MonitorApp(Still(full_snapshot()), THEME).palette.shifts is can
 
 
 @pytest.mark.parametrize(

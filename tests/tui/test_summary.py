@@ -93,6 +93,12 @@ async def test_any_small_size(scene: str, width: int, height: int) -> None:
             assert "60x15" in "".join(lines)
 
 
+async def test_a_small_screen_names_the_users_key_to_quit() -> None:
+    for own, said in ((Config(), "q quits"), (Config(keys={"quit": "Q, x"}), "Q quits")):
+        async with running("live", 40, 5, config=own) as (app, _):
+            assert f"60x15 or more shows tables, {said}" in text_of(app)
+
+
 LONG = "ai-inference-node-042.eu-west-1.cluster.example.com"
 
 

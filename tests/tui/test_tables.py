@@ -187,9 +187,11 @@ def test_no_cell_is_cut(reason: Reason) -> None:
         assert not re.search(r"\w…", text(row))
 
 
-def test_a_slice_has_no_number_of_its_own() -> None:
-    row = text(gpu_row(scenes.gpu(1, parent_uuid="GPU-1", mig_profile="1g.10gb"), 80))
-    assert row.startswith("  └ ")
+@pytest.mark.parametrize("index", [1, 12])
+def test_a_slice_has_the_number_of_its_gpu(index: int) -> None:
+    row = text(gpu_row(scenes.gpu(index, parent_uuid="GPU-1", mig_profile="1g.10gb"), 80))
+    assert row.startswith(f" {index:2}└█")
+    assert row.endswith("1g.10gb  ")
 
 
 @pytest.mark.parametrize("value", [1e308, float("inf")])

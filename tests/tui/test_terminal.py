@@ -49,7 +49,20 @@ def test_a_hostile_name_is_printed_safely() -> None:
     ],
 )
 def test_ascii_where_the_terminal_has_no_unicode(environ: dict[str, str], expected: bool) -> None:
-    assert wants_ascii(environ) is expected
+    assert wants_ascii(environ, coerced=False) is expected
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({"LC_CTYPE": "C.UTF-8", "LANG": "C"}, True),
+        ({"LC_CTYPE": "C.UTF-8", "LANG": "en_US.ISO-8859-1"}, True),
+        ({"LC_CTYPE": "C.UTF-8"}, False),
+        ({"LC_CTYPE": "C.UTF-8", "LANG": "C", "PYTHONUTF8": "1"}, False),
+    ],
+)
+def test_a_locale_that_python_chose_by_itself_is_not_the_users(environ: dict[str, str], expected: bool) -> None:
+    assert wants_ascii(environ, coerced=True) is expected
 
 
 @pytest.mark.parametrize(
@@ -63,6 +76,10 @@ def test_ascii_where_the_terminal_has_no_unicode(environ: dict[str, str], expect
         ({"TERM": "linux"}, Depth.ANSI),
         ({"TERM": "xterm-256color", "COLORTERM": "truecolor", "NO_COLOR": "1"}, Depth.NONE),
         ({"TERM": "xterm-256color", "NO_COLOR": ""}, Depth.PALETTE),
+        ({"TERM": "linux", "COLORTERM": "truecolor"}, Depth.ANSI),
+        ({"TERM": "screen", "COLORTERM": "truecolor", "STY": "1.pts-0.gpu"}, Depth.ANSI),
+        ({"TERM": "screen-256color", "COLORTERM": "truecolor", "STY": "1.pts-0.gpu"}, Depth.PALETTE),
+        ({"TERM": "screen-256color", "COLORTERM": "truecolor", "TMUX": "/tmp/tmux-0/default,1,0"}, Depth.TRUE),
     ],
 )
 def test_colours_of_the_terminal(environ: dict[str, str], expected: Depth) -> None:

@@ -21,14 +21,14 @@ THROTTLE_NS = {
     74: "sw_power_cap",
     76: "sync_boost",
     77: "board_limit",
-    78: "low_utilization",
     79: "reliability",
     269: "sw_thermal_slowdown",
     270: "hw_thermal_slowdown",
     271: "hw_power_brake_slowdown",
 }
 """Counters of the nanoseconds that clocks were held down, since the driver was loaded, by cause (those that the active
-clock event reasons have too are named alike)."""
+clock event reasons have too are named alike). Field 78, low utilization, is no throttling: clocks are low where there
+is little to do."""
 
 SLOW: tuple[tuple[int, int], ...] = (
     (MEMORY_TEMPERATURE, 0),

@@ -24,8 +24,9 @@ _LISTS = {
     for kind in _KINDS
 }
 _NO_SAMPLE = Missing(Reason.IDLE, "no sample of this process in the last seconds")
-_CONTAINER = re.compile(r"(?:^|[/-])([0-9a-f]{64})(?:\.scope)?$", re.MULTILINE)
-"""A container's id at the end of a cgroup path (Docker, containerd, CRI-O, Podman)."""
+_CONTAINER = re.compile(r"^(?:.*[/-])?([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.MULTILINE)
+"""The innermost container's id in a cgroup path (Docker, containerd, CRI-O, Podman); what runs in it may have cgroups
+of its own below (Podman's `container`, systemd's `init.scope`)."""
 _POD = re.compile(r"kubepods[^\n]*?[/-]pod([0-9a-f][0-9a-f_-]{30,34}[0-9a-f])(?:\.slice)?(?:/|$)", re.MULTILINE)
 """A pod's uid in a cgroup path of Kubernetes: systemd's slices write its dashes as underscores."""
 _COMMAND_CHARACTERS = 512

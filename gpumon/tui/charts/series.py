@@ -8,7 +8,6 @@ from gpumon.readings.history import History
 
 SPANS_S: Final = (60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0)
 """Seconds that the charts may go back."""
-SPAN_S: Final = 300.0
 _FINE_S: Final = (0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 0.8, 1.0, 1.2, 1.5, 2.0, 2.4, 2.5, 3.0, 4.0, 5.0, 6.0, 7.5, 8.0, 12.5)
 _COARSE_S: Final = (10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 80.0, 90.0, 100.0, 120.0, 150.0, 180.0, 200.0, 240.0, 300.0)
 _WIDE_S: Final = (12.0, 15.0, 25.0, 600.0, 900.0, 1200.0, 1800.0, 3600.0, 7200.0)
@@ -30,14 +29,18 @@ class Grid(NamedTuple):
         return self.columns * self.column_s
 
 
-def grid(room: int, span_s: float = SPAN_S) -> Grid:
-    """The finest columns that show exactly `span_s` in at most `room` cells."""
-    for column_s in WIDTHS_S:
-        columns = round(span_s / column_s)
-        whole = columns and abs(columns * column_s - span_s) < 1e-6
-        if whole and columns <= room and (span_s < _LONG_S or column_s % 10.0 == 0.0):
-            return Grid(columns, column_s)
-    return Grid(1, span_s)
+def grid(room: int, span_s: float) -> Grid:
+    """The finest columns that show exactly `span_s` in at most `room` cells.
+
+    A span that no columns divide is rounded to the nearest that the finest ones do, by at most half a column.
+    """
+    fitting = [
+        Grid(columns, column_s)
+        for column_s in WIDTHS_S
+        if 0 < (columns := round(span_s / column_s)) <= room and (span_s < _LONG_S or column_s % 10.0 == 0.0)
+    ]
+    exact = (found for found in fitting if abs(found.span_s - span_s) < 1e-6)
+    return next(exact, fitting[0] if fitting else Grid(1, span_s))
 
 
 class Series:
@@ -56,6 +59,9 @@ class Series:
         """Means of the buckets up to number `newest` and of points up to `until_s`, oldest first; NaN is a gap.
 
         A newest bucket that has not begun is as the one before it: what is drawn need not be drawn again when it does.
+        An empty bucket that shows the reading after it keeps what that was when it was drawn. Where the interval has
+        just become shorter, reading all of it anew (a resize) may show the mean of a few readings there instead:
+        keeping the old buckets as they are drawn is what keeps the terminal quiet.
         """
         fresh = newest - self._newest
         if not self._values or fresh < 0 or fresh + self._live >= self._count:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from gpumon.readings.format import DASH, cells, cut, left, phrase, right
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.text import clean
-from gpumon.tui.detail.values import Write
+from gpumon.tui.detail.values import NUMBER, Write
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row
 
@@ -26,10 +26,9 @@ TWO_COLUMNS: Final = 140
 _GAP: Final = 2
 _INDENT: Final = 2
 NAME: Final = 18
-_NUMBER: Final = 9
 _UNIT: Final = 8
 _BASIS: Final = 10
-_BEFORE_SOURCE: Final = _INDENT + NAME + _NUMBER + 1 + _UNIT + _BASIS
+_BEFORE_SOURCE: Final = _INDENT + NAME + NUMBER + 1 + _UNIT + _BASIS
 _BESIDE: Final = 24
 """Cells that a source needs to stand beside its figure; else it stands below."""
 _TEXT: Final = 600
@@ -185,7 +184,7 @@ def _figure(figure: Figure, width: int) -> list[Row]:
     """Name, number, unit, basis, and the source beside them or below; the formula with its numbers below."""
     missing = figure.why is not None
     name: Piece = (" " * _INDENT + left(figure.name, NAME), "muted")
-    number = right(figure.number, _NUMBER) + " "
+    number = right(figure.number, NUMBER) + " "
     if missing:
         after = [(number + left(figure.unit, _UNIT + _BASIS), "muted")]
     else:

@@ -27,12 +27,16 @@ def checks(engine: Engine, snapshot: Snapshot) -> list[Section]:
 
 def _bandwidth(engine: Engine, own: Sequence[Gpu]) -> list[Entry]:
     measured = _mean([_share(gpu) for gpu in own])
-    if isinstance(engine.mbu_ratio, Missing) or measured is None:
+    several = any(len(gpu.engines) > 1 for gpu in own)
+    together = _mean([gpu.mbu_ratio for gpu in own]) if several else None
+    modelled = engine.mbu_ratio if together is None else together
+    if isinstance(modelled, Missing) or measured is None:
         return []
-    text = f"MBU {said(percent(engine.mbu_ratio))}, and its GPUs measure {said(percent(measured))} of their bandwidth"
-    if engine.mbu_ratio <= measured:
+    whose = "" if together is None else " of all engines on its GPUs"
+    text = f"MBU{whose} {said(percent(modelled))}, and its GPUs measure {said(percent(measured))} of their bandwidth"
+    if modelled <= measured:
         return [Sentence(f"✓ {text}: not less, as it must be (MBU counts weights and KV only)")]
-    if engine.mbu_ratio <= measured * _SLACK or any(len(gpu.engines) > 1 for gpu in own):
+    if modelled <= measured * _SLACK:
         return [Sentence(f"{text}: about the same (their 10 s are not quite the same)")]
     text += ", which cannot be less: the model's dimensions, its precision or its GPUs are wrong"
     return [Sentence(f"! {text}", "warn")]

@@ -13,6 +13,8 @@ from gpumon.tui.detail.values import percent as pct
 
 _SAME: Final = 0.01
 """Relative difference up to which a product is taken to be what it should be."""
+_SINGLE: Final = 1.05
+"""Sequences per step up to which there is one stream."""
 _SPARSE: Final = 0.9
 """Of all weights: a step that reads less leaves experts out."""
 
@@ -100,7 +102,12 @@ def mbu(engine: Engine, figures: Figures) -> Section:
         figures("weights of a step", engine.weight_bytes, values.size, "weight_bytes", DERIVED),
         figures("KV of a token", engine.kv_bytes_per_token, values.size, "kv_bytes_per_token", DERIVED),
         figures(
-            "peak B/s", engine.peak_bandwidth_bytes_per_s, write, "peak_bandwidth_bytes_per_s", DERIVED, _peak(engine)
+            "peak B/s",
+            engine.peak_bandwidth_bytes_per_s,
+            write,
+            "peak_bandwidth_bytes_per_s",
+            ESTIMATED if "catalogue" in _bandwidth_source(engine) else DERIVED,
+            _peak(engine),
         ),
     ]
     if _above(engine.mbu_ratio):
@@ -110,6 +117,11 @@ def mbu(engine: Engine, figures: Figures) -> Section:
         entries.append(Sentence("? the peak is derived, or stands on one source only"))
     entries += _single_stream(engine, figures)
     return Section("MBU: memory bandwidth", entries, side=1)
+
+
+def _bandwidth_source(engine: Engine) -> str:
+    """Where the peaks come from, without what the driver's clock is compared with."""
+    return engine.sources.get("peak_bandwidth_bytes_per_s", "").partition(" from catalogue")[0]
 
 
 def _mbu(engine: Engine) -> str:
@@ -166,20 +178,28 @@ def _single_stream(engine: Engine, figures: Figures) -> list[Entry]:
     entries: list[Entry] = [row._replace(unit=row.unit.rstrip("!"), tone="muted")]
     factor = known(single, engine.mbu_ratio)
     if factor is not None and factor[1] > 0.0:
-        text = f"{factor[0] / factor[1]:.2f} times MBU{_shared(engine, all_bytes)}"
-        entries.append(Sentence(f"{text}: batching breaks the textbook form by that factor"))
+        entries.append(Sentence(_beside(engine, factor[0] / factor[1], all_bytes)))
     holds = "exact for one stream of a dense model, without speculation and with a short context"
     entries.append(Sentence(f"the single-stream form is {holds}; MBU by steps holds at any batch"))
     return entries
 
 
-def _shared(engine: Engine, all_bytes: float) -> str:
-    """Why a step's reads are fewer than the textbook form has it."""
+def _beside(engine: Engine, factor: float, all_bytes: float) -> str:
+    """How the textbook form differs from MBU, and why: shared reads make it more, the KV cache makes it less."""
+    text = f"{factor:.2f} times MBU"
+    if factor < 1.0:
+        parts = known(engine.kv_bytes_per_s, engine.bytes_per_s)
+        if parts is None or parts[1] <= 0.0 or parts[0] <= 0.0:
+            return text
+        share = said(values.percent(parts[0] / parts[1]))
+        return f"{text}: the textbook form leaves out the KV cache, here {share} of all that is read"
     batch, weights = known(engine.batch), known(engine.weight_bytes)
-    text = f", as {batch[0]:.1f} sequences share each read of the weights" if batch is not None else ""
-    if text and weights is not None and weights[0] < _SPARSE * all_bytes:
+    shared = batch is not None and batch[0] > _SINGLE
+    if batch is not None and shared:
+        text += f", as {batch[0]:.1f} sequences share each read of the weights"
+    if batch is not None and weights is not None and weights[0] < _SPARSE * all_bytes:
         text += ", of which a step reads only the experts that it needs"
-    return text
+    return f"{text}: batching breaks the textbook form by that factor" if shared else text
 
 
 def power(engine: Engine, figures: Figures) -> Section:

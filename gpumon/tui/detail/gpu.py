@@ -45,7 +45,7 @@ def sections(gpu: Gpu, snapshot: Snapshot, view: View, watch: Watch | None) -> l
         _efficiency(gpu, snapshot, figures),
         _memory(gpu, view, figures),
         _tenants(gpu, snapshot, view),
-        *health(gpu, snapshot, view, figures, watch),
+        *health(gpu, view, figures, watch),
         _identity(gpu),
     ]
 
@@ -140,7 +140,7 @@ def _memory(gpu: Gpu, view: View, figures: Figures) -> Section:
     ]
     if gpu.vram_shared:
         entries.append(Sentence("this GPU uses the host's memory: the figures are the host's"))
-    else:
+    elif known(gpu.vram_reserved_bytes):
         entries.append(Sentence("reserved is the driver's own, and not part of used"))
     return Section("VRAM", entries)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from gpumon.readings.missing import Missing, Reading
-from gpumon.readings.snapshot import Gpu, Snapshot
+from gpumon.readings.snapshot import Gpu
 from gpumon.readings.text import clean
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import Entry, Fact, Figure, Figures, Section, Sentence
 from gpumon.tui.detail.things import is_blank
-from gpumon.tui.detail.values import known, lasting, said
+from gpumon.tui.detail.values import known, lasting, moment_of, said
 from gpumon.tui.view import View
 
 _CAUSES: Final = {
@@ -26,6 +26,8 @@ _CAUSES: Final = {
     "reliability": "voltage limit for reliability",
 }
 """What slows the clocks, by the driver's name."""
+_SHORTEST_S: Final = 1.0
+"""Time below which no share is told."""
 _HOT: Final = frozenset({"hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown", "hw_slowdown"})
 
 _XIDS: Final = {
@@ -49,18 +51,47 @@ _XIDS: Final = {
 
 
 class Watch(NamedTuple):
-    """How a GPU's throttling was when the page was opened, to tell its share of the time since."""
+    """How long a GPU was throttled at two moments, to tell its share of the time between.
 
-    wall_s: float
+    The driver's counters are read less often than the page is drawn, so only where they change is it known when they
+    were read: the first change after the page was opened is the one moment, the last one the other.
+    """
+
     throttle_s: dict[str, float]
+    wall_s: float = 0.0
+    """When they changed to that (Unix time)."""
+    first: tuple[float, dict[str, float]] | None = None
+    """The first change: when, and to what."""
+
+    def follow(self, throttle_s: dict[str, float], wall_s: float) -> Watch:
+        """With figures read at `wall_s` (Unix time)."""
+        if not throttle_s or throttle_s == self.throttle_s:
+            return self
+        if not self.throttle_s:
+            return Watch(throttle_s)
+        return Watch(throttle_s, wall_s, self.first or (wall_s, throttle_s))
+
+    def share(self, cause: str) -> str:
+        """How much of the time that was; empty before the second change."""
+        if self.first is None:
+            return ""
+        first_wall_s, before_s = self.first
+        lasted_s = self.wall_s - first_wall_s
+        if lasted_s < _SHORTEST_S or cause not in before_s or cause not in self.throttle_s:
+            return ""
+        slowed_s = min(lasted_s, max(0.0, self.throttle_s[cause] - before_s[cause]))
+        share = said(values.percent(slowed_s / lasted_s))
+        start, end = (moment_of(at, self.wall_s).clock for at in (first_wall_s, self.wall_s))
+        slowed = said(values.plain_seconds(slowed_s))
+        return f"of it {slowed} in the {lasting(lasted_s)} from {start} to {end}: {share} of the time"
 
 
-def health(gpu: Gpu, snapshot: Snapshot, view: View, figures: Figures, watch: Watch | None) -> list[Section]:
+def health(gpu: Gpu, view: View, figures: Figures, watch: Watch | None) -> list[Section]:
     """The sections on the GPU's health."""
     return [
         _power(gpu, view, figures),
         _clocks(gpu, figures),
-        _throttling(gpu, snapshot, figures, watch),
+        _throttling(gpu, figures, watch),
         _errors(gpu, figures),
         _links(gpu, figures),
     ]
@@ -97,21 +128,16 @@ def _clocks(gpu: Gpu, figures: Figures) -> Section:
     return Section("clocks", entries, side=1)
 
 
-def _throttling(gpu: Gpu, snapshot: Snapshot, figures: Figures, watch: Watch | None) -> Section:
+def _throttling(gpu: Gpu, figures: Figures, watch: Watch | None) -> Section:
     entries: list[Entry] = [
         Fact("now", _CAUSES.get(name, clean(name)), tone="warn" if name in _HOT else "text") for name in gpu.throttle
     ]
     if not gpu.throttle and not is_blank(gpu):
         entries.append(Fact("now", "nothing slows the clocks"))
     slowed = {name: seconds for name, seconds in sorted(gpu.throttle_s.items()) if seconds > 0.0}
-    watched_s = 0.0 if watch is None else snapshot.wall_s - watch.wall_s
     for name, seconds in slowed.items():
-        formula = ""
-        if watch is not None and watched_s >= 1.0:
-            grown_s = max(0.0, seconds - watch.throttle_s.get(name, 0.0))
-            share = said(values.percent(min(1.0, grown_s / watched_s)))
-            formula = f"of it {grown_s:.1f} s while this page is open, {lasting(watched_s)}: {share} of the time"
-        row = figures(name.replace("_", " ")[:18], seconds, _plain_seconds, "", formula=formula)
+        formula = "" if watch is None else watch.share(name)
+        row = figures(name.replace("_", " ")[:18], seconds, values.plain_seconds, "", formula=formula)
         entries.append(row._replace(source=_CAUSES.get(name, "")))
     free = [name.replace("_", " ") for name in gpu.throttle_s if name not in slowed]
     if free:
@@ -121,10 +147,6 @@ def _throttling(gpu: Gpu, snapshot: Snapshot, figures: Figures, watch: Watch | N
     else:
         entries.append(Sentence("the driver keeps no counters of throttled time for this GPU"))
     return Section("throttling", entries, side=1)
-
-
-def _plain_seconds(value: float) -> values.Written:
-    return f"{value:,.1f}", "s"
 
 
 def _errors(gpu: Gpu, figures: Figures) -> Section:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpumon.readings.format import left, right, short
-from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Quantiles
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import Entry, Explain, Line, Section, Sentence, Why
@@ -53,18 +53,32 @@ def _cells(*texts: str) -> str:
 
 
 def _row(name: str, of: Quantiles, goal_s: float | None) -> tuple[Piece, ...]:
-    pieces: list[Piece] = [("  " + left(name, _NAME), "muted")]
-    for reading in (of.mean, of.p50, of.p95, of.p99):
-        if isinstance(reading, Missing):
-            pieces.append((right(short(reading, 5), _CELL), "muted"))
-            continue
-        over = reading is of.p95 and goal_s is not None and reading > goal_s
-        first = known(of.first_bound_s) if reading is not of.mean else None
-        text = f"<{_bound(first[0])}" if first and reading <= first[0] else said(values.seconds(reading))
-        pieces.append((right(text, _CELL), "warn" if over else "text"))
+    pieces: list[Piece] = [("  " + left(name, _NAME), "muted"), _cell(of.mean)]
+    pieces.append(_cell(of.p50, of.p50_high, of.first_bound_s))
+    pieces.append(_cell(of.p95, of.p95_high, of.first_bound_s, goal_s))
+    pieces.append(_cell(of.p99, of.p99_high, of.first_bound_s))
     if goal_s is not None:
         pieces.append((f"  goal {said(values.seconds(goal_s))}", "muted"))
     return tuple(pieces)
+
+
+def _cell(
+    reading: Reading, high: Reading = NOT_EXPOSED, first_bound_s: Reading = NOT_EXPOSED, goal_s: float | None = None
+) -> Piece:
+    """A mean, or a quantile: where it fell in the first or the last bucket only a bound of it is known."""
+    if isinstance(reading, Missing):
+        return right(short(reading, 5), _CELL), "muted"
+    text, over = said(values.seconds(reading)), goal_s is not None and reading > goal_s
+    if _is_open(high):
+        text, over = f">{_bound(reading)}", goal_s is not None and reading >= goal_s
+    elif (first := known(first_bound_s)) and reading <= first[0]:
+        text = f"<{_bound(first[0])}"
+    return right(text, _CELL), "warn" if over else "text"
+
+
+def _is_open(high: Reading) -> bool:
+    """Whether a quantile fell in the last bucket: then it is its lower bound, and truly somewhere above."""
+    return isinstance(high, Missing) and high.reason is Reason.INVALID
 
 
 def _goal_s(view: View, field: str) -> float | None:
@@ -90,7 +104,7 @@ def interval(low: Reading, high: Reading) -> str:
     if isinstance(low, Missing):
         return ""
     if isinstance(high, Missing):
-        return f"above {_bound(low)}" if high.reason is Reason.INVALID else ""
+        return f"above {_bound(low)}" if _is_open(high) else ""
     if low <= 0.0:
         return f"below {_bound(high)}"
     if high < 1.0:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gpumon.readings.snapshot import Snapshot
+from typing import Final
+
+from gpumon.readings.snapshot import Process, Snapshot
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import Entry, Fact, Figures, Section, Sentence
 from gpumon.tui.detail.things import ProcessSeen
@@ -16,6 +18,10 @@ _SOURCES = {
 }
 
 
+_HOST: Final = "seen from inside a container: run gpumon on the host or with --pid=host"
+"""Said of a pid of the host: the container's /proc does not have it."""
+
+
 def sections(seen: ProcessSeen, snapshot: Snapshot, view: View) -> list[Section]:
     """All sections, in the order of a narrow screen."""
     return [_identity(seen, snapshot), _on_gpus(seen, view), _command(seen)]
@@ -27,13 +33,18 @@ def _identity(seen: ProcessSeen, snapshot: Snapshot) -> Section:
     entries: list[Entry] = [
         Fact("pid", str(seen.pid)),
         Fact("name", process.name),
-        Fact("user", process.user or "not known: the kernel hides it"),
+        Fact("user", process.user or f"not known: {_HOST if _is_hosts(process) else 'the kernel hides it'}"),
         Fact("type", _TYPES.get(process.type, process.type)),
         Fact("engine", f"{engine.name}: {engine.model}" if engine is not None else process.engine or "none known"),
         Fact("container", process.container or "none, or not told by its cgroup"),
         Fact("pod", process.pod or "none, or not told by its cgroup"),
     ]
     return Section("process", entries)
+
+
+def _is_hosts(process: Process) -> bool:
+    """Whether /proc did not have its pid: its name says so then."""
+    return process.name == f"{process.pid} (host)"
 
 
 def _on_gpus(seen: ProcessSeen, view: View) -> Section:
@@ -56,8 +67,10 @@ def _on_gpus(seen: ProcessSeen, view: View) -> Section:
 
 
 def _command(seen: ProcessSeen) -> Section:
-    command = seen.on[0][1].command
+    process = seen.on[0][1]
+    command = process.command
     if not command:
         text = "the kernel hides its command line from your user (or it has none): run gpumon as its user or as root"
+        text = _HOST if _is_hosts(process) else text
         return Section("command", [Sentence(f"? {text}", "text")])
     return Section("command", [Sentence(command, "text")])

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from gpumon.config.schema import Levels
 from gpumon.readings.format import DASH
 from gpumon.readings.frame import GpuState
+from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 from gpumon.readings.text import clean
 from gpumon.tui.detail.blocks import Entry, Fact, Section, Sentence
@@ -25,6 +26,8 @@ _MEANINGS: Final = {
 """Words of the state that need one, where no fault explains them."""
 _AGED: Final = (GpuState.LOST, GpuState.STALE, GpuState.ERROR)
 """States of a GPU that count from its last answer."""
+_UNREAD: Final = frozenset({Reason.UNREACHABLE, Reason.WARMING_UP})
+"""Why an engine that never answered has no figures."""
 _GONE: Final = {
     "gpu": "not listed by the driver",
     "engine": "not polled any more",
@@ -81,8 +84,15 @@ def _now(shown: Shown, snapshot: Snapshot, levels: Levels) -> Row:
         thing = max((gpu for gpu, _ in thing.on), key=lambda gpu: gpu.age_s)
         word, tone, said = "● on the GPU", "ok", ""
     aged = isinstance(thing, Gpu) and thing.state in _AGED
-    age = "" if aged else f" · read {lasting(thing.age_s)} ago"
+    age = "" if aged else " · never read" if _never_read(thing) else f" · read {lasting(thing.age_s)} ago"
     return ((f" {word}", tone), (f"{age}{said}", "text"))
+
+
+def _never_read(thing: Gpu | Engine) -> bool:
+    """Whether an engine has not given any answer yet: its age is 0 then, as is that of no answer."""
+    if isinstance(thing, Gpu) or thing.age_s > 0.0:
+        return False
+    return isinstance(thing.running, Missing) and thing.running.reason in _UNREAD
 
 
 def _gpu_since(gpu: Gpu, snapshot: Snapshot) -> str:

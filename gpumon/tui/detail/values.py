@@ -20,6 +20,10 @@ _SMALL: Final = ("", "m", "u", "n")
 _DAY_S: Final = 86400.0
 _ENGINEERING: Final = 1e-9
 """Least number that is written with a prefix of its own."""
+NUMBER: Final = 9
+"""Cells that a number takes at most."""
+_PLACES: Final = 6
+"""Decimals of the smallest number that is written without a prefix."""
 
 
 def digits(value: float) -> str:
@@ -34,15 +38,35 @@ def prefixed(value: float, unit: str) -> Written:
         while value < 0.99995 and at < len(_SMALL) - 1:
             value, at = value * 1000.0, at + 1
         return digits(value), _SMALL[at] + unit
+    if 0.0 < value < _ENGINEERING:
+        return "<1.000", _SMALL[-1] + unit
     at = 0
     while value >= 999.95 and at < len(_LARGE) - 1:
         value, at = value / 1000.0, at + 1
-    return digits(value), _LARGE[at] + unit
+    return digits(value) if value < 999.95 else ">999.9", _LARGE[at] + unit
+
+
+def plain(value: float, decimals: int, unit: str, *, prefixes: bool = True) -> Written:
+    """A number with that many decimals: `2,074.4`; more of them where only zeros would be left of it: `0.0031`.
+
+    Fewer where it is longer than `NUMBER`, then a prefix to the unit, where it can have one.
+    """
+    text = f"{value:,.{decimals}f}"
+    if value > 0.0 and float(f"{value:.{decimals}f}") == 0.0:
+        if value < 10.0**-_PLACES:
+            return f"<{10.0**-_PLACES:.{_PLACES}f}", unit
+        return f"{value:.{min(_PLACES, 1 - math.floor(math.log10(value)))}f}", unit
+    while len(text) > NUMBER and decimals > 0:
+        decimals -= 1
+        text = f"{value:,.{decimals}f}"
+    if len(text) <= NUMBER:
+        return text, unit
+    return prefixed(value, unit) if prefixes else (">" + "9" * (NUMBER - 2), unit)
 
 
 def percent(value: float) -> Written:
     """A share: `31.24`, `%`; above 100 % marked."""
-    return f"{value * 100.0:,.2f}", "%!" if value > 1.0 else "%"
+    return plain(value * 100.0, 2, "%!" if value > 1.0 else "%", prefixes=False)
 
 
 def flops(value: float) -> Written:
@@ -67,7 +91,7 @@ def size(value: float) -> Written:
 
 def seconds(value: float) -> Written:
     """A time: `24.12`, `ms`."""
-    return ("0.000", "s") if value <= 0.0 else prefixed(value, "s") if value < 1000.0 else (f"{value:,.0f}", "s")
+    return ("0.000", "s") if value <= 0.0 else prefixed(value, "s") if value < 999.95 else plain(value, 0, "s")
 
 
 def joules(value: float) -> Written:
@@ -82,59 +106,69 @@ def flops_per_joule(value: float) -> Written:
 
 def tokens_per_joule(value: float) -> Written:
     """Tokens per energy."""
-    return f"{value:,.3f}", "tok/J"
+    return plain(value, 3, "tok/J")
 
 
 def token_rate(value: float) -> Written:
     """Tokens per second."""
-    return f"{value:,.1f}", "tok/s"
+    return plain(value, 1, "tok/s")
+
+
+def plain_seconds(value: float) -> Written:
+    """A time that is added up: always in seconds."""
+    return plain(value, 1, "s")
 
 
 def rate(value: float) -> Written:
     """Anything else per second."""
-    return f"{value:,.2f}", "/s"
+    return plain(value, 2, "/s")
 
 
 def tokens(value: float) -> Written:
     """A number of tokens."""
-    return f"{value:,.0f}", "tok"
+    return plain(value, 0, "tok")
 
 
 def parameters(value: float) -> Written:
     """A number of parameters, in 1e9."""
-    return f"{value / 1e9:,.3f}", "billion"
+    return plain(value / 1e9, 3, "billion", prefixes=False)
 
 
 def whole(value: float) -> Written:
     """A number of things."""
-    return f"{value:,.0f}", ""
+    return plain(value, 0, "")
 
 
 def sequences(value: float) -> Written:
     """A mean number of sequences."""
-    return f"{value:,.1f}", "seq"
+    return plain(value, 1, "seq")
 
 
 def watts(value: float) -> Written:
     """Power."""
-    return f"{value:,.1f}", "W"
+    return plain(value, 1, "W")
 
 
 def megahertz(value: float) -> Written:
     """A clock."""
-    return f"{value / 1e6:,.0f}", "MHz"
+    return plain(value / 1e6, 0, "MHz", prefixes=False)
 
 
 def memory(view: View) -> Write:
     """Bytes of VRAM in the unit that the user wants."""
-    return lambda value: (f"{value / view.memory_bytes:,.2f}", view.memory_unit)
+    return lambda value: plain(value / view.memory_bytes, 2, view.memory_unit, prefixes=False)
 
 
 def temperature(view: View) -> Write:
     """Degrees in the unit that the user wants."""
     if view.fahrenheit:
-        return lambda value: (f"{value * 1.8 + 32.0:.0f}", "°F")
-    return lambda value: (f"{value:.0f}", "°C")
+        return lambda value: _degrees(value * 1.8 + 32.0, "°F")
+    return lambda value: _degrees(value, "°C")
+
+
+def _degrees(value: float, unit: str) -> Written:
+    """Whole degrees: near 0 they are no small amount."""
+    return plain(float(round(value)), 0, unit, prefixes=False)
 
 
 def said(written: Written) -> str:

@@ -116,6 +116,12 @@ _SPECIAL: Final[dict[tuple[str, Reason], Why]] = {
         for field in ("nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s")
     },
     **{
+        (field, Reason.RESET): Why(
+            "the GPU's counter fell: the GPU was reset, or its driver reloaded", "it comes back with the next reading"
+        )
+        for field in ("nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s")
+    },
+    **{
         (field, Reason.NOT_SUPPORTED): Why(
             "the memory of this GPU has no error correction, or it is off",
             "`nvidia-smi --query-gpu=ecc.mode.current --format=csv` shows which",

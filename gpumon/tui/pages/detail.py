@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
@@ -28,18 +28,28 @@ class DetailPage(Pane):
         super().__init__(palette, view)
         self._shown = Shown(_NOTHING, None, None, 0.0, 0.0)
         self._watch: Watch | None = None
+        self._keys_in: Callable[[str], Sequence[str]] = lambda _: ()
         self._trail: list[Key] = []
         """What was looked at before, for the way back."""
         self._laid_out: tuple[Snapshot | None, int, list[Row]] = (None, 0, [])
         self._heights: tuple[int, Heights] = (0, {})
         """For one width: lines that the entries took so far."""
 
-    def look_at(self, thing: Key) -> None:
-        """Show another thing: its kind (gpu, engine, process) and its key (UUID, URL, pid)."""
+    @property
+    def thing(self) -> Key:
+        """What is looked at."""
+        return self._shown.key
+
+    def look_at(self, thing: Key, keys_in: Callable[[str], Sequence[str]] = lambda _: ()) -> None:
+        """Show another thing: its kind (gpu, engine, process) and its key (UUID, URL, pid).
+
+        `keys_in`: the keys of all things of a kind as their list shows them, for the way from one to the next.
+        """
+        self._keys_in = keys_in
         if not self.display:
             self._trail = []
         elif self._shown.key not in (_NOTHING, thing):
-            self._trail.append(self._shown.key)
+            self._trail = _way(_way(self._trail, self._shown.key), thing)[:-1]
         self._turn_to(thing)
 
     def _turn_to(self, thing: Key) -> None:
@@ -67,8 +77,9 @@ class DetailPage(Pane):
             return
         age_s = 0.0 if not isinstance(now, Gpu | Engine) else now.age_s
         self._shown = Shown(before.key, now, now, snapshot.wall_s - age_s, gone_s)
-        if self._watch is None and isinstance(now, Gpu):
-            self._watch = Watch(snapshot.wall_s, now.throttle_s)
+        if isinstance(now, Gpu) and not is_blank(now):
+            watch = Watch(now.throttle_s) if self._watch is None else self._watch
+            self._watch = watch.follow(now.throttle_s, self._shown.figures_wall_s)
 
     def forget(self) -> None:
         """Units or levels are others now."""
@@ -83,7 +94,7 @@ class DetailPage(Pane):
         """Which of its list it is, and where Enter goes."""
         if self.snapshot is None:
             return ""
-        names = keys(self.snapshot, self._shown.key[0])
+        names = self._names(self.snapshot)
         said = []
         if self._shown.key[1] in names and len(names) > 1:
             said.append(f"{names.index(self._shown.key[1]) + 1}/{len(names)}")
@@ -110,12 +121,18 @@ class DetailPage(Pane):
         if self.snapshot is None:
             return False
         kind, key = self._shown.key
-        names = keys(self.snapshot, kind)
+        names = self._names(self.snapshot)
         if not [name for name in names if name != key]:
             return False
         at = names.index(key) + step if key in names else 0
         self._turn_to((kind, names[at % len(names)]))
         return True
+
+    def _names(self, snapshot: Snapshot) -> Sequence[str]:
+        """The keys of its list as it is shown; of all things of its kind where the list leaves it out."""
+        kind, key = self._shown.key
+        shown = self._keys_in(kind)
+        return shown if key in shown else keys(snapshot, kind)
 
     def head(self, width: int) -> Sequence[Row]:  # noqa: ARG002
         """State, age and since when."""
@@ -153,3 +170,8 @@ class DetailPage(Pane):
         if isinstance(thing, Engine):
             return engine.sections(thing, snapshot, self.view)
         return process.sections(thing, snapshot, self.view)
+
+
+def _way(trail: Sequence[Key], thing: Key) -> list[Key]:
+    """The trail up to a thing: back to where it was looked at before, so that going round makes it no longer."""
+    return [*trail[: trail.index(thing) if thing in trail else len(trail)], thing]

@@ -27,7 +27,7 @@ GROUPS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("pane.processes", "pane.faults"), "processes, faults"),
     (("span.shorter", "span.longer"), "shorter, longer charts"),
     (("faster", "slower"), "read more, less often"),
-    (("left", "right"), "settings: less, more"),
+    (("left", "right"), "previous, next (or value)"),
     (("save",), "write the screen to files"),
     (("suspend",), "to the shell (fg: back)"),
 )

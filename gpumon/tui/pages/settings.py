@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import ClassVar, Final, Protocol, cast
 
 from gpumon.config.columns import COLUMNS
 from gpumon.config.errors import Refused, dotted
 from gpumon.config.schema import Config
 from gpumon.config.validate import changed
 from gpumon.readings.format import cut, left
+from gpumon.tui.control import Files
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import matches
-from gpumon.tui.screens.actions import Actions
 from gpumon.tui.settings_table import SETTINGS, Setting
 from gpumon.tui.view import View
 from gpumon.tui.widgets.drawer import Choice, Question
@@ -26,6 +27,20 @@ _VALUE: Final = 13
 _DEFAULTS: Final = Config()
 
 
+class _Monitor(Protocol):
+    """The screen that the settings are of, as the page sees it."""
+
+    files: Files | None
+    themes: tuple[str, ...]
+    asked_theme: str
+    ask: Callable[[Question], None]
+    ask_themes: Callable[[], None]
+    use_theme: Callable[[str], None]
+    apply: Callable[[Config], None]
+    run_alone: Callable[[str, Callable[[], Coroutine[None, None, None]]], None]
+    say: Callable[[str], None]
+
+
 class SettingsPage(ListPane[Setting]):
     """One line per setting; below them what the one under the cursor means, and the keys."""
 
@@ -34,24 +49,13 @@ class SettingsPage(ListPane[Setting]):
 
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette, view)
-        self._themes: tuple[str, ...] = ()
         self._paste: list[str] = []
         """What to read and to paste, where nothing could be written."""
 
     @property
-    def monitor(self) -> Actions:
+    def monitor(self) -> _Monitor:
         """The screen that the settings are of."""
-        assert isinstance(self.screen, Actions)
-        return self.screen
-
-    def on_mount(self) -> None:
-        """Ask for the themes."""
-        self.run_worker(self._ask_themes())
-
-    async def _ask_themes(self) -> None:
-        if self.monitor.files is not None:
-            self._themes = await self.monitor.files.themes()
-            self.monitor.drawer.renew()
+        return cast("_Monitor", self.screen)
 
     def _written(self) -> tuple[Config, Mapping[str, str]]:
         """The settings as they were loaded or saved last, and who set them."""
@@ -66,13 +70,20 @@ class SettingsPage(ListPane[Setting]):
         return {pair: value for pair, value in now.items() if value != getattr(getattr(before, pair[0]), pair[1])}
 
     def chosen(self) -> list[Setting]:
-        """The settings that pass the filter."""
+        """The settings that pass the filter; none while lines to paste stand in their place."""
+        if self.covered:
+            return []
         if self._chosen != (self.wanted,):
             self._chosen = (self.wanted,)
             self._total = len(SETTINGS)
             self._items = [setting for setting in SETTINGS if matches(self.words(setting), self.wanted)]
             self._follow()
         return self._items
+
+    @property
+    def covered(self) -> bool:
+        """Whether lines to paste stand in place of the list."""
+        return bool(self._paste)
 
     @property
     def shows_cursor(self) -> bool:
@@ -144,37 +155,46 @@ class SettingsPage(ListPane[Setting]):
     def change(self, step: int) -> bool:
         """The next step or choice of the setting under the cursor."""
         setting = self.selected
-        if setting is None or self._paste:
+        if setting is None:
             return True
         if setting.pane:
             self.open()
         else:
             setting = self.with_themes(setting)
-            self.put(setting, setting.stepped(setting.value(self.view.config), step))
+            now = self.monitor.asked_theme if setting.key == "theme" else setting.value(self.view.config)
+            self.put(setting, setting.stepped(now, step))
         return True
 
-    def put(self, setting: Setting, value: object) -> bool:
+    def put(self, setting: Setting, value: object) -> None:
         """Let a setting have a value from now on, or say what is allowed."""
         if setting.pane:
             assert isinstance(value, tuple)
-            others = [
-                name for name in self.view.config.screen.hidden_columns if not name.startswith(f"{setting.pane}.")
-            ]
-            value = (*others, *value)
+            value = self._with_others(setting, value)
         try:
             config = changed(self.view.config, setting.section, setting.key, value)
         except Refused as refused:
             self.monitor.say(f"{setting.name}: {refused.text}")
-            return False
-        if config != self.view.config:
+            return
+        if setting.key == "theme":
+            assert isinstance(value, str)
+            self.monitor.use_theme(value)
+        elif config != self.view.config:
             self.monitor.apply(config)
-        return True
+
+    def _with_others(self, setting: Setting, hidden: Sequence[str]) -> tuple[str, ...]:
+        """The hidden columns of a pane, and those of the others; in the order of the file, new ones behind."""
+        now = self.view.config.screen.hidden_columns
+        wanted = {*hidden, *(name for name in now if not name.startswith(f"{setting.pane}."))}
+        ranked = dict.fromkeys((*self._written()[0].screen.hidden_columns, *now, *hidden))
+        return tuple(name for name in ranked if name in wanted)
 
     def open(self) -> tuple[str, str] | None:
         """Type a number, or choose from a list."""
         setting = self.selected
-        if setting is not None and not self._paste:
+        if setting is not None:
             setting = self.with_themes(setting)
+            if setting.key == "theme":
+                self.monitor.ask_themes()
             self.monitor.ask(
                 _typed(self, setting) if setting.read else self._columns(setting) or _listed(self, setting)
             )
@@ -184,7 +204,7 @@ class SettingsPage(ListPane[Setting]):
         """A setting with its choices: those of the theme are known only when the disk has answered."""
         if setting.key != "theme":
             return setting
-        return setting._replace(choices=self._themes or (self.view.config.general.theme,))
+        return setting._replace(choices=self.monitor.themes or (self.view.config.general.theme,))
 
     def _columns(self, setting: Setting) -> Question | None:
         """A list of the columns of a pane, to be switched on and off."""
@@ -224,7 +244,7 @@ class SettingsPage(ListPane[Setting]):
         if files is None or not changes:
             self.monitor.say("nothing is changed" if files is not None else "there is no file to save to")
         else:
-            self.run_worker(self._write(changes), exclusive=True, group="write")
+            self.monitor.run_alone("write", partial(self._write, changes))
         return True
 
     async def _write(self, changes: dict[tuple[str, str], object]) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
 from gpumon.config.errors import ConfigError
 from gpumon.config.validate import changed
+from gpumon.tui.control import INTERVALS_S
 from gpumon.tui.layout import PANES
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import Pane
 
 if TYPE_CHECKING:
+    from textual.worker import WorkType
+
     from gpumon.config.schema import Config
     from gpumon.config.themes import Theme
     from gpumon.readings.snapshot import Snapshot
@@ -23,9 +27,6 @@ if TYPE_CHECKING:
     from gpumon.tui.widgets.drawer import Drawer, Question
     from gpumon.tui.widgets.history_pane import HistoryPane
 
-INTERVALS: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-"""Seconds between two readings that + and - go through."""
-
 
 class Actions(Screen[None], inherit_bindings=False):
     """Commands of the monitor's screen."""
@@ -33,7 +34,9 @@ class Actions(Screen[None], inherit_bindings=False):
     _before = PANES[0]
     """The pane that had the focus before a page or the drawer took it."""
     themes: tuple[str, ...] = ()
-    """Names of the themes there are, once someone asked."""
+    """Names of the themes there are, as of the last time that someone asked."""
+    asked_theme = ""
+    """The theme that was to be the setting last, though it may be one that can not be read."""
     recent: tuple[str, ...] = ()
     """What was chosen by name, the newest first."""
 
@@ -47,10 +50,12 @@ class Actions(Screen[None], inherit_bindings=False):
         zoomed: str
         page: Pane | None
         pages: dict[str, Pane]
+        below: list[Pane]
         panes: dict[str, Pane]
         history: HistoryPane
         drawer: Drawer
         lay_out: Callable[[], None]
+        give_keys: Callable[[], None]
         show_keys: Callable[[], None]
         redraw: Callable[[], None]
         say: Callable[[str], None]
@@ -80,7 +85,7 @@ class Actions(Screen[None], inherit_bindings=False):
         if self.current is not None and self.current.change(-step):
             return
         now = self.control.interval_s
-        others = [interval for interval in INTERVALS if (interval - now) * step > 1e-9]
+        others = [interval for interval in INTERVALS_S if (interval - now) * step > 1e-9]
         if others:
             interval_s = min(others) if step > 0 else max(others)
             self.control.set_interval(interval_s)
@@ -97,12 +102,13 @@ class Actions(Screen[None], inherit_bindings=False):
         if self.tiny:
             return
         if self.page is not None:
+            self.below.clear()
             self.close_page()
         name = PANES[number - 1]
         if step:
-            visible = [name for name in PANES if self.panes[name].display]
-            at = next((at for at, name in enumerate(visible) if self.panes[name] is self.focused), -(step > 0))
-            name = visible[(at + step) % len(visible)]
+            reached = [name for name in PANES if self.zoomed or self.panes[name].display]
+            at = next((at for at, name in enumerate(reached) if self.panes[name] is self.focused), -(step > 0))
+            name = reached[(at + step) % len(reached)]
         if self.zoomed or not self.panes[name].display:
             self._zoom(name)
         self.set_focus(self.panes[name])
@@ -125,13 +131,17 @@ class Actions(Screen[None], inherit_bindings=False):
 
             page = self._page("detail")
             assert isinstance(page, DetailPage)
-            page.look_at(thing)
+            page.look_at(thing, self.keys_in)
             self._put_over(page)
         self.show_keys()
 
     def action_page(self, name: str) -> None:
         """Open a page, or close it where it is open."""
+        if self.tiny:
+            return
         page = self._page(name)
+        if name == "settings":
+            self.ask_themes()
         if self.page is page:
             self.close_page()
         else:
@@ -139,6 +149,8 @@ class Actions(Screen[None], inherit_bindings=False):
 
     def action_back(self) -> None:
         """Out of whatever is open, one step at a time; never quits."""
+        if self.tiny:
+            return
         if self.current is not None and self.current.back():
             self.show_keys()
         elif self.page is not None:
@@ -154,8 +166,11 @@ class Actions(Screen[None], inherit_bindings=False):
 
     def action_span(self, step: int) -> None:
         """Longer or shorter charts."""
+        if self.tiny:
+            return
         self.history.step_span(step)
         self.view.config = changed(self.view.config, "screen", "span_s", self.history.span_s)
+        self.panes["gpus"].update()
 
     def action_redraw(self) -> None:
         """Ask for a reading now, and paint everything from scratch."""
@@ -166,7 +181,7 @@ class Actions(Screen[None], inherit_bindings=False):
         """Type what rows must contain."""
         from gpumon.tui.screens import questions
 
-        if isinstance(self.current, ListPane):
+        if isinstance(self.current, ListPane) and not self.current.covered:
             self.ask(questions.filter_of(self.current))
 
     def action_sort(self) -> None:
@@ -181,25 +196,43 @@ class Actions(Screen[None], inherit_bindings=False):
         from gpumon.tui.screens import questions
 
         self.ask(questions.palette(self))
-        if self.files is not None and not self.themes:
-            self.run_worker(self._ask_themes(self.files), exclusive=True, group="themes")
+        self.ask_themes()
+
+    def run_alone(self, group: str, work: WorkType[None]) -> None:
+        """Work beside the screen, in place of what is left of the same group."""
+        self.run_worker(work, exclusive=True, group=group)
+
+    def ask_themes(self) -> None:
+        """Look which themes there are by now."""
+        if self.files is not None:
+            self.run_alone("themes", partial(self._ask_themes, self.files))
 
     async def _ask_themes(self, files: Files) -> None:
-        self.themes = await files.themes()
-        self.drawer.renew()
+        themes = await files.themes()
+        if themes != self.themes:
+            self.themes = themes
+            self.drawer.renew()
 
     def wear(self, name: str) -> None:
         """Show the theme of that name, once it is read."""
         if self.files is not None:
-            self.run_worker(self._wear(self.files, name), exclusive=True, group="theme")
+            self.run_alone("theme", partial(self._wear, self.files, name))
 
-    async def _wear(self, files: Files, name: str) -> None:
+    def use_theme(self, name: str) -> None:
+        """Show the theme of that name and make it the setting; one that can not be read changes nothing."""
+        self.asked_theme = name
+        if self.files is not None:
+            self.run_alone("theme", partial(self._wear, self.files, name, use=True))
+
+    async def _wear(self, files: Files, name: str, *, use: bool = False) -> None:
         try:
             theme = await files.theme(name)
         except ConfigError as refused:
             self.say(str(refused))
-        else:
-            self.show_theme(theme)
+            return
+        if use:
+            self.view.config = changed(self.view.config, "general", "theme", name)
+        self.show_theme(theme)
 
     def show_theme(self, theme: Theme) -> None:
         """Show a theme."""
@@ -213,7 +246,7 @@ class Actions(Screen[None], inherit_bindings=False):
         if self.shown is None or self.files is None:
             return
         screen = "\n".join(strip.text.rstrip() for strip in self._compositor.render_strips())
-        self.run_worker(self._save(self.files, self.shown, screen), exclusive=True, group="save")
+        self.run_alone("save", partial(self._save, self.files, self.shown, screen))
 
     async def _save(self, files: Files, snapshot: Snapshot, screen: str) -> None:
         self.say(await files.save_snapshot(snapshot, screen))
@@ -231,7 +264,7 @@ class Actions(Screen[None], inherit_bindings=False):
     def drawer_closed(self) -> None:
         """The keys go back to where they were."""
         self.lay_out()
-        self.set_focus(self.page or self.panes[self._before])
+        self.give_keys()
 
     def _remember(self) -> None:
         """Note which pane has the focus, for when what covers it is closed."""
@@ -252,17 +285,42 @@ class Actions(Screen[None], inherit_bindings=False):
         if self.tiny:
             return
         self._remember()
-        self.page = page
-        self.lay_out()
-        self.set_focus(page)
-        self.show_keys()
+        if self.page is not None and page not in (self.page, *self.below):
+            self.below.append(self.page)
+        elif page in self.below:
+            del self.below[self.below.index(page) :]
+        self._turn_to(page)
 
     def close_page(self) -> None:
-        """All panes again."""
-        self.page = None
+        """What it covers again: the page below it, else all panes."""
+        if self.page is self.pages.get("detail"):
+            self._point_at_what_was_seen()
+        self._turn_to(self.below.pop() if self.below else None)
+
+    def _turn_to(self, page: Pane | None) -> None:
+        self.page = page
         self.lay_out()
-        self.set_focus(self.panes[self._before])
+        if page is not None and self.shown is not None:
+            page.show(self.shown)
+        self.give_keys()
         self.show_keys()
+
+    def _point_at_what_was_seen(self) -> None:
+        """Put the list's cursor on the thing that the detail page went on to, if the list shows it."""
+        from gpumon.tui.pages.detail import DetailPage
+
+        assert isinstance(self.page, DetailPage)
+        kind, key = self.page.thing
+        if key in self.keys_in(kind):
+            self._list_of(kind).go_to(key)
+
+    def keys_in(self, kind: str) -> Sequence[str]:
+        """The keys of the things of one kind (gpu, engine, process) as their pane shows them: filtered and sorted."""
+        pane = self._list_of(kind)
+        return [pane.key_of(item) for item in pane.chosen()]
+
+    def _list_of(self, kind: str) -> ListPane[Any]:
+        return next(pane for pane in self.panes.values() if isinstance(pane, ListPane) and kind == pane.THING)
 
     def _zoom(self, name: str) -> None:
         if name != self.zoomed:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from typing import ClassVar, Final
+from typing import Final
 
 from textual import events
 from textual.app import ComposeResult
 from textual.geometry import Size
 from textual.screen import Screen
+from textual.timer import Timer
 
 from gpumon.config.schema import Config
 from gpumon.readings.format import period
@@ -47,7 +48,6 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
 
     ALLOW_SELECT = False
     AUTO_FOCUS = "GpuPane"
-    PANE_NAMES: ClassVar[tuple[str, ...]] = PANES
 
     def __init__(
         self, control: Control, files: Files | None, palette: Palette, view: View, wall: Callable[[], float]
@@ -65,11 +65,14 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
         self.zoomed = ""
         self.page: Pane | None = None
         self.pages: dict[str, Pane] = {}
+        self.below: list[Pane] = []
+        """Pages under the one that is shown, the lowest first."""
+        self.asked_theme = view.config.general.theme
         self._plan = Plan()
         self._laid: tuple[Plan, Pane | None, int] = (self._plan, None, 0)
         self._arrived_s = time.monotonic()
         self._carried_s = 0.0
-        self._frozen_s = 0.0
+        self._notice: Timer | None = None
         self.title_bar = TitleBar(palette)
         panes = (
             GpuPane(palette, view, control.history),
@@ -82,7 +85,7 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
         self.history = panes[2]
         self.drawer = Drawer(palette, self.drawer_closed)
         self.key_line = KeyLine(palette)
-        self.summary = SummaryLine(palette)
+        self.summary = SummaryLine(palette, view)
 
     def compose(self) -> ComposeResult:
         """Top to bottom; sized before the first paint."""
@@ -138,13 +141,12 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
     def show_title(self) -> None:
         """Paint the title line."""
         waited_s = time.monotonic() - self._arrived_s
-        now_s = self._frozen_s if self.paused else self._wall()
+        now_s = self.shown.wall_s if self.paused and self.shown is not None else self._wall()
         self.title_bar.show(self.shown, now_s, paused=self.paused, waited_s=waited_s)
 
     def freeze(self, paused: bool) -> None:
         """Freeze what is shown, or go on with the newest."""
         self.paused = paused
-        self._frozen_s = self._wall()
         if paused:
             self.summary.show(self.shown, paused=True)
         elif self.latest is not None:
@@ -197,8 +199,11 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
 
     def _find_focus(self) -> None:
         """Give the keys to what can be seen, after what had them lost its place, or all had."""
-        if not self.title_bar.is_mounted or self.tiny or (self.focused is not None and self.focused.display):
-            return
+        if self.title_bar.is_mounted and not self.tiny and (self.focused is None or not self.focused.display):
+            self.give_keys()
+
+    def give_keys(self) -> None:
+        """Give the keys to what lies on top: the drawer, the page, the pane that had them, else the first one."""
         panes = (self.panes[self._before], *self.panes.values())
         parts: tuple[Board | None, ...] = (self.drawer, self.page, *panes)
         self.set_focus(next((part for part in parts if part is not None and part.display), None))
@@ -225,7 +230,9 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
 
     @property
     def current(self) -> Pane | None:
-        """What the keys are for: the page, else the pane with the focus."""
+        """What the keys are for: the page, else the pane with the focus; nothing where neither can be seen."""
+        if self.tiny:
+            return None
         if self.page is not None:
             return self.page
         return self.focused if isinstance(self.focused, Pane) else None
@@ -246,17 +253,17 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
 
     def say(self, text: str) -> None:
         """A notice, for some seconds, where the keys are named."""
+        if self._notice is not None:
+            self._notice.stop()
         self.key_line.say(text)
-        self.set_timer(_NOTICE_S, lambda: self.key_line.unsay(text))
+        self._notice = self.set_timer(_NOTICE_S, self.key_line.unsay)
 
     def on_descendant_focus(self) -> None:
         """The keys that make sense depend on the pane."""
         self.show_keys()
 
     def apply(self, config: Config) -> None:
-        """Other settings: keys, units, columns, levels, interval, characters, theme."""
-        if config.general.theme != self.view.config.general.theme:
-            self.wear(config.general.theme)
+        """Other settings: keys, units, columns, levels, interval, characters; `use_theme` sees to the theme."""
         self.view.use(config)
         self.palette.glyphs = drawn_with(config, os.environ)
         self.palette.ascii = self.palette.glyphs == "ascii"

@@ -7,14 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from gpumon.config.keymap import COMMANDS
-from gpumon.config.validate import changed
 from gpumon.tui.rows import Order
 from gpumon.tui.widgets.drawer import Choice, Question
 from gpumon.tui.widgets.list_pane import ListPane
+from gpumon.tui.widgets.pane import Pane
 
 if TYPE_CHECKING:
     from gpumon.tui.screens.actions import Actions
-    from gpumon.tui.widgets.pane import Pane
 
 _MOST_RECENT: Final = 5
 _THEME: Final = "theme: "
@@ -135,25 +134,35 @@ def _everything(screen: Actions, here: Pane | None) -> Iterator[Choice]:
     if screen.files is not None:
         now = screen.view.config.general.theme
         for name in screen.themes:
-            yield Choice(f"{_THEME}{name}", "now" if name == now else "", partial(_use_theme, screen, name))
+            yield Choice(f"{_THEME}{name}", "now" if name == now else "", partial(screen.use_theme, name))
 
 
 def _run(screen: Actions, call: str) -> None:
-    screen.run_worker(screen.run_action(call), group="palette")
+    screen.call_later(screen.run_action, call)
 
 
-def _use_theme(screen: Actions, name: str) -> None:
-    screen.apply(changed(screen.view.config, "general", "theme", name))
+def _steps(here: Pane | None) -> bool:
+    """Whether - and + are for the line under the cursor here."""
+    return here is not None and type(here).change is not Pane.change
+
+
+def _stays(_: Actions, here: Pane | None) -> bool:
+    """Whether there is nothing beside what is shown here."""
+    return here is None or (type(here).side is Pane.side and not _steps(here))
 
 
 _DOES_NOTHING: Final[dict[str, Callable[[Actions, Pane | None], bool]]] = {
     "palette": lambda *_: True,
-    "left": lambda screen, here: here is not screen.pages.get("settings", screen),
-    "right": lambda screen, here: here is not screen.pages.get("settings", screen),
+    "left": _stays,
+    "right": _stays,
+    "faster": lambda _, here: _steps(here),
+    "slower": lambda _, here: _steps(here),
     "pause": lambda screen, _: screen.shown is None,
-    "filter": lambda _, here: not isinstance(here, ListPane),
+    "filter": lambda _, here: not isinstance(here, ListPane) or here.covered,
     "sort": lambda _, here: not (isinstance(here, ListPane) and here.orders()),
     "zoom": lambda screen, _: screen.page is not None,
-    "save": lambda screen, _: screen.shown is None or screen.files is None,
+    "save": lambda screen, here: (
+        screen.shown is None or screen.files is None or (here is not None and type(here).write is not Pane.write)
+    ),
 }
 """Commands that do nothing in some places, and when."""

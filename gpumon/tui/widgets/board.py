@@ -91,7 +91,7 @@ class Board(Widget):
         if pacer is None:
             return True
         slot, row = self._slots[y], self.region.y + y
-        again = whole and slot.shown is not None and pacer.just_painted(row, slot)
+        again = whole and pacer.just_painted(row, slot, self.screen._compositor.size) and slot.shown is not None
         if not again and pacer.take(text):
             if whole:
                 pacer.painted(row, slot)

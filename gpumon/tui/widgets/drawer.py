@@ -16,6 +16,8 @@ from gpumon.tui.widgets.list_pane import marked
 
 MOST_CHOICES: Final = 12
 """Lines of choices that the drawer takes from the screen."""
+_BEHIND: Final = 8
+"""Cells of a text too long that are shown behind its cursor."""
 
 
 class Choice(NamedTuple):
@@ -103,9 +105,7 @@ class Drawer(Board, can_focus=True):
     def _title(self, question: Question, width: int) -> Row:
         pieces: list[Piece] = [(f" {question.title} ", "focus")]
         if question.types:
-            text, at = self._field.text, self._field.at
-            under = text[at : at + 1] or " "
-            pieces += [(text[:at], "strong"), (under, "badge_paused"), (text[at + 1 :], "strong")]
+            pieces += _in_view(self._field, width - cells(pieces[0][0]) - 1)
         room = width - sum(cells(piece[0]) for piece in pieces)
         hint = cut(question.hint, max(0, room - 2))
         return (*pieces, (" " * max(1, room - cells(hint) - 1), "text"), (hint, "muted"))
@@ -194,6 +194,19 @@ class Drawer(Board, can_focus=True):
                 self._switch(self._question)
             else:
                 self._close(self._question, enter=True)
+
+
+def _in_view(field: TextField, room: int) -> list[Piece]:
+    """The text with its cursor marked; of one that is too long, what ends at the cursor, or a bit behind it."""
+    text, at = field.text, field.at
+    before, under, after = text[:at], text[at : at + 1] or " ", text[at + 1 :]
+    lead = ""
+    if cells(before + under + after) > room:
+        after = cut(after, max(0, min(_BEHIND, room - cells(under) - 1)))
+        lead = "…" if cells(before + under + after) > room else ""
+        while before and cells(lead + before + under + after) > room:
+            before = before[1:]
+    return [(lead + before, "strong"), (under, "badge_paused"), (after, "strong")]
 
 
 _STEPS: Final = {

@@ -103,7 +103,7 @@ class GpuPane(ListPane[Gpu]):
         """Which histories have room behind the columns, and the grid of each."""
         if "gpus.history" in self.view.hidden:
             return (), Grid(0, 1.0)
-        return _sparks_in(width - gpu_table.TABLE.used(width, self.view) - 1)
+        return _sparks_in(width - gpu_table.TABLE.used(width, self.view) - 1, self.view.config.screen.span_s)
 
     def _spark(self, name: str, gpu: Gpu, snapshot: Snapshot, columns: Grid) -> str:
         if gpu.parent_uuid:  # the history has the whole GPU only
@@ -119,9 +119,9 @@ class GpuPane(ListPane[Gpu]):
 
 
 @lru_cache(maxsize=64)
-def _sparks_in(room: int) -> tuple[Sequence[str], Grid]:
+def _sparks_in(room: int, span_s: float) -> tuple[Sequence[str], Grid]:
     count = len(_SPARKS) if room >= len(_SPARKS) * (_WIDE_SPARK + 2) else 1 if room >= _LEAST_SPARK + 2 else 0
-    return _SPARKS[:count], grid(room // count - 2) if count else Grid(0, 1.0)
+    return _SPARKS[:count], grid(room // count - 2, span_s) if count else Grid(0, 1.0)
 
 
 def _no_gpu(snapshot: Snapshot) -> str:

@@ -17,7 +17,7 @@ from gpumon.tui.charts.series import SPANS_S
 from gpumon.tui.charts.single import Single
 from gpumon.tui.charts.sparks import Sparks
 from gpumon.tui.line import Row
-from gpumon.tui.palette import Glyphs, Palette
+from gpumon.tui.palette import Palette
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane, wrapped
 
@@ -34,21 +34,12 @@ class HistoryPane(Pane):
     KEY: ClassVar[str] = "pane.history"
     TITLE: ClassVar[str] = "history"
 
-    def __init__(
-        self,
-        palette: Palette,
-        view: View,
-        history: History,
-        *,
-        span_s: float | None = None,
-        glyphs: Glyphs | None = None,
-    ) -> None:
+    def __init__(self, palette: Palette, view: View, history: History) -> None:
         super().__init__(palette, view)
         self._history = history
         self._figures = Figures(history)
-        self._glyphs = glyphs
         self._configured_s = view.config.screen.span_s
-        self.span_s = span_s or self._configured_s
+        self.span_s = self._configured_s
         """Seconds that the charts go back."""
         self.cursor = 0
         """The chosen chart: its place in `CHARTS`."""
@@ -59,11 +50,8 @@ class HistoryPane(Pane):
         self._first = 0
         self._seen: set[str] = set()
         self._first_s = math.inf
-
-    @property
-    def glyphs(self) -> Glyphs:
-        """What the charts are drawn with."""
-        return self._glyphs or self.palette.glyphs
+        self._focused_before = False
+        """Whether the pane had the focus when the mouse button went down."""
 
     def show(self, snapshot: Snapshot) -> None:
         """Paint the history up to a snapshot."""
@@ -99,11 +87,16 @@ class HistoryPane(Pane):
         self.update()
         return was
 
+    def focus_on_click(self) -> bool:
+        """Asked at mouse-down, before the click gives the pane the focus."""
+        self._focused_before = self.has_focus
+        return super().focus_on_click()
+
     def on_click(self, event: events.Click) -> None:
-        """A click chooses a chart, a click on the chosen one opens it."""
+        """A click chooses a chart; a click on the chosen one opens it, where the pane had the focus already."""
         if isinstance(self._charts, Areas | Sparks):
             chart = self._charts.at(event.x, event.y - 1)
-            self.opened = chart is not None and chart == self.cursor and self.has_focus
+            self.opened = chart is not None and chart == self.cursor and self._focused_before
             self.cursor = self.cursor if chart is None else chart
             self.update()
 
@@ -149,6 +142,8 @@ class HistoryPane(Pane):
         if self._configured_s != self.view.config.screen.span_s:
             self._configured_s = self.span_s = self.view.config.screen.span_s
         charts = self._fitting(snapshot, width, height)
+        if not snapshot.gpus and not snapshot.engines and not self._seen:
+            return wrapped("nothing to chart: there is no GPU and no engine", width, "muted")
         if isinstance(charts, Single):
             return charts.rows(snapshot.wall_s, self._figures)
         return charts.rows(snapshot.wall_s, self._figures, self.cursor if self.has_focus else None)
@@ -158,7 +153,8 @@ class HistoryPane(Pane):
         empty = self._empty(snapshot)
         gpus = tuple(gpu.index for gpu in snapshot.gpus if not gpu.parent_uuid) if self.opened else ()
         known = len(self._history.keys()) if self.opened else 0
-        wanted = (width, height, self.span_s, self.zoomed, empty, self.glyphs, self.cursor, self.opened, gpus, known)
+        glyphs = self.palette.glyphs
+        wanted = (width, height, self.span_s, self.zoomed, empty, glyphs, self.cursor, self.opened, gpus, known)
         if self._charts is None or self._built != wanted:
             self._built = wanted
             self._charts = self._made(width, height, empty, gpus)
@@ -167,15 +163,15 @@ class HistoryPane(Pane):
         return self._charts
 
     def _made(self, width: int, height: int, empty: frozenset[str], gpus: tuple[int, ...]) -> Areas | Sparks | Single:
-        size = (width, height, self.span_s)
+        size, glyphs = (width, height, self.span_s), self.palette.glyphs
         if self.opened:
-            return Single(self._history, self.cursor, *size, glyphs=self.glyphs, gpus=gpus)
+            return Single(self._history, self.cursor, *size, glyphs=glyphs, gpus=gpus)
         if height < _AREAS_FROM:
-            return Sparks(self._history, *size, glyphs=self.glyphs, empty=empty, cursor=self.cursor, first=self._first)
+            return Sparks(self._history, *size, glyphs=glyphs, empty=empty, cursor=self.cursor, first=self._first)
         return Areas(
             self._history,
             *size,
-            glyphs=self.glyphs,
+            glyphs=glyphs,
             least=2 if self.zoomed else 3,
             empty=empty,
             cursor=self.cursor,

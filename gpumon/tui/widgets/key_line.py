@@ -86,11 +86,10 @@ class KeyLine(Board):
         self._notice = text
         self.update()
 
-    def unsay(self, text: str) -> None:
-        """The hints again, unless another notice has come since."""
-        if self._notice == text:
-            self._notice = ""
-            self.update()
+    def unsay(self) -> None:
+        """The hints again."""
+        self._notice = ""
+        self.update()
 
     def rows(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002
         """One line."""

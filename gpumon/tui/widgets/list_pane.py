@@ -33,6 +33,8 @@ class ListPane(Pane, Generic[T]):
         """Whether the order is turned round."""
         self._at = 0
         self._cursor = ""
+        self._in_view = 0
+        """Rows in view."""
         self._chosen: tuple[object, ...] = ()
         self._items: list[T] = []
         self._total = 0
@@ -99,14 +101,17 @@ class ListPane(Pane, Generic[T]):
         """The rows in view."""
         items = self.chosen()
         if not items:
-            self._overflow = self._top = 0
+            self._overflow = self._top = self._in_view = 0
             said = self._none_left(width) if self._total else self.nothing(width)
             return said[:room], len(said)
         self._overflow = max(0, len(items) - room)
         if self.shows_cursor:
             self._top = max(self._at - room + 1, min(self._top, self._at))
+            if not (self.wanted and self._cursor):  # what the filter hides gets the cursor back
+                self._cursor = self.key_of(items[self._at])
         self._top = max(0, min(self._top, self._overflow))
         rows = [self.row(item, width) for item in items[self._top : self._top + room]]
+        self._in_view = len(rows)
         at = self._at - self._top
         if self.shows_cursor and 0 <= at < len(rows):
             rows[at] = marked(rows[at])
@@ -115,7 +120,7 @@ class ListPane(Pane, Generic[T]):
     def _none_left(self, width: int) -> Sequence[Row]:
         back = self.view.keymap.first("back")
         wanted = cut(self.wanted, max(8, width - 50))
-        return (((f"   none of {self._total} {self.TITLE} matches “{wanted}”; {back}: all rows", "muted"),),)
+        return (((f'   none of {self._total} {self.TITLE} matches "{wanted}"; {back}: all rows', "muted"),),)
 
     def note(self) -> str:
         """Filter and order; `more` adds what the table itself leaves out."""
@@ -123,7 +128,7 @@ class ListPane(Pane, Generic[T]):
         said = []
         if self.wanted:
             count = f"{len(self.chosen())} of {self._total}"
-            said.append(f"filter “{cut(self.wanted, 20)}”: {count} ({keys.first('back')}: all)")
+            said.append(f'filter "{cut(self.wanted, 20)}": {count} ({keys.first("back")}: all)')
         if self.order is not None:
             said.append(f"by {self.order.name} {'↓' if self.order.descending is not self.turned else '↑'}")
         self.note_room -= sum(cells(part) + 3 for part in said)
@@ -135,7 +140,10 @@ class ListPane(Pane, Generic[T]):
         return ""
 
     def move(self, lines: int) -> None:
-        """Move the cursor."""
+        """Move the cursor; where it is not marked, as under the wheel, the view."""
+        if not self.shows_cursor:
+            super().move(lines)
+            return
         items = self.chosen()
         if items:
             self._at = max(0, min(len(items) - 1, self._at + lines))
@@ -148,6 +156,11 @@ class ListPane(Pane, Generic[T]):
         self.chosen()
         self._follow()
         self.update()
+
+    def forget(self) -> None:
+        """Levels are others now, and with them the words that the filter looks into."""
+        self._chosen = ()
+        super().forget()
 
     def open(self) -> tuple[str, str] | None:
         """The thing under the cursor."""
@@ -170,11 +183,11 @@ class ListPane(Pane, Generic[T]):
 
     def on_click(self, event: events.Click) -> None:
         """A click puts the cursor on a row."""
-        at = event.y - 1 - len(self.head(self.size.width)) + self._top
+        line = event.y - 1 - self._head_lines
         items = self.chosen()
-        if 0 <= at < len(items):
-            self._at = at
-            self._cursor = self.key_of(items[at])
+        if not self.covered and 0 <= line < self._in_view and line + self._top < len(items):
+            self._at = line + self._top
+            self._cursor = self.key_of(items[self._at])
             self.update()
 
 

@@ -39,6 +39,7 @@ class Pane(Board, can_focus=True):
         """What is shown."""
         self._top = 0
         self._overflow = 0
+        self._head_lines = 0
 
     def show(self, snapshot: Snapshot) -> None:
         """Paint a snapshot."""
@@ -81,6 +82,11 @@ class Pane(Board, can_focus=True):
         """What ← and → do here; returns whether they do something."""
         return self.change(step)
 
+    @property
+    def covered(self) -> bool:
+        """Whether something else stands where its lines are, so that keys must not act on them."""
+        return False
+
     def write(self) -> bool:
         """What the key for saving does here; returns whether it does something of its own."""
         return False
@@ -100,6 +106,7 @@ class Pane(Board, can_focus=True):
     def rows(self, width: int, height: int) -> Sequence[Row]:
         """The rule, the header and the visible part of the body."""
         head = self.head(width) if height > 2 else ()
+        self._head_lines = len(head)
         room = max(0, height - 1 - len(head))
         lines, total = self.in_view(width, room)
         return (self._rule(width, total, room), *head, *lines)

@@ -78,6 +78,12 @@ def test_a_process_that_has_ended_has_no_command_line() -> None:
         ("/user.slice/user-1000.slice/session-3.scope", "", ""),
         ("/kubepods/podcast/server", "", ""),
         (f"/machine.slice/libpod-{ID}.scope", ID[:12], ""),
+        (f"/machine.slice/libpod-{ID}.scope/container", ID[:12], ""),
+        (f"/system.slice/docker-{ID}.scope/init.scope", ID[:12], ""),
+        (f"/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/crio-{ID}.scope/container", ID[:12], UID),
+        (f"/system.slice/docker-{'9' * 64}.scope/kubelet/kubepods/pod{UID}/{ID}", ID[:12], UID),
+        (f"/docker/{'9' * 64}/{ID}/init", ID[:12], ""),
+        (f"/system.slice/build-{ID}0.scope", "", ""),
     ],
 )
 def test_container_and_pod_are_read_from_the_cgroup_path(path: str, container: str, pod: str) -> None:

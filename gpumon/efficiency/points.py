@@ -1,0 +1,88 @@
+"""One tick's points for the charts: means of shares, sums of amounts, and gaps where a sum is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from gpumon.readings.frame import EndpointState
+from gpumon.readings.missing import Missing, Reading, Reason, or_nan
+from gpumon.readings.snapshot import Engine, Gpu
+
+NAN: Final = float("nan")
+SETTLED_S: Final = 30.0
+"""For so long after a part of a sum stopped to answer the sum is a gap; after that it is the sum of the others."""
+SILENT: Final = frozenset({Reason.LOST, Reason.STALE, Reason.UNREACHABLE})
+"""Why a thing that was counted does not answer any more; any other reason is a thing that answers."""
+
+
+class Totals:
+    """Sums over things that come and go; remembers when each of them fell silent."""
+
+    def __init__(self) -> None:
+        self._silent_s: dict[str, dict[str, float | None]] = {}
+        """Series -> thing -> since when it is silent on the monotonic clock; None while it is counted."""
+
+    def of(self, series: str, parts: Iterable[tuple[str, Reading]], now_s: float) -> float:
+        """The sum of what the named things report; NaN while one of them has just fallen silent, or none reports.
+
+        A part that drops out makes a step that looks like less load or less power, though nobody knows what it does
+        now. But a GPU that is lost for good must not blank the chart for good, so the gap ends after `SETTLED_S`, or
+        when the part answers again: then what is left is all that there is. It is a gap of at least one tick.
+        """
+        before = self._silent_s.get(series, {})
+        now: dict[str, float | None] = {}
+        total, known, whole = 0.0, False, True
+        for thing, reading in parts:
+            if not isinstance(reading, Missing):
+                total, known, now[thing] = total + reading, True, None
+            elif thing in before and reading.reason in SILENT:
+                since_s = before[thing]
+                now[thing] = since_s = now_s if since_s is None else since_s
+                whole = whole and now_s - since_s >= SETTLED_S
+        self._silent_s[series] = now
+        return total if known and whole else NAN
+
+
+def chart_points(
+    gpus: Sequence[Gpu],
+    engines: Sequence[Engine],
+    ticks: Sequence[Reading],
+    traffic: Sequence[Reading],
+    totals: Totals,
+    now_s: float,
+) -> dict[str, float]:
+    """This tick's value of each series: means over the GPUs that report a share, sums of amounts (see `Totals`).
+
+    `ticks` are the engines' decode rates and `traffic` the GPUs' bandwidths at this tick.
+    """
+
+    def over(of: str, readings: Iterable[Reading], things: Iterable[str]) -> float:
+        return totals.of(of, zip(things, readings, strict=True), now_s)
+
+    uuids, urls = [gpu.uuid for gpu in gpus], [engine.url for engine in engines]
+    points = {
+        "busy": _mean([gpu.busy_ratio for gpu in gpus]),
+        "sm": _mean([gpu.sm_active_ratio for gpu in gpus]),
+        "mfu": _mean([gpu.mfu_ratio for gpu in gpus]),
+        "mbu": _mean([gpu.mbu_ratio for gpu in gpus]),
+        "bandwidth": over("bandwidth", traffic, uuids),
+        "power": over("power", (gpu.power_w for gpu in gpus), uuids),
+        "prefill": over("prefill", (engine.prefill_tokens_per_s for engine in engines), urls),
+        "decode": over("decode", ticks, urls),
+        "running": over("running", (engine.running for engine in engines), urls),
+        "waiting": over("waiting", (engine.waiting for engine in engines), urls),
+        "replicas": float(sum(engine.state is EndpointState.OK for engine in engines)) if engines else NAN,
+    }
+    for gpu in gpus:
+        if gpu.parent_uuid:  # a MIG slice carries its parent's index
+            continue
+        points[f"busy:{gpu.index}"] = or_nan(gpu.busy_ratio)
+        points[f"mfu:{gpu.index}"] = or_nan(gpu.mfu_ratio)
+        points[f"mbu:{gpu.index}"] = or_nan(gpu.mbu_ratio)
+    return points
+
+
+def _mean(readings: Sequence[Reading]) -> float:
+    known = [reading for reading in readings if not isinstance(reading, Missing)]
+    return sum(known) / len(known) if known else NAN

@@ -1,0 +1,158 @@
+"""Lists in the real application: what the cursor stays on, and what the mouse can reach."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from textual import events
+from textual.pilot import Pilot
+
+from gpumon.config.schema import Levels
+from gpumon.config.validate import changed
+from gpumon.readings.missing import NOT_SUPPORTED
+from gpumon.readings.snapshot import Gpu, Snapshot
+from gpumon.tui.app import MonitorApp
+from gpumon.tui.widgets.list_pane import ListPane
+from tests.tui import scenes
+from tests.tui.feed import Still
+from tests.tui.running import running, text_of
+
+
+def gpus_of(app: MonitorApp) -> ListPane[Any]:
+    found = app.monitor.panes["gpus"]
+    assert isinstance(found, ListPane)
+    return found
+
+
+def marked_row(app: MonitorApp) -> list[str]:
+    return next(line for line in text_of(app) if line.startswith("▸")).removeprefix("▸").split()
+
+
+async def sort_by(app: MonitorApp, pilot: Pilot[int], name: str) -> None:
+    found = gpus_of(app)
+    found.sort(next(order for order in found.orders() if order.name == name))
+    await pilot.pause()
+
+
+def mixed() -> Snapshot:
+    """Four GPUs, the last one with the most VRAM in use."""
+    of = scenes.snapshot(4, 1)
+    gpus = tuple(replace(gpu, vram_used_bytes=(gpu.index + 1.0) * scenes.GIB) for gpu in of.gpus)
+    return replace(of, gpus=gpus)
+
+
+async def test_a_cursor_that_was_never_moved_stays_on_its_gpu() -> None:
+    async with running(Still(mixed()), 120, 40) as (app, pilot):
+        await sort_by(app, pilot, "VRAM")
+        assert gpus_of(app).selected.index == 0
+        assert marked_row(app)[0] == "0"
+        assert text_of(app)[6].startswith("▸ 0")
+
+
+async def test_a_cursor_whose_gpu_is_gone_stays_on_the_next() -> None:
+    of = mixed()
+    without = replace(of, gpus=tuple(gpu for gpu in of.gpus if gpu.index != 2))
+    async with running(Still(of), 120, 40) as (app, pilot):
+        await pilot.press("j", "j")
+        app.monitor.paint(without)
+        assert gpus_of(app).selected.index == 3
+        app.monitor.paint(replace(without, gpus=without.gpus[::-1]))
+        assert gpus_of(app).selected.index == 3
+
+
+async def test_a_filter_gives_the_cursor_back() -> None:
+    async with running(Still(mixed()), 120, 40) as (app, pilot):
+        await pilot.press("j", "j", "slash", *"00000001", "enter")
+        await pilot.pause()
+        assert gpus_of(app).selected.index == 1
+        await pilot.press("escape")
+        assert gpus_of(app).selected.index == 2
+
+
+async def test_the_wheel_scrolls_a_list_without_the_focus() -> None:
+    async with running("sixteen_gpus", 80, 24) as (app, pilot):
+        await pilot.press("2")
+        before = text_of(app)[3:6]
+        await pilot._post_mouse_events([events.MouseScrollDown], offset=(5, 5), button=0)
+        await pilot.pause()
+        after = text_of(app)[3:6]
+        assert [line.split()[0] for line in before] == ["0", "1", "2"]
+        assert [line.split()[0] for line in after] == ["3", "4", "5"]
+        await pilot.press("1")
+        assert gpus_of(app).selected.index == 0
+
+
+@pytest.mark.parametrize("y", [1, 2])
+async def test_a_click_on_the_rule_or_the_header_chooses_nothing(y: int) -> None:
+    async with running("sixteen_gpus", 80, 24) as (app, pilot):
+        await pilot.press("G")
+        before = gpus_of(app).selected.index
+        await pilot.click(offset=(10, y))
+        await pilot.pause()
+        assert gpus_of(app).selected.index == before
+
+
+async def test_a_click_below_the_settings_chooses_nothing() -> None:
+    async with running("live", 80, 24) as (app, pilot):
+        await pilot.press("f2")
+        page = app.monitor.pages["settings"]
+        assert isinstance(page, ListPane)
+        await pilot.click(offset=(10, page.region.bottom - 1))
+        await pilot.pause()
+        assert page.selected is page.chosen()[0]
+        await pilot.click(offset=(10, page.region.y + 3))
+        await pilot.pause()
+        assert page.selected is page.chosen()[2]
+
+
+def with_slices() -> Snapshot:
+    """Two GPUs, each with a slice behind it."""
+
+    def slice_of(gpu: Gpu, used_gib: float) -> Gpu:
+        used = {"busy_ratio": NOT_SUPPORTED, "vram_used_bytes": used_gib * scenes.GIB}
+        return scenes.gpu(
+            gpu.index, uuid=f"MIG-{gpu.index}", parent_uuid=gpu.uuid, mig_profile="1g.10gb", processes=(), **used
+        )
+
+    of = scenes.snapshot(2, 1)
+    first, second = of.gpus
+    return replace(of, gpus=(first, slice_of(first, 3.0), second, slice_of(second, 5.0)))
+
+
+async def test_a_sorted_or_filtered_slice_says_whose_it_is() -> None:
+    async with running(Still(with_slices()), 80, 24) as (app, pilot):
+        assert [line[1:4] for line in text_of(app)[3:7]] == [" 0 ", " 0└", " 1 ", " 1└"]
+        await sort_by(app, pilot, "VRAM")
+        assert [line[1:4] for line in text_of(app)[3:7]] == [" 1 ", " 0 ", " 1└", " 0└"]
+        found = gpus_of(app)
+        found.wanted = "1g"
+        found.update()
+        assert [line[1:4] for line in text_of(app)[3:5]] == [" 1└", " 0└"]
+
+
+async def test_other_levels_are_found_while_paused() -> None:
+    async with running("live", 120, 40) as (app, pilot):
+        await pilot.press("space")
+        found = gpus_of(app)
+        found.wanted = "low use"
+        found.update()
+        assert found.chosen() == []
+        assert Levels().low_use < 0.9
+        app.monitor.apply(changed(app.view.config, "levels", "low_use", 0.9))
+        await pilot.pause()
+        assert len(found.chosen()) == 8
+        assert "8 of 8" in text_of(app)[1]
+
+
+async def test_the_histories_of_the_gpus_go_back_as_far_as_the_charts() -> None:
+    snapshot = scenes.snapshot(4, 2)
+    async with running(Still(snapshot, scenes.history(snapshot)), 300, 60) as (app, pilot):
+        assert "busy, last 5 min" in text_of(app)[2]
+        before = text_of(app)[3]
+        await pilot.press("space", "less_than_sign")
+        assert "busy, last 2 min" in text_of(app)[2]
+        assert text_of(app)[3] != before
+        at = text_of(app)[2].index("busy, last")
+        assert text_of(app)[3][:at] == before[:at]
