@@ -446,7 +446,6 @@ async def test_a_pane_without_a_place_gets_the_screen_by_its_key() -> None:
         assert focused(app) == "history"
         await type_keys(app, pilot, "escape")
         assert text_of(app)[1].startswith("─1─ gpus")
-        await type_keys(app, pilot, "tab")
         assert focused(app) == "gpus"
         await type_keys(app, pilot, "tab")
         assert focused(app) == "engines"
