@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 2
 
-.PHONY: demo run test lint check wheel bench compare rivals accuracy schema clean
+.PHONY: demo run test lint check wheel bench compare pictures rivals accuracy schema clean
 
 demo: $(VENV)/.run  ## the monitor on a simulated server: no GPU needed
 	@$(BIN)/gpumon demo
@@ -34,6 +34,9 @@ bench: $(VENV)/.dev  ## gpumon against other monitors on one fake driver: CPU, m
 
 compare: $(VENV)/.dev  ## the screens of gpumon and of other monitors on one fake driver, as text in build/screens
 	$(BIN)/python -m tests.perf.compare
+
+pictures: $(VENV)/.dev  ## the SVG pictures in docs/, of the demo after five and a half minutes
+	$(BIN)/python -m tests.tui.screenshot
 
 rivals: $(VENV)/.dev  ## fetches nvtop and btop for `make bench` and `make compare` (Debian; installs nothing)
 	tests/perf/rivals.sh $(VENV)/rivals

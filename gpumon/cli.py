@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 OK, FAILED, USAGE, NOTHING = 0, 1, 2, 3
 """Exit codes: done; failed at run time; bad usage or config; nothing to monitor."""
 INTERRUPTED = 130
+_MOST_TEXT: Final = 200
+"""Characters of an exception's text that are printed."""
 
 COMMANDS: Final = {
     "": "the screen",
@@ -154,6 +156,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _forget_stdout()
         return OK
+    except Exception as bug:  # whatever it is, the user has to see it, and no more of it than can be reported
+        return _report(bug)
 
 
 def _guarded(arguments: list[str]) -> int:
@@ -267,7 +271,8 @@ def _settings(chosen: argparse.Namespace, command: str) -> _Run:
 def _screen(run: _Run) -> int:
     from gpumon.tui.terminal import refusal
 
-    if refused := refusal(os.environ, bool(sys.stdin and sys.stdin.isatty() and sys.stdout.isatty())):
+    isatty = bool(sys.stdin and sys.stdin.isatty() and sys.stdout.isatty())
+    if refused := refusal(os.environ, isatty, demo=run.options.demo):
         raise _Usage(refused)
     from gpumon import wiring
 
@@ -318,7 +323,9 @@ def _doctor(run: _Run) -> int:
 
 def _config(run: _Run) -> int:
     from gpumon.config.effective import effective
+    from gpumon.config.themes import load_theme, themes_folder
 
+    load_theme(run.loaded.config.general.theme, themes_folder(run.loaded.place))  # the screen refuses it, too
     _write(effective(run.loaded))
     return OK
 
@@ -372,7 +379,18 @@ def _forget_stdout() -> None:
     os.close(nowhere)
 
 
-def _complain(text: str, code: int) -> int:
+def _complain(text: str, code: int, name: str = "gpumon: ") -> int:
     line = "".join(character if character.isprintable() else "?" for character in text)
-    sys.stderr.write(f"gpumon: {line}\n")
+    sys.stderr.write(f"{name}{line}\n")
     return code
+
+
+def _report(bug: Exception) -> int:
+    """Say what failed and where gpumon last was, in one line."""
+    place, at, package = "", bug.__traceback__, os.path.dirname(__file__)  # noqa: PTH120
+    while at is not None:
+        file = at.tb_frame.f_code.co_filename
+        place = f" ({file[len(package) + 1 :]}:{at.tb_lineno})" if file.startswith(package) else place
+        at = at.tb_next
+    text = " ".join(str(bug).split())[:_MOST_TEXT]
+    return _complain(f"gpumon failed, please report: {type(bug).__name__}: {text}{place}", FAILED, "")

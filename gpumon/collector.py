@@ -20,6 +20,9 @@ from gpumon.sources.source import Contribution, Source
 POLL_DEADLINE_S = 0.5
 """A source that has not answered by then has broken its promise; the tick goes on without it."""
 
+EARLY_S = (1.0, 3.0)
+"""Ticks after the start that come beside those of a longer interval: rates need two readings, models a look-up."""
+
 STOP_S = 0.25
 """Longest wait for a tick to end; a program that quits does not wait for it."""
 
@@ -88,10 +91,13 @@ class Collector:
         self._asked = True
         self._wake.set()
 
-    async def start(self, sink: Callable[[Snapshot], None]) -> None:
-        """Start the sources and the ticking; returns at once. `sink` gets every snapshot, in this event loop."""
+    async def start(self, sink: Callable[[Snapshot], None], *, early: bool = False) -> None:
+        """Start the sources and the ticking; returns at once. `sink` gets every snapshot, in this event loop.
+
+        `early`: those too that come before a long interval has passed for the first time.
+        """
         await self.open()
-        self._task = asyncio.create_task(self._run(sink))
+        self._task = asyncio.create_task(self._run(sink, early=early))
 
     async def open(self) -> None:
         """Start the sources only, once, for one who calls `tick` himself."""
@@ -126,15 +132,23 @@ class Collector:
             self._task = None
         await asyncio.gather(*(source.close() for source in self._sources), return_exceptions=True)
 
-    async def _run(self, sink: Callable[[Snapshot], None]) -> None:
+    async def _run(self, sink: Callable[[Snapshot], None], *, early: bool) -> None:
         slot_s = time.monotonic()
+        early_s = [slot_s + after_s for after_s in EARLY_S]
         while True:
             sink(await self.tick())
             slot_s += self._interval_s
             now_s = time.monotonic()
             if slot_s < now_s:
                 slot_s += self._interval_s * ((now_s - slot_s) // self._interval_s + 1)
-            if await self._slept(slot_s - now_s):
+            asked = False
+            for at_s in [at_s for at_s in early_s if now_s < at_s and self._interval_s > EARLY_S[-1]]:
+                if asked := await self._slept(at_s - time.monotonic()):
+                    break
+                snapshot = await self.tick()
+                if early:
+                    sink(snapshot)
+            if asked or await self._slept(slot_s - time.monotonic()):
                 slot_s = time.monotonic()
 
     async def _slept(self, seconds: float) -> bool:

@@ -93,7 +93,7 @@ class Disk:
         for folder in self._folders():
             stem = _written(folder, _name(snapshot), texts)
             if isinstance(stem, Path):
-                return f"wrote {clean(str(stem), 200)}.json and .txt"
+                return f"wrote {clean(stem.name, 200)}.json and .txt in {clean(str(folder.absolute()), 200)}"
             failures.append(f"{clean(str(folder), 100)}: {stem}")
         return f"nothing was written: {'; '.join(failures)}"
 

@@ -111,7 +111,7 @@ class LateCollector:
         if self._interval_s != collector.interval_s:
             collector.set_interval(self._interval_s)
         self._collector = collector
-        await collector.start(sink)
+        await collector.start(sink, early=True)
 
     async def ended(self) -> None:
         """Wait until collecting ends, by `stop`; raises what ended it otherwise."""

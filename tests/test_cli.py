@@ -17,13 +17,14 @@ import pytest
 from gpumon import __version__
 from gpumon.config.resources import resource
 from gpumon.outputs.schema import schema
-from gpumon.tui.terminal import INSTEAD, refusal
+from gpumon.tui.terminal import refusal
 from tests.fakes.engine import FakeEngine
 from tests.fakes.nvml.driver import FakeDriver
 from tests.outputs.validator import problems
 
 GPUMON = [sys.executable, "-m", "gpumon"]
 BAD = Path(__file__).parent / "config" / "bad"
+NESTED = "interval: unknown key; did you mean general.interval_s (in [general])?"
 
 
 @pytest.fixture
@@ -109,19 +110,23 @@ def test_help(env: dict[str, str], command: Sequence[str], words: str) -> None:
             ["--config", str(BAD / "unknown_key.toml"), "watch"],
             f"{BAD / 'unknown_key.toml'}:3: general.intervall_s: unknown key; did you mean interval_s?",
         ),
-        ([], f"the screen needs a terminal for input and output: {INSTEAD}"),
-        (["demo", "--theme", "nosuch"], f"the screen needs a terminal for input and output: {INSTEAD}"),
+        ([], refusal({}, False)),
+        (["demo", "--theme", "nosuch"], refusal({}, False, demo=True)),
+        (
+            ["config", "--config", str(BAD / "unknown_key_nested.toml")],
+            f"{BAD / 'unknown_key_nested.toml'}:1: {NESTED}",
+        ),
     ],
 )
 def test_bad_usage_is_one_line_and_exits_2(env: dict[str, str], arguments: list[str], message: str) -> None:
     assert one_line(run(*arguments, env=env), 2) == message
 
 
-def on_a_terminal(*arguments: str, env: dict[str, str]) -> tuple[int, str]:
+def on_a_terminal(*arguments: str, env: dict[str, str], command: Sequence[str] = GPUMON) -> tuple[int, str]:
     """Exit code and stderr of a run whose stdin and stdout are a terminal."""
     ours, theirs = pty.openpty()
     done = subprocess.run(
-        [*GPUMON, *arguments], env=env, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, text=True, timeout=60
+        [*command, *arguments], env=env, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, text=True, timeout=60
     )
     os.close(theirs)
     os.close(ours)
@@ -178,6 +183,45 @@ def test_a_theme_that_is_not_there_is_refused_before_the_screen(env: dict[str, s
     code, text = on_a_terminal("demo", "--theme", "nosuch", env=env)
     assert code == 2
     assert text.startswith('gpumon: there is no theme "nosuch"; themes: default')
+    assert text.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", [None, "accent = 7\n"])
+def test_config_refuses_a_theme_as_the_screen_does(text: str | None, env: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[general]\ntheme = "mine"\n')
+    if text is not None:
+        (tmp_path / "themes").mkdir()
+        (tmp_path / "themes" / "mine.toml").write_text(text)
+    code, of_the_screen = on_a_terminal("--config", str(file), env=env)
+    done = run("config", "--config", str(file), env=env)
+    assert (code, done.returncode, done.stdout) == (2, 2, "")
+    assert done.stderr == of_the_screen
+    assert ("accent = 7" if text else 'there is no theme "mine"') in one_line(done, 2)
+    assert run("snapshot", "--demo", "--window", "0", "--config", str(file), env=env).returncode == 0
+
+
+BROKEN = """
+import sys
+from gpumon.cli import main
+from gpumon.tui import app
+{}
+sys.exit(main(["demo"]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("breaks", "said"),
+    [
+        ("del app.Palette", "NameError: name 'Palette' is not defined (tui/app.py:"),
+        ("del app.run", "ImportError: cannot import name 'run' from 'gpumon.tui.app'"),
+        ("sys.modules['gpumon.wiring'] = None", "ModuleNotFoundError: import of gpumon.wiring halted"),
+    ],
+)
+def test_a_bug_before_the_screen_is_one_line_to_report(breaks: str, said: str, env: dict[str, str]) -> None:
+    code, text = on_a_terminal(env=env, command=(sys.executable, "-c", BROKEN.format(breaks)))
+    assert code == 1
+    assert text.startswith(f"gpumon failed, please report: {said}")
     assert text.count("\n") == 1
 
 

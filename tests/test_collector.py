@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
 from gpumon.collector import Collector, unique
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import EndpointState, EngineReading, Fault, GpuReading, GpuState, HostReading
@@ -153,3 +155,30 @@ async def test_faults_of_sources_are_passed_on():
     snapshots = await collect(collector(Complaining()), 0.1)
     assert snapshots[0].faults[0].text == "no driver"
     assert snapshots[0].faults[0].since == "1970-01-01T00:00:05.000Z"
+
+
+@pytest.mark.parametrize(("early", "shown"), [(True, 3), (False, 1)])
+async def test_a_long_interval_starts_with_early_ticks(early: bool, shown: int):
+    source, snapshots = Still(), []
+    made = collector(source, interval_s=60.0)
+    await made.start(snapshots.append, early=early)
+    await asyncio.sleep(3.3)
+    made.set_interval(30.0)
+    await asyncio.sleep(0.3)
+    await made.stop()
+    after_s = [at_s - source.polls[0] for at_s in source.polls]
+    assert after_s == pytest.approx([0.0, 1.0, 3.0, 3.3], abs=0.15)
+    assert len(snapshots) == shown + 1
+
+
+async def test_a_shorter_interval_ends_the_early_ticks():
+    source = Still()
+    made = collector(source, interval_s=60.0)
+    await made.start(lambda snapshot: None)
+    await asyncio.sleep(0.2)
+    made.set_interval(1.0)
+    await asyncio.sleep(1.4)
+    made.set_interval(60.0)
+    await asyncio.sleep(0.2)
+    await made.stop()
+    assert len(source.polls) == 4

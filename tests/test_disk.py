@@ -91,14 +91,14 @@ async def test_a_snapshot_is_written_as_json_and_as_text_and_never_over_another(
     snapshot = scenes.snapshot()
     name = "gpumon-gpu-07-20251009-085322"
     monkeypatch.setenv("TZ", "UTC")
-    assert await disk.save_snapshot(snapshot, "the screen") == f"wrote {name}.json and .txt"
+    assert await disk.save_snapshot(snapshot, "the screen") == f"wrote {name}.json and .txt in {tmp_path}"
     assert (tmp_path / f"{name}.txt").read_text() == "the screen\n"
     assert (tmp_path / f"{name}.json").read_bytes() == encode(snapshot) + b"\n"
     assert json.loads((tmp_path / f"{name}.json").read_text())["host"]["name"] == "gpu-07"
     assert stat.S_IMODE((tmp_path / f"{name}.json").stat().st_mode) == 0o600
-    assert await disk.save_snapshot(snapshot, "again") == f"wrote {name}-2.json and .txt"
+    assert await disk.save_snapshot(snapshot, "again") == f"wrote {name}-2.json and .txt in {tmp_path}"
     (tmp_path / f"{name}-3.txt").symlink_to("elsewhere")
-    assert await disk.save_snapshot(snapshot, "third") == f"wrote {name}-4.json and .txt"
+    assert await disk.save_snapshot(snapshot, "third") == f"wrote {name}-4.json and .txt in {tmp_path}"
     assert sorted(file.name for file in tmp_path.glob(f"{name}-3*")) == [f"{name}-3.txt"]
     assert not (tmp_path / "elsewhere").exists()
 
@@ -127,7 +127,8 @@ async def test_where_the_folder_can_not_be_written_the_home_folder_is_taken(
     gone.rmdir()
     disk = Disk(load("", {}), {"HOME": str(home)})
     said = await disk.save_snapshot(scenes.snapshot(), "the screen")
-    assert said.startswith(f"wrote {home}/gpumon-gpu-07-")
+    assert said.startswith("wrote gpumon-gpu-07-")
+    assert said.endswith(f".json and .txt in {home}")
     assert len(list(home.iterdir())) == 2
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
     said = await Disk(load("", {}), {"HOME": str(tmp_path / "nobody")}).save_snapshot(scenes.snapshot(), "")

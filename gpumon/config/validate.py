@@ -71,9 +71,26 @@ def all_changed(config: Config, changes: Mapping[tuple[str, str], object]) -> Co
 def _unknown(key: str, known: tuple[str, ...], path: Path) -> Refused:
     if key.lower().replace("-", "_") in SECRET_NAMES:
         return Refused(path, SECRET_ADVICE)
-    nearest = difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.5)
+    inside = _places() if len(path) == 1 else {}
+    nearest = difflib.get_close_matches(key.lower(), (*known, *inside), n=1, cutoff=0.5)
     hint = f"did you mean {nearest[0]}?" if nearest else f"known here: {', '.join(known)}"
+    if nearest and nearest[0] not in known:
+        table, header = inside[nearest[0]]
+        hint = f"did you mean {table}.{nearest[0]} (in {header})?"
     return Refused(path, f"unknown key; {hint}")
+
+
+def _places() -> dict[str, tuple[str, str]]:
+    """The keys inside the tables of the config, each with the first table that has it, and that table's header."""
+    places: dict[str, tuple[str, str]] = {}
+    for table in msgspec.structs.fields(Config):
+        entry = entry_of(table.type)
+        kind = entry or table.type
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            header = f"[[{table.name}]]" if entry else f"[{table.name}]"
+            for field in msgspec.structs.fields(kind):
+                places.setdefault(field.name, (table.name, header))
+    return places
 
 
 def _value(value: Any, kind: Any, path: Path) -> Any:

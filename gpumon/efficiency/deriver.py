@@ -13,7 +13,7 @@ from gpumon.efficiency.engine_view import EngineTrack, derive_engine, without_fi
 from gpumon.efficiency.faults import engine_faults, gpu_faults, is_unmapped
 from gpumon.efficiency.gpu_view import GpuTrack, Standing, derive_gpu, mean_power_of, standing_of
 from gpumon.efficiency.points import Totals, chart_points
-from gpumon.efficiency.windows import GAP
+from gpumon.efficiency.windows import GAP, RATE_S, grown
 from gpumon.readings.frame import EndpointState, EngineReading, Fault, Frame, GpuReading, HostReading
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Gpu, Host, Self, Snapshot
@@ -22,6 +22,8 @@ from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak, clock_bandwidth
 
 SEVERAL_SERVERS = "several servers answer at this URL in turn (a load balancer?): poll each by its own URL"
+MOST_GPU_S = 120.0
+"""Longest window of GPUs that are read more often than their engines: every reading in it is kept."""
 
 
 class Derived(NamedTuple):
@@ -56,15 +58,16 @@ class Deriver:
         self._forget(frame)
         self._wrong = {}
         standings = {reading.uuid: standing_of(reading, frame.monotonic_s, frame.interval_s) for reading in frame.gpus}
+        window_s = _gpu_window_s(frame)
         for reading in frame.gpus:
             track = self._gpus.setdefault(reading.uuid, GpuTrack())
             if standings[reading.uuid].blank is None:
-                track.add(reading, (GAP + 1) * frame.interval_s)
+                track.add(reading, (GAP + 1) * frame.interval_s, window_s)
         peaks = {reading.uuid: self._peak(reading) for reading in frame.gpus}
         engines, ticks = self._derive_engines(frame, peaks, standings)
         alone = Missing(Reason.UNMAPPED if any(map(is_unmapped, frame.engines)) else Reason.NO_ENGINE)
         on_gpu = [
-            [(raw.llm, engine) for raw, engine in zip(frame.engines, engines, strict=True) if reading.uuid in raw.gpus]
+            [(raw, engine) for raw, engine in zip(frame.engines, engines, strict=True) if reading.uuid in raw.gpus]
             for reading in frame.gpus
         ]
         gpus = tuple(
@@ -74,7 +77,7 @@ class Deriver:
                 standings[reading.uuid],
                 peaks[reading.uuid],
                 [engine for _, engine in here],
-                [llm for llm, _ in here],
+                [raw for raw, _ in here],
                 alone,
             )
             for reading, here in zip(frame.gpus, on_gpu, strict=True)
@@ -115,7 +118,7 @@ class Deriver:
         ticks: list[Reading] = []
         for reading in frame.engines:
             track = self._engines.setdefault(reading.url, EngineTrack())
-            track.add(reading, frame.wall_s - (frame.monotonic_s - reading.monotonic_s))
+            track.add(reading, frame.wall_s - (frame.monotonic_s - reading.monotonic_s), frame.interval_s)
             uuids = [uuid for uuid in reading.gpus if uuid in here]
             indices = tuple(sorted({here[uuid].index for uuid in uuids}))
             power = [mean_power_of(self._gpus[uuid], standings[uuid]) for uuid in uuids]
@@ -195,6 +198,12 @@ class Deriver:
                 *(Fault(source, text, self._since[key, cause]) for key, source, cause, text in found),
             )
         )
+
+
+def _gpu_window_s(frame: Frame) -> float:
+    """Window of the GPUs' means: that of the engines' rates, of seldom polled engines at most `MOST_GPU_S`."""
+    engines_s = max((reading.interval_s for reading in frame.engines), default=0.0)
+    return max(grown(RATE_S, frame.interval_s), min(grown(RATE_S, engines_s), MOST_GPU_S))
 
 
 def _settled(spec: GpuSpec) -> bool:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from gpumon.efficiency import flops, ratio, traffic
 from gpumon.efficiency.quantiles import longest, mean, size_biased_mean
 from gpumon.efficiency.windows import MOST_KEPT_S, Track
-from gpumon.readings.frame import EngineReading
-from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
+from gpumon.readings.frame import MODEL_AWAITED, EngineReading
+from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Missing, Reading, Reason, number
 from gpumon.readings.quantities import (
     ACCEPTED_TOKENS,
     BLOCK_PRODUCT,
@@ -31,11 +31,6 @@ from gpumon.readings.quantities import (
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.precision import Precision
-
-RATE_S = 10.0
-"""Window of the shown rates."""
-QUANTILE_S = 60.0
-"""Window of the latency quantiles."""
 
 WRONG_WITHOUT = frozenset({"compressed attention", "state-space layers"})
 """Parts of an architecture without which FLOPs and bytes are wrong: no figure is shown then. Others, such as a vision
@@ -79,8 +74,12 @@ class Rates(NamedTuple):
     """Size-biased mean prompt length, cached tokens included."""
     tokens_per_step: float
     """Tokens per step and sequence: 1 without speculation."""
+    rate_s: float
+    """What the window of the rates truly spans, in seconds."""
     prefill_s: float
-    """Window of the prefill rate."""
+    """The same of the prefill rate."""
+    quantile_s: float
+    """The same of the quantiles."""
 
 
 class Work(NamedTuple):
@@ -100,7 +99,7 @@ class Work(NamedTuple):
 def rates(reading: EngineReading, track: Track) -> Rates:
     """The rates of one engine over its windows."""
     prefill_s, prefill = _prefill(track)
-    decode = track.rate(DECODE_TOKENS, RATE_S)
+    decode = track.rate(DECODE_TOKENS, track.rate_s)
     by_rank, steps_source = _steps(reading, track)
     context, context_source = _context(reading, track)
     ttft = track.histogram(TTFT, prefill_s)
@@ -120,7 +119,9 @@ def rates(reading: EngineReading, track: Track) -> Rates:
         context_source=context_source,
         prompt_length=_prompt_length(track, prefill_s),
         tokens_per_step=_tokens_per_step(track),
-        prefill_s=prefill_s,
+        rate_s=track.length_s(track.rate_s),
+        prefill_s=track.length_s(prefill_s),
+        quantile_s=track.length_s(track.quantile_s),
     )
 
 
@@ -131,28 +132,30 @@ def _prefill(track: Track) -> tuple[float, Reading]:
     it is, there is no rate. The longest, not the mean: one prompt of 128k among short ones would else read as more
     than the GPUs can compute.
     """
-    ttft_s = longest(track.histogram(TTFT, max(QUANTILE_S, track.keep_s)))
-    window_s = min(max(RATE_S, ttft_s), MOST_KEPT_S)
-    track.keep_s = max(QUANTILE_S, window_s)
+    ttft_s = longest(track.histogram(TTFT, max(track.quantile_s, track.keep_s)))
     ttft_s = min(ttft_s, MOST_KEPT_S)
-    pair = track.window(window_s)
-    if pair is not None and pair[1].monotonic_s - pair[0].monotonic_s < ttft_s:
+    window_s = max(track.rate_s, ttft_s)
+    if track.length_s(window_s) < ttft_s:
+        window_s += track.cadence_s
+    track.keep_s = max(track.quantile_s, window_s)
+    if track.length_s(window_s) < ttft_s:
         return window_s, track.not_yet
     return window_s, track.rate(PREFILL_COMPUTED, window_s)
 
 
 def _steps(reading: EngineReading, track: Track) -> tuple[list[float] | Missing, str]:
     """Steps per second of each rank, and how they are known."""
-    pair = track.window(RATE_S)
+    pair = track.window(track.rate_s)
     if pair is None:
         return track.not_yet, ""
     if reading.exact_steps:
-        counted = track.rank_rates(STEPS, RATE_S)
-        return counted or NOT_EXPOSED, f"{reading.live.get(STEPS, 'step counter')} over {RATE_S:.0f} s"
+        counted = track.rank_rates(STEPS, track.rate_s)
+        span_s = track.length_s(track.rate_s)
+        return counted or NOT_EXPOSED, f"{reading.live.get(STEPS, 'step counter')} over {span_s:.0f} s"
     estimated = []
     for rank in pair[1].ranks:
-        duty = number(track.duty(rank, RATE_S))
-        itl_s = track.rank_mean(rank, ITL, RATE_S)
+        duty = number(track.duty(rank, track.rate_s))
+        itl_s = track.rank_mean(rank, ITL, track.rate_s)
         if duty is None or (isinstance(itl_s, Missing) and itl_s.reason is not Reason.IDLE):
             return NOT_EXPOSED, ""
         if not isinstance(itl_s, Missing) and itl_s > 0:
@@ -164,7 +167,7 @@ def _context(reading: EngineReading, track: Track) -> tuple[Reading, str]:
     """Mean tokens in context of a running sequence: KV pool, else recent request lengths, else the config."""
     used = running = 0.0
     exact = not _shared_pool(reading)
-    for point in track.inside(RATE_S):
+    for point in track.inside(track.rate_s):
         for rank in point.ranks.values():
             gauges = rank.gauges
             running += gauges.get(RUNNING, 0.0)
@@ -176,10 +179,14 @@ def _context(reading: EngineReading, track: Track) -> tuple[Reading, str]:
                 exact = False
     if exact and running > 0 and used > 0:
         return used / running, "KV tokens in use / running"
-    lengths = (mean(track.histogram(PROMPT_LENGTH, QUANTILE_S)), mean(track.histogram(OUTPUT_LENGTH, QUANTILE_S)))
+    lengths = (
+        mean(track.histogram(PROMPT_LENGTH, track.quantile_s)),
+        mean(track.histogram(OUTPUT_LENGTH, track.quantile_s)),
+    )
     prompt, output = (number(length) for length in lengths)
     if prompt is not None and output is not None:
-        return prompt + output / 2, "mean prompt + half the mean answer of the last 60 s"
+        span_s = track.length_s(track.quantile_s)
+        return prompt + output / 2, f"mean prompt + half the mean answer of the last {span_s:.0f} s"
     if not isinstance(reading.context_tokens, Missing):
         return reading.context_tokens, "config"
     return Missing(Reason.NO_CONTEXT if running > 0 else Reason.IDLE), ""
@@ -199,7 +206,7 @@ def _shared_pool(reading: EngineReading) -> bool:
 
 
 def _prompt_length(track: Track, window_s: float) -> Reading:
-    biased = size_biased_mean(track.histogram(PROMPT_LENGTH, QUANTILE_S))
+    biased = size_biased_mean(track.histogram(PROMPT_LENGTH, track.quantile_s))
     if biased is not None:
         return biased
     prompts = track.histogram(TTFT, window_s)
@@ -211,7 +218,7 @@ def _prompt_length(track: Track, window_s: float) -> Reading:
 
 
 def _tokens_per_step(track: Track) -> float:
-    drafts, accepted = (number(track.rate(quantity, RATE_S)) for quantity in (DRAFTS, ACCEPTED_TOKENS))
+    drafts, accepted = (number(track.rate(quantity, track.rate_s)) for quantity in (DRAFTS, ACCEPTED_TOKENS))
     return 1.0 + accepted / drafts if drafts and accepted else 1.0
 
 
@@ -219,7 +226,7 @@ def work(reading: EngineReading, found: Rates, tp: int) -> Work:
     """FLOPs and bytes per second of an engine's rates; each `Missing` says which input was not there."""
     llm = reading.llm
     if llm is None or WRONG_WITHOUT & set(llm.not_modelled):
-        why = Missing(Reason.UNKNOWN_MODEL if llm is None else Reason.NOT_MODELLED)
+        why = no_model(reading) if llm is None else Missing(Reason.NOT_MODELLED)
         return Work(why, why, why, why, why, why, why)
     kv = kv_precision(reading)
     single: Reading = found.decode
@@ -296,12 +303,18 @@ class Shares(NamedTuple):
     bandwidth_unverified: bool = False
 
 
-def shares(llm: LlmSpec | None, done: Work, peaks: Sequence[Peak]) -> Shares:
+def no_model(reading: EngineReading) -> Missing:
+    """Why an engine has no model: its dimensions are still looked up, or not known."""
+    return WARMING_UP if MODEL_AWAITED in reading.info else Missing(Reason.UNKNOWN_MODEL)
+
+
+def shares(reading: EngineReading, done: Work, peaks: Sequence[Peak]) -> Shares:
     """FLOPs and bytes as shares of the peaks of the engine's GPUs."""
     if not peaks:
-        none, no_gpu = Missing(Reason.UNKNOWN_MODEL if llm is None else Reason.NO_GPU), Missing(Reason.NO_GPU)
+        no_gpu = Missing(Reason.NO_GPU)
+        none = no_model(reading) if reading.llm is None else no_gpu
         return Shares(none, none, none, none, none, "", no_gpu, no_gpu)
-    flops_peak, precision = _flops_peak(llm, peaks)
+    flops_peak, precision = _flops_peak(reading, peaks)
     prefill = _share(ratio.mfu, done.prefill_flops, flops_peak)
     decode = _share(ratio.mfu, done.decode_flops, flops_peak)
     bandwidth = plus(*(peak.bandwidth_bytes_per_s for peak in peaks))
@@ -319,12 +332,10 @@ def shares(llm: LlmSpec | None, done: Work, peaks: Sequence[Peak]) -> Shares:
     )
 
 
-def _flops_peak(llm: LlmSpec | None, peaks: Sequence[Peak]) -> tuple[Reading, str]:
-    if llm is None:
-        return Missing(Reason.UNKNOWN_MODEL), ""
+def _flops_peak(reading: EngineReading, peaks: Sequence[Peak]) -> tuple[Reading, str]:
     total, names = 0.0, set()
     for peak in peaks:
-        flops_peak, precision = flops_peak_of(peak, llm)
+        flops_peak, precision = flops_peak_of(peak, reading)
         if isinstance(flops_peak, Missing):
             return flops_peak, ""
         total += flops_peak
@@ -332,11 +343,11 @@ def _flops_peak(llm: LlmSpec | None, peaks: Sequence[Peak]) -> tuple[Reading, st
     return total, "+".join(sorted(names))
 
 
-def flops_peak_of(peak: Peak, llm: LlmSpec | None) -> tuple[Reading, str]:
+def flops_peak_of(peak: Peak, reading: EngineReading) -> tuple[Reading, str]:
     """Dense peak FLOP/s of one GPU in the format that the model's matmuls run in on it, and that format's name."""
-    if llm is None:
-        return Missing(Reason.UNKNOWN_MODEL), ""
-    found = flops.compute_peak(peak.spec, llm) if peak.spec is not None else None
+    if reading.llm is None:
+        return no_model(reading), ""
+    found = flops.compute_peak(peak.spec, reading.llm) if peak.spec is not None else None
     if found is None:
         known = isinstance(peak.bandwidth_bytes_per_s, Missing) and peak.spec is None
         return peak.bandwidth_bytes_per_s if known else Missing(Reason.UNKNOWN_GPU), ""

@@ -6,20 +6,19 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from gpumon.efficiency.engine import (
-    QUANTILE_S,
-    RATE_S,
     Peak,
     Rates,
     Shares,
     Work,
     kv_precision,
+    no_model,
     plus,
     pool_tokens,
     rates,
     shares,
     work,
 )
-from gpumon.efficiency.provenance import engine_sources
+from gpumon.efficiency.provenance import Spans, engine_sources
 from gpumon.efficiency.quantiles import quantiles
 from gpumon.efficiency.windows import GAP, Track
 from gpumon.readings.frame import EndpointState, EngineReading
@@ -95,7 +94,7 @@ def derive_engine(
     tp = count // ranks if count and count % ranks == 0 else 0
     found = track.figures(reading).found
     done = work(reading, found, tp)
-    share = shares(reading.llm, done, peaks)
+    share = shares(reading, done, peaks)
     identity = _identity(reading, age_s, indices, since)
     return _with_figures(reading, track, identity, tp, done, share, peaks, power_w), found
 
@@ -110,7 +109,7 @@ def _gone(reading: EngineReading, age_s: float) -> Missing | None:
 def _identity(reading: EngineReading, age_s: float, indices: tuple[int, ...], since: str) -> dict[str, Any]:
     """What is known of it whether it answers or not."""
     llm, count = reading.llm, len(indices) or reading.gpu_count
-    unknown = Missing(Reason.UNKNOWN_MODEL)
+    unknown = no_model(reading)
     return {
         "name": clean(reading.name),
         "kind": reading.kind,
@@ -165,11 +164,11 @@ def _with_figures(
         prefill_tokens_per_s=found.prefill,
         decode_tokens_per_s=found.decode,
         cached_tokens_per_s=found.cached,
-        requests_per_s=track.rate(REQUESTS, RATE_S),
+        requests_per_s=track.rate(REQUESTS, track.rate_s),
         steps_per_s=found.steps,
         context_tokens=found.context,
         **latencies,
-        preemptions_per_s=track.rate(PREEMPTIONS, RATE_S),
+        preemptions_per_s=track.rate(PREEMPTIONS, track.rate_s),
         tokens_total=_totals(track),
         mfu_ratio=share.mfu,
         mfu_prefill_ratio=share.mfu_prefill,
@@ -207,7 +206,7 @@ def _inputs(found: Rates, done: Work, share: Shares) -> dict[str, Any]:
 
 
 def _latency(track: Track, quantity: str) -> Quantiles:
-    window = track.histogram(quantity, QUANTILE_S)
+    window = track.histogram(quantity, track.quantile_s)
     if window is None and track.has_histogram(quantity):
         return Quantiles(*(track.not_yet for _ in NO_QUANTILES))
     return quantiles(window)
@@ -253,7 +252,8 @@ def _sources(reading: EngineReading, found: Rates, share: Shares, peaks: Sequenc
     )
     modelled = reading.llm is not None
     live = tuple(reading.live.items())
-    return engine_sources(live, found.prefill_s, known, share.precision, peak_sources, modelled=modelled)
+    spans_s = Spans(*(max(1, round(span_s)) for span_s in (found.rate_s, found.prefill_s, found.quantile_s)))
+    return engine_sources(live, spans_s, known, share.precision, peak_sources, modelled=modelled)
 
 
 def _joined(texts: Iterable[str]) -> str:

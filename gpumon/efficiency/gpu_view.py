@@ -9,16 +9,15 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from gpumon.efficiency.engine import RATE_S, Peak, flops_peak_of, plus
+from gpumon.efficiency.engine import Peak, flops_peak_of, plus
 from gpumon.efficiency.engine_view import per
 from gpumon.efficiency.provenance import MEMORY_OF_HOST, MEMORY_V1, MEMORY_V2, gpu_sources
 from gpumon.efficiency.ratio import busy
-from gpumon.efficiency.windows import GAP
-from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
+from gpumon.efficiency.windows import GAP, RATE_S
+from gpumon.readings.frame import EngineReading, GpuProcess, GpuReading, GpuState
 from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process
 from gpumon.readings.text import clean
-from gpumon.specs.llm import LlmSpec
 
 BUSY_MEAN_MINUTES = 60
 """Length of the window of `busy_mean_ratio`, whether read or not."""
@@ -73,11 +72,14 @@ class GpuTrack:
     """What has to be remembered of one GPU between frames."""
 
     def __init__(self) -> None:
+        self.window_s = RATE_S
+        """Length of the means: that of the token rates."""
+        self._longest_s = 0.0
         self.energy_j: Reading = WARMING_UP
         self.power_w: Reading = WARMING_UP
         """Mean between the two newest energy readings; missing after a gap, a reset, or without the counter."""
         self._energies: deque[tuple[float, float]] = deque()
-        """The counter and when it was read, without gap or reset; the first stands at or before `RATE_S` ago."""
+        """The counter and when it was read, without gap or reset; the first stands about `window_s` ago."""
         self._last_s: float | None = None
         self.throttle_s: dict[str, float] = {}
         """Since gpumon started, by cause; replaced, never changed."""
@@ -88,18 +90,23 @@ class GpuTrack:
         self._processes: tuple[tuple[GpuProcess, ...], tuple[Process, ...]] = ((), ())
         self._busy: deque[tuple[int, float, float]] = deque()
         self._recent: deque[GpuReading] = deque()
-        """Without a gap; the first stands at or before `RATE_S` ago and only dates the second."""
+        """Without a gap; the first stands at or before `window_s` ago and only dates the second."""
 
-    def add(self, reading: GpuReading, longest_s: float) -> None:
-        """Take in one reading; a pause longer than `longest_s` counts as missing time, not as busy or idle."""
+    def add(self, reading: GpuReading, longest_s: float, window_s: float = RATE_S) -> None:
+        """Take in one reading; a pause longer than `longest_s` counts as missing time, not as busy or idle.
+
+        A pause that was none by the `longest_s` of the reading before it is none either. Means are of `window_s`.
+        """
+        self.window_s = window_s
         now_s = reading.monotonic_s
         if self._last_s is not None and now_s <= self._last_s:
             return
+        self._longest_s, longest_s = longest_s, max(longest_s, self._longest_s)
         elapsed_s = now_s - self._last_s if self._last_s is not None else 0.0
         if elapsed_s > longest_s:
             self._recent.clear()
         self._recent.append(reading)
-        while len(self._recent) > 2 and self._recent[1].monotonic_s <= now_s - RATE_S:
+        while len(self._recent) > 2 and self._recent[1].monotonic_s <= now_s - window_s:
             self._recent.popleft()
         self._add_energy(reading.energy_j, now_s, gap=elapsed_s > longest_s)
         if reading.throttle_s and reading.throttle_s != self._read_s:
@@ -134,12 +141,13 @@ class GpuTrack:
         else:
             self.power_w = (energy_j - last_j) / (now_s - last_s)
         self._energies.append((energy_j, now_s))
-        while len(self._energies) > 2 and self._energies[1][1] <= now_s - RATE_S:
+        start_s = now_s - self.window_s + (now_s - last_s) / 2  # readings are never exactly an interval apart
+        while len(self._energies) > 2 and self._energies[1][1] <= start_s:
             self._energies.popleft()
 
     @property
     def mean_power_w(self) -> Reading:
-        """Mean power over the last `RATE_S`, the window of the token rates: by the energy counter where there is one.
+        """Mean power over the last `window_s`, the window of the token rates: by the energy counter where there is one.
 
         Tokens per joule are tokens/s over these watts: over those of the last second they would be wrong by as much
         as the load has changed within the window.
@@ -161,14 +169,14 @@ class GpuTrack:
         self.throttle_s, self._read_s = totals, counted_s
 
     def recent(self, field: str) -> Reading:
-        """Mean of a field over the last `RATE_S`, as long as MBU's window; its reason where the newest has none.
+        """Mean of a field over the last `window_s`, as long as MBU's window; its reason where the newest has none.
 
         A reading stands for the time since the one before.
         """
         newest: Reading = getattr(self._recent[-1], field) if self._recent else WARMING_UP
         if isinstance(newest, Missing):
             return newest
-        before_s = max(self._recent[0].monotonic_s, self._recent[-1].monotonic_s - RATE_S)
+        before_s = max(self._recent[0].monotonic_s, self._recent[-1].monotonic_s - self.window_s)
         total = seen_s = 0.0
         for reading in islice(self._recent, 1, None):
             value, length_s = getattr(reading, field), reading.monotonic_s - before_s
@@ -228,17 +236,17 @@ def derive_gpu(
     standing: Standing,
     peak: Peak,
     engines: Sequence[Engine],
-    llms: Sequence[LlmSpec | None],
+    read: Sequence[EngineReading],
     alone: Missing,
 ) -> Gpu:
-    """The shown GPU; `engines` are those that run on it, `llms` their models; `alone` says why there is none."""
+    """The shown GPU; `engines` are those that run on it, `read` their polls; `alone` says why there is none."""
     state, age_s, blank = standing
 
     def live(value: Reading) -> Reading:
         return value if blank is None else blank
 
     bandwidth, source = _bandwidth(reading, track, peak, engines) if blank is None else (blank, BandwidthSource.NONE)
-    flops_peak, precision = _flops_peak(reading, peak, llms, alone)
+    flops_peak, precision = _flops_peak(reading, peak, read, alone)
     return Gpu(
         index=reading.index,
         **_identity(_TEXTS_OF(reading)),
@@ -294,6 +302,7 @@ def _sources(
         peak.bandwidth_source,
         peak.spec.source if peak.spec is not None else "",
         precision,
+        round(track.window_s),
     )
 
 
@@ -305,11 +314,11 @@ def _memory(reading: GpuReading) -> str:
     return f"{MEMORY_V2}, else {MEMORY_V1}" if isinstance(reading.vram_used_bytes, Missing) else MEMORY_V1
 
 
-def _flops_peak(reading: GpuReading, peak: Peak, llms: Sequence[LlmSpec | None], alone: Missing) -> tuple[Reading, str]:
+def _flops_peak(reading: GpuReading, peak: Peak, read: Sequence[EngineReading], alone: Missing) -> tuple[Reading, str]:
     """Peak FLOP/s at the precision of the engines' arithmetic, and that precision."""
     if reading.mig or reading.parent_uuid:
         return Missing(Reason.UNDER_MIG), ""
-    found = [flops_peak_of(peak, llm) for llm in llms]
+    found = [flops_peak_of(peak, engine) for engine in read]
     if not found:
         return alone, ""
     unknown = next((value for value, _ in found if isinstance(value, Missing)), None)

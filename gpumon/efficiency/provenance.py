@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
-from gpumon.efficiency.engine import QUANTILE_S, RATE_S
+from gpumon.efficiency.windows import QUANTILE_S, RATE_S
 from gpumon.readings.quantities import (
     DECODE_TOKENS,
     E2E,
@@ -60,16 +60,16 @@ _CALLS: Final = {
     "and /proc, each 4 s",
     "mfu_ratio": "sum of the MFU of its engines",
     "mbu_ratio": "sum of the MBU of its engines",
-    "tokens_per_j": f"decode tokens/s of its engines, each divided by its GPUs / power, mean of {RATE_S:.0f} s",
 }
 """Fields of a GPU with one source, on every GPU."""
 _BANDWIDTH: Final = {
-    BandwidthSource.GPM: f"measured: GPM metric 10 (DRAM_BW_UTIL) x peak, mean of {RATE_S:.0f} s",
-    BandwidthSource.DCGM: f"measured: DCGM DRAM active x peak, mean of {RATE_S:.0f} s",
+    BandwidthSource.GPM: "measured: GPM metric 10 (DRAM_BW_UTIL) x peak, mean of {} s",
+    BandwidthSource.DCGM: "measured: DCGM DRAM active x peak, mean of {} s",
     BandwidthSource.ENGINE: "modelled: MBU x peak, a lower bound",
-    BandwidthSource.UPPER_BOUND: f"estimated: memory busy x peak, mean of {RATE_S:.0f} s, an upper bound",
+    BandwidthSource.UPPER_BOUND: "estimated: memory busy x peak, mean of {} s, an upper bound",
     BandwidthSource.NONE: "GPM, DCGM, the engines' MBU or memory busy, each x peak",
 }
+"""With the seconds of the window to put in."""
 _POWER: Final = {
     True: "slope of nvmlDeviceGetTotalEnergyConsumption",
     False: "nvmlDeviceGetPowerUsage",
@@ -101,20 +101,23 @@ def gpu_sources(
     peak_source: str,
     flops_source: str,
     precision: str,
+    window_s: int = round(RATE_S),
 ) -> dict[str, str]:
     """Field of `Gpu` -> its source; one dict for all GPUs and ticks alike: never change it.
 
     `from_energy`: power is the energy counter's slope; `has_gpm`: NVLink may come from GPM; `memory`: the call that
-    gave the VRAM; `peak_source` and `flops_source`: of the peaks of bandwidth and FLOP/s; `precision`: of its engines.
+    gave the VRAM; `peak_source` and `flops_source`: of the peaks of bandwidth and FLOP/s; `precision`: of its engines;
+    `window_s`: length of the means.
     """
     return {
         **_CALLS,
-        "bandwidth_bytes_per_s": _BANDWIDTH[bandwidth],
+        "bandwidth_bytes_per_s": _BANDWIDTH[bandwidth].format(window_s),
         "bandwidth_peak_bytes_per_s": clean(peak_source),
         "flops_peak_per_s": f"dense {precision} peak: {clean(flops_source)}" if precision else "",
         "power_w": _POWER[from_energy],
         "vram_used_bytes": memory,
         "vram_total_bytes": memory,
+        "tokens_per_j": f"decode tokens/s of its engines, each divided by its GPUs / power, mean of {window_s} s",
         **_NVLINK[has_gpm],
     }
 
@@ -137,36 +140,47 @@ _FORMULAS: Final = {
     "mbu_ratio": "(steps/s x weights + decode tokens/s / tokens per step and sequence x KV of the context) "
     "/ (GPUs x peak bandwidth)",
     "mbu_single_stream_ratio": "parameters x bytes each x tokens/s / peak bandwidth: exact for one stream only",
-    "flops_per_j": f"FLOP/s / power, both of {RATE_S:.0f} s",
+    "flops_per_j": "FLOP/s / power, both of {0.rate} s",
 }
-"""Derived figures of an engine whose model is known."""
+"""Derived figures of an engine whose model is known; `Spans` to put in."""
 _WITHOUT_MODEL: Final = {
     "batch": "decode tokens/s / steps/s / tokens per step and sequence",
-    "power_w": f"sum over its GPUs, mean of {RATE_S:.0f} s as the token rates are: increase of the energy counter / "
+    "power_w": "sum over its GPUs, mean of {0.rate} s as the token rates are: increase of the energy counter / "
     "time, else the mean of the driver's watts",
     "tokens_per_j": "decode tokens/s / power",
 }
-"""Derived figures of every engine."""
+"""Derived figures of every engine; `Spans` to put in."""
+_SMOOTHED: Final = "over {0.prefill} s, smoothed: a whole prompt is booked at its first token"
 _COUNTED: Final = {
-    "requests_per_s": (REQUESTS, f"over {RATE_S:.0f} s"),
-    "preemptions_per_s": (PREEMPTIONS, f"over {RATE_S:.0f} s"),
-    "decode_tokens_per_s": (DECODE_TOKENS, f"over {RATE_S:.0f} s"),
-    "ttft_s": (TTFT, f"buckets of the last {QUANTILE_S:.0f} s"),
-    "itl_s": (ITL, f"buckets of the last {QUANTILE_S:.0f} s"),
-    "queue_s": (QUEUE, f"buckets of the last {QUANTILE_S:.0f} s"),
-    "e2e_s": (E2E, f"buckets of the last {QUANTILE_S:.0f} s"),
+    "requests_per_s": (REQUESTS, "over {0.rate} s"),
+    "preemptions_per_s": (PREEMPTIONS, "over {0.rate} s"),
+    "decode_tokens_per_s": (DECODE_TOKENS, "over {0.rate} s"),
+    "prefill_tokens_per_s": (PREFILL_COMPUTED, _SMOOTHED),
+    "cached_tokens_per_s": (PREFILL_CACHED, _SMOOTHED),
+    "ttft_s": (TTFT, "buckets of the last {0.quantile} s"),
+    "itl_s": (ITL, "buckets of the last {0.quantile} s"),
+    "queue_s": (QUEUE, "buckets of the last {0.quantile} s"),
+    "e2e_s": (E2E, "buckets of the last {0.quantile} s"),
     "running": (RUNNING, ""),
     "waiting": (WAITING, ""),
     "kv_usage_ratio": (KV_USAGE, ""),
     "kv_pool_tokens": (POOL_TOKENS, ""),
 }
-"""Field -> the quantity that it is read from, and how."""
+"""Field -> the quantity that it is read from, and how, with the `Spans` to put in."""
+
+
+class Spans(NamedTuple):
+    """What the windows of an engine's figures span, in seconds."""
+
+    rate: int = round(RATE_S)
+    prefill: int = round(RATE_S)
+    quantile: int = round(QUANTILE_S)
 
 
 @lru_cache(maxsize=64)
 def engine_sources(
     live: tuple[tuple[str, str], ...],
-    prefill_s: float,
+    spans_s: Spans,
     known: tuple[tuple[str, str], ...],
     precision: str,
     peak_sources: tuple[str, str],
@@ -180,16 +194,12 @@ def engine_sources(
     `modelled`: the model's dimensions are known.
     """
     metrics = dict(live)
-    smoothed = f"over {prefill_s:.0f} s, smoothed: a whole prompt is booked at its first token"
-    counted = {
-        **_COUNTED,
-        "prefill_tokens_per_s": (PREFILL_COMPUTED, smoothed),
-        "cached_tokens_per_s": (PREFILL_CACHED, smoothed),
-    }
     named = dict(known)
-    named.update((field, f"{metrics[of]} {how}".rstrip()) for field, (of, how) in counted.items() if metrics.get(of))
-    named.update(_WITHOUT_MODEL)
-    named.update(_FORMULAS if modelled else {})
+    for field, (of, how) in _COUNTED.items():
+        if metrics.get(of):
+            named[field] = f"{metrics[of]} {how.format(spans_s)}".rstrip()
+    derived = {**_WITHOUT_MODEL, **(_FORMULAS if modelled else {})}
+    named.update((field, text.format(spans_s)) for field, text in derived.items())
     if precision:
         named["peak_flops_per_s"] = f"dense {precision} peak, sum over its GPUs: {peak_sources[0]}"
     if peak_sources[1]:

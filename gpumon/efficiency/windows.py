@@ -11,15 +11,24 @@ from gpumon.readings.frame import EndpointState, EngineReading, HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Missing, Reading, Reason
 from gpumon.readings.quantities import DECODE_TOKENS, PREFILL_CACHED, PREFILL_COMPUTED, RUNNING
 
-KEPT_S = 60.0
-"""Longest ordinary window (quantiles)."""
+RATE_S = 10.0
+"""Window of the shown rates, where readings come often enough for it."""
+QUANTILE_S = 60.0
+"""Window of the latency quantiles, likewise."""
+LEAST_INTERVALS = 2.0
+"""A window holds at least so many intervals between readings: it grows with them."""
 MOST_KEPT_S = 600.0
-"""Longest window at all (prefill of very long prompts)."""
+"""Longest window that a long prompt asks for."""
 GAP = 3.0
 """A pause of more than this many intervals starts the windows over."""
 GONE_S = 10.0
 """A rank that no answer held for this long is gone."""
 TOTALS = (PREFILL_COMPUTED, PREFILL_CACHED, DECODE_TOKENS)
+
+
+def grown(shortest_s: float, cadence_s: float) -> float:
+    """Seconds of a window of at least `shortest_s` over readings that come every `cadence_s` seconds."""
+    return max(shortest_s, LEAST_INTERVALS * cadence_s)
 
 
 class Point(NamedTuple):
@@ -38,7 +47,11 @@ class Track:
         self.was_reset = False
         self.several_servers = False
         """The process start time changed back: a balancer sends the polls to several servers in turn."""
-        self.keep_s = KEPT_S
+        self.keep_s = QUANTILE_S
+        self.cadence_s = 0.0
+        """Seconds between two readings: the longer of the engine's interval and the frames'."""
+        self._paced_s = 0.0
+        """The cadence when the newest point came: a pause that was none then is none after a change to a shorter."""
         self._known: dict[str, RankReading] = {}
         self._seen_s: dict[str, float] = {}
         self._last_s = float("-inf")
@@ -46,8 +59,12 @@ class Track:
         """Unix time of the last good poll; of the first look where there was none."""
         self._started: deque[float] = deque(maxlen=4)
 
-    def add(self, reading: EngineReading, wall_s: float) -> bool:
-        """Take in one poll made at `wall_s`. Returns whether it was a new good answer."""
+    def add(self, reading: EngineReading, wall_s: float, frames_s: float = 0.0) -> bool:
+        """Take in one poll made at `wall_s`. Returns whether it was a new good answer.
+
+        A frame has only the newest poll: where frames come every `frames_s`, slower than the polls, they set the pace.
+        """
+        self.cadence_s = max(reading.interval_s, frames_s)
         if self._good_wall_s == float("inf"):
             self._good_wall_s = wall_s
         if reading.state is not EndpointState.OK or reading.monotonic_s <= self._last_s or not reading.ranks:
@@ -101,7 +118,7 @@ class Track:
         for rank in reading.ranks:
             self._known[rank.rank] = _carried(self._known.get(rank.rank), rank)
             self._seen_s[rank.rank] = now_s
-        oldest_s = now_s - max(GAP * reading.interval_s, GONE_S)
+        oldest_s = now_s - max(GAP * self.cadence_s, GONE_S)
         for name in [name for name, seen_s in self._seen_s.items() if seen_s < oldest_s]:
             del self._seen_s[name]
             self._known.pop(name, None)
@@ -110,15 +127,31 @@ class Track:
         now_s, interval_s = reading.monotonic_s, reading.interval_s
         if self.points:
             since_s = now_s - self.points[-1].monotonic_s
-            if since_s > max(GAP * interval_s, 3.0):
+            if since_s > max(GAP * max(self.cadence_s, self._paced_s), 3.0):
                 self.points.clear()
             elif since_s < interval_s / 2:
                 return
+        self._paced_s = self.cadence_s
         self.points.append(Point(now_s, dict(self._known)))
         if len(self.points) > 2:
             self.was_reset = False
-        while self.points[0].monotonic_s < now_s - self.keep_s - interval_s:
+        while self.points[0].monotonic_s < now_s - self.keep_s - self.cadence_s:
             self.points.popleft()
+
+    @property
+    def rate_s(self) -> float:
+        """Window of the rates at this cadence."""
+        return grown(RATE_S, self.cadence_s)
+
+    @property
+    def quantile_s(self) -> float:
+        """Window of the quantiles at this cadence."""
+        return grown(QUANTILE_S, self.cadence_s)
+
+    def length_s(self, seconds: float) -> float:
+        """What a window of `seconds` truly spans; `seconds` itself with fewer than two points."""
+        pair = self.window(seconds)
+        return seconds if pair is None else pair[1].monotonic_s - pair[0].monotonic_s
 
     def window(self, seconds: float) -> tuple[Point, Point] | None:
         """Oldest and newest point of the last `seconds` (half a poll of slack); None with fewer than two points."""

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import msgspec
 
 from gpumon.config.schema import Endpoint, Model
-from gpumon.readings.frame import EngineReading, GpuReading
+from gpumon.readings.frame import MODEL_AWAITED, EndpointState, EngineReading, GpuReading
 from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.text import clean
 from gpumon.sources.identity import IDENTITY
@@ -30,6 +30,7 @@ SILENT_S: Final = 10.0
 _REMOTE = "set gpu_type and gpu_count for this endpoint in the config"
 NO_GPU_YET: Final = f"no GPU of this host is known yet: if the engine runs elsewhere, {_REMOTE}"
 NOT_READ: Final = f"GPUs are not read (--no-nvml): {_REMOTE}"
+NAMELESS: Final = "the server does not tell its model's name: set model for this endpoint in the config"
 NOT_LOOKED: Final = "processes are not looked at (discovery is off): set gpus = [..] for this endpoint in the config"
 
 
@@ -67,12 +68,12 @@ class EngineFacts:
     def attach(self, reading: EngineReading, gpus: tuple[GpuReading, ...]) -> EngineReading:
         """The reading with its model and GPUs, as far as they are known by now."""
         endpoint = self._endpoints.get(reading.url, Endpoint(url=reading.url))
-        llm, why = self._model(*_names(endpoint, reading))
+        llm, why = self._model(endpoint, reading)
         uuids, source = self._gpus(endpoint, reading, gpus)
         return msgspec.structs.replace(
             reading,
             llm=llm,
-            info={**reading.info, "model_missing": why} if llm is None and why else reading.info,
+            info=reading.info if llm is not None else {**reading.info, **_no_model(reading, why)},
             gpus=uuids,
             gpus_source=source,
             gpu_type=endpoint.gpu_type,
@@ -104,11 +105,13 @@ class EngineFacts:
             return (), NOT_LOOKED
         return self._owner.gpus_of(reading.url, gpus)
 
-    def _model(self, model: str, root: str) -> Found:
-        """What is known of a model by now; the text is empty while it is looked for."""
-        key = (model, root)
-        if not model or key in self._known:
-            return self._known.get(key, NOTHING_YET)
+    def _model(self, endpoint: Endpoint, reading: EngineReading) -> Found:
+        """What is known of its model by now; the text is empty while it is looked for."""
+        model, root = key = _names(endpoint, reading)
+        if not model:
+            return (None, NAMELESS) if IDENTITY in reading.info else NOTHING_YET
+        if key in self._known:
+            return self._known[key]
         look = self._looks.get(key)
         if look is None:
             if len(self._known) + len(self._looks) >= MOST_MODELS:
@@ -123,6 +126,13 @@ class EngineFacts:
         if time.monotonic() - look.since_s > SILENT_S:
             return None, f"its files do not answer ({clean(root or model, 80)}): is that a mount that hangs?"
         return NOTHING_YET
+
+
+def _no_model(reading: EngineReading, why: str) -> dict[str, str]:
+    """What says that there is no model: why, or that it may still come from a server that answers or starts."""
+    if why:
+        return {"model_missing": why}
+    return {MODEL_AWAITED: ""} if reading.state in (EndpointState.OK, EndpointState.STARTING) else {}
 
 
 class _Look:

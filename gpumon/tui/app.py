@@ -130,7 +130,9 @@ class MonitorApp(App[int], inherit_bindings=False):
         current = self.monitor.current
         if self.monitor.drawer.open:
             await self.monitor.drawer.on_key(event)
-        elif current is not None and current.take(event.key):
+            return
+        self.monitor.unsay()
+        if current is not None and current.take(event.key):
             event.prevent_default()
 
     def on_snapshot_ready(self, message: SnapshotReady) -> None:

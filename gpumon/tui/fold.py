@@ -11,7 +11,7 @@ from gpumon.readings.format import cells
 _GLUE: Final = "\0"
 _GLUED: Final = re.compile(r"(?<=\d) (?=(?:%|/s|billion|bytes|[kMGTPmun]?(?:FLOP|B|W|J|s|tok)\b))")
 """A number and its unit stay on one line."""
-_BREAKS: Final = "_{/:,=-"
+_BREAKS: Final = "_{/.:,=-"
 """A long name may be broken behind these."""
 
 
@@ -35,13 +35,18 @@ def folded(text: str, width: int) -> tuple[str, ...]:
 
 
 def _broken(word: str, width: int) -> list[str]:
-    """A word that is longer than a line, in pieces; behind `_` and the like where one comes late enough."""
+    """A word that is longer than a line, in pieces; at `_` and the like, or a capital, where one comes late enough."""
     pieces, piece = [], ""
     for character in word:
         if cells(piece) + cells(character) > width:
-            at = max(piece.rfind(mark) for mark in _BREAKS) + 1
-            at = at if at > len(piece) // 2 else len(piece)
+            late = range(len(piece), len(piece) // 2, -1)
+            at = next((at for at in late if _parts(piece[at - 1], (piece + character)[at])), len(piece))
             pieces.append(piece[:at])
             piece = piece[at:]
         piece += character
     return [*pieces, piece]
+
+
+def _parts(before: str, after: str) -> bool:
+    """Whether a word may be broken between two characters: `prompt_|tokens`, `Pcie|Link`, but not `G|PM`."""
+    return before in _BREAKS or (after.isupper() and not before.isupper())

@@ -22,7 +22,7 @@ from gpumon.readings.format import (
     watts,
 )
 from gpumon.readings.frame import GpuState
-from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading
+from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Gpu
 from gpumon.tui.line import Row
 from gpumon.tui.rows import Order
@@ -35,6 +35,8 @@ _HISTORY: Final = 62
 """Cells that columns of a very wide screen leave to the history behind them."""
 _IDLE: Final = 0.01
 """Busy below this share is idle."""
+_HELD: Final = 0.05
+"""VRAM in use above this share is held by someone."""
 
 _MARKS: Final = {
     BandwidthSource.GPM: (" ", "m"),
@@ -225,6 +227,8 @@ def state(gpu: Gpu, levels: Levels = _LEVELS) -> tuple[str, str]:
             return word, tone
     if _wasted(gpu, levels):
         return "! low use", "warn"
+    if held(gpu) and not gpu.mig_profile:
+        return "! held", "warn"
     return f"  {gpu.mig_profile or ('shared' if gpu.vram_shared else 'idle' if _idle(gpu) else 'ok')}", "muted"
 
 
@@ -240,17 +244,35 @@ def _idle(gpu: Gpu) -> bool:
     return not isinstance(gpu.busy_ratio, Missing) and gpu.busy_ratio < _IDLE
 
 
-def waste(gpu: Gpu) -> Reading:
-    """Busy x (1 - the larger of MFU and MBU): the share of time in which it ran and did nothing that counts.
+def held(gpu: Gpu) -> bool:
+    """Nothing runs on it and it is no engine's, but its VRAM is in use: nobody else can have it."""
+    used, total = gpu.vram_used_bytes, gpu.vram_total_bytes
+    if gpu.vram_shared or not _idle(gpu) or isinstance(used, Missing) or isinstance(total, Missing):
+        return False
+    return used > _HELD * total > 0.0 and not _may_serve(gpu)
 
-    Where neither is known, SM activity stands for them; where that is missing too, so is this.
+
+def _may_serve(gpu: Gpu) -> bool:
+    """Whether an engine runs on it, or may do so: one that does not answer, or whose GPUs are not known."""
+    unmapped = isinstance(gpu.mfu_ratio, Missing) and gpu.mfu_ratio.reason is Reason.UNMAPPED
+    return unmapped or bool(gpu.engines) or any(process.engine for process in gpu.processes)
+
+
+def waste(gpu: Gpu) -> Reading:
+    """1 - the larger of MFU and MBU (means of 10 s): the share of the GPU that does nothing that counts.
+
+    Where neither is known, as without an engine, SM activity stands for them, else busy. In whole percent, so that
+    rows of the same use do not change places with every reading.
     """
     used = [value for value in (gpu.mfu_ratio, gpu.mbu_ratio) if not isinstance(value, Missing)]
-    if not used and not isinstance(gpu.sm_active_ratio, Missing):
-        used = [gpu.sm_active_ratio]
-    if isinstance(gpu.busy_ratio, Missing):
-        return gpu.busy_ratio
-    return gpu.busy_ratio * (1.0 - max(used)) if used else NOT_SUPPORTED
+    used = used or [value for value in (gpu.sm_active_ratio, gpu.busy_ratio) if not isinstance(value, Missing)][:1]
+    return round(1.0 - min(1.0, max(used)), 2) if used else NOT_SUPPORTED
+
+
+def _by_waste(gpu: Gpu) -> Missing | tuple[float, float]:
+    """Of the same waste, the one that holds more VRAM first, in whole GiB; else they stay as the driver has them."""
+    share, used = waste(gpu), gpu.vram_used_bytes
+    return share if isinstance(share, Missing) else (share, -1.0 if isinstance(used, Missing) else used // (1 << 30))
 
 
 ORDERS: Final[tuple[Order[Gpu], ...]] = (
@@ -263,6 +285,6 @@ ORDERS: Final[tuple[Order[Gpu], ...]] = (
     Order("MBU", lambda gpu: gpu.mbu_ratio),
     Order("power", lambda gpu: gpu.power_w),
     Order("temperature", lambda gpu: gpu.temperature_c),
-    Order("waste", waste, means="busy x (1 - max(MFU, MBU))"),
+    Order("waste", _by_waste, means="1 - max(MFU, MBU); no engine: 1 - SM"),
 )
 """The ways to sort."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from gpumon.readings.format import memory, ratio, right
-from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Gpu, Process
 from gpumon.tui.line import Row
 from gpumon.tui.rows import Order
@@ -73,6 +73,11 @@ def command(process: Process) -> str:
     return "(host's: hidden from this container)" if process.name.endswith(_ELSEWHERE) else process.name
 
 
+def sm_share(value: Reading, width: int = 4) -> str:
+    """A process's share of the SMs; one that the driver has no sample of did nothing: `idle`, as on its page."""
+    return "idle" if isinstance(value, Missing) and value.reason is Reason.IDLE else ratio(value, width)
+
+
 def _vram(running: Running, view: View, tone: str) -> Row:
     least = "≥" if running.vram_partial else ""
     return ((f" {right(least + memory(running.vram_bytes, view.memory_bytes), 5)}", tone),)
@@ -83,7 +88,7 @@ BASE: Final[tuple[Column[Running], ...]] = (
     words("user", "user", 9, lambda running: running.process.user),
     words("gpus", "gpus", 5, lambda running: spans(running.gpus)),
     Column("vram", "vram", 6, lambda view: ((right(view.memory_unit, 6), "muted"),), _vram),
-    figures("sm", "sm", 4, lambda running: ratio(running.sm_ratio, 4)),
+    figures("sm", "sm", 4, lambda running: sm_share(running.sm_ratio)),
     words("engine", "engine", 12, lambda running: running.process.engine),
 )
 """What every screen shows; the command has the rest of the line."""
@@ -118,6 +123,7 @@ def row(running: Running, width: int, view: View) -> Row:
 ORDERS: Final[tuple[Order[Running], ...]] = (
     Order("VRAM", lambda running: running.vram_bytes),
     Order("SM", lambda running: running.sm_ratio, means="mean of its GPUs"),
+    Order("GPU", lambda running: tuple(map(float, running.gpus)), descending=False, means="the first that it is on"),
     Order("pid", lambda running: float(running.process.pid), descending=False),
     Order("user", lambda running: running.process.user.casefold(), descending=False),
 )

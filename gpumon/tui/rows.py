@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import lru_cache
+from typing import Final, Generic, TypeVar
 
 from gpumon.readings.missing import Missing, Reading
 
 T = TypeVar("T")
+
+_OF_GPU: Final = re.compile(r"gpu(\d{1,6})")
+"""A word of a filter that means one GPU by its number, and neither 17 nor 70 where it is 7."""
+_APART: Final = re.compile(r"(?<!\S)(-?gpu) +(?=\d{1,6}(?!\S))")
+"""The same in two words."""
 
 
 @dataclass(frozen=True)
@@ -16,23 +23,32 @@ class Order(Generic[T]):
     """A way to sort: its name, and what rows are compared by. What is missing comes last either way."""
 
     name: str
-    value: Callable[[T], Reading | str]
+    value: Callable[[T], Reading | str | tuple[float, ...]]
     descending: bool = True
     """At first; choosing it again turns it round."""
     means: str = ""
     """What the name does not say."""
 
 
-def matches(words: str, wanted: str) -> bool:
-    """Whether a row whose text is `words` passes: every word of `wanted` is in it, and no `-word` is."""
+def matches(words: str, wanted: str, gpus: Collection[int] = ()) -> bool:
+    """Whether a row whose text is `words` passes: every word of `wanted` is in it, and no `-word` is.
+
+    `gpu7` is no word: it passes the rows of that GPU, which is among `gpus`, whatever their text has.
+    """
     words = words.casefold()
-    for term in wanted.casefold().split():
-        if term.startswith("-") and len(term) > 1:
-            if term[1:] in words:
-                return False
-        elif term not in words:
-            return False
-    return True
+    return all((words.find(term) >= 0 if gpu < 0 else gpu in gpus) is wants for term, gpu, wants in _terms(wanted))
+
+
+@lru_cache(maxsize=16)
+def _terms(wanted: str) -> tuple[tuple[str, int, bool], ...]:
+    """Each word of a filter, the GPU that it means (-1: none), and whether it must be there or must not."""
+    found = []
+    for term in _APART.sub(r"\1", wanted.casefold()).split():
+        wants = not (term.startswith("-") and len(term) > 1)
+        term = term if wants else term[1:]
+        gpu = _OF_GPU.fullmatch(term)
+        found.append((term, int(gpu[1]) if gpu else -1, wants))
+    return tuple(found)
 
 
 def ordered(items: Sequence[T], order: Order[T] | None, *, turned: bool) -> list[T]:

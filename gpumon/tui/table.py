@@ -126,8 +126,8 @@ class Table(Generic[T]):
         chosen = f"{hidden} hidden: {view.keymap.first('settings')}" if hidden else ""
         if not said or not chosen:
             return said or (chosen if cells(chosen) <= room else "")
-        both = f"{chosen} · {unseen(self.left_out(width, view), room - cells(chosen) - 3)}"
-        return both if cells(both) <= room else said
+        more = unseen(self.left_out(width, view), room - cells(chosen) - 3)
+        return f"{chosen} · {more}" if more else said
 
     def head(self, width: int, view: View) -> Row:
         """The header."""
@@ -239,13 +239,16 @@ def efficiency(
 
 @lru_cache(maxsize=64)
 def unseen(names: tuple[str, ...], room: int) -> str:
-    """Columns left out and how to see them, as many names as fit into `room` cells: `limit tensor +5: wider window`."""
-    said = ""
-    for shown in range(len(names) + 1 if names else 0):
-        more = [f"+{len(names) - shown}"] if shown < len(names) else []
-        longer = " ".join([*names[:shown], *more]) + ": wider window"
-        said = longer if not said or cells(longer) <= room else said
-    return said
+    """Columns left out and how to see them, as many whole names as fit: `wider window: limit, tensor +5`.
+
+    Just how many there are where no more fits into `room` cells, and nothing where that does not.
+    """
+    if not names:
+        return ""
+    short = [f"+{len(names)} columns", f"wider window: +{len(names)}"]
+    listed = [f"wider window: {', '.join(names[:shown])} +{len(names) - shown}" for shown in range(1, len(names))]
+    every = f"wider window: {', '.join(names)}"
+    return next((said for said in (every, *reversed([*short, *listed])) if cells(said) <= room), "")
 
 
 @lru_cache(maxsize=256)

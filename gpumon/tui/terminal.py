@@ -11,9 +11,9 @@ from enum import Enum
 from typing import Final, Literal
 
 from gpumon.config.schema import Config
-from gpumon.config.terminals import NO_SCREEN, SMALL
+from gpumon.config.terminals import NO_SCREEN, PLAIN, SMALL
 
-INSTEAD: Final = "use `gpumon watch --plain` (a line per GPU and engine) or `gpumon watch --json`"
+_INSTEAD: Final = "use `gpumon watch{0} --plain` (a line per GPU and engine) or `gpumon watch{0} --json`"
 
 
 class Depth(str, Enum):
@@ -25,16 +25,18 @@ class Depth(str, Enum):
     TRUE = "truecolor"
 
 
-def refusal(environ: Mapping[str, str], isatty: bool) -> str | None:
+def refusal(environ: Mapping[str, str], isatty: bool, *, demo: bool = False) -> str | None:
     """Why the screen cannot be shown, in one line with what to use instead; None where it can.
 
-    `isatty`: both stdin (keys) and stdout (screen) are terminals. The exit code of a refusal is 2.
+    `isatty`: both stdin (keys) and stdout (screen) are terminals. `demo`: it is the simulated server that would be
+    watched. The exit code of a refusal is 2.
     """
+    instead = _INSTEAD.format(" --demo" if demo else "")
     if not isatty:
-        return f"the screen needs a terminal for input and output: {INSTEAD}"
+        return f"the screen needs a terminal for input and output: {instead}"
     terminal = environ.get("TERM", "")
     if terminal.lower() in NO_SCREEN:
-        return f"TERM={_shown(terminal)} cannot show a screen: {INSTEAD}"
+        return f"TERM={_shown(terminal)} cannot show a screen: {instead}"
     return None
 
 
@@ -44,7 +46,7 @@ def wants_ascii(environ: Mapping[str, str], *, coerced: bool = bool(sys.flags.ut
     The first of LC_ALL, LC_CTYPE and LANG that is set decides. Where none is (containers), UTF-8 is taken for granted.
     `coerced`: Python found the locale C, and set LC_CTYPE by itself (PEP 538): that is no word of the user's.
     """
-    if environ.get("TERM", "") in ("linux", "vt100", "vt102", "vt220"):
+    if environ.get("TERM", "") in PLAIN:
         return True
     own = coerced and environ.get("LC_CTYPE") in ("C.UTF-8", "C.utf8", "UTF-8") and not environ.get("PYTHONUTF8")
     names = ("LC_ALL", "LANG") if own else ("LC_ALL", "LC_CTYPE", "LANG")

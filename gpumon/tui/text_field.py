@@ -12,9 +12,11 @@ _MOST: Final = 200
 class TextField:
     """The text and the cursor in it. `take` is given the keys."""
 
-    def __init__(self, text: str = "") -> None:
+    def __init__(self, text: str = "", *, selected: bool = False) -> None:
         self.text = text
         self.at = len(text)
+        self.selected = selected and text != ""
+        """Whether all of it is selected: what is typed next takes its place."""
 
     def take(self, key: str, character: str | None) -> bool:
         """One key by Textual's name and its character, if it has one; returns whether it was for this field."""
@@ -24,18 +26,24 @@ class TextField:
         moved = _MOVES.get(key)
         if moved is not None:
             self.at = max(0, min(len(self.text), moved(self)))
+            self.selected = False
             return True
         cut = _CUTS.get(key)
         if cut is None:
             return False
-        first, last = cut(self)
+        first, last = (0, len(self.text)) if self.selected else cut(self)
+        self.selected = False
         low, high = max(0, first), min(len(self.text), last)
         self.text, self.at = self.text[:low] + self.text[high:], low
         return True
 
     def insert(self, text: str) -> None:
-        """Put text in at the cursor, without what is not printable."""
-        text = "".join(character for character in text if character.isprintable())[: _MOST - len(self.text)]
+        """Put text in at the cursor, or in place of what is selected, without what is not printable."""
+        text = "".join(character for character in text if character.isprintable())
+        if self.selected and text:
+            self.text, self.at = "", 0
+        self.selected = False
+        text = text[: _MOST - len(self.text)]
         self.text = self.text[: self.at] + text + self.text[self.at :]
         self.at += len(text)
 

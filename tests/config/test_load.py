@@ -88,6 +88,8 @@ MESSAGES = {
     "two_keys": "4: endpoint[0].api_key_file: give one: api_key_env or api_key_file",
     "unknown_key": "3: general.intervall_s: unknown key; did you mean interval_s?",
     "unknown_key_far": "2: discovery.zzz: unknown key; known here: enabled",
+    "unknown_key_entry": "1: api_key_evn: unknown key; did you mean endpoint.api_key_env (in [[endpoint]])?",
+    "unknown_key_nested": "1: interval: unknown key; did you mean general.interval_s (in [general])?",
     "unknown_section": "1: generel: unknown key; did you mean general?",
     "value_for_table": "1: general = 3: must be a table: [general]",
     "wrong_engine": '3: endpoint[0].engine = "vlm": must be "auto" or "vllm"',

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.config.schema import Endpoint
-from gpumon.readings.frame import EndpointState, EngineReading, GpuReading, GpuState
+from gpumon.readings.frame import MODEL_AWAITED, EndpointState, EngineReading, GpuReading, GpuState
 from gpumon.sources.attachment import EngineFacts
 from gpumon.sources.endpoint import EndpointSource
 from tests.fakes.http_server import LoopbackServer, Reply, Request
@@ -130,3 +130,23 @@ def test_why_there_is_no_gpu() -> None:
     assert why_no_gpu(nvml=False, gpu_type="H100 SXM 80GB") == "config (another host)"
     assert "discovery is off" in why_no_gpu(gpu)
     assert why_no_gpu(gpu, gpus=(3,)) == "the config names GPU 3, this host has [0]"
+
+
+async def test_a_model_is_awaited_until_its_look_up_has_ended(tmp_path: Path) -> None:
+    facts = EngineFacts({}, (), None, {"HF_HUB_CACHE": str(tmp_path)})
+    asked = EngineReading("e", "http://x:1", EndpointState.OK, 0.0, model="nobody/knows", info={"identity": "none"})
+    unasked = EngineReading("e", "http://x:2", EndpointState.OK, 0.0, model="nobody/knows")
+    assert facts.attach(unasked, ()).info == {MODEL_AWAITED: ""}
+    first = facts.attach(asked, ()).info
+    assert (MODEL_AWAITED in first) is ("model_missing" not in first)
+    assert await until(lambda: MODEL_AWAITED not in facts.attach(asked, ()).info)
+    assert facts.attach(asked, ()).info["model_missing"].startswith("unknown model")
+
+
+@pytest.mark.parametrize("state", [EndpointState.OK, EndpointState.REFUSED])
+def test_no_model_is_awaited_where_none_will_come(state: EndpointState) -> None:
+    nameless = EngineReading("e", "http://x:1", EndpointState.OK, 0.0, info={"identity": "none"})
+    silent = EngineReading("e", "http://x:2", EndpointState.REFUSED, 0.0)
+    info = EngineFacts({}, (), None).attach(nameless if state is EndpointState.OK else silent, ()).info
+    assert MODEL_AWAITED not in info
+    assert ("does not tell its model's name" in info.get("model_missing", "")) is (state is EndpointState.OK)

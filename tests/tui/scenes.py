@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from msgspec.structs import fields, replace
 
-from gpumon.efficiency.provenance import MEMORY_V2, engine_sources, gpu_sources
+from gpumon.efficiency.provenance import MEMORY_V2, Spans, engine_sources, gpu_sources
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reason
@@ -162,7 +162,7 @@ def engine(number: int, tick: int = 0, **others: object) -> Engine:
         kv_pool_tokens=4.1e5,
         sources=engine_sources(
             (("running", "vllm:num_requests_running"), ("decode_tokens", "vllm:generation_tokens_total")),
-            10.0,
+            Spans(),
             (("model", "config.json of the served model"),),
             "bf16",
             ("catalogue", "catalogue: H100 SXM 80GB"),
@@ -313,15 +313,21 @@ def _unauthorised() -> Snapshot:
 
 
 def _wasted() -> Snapshot:
-    """GPU 6 is busy for nothing, 7 holds a model that nobody asks; an engine queues; figures are missing."""
+    """GPU 6 is busy for nothing, 7 is held by a process of no engine; an engine queues; figures are missing."""
     of = snapshot()
     low = {"sm_active_ratio": 0.07, "tensor_active_ratio": 0.01, "mfu_ratio": 0.02, "mbu_ratio": 0.04, "power_w": 190.0}
     idle = {"busy_ratio": 0.0, "sm_active_ratio": 0.0, "tensor_active_ratio": 0.0, "power_w": 118.0}
     slow = engine(1, waiting=31.0, kv_usage_ratio=0.99, ttft_s=Quantiles(p95=8.4, mean=5.1), preemptions_per_s=1.4)
     unknown = dict.fromkeys(("mfu_ratio", "mbu_ratio"), Missing(Reason.UNKNOWN_MODEL))
+    none = Missing(Reason.IDLE)
+    forgotten = (Process(7777, "python3", "ann", 71.0 * GIB, "", "", "python3 -m jupyter lab", none),)
     return replace(
         of,
-        gpus=(*of.gpus[:6], gpu(6, busy_ratio=1.0, **low), gpu(7, **idle, **NO_ENGINE, engines=())),
+        gpus=(
+            *of.gpus[:6],
+            gpu(6, busy_ratio=1.0, **low),
+            gpu(7, **idle, **NO_ENGINE, engines=(), processes=forgotten),
+        ),
         engines=(of.engines[0], slow, engine(2, model="in-house-7b", model_source="", **unknown)),
     )
 

@@ -1,13 +1,15 @@
-"""Writes docs/screen.svg: the demo's screen after some minutes.
+"""Writes the pictures of the README and the docs: the demo after some minutes, and what Enter says of an engine.
 
-python -m tests.tui.screenshot [--seconds 420] [--size 120x40] [--out docs/screen.svg]
+python -m tests.tui.screenshot [--seconds 330] [--folder docs]
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 from pathlib import Path
+from typing import Final
 
 from gpumon.config.options import Options
 from gpumon.config.schema import Config
@@ -15,24 +17,38 @@ from gpumon.config.themes import load_theme
 from gpumon.tui.app import MonitorApp
 from gpumon.wiring import LateCollector
 
+SIZE: Final = (120, 40)
+PICTURES: Final = (
+    ("screen", "default", ()),
+    ("detail", "default", ("2", "enter")),
+    ("light", "light", ("escape", "1")),
+)
+"""Name, theme, and the keys that lead there from the picture before."""
 
-async def shoot(seconds: float, size: tuple[int, int]) -> str:
-    """The screen as SVG after `seconds` of the simulated server."""
+
+async def shoot(seconds: float, folder: Path) -> None:
+    """The pictures, after `seconds` of the simulated server."""
+    os.environ.update(TERM="xterm-256color", COLORTERM="truecolor", LANG="C.UTF-8")
     app = MonitorApp(LateCollector(Config(), Options(demo=True)), load_theme("default"))
-    async with app.run_test(size=size):
+    async with app.run_test(size=SIZE) as pilot:
         await asyncio.sleep(seconds)
-        return app.export_screenshot(title="gpumon demo")
+        for name, theme, keys in PICTURES:
+            await pilot.press(*keys)
+            app.palette.use(load_theme(theme))
+            app.monitor.redraw()
+            await asyncio.sleep(1.5)
+            path = folder / f"{name}.svg"
+            path.write_text(app.export_screenshot(title="gpumon demo"), encoding="utf-8")
+            print(path)
 
 
 def main() -> None:
-    """Take the picture."""
+    """Take the pictures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=420.0)
-    parser.add_argument("--size", default="120x40")
-    parser.add_argument("--out", type=Path, default=Path("docs/screen.svg"))
+    parser.add_argument("--seconds", type=float, default=330.0)
+    parser.add_argument("--folder", type=Path, default=Path("docs"))
     arguments = parser.parse_args()
-    columns, lines = map(int, arguments.size.split("x"))
-    arguments.out.write_text(asyncio.run(shoot(arguments.seconds, (columns, lines))), encoding="utf-8")
+    asyncio.run(shoot(arguments.seconds, arguments.folder))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from datetime import datetime
 
 import pytest
 from hypothesis import example, given, settings
@@ -381,15 +382,17 @@ def test_what_has_no_value_comes_last() -> None:
     assert "decode" in first
 
 
-def test_a_chart_alone_says_what_it_was_at_least_on_average_and_at_most() -> None:
+def test_a_chart_alone_says_what_its_columns_were_at_least_on_average_and_at_most_and_when() -> None:
     history = History()
     for ago_s, value in ((250, 100.0), (150, 200.0), (0, 600.0)):
         history.append(scenes.WALL_S - ago_s, {"decode": value})
     rows = [text(row) for row in drawn(Single(history, 3, 120, 14, 300.0), history, scenes.WALL_S)]
-    assert [re.sub(r"[│┤].*", "", row).split()[:2] for row in rows[1:4]] == [
-        ["least", "100"],
+    at_s = math.floor((scenes.WALL_S - 1.0) / 2.0) * 2.0  # a reading stands for the second before it
+    assert [re.split(" {2,}", re.sub(r"[│┤].*", "", row).strip())[:2] for row in rows[1:5]] == [
+        ["lowest column", "100"],
         ["mean", "300"],
-        ["most", "600"],
+        ["highest column", "600"],
+        [f"at {datetime.fromtimestamp(at_s).astimezone():%H:%M:%S}"],
     ]
     assert rows[0].split()[:4] == ["⣿", "decode", "tok/s", "600"]
 

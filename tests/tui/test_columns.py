@@ -76,9 +76,11 @@ def test_columns_left_out_are_named_as_far_as_they_fit() -> None:
     names = tuple(column.title for column in gpu_table.EXTRA)
     assert gpu_table.TABLE.left_out(80, PLAIN) == names
     names = names[:7]
-    assert unseen(names, 40) == "limit tensor nvlink +4: wider window"
-    assert unseen(names, 10) == "+7: wider window"
-    assert unseen(names, 90) == "limit tensor nvlink pcie tok/J clock engines: wider window"
+    assert unseen(names, 40) == "wider window: limit, tensor, nvlink +4"
+    assert unseen(names, 20) == "wider window: +7"
+    assert unseen(names, 10) == "+7 columns"
+    assert unseen(names, 9) == ""
+    assert unseen(names, 90) == "wider window: limit, tensor, nvlink, pcie, tok/J, clock, engines"
     assert unseen((), 90) == ""
     assert gpu_table.TABLE.left_out(60, PLAIN)[:3] == ("vram", "power", "°C")
     assert gpu_table.TABLE.left_out(300, PLAIN) == ()
@@ -211,11 +213,11 @@ def test_hiding_a_column_shows_the_next_one_and_says_so_where_there_is_room() ->
     assert head.rstrip().endswith("limit")
     assert "62%" not in text(gpu_row(scenes.gpu(0, sm_active_ratio=0.62, mbu_ratio=0.5), 80, view))
     assert "power" not in gpu_table.TABLE.left_out(80, view)
-    assert gpu_table.TABLE.note(80, view, 60) == "2 hidden: F2 · tensor nvlink pcie tok/J +8: wider window"
-    assert gpu_table.TABLE.note(80, view, 24) == "tensor +11: wider window"
+    assert gpu_table.TABLE.note(80, view, 60) == "2 hidden: F2 · wider window: tensor, nvlink, pcie, tok/J +8"
+    assert gpu_table.TABLE.note(80, view, 24) == "wider window: tensor +11"
     assert gpu_table.TABLE.note(300, view, 24) == "2 hidden: F2"
     assert gpu_table.TABLE.note(300, view, 4) == ""
-    assert engine_table.TABLE.note(300, view, 60) == "url: wider window"
+    assert engine_table.TABLE.note(300, view, 60) == "wider window: url"
 
 
 def test_mfu_and_mbu_alone_say_in_short_why_they_are_missing() -> None:

@@ -242,9 +242,32 @@ def test_long_names_break_behind_their_marks() -> None:
     assert all(cells(line) <= 5 for line in folded("日本語日本語", 5))
 
 
+def test_long_words_break_before_a_capital_or_behind_a_mark() -> None:
+    assert folded("nvmlDeviceGetCurrPcieLinkGeneration", 24) == ("nvmlDeviceGetCurrPcie", "LinkGeneration")
+    assert folded("/usr/lib/python3/site.packages", 14) == ("/usr/lib/", "python3/site.", "packages")
+    assert folded("DCGM_FI_PROF_SM_ACTIVE", 12) == ("DCGM_FI_", "PROF_SM_", "ACTIVE")
+    assert folded("lowercaseWithoutAnyPlaceLateEnough", 10) == ("lowercase", "WithoutAny", "PlaceLate", "Enough")
+    assert folded("MODELNAME", 4) == ("MODE", "LNAM", "E")
+
+
+def test_memory_that_is_held_is_explained() -> None:
+    none = dict.fromkeys(("mfu_ratio", "mbu_ratio"), Missing(Reason.NO_ENGINE))
+    gpu = full_gpu(busy_ratio=0.0, engines=(), processes=(), **none)
+    assert "! held: no engine is known here" in flat(page_of(full_snapshot(gpus=(gpu,)), "gpu", gpu.uuid))
+    served = full_gpu(busy_ratio=0.0)
+    assert "! held" not in flat(page_of(full_snapshot(gpus=(served,)), "gpu", served.uuid))
+
+
 def test_the_gap_between_busy_and_sm() -> None:
     text = flat(page_of(full_snapshot(), "gpu", full_gpu().uuid))
     assert "a kernel ran 93 % of the time, but the mean SM had work 62 %: 31 points of the chip stood idle" in text
+
+
+def test_a_gpu_on_which_nothing_ran_is_idle_and_no_gap() -> None:
+    idle = full_gpu(busy_ratio=0.0, sm_active_ratio=0.0)
+    text = flat(page_of(full_snapshot(gpus=(idle,)), "gpu", idle.uuid))
+    assert "idle: no kernel ran" in text
+    assert "a kernel ran 0 %" not in text
 
 
 def test_a_narrow_link_and_a_slow_one_are_told_apart() -> None:

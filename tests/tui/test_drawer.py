@@ -138,7 +138,37 @@ async def test_every_command_is_found_by_its_name_and_its_id(tmp_path: Path) -> 
     [("", 0), ("zoom", 0), ("pane zoom", 1), ("PANE", 1), ("zmpn", 2), ("z", 0), ("qq", None), ("xyz", None)],
 )
 def test_words_come_before_letters(text: str, rank: int | None) -> None:
-    assert _rank(Choice("zoom the pane", "z", None), text) == rank
+    assert _rank(Choice("zoom the pane", "now: Enter; q x y", None, "z"), text) == rank
+
+
+async def test_what_is_only_in_a_note_is_not_found() -> None:
+    async with running("live", 120, 40) as (app, pilot):
+        await type_keys(app, pilot, "2", "o", *["j"] * 7, "enter", ":", *"sort pow")
+        assert names_of(app) == ["sort gpus by power"]
+        await type_keys(app, pilot, "ctrl+u", *"turns it round")
+        assert names_of(app) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "typed", "pane"),
+    [
+        ((), "sort engines by TTFT", "engines"),
+        (("2", "z"), "sort processes by user", "processes"),
+        (("2", "enter"), "sort gpus by power", "gpus"),
+        (("3",), "sort gpus by power", "gpus"),
+        (("f2",), "sort engines by KV", "engines"),
+    ],
+)
+async def test_the_rows_of_any_list_are_sorted_by_name_from_anywhere(
+    before: tuple[str, ...], typed: str, pane: str
+) -> None:
+    async with running("live", 120, 40) as (app, pilot):
+        await type_keys(app, pilot, *before, ":", *typed, "enter")
+        await until(lambda: focused(app) == pane, pilot)
+        assert app.monitor.page is None
+        order = getattr(app.monitor.panes[pane], "order", None)
+        assert order is not None
+        assert order.name.startswith(typed.rpartition(" ")[2])
 
 
 async def test_only_what_does_something_here_is_listed() -> None:

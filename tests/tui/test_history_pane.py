@@ -23,7 +23,7 @@ from gpumon.tui.terminal import Depth
 from gpumon.tui.view import View
 from gpumon.tui.widgets.history_pane import HistoryPane
 from tests.tui import scenes
-from tests.tui.running import running
+from tests.tui.running import running, text_of, until
 
 GLYPHS: tuple[Glyphs, ...] = ("braille", "blocks", "ascii")
 THEME = load_theme("default")
@@ -227,11 +227,11 @@ def test_replicas_are_drawn() -> None:
     of.cursor = next(at for at, chart in enumerate(CHARTS) if chart.name == "replicas")
     of.opened = True
     lines = painted(of, 80, 12)
-    assert [line.split()[:2] for line in lines[1:5]] == [
-        ["█", "replicas"],
-        ["least", "2"],
+    assert [line[:22].split() for line in lines[1:5]] == [
+        ["█", "replicas", "2"],
+        ["lowest", "column", "2"],
         ["mean", "3"],
-        ["most", "4"],
+        ["highest", "column", "4"],
     ]
     curve = lines[5].split("│")[1].ljust(50)
     assert curve[:25] == "█" * 25
@@ -265,3 +265,49 @@ def test_a_mig_slice_is_no_gpu_of_its_own() -> None:
     of = pane(replace(LIVE, gpus=(*LIVE.gpus[:1], *slices)), PAST, focused=True)
     of.opened = True
     assert [line.split()[1] for line in painted(of, 120, 30) if line.startswith("   GPU")] == ["0"]
+
+
+async def test_the_charts_start_at_the_first_one_again_once_another_pane_has_the_focus() -> None:
+    async with running("live", 80, 24) as (app, pilot):
+        first = text_of(app)
+        await pilot.press("3", "G")
+        assert any("power" in line for line in text_of(app))
+        await pilot.press("question_mark", "escape")
+        await pilot.press("colon", "escape")
+        assert app.monitor.history.cursor == len(CHARTS) - 1
+        await pilot.press("1")
+        await until(lambda: text_of(app) == first, pilot)
+
+
+async def test_a_chart_that_is_open_stays_when_the_focus_goes() -> None:
+    async with running("live", 120, 40) as (app, pilot):
+        await pilot.press("3", "j", "enter", "1")
+        assert any("history · MFU" in line for line in text_of(app))
+
+
+async def test_the_key_line_names_the_way_back_from_one_chart_only_where_one_is_open() -> None:
+    async with running("live", 120, 40) as (app, pilot):
+        await pilot.press("3")
+        assert "Enter one chart" in text_of(app)[-1]
+        await pilot.press("enter")
+        assert "one chart" not in text_of(app)[-1]
+        assert "Esc all charts" in text_of(app)[-1]
+        await pilot.press("escape")
+        assert "Enter one chart" in text_of(app)[-1]
+        rule = next(at for at, line in enumerate(text_of(app)) if line.startswith("─3─"))
+        await pilot.click(offset=(5, rule + 1))
+        await until(lambda: "Esc all charts" in text_of(app)[-1], pilot)
+
+
+def test_what_is_read_now_is_never_above_a_most() -> None:
+    history = History()
+    for second in range(600):
+        history.append(LIVE.wall_s - 599 + second, {"decode": 4000.0 if second == 599 else 1000.0})
+    of = pane(LIVE, history)
+    of.cursor = next(at for at, chart in enumerate(CHARTS) if chart.name == "decode tok/s")
+    of.opened = True
+    of.span_s = 7200.0
+    said = "\n".join(line[:28] for line in painted(of, 80, 20))
+    assert "4.0" in said.splitlines()[1]
+    assert "most" not in said
+    assert re.search(r"highest column +[123]\.\d+k .*\n +at \d\d:\d\d", said)

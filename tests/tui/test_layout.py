@@ -276,8 +276,10 @@ async def test_a_page_waits_for_a_screen_that_can_show_it(key: str) -> None:
         await pilot.resize_terminal(80, 24)
         await until(lambda: text_of(app) == page, pilot)
         await pilot.resize_terminal(40, 12)
-        await pilot.press("escape")
+        await pilot.press("escape")  # nobody could see what it closes
         await pilot.resize_terminal(80, 24)
+        await until(lambda: text_of(app) == page, pilot)
+        await pilot.press("escape")
         await until(lambda: text_of(app)[1].startswith("─1─ gpus"), pilot)
         assert app.monitor.panes["gpus"].has_focus
 

@@ -13,7 +13,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Quantiles
 from gpumon.tui import gpu_table
 from tests.tui import scenes
-from tests.tui.painted import engine_row, gpu_row, seen, text, tone_of
+from tests.tui.painted import engine_row, gpu_row, process, seen, text, tone_of
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,16 @@ def test_without_goals_no_latency_is_marked() -> None:
 
 
 NONE = Missing(Reason.NO_ENGINE)
+HELD: dict[str, Any] = {
+    "busy_ratio": 0.0,
+    "vram_used_bytes": 38e9,
+    "vram_total_bytes": 80e9,
+    "engines": (),
+    "processes": (process(engine=""),),
+    "mfu_ratio": NONE,
+    "mbu_ratio": NONE,
+}
+"""Nothing runs, but a process that is no engine's holds memory."""
 
 
 @pytest.mark.parametrize(
@@ -87,6 +97,16 @@ NONE = Missing(Reason.NO_ENGINE)
         ({"busy_ratio": 0.9, "mfu_ratio": NONE, "mbu_ratio": NONE}, "  ok", "muted"),
         ({"busy_ratio": 0.9, "mfu_ratio": 0.02, "mbu_ratio": NONE}, "  ok", "muted"),
         ({"busy_ratio": 0.009}, "  idle", "muted"),
+        (HELD, "! held", "warn"),
+        (HELD | {"busy_ratio": 0.01}, "  ok", "muted"),
+        (HELD | {"vram_used_bytes": 0.05 * 80e9}, "  idle", "muted"),
+        (HELD | {"vram_used_bytes": NONE}, "  idle", "muted"),
+        (HELD | {"engines": ("vllm:8000",)}, "  idle", "muted"),
+        (HELD | {"processes": (process(engine="vllm:8000"),)}, "  idle", "muted"),
+        (HELD | {"mfu_ratio": Missing(Reason.UNMAPPED)}, "  idle", "muted"),
+        (HELD | {"vram_shared": True}, "  shared", "muted"),
+        (HELD | {"mig_profile": "1g.10gb"}, "  1g.10gb", "muted"),
+        (HELD | {"xid": (79,)}, "! Xid 79", "warn"),
         ({"busy_ratio": 0.01}, "  ok", "muted"),
         ({"busy_ratio": Missing(Reason.NOT_SUPPORTED)}, "  ok", "muted"),
         ({"busy_ratio": 0.9, "mfu_ratio": 0.0, "mbu_ratio": 0.0, "xid": (79,)}, "! Xid 79", "warn"),

@@ -93,6 +93,11 @@ async def test_processes_can_be_sorted_and_the_rule_says_how() -> None:
         ("engines", "qwen", "8001"),
         ("engines", "127.0.0.1:8000", "8000"),
         ("engines", "0.11.2", "8000 8001"),
+        ("gpus", "gpu7", "7"),
+        ("gpus", "-gpu7 -gpu 0", "1 2 3 4 5 6"),
+        ("engines", "gpu4", "8001"),
+        ("processes", "gpu7", "4"),
+        ("processes", "gpu3", "100"),
     ],
 )
 async def test_what_is_seen_in_a_row_can_be_found(name: str, wanted: str, left: str) -> None:
@@ -127,6 +132,21 @@ async def test_the_rule_says_what_the_filter_leaves() -> None:
         gpus.wanted = "nothing like it"
         gpus.update()
         assert 'none of 8 gpus matches "nothing like it"; Esc: all rows' in "".join(below(text_of(app), "gpus"))
+
+
+async def test_without_the_focus_the_rule_names_the_key_of_the_pane_before_the_one_that_drops_the_filter() -> None:
+    async with running(Still(crowded()), 120, 40) as (app, pilot):
+        engines = pane(app, "engines")
+        engines.wanted = "qwen"
+        engines.update()
+        assert 'filter "qwen": 1 of 2 (2 Esc: all)' in below(text_of(app), "engines")[0]
+        engines.wanted = "no such"
+        engines.update()
+        assert 'matches "no such"; 2 Esc: all rows' in "".join(below(text_of(app), "engines"))
+        await pilot.press("2")
+        assert 'filter "no such": 0 of 2 (Esc: all)' in below(text_of(app), "engines")[0]
+        await pilot.press("escape")
+        assert "filter" not in below(text_of(app), "engines")[0]
 
 
 async def test_a_filter_on_an_empty_pane_does_not_hide_why_it_is_empty() -> None:

@@ -9,6 +9,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Process
 from gpumon.tui import process_table
 from tests.tui import scenes
+from tests.tui.detail_scenes import flat, page_of
 from tests.tui.painted import PLAIN, process, text
 
 
@@ -35,6 +36,17 @@ def test_what_a_process_holds_is_a_lower_bound_where_a_gpu_does_not_tell() -> No
     assert running.sm_ratio == pytest.approx(0.55)
     (running,) = process_table.merged([scenes.gpu(0, processes=(hides,))])
     assert " perm " in text(process_table.row(running, 80, PLAIN))
+
+
+def test_a_process_without_a_sample_is_idle_as_on_its_page() -> None:
+    none = process(sm_ratio=Missing(Reason.IDLE))
+    (running,) = process_table.merged([scenes.gpu(0, processes=(none,))])
+    assert " 70.0 idle vllm:8000 " in text(process_table.row(running, 80, PLAIN))
+    of = replace(scenes.snapshot(1, 0), gpus=(scenes.gpu(0, processes=(none,)),))
+    page = flat(page_of(of, "process", str(none.pid)))
+    assert "GPU 0 SM share – idle" in page
+    assert "the driver has no sample of this process in the last seconds: it did nothing on this GPU" in page
+    assert " idle SM " in flat(page_of(of, "gpu", of.gpus[0].uuid))
 
 
 def test_a_wider_screen_adds_container_type_and_pod_before_the_command() -> None:

@@ -68,24 +68,26 @@ def test_no_order_is_the_order_in_which_rows_came() -> None:
 @pytest.mark.parametrize(
     ("change", "wasted"),
     [
-        ({"busy_ratio": 0.9, "mfu_ratio": 0.3, "mbu_ratio": 0.6}, 0.36),
-        ({"busy_ratio": 0.9, "mfu_ratio": 0.6, "mbu_ratio": 0.3}, 0.36),
-        ({"busy_ratio": 0.9, "mfu_ratio": 0.3, "mbu_ratio": NONE}, 0.63),
-        ({"busy_ratio": 0.9, "mfu_ratio": NONE, "mbu_ratio": 0.6}, 0.36),
-        ({"busy_ratio": 0.9, "mfu_ratio": NONE, "mbu_ratio": NONE, "sm_active_ratio": 0.5}, 0.45),
+        ({"mfu_ratio": 0.3, "mbu_ratio": 0.6}, 0.4),
+        ({"mfu_ratio": 0.6, "mbu_ratio": 0.3}, 0.4),
+        ({"mfu_ratio": 0.3, "mbu_ratio": NONE}, 0.7),
+        ({"mfu_ratio": NONE, "mbu_ratio": 0.6}, 0.4),
+        ({"mfu_ratio": 0.6012, "mbu_ratio": 0.3}, 0.4),
+        ({"mfu_ratio": 1.04, "mbu_ratio": 0.3}, 0.0),
+        ({"mfu_ratio": NONE, "mbu_ratio": NONE, "sm_active_ratio": 0.5, "busy_ratio": 0.9}, 0.5),
+        ({"mfu_ratio": NONE, "mbu_ratio": NONE, "sm_active_ratio": NONE, "busy_ratio": 0.9}, 0.1),
+        ({"mfu_ratio": 0.3, "mbu_ratio": 0.6, "busy_ratio": NONE}, 0.4),
     ],
 )
-def test_waste_is_the_busy_time_that_does_nothing_that_counts(change: dict[str, Any], wasted: float) -> None:
+def test_waste_is_what_does_nothing_that_counts(change: dict[str, Any], wasted: float) -> None:
     value = gpu_table.waste(scenes.gpu(0, **change))
     assert not isinstance(value, Missing)
     assert math.isclose(value, wasted)
 
 
 def test_waste_is_missing_where_nothing_says_what_was_done() -> None:
-    none = {"mfu_ratio": NONE, "mbu_ratio": NONE, "sm_active_ratio": NONE}
+    none = dict.fromkeys(("mfu_ratio", "mbu_ratio", "sm_active_ratio", "busy_ratio"), NONE)
     assert isinstance(gpu_table.waste(scenes.gpu(0, **none)), Missing)
-    lost = Missing(Reason.LOST)
-    assert gpu_table.waste(scenes.gpu(0, busy_ratio=lost)) is lost
 
 
 def named(orders: tuple[Order[Any], ...], name: str) -> Order[Any]:
@@ -99,7 +101,7 @@ def test_the_ways_to_sort() -> None:
     assert {order.name for order in engine_table.ORDERS} == {
         *("name", "running", "waiting", "KV", "decode", "prefill", "TTFT p95", "ITL p95", "MFU", "MBU")
     }
-    assert [order.name for order in process_table.ORDERS] == ["VRAM", "SM", "pid", "user"]
+    assert [order.name for order in process_table.ORDERS] == ["VRAM", "SM", "GPU", "pid", "user"]
 
 
 @pytest.mark.parametrize("table", [gpu_table, engine_table, process_table])
@@ -119,6 +121,47 @@ def test_every_order_sorts_every_scene(table: Any) -> None:
 def test_the_most_wasted_gpu_comes_first() -> None:
     gpus = [scenes.gpu(at, busy_ratio=0.9, mfu_ratio=0.01, mbu_ratio=0.1 * at) for at in (3, 1, 2)]
     assert [gpu.index for gpu in ordered(gpus, named(gpu_table.ORDERS, "waste"), turned=False)] == [1, 2, 3]
+
+
+def test_an_idle_gpu_whose_memory_is_held_is_wasted_most_and_small_changes_move_no_row() -> None:
+    none = {"mfu_ratio": NONE, "mbu_ratio": NONE, "engines": (), "busy_ratio": 0.0, "sm_active_ratio": 0.0}
+    for small in (0.0, 0.004):
+        gpus = [
+            scenes.gpu(0, mfu_ratio=0.3, mbu_ratio=0.64 + small),
+            scenes.gpu(1, mfu_ratio=0.3, mbu_ratio=0.643 - small),
+            scenes.gpu(2, **none, vram_used_bytes=0.4e9),
+            scenes.gpu(3, **none, vram_used_bytes=38.0 * scenes.GIB + small),
+            scenes.gpu(4, **none, vram_used_bytes=38.1 * scenes.GIB - small),
+            scenes.gpu(5, mfu_ratio=0.02, mbu_ratio=0.04, busy_ratio=1.0),
+        ]
+        of = ordered(gpus, named(gpu_table.ORDERS, "waste"), turned=False)
+        assert [gpu.index for gpu in of] == [3, 4, 2, 5, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "gpus"),
+    [
+        ("gpu7", [(7,), (6, 7)]),
+        ("GPU7", [(7,), (6, 7)]),
+        ("gpu 7", [(7,), (6, 7)]),
+        ("-gpu7", [(1,), (17,), (70,), ()]),
+        ("-gpu 7", [(1,), (17,), (70,), ()]),
+        ("python gpu17", [(17,)]),
+        ("gpu0", []),
+        ("gpu" + "7" * 5000, []),
+    ],
+)
+def test_a_gpu_with_its_number_means_that_one_and_no_other(wanted: str, gpus: list[tuple[int, ...]]) -> None:
+    rows: list[tuple[int, ...]] = [(7,), (1,), (17,), (70,), (6, 7), ()]
+    assert [of for of in rows if matches("4711 python gpu7.py --gpu 7", wanted, of)] == gpus
+
+
+def test_processes_can_stand_by_gpu() -> None:
+    of = [
+        scenes.gpu(at, processes=tuple(process(pid) for pid in pids)) for at, pids in enumerate(((5, 9), (5,), (1, 7)))
+    ]
+    got = ordered(process_table.merged(of), named(process_table.ORDERS, "GPU"), turned=False)
+    assert [(running.process.pid, running.gpus) for running in got] == [(9, (0,)), (5, (0, 1)), (1, (2,)), (7, (2,))]
 
 
 def test_names_are_sorted_from_a_to_z_whatever_their_case() -> None:

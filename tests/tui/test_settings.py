@@ -121,13 +121,52 @@ async def test_an_interval_that_is_changed_holds_at_once() -> None:
         assert feed.interval_s == 2.0
         await type_keys(app, pilot, "+")
         assert feed.interval_s == 5.0
-        await type_keys(app, pilot, "-", "left", "space")
+        await type_keys(app, pilot, "-", "left", "right")
         assert feed.interval_s == 2.0
-        await type_keys(app, pilot, "enter", "ctrl+u", *"7.5", "enter")
+        await type_keys(app, pilot, "enter", *"7.5", "enter")
         assert feed.interval_s == 7.5
         await type_keys(app, pilot, "escape")
         assert "1 change holds until gpumon ends" in text_of(app)[-1]
         assert not app.monitor.paused
+
+
+@pytest.mark.parametrize("key", ["space", "p"])
+async def test_the_display_is_paused_here_as_everywhere(key: str) -> None:
+    async with running("live", 80, 24) as (app, pilot):
+        await type_keys(app, pilot, "f2", key)
+        assert app.monitor.paused
+        assert "resume" in text_of(app)[-1]
+        assert app.view.config == Config()
+        await type_keys(app, pilot, key)
+        assert not app.monitor.paused
+
+
+async def test_the_first_key_typed_replaces_the_number_and_a_cursor_key_keeps_it() -> None:
+    async with running("live", 80, 24) as (app, pilot):
+        await type_keys(app, pilot, "f2", *keys_to("levels.temperature_warn_c"), "enter", "8")
+        assert "temperature warning: 8 " in drawer_of(app)[0]
+        await type_keys(app, pilot, "0", "enter")
+        assert app.view.config.levels.temperature_warn_c == 80.0
+        await type_keys(app, pilot, "enter")
+        assert "temperature warning: 80°C " in drawer_of(app)[0]
+        await type_keys(app, pilot, "home", "delete", "7", "enter")
+        assert app.view.config.levels.temperature_warn_c == 70.0
+
+
+@pytest.mark.parametrize(
+    ("width", "name", "said"),
+    [
+        (120, "general.mouse", "changed, not saved: from the next start once saved"),
+        (80, "general.mouse", "not saved: from next start"),
+        (80, "screen.memory_unit", "changed, not saved"),
+        (60, "general.mouse", "not saved"),
+        (60, "screen.memory_unit", "not saved"),
+    ],
+)
+async def test_what_is_said_of_a_change_fits_the_width(width: int, name: str, said: str) -> None:
+    async with running("live", width, 24) as (app, pilot):
+        await type_keys(app, pilot, "f2", *keys_to(name), "right")
+        assert line_of(app, BY_KEY[name].name)[49:].strip() == said
 
 
 async def test_a_rate_changed_by_its_key_is_seen_on_the_page_and_no_other_change_undoes_it() -> None:
@@ -208,6 +247,42 @@ async def test_a_theme_that_can_not_be_read_never_becomes_the_setting(tmp_path: 
         await until(lambda: "aaa.toml:1" in text_of(app)[-1], pilot)
         assert app.view.config.general.theme == app.monitor.themes[2]
     assert (tmp_path / "config.toml").read_text() == ""
+
+
+async def test_what_is_wrong_with_a_theme_is_said_each_time_that_it_is_asked_for(tmp_path: Path) -> None:
+    own_theme(tmp_path, "aaa", "accent = 7\n")
+    async with running("live", 200, 40, files=disk_at(tmp_path)) as (app, pilot):
+        for _ in range(2):
+            await type_keys(app, pilot, ":")
+            await until(lambda: "theme: aaa" in names_of(app), pilot)
+            await type_keys(app, pilot, *"theme: aaa", "enter")
+            await until(lambda: "aaa.toml:1" in text_of(app)[-1], pilot)
+            await type_keys(app, pilot, "j")
+            assert "aaa.toml:1" not in text_of(app)[-1]
+        await type_keys(app, pilot, "f2", *keys_to("general.theme"))
+        for _ in range(2):
+            await type_keys(app, pilot, "enter", "j", "enter")
+            await until(lambda: "aaa.toml:1" in text_of(app)[-1], pilot)
+
+
+async def test_what_is_wrong_with_a_theme_waits_until_the_drawer_is_closed(tmp_path: Path) -> None:
+    own_theme(tmp_path, "aaa", "accent = 7\n")
+    light = Palette(load_theme("light"), Depth.TRUE).codes
+    async with running("live", 200, 40, files=disk_at(tmp_path)) as (app, pilot):
+        await type_keys(app, pilot, "f2", *keys_to("general.theme"), "enter")
+        await until(lambda: "aaa" in names_of(app), pilot)
+        await type_keys(app, pilot, "j")
+        await until(lambda: "aaa.toml:1" in app.monitor._unsaid, pilot)
+        assert "Enter take it" in text_of(app)[-1]
+        await type_keys(app, pilot, "escape")
+        assert "aaa.toml:1" in text_of(app)[-1]
+        await type_keys(app, pilot, "enter", "j")
+        await until(lambda: "aaa.toml:1" in app.monitor._unsaid, pilot)
+        await type_keys(app, pilot, *["j"] * (names_of(app).index("light") - 1))
+        await until(lambda: app.palette.codes == light, pilot)
+        await type_keys(app, pilot, "enter")
+        await until(lambda: app.view.config.general.theme == "light", pilot)
+        assert "aaa.toml" not in text_of(app)[-1]
 
 
 async def test_a_theme_stepped_to_and_left_at_once_is_not_the_setting_afterwards(tmp_path: Path) -> None:
@@ -299,7 +374,7 @@ async def test_no_key_acts_on_the_list_under_the_lines_to_paste(tmp_path: Path) 
         await type_keys(app, pilot, "f2", "right", "w")
         await until(lambda: "interval_s = 2.0" in "\n".join(text_of(app)), pilot)
         shown, config = text_of(app), app.view.config
-        await type_keys(app, pilot, "delete", "/", "j", "enter", "space", "+", "left", "o", "j", "j")
+        await type_keys(app, pilot, "delete", "/", "j", "enter", "+", "left", "o", "j", "j")
         assert text_of(app) == shown
         assert app.view.config == config
         await type_keys(app, pilot, "escape")

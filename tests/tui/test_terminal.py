@@ -24,6 +24,13 @@ def test_no_terminal_is_refused() -> None:
     assert "gpumon watch --plain" in said
 
 
+@pytest.mark.parametrize(("terminal", "isatty"), [("dumb", True), ("xterm-256color", False)])
+def test_whoever_wants_the_simulated_server_is_shown_the_way_to_that_one(terminal: str, isatty: bool) -> None:
+    said = refusal({"TERM": terminal}, isatty, demo=True) or ""
+    assert "`gpumon watch --demo --plain`" in said
+    assert "`gpumon watch --demo --json`" in said
+
+
 def test_a_terminal_is_not_refused() -> None:
     assert refusal({"TERM": "xterm-256color"}, True) is None
     assert refusal({"TERM": "linux"}, True) is None

@@ -35,6 +35,36 @@ def test_each_key_does_what_a_shell_does(keys: list[str], text: str, at: int) ->
     assert (field.text, field.at) == (text, at)
 
 
+@pytest.mark.parametrize(
+    ("keys", "text", "at"),
+    [
+        (["5"], "5", 1),
+        (["5", "0"], "50", 2),
+        (["backspace"], "", 0),
+        (["delete"], "", 0),
+        (["ctrl+w"], "", 0),
+        (["home", "x"], "xone two", 1),
+        (["end", "x"], "one twox", 8),
+        (["left", "backspace"], "one to", 5),
+        ([], "one two", 7),
+    ],
+)
+def test_what_is_typed_takes_the_place_of_a_selected_text(keys: list[str], text: str, at: int) -> None:
+    field = TextField("one two", selected=True)
+    for key in keys:
+        assert field.take(key, key if len(key) == 1 else None)
+    assert (field.text, field.at) == (text, at)
+
+
+def test_a_paste_of_nothing_printable_takes_no_place() -> None:
+    field = TextField("one", selected=True)
+    field.insert("\x1b")
+    assert field.text == "one"
+    field = TextField("one", selected=True)
+    field.insert("two")
+    assert field.text == "two"
+
+
 @pytest.mark.parametrize(("key", "character"), [("f1", None), ("escape", "\x1b"), ("ctrl+x", "\x18"), ("up", None)])
 def test_other_keys_are_not_for_it(key: str, character: str | None) -> None:
     field = TextField("one")

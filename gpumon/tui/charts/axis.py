@@ -35,7 +35,7 @@ def clock(grid: Grid, now_s: float) -> list[Piece]:
     edge_s = (math.floor(now_s / grid.column_s) + 1) * grid.column_s
     newest_s = math.floor((now_s + shift_s) / tick_s) * tick_s - shift_s
     times = [newest_s - ticks * tick_s for ticks in range(int(grid.span_s / tick_s) + 1, -1, -1)]
-    labels = [(grid.columns - round((edge_s - at_s) / grid.column_s), _o_clock(at_s, tick_s)) for at_s in times]
+    labels = [(grid.columns - round((edge_s - at_s) / grid.column_s), o_clock(at_s, tick_s)) for at_s in times]
     return _line(labels, grid.columns, " ")
 
 
@@ -50,7 +50,8 @@ def _length(seconds: float, tick_s: float) -> str:
     return period(seconds) if tick_s % 60.0 or seconds > 60.0 else "1 min"
 
 
-def _o_clock(at_s: float, tick_s: float) -> str:
+def o_clock(at_s: float, tick_s: float) -> str:
+    """What the local clock said, with seconds unless things are whole minutes apart."""
     at = datetime.fromtimestamp(at_s, timezone.utc).astimezone()
     return at.strftime("%H:%M:%S" if tick_s % 60.0 else "%H:%M")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from gpumon.readings.format import left, right
@@ -15,6 +15,8 @@ from gpumon.tui.palette import Glyphs
 LABEL: Final = 28
 """Cells of name, figure and scale to the left of a chart."""
 _RULER: Final = 6
+_SUMMED: Final = LABEL - _RULER
+"""Cells up to the end of a figure."""
 _STEPS: Final = ((15, (5, 4)), (12, (4, 5)), (8, (4, 2)), (6, (2,)))
 """Height from which a scale may have so many steps; the first number that divides the height is taken."""
 
@@ -107,14 +109,17 @@ def mark(glyphs: Glyphs) -> str:
     return ">" if glyphs == "ascii" else "▸"
 
 
-def summary(curve: Curve, values: Sequence[float], width: int) -> list[list[Piece]]:
-    """Least, mean and highest of what is drawn, a line each."""
+def summary(curve: Curve, values: Sequence[float], width: int, when: Callable[[int], str]) -> list[list[Piece]]:
+    """Lowest, mean and highest of what is drawn, a line each, and when the highest was: `when` of its place.
+
+    Each column is a mean: what is read now may be above the highest of them.
+    """
     known = [value for value in values if value == value]
     found = (min(known), sum(known) / len(known), max(known)) if known else (math.nan,) * 3
-    return [
-        [("  ", "text"), *named(f"  {word}", curve.said(value), width - 2)]
-        for word, value in zip(("least", "mean", "most"), found, strict=True)
-    ]
+    at = f"at {when(values.index(found[2]))}" if known else ""
+    words = ("lowest column", "mean", "highest column")
+    said = [f"  {left(word, 14)} {right(curve.said(value), 5)}" for word, value in zip(words, found, strict=True)]
+    return [[(left(text, width), "text")] for text in (*said, right(at, _SUMMED))]
 
 
 def _plus(one: float, other: float) -> float:

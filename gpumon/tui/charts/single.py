@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.readings.history import History
-from gpumon.tui.charts.axis import ago, clock
+from gpumon.tui.charts.axis import ago, clock, o_clock
 from gpumon.tui.charts.curves import CHARTS, Curve, Figures
 from gpumon.tui.charts.plot import LABEL, Plot, Values, labels, named, summary
 from gpumon.tui.charts.raster import RASTERS, area, spark
@@ -19,8 +19,8 @@ _CLOCK_FROM: Final = 8
 """Lines from which the clock times have one of them."""
 _LEAST_AREA: Final = 6
 """Lines of the chart before any GPU has one."""
-_SUMMARY: Final = 4
-"""Lines that a curve's name and its summary take."""
+_SUMMARY: Final = 5
+"""Lines that a curve's name and its summary take; the last one may be missing."""
 _MOST_LINES: Final = 3
 """Lines of one GPU, where there are enough."""
 
@@ -74,7 +74,7 @@ class Single:
         texts = figures.at(now_s, (*self.chart.curves, *self._apart))
         drawn = self._plot.lines(values, self._height, newest)
         label = self._label - 6
-        said = self._said(texts, values, label)
+        said = self._said(texts, values, label, newest)
         rows: list[Row] = [(*name, *line) for name, line in zip(said[: self._height], drawn, strict=True)]
         corner = "0└".rjust(self._label)
         if self._axis > 0:
@@ -85,14 +85,18 @@ class Single:
             rows += self._of_gpu(curve, texts[curve.key], column, now_s)
         return rows
 
-    def _said(self, texts: dict[str, str], values: Values, width: int) -> list[list[Piece]]:
+    def _said(self, texts: dict[str, str], values: Values, width: int, newest: int) -> list[list[Piece]]:
         """Names and figures; below each, where there is room, what it was at least, on average, and at most."""
         said = labels(self.chart, texts, max(self._height, len(self.chart.curves)), width, self._glyphs, marked=False)
-        if self._height < _SUMMARY * len(self.chart.curves):
+        each = min(_SUMMARY, self._height // len(self.chart.curves))
+        if each < _SUMMARY - 1:
             return said
+        bucket_s = self.grid.column_s / self._live
+        oldest = newest + 1 - self.grid.columns * self._live
         lines: list[list[Piece]] = []
         for curve, line in zip(self.chart.curves[::-1], said, strict=False):
-            lines += [line, *summary(curve, values[curve.key], width)]
+            found = summary(curve, values[curve.key], width, lambda at: o_clock((oldest + at) * bucket_s, bucket_s))
+            lines += [line, *found[: each - 1]]
         return lines + [[(" " * width, "text")]] * (self._height - len(lines))
 
     def _of_gpu(self, curve: Curve, figure: str, column: int, now_s: float) -> list[Row]:

@@ -15,6 +15,8 @@ from gpumon.tui.detail.gpu_health import Watch, health
 from gpumon.tui.detail.things import is_blank
 from gpumon.tui.detail.values import known, said
 from gpumon.tui.detail.why import Subject, explain
+from gpumon.tui.gpu_table import held
+from gpumon.tui.process_table import sm_share
 from gpumon.tui.table import spans
 from gpumon.tui.view import View
 
@@ -59,7 +61,10 @@ def _activity(gpu: Gpu, figures: Figures) -> Section:
         figures("tensor active", gpu.tensor_active_ratio, values.percent, "tensor_active_ratio"),
         figures("memory busy", gpu.memory_busy_ratio, values.percent, "memory_busy_ratio"),
     ]
-    if pair := known(gpu.busy_ratio, gpu.sm_active_ratio):
+    pair = known(gpu.busy_ratio, gpu.sm_active_ratio)
+    if pair and round(100 * max(pair)) == 0:
+        entries.append(Sentence("idle: no kernel ran"))
+    elif pair:
         busy, active = (f"{100 * share:.0f} %" for share in pair)
         gap = f"{100 * max(0.0, pair[0] - pair[1]):.0f} points of the chip stood idle while it counted as busy"
         entries.append(Sentence(f"a kernel ran {busy} of the time, but the mean SM had work {active}: {gap}"))
@@ -140,7 +145,9 @@ def _memory(gpu: Gpu, view: View, figures: Figures) -> Section:
     ]
     if gpu.vram_shared:
         entries.append(Sentence("this GPU uses the host's memory: the figures are the host's"))
-    elif known(gpu.vram_reserved_bytes):
+    elif held(gpu):
+        entries.append(Sentence("! held: no engine is known here and nothing runs, but others can not have it", "warn"))
+    if not gpu.vram_shared and known(gpu.vram_reserved_bytes):
         entries.append(Sentence("reserved is the driver's own, and not part of used"))
     return Section("VRAM", entries)
 
@@ -155,7 +162,7 @@ def _tenants(gpu: Gpu, snapshot: Snapshot, view: View) -> Section:
     ]
     for process in gpu.processes[:_MOST_PROCESSES]:
         size = short(vram) if isinstance(vram := process.vram_bytes, Missing) else said(write(vram))
-        share = short(sm) if isinstance(sm := process.sm_ratio, Missing) else f"{100 * sm:.0f}%"
+        share = sm_share(process.sm_ratio, 5)
         entries.append(
             Line(
                 (

@@ -10,7 +10,7 @@ from gpumon.config.columns import COLUMNS
 from gpumon.config.errors import Refused, dotted
 from gpumon.config.schema import Config
 from gpumon.config.validate import changed
-from gpumon.readings.format import cut, left
+from gpumon.readings.format import cells, cut, left
 from gpumon.tui.control import Files
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
@@ -25,6 +25,9 @@ _GROUP: Final = 10
 _NAME: Final = 23
 _VALUE: Final = 13
 _DEFAULTS: Final = Config()
+_UNSAVED: Final = ("changed, not saved", "not saved", "changed")
+_LATER: Final = ("changed, not saved: from the next start once saved", "not saved: from next start")
+"""Said of a change, the longest first: the first that fits is shown. The foot of the page has it all, too."""
 
 
 class _Monitor(Protocol):
@@ -122,21 +125,24 @@ class SettingsPage(ListPane[Setting]):
         at = self._items.index(item)
         group = item.group if at == 0 or self._items[at - 1].group != item.group else ""
         value = item.value(self.view.config)
-        origin, tone = self._origin(item, value)
+        origins, tone = self._origin(item, value)
+        room = max(0, width - _GROUP - _NAME - _VALUE - 4)
+        origin = next((text for text in origins if cells(text) <= room), cut(origins[-1], room))
         shown = left(cut(item.show(value), _VALUE), _VALUE)
         return (
             (f"  {left(group, _GROUP)}", "muted"),
             (left(item.name, _NAME), "text"),
             (shown, "strong" if value != item.value(_DEFAULTS) else "text"),
-            (f" {cut(origin, max(0, width - _GROUP - _NAME - _VALUE - 4))}", tone),
+            (f" {origin}", tone),
         )
 
-    def _origin(self, item: Setting, value: object) -> tuple[str, str]:
+    def _origin(self, item: Setting, value: object) -> tuple[Sequence[str], str]:
+        """Who set it, in as many words as there may be room for, the most first; and their tone."""
         before, origins = self._written()
         if value != item.value(before):
-            return "changed, not saved" + (": from the next start once saved" if item.later else ""), "warn"
+            return (*(_LATER if item.later else ()), *_UNSAVED), "warn"
         origin = origins.get(dotted((item.section, item.key)), "")
-        return (origin, "accent") if origin else ("default", "muted")
+        return ((origin,), "accent") if origin else (("default",), "muted")
 
     def _foot(self, width: int) -> list[Row]:
         setting = self.selected
@@ -258,11 +264,8 @@ class SettingsPage(ListPane[Setting]):
         self.update()
 
     def take(self, key: str) -> bool:
-        """Space changes, Delete goes back to the default."""
-        keys = self.view.keymap.keys
-        if key == "space" and key in keys["pause"]:
-            return self.change(1)
-        if key in ("delete", "backspace") and not any(key in own for own in keys.values()):
+        """Delete goes back to the default."""
+        if key in ("delete", "backspace") and not any(key in own for own in self.view.keymap.keys.values()):
             self._reset()
             return True
         return False
@@ -287,7 +290,7 @@ def _typed(page: SettingsPage, setting: Setting) -> Question:
         page.put(setting, value)
 
     now = setting.typed(setting.value(page.view.config))
-    return Question(f"{setting.name}:", chosen=choose, text=now, hint="Enter: use it · Esc: as before")
+    return Question(f"{setting.name}:", chosen=choose, text=now, fresh=True, hint="Enter: use it · Esc: as before")
 
 
 def _listed(page: SettingsPage, setting: Setting) -> Question:

@@ -59,6 +59,7 @@ class Actions(Screen[None], inherit_bindings=False):
         show_keys: Callable[[], None]
         redraw: Callable[[], None]
         say: Callable[[str], None]
+        unsay: Callable[[], None]
         apply: Callable[[Config], None]
 
         def freeze(self, paused: bool) -> None: ...
@@ -232,6 +233,8 @@ class Actions(Screen[None], inherit_bindings=False):
             return
         if use:
             self.view.config = changed(self.view.config, "general", "theme", name)
+        if self.drawer.open:
+            self.unsay()  # what was wrong with a theme that the cursor has left
         self.show_theme(theme)
 
     def show_theme(self, theme: Theme) -> None:
@@ -256,15 +259,11 @@ class Actions(Screen[None], inherit_bindings=False):
         if self.tiny:
             return
         self._remember()
+        self.unsay()
         self.drawer.ask(question)
         self.lay_out()
         self.set_focus(self.drawer)
         self.drawer.update()
-
-    def drawer_closed(self) -> None:
-        """The keys go back to where they were."""
-        self.lay_out()
-        self.give_keys()
 
     def _remember(self) -> None:
         """Note which pane has the focus, for when what covers it is closed."""

@@ -36,8 +36,8 @@ from gpumon.tui.widgets.process_pane import ProcessPane
 from gpumon.tui.widgets.summary_line import SummaryLine
 from gpumon.tui.widgets.title_bar import TitleBar
 
-_NOTICE_S: Final = 6.0
-"""How long a notice stands where the keys are named."""
+_NOTICE_S: Final = 4.0
+"""How long a notice stands where the keys are named, unless a key is pressed before."""
 
 _ROOMY: Final = 80
 """Columns from which a rule has room for the word `key`."""
@@ -73,6 +73,8 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
         self._arrived_s = time.monotonic()
         self._carried_s = 0.0
         self._notice: Timer | None = None
+        self._unsaid = ""
+        """A notice that waits until the drawer is closed."""
         self.title_bar = TitleBar(palette)
         panes = (
             GpuPane(palette, view, control.history),
@@ -245,6 +247,7 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
             DRAWER if self.drawer.open else next((name for name, pane in named.items() if pane is current), ""),
             page=self.page is not None,
             zoomed=bool(self.zoomed),
+            opened=current is self.history and self.history.opened,
             paused=self.paused,
             scrolls=self._plan.drawer > 1 if self.drawer.open else current is not None and current.scrolls,
             every=period(self.control.interval_s),
@@ -252,14 +255,36 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
         self.key_line.show(hints(self.view.keymap, place))
 
     def say(self, text: str) -> None:
-        """A notice, for some seconds, where the keys are named."""
+        """A notice where the keys are named, for some seconds or until the next key; while the drawer is open it waits,
+        as the keys of what is asked stand there."""
+        self.unsay()
+        if self.drawer.open:
+            self._unsaid = text
+            return
+        self.key_line.say(text)
+        self._notice = self.set_timer(_NOTICE_S, self.unsay)
+
+    def unsay(self) -> None:
+        """No notice any more: neither the one that stands there nor the one that waits."""
+        self._unsaid = ""
         if self._notice is not None:
             self._notice.stop()
-        self.key_line.say(text)
-        self._notice = self.set_timer(_NOTICE_S, self.key_line.unsay)
+            self._notice = None
+            self.key_line.unsay()
+
+    def drawer_closed(self) -> None:
+        """The keys go back to where they were; what had to wait is said."""
+        self.lay_out()
+        self.give_keys()
+        if self._unsaid:
+            self.say(self._unsaid)
 
     def on_descendant_focus(self) -> None:
         """The keys that make sense depend on the pane."""
+        self.show_keys()
+
+    def on_click(self) -> None:
+        """A click may open something in a pane, or leave it."""
         self.show_keys()
 
     def apply(self, config: Config) -> None:

@@ -69,7 +69,7 @@ def _now(pane: ListPane[Any], order: Order[Any]) -> str:
 
 
 def palette(screen: Actions) -> Question:
-    """Everything that can be done here, by name: commands, orders of the current pane, themes."""
+    """Everything that can be done here, by name: commands, orders of all lists, themes."""
     here = screen.current
     before = screen.view.config.general.theme
     tried: list[str] = []
@@ -108,11 +108,11 @@ def palette(screen: Actions) -> Question:
 
 
 def _rank(choice: Choice, text: str) -> int | None:
-    """How well a choice fits what was typed, 0 is best; None: not at all.
+    """How well the name or the id of a choice fits what was typed, 0 is best; None: not at all.
 
     All words are in it, from its beginning on or somewhere; or at least all letters are, in this order.
     """
-    wanted, name = text.casefold().split(), f"{choice.name} {choice.note}".casefold()
+    wanted, name = text.casefold().split(), f"{choice.name} {choice.id}".casefold()
     if all(word in name for word in wanted):
         return 0 if not wanted or name.startswith(wanted[0]) else 1
     letters = iter(name)
@@ -127,14 +127,21 @@ def _everything(screen: Actions, here: Pane | None) -> Iterator[Choice]:
         if idle is not None and idle(screen, here):
             continue
         run = partial(_run, screen, command.call)
-        yield Choice(command.does, f"{keymap.shown(command.id)}  {command.id}".strip(), run)
-    if isinstance(here, ListPane):
-        for order in here.orders():
-            yield Choice(f"sort {here.TITLE} by {order.name}", _now(here, order), partial(here.sort, order))
+        yield Choice(command.does, f"{keymap.shown(command.id)}  {command.id}".strip(), run, command.id)
+    lists = [(at, pane) for at, pane in enumerate(screen.panes.values(), start=1) if isinstance(pane, ListPane)]
+    for at, pane in sorted(lists, key=lambda numbered: numbered[1] is not here):
+        for order in pane.orders():
+            name = f"sort {pane.TITLE} by {order.name}"
+            yield Choice(name, _now(pane, order), partial(_sort, screen, at, pane, order))
     if screen.files is not None:
         now = screen.view.config.general.theme
         for name in screen.themes:
             yield Choice(f"{_THEME}{name}", "now" if name == now else "", partial(screen.use_theme, name))
+
+
+def _sort(screen: Actions, number: int, pane: ListPane[Any], order: Order[Any]) -> None:
+    screen.action_pane(number)
+    pane.sort(order)
 
 
 def _run(screen: Actions, call: str) -> None:

@@ -26,6 +26,8 @@ class Choice(NamedTuple):
     name: str
     note: str
     value: object
+    id: str = ""
+    """What else it may be called by whoever types."""
 
 
 class Question(NamedTuple):
@@ -44,6 +46,8 @@ class Question(NamedTuple):
     """Esc."""
     text: str = ""
     """What stands in the field at first."""
+    fresh: bool = False
+    """The first character typed takes the place of that text."""
     types: bool = True
     """Whether there is a field; without one, j k g G move, too."""
     at: int = 0
@@ -70,7 +74,7 @@ class Drawer(Board, can_focus=True):
     def ask(self, question: Question) -> None:
         """Open with a question."""
         self._question = question
-        self._field = TextField(question.text)
+        self._field = TextField(question.text, selected=question.fresh)
         self._at = question.at
         self._top = 0
         self._choose_from()
@@ -199,6 +203,8 @@ class Drawer(Board, can_focus=True):
 def _in_view(field: TextField, room: int) -> list[Piece]:
     """The text with its cursor marked; of one that is too long, what ends at the cursor, or a bit behind it."""
     text, at = field.text, field.at
+    if field.selected and cells(text) < room:
+        return [(text, "strong@"), (" ", "badge_paused")]
     before, under, after = text[:at], text[at : at + 1] or " ", text[at + 1 :]
     lead = ""
     if cells(before + under + after) > room:

@@ -38,6 +38,10 @@ class EnginePane(ListPane[Engine]):
             f"{state} {item.state.value} {item.fault}"
         )
 
+    def gpus_of(self, item: Engine) -> Sequence[int]:
+        """Those that it runs on."""
+        return item.gpus
+
     def orders(self) -> Sequence[Order[Engine]]:
         """By every figure that all screens show."""
         return engine_table.ORDERS

@@ -61,6 +61,10 @@ class GpuPane(ListPane[Gpu]):
             (f"gpu {item.index}", item.name, *item.engines, *models, state, item.mig_profile, *item.throttle, uuid)
         )
 
+    def gpus_of(self, item: Gpu) -> Sequence[int]:
+        """Itself; of a MIG slice the whole GPU."""
+        return (item.index,)
+
     def orders(self) -> Sequence[Order[Gpu]]:
         """By every figure, and by what is wasted."""
         return gpu_table.ORDERS

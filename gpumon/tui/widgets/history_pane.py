@@ -87,6 +87,15 @@ class HistoryPane(Pane):
         self.update()
         return was
 
+    def watch_has_focus(self, has_focus: bool) -> None:
+        """Show the first charts again once another pane has the focus; a page or the drawer gives it back."""
+        super().watch_has_focus(has_focus)
+        if not has_focus and not self.opened and self.is_mounted:
+            taken = self.screen.focused
+            if isinstance(taken, Pane) and taken.KEY and taken is not self:
+                self.cursor = self._first = 0
+                self.update()
+
     def focus_on_click(self) -> bool:
         """Asked at mouse-down, before the click gives the pane the focus."""
         self._focused_before = self.has_focus

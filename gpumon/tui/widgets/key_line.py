@@ -16,14 +16,18 @@ Hint = tuple[str, str]
 
 _Own = tuple[tuple[tuple[str, ...], str], ...]
 _LIST: Final[_Own] = ((("open",), "detail"), (("filter",), "filter"), (("sort",), "sort"))
+_SPAN: Final = (("span.shorter", "span.longer"), "time span")
 _OWN: Final[dict[str, _Own]] = {
     "gpus": _LIST,
     "engines": _LIST,
     "processes": _LIST,
-    "history": ((("open",), "one chart"), (("span.shorter", "span.longer"), "time span")),
+    "history": ((("open",), "one chart"), _SPAN),
     "settings": ((("open",), "change"),),
 }
 """Commands that only do something in this pane or page, and what the key line calls them there."""
+
+_OPENED: Final[dict[str, _Own]] = {"history": ((("back",), "all charts"), _SPAN)}
+"""The same where one thing of it has the pane to itself."""
 
 DRAWER: Final = "drawer"
 """The place where all keys are for what is asked; its own are fixed."""
@@ -38,6 +42,8 @@ class Place(NamedTuple):
     """Of the drawer where it is open, else of the page, else of the pane with the focus."""
     page: bool = False
     zoomed: bool = False
+    opened: bool = False
+    """Whether one thing of the pane has it to itself."""
     paused: bool = False
     scrolls: bool = False
     """Whether there is more than what is visible; of the drawer, whether it has a list."""
@@ -50,7 +56,7 @@ def hints(keys: Keymap, place: Place) -> list[Hint]:
     if place.name == DRAWER:
         move = [("↑ ↓", "move")] if place.scrolls else []
         return [("Enter", "take it"), *move, ("Esc", "close"), ("ctrl+c", "quit")]
-    own = _OWN.get(place.name, ())
+    own = (_OPENED if place.opened else _OWN).get(place.name, ())
     moves: _Own = ((("up", "down"), "scroll"),) if place.scrolls else ()
     common: _Own = ((("settings",), "settings"), (("palette",), "commands"), (("save",), "save"))
     wanted: _Own = ((("help",), "help"), (("pause",), "resume" if place.paused else "pause"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import ClassVar, Generic, TypeVar
 
 from textual import events
@@ -51,6 +51,10 @@ class ListPane(Pane, Generic[T]):
         """The text that the filter looks into."""
         raise NotImplementedError
 
+    def gpus_of(self, item: T) -> Collection[int]:
+        """The GPUs that the row is about: `gpu7` in a filter means these."""
+        raise NotImplementedError
+
     def row(self, item: T, width: int) -> Row:
         """One row."""
         raise NotImplementedError
@@ -74,7 +78,7 @@ class ListPane(Pane, Generic[T]):
             items = self.items(snapshot)
             self._total = len(items)
             if self.wanted:
-                items = [item for item in items if matches(self.words(item), self.wanted)]
+                items = [item for item in items if matches(self.words(item), self.wanted, self.gpus_of(item))]
             self._items = ordered(items, self.order, turned=self.turned)
             self._follow()
         return self._items
@@ -118,17 +122,21 @@ class ListPane(Pane, Generic[T]):
         return rows, len(items)
 
     def _none_left(self, width: int) -> Sequence[Row]:
-        back = self.view.keymap.first("back")
+        back = self._keys_back()
         wanted = cut(self.wanted, max(8, width - 50))
         return (((f'   none of {self._total} {self.TITLE} matches "{wanted}"; {back}: all rows', "muted"),),)
 
+    def _keys_back(self) -> str:
+        """The keys that drop the filter: where something else has the focus, first the one that comes here."""
+        key = self.view.keymap.first
+        return key("back") if self.has_focus else f"{key(self.KEY)} {key('back')}".strip()
+
     def note(self) -> str:
         """Filter and order; `more` adds what the table itself leaves out."""
-        keys = self.view.keymap
         said = []
         if self.wanted:
             count = f"{len(self.chosen())} of {self._total}"
-            said.append(f'filter "{cut(self.wanted, 20)}": {count} ({keys.first("back")}: all)')
+            said.append(f'filter "{cut(self.wanted, 20)}": {count} ({self._keys_back()}: all)')
         if self.order is not None:
             said.append(f"by {self.order.name} {'↓' if self.order.descending is not self.turned else '↑'}")
         self.note_room -= sum(cells(part) + 3 for part in said)

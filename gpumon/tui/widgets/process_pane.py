@@ -51,6 +51,10 @@ class ProcessPane(ListPane[Running]):
             f"{process.pod} {process.type} gpu {spans(item.gpus)}"
         )
 
+    def gpus_of(self, item: Running) -> Sequence[int]:
+        """Those that it is on."""
+        return item.gpus
+
     def orders(self) -> Sequence[Order[Running]]:
         """By what it takes, and by whose it is."""
         return process_table.ORDERS
