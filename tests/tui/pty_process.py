@@ -84,6 +84,8 @@ class PtyProcess:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 self.pid = 0
+                if self.master >= 0:
+                    self.read(0.1)  # what it wrote last may still lie in the terminal's buffer
                 return os.waitstatus_to_exitcode(status)
             if self.master >= 0:
                 self.read(0.02)

@@ -343,7 +343,7 @@ async def test_an_option_that_stands_above_the_file_is_named(tmp_path: Path) -> 
     path = tmp_path / "config.toml"
     path.write_text("")
     disk = Disk(load(str(path), {"GPUMON_INTERVAL": "2"}), {})
-    async with running("live", 120, 40, config=disk.settings, files=disk) as (app, pilot):
+    async with running("live", 240, 40, config=disk.settings, files=disk) as (app, pilot):
         await type_keys(app, pilot, "f2")
         assert line_of(app, "GPUs every").endswith("GPUMON_INTERVAL")
         await type_keys(app, pilot, "right", "w")
