@@ -9,7 +9,6 @@ import msgspec
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Reading
 from gpumon.specs.llm import LlmSpec
 
-
 MODEL_AWAITED = "model_awaited"
 """Key in `EngineReading.info`: there is no `llm` because it is still looked for."""
 

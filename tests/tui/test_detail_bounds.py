@@ -36,7 +36,10 @@ WRITERS["memory"] = values.memory(VIEW)
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.sampled_from(sorted(WRITERS)), st.one_of(st.just(0.0), st.floats(1e-15, 1e24), st.floats(-12.0, 22.0).map(lambda at: 10**at)))
+@given(
+    st.sampled_from(sorted(WRITERS)),
+    st.one_of(st.just(0.0), st.floats(1e-15, 1e24), st.floats(-12.0, 22.0).map(lambda at: 10**at)),
+)
 def test_a_number_fits_its_column_and_is_zero_only_for_zero(name: str, value: float) -> None:
     number, unit = WRITERS[name](value)
     assert cells(number) <= values.NUMBER, (number, unit)
