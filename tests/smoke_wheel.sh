@@ -42,5 +42,5 @@ code=0
 [[ $code == 3 && $(wc -l <errors) == 1 ]] || fail "nothing to monitor exits with $code: $(cat errors)"
 code=0
 "$gpumon" demo </dev/null >/dev/null 2>errors || code=$?
-[[ $code == 2 && $(cat errors) == *"watch --plain"* ]] || fail "no terminal exits with $code: $(cat errors)"
+[[ $code == 2 && $(cat errors) == *"watch --demo --plain"* ]] || fail "no terminal exits with $code: $(cat errors)"
 echo "smoke test: $(basename "$wheel") works"
