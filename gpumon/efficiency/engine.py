@@ -283,8 +283,10 @@ def _bytes(llm: LlmSpec, found: Rates, tp: int, kv: Precision | None) -> tuple[R
     weights = traffic.weight_bytes_per_s(llm, found.steps, found.decode, found.group_steps)
     if isinstance(found.context, Missing):
         return weights, Missing(Reason.NO_CONTEXT)
-    sequences_per_s = found.decode / found.tokens_per_step
-    return weights, weights + sequences_per_s * traffic.kv_read_bytes(llm, found.context, max(tp, 1), kv)
+    moved = traffic.step_bytes_per_s(
+        llm, found.steps, found.decode, found.context, found.tokens_per_step, max(tp, 1), kv, found.group_steps
+    )
+    return weights, moved
 
 
 class Shares(NamedTuple):
