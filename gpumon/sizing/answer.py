@@ -1,0 +1,215 @@
+"""What the sizing answers: capacity of an instance, instances, GPUs, servers, cost; each with where it comes from."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from gpumon.readings.missing import Missing, Reading, Reason
+
+NOT_KNOWN = Missing(Reason.NOT_EXPOSED)
+
+
+class Source(str, Enum):
+    """Where the capacity of an instance comes from."""
+
+    MEASURED = "measured"
+    """A fit of what an engine here was seen to do."""
+    SWEEP = "sweep"
+    """An imported load test."""
+    RESCALED = "rescaled"
+    """Measured on another GPU, mix or precision; its physical part scaled."""
+    ROOFLINE = "roofline"
+    """From dimensions and peaks alone."""
+    TYPED = "typed"
+    NONE = "none"
+
+
+class LimitKind(str, Enum):
+    """What bounds the requests in flight of one instance."""
+
+    KV = "KV"
+    """Tokens that the KV cache holds."""
+    ITL = "ITL"
+    TTFT = "TTFT"
+    E2E = "E2E"
+    PREFILL = "prefill"
+    """The prompts of more requests can not be computed."""
+    MAX_NUM_SEQS = "max_num_seqs"
+    """The engine's own limit."""
+    TYPED = "typed"
+    KNEE = "knee"
+    """Where a sweep's throughput stopped following."""
+    PACKING = "packing"
+    """No GPU or server of the shape holds it."""
+    QUEUE = "queue"
+    """So that few enough requests wait, with all instances behind one router."""
+    RANGE = "range"
+    """The end of what a sweep measured."""
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """One bound of one instance."""
+
+    kind: LimitKind
+    concurrency: float
+    """Requests in flight of one instance; fractions are cut off when planning."""
+    text: str
+    """With figures, e.g. `KV holds 419,430 tokens, 5,500 a request`."""
+
+
+class Degraded(msgspec.Struct, frozen=True):
+    """One instance, or one server, is gone and the rest carries its load."""
+
+    lost: str
+    """instance or server."""
+    instances: int
+    """Left."""
+    running: Reading = NOT_KNOWN
+    """Requests in flight of each that is left."""
+    itl_s: Reading = NOT_KNOWN
+    ttft_s: Reading = NOT_KNOWN
+    text: str = ""
+    """What that means: within the goals, which goal is missed, or that requests queue."""
+
+
+class WorkloadPlan(msgspec.Struct, frozen=True):
+    """The answer for one workload. Counts are 0 only where `problem` says why."""
+
+    name: str
+    model: str
+    target: float
+    target_kind: str
+    concurrency: Reading
+    """Requests in flight that the target comes to."""
+    capacity_per_instance: Reading
+    """Requests in flight that one instance is planned with; the planning factor is in it where it applies."""
+    instances: Reading
+    """Spares included."""
+    gpus: Reading
+    """GPUs that hold an instance of it, in the plan that is needed."""
+    limit: str
+    """The bound that holds first (`LimitKind`), empty where there is none."""
+    next_limit: str
+    limits: tuple[Limit, ...]
+    """All, the first to hold first."""
+    source: Source
+    band_ratio: float
+    """+- of the capacity, as a share: 0.1 measured, 0.25 rescaled, 0.5 roofline, 0 typed."""
+    extrapolated: bool
+    """The planned point lies beyond 1.5 times the range that was measured."""
+    gpus_per_instance: int
+    tp: int
+    pp: int
+    spares: int
+    memory_bytes: Reading
+    """One instance."""
+    memory_source: str
+    """seen, typed, table, model (weights, KV cache and overhead), or rule (2.1 GB per 1e9 parameters)."""
+    busy_ratio: Reading
+    running: Reading
+    """Requests in flight of each instance at the target."""
+    itl_s: Reading
+    """Mean, at that point."""
+    ttft_s: Reading
+    e2e_s: Reading
+    tokens_per_s: Reading
+    """Output tokens of all its instances at the target."""
+    requests_per_s: Reading
+    power_w: Reading
+    """All its instances."""
+    degraded: tuple[Degraded, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What one has to know to believe the figures."""
+    problem: str = ""
+    """Why there is no answer: what, and what would help."""
+    seen_name: str = ""
+    """Engine or profile that it was calibrated by."""
+    seen_time: str = ""
+
+
+class GpuSlot(msgspec.Struct, frozen=True):
+    """One GPU of a placed server: indices of the workloads whose instances are on it, one entry per instance."""
+
+    workloads: tuple[int, ...] = ()
+    memory_bytes: float = 0.0
+    """Taken."""
+    busy_ratio: float = 0.0
+    group: int = -1
+    """Instance over several GPUs: GPUs of one server with the same number belong together."""
+
+
+class PlacedServer(msgspec.Struct, frozen=True):
+    """One server with what stands on its GPUs."""
+
+    shape: int
+    """Index in `Scenario.server`."""
+    gpus: tuple[GpuSlot, ...]
+
+
+class Packed(msgspec.Struct, frozen=True):
+    """Instances on servers, by one packing rule."""
+
+    instances: Reading
+    gpus: Reading
+    """With at least one instance."""
+    servers: Reading
+    """Spare servers included."""
+    memory_bytes: Reading
+    """Of the instances."""
+    price_per_hour: Reading
+    servers_least: Reading
+    """Lower bound of `servers`: the same number means that the placement is optimal."""
+    layout: tuple[PlacedServer, ...] = ()
+    problem: str = ""
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """Sums over the workloads, of the plan that is needed; missing where one of them is missing."""
+
+    instances: Reading
+    gpus: Reading
+    servers: Reading
+    memory_bytes: Reading
+    price_per_hour: Reading
+    power_w: Reading
+    tokens_per_s: Reading
+    price_per_mtok: Reading
+    """Per 1e6 output tokens at the planned load."""
+    tokens_per_j: Reading
+
+
+class Plans(msgspec.Struct, frozen=True):
+    """Both packings: by memory alone, and by memory and busy share."""
+
+    memory_only: Packed
+    busy_aware: Packed
+
+
+class Have(msgspec.Struct, frozen=True):
+    """What is here now, against what is needed."""
+
+    gpus: int
+    gpu: str
+    """Type, empty where there are several or none."""
+    short_gpus: Reading
+    """Needed but not here; negative: to spare."""
+    price_per_hour: Reading
+    saving_per_hour: Reading
+    """Money that the same traffic would not need."""
+    text: str
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The whole answer."""
+
+    name: str
+    packing: str
+    workloads: tuple[WorkloadPlan, ...]
+    totals: Totals
+    plans: Plans
+    warnings: tuple[str, ...] = ()
+    problem: str = ""
+    """The first workload's or placement's problem: there is no whole answer then."""
+    have: Have | None = None

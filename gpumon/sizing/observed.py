@@ -1,0 +1,91 @@
+"""What one instance of a model was seen to do: live, or in an imported sweep."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+
+class Origin(str, Enum):
+    """Who saw it."""
+
+    LIVE = "live"
+    """gpumon itself, on a running engine."""
+    SWEEP = "sweep"
+    """A load test whose result was imported."""
+    TABLE = "table"
+    """A published table of memory and best concurrency."""
+
+
+class Point(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One operating point. Seconds, tokens/s, requests/s; None where it was not measured."""
+
+    running: float
+    """Mean sequences that decoded together: of a sweep tokens/s x ITL where both are known, else the offered load."""
+    itl_s: float | None = None
+    """Mean time per output token after the first (TPOT-like, not the gap between chunks)."""
+    offered: float | None = None
+    """Requests in flight that the client held open; more than `running` past the knee."""
+    ttft_s: float | None = None
+    """Mean."""
+    e2e_s: float | None = None
+    """Mean."""
+    itl_p95_s: float | None = None
+    ttft_p95_s: float | None = None
+    e2e_p95_s: float | None = None
+    tokens_per_s: float | None = None
+    """Output tokens."""
+    requests_per_s: float | None = None
+    power_w: float | None = None
+    """All GPUs of the instance."""
+    busy_ratio: float | None = None
+    """Mean over its GPUs."""
+    weight: int = 1
+    """Windows (live) or runs (sweep) behind it."""
+
+
+class Observed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One instance, as seen. What is None was not seen; precisions are values of `specs.Precision`."""
+
+    origin: Origin
+    name: str
+    """Of the engine, or of the imported profile. Text from outside."""
+    model: str
+    points: tuple[Point, ...] = ()
+    """By rising `running`, at most 64."""
+    time: str = ""
+    """RFC 3339: when it was last seen, or the sweep's date."""
+    tool: str = ""
+    """Program and version that measured it."""
+    gpu: str = ""
+    """Catalogue name (`H100 SXM 80GB`); empty where not known."""
+    gpus: int = 0
+    """GPUs of the instance; 0 where not known."""
+    tp: int = 0
+    pp: int = 1
+    weight_precision: str = ""
+    kv_precision: str = ""
+    prompt_tokens: float | None = None
+    """Mean input length (ISL), cached tokens included."""
+    answer_tokens: float | None = None
+    """Mean output length (OSL)."""
+    prefix_hit_ratio: float | None = None
+    """Share of the prompt's tokens that came from the prefix cache."""
+    itl_tail_ratio: float | None = None
+    """p95 / mean of the ITL."""
+    ttft_tail_ratio: float | None = None
+    kv_pool_tokens: float | None = None
+    """Tokens that the KV cache of the instance holds."""
+    max_num_seqs: int | None = None
+    """Most sequences that the engine lets run together."""
+    memory_bytes: float | None = None
+    """GPU memory that the instance takes, all its GPUs."""
+    busy_ratio: float | None = None
+    """Busy share of its GPUs at the operating point."""
+    power_w: float | None = None
+    """Of its GPUs, at the operating point."""
+    prefill_tokens_per_s: float | None = None
+    """Highest rate of computed prefill that was seen held: a lower bound of what it can."""
+    concurrency: float | None = None
+    """The operating point: the knee of a sweep, or what a table calls the best concurrency."""
