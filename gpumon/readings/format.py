@@ -39,6 +39,9 @@ _WORDS: dict[Reason, tuple[str, str]] = {
     Reason.UNREACHABLE: (DASH, "unreachable"),
     Reason.INVALID: ("bad", "not valid"),
     Reason.ERROR: ("err", "error"),
+    Reason.NOT_GIVEN: (DASH, "not given"),
+    Reason.NO_PRICE: (DASH, "no price"),
+    Reason.INFEASIBLE: ("none", "no way"),
 }
 """What stands for a missing value in a column of 4 or 5, and in one of 11 cells."""
 

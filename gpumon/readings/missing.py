@@ -53,6 +53,12 @@ class Reason(str, Enum):
     """The source sent something that is not a number in range."""
     ERROR = "error"
     """The driver failed on this call; it is tried again."""
+    NOT_GIVEN = "not_given"
+    """Sizing: neither typed nor measured, and not to be worked out from what is."""
+    NO_PRICE = "no_price"
+    """Sizing: no price of this GPU is configured."""
+    INFEASIBLE = "infeasible"
+    """Sizing: no number of instances would do; the problem says why."""
 
 
 class Missing(msgspec.Struct, frozen=True, array_like=True):

@@ -8,6 +8,7 @@ import msgspec
 
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, WARMING_UP, Reading
+from gpumon.specs.llm import LlmSpec
 
 SCHEMA = 1
 """Version of the JSON contract; it changes when a field changes its meaning or goes away."""
@@ -128,6 +129,8 @@ class Gpu(msgspec.Struct, frozen=True):
     """Seconds throttled since gpumon started, by cause; a cause that the driver does not count is not in it."""
     sources: dict[str, str] = {}
     """Field -> the driver call, GPM metric or formula that it comes from."""
+    gpu_type: str = ""
+    """Its name in the catalogue, e.g. `H100 SXM 80GB`; empty where it is not in there, and under MIG."""
 
 
 class Quantiles(msgspec.Struct, frozen=True):
@@ -153,6 +156,22 @@ class TokensTotal(msgspec.Struct, frozen=True):
     prefill_computed: Reading = WARMING_UP
     prefill_cached: Reading = WARMING_UP
     decode: Reading = WARMING_UP
+
+
+class Window(msgspec.Struct, frozen=True):
+    """What an engine did in the window of its rates, as far as only sizing needs it; None is not known."""
+
+    seconds: float
+    """Length of the window."""
+    running_least: float
+    """Fewest requests running at a poll in it, all ranks."""
+    running_most: float
+    decoding_mean: float | None = None
+    """Mean sequences that decoded: the sum of all gaps between tokens / the window (Little's law)."""
+    prefill_ratio: float | None = None
+    """Computed prompt tokens / (those + generated tokens)."""
+    first_token_s: float | None = None
+    """Mean TTFT less the mean time in the queue."""
 
 
 class Engine(msgspec.Struct, frozen=True):
@@ -241,6 +260,20 @@ class Engine(msgspec.Struct, frozen=True):
     """Sum over its GPUs: MBU's denominator."""
     kv_pool_tokens: Reading = NOT_EXPOSED
     """Tokens that its KV cache holds, all ranks."""
+    ranks: int = 0
+    """Data-parallel ranks, each an instance of the model on its own GPUs; 0 where not known."""
+    running_mean: Reading = NOT_EXPOSED
+    """Mean of `running` over the 10 s of the rates."""
+    itl_mean_s: Reading = NOT_EXPOSED
+    """Mean time per token after a request's first over those 10 s; `itl_s` is of the last 60 s."""
+    prompt_tokens_mean: Reading = NOT_EXPOSED
+    """Mean prompt of the requests that ended in the last 60 s, cached tokens included."""
+    answer_tokens_mean: Reading = NOT_EXPOSED
+    """Mean answer of those requests."""
+    cached_ratio: Reading = NOT_EXPOSED
+    """Share of the prompt tokens of the last 60 s that came from the prefix cache."""
+    window: Window | None = None
+    llm: LlmSpec | None = None
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -118,7 +118,9 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     """Output tokens of all its instances at the target."""
     requests_per_s: Reading
     power_w: Reading
-    """All its instances."""
+    """All its instances, of their GPUs alone."""
+    power_source: str = ""
+    """typed, seen, or limit (the board's limit: at most that much)."""
     degraded: tuple[Degraded, ...] = ()
     notes: tuple[str, ...] = ()
     """What one has to know to believe the figures."""

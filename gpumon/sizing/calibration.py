@@ -1,0 +1,252 @@
+"""What running engines show of themselves while gpumon looks on: points, lengths, pools, gathered tick by tick."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Final, NamedTuple
+
+from gpumon.readings.frame import EndpointState, Phase
+from gpumon.readings.missing import Missing, Reading, number
+from gpumon.readings.snapshot import Engine, Gpu, Snapshot, Window
+from gpumon.sizing.gathered import Seen, Traffic
+from gpumon.sizing.observed import Observed
+from gpumon.sizing.replicas import Replicas, Setting
+
+LEAST_S: Final = 9.0
+"""Shortest window that is a point: gpumon's rates are of 10 s, of less just after a start or a gap."""
+SLACK_S: Final = 0.2
+"""Polls do not come to the millisecond: two windows may overlap by this much."""
+STEADY_SPREAD: Final = 2.0
+STEADY_RATIO: Final = 0.5
+"""A window is steady where the running requests stay within 2, or within half of their mean: most of a line's error
+from averaging is spread^2 / (12 x mean), so 2 % of the slope's part at most, 6 % across one step of that size."""
+FREE_KV: Final = 0.8
+"""KV usage up to which a queue is not the pool's doing."""
+HELD_WINDOWS: Final = 3
+"""Windows in a row that a prefill rate has to last: one prompt is booked at once, so a single one can read too high."""
+MOST_REPLICAS: Final = 16
+"""Models or settings remembered; the one not seen for longest goes first."""
+MOST_ENGINES: Final = 256
+
+
+class _Tick(NamedTuple):
+    time_s: float
+    busy_ratio: float | None
+    waiting: float | None
+    kv_ratio: float | None
+
+
+class _Look:
+    """One engine between two points."""
+
+    def __init__(self) -> None:
+        self.end_s = -math.inf
+        """End of the last window that became a point."""
+        self.noticed_s = -math.inf
+        self.prefill: deque[float] = deque(maxlen=HELD_WINDOWS)
+        self.prefill_end_s = -math.inf
+        self.ticks: deque[_Tick] = deque(maxlen=64)
+        self.setting: Setting | None = None
+        self.replicas: Replicas | None = None
+        self.lengths: list[float | None] = [None, None, None]
+        """Last known mean prompt, answer and hit ratio: no request may end for a while."""
+
+    def pause(self) -> None:
+        """It does not answer, or is idle after a reset: what was going on is no window."""
+        self.ticks.clear()
+        self.prefill.clear()
+
+    def since(self, start_s: float) -> list[_Tick]:
+        """The ticks from `start_s` on."""
+        return [tick for tick in self.ticks if tick.time_s >= start_s]
+
+
+class Calibration:
+    """Gathers one point per engine and steady window, for each traffic mix on its own. Knows no clock, does no I/O.
+
+    A window is that of the engine's rates (10 s, longer where it is polled seldom), and disjoint from the last one. It
+    counts where at least one request per rank ran at all its polls and their number was steady; a reset, a restart, a
+    stale or unreachable engine gives none, as the rates are missing then. Engines of one model with the same settings
+    pool their points. What an engine showed stays after it is gone, with the time when it was last seen.
+
+    Memory: 110 kB per full mix, 3 mixes per model and setting, 16 of those: 5 MB at the very most, some 30 kB usually.
+    """
+
+    def __init__(self) -> None:
+        self._looks: dict[str, _Look] = {}
+        self._all: list[Replicas] = []
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Take one tick in; ticks come in order. Costs some microseconds per engine, more once in a window."""
+        gpus: dict[int, Gpu] | None = None
+        for engine in snapshot.engines:
+            look = self._looks.get(engine.url)
+            if look is None:
+                look = self._looks[engine.url] = _Look()
+            if not _serving(engine):
+                look.pause()
+                continue
+            if gpus is None:
+                gpus = {gpu.index: gpu for gpu in snapshot.gpus if not gpu.parent_uuid}
+            here = [gpus[index] for index in engine.gpus if index in gpus]
+            self._look(look, engine, here, snapshot)
+        if len(self._looks) > max(MOST_ENGINES, 2 * len(snapshot.engines)):
+            urls = {engine.url for engine in snapshot.engines}
+            self._looks = {url: look for url, look in self._looks.items() if url in urls}
+
+    def observed(self) -> tuple[Observed, ...]:
+        """One per model and settings, with the points of the traffic mix that it has now; newest first."""
+        found = sorted(self._all, key=lambda each: each.last_s, reverse=True)
+        return tuple(each.observed() for each in found)
+
+    def _look(self, look: _Look, engine: Engine, here: list[Gpu], snapshot: Snapshot) -> None:
+        at_s = snapshot.wall_s - engine.age_s
+        if at_s < look.end_s - 1.0:
+            look.end_s = look.prefill_end_s = look.noticed_s = -math.inf  # the clock was set back
+        look.ticks.append(
+            _Tick(at_s, _busy(engine, here), number(engine.waiting), number(engine.kv_usage_ratio))
+        )
+        replicas = self._replicas(look, engine, here)
+        replicas.last_s, replicas.time = max(replicas.last_s, at_s), snapshot.time
+        replicas.names[engine.url] = engine.name
+        if at_s - look.noticed_s >= LEAST_S:
+            look.noticed_s = at_s
+            replicas.notice(engine, here)
+        window = engine.window
+        if window is None or window.seconds < LEAST_S:
+            return
+        start_s = at_s - window.seconds
+        if start_s >= look.prefill_end_s - SLACK_S:
+            _hold_prefill(look, engine, start_s, at_s, replicas)
+        if start_s >= look.end_s - SLACK_S and (running := _steady(engine, window)) is not None:
+            self._add(look, engine, window, running, at_s)
+
+    def _add(self, look: _Look, engine: Engine, window: Window, running: float, at_s: float) -> None:
+        itl_s, replicas = engine.itl_mean_s, look.replicas
+        if isinstance(itl_s, Missing) or itl_s <= 0.0 or replicas is None:
+            return
+        for at, length in enumerate((engine.prompt_tokens_mean, engine.answer_tokens_mean, engine.cached_ratio)):
+            if not isinstance(length, Missing):
+                look.lengths[at] = length
+        prompt, answer, hit = look.lengths
+        if prompt is None or answer is None:
+            return  # the mix is known once a request has ended
+        ticks, ranks = look.since(at_s - window.seconds), engine.ranks
+        queued = any(tick.waiting for tick in ticks)
+        mix = replicas.mix(Traffic(prompt, answer, hit), 60.0 * (number(engine.requests_per_s) or 0.0))
+        mix.add(
+            Seen(
+                at_s,
+                running / ranks,
+                itl_s,
+                window.first_token_s,
+                _share(engine.decode_tokens_per_s, ranks),
+                _share(engine.requests_per_s, ranks),
+                _share(engine.power_w, ranks),
+                _mean([tick.busy_ratio for tick in ticks]),
+            ),
+            Traffic(prompt, answer, hit),
+        )
+        mix.add_tails(engine.itl_s, None if queued else engine.ttft_s)
+        if _held_at_limit(window, ticks):
+            replicas.plateau(window.running_most / ranks)
+        else:
+            replicas.exceeded(window.running_most / ranks)
+        look.end_s = at_s
+
+    def _replicas(self, look: _Look, engine: Engine, here: list[Gpu]) -> Replicas:
+        """Where its points belong: they start anew where model, hardware, precision, version or KV pool changed."""
+        setting = _setting(engine, here)
+        if look.replicas is not None and setting == look.setting:
+            return look.replicas
+        found = next((each for each in (look.replicas, *self._all) if each is not None and each.holds(setting)), None)
+        if found is None:
+            found = Replicas(setting)
+            self._all.append(found)
+            if len(self._all) > MOST_REPLICAS:
+                self._all.remove(min(self._all[:-1], key=lambda each: each.last_s))
+        if look.replicas is not None and look.replicas is not found:
+            look.replicas.names.pop(engine.url, None)
+            look.lengths = [None, None, None]
+        found.learn(setting)
+        look.setting, look.replicas = setting, found
+        return found
+
+
+def _serving(engine: Engine) -> bool:
+    return (
+        engine.state is EndpointState.OK
+        and engine.phase is Phase.INFERENCE
+        and bool(engine.model)
+        and engine.ranks > 0
+        and not isinstance(engine.running, Missing)
+    )
+
+
+def _steady(engine: Engine, window: Window) -> float | None:
+    """Mean sequences that decoded in a steady window of all ranks; None where it was not steady.
+
+    Time between tokens / window where the engine has a histogram of it, else the mean of the gauge: that one is read at
+    five or six moments only, and counts requests in their prefill, too.
+    """
+    least, most, mean = window.running_least, window.running_most, engine.running_mean
+    if isinstance(mean, Missing) or least < max(1, engine.ranks):
+        return None
+    if most - least > max(STEADY_SPREAD, STEADY_RATIO * mean):
+        return None
+    return window.decoding_mean if window.decoding_mean else mean
+
+
+def _held_at_limit(window: Window, ticks: list[_Tick]) -> bool:
+    """Requests waited all the time, the KV pool had room, and not one more was let in: the engine's own limit."""
+    full = window.running_least == window.running_most
+    return full and bool(ticks) and all(tick.waiting and (tick.kv_ratio or 0.0) < FREE_KV for tick in ticks)
+
+
+def _hold_prefill(look: _Look, engine: Engine, start_s: float, at_s: float, replicas: Replicas) -> None:
+    if start_s > look.prefill_end_s + LEAST_S:
+        look.prefill.clear()
+    rate = _share(engine.prefill_tokens_per_s, engine.ranks)
+    look.prefill_end_s = at_s
+    if rate is None:
+        look.prefill.clear()
+        return
+    look.prefill.append(rate)
+    if len(look.prefill) == HELD_WINDOWS:
+        replicas.prefill_tokens_per_s = max(replicas.prefill_tokens_per_s, sum(look.prefill) / HELD_WINDOWS)
+
+
+def _setting(engine: Engine, here: list[Gpu]) -> Setting:
+    types = {gpu.gpu_type for gpu in here}
+    count, pool = number(engine.gpu_count), number(engine.kv_pool_tokens)
+    return Setting(
+        model=engine.model,
+        gpu=next(iter(types)) if len(types) == 1 else ("" if types else engine.gpu_type),
+        gpus=round(count / engine.ranks) if count is not None else 0,
+        tp=engine.tp,
+        weight_precision=engine.weight_precision,
+        kv_precision=engine.kv_precision,
+        tool=" ".join(part for part in (engine.kind.value, engine.version) if part),
+        pool_tokens=pool / engine.ranks if pool is not None else 0.0,
+    )
+
+
+def _busy(engine: Engine, here: list[Gpu]) -> float | None:
+    """Mean busy share of its GPUs; None where it shares one with another engine: whose work it is, is not known."""
+    total = 0.0
+    for gpu in here:
+        busy = gpu.busy_ratio
+        if isinstance(busy, Missing) or len(gpu.engines) > 1:
+            return None
+        total += busy
+    return total / len(here) if here and len(here) == len(engine.gpus) else None
+
+
+def _share(reading: Reading, ranks: int) -> float | None:
+    return None if isinstance(reading, Missing) else reading / ranks
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

@@ -1,0 +1,166 @@
+"""As few bins as can be for many items of few types: best fit, then a search that is exact while its budget lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from gpumon.sizing.bins import Bin, Budget, Pattern, Room
+from gpumon.sizing.columns import Relaxed, relax
+
+Runs = tuple[tuple[Pattern, int], ...]
+"""Patterns and how many bins are filled by each."""
+SEARCHED_BINS = 100
+"""Bins that the tree search goes through one by one."""
+_Groups = dict[tuple[Pattern, Room], int]
+
+
+def cover(bins: Bin, counts: Pattern, budget: Budget) -> tuple[Runs, int]:
+    """Bins for all the items, and a lower bound: equal numbers prove that none could be saved.
+
+    Every count is at least 1. Never more bins than best fit decreasing in any of its orders.
+    """
+    if not counts:
+        return (), 0
+    tried = [best_fit(bins, counts, order) for order in bins.orders()]
+    found, least = min(tried, key=bins_of), bins.least(counts)
+    if bins_of(found) > least:
+        relaxed = relax(bins, counts, [pattern for runs in tried for pattern, _ in runs], bins_of(found), budget)
+        least = max(least, relaxed.least)
+        while bins_of(found) > least:
+            better, proved = _search(bins, counts, relaxed, least, budget)
+            if better is not None:
+                found = better
+                break
+            if not proved:
+                break
+            least += 1
+    return found, least
+
+
+def bins_of(runs: Runs) -> int:
+    """Their number."""
+    return sum(times for _, times in runs)
+
+
+def best_fit(bins: Bin, counts: Pattern, order: Sequence[int]) -> Runs:
+    """Best fit decreasing: each item goes where least room is left. Equal bins are kept as one: counts may be huge."""
+    groups: _Groups = {}
+    nothing = (0,) * bins.types
+    for kind in order:
+        left = counts[kind]
+        changed: _Groups = {}
+        for (content, room), times in sorted(groups.items(), key=lambda item: bins.measure(item[0][1])):
+            left = _top_up(bins, (content, room), times, kind, left, changed)
+        while left > 0:
+            taken, _ = bins.fill(bins.empty, kind, left)
+            if not taken:
+                raise ValueError(f"an item of type {kind} fits no bin")
+            left = _top_up(bins, (nothing, bins.empty), left // taken, kind, left, changed)
+        groups = changed
+    return _merged((content, times) for (content, _), times in groups.items())
+
+
+def _merged(runs: Iterable[tuple[Pattern, int]]) -> Runs:
+    """Equal patterns together."""
+    merged: dict[Pattern, int] = {}
+    for pattern, times in runs:
+        merged[pattern] = merged.get(pattern, 0) + times
+    return tuple(merged.items())
+
+
+def _top_up(bins: Bin, state: tuple[Pattern, Room], times: int, kind: int, left: int, groups: _Groups) -> int:
+    """Items of one type into equal bins, one bin after the other; returns how many items are left over."""
+    content, room = state
+    while times:
+        taken, after = bins.fill(room, kind, left) if left else (0, room)
+        filled = min(times, left // taken) if taken else times
+        key = ((*content[:kind], content[kind] + taken, *content[kind + 1 :]), after)
+        groups[key] = groups.get(key, 0) + filled
+        times -= filled
+        left -= filled * taken
+    return left
+
+
+def _search(bins: Bin, counts: Pattern, relaxed: Relaxed, target: int, budget: Budget) -> tuple[Runs | None, bool]:
+    """The items in `target` bins, if that is found; and whether it is proved that there is no way.
+
+    The whole bins of the fractional covering are kept, and a tree search places the rest; where it fails, fewer are.
+    """
+    kept = [(pattern, max(0, int(amount + 1e-6))) for pattern, amount in relaxed.patterns]
+    fewer = 0
+    while not budget.spent:
+        now = [(pattern, max(0, times - fewer)) for pattern, times in kept]
+        rest, spare = _without(counts, now), target - sum(times for _, times in now)
+        whole = not any(times for _, times in now)
+        if spare > SEARCHED_BINS:
+            break
+        share = budget if whole else Budget(budget.left // 2)
+        begun = share.left
+        way = _tree(bins, rest, relaxed.values, spare, share)
+        if not whole:
+            budget.left -= begun - share.left
+        if way is not None:
+            return _merged([*((pattern, times) for pattern, times in now if times), *way]), False
+        if whole:
+            return None, not share.spent
+        fewer = fewer * 2 + 1
+    return None, False
+
+
+def _without(counts: Pattern, runs: Iterable[tuple[Pattern, int]]) -> Pattern:
+    """Items that are left; a pattern may hold more of a type than there are."""
+    left = list(counts)
+    for pattern, times in runs:
+        for kind, number in enumerate(pattern):
+            left[kind] -= number * times
+    return tuple(max(0, number) for number in left)
+
+
+def _tree(bins: Bin, counts: Pattern, values: Sequence[float], target: int, budget: Budget) -> Runs | None:
+    """Depth-first over the patterns of the first type that is left, each of them worth so much that the rest may fit.
+
+    Values are those of the fractional covering: with n bins for items worth v, no bin may be worth less than v - n + 1.
+    """
+    failed: dict[Pattern, int] = {}
+    taken: list[Pattern] = []
+    left = [counts]
+    branches: list[Iterator[Pattern]] = []
+    while True:
+        room = target - len(taken)
+        quick = _quick(bins, left[-1], room, budget) if failed.get(left[-1], -1) < room else None
+        if quick is not None:
+            return _merged([*((pattern, 1) for pattern in taken), *quick])
+        branches.append(_branches(bins, left[-1], values, room, budget) if failed.get(left[-1], -1) < room else iter(()))
+        while branches:
+            pattern = next(branches[-1], None)
+            if pattern is not None and not budget.spent:
+                taken.append(pattern)
+                left.append(_without(left[-1], [(pattern, 1)]))
+                break
+            branches.pop()
+            failed[left[-1]] = max(failed.get(left[-1], -1), target - len(taken))
+            left.pop()
+            if taken:
+                taken.pop()
+        else:
+            return None
+
+
+def _quick(bins: Bin, counts: Pattern, room: int, budget: Budget) -> Runs | None:
+    """Best fit, if it is good enough."""
+    budget.left -= 10 * bins.types
+    for order in bins.orders():
+        runs = best_fit(bins, counts, order)
+        if bins_of(runs) <= room:
+            return tuple(run for run in runs if any(run[0]))
+    return None
+
+
+def _branches(bins: Bin, counts: Pattern, values: Sequence[float], room: int, budget: Budget) -> Iterator[Pattern]:
+    """Patterns to try, those that waste least first."""
+    worth = sum(value * number for value, number in zip(values, counts))
+    budget.left -= 2 * bins.types
+    if room < 1 or worth > room + 1e-6 or bins.least(counts) > room:
+        return iter(())
+    near = bins.near(values, counts, worth - room + 1 - 1e-6, budget)
+    return iter([pattern for _, pattern in sorted(near, key=lambda way: (-way[0], way[1]), reverse=False)])

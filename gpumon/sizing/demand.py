@@ -1,0 +1,180 @@
+"""One workload on one shape of GPU: its capacity per instance, how many it takes, and what they then do."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.sizing import memory
+from gpumon.sizing.answer import Limit, LimitKind, Source
+from gpumon.sizing.instance import Instance, resolve
+from gpumon.sizing.known import Known
+from gpumon.sizing.limits import impossible, limits_of
+from gpumon.sizing.load import Load, equilibrium, load_of
+from gpumon.sizing.observed import Origin
+from gpumon.sizing.placement import Block
+from gpumon.sizing.scenario import Scenario, Workload
+
+OPERATING_POINTS: Final = frozenset({LimitKind.TYPED, LimitKind.KNEE, LimitKind.RANGE})
+"""Bounds that are capacities to plan with already: the planning factor does not apply."""
+EXTRAPOLATED: Final = 1.5
+"""Times the measured range beyond which a fit is extrapolated (sizing fact sheet, 1.4)."""
+NOT_GIVEN: Final = Missing(Reason.NOT_GIVEN)
+INFEASIBLE: Final = Missing(Reason.INFEASIBLE)
+
+
+class Demand(NamedTuple):
+    """What one workload needs on one shape; `problem` says why nothing would do."""
+
+    workload: Workload
+    instance: Instance
+    limits: tuple[Limit, ...] = ()
+    planned: float = 0.0
+    """Requests in flight that an instance is planned with."""
+    load: Load = Load(0, 0.0)
+    spares: int = 0
+    memory_bytes: Reading = NOT_GIVEN
+    memory_source: str = ""
+    busy_ratio: Reading = NOT_GIVEN
+    extrapolated: bool = False
+    problem: str = ""
+
+    @property
+    def instances(self) -> int:
+        """With spares; 0 where there is a problem."""
+        return 0 if self.problem else self.load.instances + self.spares
+
+    def running(self, count: int) -> float:
+        """Requests in flight of each of `count` instances at the target."""
+        return equilibrium(self.instance, count)
+
+    def block(self, index: int, usable_bytes: float, count: int) -> Block:
+        """For the placement: an instance whose memory is not known takes its GPUs whole."""
+        size, busy = self.memory_bytes, self.busy_ratio
+        return Block(
+            workload=index,
+            count=count,
+            gpus=self.instance.gpus,
+            tp=self.instance.tp,
+            memory_bytes=usable_bytes * self.instance.gpus if isinstance(size, Missing) else size,
+            busy_ratio=None if isinstance(busy, Missing) else busy,
+        )
+
+
+def demand_of(workload: Workload, scenario: Scenario, known: Known, shape: int = 0) -> Demand:
+    """The needs of `workload` on the `shape`-th server."""
+    instance = resolve(workload, scenario, known, shape)
+    bare = Demand(workload, instance, problem=instance.problem or _bad(workload))
+    if bare.problem:
+        return bare
+    limits = limits_of(instance, scenario)
+    bare = bare._replace(limits=limits)
+    if not limits:
+        return bare._replace(problem=_nothing_bounds(instance))
+    first = _binding(limits)
+    if first.concurrency < 1.0:
+        return bare._replace(problem=impossible(first))
+    planned = _planned(first, scenario.planning_factor)
+    load = load_of(instance, planned, math.floor(first.concurrency), scenario.queue_wait_ratio)
+    size, source = _memory(instance, planned)
+    spares = scenario.spare_instances if workload.spare_instances is None else workload.spare_instances
+    demand = bare._replace(
+        planned=planned,
+        load=load,
+        spares=spares,
+        memory_bytes=size,
+        memory_source=source,
+        busy_ratio=_busy(instance),
+        extrapolated=_extrapolated(instance, planned),
+        problem=load.problem,
+    )
+    return demand._replace(problem=demand.problem or _too_large(demand, scenario))
+
+
+def _bad(workload: Workload) -> str:
+    if not workload.target > 0 or math.isinf(workload.target):
+        return f"the target is {workload.target:g}: it must be above 0"
+    return ""
+
+
+def _binding(limits: tuple[Limit, ...]) -> Limit:
+    """The bound that holds first; a typed capacity is the user's word against the formulas."""
+    return next((limit for limit in limits if limit.kind is LimitKind.TYPED), limits[0])
+
+
+def _planned(first: Limit, factor: float) -> float:
+    """Whole requests, at least one; a measured or typed operating point is planned with as it is."""
+    share = 1.0 if first.kind in OPERATING_POINTS else factor
+    return max(1.0, float(math.floor(first.concurrency * share + 1e-9)))
+
+
+def _nothing_bounds(instance: Instance) -> str:
+    lacks = [
+        what
+        for what, value in (
+            ("the model's dimensions (a [[model]] entry, or a typed capacity and memory)", instance.llm),
+            ("prompt_tokens", instance.prompt_tokens),
+            ("answer_tokens", instance.answer_tokens),
+        )
+        if value is None
+    ]
+    return f"capacity per instance is not known: it needs {', '.join(lacks) or 'a goal'}, or a typed capacity"
+
+
+def _memory(instance: Instance, planned: float) -> tuple[Reading, str]:
+    """Memory of one instance: typed, as seen, from the model, else not known."""
+    workload, seen = instance.workload, instance.seen
+    if workload.memory_gb is not None:
+        return workload.memory_gb * 1e9, "typed"
+    if seen is not None and seen.memory_bytes is not None and instance.alike:
+        return seen.memory_bytes, "table" if seen.origin is Origin.TABLE else "seen"
+    if instance.llm is None:
+        return NOT_GIVEN, ""
+    if instance.prompt_tokens is None or instance.answer_tokens is None:
+        return memory.rule_bytes(instance.llm.params), "rule"
+    context = instance.prompt_tokens + instance.answer_tokens / 2.0
+    most = instance.gpu.memory_bytes if instance.gpu is not None else math.inf
+    return memory.instance_bytes(instance.llm, instance.gpus, instance.tp, planned, context, most), "model"
+
+
+def _busy(instance: Instance) -> Reading:
+    if instance.workload.busy_ratio is not None:
+        return instance.workload.busy_ratio
+    if instance.seen is not None and instance.seen.busy_ratio is not None and instance.alike:
+        return instance.seen.busy_ratio
+    return NOT_GIVEN
+
+
+def _extrapolated(instance: Instance, planned: float) -> bool:
+    return instance.fitted is not None and planned > EXTRAPOLATED * instance.fitted.high
+
+
+def _too_large(demand: Demand, scenario: Scenario) -> str:
+    """Why the instance fits no GPU of the shape, though its memory is known."""
+    instance, size = demand.instance, demand.memory_bytes
+    if instance.gpu is None or isinstance(size, Missing):
+        return ""
+    most = instance.gpu.memory_bytes * scenario.usable_memory_ratio
+    each = size / instance.gpus
+    # What an engine was seen to reserve on the same GPU fits it, whatever share is planned with.
+    if demand.memory_source == "seen":
+        most = instance.gpu.memory_bytes
+    if each <= most * (1 + 1e-9):
+        return ""
+    return (
+        f"one instance needs {each / 1e9:.1f} GB on each of {instance.gpus} GPUs, a {instance.gpu.name} has "
+        f"{most / 1e9:.1f} GB usable: more TP, narrower weights or a larger GPU"
+    )
+
+
+def source_of(demand: Demand) -> Source:
+    """Where the capacity comes from: the user's word, a table, or how the latency is known."""
+    first = _binding(demand.limits) if demand.limits else None
+    if first is None:
+        return Source.NONE
+    if first.kind is LimitKind.TYPED:
+        return Source.TYPED
+    if first.kind in OPERATING_POINTS:
+        return Source.SWEEP
+    return demand.instance.source

@@ -1,0 +1,266 @@
+"""From measured points to a curve: a robust fit with its range, its error and, where it can not be had, the reason."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpumon.efficiency.checks import checked
+from gpumon.sizing.curve import Curve
+from gpumon.sizing.observed import Point
+
+_LEAST_BUCKETS: Final = 5
+_LEAST_SPREAD: Final = 2.0
+"""Highest over lowest running of a fit that stands on points alone."""
+_SINGLE_BELOW: Final = 16.0
+"""Every whole number of sequences has its own bucket up to here; above, buckets are 10 % wide."""
+_WIDTH: Final = math.log(1.1)
+_FLAT: Final = 0.05
+"""A fall over the range by this share of the ITL is noise on a flat line."""
+_HUMP: Final = 1.15
+"""Latencies of the fewest sequences this much above those of the most are another regime (idle data-parallel ranks)."""
+_RESIDENT_STEPS: Final = 8
+"""Shares that a MoE's fit tries."""
+_BAND, _FEW_BAND, _ANCHORED_BAND, _WIDEST_BAND = 0.10, 0.15, 0.25, 0.50
+_BASE_DOUBT: Final = 0.3
+_SLOPE_DOUBT: Final = 0.75
+"""How far the roofline's parts are off, as shares: weights are read at 45 to 80 % of the bandwidth; measured slopes are
+1.0 to 3.6 times the physical ones (sizing fact sheet, result 2)."""
+
+
+class Fitted(msgspec.Struct, frozen=True):
+    """A curve with what it stands on."""
+
+    curve: Curve
+    low: float
+    """Fewest and most running sequences that it was measured at."""
+    high: float
+    buckets: int
+    samples: int
+    """Windows or runs."""
+    r2: float
+    """Share of the buckets' variance that the curve explains, 0..1; low on a flat line even where that fits well."""
+    band_ratio: float
+    """+-: 10 % fitted, 15 % below five buckets, 25 % anchored, more where the buckets scatter, at most 50 %."""
+    anchored: bool
+    """The roofline had to help: too few or too similar points for a line."""
+    text: str
+    """What it stands on, for the screen."""
+
+
+class _Bucket(NamedTuple):
+    running: float
+    itl_s: float
+    weight: int
+
+
+def fit(
+    points: Iterable[Point],
+    *,
+    shape: Curve,
+    floor_s: float,
+    anchor_s: float | None,
+    least_buckets: int = _LEAST_BUCKETS,
+) -> Fitted | str:
+    """The curve through `points`, or why there is none.
+
+    Weighted median per bucket of running, then Theil-Sen over the buckets of ITL/w against b/w, in which a MoE is a
+    line too; base at least `floor_s` (half the time to read the weights at the peak bandwidth; per token, so less with
+    speculative decoding), slope at least 0. Points past the KV knee stay: they lie on the line over what *runs*.
+
+    Below `least_buckets` buckets (5 for live points; a sweep's few are means over whole runs, 3 do) or a spread of 2,
+    `anchor_s` (the read at 70 % of the bandwidth) and the slope of `shape` are moved to meet the median point, each by
+    its share of the doubt: one point cannot tell base from slope. Where `shape` has no slope the anchor is kept and the
+    slope takes all. `shape` gives w. Sizing fact sheet, 1.4. ValueError on a floor or anchor that is negative.
+    """
+    checked("floor_s", floor_s)
+    anchor_s = checked("anchor_s", anchor_s) if anchor_s is not None else None
+    seen = [point for point in points if _usable(point)]
+    if not seen:
+        return "no inter-token latency was measured"
+    every = _buckets(seen)
+    kept = every[_start(every) :]
+    found: Curve | str
+    enough = len(kept) >= max(2, least_buckets) and kept[-1].running >= _LEAST_SPREAD * kept[0].running
+    if enough:
+        found = _free(kept, shape, floor_s)
+    elif anchor_s:
+        found = _anchored(kept, shape, anchor_s, floor_s)
+    else:
+        return f"{_stand(kept)}: too little for a line, and nothing to anchor one to"
+    if isinstance(found, str):
+        return found
+    return _fitted(every, kept, found, anchored=not enough)
+
+
+def _usable(point: Point) -> bool:
+    itl_s = point.itl_s
+    return itl_s is not None and 0.0 < itl_s < math.inf and 0.0 < point.running < math.inf and point.weight > 0
+
+
+def _buckets(points: Sequence[Point]) -> list[_Bucket]:
+    """Medians by running, rising. Below 1 the mean is of idle moments: who decodes then decodes alone."""
+    grouped: dict[int, list[tuple[float, float, int]]] = {}
+    for point in points:
+        running = max(1.0, point.running)
+        key = round(running)
+        if running >= _SINGLE_BELOW - 0.5:
+            key = int(_SINGLE_BELOW) + int(math.log(running / (_SINGLE_BELOW - 0.5)) / _WIDTH)
+        grouped.setdefault(key, []).append((running, point.itl_s or 0.0, point.weight))
+    return [
+        _Bucket(
+            _median([(running, weight) for running, _, weight in group]),
+            _median([(itl_s, weight) for _, itl_s, weight in group]),
+            sum(weight for _, _, weight in group),
+        )
+        for _, group in sorted(grouped.items())
+    ]
+
+
+def _start(buckets: Sequence[_Bucket]) -> int:
+    """First bucket of the line: behind a hump at few sequences, which is no line.
+
+    Data-parallel engines decode 3 times slower below one sequence per rank (vLLM #23752). The cut is where the medians
+    before and behind it differ most; with fewer than three buckets or
+    a spread below 2 behind it, there is no cut.
+    """
+    best, start = _HUMP, 0
+    for cut in range(1, len(buckets) - 2):
+        if buckets[-1].running < _LEAST_SPREAD * buckets[cut].running:
+            break
+        before = sorted(bucket.itl_s for bucket in buckets[:cut])
+        behind = sorted(bucket.itl_s for bucket in buckets[cut:])
+        drop = before[(len(before) - 1) // 2] / behind[len(behind) // 2]
+        if drop > best:
+            best, start = drop, cut
+    return start
+
+
+def _free(buckets: Sequence[_Bucket], shape: Curve, floor_s: float) -> Curve | str:
+    """The best line; of a MoE with the best share of the base that every step takes, whatever it is routed to.
+
+    Launches and all-reduces take time beside the reads, so that share may be more than that of the bytes.
+    """
+    found = _line(buckets, shape, floor_s)
+    if not shape.experts or shape.resident_ratio == 1.0:
+        return found
+    best, error = found, math.inf if isinstance(found, str) else _error(buckets, found)
+    for step in range(1, _RESIDENT_STEPS + 1):
+        resident = shape.resident_ratio + (1.0 - shape.resident_ratio) * step / _RESIDENT_STEPS
+        tried = _line(buckets, msgspec.structs.replace(shape, resident_ratio=resident), floor_s)
+        if isinstance(tried, Curve) and _error(buckets, tried) < error:
+            best, error = tried, _error(buckets, tried)
+    return best
+
+
+def _line(buckets: Sequence[_Bucket], shape: Curve, floor_s: float) -> Curve | str:
+    """Theil-Sen: median of the slopes between all pairs, then the median base, by relative error."""
+    line = [_straight(bucket, shape) for bucket in buckets]
+    slopes = [(y2 - y1) / (x2 - x1) for i, (x1, y1) in enumerate(line) for x2, y2 in line[i + 1 :] if x2 > x1]
+    slope_s = median(slopes) if slopes else 0.0
+    if slope_s < 0.0:
+        if -slope_s * (line[-1][0] - line[0][0]) > _FLAT * median(y for _, y in line):
+            return f"ITL falls as running rises ({_stand(buckets)}): something else changed meanwhile"
+        slope_s = 0.0
+    base_s = _median([(y - slope_s * x, 1.0 / y) for x, y in line])
+    if base_s >= floor_s and base_s > 0.0:
+        return _made(shape, base_s, slope_s)
+    if floor_s <= 0.0:
+        return f"ITL grows faster than running ({_stand(buckets)}): no line, and no floor to hold one to"
+    slope_s = median((y - floor_s) / x for x, y in line)
+    return _made(shape, floor_s, slope_s) if slope_s > 0.0 else _too_fast(buckets, floor_s)
+
+
+def _anchored(buckets: Sequence[_Bucket], shape: Curve, anchor_s: float, floor_s: float) -> Curve | str:
+    """Anchor and roofline slope, moved to the bucket whose observed / expected is the median."""
+    line = [_straight(bucket, shape) for bucket in buckets]
+    if shape.slope_s <= 0.0:
+        slope_s = median((y - anchor_s) / x for x, y in line)
+        if slope_s > 0.0:
+            return _made(shape, anchor_s, slope_s)
+        return f"ITL is below what the roofline gives for one sequence ({_stand(buckets)}): no slope to be had"
+    by_ratio = sorted((y / (anchor_s + shape.slope_s * x), x, y) for x, y in line)
+    ratio, x, y = by_ratio[(len(by_ratio) - 1) // 2]
+    excess = y - anchor_s - shape.slope_s * x
+    base_doubt, slope_doubt = (_BASE_DOUBT * anchor_s) ** 2, (_SLOPE_DOUBT * shape.slope_s * x) ** 2
+    base_share = base_doubt / (base_doubt + slope_doubt)
+    base_s = anchor_s + base_share * excess
+    slope_s = shape.slope_s + (1.0 - base_share) * excess / x
+    if base_s <= 0.0 or slope_s <= 0.0:
+        base_s, slope_s = anchor_s * ratio, shape.slope_s * ratio
+    return _made(shape, base_s, slope_s) if base_s >= floor_s else _too_fast(buckets, floor_s)
+
+
+def _fitted(every: Sequence[_Bucket], kept: Sequence[_Bucket], curve: Curve, *, anchored: bool) -> Fitted:
+    r2 = _r2(kept, curve)
+    usual = _ANCHORED_BAND if anchored else _BAND if len(kept) >= _LEAST_BUCKETS else _FEW_BAND
+    band = min(_WIDEST_BAND, max(usual, 2.0 * _error(kept, curve)))
+    parts = [f"{'anchored to the roofline by' if anchored else 'fit of'} {_stand(kept)}"]
+    if not anchored:
+        parts.append("flat" if curve.slope_s == 0.0 else f"r2 {r2:.2f}")
+    if len(kept) < len(every):
+        parts.append(f"slower below {kept[0].running:.0f}, left out")
+    parts.append(f"+-{band:.0%}")
+    return Fitted(
+        curve=curve,
+        low=kept[0].running,
+        high=kept[-1].running,
+        buckets=len(kept),
+        samples=sum(bucket.weight for bucket in kept),
+        r2=r2,
+        band_ratio=band,
+        anchored=anchored,
+        text=", ".join(parts),
+    )
+
+
+def _made(shape: Curve, base_s: float, slope_s: float) -> Curve:
+    return msgspec.structs.replace(shape, base_s=base_s, slope_s=slope_s)
+
+
+def _error(buckets: Sequence[_Bucket], curve: Curve) -> float:
+    """Median relative error over the buckets."""
+    return median(abs(curve.itl_s(bucket.running) / bucket.itl_s - 1.0) for bucket in buckets)
+
+
+def _r2(buckets: Sequence[_Bucket], curve: Curve) -> float:
+    mean = sum(bucket.itl_s for bucket in buckets) / len(buckets)
+    spread = sum((bucket.itl_s - mean) ** 2 for bucket in buckets)
+    left = sum((bucket.itl_s - curve.itl_s(bucket.running)) ** 2 for bucket in buckets)
+    return max(0.0, 1.0 - left / spread) if spread > 0.0 else 0.0
+
+
+def _straight(bucket: _Bucket, shape: Curve) -> tuple[float, float]:
+    """The bucket in the space where every curve of this shape is a line: y = base + slope*x."""
+    read = shape.weight_ratio(bucket.running)
+    return bucket.running / read, bucket.itl_s / read
+
+
+def _median(weighted: Sequence[tuple[float, float]]) -> float:
+    """Weighted median; the middle of both where the weights split evenly."""
+    ordered = sorted(weighted)
+    half, before = sum(weight for _, weight in ordered) / 2.0, 0.0
+    for at, (value, weight) in enumerate(ordered):
+        before += weight
+        if before > half or at == len(ordered) - 1:
+            return value
+        if math.isclose(before, half):
+            return (value + ordered[at + 1][0]) / 2.0
+    return math.nan
+
+
+def _stand(buckets: Sequence[_Bucket]) -> str:
+    low, high = buckets[0].running, buckets[-1].running
+    span = f"{low:.0f} to {high:.0f}" if f"{low:.0f}" != f"{high:.0f}" else f"{low:.0f}"
+    return f"{len(buckets)} point{'s' if len(buckets) > 1 else ''} at {span} running"
+
+
+def _too_fast(buckets: Sequence[_Bucket], floor_s: float) -> str:
+    return (
+        f"ITL {min(bucket.itl_s for bucket in buckets) * 1e3:.1f} ms is less than reading the weights allows "
+        f"(base at least {floor_s * 1e3:.1f} ms): model, precision or GPU differ from what is assumed"
+    )

@@ -1,0 +1,386 @@
+"""One instance of a workload: its model, GPUs, lengths and latencies, each from the best source there is."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpumon.sizing import memory
+from gpumon.sizing.answer import Source
+from gpumon.sizing.curve import Curve, Mix
+from gpumon.sizing.fit import Fitted, fit
+from gpumon.sizing.known import Known
+from gpumon.sizing.observed import Observed, Origin, Point
+from gpumon.sizing.roofline import Setting, prefill_tokens_per_s, rescale, roofline, speculative
+from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.sizing.ttft import TtftLine, calibrated
+from gpumon.specs.gpu import GpuSpec
+from gpumon.specs.llm import LlmSpec
+from gpumon.specs.precision import Precision
+
+RESCALED_BAND: Final = 0.25
+ROOFLINE_BAND: Final = 0.5
+"""+- of a capacity, as a share (sizing fact sheet, section 7)."""
+ALIKE: Final = 0.1
+"""Lengths that differ by at most this share are one mix."""
+_FLOOR: Final = 0.5
+_ANCHOR: Final = 0.7
+"""Shares of the bandwidth that bound and anchor the ITL of one request (sizing fact sheet, 1.4)."""
+_LEAST_BUCKETS: Final = {Origin.LIVE: 5, Origin.SWEEP: 3, Origin.TABLE: 3}
+
+
+MOST_GPUS: Final = 1024
+"""Of one server."""
+RANGES: Final[dict[str, tuple[float, float, str]]] = {
+    "capacity_per_instance": (1.0, 1e6, " requests in flight"),
+    "memory_gb": (1e-3, 1e6, " GB"),
+    "busy_ratio": (0.0, 1.0, ""),
+    "tp": (1, 1024, ""),
+    "pp": (1, 1024, ""),
+    "think_s": (0.0, 1e7, " s"),
+    "prompt_tokens": (1.0, 1e8, ""),
+    "answer_tokens": (1.0, 1e8, ""),
+    "prefix_hit_ratio": (0.0, 1.0, ""),
+    "itl_p95_ms": (1e-3, 1e7, " ms"),
+    "ttft_p95_ms": (1e-3, 1e8, " ms"),
+    "e2e_p95_ms": (1e-3, 1e9, " ms"),
+    "itl_tail_ratio": (1.0, 100.0, ""),
+    "kv_pool_tokens": (1.0, 1e12, ""),
+    "max_num_seqs": (1, 1e6, ""),
+    "prefill_tokens_per_s": (1e-3, 1e9, ""),
+    "tokens_per_step": (1.0, 64.0, ""),
+    "draft_ratio": (0.0, 10.0, ""),
+    "spare_instances": (0, 1e6, ""),
+}
+"""Figures of a workload: least, most, and the unit that the message names."""
+
+
+class Instance(NamedTuple):
+    """What is known of one instance. What is None could not be found; `notes` say what that costs."""
+
+    workload: Workload
+    server: Server | None
+    gpu: GpuSpec | None
+    llm: LlmSpec | None
+    seen: Observed | None
+    gpus: int
+    tp: int
+    pp: int
+    prompt_tokens: float | None
+    answer_tokens: float | None
+    hit_ratio: float
+    curve: Curve | None
+    fitted: Fitted | None
+    source: Source
+    band_ratio: float
+    ttft: TtftLine | None
+    prefill_tokens_per_s: float | None
+    itl_tail_ratio: float
+    ttft_tail_ratio: float
+    alike: bool
+    """It is what was seen: same GPU, parallelism and precision."""
+    notes: tuple[str, ...] = ()
+    problem: str = ""
+
+    @property
+    def setting(self) -> Setting | None:
+        """For the roofline formulas; None where something of it is not known."""
+        if self.llm is None or self.gpu is None or self.mix is None:
+            return None
+        return Setting(self.llm, self.gpu, self.gpus, self.tp, self.mix)
+
+    @property
+    def mix(self) -> Mix | None:
+        """Lengths; None where they are not known."""
+        if self.prompt_tokens is None or self.answer_tokens is None:
+            return None
+        return Mix(self.prompt_tokens, self.answer_tokens, self.hit_ratio)
+
+    @property
+    def goal_itl_s(self) -> float | None:
+        """Goal as a mean."""
+        goal = self.workload.itl_p95_ms
+        return None if goal is None else goal / 1e3 / self.itl_tail_ratio
+
+    @property
+    def goal_ttft_s(self) -> float | None:
+        """Goal as a mean."""
+        goal = self.workload.ttft_p95_ms
+        return None if goal is None else goal / 1e3 / self.ttft_tail_ratio
+
+    @property
+    def goal_e2e_s(self) -> float | None:
+        """Goal; its tail is that of its parts."""
+        goal = self.workload.e2e_p95_ms
+        return None if goal is None else goal / 1e3 / self.itl_tail_ratio
+
+    def response_s(self, running: float) -> float | None:
+        """Time from request to last token with `running` in flight: TTFT + ITL*(OSL-1), or as it was measured."""
+        if self.curve is not None and self.answer_tokens is not None:
+            decode_s = self.curve.itl_s(running) * max(0.0, self.answer_tokens - 1.0)
+            return decode_s + (self.ttft.ttft_s(running) if self.ttft is not None else 0.0)
+        return _between(self.seen.points if self.seen is not None else (), running)
+
+
+def resolve(workload: Workload, scenario: Scenario, known: Known, shape: int = 0) -> Instance:
+    """One instance of `workload` on the GPUs of the `shape`-th server; `problem` says why there can be none.
+
+    Typed values stand above measured ones, these above imported ones, these above formulas.
+    """
+    workload = _with_goals(workload, scenario)
+    try:
+        seen = _seen(workload, known)
+        server, gpu = _hardware(scenario, seen, known, shape)
+        llm = _model(workload, seen, known)
+        prompt = _either(workload.prompt_tokens, seen, "prompt_tokens")
+        answer = _either(workload.answer_tokens, seen, "answer_tokens")
+        context = (prompt or 0.0) + (answer or 0.0)
+        tp, pp = _parallel(workload, seen, llm, gpu, server, scenario, context)
+        _check(workload)
+    except ValueError as why:
+        return _impossible(workload, str(why))
+    bare = Instance(
+        workload=workload,
+        server=server,
+        gpu=gpu,
+        llm=llm,
+        seen=seen,
+        gpus=tp * pp,
+        tp=tp,
+        pp=pp,
+        prompt_tokens=prompt,
+        answer_tokens=answer,
+        hit_ratio=_either(workload.prefix_hit_ratio, seen, "prefix_hit_ratio") or 0.0,
+        curve=None,
+        fitted=None,
+        source=Source.TYPED if workload.capacity_per_instance else Source.NONE,
+        band_ratio=0.0,
+        ttft=None,
+        prefill_tokens_per_s=None,
+        itl_tail_ratio=_either(workload.itl_tail_ratio, seen, "itl_tail_ratio") or 1.0,
+        ttft_tail_ratio=(seen.ttft_tail_ratio if seen is not None else None) or 1.0,
+        alike=seen is not None and _alike(seen, workload, gpu, tp * pp, tp),
+    )
+    return _with_latency(bare, known)
+
+
+def _seen(workload: Workload, known: Known) -> Observed | None:
+    if not workload.profile:
+        return workload.seen
+    if workload.profile in known.profiles:
+        return known.profiles[workload.profile]
+    names = ", ".join(sorted(known.profiles)[:8]) or "none is imported"
+    raise ValueError(f"there is no profile {workload.profile[:40]!r}; known: {names}")
+
+
+def _check(workload: Workload) -> None:
+    """ValueError on a figure that can not be, named with what it may be."""
+    for name, (low, high, unit) in RANGES.items():
+        value: float | None = getattr(workload, name)
+        if value is not None and not low <= value <= high:
+            raise ValueError(f"{name} is {value:g}: it must be from {low:g} to {high:g}{unit}")
+
+
+def _with_latency(bare: Instance, known: Known) -> Instance:
+    """The ladder of the latency: fitted here, re-scaled, roofline."""
+    notes: list[str] = []
+    seen, setting = bare.seen, bare.setting
+    was = _seen_setting(seen, known) if seen is not None else None
+    curve, fitted, source, band = None, None, Source.NONE, 0.0
+    found = _fitted(seen, was) if seen is not None and seen.points else ""
+    if isinstance(found, Fitted):
+        assert seen is not None
+        fitted, curve, band = found, found.curve, found.band_ratio
+        source = Source.MEASURED if seen.origin is Origin.LIVE else Source.SWEEP
+        if not (bare.alike and _same_mix(bare, seen)):
+            if was is not None and setting is not None:
+                curve, source, band = rescale(curve, was, setting), Source.RESCALED, max(band, RESCALED_BAND)
+                fitted = None if not bare.alike else fitted
+                notes.append(f"re-scaled from {_of(seen)}: only the physical part of the latency is moved")
+            elif not bare.alike:
+                curve = fitted = None
+                source, band = Source.NONE, 0.0
+                notes.append(
+                    f"what was measured on {_of(seen)} can not be re-scaled: dimensions or lengths are unknown"
+                )
+    elif found:
+        notes.append(found)
+    if curve is None and setting is not None:
+        try:
+            curve, source, band = roofline(setting), Source.ROOFLINE, ROOFLINE_BAND
+        except ValueError as wrong:
+            notes.append(f"no roofline: {wrong}")
+    step = bare.workload.tokens_per_step
+    if curve is not None and step is not None and step > 1.0:
+        curve = speculative(curve, step, bare.workload.draft_ratio or 0.0)
+        notes.append(f"speculative decoding modelled: {step:g} tokens a step")
+    if bare.workload.capacity_per_instance:
+        source, band = Source.TYPED, 0.0
+    rate, ttft = _prefill(bare, setting)
+    return bare._replace(
+        curve=curve, fitted=fitted, source=source, band_ratio=band, ttft=ttft, prefill_tokens_per_s=rate,
+        notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _prefill(bare: Instance, setting: Setting | None) -> tuple[float | None, TtftLine | None]:
+    """Prefill rate of the instance, and its TTFT over the requests in flight."""
+    rate = bare.workload.prefill_tokens_per_s
+    points = bare.seen.points if bare.seen is not None and bare.alike else ()
+    if rate is None and setting is not None:
+        try:
+            rate = prefill_tokens_per_s(setting)
+        except ValueError:
+            rate = None
+    if rate is not None and bare.prompt_tokens is not None:
+        line = TtftLine(bare.prompt_tokens * (1.0 - bare.hit_ratio) / rate, bare.llm.layers if bare.llm else 0)
+        return rate, calibrated(line, points) if bare.workload.prefill_tokens_per_s is None else line
+    firsts = [point.ttft_s for point in points if point.ttft_s is not None]
+    return rate, calibrated(TtftLine(min(firsts), 0), points) if firsts else None
+
+
+def _hardware(scenario: Scenario, seen: Observed | None, known: Known, shape: int) -> tuple[Server, GpuSpec]:
+    """Server shape and GPU; without a shape in the scenario, eight of the GPUs that were seen."""
+    server = scenario.server[shape] if shape < len(scenario.server) else None
+    if server is None:
+        if seen is None or not seen.gpu:
+            raise ValueError("no server is given: choose a GPU type and how many a server has")
+        server = Server(seen.gpu)
+    if not 1 <= server.gpus <= MOST_GPUS:
+        raise ValueError(f"a server of {server.gpus} GPUs: give it from 1 to {MOST_GPUS}")
+    return server, known.gpus.find(server.gpu)
+
+
+def _model(workload: Workload, seen: Observed | None, known: Known) -> LlmSpec | None:
+    """Dimensions of the model at the wanted precisions; typed, else as seen. ValueError on an unknown precision."""
+    base = known.llm(workload.model)
+    weights = workload.weight_precision or (seen.weight_precision if seen is not None else "")
+    cache = workload.kv_precision or (seen.kv_precision if seen is not None else "")
+    for name in filter(None, (weights, cache)):
+        if name not in Precision._value2member_map_:
+            raise ValueError(f"unknown precision {name[:20]!r}: one of {', '.join(each.value for each in Precision)}")
+    if base is None:
+        return None
+    return memory.variant(known.llms, workload.model, base, weights, cache)
+
+
+def _parallel(
+    workload: Workload,
+    seen: Observed | None,
+    llm: LlmSpec | None,
+    gpu: GpuSpec,
+    server: Server,
+    scenario: Scenario,
+    context: float,
+) -> tuple[int, int]:
+    """TP and PP: typed, as seen, else the smallest TP that holds the model. ValueError where none does.
+
+    On another GPU the TP that was seen stays, unless that one holds too little.
+    """
+    pp = workload.pp or (seen.pp if seen is not None else 1) or 1
+    if workload.tp is not None:
+        return workload.tp, pp
+    was = (seen.tp or max(1, seen.gpus // pp)) if seen is not None and (seen.tp or seen.gpus) else 0
+    if was and seen is not None and seen.gpu in ("", gpu.name):
+        return was, pp
+    if llm is None or workload.memory_gb is not None:
+        return was or 1, pp
+    domain = server.nvlink_gpus or server.gpus
+    least = memory.least_tp(llm, gpu.memory_bytes, domain, scenario.usable_memory_ratio, context)
+    if isinstance(least, str):
+        raise ValueError(least)
+    return max(was, least), pp
+
+
+def _alike(seen: Observed, workload: Workload, gpu: GpuSpec | None, gpus: int, tp: int) -> bool:
+    """Whether the wanted instance is the one that was seen; what was not recorded does not differ."""
+    return (
+        (not seen.gpu or gpu is None or seen.gpu == gpu.name)
+        and seen.gpus in (0, gpus)
+        and seen.tp in (0, tp)
+        and workload.weight_precision in ("", seen.weight_precision)
+        and workload.kv_precision in ("", seen.kv_precision)
+    )
+
+
+def _same_mix(bare: Instance, seen: Observed) -> bool:
+    pairs = (
+        (bare.prompt_tokens, seen.prompt_tokens),
+        (bare.answer_tokens, seen.answer_tokens),
+        (1.0 - bare.hit_ratio, 1.0 - (seen.prefix_hit_ratio or 0.0)),
+    )
+    return all(now is None or was is None or abs(now - was) <= ALIKE * max(was, 0.01) for now, was in pairs)
+
+
+def _seen_setting(seen: Observed, known: Known) -> Setting | None:
+    """Where the points come from; None where something of it is not known."""
+    llm = known.llm(seen.model)
+    if llm is None or not seen.gpu or seen.prompt_tokens is None or seen.answer_tokens is None:
+        return None
+    try:
+        gpu = known.gpus.find(seen.gpu)
+        llm = memory.variant(known.llms, seen.model, llm, seen.weight_precision, seen.kv_precision)
+    except ValueError:
+        return None
+    mix = Mix(seen.prompt_tokens, seen.answer_tokens, seen.prefix_hit_ratio or 0.0)
+    return Setting(llm, gpu, seen.gpus or seen.tp or 1, seen.tp or 1, mix)
+
+
+def _fitted(seen: Observed, was: Setting | None) -> Fitted | str:
+    shape, floor_s, anchor_s = Curve(1.0, 0.0), 0.0, None
+    if was is not None:
+        try:
+            shape = roofline(was)
+            reads_s = was.llm.read_bytes / (was.gpus * was.gpu.bandwidth_bytes_per_s)
+            floor_s, anchor_s = _FLOOR * reads_s, reads_s / _ANCHOR
+        except (ValueError, ZeroDivisionError):
+            pass  # the points alone have to do
+    return _fit(seen.points, shape, floor_s, anchor_s, _LEAST_BUCKETS[seen.origin])
+
+
+@lru_cache(maxsize=256)
+def _fit(
+    points: tuple[Point, ...], shape: Curve, floor_s: float, anchor_s: float | None, least: int
+) -> Fitted | str:  # fmt: skip
+    """The same points are asked about at every keystroke."""
+    return fit(points, shape=shape, floor_s=floor_s, anchor_s=anchor_s, least_buckets=least)
+
+
+def _either(typed: float | None, seen: Observed | None, name: str) -> float | None:
+    if typed is not None or seen is None:
+        return typed
+    found: float | None = getattr(seen, name)
+    return found
+
+
+def _with_goals(workload: Workload, scenario: Scenario) -> Workload:
+    goals = {name: getattr(scenario, name) for name in GOALS if getattr(workload, name) is None}
+    return msgspec.structs.replace(workload, **goals) if any(goals.values()) else workload
+
+
+GOALS: Final = ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms")
+
+
+def _between(points: tuple[Point, ...], running: float) -> float | None:
+    """E2E at `running`, linear between the measured points, flat beyond them."""
+    known = [(point.running, point.e2e_s) for point in points if point.e2e_s is not None]
+    if not known:
+        return None
+    before = max((pair for pair in known if pair[0] <= running), default=known[0])
+    after = min((pair for pair in known if pair[0] >= running), default=known[-1])
+    if after[0] <= before[0]:
+        return before[1]
+    return before[1] + (after[1] - before[1]) * (running - before[0]) / (after[0] - before[0])
+
+
+def _of(seen: Observed) -> str:
+    return f"{seen.gpus or 1}x {seen.gpu or 'unknown GPU'}"
+
+
+def _impossible(workload: Workload, problem: str) -> Instance:
+    return Instance(
+        workload, None, None, None, None, 0, 0, 0, None, None, 0.0, None, None, Source.NONE, 0.0, None, None, 1.0, 1.0,
+        alike=False, problem=problem,
+    )  # fmt: skip

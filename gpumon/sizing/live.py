@@ -1,0 +1,117 @@
+"""The question that the running engines pose: a scenario of what is here now, and the GPUs that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from gpumon.readings.frame import GpuState, Phase
+from gpumon.readings.missing import Missing, Reason, number
+from gpumon.readings.snapshot import Engine, Gpu, Snapshot
+from gpumon.sizing.calibration import Calibration as Calibration
+from gpumon.sizing.observed import Observed
+from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.specs.llm import LlmSpec
+
+REMOTE_GPUS = 8
+"""GPUs of a server that gpumon does not run on: usual, and said in the note."""
+
+
+def from_live(snapshot: Snapshot, observed: Sequence[Observed], base: Scenario | None = None) -> Scenario:
+    """One workload per model that is served now, its target the requests in flight; the server is the one seen.
+
+    `base` has what can not be seen: goals, prices, planning factor, and a server shape where the user gave one. What
+    was assumed or left out stands in the note.
+    """
+    base = base if base is not None else Scenario()
+    notes: list[str] = []
+    models: dict[str, list[Engine]] = {}
+    for engine in snapshot.engines:
+        if engine.phase is not Phase.INFERENCE:
+            continue
+        if engine.model:
+            models.setdefault(engine.model, []).append(engine)
+        else:
+            notes.append(f"{engine.name}: its model is not known")
+    workloads = tuple(_workload(model, engines, observed, notes) for model, engines in models.items())
+    server = base.server or _servers(snapshot, notes)
+    return msgspec.structs.replace(
+        base,
+        name=base.name or "live",
+        note="; ".join(part for part in (base.note, *notes) if part),
+        server=server,
+        workload=workloads,
+    )
+
+
+def have(snapshot: Snapshot) -> tuple[tuple[str, int], ...]:
+    """(GPU type, how many) of what works here and of what remote engines stand on.
+
+    The type is the catalogue's name; a GPU that is not in the catalogue goes by the name that its driver gives it.
+    """
+    counts: dict[str, int] = {}
+    for gpu in snapshot.gpus:
+        if _usable(gpu):
+            name = gpu.gpu_type or f"{gpu.name} (not in the catalogue)"
+            counts[name] = counts.get(name, 0) + 1
+    for engine in snapshot.engines:
+        count = number(engine.gpu_count)
+        if not engine.gpus and engine.gpu_type and count:
+            counts[engine.gpu_type] = counts.get(engine.gpu_type, 0) + round(count)
+    return tuple(counts.items())
+
+
+def own_models(snapshot: Snapshot) -> dict[str, LlmSpec]:
+    """Served model name -> dimensions, of the engines whose model is known."""
+    return {engine.model: engine.llm for engine in snapshot.engines if engine.llm is not None and engine.model}
+
+
+def _workload(model: str, engines: Sequence[Engine], observed: Sequence[Observed], notes: list[str]) -> Workload:
+    known = [each for each in observed if each.model == model]
+    seen = next((each for each in known if each.points), known[0] if known else None)
+    answering = [engine for engine in engines if not isinstance(engine.running, Missing)]
+    if answering:
+        target = sum((number(engine.running) or 0.0) + (number(engine.waiting) or 0.0) for engine in answering)
+    else:
+        usual = max(seen.points, key=lambda point: point.weight).running if seen is not None and seen.points else 0.0
+        target = float(round(usual * sum(max(engine.ranks, 1) for engine in engines)))
+    silent = [engine.name for engine in engines if isinstance(engine.running, Missing)]
+    if silent:
+        when = f", last seen {seen.time}" if seen is not None and seen.time else ""
+        notes.append(f"{', '.join(silent)}: no figures now ({engines[0].state.value}{when})")
+    if target <= 0.0:
+        notes.append(f"{model}: nothing in flight now, so its target is 1")
+    return Workload(model=model, target=max(1.0, target), seen=seen)
+
+
+def _servers(snapshot: Snapshot, notes: list[str]) -> tuple[Server, ...]:
+    """This host by GPU type, else one of eight GPUs for each type that remote engines stand on."""
+    counts: dict[str, int] = {}
+    for gpu in snapshot.gpus:
+        if gpu.parent_uuid:
+            continue
+        if not _usable(gpu):
+            notes.append(f"GPU {gpu.index}: left out ({_why_not(gpu)})")
+        elif not gpu.gpu_type:
+            notes.append(f"GPU {gpu.index}: left out ({gpu.name} is not in the catalogue)")
+        else:
+            counts[gpu.gpu_type] = counts.get(gpu.gpu_type, 0) + 1
+    if counts:
+        return tuple(Server(gpu=name, gpus=count) for name, count in counts.items())
+    remote = dict.fromkeys(engine.gpu_type for engine in snapshot.engines if engine.gpu_type)
+    if remote:
+        notes.append(f"servers of remote engines: taken to have {REMOTE_GPUS} GPUs each")
+    return tuple(Server(gpu=name, gpus=REMOTE_GPUS) for name in remote)
+
+
+def _usable(gpu: Gpu) -> bool:
+    return not gpu.parent_uuid and not _why_not(gpu)
+
+
+def _why_not(gpu: Gpu) -> str:
+    if gpu.state in (GpuState.LOST, GpuState.RESET_REQUIRED):
+        return gpu.state.value.replace("_", " ")
+    peak = gpu.bandwidth_peak_bytes_per_s
+    under_mig = isinstance(peak, Missing) and peak.reason is Reason.UNDER_MIG
+    return "MIG: its slices are not whole GPUs" if under_mig else ""

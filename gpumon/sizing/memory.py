@@ -1,0 +1,243 @@
+"""GPU memory of one instance: weights, what the engine takes beside them, and the KV cache that is left."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import msgspec
+
+from gpumon.efficiency.checks import checked, positive
+from gpumon.efficiency.traffic import kv_bytes_per_token
+from gpumon.specs.llm import LlmSpec
+from gpumon.specs.llms import LlmCatalogue, LlmRow
+from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
+from gpumon.specs.weight_format import LlmParts, WeightFormat, narrow, plain, with_weights
+
+_GIB: Final = 2.0**30
+_ACTIVATION_BYTES: Final = 5.2 * _GIB
+"""Peak of one step of a dense model: llm-d-planner measured 4.8 to 5.6 GiB on H100, vLLM 0.11, whatever the length."""
+_MOE_ACTIVATION_BYTES: Final = 7.4 * _GIB
+_SMALL_GPU_BYTES: Final = 70.0 * _GIB
+_SMALL_GPU_SHARE: Final = 0.25
+"""Below 70 GiB vLLM takes 2,048 tokens a step instead of 8,192 and the peak goes with them: 1.26 GiB of an 8B model at
+2,048 (vllm-project/vllm pull request 10511), 4.76 at 8,192 (llm-d-planner)."""
+_NON_TORCH_BYTES: Final = 0.13 * _GIB
+_SHARED_NON_TORCH_BYTES: Final = 0.55 * _GIB
+"""With NCCL, of an instance on several GPUs."""
+_STATE_BYTES: Final = 2.0
+"""Bytes per element of a linear layer's state: at least 16 bit."""
+_RULE_BYTES_PER_PARAM: Final = 2.1
+_MXFP4_TILE: Final = 256
+_SIZES: Final = tuple(1 << power for power in range(11))
+_WIDE: Final = (Precision.FP32, Precision.BF16, Precision.FP16)
+_WEIGHT_ONLY: Final = (Precision.INT4, Precision.INT8)
+
+
+def weight_bytes(llm: LlmSpec) -> float:
+    """Bytes of all stored weights over all GPUs: every expert, and the embedding table where the head has its own.
+
+    That is the checkpoint's size (gpt-oss-120b: 65.2e9 of 65,248,815,744). Draft layers (DeepSeek's MTP) and vision
+    encoders are not in it. ValueError on a model without weights.
+    """
+    if llm.precision in _WIDE:
+        return positive("params", llm.params) * BYTES_PER_ELEMENT[llm.precision]
+    return positive("read_bytes", llm.read_bytes) + _embedding(llm) * BYTES_PER_ELEMENT[Precision.BF16]
+
+
+def loaded_bytes(llm: LlmSpec) -> float:
+    """`weight_bytes` as an engine holds them: MXFP4 experts are padded to tiles of 256 of the hidden size.
+
+    gpt-oss (2,880 -> 3,072) takes 13.47 and 64.38 GiB in vLLM 0.11 on H100 (llm-d-planner), 5 to 6 % more than its
+    files; one padded dimension explains both within 0.3 %.
+    """
+    loaded = weight_bytes(llm)
+    if llm.precision is Precision.MXFP4 and llm.experts:
+        tiles = math.ceil(llm.hidden / _MXFP4_TILE)
+        loaded += (tiles * _MXFP4_TILE / llm.hidden - 1.0) * llm.experts * llm.expert_read_bytes
+    return loaded
+
+
+def overhead_bytes(llm: LlmSpec, gpus: int, gpu_memory_bytes: float = math.inf) -> float:
+    """Activation peak and what CUDA and NCCL take, per GPU of an instance on `gpus`.
+
+    Constants of llm-d-planner's runs (H100, vLLM 0.11); a multimodal model's 2.1 GiB is not known here and counts as
+    dense. Of a GPU below 70 GiB a quarter of the activations.
+    """
+    activation = _MOE_ACTIVATION_BYTES if llm.experts else _ACTIVATION_BYTES
+    share = _SMALL_GPU_SHARE if gpu_memory_bytes < _SMALL_GPU_BYTES else 1.0
+    return activation * share + (_SHARED_NON_TORCH_BYTES if gpus > 1 else _NON_TORCH_BYTES)
+
+
+def pool_bytes(llm: LlmSpec, gpu_memory_bytes: float, gpus: int, usable_ratio: float) -> float:
+    """Bytes of the KV cache of one instance, all its GPUs: usable - weights - activation peak - CUDA and NCCL.
+
+    vLLM's and SGLang's rule. 0 where the weights leave nothing. ValueError on a negative or impossible size.
+    """
+    checked("gpus", gpus, least=1)
+    usable = positive("gpu_memory_bytes", gpu_memory_bytes) * _ratio(usable_ratio)
+    return max(0.0, gpus * (usable - overhead_bytes(llm, gpus, gpu_memory_bytes)) - loaded_bytes(llm))
+
+
+def pool_tokens(llm: LlmSpec, gpu_memory_bytes: float, gpus: int, tp: int, usable_ratio: float) -> float:
+    """Tokens that the KV cache of one instance holds; 0 where its weights leave nothing.
+
+    `gpus` is all of them (TP x PP); KV heads divide over `tp`, the latent of MLA and what has fewer heads than ranks
+    is held by each. math.inf of a model without attention layers: divide `pool_bytes` by `kv_request_bytes` there.
+    Of hybrid models a request takes `request_tokens` of these.
+    """
+    per_token = _token_bytes(llm, tp)
+    pool = pool_bytes(llm, gpu_memory_bytes, gpus, usable_ratio)
+    if per_token <= 0.0:
+        return math.inf if pool > 0.0 else 0.0
+    return pool / per_token
+
+
+def kv_request_bytes(llm: LlmSpec, context_tokens: float, tp: int = 1) -> float:
+    """KV cache that one request with `context_tokens` holds, over all GPUs, the state of linear layers with it.
+
+    Window layers count in full: engines reserve whole pages for them (gpt-oss-120b 73,728 bytes per token, hf-mem
+    #60). ValueError on a negative context or a tensor-parallel size below 1.
+    """
+    return checked("context_tokens", context_tokens) * _token_bytes(llm, tp) + _state_bytes(llm)
+
+
+def request_tokens(llm: LlmSpec, context_tokens: float, tp: int = 1) -> float:
+    """Tokens of the pool that one request takes: its context, and of linear layers the state in tokens' worth.
+
+    math.inf where the model has no attention layers: it holds no tokens at all.
+    """
+    per_token = _token_bytes(llm, tp)
+    return kv_request_bytes(llm, context_tokens, tp) / per_token if per_token > 0.0 else math.inf
+
+
+def instance_bytes(
+    llm: LlmSpec, gpus: int, tp: int, running: float, context_tokens: float, gpu_memory_bytes: float = math.inf
+) -> float:
+    """GPU memory that one instance needs for `running` requests of `context_tokens`, over all its GPUs.
+
+    What it needs, not what an engine reserves: vLLM and SGLang take `usable_ratio` of each GPU whatever they need.
+    `gpu_memory_bytes` of one GPU, where known, for `overhead_bytes`. ValueError on a negative count.
+    """
+    checked("gpus", gpus, least=1)
+    held = checked("running", running) * kv_request_bytes(llm, context_tokens, tp)
+    return loaded_bytes(llm) + gpus * overhead_bytes(llm, gpus, gpu_memory_bytes) + held
+
+
+def rule_bytes(params: float) -> float:
+    """The design guide's rule of 2.1 GB per 1e9 parameters at 16 bit (Dell H19686). A rule, no more.
+
+    Low by 0 to 15 % above 5e9 parameters and useless below (345M takes 3.1 GB). 2.0 * params + 2.4e9 fits the guide's
+    own four NeMo rows within 0.93 GB.
+    """
+    return _RULE_BYTES_PER_PARAM * checked("params", params)
+
+
+def least_tp(
+    llm: LlmSpec, gpu_memory_bytes: float, domain: int, usable_ratio: float, context_tokens: float
+) -> int | str:
+    """Smallest of 1, 2, 4, ... GPUs of one NVLink domain that hold the weights and one request of `context_tokens`.
+
+    Sizes that do not divide the heads are left out, as engines refuse them. The str says why none fits.
+    """
+    checked("domain", domain, least=1)
+    sizes = [tp for tp in _SIZES if tp <= domain and _divides(llm, tp)]
+    for tp in sizes:
+        request = kv_request_bytes(llm, context_tokens, tp)
+        if pool_bytes(llm, gpu_memory_bytes, tp, usable_ratio) >= max(request, 1.0):
+            return tp
+    most = sizes[-1]
+    needs = instance_bytes(llm, most, most, 1.0, context_tokens, gpu_memory_bytes) / 1e9
+    usable = most * gpu_memory_bytes * usable_ratio / 1e9
+    heads = f"{llm.heads} heads" if llm.heads % (2 * most) else f"{llm.kv_heads} KV heads"
+    uneven = f", its {heads} do not divide over {2 * most}" if most * 2 <= domain else ""
+    return (
+        f"needs {needs:,.0f} GB, {most} x {gpu_memory_bytes / 1e9:,.0f} GB holds {usable:,.0f} GB usable{uneven}: "
+        "more GPUs per server, a narrower precision or PP"
+    )
+
+
+def variant(llms: LlmCatalogue, model: str, llm: LlmSpec, weight_precision: str, kv_precision: str) -> LlmSpec:
+    """`llm` with its weights or KV cache in another precision; empty leaves one as it is.
+
+    int4 and int8 are weight-only (AWQ, GPTQ), MXFP4 covers only the experts of a MoE, LM head and embeddings stay at
+    16 bit. Bytes come from the catalogue's parts where its row has these dimensions, else from the spec's own counts,
+    which know no router. ValueError names the precisions that there are.
+    """
+    if kv_precision:
+        llm = msgspec.structs.replace(llm, kv_precision=_precision("kv_precision", kv_precision))
+    if not weight_precision or (wanted := _precision("weight_precision", weight_precision)) is llm.precision:
+        return llm
+    stored = with_weights(llm, _parts(llms.row(model), llm), _stored_as(wanted, llm))
+    return msgspec.structs.replace(
+        llm,
+        source=f"{llm.source}, as {wanted.value}",
+        precision=stored.precision,
+        weight_only=stored.weight_only,
+        read_bytes=stored.read_bytes,
+        expert_read_bytes=stored.expert_read_bytes,
+    )
+
+
+def _parts(row: LlmRow | None, llm: LlmSpec) -> LlmParts:
+    if row is not None and not row.unusable and _same_dimensions(row.spec, llm):
+        return row.parts
+    head = min(float(llm.vocab * llm.hidden), llm.matmul_params)
+    rest = llm.matmul_params - llm.experts_per_token * llm.expert_params - head
+    return LlmParts(
+        attention=max(0.0, rest),
+        mlp=0.0,
+        head=head,
+        embedding=_embedding(llm),
+        expert=llm.expert_params,
+        experts=llm.experts,
+        experts_per_token=llm.experts_per_token,
+    )
+
+
+def _same_dimensions(row: LlmSpec, llm: LlmSpec) -> bool:
+    return (row.vocab, row.hidden, row.layers, row.experts) == (llm.vocab, llm.hidden, llm.layers, llm.experts)
+
+
+def _stored_as(wanted: Precision, llm: LlmSpec) -> WeightFormat:
+    if wanted in _WIDE:
+        return plain(wanted)
+    weights = narrow(wanted, weight_only=wanted in _WEIGHT_ONLY)
+    if wanted is Precision.MXFP4 and llm.experts:
+        return msgspec.structs.replace(weights, covers=("experts",))
+    return weights
+
+
+def _precision(field: str, text: str) -> Precision:
+    try:
+        return Precision(text)
+    except ValueError:
+        allowed = ", ".join(each.value for each in Precision)
+        raise ValueError(f"{field} {text!r} is none of {allowed}") from None
+
+
+def _embedding(llm: LlmSpec) -> float:
+    """Parameters of the look-up table where the LM head is another: what no token is multiplied with."""
+    spare = llm.params - llm.matmul_params - (llm.experts - llm.experts_per_token) * llm.expert_params
+    return min(max(0.0, spare), float(llm.vocab * llm.hidden))
+
+
+def _token_bytes(llm: LlmSpec, tp: int) -> float:
+    checked("tp", tp, least=1)
+    copies = float(tp) if llm.kv_lora_rank else max(1.0, tp / max(1, llm.kv_heads))
+    return kv_bytes_per_token(llm) * copies
+
+
+def _state_bytes(llm: LlmSpec) -> float:
+    return llm.linear_state_elements * _STATE_BYTES
+
+
+def _ratio(usable_ratio: float) -> float:
+    if positive("usable_ratio", usable_ratio) > 1.0:
+        raise ValueError(f"usable_ratio {usable_ratio!r} is above 1")
+    return usable_ratio
+
+
+def _divides(llm: LlmSpec, tp: int) -> bool:
+    """Query heads divide over the ranks, and KV heads divide over them or are copied whole."""
+    return llm.heads % tp == 0 and (llm.kv_heads % tp == 0 or tp % max(1, llm.kv_heads) == 0)

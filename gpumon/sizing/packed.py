@@ -1,0 +1,183 @@
+"""Instances onto servers, by one packing rule: one kind of GPU after the other, in the order of the shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.sizing.answer import Packed, PlacedServer
+from gpumon.sizing.demand import INFEASIBLE, Demand, demand_of
+from gpumon.sizing.known import Known
+from gpumon.sizing.placement import Placement, Shape, place
+from gpumon.sizing.scenario import Packing, Scenario, Server
+
+NO_PRICE = Missing(Reason.NO_PRICE)
+_NONE_LEFT = 1e-12
+
+
+class Filled(msgspec.Struct):
+    """A packing, and how much of it belongs to each workload (lists by its index)."""
+
+    packed: Packed
+    instances: list[int]
+    gpus: list[int]
+    """GPUs that hold an instance of each workload."""
+    worst: list[int]
+    """Instances of each workload on the server that holds most of it."""
+    missed: list[int]
+    """Instances that have no place."""
+    notes: list[list[str]]
+    busiest: float = 0.0
+    """Highest sum of busy shares on one GPU."""
+
+
+def fill(demands: Sequence[Demand], scenario: Scenario, known: Known, packing: Packing) -> Filled:
+    """Place what the demands ask for. A kind of GPU whose servers are counted is filled before the next one is begun;
+    what is left over is asked for anew there, as an instance on another GPU carries more or less."""
+    filling = _Filling(demands, scenario, known)
+    for shapes in _kinds(scenario):
+        if any(share > _NONE_LEFT for share in filling.left):
+            filling.add(shapes, packing)
+    return filling.done()
+
+
+class _Filling:
+    """What has been placed so far."""
+
+    def __init__(self, demands: Sequence[Demand], scenario: Scenario, known: Known) -> None:
+        self._demands, self._scenario, self._known = demands, scenario, known
+        number = len(demands)
+        self.left = [1.0 if demand.instances else 0.0 for demand in demands]
+        """Share of each workload that has no place yet."""
+        self._instances, self._gpus = [0] * number, [0] * number
+        self._worst, self._missed = [0] * number, [0] * number
+        self._notes: list[list[str]] = [[] for _ in demands]
+        self._layout: list[PlacedServer] = []
+        self._servers = self._used = self._least = 0
+        self._bytes: Reading = 0.0
+        self._price: Reading = 0.0
+        self._problem = ""
+
+    def add(self, shapes: Sequence[int], packing: Packing) -> None:
+        """Place what is left on servers with one kind of GPU."""
+        first = shapes[0]
+        here = [
+            demand if first == 0 else demand_of(demand.workload, self._scenario, self._known, first)
+            for demand in self._demands
+        ]
+        servers = [self._scenario.server[at] for at in shapes]
+        usable = _usable_bytes(here, self._scenario)
+        wanted = [_count(demand, share) for demand, share in zip(here, self.left, strict=True)]
+        blocks = [here[at].block(at, usable, count) for at, count in enumerate(wanted) if count]
+        placed = place(blocks, [_shape(server, usable, self._known) for server in servers], packing)
+        self._book(here, wanted, placed, first)
+        for server, number in zip(servers, placed.servers_by_shape, strict=True):
+            self._price = _plus(self._price, server_price(server, self._known), number)
+        self._layout += [msgspec.structs.replace(each, shape=shapes[each.shape]) for each in placed.servers]
+        self._servers += placed.servers_used
+        self._used += placed.gpus
+        self._least += placed.least_servers
+        self._problem = placed.problem
+
+    def _book(self, here: Sequence[Demand], wanted: Sequence[int], placed: Placement, shape: int) -> None:
+        missed = dict(placed.unplaced)
+        for at, count in enumerate(wanted):
+            if self.left[at] > _NONE_LEFT and not count:
+                self._notes[at].append(f"not on {self._scenario.server[shape].gpu}: {here[at].problem}")
+            if not count:
+                continue
+            stands = count - missed.get(at, 0)
+            if len(self._scenario.server) > 1 and stands:
+                gpu = self._scenario.server[shape].gpu
+                self._notes[at].append(f"{stands} on {gpu}, {here[at].planned:g} requests each")
+            self._instances[at] += stands
+            self._missed[at] = missed.get(at, 0)
+            self.left[at] *= missed.get(at, 0) / count
+            self._bytes = _plus(self._bytes, here[at].memory_bytes, stands)
+        for at, number in placed.gpus_of:
+            self._gpus[at] += number
+        for at, number in placed.most_on_a_server:
+            self._worst[at] = max(self._worst[at], number)
+
+    def done(self) -> Filled:
+        """All of it. Figures are missing where a workload has no answer or a part no place."""
+        whole = all(demand.instances for demand in self._demands) and self._demands and not any(self._missed)
+        spare = self._scenario.spare_servers if self._servers else 0
+        if spare:
+            self._price = _plus(self._price, server_price(self._scenario.server[0], self._known), spare)
+        figures: dict[str, Reading] = {
+            "instances": float(sum(self._instances)),
+            "gpus": float(self._used),
+            "servers": float(self._servers + spare),
+            "memory_bytes": self._bytes,
+            "price_per_hour": self._price,
+            "servers_least": float(self._least + spare),
+        }
+        figures = figures if whole else dict.fromkeys(figures, INFEASIBLE)
+        packed = Packed(**figures, layout=tuple(self._layout), problem=self._problem)
+        busiest = max((slot.busy_ratio for server in self._layout for slot in server.gpus), default=0.0)
+        return Filled(packed, self._instances, self._gpus, self._worst, self._missed, self._notes, busiest)
+
+
+def gpu_price(server: Server, known: Known) -> Reading:
+    """Price of one GPU for an hour: typed, else by its type."""
+    if server.price_per_gpu_hour is not None:
+        return server.price_per_gpu_hour
+    return known.prices.get(server.gpu, NO_PRICE)
+
+
+def server_price(server: Server, known: Known) -> Reading:
+    """Price of a whole server for an hour: all its GPUs, used or not, and the host."""
+    each = gpu_price(server, known)
+    return each if isinstance(each, Missing) else server.gpus * each + server.price_per_hour
+
+
+def _kinds(scenario: Scenario) -> Iterator[list[int]]:
+    """Indices of shapes that follow each other and have the same GPU."""
+    run: list[int] = []
+    for at, server in enumerate(scenario.server):
+        if run and scenario.server[run[0]].gpu != server.gpu:
+            yield run
+            run = []
+        run.append(at)
+    if run:
+        yield run
+
+
+def _count(demand: Demand, share: float) -> int:
+    """Instances for this share of the workload, spares with the first part of it."""
+    if share <= _NONE_LEFT or not demand.instances:
+        return 0
+    return max(1, -int(-(demand.instances * share) // 1)) if share < 1.0 else demand.instances
+
+
+def _usable_bytes(here: Sequence[Demand], scenario: Scenario) -> float:
+    """Of one GPU; what an engine was seen to take of the same GPU fits, whatever share is planned with."""
+    gpu = next((demand.instance.gpu for demand in here if demand.instance.gpu is not None), None)
+    if gpu is None:
+        return 0.0
+    taken = [
+        demand.memory_bytes / demand.instance.gpus
+        for demand in here
+        if demand.memory_source == "seen" and not isinstance(demand.memory_bytes, Missing) and not demand.problem
+    ]
+    return max(gpu.memory_bytes * scenario.usable_memory_ratio, *taken, 0.0)
+
+
+def _shape(server: Server, usable_bytes: float, known: Known) -> Shape:
+    price = server_price(server, known)
+    return Shape(
+        gpus=server.gpus,
+        domain=server.nvlink_gpus or server.gpus,
+        memory_bytes=usable_bytes,
+        count=server.count,
+        price_per_hour=None if isinstance(price, Missing) else price,
+    )
+
+
+def _plus(total: Reading, each: Reading, number: int) -> Reading:
+    if isinstance(total, Missing) or not number:
+        return total
+    return each if isinstance(each, Missing) else total + each * number

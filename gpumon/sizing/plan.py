@@ -1,0 +1,220 @@
+"""The whole answer to a scenario: instances, GPUs and servers of every workload, by both packings, with the cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from gpumon.readings.missing import Missing, Reading
+from gpumon.sizing.answer import Answer, Packed, Plans, Totals, WorkloadPlan
+from gpumon.sizing.degraded import degraded_of
+from gpumon.sizing.demand import INFEASIBLE, NOT_GIVEN, Demand, demand_of, source_of
+from gpumon.sizing.guide import queue_warning
+from gpumon.sizing.here import have_of
+from gpumon.sizing.known import Known
+from gpumon.sizing.packed import Filled, fill
+from gpumon.sizing.scenario import Scenario, Server
+
+NO_WORKLOAD: Final = "no workload: add a model and a target"
+_SHARED: Final = 1.0 + 1e-6
+"""Sum of busy shares above which instances on one GPU slow each other down."""
+
+
+def plan(scenario: Scenario, known: Known, have: Mapping[str, int] | None = None) -> Answer:
+    """The answer; `have`: catalogue name of a GPU -> how many of it are here (None: nothing is compared).
+
+    Never raises on what a user can type: what has no answer says why in `problem`.
+    """
+    demands = tuple(demand_of(workload, scenario, known) for workload in scenario.workload)
+    scenario = _with_server(scenario, demands, known)
+    memory_only, busy_aware = fill(demands, scenario, known, "memory"), fill(demands, scenario, known, "busy")
+    needed = memory_only if scenario.packing == "memory" else busy_aware
+    workloads = tuple(_workload(index, demand, needed) for index, demand in enumerate(demands))
+    totals = _totals(workloads, needed.packed)
+    problem = next((f"{each.name}: {each.problem}" for each in workloads if each.problem), needed.packed.problem)
+    return Answer(
+        name=scenario.name,
+        packing=scenario.packing,
+        workloads=workloads,
+        totals=totals,
+        plans=Plans(memory_only.packed, busy_aware.packed),
+        warnings=_warnings(demands, scenario, memory_only, busy_aware),
+        problem=problem if demands else NO_WORKLOAD,
+        have=None if have is None else have_of(have, scenario, needed.packed, known),
+    )
+
+
+def _with_server(scenario: Scenario, demands: Sequence[Demand], known: Known) -> Scenario:
+    """With the shape that the instances assume where the scenario names none: eight of the GPUs that were seen."""
+    if scenario.server:
+        return msgspec.structs.replace(scenario, server=tuple(_named(server, known) for server in scenario.server))
+    assumed = next((demand.instance.server for demand in demands if demand.instance.server is not None), None)
+    return msgspec.structs.replace(scenario, server=(assumed,)) if assumed is not None else scenario
+
+
+def _named(server: Server, known: Known) -> Server:
+    """With the catalogue's own name of its GPU, which prices and GPUs that are here are looked up by."""
+    try:
+        return msgspec.structs.replace(server, gpu=known.gpus.find(server.gpu).name)
+    except ValueError:
+        return server
+
+
+def _workload(index: int, demand: Demand, filled: Filled) -> WorkloadPlan:
+    workload, instance, load = demand.workload, demand.instance, demand.load
+    kinds = tuple(dict.fromkeys(limit.kind.value for limit in demand.limits))
+    first = kinds.index("typed") if "typed" in kinds else 0
+    others = kinds[:first] + kinds[first + 1 :]
+    unplaced = filled.missed[index]
+    problem = demand.problem or (f"no place for {unplaced} of {demand.instances} instances" if unplaced else "")
+    figures = {} if problem else _at_target(demand, filled.gpus[index])
+    return WorkloadPlan(
+        name=workload.label,
+        model=workload.model,
+        target=workload.target,
+        target_kind=workload.target_kind,
+        capacity_per_instance=demand.planned or INFEASIBLE,
+        instances=INFEASIBLE if problem else float(filled.instances[index]),
+        gpus=INFEASIBLE if problem else float(filled.gpus[index]),
+        limit="queue" if load.queue else kinds[first] if kinds else "",
+        next_limit=kinds[first] if load.queue else others[0] if others else "",
+        limits=demand.limits,
+        source=source_of(demand),
+        band_ratio=instance.band_ratio,
+        extrapolated=demand.extrapolated,
+        gpus_per_instance=instance.gpus,
+        tp=instance.tp,
+        pp=instance.pp,
+        spares=demand.spares,
+        memory_bytes=demand.memory_bytes,
+        memory_source=demand.memory_source,
+        busy_ratio=demand.busy_ratio,
+        degraded=() if problem else degraded_of(demand, filled.worst[index]),
+        notes=(*instance.notes, *_notes(demand), *filled.notes[index]),
+        problem=problem,
+        seen_name=instance.seen.name if instance.seen is not None else "",
+        seen_time=instance.seen.time if instance.seen is not None else "",
+        power_source=_gpu_power_w(demand)[1],
+        **{**_NOTHING, **figures},
+    )
+
+
+_NOTHING: Final[dict[str, Reading]] = dict.fromkeys(
+    ("concurrency", "running", "itl_s", "ttft_s", "e2e_s", "tokens_per_s", "requests_per_s", "power_w"), INFEASIBLE
+)
+
+
+def _at_target(demand: Demand, gpus: int) -> dict[str, Reading]:
+    """What the instances do at the target, with none of them lost."""
+    instance, count = demand.instance, demand.instances
+    running = demand.running(count)
+    curve = instance.curve
+    e2e_s = instance.response_s(max(running, 1e-9))
+    tokens: Reading = NOT_GIVEN if curve is None else count * curve.tokens_per_s(running)
+    per_gpu_w, _ = _gpu_power_w(demand)
+    return {
+        "concurrency": running * count,
+        "running": running,
+        "itl_s": NOT_GIVEN if curve is None else curve.itl_s(running),
+        "ttft_s": NOT_GIVEN if instance.ttft is None else instance.ttft.ttft_s(running),
+        "e2e_s": NOT_GIVEN if e2e_s is None else e2e_s,
+        "tokens_per_s": tokens,
+        "requests_per_s": NOT_GIVEN if not e2e_s else running * count / e2e_s,
+        "power_w": per_gpu_w if isinstance(per_gpu_w, Missing) else per_gpu_w * gpus,
+    }
+
+
+def _gpu_power_w(demand: Demand) -> tuple[Reading, str]:
+    """Watts of one GPU under this load: typed, as seen, else the board's limit; and which of them."""
+    instance = demand.instance
+    server: Server | None = instance.server
+    if server is not None and server.gpu_power_w is not None:
+        return server.gpu_power_w, "typed"
+    if instance.alike and instance.seen is not None and instance.seen.power_w is not None:
+        return instance.seen.power_w / instance.gpus, "seen"
+    limit_w = instance.gpu.tdp_w if instance.gpu is not None else 0.0
+    return (limit_w, "limit") if limit_w else (NOT_GIVEN, "")
+
+
+def _notes(demand: Demand) -> tuple[str, ...]:
+    goals = demand.workload
+    asked = [demand.instance.workload.itl_p95_ms, demand.instance.workload.ttft_p95_ms]
+    tail = demand.instance.itl_tail_ratio == 1.0 and any(goal is not None for goal in asked)
+    said = ["p95 / mean of the latency is not known: the goal is held by the mean"] if tail else []
+    if goals.capacity_per_instance is not None and demand.limits:
+        said += [
+            f"typed capacity is above what {limit.kind.value} allows: {limit.text}"
+            for limit in demand.limits
+            if limit.concurrency < goals.capacity_per_instance
+        ]
+    seen = demand.instance.seen
+    said += [warning] if seen is not None and (warning := queue_warning(seen)) else []
+    return tuple(said)
+
+
+def _totals(workloads: Sequence[WorkloadPlan], packed: Packed) -> Totals:
+    tokens, power = _sum(workloads, "tokens_per_s"), _power(workloads, packed)
+    price = packed.price_per_hour
+    return Totals(
+        instances=packed.instances,
+        gpus=packed.gpus,
+        servers=packed.servers,
+        memory_bytes=packed.memory_bytes,
+        price_per_hour=price,
+        power_w=power,
+        tokens_per_s=tokens,
+        price_per_mtok=_per(price, tokens, 1e6 / 3600.0),
+        tokens_per_j=_per(tokens, power, 1.0),
+    )
+
+
+def _sum(workloads: Sequence[WorkloadPlan], name: str) -> Reading:
+    total: Reading = 0.0 if workloads else INFEASIBLE
+    for each in workloads:
+        value: Reading = getattr(each, name)
+        if isinstance(total, Missing):
+            return total
+        total = value if isinstance(value, Missing) else total + value
+    return total
+
+
+def _power(workloads: Sequence[WorkloadPlan], packed: Packed) -> Reading:
+    """Of all GPUs in use; one that several workloads share counts once, with the watts of the hungriest."""
+    total = _sum(workloads, "power_w")
+    gpus = _sum(workloads, "gpus")
+    if isinstance(total, Missing) or isinstance(gpus, Missing) or isinstance(packed.gpus, Missing):
+        return total
+    if gpus <= packed.gpus:
+        return total
+    each = [
+        plan.power_w / plan.gpus
+        for plan in workloads
+        if not isinstance(plan.power_w, Missing) and not isinstance(plan.gpus, Missing) and plan.gpus
+    ]
+    return packed.gpus * max(each, default=0.0)
+
+
+def _per(part: Reading, whole: Reading, factor: float) -> Reading:
+    if isinstance(part, Missing):
+        return part
+    if isinstance(whole, Missing):
+        return whole
+    return part / whole * factor if whole > 0 else NOT_GIVEN
+
+
+def _warnings(
+    demands: Sequence[Demand], scenario: Scenario, memory_only: Filled, busy_aware: Filled
+) -> tuple[str, ...]:
+    said = []
+    if memory_only.busiest > _SHARED:
+        more = "" if isinstance(busy_aware.packed.gpus, Missing) else f"{busy_aware.packed.gpus:.0f} GPUs"
+        said.append(
+            f"packed by memory alone, instances that keep a GPU {memory_only.busiest * 100:.0f} % busy in sum share "
+            f"one: each gets about 1/{memory_only.busiest:.1f} of its speed; by busy share it takes {more}"
+        )
+    said += [f"{each.workload.label}: extrapolated beyond what was measured" for each in demands if each.extrapolated]
+    if scenario.planning_factor >= 1.0 and any(demand.instances for demand in demands):
+        said.append("planning factor 1: no headroom for bursts")
+    return tuple(said)

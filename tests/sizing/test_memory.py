@@ -1,0 +1,346 @@
+"""Memory of an instance against what engines logged, what sweeps ran into, and by hand."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.sizing import guide, memory
+from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
+from gpumon.specs.llm import LlmSpec
+from gpumon.specs.precision import Precision
+from tests.efficiency.small_llm import SMALL
+
+GIB = 2.0**30
+H100 = 79.18 * GIB
+"""What vLLM saw of an H100 with 80 GB (llm-d-planner); NVML says 79.65 GiB."""
+A100 = 79.15 * GIB
+DATA = Path(__file__).parents[1] / "data"
+LOGGED = list(csv.DictReader((DATA / "engine_memory.csv").read_text().splitlines()))
+"""llm-d-planner @e50305a, docs/empirical-vllm-memory-results.md: vLLM 0.11 on H100, measured, GiB per GPU."""
+NIM = list(csv.DictReader((DATA / "nim_runs.csv").read_text().splitlines()))
+"""docs.nvidia.com NIM LLM benchmarking, 1.8.0, measured; the copy in zivbeker42/llm-guesstimator @cf11e66."""
+MULTIMODAL = "Mistral-Small-3.2-24B"
+MLA = msgspec.structs.replace(SMALL, window_layers=0, kv_heads=1, kv_lora_rank=16, rope_dim=4)
+HYBRID = msgspec.structs.replace(SMALL, window_layers=0, linear_layers=2, linear_state_elements=3000.0)
+CATALOGUE = [row.spec for row in llm_catalogue().rows if not row.unusable]
+
+
+def llm(model: str) -> LlmSpec:
+    found = llm_catalogue().find(model)
+    assert found is not None
+    return found
+
+
+def logged_name(row: dict[str, str]) -> str:
+    return f"{row['model']} TP{row['tp']} {row['max_len']}"
+
+
+@pytest.mark.parametrize("row", LOGGED, ids=logged_name)
+def test_the_logged_parts_add_up_to_the_usable_memory(row: dict[str, str]) -> None:
+    parts = sum(float(row[part]) for part in ("weights_gib", "activation_gib", "non_torch_gib", "kv_gib"))
+    assert parts == pytest.approx(float(row["usable_ratio"]) * 79.18, abs=0.01)
+
+
+def test_the_gpt_oss_120b_row_closes_at_95_per_cent_only() -> None:
+    row = next(row for row in LOGGED if row["model"] == "gpt-oss-120b")
+    parts = sum(float(row[part]) for part in ("weights_gib", "activation_gib", "non_torch_gib", "kv_gib"))
+    assert abs(parts - 0.90 * 79.18) > 3.9
+    assert abs(parts - 0.95 * 79.18) < 0.01
+
+
+@pytest.mark.parametrize("row", LOGGED, ids=logged_name)
+def test_loaded_weights_within_2_per_cent_of_what_vllm_logged(row: dict[str, str]) -> None:
+    predicted = memory.loaded_bytes(llm(row["model"])) / int(row["tp"]) / GIB
+    bound = 0.02 if row["model"] == MULTIMODAL else 0.004
+    assert predicted == pytest.approx(float(row["weights_gib"]), rel=bound)
+
+
+@pytest.mark.parametrize("row", LOGGED, ids=logged_name)
+def test_kv_pool_within_0_6_gib_of_what_vllm_logged(row: dict[str, str]) -> None:
+    tp, ratio = int(row["tp"]), float(row["usable_ratio"])
+    predicted = memory.pool_bytes(llm(row["model"]), H100, tp, ratio) / tp / GIB
+    # The encoder's weights are not known here, nor that it steps with 2.1 GiB of activations instead of 5.2.
+    bound = 2.3 if row["model"] == MULTIMODAL else 0.6
+    assert abs(predicted - float(row["kv_gib"])) < bound
+
+
+def test_pool_in_tokens_matches_vllm_where_its_bytes_are_given() -> None:
+    mistral = llm(MULTIMODAL)
+    assert memory.kv_request_bytes(mistral, 1.0) == 163_840
+    # vLLM printed 28.20 GiB and 184,832 tokens; hf-mem #60: 5.38 GiB and 78,384 tokens, all 36 layers of gpt-oss-120b.
+    assert round(memory.kv_request_bytes(mistral, 184_832) / GIB, 2) == 28.20
+    assert round(memory.kv_request_bytes(llm("gpt-oss-120b"), 78_384) / GIB, 2) == 5.38
+
+
+def test_a_model_that_vllm_could_not_start_does_not_fit_here_either() -> None:
+    """llm-d-planner: Llama-3.3-70B-FP8 on one H100 had -1.44 GiB for KV; Qwen3-32B had none for 32,000 tokens."""
+    assert memory.pool_tokens(llm("Llama-3.3-70B-FP8"), H100, 1, 1, 0.9) == 0.0
+    assert memory.least_tp(llm("Llama-3.3-70B-FP8"), H100, 8, 0.9, 16_000) == 2
+    assert memory.least_tp(llm("Qwen3-32B"), H100, 8, 0.9, 16_000) == 1
+    assert memory.least_tp(llm("Qwen3-32B"), H100, 8, 0.9, 32_000) == 2
+    assert memory.least_tp(llm("DeepSeek-R1"), H100, 8, 0.9, 16_000) != 1
+
+
+def test_gpt_oss_120b_file() -> None:
+    """hf-mem: the safetensors files sum up to 65,248,815,744 B."""
+    assert memory.weight_bytes(llm("gpt-oss-120b")) == pytest.approx(65_248_815_744, rel=0.005)
+
+
+def test_an_untied_embedding_is_stored_but_not_read() -> None:
+    dense = llm("Llama-3.1-8B")
+    assert memory.weight_bytes(dense) == pytest.approx(8.03e9 * 2)
+    fp8 = llm("Llama-3.1-8B-FP8")
+    table = 128_256 * 4096
+    assert memory.weight_bytes(fp8) == pytest.approx(8.03e9 + 2 * table, rel=0.002)
+    assert memory.weight_bytes(fp8) - fp8.read_bytes == pytest.approx(2 * table, rel=0.02)
+    assert memory.weight_bytes(llm("Llama-3.2-3B-FP8")) == llm("Llama-3.2-3B-FP8").read_bytes
+
+
+def test_weights_of_a_model_without_weights_are_an_error() -> None:
+    with pytest.raises(ValueError, match="params"):
+        memory.weight_bytes(msgspec.structs.replace(SMALL, params=0.0))
+
+
+def test_every_usable_catalogue_row_has_weights() -> None:
+    for spec in CATALOGUE:
+        bytes_per_param = memory.weight_bytes(spec) / spec.params
+        assert 0.5 < bytes_per_param <= 2.0, spec.name
+
+
+def knees(model: str) -> list[float]:
+    """Tokens held where a sweep ran full: running = tokens/s x ITL, each with its whole prompt and answer."""
+    return [
+        float(row["tokens_per_s"]) * float(row["itl_ms"]) / 1e3 * (float(row["prompt"]) + float(row["answer"]))
+        for row in NIM
+        if row["model"] == model and float(row["ttft_ms"]) > 3_000
+    ]
+
+
+def test_one_pool_explains_four_mixes_of_a_sweep() -> None:
+    """[NIM] 70B runs full at 470,000 tokens for 5000/500, 1000/1000, 500/2000 and 20000/2000 alike."""
+    held = knees("Llama-3.3-70B-FP8")
+    assert len(held) == 11
+    assert min(held) > 450_000
+    assert max(held) < 472_000
+
+
+def test_predicted_pools_of_the_nim_sweeps() -> None:
+    """No assumption of vLLM is TensorRT-LLM's, so the bound is wide: -12 % for the 70B, +1 % for the 8B."""
+    seventy = memory.variant(llm_catalogue(), "Llama-3.3-70B-FP8", llm("Llama-3.3-70B-FP8"), "", "fp8")
+    eight = memory.variant(llm_catalogue(), "Llama-3.1-8B-FP8", llm("Llama-3.1-8B-FP8"), "", "fp8")
+    assert memory.pool_tokens(seventy, H100, 2, 2, 0.9) / 470_000 == pytest.approx(0.884, abs=0.01)
+    assert memory.pool_tokens(eight, H100, 1, 1, 0.9) / max(knees("Llama-3.1-8B-FP8")) == pytest.approx(1.005, abs=0.01)
+
+
+def test_predicted_running_of_the_sizing_course() -> None:
+    """[DLI] Llama-3-8B FP16 TP2 on A100, 7000/1000: 113 ran together, 119 fit by this pool."""
+    running = memory.pool_tokens(llm("Llama-3-8B"), A100, 2, 2, 0.9) / 8_000
+    assert running == pytest.approx(118.8, abs=0.2)
+    assert running / 113 < 1.06
+
+
+@pytest.mark.parametrize(
+    ("model", "kv", "params_bytes", "tokens", "predicted"),
+    [("Llama-3.3-70B-FP8", "fp8", 70.55e9, 5_500, 94), ("Llama-3-8B", "", 2 * 8.03e9, 8_000, 127)],
+)
+def test_the_fact_sheets_own_predictions(
+    model: str, kv: str, params_bytes: float, tokens: float, predicted: float
+) -> None:
+    """94 and about 127 come from TensorRT-LLM's rule: 0.9 of what is free of 80 GiB after weights and 3.5 GiB a GPU."""
+    free = 0.9 * (2 * (80.0 - 3.5) * GIB - params_bytes)
+    spec = memory.variant(llm_catalogue(), model, llm(model), "", kv)
+    assert round(free / memory.kv_request_bytes(spec, tokens, tp=2)) == predicted
+
+
+def test_small_gpus_step_with_fewer_tokens() -> None:
+    """vLLM's log of an 8B model at 2,048 tokens a step: 1.26 GiB; an L4 does serve one."""
+    eight = llm("Llama-3.1-8B")
+    l4 = gpu_catalogue().find("L4").memory_bytes
+    activation = memory.overhead_bytes(eight, 1, l4) - 0.13 * GIB
+    assert activation / GIB == pytest.approx(1.26, abs=0.1)
+    assert memory.least_tp(eight, l4, 1, 0.92, 8_192) == 1
+
+
+def test_the_pool_by_hand() -> None:
+    # 5 layers x 2 x 2 heads x 8 x 2 B = 320 B a token; two GPUs of 80 GiB, half of each usable.
+    left = 2 * (40.0 - 5.2 - 0.55) * GIB - 2400.0
+    assert memory.pool_bytes(SMALL, 80 * GIB, 2, 0.5) == pytest.approx(left)
+    assert memory.pool_tokens(SMALL, 80 * GIB, 2, 2, 0.5) == pytest.approx(left / 320.0)
+    assert memory.instance_bytes(SMALL, 2, 2, 10, 50) == pytest.approx(2400.0 + 2 * 5.75 * GIB + 10 * 50 * 320.0)
+
+
+def test_what_can_not_be_divided_is_copied() -> None:
+    assert memory.kv_request_bytes(SMALL, 1.0, tp=2) == memory.kv_request_bytes(SMALL, 1.0)
+    assert memory.kv_request_bytes(SMALL, 1.0, tp=8) == 4 * memory.kv_request_bytes(SMALL, 1.0)
+    assert memory.kv_request_bytes(MLA, 1.0, tp=4) == 4 * memory.kv_request_bytes(MLA, 1.0)
+    # One token of DeepSeek-V3, BF16: 70,272 B, on each of eight ranks.
+    assert memory.kv_request_bytes(llm("DeepSeek-V3"), 1.0, tp=8) == 8 * 70_272
+
+
+def test_attention_by_data_parallel_ranks_holds_the_latent_once() -> None:
+    deepseek = llm("DeepSeek-V3")
+    tensor = memory.pool_tokens(deepseek, 141e9, 8, 8, 0.9)
+    assert memory.pool_tokens(deepseek, 141e9, 8, 1, 0.9) == pytest.approx(8 * tensor)
+
+
+def test_a_linear_layers_state_is_taken_per_request() -> None:
+    per_token = 3 * 2 * 2 * 8 * 2.0
+    assert memory.kv_request_bytes(HYBRID, 100.0) == 100 * per_token + 6000.0
+    assert memory.request_tokens(HYBRID, 100.0) == pytest.approx(100 + 6000.0 / per_token)
+    assert memory.request_tokens(SMALL, 100.0) == 100.0
+
+
+def test_without_attention_layers_only_requests_count() -> None:
+    state_only = msgspec.structs.replace(HYBRID, full_layers=0)
+    assert memory.pool_tokens(state_only, H100, 1, 1, 0.9) == math.inf
+    assert memory.request_tokens(state_only, 100.0) == math.inf
+    assert memory.kv_request_bytes(state_only, 100.0) == 6000.0
+
+
+def test_the_rule_against_the_guides_own_rows() -> None:
+    """Dell H19686 table 9: 2.1 GB per 1e9 parameters is low by up to 15 % above 5e9 and useless below."""
+    rows = {row.model: row.memory_bytes for row in guide.guide_profiles() if row.name.startswith("guide-memory-")}
+    params = {model: llm(model).params for model in rows if not model.startswith("Stable")}
+    for model, count in params.items():
+        measured = rows[model]
+        assert measured is not None
+        short = 1.0 - memory.rule_bytes(count) / measured
+        assert (-0.01 <= short <= 0.15) if count > 5e9 else short > 0.3, model
+        if model.startswith("NeMo"):
+            assert abs(2.0 * count + 2.4e9 - measured) < 0.93e9
+
+
+def test_least_tp_takes_the_smallest_that_fits() -> None:
+    h100 = gpu_catalogue().find("H100 SXM 80GB").memory_bytes
+    assert memory.least_tp(llm("Llama-3.1-8B"), h100, 8, 0.92, 8_192) == 1
+    assert memory.least_tp(llm("Llama-3.3-70B"), h100, 8, 0.92, 8_192) == 2
+    assert memory.least_tp(llm("Llama-3.3-70B"), h100, 8, 0.92, 16_384) == 4
+    assert memory.least_tp(llm("Llama-3.3-70B"), gpu_catalogue().find("H200 SXM 141GB").memory_bytes, 8, 0.92, 1) == 2
+    assert isinstance(memory.least_tp(llm("Llama-3.3-70B"), h100, 3, 0.92, 16_384), str)
+
+
+def test_why_none_fits() -> None:
+    said = memory.least_tp(llm("Llama-3.1-405B"), 80e9, 8, 0.92, 8_192)
+    assert said == ("needs 865 GB, 8 x 80 GB holds 589 GB usable: more GPUs per server, a narrower precision or PP")
+
+
+def test_heads_that_do_not_divide_are_not_split() -> None:
+    """Falcon-7B has 71 query heads: one GPU or none. Phi-4's 40 and 10 divide by two, not by four."""
+    said = memory.least_tp(llm("Falcon-7B"), 16e9, 8, 0.92, 2_048)
+    assert isinstance(said, str)
+    assert "71 heads do not divide over 2" in said
+    phi = memory.least_tp(llm("Phi-4-14B"), 16e9, 8, 0.92, 2_048)
+    assert isinstance(phi, str)
+    assert phi.startswith("needs ")
+    assert "2 x 16 GB" in phi
+    assert "10 KV heads do not divide over 4" in phi
+
+
+@pytest.mark.parametrize(
+    ("model", "precision", "gigabytes"),
+    [
+        ("Llama-3.1-8B", "fp8", 9.08),
+        ("Llama-3.1-8B", "int4", 5.73),
+        ("Llama-3.1-8B", "bf16", 16.06),
+        ("Llama-3.3-70B-FP8", "bf16", 141.1),
+        ("gpt-oss-120b", "bf16", 233.6),
+        ("DeepSeek-V3", "nvfp4", 380.1),
+    ],
+)
+def test_a_variant_stores_its_weights_in_the_other_precision(model: str, precision: str, gigabytes: float) -> None:
+    other = memory.variant(llm_catalogue(), model, llm(model), precision, "")
+    assert other.precision is Precision(precision)
+    assert other.params == llm(model).params
+    assert memory.weight_bytes(other) / 1e9 == pytest.approx(gigabytes, rel=0.001)
+
+
+def test_a_variant_is_what_the_catalogue_finds_by_that_name() -> None:
+    named = llm("Llama-3.1-8B-AWQ")
+    made = memory.variant(llm_catalogue(), "Llama-3.1-8B", llm("Llama-3.1-8B"), "int4", "")
+    assert made.weight_only
+    assert (made.read_bytes, made.precision) == (named.read_bytes, named.precision)
+
+
+def test_a_model_outside_the_catalogue_scales_by_its_own_counts() -> None:
+    """A spec knows its head, experts and the rest: within 1 % of the catalogue's parts."""
+    for model in ("Llama-3.1-8B", "Qwen3-235B-A22B", "gpt-oss-120b"):
+        for precision in ("fp8", "int4", "mxfp4"):
+            listed = memory.variant(llm_catalogue(), model, llm(model), precision, "")
+            own = memory.variant(llm_catalogue(), "nobody/has-this", llm(model), precision, "")
+            assert own.read_bytes == pytest.approx(listed.read_bytes, rel=0.01)
+
+
+def test_dimensions_of_its_own_are_not_overruled_by_the_catalogue() -> None:
+    """A running engine's config.json with other dimensions under a known name keeps its own bytes."""
+    own = memory.variant(llm_catalogue(), "Llama-3.1-8B", SMALL, "fp8", "")
+    assert own.read_bytes == pytest.approx(800.0 + 2 * 200.0)
+    assert own.hidden == SMALL.hidden
+
+
+def test_kv_precision_alone_halves_the_cache_and_leaves_the_weights() -> None:
+    base = llm("Llama-3.1-8B")
+    other = memory.variant(llm_catalogue(), base.name, base, "", "fp8")
+    assert memory.kv_request_bytes(other, 10) == memory.kv_request_bytes(base, 10) / 2
+    assert memory.weight_bytes(other) == memory.weight_bytes(base)
+    assert memory.variant(llm_catalogue(), base.name, base, "bf16", "") is base
+
+
+@pytest.mark.parametrize(("weights", "cache", "field"), [("fp7", "", "weight_precision"), ("", "q4", "kv_precision")])
+def test_an_unknown_precision_names_those_there_are(weights: str, cache: str, field: str) -> None:
+    with pytest.raises(ValueError, match=f"{field} .* is none of fp32, bf16, fp16, fp8, int8, int4, mxfp4, nvfp4"):
+        memory.variant(llm_catalogue(), "Llama-3.1-8B", llm("Llama-3.1-8B"), weights, cache)
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda: memory.pool_tokens(SMALL, 0.0, 1, 1, 0.9), "gpu_memory_bytes"),
+        (lambda: memory.pool_tokens(SMALL, 1e9, 0, 1, 0.9), "gpus"),
+        (lambda: memory.pool_tokens(SMALL, 1e9, 1, 0, 0.9), "tp"),
+        (lambda: memory.pool_tokens(SMALL, 1e9, 1, 1, 1.01), "usable_ratio"),
+        (lambda: memory.pool_tokens(SMALL, 1e9, 1, 1, 0.0), "usable_ratio"),
+        (lambda: memory.instance_bytes(SMALL, 1, 1, -1, 10), "running"),
+        (lambda: memory.kv_request_bytes(SMALL, math.nan), "context_tokens"),
+        (lambda: memory.least_tp(SMALL, 1e9, 0, 0.9, 10), "domain"),
+        (lambda: memory.rule_bytes(-1.0), "params"),
+    ],
+)
+def test_impossible_inputs_are_named(call: object, named: str) -> None:
+    assert callable(call)
+    with pytest.raises(ValueError, match=named):
+        call()
+
+
+@given(
+    spec=st.sampled_from(CATALOGUE),
+    memory_gb=st.floats(8.0, 300.0),
+    domain=st.integers(1, 72),
+    ratio=st.floats(0.1, 1.0),
+    context=st.floats(0.0, 1e6),
+)
+def test_least_tp_fits_and_is_least(spec: LlmSpec, memory_gb: float, domain: int, ratio: float, context: float) -> None:
+    found = memory.least_tp(spec, memory_gb * 1e9, domain, ratio, context)
+    if isinstance(found, str):
+        assert found.startswith("needs ")
+        return
+    assert found <= domain
+    assert spec.heads % found == 0
+    assert memory.pool_bytes(spec, memory_gb * 1e9, found, ratio) >= memory.kv_request_bytes(spec, context, found)
+    half = found // 2
+    if half:
+        small = memory.pool_bytes(spec, memory_gb * 1e9, half, ratio)
+        assert small < max(1.0, memory.kv_request_bytes(spec, context, half)) or spec.kv_heads % half
+
+
+@given(spec=st.sampled_from(CATALOGUE), memory_gb=st.floats(8.0, 300.0), ratio=st.floats(0.1, 0.99))
+def test_more_memory_never_holds_fewer_tokens(spec: LlmSpec, memory_gb: float, ratio: float) -> None:
+    held = memory.pool_tokens(spec, memory_gb * 1e9, 8, 8, ratio)
+    assert held >= 0.0
+    assert memory.pool_tokens(spec, memory_gb * 1e9, 8, 8, ratio + 0.01) >= held

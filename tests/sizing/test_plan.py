@@ -1,0 +1,262 @@
+"""The whole answer: hand-worked cases, every kind of target, and what has no answer."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpumon.readings.missing import Missing, Reason
+from gpumon.sizing.answer import Answer, Source
+from gpumon.sizing.compare import compare
+from gpumon.sizing.plan import NO_WORKLOAD, plan
+from gpumon.sizing.scenario import Scenario, Server, Workload
+from tests.sizing.questions import GUIDE, KNOWN, NIM_70B, SEVENTY, changed
+
+EIGHT_B = Workload("meta-llama/Llama-3.1-8B-Instruct", 400, prompt_tokens=1024, answer_tokens=512)
+
+
+def ask(**fields: object) -> Answer:
+    scenario = Scenario(itl_p95_ms=40, server=(Server("H100 SXM5 80GB"),), workload=(EIGHT_B,))
+    return plan(changed(scenario, **fields), KNOWN)
+
+
+class TestDesignGuide:
+    def test_by_memory_it_says_what_the_guide_says(self):
+        answer = plan(GUIDE, KNOWN)
+        assert [each.instances for each in answer.workloads] == [16, 8]
+        assert answer.totals.memory_bytes == pytest.approx(556.64e9)  # the guide prints "about 560"
+        packed = answer.plans.memory_only
+        assert (packed.gpus, packed.servers, packed.servers_least) == (8, 2, 2)
+        assert all(sorted(gpu.workloads) == [0, 0, 1] for server in packed.layout for gpu in server.gpus)
+        assert (answer.totals.gpus, answer.totals.servers) == (8, 2)
+
+    def test_by_busy_share_every_instance_has_its_own_gpu(self):
+        busy = plan(GUIDE, KNOWN).plans.busy_aware
+        assert (busy.instances, busy.gpus, busy.servers, busy.servers_least) == (24, 24, 6, 6)
+
+    def test_it_warns_that_the_instances_share_busy_gpus(self):
+        warning = plan(GUIDE, KNOWN).warnings[0]
+        assert "292 %" in warning  # 0.935 + 2 x 0.99 rounded up
+        assert "24 GPUs" in warning
+        assert not plan(msgspec.structs.replace(GUIDE, packing="busy"), KNOWN).problem
+
+    def test_packing_decides_what_is_needed(self):
+        answer = plan(msgspec.structs.replace(GUIDE, packing="busy"), KNOWN)
+        assert (answer.totals.gpus, answer.totals.servers) == (24, 6)
+
+
+class TestMeasured:
+    """NIM Llama-3.3-70B FP8 on 2 x H100, 5000 in and 500 out."""
+
+    def test_kv_binds_first_and_itl_is_next(self):
+        [row] = plan(SEVENTY, KNOWN).workloads
+        assert (row.limit, row.next_limit) == ("KV", "ITL")
+        assert row.limits[0].concurrency == pytest.approx(85.5)
+        assert row.limits[1].concurrency == pytest.approx((100 - 17.69) / 0.841, rel=0.01)
+        assert row.capacity_per_instance == 68  # floor(0.8 * 85.5)
+        assert (row.instances, row.gpus, row.source) == (8, 16, Source.MEASURED)
+
+    def test_latency_at_the_target_is_that_of_the_line(self):
+        [row] = plan(SEVENTY, KNOWN).workloads
+        assert row.running == 64
+        assert row.itl_s == pytest.approx(0.01769 + 0.000841 * 64, rel=0.01)
+        assert row.tokens_per_s == pytest.approx(8 * 64 / row.itl_s)
+
+    def test_price_is_of_whole_servers(self):
+        totals = plan(SEVENTY, KNOWN).totals
+        assert totals.price_per_hour == pytest.approx(2 * 8 * 2.49)
+        assert totals.price_per_mtok == pytest.approx(2 * 8 * 2.49 / 3600 / totals.tokens_per_s * 1e6)
+
+    def test_a_lost_server_is_told_with_the_goal_that_it_costs(self):
+        [row] = plan(SEVENTY, KNOWN).workloads
+        instance, server = row.degraded
+        assert (instance.instances, instance.running) == (7, pytest.approx(512 / 7))
+        assert (server.instances, server.running) == (4, pytest.approx(128))
+        assert "ITL goal" in server.text
+
+    def test_spares_come_on_top(self):
+        answer = plan(msgspec.structs.replace(SEVENTY, spare_instances=1, spare_servers=1), KNOWN)
+        assert answer.workloads[0].instances == 9
+        assert answer.totals.servers == 3 + 1  # 18 GPUs are three servers of eight
+        assert plan(changed(SEVENTY, spare_instances=0), KNOWN).workloads[0].instances == 8
+
+    def test_here_against_needed(self):
+        short = plan(SEVENTY, KNOWN, {"H100 SXM5 80GB": 8}).have
+        assert short is not None
+        assert (short.gpus, short.short_gpus, short.text) == (8, 8, "short 8 GPUs")
+        less = plan(changed(SEVENTY, target=60), KNOWN, {"H100 SXM5 80GB": 8}).have
+        assert less is not None
+        assert less.saving_per_hour == pytest.approx(6 * 2.49)
+        assert less.text == "fits on 2 of 8 GPUs, saving 14.94 per hour"
+
+    def test_another_mix_moves_the_physical_part_only(self):
+        [row] = plan(changed(SEVENTY, prompt_tokens=1000.0), KNOWN).workloads
+        assert row.source is Source.RESCALED
+        assert row.band_ratio >= 0.25
+        assert row.limits[0].kind.value == "ITL" or row.limits[0].concurrency > 85.5
+        seen = plan(SEVENTY, KNOWN).workloads[0]
+        assert row.itl_s < seen.itl_s
+
+    def test_other_gpus_side_by_side(self):
+        columns = compare(SEVENTY, KNOWN, ("H200 SXM 141GB", "A100 SXM4 80GB", "L40S"))
+        by_gpu = {column.gpu: column.answer for column in columns}
+        assert list(by_gpu) == ["H100 SXM5 80GB", "H200 SXM 141GB", "A100 SXM4 80GB", "L40S"]
+        assert by_gpu["H200 SXM 141GB"].workloads[0].source is Source.RESCALED
+        assert by_gpu["H200 SXM 141GB"].totals.gpus < by_gpu["H100 SXM5 80GB"].totals.gpus
+        assert by_gpu["A100 SXM4 80GB"].totals.gpus > by_gpu["H100 SXM5 80GB"].totals.gpus
+        assert by_gpu["L40S"].totals.gpus > by_gpu["A100 SXM4 80GB"].totals.gpus
+
+    def test_a_gpu_that_misses_the_goal_says_so(self):
+        strict = msgspec.structs.replace(SEVENTY, itl_p95_ms=22.0)
+        by_gpu = {column.gpu: column.answer for column in compare(strict, KNOWN, ("L40S",))}
+        assert isinstance(by_gpu["L40S"].totals.gpus, Missing)
+        assert "goal 22.0 ms" in by_gpu["L40S"].problem
+        assert not by_gpu["H100 SXM5 80GB"].problem
+
+    def test_a_smaller_gpu_takes_more_of_them_per_instance(self):
+        [_, small] = compare(SEVENTY, KNOWN, ("L4",))
+        assert small.answer.workloads[0].tp > 2
+
+
+class TestTargets:
+    def test_users_think_between_answers(self):
+        plain, thinking = (
+            ask(target=2000, target_kind="users", think_s=think).workloads[0] for think in (0.0, 30.0)
+        )  # fmt: skip
+        assert plain.concurrency == pytest.approx(2000, rel=1e-6)
+        response_s = thinking.e2e_s
+        assert thinking.concurrency == pytest.approx(2000 * response_s / (response_s + 30), rel=1e-3)
+        assert thinking.instances < plain.instances
+
+    def test_a_rate_is_in_flight_by_littles_law(self):
+        row = ask(target=40.0, target_kind="requests_per_s").workloads[0]
+        assert row.concurrency == pytest.approx(40 * row.e2e_s, rel=1e-6)
+        assert row.requests_per_s == pytest.approx(40, rel=1e-6)
+        assert row.running <= row.capacity_per_instance
+
+    def test_a_typed_capacity_is_planned_with_as_it_is(self):
+        row = ask(capacity_per_instance=100.0, target=400).workloads[0]
+        assert (row.capacity_per_instance, row.instances, row.limit) == (100, 4, "typed")
+        assert row.source is Source.TYPED
+
+    def test_a_typed_capacity_above_the_formulas_is_remarked(self):
+        row = ask(capacity_per_instance=5000.0).workloads[0]
+        assert any("above what ITL allows" in note for note in row.notes)
+
+    def test_fewer_may_wait_with_more_instances(self):
+        scenario = Scenario(
+            itl_p95_ms=40, server=(Server("H100 SXM5 80GB"),), planning_factor=1.0, queue_wait_ratio=0.01,
+            workload=(msgspec.structs.replace(EIGHT_B, max_num_seqs=16, target=64),),
+        )  # fmt: skip
+        row = plan(scenario, KNOWN).workloads[0]
+        assert row.limit == "queue"
+        assert row.instances > 4
+        assert plan(msgspec.structs.replace(scenario, queue_wait_ratio=None), KNOWN).workloads[0].instances == 4
+
+    def test_what_is_here_is_filled_before_what_is_bought(self):
+        shapes = (Server("A100 SXM4 80GB", gpus=4, count=1), Server("H200 SXM 141GB"))
+        scenario = Scenario(itl_p95_ms=40, server=shapes, workload=(msgspec.structs.replace(EIGHT_B, target=3000),))
+        answer = plan(scenario, KNOWN)
+        assert not answer.problem
+        used = [server.shape for server in answer.plans.busy_aware.layout]
+        assert used.count(0) == 1
+        assert used.count(1) >= 1
+        assert any("4 on A100" in note for note in answer.workloads[0].notes)
+
+
+class TestNoAnswer:
+    @pytest.mark.parametrize(
+        ("fields", "said"),
+        [
+            ({"target": 0}, "must be above 0"),
+            ({"target": -5}, "must be above 0"),
+            ({"target": math.nan}, "must be above 0"),
+            ({"target": math.inf}, "must be above 0"),
+            ({"target": 1e30}, "instances: check the target"),
+            ({"itl_p95_ms": 0.1}, "more instances would not"),
+            ({"ttft_p95_ms": 0.1}, "more instances would not"),
+            ({"e2e_p95_ms": 1.0}, "more instances would not"),
+            ({"capacity_per_instance": 0.5}, "it must be from 1 to"),
+            ({"weight_precision": "fp3"}, "unknown precision"),
+            ({"profile": "nothing"}, "no profile 'nothing'"),
+            ({"model": "nobody/knows-it"}, "dimensions"),
+            ({"prompt_tokens": None}, "prompt_tokens"),
+            ({"memory_gb": 500.0}, "usable"),
+            ({"kv_pool_tokens": 100.0}, "not even one request"),
+            ({"model": "meta-llama/Llama-3.1-405B", "tp": 1}, "not even one request"),
+        ],
+    )
+    def test_the_reason_is_named(self, fields: dict[str, object], said: str):
+        answer = ask(**fields)
+        assert said in answer.problem
+        assert isinstance(answer.totals.instances, Missing)
+        assert answer.totals.instances.reason is Reason.INFEASIBLE
+        assert isinstance(answer.workloads[0].instances, Missing)
+
+    def test_an_unknown_gpu_lists_near_names(self):
+        answer = plan(Scenario(server=(Server("H1000"),), workload=(EIGHT_B,)), KNOWN)
+        assert "near names" in answer.problem
+
+    def test_nothing_asked_is_nothing_answered(self):
+        answer = plan(Scenario(), KNOWN)
+        assert answer.problem == NO_WORKLOAD
+        assert isinstance(answer.totals.gpus, Missing)
+
+    def test_one_workload_without_an_answer_leaves_the_others_theirs(self):
+        scenario = Scenario(itl_p95_ms=40, server=(Server("H100 SXM5 80GB"),), workload=(EIGHT_B, EIGHT_B))
+        answer = plan(changed(scenario, 1, target=0), KNOWN)
+        assert answer.workloads[0].instances == ask().workloads[0].instances
+        assert isinstance(answer.totals.instances, Missing)
+
+    def test_no_room_is_said_with_the_number_left_over(self):
+        scenario = Scenario(itl_p95_ms=40, server=(Server("H100 SXM5 80GB", gpus=1, count=1),), workload=(EIGHT_B,))
+        answer = plan(changed(scenario, target=5000), KNOWN)
+        assert "no place for" in answer.problem
+
+    def test_without_a_server_the_gpus_that_were_seen_are_assumed(self):
+        answer = plan(msgspec.structs.replace(SEVENTY, server=()), KNOWN)
+        assert answer.totals.servers == 2
+        assert plan(Scenario(workload=(EIGHT_B,)), KNOWN).problem.endswith("how many a server has")
+
+
+NUMBERS = st.one_of(
+    st.none(),
+    st.sampled_from([0.0, -1.0, 1e-9, 0.5, 1.0, 7.0, 1e9, 1e300, math.inf, math.nan]),
+    st.floats(0.1, 1e6),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    target=NUMBERS.filter(lambda value: value is not None),
+    kind=st.sampled_from(["concurrency", "users", "requests_per_s"]),
+    fields=st.dictionaries(
+        st.sampled_from(
+            ["capacity_per_instance", "memory_gb", "busy_ratio", "prompt_tokens", "answer_tokens", "prefix_hit_ratio",
+             "itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms", "itl_tail_ratio", "kv_pool_tokens", "prefill_tokens_per_s",
+             "tokens_per_step", "draft_ratio"]
+        ),
+        NUMBERS,
+    ),
+    tp=st.sampled_from([None, 0, -1, 1, 2, 3, 16, 1024]),
+    gpus=st.sampled_from([0, -1, 1, 2, 8, 72]),
+    seen=st.booleans(),
+)  # fmt: skip
+def test_whatever_is_typed_there_is_an_answer_or_a_reason(target, kind, fields, tp, gpus, seen):
+    workload = msgspec.structs.replace(
+        EIGHT_B, target=target, target_kind=kind, tp=tp, seen=NIM_70B if seen else None, **fields
+    )
+    scenario = Scenario(itl_p95_ms=40, server=(Server("H100 SXM5 80GB", gpus=gpus),), workload=(workload,))
+    answer = plan(scenario, KNOWN, {"H100 SXM5 80GB": 8})
+    figures = [value for value in msgspec.structs.astuple(answer.totals) if not isinstance(value, Missing)]
+    assert all(math.isfinite(value) and value >= 0 for value in figures)
+    if answer.problem:
+        assert isinstance(answer.totals.instances, Missing)
+    else:
+        assert answer.totals.instances >= 1
+        assert answer.totals.gpus >= 1
+        assert answer.totals.servers >= 1
