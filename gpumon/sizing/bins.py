@@ -17,13 +17,33 @@ class Budget:
     Counted, not timed, so that the same question has the same answer on a slow machine.
     """
 
-    def __init__(self, steps: int) -> None:
-        self.left = steps
+    def __init__(self, steps: int, whole: Budget | None = None) -> None:
+        self._left = steps
+        self._whole = whole
+
+    @property
+    def left(self) -> int:
+        """Steps."""
+        return self._left
 
     @property
     def spent(self) -> bool:
         """Searches stop; what they have found is used, and nothing is proved by them."""
-        return self.left <= 0
+        return self._left <= 0
+
+    def take(self, steps: int) -> None:
+        """Count them."""
+        self._left -= steps
+        if self._whole is not None:
+            self._whole.take(steps)
+
+    def part(self, steps: int) -> Budget:
+        """At most so many of the steps that are left; they count here, too."""
+        return Budget(min(steps, self._left), self)
+
+    def share(self, ratio: float) -> Budget:
+        """A share of the steps that are left."""
+        return self.part(int(self._left * ratio))
 
 
 class Bin(Protocol):
@@ -47,10 +67,15 @@ class Bin(Protocol):
     def least(self, counts: Pattern) -> int:
         """Bins that those items take at the very least, by sums alone."""
 
+    def searchable(self, budget: Budget) -> bool:
+        """Whether `best` and `near` can be asked: it has few enough patterns."""
+
     def best(self, values: Sequence[float], counts: Pattern, budget: Budget) -> tuple[float, Pattern, float]:
         """The bin of most value from those items: value, pattern, and what no bin exceeds (the value, if searched)."""
 
-    def near(self, values: Sequence[float], counts: Pattern, floor: float, budget: Budget) -> list[tuple[float, Pattern]]:
+    def near(
+        self, values: Sequence[float], counts: Pattern, floor: float, budget: Budget
+    ) -> list[tuple[float, Pattern]]:
         """All bins with one of the first type there is, worth at least `floor`, that hold none of the other items."""
 
 
@@ -78,11 +103,13 @@ class SizedBin:
 
     def measure(self, room: Room) -> float:
         """See `Bin`: shares of both dimensions added up."""
-        return sum(left / whole for left, whole in zip(room, self._empty) if whole)
+        return sum(left / whole for left, whole in zip(room, self._empty, strict=True) if whole)
 
     def orders(self) -> Iterable[Pattern]:
         """See `Bin`: by the larger share, by the sum, by each."""
-        shares = [tuple(size / whole for size, whole in zip(pair, self._empty) if whole) for pair in self.sizes]
+        shares = [
+            tuple(size / whole for size, whole in zip(pair, self._empty, strict=True) if whole) for pair in self.sizes
+        ]
         keys: tuple[Callable[[tuple[float, ...]], float], ...] = (max, sum, lambda pair: pair[0], lambda pair: pair[-1])
         return dict.fromkeys(_falling([key(pair) for pair in shares]) for key in keys)
 
@@ -91,18 +118,28 @@ class SizedBin:
         axes = [axis for axis in (0, 1) if self._empty[axis]]
         return max(_least([size[axis] for size in self.sizes], counts, self._empty[axis]) for axis in axes)
 
+    def searchable(self, budget: Budget) -> bool:
+        """See `Bin`."""
+        return not budget.spent
+
     def best(self, values: Sequence[float], counts: Pattern, budget: Budget) -> tuple[float, Pattern, float]:
         """See `Bin`."""
-        walk = _Walk(self, values, counts, budget, [at for at in range(self.types) if counts[at] and values[at] > 1e-12])
+        walk = _Walk(
+            self, values, counts, budget, [at for at in range(self.types) if counts[at] and values[at] > 1e-12]
+        )
         ceiling = walk.ceiling(0, self._empty[0], self._empty[1])
         walk.climb(0, self._empty[0], self._empty[1], 0.0)
+        budget.take(walk.steps)
         return walk.top, tuple(walk.top_pattern), ceiling if budget.spent else walk.top
 
-    def near(self, values: Sequence[float], counts: Pattern, floor: float, budget: Budget) -> list[tuple[float, Pattern]]:
+    def near(
+        self, values: Sequence[float], counts: Pattern, floor: float, budget: Budget
+    ) -> list[tuple[float, Pattern]]:
         """See `Bin`."""
         first = next(at for at in range(self.types) if counts[at])
         walk = _Walk(self, values, counts, budget, [at for at in range(self.types) if counts[at]], first)
         walk.collect(0, self._empty[0], self._empty[1], 0.0, floor)
+        budget.take(walk.steps)
         return walk.found
 
 
@@ -116,7 +153,7 @@ def _least(sizes: Sequence[int], counts: Pattern, room: int) -> int:
     best = 0
     for small in {1, *(size for size in sizes if 2 * size <= room)}:
         large = middle = slack = filled = 0
-        for size, count in zip(sizes, counts):
+        for size, count in zip(sizes, counts, strict=True):
             if size > room - small:
                 large += count
             elif 2 * size > room:
@@ -146,7 +183,8 @@ class _Walk:
         self.sizes = [bins.sizes[at] for at in self.order]
         self.most = [counts[at] for at in self.order]
         self.must = 1 if first is not None else 0
-        self.budget = budget
+        self.steps = 0
+        self.most_steps = budget.left
         self.chosen = [0] * bins.types
         self.top = 0.0
         self.top_pattern = [0] * bins.types
@@ -156,7 +194,9 @@ class _Walk:
     def _suffixes(self) -> None:
         """Value per unit of each dimension, and value of all items, from each type on: bounds of what can be added."""
         self.per_size, self.per_share, self.all = [0.0], [0.0], [0.0]
-        for worth, (size, share), most in zip(reversed(self.worth), reversed(self.sizes), reversed(self.most)):
+        for worth, (size, share), most in zip(
+            reversed(self.worth), reversed(self.sizes), reversed(self.most), strict=True
+        ):
             self.per_size.append(max(self.per_size[-1], worth / size))
             self.per_share.append(max(self.per_share[-1], worth / share if share else float("inf")))
             self.all.append(self.all[-1] + worth * most)
@@ -172,13 +212,13 @@ class _Walk:
         """Finds the pattern of most value."""
         if value > self.top:
             self.top, self.top_pattern = value, list(self.chosen)
-        if at == len(self.order) or self.budget.left <= 0:
+        if at == len(self.order) or self.steps >= self.most_steps:
             return
         (size, share), worth, kind = self.sizes[at], self.worth[at], self.order[at]
         most = min(self.most[at], room // size, time // share if share else self.most[at])
         steady = self._steady(at)
         for taken in range(most, -1, -1):
-            self.budget.left -= 1
+            self.steps += 1
             rest, slot, sum_ = room - taken * size, time - taken * share, value + taken * worth
             if sum_ + self.ceiling(at + 1, rest, slot) <= self.top + 1e-12:
                 if steady:
@@ -193,7 +233,7 @@ class _Walk:
         if at == len(self.order):
             if not any(
                 self.chosen[kind] < most and size <= room and share <= time
-                for kind, most, (size, share) in zip(self.order, self.most, self.sizes)
+                for kind, most, (size, share) in zip(self.order, self.most, self.sizes, strict=True)
             ):
                 self.found.append((value, tuple(self.chosen)))
             return
@@ -202,8 +242,8 @@ class _Walk:
         steady = self._steady(at)
         fewest = most if at + 1 == len(self.order) else self.must if at == 0 else 0
         for taken in range(most, fewest - 1, -1):
-            self.budget.left -= 1
-            if self.budget.left <= 0:
+            self.steps += 1
+            if self.steps >= self.most_steps:
                 break
             rest, slot, sum_ = room - taken * size, time - taken * share, value + taken * worth
             if sum_ + self.ceiling(at + 1, rest, slot) < floor:

@@ -104,9 +104,7 @@ class Calibration:
         at_s = snapshot.wall_s - engine.age_s
         if at_s < look.end_s - 1.0:
             look.end_s = look.prefill_end_s = look.noticed_s = -math.inf  # the clock was set back
-        look.ticks.append(
-            _Tick(at_s, _busy(engine, here), number(engine.waiting), number(engine.kv_usage_ratio))
-        )
+        look.ticks.append(_Tick(at_s, _busy(engine, here), number(engine.waiting), number(engine.kv_usage_ratio)))
         replicas = self._replicas(look, engine, here)
         replicas.last_s, replicas.time = max(replicas.last_s, at_s), snapshot.time
         replicas.names[engine.url] = engine.name

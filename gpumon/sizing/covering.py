@@ -9,6 +9,8 @@ from gpumon.sizing.columns import Relaxed, relax
 
 Runs = tuple[tuple[Pattern, int], ...]
 """Patterns and how many bins are filled by each."""
+RELAXED_SHARE = 0.6
+"""Of the budget, for the fractional covering."""
 SEARCHED_BINS = 100
 """Bins that the tree search goes through one by one."""
 _Groups = dict[tuple[Pattern, Room], int]
@@ -23,17 +25,19 @@ def cover(bins: Bin, counts: Pattern, budget: Budget) -> tuple[Runs, int]:
         return (), 0
     tried = [best_fit(bins, counts, order) for order in bins.orders()]
     found, least = min(tried, key=bins_of), bins.least(counts)
+    if bins_of(found) == least or not bins.searchable(budget):
+        return found, least
+    patterns = [pattern for runs in tried for pattern, _ in runs]
+    relaxed = relax(bins, counts, patterns, bins_of(found), budget.share(RELAXED_SHARE))
+    least = max(least, relaxed.least)
     if bins_of(found) > least:
-        relaxed = relax(bins, counts, [pattern for runs in tried for pattern, _ in runs], bins_of(found), budget)
-        least = max(least, relaxed.least)
-        while bins_of(found) > least:
-            better, proved = _search(bins, counts, relaxed, least, budget)
-            if better is not None:
-                found = better
-                break
-            if not proved:
-                break
-            least += 1
+        found = min(found, *_rounded(bins, counts, relaxed), key=bins_of)
+    for target in range(least, bins_of(found)):
+        better, proved = _search(bins, counts, relaxed, target, budget.share(0.5))
+        if better is not None:
+            return better, least
+        if proved:
+            least = target + 1
     return found, least
 
 
@@ -81,28 +85,38 @@ def _top_up(bins: Bin, state: tuple[Pattern, Room], times: int, kind: int, left:
     return left
 
 
+def _kept(relaxed: Relaxed, fewer: int) -> list[tuple[Pattern, int]]:
+    """The whole bins of the fractional covering, some of each pattern less."""
+    whole = [(pattern, int(amount + 1e-6) - fewer) for pattern, amount in relaxed.patterns]
+    return [(pattern, times) for pattern, times in whole if times > 0]
+
+
+def _rounded(bins: Bin, counts: Pattern, relaxed: Relaxed) -> Iterator[Runs]:
+    """The fractional covering's whole bins, and best fit for the rest."""
+    for fewer in (0, 1, 3):
+        kept = _kept(relaxed, fewer)
+        rest = _without(counts, kept)
+        for order in bins.orders():
+            yield _merged([*kept, *best_fit(bins, rest, order)])
+
+
 def _search(bins: Bin, counts: Pattern, relaxed: Relaxed, target: int, budget: Budget) -> tuple[Runs | None, bool]:
     """The items in `target` bins, if that is found; and whether it is proved that there is no way.
 
     The whole bins of the fractional covering are kept, and a tree search places the rest; where it fails, fewer are.
     """
-    kept = [(pattern, max(0, int(amount + 1e-6))) for pattern, amount in relaxed.patterns]
     fewer = 0
     while not budget.spent:
-        now = [(pattern, max(0, times - fewer)) for pattern, times in kept]
-        rest, spare = _without(counts, now), target - sum(times for _, times in now)
-        whole = not any(times for _, times in now)
+        kept = _kept(relaxed, fewer)
+        spare = target - bins_of(tuple(kept))
         if spare > SEARCHED_BINS:
             break
-        share = budget if whole else Budget(budget.left // 2)
-        begun = share.left
-        way = _tree(bins, rest, relaxed.values, spare, share)
-        if not whole:
-            budget.left -= begun - share.left
+        part = budget.share(0.5) if kept else budget
+        way = _tree(bins, _without(counts, kept), relaxed.values, spare, part)
         if way is not None:
-            return _merged([*((pattern, times) for pattern, times in now if times), *way]), False
-        if whole:
-            return None, not share.spent
+            return _merged([*kept, *way]), False
+        if not kept:
+            return None, not part.spent
         fewer = fewer * 2 + 1
     return None, False
 
@@ -130,7 +144,9 @@ def _tree(bins: Bin, counts: Pattern, values: Sequence[float], target: int, budg
         quick = _quick(bins, left[-1], room, budget) if failed.get(left[-1], -1) < room else None
         if quick is not None:
             return _merged([*((pattern, 1) for pattern in taken), *quick])
-        branches.append(_branches(bins, left[-1], values, room, budget) if failed.get(left[-1], -1) < room else iter(()))
+        branches.append(
+            _branches(bins, left[-1], values, room, budget) if failed.get(left[-1], -1) < room else iter(())
+        )
         while branches:
             pattern = next(branches[-1], None)
             if pattern is not None and not budget.spent:
@@ -148,7 +164,7 @@ def _tree(bins: Bin, counts: Pattern, values: Sequence[float], target: int, budg
 
 def _quick(bins: Bin, counts: Pattern, room: int, budget: Budget) -> Runs | None:
     """Best fit, if it is good enough."""
-    budget.left -= 10 * bins.types
+    budget.take(10 * bins.types)
     for order in bins.orders():
         runs = best_fit(bins, counts, order)
         if bins_of(runs) <= room:
@@ -158,8 +174,8 @@ def _quick(bins: Bin, counts: Pattern, room: int, budget: Budget) -> Runs | None
 
 def _branches(bins: Bin, counts: Pattern, values: Sequence[float], room: int, budget: Budget) -> Iterator[Pattern]:
     """Patterns to try, those that waste least first."""
-    worth = sum(value * number for value, number in zip(values, counts))
-    budget.left -= 2 * bins.types
+    worth = sum(value * number for value, number in zip(values, counts, strict=True))
+    budget.take(2 * bins.types)
     if room < 1 or worth > room + 1e-6 or bins.least(counts) > room:
         return iter(())
     near = bins.near(values, counts, worth - room + 1 - 1e-6, budget)

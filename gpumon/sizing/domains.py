@@ -43,13 +43,13 @@ def _holds(groups: tuple[int, ...], domains: tuple[int, ...]) -> bool:
 
 
 class DomainBin:
-    """A server with several domains; an item is an instance with `stages` TP groups of `tp` GPUs, all in this server."""
+    """A server with several domains. An item is an instance: `stages` TP groups of `tp` GPUs, all in this server."""
 
     def __init__(self, groups: Sequence[tuple[int, int]], domains: tuple[int, ...]) -> None:
         self.groups = tuple(groups)
         self.types = len(self.groups)
         self._domains = domains
-        self._ways: list[Pattern] | None = None
+        self._ways: list[Pattern] = []
 
     @property
     def empty(self) -> Room:
@@ -79,50 +79,46 @@ class DomainBin:
 
     def least(self, counts: Pattern) -> int:
         """See `bins.Bin`: by GPUs, and by TP groups of at least a size, of which a domain holds only so many."""
-        gpus = sum(count * tp * stages for count, (tp, stages) in zip(counts, self.groups))
+        gpus = sum(count * tp * stages for count, (tp, stages) in zip(counts, self.groups, strict=True))
         found = -(-gpus // sum(self._domains))
         for size in {tp for tp, _ in self.groups}:
             held = sum(room // size for room in self._domains)
-            wanted = sum(count * stages for count, (tp, stages) in zip(counts, self.groups) if tp >= size)
+            wanted = sum(count * stages for count, (tp, stages) in zip(counts, self.groups, strict=True) if tp >= size)
             found = max(found, -(-wanted // held))
         return found
 
+    def searchable(self, budget: Budget) -> bool:
+        """See `bins.Bin`."""
+        self._ways = []
+        return len(self._domains) <= SEARCHED_DOMAINS and self._list((), budget)
+
     def best(self, values: Sequence[float], counts: Pattern, budget: Budget) -> tuple[float, Pattern, float]:
         """See `bins.Bin`."""
-        ways = self._listed(counts, budget)
-        if ways is None:
-            density = max(value / (tp * stages) for value, (tp, stages) in zip(values, self.groups))
-            return 0.0, (0,) * self.types, max(0.0, density) * sum(self._domains)
-        value, pattern = max(((_worth(values, way), way) for way in ways), default=(0.0, (0,) * self.types))
+        value, pattern = max((_worth(values, way), way) for way in self._clipped(counts, budget))
         return value, pattern, value
 
-    def near(self, values: Sequence[float], counts: Pattern, floor: float, budget: Budget) -> list[tuple[float, Pattern]]:
-        """See `bins.Bin`."""
+    def near(
+        self, values: Sequence[float], counts: Pattern, floor: float, budget: Budget
+    ) -> list[tuple[float, Pattern]]:
+        """See `bins.Bin`; with some that do hold another item, which does no harm."""
         first = next(at for at in range(self.types) if counts[at])
-        ways = [(_worth(values, way), way) for way in self._listed(counts, budget) or () if way[first]]
+        ways = [(_worth(values, way), way) for way in self._clipped(counts, budget) if way[first]]
         return [(value, way) for value, way in ways if value >= floor]
 
-    def _listed(self, counts: Pattern, budget: Budget) -> list[Pattern] | None:
-        """All patterns of those items that no other contains, and some that one does; None if there are too many."""
-        if self._ways is None:
-            self._ways = []
-            if len(self._domains) > SEARCHED_DOMAINS or not self._list((), budget):
-                budget.left = 0
-        budget.left -= len(self._ways)
-        if budget.spent:
-            return None
-        return list(dict.fromkeys(tuple(map(min, way, counts)) for way in self._ways))
+    def _clipped(self, counts: Pattern, budget: Budget) -> Iterable[Pattern]:
+        """The patterns, of those items only."""
+        budget.take(len(self._ways))
+        return dict.fromkeys(tuple(map(min, way, counts)) for way in self._ways)
 
     def _list(self, begun: Pattern, budget: Budget) -> bool:
         """Patterns that begin so; False if there are too many."""
-        assert self._ways is not None
         if len(begun) == self.types:
             self._ways.append(begun)
             return len(self._ways) <= LISTED
         tp, stages = self.groups[len(begun)]
         last = len(begun) + 1 == self.types
         for taken in range(sum(self._domains) // (tp * stages), -1, -1):
-            budget.left -= 5
+            budget.take(5)
             if budget.spent:
                 return False
             if self._feasible((*begun, taken)):
@@ -134,10 +130,14 @@ class DomainBin:
 
     def _feasible(self, begun: Pattern) -> bool:
         """Whether one server holds them."""
-        sizes = [tp for taken, (tp, stages) in zip(begun, self.groups) for _ in range(taken * stages)]
+        sizes = [
+            tp
+            for taken, (tp, stages) in zip(begun, self.groups[: len(begun)], strict=True)
+            for _ in range(taken * stages)
+        ]
         return _holds(tuple(sorted(sizes, reverse=True)), tuple(sorted(self._domains)))
 
 
 def _worth(values: Sequence[float], pattern: Pattern) -> float:
     """Sum of the values."""
-    return sum(value * number for value, number in zip(values, pattern))
+    return sum(value * number for value, number in zip(values, pattern, strict=True))

@@ -19,8 +19,12 @@ _LEAST_SPREAD: Final = 2.0
 _SINGLE_BELOW: Final = 16.0
 """Every whole number of sequences has its own bucket up to here; above, buckets are 10 % wide."""
 _WIDTH: Final = math.log(1.1)
+_LONGEST_S: Final = 3600.0
+_MOST: Final = 1e6
 _FLAT: Final = 0.05
 """A fall over the range by this share of the ITL is noise on a flat line."""
+_FALL: Final = 0.75
+"""Latencies of the upper half of the loads this far below those of the lower are no noise."""
 _HUMP: Final = 1.15
 """Latencies of the fewest sequences this much above those of the most are another regime (idle data-parallel ranks)."""
 _RESIDENT_STEPS: Final = 8
@@ -45,7 +49,9 @@ class Fitted(msgspec.Struct, frozen=True):
     r2: float
     """Share of the buckets' variance that the curve explains, 0..1; low on a flat line even where that fits well."""
     band_ratio: float
-    """+-: 10 % fitted, 15 % below five buckets, 25 % anchored, more where the buckets scatter, at most 50 %."""
+    """+- within 1.5 times the range: 10 % fitted, 15 % below five buckets; anchored 25 % by loads a factor of 2 apart,
+    50 % by one (from one published point a sweep's other loads come out up to 49 % off); twice the median error of the
+    buckets where that is more; at most 50 %."""
     anchored: bool
     """The roofline had to help: too few or too similar points for a line."""
     text: str
@@ -74,8 +80,9 @@ def fit(
 
     Below `least_buckets` buckets (5 for live points; a sweep's few are means over whole runs, 3 do) or a spread of 2,
     `anchor_s` (the read at 70 % of the bandwidth) and the slope of `shape` are moved to meet the median point, each by
-    its share of the doubt: one point cannot tell base from slope. Where `shape` has no slope the anchor is kept and the
-    slope takes all. `shape` gives w. Sizing fact sheet, 1.4. ValueError on a floor or anchor that is negative.
+    its share of the doubt: one point cannot tell base from slope. The same where the ITL falls by no more than noise
+    over a short range does. Where `shape` has no slope the anchor is kept and the slope takes all. `shape` gives w.
+    Sizing fact sheet, 1.4. ValueError on a floor or anchor that is negative.
     """
     checked("floor_s", floor_s)
     anchor_s = checked("anchor_s", anchor_s) if anchor_s is not None else None
@@ -84,22 +91,18 @@ def fit(
         return "no inter-token latency was measured"
     every = _buckets(seen)
     kept = every[_start(every) :]
-    found: Curve | str
     enough = len(kept) >= max(2, least_buckets) and kept[-1].running >= _LEAST_SPREAD * kept[0].running
-    if enough:
-        found = _free(kept, shape, floor_s)
-    elif anchor_s:
-        found = _anchored(kept, shape, anchor_s, floor_s)
-    else:
-        return f"{_stand(kept)}: too little for a line, and nothing to anchor one to"
-    if isinstance(found, str):
-        return found
-    return _fitted(every, kept, found, anchored=not enough)
+    found = _free(kept, shape, floor_s) if enough else f"{_stand(kept)}: too little for a line"
+    anchored = isinstance(found, str) and bool(anchor_s) and _level(kept)
+    if anchored:
+        found = _anchored(kept, shape, anchor_s or 0.0, floor_s)
+    return found if isinstance(found, str) else _fitted(every, kept, found, anchored=anchored)
 
 
 def _usable(point: Point) -> bool:
+    """A latency that was measured; an hour per token or a million sequences are not."""
     itl_s = point.itl_s
-    return itl_s is not None and 0.0 < itl_s < math.inf and 0.0 < point.running < math.inf and point.weight > 0
+    return itl_s is not None and 0.0 < itl_s < _LONGEST_S and 0.0 < point.running <= _MOST and point.weight > 0
 
 
 def _buckets(points: Sequence[Point]) -> list[_Bucket]:
@@ -124,14 +127,15 @@ def _buckets(points: Sequence[Point]) -> list[_Bucket]:
 def _start(buckets: Sequence[_Bucket]) -> int:
     """First bucket of the line: behind a hump at few sequences, which is no line.
 
-    Data-parallel engines decode 3 times slower below one sequence per rank (vLLM #23752). The cut is where the medians
-    before and behind it differ most; with fewer than three buckets or
-    a spread below 2 behind it, there is no cut.
+    Data-parallel engines decode 3 times slower below one sequence per rank (vLLM #23752). The cut is a fall where the
+    medians before and behind differ most; with fewer than three buckets or a spread below 2 behind it, there is none.
     """
     best, start = _HUMP, 0
     for cut in range(1, len(buckets) - 2):
         if buckets[-1].running < _LEAST_SPREAD * buckets[cut].running:
             break
+        if buckets[cut - 1].itl_s <= buckets[cut].itl_s:
+            continue
         before = sorted(bucket.itl_s for bucket in buckets[:cut])
         behind = sorted(bucket.itl_s for bucket in buckets[cut:])
         drop = before[(len(before) - 1) // 2] / behind[len(behind) // 2]
@@ -175,6 +179,12 @@ def _line(buckets: Sequence[_Bucket], shape: Curve, floor_s: float) -> Curve | s
     return _made(shape, floor_s, slope_s) if slope_s > 0.0 else _too_fast(buckets, floor_s)
 
 
+def _level(buckets: Sequence[_Bucket]) -> bool:
+    """Whether the ITL falls by no more than noise over a short range does; then its level still says something."""
+    half = len(buckets) // 2
+    return half == 0 or median(b.itl_s for b in buckets[half:]) >= _FALL * median(b.itl_s for b in buckets[:half])
+
+
 def _anchored(buckets: Sequence[_Bucket], shape: Curve, anchor_s: float, floor_s: float) -> Curve | str:
     """Anchor and roofline slope, moved to the bucket whose observed / expected is the median."""
     line = [_straight(bucket, shape) for bucket in buckets]
@@ -190,14 +200,17 @@ def _anchored(buckets: Sequence[_Bucket], shape: Curve, anchor_s: float, floor_s
     base_share = base_doubt / (base_doubt + slope_doubt)
     base_s = anchor_s + base_share * excess
     slope_s = shape.slope_s + (1.0 - base_share) * excess / x
-    if base_s <= 0.0 or slope_s <= 0.0:
-        base_s, slope_s = anchor_s * ratio, shape.slope_s * ratio
-    return _made(shape, base_s, slope_s) if base_s >= floor_s else _too_fast(buckets, floor_s)
+    if base_s <= 0.0 or base_s < floor_s or slope_s <= 0.0:
+        base_s = max(floor_s, anchor_s * ratio)
+        slope_s = (y - base_s) / x
+    return _made(shape, base_s, slope_s) if slope_s > 0.0 else _too_fast(buckets, floor_s)
 
 
 def _fitted(every: Sequence[_Bucket], kept: Sequence[_Bucket], curve: Curve, *, anchored: bool) -> Fitted:
     r2 = _r2(kept, curve)
-    usual = _ANCHORED_BAND if anchored else _BAND if len(kept) >= _LEAST_BUCKETS else _FEW_BAND
+    usual = _BAND if len(kept) >= _LEAST_BUCKETS else _FEW_BAND
+    if anchored:
+        usual = _ANCHORED_BAND if kept[-1].running >= _LEAST_SPREAD * kept[0].running else _WIDEST_BAND
     band = min(_WIDEST_BAND, max(usual, 2.0 * _error(kept, curve)))
     parts = [f"{'anchored to the roofline by' if anchored else 'fit of'} {_stand(kept)}"]
     if not anchored:

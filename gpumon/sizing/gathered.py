@@ -1,4 +1,4 @@
-"""Operating points of one traffic mix, gathered window by window: medians per bucket of concurrency, bounded and aged."""
+"""Operating points of one traffic mix, window by window: medians per bucket of concurrency, bounded and aged."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 import msgspec
@@ -10,26 +9,16 @@ import msgspec
 from gpumon.sizing import memory
 from gpumon.sizing.answer import Source
 from gpumon.sizing.curve import Curve, Mix
-from gpumon.sizing.fit import Fitted, fit
+from gpumon.sizing.fit import Fitted
 from gpumon.sizing.known import Known
-from gpumon.sizing.observed import Observed, Origin, Point
-from gpumon.sizing.roofline import Setting, prefill_tokens_per_s, rescale, roofline, speculative
+from gpumon.sizing.latency import with_latency
+from gpumon.sizing.observed import Observed, Point
+from gpumon.sizing.roofline import Setting
 from gpumon.sizing.scenario import Scenario, Server, Workload
-from gpumon.sizing.ttft import TtftLine, calibrated
+from gpumon.sizing.ttft import TtftLine
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.precision import Precision
-
-RESCALED_BAND: Final = 0.25
-ROOFLINE_BAND: Final = 0.5
-"""+- of a capacity, as a share (sizing fact sheet, section 7)."""
-ALIKE: Final = 0.1
-"""Lengths that differ by at most this share are one mix."""
-_FLOOR: Final = 0.5
-_ANCHOR: Final = 0.7
-"""Shares of the bandwidth that bound and anchor the ITL of one request (sizing fact sheet, 1.4)."""
-_LEAST_BUCKETS: Final = {Origin.LIVE: 5, Origin.SWEEP: 3, Origin.TABLE: 3}
-
 
 MOST_GPUS: Final = 1024
 """Of one server."""
@@ -94,7 +83,7 @@ class Instance(NamedTuple):
     @property
     def mix(self) -> Mix | None:
         """Lengths; None where they are not known."""
-        if self.prompt_tokens is None or self.answer_tokens is None:
+        if self.prompt_tokens is None or not self.answer_tokens:
             return None
         return Mix(self.prompt_tokens, self.answer_tokens, self.hit_ratio)
 
@@ -163,7 +152,7 @@ def resolve(workload: Workload, scenario: Scenario, known: Known, shape: int = 0
         ttft_tail_ratio=(seen.ttft_tail_ratio if seen is not None else None) or 1.0,
         alike=seen is not None and _alike(seen, workload, gpu, tp * pp, tp),
     )
-    return _with_latency(bare, known)
+    return with_latency(bare, known)
 
 
 def _seen(workload: Workload, known: Known) -> Observed | None:
@@ -181,64 +170,6 @@ def _check(workload: Workload) -> None:
         value: float | None = getattr(workload, name)
         if value is not None and not low <= value <= high:
             raise ValueError(f"{name} is {value:g}: it must be from {low:g} to {high:g}{unit}")
-
-
-def _with_latency(bare: Instance, known: Known) -> Instance:
-    """The ladder of the latency: fitted here, re-scaled, roofline."""
-    notes: list[str] = []
-    seen, setting = bare.seen, bare.setting
-    was = _seen_setting(seen, known) if seen is not None else None
-    curve, fitted, source, band = None, None, Source.NONE, 0.0
-    found = _fitted(seen, was) if seen is not None and seen.points else ""
-    if isinstance(found, Fitted):
-        assert seen is not None
-        fitted, curve, band = found, found.curve, found.band_ratio
-        source = Source.MEASURED if seen.origin is Origin.LIVE else Source.SWEEP
-        if not (bare.alike and _same_mix(bare, seen)):
-            if was is not None and setting is not None:
-                curve, source, band = rescale(curve, was, setting), Source.RESCALED, max(band, RESCALED_BAND)
-                fitted = None if not bare.alike else fitted
-                notes.append(f"re-scaled from {_of(seen)}: only the physical part of the latency is moved")
-            elif not bare.alike:
-                curve = fitted = None
-                source, band = Source.NONE, 0.0
-                notes.append(
-                    f"what was measured on {_of(seen)} can not be re-scaled: dimensions or lengths are unknown"
-                )
-    elif found:
-        notes.append(found)
-    if curve is None and setting is not None:
-        try:
-            curve, source, band = roofline(setting), Source.ROOFLINE, ROOFLINE_BAND
-        except ValueError as wrong:
-            notes.append(f"no roofline: {wrong}")
-    step = bare.workload.tokens_per_step
-    if curve is not None and step is not None and step > 1.0:
-        curve = speculative(curve, step, bare.workload.draft_ratio or 0.0)
-        notes.append(f"speculative decoding modelled: {step:g} tokens a step")
-    if bare.workload.capacity_per_instance:
-        source, band = Source.TYPED, 0.0
-    rate, ttft = _prefill(bare, setting)
-    return bare._replace(
-        curve=curve, fitted=fitted, source=source, band_ratio=band, ttft=ttft, prefill_tokens_per_s=rate,
-        notes=tuple(notes),
-    )  # fmt: skip
-
-
-def _prefill(bare: Instance, setting: Setting | None) -> tuple[float | None, TtftLine | None]:
-    """Prefill rate of the instance, and its TTFT over the requests in flight."""
-    rate = bare.workload.prefill_tokens_per_s
-    points = bare.seen.points if bare.seen is not None and bare.alike else ()
-    if rate is None and setting is not None:
-        try:
-            rate = prefill_tokens_per_s(setting)
-        except ValueError:
-            rate = None
-    if rate is not None and bare.prompt_tokens is not None:
-        line = TtftLine(bare.prompt_tokens * (1.0 - bare.hit_ratio) / rate, bare.llm.layers if bare.llm else 0)
-        return rate, calibrated(line, points) if bare.workload.prefill_tokens_per_s is None else line
-    firsts = [point.ttft_s for point in points if point.ttft_s is not None]
-    return rate, calibrated(TtftLine(min(firsts), 0), points) if firsts else None
 
 
 def _hardware(scenario: Scenario, seen: Observed | None, known: Known, shape: int) -> tuple[Server, GpuSpec]:
@@ -305,49 +236,6 @@ def _alike(seen: Observed, workload: Workload, gpu: GpuSpec | None, gpus: int, t
     )
 
 
-def _same_mix(bare: Instance, seen: Observed) -> bool:
-    pairs = (
-        (bare.prompt_tokens, seen.prompt_tokens),
-        (bare.answer_tokens, seen.answer_tokens),
-        (1.0 - bare.hit_ratio, 1.0 - (seen.prefix_hit_ratio or 0.0)),
-    )
-    return all(now is None or was is None or abs(now - was) <= ALIKE * max(was, 0.01) for now, was in pairs)
-
-
-def _seen_setting(seen: Observed, known: Known) -> Setting | None:
-    """Where the points come from; None where something of it is not known."""
-    llm = known.llm(seen.model)
-    if llm is None or not seen.gpu or seen.prompt_tokens is None or seen.answer_tokens is None:
-        return None
-    try:
-        gpu = known.gpus.find(seen.gpu)
-        llm = memory.variant(known.llms, seen.model, llm, seen.weight_precision, seen.kv_precision)
-    except ValueError:
-        return None
-    mix = Mix(seen.prompt_tokens, seen.answer_tokens, seen.prefix_hit_ratio or 0.0)
-    return Setting(llm, gpu, seen.gpus or seen.tp or 1, seen.tp or 1, mix)
-
-
-def _fitted(seen: Observed, was: Setting | None) -> Fitted | str:
-    shape, floor_s, anchor_s = Curve(1.0, 0.0), 0.0, None
-    if was is not None:
-        try:
-            shape = roofline(was)
-            reads_s = was.llm.read_bytes / (was.gpus * was.gpu.bandwidth_bytes_per_s)
-            floor_s, anchor_s = _FLOOR * reads_s, reads_s / _ANCHOR
-        except (ValueError, ZeroDivisionError):
-            pass  # the points alone have to do
-    return _fit(seen.points, shape, floor_s, anchor_s, _LEAST_BUCKETS[seen.origin])
-
-
-@lru_cache(maxsize=256)
-def _fit(
-    points: tuple[Point, ...], shape: Curve, floor_s: float, anchor_s: float | None, least: int
-) -> Fitted | str:  # fmt: skip
-    """The same points are asked about at every keystroke."""
-    return fit(points, shape=shape, floor_s=floor_s, anchor_s=anchor_s, least_buckets=least)
-
-
 def _either(typed: float | None, seen: Observed | None, name: str) -> float | None:
     if typed is not None or seen is None:
         return typed
@@ -373,10 +261,6 @@ def _between(points: tuple[Point, ...], running: float) -> float | None:
     if after[0] <= before[0]:
         return before[1]
     return before[1] + (after[1] - before[1]) * (running - before[0]) / (after[0] - before[0])
-
-
-def _of(seen: Observed) -> str:
-    return f"{seen.gpus or 1}x {seen.gpu or 'unknown GPU'}"
 
 
 def _impossible(workload: Workload, problem: str) -> Instance:

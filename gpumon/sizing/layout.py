@@ -90,10 +90,10 @@ def gpus_of(rows: Sequence[Standing], blocks: Sequence[Block], shape: Shape) -> 
 def draw(rows: Sequence[Standing], blocks: Sequence[Block], shape: Shape, index: int, most: int) -> list[PlacedServer]:
     """The first `most` servers, GPU by GPU: GPUs of one domain stand side by side."""
     stages: dict[int, int] = {}
-    servers = []
+    servers: list[PlacedServer] = []
     for row in rows:
-        for _ in range(min(row.times, most - len(servers))):
-            servers.append(PlacedServer(index, tuple(_slots(row, blocks, shape, stages))))
+        times = min(row.times, most - len(servers))
+        servers += [PlacedServer(index, tuple(_slots(row, blocks, shape, stages))) for _ in range(times)]
     return servers
 
 
@@ -113,10 +113,10 @@ def _slots(row: Standing, blocks: Sequence[Block], shape: Shape, stages: dict[in
             wanted.append((block.tp, GpuSlot(slot.workloads, slot.memory_bytes, slot.busy_ratio, group)))
     wanted.sort(key=lambda item: -item[0])
     domains: list[list[GpuSlot]] = [[] for _ in shape.domains]
-    for (size, slot), at in zip(wanted, seat(tuple(size for size, _ in wanted), shape.domains) or ()):
+    for (size, slot), at in zip(wanted, seat(tuple(size for size, _ in wanted), shape.domains) or (), strict=True):
         domains[at] += [slot] * size
     shared = iter([_shared_slot(content, blocks) for content in row.shared])
-    for slots, size in sorted(zip(domains, shape.domains), key=lambda pair: -pair[1]):
+    for slots, size in sorted(zip(domains, shape.domains, strict=True), key=lambda pair: -pair[1]):
         while len(slots) < size:
             slots.append(next(shared, GpuSlot()))
         yield from slots

@@ -129,7 +129,7 @@ def largest(holds: Callable[[float], bool], most: float = MOST) -> float:
     if holds(most):
         return math.inf
     low, high = 1.0, most
-    for _ in range(60):
+    for _ in range(44):
         middle = (low * high) ** 0.5
         low, high = (middle, high) if holds(middle) else (low, middle)
     return low

@@ -111,7 +111,7 @@ def _usable(gpu: Gpu) -> bool:
 
 def _why_not(gpu: Gpu) -> str:
     if gpu.state in (GpuState.LOST, GpuState.RESET_REQUIRED):
-        return gpu.state.value.replace("_", " ")
+        return str(gpu.state.value).replace("_", " ")
     peak = gpu.bandwidth_peak_bytes_per_s
     under_mig = isinstance(peak, Missing) and peak.reason is Reason.UNDER_MIG
     return "MIG: its slices are not whole GPUs" if under_mig else ""

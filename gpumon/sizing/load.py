@@ -61,7 +61,7 @@ def equilibrium(instance: Instance, instances: int) -> float:
     if workload.target_kind == "concurrency":
         return workload.target / instances
     low, high = 0.0, max(1.0, workload.target / instances) if workload.target_kind == "users" else _NO_END
-    for _ in range(60):
+    for _ in range(44):
         middle = (low + high) / 2.0
         wanted = _in_flight(workload, instance.response_s(max(middle, _EPSILON))) / instances
         low, high = (middle, high) if wanted > middle else (low, middle)

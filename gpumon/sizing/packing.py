@@ -12,7 +12,7 @@ from gpumon.sizing.covering import Runs, cover
 from gpumon.sizing.domains import DomainBin
 
 UNITS = 10**12
-"""A GPU's memory, and its time, in the whole numbers that are added up: sums are exact and do not depend on the order."""
+"""A GPU's memory, and its time, in whole numbers: sums are exact, in whatever order."""
 SLACK = UNITS // 10**9
 """Instances that fill a GPU exactly fit, whatever floats make of it."""
 CROWD = 1000
@@ -68,7 +68,7 @@ class Filled(msgspec.Struct, frozen=True):
     shared: Filling
     """GPUs with instances of one GPU, the fullest first."""
     whole: Filling
-    """Servers with instances of several GPUs, the fullest first; the shared GPUs go on those left and on further ones."""
+    """Servers with instances of several GPUs, the fullest first. Shared GPUs fill them up and go on further ones."""
     gpus: int
     servers: int
     least_gpus: int
@@ -122,8 +122,8 @@ def _units(block: Block, memory_bytes: float, busy: bool) -> tuple[int, int]:
     if not busy:
         return size, 0
     ratio = block.busy_ratio
-    if ratio is None or not ratio < 1:
-        return size, UNITS + SLACK
+    if ratio is None or not ratio <= 1:
+        return UNITS + SLACK, UNITS + SLACK
     return size, max(0, math.ceil(ratio * UNITS))
 
 
@@ -178,10 +178,10 @@ def _pack_whole(blocks: Sequence[Block], shape: Shape, budget: Budget) -> tuple[
 
 
 def _labelled(runs: Runs, queues: Queues, sizes: Sequence[int]) -> Filling:
-    """Runs of patterns with the blocks that their items come from, the fullest first; each block in turn gives its items."""
+    """Runs with the blocks that their items come from, one after the other; the fullest first."""
     queue = [list(reversed(entries)) for entries in queues]
     ordered = sorted(
-        runs, key=lambda run: (-sum(n * size for n, size in zip(run[0], sizes)), tuple(-n for n in run[0]))
+        runs, key=lambda run: (-sum(n * size for n, size in zip(run[0], sizes, strict=True)), tuple(-n for n in run[0]))
     )
     filling: list[tuple[Content, int]] = []
     for pattern, times in ordered:

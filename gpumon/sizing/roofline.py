@@ -16,12 +16,12 @@ from gpumon.specs.llm import LlmSpec
 WEIGHT_MBU: Final = 0.65
 """Share of the peak bandwidth at which weights are read, end to end (sizing fact sheet, section 7)."""
 KV_MBU: Final = 0.5
-"""The same for the KV cache. At half the peak all rows of the fact sheet's NIM, sizing-course and aiconfigurator tables
-lie within `BAND_RATIO`; measured slopes are 1.0 to 3.6 times what the full bandwidth gives (result 2)."""
+"""The same for the KV cache: chosen on the NIM, sizing-course and aiconfigurator rows of the fact sheet, which then all
+lie within `BAND_RATIO`. Measured slopes are 1.0 to 3.6 times what the full bandwidth gives (result 2)."""
 PREFILL_MFU: Final = 0.55
 """Share of the peak FLOP/s that prefill reaches (sizing fact sheet, section 7; 50 to 72 % predicted on H100)."""
 _MIXED_MFU: Final = 0.4
-"""The same where prompts share their steps with decoding."""
+"""The same where prompts share their steps with decoding: chosen on the sizing course's rows, of one engine and GPU."""
 BAND_RATIO: Final = 0.5
 """+- of `roofline` and, below it, of `rescale`."""
 RESCALED_BAND_RATIO: Final = 0.25
@@ -49,7 +49,7 @@ def roofline(setting: Setting) -> Curve:
 
     a = W/(0.65*tp*BW), c = KV(T)/(0.5*n*BW) + ISL*(1-hit)/OSL / R_p with T = ISL + OSL/2 (sizing fact sheet, section
     7). Launches and all-reduces are not in it: a sparse MoE over eight GPUs, whose steps read little, was measured 3 to
-    10 times slower (InferenceX, MiniMax-M2.5 and GLM-5). ValueError where model or GPU lacks a figure.
+    10 times slower (InferenceX, MiniMax-M2.5). ValueError where model or GPU lacks a figure.
     """
     llm = setting.llm
     return Curve(
@@ -96,12 +96,15 @@ def rescale(curve: Curve, seen: Setting, wanted: Setting) -> Curve:
     a' = a*(W'/W)*(tp*BW)/(tp'*BW'); c' = c_o + c_kv*(KV time ratio) + c_pf*(prefill time ratio), with the overhead
     c_o = c - c_kv - c_pf kept as it is (sizing fact sheet, 1.4). The sheet takes c_kv at the full bandwidth, which
     counts the engine's inefficiency as overhead and keeps it where there is less to do: from prompts of 7,000 tokens
-    to 200 it then says 230 % too much. At the efficiencies that are reached (`KV_MBU`, `_MIXED_MFU`) all mixes and GPU
-    types of the sheet re-scale within `RESCALED_BAND_RATIO`, but BF16 to FP8 (28 % too fast). Where the measured slope
-    is below the physical one both parts shrink alike, so that nothing changes where nothing differs.
+    to 200 it then says 230 % too much. Here both parts count at efficiencies chosen so that the sizing course's mixes
+    re-scale into each other (`KV_MBU`, `_MIXED_MFU`): within 22 % there, 20 % between aiconfigurator's GPU types, but
+    28 % too fast from BF16 to FP8. Rows that the choice did not see: NIM's 70B on two
+    GPUs to its 8B on one 12 to 40 % too fast, back 6 to 29 % too slow; between the two engines, A100 and H100, up to
+    61 % off. Where the measured slope is below the physical one both parts shrink alike, so that nothing changes where
+    nothing differs.
     """
     was_s, is_s = _physical_slope_s(seen), _physical_slope_s(wanted)
-    kept = min(1.0, curve.slope_s / was_s)
+    kept = min(1.0, curve.slope_s / was_s) if was_s > 0.0 else 0.0
     alike = (seen.llm.experts, seen.llm.experts_per_token) == (wanted.llm.experts, wanted.llm.experts_per_token)
     return Curve(
         base_s=curve.base_s * weight_read_s(wanted) / weight_read_s(seen),

@@ -17,6 +17,8 @@ _DISPATCH_S: Final = 0.0008
 """Per layer."""
 _DOUBLED_AT: Final = 8.0
 """log2 of the running sequences at which prefill takes twice as long, the most."""
+_LONGEST_S: Final = 86400.0
+"""A day until the first token is no measurement."""
 _CROWDED: Final = 2.0**_DOUBLED_AT
 _STEPS: Final = 60
 _LEAST_LOADS: Final = 3
@@ -116,7 +118,7 @@ def queued_ttft_s(offered: float, requests_per_s: float, answer_tokens: float, i
 
 def _usable(point: Point) -> bool:
     """A figure from below the knee: what the client holds open really runs."""
-    if not (point.ttft_s and 0.0 < point.ttft_s < math.inf and 0.0 < point.running < math.inf):
+    if not (point.ttft_s and 0.0 < point.ttft_s < _LONGEST_S and 0.0 < point.running < math.inf):
         return False
     return point.offered is None or point.offered <= _KNEE * point.running
 

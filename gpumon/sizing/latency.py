@@ -1,0 +1,172 @@
+"""The latency of an instance, from the best source there is: fitted here, re-scaled, roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from gpumon.sizing import memory
+from gpumon.sizing.answer import Source
+from gpumon.sizing.curve import Curve, Mix
+from gpumon.sizing.fit import Fitted, fit
+from gpumon.sizing.known import Known
+from gpumon.sizing.observed import Observed, Origin, Point
+from gpumon.sizing.roofline import (
+    BAND_RATIO,
+    RESCALED_BAND_RATIO,
+    Setting,
+    prefill_slope_s,
+    prefill_tokens_per_s,
+    rescale,
+    roofline,
+    speculative,
+    weight_read_s,
+)
+from gpumon.sizing.ttft import TtftLine, calibrated, ttft_line
+
+if TYPE_CHECKING:
+    from gpumon.sizing.instance import Instance
+
+T = TypeVar("T")
+
+ALIKE: Final = 0.1
+"""Lengths that differ by at most this share are one mix."""
+_FLOOR: Final = 0.5
+_ANCHOR: Final = 0.7
+"""Shares of the bandwidth that bound and anchor the ITL of one request (sizing fact sheet, 1.4)."""
+_LEAST_BUCKETS: Final = {Origin.LIVE: 5, Origin.SWEEP: 3, Origin.TABLE: 3}
+
+
+def with_latency(bare: Instance, known: Known) -> Instance:
+    """The ladder of the latency: fitted here, re-scaled, roofline; then what speculative decoding makes of it."""
+    was = _seen_setting(bare.seen, known) if bare.seen is not None else None
+    found = _measured(bare, was)
+    if found.curve is None and bare.setting is not None:
+        found = _roofline(bare, bare.setting, found.notes)
+    curve, notes = found.curve, list(found.notes)
+    step = bare.workload.tokens_per_step
+    if curve is not None and step is not None and step > 1.0:
+        prompts_s = _or_none(prefill_slope_s, bare.setting) or 0.0
+        curve = speculative(curve, step, bare.workload.draft_ratio or 0.0, prefill_slope_s=prompts_s)
+        notes.append(f"speculative decoding as typed: {step:g} tokens a step")
+    if bare.workload.capacity_per_instance:
+        found = found._replace(source=Source.TYPED, band_ratio=0.0)
+    return bare._replace(
+        curve=curve,
+        fitted=found.fitted,
+        source=found.source,
+        band_ratio=found.band_ratio,
+        ttft=_ttft(bare, was),
+        prefill_tokens_per_s=bare.workload.prefill_tokens_per_s or _or_none(prefill_tokens_per_s, bare.setting),
+        notes=tuple(notes),
+    )
+
+
+class _Latency(NamedTuple):
+    curve: Curve | None
+    fitted: Fitted | None
+    source: Source
+    band_ratio: float
+    notes: tuple[str, ...]
+
+
+def _measured(bare: Instance, was: Setting | None) -> _Latency:
+    """The fit of what was seen, moved to what is wanted; without a curve where either can not be done."""
+    seen, wanted = bare.seen, bare.setting
+    if seen is None or not seen.points:
+        return _Latency(None, None, Source.NONE, 0.0, ())
+    found = _fitted(seen, was)
+    if isinstance(found, str):
+        return _Latency(None, None, Source.NONE, 0.0, (found,))
+    if bare.alike and _same_mix(bare, seen):
+        source = Source.MEASURED if seen.origin is Origin.LIVE else Source.SWEEP
+        return _Latency(found.curve, found, source, found.band_ratio, ())
+    if was is None or wanted is None:
+        note = f"measured on {_of(seen)}, which can not be re-scaled: dimensions or lengths are unknown"
+        return _Latency(None, None, Source.NONE, 0.0, (note,))
+    band = RESCALED_BAND_RATIO if was.llm.name == wanted.llm.name else BAND_RATIO
+    note = f"re-scaled from {_of(seen)}: only the physical part of the latency is moved"
+    try:
+        curve = rescale(found.curve, was, wanted)
+    except ValueError as wrong:
+        return _Latency(None, None, Source.NONE, 0.0, (f"not re-scaled: {wrong}",))
+    return _Latency(curve, found if bare.alike else None, Source.RESCALED, max(band, found.band_ratio), (note,))
+
+
+def _roofline(bare: Instance, setting: Setting, notes: tuple[str, ...]) -> _Latency:
+    try:
+        curve = roofline(setting)
+    except ValueError as wrong:
+        return _Latency(None, None, Source.NONE, 0.0, (*notes, f"no roofline: {wrong}"))
+    if setting.llm.experts and bare.gpus > 1:
+        notes += ("sparse models over several GPUs were measured 3 to 10 times slower than this roofline",)
+    return _Latency(curve, None, Source.ROOFLINE, BAND_RATIO, notes)
+
+
+def _ttft(bare: Instance, was: Setting | None) -> TtftLine | None:
+    """TTFT over the requests in flight: from dimensions, moved to what was seen; else from what was seen alone."""
+    points = bare.seen.points if bare.seen is not None else ()
+    typed, setting = bare.workload.prefill_tokens_per_s, bare.setting
+    if typed is not None and bare.prompt_tokens is not None:
+        layers = bare.llm.layers if bare.llm is not None else 0
+        return TtftLine(bare.prompt_tokens * (1.0 - bare.hit_ratio) / typed, layers)
+    line = _or_none(ttft_line, setting)
+    seen = _or_none(ttft_line, was)
+    if line is not None:
+        if seen is None:
+            return calibrated(line, points) if bare.alike else line
+        learnt = calibrated(seen, points)
+        return TtftLine(line.prefill_s, line.layers, learnt.factor, learnt.growth_s)
+    firsts = [point.ttft_s for point in points if point.ttft_s]
+    return calibrated(TtftLine(min(firsts), 0), points) if firsts and bare.alike else None
+
+
+def _or_none(formula: Callable[[Setting], T], setting: Setting | None) -> T | None:
+    """What the formula gives; None where it lacks a figure."""
+    try:
+        return formula(setting) if setting is not None else None
+    except ValueError:
+        return None
+
+
+def _same_mix(bare: Instance, seen: Observed) -> bool:
+    pairs = (
+        (bare.prompt_tokens, seen.prompt_tokens),
+        (bare.answer_tokens, seen.answer_tokens),
+        (1.0 - bare.hit_ratio, 1.0 - (seen.prefix_hit_ratio or 0.0)),
+    )
+    return all(now is None or was is None or abs(now - was) <= ALIKE * max(was, 0.01) for now, was in pairs)
+
+
+def _seen_setting(seen: Observed, known: Known) -> Setting | None:
+    """Where the points come from; None where something of it is not known."""
+    llm = known.llm(seen.model)
+    if llm is None or not seen.gpu or seen.prompt_tokens is None or seen.answer_tokens is None:
+        return None
+    try:
+        gpu = known.gpus.find(seen.gpu)
+        llm = memory.variant(known.llms, seen.model, llm, seen.weight_precision, seen.kv_precision)
+    except ValueError:
+        return None
+    mix = Mix(seen.prompt_tokens, seen.answer_tokens, seen.prefix_hit_ratio or 0.0)
+    return Setting(llm, gpu, seen.gpus or seen.tp or 1, seen.tp or 1, mix)
+
+
+def _fitted(seen: Observed, was: Setting | None) -> Fitted | str:
+    shape, reads_s = _or_none(roofline, was), _or_none(weight_read_s, was)
+    floor_s = _FLOOR * reads_s if reads_s is not None else 0.0
+    anchor_s = reads_s / _ANCHOR if reads_s is not None else None
+    return _fit(seen.points, shape or Curve(1.0, 0.0), floor_s, anchor_s, _LEAST_BUCKETS[seen.origin])
+
+
+@lru_cache(maxsize=256)
+def _fit(
+    points: tuple[Point, ...], shape: Curve, floor_s: float, anchor_s: float | None, least: int
+) -> Fitted | str:  # fmt: skip
+    """The same points are asked about at every keystroke."""
+    return fit(points, shape=shape, floor_s=floor_s, anchor_s=anchor_s, least_buckets=least)
+
+
+def _of(seen: Observed) -> str:
+    return f"{seen.gpus or 1}x {seen.gpu or 'unknown GPU'}"

@@ -1,0 +1,100 @@
+"""The scenario of what runs now, and the GPUs that there are."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpumon.readings.frame import EndpointState, GpuState, Phase
+from gpumon.readings.missing import Missing, Reason
+from gpumon.sizing.live import from_live, have, own_models
+from gpumon.sizing.observed import Observed, Origin, Point
+from gpumon.sizing.scenario import Scenario, Server
+from gpumon.sources.packaged import llm_catalogue
+from tests.sizing.live_scenes import H100, at, engine, gone, gpu
+
+SEEN = Observed(Origin.LIVE, "vllm:8000", "llama", (Point(6.0, 0.01, weight=3), Point(20.0, 0.02)), time="T")
+
+
+def test_one_workload_per_model_with_what_is_in_flight():
+    engines = (engine(8.0, waiting=2.0), engine(5.0, "b"), engine(3.0, "c", model="qwen"))
+    scenario = from_live(at(0, *engines), (SEEN,))
+    assert [(each.model, each.target, each.seen) for each in scenario.workload] == [
+        ("llama", 15.0, SEEN),
+        ("qwen", 3.0, None),
+    ]
+    assert scenario.server == (Server(H100, gpus=1),)
+    assert scenario.note == ""
+
+
+def test_an_idle_model_is_planned_with_one_and_says_so():
+    scenario = from_live(at(0, engine(0.0)), ())
+    assert scenario.workload[0].target == 1.0
+    assert "llama: nothing in flight now, so its target is 1" in scenario.note
+
+
+def test_an_engine_that_is_gone_keeps_what_it_usually_had_and_never_needs_nothing():
+    scenario = from_live(at(0, gone()), (SEEN,))
+    assert (scenario.workload[0].target, scenario.workload[0].seen) == (6.0, SEEN)
+    assert "vllm:8000: no figures now (refused, last seen T)" in scenario.note
+    assert from_live(at(0, gone()), ()).workload[0].target == 1.0
+
+
+def test_the_newest_with_points_is_what_a_model_was_seen_to_do():
+    fresh = msgspec.structs.replace(SEEN, points=(), name="fresh")
+    assert from_live(at(0, engine(4.0)), (fresh, SEEN)).workload[0].seen == SEEN
+    assert from_live(at(0, engine(4.0)), (fresh,)).workload[0].seen == fresh
+
+
+def test_goals_prices_and_a_given_server_stay():
+    base = Scenario(name="mine", itl_p95_ms=40.0, server=(Server("H200 SXM 141GB", 8, price_per_gpu_hour=3.0),))
+    scenario = from_live(at(0, engine(4.0)), (), base)
+    assert (scenario.name, scenario.itl_p95_ms, scenario.server) == ("mine", 40.0, base.server)
+    assert len(scenario.workload) == 1
+
+
+def test_gpus_that_can_not_be_planned_with_are_left_out_with_the_reason():
+    under_mig = Missing(Reason.UNDER_MIG)
+    gpus = (
+        gpu(0),
+        gpu(1),
+        gpu(2, state=GpuState.LOST),
+        gpu(3, gpu_type="", bandwidth_peak_bytes_per_s=under_mig),
+        gpu(3, gpu_type="", parent_uuid="GPU-3", bandwidth_peak_bytes_per_s=under_mig),
+        gpu(4, gpu_type=""),
+        gpu(5, gpu_type="L40S"),
+    )
+    shot = at(0, engine(4.0), gpus=gpus)
+    scenario = from_live(shot, ())
+    assert scenario.server == (Server(H100, 2), Server("L40S", 1))
+    assert "GPU 2: left out (lost)" in scenario.note
+    assert "GPU 3: left out (MIG: its slices are not whole GPUs)" in scenario.note
+    assert scenario.note.count("GPU 3") == 1
+    assert "GPU 4: left out (NVIDIA H100 80GB HBM3 is not in the catalogue)" in scenario.note
+    assert have(shot) == ((H100, 2), ("NVIDIA H100 80GB HBM3 (not in the catalogue)", 1), ("L40S", 1))
+
+
+def test_a_remote_engine_brings_its_gpus():
+    remote = engine(4.0, gpus=(), gpu_type="H200 SXM 141GB", gpu_count=2.0)
+    shot = at(0, remote, gpus=())
+    assert have(shot) == (("H200 SXM 141GB", 2),)
+    scenario = from_live(shot, ())
+    assert scenario.server == (Server("H200 SXM 141GB", 8),)
+    assert "taken to have 8 GPUs each" in scenario.note
+
+
+def test_nothing_here_is_an_empty_question():
+    scenario = from_live(at(0, gpus=()), ())
+    assert (scenario.workload, scenario.server) == ((), ())
+    assert have(at(0, gpus=())) == ()
+
+
+def test_training_and_nameless_engines_are_no_workloads():
+    starting = engine(1.0, "x", model="", state=EndpointState.STARTING)
+    scenario = from_live(at(0, engine(4.0, phase=Phase.TRAINING), starting), ())
+    assert scenario.workload == ()
+    assert "x: its model is not known" in scenario.note
+
+
+def test_dimensions_of_running_models_are_their_own():
+    llm = llm_catalogue().find("meta-llama/Llama-3.1-8B-Instruct")
+    assert own_models(at(0, engine(1.0, llm=llm), engine(1.0, "b", model="unknown"))) == {"llama": llm}
