@@ -44,8 +44,9 @@ rivals: $(VENV)/.dev  ## fetches nvtop and btop for `make bench` and `make compa
 accuracy: $(VENV)/.dev  ## replays of real engines, against the client's count of every token
 	$(BIN)/python -m tests.accuracy.replay
 
-schema: $(VENV)/.dev  ## docs/schema.json from the types
+schema: $(VENV)/.dev  ## docs/schema.json and docs/sizing.schema.json from the types
 	$(BIN)/python -m gpumon.outputs.schema > docs/schema.json.new && mv docs/schema.json.new docs/schema.json
+	$(BIN)/python -m gpumon.outputs.sizing_json > docs/sizing.schema.json.new && mv docs/sizing.schema.json.new docs/sizing.schema.json
 
 clean:
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

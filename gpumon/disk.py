@@ -6,8 +6,9 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gpumon.config.errors import ConfigError, dotted
 from gpumon.config.load import Loaded
@@ -17,6 +18,9 @@ from gpumon.config.validate import all_changed
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.sources.offload import in_daemon_thread
+
+if TYPE_CHECKING:
+    from gpumon.sizing.scenario import Scenario
 
 _MOST_NAMES: Final = 99
 """Files of one second that get names of their own."""
@@ -77,6 +81,43 @@ class Disk:
                 self.origins = {**self.origins, dotted((section, key)): "file" if value is not None else ""}
         return True, "; ".join([f"saved to {place}", *dict.fromkeys(above)])
 
+    async def save_scenario(self, scenario: Scenario, name: str) -> tuple[bool, str]:
+        """Write a scenario into the folder of scenarios beside the config, or at a path; never over a file."""
+        from gpumon.config.save import NotSavedError
+        from gpumon.config.scenario_file import save_scenario
+
+        try:
+            path = self._scenario_path(name)
+            await in_daemon_thread(partial(save_scenario, replace=False), path, scenario)
+        except (ConfigError, NotSavedError) as why:
+            return False, str(why)
+        return True, f"saved to {clean(str(path), 200)}"
+
+    async def load_scenario(self, name: str) -> Scenario:
+        """A scenario by its name, or by the path of its file. Raises ConfigError in one line."""
+        from gpumon.config.scenario_file import read_scenario
+
+        return await in_daemon_thread(read_scenario, self._scenario_path(name))
+
+    async def scenarios(self) -> tuple[str, ...]:
+        """Names of the scenarios that were saved."""
+        return await in_daemon_thread(_scenarios, self._scenario_folder())
+
+    def _scenario_folder(self) -> Path | None:
+        return Path(self._place).parent / "scenarios" if self._place else None
+
+    def _scenario_path(self, name: str) -> Path:
+        """What has a slash in it or ends in .toml is a path of its own. Raises ConfigError."""
+        if "/" in name or name.endswith(".toml"):
+            home = self._home if self._home.startswith("/") else ""
+            return Path(home, name[2:]) if home and name.startswith("~/") else Path(name)
+        folder = self._scenario_folder()
+        if folder is None:
+            raise ConfigError("no home folder is known: give the path of a file, such as ./my.toml")
+        if not name.isprintable() or name.startswith("."):
+            raise ConfigError(f"{clean(name, 60)} is no name for a scenario")
+        return folder / f"{name}.toml"
+
     async def save_snapshot(self, snapshot: Snapshot, screen: str) -> str:
         """Write `gpumon-HOST-TIME.json`, as `snapshot --json` prints it, and the screen beside it as `.txt`.
 
@@ -104,6 +145,15 @@ class Disk:
         import tempfile
 
         yield Path(tempfile.gettempdir())
+
+
+def _scenarios(folder: Path | None) -> tuple[str, ...]:
+    if folder is None:
+        return ()
+    try:
+        return tuple(sorted(path.stem for path in folder.iterdir() if path.suffix == ".toml" and path.stem))
+    except OSError:
+        return ()
 
 
 def _name(snapshot: Snapshot) -> str:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
 import signal
+import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from gpumon.config.options import Options
-from gpumon.config.schema import Config, Endpoint
+from gpumon.config.schema import Config, Endpoint, Sizing
 from gpumon.readings.check import Check
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
@@ -19,7 +24,13 @@ from gpumon.readings.snapshot import Snapshot
 if TYPE_CHECKING:
     from gpumon.collector import Collector
     from gpumon.config.load import Loaded
+    from gpumon.sizing.answer import Answer
+    from gpumon.sizing.calibration import Calibration
+    from gpumon.sizing.known import Known
+    from gpumon.sizing.observed import Observed
+    from gpumon.sizing.scenario import Scenario
     from gpumon.sources.source import Source
+    from gpumon.specs.gpus import GpuCatalogue
 
 READY_S = 90.0
 """Longest wait of `snapshot` and `watch` for the driver: eight GPUs without persistence mode are slow to open."""
@@ -87,6 +98,9 @@ class LateCollector:
         self._options = options
         self._interval_s = config.general.interval_s
         self._collector: Collector | None = None
+        self._newest: Snapshot | None = None
+        self._profiles: Mapping[str, Observed] = {}
+        self._reading: asyncio.Task[None] | None = None
 
     @property
     def interval_s(self) -> float:
@@ -111,7 +125,40 @@ class LateCollector:
         if self._interval_s != collector.interval_s:
             collector.set_interval(self._interval_s)
         self._collector = collector
-        await collector.start(sink, early=True)
+        calibration = self.calibration
+
+        def take(snapshot: Snapshot) -> None:
+            self._newest = snapshot
+            calibration.take(snapshot)
+            sink(snapshot)
+
+        await collector.start(take, early=True)
+        self._reading = asyncio.create_task(self._read_profiles())
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        """What the engines were seen to do, gathered at every snapshot."""
+        from gpumon.sizing.calibration import Calibration
+
+        return Calibration()
+
+    async def _read_profiles(self) -> None:
+        from gpumon.config.profile_store import profiles
+
+        self._profiles = await asyncio.to_thread(profiles, os.environ)
+
+    def known(self) -> Known:
+        """What sizing looks up, as it is known by now; imported profiles a moment after the start."""
+        from gpumon.sizing.known import Known
+        from gpumon.sizing.live import have, own_models
+        from gpumon.sources.own_models import OwnModels
+        from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
+
+        newest, gpus = self._newest, gpu_catalogue()
+        own = OwnModels(own_models(newest) if newest is not None else {}, self._config.model)
+        here = have(newest) if newest is not None else ()
+        prices = _prices(self._config.sizing, gpus, (name for name, _ in here))
+        return Known(gpus=gpus, llms=llm_catalogue(), own=own, profiles=self._profiles, prices=prices)
 
     async def ended(self) -> None:
         """Wait until collecting ends, by `stop`; raises what ended it otherwise."""
@@ -120,14 +167,14 @@ class LateCollector:
 
     async def stop(self) -> None:
         """Stop it, if it ever started."""
+        if self._reading is not None:
+            self._reading.cancel()
         if self._collector is not None:
             await self._collector.stop()
 
 
 def run_screen(loaded: Loaded, options: Options) -> int:
     """The monitor; returns the exit code."""
-    import os
-
     from gpumon.disk import Disk
     from gpumon.tui.app import MonitorApp, run
 
@@ -206,6 +253,55 @@ def run_doctor(config: Config, options: Options) -> list[Check]:
     from gpumon.sources.diagnosis import diagnose
 
     return _run(diagnose(config, options))
+
+
+def run_size(config: Config, file: str, environ: Mapping[str, str]) -> tuple[Scenario, Answer]:
+    """The scenario of a file (`-`: standard input) and the answer to it. Raises ConfigError."""
+    from gpumon.config.scenario_file import read_scenario, scenario_from_stream
+    from gpumon.sizing.plan import plan
+    from gpumon.sizing.scenario import Server
+
+    scenario = scenario_from_stream(sys.stdin.buffer, "standard input") if file == "-" else read_scenario(file)
+    if not scenario.server and config.sizing.gpu:
+        server = Server(gpu=config.sizing.gpu, gpus=config.sizing.gpus or 8)
+        scenario = msgspec.structs.replace(scenario, server=(server,))
+    return scenario, plan(scenario, known(config, scenario, environ))
+
+
+def known(config: Config, scenario: Scenario, environ: Mapping[str, str]) -> Known:
+    """What sizing looks up for a scenario: catalogues, models of the config, imported profiles, prices. Reads files.
+
+    Raises ConfigError for a `[[model]]` entry of one of its models that does not hold together.
+    """
+    from gpumon.config.errors import ConfigError
+    from gpumon.config.profile_store import profiles
+    from gpumon.sizing.known import Known
+    from gpumon.sources.model_facts import configured
+    from gpumon.sources.own_models import OwnModels
+    from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
+
+    try:
+        for workload in scenario.workload:
+            configured(workload.model, config.model)
+    except ValueError as wrong:
+        raise ConfigError(str(wrong)) from None
+    gpus = gpu_catalogue()
+    return Known(
+        gpus=gpus,
+        llms=llm_catalogue(),
+        own=OwnModels({}, config.model),
+        profiles=profiles(environ),
+        prices=_prices(config.sizing, gpus, (server.gpu for server in scenario.server)),
+    )
+
+
+def _prices(sizing: Sizing, gpus: GpuCatalogue, types: Iterable[str]) -> Mapping[str, float]:
+    """Catalogue name of a GPU -> price of one hour; `types` are those that the price of no named GPU is meant for."""
+    prices = {gpus.find(name).name: price for name, price in sizing.prices.items()}
+    if sizing.price_per_gpu_hour is not None:
+        for name in (sizing.gpu,) if sizing.gpu else types:
+            prices.setdefault(gpus.find(name).name, sizing.price_per_gpu_hour)
+    return prices
 
 
 def nothing(snapshot: Snapshot) -> bool:

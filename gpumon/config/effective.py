@@ -24,6 +24,9 @@ def effective(loaded: Loaded) -> str:
                 lines += ["", f"[[{section.name}]]{_origin(loaded, (section.name,))}", *_settings(loaded, entry, ())]
         else:
             lines += ["", f"[{section.name}]", *_settings(loaded, value, (section.name,))]
+            for field in msgspec.structs.fields(value):
+                if isinstance(named := getattr(value, field.name), dict):
+                    lines += ["", f"[{section.name}.{field.name}]", *_named(loaded, named, section.name, field.name)]
     return "\n".join(lines) + "\n"
 
 
@@ -32,12 +35,12 @@ def _settings(loaded: Loaded, table: msgspec.Struct, path: tuple[str, ...]) -> l
     return [
         f"{name} = {toml(value)}{_origin(loaded, (*path, name)) if path else ''}"
         for name, value in values.items()
-        if value is not None
+        if value is not None and not isinstance(value, dict)
     ]
 
 
-def _named(loaded: Loaded, table: dict[str, str], section: str) -> list[str]:
-    return [f"{toml(name)} = {toml(value)}{_origin(loaded, (section, name))}" for name, value in table.items()]
+def _named(loaded: Loaded, table: dict[str, Any], *section: str) -> list[str]:
+    return [f"{toml(name)} = {toml(value)}{_origin(loaded, (*section, name))}" for name, value in table.items()]
 
 
 def _origin(loaded: Loaded, path: tuple[str, ...]) -> str:

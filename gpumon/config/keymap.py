@@ -23,6 +23,8 @@ class Command(NamedTuple):
     does: str
     anywhere: bool = False
     """Its keys with ctrl+ work while a text is being typed, too."""
+    scope: str = ""
+    """Where its keys hold, above those of the whole screen; empty: everywhere. Each scope has keys of its own."""
 
 
 COMMANDS: Final[tuple[Command, ...]] = (
@@ -54,16 +56,38 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("left", ("left",), "side(-1)", "previous; settings: less"),
     Command("right", ("right",), "side(1)", "next; settings: more"),
     Command("redraw", ("r", "ctrl+l"), "redraw", "read now, redraw"),
+    Command("sizing", ("s",), "sizing", "sizing: how many GPUs"),
     Command("settings", ("f2", "e"), "page('settings')", "settings"),
     Command("palette", (":", "ctrl+p"), "palette", "all commands by name"),
     Command("save", ("w", "f12"), "save", "write what is shown to files"),
     Command("suspend", ("ctrl+z",), "suspend", "to the shell; fg comes back", anywhere=True),
+    *(
+        Command(f"sizing.{name}", keys, f"size('{name}')", does, scope="sizing")
+        for name, keys, does in (
+            ("more", ("+", "="), "a step more"),
+            ("less", ("-",), "a step less"),
+            ("double", ("d",), "twice the traffic"),
+            ("add", ("a",), "add a workload"),
+            ("remove", ("x", "delete"), "remove, or look it up"),
+            ("gpu", ("g",), "choose the GPU type"),
+            ("view", ("v",), "pictures, or other GPUs"),
+            ("undo", ("u",), "undo"),
+            ("redo", ("U", "ctrl+r"), "redo"),
+            ("reset", ("R",), "reset to what runs now"),
+            ("save", ("w",), "save as a file"),
+            ("load", ("l",), "load a file"),
+        )
+    ),
 )
 """In the order of the help."""
 
 IDS: Final = tuple(command.id for command in COMMANDS)
 NEEDED: Final = frozenset(("help", "quit", "back"))
 """Commands without which there is no way on or out: they keep at least one key."""
+KEPT: Final = (*sorted(NEEDED), "up", "down", "left", "right", "open", "pane.next", "pane.previous", "sizing")
+"""Commands whose keys keep their meaning in every scope."""
+_TYPED: Final = frozenset("0123456789.,")
+"""What begins a number where numbers are typed: the sizing panel."""
 TAKEN: Final = "ctrl+c"
 """Quits, whatever the keys are."""
 NAMES: Final = (
@@ -72,6 +96,7 @@ NAMES: Final = (
 )
 """Keys that have a name; besides them f1 to f24 and every character."""
 ALLOWED: Final = f"a character, f1 to f24, {', '.join(NAMES)}, or one of these after ctrl+, alt+ or shift+"
+_SCOPES: Final = {command.id: command.scope for command in COMMANDS if command.scope}
 _KEY: Final = re.compile(
     rf"(?P<modifiers>((ctrl|alt|shift)\+)*)(?:(?P<named>{'|'.join(NAMES)}|f[1-9]|f1[0-9]|f2[0-4])|(?P<character>.))"
 )
@@ -107,6 +132,10 @@ class Keymap:
         """All keys of a command as a person reads them: `? F1`."""
         return " ".join(map(shown, self.keys[name]))
 
+    def holds(self, key: str) -> bool:
+        """Whether a key does something on the whole screen."""
+        return any(key in keys for name, keys in self.keys.items() if name not in _SCOPES)
+
     def first(self, name: str) -> str:
         """Its first key as a person reads it; empty where it has none."""
         keys = self.keys[name]
@@ -124,6 +153,9 @@ def problem(name: str, keys: str) -> str:
     wanted = split(keys)
     if not wanted:
         return f"{name} needs at least one key" if name in NEEDED else ""
+    typed = next((key for key in wanted if key in _TYPED), "") if name in _SCOPES else ""
+    if typed:
+        return f"{typed} begins a number there"
     return next((said for key in wanted if (said := _key_problem(key))), "")
 
 
@@ -143,11 +175,15 @@ def _key_problem(key: str) -> str:
 
 def clash(own: Mapping[str, str]) -> tuple[str, str] | None:
     """A key that two commands would share once the user's `own` keys hold: the command to blame, and why."""
-    taken: dict[str, str] = {}
+    taken: dict[tuple[str, str], str] = {}
     keys = Keymap(own).keys
+    scopes = sorted({*_SCOPES.values()})
     for name in (*(name for name in keys if name not in own), *own):
+        scope = _SCOPES.get(name, "")
+        inside = scopes if name in KEPT else ()
         for key in keys[name]:
-            other = taken.setdefault(key, name)
+            others = [taken.setdefault((where, key), name) for where in (scope, *inside)]
+            other = next((other for other in others if other != name), name)
             if other != name:
                 default = "" if other in own else ", by default: give that other keys here, too"
                 return name, f"{key} is a key of {other} as well{default}"

@@ -9,14 +9,17 @@ import tomli
 
 from gpumon.config.errors import Path
 
-_MOST_LINES = 64
+_MOST_LINES = 80
 """Lines of one statement: what is longer (a text over many lines) ends the search, which is quadratic in this."""
-_MOST_DEPTH = 4
+_MOST_DEPTH = 6
 
 
 def line_of(text: str, path: Path) -> int:
-    """Line (from 1) of the setting at `path` in a TOML text that parses, or of the nearest table around it; else 0."""
+    """Line (from 1) of the setting at `path` in a TOML text that parses, of its first entry, or of the nearest
+    table around it; else 0."""
     known = dict(_places(text))
+    if (*path, 0) in known and path not in known:
+        return known[(*path, 0)]
     for length in range(len(path), 0, -1):
         if path[:length] in known:
             return known[path[:length]]

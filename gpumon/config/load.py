@@ -72,28 +72,33 @@ def _place(file: str, environ: Mapping[str, str]) -> tuple[Path | None, bool]:
     return (Path(base, "gpumon", "config.toml") if base else None), False
 
 
-def read(path: Path, must_exist: bool) -> str | None:
-    """The text of a config file; None where there is none and none has to be. Raises ConfigError."""
+def read(path: Path, must_exist: bool, what: str = "config of gpumon") -> str | None:
+    """The text of a file that is `what`; None where there is none and none has to be. Raises ConfigError."""
     try:
         with path.open("rb") as stream:
             content = stream.read(MOST_BYTES + 1)
     except FileNotFoundError:
         if must_exist:
-            raise ConfigError(f"{_named(path)}: there is no such file") from None
+            raise ConfigError(f"{named(path)}: there is no such file") from None
         return None
     except (OSError, ValueError) as failure:
         why = failure.strerror if isinstance(failure, OSError) and failure.strerror else "is no file name"
-        raise ConfigError(f"{_named(path)}: cannot be read: {why}") from None
+        raise ConfigError(f"{named(path)}: cannot be read: {why}") from None
+    return decoded(content, path, what)
+
+
+def decoded(content: bytes, path: Path | str, what: str) -> str:
+    """The bytes of a file as text. Raises ConfigError for more than MOST_BYTES, and for what is no UTF-8."""
     if len(content) > MOST_BYTES:
-        raise ConfigError(f"{_named(path)}: is larger than 1 MiB: this is no config of gpumon")
+        raise ConfigError(f"{named(path)}: is larger than 1 MiB: this is no {what}")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as failure:
         line = content[: failure.start].count(b"\n") + 1
-        raise ConfigError(f"{_named(path)}:{line}: is not UTF-8 text") from None
+        raise ConfigError(f"{named(path)}:{line}: is not UTF-8 text") from None
 
 
-def _named(path: Path | str) -> str:
+def named(path: Path | str) -> str:
     """A file's name for a message; a URL given as one may hold a password."""
     text = str(path)
     return clean(urls.without_secrets(text) if ":" in text.partition("/")[0] else text)
@@ -109,9 +114,9 @@ def parsed(text: str, path: str) -> dict[str, Any]:
         found = re.match(r"line (\d+), column (\d+)", place)
         line = int(found[1]) if found else text.rstrip().count("\n") + 1
         column = f", column {found[2]}" if found else ", end of the file"
-        raise ConfigError(f"{_named(path)}:{line}: is not TOML: {clean(reason)}{column}") from None
+        raise ConfigError(f"{named(path)}:{line}: is not TOML: {clean(reason)}{column}") from None
     except (RecursionError, ValueError):
-        raise ConfigError(f"{_named(path)}: is not TOML: nested too deep, or a number with too many digits") from None
+        raise ConfigError(f"{named(path)}: is not TOML: nested too deep, or a number with too many digits") from None
 
 
 def checked(raw: dict[str, Any], origins: Mapping[str, str], path: str, text: str) -> Config:
@@ -124,7 +129,7 @@ def checked(raw: dict[str, Any], origins: Mapping[str, str], path: str, text: st
             if origin != "file":
                 raise error(origin, refused) from None
         line = line_of(text, refused.path)
-        where = f"{_named(path)}:{line}" if line else _named(path)
+        where = f"{named(path)}:{line}" if line else named(path)
         raise error(where, refused, dotted(refused.path)) from None
 
 

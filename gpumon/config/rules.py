@@ -5,15 +5,20 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from gpumon import specs
 from gpumon.config import keymap, urls
 from gpumon.config.columns import NAMES
+from gpumon.config.schema import Config, Price
 from gpumon.readings.text import clean
+
+if TYPE_CHECKING:
+    from gpumon.specs.gpus import GpuCatalogue
 
 SECRET_NAMES: Final = frozenset(
     ("api_key", "apikey", "key", "token", "api_token", "access_token", "auth_token", "bearer", "password", "secret")
@@ -53,57 +58,96 @@ def _columns_problem(columns: tuple[str, ...]) -> str:
     return f"{clean(urls.without_secrets(wrong), 40)} is no column; {hint}"
 
 
-def _gpu_type_problem(name: str) -> str:
-    if not name:
-        return ""
+@cache
+def _gpus() -> GpuCatalogue:
     from gpumon.specs.gpus import parse_gpus
 
-    catalogue = Path(specs.__file__).parent / "data" / "gpus.csv"
+    return parse_gpus((Path(specs.__file__).parent / "data" / "gpus.csv").read_text(encoding="utf-8"))
+
+
+def gpu_type_problem(name: str) -> str:
+    """What is wrong with the name of a GPU type, near names with it; empty for one of the catalogue and for none."""
+    if not name:
+        return ""
     name = urls.without_secrets(name)
     try:
-        parse_gpus(catalogue.read_text(encoding="utf-8")).find(name)
+        _gpus().find(name)
     except ValueError as unknown:
         return str(unknown)
     return ""
 
 
+def _same_gpu(prices: Mapping[str, Any]) -> tuple[str, str] | None:
+    first: dict[str, str] = {}
+    for name in prices:
+        before = first.setdefault(_gpus().find(name).name, name)
+        if before != name:
+            return name, f"is the same GPU as {clean(before, 40)}"
+    return None
+
+
 class OpenTable(msgspec.Struct, frozen=True):
-    """A table of texts whose keys are no fields of the schema; names with dots may be written without quotes, too."""
+    """A table whose keys are no fields of the schema; names with dots may be written without quotes, too."""
 
     names: tuple[str, ...]
-    problem: Callable[[str, str], str]
+    """Those that are known, for hints; empty: `named` decides."""
+    problem: Callable[[str, Any], str]
     """What is wrong with a name's value; empty: nothing."""
-    clash: Callable[[Mapping[str, str]], tuple[str, str] | None]
+    clash: Callable[[Mapping[str, Any]], tuple[str, str] | None]
     """The name to blame for what is wrong with all values together, and the text."""
+    kind: Any = str
+    """Of the values."""
+    named: Callable[[str], str] = lambda _: ""
+    """What is wrong with a name; empty: nothing."""
 
 
-OPEN_TABLES: Final = {"keys": OpenTable(keymap.IDS, keymap.problem, keymap.clash)}
+ANY: Final = FieldRule(lambda _: "")
+"""The rule of a field that has none of its own."""
 
-FIELD_RULES: Final = {
-    "url": FieldRule(urls.problem, read=urls.with_scheme),
-    "api_key_env": FieldRule(
+TableRule = tuple[Callable[[Any], bool], str, str]
+"""When it is wrong, the key to blame, and the text."""
+
+
+class Rulebook(msgspec.Struct, frozen=True):
+    """All that a file has to keep to beside the types of its Structs. Fields go by `Type.field`."""
+
+    root: type[msgspec.Struct]
+    fields: Mapping[str, FieldRule]
+    tables: Mapping[str, tuple[TableRule, ...]]
+    """By type."""
+    unique: Mapping[str, tuple[tuple[str, Callable[[str], str]], ...]]
+    """Keys that must differ between the entries of an array of tables, and what is compared; empty may repeat."""
+    open_tables: Mapping[str, OpenTable]
+    text: Callable[[str], str]
+    """What is wrong with any text, whichever key it stands under; empty: nothing."""
+    types: Mapping[str, Any] = {}
+    """Ranges of fields whose own type has none."""
+
+    def rule(self, kind: type[msgspec.Struct], key: str) -> FieldRule:
+        """The rule of a field."""
+        return self.fields.get(f"{kind.__name__}.{key}", ANY)
+
+
+_FIELDS: Final = {
+    "Endpoint.url": FieldRule(urls.problem, read=urls.with_scheme),
+    "Endpoint.api_key_env": FieldRule(
         _matches(r"([A-Za-z_][A-Za-z0-9_]*)?", "must be the name of an environment variable, never the key itself"),
         hidden=True,
     ),
-    "api_key_file": FieldRule(
+    "Endpoint.api_key_file": FieldRule(
         _matches(
             r"(?s)(.*/.*)?", "is no path: put the path of the file that holds the key (./name for one right here)"
         ),
         hidden=True,
     ),
-    "theme": FieldRule(
+    "Endpoint.gpu_type": FieldRule(gpu_type_problem),
+    "Endpoint.gpus": FieldRule(lambda value: "" if value == "auto" else _gpus_problem(value)),
+    "General.theme": FieldRule(
         _matches(r"[a-z0-9][a-z0-9_-]{0,63}", "must be the name of a file in themes/, without .toml"),
     ),
-    "gpu_type": FieldRule(_gpu_type_problem),
-    "hidden_columns": FieldRule(_columns_problem),
-    "gpus": FieldRule(lambda value: "" if value == "auto" else _gpus_problem(value)),
+    "Screen.hidden_columns": FieldRule(_columns_problem),
+    "Sizing.gpu": FieldRule(gpu_type_problem),
 }
-"""By field name, whichever table it stands in."""
-ANY: Final = FieldRule(lambda _: "")
-"""The rule of every other field."""
-
-TableRule = tuple[Callable[[Any], bool], str, str]
-"""When it is wrong, the key to blame, and the text."""
 
 
 def _levels(name: str, unit: str = "") -> TableRule:
@@ -111,7 +155,7 @@ def _levels(name: str, unit: str = "") -> TableRule:
     return lambda levels: getattr(levels, warn) > getattr(levels, critical), critical, f"must be at least {warn}"
 
 
-TABLE_RULES: Final[dict[str, tuple[TableRule, ...]]] = {
+_TABLES: Final[dict[str, tuple[TableRule, ...]]] = {
     "Levels": (_levels("vram"), _levels("kv"), _levels("temperature", "_c")),
     "Endpoint": (
         (
@@ -153,8 +197,17 @@ TABLE_RULES: Final[dict[str, tuple[TableRule, ...]]] = {
     ),
 }
 
-UNIQUE: Final[dict[str, tuple[tuple[str, Callable[[str], str]], ...]]] = {
-    "endpoint": (("url", urls.server), ("name", str)),
-    "model": (("match", str),),
-}
-"""Keys that must differ between the entries of an array of tables, and what of them is compared; empty may repeat."""
+CONFIG: Final = Rulebook(
+    root=Config,
+    fields=_FIELDS,
+    tables=_TABLES,
+    unique={"endpoint": (("url", urls.server), ("name", str)), "model": (("match", str),)},
+    open_tables={
+        "keys": OpenTable(keymap.IDS, keymap.problem, keymap.clash),
+        "prices": OpenTable((), lambda *_: "", _same_gpu, Price, gpu_type_problem),
+    },
+    text=lambda text: (
+        "must hold no user or password: use api_key_env or api_key_file" if urls.holds_password(text) else ""
+    ),
+)
+"""Of the config file."""

@@ -131,38 +131,43 @@ def _plain(raw: Mapping[str, Any]) -> str:
 
 def _replaced(path: Path, before: str | None, after: str) -> bool:
     """Put the new text in the file's place; False where the file is another one by now. Raises OSError."""
-    with _beside(path) as (descriptor, beside):
+    with beside(path) as (descriptor, written):
         with open(descriptor, "wb", closefd=False) as stream:
             stream.write(after.encode("utf-8"))
             stream.flush()
             os.fsync(descriptor)
-        if read(beside, must_exist=True) != after:
+        if read(written, must_exist=True) != after:
             raise NotSavedError("what was written could not be read back")
         if read(path, must_exist=False) != before:
             return False
-        beside.replace(path)
+        written.replace(path)
+    keep_folder(path)
+    return True
+
+
+def keep_folder(path: Path) -> None:
+    """Have the name of a new file survive a crash, where the file system can."""
     with contextlib.suppress(OSError):
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
-    return True
 
 
 @contextlib.contextmanager
-def _beside(path: Path) -> Iterator[tuple[int, Path]]:
+def beside(path: Path) -> Iterator[tuple[int, Path]]:
     """A new file in the same folder with the mode and the owner of `path`; taken away unless it was moved."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    new = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with contextlib.suppress(FileNotFoundError):
             status = path.stat()
             with contextlib.suppress(PermissionError):
                 os.fchown(descriptor, status.st_uid, status.st_gid)
             os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
-        yield descriptor, beside
+        yield descriptor, new
     finally:
         os.close(descriptor)
         with contextlib.suppress(FileNotFoundError):
-            beside.unlink()
+            new.unlink()

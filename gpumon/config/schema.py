@@ -9,6 +9,7 @@ import msgspec
 Interval = Annotated[float, msgspec.Meta(ge=0.25, le=3600.0)]
 Positive = Annotated[float, msgspec.Meta(gt=0.0)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
+Price = Annotated[float, msgspec.Meta(ge=0.0, le=1e9)]
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 
 
@@ -131,6 +132,28 @@ class Goals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     e2e_p95_ms: Positive | None = None
 
 
+class Sizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the sizing panel begins with; the prices are those of `gpumon size`, too."""
+
+    gpu: str = ""
+    """Type of GPU in a server, e.g. "H100 SXM 80GB"; empty: as seen."""
+    gpus: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 0
+    """GPUs of one server; 0: as seen."""
+    price_per_gpu_hour: Price | None = None
+    """Price of one hour of `gpu` (empty: of whatever the servers have), where `prices` has none, in your currency."""
+    planning_factor: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.8
+    """Share of a worked-out capacity that is planned with."""
+    usable_memory_ratio: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.92
+    """Share of a GPU's memory that engines may take (vLLM's gpu_memory_utilization)."""
+    packing: Literal["busy", "memory"] = "busy"
+    """Instances share a GPU by memory and busy share, or by memory alone."""
+    spare_instances: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
+    """Of each workload."""
+    spare_servers: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
+    prices: dict[str, Price] = {}
+    """Type of GPU -> price of one hour."""
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All settings."""
 
@@ -143,3 +166,4 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     endpoint: tuple[Endpoint, ...] = ()
     model: tuple[Model, ...] = ()
     discovery: Discovery = Discovery()
+    sizing: Sizing = Sizing()

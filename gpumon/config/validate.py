@@ -5,46 +5,48 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, TypeVar, get_args, get_origin
+from functools import cache
+from types import UnionType
+from typing import Any, Final, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from msgspec import inspect
 
 from gpumon.config.errors import HIDDEN, Path, Refused, dotted
-from gpumon.config.rules import (
-    ANY,
-    FIELD_RULES,
-    OPEN_TABLES,
-    SECRET_ADVICE,
-    SECRET_NAMES,
-    TABLE_RULES,
-    UNIQUE,
-    FieldRule,
-    OpenTable,
-)
+from gpumon.config.rules import ANY, CONFIG, SECRET_ADVICE, SECRET_NAMES, FieldRule, OpenTable, Rulebook
 from gpumon.config.schema import Config
-from gpumon.config.urls import holds_password
 
 T = TypeVar("T", bound=msgspec.Struct)
 _MOST_DEPTH: Final = 4
 
 
-def validated(raw: Mapping[str, Any], kind: type[T], path: Path = ()) -> T:
+def validated(raw: Mapping[str, Any], kind: type[T], path: Path = (), book: Rulebook = CONFIG) -> T:
     """`raw` as the Struct `kind`. Raises Refused for the first key or value that does not fit, in the file's order."""
-    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    types = _types(kind, book)
     values = {}
     for key, value in raw.items():
-        if key not in fields:
-            raise _unknown(key, tuple(fields), (*path, key))
-        values[key] = _value(value, fields[key].type, (*path, key))
-    for field in fields.values():
-        if field.required and field.name not in values:
-            raise Refused(path, f"needs {field.name}: {described(field.type)}")
+        if key not in types:
+            raise _unknown(key, tuple(types), (*path, key), book.root)
+        values[key] = _value(value, types[key], (*path, key), book, book.rule(kind, key))
+    for name in kind.__struct_fields__[: len(kind.__struct_fields__) - len(kind.__struct_defaults__)]:
+        if name not in values:
+            raise Refused(path, f"needs {name}: {described(types[name])}")
     table = kind(**values)
-    for wrong, key, text in TABLE_RULES.get(kind.__name__, ()):
+    for wrong, key, text in book.tables.get(kind.__name__, ()):
         if wrong(table):
-            raise Refused((*path, key), text, HIDDEN if _rule(key).hidden else raw.get(key, HIDDEN))
+            raise Refused((*path, key), text, HIDDEN if book.rule(kind, key).hidden else raw.get(key, HIDDEN))
     return table
+
+
+def _types(kind: type[msgspec.Struct], book: Rulebook) -> Mapping[str, Any]:
+    """The type of each field, with the range that the book adds."""
+    own = _own_types(kind)
+    return {name: book.types.get(f"{kind.__name__}.{name}", own[name]) for name in own} if book.types else own
+
+
+@cache
+def _own_types(kind: type[msgspec.Struct]) -> Mapping[str, Any]:
+    return {field.name: field.type for field in msgspec.structs.fields(kind)}
 
 
 def changed(config: Config, section: str, key: str, value: object) -> Config:
@@ -68,10 +70,10 @@ def all_changed(config: Config, changes: Mapping[tuple[str, str], object]) -> Co
     return msgspec.structs.replace(config, **tables)
 
 
-def _unknown(key: str, known: tuple[str, ...], path: Path) -> Refused:
+def _unknown(key: str, known: tuple[str, ...], path: Path, root: type[msgspec.Struct]) -> Refused:
     if key.lower().replace("-", "_") in SECRET_NAMES:
         return Refused(path, SECRET_ADVICE)
-    inside = _places() if len(path) == 1 else {}
+    inside = _places(root) if len(path) == 1 else {}
     nearest = difflib.get_close_matches(key.lower(), (*known, *inside), n=1, cutoff=0.5)
     hint = f"did you mean {nearest[0]}?" if nearest else f"known here: {', '.join(known)}"
     if nearest and nearest[0] not in known:
@@ -80,10 +82,10 @@ def _unknown(key: str, known: tuple[str, ...], path: Path) -> Refused:
     return Refused(path, f"unknown key; {hint}")
 
 
-def _places() -> dict[str, tuple[str, str]]:
-    """The keys inside the tables of the config, each with the first table that has it, and that table's header."""
+def _places(root: type[msgspec.Struct]) -> dict[str, tuple[str, str]]:
+    """The keys inside the tables of a file, each with the first table that has it, and that table's header."""
     places: dict[str, tuple[str, str]] = {}
-    for table in msgspec.structs.fields(Config):
+    for table in msgspec.structs.fields(root):
         entry = entry_of(table.type)
         kind = entry or table.type
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
@@ -93,40 +95,44 @@ def _places() -> dict[str, tuple[str, str]]:
     return places
 
 
-def _value(value: Any, kind: Any, path: Path) -> Any:
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+def _value(value: Any, kind: Any, path: Path, book: Rulebook, rule: FieldRule) -> Any:
+    if (table := _table_of(kind)) is not None:
         if not isinstance(value, dict):
             raise Refused(path, f"must be a table: [{path[-1]}]", value)
-        return validated(value, kind, path)
+        return validated(value, table, path, book)
     if (entry := entry_of(kind)) is not None:
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise Refused(path, f"must be tables: [[{path[-1]}]]", value)
-        entries = tuple(validated(item, entry, (*path, at)) for at, item in enumerate(value))
-        _must_differ(entries, path)
+        entries = tuple(validated(item, entry, (*path, at), book) for at, item in enumerate(value))
+        _must_differ(entries, path, book)
+        if text := rule.problem(entries):
+            raise Refused(path, text)
         return entries
     if get_origin(kind) is dict:
-        return _open_table(value, OPEN_TABLES[str(path[-1])], path)
-    return _scalar(value, kind, path)
+        return _open_table(value, book.open_tables[str(path[-1])], path, book)
+    return _scalar(value, kind, path, book, rule)
 
 
-def _open_table(value: Any, table: OpenTable, path: Path) -> dict[str, str]:
+def _open_table(value: Any, table: OpenTable, path: Path, book: Rulebook) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Refused(path, f"must be a table: [{path[-1]}]", value)
     places: dict[str, Path] = {}
-    texts: dict[str, str] = {}
+    values: dict[str, Any] = {}
     for place, item in _leaves(value, path):
         name = ".".join(map(str, place[len(path) :]))
-        if name not in table.names:
-            raise _unknown(name, table.names, place)
-        if name in texts:
+        if table.names and name not in table.names:
+            raise _unknown(name, table.names, place, book.root)
+        if text := table.named(name):
+            raise Refused(place, text)
+        if name in values:
             raise Refused(place, "stands here twice")
-        texts[name] = _scalar(item, str, place)
+        values[name] = _scalar(item, table.kind, place, book, ANY)
         places[name] = place
-        if text := table.problem(name, texts[name]):
-            raise Refused(place, text, texts[name])
-    if clash := table.clash(texts):
-        raise Refused(places[clash[0]], clash[1], texts[clash[0]])
-    return texts
+        if text := table.problem(name, values[name]):
+            raise Refused(place, text, values[name])
+    if clash := table.clash(values):
+        raise Refused(places[clash[0]], clash[1], values[clash[0]])
+    return values
 
 
 def _leaves(table: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Any]]:
@@ -138,8 +144,8 @@ def _leaves(table: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Any]]:
             yield (*path, key), value
 
 
-def _must_differ(entries: tuple[msgspec.Struct, ...], path: Path) -> None:
-    for key, compared in UNIQUE.get(str(path[-1]), ()):
+def _must_differ(entries: tuple[msgspec.Struct, ...], path: Path, book: Rulebook) -> None:
+    for key, compared in book.unique.get(str(path[-1]), ()):
         seen: dict[str, int] = {}
         for at, entry in enumerate(entries):
             value = getattr(entry, key)
@@ -148,8 +154,7 @@ def _must_differ(entries: tuple[msgspec.Struct, ...], path: Path) -> None:
                 raise Refused((*path, at, key), f"is the same as in {dotted((*path, first))}", value)
 
 
-def _scalar(value: Any, kind: Any, path: Path) -> Any:
-    rule = _rule(path[-1])
+def _scalar(value: Any, kind: Any, path: Path, book: Rulebook, rule: FieldRule) -> Any:
     shown = HIDDEN if rule.hidden else value
     try:
         if isinstance(value, float) and not math.isfinite(value):
@@ -157,16 +162,20 @@ def _scalar(value: Any, kind: Any, path: Path) -> Any:
         converted = msgspec.convert(value, kind)
     except msgspec.ValidationError:
         raise Refused(path, f"must be {described(kind)}", shown) from None
-    if isinstance(converted, str) and holds_password(converted):
-        raise Refused(path, "must hold no user or password: use api_key_env or api_key_file", shown)
+    if isinstance(converted, str) and (text := book.text(converted)):
+        raise Refused(path, text, shown)
     converted = rule.read(converted)
     if text := rule.problem(converted):
         raise Refused(path, text, shown)
     return converted
 
 
-def _rule(key: str | int) -> FieldRule:
-    return FIELD_RULES.get(str(key), ANY)
+def _table_of(kind: Any) -> type[msgspec.Struct] | None:
+    """The Struct of a table (TOML's `[name]`), also of one that may be left out, else None."""
+    for each in (kind, *get_args(kind)) if get_origin(kind) in (Union, UnionType) else (kind,):
+        if isinstance(each, type) and issubclass(each, msgspec.Struct):
+            return each
+    return None
 
 
 def entry_of(kind: Any) -> type[msgspec.Struct] | None:
@@ -192,6 +201,8 @@ def _described(info: Any) -> str:
 def _range(info: Any) -> str:
     if info.ge is not None and info.le is not None:
         return f" from {info.ge:g} to {info.le:g}"
+    if info.gt is not None and info.le is not None:
+        return f" above {info.gt:g}, at most {info.le:g}"
     return f" of at least {info.ge:g}" if info.ge is not None else f" above {info.gt:g}" if info.gt is not None else ""
 
 
@@ -204,6 +215,7 @@ _DESCRIPTIONS: dict[type, Callable[[Any], str]] = {
     inspect.IntType: lambda info: "a whole number" + _range(info),
     inspect.FloatType: lambda info: "a number" + _range(info),
     inspect.StrType: lambda _: "text in quotes",
+    inspect.EnumType: lambda info: " or ".join(f'"{member.value}"' for member in info.cls),
     inspect.LiteralType: lambda info: " or ".join(f'"{value}"' for value in info.values),
     inspect.VarTupleType: lambda info: f"a list, each {_described(info.item_type)}",
     inspect.UnionType: _union,

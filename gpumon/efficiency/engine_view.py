@@ -18,6 +18,7 @@ from gpumon.efficiency.engine import (
     shares,
     work,
 )
+from gpumon.efficiency.operation import operation
 from gpumon.efficiency.provenance import Spans, engine_sources
 from gpumon.efficiency.quantiles import quantiles
 from gpumon.efficiency.windows import GAP, Track
@@ -56,6 +57,8 @@ class Figures(NamedTuple):
     found: Rates
     latencies: dict[str, Any]
     """`Quantiles` by field of `Engine`."""
+    operation: dict[str, Any]
+    """Concurrency, its ITL and the lengths of requests by field of `Engine`."""
 
 
 class EngineTrack(Track):
@@ -70,7 +73,9 @@ class EngineTrack(Track):
         """Rates and latencies up to `reading`, the last one added."""
         if self._figures is None or reading != self._reading:
             latencies = {field: _latency(self, quantity) for field, quantity in _LATENCIES.items()}
-            self._reading, self._figures = reading, Figures(rates(reading, self), latencies)
+            found = rates(reading, self)
+            self._reading = reading
+            self._figures = Figures(found, latencies, operation(reading, self, found.tokens_per_step))
         return self._figures
 
 
@@ -131,6 +136,7 @@ def _identity(reading: EngineReading, age_s: float, indices: tuple[int, ...], si
         "layers": unknown if llm is None else float(llm.layers),
         "weight_precision": "" if llm is None else llm.precision.value,
         "kv_precision": "" if llm is None else (kv_precision(reading) or llm.kv_precision).value,
+        "llm": llm,
     }
 
 
@@ -153,7 +159,7 @@ def _with_figures(
     peaks: Sequence[Peak],
     power_w: Reading,
 ) -> Engine:
-    found, latencies = track.figures(reading)
+    found, latencies, operated = track.figures(reading)
     flops_per_s = plus(done.prefill_flops, done.decode_flops)
     return Engine(
         **identity,
@@ -185,6 +191,7 @@ def _with_figures(
         sources=_sources(reading, found, share, peaks),
         power_w=power_w,
         kv_pool_tokens=pool_tokens(reading, track),
+        **operated,
         **_inputs(found, done, share),
     )
 

@@ -287,6 +287,7 @@ def _peaks(peak: Peak) -> dict[str, Any]:
         "peak_source": clean(peak.source),
         "peak_unverified": peak.unverified,
         "bandwidth_peak_unverified": peak.bandwidth_unverified,
+        "gpu_type": peak.spec.name if peak.spec is not None and peak.spec.source.startswith("catalogue") else "",
     }
 
 

@@ -14,7 +14,7 @@ _STATE_BYTES = 2.0
 """Bytes per element of a linear layer's state: at least 16 bit."""
 
 
-def distinct_experts(experts: int, per_token: int, tokens: float) -> float:
+def distinct_experts(experts: int, per_token: float, tokens: float) -> float:
     """Expected experts that a step of `tokens` touches: E*(1-(1-k/E)^B), uniform independent routing.
 
     Real routing is skewed and touches fewer. min(E, B*k), as some tools count, is 55 % too many at 16 tokens of 128/8.

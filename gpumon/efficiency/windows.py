@@ -58,6 +58,9 @@ class Track:
         self._good_wall_s = float("inf")
         """Unix time of the last good poll; of the first look where there was none."""
         self._started: deque[float] = deque(maxlen=4)
+        self._windows: dict[float, tuple[Point, Point] | None] = {}
+        self._histograms: dict[tuple[str, float], HistogramReading | None] = {}
+        """What has been asked of these points: several figures stand on the same window."""
 
     def add(self, reading: EngineReading, wall_s: float, frames_s: float = 0.0) -> bool:
         """Take in one poll made at `wall_s`. Returns whether it was a new good answer.
@@ -69,6 +72,8 @@ class Track:
             self._good_wall_s = wall_s
         if reading.state is not EndpointState.OK or reading.monotonic_s <= self._last_s or not reading.ranks:
             return False
+        self._windows.clear()
+        self._histograms.clear()
         another = self._is_another(reading)
         newborn = reading.started_wall_s > self._good_wall_s
         reset = another or any(_fell(self._known.get(rank.rank), rank) for rank in reading.ranks)
@@ -155,6 +160,11 @@ class Track:
 
     def window(self, seconds: float) -> tuple[Point, Point] | None:
         """Oldest and newest point of the last `seconds` (half a poll of slack); None with fewer than two points."""
+        if seconds not in self._windows:
+            self._windows[seconds] = self._found(seconds)
+        return self._windows[seconds]
+
+    def _found(self, seconds: float) -> tuple[Point, Point] | None:
         if len(self.points) < 2:
             return None
         newest = self.points[-1]
@@ -203,8 +213,11 @@ class Track:
         pair = self.window(seconds)
         if pair is None:
             return None
-        found = [self._observed(rank, quantity, pair) for rank in pair[1].ranks]
-        return merge([histogram for histogram in found if histogram is not None])
+        asked = quantity, seconds
+        if asked not in self._histograms:
+            found = [self._observed(rank, quantity, pair) for rank in pair[1].ranks]
+            self._histograms[asked] = merge([histogram for histogram in found if histogram is not None])
+        return self._histograms[asked]
 
     @staticmethod
     def _observed(rank: str, quantity: str, pair: tuple[Point, Point]) -> HistogramReading | None:

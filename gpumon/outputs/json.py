@@ -15,11 +15,14 @@ from gpumon.readings.text import clean
 
 PRINTED_AS: Final = {"self_cost": "self"}
 """Fields whose JSON key is not their name."""
-NOT_PRINTED: Final = frozenset({"Snapshot.wall_s", "Gpu.sources"})
-"""Fields left out, by type: a second clock, and what is the same for all GPUs of a kind."""
+NOT_PRINTED: Final = frozenset(
+    {"Snapshot.wall_s", "Gpu.sources", "Engine.window", "Engine.llm", "Answer.have", "Packed.layout"}
+)
+"""Fields left out, by type: a second clock, what is the same for all GPUs of a kind, what only sizing needs."""
 ABSENT: Final[dict[str, tuple[Any, str, Reason]]] = {
     "bandwidth_source": (BandwidthSource.NONE, "bandwidth_bytes_per_s", Reason.NOT_SUPPORTED),
     "tp": (0, "", Reason.NO_GPU),
+    "ranks": (0, "running", Reason.WARMING_UP),
 }
 """Fields that say "none" by a value of their type: printed as null for the reason of another key, else for this one."""
 MOST_CHARACTERS: Final = 1000
@@ -30,10 +33,10 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 def encode(snapshot: Snapshot) -> bytes:
     """The snapshot as one line of JSON, without a newline: UTF-8, no NaN or Infinity, no control characters."""
-    return _ENCODER.encode({"schema": SCHEMA, **_object(snapshot)})
+    return _ENCODER.encode({"schema": SCHEMA, **as_object(snapshot)})
 
 
-def _object(struct: msgspec.Struct) -> dict[str, Any]:
+def as_object(struct: msgspec.Struct) -> dict[str, Any]:
     """The fields by key; a value that is not there is None, and its reason stands under `missing`."""
     printed: dict[str, Any] = {}
     missing: dict[str, str] = {}
@@ -67,7 +70,7 @@ def _other(value: Any) -> Any:
     if isinstance(value, dict):
         kept = ((key, item) for key, item in value.items() if type(item) is not float or math.isfinite(item))
         return {clean(key, MOST_CHARACTERS): _other(item) for key, item in kept}
-    return _object(value) if isinstance(value, msgspec.Struct) else value
+    return as_object(value) if isinstance(value, msgspec.Struct) else value
 
 
 @lru_cache(maxsize=64)

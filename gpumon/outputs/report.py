@@ -20,7 +20,7 @@ _LABEL_WIDTH = 30
 _VALUE_WIDTH = 14
 _BOUNDS: Final = frozenset({"first_bound_s", *(f"p{share}_{end}" for share in (50, 95, 99) for end in ("low", "high"))})
 """Parts of a latency that are left out where they are missing: they only refine another."""
-_HEADS: Final = frozenset({"index", "uuid", "name", "state", "processes", "sources"})
+_HEADS: Final = frozenset({"index", "uuid", "name", "state", "processes", "sources", "window", "llm"})
 
 
 def report(snapshot: Snapshot) -> str:

@@ -28,15 +28,19 @@ _NEVER_PRINTED = [nothing for nothing, _, _ in ABSENT.values()]
 def schema() -> dict[str, Any]:
     """The schema as a JSON value (draft 2020-12). Objects may gain keys: a reader ignores those it does not know."""
     definitions: dict[str, Any] = {}
-    root = _object(Snapshot, definitions)
-    root["properties"] = {"schema": {"const": SCHEMA, "description": "Version of this contract."}, **root["properties"]}
-    root["required"].insert(0, "schema")
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "gpumon snapshot",
-        **root,
-        "$defs": dict(sorted(definitions.items())),
+    root = document(Snapshot, "gpumon snapshot", SCHEMA, definitions)
+    return {**root, "$defs": dict(sorted(definitions.items()))}
+
+
+def document(kind: type[msgspec.Struct], title: str, version: int, definitions: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a whole document, without its `$defs`: those are added to `definitions`."""
+    root = _object(kind, definitions)
+    root["properties"] = {
+        "schema": {"const": version, "description": "Version of this contract."},
+        **root["properties"],
     }
+    root["required"].insert(0, "schema")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **root}
 
 
 def _object(kind: type[msgspec.Struct], definitions: dict[str, Any]) -> dict[str, Any]:
@@ -55,7 +59,7 @@ def _object(kind: type[msgspec.Struct], definitions: dict[str, Any]) -> dict[str
             "type": "object",
             "description": "Key of each null in this object -> the reason.",
             "propertyNames": {"enum": readings},
-            "additionalProperties": _reference(Reason, definitions),
+            "additionalProperties": definition(Reason, definitions),
         }
     return {
         "type": "object",
@@ -72,10 +76,11 @@ def _type(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         return {"type": "array", "items": _type(get_args(kind)[0], definitions)}
     if get_origin(kind) is dict:
         return {"type": "object", "additionalProperties": _type(get_args(kind)[1], definitions)}
-    return _reference(kind, definitions)
+    return definition(kind, definitions)
 
 
-def _reference(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
+def definition(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
+    """A reference to a type, which is added to `definitions`."""
     if kind.__name__ not in definitions:
         definitions[kind.__name__] = {}
         if issubclass(kind, Enum):
@@ -89,7 +94,11 @@ def _enum(kind: type[Enum]) -> dict[str, Any]:
     docs = _docs(kind)
     meanings = [f"{member.value}: {docs[member.name]}" for member in kind if member.name in docs]
     text = " ".join([inspect.getdoc(kind) or "", *meanings])
-    return {**_described(text), "enum": [member.value for member in kind if member not in _NEVER_PRINTED]}
+    return {**_described(text), "enum": [member.value for member in kind if not _never_printed(member)]}
+
+
+def _never_printed(member: Enum) -> bool:
+    return any(member is nothing for nothing in _NEVER_PRINTED)
 
 
 def _described(text: str) -> dict[str, str]:

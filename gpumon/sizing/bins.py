@@ -76,7 +76,7 @@ class Bin(Protocol):
     def near(
         self, values: Sequence[float], counts: Pattern, floor: float, budget: Budget
     ) -> list[tuple[float, Pattern]]:
-        """All bins with one of the first type there is, worth at least `floor`, that hold none of the other items."""
+        """All bins with one of the first type there is, worth at least `floor`, and without room for a further item."""
 
 
 class SizedBin:
@@ -103,7 +103,8 @@ class SizedBin:
 
     def measure(self, room: Room) -> float:
         """See `Bin`: shares of both dimensions added up."""
-        return sum(left / whole for left, whole in zip(room, self._empty, strict=True) if whole)
+        size, share = self._empty
+        return room[0] / size + (room[1] / share if share else 0.0)
 
     def orders(self) -> Iterable[Pattern]:
         """See `Bin`: by the larger share, by the sum, by each."""

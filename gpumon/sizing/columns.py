@@ -81,4 +81,4 @@ def _worth(values: Iterable[float], pattern: Iterable[int]) -> float:
 
 def _rounded(bound: float) -> int:
     """Up, but never for an error of floats."""
-    return math.ceil(bound * (1 - 1e-9) - 1e-6)
+    return math.ceil(bound * (1 - 1e-11) - 1e-6)

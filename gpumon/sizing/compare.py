@@ -9,7 +9,7 @@ import msgspec
 
 from gpumon.sizing.answer import Answer
 from gpumon.sizing.known import Known
-from gpumon.sizing.plan import plan
+from gpumon.sizing.plan import named, plan
 from gpumon.sizing.scenario import Scenario, Server
 
 USUAL = ("L40S", "A100 SXM4 80GB", "H100 SXM5 80GB", "H200 SXM 141GB", "B200 SXM 180GB")
@@ -34,8 +34,9 @@ def compare(scenario: Scenario, known: Known, gpus: Sequence[str] = USUAL) -> tu
     Typed capacities, memory and busy shares hold on the GPU that they were typed for: elsewhere they are left out, so
     that formulas and what was measured decide.
     """
-    own = scenario.server[0] if scenario.server else None
-    names = dict.fromkeys((*([own.gpu] if own is not None else []), *gpus))
+    own = named(scenario.server[0], known) if scenario.server else None
+    others = (named(Server(gpu), known).gpu for gpu in gpus)
+    names = dict.fromkeys((*([own.gpu] if own is not None else []), *others))
     return tuple(Column(name, plan(_on(scenario, own, name), known)) for name in names)
 
 

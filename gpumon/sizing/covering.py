@@ -11,6 +11,8 @@ Runs = tuple[tuple[Pattern, int], ...]
 """Patterns and how many bins are filled by each."""
 RELAXED_SHARE = 0.6
 """Of the budget, for the fractional covering."""
+TARGETS = 4
+"""Numbers of bins that are tried, from the bound up."""
 SEARCHED_BINS = 100
 """Bins that the tree search goes through one by one."""
 _Groups = dict[tuple[Pattern, Room], int]
@@ -23,16 +25,21 @@ def cover(bins: Bin, counts: Pattern, budget: Budget) -> tuple[Runs, int]:
     """
     if not counts:
         return (), 0
-    tried = [best_fit(bins, counts, order) for order in bins.orders()]
-    found, least = min(tried, key=bins_of), bins.least(counts)
-    if bins_of(found) == least or not bins.searchable(budget):
+    least = bins.least(counts)
+    tried: list[Runs] = []
+    for order in bins.orders():
+        tried.append(best_fit(bins, counts, order))
+        if bins_of(tried[-1]) == least:
+            return tried[-1], least
+    found = min(tried, key=bins_of)
+    if not bins.searchable(budget):
         return found, least
     patterns = [pattern for runs in tried for pattern, _ in runs]
     relaxed = relax(bins, counts, patterns, bins_of(found), budget.share(RELAXED_SHARE))
     least = max(least, relaxed.least)
     if bins_of(found) > least:
         found = min(found, *_rounded(bins, counts, relaxed), key=bins_of)
-    for target in range(least, bins_of(found)):
+    for target in range(least, min(bins_of(found), least + TARGETS)):
         better, proved = _search(bins, counts, relaxed, target, budget.share(0.5))
         if better is not None:
             return better, least

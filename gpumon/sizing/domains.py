@@ -14,13 +14,18 @@ SEARCHED_DOMAINS = 8
 
 def seat(groups: tuple[int, ...], domains: tuple[int, ...]) -> tuple[int, ...] | None:
     """A domain for each TP group (sizes falling) so that none overflows; None if there is none. Exact: it tries all."""
-    if not groups:
-        return ()
-    for at in _distinct(groups[0], domains):
-        left = (*domains[:at], domains[at] - groups[0], *domains[at + 1 :])
-        if _holds(groups[1:], tuple(sorted(left))):
-            return (at, *(seat(groups[1:], left) or ()))
-    return None
+    places: list[int] = []
+    left = list(domains)
+    if not _holds(groups, tuple(sorted(left))):
+        return None
+    for number, size in enumerate(groups, 1):
+        for at in _distinct(size, tuple(left)):
+            left[at] -= size
+            if _holds(groups[number:], tuple(sorted(left))):
+                places.append(at)
+                break
+            left[at] += size
+    return tuple(places)
 
 
 def _distinct(size: int, domains: tuple[int, ...]) -> Iterator[int]:
@@ -36,6 +41,8 @@ def _holds(groups: tuple[int, ...], domains: tuple[int, ...]) -> bool:
         return True
     if sum(groups) > sum(domains):
         return False
+    if groups[0] == 1:
+        return True
     return any(
         _holds(groups[1:], tuple(sorted((*domains[:at], domains[at] - groups[0], *domains[at + 1 :]))))
         for at in _distinct(groups[0], domains)

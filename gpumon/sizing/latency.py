@@ -79,7 +79,7 @@ def _measured(bare: Instance, was: Setting | None) -> _Latency:
     found = _fitted(seen, was)
     if isinstance(found, str):
         return _Latency(None, None, Source.NONE, 0.0, (found,))
-    if bare.alike and _same_mix(bare, seen):
+    if bare.alike and same_mix(bare, seen):
         source = Source.MEASURED if seen.origin is Origin.LIVE else Source.SWEEP
         return _Latency(found.curve, found, source, found.band_ratio, ())
     if was is None or wanted is None:
@@ -130,7 +130,8 @@ def _or_none(formula: Callable[[Setting], T], setting: Setting | None) -> T | No
         return None
 
 
-def _same_mix(bare: Instance, seen: Observed) -> bool:
+def same_mix(bare: Instance, seen: Observed) -> bool:
+    """Whether the lengths are those that were seen; what is not known does not differ."""
     pairs = (
         (bare.prompt_tokens, seen.prompt_tokens),
         (bare.answer_tokens, seen.answer_tokens),

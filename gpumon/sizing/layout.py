@@ -93,7 +93,10 @@ def draw(rows: Sequence[Standing], blocks: Sequence[Block], shape: Shape, index:
     servers: list[PlacedServer] = []
     for row in rows:
         times = min(row.times, most - len(servers))
-        servers += [PlacedServer(index, tuple(_slots(row, blocks, shape, stages))) for _ in range(times)]
+        if any(spread(blocks[at], shape) for at, _ in row.whole):
+            servers += [PlacedServer(index, tuple(_slots(row, blocks, shape, stages))) for _ in range(times)]
+        elif times:
+            servers += [PlacedServer(index, tuple(_slots(row, blocks, shape, stages)))] * times
     return servers
 
 
@@ -115,7 +118,8 @@ def _slots(row: Standing, blocks: Sequence[Block], shape: Shape, stages: dict[in
     domains: list[list[GpuSlot]] = [[] for _ in shape.domains]
     for (size, slot), at in zip(wanted, seat(tuple(size for size, _ in wanted), shape.domains) or (), strict=True):
         domains[at] += [slot] * size
-    shared = iter([_shared_slot(content, blocks) for content in row.shared])
+    drawn = {content: _shared_slot(content, blocks) for content in row.shared}
+    shared = iter([drawn[content] for content in row.shared])
     for slots, size in sorted(zip(domains, shape.domains, strict=True), key=lambda pair: -pair[1]):
         while len(slots) < size:
             slots.append(next(shared, GpuSlot()))

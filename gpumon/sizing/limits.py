@@ -9,6 +9,7 @@ from typing import Final
 from gpumon.sizing import memory
 from gpumon.sizing.answer import Limit, LimitKind
 from gpumon.sizing.instance import Instance
+from gpumon.sizing.latency import same_mix
 from gpumon.sizing.observed import Origin
 from gpumon.sizing.scenario import Scenario
 
@@ -81,8 +82,20 @@ def _kv(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
     if instance.llm is not None and instance.llm.linear_state_elements:
         request = memory.request_tokens(instance.llm, request, instance.tp)
     if request > 0 and not math.isinf(request) and not math.isinf(tokens):
+        held = KV_SHARE * tokens / request
         text = f"the KV cache holds {tokens:,.0f} tokens ({said}), {request:,.0f} a request"
-        yield Limit(LimitKind.KV, KV_SHARE * tokens / request, text)
+        ran = _ran_together(instance)
+        if ran > held:
+            held, text = ran, f"{ran:,.0f} were seen to run together, more than {tokens:,.0f} tokens ({said}) tell"
+        yield Limit(LimitKind.KV, held, text)
+
+
+def _ran_together(instance: Instance) -> float:
+    """Most requests that this instance was seen to run, at lengths like these: a fact against any formula."""
+    seen = instance.seen
+    if seen is None or not instance.alike or not same_mix(instance, seen):
+        return 0.0
+    return max((point.running for point in seen.points), default=0.0)
 
 
 def _latencies(instance: Instance) -> Iterator[Limit]:

@@ -18,6 +18,9 @@ SLACK = UNITS // 10**9
 CROWD = 1000
 """Instances that one GPU holds at most; an 80 GB GPU has no room for the contexts of more."""
 
+MOST_GPUS = 576
+"""Of one server: no NVLink domain has more, and a typing error must not fill the memory."""
+
 
 class Block(msgspec.Struct, frozen=True):
     """Identical instances of one workload."""
@@ -79,6 +82,8 @@ def misfit(block: Block, shape: Shape) -> str:
     """Why the shape holds no instance of the block; empty if it does."""
     if shape.gpus < 1 or not shape.memory_bytes > 0:
         return "the server has no GPU, or none whose memory is known"
+    if shape.gpus > MOST_GPUS:
+        return f"a server has {MOST_GPUS} GPUs at most, not {shape.gpus}"
     share, room = block.memory_bytes / block.gpus, shape.memory_bytes
     if share > room * (1 + 1e-9):
         per = "a GPU" if block.gpus == 1 else f"each of {block.gpus} GPUs"

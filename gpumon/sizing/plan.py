@@ -49,12 +49,12 @@ def plan(scenario: Scenario, known: Known, have: Mapping[str, int] | None = None
 def _with_server(scenario: Scenario, demands: Sequence[Demand], known: Known) -> Scenario:
     """With the shape that the instances assume where the scenario names none: eight of the GPUs that were seen."""
     if scenario.server:
-        return msgspec.structs.replace(scenario, server=tuple(_named(server, known) for server in scenario.server))
+        return msgspec.structs.replace(scenario, server=tuple(named(server, known) for server in scenario.server))
     assumed = next((demand.instance.server for demand in demands if demand.instance.server is not None), None)
     return msgspec.structs.replace(scenario, server=(assumed,)) if assumed is not None else scenario
 
 
-def _named(server: Server, known: Known) -> Server:
+def named(server: Server, known: Known) -> Server:
     """With the catalogue's own name of its GPU, which prices and GPUs that are here are looked up by."""
     try:
         return msgspec.structs.replace(server, gpu=known.gpus.find(server.gpu).name)

@@ -41,7 +41,7 @@ class Setting(msgspec.Struct, frozen=True):
             ratio = self.pool_tokens / other.pool_tokens
             if not 1.0 / (1.0 + POOL_TOLERANCE) <= ratio <= 1.0 + POOL_TOLERANCE:
                 return False
-        tools = other.tool.startswith(self.tool) or self.tool.startswith(other.tool)
+        tools = f"{self.tool} ".startswith(f"{other.tool} ") or f"{other.tool} ".startswith(f"{self.tool} ")
         names = ("model", "gpu", "gpus", "tp", "weight_precision", "kv_precision")
         pairs = ((getattr(self, name), getattr(other, name)) for name in names)
         return tools and all(a == b or not a or not b for a, b in pairs)

@@ -29,12 +29,11 @@ def resolve(
     server. Reads files: run it in a thread. First hit of: config entry, own files, catalogue row. Never raises for
     what a file or a name holds.
     """
-    configured = next((each for each in config_models if _matches(each.match, model_id)), None)
-    if configured is not None:
-        try:
-            entry = from_entry(configured, model_id)
-        except ValueError as error:
-            return None, f"config [[model]] {configured.match!r}: {error}"
+    try:
+        entry = configured(model_id, config_models)
+    except ValueError as error:
+        return None, str(error)
+    if entry is not None:
         return entry, entry.source
     names = [each for each in dict.fromkeys((root, model_id)) if each]
     try:
@@ -52,6 +51,20 @@ def resolve(
         if row is not None:
             problems.append(f"catalogue row {row.name}: {row.unusable}")
     return None, _what_to_add(model_id, problems)
+
+
+def configured(model_id: str, config_models: Sequence[Model]) -> LlmSpec | None:
+    """The spec by the first `[[model]]` entry that is meant for this model; None where none is.
+
+    Raises ValueError for an entry that contradicts itself.
+    """
+    entry = next((each for each in config_models if _matches(each.match, model_id)), None)
+    if entry is None:
+        return None
+    try:
+        return from_entry(entry, model_id)
+    except ValueError as error:
+        raise ValueError(f"config [[model]] {entry.match!r}: {error}") from None
 
 
 def from_entry(model: Model, name: str) -> LlmSpec:

@@ -43,7 +43,10 @@ class MonitorApp(App[int], inherit_bindings=False):
     ENABLE_COMMAND_PALETTE = False
     ALLOW_SELECT = False
     TITLE = "gpumon"
-    CSS = "Screen { layout: vertical; overflow: hidden hidden; } Board { width: 100%; height: 1; }"
+    CSS = (
+        "Screen { layout: vertical; layers: base beside; overflow: hidden hidden; }"
+        "Board { width: 100%; height: 1; layer: base; } SizingPanel { layer: beside; }"
+    )
 
     def __init__(
         self,
@@ -132,7 +135,7 @@ class MonitorApp(App[int], inherit_bindings=False):
             await self.monitor.drawer.on_key(event)
             return
         self.monitor.unsay()
-        if current is not None and current.take(event.key):
+        if current is not None and current.take(event.key, event.character):
             event.prevent_default()
 
     def on_snapshot_ready(self, message: SnapshotReady) -> None:

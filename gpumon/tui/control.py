@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from gpumon.config.schema import Config
 from gpumon.config.themes import Theme
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from gpumon.sizing.calibration import Calibration
+    from gpumon.sizing.known import Known
+    from gpumon.sizing.scenario import Scenario
 
 INTERVALS_S: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Seconds between two readings that the keys go through; others may be set."""
@@ -19,6 +24,13 @@ class Control(Protocol):
 
     history: History
     """Series for the charts, on the clock of `Snapshot.wall_s`."""
+
+    @property
+    def calibration(self) -> Calibration:
+        """What the engines were seen to do, gathered at every snapshot."""
+
+    def known(self) -> Known:
+        """Models, GPUs, prices and imported profiles, as they are known by now; returns at once."""
 
     @property
     def interval_s(self) -> float:
@@ -63,6 +75,18 @@ class Files(Protocol):
         Returns whether they were written, and what to tell the user: which file; or why not, and then in further lines
         what to paste.
         """
+
+    async def save_scenario(self, scenario: Scenario, name: str) -> tuple[bool, str]:
+        """Write a scenario as TOML under a name, or at a path; never over a file that is there.
+
+        Returns whether it was written, and what to tell the user: which file, or why not.
+        """
+
+    async def load_scenario(self, name: str) -> Scenario:
+        """A scenario by its name, or by the path of its file. Raises ConfigError in one line."""
+
+    async def scenarios(self) -> tuple[str, ...]:
+        """Names of the scenarios that were saved."""
 
     async def save_snapshot(self, snapshot: Snapshot, screen: str) -> str:
         """Write what is shown to files in the current folder; returns what to tell the user."""

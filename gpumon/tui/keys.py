@@ -17,11 +17,22 @@ def named(key: str) -> str:
 
 
 def bindings(keymap: Keymap) -> BindingsMap:
-    """Every command that has a key.
+    """Every command of the whole screen that has a key.
 
     Not `App.set_keymap`: keys that two commands exchange are a clash to it.
     """
-    return BindingsMap([QUIT, *(_binding(command, key) for command in COMMANDS for key in keymap.keys[command.id])])
+    everywhere = [command for command in COMMANDS if not command.scope]
+    return BindingsMap([QUIT, *(_binding(command, key) for command in everywhere for key in keymap.keys[command.id])])
+
+
+def scoped(keymap: Keymap, scope: str) -> dict[str, str]:
+    """Keys of one scope, as Textual names them, to what they call."""
+    return {
+        _character_to_key(key) if len(key) == 1 else named(key): command.call
+        for command in COMMANDS
+        if command.scope == scope
+        for key in keymap.keys[command.id]
+    }
 
 
 def _binding(command: Command, key: str) -> Binding:

@@ -9,6 +9,11 @@ from typing import Final, NamedTuple
 LEAST_WIDTH: Final = 60
 LEAST_HEIGHT: Final = 15
 """Below this the screen is one line of summary."""
+BESIDE_WIDTH: Final = 140
+"""Columns from which the sizing panel stands beside the panes; below, it covers them."""
+_PANEL: Final = (56, 60)
+"""Columns of the panel there, and from `_PANEL_GROWS` on."""
+_PANEL_GROWS: Final = 160
 PANES: Final = ("gpus", "engines", "history", "processes", "faults")
 """In the order of their keys, and from top to bottom."""
 
@@ -65,6 +70,11 @@ class Plan(NamedTuple):
     def hidden(self) -> tuple[str, ...]:
         """Panes that got no place."""
         return tuple(name for name, lines in zip(PANES, self.panes, strict=True) if not lines)
+
+
+def panel_width(width: int) -> int:
+    """Columns that the sizing panel takes from the panes on a screen of `width`; 0: it covers them."""
+    return 0 if width < BESIDE_WIDTH else _PANEL[width >= _PANEL_GROWS]
 
 
 @lru_cache(maxsize=64)

@@ -38,7 +38,7 @@ _PLAIN: Final = str.maketrans(
     }
 )
 """ASCII stand-ins, cell by cell."""
-_UNSURE: Final = re.compile("[^ -~·°×–…≥≤←-↓─-▟▸●‖✓✗⠀-⣿]")
+_UNSURE: Final = re.compile("[^ -~·°×–…≥≤←-↓─-▟▸◆●‖✓✗⠀-⣿]")
 """Characters that are not known to take one cell: their line is always written whole."""
 
 
@@ -49,10 +49,12 @@ class Slot:
     room for it now; where it has not, nothing is written, and whoever said so has to have the line painted later.
     """
 
-    __slots__ = ("admits", "shown")
+    __slots__ = ("admits", "lead", "shown")
 
-    def __init__(self, admits: Callable[[str, bool], bool] | None = None) -> None:
+    def __init__(self, admits: Callable[[str, bool], bool] | None = None, column: int = 0) -> None:
         self.admits = admits
+        self.lead = f"\x1b[{column + 1}G" if column else ""
+        """Goes to its first column: what stands left of it may not have been written."""
         self.shown: Line | None = None
 
 
@@ -81,7 +83,7 @@ class Line(Strip):
         if slot.admits is not None and not slot.admits(text, True):
             return ""
         slot.shown = self
-        return text
+        return slot.lead + text
 
     def whole(self) -> str:
         """All its cells for the terminal."""

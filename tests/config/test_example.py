@@ -13,7 +13,7 @@ import tomli
 from gpumon.config.keymap import COMMANDS, split
 from gpumon.config.load import load
 from gpumon.config.resources import resource
-from gpumon.config.schema import Config, Discovery, Endpoint, General, Goals, Levels, Model, Screen
+from gpumon.config.schema import Config, Discovery, Endpoint, General, Goals, Levels, Model, Screen, Sizing
 from gpumon.config.validate import validated
 
 EXAMPLE = resource("config.example.toml").read_text(encoding="utf-8")
@@ -25,7 +25,10 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "discovery": Discovery,
     "endpoint": Endpoint,
     "model": Model,
+    "sizing": Sizing,
 }
+TABLES_INSIDE = {"sizing.prices"}
+"""Tables of a table, whose keys the user chooses."""
 
 
 def switched_on() -> dict[str, Any]:
@@ -54,7 +57,9 @@ def test_it_shows_every_key_with_its_default(name: str) -> None:
     fields = msgspec.structs.fields(TABLES[name])
     assert set(shown) == {field.name for field in fields}
     for field in fields:
-        if not field.required and field.default is not None:
+        if f"{name}.{field.name}" in TABLES_INSIDE:
+            assert shown[field.name]
+        elif not field.required and field.default is not None:
             default = list(field.default) if isinstance(field.default, tuple) else field.default
             assert shown[field.name] == default, field.name
 
@@ -77,7 +82,9 @@ def test_a_setting_without_a_default_says_so_and_every_setting_is_explained(name
     lines = EXAMPLE.splitlines()
     begin = next(at for at, line in enumerate(lines) if re.fullmatch(rf"#?\[+{name}\]+", line))
     for field in msgspec.structs.fields(TABLES[name]):
-        at = next(at for at in range(begin, len(lines)) if re.match(rf"#?{field.name} = ", lines[at]))
+        table = f"{name}.{field.name}"
+        line = rf"\[{table}\]" if table in TABLES_INSIDE else rf"#?{field.name} = "
+        at = next(at for at in range(begin, len(lines)) if re.match(line, lines[at]))
         above = at - 1
         while re.match(r"#?[a-z_]+ = ", lines[above]):
             above -= 1

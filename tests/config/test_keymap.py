@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.config.keymap import COMMANDS, IDS, NAMES, NEEDED, Keymap, clash, problem, shown, split
+from gpumon.config.keymap import COMMANDS, IDS, KEPT, NAMES, NEEDED, Keymap, clash, problem, shown, split
 
 
 def test_the_defaults_are_keys_and_no_two_commands_share_one() -> None:
@@ -68,6 +68,22 @@ def test_two_commands_may_exchange_their_keys() -> None:
     ]
 
 
+def test_a_panel_has_keys_of_its_own_but_not_those_that_lead_out_of_it() -> None:
+    assert clash({"sizing.add": "o"}) is None
+    assert clash({"zoom": "d"}) is None
+    assert clash({"sizing.add": "d"}) == (
+        "sizing.add",
+        "d is a key of sizing.double as well, by default: give that other keys here, too",
+    )
+    assert clash({"sizing.add": "q"}) == (
+        "sizing.add",
+        "q is a key of quit as well, by default: give that other keys here, too",
+    )
+    assert clash({"help": "a", "sizing.add": "A"}) is None
+    assert problem("sizing.add", "5") == "5 begins a number there"
+    assert problem("zoom", "5") == ""
+
+
 def test_own_keys_take_the_place_of_the_defaults() -> None:
     keymap = Keymap({"zoom": "Ctrl+F5, comma", "faster": ""})
     assert keymap.shown("zoom") == "ctrl+f5 ,"
@@ -84,7 +100,14 @@ def test_own_keys_take_the_place_of_the_defaults() -> None:
 )
 def test_a_clash_names_a_command_of_the_users_own_with_a_shared_key(own: dict[str, str]) -> None:
     found = clash(own)
-    taken = [key for keys in Keymap(own).keys.values() for key in keys]
+    scopes = {command.id: command.scope for command in COMMANDS}
+    everywhere = {"", *scopes.values()}
+    taken = [
+        (scope, key)
+        for name, keys in Keymap(own).keys.items()
+        for key in keys
+        for scope in (everywhere if name in KEPT else (scopes[name],))
+    ]
     assert (found is None) == (len(taken) == len(set(taken)))
     if found is not None:
         name, said = found

@@ -19,7 +19,7 @@ from gpumon.config.themes import load_theme
 BAD = Path(__file__).parent / "bad"
 SECRET = "hunter2"
 
-SECTIONS = "general, screen, levels, goals, keys, endpoint, model, discovery"
+SECTIONS = "general, screen, levels, goals, keys, endpoint, model, discovery, sizing"
 
 MESSAGES = {
     "keys_unknown": "2: keys.zooom: unknown key; did you mean zoom?",
@@ -37,6 +37,19 @@ MESSAGES = {
     "keys_twice": "3: keys.pane.next: stands here twice",
     "levels": "3: levels.kv_critical = 0.4: must be at least kv_warn",
     "levels_default": "1: levels.temperature_critical_c: must be at least temperature_warn_c",
+    "sizing_factor": "2: sizing.planning_factor = 0: must be a number above 0, at most 1",
+    "sizing_gpu": "2: sizing.gpu = \"H100\": unknown GPU type 'H100'; near names: "
+    "H100 PCIe 80GB, H100 SXM5 80GB, H100 NVL 94GB, H100 SXM5 64GB",
+    "sizing_packing": '2: sizing.packing = "tight": must be "busy" or "memory"',
+    "sizing_price": '2: sizing.prices.L40S = "cheap": must be a number from 0 to 1e+09',
+    "sizing_price_bool": "2: sizing.prices.L40S = true: must be a number from 0 to 1e+09",
+    "sizing_price_negative": "2: sizing.prices.L40S = -1.0: must be a number from 0 to 1e+09",
+    "sizing_price_twice": "3: sizing.prices.H100 SXM5 80GB = 2.5: is the same GPU as H100 SXM 80GB",
+    "sizing_price_unknown": "2: sizing.prices.H200: unknown GPU type 'H200'; near names: "
+    "H200 SXM 141GB, H200 NVL 141GB",
+    "sizing_prices_no_table": "2: sizing.prices = 2.5: must be a table: [prices]",
+    "sizing_share": "2: sizing.usable_memory_ratio = 92: must be a number above 0, at most 1",
+    "sizing_unknown": "2: sizing.price: unknown key; did you mean prices?",
     "span": "2: screen.span_s = 30: must be a number from 60 to 7200",
     "glyphs": '2: screen.glyphs = "dots": must be "ascii" or "auto" or "blocks" or "braille"',
     "goal_zero": "2: goals.itl_p95_ms = 0: must be a number above 0",

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.outputs.json import MOST_CHARACTERS, encode
+from gpumon.outputs.json import MOST_CHARACTERS, encode, printed_fields
 from gpumon.outputs.schema import schema
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process, Quantiles
@@ -174,7 +174,7 @@ def test_every_reason_and_state_is_in_the_schema() -> None:
 def test_the_documentation_names_every_key_and_reason() -> None:
     text = (DOCS / "json.md").read_text(encoding="utf-8")
     keys = {key for keys in CONTRACT.values() for key in keys.split()}
-    keys |= {field.name for kind in (Gpu, Engine, Process, Quantiles) for field in msgspec.structs.fields(kind)}
+    keys |= {key for kind in (Gpu, Engine, Process, Quantiles) for _, key in printed_fields(kind)[0]}
     keys |= {reason.value for reason in Reason} | {source.value for source in BandwidthSource} - {"none"}
     assert sorted(key for key in keys if f"`{key}`" not in text) == []
 

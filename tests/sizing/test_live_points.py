@@ -105,7 +105,7 @@ def test_engines_of_one_model_with_the_same_settings_pool_their_points():
 
 @pytest.mark.parametrize(
     "change",
-    [{"model": "other"}, {"weight_precision": "bf16"}, {"kv_pool_tokens": 300_000.0}, {"version": "0.33.0"},
+    [{"model": "other"}, {"weight_precision": "bf16"}, {"kv_pool_tokens": 300_000.0}, {"version": "0.32.01"},
      {"gpu_count": 2.0, "tp": 2}],
 )  # fmt: skip
 def test_a_restart_with_other_settings_starts_anew(change: dict[str, Any]):

@@ -6,8 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from gpumon.config.profile_store import builtin
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
+from gpumon.sizing.calibration import Calibration
+from gpumon.sizing.known import Known
+from gpumon.sizing.live import own_models
+from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from tests.tui import scenes
 
 
@@ -17,6 +22,7 @@ class Still:
     def __init__(self, snapshot: Snapshot | None, history: History | None = None) -> None:
         self.history = history if history is not None else History()
         self.interval_s = 1.0
+        self.calibration = Calibration()
         self.refreshed = 0
         self.stopped = 0
         self._snapshot = snapshot
@@ -37,6 +43,11 @@ class Still:
         """The next snapshot."""
         assert self._sink is not None, "not started"
         self._sink(snapshot)
+
+    def known(self) -> Known:
+        """The packaged catalogues, and what runs here."""
+        own = own_models(self._snapshot) if self._snapshot is not None else {}
+        return Known(gpu_catalogue(), llm_catalogue(), own, builtin(), {"H100 SXM 80GB": 2.5})
 
     def set_interval(self, seconds: float) -> None:
         """Keep it."""

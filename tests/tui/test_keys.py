@@ -82,6 +82,10 @@ CONTEXT: dict[str, tuple[str, ...]] = {
     "pane.gpus": ("2",),
     "left": ("f2",),
     "right": ("f2",),
+    **{command.id: ("s",) for command in COMMANDS if command.scope},
+    "sizing.undo": ("s", "+"),
+    "sizing.redo": ("s", "+", "u"),
+    "sizing.reset": ("s", "+"),
 }
 """What is pressed before a command can be seen to do something; most can at once."""
 
@@ -159,6 +163,10 @@ PLACES: dict[str, tuple[str, ...]] = {
     "number": ("f2", "g", "enter"),
     "choices": ("f2", "g", "j", "j", "enter"),
     "columns": ("f2", "g", *"jjjjjjjjj", "enter"),
+    "sizing": ("s",),
+    "sizing fields": ("s", "enter"),
+    "sizing number": ("s", "5"),
+    "sizing model": ("s", "a"),
 }
 """Panes, pages and everything that the drawer asks, and the keys that lead there."""
 SIZES = {"large": (80, 24), "small": (60, 15), "tiny": (40, 5)}

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from gpumon.sizing.sweeps.problem import Place, refused
@@ -17,6 +18,8 @@ MOST_TOTAL: Final = 256_000_000
 MOST_FILES: Final = 512
 MOST_RECORDS: Final = 20_000
 """JSON documents or rows of one file."""
+_MOST_LINE: Final = 1_000_000
+"""Characters of a row of a CSV file."""
 _SPACES: Final = re.compile(r"\s*")
 
 
@@ -54,8 +57,8 @@ def documents(file: str, data: bytes) -> tuple[Document, ...]:
     begins = text.lstrip()[:1]
     if not begins:
         raise refused(place, "", "is empty")
-    found = tuple(_json(place, text) if begins in "{[" else _sheet(place, text))
-    if len(found) > MOST_RECORDS or (found and len(found[0].rows) > MOST_RECORDS):
+    found = tuple(islice(_json(place, text) if begins in "{[" else _sheet(place, text), MOST_RECORDS + 1))
+    if len(found) > MOST_RECORDS or any(len(each.rows) > MOST_RECORDS for each in found):
         raise refused(
             place, "", f"has more than {MOST_RECORDS} records", "the summary of a load test, not its requests"
         )
@@ -98,6 +101,8 @@ def _objects(place: Place, value: Any) -> Iterator[Document]:
 
 def _sheet(place: Place, text: str) -> Iterator[Document]:
     lines = text.replace("\r\n", "\n").split("\n")
+    if max(map(len, lines)) > _MOST_LINE:
+        raise refused(place, "", f"has a line of more than {_MOST_LINE} characters", "CSV or JSON")
     reader = csv.reader((f"{line}\n" for line in lines), strict=True)
     rows = []
     try:
@@ -105,6 +110,8 @@ def _sheet(place: Place, text: str) -> Iterator[Document]:
             stripped = tuple(cell.strip() for cell in cells)
             if any(stripped):
                 rows.append(Row(reader.line_num, stripped))
+            if len(rows) > MOST_RECORDS:
+                break
     except csv.Error as failure:
         raise refused(place._replace(line=reader.line_num), "", f"is no CSV: {failure}") from None
     yield Document(place, {}, tuple(rows))

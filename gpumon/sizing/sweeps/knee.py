@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import median
 from typing import Final
 
 import msgspec
@@ -17,6 +18,8 @@ SLOPE: Final = 0.5
 """Of the first slope of throughput over concurrency."""
 _QUEUEING: Final = 1.5
 """A TTFT that grows by this factor more than the load is a queue; one that grows with the load is prefill."""
+_FOLLOWS: Final = 0.5
+"""Running that grows by less than this share of what the load grew by waits, whatever TTFT says."""
 _PLATEAU: Final = 0.25
 """Running that grows by less than this share of what the load grew by stands on a plateau."""
 
@@ -29,7 +32,7 @@ class Knee(msgspec.Struct, frozen=True):
     rule: str
     """One clause for people: `running stops following the load: 85.2 of 100`."""
     plateau: float | None = None
-    """Most sequences that ever decoded together, where running stopped to grow."""
+    """Sequences that decode together where running stopped to grow, whatever more is offered."""
 
 
 def load(point: Point) -> float:
@@ -47,8 +50,9 @@ def knee(points: Sequence[Point]) -> Knee:
 
     A queue is the hard limit, so it is looked for first: the first point where running stops following the offered
     load by more than 5 %, or TTFT is more than twice that of the point before. Both count only where TTFT grew faster
-    than the load: a prompt that waits for other prompts of the same burst is no queue. Only where nothing queued does
-    the bend decide: the last point up to which each step pays at least half of what the first one paid per request.
+    than the load, or running hardly grew: a prompt that waits for other prompts of the same burst is no queue. Only
+    where nothing queued does the bend decide: the last point up to which each step pays at least half of what the
+    first one paid per request.
     """
     if not points:
         raise ValueError("a sweep without points has no knee")
@@ -66,9 +70,11 @@ def knee(points: Sequence[Point]) -> Knee:
 
 def _queued(before: Point, after: Point) -> str:
     """How the load began to queue between two points; empty where it did not."""
+    step = load(after) - load(before)
     grown = load(after) / load(before) if load(before) > 0.0 else 1.0
     waits = after.ttft_s / before.ttft_s if before.ttft_s and after.ttft_s is not None else None
-    if waits is not None and waits <= _QUEUEING * grown:
+    stands = step > 0.0 and after.running - before.running < _FOLLOWS * step
+    if waits is not None and waits <= _QUEUEING * grown and not stands:
         return ""
     if _share(after) < _share(before) * (1.0 - BEHIND):
         return f"running stops following the load: {after.running:.1f} of {load(after):.4g}"
@@ -99,4 +105,5 @@ def _plateau(rising: Sequence[Point]) -> float | None:
     step = load(last) - load(before)
     if step <= 0.0 or last.itl_s is None or (last.running - before.running) / step >= _PLATEAU:
         return None
-    return max(point.running for point in rising)
+    most = max(point.running for point in rising)
+    return median(point.running for point in rising if point.running >= most * (1.0 - BEHIND))

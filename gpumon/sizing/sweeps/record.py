@@ -61,6 +61,11 @@ class Record:
             raise refused(self.place, names[0], f"is {shown(value)}", "a whole number up to 1e9")
         return int(value)
 
+    def endless(self, name: str) -> bool:
+        """Whether a request rate is not limited: infinite, or not there."""
+        value = self._value(name)
+        return value is None or to_number(value) == math.inf
+
     def flag(self, name: str) -> bool | None:
         """A yes or no; None where it is not there."""
         value = self._value(name)

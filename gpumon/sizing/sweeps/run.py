@@ -16,7 +16,7 @@ _PRECISIONS: Final = (
     (re.compile(r"mxfp4"), "mxfp4"),
     (re.compile(r"int4|w4a16|awq|gptq"), "int4"),
     (re.compile(r"fp8|e4m3|e5m2"), "fp8"),
-    (re.compile(r"int8|w8a8|sq"), "int8"),
+    (re.compile(r"int8|w8a8|^sq$"), "int8"),
     (re.compile(r"bfloat16|bf16"), "bf16"),
     (re.compile(r"float16|fp16|half"), "fp16"),
     (re.compile(r"float32|fp32"), "fp32"),

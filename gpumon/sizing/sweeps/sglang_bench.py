@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 from gpumon.sizing.sweeps.documents import Document
@@ -30,9 +29,7 @@ def read(document: Document) -> list[Run]:
     completed(record.place, done, record.number("failed"), record.number("num_prompts"))
     _whole(record, done)
     server = record.part("server_info")
-    rate = record.number("request_rate") if record.text("request_rate") != "trace" else 0.0
-    endless = rate is None or rate == math.inf
-    offered = record.number("max_concurrency") if endless else None
+    offered = record.number("max_concurrency") if record.endless("request_rate") else None
     tp = server.count("tp_size", "tp") or record.count("tp_size", "tp")
     return [
         Run(

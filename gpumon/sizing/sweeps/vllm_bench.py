@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 from gpumon.sizing.sweeps.documents import Document
@@ -32,8 +31,7 @@ def read(document: Document) -> list[Run]:
     record = Record(document.fields, document.place)
     done = record.number("completed")
     completed(record.place, done, record.number("failed"), record.number("num_prompts"))
-    rate = record.number("request_rate")
-    endless = rate is None or rate == math.inf
+    endless = record.endless("request_rate")
     offered = record.number("max_concurrency")
     itl_s = record.number("mean_tpot_ms", scale=1e-3)
     return [

@@ -84,6 +84,9 @@ _GENERAL: Final[dict[Reason, Why]] = {
         "a bug of the engine or the driver: report it with the answer of `gpumon snapshot --json`",
     ),
     Reason.ERROR: Why("the driver failed on this call", "it is tried again; `gpumon doctor` and dmesg say more"),
+    Reason.NOT_GIVEN: Why("neither typed nor measured", "type it in the sizing panel"),
+    Reason.NO_PRICE: Why("no price of this GPU is configured", "type one in the sizing panel, or set [sizing.prices]"),
+    Reason.INFEASIBLE: Why("no number of instances would do", "the sizing panel says which goal or size is in the way"),
 }
 """What holds whatever the figure is."""
 

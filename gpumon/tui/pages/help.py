@@ -29,8 +29,12 @@ GROUPS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("span.shorter", "span.longer"), "shorter, longer charts"),
     (("faster", "slower"), "read more, less often"),
     (("left", "right"), "previous, next (or value)"),
+    (("settings", "palette"), "settings, all commands"),
     (("save",), "write the screen to files"),
     (("suspend",), "to the shell (fg: back)"),
+    (("sizing.more", "sizing.less"), "a step more, less"),
+    (("sizing.undo", "sizing.redo"), "undo, redo"),
+    (("sizing.save", "sizing.load"), "save, load a file"),
 )
 """Commands that share a line, or are said shorter here; every other one has its own."""
 
@@ -50,6 +54,9 @@ LEGEND: Final = (
 )
 """Figures and marks, in a column each."""
 
+SIZING: Final = "in the sizing panel"
+"""Over its keys; they stand first while it is open, else where there is room."""
+
 _KEYS: Final = 12
 _COLUMN: Final = 39
 """Cells of a key or mark with its meaning, and of the marks alone."""
@@ -65,11 +72,18 @@ class HelpPage(Pane):
     def body(self, width: int, height: int) -> Sequence[Row]:
         """First questions, keys, marks."""
         columns = max(1, (width - 1) // _COLUMN)
-        sections = (
-            ("", _questions(self.view.keymap, width)),
-            ("keys", _columns(_keys(self.view.keymap), columns)),
+        keymap = self.view.keymap
+        sections = [
+            ("", _questions(keymap, width)),
+            ("keys", _columns(_keys(keymap), columns)),
             ("marks", _columns(LEGEND, columns)),
-        )
+        ]
+        spare = height - sum(len(rows) for _, rows in sections)
+        sizing = _columns(_keys(keymap, "sizing"), columns)
+        if getattr(self.screen, "panel_open", False):
+            sections.insert(1, (SIZING, [((f" {SIZING}", "muted"),), *sizing] if spare < len(sizing) else sizing))
+        elif spare > len(sizing):
+            sections.append((SIZING, sizing))
         spare = height - sum(len(rows) for _, rows in sections)
         rows: list[Row] = []
         for name, section in sections:
@@ -94,11 +108,13 @@ def _questions(keymap: Keymap, width: int) -> list[Row]:
     return rows
 
 
-def _keys(keymap: Keymap) -> list[tuple[str, str]]:
+def _keys(keymap: Keymap, scope: str = "") -> list[tuple[str, str]]:
     """Keys and what they do, in the order of the table of keys; commands without a key are left out."""
     shared = {name: (names, does) for names, does in GROUPS for name in names}
     entries: dict[tuple[str, ...], str] = {}
     for command in COMMANDS:
+        if command.scope != scope:
+            continue
         names, does = shared.get(command.id, ((command.id,), command.does))
         entries[names] = does
     said = [(" ".join(filter(None, map(keymap.shown, names))), does) for names, does in entries.items()]

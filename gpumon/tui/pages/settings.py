@@ -263,9 +263,9 @@ class SettingsPage(ListPane[Setting]):
             self._paste = [*said.splitlines(), "", f"{self.view.keymap.first('back')}: back"]
         self.update()
 
-    def take(self, key: str) -> bool:
+    def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002
         """Delete goes back to the default."""
-        if key in ("delete", "backspace") and not any(key in own for own in self.view.keymap.keys.values()):
+        if key in ("delete", "backspace") and not self.view.keymap.holds(key):
             self._reset()
             return True
         return False

@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from textual.screen import Screen
-
 from gpumon.config.errors import ConfigError
 from gpumon.config.validate import changed
 from gpumon.tui.control import INTERVALS_S
 from gpumon.tui.layout import PANES
+from gpumon.tui.screens.sizing import SizingActions
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import Pane
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from gpumon.tui.widgets.history_pane import HistoryPane
 
 
-class Actions(Screen[None], inherit_bindings=False):
+class Actions(SizingActions, inherit_bindings=False):
     """Commands of the monitor's screen."""
 
     _before = PANES[0]
@@ -39,7 +38,6 @@ class Actions(Screen[None], inherit_bindings=False):
     """The theme that was to be the setting last, though it may be one that can not be read."""
     recent: tuple[str, ...] = ()
     """What was chosen by name, the newest first."""
-
     if TYPE_CHECKING:
         control: Control
         files: Files | None
@@ -105,14 +103,24 @@ class Actions(Screen[None], inherit_bindings=False):
         if self.page is not None:
             self.below.clear()
             self.close_page()
+        if not self.panel_columns:
+            self._leave_panel()
         name = PANES[number - 1]
         if step:
             reached = [name for name in PANES if self.zoomed or self.panes[name].display]
-            at = next((at for at, name in enumerate(reached) if self.panes[name] is self.focused), -(step > 0))
+            reached += ["sizing"] if self.panel_columns else []
+            at = next((at for at, name in enumerate(reached) if self._named(name) is self.focused), -(step > 0))
             name = reached[(at + step) % len(reached)]
+        if name == "sizing":
+            self.set_focus(self.panel)
+            return
+        self._leave_panel()
         if self.zoomed or not self.panes[name].display:
             self._zoom(name)
         self.set_focus(self.panes[name])
+
+    def _named(self, name: str) -> Pane | None:
+        return self.panel if name == "sizing" else self.panes[name]
 
     def action_move(self, lines: int) -> None:
         """Move in the page or the focused pane."""
@@ -154,6 +162,8 @@ class Actions(Screen[None], inherit_bindings=False):
             return
         if self.current is not None and self.current.back():
             self.show_keys()
+        elif self.panel is not None and self.panel.has_focus:
+            self.close_panel()
         elif self.page is not None:
             self.close_page()
         else:
@@ -161,7 +171,7 @@ class Actions(Screen[None], inherit_bindings=False):
 
     def action_zoom(self) -> None:
         """The focused pane alone, or all again."""
-        if not self.tiny and self.page is None:
+        if not self.tiny and not self.covered:
             focused = next((name for name, pane in self.panes.items() if pane is self.focused), PANES[0])
             self._zoom("" if self.zoomed else focused)
 
@@ -267,7 +277,12 @@ class Actions(Screen[None], inherit_bindings=False):
 
     def _remember(self) -> None:
         """Note which pane has the focus, for when what covers it is closed."""
-        self._before = next((name for name, pane in self.panes.items() if pane is self.focused), self._before)
+        if self.panel is not None and self.panel.has_focus:
+            self._panel_keys = True
+            return
+        focused = next((name for name, pane in self.panes.items() if pane is self.focused), "")
+        if focused:
+            self._before, self._panel_keys = focused, False
 
     def _page(self, name: str) -> Pane:
         """A page, made and mounted when it is needed first."""

@@ -21,6 +21,7 @@ from gpumon.tui.keys import bindings
 from gpumon.tui.layout import PANES, Counts, Plan, plan
 from gpumon.tui.palette import Palette
 from gpumon.tui.screens.actions import Actions
+from gpumon.tui.screens.sizing import sized
 from gpumon.tui.terminal import drawn_with
 from gpumon.tui.view import View
 from gpumon.tui.widgets.board import Board
@@ -69,7 +70,7 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
         """Pages under the one that is shown, the lowest first."""
         self.asked_theme = view.config.general.theme
         self._plan = Plan()
-        self._laid: tuple[Plan, Pane | None, int] = (self._plan, None, 0)
+        self._laid: tuple[object, ...] = ()
         self._arrived_s = time.monotonic()
         self._carried_s = 0.0
         self._notice: Timer | None = None
@@ -113,6 +114,7 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
         yield self.title_bar
         yield from self.panes.values()
         yield from self.pages.values()
+        yield from self.panels
         yield self.drawer
         yield self.key_line
         yield self.summary
@@ -130,6 +132,8 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
         self.lay_out()
         for pane in (*self.panes.values(), *self.pages.values()):
             pane.show(snapshot)
+        if self.panel is not None and self.panel_open:
+            self.panel.show(snapshot)
         self.summary.show(snapshot, paused=self.paused)
         self.show_title()
         self._carried_s = time.monotonic()
@@ -158,32 +162,35 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
 
     def lay_out(self) -> None:
         """Give each part its lines; costs a layout only where that changes something."""
-        width, height = self.app.size
+        whole, height = self.app.size
+        panel = self.panel_columns
+        width = whole - panel
         wanted = plan(
             width,
             height,
             _counts(self.shown, width),
             zoomed=self.zoomed,
-            page=self.page is not None,
+            page=self.covered,
             drawer=self.drawer.wanted(height),
             about=self._before,
         )
         if wanted.tiny and self.drawer.open:
             self.drawer.drop()  # what is typed must be seen; it lays out again
             return
-        laid = (wanted, self.page, width)
+        laid = (wanted, self.page, whole, panel, self.panel_open)
         if laid == self._laid and self.title_bar.is_mounted:
             return
         self._remember()
         self._laid, self._plan = laid, wanted
         for pane, lines in zip(self.panes.values(), wanted.panes, strict=True):
-            _size(pane, lines)
+            sized(pane, lines, width)
         for page in self.pages.values():
-            _size(page, wanted.page if page is self.page else 0)
-        _size(self.drawer, wanted.drawer)
-        _size(self.title_bar, 0 if wanted.tiny else 1)
-        _size(self.key_line, 0 if wanted.tiny else 1)
-        _size(self.summary, max(1, height) if wanted.tiny else 0)
+            sized(page, wanted.page if page is self.page else 0, width)
+        self.place_panel(0 if wanted.tiny else height - 2 - wanted.drawer, panel, whole)
+        sized(self.drawer, wanted.drawer)
+        sized(self.title_bar, 0 if wanted.tiny else 1)
+        sized(self.key_line, 0 if wanted.tiny else 1)
+        sized(self.summary, max(1, height) if wanted.tiny else 0)
         self._name_hidden()
         self._find_focus()
         self.call_after_refresh(self._settle)
@@ -193,7 +200,7 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
         key, hidden = self.view.keymap.first, self._plan.hidden
         alone = len(hidden) == len(PANES) - 1
         names = " · ".join(f"{key(self.panes[name].KEY)}: {name}" for name in hidden)
-        names = f"key {names}" if names and self.app.size.width >= _ROOMY else names
+        names = f"key {names}" if names and self.app.size.width - self.panel_columns >= _ROOMY else names
         all_panes = f"{key('zoom')} {key('back')}: all panes" if self.zoomed else f"{key('back')}: all panes"
         for name, pane in self.panes.items():
             pane.zoomed = name == self.zoomed
@@ -207,12 +214,13 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
     def give_keys(self) -> None:
         """Give the keys to what lies on top: the drawer, the page, the pane that had them, else the first one."""
         panes = (self.panes[self._before], *self.panes.values())
-        parts: tuple[Board | None, ...] = (self.drawer, self.page, *panes)
+        panel = self.panel if self.panel_open and (self._panel_keys or not self.panel_columns) else None
+        parts: tuple[Board | None, ...] = (self.drawer, self.page, panel, *panes)
         self.set_focus(next((part for part in parts if part is not None and part.display), None))
 
     def _settle(self) -> None:
         """After a layout: bring the rules and the keys of parts that kept their size up to date."""
-        for board in (*self.panes.values(), *self.pages.values()):
+        for board in (*self.panes.values(), *self.pages.values(), *self.panels):
             board.update()
         self.show_keys()
 
@@ -235,6 +243,8 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
         """What the keys are for: the page, else the pane with the focus; nothing where neither can be seen."""
         if self.tiny:
             return None
+        if self.panel is not None and self.panel.has_focus:
+            return self.panel
         if self.page is not None:
             return self.page
         return self.focused if isinstance(self.focused, Pane) else None
@@ -242,12 +252,13 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
     def show_keys(self) -> None:
         """Name the keys that do something here."""
         current = self.current
-        named = {**self.panes, **self.pages}
+        named = {**self.panes, **self.pages, **dict(zip(("sizing",), self.panels, strict=False))}
         place = Place(
             DRAWER if self.drawer.open else next((name for name, pane in named.items() if pane is current), ""),
-            page=self.page is not None,
+            page=current is self.page is not None,
             zoomed=bool(self.zoomed),
-            opened=current is self.history and self.history.opened,
+            opened=(current is self.history and self.history.opened)
+            or (self.panel is not None and current is self.panel and self.panel.editing),
             paused=self.paused,
             scrolls=self._plan.drawer > 1 if self.drawer.open else current is not None and current.scrolls,
             every=period(self.control.interval_s),
@@ -312,11 +323,3 @@ def _counts(snapshot: Snapshot | None, width: int) -> Counts:
     pids = {process.pid for gpu in snapshot.gpus for process in gpu.processes}
     faults = fault_lines(snapshot.faults, snapshot.verdicts, width)
     return Counts(len(snapshot.gpus), len(snapshot.engines), len(pids), faults)
-
-
-def _size(board: Board, lines: int) -> None:
-    if lines and not board.display:
-        board.forget()  # hidden boards are not kept up to date
-    board.display = lines > 0
-    if lines:
-        board.styles.height = lines

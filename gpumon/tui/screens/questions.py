@@ -123,6 +123,8 @@ def _everything(screen: Actions, here: Pane | None) -> Iterator[Choice]:
     """`here`: what had the keys before the drawer."""
     keymap = screen.view.keymap
     for command in COMMANDS:
+        if command.scope and not screen.panel_open:
+            continue
         idle = _DOES_NOTHING.get(command.id)
         if idle is not None and idle(screen, here):
             continue

@@ -27,6 +27,13 @@ class Board(Widget):
         self._lines: list[Line] = []
         self._slots: list[Slot] = []
         self._drawn = Size(0, 0)
+        self._column = 0
+
+    def stand_at(self, column: int) -> None:
+        """Its first column on the screen, as far as something stands left of it."""
+        if column != self._column:
+            self._column = column
+            self.forget()
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
         """The rows to show, at most `height`; a short row is filled up with background."""
@@ -90,7 +97,7 @@ class Board(Widget):
         pacer = self._pacer
         if pacer is None:
             return True
-        slot, row = self._slots[y], self.region.y + y
+        slot, row = self._slots[y], self.region.y + y + (self._column << 16)
         again = whole and pacer.just_painted(row, slot, self.screen._compositor.size) and slot.shown is not None
         if not again and pacer.take(text):
             if whole:
@@ -130,7 +137,7 @@ class Board(Widget):
 
     def _draw(self) -> None:
         width, height = self._drawn = self.size
-        self._slots = [Slot(partial(self._admits, y)) for y in range(height)]
+        self._slots = [Slot(partial(self._admits, y), self._column) for y in range(height)]
         self._rows = self._wanted(width, height)
         self._lines = [Line(row, width, self.palette, slot) for row, slot in zip(self._rows, self._slots, strict=True)]
 

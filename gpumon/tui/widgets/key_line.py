@@ -23,12 +23,28 @@ _OWN: Final[dict[str, _Own]] = {
     "processes": _LIST,
     "history": ((("open",), "one chart"), _SPAN),
     "settings": ((("open",), "change"),),
+    "sizing": (
+        (("open",), "fields"),
+        (("sizing.add",), "add"),
+        (("sizing.remove",), "remove"),
+        (("sizing.double",), "twice"),
+        (("sizing.gpu",), "GPU"),
+        (("sizing.view",), "pictures"),
+        (("sizing.undo", "sizing.redo"), "undo, redo"),
+        (("sizing.reset",), "as it runs"),
+        (("sizing.save", "sizing.load"), "save, load"),
+    ),
 }
 """Commands that only do something in this pane or page, and what the key line calls them there."""
 
-_OPENED: Final[dict[str, _Own]] = {"history": ((("back",), "all charts"), _SPAN)}
-"""The same where one thing of it has the pane to itself."""
+_OPENED: Final[dict[str, _Own]] = {
+    "history": ((("back",), "all charts"), _SPAN),
+    "sizing": ((("open",), "take it"), (("back",), "as it was"), (("up", "down"), "take it, and on")),
+}
+"""The same where one thing of it has the pane to itself, or is being typed."""
 
+SIZING: Final = "sizing"
+"""The panel with keys of its own."""
 DRAWER: Final = "drawer"
 """The place where all keys are for what is asked; its own are fixed."""
 _PANES: Final = 3
@@ -60,7 +76,10 @@ def hints(keys: Keymap, place: Place) -> list[Hint]:
     moves: _Own = ((("up", "down"), "scroll"),) if place.scrolls else ()
     common: _Own = ((("settings",), "settings"), (("palette",), "commands"), (("save",), "save"))
     wanted: _Own = ((("help",), "help"), (("pause",), "resume" if place.paused else "pause"))
-    if place.page:
+    if place.name == SIZING:
+        out: _Own = ((("pane.next",), "panes"), (("sizing",), "close"))
+        wanted = own if place.opened else (*wanted[:1], *own, *out)
+    elif place.page:
         wanted = (*wanted, (("back",), "back"), *own, *moves)
     else:
         wanted = (*wanted, *own, (("faster", "slower"), f"every {place.every}"), *_panes(place), *moves, *common)

@@ -70,7 +70,7 @@ class Pane(Board, can_focus=True):
         """What Esc does here first; returns whether there was something to go back from."""
         return False
 
-    def take(self, key: str) -> bool:  # noqa: ARG002
+    def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002
         """A key by Textual's name, before it runs its command; returns whether it did something else here."""
         return False
 

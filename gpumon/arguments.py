@@ -1,0 +1,244 @@
+"""What may stand on the command line: commands, their words and options; read strictly, and no secret repeated."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NoReturn
+
+from gpumon import __version__
+
+COMMANDS: Final = {
+    "": "the screen",
+    "demo": "the screen, on a simulated server with eight GPUs and three engines",
+    "snapshot": "print one snapshot and exit",
+    "watch": "print a snapshot per tick",
+    "size": "how many instances, GPUs and servers a scenario file takes",
+    "profiles": "load tests to size from: add FILE..., list, show NAME, remove NAME",
+    "doctor": "what works here, what does not, why, and the fix",
+    "config": "print the settings in effect, or the example file",
+}
+_SCREEN = ("", "demo")
+_MONITORS = ("", "demo", "snapshot", "watch", "doctor", "config")
+"""The commands that read this host or its settings of what to read."""
+_ALL = tuple(COMMANDS)
+
+
+class Usage(Exception):  # noqa: N818 - no failure of gpumon
+    """The command line can not be understood; the text says why, in one line."""
+
+
+def _number(low: float, high: float, kind: type[float] | type[int] = float) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = high + 1
+        if not low <= value <= high:
+            word = "a whole number" if kind is int else "a number"
+            raise argparse.ArgumentTypeError(f"must be {word} from {low:g} to {high:.10g}, not {struck(text)!a}")
+        return value
+
+    return read
+
+
+OPTIONS: Final[tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]] = (
+    (
+        "--endpoint",
+        _MONITORS,
+        {
+            "metavar": "URL",
+            "action": "append",
+            "help": "an engine to poll, by URL or host:port (repeatable); instead of the config's list",
+        },
+    ),
+    ("--interval", _MONITORS, {"metavar": "S", "help": "seconds between two readings (default 1)"}),
+    ("--config", _ALL, {"metavar": "FILE", "help": "config file (default ~/.config/gpumon/config.toml)"}),
+    ("--no-nvml", _MONITORS, {"action": "store_true", "help": "leave this host's GPUs alone"}),
+    ("--no-discovery", _MONITORS, {"action": "store_true", "help": "look for nothing by itself"}),
+    ("--ascii", _SCREEN, {"action": "store_true", "help": "draw with ASCII only"}),
+    ("--no-mouse", _SCREEN, {"action": "store_true", "help": "leave the mouse to the terminal"}),
+    ("--theme", _SCREEN, {"metavar": "NAME", "help": "colours: a file in themes/, without .toml"}),
+    ("--json", ("snapshot", "watch"), {"action": "store_true", "help": "JSON (one object per line; docs/json.md)"}),
+    ("--json", ("size",), {"action": "store_true", "help": "one JSON object (docs/sizing.schema.json)"}),
+    ("--markdown", ("size",), {"action": "store_true", "help": "tables to paste into a ticket"}),
+    ("--csv", ("size",), {"action": "store_true", "help": "a line per workload, and one of totals"}),
+    ("--json", ("profiles",), {"action": "store_true", "help": "one JSON object"}),
+    ("--name", ("profiles",), {"metavar": "NAME", "help": "add: name of the profile (default: the model's)"}),
+    ("--replace", ("profiles",), {"action": "store_true", "help": "add: write over profiles of the same name"}),
+    ("--model", ("profiles",), {"metavar": "MODEL", "help": "add: the model, as its engine or Hugging Face names it"}),
+    ("--gpu", ("profiles",), {"metavar": "GPU", "help": 'add: type of its GPUs, e.g. "H100 SXM 80GB"'}),
+    ("--gpus", ("profiles",), {"metavar": "N", "type": _number(1, 1024, int), "help": "add: GPUs of the instance"}),
+    ("--tp", ("profiles",), {"metavar": "N", "type": _number(1, 1024, int), "help": "add: tensor parallel size"}),
+    ("--pp", ("profiles",), {"metavar": "N", "type": _number(1, 1024, int), "help": "add: pipeline parallel size"}),
+    ("--precision", ("profiles",), {"metavar": "P", "help": "add: of the weights, e.g. bf16, fp8, int4"}),
+    ("--kv-precision", ("profiles",), {"metavar": "P", "help": "add: of the KV cache"}),
+    (
+        "--prompt-tokens",
+        ("profiles",),
+        {"metavar": "N", "type": _number(1, 1e7), "help": "add: mean prompt, where the files lack it"},
+    ),
+    (
+        "--answer-tokens",
+        ("profiles",),
+        {"metavar": "N", "type": _number(1, 1e7), "help": "add: mean answer, where the files lack it"},
+    ),
+    (
+        "--concurrency",
+        ("profiles",),
+        {"metavar": "N[,N...]", "help": "add: of the runs that do not tell theirs, in the order of the files"},
+    ),
+    (
+        "--memory-gb",
+        ("profiles",),
+        {"metavar": "GB", "type": _number(0.001, 1e6), "help": "add: GPU memory of the instance, in 1e9 bytes"},
+    ),
+    (
+        "--busy",
+        ("profiles",),
+        {"metavar": "SHARE", "type": _number(0, 1), "help": "add: busy share of its GPUs, 0 to 1"},
+    ),
+    ("--plain", ("watch",), {"action": "store_true", "help": "a line per GPU and engine (the default)"}),
+    ("--demo", ("snapshot", "watch"), {"action": "store_true", "help": "watch the simulated server"}),
+    (
+        "--window",
+        ("snapshot",),
+        {
+            "metavar": "S",
+            "type": _number(0, 3600),
+            "default": 2.0,
+            "help": "seconds between the two readings that rates need (default 2); 0: one reading, no rates",
+        },
+    ),
+    (
+        "--count",
+        ("watch",),
+        {"metavar": "N", "type": _number(1, 1e9, int), "default": 0, "help": "stop after N snapshots"},
+    ),
+    (
+        "--duration",
+        ("watch",),
+        {"metavar": "S", "type": _number(0.25, 1e9), "default": 0.0, "help": "stop after S seconds"},
+    ),
+    (
+        "--example",
+        ("config",),
+        {"action": "store_true", "help": "print an example with every key, default and meaning"},
+    ),
+)
+"""Option, the commands that take it, and how it is read. All may stand before or after the command."""
+
+WORDS: Final[tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]] = (
+    ("file", ("size",), {"metavar": "FILE", "help": "scenario file (docs/sizing-file.md); - reads standard input"}),
+    (
+        "action",
+        ("profiles",),
+        {"metavar": "[ACTION]", "nargs": "?", "default": "list", "help": "add, list (the default), show or remove"},
+    ),
+    ("words", ("profiles",), {"metavar": "[FILE|NAME ...]", "nargs": "*", "help": "files to add, or a profile's name"}),
+)
+"""Words that follow a command, in their order: name, the commands that take it, and how it is read."""
+
+SETTINGS: Final = (
+    ("endpoint", "--endpoint", ("endpoint",), None),
+    ("interval", "--interval", ("general", "interval_s"), None),
+    ("no_discovery", "--no-discovery", ("discovery", "enabled"), False),
+    ("ascii", "--ascii", ("general", "ascii"), True),
+    ("no_mouse", "--no-mouse", ("general", "mouse"), False),
+    ("theme", "--theme", ("general", "theme"), None),
+)
+"""Options that override a setting: name, option, key path, and the value that a switch stands for."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        # argparse repeats the value of a switch, which may be a secret.
+        before, found, _ = message.partition("ignored explicit argument")
+        raise Usage(f"{before}{'takes no value' if found else ''} (see {self.prog} --help)")
+
+    def format_help(self) -> str:
+        if self.prog != "gpumon":
+            return super().format_help()
+        from gpumon.config.environment import VARIABLES
+
+        lines = [f"  {name:<24}{meaning}" for name, (_, meaning) in VARIABLES.items()]
+        commands = [f"  {name or '(none)':<24}{meaning}" for name, meaning in COMMANDS.items()]
+        return "\n".join(
+            (
+                super().format_help(),
+                "commands:",
+                *commands,
+                "\nenvironment (above the file, below options):",
+                f"  {'GPUMON_CONFIG':<24}config file",
+                f"  {'GPUMON_PROFILES':<24}folder of imported profiles (default ~/.local/share/gpumon/profiles)",
+                *lines,
+                "\nexit codes: 0 ok, 1 failed, 2 usage or config, 3 nothing to monitor, 4 infeasible (size)\n",
+            )
+        )
+
+
+def understood(arguments: list[str]) -> tuple[argparse.Namespace, str]:
+    """The options, and the command: the first word that is no option and no option's value."""
+    command, rest = "", list(arguments)
+    known = {option: "metavar" in how for option, _, how in OPTIONS}
+    at = 0
+    while at < len(arguments) and arguments[at].startswith("-") and arguments[at] != "--":
+        if arguments[at].startswith("--") and arguments[at].partition("=")[0] not in {*known, "--help", "--version"}:
+            raise Usage(f"{_unrecognized(arguments[at:][:1])} (see gpumon --help)")
+        at += 2 if known.get(arguments[at]) else 1
+    if at < len(arguments) and arguments[at] != "--":
+        command = rest.pop(at)
+    if command not in COMMANDS or (not command and len(rest) < len(arguments)):
+        raise Usage(_no_such_command(command))
+    parser = _parser(command)
+    # Words may stand between options: `profiles add --tp 2 a.json`.
+    chosen, unknown = parser.parse_known_intermixed_args(rest)
+    if unknown:
+        parser.error(_unrecognized(unknown))
+    return chosen, command
+
+
+def _unrecognized(words: Sequence[str]) -> str:
+    """Names the options and stray words, but no option's value: it may be a secret."""
+    named = [
+        struck(word.partition("=")[0]) if word.startswith("-") else f"{struck(word)!a}"
+        for word, before in zip(words, ("", *words), strict=False)
+        if word.startswith("-") or not before.startswith("-")
+    ]
+    return f"unrecognized arguments: {' '.join(named)}"
+
+
+def struck(word: str) -> str:
+    """A word of the command line, cut, and without what may be a password."""
+    from gpumon.config.urls import without_secrets
+
+    return without_secrets(word)[:40]
+
+
+def _no_such_command(command: str) -> str:
+    import difflib
+
+    names = [name for name in COMMANDS if name]
+    nearest = difflib.get_close_matches(command, names, n=1)
+    hint = f"did you mean {nearest[0]}?" if nearest else f"known: {', '.join(names)}"
+    return f"no such command: {struck(command)!a}; {hint}"
+
+
+def _parser(command: str) -> _Parser:
+    prog = f"gpumon {command}".rstrip()
+    words = [(name, how) for name, commands, how in WORDS if command in commands]
+    named = " ".join(how["metavar"] for _, how in words)
+    usage = (
+        f"%(prog)s {named or '[options]'}{' [options]' if named else ''}" if command else "%(prog)s [command] [options]"
+    )
+    parser = _Parser(prog=prog, usage=usage, description=COMMANDS[command], allow_abbrev=False, add_help=False)
+    parser.add_argument("-h", "--help", action="help", help="show this and exit")
+    parser.add_argument(
+        "--version", action="version", version=f"gpumon {__version__}", help="show the version and exit"
+    )
+    for name, how in words:
+        parser.add_argument(name, **how)
+    for option, commands, how in OPTIONS:
+        if command in commands:
+            parser.add_argument(option, **how)
+    return parser

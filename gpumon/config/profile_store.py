@@ -1,0 +1,243 @@
+"""Imported profiles on disk: one JSON file each, in the user's data folder; and those that come with gpumon."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpumon.config.errors import ConfigError
+from gpumon.config.load import named
+from gpumon.config.save import beside, keep_folder
+from gpumon.readings.text import clean
+from gpumon.sizing.guide import guide_profiles
+from gpumon.sizing.observed import Observed
+
+SCHEMA: Final = 1
+_MOST_BYTES: Final = 4 << 20
+_MOST_FILES: Final = 2000
+_MOST_NAME: Final = 80
+_NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._+-]{{0,{_MOST_NAME - 1}}}")
+_ALLOWED: Final = f"letters, digits, . _ + -, beginning with a letter or digit, at most {_MOST_NAME}"
+
+
+class NotStoredError(Exception):
+    """Nothing was written or removed; `str()` is one line that says why."""
+
+
+class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one file holds."""
+
+    schema: int
+    profile: Observed
+    notes: tuple[str, ...] = ()
+    """What was said when it was imported."""
+
+
+class _Schema(msgspec.Struct, frozen=True):
+    schema: int
+
+
+class Stored(NamedTuple):
+    """What the folder holds: the profiles that can be read, by name, and a line for each file that can not."""
+
+    profiles: Mapping[str, Profile]
+    broken: tuple[str, ...]
+
+
+def folder(environ: Mapping[str, str]) -> Path | None:
+    """`GPUMON_PROFILES`, else `gpumon/profiles` in the user's XDG data folder; None where no home is known."""
+    if place := environ.get("GPUMON_PROFILES", ""):
+        return Path(place)
+    base, home = environ.get("XDG_DATA_HOME", ""), environ.get("HOME", "")
+    if not base.startswith("/"):
+        base = f"{home}/.local/share" if home.startswith("/") else ""
+    return Path(base, "gpumon", "profiles") if base else None
+
+
+def builtin() -> dict[str, Observed]:
+    """The profiles that come with gpumon, by name: they can be neither replaced nor removed."""
+    return {each.name: each for each in guide_profiles()}
+
+
+def profiles(environ: Mapping[str, str]) -> dict[str, Observed]:
+    """All profiles by name, those that come with gpumon too; files that can not be read are left out. Blocks."""
+    return builtin() | {name: stored.profile for name, stored in stored_profiles(environ).profiles.items()}
+
+
+def stored_profiles(environ: Mapping[str, str]) -> Stored:
+    """The user's own profiles. Blocks; never raises: what is wrong stands in `broken`."""
+    place = folder(environ)
+    if place is None:
+        return Stored({}, ())
+    try:
+        paths = sorted(path for path in place.iterdir() if path.suffix == ".json" and not path.name.startswith("."))
+    except FileNotFoundError:
+        return Stored({}, ())
+    except OSError as failure:
+        return Stored({}, (f"{named(place)}: cannot be read: {failure.strerror}",))
+    found: dict[str, Profile] = {}
+    broken = []
+    for path in paths[:_MOST_FILES]:
+        read = _read(path)
+        if isinstance(read, Profile):
+            found[path.stem] = read
+        else:
+            broken.append(f"{named(path)}: {read}")
+    if len(paths) > _MOST_FILES:
+        broken.append(f"{named(place)}: {len(paths) - _MOST_FILES} of its files are left out")
+    return Stored(found, tuple(broken))
+
+
+def safe_name(text: str) -> str:
+    """A name for a file and a command line, made of any text."""
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", text).strip("-._+")[:_MOST_NAME].rstrip("-._+") or "profile"
+
+
+def checked_name(text: str) -> str:
+    """A name that the user typed. Raises ConfigError."""
+    if not _NAME.fullmatch(text):
+        raise ConfigError(f"{clean(text, _MOST_NAME)!a} is no name for a profile; allowed: {_ALLOWED}")
+    return text
+
+
+def store(
+    new: Sequence[Observed], environ: Mapping[str, str], *, notes: Sequence[str] = (), replace: bool = False
+) -> tuple[Path, ...]:
+    """Write each profile under its name, all of them or none; returns their files. Blocks.
+
+    A name that is taken is refused unless `replace`; one that comes with gpumon always. Raises ConfigError for a
+    name, NotStoredError where the disk refuses.
+    """
+    place = _wanted(environ)
+    paths = [place / f"{checked_name(each.name)}.json" for each in new]
+    _free(paths, place, replace=replace)
+    written: list[Path] = []
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        for each, path in zip(new, paths, strict=True):
+            text = msgspec.json.format(msgspec.json.encode(Profile(SCHEMA, each, tuple(notes))), indent=1) + b"\n"
+            _put(path, text, replace=replace)
+            written.append(path)
+    except OSError as failure:
+        if not replace:
+            for path in written:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+        if isinstance(failure, FileExistsError):
+            raise ConfigError(_taken([named(str(failure.filename2 or failure.filename))])) from None
+        raise NotStoredError(f"{named(place)} cannot be written: {failure.strerror}") from None
+    return tuple(paths)
+
+
+def remove(name: str, environ: Mapping[str, str]) -> Path:
+    """Take a profile away; returns its file. Raises ConfigError for a name that is not there, NotStoredError."""
+    if name in builtin():
+        raise ConfigError(f"{name} comes with gpumon and can not be removed")
+    path = _wanted(environ) / f"{checked_name(name)}.json"
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        raise ConfigError(unknown(name, profiles(environ))) from None
+    except OSError as failure:
+        raise NotStoredError(f"{named(path)} cannot be removed: {failure.strerror}") from None
+    return path
+
+
+def unknown(name: str, known: Mapping[str, object]) -> str:
+    """What is said of a profile that is not there."""
+    import difflib
+
+    nearest = difflib.get_close_matches(name, known, n=3)
+    hint = f"did you mean {' or '.join(nearest)}?" if nearest else "`gpumon profiles list` names them"
+    return f"there is no profile {clean(name, _MOST_NAME)!a}; {hint}"
+
+
+def _wanted(environ: Mapping[str, str]) -> Path:
+    place = folder(environ)
+    if place is None:
+        raise ConfigError("no folder for profiles: set GPUMON_PROFILES, XDG_DATA_HOME or HOME")
+    return place
+
+
+def _free(paths: Sequence[Path], place: Path, *, replace: bool) -> None:
+    """Raises ConfigError where a name is taken: by gpumon, on disk, or by another of the same import.
+
+    Upper and lower case do not tell two apart, as some file systems hold.
+    """
+    own = {name.casefold() for name in builtin()}
+    if fixed := [path.stem for path in paths if path.stem.casefold() in own]:
+        raise ConfigError(f"{', '.join(fixed[:8])}: the name belongs to a profile that comes with gpumon; use --name")
+    names = [path.stem.casefold() for path in paths]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"{', '.join(twice[:8])}: two profiles of this name")
+    there = _there(place)
+    taken = [there[name] for name in names if name in there]
+    if taken and not replace:
+        raise ConfigError(_taken(taken))
+    other = [there[path.stem.casefold()] for path in paths if there.get(path.stem.casefold(), path.stem) != path.stem]
+    if other:
+        raise ConfigError(f"{', '.join(other[:8])}: there is a profile of this name in other letter case")
+
+
+def _there(place: Path) -> Mapping[str, str]:
+    """Names that are taken on disk, by their lower-case form."""
+    with contextlib.suppress(OSError):
+        return {path.stem.casefold(): path.stem for path in place.iterdir() if path.suffix == ".json"}
+    return {}
+
+
+def _taken(names: Sequence[str]) -> str:
+    which = "a profile of this name is there" if len(names) == 1 else "profiles of these names are there"
+    return f"{', '.join(names[:8])}: {which}; --replace overwrites, --name NAME keeps both"
+
+
+def _put(path: Path, text: bytes, *, replace: bool) -> None:
+    """Write beside and move into place in one step. Raises OSError, FileExistsError where it must not overwrite."""
+    with beside(path) as (descriptor, written):
+        with open(descriptor, "wb", closefd=False) as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(descriptor)
+        if replace:
+            written.replace(path)
+        else:
+            os.link(written, path)
+    keep_folder(path)
+
+
+def _read(path: Path) -> Profile | str:
+    """A file's profile under the file's name, or what is wrong with it."""
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            return "is no profile: larger than 4 MiB"
+        if (schema := _schema(content)) > SCHEMA:
+            return f"was written by a newer gpumon (schema {schema}; this one reads {SCHEMA})"
+        read = msgspec.json.decode(content, type=Profile)
+    except OSError as failure:
+        return f"cannot be read: {failure.strerror}"
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as failure:
+        return f"is no profile: {clean(str(failure), 200)}"
+    if not _NAME.fullmatch(path.stem):
+        return "has a name that no profile may have"
+    return msgspec.structs.replace(read, profile=_cleaned(read.profile, path.stem))
+
+
+def _schema(content: bytes) -> int:
+    return msgspec.json.decode(content, type=_Schema).schema
+
+
+def _cleaned(read: Observed, name: str) -> Observed:
+    texts = {field: clean(getattr(read, field)) for field in _texts()}
+    return msgspec.structs.replace(read, **(texts | {"name": name}))
+
+
+def _texts() -> Iterator[str]:
+    return (field.name for field in msgspec.structs.fields(Observed) if field.type is str)

@@ -1,0 +1,177 @@
+"""A scenario of the sizing as a TOML file: read strictly, written so that it reads back as the very same scenario."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import msgspec
+
+from gpumon.config.effective import toml
+from gpumon.config.errors import ConfigError, Refused, dotted, error
+from gpumon.config.lines import line_of
+from gpumon.config.load import MOST_BYTES, decoded, named, parsed, read
+from gpumon.config.save import NotSavedError, beside, keep_folder
+from gpumon.config.scenario_rules import SCENARIO
+from gpumon.config.validate import validated
+from gpumon.readings.text import clean
+from gpumon.sizing.scenario import Scenario
+
+WHAT: Final = "scenario of gpumon"
+_HEAD: Final = "# A scenario of gpumon: `gpumon size FILE` answers it (docs/sizing-file.md).\n"
+
+
+def read_scenario(path: str | Path) -> Scenario:
+    """The scenario in a file. Raises ConfigError: one line with file, line, key, value and what is allowed. Blocks."""
+    text = read(Path(path), must_exist=True, what=WHAT)
+    assert text is not None
+    return parse_scenario(text, str(path))
+
+
+def scenario_from_stream(stream: BinaryIO, name: str) -> Scenario:
+    """The scenario in a stream such as standard input; `name` is what errors call it. Raises ConfigError. Blocks."""
+    return parse_scenario(decoded(stream.read(MOST_BYTES + 1), name, WHAT), name)
+
+
+def parse_scenario(text: str, name: str = "scenario") -> Scenario:
+    """The scenario in a TOML text; `name` is what errors call it. Raises ConfigError."""
+    raw = parsed(text, name)
+    try:
+        return _whole(validated(raw, Scenario, book=SCENARIO))
+    except Refused as refused:
+        line = line_of(text, refused.path)
+        where = f"{named(name)}:{line}" if line else named(name)
+        raise error(where, refused, dotted(refused.path)) from None
+
+
+def scenario_toml(scenario: Scenario) -> str:
+    """The scenario as TOML, defaults left out: `parse_scenario` gives back the same one, floats to the last bit.
+
+    Raises ConfigError, in the words of `parse_scenario`, for what no file may hold, such as a target of 0.
+    """
+    if wrong := _unwritable(scenario):
+        raise ConfigError(f"scenario: {wrong}")
+    text = _HEAD + "".join(f"{line}\n" for line in _table(scenario, ""))
+    if parse_scenario(text) != scenario:
+        raise ConfigError("scenario: does not read back as it was written")
+    return text
+
+
+def save_scenario(path: str | Path, scenario: Scenario, *, replace: bool) -> None:
+    """Write the scenario into a file, in one step: whoever reads it sees the old file, the new one, or none.
+
+    A file that is there stays as it is unless `replace`. Folders are made. Blocks. Raises NotSavedError, in one line.
+    """
+    shown = clean(str(path), 200)
+    try:
+        place = Path(os.path.realpath(path))
+        text = scenario_toml(scenario)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with beside(place) as (descriptor, written):
+            with open(descriptor, "wb", closefd=False) as stream:
+                stream.write(text.encode("utf-8"))
+                stream.flush()
+                os.fsync(descriptor)
+            if replace:
+                written.replace(place)
+            elif not _linked(written, place, text):
+                raise NotSavedError(f"{shown} is there already")
+        keep_folder(place)
+    except ConfigError as refused:
+        raise NotSavedError(str(refused)) from None
+    except (OSError, ValueError) as failure:
+        why = failure.strerror if isinstance(failure, OSError) and failure.strerror else "is no file name"
+        raise NotSavedError(f"{shown} cannot be written: {why}") from None
+
+
+def _linked(written: Path, place: Path, text: str) -> bool:
+    """Give the new file its name if nothing has it; False where something has. Raises OSError."""
+    try:
+        os.link(written, place)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without links
+        try:
+            stream = place.open("x", encoding="utf-8", newline="")
+        except FileExistsError:
+            return False
+        with stream, contextlib.ExitStack() as undo:
+            undo.callback(place.unlink)
+            stream.write(text)
+            stream.flush()
+            undo.pop_all()
+    return True
+
+
+def _whole(scenario: Scenario) -> Scenario:
+    """What no single key tells. Raises Refused."""
+    if not scenario.workload:
+        raise Refused((), "needs at least one [[workload]], with model and target")
+    first: dict[str, int] = {}
+    for at, workload in enumerate(scenario.workload):
+        before = first.setdefault(workload.label, at)
+        if before != at:
+            key = "name" if workload.name else "model"
+            text = f"is the name of workload[{before}] as well: give each a name of its own"
+            raise Refused(("workload", at, key), text, workload.label)
+    return scenario
+
+
+def _table(of: msgspec.Struct, header: str) -> Iterator[str]:
+    """The lines of one table, then those of the tables in it."""
+    inside: list[str] = []
+    for field in msgspec.structs.fields(of):
+        value, key = getattr(of, field.name), f"{header}.{field.name}".removeprefix(".")
+        if not field.required and _same(value, field.default):
+            continue
+        if isinstance(value, msgspec.Struct):
+            inside += ["", f"[{key}]", *_table(value, key)]
+        elif not isinstance(value, tuple):
+            yield f"{field.name} = {_value(value)}"
+        elif field.name == "points":
+            yield from ("points = [", *(f"    {_inline(point)}," for point in value), "]")
+        else:
+            for entry in value:
+                inside += ["", f"[[{key}]]", *_table(entry, key)]
+    yield from inside
+
+
+def _inline(of: msgspec.Struct) -> str:
+    values = ((field, getattr(of, field.name)) for field in msgspec.structs.fields(of))
+    return (
+        "{ "
+        + ", ".join(
+            f"{field.name} = {_value(value)}"
+            for field, value in values
+            if field.required or not _same(value, field.default)
+        )
+        + " }"
+    )
+
+
+def _same(value: Any, default: Any) -> bool:
+    """Whether a value may be left out; a yes that stands for a 1 is written, so that it is refused."""
+    return bool(value == default) and isinstance(value, bool) == isinstance(default, bool)
+
+
+def _value(value: Any) -> str:
+    return toml(value.value if isinstance(value, Enum) else value)
+
+
+def _unwritable(of: Any, path: str = "") -> str:
+    """What no TOML file of ours can hold: NaN and infinity, and half a character (a lone surrogate)."""
+    if isinstance(of, msgspec.Struct):
+        items = ((f"{path}.{name}".removeprefix("."), getattr(of, name)) for name in of.__struct_fields__)
+        return next(filter(None, (_unwritable(item, place) for place, item in items)), "")
+    if isinstance(of, tuple):
+        return next(filter(None, (_unwritable(item, f"{path}[{at}]") for at, item in enumerate(of))), "")
+    if isinstance(of, float) and not math.isfinite(of):
+        return f"{path} = {of}: must be a finite number"
+    if isinstance(of, str) and any("\ud800" <= character <= "\udfff" for character in of):
+        return f"{path}: holds half a character, which no file can hold"
+    return ""

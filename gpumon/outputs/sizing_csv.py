@@ -1,0 +1,71 @@
+"""The answer of a sizing as CSV: a line per workload, and one of totals."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+
+from gpumon.readings.missing import Missing
+from gpumon.readings.text import clean
+from gpumon.sizing.answer import Answer
+
+COLUMNS: Final = (
+    *("row", "name", "model", "target", "target_kind", "concurrency", "capacity_per_instance", "instances", "gpus"),
+    *("servers", "gpus_per_instance", "tp", "pp", "spares", "limit", "next_limit", "source", "band_ratio"),
+    *("extrapolated", "memory_bytes", "memory_source", "busy_ratio", "running", "itl_s", "ttft_s", "e2e_s"),
+    *(
+        "tokens_per_s",
+        "requests_per_s",
+        "power_w",
+        "power_source",
+        "price_per_hour",
+        "price_per_mtok",
+        "tokens_per_j",
+        "problem",
+    ),
+)
+"""Fields of a workload's plan and of the totals, in order. `row` is workload or total."""
+_FORMULA: Final = ("=", "+", "-", "@")
+
+
+def table(answer: Answer) -> str:
+    """RFC 4180, with a header. Units as in the names; what is not known is an empty cell, never a 0.
+
+    `memory_bytes` is that of one instance, in the last line that of all. A text that a spreadsheet would take for a
+    formula gets an apostrophe in front.
+    """
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\r\n")
+    writer.writerow(COLUMNS)
+    for plan in answer.workloads:
+        writer.writerow(_cells({"row": "workload", **_fields(plan)}))
+    writer.writerow(
+        _cells({"row": "total", "name": answer.name, **_fields(answer.totals), "problem": answer.problem}),
+    )
+    return stream.getvalue()
+
+
+def _fields(of: msgspec.Struct) -> dict[str, Any]:
+    return {name: getattr(of, name) for name in of.__struct_fields__}
+
+
+def _cells(fields: dict[str, Any]) -> list[str]:
+    return [_cell(fields.get(name, "")) for name in COLUMNS]
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, Missing) or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, str):
+        text = clean(value, 1000)
+        return f"'{text}" if text.startswith(_FORMULA) else text
+    return f"{value:.15g}" if isinstance(value, float) else str(value)

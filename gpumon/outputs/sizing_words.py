@@ -1,0 +1,194 @@
+"""The figures of a sizing as words with their unit: what its text and its Markdown are made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Final
+
+from gpumon.outputs.sizing_layout import SameGpus, SameServers
+from gpumon.outputs.units import NONE, milliseconds
+from gpumon.readings.format import phrase
+from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.text import clean
+from gpumon.sizing.answer import Degraded, Limit, Packed, Totals, WorkloadPlan
+from gpumon.sizing.scenario import Scenario
+
+_TARGETS: Final = {"concurrency": "in flight", "users": "users", "requests_per_s": "req/s"}
+PACKINGS: Final = {"memory": "by memory alone", "busy": "by memory and busy share"}
+MOST: Final = 400
+"""Characters of one text from a file or an engine."""
+
+
+def number(value: Reading) -> str:
+    """Whole where it is whole or above 100, else three digits: `24`, `1,024`, `0.5`, `85.5`."""
+    if isinstance(value, Missing) or not math.isfinite(value):
+        return NONE
+    return f"{value:,.0f}" if value == round(value) or abs(value) >= 99.95 else f"{value:.3g}"
+
+
+def gigabytes(value: Reading) -> str:
+    """Bytes in GB (1e9), or TB: `12.41 GB`, `556.6 GB`, `1.25 TB`."""
+    if isinstance(value, Missing) or not math.isfinite(value):
+        return NONE
+    size, unit = (value / 1e9, "GB") if value < 9.9995e11 else (value / 1e12, "TB")
+    return f"{size:,.{2 if size < 99.995 else 1}f} {unit}"
+
+
+def money(value: Reading) -> str:
+    """A sum in the user's currency: `19.92`, `0.0042`."""
+    if isinstance(value, Missing) or not math.isfinite(value):
+        return NONE
+    return f"{value:,.2f}" if value == 0 or value >= 0.1 else f"{value:.2g}"
+
+
+def watts(value: Reading) -> str:
+    """`2,800 W`, `12.3 kW`."""
+    if isinstance(value, Missing) or not math.isfinite(value):
+        return NONE
+    return f"{value:,.0f} W" if value < 9999.5 else f"{value / 1e3:,.1f} kW"
+
+
+def percent(value: Reading) -> str:
+    """A share: `93.5 %`, `99 %`."""
+    return NONE if isinstance(value, Missing) or not math.isfinite(value) else f"{value * 100:.3g} %"
+
+
+def with_unit(value: Reading, unit: str) -> str:
+    """`1,234 tok/s`; NONE alone where there is no value."""
+    text = number(value)
+    return text if text == NONE else f"{text} {unit}"
+
+
+def name(text: str) -> str:
+    """A name from a file or an engine, safe to print."""
+    return clean(text, 80)
+
+
+def target(plan: WorkloadPlan) -> str:
+    """`64 in flight`, `2,000 users`, `12 req/s`."""
+    return f"{number(plan.target)} {_TARGETS.get(plan.target_kind, plan.target_kind)}"
+
+
+def source(plan: WorkloadPlan) -> str:
+    """`roofline +-50 %`, `measured +-10 %`, `typed`; with `!` beyond what was measured."""
+    band = f" +-{plan.band_ratio * 100:.0f} %" if plan.band_ratio else ""
+    return f"{plan.source.value}{band}{' !' if plan.extrapolated else ''}"
+
+
+def origin(plan: WorkloadPlan) -> str:
+    """Where the capacity comes from, as a sentence's end."""
+    said = [source(plan).removesuffix(" !")]
+    if plan.seen_name:
+        when = f" at {clean(plan.seen_time, 40)}" if plan.seen_time else ""
+        said.append(f"from {name(plan.seen_name)}{when}")
+    if plan.extrapolated:
+        said.append("beyond 1.5 times the range that was measured")
+    return ", ".join(said)
+
+
+def instance(plan: WorkloadPlan) -> str:
+    """What one instance takes."""
+    gpus = f"{plan.gpus_per_instance} GPU{'s' if plan.gpus_per_instance != 1 else ''}" if plan.gpus_per_instance else ""
+    parallel = f"TP {plan.tp}" + (f" x PP {plan.pp}" if plan.pp > 1 else "") if plan.gpus_per_instance > 1 else ""
+    memory = gigabytes(plan.memory_bytes)
+    behind = f" ({plan.memory_source})" if plan.memory_source and memory != NONE else ""
+    parts = (gpus, parallel, memory + behind, f"busy {percent(plan.busy_ratio)}")
+    spares = f"{plan.spares} spare" if plan.spares else ""
+    return ", ".join(part for part in (*parts, spares) if part and not part.endswith(NONE))
+
+
+AT_TARGET: Final[tuple[tuple[str, Callable[[Reading], str], str], ...]] = (
+    ("running", lambda value: with_unit(value, "running each"), ""),
+    ("itl_s", milliseconds, "ITL "),
+    ("ttft_s", milliseconds, "TTFT "),
+    ("e2e_s", milliseconds, "E2E "),
+    ("tokens_per_s", lambda value: with_unit(value, "tok/s"), ""),
+    ("requests_per_s", lambda value: with_unit(value, "req/s"), ""),
+    ("power_w", watts, ""),
+)
+"""Field of a workload's plan, its form and what stands before it."""
+
+
+def at_target(plan: WorkloadPlan) -> str:
+    """What its instances do at the target; only what is known."""
+    texts = ((before, form(getattr(plan, field))) for field, form, before in AT_TARGET)
+    said = ", ".join(before + text for before, text in texts if text != NONE)
+    return f"{said} (the boards' limit)" if plan.power_source == "limit" else said
+
+
+def bound(limit: Limit) -> str:
+    """`61.1 in flight, KV: the KV cache holds 441,347 tokens, 6,500 a request`."""
+    kind = limit.kind.value
+    return f"{number(limit.concurrency)} in flight, {kind}: {clean(limit.text, MOST).removeprefix(f'{kind}: ')}"
+
+
+def lost(case: Degraded) -> str:
+    """What is left when an instance or a server is gone."""
+    figures = (
+        "" if case.text else with_unit(case.running, "running each"),
+        f"ITL {milliseconds(case.itl_s)}",
+        f"TTFT {milliseconds(case.ttft_s)}",
+    )
+    known = [figure for figure in figures if figure and not figure.endswith(NONE)]
+    said = f": {clean(case.text, MOST)}" if case.text else ""
+    return f"{', '.join([f'{case.instances:,} left', *known])}{said}"
+
+
+TOTALS: Final[tuple[tuple[str, str, Callable[[Reading], str]], ...]] = (
+    ("memory_bytes", "memory", gigabytes),
+    ("price_per_hour", "price", lambda value: _behind(money(value), " per hour")),
+    ("price_per_mtok", "price of tokens", lambda value: _behind(money(value), " per 1e6 output tokens")),
+    ("power_w", "power", watts),
+    ("tokens_per_s", "output", lambda value: with_unit(value, "tok/s")),
+    ("tokens_per_j", "energy", lambda value: with_unit(value, "tok/J")),
+)
+"""Field of the totals, its name, and its form."""
+
+
+def _behind(text: str, unit: str) -> str:
+    return text if text == NONE else text + unit
+
+
+def counts(totals: Totals | Packed) -> str:
+    """`24 instances, 8 GPUs, 2 servers`."""
+    parts = ((totals.instances, "instance"), (totals.gpus, "GPU"), (totals.servers, "server"))
+    return ", ".join(f"{number(value)} {word}{'' if value == 1.0 else 's'}" for value, word in parts)
+
+
+def unknown(totals: Totals) -> str:
+    """The totals that are not known, with the reason of each."""
+    missing = ((what, getattr(totals, field)) for field, what, _ in TOTALS)
+    return ", ".join(f"{what} ({phrase(value)})" for what, value in missing if isinstance(value, Missing))
+
+
+def optimal(packed: Packed) -> str:
+    """Whether fewer servers could do; empty where it is not known."""
+    servers, least = packed.servers, packed.servers_least
+    if isinstance(servers, Missing) or isinstance(least, Missing):
+        return ""
+    return "the least possible" if servers <= least else f"no plan takes fewer than {number(least)}"
+
+
+def spare(packed: Packed) -> str:
+    """The servers on which nothing stands; empty where there are none."""
+    left = 0.0 if isinstance(packed.servers, Missing) or not packed.layout else packed.servers - len(packed.layout)
+    return f"{number(left)} x spare server" if left > 0 else ""
+
+
+def shape(servers: SameServers, scenario: Scenario) -> str:
+    """`2 x server of 4 x H100 PCIe 80GB`."""
+    gpu = f" x {name(scenario.server[servers.shape].gpu)}" if servers.shape < len(scenario.server) else " GPUs"
+    return f"{servers.times:,} x server of {servers.gpus}{gpu}"
+
+
+def filled(same: SameGpus, plans: Sequence[WorkloadPlan]) -> str:
+    """`[20B, 5B, 5B] x4`, `[70B on 4 GPUs] x2`, `[free] x3`; from three equal ones on they are counted: `[5B x6]`."""
+    words: list[str] = []
+    for at, run in groupby(same.workloads):
+        shown = name(plans[at].name) if at < len(plans) else str(at)
+        times = len(list(run))
+        words += [f"{shown} x{times}"] if times > 2 else [shown] * times
+    span = f" on {same.gpus} GPUs" if same.gpus > 1 else ""
+    return f"[{', '.join(words) or 'free'}{span}]{f' x{same.times}' if same.times > 1 else ''}"

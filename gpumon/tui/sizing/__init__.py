@@ -1,0 +1,1 @@
+"""The sizing panel and its pictures."""

@@ -1,0 +1,275 @@
+"""What the sizing panel works on: scenario, cursor, and what each of its keys does to them. Knows no screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from gpumon.sizing.known import Known
+from gpumon.sizing.observed import Observed
+from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.tui.sizing.book import Book
+from gpumon.tui.sizing.editing import Edit
+from gpumon.tui.sizing.effects import Asked, effect
+from gpumon.tui.sizing.field_list import places
+from gpumon.tui.sizing.fields import SERVER, WORKLOAD, Place, default_of, left_open, value_of, with_value
+from gpumon.tui.sizing.live_rows import renewed, seen_of
+from gpumon.tui.sizing.reckoner import Reckoner
+from gpumon.tui.sizing.sheet import Stop, stops
+
+BEGINS: Final = frozenset("0123456789.,")
+"""What begins a number."""
+
+
+class Desk:
+    """The panel without its looks. Whatever changes the question answers it at once."""
+
+    def __init__(self, known: Known, scenario: Scenario, live: Sequence[str] = ()) -> None:
+        self.book = Book(scenario)
+        self.reckoner = Reckoner(known)
+        self.edit: Edit | None = None
+        self.opened = False
+        """Whether all fields of the row under the cursor are shown, instead of all rows."""
+        self.cell = 0
+        """Which value of the row the cursor is on; of the opened row which field."""
+        self.live = frozenset(live)
+        """Models whose rows follow the engines that run here."""
+        self._row = 0
+        self._row = next((at for at, stop in enumerate(self.stops) if stop.section == WORKLOAD), 1)
+        self.answer()
+
+    @property
+    def scenario(self) -> Scenario:
+        """What is asked now: with what is typed so far, as far as that is a value."""
+        edit = self.edit
+        return edit.scenario if edit is not None and edit.scenario is not None else self.book.present
+
+    @property
+    def stale(self) -> bool:
+        """Whether the answer is an older one: what is typed is no value yet, or its answer failed."""
+        return (self.edit is not None and self.edit.scenario is None) or bool(self.reckoner.failed)
+
+    @property
+    def stops(self) -> list[Stop]:
+        """The rows that the cursor goes to."""
+        return stops(self.book.present)
+
+    @property
+    def row(self) -> int:
+        """The cursor's row."""
+        return min(self._row, len(self.stops) - 1)
+
+    @property
+    def stop(self) -> Stop:
+        """What it is about."""
+        return self.stops[self.row]
+
+    @property
+    def place(self) -> Place:
+        """The field under the cursor."""
+        if self.opened:
+            fields = places(self.stop)
+            return fields[min(self.cell, len(fields) - 1)]
+        return self.stop.place(self.cell)
+
+    @property
+    def workload(self) -> int:
+        """The chosen workload; the first one where the cursor is on none."""
+        return self.stop.at if self.stop.section == WORKLOAD else 0
+
+    @property
+    def asked(self) -> Asked:
+        """What the values in effect under the cursor are worked out from."""
+        answer, at = self.reckoner.answer, self.workload
+        plan = answer.workloads[at] if answer is not None and at < len(answer.workloads) else None
+        about = self.stop.section == WORKLOAD
+        instance = self.reckoner.instance(at) if about else None
+        return Asked(self.scenario, self.reckoner.known, instance, plan if about else None)
+
+    def answer(self) -> None:
+        """Answer what is asked now."""
+        self.reckoner.ask(self.scenario)
+
+    def put(self, scenario: Scenario, field: str = "") -> bool:
+        """Go on with another scenario; returns whether it is another."""
+        self.edit = None
+        changed = self.book.put(scenario, field)
+        self.answer()
+        return changed
+
+    def renew(self, observed: Sequence[Observed]) -> bool:
+        """Take over what was measured since; returns whether that changed a row."""
+        changed = self.book.renew(lambda scenario: renewed(scenario, observed, self.live))
+        edit = self.edit
+        if changed and edit is not None:
+            text = edit.text
+            self.edit = Edit(edit.place, self.book.present, text.text)
+            self.edit.text = text
+        if changed:
+            self.answer()
+        return changed
+
+    def move(self, lines: int) -> bool:
+        """Another row or field; what is typed is taken first. Returns whether it could be."""
+        if not self.accept():
+            return False
+        self.book.seal()
+        if self.opened:
+            self.cell = max(0, min(len(places(self.stop)) - 1, self.cell + lines))
+        else:
+            self.go_to(self.row + lines, 0)
+        return True
+
+    def go_to(self, row: int, cell: int) -> None:
+        """Put the cursor on a row."""
+        self._row = max(0, min(len(self.stops) - 1, row))
+        self.cell = cell
+
+    def side(self, step: int) -> None:
+        """The value beside; where there is none, a step of the value."""
+        if not self.opened and self.stop.cells > 1:
+            if self.accept():
+                self.cell = max(0, min(self.stop.cells - 1, self.cell + step))
+        else:
+            self.step(step)
+
+    def type(self, key: str, character: str | None) -> bool:
+        """A key that may be part of a number; returns whether it was."""
+        if self.edit is not None:
+            exponent = self.edit.text.text[-1:].lower() == "e"
+            if character in ("+", "-") and not exponent:
+                return False
+            taken = self.edit.take(key, character)
+            self.answer()
+            return taken
+        begins = (character is not None and character in BEGINS) or key == "backspace"
+        if not begins or self.place.field.kind is None or not self._there(self.place):
+            return False
+        text = self.place.field.typed(value_of(self.scenario, self.place)) if key == "backspace" else ""
+        self.edit = Edit(self.place, self.book.present, text)
+        self.edit.take(key, character)
+        self.answer()
+        return True
+
+    def begin(self) -> None:
+        """Edit what stands under the cursor."""
+        if self.place.field.kind is not None and self._there(self.place):
+            self.edit = Edit(self.place, self.book.present, self.place.field.typed(value_of(self.scenario, self.place)))
+            self.answer()
+
+    def accept(self) -> bool:
+        """Take what is typed; returns whether nothing is left that is no value."""
+        edit = self.edit
+        if edit is None:
+            return True
+        if edit.scenario is None:
+            return False
+        self.put(edit.scenario, edit.place.id)
+        self.book.seal()
+        return True
+
+    def cancel(self) -> bool:
+        """Drop what is typed; returns whether something was."""
+        dropped, self.edit = self.edit is not None, None
+        self.answer()
+        return dropped
+
+    def step(self, direction: int) -> None:
+        """The next value up (1) or down (-1): of numbers a tenth, of choices the next one."""
+        if not self.accept():
+            return
+        place = self.place
+        if not self._there(place):
+            return
+        value = effect(place, self.asked).value if place.field.kind is not None else value_of(self.scenario, place)
+        self.put_value(place, self._stepped(place, value, direction))
+
+    def _stepped(self, place: Place, value: Any, direction: int) -> Any:
+        kind = place.field.kind
+        if kind is None:
+            choices = list(place.field.choices(self.reckoner.known))
+            at = choices.index(value) if value in choices else -1 if direction > 0 else 0
+            return choices[(at + direction) % len(choices)] if choices else value
+        number = kind.stepped(float(value), direction) if isinstance(value, (int, float)) else place.field.start
+        return int(number) if kind.whole else number
+
+    def put_value(self, place: Place, value: Any) -> None:
+        """Change one value; changes of the same one in a row are one step back."""
+        self.put(with_value(self.book.present, place, value), place.id)
+
+    def _there(self, place: Place) -> bool:
+        """Whether there is something that has this value: a server may not be given."""
+        return place.section != SERVER or place.at < len(self.book.present.server)
+
+    def double(self) -> bool:
+        """Twice the target of every workload."""
+        if not self.accept():
+            return False
+        now = self.book.present
+        return self.put(replace(now, workload=tuple(replace(each, target=each.target * 2) for each in now.workload)))
+
+    def add(self, workload: Workload, observed: Sequence[Observed] = ()) -> None:
+        """One more workload, and the cursor on it."""
+        seen = seen_of(workload.model, observed) if not workload.profile else None
+        if seen is not None:
+            self.live |= {workload.model}
+            workload = replace(workload, seen=seen)
+        now = self.book.present
+        self.opened = False
+        self.put(replace(now, workload=(*now.workload, workload)))
+        self.go_to(len(self.stops) - 1, 0)
+
+    def remove(self) -> bool:
+        """The workload or further server under the cursor; of any other value, what was typed there."""
+        if not self.accept():
+            return False
+        place, now = self.place, self.book.present
+        rows: tuple[Any, ...] = getattr(now, place.section, ())
+        whole = not self.opened and (place.section == WORKLOAD or (place.section == SERVER and len(rows) > 1))
+        if whole and place.at < len(rows):
+            return self.put(replace(now, **{place.section: (*rows[: place.at], *rows[place.at + 1 :])}))
+        if not self._there(place) or (place.field.key == "gpu"):
+            return False
+        value = left_open(place.field) if place.field.optional else default_of(place)
+        return self.put(with_value(now, place, value))
+
+    def use_gpu(self, name: str) -> None:
+        """Another type of GPU, in the server under the cursor, else in the first; price and power were of the old."""
+        now = self.book.present
+        at = self.stop.at if self.stop.section == SERVER else 0
+        if at >= len(now.server):
+            self.put(replace(now, server=(*now.server, Server(name))))
+        elif now.server[at].gpu != name:
+            changed = replace(now.server[at], gpu=name, price_per_gpu_hour=None, gpu_power_w=None)
+            self.put(replace(now, server=(*now.server[:at], changed, *now.server[at + 1 :])))
+
+    def load(self, scenario: Scenario, live: Sequence[str] = ()) -> None:
+        """Go on with a whole other scenario; `live`: models whose rows follow the engines here."""
+        self.live = frozenset(live)
+        self.opened = False
+        self.put(scenario)
+        self._row = next((at for at, stop in enumerate(self.stops) if stop.section == WORKLOAD), 0)
+        self.cell = 0
+
+    def turn(self, forth: bool) -> bool:
+        """Undo, or redo; returns whether there was something."""
+        self.edit = None
+        turned = self.book.redo() if forth else self.book.undo()
+        self.answer()
+        return turned
+
+    def open(self) -> None:
+        """All fields of the row under the cursor."""
+        self.cell = next((at for at, place in enumerate(places(self.stop)) if place == self.place), 0)
+        self.opened = True
+
+    def close(self) -> bool:
+        """All rows again; returns whether fields were shown."""
+        if not self.opened:
+            return False
+        key = self.place.field.key
+        self.opened = False
+        self.cell = next((at for at in range(self.stop.cells) if self.stop.place(at).field.key == key), 0)
+        return True

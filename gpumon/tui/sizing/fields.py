@@ -1,0 +1,195 @@
+"""Everything of a scenario that can be changed: its name, how it is typed or chosen, and what it means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from gpumon.sizing.known import Known
+from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.specs.precision import BYTES_PER_ELEMENT
+from gpumon.tui.sizing import numbers
+from gpumon.tui.sizing.numbers import Kind
+
+GOALS: Final = "goals"
+SERVER: Final = "server"
+WORKLOAD: Final = "workload"
+"""Sections: what a row is about. Of servers and workloads there are several."""
+
+
+class Field(NamedTuple):
+    """One value of one section. Numbers have a `kind`, the rest `choices`."""
+
+    key: str
+    """As the struct has it."""
+    name: str
+    means: str
+    kind: Kind | None = None
+    choices: Callable[[Known], Sequence[str]] = lambda _: ()
+    optional: bool = False
+    """It may be left open: then it is looked up, or does not matter."""
+    start: float = 1.0
+    """Where stepping begins while nothing is known of it."""
+    per_kind: bool = False
+    """The kind of the target decides its sign."""
+
+    def read(self, text: str) -> Any:
+        """A typed text as the value; None where it is left open. Raises ValueError with the reason."""
+        if not text.strip():
+            if self.optional:
+                return None
+            raise ValueError("a number is needed here")
+        assert self.kind is not None
+        return self.kind.read(text)
+
+    def typed(self, value: Any) -> str:
+        """The value as it may be typed."""
+        return "" if value is None else self.kind.typed(value) if self.kind is not None else str(value)
+
+    def shown(self, value: Any) -> str:
+        """The value as a person reads it."""
+        return "–" if value in (None, "") else self.kind.shown(value) if self.kind is not None else str(value)
+
+
+class Place(NamedTuple):
+    """Where a field is: of which section, and of servers and workloads, of which one."""
+
+    section: str
+    at: int
+    field: Field
+
+    @property
+    def id(self) -> str:
+        """What it is known by."""
+        return f"{self.section}.{self.at}.{self.field.key}"
+
+
+def holder(scenario: Scenario, section: str, at: int) -> Scenario | Server | Workload | None:
+    """What has the fields of a section; None where it is gone."""
+    if section == GOALS:
+        return scenario
+    rows: Sequence[Server | Workload] = scenario.server if section == SERVER else scenario.workload
+    return rows[at] if 0 <= at < len(rows) else None
+
+
+def value_of(scenario: Scenario, place: Place) -> Any:
+    """What was typed there; None or empty where it is left open."""
+    of = holder(scenario, place.section, place.at)
+    return None if of is None else getattr(of, place.field.key)
+
+
+def with_value(scenario: Scenario, place: Place, value: Any) -> Scenario:
+    """The scenario with another value in one place."""
+    if place.section == GOALS:
+        return replace(scenario, **{place.field.key: value})
+    rows: tuple[Any, ...] = getattr(scenario, place.section)
+    if not 0 <= place.at < len(rows):
+        return scenario
+    changed = replace(rows[place.at], **{place.field.key: value})
+    return replace(scenario, **{place.section: (*rows[: place.at], changed, *rows[place.at + 1 :])})
+
+
+def left_open(field: Field) -> Any:
+    """What stands for a value that is looked up; for one that can not be, its default."""
+    return None if field.kind is not None else ""
+
+
+def default_of(place: Place) -> Any:
+    """What the value is where nobody changed it."""
+    blank = {GOALS: Scenario(), SERVER: Server(""), WORKLOAD: Workload("", 1.0)}[place.section]
+    return getattr(blank, place.field.key)
+
+
+def _precisions(_: Known) -> Sequence[str]:
+    return ("", *(each.value for each in BYTES_PER_ELEMENT))
+
+
+def _cache_precisions(_: Known) -> Sequence[str]:
+    return ("", "bf16", "fp16", "fp8", "int8")
+
+
+def _profiles(known: Known) -> Sequence[str]:
+    return ("", *sorted(known.profiles))
+
+
+def _gpus(known: Known) -> Sequence[str]:
+    return tuple(sorted({spec.name for spec in known.gpus.by_short.values()}))
+
+
+def _latency_goals(of: str) -> tuple[Field, ...]:
+    return (
+        Field("itl_p95_ms", "ITL p95", f"Most time between two tokens, {of}", numbers.GOAL, optional=True, start=40.0),
+        Field("ttft_p95_ms", "TTFT p95", f"Most time to the first token, {of}", numbers.GOAL, optional=True, start=1e3),
+        Field("e2e_p95_ms", "E2E p95", f"Most time for a whole answer, {of}", numbers.GOAL, optional=True, start=1e4),
+    )
+
+
+GOAL_FIELDS: Final = (
+    *_latency_goals("as 19 of 20 requests see it. Empty: no goal."),
+    Field(
+        *("planning_factor", "planning factor"),
+        "Share of a worked-out capacity that is planned with; typed and swept capacities are used as they are.",
+        numbers.SHARE,
+    ),
+    Field("packing", "packing", "busy: instances share a GPU by memory and busy share; memory: by memory alone.",
+          choices=lambda _: ("busy", "memory")),
+    Field("usable_memory_ratio", "usable memory", "Share of a GPU's memory that engines may take.", numbers.SHARE),
+    Field("queue_wait_ratio", "may wait for a slot", "Most requests that may find no free slot (Erlang C).",
+          numbers.SHARE, optional=True, start=0.05),
+    Field("spare_instances", "spare instances", "More than needed, of each workload.", numbers.NUMBER),
+    Field("spare_servers", "spare servers", "More than needed.", numbers.NUMBER),
+)  # fmt: skip
+SERVER_FIELDS: Final = (
+    Field("gpu", "GPU type", "Of the servers. The list has all that gpumon knows.", choices=_gpus),
+    Field("gpus", "GPUs per server", "GPUs in one server.", numbers.COUNT),
+    Field("price_per_gpu_hour", "price per GPU hour", "In your currency.", numbers.MONEY, optional=True, start=2.0),
+    Field("price_per_hour", "host price per hour", "Of a server beside its GPUs.", numbers.MONEY),
+    Field("nvlink_gpus", "NVLink domain", "GPUs that NVLink joins: TP stays inside. 0: all of the server.",
+          numbers.NUMBER),
+    Field("count", "servers at most", "0: as many as it takes.", numbers.NUMBER),
+    Field("gpu_power_w", "power of a GPU", "Under this load; empty: measured, else the board's limit.", numbers.WATTS,
+          optional=True, start=500.0),
+)  # fmt: skip
+WORKLOAD_FIELDS: Final = (
+    Field("target", "target", "What has to be carried.", numbers.REQUESTS, per_kind=True),
+    Field("target_kind", "target is", "Requests in flight, users who think between questions, or requests a second.",
+          choices=lambda _: ("concurrency", "users", "requests_per_s")),
+    Field("think_s", "think time", "Of users: seconds between an answer and the next question.", numbers.SECONDS),
+    Field("capacity_per_instance", "per instance", "Requests in flight of one instance; typed it is used as it is.",
+          numbers.POSITIVE, optional=True, start=8.0),
+    Field("prompt_tokens", "prompt (ISL)", "Mean tokens of a prompt.", numbers.TOKENS, optional=True, start=1000.0),
+    Field("answer_tokens", "answer (OSL)", "Mean tokens of an answer.", numbers.TOKENS, optional=True, start=250.0),
+    Field("prefix_hit_ratio", "prefix hits", "Share of the prompt that comes from the prefix cache.",
+          numbers.ANY_SHARE, optional=True, start=0.0),
+    Field("tp", "TP", "GPUs that share each layer.", numbers.COUNT, optional=True),
+    Field("pp", "PP", "Stages of layers, each on its own GPUs.", numbers.COUNT, optional=True),
+    Field("weight_precision", "weights", "Number format of the weights.", choices=_precisions, optional=True),
+    Field("kv_precision", "KV cache", "Number format of the KV cache.", choices=_cache_precisions, optional=True),
+    Field("memory_gb", "memory", "GPU memory of one instance.", numbers.GB, optional=True, start=20.0),
+    Field("busy_ratio", "busy", "Share of its GPU that one instance keeps busy at its capacity.", numbers.SHARE,
+          optional=True, start=1.0),
+    *_latency_goals("of this workload. Empty: the goal of all."),
+    Field("itl_tail_ratio", "ITL p95 / mean", "How much slower the slow tokens are.", numbers.RATIO, optional=True),
+    Field("kv_pool_tokens", "KV pool", "Tokens that the KV cache of an instance holds.", numbers.TOKENS, optional=True,
+          start=1e5),
+    Field("max_num_seqs", "max_num_seqs", "Most sequences that the engine runs together.", numbers.COUNT,
+          optional=True, start=256.0),
+    Field("prefill_tokens_per_s", "prefill rate", "Prompt tokens a second that an instance computes.", numbers.TOKENS,
+          optional=True, start=1e4),
+    Field("tokens_per_step", "tokens per step", "Speculative decoding: 1 is none.", numbers.RATIO, optional=True),
+    Field("draft_ratio", "draft costs", "What the draft adds to a step.", numbers.ADDED, optional=True, start=0.0),
+    Field("spare_instances", "spare instances", "Empty: as many as of each workload.", numbers.NUMBER, optional=True,
+          start=0.0),
+    Field("profile", "profile", "Imported load test to take capacity and latency from.", choices=_profiles,
+          optional=True),
+)  # fmt: skip
+FIELDS: Final = {GOALS: GOAL_FIELDS, SERVER: SERVER_FIELDS, WORKLOAD: WORKLOAD_FIELDS}
+SIGNS: Final = {"concurrency": "", "users": "users", "requests_per_s": "req/s"}
+"""What a target is counted in; requests in flight need no word."""
+
+
+def field(section: str, key: str) -> Field:
+    """One field by its key."""
+    return next(each for each in FIELDS[section] if each.key == key)

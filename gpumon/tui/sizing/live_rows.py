@@ -1,0 +1,80 @@
+"""What running engines showed, in the rows that are about them: kept up to date, and kept when they fall silent."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from gpumon.config.schema import Config
+from gpumon.readings.format import age
+from gpumon.sizing.observed import Observed, Origin
+from gpumon.sizing.scenario import Scenario, Server, Workload
+
+FROZEN_S = 30.0
+"""Seconds without an engine's figures from which its row says how old they are."""
+
+
+def base_of(config: Config) -> Scenario:
+    """What a scenario begins with before anything was seen: the settings. Prices are looked up."""
+    of, goals = config.sizing, config.goals
+    server = (Server(of.gpu, of.gpus or 8),) if of.gpu else ()
+    return Scenario(
+        packing=of.packing,
+        planning_factor=of.planning_factor,
+        usable_memory_ratio=of.usable_memory_ratio,
+        spare_instances=of.spare_instances,
+        spare_servers=of.spare_servers,
+        itl_p95_ms=goals.itl_p95_ms,
+        ttft_p95_ms=goals.ttft_p95_ms,
+        e2e_p95_ms=goals.e2e_p95_ms,
+        server=server,
+    )
+
+
+def renewed(scenario: Scenario, observed: Sequence[Observed], models: Collection[str]) -> Scenario:
+    """The scenario with the newest figures of the engines that its rows follow; the same one where nothing is new.
+
+    An engine that is not among `observed` changes nothing: its row keeps what was seen last.
+    """
+    workloads = tuple(_renewed(workload, observed, models) for workload in scenario.workload)
+    if all(now is before for now, before in zip(workloads, scenario.workload, strict=True)):
+        return scenario
+    return replace(scenario, workload=workloads)
+
+
+def _renewed(workload: Workload, observed: Sequence[Observed], models: Collection[str]) -> Workload:
+    follows = workload.model in models and not workload.profile
+    if not follows or (workload.seen is not None and workload.seen.origin is not Origin.LIVE):
+        return workload
+    found = seen_of(workload.model, observed, workload.seen)
+    return workload if found is None or found == workload.seen else replace(workload, seen=found)
+
+
+def seen_of(model: str, observed: Sequence[Observed], before: Observed | None = None) -> Observed | None:
+    """What was seen of a model: of the same engine as before, else what has points, else whatever there is."""
+    known = [each for each in observed if each.model == model]
+    same = [each for each in known if before is not None and each.name == before.name]
+    return next((each for each in (*same, *known) if each.points), next(iter((*same, *known)), None))
+
+
+def ages(scenario: Scenario, now_s: float) -> dict[int, str]:
+    """Workloads that stand on figures of an engine that has none now -> how old they are."""
+    found: dict[int, str] = {}
+    for at, workload in enumerate(scenario.workload):
+        seen = workload.seen
+        if seen is None or seen.origin is not Origin.LIVE or workload.profile or not seen.time:
+            continue
+        old_s = now_s - _when(seen.time)
+        if old_s > FROZEN_S:
+            found[at] = age(old_s)
+    return found
+
+
+def _when(time: str) -> float:
+    """Seconds since 1970 of an RFC 3339 time; now-ish is not claimed for what is none."""
+    try:
+        return datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return 0.0

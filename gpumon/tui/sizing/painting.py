@@ -1,0 +1,158 @@
+"""The lines of the sizing panel from top to bottom: rows, figures, notes, and a picture in what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from gpumon.config.keymap import Keymap
+from gpumon.readings.format import cut
+from gpumon.tui.line import Row
+from gpumon.tui.palette import Glyphs
+from gpumon.tui.sizing import field_list, result, sheet
+from gpumon.tui.sizing.desk import Desk
+from gpumon.tui.sizing.pictures import Kind, Shown, stack
+from gpumon.tui.sizing.plot_latency import curve_picture
+from gpumon.tui.sizing.sheet import Sheet
+from gpumon.tui.widgets.pane import wrapped
+
+if TYPE_CHECKING:
+    from gpumon.sizing.answer import WorkloadPlan
+
+_LEAST_PICTURE: Final = 5
+_LEAST_ROWS: Final = 2
+"""Workloads in view however low the panel is."""
+_MOST_NOTES: Final = 4
+Lines = list[tuple[int, Row]]
+"""Rows with the place that the cursor has in each, -1 for none."""
+
+
+class Scene(NamedTuple):
+    """What is painted, and where."""
+
+    desk: Desk
+    focused: bool
+    ages: Mapping[int, str]
+    what: str
+    """Which picture, or `gpus`."""
+    glyphs: Glyphs
+    keymap: Keymap
+    width: int
+    height: int
+
+    @property
+    def sheet(self) -> Sheet:
+        """The rows' own view of it."""
+        desk = self.desk
+        answer = desk.reckoner.answer
+        return Sheet(
+            desk.scenario, answer, desk.stop, -1 if desk.opened else desk.cell, desk.edit, desk.stale, self.focused,
+            self.ages,
+        )  # fmt: skip
+
+
+def painted(scene: Scene) -> Lines:
+    """At most `scene.height` lines."""
+    shown = scene.sheet
+    foot = _foot(scene)
+    room = max(0, scene.height - len(foot))
+    below = _below(scene, shown)
+    least = 4 + _LEAST_ROWS if scene.desk.opened else len(shown.scenario.server) + 2 + _LEAST_ROWS
+    below = below[: max(2, room - least)]
+    above = _fields(scene, room - len(below)) if scene.desk.opened else _table(scene, shown, room - len(below))
+    lines: Lines = [*above[:room], *((-1, row) for row in below)]
+    free = room - len(lines)
+    if free > _LEAST_PICTURE and shown.scenario.workload:
+        lines += [(-1, ()), *((-1, row) for row in _picture(scene, free - 1))]
+    lines += [(-1, ())] * (room - len(lines))
+    return [*lines[:room], *((-1, row) for row in foot)][: scene.height]
+
+
+def _table(scene: Scene, shown: Sheet, room: int) -> Lines:
+    """Goals, servers, workloads; where not all fit, those around the cursor."""
+    order = {stop: at for at, stop in enumerate(scene.desk.stops)}
+    top: Lines = [(order[stop], row) for stop, row in sheet.above(shown, scene.width) if stop in order]
+    header, rows = sheet.table(shown, scene.width)
+    if not rows:
+        key = scene.keymap.first
+        said = f"no workload: {key('sizing.add')} adds one, {key('sizing.load')} loads a file"
+        return [*top, (-1, ()), (-1, ((f"  {said}", "warn"),)), (-1, ())]
+    body: Lines = [(order[stop], row) for stop, row in rows if stop in order]
+    spaced = room >= len(top) + len(body) + 4
+    places = max(1, room - len(top) - (3 if spaced else 1))
+    body = _around(body, scene.desk.row, places)
+    blank: Lines = [(-1, ())] if spaced else []
+    return [*top, *blank, (-1, header), *body, *blank]
+
+
+def _around(body: Lines, cursor: int, places: int) -> Lines:
+    if len(body) <= places:
+        return body
+    at = next((at for at, (stop, _) in enumerate(body) if stop == cursor), 0)
+    first = max(0, min(at - places // 2, len(body) - places))
+    return body[first : first + places]
+
+
+def _fields(scene: Scene, room: int) -> Lines:
+    """All fields of the opened row; where not all fit, those around the cursor."""
+    desk, asked = scene.desk, scene.desk.asked
+    places = field_list.places(desk.stop)
+    at = min(desk.cell, len(places) - 1)
+    rows: Lines = [
+        (
+            number,
+            field_list.line(
+                place, asked, scene.width, here=number == at and scene.focused, edit=desk.edit, grey=desk.stale
+            ),
+        )
+        for number, place in enumerate(places)
+    ]
+    title = f" {field_list.title(asked, desk.stop)}: {at + 1} of {len(places)}"
+    lines = _around(rows, at, max(1, room - 2))
+    return [(-1, ((cut(title, scene.width), "focus" if scene.focused else "strong"),)), *lines, (-1, ())]
+
+
+def _below(scene: Scene, shown: Sheet) -> list[Row]:
+    """Figures and notes, the most important first."""
+    rows = result.need(shown, scene.width)
+    if scene.desk.reckoner.failed:
+        rows += wrapped(scene.desk.reckoner.failed, scene.width, "critical", most=3)
+    if scene.desk.stop.section == "server" and scene.desk.opened:
+        return rows
+    rows += result.other_packing(shown)
+    rows += result.about(shown, scene.width)
+    return [*rows, *result.notes(shown, scene.width, _MOST_NOTES)]
+
+
+def _picture(scene: Scene, height: int) -> list[Row]:
+    desk = scene.desk
+    if scene.what == "gpus":
+        from gpumon.tui.sizing import compare_table
+
+        return compare_table.lines(scene.width, height, desk.reckoner.columns(), desk.workload)
+    answer = desk.reckoner.answer
+    if answer is None:
+        return []
+    instance = desk.reckoner.instance(desk.workload)
+    plan: WorkloadPlan | None = answer.workloads[desk.workload] if desk.workload < len(answer.workloads) else None
+    curve = curve_picture(instance, plan) if instance is not None and plan is not None else None
+    shown = Shown(desk.scenario, answer, desk.workload, curve, packing=desk.scenario.packing)
+    return stack(scene.width, height, shown, scene.glyphs, first=cast("Kind", scene.what))
+
+
+def _foot(scene: Scene) -> list[Row]:
+    """What the keys do right here."""
+    desk, key = scene.desk, scene.keymap.first
+    if scene.height < 8:
+        return []
+    if desk.edit is not None:
+        reason = desk.edit.reason
+        said = reason or "answered as you type"
+        keys = f" · {key('open')}: take it · {key('back')}: as it was"
+        return [((f" {cut(said + keys, scene.width - 2)}", "warn" if reason else "muted"),)]
+    if desk.opened:
+        return wrapped(field_list.means(desk.place), scene.width, "muted", most=2)
+    step = f"{key('sizing.more')} {key('sizing.less')}: step"
+    beside = f" · {key('left')} {key('right')}: beside" if desk.stop.cells > 1 else ""
+    said = f"type a number · {step}{beside} · {key('open')}: all of it · {key('sizing.double')}: twice"
+    return [((f" {cut(said, scene.width - 2)}", "muted"),)]

@@ -1,0 +1,334 @@
+"""The sizing panel: how many instances, GPUs and servers a target takes, answered at each keystroke."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, cast
+
+from textual import events
+
+from gpumon.config.errors import ConfigError
+from gpumon.readings.format import cut
+from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.text import clean
+from gpumon.sizing.live import from_live, have
+from gpumon.sizing.scenario import Server, Workload
+from gpumon.tui.control import Control, Files
+from gpumon.tui.keys import scoped
+from gpumon.tui.line import Row
+from gpumon.tui.palette import Palette
+from gpumon.tui.sizing import field_list, painting, questions
+from gpumon.tui.sizing.desk import Desk
+from gpumon.tui.sizing.fields import SERVER, value_of
+from gpumon.tui.sizing.live_rows import ages, base_of
+from gpumon.tui.sizing.pictures import KINDS
+from gpumon.tui.view import View
+from gpumon.tui.widgets.pane import Pane
+
+if TYPE_CHECKING:
+    from gpumon.tui.widgets.drawer import Question
+
+SCOPE: Final = "sizing"
+"""Of its keys, in the table of keys."""
+_RENEW_S: Final = 2.0
+"""Between two looks at what the engines showed since."""
+VIEWS: Final = (*(kind for kind, _ in KINDS), "gpus")
+"""What stands below the figures: one of the pictures first, or other types of GPU side by side."""
+
+
+class _Monitor(Protocol):
+    """The screen that the panel is part of, as the panel sees it."""
+
+    control: Control
+    files: Files | None
+    ask: Callable[[Question], None]
+    say: Callable[[str], None]
+    show_keys: Callable[[], None]
+    run_alone: Callable[[str, Callable[[], Coroutine[None, None, None]]], None]
+
+
+class SizingPanel(Pane):
+    """Made when it is opened first. While it is closed it costs nothing; while it is open a look every 2 s."""
+
+    KEY: ClassVar[str] = "sizing"
+    TITLE: ClassVar[str] = "sizing"
+
+    def __init__(self, palette: Palette, view: View) -> None:
+        super().__init__(palette, view)
+        self.beside = False
+        """Whether it stands beside the panes, with a rule at its left, instead of over them."""
+        self.what = VIEWS[0]
+        self._desk: Desk | None = None
+        self._ages: dict[int, str] = {}
+        self._looked_s = float("-inf")
+        self._stops: list[int] = []
+        """The cursor's row of each painted line, -1 where there is none."""
+
+    @property
+    def monitor(self) -> _Monitor:
+        """The screen that the panel is part of."""
+        return cast("_Monitor", self.screen)
+
+    @property
+    def desk(self) -> Desk:
+        """What is worked on; at first what runs here."""
+        if self._desk is None:
+            known, base = self.monitor.control.known(), base_of(self.view.config)
+            observed = self.monitor.control.calibration.observed()
+            scenario = from_live(self.snapshot, observed, base) if self.snapshot is not None else base
+            self._desk = Desk(known, scenario, [each.model for each in scenario.workload])
+            self._look()
+        return self._desk
+
+    @property
+    def editing(self) -> bool:
+        """Whether a value is being typed."""
+        return self._desk is not None and self._desk.edit is not None
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Take a snapshot in; what it changes is looked at every 2 s."""
+        first = self.snapshot is None
+        self.snapshot = snapshot
+        if first and self._desk is not None and not self._desk.scenario.workload:
+            self._desk = None
+        if first or not 0.0 <= snapshot.wall_s - self._looked_s < _RENEW_S:
+            self._look()
+            self.update()
+
+    def _look(self) -> None:
+        """Take over what engines showed since, which GPUs are here, and what is known by now."""
+        snapshot, desk = self.snapshot, self.desk
+        if snapshot is None:
+            return
+        self._looked_s = snapshot.wall_s
+        if desk.reckoner.use(self.monitor.control.known(), dict(have(snapshot))):
+            desk.answer()
+        desk.renew(self.monitor.control.calibration.observed())
+        self._ages = ages(desk.book.present, snapshot.wall_s)
+
+    def rows(self, width: int, height: int) -> Sequence[Row]:
+        """The rule and all below it."""
+        edge: Row = (("│", "border"),) if self.beside else ()
+        inner = width - len(edge)
+        scene = painting.Scene(
+            self.desk, self.has_focus, self._ages, self.what, self.palette.glyphs, self.view.keymap, inner, height - 1
+        )
+        lines = painting.painted(scene)
+        self._stops = [-1, *(stop for stop, _ in lines)]
+        rule = self._rule(inner, len(lines), height - 1)
+        return [(*edge, *row) for row in (rule, *(row for _, row in lines))]
+
+    def note(self) -> str:
+        """Whether the figures are live, and what is not as it runs."""
+        desk = self.desk
+        frozen = next(iter(self._ages.values()), "")
+        state = f"frozen {frozen}" if frozen else "live ●" if desk.live else ""
+        before, _ = desk.book.steps
+        return " · ".join(part for part in (f"{before} changed" if before else "", state) if part)
+
+    def forget(self) -> None:
+        """Keys and units may be others now."""
+        super().forget()
+
+    def take(self, key: str, character: str | None = None) -> bool:
+        """Numbers are typed, and the panel's own keys do what the table of keys says."""
+        desk = self.desk
+        if desk.type(key, character):
+            self._changed()
+            return True
+        call = scoped(self.view.keymap, SCOPE).get(key)
+        if call is None:
+            if character is not None and character.isdigit() and not desk.opened:
+                self.monitor.say(f"{desk.place.field.name} is chosen: {self.view.keymap.first('sizing.gpu')}")
+            return character is not None and character.isdigit()
+        self.run(call.partition("'")[2].rstrip("')"))
+        return True
+
+    def on_paste(self, event: events.Paste) -> None:
+        """A pasted number is a typed number."""
+        event.stop()
+        if event.text:
+            for character in event.text.splitlines()[0][:32].strip():
+                self.desk.type(character, character)
+            self._changed()
+
+    def run(self, name: str) -> None:
+        """One of the panel's commands, by the last part of its id."""
+        desk = self.desk
+        simple: dict[str, Callable[[], object]] = {
+            "more": lambda: desk.step(1),
+            "less": lambda: desk.step(-1),
+            "double": desk.double,
+            "remove": desk.remove,
+            "undo": partial(self._turn, forth=False),
+            "redo": partial(self._turn, forth=True),
+            "reset": self._reset,
+            "view": self._next_view,
+            "add": self._ask_model,
+            "gpu": self._ask_gpu,
+            "save": self._ask_name,
+            "load": self._ask_file,
+        }
+        simple[name]()
+        self._changed()
+
+    def _changed(self) -> None:
+        if self.snapshot is not None:
+            self._ages = ages(self.desk.book.present, self.snapshot.wall_s)
+        self.update()
+        self.monitor.show_keys()
+
+    def move(self, lines: int) -> None:
+        """Another row, or another field of the opened one."""
+        if not self.desk.move(lines):
+            self._say_why()
+        self._changed()
+
+    def side(self, step: int) -> bool:
+        """The value beside, or another choice."""
+        self.desk.side(step)
+        self._changed()
+        return True
+
+    def change(self, step: int) -> bool:
+        """A step of the value."""
+        self.desk.step(step)
+        self._changed()
+        return True
+
+    def open(self) -> tuple[str, str] | None:
+        """Enter: take what is typed; else all fields of the row; of these, type or choose."""
+        desk = self.desk
+        if desk.edit is not None:
+            if not desk.accept():
+                self._say_why()
+        elif not desk.opened:
+            if desk.stop.section != SERVER or desk.stop.at < len(desk.book.present.server):
+                desk.open()
+            else:
+                self._ask_gpu()
+        elif desk.place.field.kind is not None:
+            desk.begin()
+        elif desk.place.field.key == "gpu":
+            self._ask_gpu()
+        else:
+            self._ask_choice()
+        self._changed()
+        return None
+
+    def _say_why(self) -> None:
+        edit = self.desk.edit
+        if edit is not None:
+            self.monitor.say(f"{edit.place.field.name}: {edit.reason}; {self.view.keymap.first('back')}: as it was")
+
+    def back(self) -> bool:
+        """Drop what is typed, then from the fields to the rows."""
+        went = self.desk.cancel() or self.desk.close()
+        if went:
+            self._changed()
+        return went
+
+    def write(self) -> bool:
+        """The key for saving saves the scenario."""
+        self._ask_name()
+        return True
+
+    def _turn(self, *, forth: bool) -> None:
+        if not self.desk.turn(forth):
+            self.monitor.say(f"nothing to {'redo' if forth else 'undo'}")
+
+    def _next_view(self) -> None:
+        self.what = VIEWS[(VIEWS.index(self.what) + 1) % len(VIEWS)]
+
+    def _reset(self) -> None:
+        if self.snapshot is None:
+            return
+        observed = self.monitor.control.calibration.observed()
+        scenario = from_live(self.snapshot, observed, base_of(self.view.config))
+        if not scenario.workload:
+            self.monitor.say("no engine runs here: nothing to go back to")
+            return
+        self.desk.load(scenario, [each.model for each in scenario.workload])
+        self._look()
+
+    def _ask_model(self) -> None:
+        observed = self.monitor.control.calibration.observed()
+
+        def add(workload: Workload) -> None:
+            self.desk.add(workload, observed)
+            self._changed()
+
+        if self.desk.accept():
+            self.monitor.ask(questions.model_to_add(self.desk.reckoner.known, observed, add))
+
+    def _ask_gpu(self) -> None:
+        desk = self.desk
+        at = desk.stop.at if desk.stop.section == SERVER else 0
+        server: Server | None = next(iter(desk.book.present.server[at : at + 1]), None)
+
+        def use(name: str) -> None:
+            desk.use_gpu(name)
+            self._changed()
+
+        if desk.accept():
+            now = server.gpu if server is not None else ""
+            self.monitor.ask(questions.gpu_type(desk.reckoner.known, now, use))
+
+    def _ask_choice(self) -> None:
+        desk, place = self.desk, self.desk.place
+
+        def put(value: str) -> None:
+            desk.put_value(place, value)
+            self._changed()
+
+        now = str(value_of(desk.book.present, place) or "")
+        self.monitor.ask(questions.value_from_list(place, now, desk.reckoner.known, put))
+
+    def _ask_name(self) -> None:
+        files = self.monitor.files
+        if files is None or not self.desk.accept():
+            return
+
+        def save(name: str) -> None:
+            self.monitor.run_alone("scenario", partial(self._save, files, name))
+
+        self.monitor.ask(questions.file_to_save(clean(self.desk.book.present.name, 60), save))
+
+    async def _save(self, files: Files, name: str) -> None:
+        written, said = await files.save_scenario(self.desk.book.present, name)
+        self.monitor.say(said if written else f"not saved: {said}")
+
+    def _ask_file(self) -> None:
+        if self.monitor.files is not None and self.desk.accept():
+            self.monitor.run_alone("scenario", partial(self._list_files, self.monitor.files))
+
+    async def _list_files(self, files: Files) -> None:
+        names = await files.scenarios()
+
+        def load(name: str) -> None:
+            self.monitor.run_alone("scenario", partial(self._load, files, name))
+
+        self.monitor.ask(questions.file_to_load(names, load))
+
+    async def _load(self, files: Files, name: str) -> None:
+        try:
+            scenario = await files.load_scenario(name)
+        except ConfigError as refused:
+            self.monitor.say(str(refused))
+            return
+        self.desk.load(scenario)
+        self._changed()
+        self.monitor.say(f"loaded {cut(clean(name, 60), 60)}")
+
+    def on_click(self, event: events.Click) -> None:
+        """A click puts the cursor on a row."""
+        at = self._stops[event.y] if 0 <= event.y < len(self._stops) else -1
+        desk = self.desk
+        if at < 0 or not desk.accept():
+            return
+        if desk.opened:
+            desk.cell = min(at, len(field_list.places(desk.stop)) - 1)
+        else:
+            desk.go_to(at, 0)
+        self._changed()

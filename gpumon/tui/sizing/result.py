@@ -1,0 +1,162 @@
+"""The lower part of the sizing panel: what is needed, what is here, what limits, and what one has to know."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpumon.readings.format import age, cells, count, seconds, watts
+from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.text import clean
+from gpumon.sizing.answer import Answer, LimitKind, Packed, Source, WorkloadPlan
+from gpumon.tui.line import Row
+from gpumon.tui.sizing.effects import SOURCES
+from gpumon.tui.sizing.sheet import Sheet, whole_count
+from gpumon.tui.widgets.pane import wrapped
+
+_OTHER: Final = {"busy": "by memory alone", "memory": "by memory and busy share"}
+
+
+def need(sheet: Sheet, width: int) -> list[Row]:
+    """Needed and here: always in view."""
+    answer = sheet.answer
+    if answer is None:
+        return [((" need …", "muted"),)]
+    if answer.problem:
+        rows = wrapped(clean(answer.problem, 400), width, sheet.tone("critical"), most=3)
+        return [((" need  no answer", sheet.tone("critical")),), *rows]
+    totals = answer.totals
+    parts = [
+        _number(totals.gpus, "GPU"),
+        _number(totals.servers, "server"),
+        _memory(totals.memory_bytes),
+        "" if isinstance(totals.price_per_hour, Missing) else f"{totals.price_per_hour:,.2f} /h",
+        "" if isinstance(totals.power_w, Missing) else watts(totals.power_w),
+        "" if isinstance(totals.price_per_mtok, Missing) else f"{totals.price_per_mtok:,.2f} /1M tokens",
+    ]
+    return [
+        ((" need  ", sheet.tone("muted")), (_fitted(parts, width - 8), sheet.tone("strong"))),
+        *_have(sheet, answer),
+    ]
+
+
+def _have(sheet: Sheet, answer: Answer) -> list[Row]:
+    have = answer.have
+    if have is None:
+        return []
+    short = have.short_gpus
+    lacks = not isinstance(short, Missing) and short > 0
+    said = (
+        f"{_number(float(have.gpus), 'GPU') if have.gpus else 'no GPU'}{f' {clean(have.gpu, 40)}' if have.gpu else ''}"
+    )
+    return [
+        (
+            (" have  ", sheet.tone("muted")),
+            (f"{said}  ", sheet.tone("text")),
+            (clean(have.text, 120), sheet.tone("warn" if lacks else "ok")),
+        )
+    ]
+
+
+def other_packing(sheet: Sheet) -> list[Row]:
+    """The plan by the other packing rule, where it differs."""
+    answer = sheet.answer
+    if answer is None or answer.problem:
+        return []
+    plans = answer.plans
+    other: Packed = plans.memory_only if answer.packing == "busy" else plans.busy_aware
+    mine = plans.busy_aware if answer.packing == "busy" else plans.memory_only
+    if other.problem or (other.gpus, other.servers) == (mine.gpus, mine.servers):
+        return []
+    said = f"{_number(other.gpus, 'GPU')}, {_number(other.servers, 'server')}"
+    return [((f" {_OTHER[answer.packing]}: ", sheet.tone("muted")), (said, sheet.tone("text")))]
+
+
+def about(sheet: Sheet, width: int) -> list[Row]:
+    """What is known of the workload under the cursor, the most important first."""
+    plan = sheet.plan(sheet.stop.at) if sheet.stop.section == "workload" else sheet.plan(0)
+    if plan is None or plan.problem:
+        return []
+    return [*_limit(sheet, plan), *_load(sheet, plan), *_degraded(sheet, plan, width), *_source(sheet, plan)]
+
+
+def _limit(sheet: Sheet, plan: WorkloadPlan) -> list[Row]:
+    """The first limit and the next one, with where each holds."""
+    at = {limit.kind.value: limit.concurrency for limit in reversed(plan.limits)}
+    if not plan.limit:
+        return []
+
+    def named(kind: str) -> str:
+        return f"{kind} at {whole_count(at[kind])}" if kind in at and at[kind] >= 1 else kind
+
+    after = f", then {named(plan.next_limit)}" if plan.next_limit else ""
+    first = named(plan.limit) + (" per instance" if plan.limit != LimitKind.QUEUE.value else "")
+    return [((" first limit: ", sheet.tone("muted")), (f"{first}{after}", sheet.tone("text")))]
+
+
+def _load(sheet: Sheet, plan: WorkloadPlan) -> list[Row]:
+    parts = [
+        "" if isinstance(plan.running, Missing) else f"{plan.running:.3g} in flight",
+        "" if isinstance(plan.itl_s, Missing) else f"ITL {seconds(plan.itl_s)}",
+        "" if isinstance(plan.ttft_s, Missing) else f"TTFT {seconds(plan.ttft_s)}",
+        "" if isinstance(plan.e2e_s, Missing) else f"E2E {seconds(plan.e2e_s)}",
+        "" if isinstance(plan.tokens_per_s, Missing) else f"{count(plan.tokens_per_s)} tok/s",
+    ]
+    said = "  ".join(part for part in parts if part)
+    return [((" each then: ", sheet.tone("muted")), (said, sheet.tone("text")))] if said else []
+
+
+def _degraded(sheet: Sheet, plan: WorkloadPlan, width: int) -> list[Row]:
+    return [
+        row
+        for each in plan.degraded
+        for row in wrapped(
+            f"one {each.lost} lost, {each.instances} left: {clean(each.text, 160)}", width, sheet.tone("text"), 2
+        )
+    ]
+
+
+def _source(sheet: Sheet, plan: WorkloadPlan) -> list[Row]:
+    who = f": {clean(plan.seen_name, 40)}" if plan.seen_name and plan.source is not Source.ROOFLINE else ""
+    band = f", ±{plan.band_ratio * 100:.0f} %" if plan.band_ratio else ""
+    memory = "" if isinstance(plan.memory_bytes, Missing) else f"; {_memory(plan.memory_bytes)} ({plan.memory_source})"
+    said = f"{SOURCES[plan.source]}{who}{band}{memory}"
+    return [((" capacity ", sheet.tone("muted")), (said, sheet.tone("text")))] if SOURCES[plan.source] else []
+
+
+def notes(sheet: Sheet, width: int, most: int) -> list[Row]:
+    """Warnings, then what one has to know about the workload under the cursor."""
+    answer = sheet.answer
+    if answer is None:
+        return []
+    at = sheet.stop.at if sheet.stop.section == "workload" else 0
+    plan = sheet.plan(at)
+    said = [(clean(text, 300), "warn") for text in answer.warnings]
+    said += [(clean(text, 300), "muted") for text in (plan.notes if plan is not None else ())]
+    rows = [row for text, tone in dict.fromkeys(said) for row in wrapped(text, width, sheet.tone(tone))]
+    return rows[:most]
+
+
+def frozen_age(seen_s: float, now_s: float) -> str:
+    """How long ago something was seen last."""
+    return age(max(0.0, now_s - seen_s))
+
+
+def _number(value: Reading, thing: str) -> str:
+    return f"{whole_count(value)} {thing}{'' if value == 1 else 's'}"
+
+
+def _memory(size: Reading) -> str:
+    if isinstance(size, Missing):
+        return ""
+    return f"{size / 1e12:.2f} TB" if size >= 9.995e11 else f"{size / 1e9:.1f} GB"
+
+
+def _fitted(parts: list[str], width: int) -> str:
+    """As many parts as fit, the first ones first."""
+    said = ""
+    for part in filter(None, parts):
+        longer = f"{said}  {part}" if said else part
+        if cells(longer) > width:
+            break
+        said = longer
+    return said

@@ -1,0 +1,187 @@
+"""Imported profiles on disk: real files in a folder of the test's own."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gpumon.config.errors import ConfigError
+from gpumon.config.profile_store import (
+    NotStoredError,
+    builtin,
+    checked_name,
+    folder,
+    profiles,
+    remove,
+    safe_name,
+    store,
+    stored_profiles,
+)
+from gpumon.sizing.observed import Observed, Origin, Point
+
+SWEPT = Observed(
+    origin=Origin.SWEEP,
+    name="mine",
+    model="Qwen/Qwen3-32B",
+    points=(Point(running=1.0, offered=1.0, itl_s=0.01, tokens_per_s=100.0), Point(running=7.9, offered=8.0, weight=3)),
+    gpu="H100 SXM5 80GB",
+    gpus=2,
+    prompt_tokens=1024.0,
+    concurrency=8.0,
+)
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {"GPUMON_PROFILES": str(tmp_path / "profiles")}
+
+
+def place(environ: dict[str, str]) -> Path:
+    return Path(environ["GPUMON_PROFILES"])
+
+
+def test_the_folder_is_the_variable_then_xdg_then_home() -> None:
+    assert folder({"GPUMON_PROFILES": "/a", "XDG_DATA_HOME": "/b", "HOME": "/c"}) == Path("/a")
+    assert folder({"XDG_DATA_HOME": "/b", "HOME": "/c"}) == Path("/b/gpumon/profiles")
+    assert folder({"XDG_DATA_HOME": "relative", "HOME": "/c"}) == Path("/c/.local/share/gpumon/profiles")
+    assert folder({}) is None
+    assert profiles({}) == builtin()
+    with pytest.raises(ConfigError, match="set GPUMON_PROFILES"):
+        store([SWEPT], {})
+
+
+def test_what_is_stored_comes_back_exactly(environ: dict[str, str]) -> None:
+    (path,) = store([SWEPT], environ, notes=("a note",))
+    assert path == place(environ) / "mine.json"
+    assert profiles(environ)["mine"] == SWEPT
+    assert stored_profiles(environ).profiles["mine"].notes == ("a note",)
+    assert json.loads(path.read_text())["schema"] == 1
+    assert [each.name for each in place(environ).iterdir()] == ["mine.json"]
+
+
+def test_the_guides_tables_are_there_and_stay(environ: dict[str, str]) -> None:
+    assert profiles(environ)["guide-nemo-5b"].memory_bytes == 12.41e9
+    assert profiles(environ)["guide-nemo-20b"].concurrency == 16.0
+    with pytest.raises(ConfigError, match="comes with gpumon and can not be removed"):
+        remove("guide-nemo-5b", environ)
+    with pytest.raises(ConfigError, match="belongs to a profile that comes with gpumon"):
+        store([replace(SWEPT, name="Guide-NeMo-5B")], environ, replace=True)
+
+
+def test_a_taken_name_is_refused_without_replace(environ: dict[str, str]) -> None:
+    store([SWEPT], environ)
+    other = replace(SWEPT, model="other")
+    with pytest.raises(ConfigError, match=r"mine: a profile of this name is there; --replace overwrites"):
+        store([replace(SWEPT, name="new"), other], environ)
+    assert sorted(stored_profiles(environ).profiles) == ["mine"]
+    assert profiles(environ)["mine"].model == "Qwen/Qwen3-32B"
+    store([other], environ, replace=True)
+    assert profiles(environ)["mine"].model == "other"
+    with pytest.raises(ConfigError, match="in other letter case"):
+        store([replace(SWEPT, name="MINE")], environ, replace=True)
+    with pytest.raises(ConfigError, match="two profiles of this name"):
+        store([replace(SWEPT, name="a"), replace(SWEPT, name="A")], environ)
+
+
+def test_a_folder_that_can_not_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotStoredError, match="file/profiles cannot be written: Not a directory"):
+        store([SWEPT], {"GPUMON_PROFILES": str(tmp_path / "file" / "profiles")})
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes into a folder that is read-only")
+def test_a_folder_that_is_read_only_is_named(environ: dict[str, str]) -> None:
+    place(environ).mkdir()
+    place(environ).chmod(0o500)
+    with pytest.raises(NotStoredError, match="cannot be written: Permission denied"):
+        store([SWEPT], environ)
+
+
+BROKEN = {
+    "cut.json": (b'{"schema": 1, "profile": {"origin"', "is no profile: "),
+    "newer.json": (
+        b'{"schema": 2, "profile": {"future": 1}}',
+        "was written by a newer gpumon (schema 2; this one reads 1)",
+    ),
+    "field.json": (
+        b'{"schema": 1, "profile": {"origin": "sweep", "name": "x", "model": 5}}',
+        "Expected `str`, got `int`",
+    ),
+    "deep.json": (b'{"schema": 1, "profile": ' + b"[" * 100_000, "is no profile: "),
+    "binary.json": (b"\x00\xff\x00", "is no profile: "),
+    "large.json": (b" " * (5 << 20), "larger than 4 MiB"),
+    "bad name.json": (
+        b'{"schema": 1, "profile": {"origin": "sweep", "name": "x", "model": "m"}}',
+        "has a name that no profile may have",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_file_that_can_not_be_read_is_named_and_the_others_still_work(environ: dict[str, str], name: str) -> None:
+    store([SWEPT], environ)
+    content, why = BROKEN[name]
+    (place(environ) / name).write_bytes(content)
+    found = stored_profiles(environ)
+    assert list(found.profiles) == ["mine"]
+    (line,) = found.broken
+    assert name in line
+    assert why in line
+    assert "mine" in profiles(environ)
+
+
+def test_other_files_and_unfinished_ones_are_no_profiles(environ: dict[str, str]) -> None:
+    store([SWEPT], environ)
+    (place(environ) / ".mine.json.123.abc").write_text("{")
+    (place(environ) / ".hidden.json").write_text("{")
+    (place(environ) / "README.md").write_text("x")
+    (place(environ) / "folder.json").mkdir()
+    found = stored_profiles(environ)
+    assert list(found.profiles) == ["mine"]
+    assert len(found.broken) == 1
+    assert "folder.json: cannot be read: Is a directory" in found.broken[0]
+
+
+def test_removing(environ: dict[str, str]) -> None:
+    store([SWEPT], environ)
+    with pytest.raises(ConfigError, match="there is no profile 'mime'; did you mean mine"):
+        remove("mime", environ)
+    with pytest.raises(ConfigError, match="is no name for a profile"):
+        remove("../mine", environ)
+    assert remove("mine", environ) == place(environ) / "mine.json"
+    assert profiles(environ) == builtin()
+
+
+def test_texts_of_a_file_are_made_safe_to_print(environ: dict[str, str]) -> None:
+    place(environ).mkdir()
+    evil = {"schema": 1, "profile": {"origin": "sweep", "name": "x", "model": "a\x1b[2J", "tool": "\u202e"}}
+    (place(environ) / "evil.json").write_text(json.dumps(evil))
+    found = profiles(environ)["evil"]
+    assert (found.name, found.model, found.tool) == ("evil", "a\\x1b[2J", "\\u202e")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Qwen/Qwen3-32B", "Qwen-Qwen3-32B"),
+        ("../../etc/passwd", "etc-passwd"),
+        ("-rf *", "rf"),
+        ("\x1b[2J", "2J"),
+        ("模型", "profile"),
+        ("a" * 200, "a" * 80),
+        (".", "profile"),
+    ],
+)
+def test_any_text_makes_a_safe_name(text: str, name: str) -> None:
+    assert safe_name(text) == name
+    assert checked_name(safe_name(text)) == name
+
+
+@pytest.mark.parametrize("text", ["", "a/b", "..", "-x", "a b", "x" * 81, "a\n"])
+def test_a_typed_name_has_to_be_one(text: str) -> None:
+    with pytest.raises(ConfigError, match="is no name for a profile; allowed: letters, digits"):
+        checked_name(text)

@@ -1,0 +1,85 @@
+"""Profiles as text: facts, points, plots; nothing from outside acts on the terminal."""
+
+from __future__ import annotations
+
+import json
+
+from msgspec.structs import replace
+
+from gpumon.config.profile_store import builtin
+from gpumon.outputs.profiles import as_json, encoded, listed, shown
+from gpumon.sizing.observed import Observed, Origin, Point
+from tests.sizing.sweeps.samples import one
+
+SWEEP = one("vllm-bench.jsonl")
+
+
+def test_a_sweep_is_shown_with_its_knee_plateau_and_points() -> None:
+    text = shown(SWEEP, ("a note",))
+    assert "model         nvidia/Llama-3.3-70B-Instruct-FP8" in text
+    assert "GPU           2 x H100 SXM5 80GB, TP 2" in text
+    assert "operates at   50 in flight, knee before 100: running stops following the load: 85.2 of 100" in text
+    assert "plateau       85.5 decode together" in text
+    assert "note          a note" in text
+    knee_row = next(line for line in text.splitlines() if line.startswith("K"))
+    assert knee_row.split()[1:4] == ["50", "48.6", "814"]
+    assert "59.73ms" in knee_row
+
+
+def test_both_plots_mark_the_knee_once_and_every_other_point() -> None:
+    lines = shown(SWEEP, ()).splitlines()
+    titles = [number for number, line in enumerate(lines) if "K: knee" in line]
+    assert len(titles) == 2
+    for number in titles:
+        body = [line.partition("|")[2] for line in lines[number + 1 : number + 8]]
+        drawn = "".join(body)
+        assert drawn.count("K") == 1
+        assert 4 <= drawn.count("*") <= 5
+        assert all(len(line) <= 56 for line in body)
+    throughput = lines[titles[0] + 1 : titles[0] + 8]
+    assert throughput[0].strip().startswith("920 |")
+    assert throughput[-1].strip().startswith("0 |")
+
+
+def test_text_is_ascii_and_narrow() -> None:
+    text = shown(replace(SWEEP, model="x" * 300, tool="\x1b[31m"), ())
+    assert text.replace("…", "").isascii()
+    assert "\x1b" not in text
+
+
+def test_a_profile_without_points_or_with_one_has_no_plot() -> None:
+    guide = builtin()
+    assert "K: knee" not in shown(guide["guide-nemo-5b"], (), built=True)
+    assert "(comes with gpumon)" in shown(guide["guide-nemo-5b"], (), built=True)
+    assert "memory        12.41 GB" in shown(guide["guide-nemo-5b"], (), built=True)
+    bare = Observed(origin=Origin.SWEEP, name="bare", model="m")
+    assert shown(bare, ()) == "bare\n  model         m\n"
+
+
+def test_points_of_equal_load_or_zero_height_do_not_break_a_plot() -> None:
+    flat = [Point(running=2.0, offered=2.0, tokens_per_s=0.0), Point(running=2.0, offered=2.0, tokens_per_s=0.0)]
+    assert "K: knee" not in shown(replace(SWEEP, points=tuple(flat)), ())
+    zero = (Point(running=0.0, offered=0.0, tokens_per_s=1.0), Point(running=2.0, offered=2.0, tokens_per_s=2.0))
+    assert "K: knee" in shown(replace(SWEEP, points=zero), ())
+
+
+def test_the_list_has_the_users_own_first_and_names_broken_files() -> None:
+    own = builtin() | {"zebra": replace(SWEEP, name="zebra")}
+    lines = listed(own, frozenset(builtin()), ["/x/cut.json: is no profile"]).splitlines()
+    assert lines[0].split() == ["NAME", "MODEL", "GPU", "IN/OUT", "CONC", "TOK/S", "ITL", "FROM"]
+    assert lines[1].startswith("zebra")
+    assert "5000/500" in lines[1]
+    assert lines[-1] == "not read: /x/cut.json: is no profile"
+    assert "none is imported yet" in listed(builtin(), frozenset(builtin()), ())
+
+
+def test_json_has_the_observed_fields_and_the_knee() -> None:
+    found = json.loads(encoded({"profile": as_json(SWEEP, ("n",))}))
+    assert found["schema"] == 1
+    profile = found["profile"]
+    assert profile["knee"]["concurrency"] == 50
+    assert profile["knee"]["beyond"] == 100
+    assert round(profile["knee"]["plateau_running"], 1) == 85.5
+    assert profile["notes"] == ["n"]
+    assert profile["builtin"] is False
+    assert profile["points"][0]["tokens_per_s"] == 51.7

@@ -1,0 +1,182 @@
+"""The text and the Markdown of a sizing: every figure with its unit, no line too wide, nothing interpreted."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from gpumon.outputs.sizing import report
+from gpumon.outputs.sizing_layout import SameGpus, grouped
+from gpumon.outputs.sizing_markdown import markdown
+from gpumon.outputs.sizing_words import gigabytes, money, number, watts
+from gpumon.readings.format import cells
+from gpumon.sizing.answer import Answer, GpuSlot, PlacedServer
+from tests.outputs import answers
+
+FULL = """\
+sizing: chat
+for 2027
+
+need                9 instances, 22 GPUs, 4 servers, packed by memory and busy share
+memory              796.5 GB
+price               79.68 per hour
+power               12.6 kW
+not known           price of tokens (not given), output (not given), energy (not given)
+
+workload     target  per instance  instances  GPUs  limit  then  memory each  source
+large     500 users            16          5    20  ITL    KV       143.3 GB  measured +-10 % !
+small      12 req/s            16          4     2  -      -        20.00 GB  roofline +-50 %
+
+plan                                instances  GPUs  servers    memory  price/h
+by memory alone                             9    21        3  796.5 GB    59.76
+by memory and busy share <- needed          9    22        4  796.5 GB    79.68
+
+servers, by memory and busy share (the least possible)
+  2 x server of 8 x H100 SXM 80GB: [large on 4 GPUs] x2
+  1 x server of 8 x H100 SXM 80GB: [large on 4 GPUs] [small, small] x2 [free] x2
+  1 x spare server
+
+servers, by memory alone (no plan takes fewer than 2)
+  2 x server of 8 x H100 SXM 80GB: [large on 4 GPUs] x2
+  1 x server of 8 x H100 SXM 80GB: [large on 4 GPUs] [small, small] x2 [free] x2
+
+large
+  model               acme/70b
+  capacity            measured +-10 %, from vllm:8000 at 2026-01-02T14:03:22+01:00, beyond 1.5 times the range
+                      that was measured
+  limits              20.7 in flight, ITL: ITL 40.0 ms at 20.7, goal 40.0 ms
+                      85.2 in flight, KV: the KV cache holds 419,430 tokens, 5,500 a request
+  each instance       4 GPUs, TP 4, 143.3 GB (seen), busy 90 %, 1 spare
+  at the target       12 running each, ITL 31ms, TTFT 210ms, E2E 8.4s, 1,234 tok/s, 7.14 req/s, 11.2 kW (the
+                      boards' limit)
+  one server lost     3 left, ITL 41ms: the ITL goal would be missed
+  note                the p95 is not known
+
+small
+  model               acme/8b
+  capacity            roofline +-50 %
+  each instance       1 GPU, 20.00 GB (seen), busy 90 %
+  at the target       12 running each, ITL 31ms, TTFT 210ms, E2E 8.4s, 1,234 tok/s, 7.14 req/s, 11.2 kW (the
+                      boards' limit)
+
+warnings
+  ! planning factor 1: no headroom for bursts
+"""
+
+
+def test_the_whole_text() -> None:
+    assert report(answers.full(), answers.SCENARIO, width=110) == FULL
+
+
+def test_without_an_answer_it_says_why_and_shows_no_number() -> None:
+    text = report(answers.infeasible(), answers.SCENARIO, width=120)
+    assert "no answer           large: not even one request at a time: TTFT 2.1 s, goal 1.0 s; more TP" in text
+    assert "\nneed " not in text
+    assert [line.split() for line in text.splitlines() if line.startswith("by memory alone")] == [
+        ["by", "memory", "alone", "<-", "needed", *["-"] * 5]
+    ]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+@pytest.mark.parametrize("name", answers.ALL)
+def test_no_line_is_wider_than_it_may_be_and_nothing_is_a_control(name: str, width: int) -> None:
+    for line in report(answers.ALL[name](), answers.SCENARIO, width=width).splitlines():
+        assert cells(line) <= width
+        assert line.isprintable()
+        assert line == line.rstrip()
+
+
+def test_wide_characters_count_as_they_are_drawn() -> None:
+    plan = msgspec.structs.replace(answers.workload(), name="模型" * 30)
+    answer = msgspec.structs.replace(answers.full(), workloads=(plan, answers.SMALL))
+    lines = report(answer, answers.SCENARIO, width=80).splitlines()
+    assert all(cells(line) <= 80 for line in lines)
+    header = next(line for line in lines if line.startswith("workload"))
+    first, second = lines[lines.index(header) + 1 : lines.index(header) + 3]
+    assert cells(header[: header.index("target") + 6]) == cells(second[: second.index("req/s") + 5])
+    assert "模型" in first
+
+
+def test_ten_thousand_alike_servers_are_one_line() -> None:
+    text = report(answers.hostile(), answers.SCENARIO, width=200)
+    assert text.count("\n") < 40
+    assert "10,000 x server of 1 GPUs: [" in text
+
+
+def test_many_different_servers_are_cut_and_counted() -> None:
+    servers = tuple(PlacedServer(0, (GpuSlot((0,) * (at + 1)),)) for at in range(60))
+    plans = answers.packed(layout=servers, servers=60.0)
+    answer = msgspec.structs.replace(
+        answers.full(), plans=msgspec.structs.replace(answers.full().plans, busy_aware=plans)
+    )
+    assert "  and 20 more servers (--json has them all)\n" in report(answer, answers.SCENARIO)
+
+
+def test_alike_gpus_and_servers_are_told_once_the_largest_instance_first() -> None:
+    slots = (GpuSlot((1, 0), 5.0, 0.5), GpuSlot(), GpuSlot((0, 1), 5.0, 0.5))
+    other = (GpuSlot((0, 1), 5.0, 0.5), GpuSlot((1, 0), 5.0, 0.5), GpuSlot())
+    found = grouped((PlacedServer(0, slots), PlacedServer(0, other)), (answers.workload(), answers.SMALL))
+    assert [(same.times, same.gpus) for same in found] == [(2, 3)]
+    assert found[0].filled == (SameGpus(2, 1, (0, 1), 5.0, 0.5), SameGpus(1, 1, (), 0.0, 0.0))
+
+
+def test_markdown_has_a_table_of_workloads_one_of_totals_and_one_of_plans() -> None:
+    text = markdown(answers.full(), answers.SCENARIO)
+    assert text.startswith("## Sizing: chat\n\nfor 2027\n\n**Need 9 instances, 22 GPUs, 4 servers**, packed by memory")
+    row = "| large | 500 users | 16 | 5 | 20 | ITL then KV | 143.3 GB | 31ms | 210ms | measured +-10 %, from vllm:8000"
+    assert row in text
+    assert "| price | 79.68 per hour |" in text
+    assert "| by memory and busy share **(needed)** | 9 | 22 | 4 | 796.5 GB | 79.68 |" in text
+    assert "- 1 x spare server" in text
+    assert "- **planning factor 1: no headroom for bursts**" in text
+
+
+def tables(text: str) -> list[list[str]]:
+    blocks = [block.splitlines() for block in text.split("\n\n")]
+    return [block for block in blocks if block[0].startswith("|")]
+
+
+@pytest.mark.parametrize("name", answers.ALL)
+def test_every_row_of_a_markdown_table_has_the_columns_of_its_header(name: str) -> None:
+    found = tables(markdown(answers.ALL[name](), answers.SCENARIO))
+    assert len(found) == 3
+    for table in found:
+        assert len({row.replace("\\|", "").count("|") for row in table}) == 1
+
+
+def test_nothing_from_outside_becomes_markup() -> None:
+    text = markdown(answers.hostile(), answers.SCENARIO)
+    assert "<b>" not in text
+    assert "](http" not in text.replace("\\](http", "")
+    assert "@all" not in text
+    assert "#1" not in text
+    assert all(line.isprintable() for line in text.splitlines())
+
+
+@pytest.mark.parametrize("answer", [answers.full(), answers.infeasible()])
+def test_a_problem_is_the_first_thing_that_markdown_says(answer: Answer) -> None:
+    assert ("**No answer:** large: not even one" in markdown(answer, answers.SCENARIO)) == bool(answer.problem)
+
+
+@pytest.mark.parametrize(
+    ("form", "value", "text"),
+    [
+        (number, 24.0, "24"),
+        (number, 1024.0, "1,024"),
+        (number, 85.53, "85.5"),
+        (number, 120.4, "120"),
+        (number, 0.0612, "0.0612"),
+        (number, float("inf"), "-"),
+        (number, answers.NOT_GIVEN, "-"),
+        (gigabytes, 12.41e9, "12.41 GB"),
+        (gigabytes, 556.64e9, "556.6 GB"),
+        (gigabytes, 1.25e12, "1.25 TB"),
+        (money, 0.0, "0.00"),
+        (money, 0.00423, "0.0042"),
+        (money, 1234.5, "1,234.50"),
+        (watts, 2800.0, "2,800 W"),
+        (watts, 12345.0, "12.3 kW"),
+    ],
+)
+def test_figures(form: object, value: object, text: str) -> None:
+    assert form(value) == text  # type: ignore[operator]

@@ -1,0 +1,136 @@
+"""The JSON and CSV of a sizing: the contract, null with its reason, empty cells, valid by docs/sizing.schema.json."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpumon.outputs.sizing_csv import COLUMNS, table
+from gpumon.outputs.sizing_json import encode, schema
+from gpumon.sizing.answer import LimitKind, Source
+from tests.outputs import answers
+from tests.outputs.validator import problems
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+CONTRACT = {
+    "": "schema name packing workloads totals plans warnings problem",
+    "workloads": "name model target target_kind concurrency capacity_per_instance instances gpus limit next_limit "
+    "limits source band_ratio extrapolated gpus_per_instance tp pp spares memory_bytes memory_source busy_ratio "
+    "running itl_s ttft_s e2e_s tokens_per_s requests_per_s power_w power_source degraded notes problem seen_name "
+    "seen_time missing",
+    "workloads.limits": "kind concurrency text",
+    "workloads.degraded": "lost instances running itl_s ttft_s text missing",
+    "totals": "instances gpus servers memory_bytes price_per_hour power_w tokens_per_s price_per_mtok tokens_per_j "
+    "missing",
+    "plans": "memory_only busy_aware",
+    "plans.memory_only": "instances gpus servers memory_bytes price_per_hour servers_least layout problem missing",
+    "plans.busy_aware": "instances gpus servers memory_bytes price_per_hour servers_least layout problem missing",
+    "plans.busy_aware.layout": "times shape gpus filled",
+    "plans.busy_aware.layout.filled": "times gpus workloads memory_bytes busy_ratio",
+}
+"""Keys that other programs rely on: they never go away and never change their meaning within schema 1."""
+
+
+def decoded(name: str) -> Any:
+    return json.loads(encode(answers.ALL[name]()), parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+
+
+def objects(value: Any, path: str) -> list[dict[str, Any]]:
+    found = [value]
+    for key in path.split(".") if path else ():
+        found = [item for one in found for item in (one[key] if isinstance(one[key], list) else [one[key]])]
+    return found
+
+
+@pytest.mark.parametrize("path", CONTRACT)
+def test_every_key_of_the_contract_is_there(path: str) -> None:
+    found = objects(decoded("full"), path)
+    assert found
+    for each in found:
+        assert set(CONTRACT[path].split()) == set(each)
+
+
+@pytest.mark.parametrize("name", answers.ALL)
+def test_it_fits_the_schema_and_is_one_printable_line(name: str) -> None:
+    assert list(problems(decoded(name), schema())) == []
+    assert encode(answers.ALL[name]()).decode().isprintable()
+
+
+def test_the_schema_number_comes_first() -> None:
+    assert encode(answers.full()).startswith(b'{"schema":1,"name":"chat","packing":"busy","workloads":[{')
+
+
+def test_values_and_reasons() -> None:
+    shot = decoded("full")
+    large = shot["workloads"][0]
+    assert (large["target"], large["capacity_per_instance"], large["instances"], large["gpus"]) == (500.0, 16, 5, 20)
+    assert (large["limit"], large["next_limit"], large["source"]) == ("ITL", "KV", "measured")
+    assert large["missing"] == {}
+    assert large["degraded"][0]["missing"] == {"ttft_s": "not_given"}
+    assert shot["totals"]["tokens_per_s"] is None
+    assert shot["totals"]["missing"]["tokens_per_s"] == "not_given"
+    none = decoded("infeasible")
+    assert none["problem"].startswith("large: not even one request")
+    assert set(none["totals"]["missing"].values()) == {"infeasible"}
+    assert none["workloads"][0]["instances"] is None
+
+
+def test_the_layout_is_compact() -> None:
+    layout = decoded("full")["plans"]["busy_aware"]["layout"]
+    assert [(each["times"], each["gpus"]) for each in layout] == [(2, 8), (1, 8)]
+    assert layout[1]["filled"] == [
+        {"times": 1, "gpus": 4, "workloads": [0], "memory_bytes": 36e9, "busy_ratio": 0.9},
+        {"times": 2, "gpus": 1, "workloads": [1, 1], "memory_bytes": 40e9, "busy_ratio": 0.8},
+        {"times": 2, "gpus": 1, "workloads": [], "memory_bytes": 0.0, "busy_ratio": 0.0},
+    ]
+    assert len(encode(answers.hostile())) < 10_000
+
+
+def test_the_schema_in_the_docs_is_the_one_of_the_types() -> None:
+    written = json.loads((DOCS / "sizing.schema.json").read_text(encoding="utf-8"))
+    assert written == schema(), "run: make schema"
+
+
+def test_the_documentation_names_every_key_and_word() -> None:
+    text = (DOCS / "sizing-file.md").read_text(encoding="utf-8")
+    keys = {key for keys in CONTRACT.values() for key in keys.split()} | set(COLUMNS)
+    words = {each.value for each in (*Source, *LimitKind)}
+    assert sorted(key for key in keys | words if f"`{key}`" not in text) == []
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    return list(
+        csv.DictReader(
+            io.StringIO(
+                table(
+                    answers.ALL[name](),
+                ),
+                newline="",
+            )
+        )
+    )
+
+
+def test_csv_has_a_row_per_workload_and_one_of_totals() -> None:
+    large, small, total = rows("full")
+    assert tuple(large) == COLUMNS
+    assert (large["row"], large["name"], large["target"], large["target_kind"]) == ("workload", "large", "500", "users")
+    assert (large["itl_s"], large["extrapolated"], large["source"], large["tp"]) == ("0.031", "yes", "measured", "4")
+    assert (small["instances"], small["servers"]) == ("4", "")
+    assert (total["row"], total["name"], total["servers"], total["price_per_hour"]) == ("total", "chat", "4", "79.68")
+    assert total["tokens_per_s"] == ""
+
+
+def test_csv_holds_no_formula_and_no_line_break() -> None:
+    for row in rows("hostile"):
+        assert not any(cell.startswith(("=", "+", "-", "@")) for cell in row.values())
+    assert all(line.isprintable() for line in table(answers.hostile()).split("\r\n"))
+    formula = msgspec.structs.replace(answers.full(), workloads=(answers.workload(name="=HYPERLINK(1)"),))
+    assert "'=HYPERLINK(1)" in table(formula)

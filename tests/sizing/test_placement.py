@@ -1,0 +1,241 @@
+"""Placement: the worked example, shapes of servers, limits, and questions without an answer."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+
+from gpumon.sizing.placement import DRAWN_SERVERS, Block, Placement, Shape, place
+from tests.sizing.placed import assert_sound, best_fit_decreasing
+
+GB = 1e9
+EIGHT = Shape(8, 8, 73.6 * GB)
+
+
+def one(count: int, memory_gb: float, busy: float | None = None, workload: int = 0) -> Block:
+    """Instances of one GPU."""
+    return Block(workload, count, 1, 1, memory_gb * GB, busy)
+
+
+def many(count: int, gpus: int, tp: int, workload: int = 0, memory_gb: float = 60) -> Block:
+    """Instances of several GPUs, with that memory on each."""
+    return Block(workload, count, gpus, tp, memory_gb * GB * gpus, 0.9)
+
+
+GUIDE = [one(16, 12.41, 0.99), one(8, 44.76, 0.935, workload=1)]
+
+
+@pytest.mark.parametrize("usable", [0.92 * 80e9, 0.92 * 85.5e9])
+def test_the_design_guide_by_memory(usable: float) -> None:
+    """Eight GPUs, each with one 20B and two 5B; two servers of four."""
+    placed = place(GUIDE, [Shape(4, 4, usable)], "memory")
+    assert (placed.gpus, placed.least_gpus, placed.servers_used, placed.least_servers) == (8, 8, 2, 2)
+    assert {slot.workloads for server in placed.servers for slot in server.gpus} == {(0, 0, 1)}
+    slot = placed.servers[0].gpus[0]
+    assert slot.memory_bytes == pytest.approx(69.58e9)
+    assert slot.busy_ratio == pytest.approx(2 * 0.99 + 0.935)
+    assert placed.gpus_of == ((0, 8), (1, 8))
+    assert placed.most_on_a_server == ((0, 8), (1, 4))
+
+
+@pytest.mark.parametrize("usable", [0.92 * 80e9, 0.92 * 85.5e9])
+def test_the_design_guide_by_busy_share(usable: float) -> None:
+    """One instance a GPU: 24 GPUs in six servers, the larger model first."""
+    shape = Shape(4, 4, usable)
+    placed = place(GUIDE, [shape], "busy")
+    assert (placed.gpus, placed.least_gpus, placed.servers_used, placed.least_servers) == (24, 24, 6, 6)
+    assert [server.gpus[0].workloads for server in placed.servers] == [(1,)] * 2 + [(0,)] * 4
+    assert_sound(placed, GUIDE, [shape], True)
+
+
+@pytest.mark.parametrize(
+    ("room", "items", "gpus"),
+    [
+        (100, ((4, 41), (4, 30), (4, 29)), 4),
+        (100, ((3, 26), (1, 33), (3, 17), (1, 24)), 2),
+        (30, ((1, 6), (2, 7), (5, 10), (3, 11), (3, 15)), 6),
+        (50, ((5, 6), (5, 11), (5, 23), (3, 22), (3, 9)), 6),
+    ],
+)
+def test_where_best_fit_decreasing_is_not_enough(room: int, items: tuple[tuple[int, int], ...], gpus: int) -> None:
+    """Found by fractions of patterns, by the tree search, or proved by the tree search to be the least."""
+    blocks = [one(count, memory, workload=at) for at, (count, memory) in enumerate(items)]
+    placed = place(blocks, [Shape(4, 4, room * GB)], "memory")
+    assert placed.gpus == placed.least_gpus == gpus
+    simple = best_fit_decreasing(blocks, room * GB, False)
+    assert simple > gpus or room == 30
+    plain = place(blocks, [Shape(4, 4, room * GB)], "memory", steps=0)
+    assert plain.gpus <= simple
+    assert (plain.gpus, plain.least_gpus) != (gpus, gpus)
+
+
+def test_memory_that_fills_a_gpu_exactly() -> None:
+    """Tenths do not add up to one in floats; still ten fit, and nothing above it does."""
+    assert place([one(10, 8)], [Shape(1, 1, 80 * GB)], "memory").gpus == 1
+    assert place([one(10, 0.1)], [Shape(1, 1, 0.1 * 10 * GB)], "memory").gpus == 1
+    assert place([one(3, 73.6 / 3)], [EIGHT], "memory").gpus == 1
+    assert place([one(10, 1, 0.1)], [EIGHT], "busy").gpus == 1
+    assert place([one(1, 73.6)], [EIGHT], "memory").gpus == 1
+    assert place([one(3, 73.6 / 3 * 1.0001)], [EIGHT], "memory").gpus == 2
+    assert place([one(1, 73.6001)], [EIGHT], "memory").unplaced == ((0, 1),)
+
+
+def test_unknown_busy_share_has_a_gpu_of_its_own() -> None:
+    """By busy share only; and so has one that is more than busy."""
+    blocks = [one(3, 5, None), one(4, 5, 0.0, workload=1), one(1, 5, 1.3, workload=2), one(1, 5, math.nan, workload=3)]
+    assert place(blocks, [EIGHT], "memory").gpus == 1
+    placed = place(blocks, [EIGHT], "busy")
+    assert placed.gpus == 6
+    assert sorted(slot.workloads for slot in placed.servers[0].gpus if slot.workloads) == [
+        (0,), (0,), (0,), (1, 1, 1, 1), (2,), (3,)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("shape", "blocks", "servers"),
+    [
+        (EIGHT, [many(3, 5, 5), many(3, 3, 3, 1)], 3),
+        (EIGHT, [many(2, 6, 6), many(2, 3, 3, 1), one(6, 60, workload=2)], 3),
+        (EIGHT, [many(2, 4, 4), many(4, 2, 2, 1), one(8, 60, workload=2)], 3),
+        (EIGHT, [many(1, 16, 8), many(1, 32, 4, 1)], 6),
+        (Shape(8, 2, 73.6 * GB), [many(3, 2, 2), many(3, 6, 2, 1)], 3),
+        (Shape(8, 3, 73.6 * GB), [many(4, 3, 3), many(2, 2, 2, 1)], 2),
+        (Shape(72, 72, 170 * GB), [many(9, 8, 8), many(2, 32, 32, 1), many(1, 8, 8, 2)], 2),
+        (Shape(72, 0, 170 * GB), [many(2, 72, 72)], 2),
+        (Shape(576, 8, 170 * GB), [many(288, 2, 1), many(144, 4, 2, 1), many(100, 5, 5, 2)], 3),
+        (Shape(4, 4, 73.6 * GB), [many(2, 6, 2)], 3),
+        (Shape(1, 1, 73.6 * GB), [many(2, 3, 1)], 6),
+        (Shape(16, 8, 73.6 * GB), [many(1, 15, 5), many(3, 4, 4, 1), many(1, 2, 2, 2)], 3),
+        (Shape(16, 8, 73.6 * GB), [many(4, 6, 3), many(1, 15, 5, 1), many(3, 8, 4, 2), many(4, 4, 2, 3)], 5),
+    ],
+)
+def test_instances_of_several_gpus(shape: Shape, blocks: list[Block], servers: int) -> None:
+    """TP groups stay in a domain, pipelines in a server where it can hold them; each number is the least there is."""
+    placed = place(blocks, [shape], "memory")
+    assert (placed.servers_used, placed.least_servers) == (servers, servers)
+    assert_sound(placed, blocks, [shape], False)
+
+
+def test_a_pipeline_over_two_servers_is_numbered_in_each() -> None:
+    """PP 4 x TP 4 on servers of eight: two stages in each, one group there; the loss of a server costs the instance."""
+    placed = place([many(1, 16, 4)], [EIGHT], "busy")
+    assert [[slot.group for slot in server.gpus] for server in placed.servers] == [[0] * 8, [0] * 8]
+    assert placed.most_on_a_server == ((0, 1),)
+
+
+@pytest.mark.parametrize(
+    ("block", "shape", "words"),
+    [
+        (one(2, 90), EIGHT, "an instance takes 90 GB of a GPU, of which 73.6 GB are usable"),
+        (many(2, 4, 4, memory_gb=80), EIGHT, "an instance takes 80 GB of each of 4 GPUs, of which 73.6 GB are usable"),
+        (many(1, 4, 4), Shape(8, 2, 73.6 * GB), "TP 4 takes 4 GPUs of one NVLink domain, which has 2 GPUs"),
+        (many(1, 16, 16), EIGHT, "TP 16 takes 16 GPUs of one NVLink domain, which has 8 GPUs"),
+        (many(1, 2, 2), Shape(1, 0, 73.6 * GB), "TP 2 takes 2 GPUs of one NVLink domain, which has 1 GPU"),
+        (Block(0, 2, 4, 3, 9e9, 0.5), EIGHT, "4 GPUs of an instance are not TP 3 times PP"),
+        (Block(0, 2, 0, 1, 9e9, 0.5), EIGHT, "0 GPUs of an instance are not TP 1 times PP"),
+        (one(2, 0), EIGHT, "the memory of an instance is not known"),
+        (one(2, math.nan), EIGHT, "the memory of an instance is not known"),
+        (one(2, math.inf), EIGHT, "the memory of an instance is not known"),
+        (one(2, 9), Shape(0, 0, 80 * GB), "the server has no GPU, or none whose memory is known"),
+        (one(2, 9), Shape(10**9, 2, 80 * GB), "a server has 576 GPUs at most, not 1000000000"),
+        (one(2, 9), Shape(8, 0, math.nan), "the server has no GPU, or none whose memory is known"),
+        (one(2, 9), Shape(8, 0, 0.0), "the server has no GPU, or none whose memory is known"),
+    ],
+)
+def test_what_has_no_place_says_why(block: Block, shape: Shape, words: str) -> None:
+    """Beside it the rest is placed all the same."""
+    placed = place([block, one(1, 5, workload=1)], [shape], "busy")
+    assert dict(placed.unplaced)[0] == block.count
+    assert dict(placed.problems)[0] == placed.problem == words
+    assert placed.servers_used == (1 if shape is EIGHT or shape.memory_bytes == 73.6 * GB else 0)
+
+
+def test_nothing_to_place_and_nowhere() -> None:
+    """No instance is no server and no problem; no shape is a problem."""
+    assert place([], [EIGHT], "busy") == Placement(servers_by_shape=(0,))
+    assert place([one(0, 5), one(-3, 5, workload=1)], [EIGHT], "busy") == Placement(servers_by_shape=(0,))
+    placed = place([one(3, 5)], [], "busy")
+    assert (placed.servers_used, placed.unplaced) == (0, ((0, 3),))
+    assert placed.problem == "there is no shape of server"
+
+
+def test_servers_run_out() -> None:
+    """What is needed and what is there is named; those there are filled, the fullest GPUs first."""
+    shape = Shape(4, 4, 73.6 * GB, count=2)
+    placed = place(GUIDE, [shape], "busy")
+    assert placed.servers_used == placed.least_servers == 2
+    assert placed.unplaced == ((0, 16),)
+    assert placed.problem == "16 of 16 instances have no place: 6 servers are needed, there are 2"
+    placed = place([many(2, 16, 4)], [Shape(8, 8, 73.6 * GB, count=3)], "busy")
+    assert (placed.unplaced, placed.servers_used) == (((0, 1),), 2)
+    placed = place([many(1, 32, 4)], [Shape(8, 8, 73.6 * GB, count=3)], "busy")
+    assert placed.problem == "1 of 1 instances have no place: each takes 32 GPUs, and there are 3 servers of 8"
+
+
+def test_limited_shapes_are_filled_first() -> None:
+    """Wherever they stand in the list; what fits only them has their room before others."""
+    there, more = Shape(4, 4, 73.6 * GB, count=2), Shape(8, 8, 73.6 * GB)
+    assert place([one(24, 60)], [there, more], "memory").servers_by_shape == (2, 2)
+    assert place([one(24, 60)], [more, there], "memory").servers_by_shape == (2, 2)
+    assert place([one(5, 60)], [more, there], "memory").servers_by_shape == (0, 2)
+    large, small = Shape(1, 1, 80 * GB, count=1), Shape(1, 1, 40 * GB, count=1)
+    placed = place([one(1, 35), one(1, 75, workload=1)], [large, small], "memory")
+    assert not placed.unplaced
+    assert [(server.shape, server.gpus[0].workloads) for server in placed.servers] == [(0, (1,)), (1, (0,))]
+
+
+def test_unlimited_shapes_by_price() -> None:
+    """The cheapest for the whole, if all have prices; else the first that fits."""
+    eight, four = Shape(8, 8, 80 * GB, price_per_hour=20), Shape(4, 4, 80 * GB, price_per_hour=11)
+    assert place([one(8, 60)], [four, eight], "memory").servers_by_shape == (0, 1)
+    assert place([one(4, 60)], [eight, four], "memory").servers_by_shape == (0, 1)
+    assert place([one(4, 60)], [Shape(8, 8, 80 * GB), four], "memory").servers_by_shape == (1, 0)
+    big = Shape(8, 8, 180 * GB, price_per_hour=60)
+    blocks = [one(8, 60), one(8, 150, workload=1)]
+    assert place(blocks, [big, eight], "memory").servers_by_shape == (1, 1)
+    assert place(blocks, [Shape(8, 8, 80 * GB), Shape(8, 8, 180 * GB)], "memory").servers_by_shape == (1, 1)
+    shapes = [Shape(gpus, gpus, 80 * GB, price_per_hour=gpus * (9 - gpus)) for gpus in (1, 2, 4, 8)]
+    assert place([one(16, 60)], shapes, "memory").servers_by_shape == (0, 0, 0, 2)
+
+
+@pytest.mark.parametrize("packing", ["busy", "memory"])
+def test_a_million_instances(packing: str) -> None:
+    """Counted, bounded, and drawn as far as anyone looks."""
+    blocks = [one(10**6, 12.41, 0.3), one(10**6, 44.76, 0.4, workload=1), many(10**6, 16, 8, 2), many(10**6, 3, 3, 3)]
+    placed = place(blocks, [EIGHT], "busy" if packing == "busy" else "memory")
+    assert placed.gpus == placed.least_gpus == 20 * 10**6
+    assert placed.servers_used == placed.least_servers == 25 * 10**5
+    assert len(placed.servers) == DRAWN_SERVERS
+    assert not placed.drawn
+    assert dict(placed.gpus_of)[2] == 16 * 10**6
+
+
+def test_absurd_numbers() -> None:
+    """They have a bound that holds, and the answer comes back."""
+    placed = place([one(10**15, 3, 0.2)], [EIGHT], "busy")
+    assert placed.gpus == 2 * 10**14
+    assert placed.least_gpus <= placed.gpus < placed.least_gpus * (1 + 1e-9)
+    tiny = place([Block(0, 10**7, 1, 1, 1.0, 0.0)], [EIGHT], "busy")
+    assert tiny.gpus == 10**4, "a GPU holds a thousand at most, however small they are"
+
+
+def test_the_layout_is_in_order() -> None:
+    """The fullest servers first, equal ones side by side, and the same for the same question."""
+    blocks = [many(3, 6, 2), many(2, 4, 4, 1), one(9, 30, 0.4, workload=2), one(5, 70, 0.2, workload=3)]
+    placed = place(blocks, [EIGHT], "busy")
+    used = [sum(bool(slot.workloads) for slot in server.gpus) for server in placed.servers]
+    assert used == sorted(used, reverse=True)
+    kinds = [server.gpus for server in placed.servers]
+    assert len({*kinds}) == 1 + sum(one_ != other for one_, other in pairwise(kinds))
+    assert place(blocks, [EIGHT], "busy") == placed
+    assert_sound(placed, blocks, [EIGHT], True)
+
+
+def test_two_workloads_alike_are_told_apart() -> None:
+    """Equal sizes are one type for the search; each instance still has its own workload's name."""
+    blocks = [one(5, 20, 0.3), one(4, 20, 0.3, workload=1), many(1, 4, 4, 2), many(2, 4, 4, 3)]
+    placed = place(blocks, [EIGHT], "busy")
+    assert_sound(placed, blocks, [EIGHT], True)
+    assert placed.gpus == placed.least_gpus == 3 + 12
