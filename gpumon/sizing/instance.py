@@ -20,7 +20,7 @@ from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.precision import Precision
 
-MOST_GPUS: Final = 1024
+MOST_GPUS: Final = 576
 """Of one server."""
 RANGES: Final[dict[str, tuple[float, float, str]]] = {
     "capacity_per_instance": (1.0, 1e6, " requests in flight"),

@@ -148,10 +148,11 @@ def _seen_setting(seen: Observed, known: Known) -> Setting | None:
     try:
         gpu = known.gpus.find(seen.gpu)
         llm = memory.variant(known.llms, seen.model, llm, seen.weight_precision, seen.kv_precision)
+        mix = Mix(seen.prompt_tokens, seen.answer_tokens, seen.prefix_hit_ratio or 0.0)
+        tp = seen.tp or 1
+        return Setting(llm, gpu, max(tp, seen.gpus or tp), tp, mix)
     except ValueError:
         return None
-    mix = Mix(seen.prompt_tokens, seen.answer_tokens, seen.prefix_hit_ratio or 0.0)
-    return Setting(llm, gpu, seen.gpus or seen.tp or 1, seen.tp or 1, mix)
 
 
 def _fitted(seen: Observed, was: Setting | None) -> Fitted | str:

@@ -10,11 +10,14 @@ from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sizing.answer import Packed, PlacedServer
 from gpumon.sizing.demand import INFEASIBLE, Demand, demand_of
 from gpumon.sizing.known import Known
+from gpumon.sizing.parts import Part
 from gpumon.sizing.placement import Placement, Shape, place
 from gpumon.sizing.scenario import Packing, Scenario, Server
 
 NO_PRICE = Missing(Reason.NO_PRICE)
 _NONE_LEFT = 1e-12
+_STEPS = 8_000
+"""Of the search for the best placement: a keystroke's worth. What it can not prove shows as a gap to the bound."""
 
 
 class Filled(msgspec.Struct):
@@ -28,6 +31,8 @@ class Filled(msgspec.Struct):
     """Instances of each workload on the server that holds most of it."""
     missed: list[int]
     """Instances that have no place."""
+    parts: list[list[Part]]
+    """Where the instances of each workload stand: one part per kind of GPU."""
     notes: list[list[str]]
     busiest: float = 0.0
     """Highest sum of busy shares on one GPU."""
@@ -53,6 +58,7 @@ class _Filling:
         """Share of each workload that has no place yet."""
         self._instances, self._gpus = [0] * number, [0] * number
         self._worst, self._missed = [0] * number, [0] * number
+        self._parts: list[list[Part]] = [[] for _ in demands]
         self._notes: list[list[str]] = [[] for _ in demands]
         self._layout: list[PlacedServer] = []
         self._servers = self._used = self._least = 0
@@ -71,7 +77,7 @@ class _Filling:
         usable = _usable_bytes(here, self._scenario)
         wanted = [_count(demand, share) for demand, share in zip(here, self.left, strict=True)]
         blocks = [here[at].block(at, usable, count) for at, count in enumerate(wanted) if count]
-        placed = place(blocks, [_shape(server, usable, self._known) for server in servers], packing)
+        placed = place(blocks, [_shape(server, usable, self._known) for server in servers], packing, _STEPS)
         self._book(here, wanted, placed, first)
         for server, number in zip(servers, placed.servers_by_shape, strict=True):
             self._price = _plus(self._price, server_price(server, self._known), number)
@@ -89,9 +95,11 @@ class _Filling:
             if not count:
                 continue
             stands = count - missed.get(at, 0)
+            if stands:
+                self._parts[at].append(Part(here[at], stands))
             if len(self._scenario.server) > 1 and stands:
                 gpu = self._scenario.server[shape].gpu
-                self._notes[at].append(f"{stands} on {gpu}, {here[at].planned:g} requests each")
+                self._notes[at].append(f"{stands} on {gpu}, at most {here[at].planned:g} requests each")
             self._instances[at] += stands
             self._missed[at] = missed.get(at, 0)
             self.left[at] *= missed.get(at, 0) / count
@@ -118,7 +126,7 @@ class _Filling:
         figures = figures if whole else dict.fromkeys(figures, INFEASIBLE)
         packed = Packed(**figures, layout=tuple(self._layout), problem=self._problem)
         busiest = max((slot.busy_ratio for server in self._layout for slot in server.gpus), default=0.0)
-        return Filled(packed, self._instances, self._gpus, self._worst, self._missed, self._notes, busiest)
+        return Filled(packed, self._instances, self._gpus, self._worst, self._missed, self._parts, self._notes, busiest)
 
 
 def gpu_price(server: Server, known: Known) -> Reading:

@@ -9,12 +9,12 @@ import msgspec
 
 from gpumon.readings.missing import Missing, Reading
 from gpumon.sizing.answer import Answer, Packed, Plans, Totals, WorkloadPlan
-from gpumon.sizing.degraded import degraded_of
 from gpumon.sizing.demand import INFEASIBLE, NOT_GIVEN, Demand, demand_of, source_of
 from gpumon.sizing.guide import queue_warning
 from gpumon.sizing.here import have_of
 from gpumon.sizing.known import Known
 from gpumon.sizing.packed import Filled, fill
+from gpumon.sizing.parts import at_target, degraded_of, gpu_power_w
 from gpumon.sizing.scenario import Scenario, Server
 
 NO_WORKLOAD: Final = "no workload: add a model and a target"
@@ -31,7 +31,7 @@ def plan(scenario: Scenario, known: Known, have: Mapping[str, int] | None = None
     scenario = _with_server(scenario, demands, known)
     memory_only, busy_aware = fill(demands, scenario, known, "memory"), fill(demands, scenario, known, "busy")
     needed = memory_only if scenario.packing == "memory" else busy_aware
-    workloads = tuple(_workload(index, demand, needed) for index, demand in enumerate(demands))
+    workloads = tuple(_workload(index, demand, scenario, needed) for index, demand in enumerate(demands))
     totals = _totals(workloads, needed.packed)
     problem = next((f"{each.name}: {each.problem}" for each in workloads if each.problem), needed.packed.problem)
     return Answer(
@@ -62,14 +62,15 @@ def named(server: Server, known: Known) -> Server:
         return server
 
 
-def _workload(index: int, demand: Demand, filled: Filled) -> WorkloadPlan:
+def _workload(index: int, demand: Demand, scenario: Scenario, filled: Filled) -> WorkloadPlan:
     workload, instance, load = demand.workload, demand.instance, demand.load
     kinds = tuple(dict.fromkeys(limit.kind.value for limit in demand.limits))
     first = kinds.index("typed") if "typed" in kinds else 0
     others = kinds[:first] + kinds[first + 1 :]
     unplaced = filled.missed[index]
     problem = demand.problem or (f"no place for {unplaced} of {demand.instances} instances" if unplaced else "")
-    figures = {} if problem else _at_target(demand, filled.gpus[index])
+    parts = filled.parts[index]
+    figures = {} if problem else at_target(parts, filled.gpus[index])
     return WorkloadPlan(
         name=workload.label,
         model=workload.model,
@@ -91,12 +92,12 @@ def _workload(index: int, demand: Demand, filled: Filled) -> WorkloadPlan:
         memory_bytes=demand.memory_bytes,
         memory_source=demand.memory_source,
         busy_ratio=demand.busy_ratio,
-        degraded=() if problem else degraded_of(demand, filled.worst[index]),
+        degraded=() if problem else degraded_of(parts, filled.worst[index], scenario.spare_servers),
         notes=(*instance.notes, *_notes(demand), *filled.notes[index]),
         problem=problem,
         seen_name=instance.seen.name if instance.seen is not None else "",
         seen_time=instance.seen.time if instance.seen is not None else "",
-        power_source=_gpu_power_w(demand)[1],
+        power_source=gpu_power_w(demand)[1],
         **{**_NOTHING, **figures},
     )
 
@@ -104,38 +105,6 @@ def _workload(index: int, demand: Demand, filled: Filled) -> WorkloadPlan:
 _NOTHING: Final[dict[str, Reading]] = dict.fromkeys(
     ("concurrency", "running", "itl_s", "ttft_s", "e2e_s", "tokens_per_s", "requests_per_s", "power_w"), INFEASIBLE
 )
-
-
-def _at_target(demand: Demand, gpus: int) -> dict[str, Reading]:
-    """What the instances do at the target, with none of them lost."""
-    instance, count = demand.instance, demand.instances
-    running = demand.running(count)
-    curve = instance.curve
-    e2e_s = instance.response_s(max(running, 1e-9))
-    tokens: Reading = NOT_GIVEN if curve is None else count * curve.tokens_per_s(running)
-    per_gpu_w, _ = _gpu_power_w(demand)
-    return {
-        "concurrency": running * count,
-        "running": running,
-        "itl_s": NOT_GIVEN if curve is None else curve.itl_s(running),
-        "ttft_s": NOT_GIVEN if instance.ttft is None else instance.ttft.ttft_s(running),
-        "e2e_s": NOT_GIVEN if e2e_s is None else e2e_s,
-        "tokens_per_s": tokens,
-        "requests_per_s": NOT_GIVEN if not e2e_s else running * count / e2e_s,
-        "power_w": per_gpu_w if isinstance(per_gpu_w, Missing) else per_gpu_w * gpus,
-    }
-
-
-def _gpu_power_w(demand: Demand) -> tuple[Reading, str]:
-    """Watts of one GPU under this load: typed, as seen, else the board's limit; and which of them."""
-    instance = demand.instance
-    server: Server | None = instance.server
-    if server is not None and server.gpu_power_w is not None:
-        return server.gpu_power_w, "typed"
-    if instance.alike and instance.seen is not None and instance.seen.power_w is not None:
-        return instance.seen.power_w / instance.gpus, "seen"
-    limit_w = instance.gpu.tdp_w if instance.gpu is not None else 0.0
-    return (limit_w, "limit") if limit_w else (NOT_GIVEN, "")
 
 
 def _notes(demand: Demand) -> tuple[str, ...]:
@@ -209,10 +178,11 @@ def _warnings(
 ) -> tuple[str, ...]:
     said = []
     if memory_only.busiest > _SHARED:
-        more = "" if isinstance(busy_aware.packed.gpus, Missing) else f"{busy_aware.packed.gpus:.0f} GPUs"
+        gpus = busy_aware.packed.gpus
+        more = "there is no room" if isinstance(gpus, Missing) else f"it takes {gpus:.0f} GPUs"
         said.append(
             f"packed by memory alone, instances that keep a GPU {memory_only.busiest * 100:.0f} % busy in sum share "
-            f"one: each gets about 1/{memory_only.busiest:.1f} of its speed; by busy share it takes {more}"
+            f"one: each gets about 1/{memory_only.busiest:.1f} of its speed; by busy share {more}"
         )
     said += [f"{each.workload.label}: extrapolated beyond what was measured" for each in demands if each.extrapolated]
     if scenario.planning_factor >= 1.0 and any(demand.instances for demand in demands):

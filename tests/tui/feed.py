@@ -47,7 +47,7 @@ class Still:
     def known(self) -> Known:
         """The packaged catalogues, and what runs here."""
         own = own_models(self._snapshot) if self._snapshot is not None else {}
-        return Known(gpu_catalogue(), llm_catalogue(), own, builtin(), {"H100 SXM 80GB": 2.5})
+        return Known(gpu_catalogue(), llm_catalogue(), own, builtin(), {"H100 SXM5 80GB": 2.5})
 
     def set_interval(self, seconds: float) -> None:
         """Keep it."""

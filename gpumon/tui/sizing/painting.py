@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     from gpumon.sizing.answer import WorkloadPlan
 
 _LEAST_PICTURE: Final = 5
+_WANTED: Final = 9
+"""Lines of a picture that was asked for."""
 _LEAST_ROWS: Final = 2
 """Workloads in view however low the panel is."""
 _MOST_NOTES: Final = 4
+PICTURE: Final = -2
 Lines = list[tuple[int, Row]]
-"""Rows with the place that the cursor has in each, -1 for none."""
+"""Rows with the place that the cursor has in each, -1 for none, `PICTURE` in a picture."""
 
 
 class Scene(NamedTuple):
@@ -35,6 +38,8 @@ class Scene(NamedTuple):
     ages: Mapping[int, str]
     what: str
     """Which picture, or `gpus`."""
+    wanted: bool
+    """Whether it was asked for: then it has room before what is said about the workload."""
     glyphs: Glyphs
     keymap: Keymap
     width: int
@@ -48,6 +53,7 @@ class Scene(NamedTuple):
         return Sheet(
             desk.scenario, answer, desk.stop, -1 if desk.opened else desk.cell, desk.edit, desk.stale, self.focused,
             self.ages,
+            desk.reckoner.known.prices,
         )  # fmt: skip
 
 
@@ -58,14 +64,20 @@ def painted(scene: Scene) -> Lines:
     room = max(0, scene.height - len(foot))
     below = _below(scene, shown)
     least = 4 + _LEAST_ROWS if scene.desk.opened else len(shown.scenario.server) + 2 + _LEAST_ROWS
-    below = below[: max(2, room - least)]
+    asked = _WANTED if scene.wanted and shown.scenario.workload else 0
+    below = below[: max(2, room - least - asked)]
     above = _fields(scene, room - len(below)) if scene.desk.opened else _table(scene, shown, room - len(below))
     lines: Lines = [*above[:room], *((-1, row) for row in below)]
     free = room - len(lines)
-    if free > _LEAST_PICTURE and shown.scenario.workload:
-        lines += [(-1, ()), *((-1, row) for row in _picture(scene, free - 1))]
+    if free > _LEAST_PICTURE and scene.desk.scenario.workload:
+        lines += [(-1, ()), *((PICTURE, row) for row in _picture(scene, free - 1))]
     lines += [(-1, ())] * (room - len(lines))
     return [*lines[:room], *((-1, row) for row in foot)][: scene.height]
+
+
+def pictured(lines: Lines) -> bool:
+    """Whether there was room for a picture."""
+    return any(stop == PICTURE for stop, _ in lines)
 
 
 def _table(scene: Scene, shown: Sheet, room: int) -> Lines:

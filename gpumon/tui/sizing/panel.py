@@ -59,6 +59,9 @@ class SizingPanel(Pane):
         self.beside = False
         """Whether it stands beside the panes, with a rule at its left, instead of over them."""
         self.what = VIEWS[0]
+        self.wanted = False
+        """Whether a picture was asked for, so that it has room before words."""
+        self._drawn_picture = False
         self._desk: Desk | None = None
         self._ages: dict[int, str] = {}
         self._looked_s = float("-inf")
@@ -112,10 +115,19 @@ class SizingPanel(Pane):
         edge: Row = (("│", "border"),) if self.beside else ()
         inner = width - len(edge)
         scene = painting.Scene(
-            self.desk, self.has_focus, self._ages, self.what, self.palette.glyphs, self.view.keymap, inner, height - 1
+            self.desk,
+            self.has_focus,
+            self._ages,
+            self.what,
+            self.wanted,
+            self.palette.glyphs,
+            self.view.keymap,
+            inner,
+            height - 1,
         )
         lines = painting.painted(scene)
         self._stops = [-1, *(stop for stop, _ in lines)]
+        self._drawn_picture = painting.pictured(lines)
         rule = self._rule(inner, len(lines), height - 1)
         return [(*edge, *row) for row in (rule, *(row for _, row in lines))]
 
@@ -239,7 +251,12 @@ class SizingPanel(Pane):
             self.monitor.say(f"nothing to {'redo' if forth else 'undo'}")
 
     def _next_view(self) -> None:
-        self.what = VIEWS[(VIEWS.index(self.what) + 1) % len(VIEWS)]
+        """Ask for a picture where there is none, else for the next one; after the last, words have the room again."""
+        if self._drawn_picture:
+            self.what = VIEWS[(VIEWS.index(self.what) + 1) % len(VIEWS)]
+            self.wanted = self.wanted and self.what != VIEWS[0]
+        else:
+            self.wanted = True
 
     def _reset(self) -> None:
         if self.snapshot is None:

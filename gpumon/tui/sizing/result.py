@@ -22,8 +22,10 @@ def need(sheet: Sheet, width: int) -> list[Row]:
     if answer is None:
         return [((" need …", "muted"),)]
     if answer.problem:
-        rows = wrapped(clean(answer.problem, 400), width, sheet.tone("critical"), most=3)
-        return [((" need  no answer", sheet.tone("critical")),), *rows]
+        chosen = sheet.plan(sheet.stop.at) if sheet.stop.section == "workload" else None
+        said = f"{chosen.name}: {chosen.problem}" if chosen is not None and chosen.problem else answer.problem
+        rows = wrapped(clean(said, 400), width, sheet.tone("critical"), most=3)
+        return [((" need  no answer", sheet.tone("critical")),), *rows, *_have(sheet, answer)]
     totals = answer.totals
     parts = [
         _number(totals.gpus, "GPU"),
@@ -76,7 +78,13 @@ def about(sheet: Sheet, width: int) -> list[Row]:
     plan = sheet.plan(sheet.stop.at) if sheet.stop.section == "workload" else sheet.plan(0)
     if plan is None or plan.problem:
         return []
-    return [*_limit(sheet, plan), *_load(sheet, plan), *_degraded(sheet, plan, width), *_source(sheet, plan)]
+    return [
+        *_limit(sheet, plan),
+        *_carries(sheet, plan),
+        *_load(sheet, plan),
+        *_source(sheet, plan),
+        *_degraded(sheet, plan, width),
+    ]
 
 
 def _limit(sheet: Sheet, plan: WorkloadPlan) -> list[Row]:
@@ -91,6 +99,17 @@ def _limit(sheet: Sheet, plan: WorkloadPlan) -> list[Row]:
     after = f", then {named(plan.next_limit)}" if plan.next_limit else ""
     first = named(plan.limit) + (" per instance" if plan.limit != LimitKind.QUEUE.value else "")
     return [((" first limit: ", sheet.tone("muted")), (f"{first}{after}", sheet.tone("text")))]
+
+
+def _carries(sheet: Sheet, plan: WorkloadPlan) -> list[Row]:
+    """How much more would fit into the same instances."""
+    each, instances, target = plan.capacity_per_instance, plan.instances, plan.concurrency
+    if isinstance(each, Missing) or isinstance(instances, Missing) or isinstance(target, Missing):
+        return []
+    most = each * max(0.0, instances - plan.spares)
+    more = max(0.0, most - target)
+    said = f"{whole_count(most)} in flight as planned: room for {more:,.0f} more"
+    return [((" carries ", sheet.tone("muted")), (said, sheet.tone("text")))]
 
 
 def _load(sheet: Sheet, plan: WorkloadPlan) -> list[Row]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpumon.readings.format import cells, count, cut, left, right, seconds, whole
@@ -77,6 +78,8 @@ class Sheet(NamedTuple):
     focused: bool
     frozen: Mapping[int, str]
     """Age of what a workload was measured by, where it is not measured any more."""
+    prices: Mapping[str, float] = MappingProxyType({})
+    """Of GPUs, where none was typed."""
 
     def plan(self, at: int) -> WorkloadPlan | None:
         """The answer for one workload; none for one that was added since."""
@@ -107,7 +110,7 @@ def table(sheet: Sheet, width: int) -> tuple[Row, list[tuple[Stop, Row]]]:
     return (("".join(titles), "muted"),), rows
 
 
-_MORE: Final = (("in use", "running"), ("ITL", "itl_s"), ("TTFT", "ttft_s"), ("E2E", "e2e_s"))
+_MORE: Final = (("each", "running"), ("ITL", "itl_s"), ("TTFT", "ttft_s"), ("E2E", "e2e_s"))
 """Columns of wide panels: requests in flight of each instance at the target, and its latencies there."""
 
 
@@ -132,7 +135,9 @@ def _server(sheet: Sheet, stop: Stop, width: int) -> Row:
     server = holder(sheet.scenario, SERVER, stop.at)
     if not isinstance(server, Server):
         return (begin, *_cell(sheet, stop, 0, "as seen; g chooses the GPU type", 0))
-    price = "–" if server.price_per_gpu_hour is None else f"{server.price_per_gpu_hour:g}"
+    price = server.price_per_gpu_hour
+    price = sheet.prices.get(server.gpu) if price is None else price
+    cost = "–" if price is None else f"{price:g}"
     limit = f"  at most {server.count}" if server.count else ""
     spares = sheet.scenario.spare_servers
     spare = f"  N+{spares}" if spares else ""
@@ -143,7 +148,7 @@ def _server(sheet: Sheet, stop: Stop, width: int) -> Row:
         ("x ", "muted"),
         *_cell(sheet, stop, 1, gpu, 0),
         ("  ", "text"),
-        *_cell(sheet, stop, 2, price, 6),
+        *_cell(sheet, stop, 2, cost, 6),
         (f" /GPU-h{limit}{spare}", "muted"),
     )
 

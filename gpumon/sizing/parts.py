@@ -1,0 +1,133 @@
+"""What the instances of one workload do at its target, on one kind of GPU or spread over several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from gpumon.readings.missing import Missing, Reading
+from gpumon.sizing.answer import Degraded
+from gpumon.sizing.demand import NOT_GIVEN, Demand
+
+
+class Part(NamedTuple):
+    """Instances of one workload on one kind of GPU."""
+
+    demand: Demand
+    number: int
+
+
+def at_target(parts: Sequence[Part], gpus: int) -> dict[str, Reading]:
+    """Load, latency, throughput and power with none of them lost; `gpus` hold them.
+
+    Latencies are of the part that is slowest. Over several kinds of GPU the load is shared by capacity.
+    """
+    loads = [(part, running) for part, running in zip(parts, _running(parts, 0), strict=True)]
+    in_flight = sum(part.number * running for part, running in loads)
+    watts = _total(*((gpu_power_w(part.demand)[0], part.demand.instance.gpus * part.number) for part in parts))
+    held = sum(part.demand.instance.gpus * part.number for part in parts)
+    e2e = [part.demand.instance.response_s(max(running, 1e-9)) for part, running in loads]
+    rates = [
+        (NOT_GIVEN if not response else part.number * running / response, 1)
+        for (part, running), response in zip(loads, e2e, strict=True)
+    ]
+    return {
+        "concurrency": in_flight,
+        "running": in_flight / sum(part.number for part in parts),
+        "itl_s": _slowest(_itl_s(part.demand, running) for part, running in loads),
+        "ttft_s": _slowest(_ttft_s(part.demand, running) for part, running in loads),
+        "e2e_s": _slowest(NOT_GIVEN if response is None else response for response in e2e),
+        "tokens_per_s": _total(*((_tokens_per_s(part.demand, running), part.number) for part, running in loads)),
+        "requests_per_s": _total(*rates),
+        # GPUs that several instances share are counted once.
+        "power_w": watts if isinstance(watts, Missing) or not held else watts * gpus / held,
+    }
+
+
+def gpu_power_w(demand: Demand) -> tuple[Reading, str]:
+    """Watts of one GPU under this load: typed, as seen, else the board's limit; and which of them."""
+    instance = demand.instance
+    if instance.server is not None and instance.server.gpu_power_w is not None:
+        return instance.server.gpu_power_w, "typed"
+    if instance.alike and instance.seen is not None and instance.seen.power_w is not None:
+        return instance.seen.power_w / instance.gpus, "seen"
+    limit_w = instance.gpu.tdp_w if instance.gpu is not None else 0.0
+    return (limit_w, "limit") if limit_w else (NOT_GIVEN, "")
+
+
+def degraded_of(parts: Sequence[Part], on_one_server: int, spare_servers: int) -> tuple[Degraded, ...]:
+    """Without one instance, and without the server that holds most of them."""
+    found = [_without(parts, "instance", 1)]
+    if on_one_server > 1:
+        lost = _without(parts, "server", on_one_server)
+        until = "until the spare server has loaded them: " if spare_servers else ""
+        found.append(Degraded(lost.lost, lost.instances, lost.running, lost.itl_s, lost.ttft_s, until + lost.text))
+    return tuple(found)
+
+
+def _without(parts: Sequence[Part], lost: str, number: int) -> Degraded:
+    """Survivors carry the whole load: N/(N-k) times as much each."""
+    left = sum(part.number for part in parts) - number
+    if left < 1:
+        return Degraded(lost, 0, text="nothing is left: requests fail until it is back")
+    demand, running = parts[0].demand, _running(parts, number)[0]
+    most = demand.limits[0].concurrency if demand.limits else math.inf
+    if math.isinf(running):
+        return Degraded(lost, left, text="the rest can not serve this rate: the queue grows without end")
+    missed = list(_missed(demand, running))
+    if missed:
+        text = f"{' and '.join(missed)} would be missed: {running:,.1f} each"
+    elif running > most * (1 + 1e-9):
+        text = f"requests queue: {running:,.1f} each, {most:,.0f} fit"
+    else:
+        text = f"within all limits: {running:,.1f} each"
+    return Degraded(lost, left, running, _itl_s(demand, running), _ttft_s(demand, running), text)
+
+
+def _missed(demand: Demand, running: float) -> Iterator[str]:
+    for limit in demand.limits:
+        if limit.kind.value in ("ITL", "TTFT", "E2E") and running > limit.concurrency * (1 + 1e-9):
+            yield f"the {limit.kind.value} goal"
+
+
+def _running(parts: Sequence[Part], lost: int) -> list[float]:
+    """Requests in flight of each instance of each part, after `lost` instances of the first one went."""
+    if len(parts) == 1:
+        return [parts[0].demand.running(parts[0].number - lost)]
+    wanted = parts[0].demand.load.instances * parts[0].demand.running(parts[0].demand.load.instances)
+    carried = sum(part.number * part.demand.planned for part in parts) - lost * parts[0].demand.planned
+    return [wanted / carried * part.demand.planned if carried > 0 else math.inf for part in parts]
+
+
+def _itl_s(demand: Demand, running: float) -> Reading:
+    curve = demand.instance.curve
+    return NOT_GIVEN if curve is None else curve.itl_s(running)
+
+
+def _ttft_s(demand: Demand, running: float) -> Reading:
+    line = demand.instance.ttft
+    return NOT_GIVEN if line is None else line.ttft_s(running)
+
+
+def _tokens_per_s(demand: Demand, running: float) -> Reading:
+    curve = demand.instance.curve
+    return NOT_GIVEN if curve is None else curve.tokens_per_s(running)
+
+
+def _slowest(values: Iterator[Reading]) -> Reading:
+    slowest: Reading = 0.0
+    for value in values:
+        if isinstance(value, Missing):
+            return value
+        slowest = max(slowest, value)  # type: ignore[type-var]
+    return slowest
+
+
+def _total(*terms: tuple[Reading, int]) -> Reading:
+    total = 0.0
+    for value, number in terms:
+        if isinstance(value, Missing):
+            return value
+        total += value * number
+    return total
