@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 3
 
-.PHONY: demo run test lint check wheel bench compare pictures rivals accuracy schema clean
+.PHONY: demo run test lint check wheel bench compare pictures rivals accuracy calibration schema clean
 
 demo: $(VENV)/.run  ## the monitor on a simulated server: no GPU needed
 	@$(BIN)/gpumon demo
@@ -29,7 +29,9 @@ wheel: $(VENV)/.dev  ## builds sdist and wheel, and tries the wheel in a venv of
 	$(BIN)/python -m build --outdir dist . >/dev/null
 	PYTHON=$(BIN)/python tests/smoke_wheel.sh dist/*.whl
 
-bench: $(VENV)/.dev  ## gpumon against other monitors on one fake driver: CPU, memory, first paint, bytes
+bench: $(VENV)/.dev  ## sizing per keystroke; gpumon against other monitors on one fake driver: CPU, memory, first paint, bytes
+	$(BIN)/python -m tests.perf.bench_sizing
+	$(BIN)/python -m tests.perf.bench_placement
 	$(BIN)/python -m tests.perf.bench
 
 compare: $(VENV)/.dev  ## the screens of gpumon and of other monitors on one fake driver, as text in build/screens
@@ -43,6 +45,9 @@ rivals: $(VENV)/.dev  ## fetches nvtop and btop for `make bench` and `make compa
 
 accuracy: $(VENV)/.dev  ## replays of real engines, against the client's count of every token
 	$(BIN)/python -m tests.accuracy.replay
+
+calibration: $(VENV)/.dev  ## the latency of a held-back load, predicted by a live fit, against what was measured
+	$(BIN)/python -m tests.accuracy.calibration
 
 schema: $(VENV)/.dev  ## docs/schema.json and docs/sizing.schema.json from the types
 	$(BIN)/python -m gpumon.outputs.schema > docs/schema.json.new && mv docs/schema.json.new docs/schema.json

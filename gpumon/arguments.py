@@ -135,7 +135,15 @@ WORDS: Final[tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]] = (
         ("profiles",),
         {"metavar": "[ACTION]", "nargs": "?", "default": "list", "help": "add, list (the default), show or remove"},
     ),
-    ("words", ("profiles",), {"metavar": "[FILE|NAME ...]", "nargs": "*", "help": "files to add, or a profile's name"}),
+    (
+        "words",
+        ("profiles",),
+        {
+            "metavar": "[FILE|NAME ...]",
+            "nargs": "*",
+            "help": "files to add (- reads standard input), or a profile's name",
+        },
+    ),
 )
 """Words that follow a command, in their order: name, the commands that take it, and how it is read."""
 

@@ -169,7 +169,7 @@ def _size(run: _Run) -> int:
 def _profiles(run: _Run) -> int:
     from gpumon.profiles import profiles_command
 
-    return profiles_command(run.chosen, os.environ, _write, lambda line: _complain(line, USAGE))
+    return profiles_command(run.chosen, os.environ, _write, lambda line: _complain(line, USAGE), _width())
 
 
 def _doctor(run: _Run) -> int:

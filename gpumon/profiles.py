@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -14,13 +15,13 @@ from gpumon.config.errors import ConfigError
 from gpumon.config.load import named
 from gpumon.config.profile_store import (
     NotStoredError,
+    absent,
     builtin,
     checked_name,
     remove,
     safe_name,
     store,
     stored_profiles,
-    unknown,
 )
 from gpumon.outputs.profiles import added, as_json, encoded, listed, shown
 from gpumon.readings.text import clean
@@ -43,10 +44,15 @@ class _Do(NamedTuple):
     chosen: argparse.Namespace
     environ: Mapping[str, str]
     write: Write
+    width: int
 
 
-def profiles_command(chosen: argparse.Namespace, environ: Mapping[str, str], write: Write, complain: Complain) -> int:
+def profiles_command(
+    chosen: argparse.Namespace, environ: Mapping[str, str], write: Write, complain: Complain, width: int
+) -> int:
     """Run `gpumon profiles ACTION WORD...`; returns the exit code. `complain` takes one line of an error at a time.
+
+    Text is laid out for `width` columns.
 
     Raises Usage and ConfigError, which end with exit code 2 like any other command's.
     """
@@ -59,7 +65,7 @@ def profiles_command(chosen: argparse.Namespace, environ: Mapping[str, str], wri
     if chosen.action != "add" and (odd := [name for name in _ADDING if getattr(chosen, name, None)]):
         raise Usage(f"--{odd[0].replace('_', '-')} belongs to `gpumon profiles add`")
     try:
-        run(_Do(chosen, environ, write))
+        run(_Do(chosen, environ, write, width))
     except SweepError as refused:
         for line in (*str(refused).splitlines(), "nothing was imported"):
             complain(line)
@@ -93,7 +99,7 @@ def _add(do: _Do) -> None:
     if chosen.json:
         do.write(encoded({"added": [as_json(each) for each in named_], "notes": list(found.notes)}))
     else:
-        do.write(added(named_, found.notes, str(paths[0].parent)))
+        do.write(added(named_, found.notes, str(paths[0].parent), do.width))
 
 
 def _list(do: _Do) -> None:
@@ -105,7 +111,7 @@ def _list(do: _Do) -> None:
         ]
         do.write(encoded({"profiles": each, "problems": list(stored.broken)}))
     else:
-        do.write(listed(everything, frozenset(own), stored.broken))
+        do.write(listed(everything, frozenset(own), stored.broken, do.width))
 
 
 def _show(do: _Do) -> None:
@@ -113,13 +119,12 @@ def _show(do: _Do) -> None:
     stored, own = stored_profiles(do.environ), builtin()
     everything = own | {each: found.profile for each, found in stored.profiles.items()}
     if name not in everything:
-        broken = next((line for line in stored.broken if line.partition(".json: ")[0].endswith(f"/{name}")), "")
-        raise ConfigError(broken or unknown(name, everything))
+        raise ConfigError(absent(name, stored))
     notes = _notes(stored.profiles, name)
     if do.chosen.json:
         do.write(encoded({"profile": as_json(everything[name], notes, built=name in own)}))
     else:
-        do.write(shown(everything[name], notes, built=name in own))
+        do.write(shown(everything[name], notes, built=name in own, width=do.width))
 
 
 def _remove(do: _Do) -> None:
@@ -162,15 +167,17 @@ def _files(words: Words) -> dict[str, bytes]:
     """Name -> content; stops reading where it is more than any import may have, and lets that be refused."""
     files: dict[str, bytes] = {}
     total = 0
-    for word in words:
+    for word in dict.fromkeys(words):
         if total <= MOST_TOTAL:
-            files[word] = _content(word)
-            total += len(files[word])
+            files["standard input" if word == "-" else word] = content = _content(word)
+            total += len(content)
     return files
 
 
 def _content(word: str) -> bytes:
     try:
+        if word == "-":
+            return sys.stdin.buffer.read(MOST_BYTES + 1)
         with Path(word).open("rb") as stream:
             return stream.read(MOST_BYTES + 1)
     except (OSError, ValueError) as failure:

@@ -257,15 +257,24 @@ def run_doctor(config: Config, options: Options) -> list[Check]:
 
 def run_size(config: Config, file: str, environ: Mapping[str, str]) -> tuple[Scenario, Answer]:
     """The scenario of a file (`-`: standard input) and the answer to it. Raises ConfigError."""
+    from gpumon.config.errors import ConfigError
+    from gpumon.config.load import named
+    from gpumon.config.profile_store import absent, stored_profiles
     from gpumon.config.scenario_file import read_scenario, scenario_from_stream
     from gpumon.sizing.plan import plan
     from gpumon.sizing.scenario import Server
 
-    scenario = scenario_from_stream(sys.stdin.buffer, "standard input") if file == "-" else read_scenario(file)
+    where = "standard input" if file == "-" else named(file)
+    scenario = scenario_from_stream(sys.stdin.buffer, where) if file == "-" else read_scenario(file)
     if not scenario.server and config.sizing.gpu:
         server = Server(gpu=config.sizing.gpu, gpus=config.sizing.gpus or 8)
         scenario = msgspec.structs.replace(scenario, server=(server,))
-    return scenario, plan(scenario, known(config, scenario, environ))
+    looked_up = known(config, scenario, environ)
+    for at, workload in enumerate(scenario.workload):
+        if workload.profile and workload.profile not in looked_up.profiles:
+            why = absent(workload.profile, stored_profiles(environ))
+            raise ConfigError(f"{where}: workload[{at}].profile: {why}")
+    return scenario, plan(scenario, looked_up)
 
 
 def known(config: Config, scenario: Scenario, environ: Mapping[str, str]) -> Known:

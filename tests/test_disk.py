@@ -19,6 +19,7 @@ from gpumon.config.themes import Theme
 from gpumon.disk import Disk
 from gpumon.outputs.json import encode
 from gpumon.readings.snapshot import Host
+from gpumon.sizing.scenario import Scenario, Server, Workload
 from tests.tui import scenes
 
 THEME = ("general", "theme")
@@ -185,3 +186,42 @@ async def test_a_disk_that_hangs_does_not_hold_the_loop_up(tmp_path: Path) -> No
     disk._place = str(tmp_path / "config.toml")
     with pytest.raises(asyncio.TimeoutError):
         await asyncio.wait_for(disk.save_settings({INTERVAL: 2.0}), 0.2)
+
+
+SCENARIO = Scenario(server=(Server("H100 SXM5 80GB"),), workload=(Workload("openai/gpt-oss-20b", 64.0),))
+
+
+async def test_a_scenario_is_saved_by_name_once_and_read_back(tmp_path: Path) -> None:
+    disk = disk_at(tmp_path)
+    assert await disk.scenarios() == ()
+    place = tmp_path / "scenarios" / "mine.toml"
+    assert await disk.save_scenario(SCENARIO, "mine") == (True, f"saved to {place}")
+    assert await disk.scenarios() == ("mine",)
+    assert await disk.load_scenario("mine") == SCENARIO
+    assert await disk.load_scenario(str(place)) == SCENARIO
+    assert await disk.save_scenario(SCENARIO, "mine") == (False, f"{place} is there already")
+
+
+async def test_a_scenario_at_a_path(tmp_path: Path) -> None:
+    disk = disk_at(tmp_path)
+    written, said = await disk.save_scenario(SCENARIO, "~/own.toml")
+    assert (written, said) == (True, f"saved to {tmp_path / 'own.toml'}")
+    assert await disk.load_scenario("~/own.toml") == SCENARIO
+
+
+@pytest.mark.parametrize("name", [".hidden", "a\x1bb"])
+async def test_what_is_no_name_for_a_scenario(name: str, tmp_path: Path) -> None:
+    disk = disk_at(tmp_path)
+    written, said = await disk.save_scenario(SCENARIO, name)
+    assert not written
+    assert said.isprintable()
+    with pytest.raises(ConfigError, match="is no name"):
+        await disk.load_scenario(name)
+
+
+async def test_an_impossible_scenario_is_not_written(tmp_path: Path) -> None:
+    disk = disk_at(tmp_path)
+    written, said = await disk.save_scenario(Scenario(workload=(Workload("m", 0.0),)), "zero")
+    assert not written
+    assert "target" in said
+    assert await disk.scenarios() == ()

@@ -83,6 +83,25 @@ def test_a_bad_file_imports_nothing_and_every_problem_is_a_line(
     assert "none is imported yet" in run(capsys, "list")[1]
 
 
+def test_standard_input_is_a_file_named_dash(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Path(VLLM).open(encoding="utf-8") as stream:
+        monkeypatch.setattr("sys.stdin", stream)
+        code, out, err = run(capsys, "add", "-", "--name", "piped")
+    assert (code, err) == (0, "")
+    assert out.startswith("added piped: 6 points of ")
+    with Path("/dev/null").open(encoding="utf-8") as stream:
+        monkeypatch.setattr("sys.stdin", stream)
+        assert run(capsys, "add", "-")[2] == "gpumon: standard input: is empty\ngpumon: nothing was imported\n"
+
+
+def test_what_was_added_says_how_to_use_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        '`gpumon profiles show x` draws it; `profile = "x"` in a scenario' in run(capsys, "add", VLLM, "--name", "x")[1]
+    )
+
+
 def test_a_name_that_is_taken_needs_replace(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "add", VLLM)[0] == 0
     code, _, err = run(capsys, "add", VLLM)

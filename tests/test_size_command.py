@@ -234,6 +234,44 @@ def test_hostile_names_are_escaped_in_every_form(env: dict[str, str]) -> None:
         assert all(line.isprintable() for line in done.stdout.split("\n"))
 
 
+SWEEP = str(ROOT / "tests" / "data" / "sweeps" / "vllm-bench.jsonl")
+PLANNED = '[[server]]\ngpu = "H100 SXM 80GB"\n[[workload]]\nmodel = "m"\ntarget = 200\nprofile = "{profile}"\n'
+
+
+def test_an_imported_sweep_is_what_a_scenario_plans_with(env: dict[str, str]) -> None:
+    added = subprocess.run(
+        [*GPUMON, "profiles", "add", SWEEP, "--kv-precision", "fp8", "--name", "nim"],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (added.returncode, added.stderr) == (0, "")
+    text = PLANNED.format(profile="nim").replace('"m"', '"nvidia/Llama-3.3-70B-Instruct-FP8"')
+    found = answer("-", env=env, text=text)
+    (plan,) = found["workloads"]
+    assert (plan["capacity_per_instance"], plan["instances"], plan["gpus"], plan["limit"]) == (50, 4, 8, "knee")
+    assert (plan["source"], plan["seen_name"], plan["seen_time"]) == ("sweep", "nim", "2026-06-13T05:11:41")
+    # Measured at 50 in flight: 59.73 ms, 814 tok/s of one instance; the line through all points is within 5 %.
+    assert plan["itl_s"] == pytest.approx(0.05973, rel=0.05)
+    assert plan["tokens_per_s"] == pytest.approx(4 * 814, rel=0.05)
+    assert plan["e2e_s"] == pytest.approx(200 / plan["requests_per_s"], rel=0.02)
+
+
+def test_a_profile_that_is_not_there_is_a_fault_of_the_file(env: dict[str, str]) -> None:
+    done = size("-", env=env, text=PLANNED.format(profile="guide-nemo-6b"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(
+        "gpumon: standard input: workload[0].profile: there is no profile 'guide-nemo-6b'; did you mean guide-nemo-5b"
+    )
+    place = Path(env["HOME"], ".local/share/gpumon/profiles")
+    place.mkdir(parents=True)
+    (place / "cut.json").write_text("{")
+    done = size("-", env=env, text=PLANNED.format(profile="cut"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "cut.json: is no profile" in done.stderr
+
+
 def test_it_imports_only_what_it_needs(env: dict[str, str]) -> None:
     code = "import sys\nfrom gpumon.cli import main\nmain(sys.argv[1:])\nsys.stderr.write(' '.join(sys.modules))"
     done = subprocess.run(

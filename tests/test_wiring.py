@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from gpumon.config.options import Options
-from gpumon.config.schema import Config
+from gpumon.config.schema import Config, Model, Sizing
 from gpumon.readings.snapshot import Snapshot
 from gpumon.wiring import LateCollector
 
@@ -31,3 +32,28 @@ async def test_stopping_it_is_no_failure() -> None:
     await collector.stop()
     await asyncio.wait({end}, timeout=5.0)
     assert end.cancelled()
+
+
+async def test_what_sizing_knows_grows_with_what_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUMON_PROFILES", str(tmp_path))
+    entry = Model(match="mine-*", params_b=7.0, layers=32, hidden=4096, heads=32)
+    sizing = Sizing(price_per_gpu_hour=3.0, prices={"H200 SXM 141GB": 4.0})
+    collector = LateCollector(Config(model=(entry,), sizing=sizing), Options(demo=True))
+    before = collector.known()
+    assert before.llm("mine-7b") is not None
+    assert before.llm("other-7b") is None
+    assert list(before.prices.values()) == [4.0]
+    seen: list[Snapshot] = []
+    await collector.start(seen.append)
+    for _ in range(100):
+        if seen and collector.known().own and collector.known().profiles:
+            break
+        await asyncio.sleep(0.1)
+    known = collector.known()
+    assert known == collector.known()
+    assert known != before
+    assert known.profiles
+    assert {engine.model for engine in seen[-1].engines if engine.llm} <= set(known.own)
+    assert known.prices[seen[-1].gpus[0].gpu_type] == 3.0
+    assert collector.calibration is collector.calibration
+    await collector.stop()

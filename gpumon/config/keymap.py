@@ -70,7 +70,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
             ("add", ("a",), "add a workload"),
             ("remove", ("x", "delete"), "remove, or look it up"),
             ("gpu", ("g",), "choose the GPU type"),
-            ("view", ("v",), "pictures, or other GPUs"),
+            ("view", ("v",), "compare GPUs; pictures"),
             ("undo", ("u",), "undo"),
             ("redo", ("U", "ctrl+r"), "redo"),
             ("reset", ("R",), "reset to what runs now"),

@@ -11,9 +11,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.config.errors import ConfigError
+from gpumon.config.errors import ConfigError, Refused, dotted, error
 from gpumon.config.load import named
 from gpumon.config.save import beside, keep_folder
+from gpumon.config.scenario_rules import observed
 from gpumon.readings.text import clean
 from gpumon.sizing.guide import guide_profiles
 from gpumon.sizing.observed import Observed
@@ -112,9 +113,11 @@ def store(
     """Write each profile under its name, all of them or none; returns their files. Blocks.
 
     A name that is taken is refused unless `replace`; one that comes with gpumon always. Raises ConfigError for a
-    name, NotStoredError where the disk refuses.
+    name and for a figure that no profile may have, NotStoredError where the disk refuses.
     """
     place = _wanted(environ)
+    for each in new:
+        _possible(each)
     paths = [place / f"{checked_name(each.name)}.json" for each in new]
     _free(paths, place, replace=replace)
     written: list[Path] = []
@@ -147,6 +150,12 @@ def remove(name: str, environ: Mapping[str, str]) -> Path:
     except OSError as failure:
         raise NotStoredError(f"{named(path)} cannot be removed: {failure.strerror}") from None
     return path
+
+
+def absent(name: str, stored: Stored) -> str:
+    """Why there is no profile of this name: its file can not be read, or there is none; near names with it."""
+    broken = (line for line in stored.broken if line.partition(".json: ")[0].endswith(f"/{name}"))
+    return next(broken, "") or unknown(name, {**builtin(), **stored.profiles})
 
 
 def unknown(name: str, known: Mapping[str, object]) -> str:
@@ -211,9 +220,18 @@ def _put(path: Path, text: bytes, *, replace: bool) -> None:
     keep_folder(path)
 
 
+def _possible(profile: Observed) -> None:
+    try:
+        observed(profile)
+    except Refused as refused:
+        raise error(f"profile {clean(profile.name, _MOST_NAME)}", refused, dotted(refused.path)) from None
+
+
 def _read(path: Path) -> Profile | str:
     """A file's profile under the file's name, or what is wrong with it."""
     try:
+        if not path.is_file() and not path.is_dir():
+            return "is no file"  # a pipe would be waited for
         with path.open("rb") as stream:
             content = stream.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:
@@ -227,6 +245,10 @@ def _read(path: Path) -> Profile | str:
         return f"is no profile: {clean(str(failure), 200)}"
     if not _NAME.fullmatch(path.stem):
         return "has a name that no profile may have"
+    try:
+        observed(read.profile)
+    except Refused as refused:
+        return str(error("is no profile", refused, dotted(refused.path)))
     return msgspec.structs.replace(read, profile=_cleaned(read.profile, path.stem))
 
 

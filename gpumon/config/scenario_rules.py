@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
 from gpumon.config.rules import FieldRule, Rulebook, gpu_type_problem
+from gpumon.config.validate import validated
 from gpumon.sizing.observed import Observed, Point
+from gpumon.sizing.ranges import RANGES, SCENARIO_RANGES, SEEN_RANGES, SERVER_RANGES, Range
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.specs.precision import Precision
 
@@ -18,67 +20,28 @@ MOST_SERVERS: Final = 32
 MOST_POINTS: Final = 64
 
 _Above = Annotated[float, Meta(gt=0.0, le=1e12)]
+_Length = Annotated[float, Meta(gt=0.0, le=1e9)]
 _FromZero = Annotated[float, Meta(ge=0.0, le=1e15)]
-_Share = Annotated[float, Meta(ge=0.0, le=1.0)]
-_SomeShare = Annotated[float, Meta(gt=0.0, le=1.0)]
-_Milliseconds = Annotated[float, Meta(gt=0.0, le=1e9)]
-_Money = Annotated[float, Meta(ge=0.0, le=1e9)]
-_Spares = Annotated[int, Meta(ge=0, le=1_000_000)]
-_Gpus = Annotated[int, Meta(ge=1, le=1024)]
-_SeenGpus = Annotated[int, Meta(ge=0, le=100_000)]
+_Milliseconds: Final = {name: each for name, each in RANGES.items() if name.endswith("_ms")}
 
-_GOALS: Final = dict.fromkeys(("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms"), _Milliseconds)
+
+def _within(kind: type[msgspec.Struct], ranges: Mapping[str, Range]) -> dict[str, Any]:
+    """What the plan refuses is refused in the file already, where it has a line."""
+    found = {}
+    for name, (low, high, _) in ranges.items():
+        number = int if "int" in str(kind.__annotations__[name]) else float
+        found[name] = Annotated[number, Meta(ge=number(low), le=number(high))]
+    return found
+
+
 _RANGES: Final[dict[type[msgspec.Struct], dict[str, Any]]] = {
-    Scenario: {
-        "planning_factor": _SomeShare,
-        "usable_memory_ratio": _SomeShare,
-        "queue_wait_ratio": _SomeShare,
-        "spare_instances": _Spares,
-        "spare_servers": _Spares,
-        **_GOALS,
-    },
-    Server: {
-        "gpus": _Gpus,
-        "nvlink_gpus": Annotated[int, Meta(ge=0, le=1024)],
-        "count": _Spares,
-        "price_per_gpu_hour": _Money,
-        "price_per_hour": _Money,
-        "gpu_power_w": Annotated[float, Meta(gt=0.0, le=1e6)],
-    },
-    Workload: {
-        "target": _Above,
-        "think_s": Annotated[float, Meta(ge=0.0, le=1e9)],
-        "capacity_per_instance": Annotated[float, Meta(gt=0.0, le=1e9)],
-        "memory_gb": Annotated[float, Meta(gt=0.0, le=1e6)],
-        "busy_ratio": _Share,
-        "tp": _Gpus,
-        "pp": _Gpus,
-        "prompt_tokens": Annotated[float, Meta(gt=0.0, le=1e9)],
-        "answer_tokens": Annotated[float, Meta(gt=0.0, le=1e9)],
-        "prefix_hit_ratio": _Share,
-        **_GOALS,
-        "itl_tail_ratio": Annotated[float, Meta(gt=0.0, le=1000.0)],
-        "kv_pool_tokens": _Above,
-        "max_num_seqs": Annotated[int, Meta(ge=1, le=1_000_000_000)],
-        "prefill_tokens_per_s": _Above,
-        "tokens_per_step": Annotated[float, Meta(ge=1.0, le=1000.0)],
-        "draft_ratio": _Share,
-        "spare_instances": _Spares,
-    },
-    Observed: {
-        **{name: _FromZero for name, kind in Observed.__annotations__.items() if "float" in str(kind)},
-        "prompt_tokens": _Above,
-        "answer_tokens": _Above,
-        "gpus": _SeenGpus,
-        "tp": _SeenGpus,
-        "pp": _SeenGpus,
-        "prefix_hit_ratio": _Share,
-        "max_num_seqs": Annotated[int, Meta(ge=1, le=1_000_000_000)],
-        "busy_ratio": _Share,
-    },
+    Scenario: _within(Scenario, {**SCENARIO_RANGES, **_Milliseconds}),
+    Server: _within(Server, SERVER_RANGES),
+    Workload: {"target": _Above, **_within(Workload, RANGES)},
+    Observed: {**_within(Observed, SEEN_RANGES), "prompt_tokens": _Length, "answer_tokens": _Length},
     Point: {
         **{name: _FromZero for name, kind in Point.__annotations__.items() if "float" in str(kind)},
-        "busy_ratio": _Share,
+        "busy_ratio": Annotated[float, Meta(ge=0.0, le=1.0)],
         "weight": Annotated[int, Meta(ge=1, le=1_000_000_000)],
     },
 }
@@ -108,6 +71,13 @@ def _most(most: int, what: str) -> Callable[[Any], str]:
 
 
 _PRECISIONS: Final = FieldRule(_precision_problem)
+
+
+def observed(seen: Observed) -> Observed:
+    """What was seen, if a scenario file could hold it. Raises Refused for the first figure that is out of its range."""
+    raw = msgspec.to_builtins(seen)
+    return validated({**raw, "points": list(raw.get("points", ()))}, Observed, book=SCENARIO)
+
 
 SCENARIO: Final = Rulebook(
     root=Scenario,

@@ -137,7 +137,7 @@ class Sizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     gpu: str = ""
     """Type of GPU in a server, e.g. "H100 SXM 80GB"; empty: as seen."""
-    gpus: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 0
+    gpus: Annotated[int, msgspec.Meta(ge=0, le=576)] = 0
     """GPUs of one server; 0: as seen."""
     price_per_gpu_hour: Price | None = None
     """Price of one hour of `gpu` (empty: of whatever the servers have), where `prices` has none, in your currency."""

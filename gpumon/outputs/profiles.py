@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gpumon.outputs.tables import INDENT, Column, labelled, table, wrapped
 from gpumon.outputs.units import NONE, milliseconds, quantities, token
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sizing.observed import Observed, Origin, Point
@@ -21,35 +22,47 @@ _MARGIN: Final = 8
 _LOGARITHMIC: Final = 12.0
 """From this ratio of the loads the x axis is logarithmic: sweeps double."""
 _ABSENT: Final = Missing(Reason.NOT_EXPOSED)
+_LABEL: Final = 14
+_LIST: Final = (
+    ("NAME", False, 9),
+    ("MODEL", False, 2),
+    ("GPU", False, 4),
+    ("IN/OUT", False, 3),
+    ("CONC", True, 9),
+    ("TOK/S", True, 6),
+    ("ITL", True, 5),
+    ("FROM", False, 1),
+)
+"""Columns of the list: title, flush right, and which leave first where there is no room (the lowest)."""
 
 
-def listed(profiles: Mapping[str, Observed], builtin: frozenset[str], broken: Sequence[str]) -> str:
+def listed(profiles: Mapping[str, Observed], builtin: frozenset[str], broken: Sequence[str], width: int = 160) -> str:
     """A line per profile, the user's own first; then a line per file that can not be read."""
     names = sorted(profiles, key=lambda name: (name in builtin, name))
-    rows: list[tuple[str, ...]] = [("NAME", "MODEL", "GPU", "IN/OUT", "CONC", "TOK/S", "ITL", "FROM")]
-    rows.extend(_row(name, profiles[name], built=name in builtin) for name in names)
-    lines = _table(rows)
-    lines.extend(f"not read: {line}" for line in broken)
-    own = len(names) - len(builtin.intersection(names))
-    if not own:
+    rows = [_row(name, profiles[name], built=name in builtin) for name in names]
+    columns = (Column(title, [row[at] for row in rows], right, keep) for at, (title, right, keep) in enumerate(_LIST))
+    lines = list(table(tuple(columns), width))
+    for line in broken:
+        lines.extend(wrapped(f"not read: {line}", width, "", INDENT))
+    if len(names) == len(builtin.intersection(names)):
         lines.append("none is imported yet: gpumon profiles add FILE...")
     return "\n".join(lines) + "\n"
 
 
-def shown(profile: Observed, notes: Sequence[str], *, built: bool = False) -> str:
+def shown(profile: Observed, notes: Sequence[str], *, built: bool = False, width: int = 160) -> str:
     """All that one profile says: facts, knee, points, and throughput and ITL over the load with the knee marked."""
     found = knee(profile.points) if profile.points else None
     lines = [f"{token(profile.name)}{' (comes with gpumon)' if built else ''}"]
-    lines.extend(f"  {name:<14}{value}" for name, value in _facts(profile, found) if value)
-    lines.extend(f"  {'note':<14}{token(note, spaces=True)}" for note in notes)
+    for name, value in (*_facts(profile, found), *(("note", token(note, spaces=True)) for note in notes)):
+        lines.extend(labelled(name, value, width, room=_LABEL))
     if found is not None:
-        lines.extend(("", *_points(profile.points, found)))
-        for title, value in _PLOTS:
-            lines.extend(_plot(title, profile.points, found, value))
+        lines.extend(("", *_points(profile.points, found, width)))
+        for title, value_of in _PLOTS:
+            lines.extend(_plot(title, profile.points, found, value_of))
     return "\n".join(lines) + "\n"
 
 
-def added(profiles: Sequence[Observed], notes: Sequence[str], place: str) -> str:
+def added(profiles: Sequence[Observed], notes: Sequence[str], place: str, width: int = 160) -> str:
     """What an import made: per profile its points and operating point, then what to know."""
     lines = []
     for each in profiles:
@@ -58,8 +71,10 @@ def added(profiles: Sequence[Observed], notes: Sequence[str], place: str) -> str
         count = f"{len(each.points)} point{'s' if len(each.points) != 1 else ''}"
         lines.append(f"added {token(each.name)}: {count} of {token(each.model, spaces=True)}; {at}")
     lines.extend(f"note: {token(note, spaces=True)}" for note in notes)
-    lines.append(f"in {token(place, spaces=True)}; `gpumon profiles show NAME` draws one")
-    return "\n".join(lines) + "\n"
+    lines.append(f"in {token(place, spaces=True)}")
+    name = token(profiles[0].name)
+    lines.append(f'`gpumon profiles show {name}` draws it; `profile = "{name}"` in a scenario plans with it')
+    return "\n".join(part for line in lines for part in wrapped(line, width, "", INDENT)) + "\n"
 
 
 def as_json(profile: Observed, notes: Sequence[str] = (), *, built: bool = False) -> dict[str, Any]:
@@ -92,7 +107,7 @@ def _row(name: str, profile: Observed, *, built: bool) -> tuple[str, ...]:
     return (
         token(name),
         token(profile.model)[:40],
-        f"{_times(profile)}{token(profile.gpu, spaces=True)}"[:28],
+        _gpus(profile)[:28] or NONE,
         "/".join("?" if each is None else f"{each:.0f}" for each in lengths) if any(lengths) else NONE,
         quantities["count"](_or_absent(profile.concurrency)),
         quantities["number"](_or_absent(at.tokens_per_s if at else None)),
@@ -101,8 +116,13 @@ def _row(name: str, profile: Observed, *, built: bool) -> tuple[str, ...]:
     )
 
 
-def _times(profile: Observed) -> str:
-    return f"{profile.gpus} x " if profile.gpus > 1 else ""
+def _gpus(profile: Observed) -> str:
+    """`2 x H100 SXM5 80GB`, `2 GPUs` of a type that is not known; empty where nothing is."""
+    if not profile.gpu:
+        return f"{profile.gpus} GPU{'s' if profile.gpus > 1 else ''}" if profile.gpus else ""
+    return (
+        f"{profile.gpus} x {token(profile.gpu, spaces=True)}" if profile.gpus > 1 else token(profile.gpu, spaces=True)
+    )
 
 
 def _at_knee(profile: Observed) -> Point | None:
@@ -113,7 +133,6 @@ def _facts(profile: Observed, found: Knee | None) -> list[tuple[str, str]]:
     """Name and value; an empty value is left out."""
     number, share = quantities["number"], quantities["ratio"]
     parallel = [f"{name} {size}" for name, size in (("TP", profile.tp), ("PP", profile.pp)) if size > (name == "PP")]
-    gpu = f"{_times(profile)}{token(profile.gpu, spaces=True)}" if profile.gpu or profile.gpus else ""
     precisions = [profile.weight_precision, profile.kv_precision and f"KV {profile.kv_precision}"]
     lengths = (("in", profile.prompt_tokens), ("out", profile.answer_tokens))
     facts = [
@@ -122,7 +141,7 @@ def _facts(profile: Observed, found: Knee | None) -> list[tuple[str, str]]:
             "measured by",
             " ".join(token(each, spaces=True) for each in (profile.tool, profile.time) if each),
         ),
-        ("GPU", ", ".join(filter(None, (gpu, *parallel)))),
+        ("GPU", ", ".join(filter(None, (_gpus(profile), *parallel)))),
         ("precision", ", ".join(filter(None, precisions))),
         ("tokens", ", ".join(f"{value:.0f} {name}" for name, value in lengths if value is not None)),
         ("memory", "" if profile.memory_bytes is None else f"{profile.memory_bytes / 1e9:.2f} GB"),
@@ -149,10 +168,10 @@ def _or_absent(value: float | None) -> Reading:
     return _ABSENT if value is None else value
 
 
-def _points(points: Sequence[Point], found: Knee) -> list[str]:
+def _points(points: Sequence[Point], found: Knee, width: int) -> list[str]:
     number = quantities["number"]
-    rows: list[tuple[str, ...]] = [("", "OFFERED", "RUNNING", "TOK/S", "REQ/S", "ITL", "TTFT", "E2E", "RUNS")]
-    rows.extend(
+    titles = ("", "OFFERED", "RUNNING", "TOK/S", "REQ/S", "ITL", "TTFT", "E2E", "RUNS")
+    rows = [
         (
             "K" if point == found.point else "",
             number(_or_absent(point.offered)),
@@ -165,23 +184,13 @@ def _points(points: Sequence[Point], found: Knee) -> list[str]:
             str(point.weight),
         )
         for point in sorted(points, key=load)
-    )
-    return _table(rows, right=frozenset(range(1, 9)))
-
-
-def _table(rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset((4, 5, 6))) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.rjust(width) if column in right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
     ]
+    columns = [Column(title, [row[at] for row in rows], right=at > 0) for at, title in enumerate(titles)]
+    return list(table(columns, width))
 
 
 _PLOTS: Final[tuple[tuple[str, Callable[[Point], float | None]], ...]] = (
-    ("throughput (tok/s, or requests/s) over requests in flight", throughput),
+    ("tok/s (or requests/s) over requests in flight", throughput),
     ("ITL (ms) over requests in flight", lambda point: None if point.itl_s is None else point.itl_s * 1e3),
 )
 

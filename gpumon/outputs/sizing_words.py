@@ -115,13 +115,14 @@ def at_target(plan: WorkloadPlan) -> str:
     """What its instances do at the target; only what is known."""
     texts = ((before, form(getattr(plan, field))) for field, form, before in AT_TARGET)
     said = ", ".join(before + text for before, text in texts if text != NONE)
-    return f"{said} (the boards' limit)" if plan.power_source == "limit" else said
+    return f"{said} (the boards' limit)" if plan.power_source == "limit" and watts(plan.power_w) != NONE else said
 
 
 def bound(limit: Limit) -> str:
     """`61.1 in flight, KV: the KV cache holds 441,347 tokens, 6,500 a request`."""
-    kind = limit.kind.value
-    return f"{number(limit.concurrency)} in flight, {kind}: {clean(limit.text, MOST).removeprefix(f'{kind}: ')}"
+    kind, at = limit.kind.value, f"{number(limit.concurrency)} in flight"
+    text = clean(limit.text, MOST).removeprefix(f"{kind}: ")
+    return f"{at}: {text}" if text.startswith(f"{kind} ") else f"{at}, {kind}: {text}"
 
 
 def lost(case: Degraded) -> str:

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EndpointState, Phase
-from gpumon.readings.missing import Missing, Reading, number
+from gpumon.readings.missing import Reading, number
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot, Window
 from gpumon.sizing.gathered import Seen, Traffic
 from gpumon.sizing.observed import Observed
@@ -28,6 +28,10 @@ HELD_WINDOWS: Final = 3
 MOST_REPLICAS: Final = 16
 """Models or settings remembered; the one not seen for longest goes first."""
 MOST_ENGINES: Final = 256
+_MOST: Final = 1e12
+"""Beyond it nothing that an engine says is believed."""
+_HIT: Final = 2
+"""Where the hit ratio stands among the lengths: it is a share."""
 
 
 class _Tick(NamedTuple):
@@ -104,7 +108,7 @@ class Calibration:
         at_s = snapshot.wall_s - engine.age_s
         if at_s < look.end_s - 1.0:
             look.end_s = look.prefill_end_s = look.noticed_s = -math.inf  # the clock was set back
-        look.ticks.append(_Tick(at_s, _busy(engine, here), number(engine.waiting), number(engine.kv_usage_ratio)))
+        look.ticks.append(_Tick(at_s, _busy(engine, here), credible(engine.waiting), credible(engine.kv_usage_ratio)))
         replicas = self._replicas(look, engine, here)
         replicas.last_s, replicas.time = max(replicas.last_s, at_s), snapshot.time
         replicas.names[engine.url] = engine.name
@@ -121,24 +125,25 @@ class Calibration:
             self._add(look, engine, window, running, at_s)
 
     def _add(self, look: _Look, engine: Engine, window: Window, running: float, at_s: float) -> None:
-        itl_s, replicas = engine.itl_mean_s, look.replicas
-        if isinstance(itl_s, Missing) or itl_s <= 0.0 or replicas is None:
+        itl_s, replicas = credible(engine.itl_mean_s), look.replicas
+        if not itl_s or replicas is None:
             return
         for at, length in enumerate((engine.prompt_tokens_mean, engine.answer_tokens_mean, engine.cached_ratio)):
-            if not isinstance(length, Missing):
-                look.lengths[at] = length
+            found = credible(length)
+            if found is not None and (at < _HIT or found <= 1.0):
+                look.lengths[at] = found
         prompt, answer, hit = look.lengths
         if prompt is None or answer is None:
             return  # the mix is known once a request has ended
         ticks, ranks = look.since(at_s - window.seconds), engine.ranks
         queued = any(tick.waiting for tick in ticks)
-        mix = replicas.mix(Traffic(prompt, answer, hit), 60.0 * (number(engine.requests_per_s) or 0.0))
+        mix = replicas.mix(Traffic(prompt, answer, hit), 60.0 * (credible(engine.requests_per_s) or 0.0))
         mix.add(
             Seen(
                 at_s,
                 running / ranks,
                 itl_s,
-                window.first_token_s,
+                None if window.first_token_s is None else credible(window.first_token_s),
                 _share(engine.decode_tokens_per_s, ranks),
                 _share(engine.requests_per_s, ranks),
                 _share(engine.power_w, ranks),
@@ -165,11 +170,17 @@ class Calibration:
             if len(self._all) > MOST_REPLICAS:
                 self._all.remove(min(self._all[:-1], key=lambda each: each.last_s))
         if look.replicas is not None and look.replicas is not found:
-            look.replicas.names.pop(engine.url, None)
+            look.replicas.lose(engine.url)
             look.lengths = [None, None, None]
         found.learn(setting)
         look.setting, look.replicas = setting, found
         return found
+
+
+def credible(reading: Reading) -> float | None:
+    """A figure that can be; engines are strangers, and what they say may be infinite, negative or no number."""
+    value = number(reading)
+    return value if value is not None and 0.0 <= value <= _MOST else None
 
 
 def _serving(engine: Engine) -> bool:
@@ -178,7 +189,8 @@ def _serving(engine: Engine) -> bool:
         and engine.phase is Phase.INFERENCE
         and bool(engine.model)
         and engine.ranks > 0
-        and not isinstance(engine.running, Missing)
+        and credible(engine.running) is not None
+        and math.isfinite(engine.age_s)
     )
 
 
@@ -188,12 +200,13 @@ def _steady(engine: Engine, window: Window) -> float | None:
     Time between tokens / window where the engine has a histogram of it, else the mean of the gauge: that one is read at
     five or six moments only, and counts requests in their prefill, too.
     """
-    least, most, mean = window.running_least, window.running_most, engine.running_mean
-    if isinstance(mean, Missing) or least < max(1, engine.ranks):
+    least, most, mean = credible(window.running_least), credible(window.running_most), credible(engine.running_mean)
+    if mean is None or least is None or most is None or least < max(1, engine.ranks):
         return None
     if most - least > max(STEADY_SPREAD, STEADY_RATIO * mean):
         return None
-    return window.decoding_mean if window.decoding_mean else mean
+    decoding = credible(window.decoding_mean) if window.decoding_mean is not None else None
+    return decoding if decoding else mean
 
 
 def _held_at_limit(window: Window, ticks: list[_Tick]) -> bool:
@@ -217,7 +230,7 @@ def _hold_prefill(look: _Look, engine: Engine, start_s: float, at_s: float, repl
 
 def _setting(engine: Engine, here: list[Gpu]) -> Setting:
     types = {gpu.gpu_type for gpu in here}
-    count, pool = number(engine.gpu_count), number(engine.kv_pool_tokens)
+    count, pool = credible(engine.gpu_count), credible(engine.kv_pool_tokens)
     return Setting(
         model=engine.model,
         gpu=next(iter(types)) if len(types) == 1 else ("" if types else engine.gpu_type),
@@ -234,15 +247,16 @@ def _busy(engine: Engine, here: list[Gpu]) -> float | None:
     """Mean busy share of its GPUs; None where it shares one with another engine: whose work it is, is not known."""
     total = 0.0
     for gpu in here:
-        busy = gpu.busy_ratio
-        if isinstance(busy, Missing) or len(gpu.engines) > 1:
+        busy = credible(gpu.busy_ratio)
+        if busy is None or busy > 1.0 or len(gpu.engines) > 1:
             return None
         total += busy
     return total / len(here) if here and len(here) == len(engine.gpus) else None
 
 
 def _share(reading: Reading, ranks: int) -> float | None:
-    return None if isinstance(reading, Missing) else reading / ranks
+    value = credible(reading)
+    return None if value is None else value / ranks
 
 
 def _mean(values: list[float | None]) -> float | None:

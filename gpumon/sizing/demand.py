@@ -39,11 +39,19 @@ class Demand(NamedTuple):
     busy_ratio: Reading = NOT_GIVEN
     extrapolated: bool = False
     problem: str = ""
+    shape: int = 0
+    """Server that it is worked out for."""
 
     @property
     def instances(self) -> int:
         """With spares; 0 where there is a problem."""
         return 0 if self.problem else self.load.instances + self.spares
+
+    @property
+    def as_seen(self) -> bool:
+        """Its memory is what an engine took, or stands on it: it fits a GPU whatever share of one is planned with."""
+        shift = self.instance.pool_shift_ratio
+        return self.memory_source == "seen" or (self.memory_source == "model" and shift is not None and shift > 0)
 
     def running(self, count: int) -> float:
         """Requests in flight of each of `count` instances at the target."""
@@ -65,7 +73,7 @@ class Demand(NamedTuple):
 def demand_of(workload: Workload, scenario: Scenario, known: Known, shape: int = 0) -> Demand:
     """The needs of `workload` on the `shape`-th server."""
     instance = resolve(workload, scenario, known, shape)
-    bare = Demand(workload, instance, problem=instance.problem or _bad(workload))
+    bare = Demand(workload, instance, problem=instance.problem or _bad(workload), shape=shape)
     if bare.problem:
         return bare
     limits = limits_of(instance, scenario)
@@ -90,6 +98,21 @@ def demand_of(workload: Workload, scenario: Scenario, known: Known, shape: int =
         problem=load.problem,
     )
     return demand._replace(problem=demand.problem or _too_large(demand, scenario))
+
+
+def first_demand_of(workload: Workload, scenario: Scenario, known: Known) -> Demand:
+    """The needs on the first shape of server that can carry it; on the first of all where none can."""
+    first = demand_of(workload, scenario, known)
+    if not first.problem:
+        return first
+    tried = {server.gpu for server in scenario.server[:1]}
+    for shape, server in enumerate(scenario.server):
+        if server.gpu not in tried:
+            tried.add(server.gpu)
+            found = demand_of(workload, scenario, known, shape)
+            if not found.problem:
+                return found
+    return first
 
 
 def _bad(workload: Workload) -> str:
@@ -135,7 +158,10 @@ def _memory(instance: Instance, planned: float) -> tuple[Reading, str]:
         return memory.rule_bytes(instance.llm.params), "rule"
     context = instance.prompt_tokens + instance.answer_tokens / 2.0
     most = instance.gpu.memory_bytes if instance.gpu is not None else math.inf
-    return memory.instance_bytes(instance.llm, instance.gpus, instance.tp, planned, context, most), "model"
+    size = memory.instance_bytes(instance.llm, instance.gpus, instance.tp, planned, context, most)
+    # Room that an engine was seen to find beside the constants is not taken by them.
+    room = max(0.0, instance.pool_shift_ratio or 0.0) * (most if instance.gpu is not None else 0.0)
+    return size - instance.gpus * min(memory.overhead_bytes(instance.llm, instance.gpus, most), room), "model"
 
 
 def _busy(instance: Instance) -> Reading:
@@ -147,7 +173,12 @@ def _busy(instance: Instance) -> Reading:
 
 
 def _extrapolated(instance: Instance, planned: float) -> bool:
-    return instance.fitted is not None and planned > EXTRAPOLATED * instance.fitted.high
+    """Whether the load lies beyond what was measured, here or on what the curve was re-scaled from."""
+    if instance.fitted is not None:
+        return planned > EXTRAPOLATED * instance.fitted.high
+    if instance.source is not Source.RESCALED or instance.seen is None:
+        return False
+    return planned > EXTRAPOLATED * max((point.running for point in instance.seen.points), default=math.inf)
 
 
 def _too_large(demand: Demand, scenario: Scenario) -> str:
@@ -158,7 +189,7 @@ def _too_large(demand: Demand, scenario: Scenario) -> str:
     most = instance.gpu.memory_bytes * scenario.usable_memory_ratio
     each = size / instance.gpus
     # What an engine was seen to reserve on the same GPU fits it, whatever share is planned with.
-    if demand.memory_source == "seen":
+    if demand.as_seen:
         most = instance.gpu.memory_bytes
     if each <= most * (1 + 1e-9):
         return ""

@@ -11,39 +11,17 @@ from gpumon.sizing.answer import Source
 from gpumon.sizing.curve import Curve, Mix
 from gpumon.sizing.fit import Fitted
 from gpumon.sizing.known import Known
-from gpumon.sizing.latency import with_latency
+from gpumon.sizing.latency import named, same_dimensions, same_mix, seen_llm, with_latency
 from gpumon.sizing.observed import Observed, Point
+from gpumon.sizing.ranges import MOST_GPUS as MOST_GPUS
+from gpumon.sizing.ranges import RANGES as RANGES
+from gpumon.sizing.ranges import check, check_scenario, sound
 from gpumon.sizing.roofline import Setting
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.sizing.ttft import TtftLine
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.precision import Precision
-
-MOST_GPUS: Final = 576
-"""Of one server."""
-RANGES: Final[dict[str, tuple[float, float, str]]] = {
-    "capacity_per_instance": (1.0, 1e6, " requests in flight"),
-    "memory_gb": (1e-3, 1e6, " GB"),
-    "busy_ratio": (0.0, 1.0, ""),
-    "tp": (1, 1024, ""),
-    "pp": (1, 1024, ""),
-    "think_s": (0.0, 1e7, " s"),
-    "prompt_tokens": (1.0, 1e8, ""),
-    "answer_tokens": (1.0, 1e8, ""),
-    "prefix_hit_ratio": (0.0, 1.0, ""),
-    "itl_p95_ms": (1e-3, 1e7, " ms"),
-    "ttft_p95_ms": (1e-3, 1e8, " ms"),
-    "e2e_p95_ms": (1e-3, 1e9, " ms"),
-    "itl_tail_ratio": (1.0, 100.0, ""),
-    "kv_pool_tokens": (1.0, 1e12, ""),
-    "max_num_seqs": (1, 1e6, ""),
-    "prefill_tokens_per_s": (1e-3, 1e9, ""),
-    "tokens_per_step": (1.0, 64.0, ""),
-    "draft_ratio": (0.0, 10.0, ""),
-    "spare_instances": (0, 1e6, ""),
-}
-"""Figures of a workload: least, most, and the unit that the message names."""
 
 
 class Instance(NamedTuple):
@@ -69,7 +47,11 @@ class Instance(NamedTuple):
     itl_tail_ratio: float
     ttft_tail_ratio: float
     alike: bool
-    """It is what was seen: same GPU, parallelism and precision."""
+    """It is what was seen: same model, GPU, parallelism and precision."""
+    same_mix: bool = False
+    """Its lengths are those that were seen."""
+    pool_shift_ratio: float | None = None
+    """Share of a GPU's memory by which its KV pool was seen to differ from the formula; None where it was not seen."""
     notes: tuple[str, ...] = ()
     problem: str = ""
 
@@ -105,12 +87,18 @@ class Instance(NamedTuple):
         goal = self.workload.e2e_p95_ms
         return None if goal is None else goal / 1e3 / self.itl_tail_ratio
 
+    def itl_s(self, running: float) -> float | None:
+        """Mean ITL; a mean of fewer than one request is of idle moments, and who decodes then decodes alone."""
+        return None if self.curve is None else self.curve.itl_s(max(1.0, running))
+
     def response_s(self, running: float) -> float | None:
         """Time from request to last token with `running` in flight: TTFT + ITL*(OSL-1), or as it was measured."""
-        if self.curve is not None and self.answer_tokens is not None:
-            decode_s = self.curve.itl_s(running) * max(0.0, self.answer_tokens - 1.0)
+        itl_s = self.itl_s(running)
+        if itl_s is not None and self.answer_tokens is not None:
+            decode_s = itl_s * max(0.0, self.answer_tokens - 1.0)
             return decode_s + (self.ttft.ttft_s(running) if self.ttft is not None else 0.0)
-        return _between(self.seen.points if self.seen is not None else (), running)
+        own = self.seen is not None and self.alike and self.same_mix
+        return _between(self.seen.points if self.seen is not None and own else (), running)
 
 
 def resolve(workload: Workload, scenario: Scenario, known: Known, shape: int = 0) -> Instance:
@@ -120,6 +108,7 @@ def resolve(workload: Workload, scenario: Scenario, known: Known, shape: int = 0
     """
     workload = _with_goals(workload, scenario)
     try:
+        check_scenario(scenario)
         seen = _seen(workload, known)
         server, gpu = _hardware(scenario, seen, known, shape)
         llm = _model(workload, seen, known)
@@ -127,7 +116,7 @@ def resolve(workload: Workload, scenario: Scenario, known: Known, shape: int = 0
         answer = _either(workload.answer_tokens, seen, "answer_tokens")
         context = (prompt or 0.0) + (answer or 0.0)
         tp, pp = _parallel(workload, seen, llm, gpu, server, scenario, context)
-        _check(workload)
+        check(workload)
     except ValueError as why:
         return _impossible(workload, str(why))
     bare = Instance(
@@ -150,26 +139,20 @@ def resolve(workload: Workload, scenario: Scenario, known: Known, shape: int = 0
         prefill_tokens_per_s=None,
         itl_tail_ratio=_either(workload.itl_tail_ratio, seen, "itl_tail_ratio") or 1.0,
         ttft_tail_ratio=(seen.ttft_tail_ratio if seen is not None else None) or 1.0,
-        alike=seen is not None and _alike(seen, workload, gpu, tp * pp, tp),
+        alike=seen is not None and _alike(seen, gpu, tp * pp, tp) and _same_model(seen, workload, llm, known),
+        pool_shift_ratio=_pool_shift_ratio(seen, llm, scenario, known) if seen is not None else None,
     )
-    return with_latency(bare, known)
+    return with_latency(bare._replace(same_mix=seen is not None and same_mix(bare, seen)), known)
 
 
 def _seen(workload: Workload, known: Known) -> Observed | None:
+    """What was seen, its GPU by the catalogue's name. ValueError on a profile that is not there, or not sound."""
     if not workload.profile:
-        return workload.seen
+        return named(sound(workload.seen), known) if workload.seen is not None else None
     if workload.profile in known.profiles:
-        return known.profiles[workload.profile]
+        return named(sound(known.profiles[workload.profile]), known)
     names = ", ".join(sorted(known.profiles)[:8]) or "none is imported"
     raise ValueError(f"there is no profile {workload.profile[:40]!r}; known: {names}")
-
-
-def _check(workload: Workload) -> None:
-    """ValueError on a figure that can not be, named with what it may be."""
-    for name, (low, high, unit) in RANGES.items():
-        value: float | None = getattr(workload, name)
-        if value is not None and not low <= value <= high:
-            raise ValueError(f"{name} is {value:g}: it must be from {low:g} to {high:g}{unit}")
 
 
 def _hardware(scenario: Scenario, seen: Observed | None, known: Known, shape: int) -> tuple[Server, GpuSpec]:
@@ -179,8 +162,6 @@ def _hardware(scenario: Scenario, seen: Observed | None, known: Known, shape: in
         if seen is None or not seen.gpu:
             raise ValueError("no server is given: choose a GPU type and how many a server has")
         server = Server(seen.gpu)
-    if not 1 <= server.gpus <= MOST_GPUS:
-        raise ValueError(f"a server of {server.gpus} GPUs: give it from 1 to {MOST_GPUS}")
     return server, known.gpus.find(server.gpu)
 
 
@@ -210,7 +191,7 @@ def _parallel(
 
     On another GPU the TP that was seen stays, unless that one holds too little.
     """
-    pp = workload.pp or (seen.pp if seen is not None else 1) or 1
+    pp = workload.pp or (seen.parallel[1] if seen is not None else 1)
     if workload.tp is not None:
         return workload.tp, pp
     was = (seen.tp or max(1, seen.gpus // pp)) if seen is not None and (seen.tp or seen.gpus) else 0
@@ -225,15 +206,35 @@ def _parallel(
     return max(was, least), pp
 
 
-def _alike(seen: Observed, workload: Workload, gpu: GpuSpec | None, gpus: int, tp: int) -> bool:
-    """Whether the wanted instance is the one that was seen; what was not recorded does not differ."""
+def _alike(seen: Observed, gpu: GpuSpec, gpus: int, tp: int) -> bool:
+    """Whether the wanted instance stands on what was seen; what was not recorded does not differ."""
+    return seen.gpu in ("", gpu.name) and seen.gpus in (0, gpus) and seen.tp in (0, tp)
+
+
+def _same_model(seen: Observed, workload: Workload, llm: LlmSpec | None, known: Known) -> bool:
+    """Whether dimensions and precisions are those that were seen; of a model not known, its name and what was typed."""
+    was = seen_llm(seen, known)
+    if llm is not None and was is not None:
+        return same_dimensions(llm, was) and (llm.precision, llm.kv_precision) == (was.precision, was.kv_precision)
     return (
-        (not seen.gpu or gpu is None or seen.gpu == gpu.name)
-        and seen.gpus in (0, gpus)
-        and seen.tp in (0, tp)
+        (seen.model == workload.model or bool(workload.profile))
         and workload.weight_precision in ("", seen.weight_precision)
         and workload.kv_precision in ("", seen.kv_precision)
     )
+
+
+def _pool_shift_ratio(seen: Observed, llm: LlmSpec | None, scenario: Scenario, known: Known) -> float | None:
+    was, tokens = seen_llm(seen, known), seen.kv_pool_tokens
+    if llm is None or was is None or not tokens or not seen.gpu or not (seen.tp or seen.gpus):
+        return None
+    if not same_dimensions(llm, was):
+        return None
+    tp, pp = seen.parallel
+    try:
+        size = known.gpus.find(seen.gpu).memory_bytes
+        return memory.pool_shift_ratio(was, tokens, size, tp * pp, tp, scenario.usable_memory_ratio)
+    except ValueError:
+        return None
 
 
 def _either(typed: float | None, seen: Observed | None, name: str) -> float | None:

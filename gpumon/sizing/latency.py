@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+import msgspec
+
 from gpumon.sizing import memory
 from gpumon.sizing.answer import Source
 from gpumon.sizing.curve import Curve, Mix
@@ -24,6 +26,7 @@ from gpumon.sizing.roofline import (
     weight_read_s,
 )
 from gpumon.sizing.ttft import TtftLine, calibrated, ttft_line
+from gpumon.specs.llm import LlmSpec
 
 if TYPE_CHECKING:
     from gpumon.sizing.instance import Instance
@@ -35,6 +38,10 @@ ALIKE: Final = 0.1
 _FLOOR: Final = 0.5
 _ANCHOR: Final = 0.7
 """Shares of the bandwidth that bound and anchor the ITL of one request (sizing fact sheet, 1.4)."""
+_DIMENSIONS: Final = (
+    "params", "matmul_params", "vocab", "hidden", "heads", "kv_heads", "head_dim", "full_layers", "window_layers",
+    "linear_layers", "experts", "experts_per_token", "kv_lora_rank",
+)  # fmt: skip
 _LEAST_BUCKETS: Final = {Origin.LIVE: 5, Origin.SWEEP: 3, Origin.TABLE: 3}
 
 
@@ -79,9 +86,10 @@ def _measured(bare: Instance, was: Setting | None) -> _Latency:
     found = _fitted(seen, was)
     if isinstance(found, str):
         return _Latency(None, None, Source.NONE, 0.0, (found,))
-    if bare.alike and same_mix(bare, seen):
+    if bare.alike and bare.same_mix:
         source = Source.MEASURED if seen.origin is Origin.LIVE else Source.SWEEP
-        return _Latency(found.curve, found, source, found.band_ratio, ())
+        notes = () if seen.gpu else (f"the GPU it was seen on is not known: taken to be {_name(bare)}",)
+        return _Latency(_moved(found.curve, was, wanted), found, source, found.band_ratio, notes)
     if was is None or wanted is None:
         note = f"measured on {_of(seen)}, which can not be re-scaled: dimensions or lengths are unknown"
         return _Latency(None, None, Source.NONE, 0.0, (note,))
@@ -92,6 +100,17 @@ def _measured(bare: Instance, was: Setting | None) -> _Latency:
     except ValueError as wrong:
         return _Latency(None, None, Source.NONE, 0.0, (f"not re-scaled: {wrong}",))
     return _Latency(curve, found if bare.alike else None, Source.RESCALED, max(band, found.band_ratio), (note,))
+
+
+def _moved(curve: Curve, was: Setting | None, wanted: Setting | None) -> Curve:
+    """The curve at lengths a little off those that were seen, so that the answer has no step where they count as
+    others; itself where that can not be told."""
+    if was is None or wanted is None or was == wanted:
+        return curve
+    try:
+        return rescale(curve, was, wanted)
+    except ValueError:
+        return curve
 
 
 def _roofline(bare: Instance, setting: Setting, notes: tuple[str, ...]) -> _Latency:
@@ -110,7 +129,8 @@ def _ttft(bare: Instance, was: Setting | None) -> TtftLine | None:
     typed, setting = bare.workload.prefill_tokens_per_s, bare.setting
     if typed is not None and bare.prompt_tokens is not None:
         layers = bare.llm.layers if bare.llm is not None else 0
-        return TtftLine(bare.prompt_tokens * (1.0 - bare.hit_ratio) / typed, layers)
+        # A prompt passes the stages one after the other.
+        return TtftLine(bare.prompt_tokens * (1.0 - bare.hit_ratio) / typed * bare.pp, layers)
     line = _or_none(ttft_line, setting)
     seen = _or_none(ttft_line, was)
     if line is not None:
@@ -119,7 +139,8 @@ def _ttft(bare: Instance, was: Setting | None) -> TtftLine | None:
         learnt = calibrated(seen, points)
         return TtftLine(line.prefill_s, line.layers, learnt.factor, learnt.growth_s)
     firsts = [point.ttft_s for point in points if point.ttft_s]
-    return calibrated(TtftLine(min(firsts), 0), points) if firsts and bare.alike else None
+    own = bare.alike and bare.same_mix
+    return calibrated(TtftLine(min(firsts), 0), points) if firsts and own else None
 
 
 def _or_none(formula: Callable[[Setting], T], setting: Setting | None) -> T | None:
@@ -140,17 +161,39 @@ def same_mix(bare: Instance, seen: Observed) -> bool:
     return all(now is None or was is None or abs(now - was) <= ALIKE * max(was, 0.01) for now, was in pairs)
 
 
+def named(seen: Observed, known: Known) -> Observed:
+    """With the catalogue's own name of its GPU, where it has one: other names of it are the same GPU."""
+    try:
+        name = known.gpus.find(seen.gpu).name if seen.gpu else ""
+    except ValueError:
+        return seen
+    return seen if name == seen.gpu else msgspec.structs.replace(seen, gpu=name)
+
+
+def seen_llm(seen: Observed, known: Known) -> LlmSpec | None:
+    """The model that was seen at its precisions; None where they are not known."""
+    base = known.llm(seen.model)
+    try:
+        return base and memory.variant(known.llms, seen.model, base, seen.weight_precision, seen.kv_precision)
+    except ValueError:
+        return None
+
+
+def same_dimensions(one: LlmSpec, other: LlmSpec) -> bool:
+    """Whether two models cost the same but for their precisions, whatever they are called."""
+    return all(getattr(one, name) == getattr(other, name) for name in _DIMENSIONS)
+
+
 def _seen_setting(seen: Observed, known: Known) -> Setting | None:
     """Where the points come from; None where something of it is not known."""
-    llm = known.llm(seen.model)
+    llm = seen_llm(seen, known)
     if llm is None or not seen.gpu or seen.prompt_tokens is None or seen.answer_tokens is None:
         return None
     try:
         gpu = known.gpus.find(seen.gpu)
-        llm = memory.variant(known.llms, seen.model, llm, seen.weight_precision, seen.kv_precision)
         mix = Mix(seen.prompt_tokens, seen.answer_tokens, seen.prefix_hit_ratio or 0.0)
-        tp = seen.tp or 1
-        return Setting(llm, gpu, max(tp, seen.gpus or tp), tp, mix)
+        tp, pp = seen.parallel
+        return Setting(llm, gpu, max(tp * pp, seen.gpus), tp, mix)
     except ValueError:
         return None
 
@@ -168,6 +211,10 @@ def _fit(
 ) -> Fitted | str:  # fmt: skip
     """The same points are asked about at every keystroke."""
     return fit(points, shape=shape, floor_s=floor_s, anchor_s=anchor_s, least_buckets=least)
+
+
+def _name(bare: Instance) -> str:
+    return bare.gpu.name if bare.gpu is not None else "what is planned with"
 
 
 def _of(seen: Observed) -> str:

@@ -9,7 +9,6 @@ from typing import Final
 from gpumon.sizing import memory
 from gpumon.sizing.answer import Limit, LimitKind
 from gpumon.sizing.instance import Instance
-from gpumon.sizing.latency import same_mix
 from gpumon.sizing.observed import Origin
 from gpumon.sizing.scenario import Scenario
 
@@ -38,17 +37,16 @@ def impossible(limit: Limit) -> str:
 
 
 def kv_pool_tokens(instance: Instance, scenario: Scenario) -> tuple[float, str] | None:
-    """Tokens that the KV cache of one instance holds, and who says so: typed, as seen, or from memory."""
+    """Tokens that the KV cache of one instance holds, and who says so: typed, seen, re-scaled, or from memory."""
     if instance.workload.kv_pool_tokens is not None:
         return instance.workload.kv_pool_tokens, "typed"
     if instance.alike and instance.seen is not None and instance.seen.kv_pool_tokens is not None:
         return instance.seen.kv_pool_tokens, "seen"
     if instance.llm is None or instance.gpu is None:
         return None
-    tokens = memory.pool_tokens(
-        instance.llm, instance.gpu.memory_bytes, instance.gpus, instance.tp, scenario.usable_memory_ratio
-    )
-    return max(0.0, tokens), "from memory"
+    llm, size, shift = instance.llm, instance.gpu.memory_bytes, instance.pool_shift_ratio
+    tokens = memory.pool_tokens(llm, size, instance.gpus, instance.tp, scenario.usable_memory_ratio, shift or 0.0)
+    return tokens, "from memory" if shift is None else "re-scaled"
 
 
 def _all(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
@@ -65,7 +63,7 @@ def _typed(instance: Instance) -> Iterator[Limit]:
     typed, seen = instance.workload.capacity_per_instance, instance.seen
     if typed is not None:
         yield Limit(LimitKind.TYPED, typed, f"typed: {typed:g} per instance")
-    elif seen is not None and instance.alike and seen.origin is not Origin.LIVE:
+    elif seen is not None and instance.alike and instance.same_mix and seen.origin is not Origin.LIVE:
         if seen.concurrency is not None:
             yield Limit(LimitKind.KNEE, seen.concurrency, f"{seen.name} is at its best at {seen.concurrency:g}")
         elif seen.points:
@@ -78,24 +76,37 @@ def _kv(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
     if pool is None or instance.prompt_tokens is None or instance.answer_tokens is None:
         return
     tokens, said = pool
-    request = instance.prompt_tokens + instance.answer_tokens
-    if instance.llm is not None and instance.llm.linear_state_elements:
-        request = memory.request_tokens(instance.llm, request, instance.tp)
+    request = _taken(instance, instance.prompt_tokens + instance.answer_tokens)
     if request > 0 and not math.isinf(request) and not math.isinf(tokens):
         held = KV_SHARE * tokens / request
         text = f"the KV cache holds {tokens:,.0f} tokens ({said}), {request:,.0f} a request"
-        ran = _ran_together(instance)
+        ran = 0.0 if said == "typed" else _ran_together(instance)
         if ran > held:
-            held, text = ran, f"{ran:,.0f} were seen to run together, more than {tokens:,.0f} tokens ({said}) tell"
+            held = ran
+            text = f"as many as were seen to run together, {ran:,.0f}, more than {tokens:,.0f} tokens ({said}) tell"
         yield Limit(LimitKind.KV, held, text)
 
 
+def _taken(instance: Instance, context_tokens: float) -> float:
+    """Tokens of the pool that a request takes."""
+    if instance.llm is None or not instance.llm.linear_state_elements:
+        return context_tokens
+    return memory.request_tokens(instance.llm, context_tokens, instance.tp)
+
+
 def _ran_together(instance: Instance) -> float:
-    """Most requests that this instance was seen to run, at lengths like these: a fact against any formula."""
+    """Most requests that this instance was seen to run, in the room that those of today take: a fact against any
+    formula. Prefix hits are taken to have needed no room, so that fewer of them leave less of it."""
     seen = instance.seen
-    if seen is None or not instance.alike or not same_mix(instance, seen):
+    if seen is None or not instance.alike or instance.prompt_tokens is None or instance.answer_tokens is None:
         return 0.0
-    return max((point.running for point in seen.points), default=0.0)
+    ran = max((point.running for point in seen.points), default=0.0)
+    if seen.prompt_tokens is None or seen.answer_tokens is None:
+        return ran if instance.same_mix else 0.0
+    was = seen.prefix_hit_ratio or 0.0
+    took = _taken(instance, seen.prompt_tokens * (1.0 - was) + seen.answer_tokens)
+    takes = _taken(instance, instance.prompt_tokens * (1.0 - min(was, instance.hit_ratio)) + instance.answer_tokens)
+    return ran * took / takes
 
 
 def _latencies(instance: Instance) -> Iterator[Limit]:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import msgspec
 
 from gpumon.readings.frame import GpuState, Phase
-from gpumon.readings.missing import Missing, Reason, number
+from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 from gpumon.sizing.calibration import Calibration as Calibration
+from gpumon.sizing.calibration import credible
 from gpumon.sizing.observed import Observed
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.specs.llm import LlmSpec
@@ -56,7 +57,7 @@ def have(snapshot: Snapshot) -> tuple[tuple[str, int], ...]:
             name = gpu.gpu_type or f"{gpu.name} (not in the catalogue)"
             counts[name] = counts.get(name, 0) + 1
     for engine in snapshot.engines:
-        count = number(engine.gpu_count)
+        count = credible(engine.gpu_count)
         if not engine.gpus and engine.gpu_type and count:
             counts[engine.gpu_type] = counts.get(engine.gpu_type, 0) + round(count)
     return tuple(counts.items())
@@ -70,24 +71,26 @@ def own_models(snapshot: Snapshot) -> dict[str, LlmSpec]:
 def _workload(model: str, engines: Sequence[Engine], observed: Sequence[Observed], notes: list[str]) -> Workload:
     known = [each for each in observed if each.model == model]
     seen = next((each for each in known if each.points), known[0] if known else None)
-    answering = [engine for engine in engines if not isinstance(engine.running, Missing)]
+    answering = [engine for engine in engines if credible(engine.running) is not None]
     if answering:
-        target = sum((number(engine.running) or 0.0) + (number(engine.waiting) or 0.0) for engine in answering)
+        target = sum((credible(engine.running) or 0.0) + (credible(engine.waiting) or 0.0) for engine in answering)
     else:
         usual = max(seen.points, key=lambda point: point.weight).running if seen is not None and seen.points else 0.0
         target = float(round(usual * sum(max(engine.ranks, 1) for engine in engines)))
-    silent = [engine.name for engine in engines if isinstance(engine.running, Missing)]
+    silent = [engine.name for engine in engines if credible(engine.running) is None]
     if silent:
         when = f", last seen {seen.time}" if seen is not None and seen.time else ""
         notes.append(f"{', '.join(silent)}: no figures now ({engines[0].state.value}{when})")
     if target <= 0.0:
-        notes.append(f"{model}: nothing in flight now, so its target is 1")
+        why = "nothing in flight now" if answering else "what it had in flight is not known"
+        notes.append(f"{model}: {why}, so its target is 1")
     return Workload(model=model, target=max(1.0, target), seen=seen)
 
 
 def _servers(snapshot: Snapshot, notes: list[str]) -> tuple[Server, ...]:
-    """This host by GPU type, else one of eight GPUs for each type that remote engines stand on."""
+    """This host by GPU type, those that serve most in front; else one of eight GPUs for each type of remote engines."""
     counts: dict[str, int] = {}
+    serving: dict[str, int] = {}
     for gpu in snapshot.gpus:
         if gpu.parent_uuid:
             continue
@@ -97,8 +100,11 @@ def _servers(snapshot: Snapshot, notes: list[str]) -> tuple[Server, ...]:
             notes.append(f"GPU {gpu.index}: left out ({gpu.name} is not in the catalogue)")
         else:
             counts[gpu.gpu_type] = counts.get(gpu.gpu_type, 0) + 1
+            serving[gpu.gpu_type] = serving.get(gpu.gpu_type, 0) + bool(gpu.engines)
     if counts:
-        return tuple(Server(gpu=name, gpus=count) for name, count in counts.items())
+        # What is measured on one type and planned on another is only re-scaled.
+        names = sorted(counts, key=lambda name: -serving[name])
+        return tuple(Server(gpu=name, gpus=counts[name]) for name in names)
     remote = dict.fromkeys(engine.gpu_type for engine in snapshot.engines if engine.gpu_type)
     if remote:
         notes.append(f"servers of remote engines: taken to have {REMOTE_GPUS} GPUs each")

@@ -60,12 +60,19 @@ def equilibrium(instance: Instance, instances: int) -> float:
     workload = instance.workload
     if workload.target_kind == "concurrency":
         return workload.target / instances
-    low, high = 0.0, max(1.0, workload.target / instances) if workload.target_kind == "users" else _NO_END
+
+    def wanted(running: float) -> float:
+        return _in_flight(workload, instance.response_s(running)) / instances
+
+    low, high = 0.0, wanted(0.0)
+    while wanted(high) > high:
+        low, high = high, 2.0 * high
+        if high >= _NO_END:
+            return math.inf
     for _ in range(44):
         middle = (low + high) / 2.0
-        wanted = _in_flight(workload, instance.response_s(max(middle, _EPSILON))) / instances
-        low, high = (middle, high) if wanted > middle else (low, middle)
-    return math.inf if high >= _NO_END else high
+        low, high = (middle, high) if wanted(middle) > middle else (low, middle)
+    return high
 
 
 def _in_flight(workload: Workload, response_s: float | None) -> float:

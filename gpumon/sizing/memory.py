@@ -74,20 +74,35 @@ def pool_bytes(llm: LlmSpec, gpu_memory_bytes: float, gpus: int, usable_ratio: f
 
     vLLM's and SGLang's rule. 0 where the weights leave nothing. ValueError on a negative or impossible size.
     """
-    checked("gpus", gpus, least=1)
-    usable = positive("gpu_memory_bytes", gpu_memory_bytes) * _ratio(usable_ratio)
-    return max(0.0, gpus * (usable - overhead_bytes(llm, gpus, gpu_memory_bytes)) - loaded_bytes(llm))
+    return max(0.0, _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio))
 
 
-def pool_tokens(llm: LlmSpec, gpu_memory_bytes: float, gpus: int, tp: int, usable_ratio: float) -> float:
+def pool_shift_ratio(
+    llm: LlmSpec, tokens: float, gpu_memory_bytes: float, gpus: int, tp: int, usable_ratio: float
+) -> float:
+    """Share of each GPU's memory that an engine gives its KV cache of `tokens` beyond the formula; negative: less.
+
+    The engine's own share of the memory, and activations that the constants miss: it stays when precision, TP or GPU
+    change, so that a what-if moves the pool that was seen instead of replacing it. ValueError where weights and pool
+    are more than the GPUs have: the figures do not belong together.
+    """
+    held = checked("tokens", tokens) * _token_bytes(llm, tp)
+    if held + weight_bytes(llm) > checked("gpus", gpus, least=1) * gpu_memory_bytes:
+        raise ValueError(f"a KV cache of {tokens:,.0f} tokens does not fit beside the weights")
+    return (held - _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio)) / (gpus * gpu_memory_bytes)
+
+
+def pool_tokens(
+    llm: LlmSpec, gpu_memory_bytes: float, gpus: int, tp: int, usable_ratio: float, shift_ratio: float = 0.0
+) -> float:
     """Tokens that the KV cache of one instance holds; 0 where its weights leave nothing.
 
     `gpus` is all of them (TP x PP); KV heads divide over `tp`, the latent of MLA and what has fewer heads than ranks
     is held by each. math.inf of a model without attention layers: divide `pool_bytes` by `kv_request_bytes` there.
-    Of hybrid models a request takes `request_tokens` of these.
+    Of hybrid models a request takes `request_tokens` of these. `shift_ratio` as it was seen (`pool_shift_ratio`).
     """
     per_token = _token_bytes(llm, tp)
-    pool = pool_bytes(llm, gpu_memory_bytes, gpus, usable_ratio)
+    pool = max(0.0, _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio) + gpus * gpu_memory_bytes * shift_ratio)
     if per_token <= 0.0:
         return math.inf if pool > 0.0 else 0.0
     return pool / per_token
@@ -220,6 +235,13 @@ def _embedding(llm: LlmSpec) -> float:
     """Parameters of the look-up table where the LM head is another: what no token is multiplied with."""
     spare = llm.params - llm.matmul_params - (llm.experts - llm.experts_per_token) * llm.expert_params
     return min(max(0.0, spare), float(llm.vocab * llm.hidden))
+
+
+def _left_bytes(llm: LlmSpec, gpu_memory_bytes: float, gpus: int, usable_ratio: float) -> float:
+    """What weights and overhead leave of all GPUs; negative where they do not fit."""
+    checked("gpus", gpus, least=1)
+    usable = positive("gpu_memory_bytes", gpu_memory_bytes) * _ratio(usable_ratio)
+    return gpus * (usable - overhead_bytes(llm, gpus, gpu_memory_bytes)) - loaded_bytes(llm)
 
 
 def _token_bytes(llm: LlmSpec, tp: int) -> float:

@@ -89,3 +89,10 @@ class Observed(msgspec.Struct, frozen=True, omit_defaults=True):
     """Highest rate of computed prefill that was seen held: a lower bound of what it can."""
     concurrency: float | None = None
     """The operating point: the knee of a sweep, or what a table calls the best concurrency."""
+
+    @property
+    def parallel(self) -> tuple[int, int]:
+        """TP and PP. GPUs beyond TP x PP are further stages, or ranks with copies: they belong to the instance, too."""
+        pp = max(1, self.pp)
+        tp = self.tp or max(1, self.gpus // pp)
+        return tp, max(pp, self.gpus // tp)

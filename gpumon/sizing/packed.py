@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -16,6 +17,7 @@ from gpumon.sizing.scenario import Packing, Scenario, Server
 
 NO_PRICE = Missing(Reason.NO_PRICE)
 _NONE_LEFT = 1e-12
+_ROUNDING = 1e-9
 _STEPS = 8_000
 """Of the search for the best placement: a keystroke's worth. What it can not prove shows as a gap to the bound."""
 
@@ -27,13 +29,13 @@ class Filled(msgspec.Struct):
     instances: list[int]
     gpus: list[int]
     """GPUs that hold an instance of each workload."""
-    worst: list[int]
-    """Instances of each workload on the server that holds most of it."""
     missed: list[int]
     """Instances that have no place."""
     parts: list[list[Part]]
     """Where the instances of each workload stand: one part per kind of GPU."""
     notes: list[list[str]]
+    gpus_by_type: dict[str, int]
+    """Kind of GPU -> how many of it are in use."""
     busiest: float = 0.0
     """Highest sum of busy shares on one GPU."""
 
@@ -57,9 +59,10 @@ class _Filling:
         self.left = [1.0 if demand.instances else 0.0 for demand in demands]
         """Share of each workload that has no place yet."""
         self._instances, self._gpus = [0] * number, [0] * number
-        self._worst, self._missed = [0] * number, [0] * number
+        self._missed = [0] * number
         self._parts: list[list[Part]] = [[] for _ in demands]
         self._notes: list[list[str]] = [[] for _ in demands]
+        self._by_type: dict[str, int] = {}
         self._layout: list[PlacedServer] = []
         self._servers = self._used = self._least = 0
         self._bytes: Reading = 0.0
@@ -70,7 +73,7 @@ class _Filling:
         """Place what is left on servers with one kind of GPU."""
         first = shapes[0]
         here = [
-            demand if first == 0 else demand_of(demand.workload, self._scenario, self._known, first)
+            demand if first == demand.shape else demand_of(demand.workload, self._scenario, self._known, first)
             for demand in self._demands
         ]
         servers = [self._scenario.server[at] for at in shapes]
@@ -84,11 +87,13 @@ class _Filling:
         self._layout += [msgspec.structs.replace(each, shape=shapes[each.shape]) for each in placed.servers]
         self._servers += placed.servers_used
         self._used += placed.gpus
+        if placed.gpus:
+            self._by_type[servers[0].gpu] = self._by_type.get(servers[0].gpu, 0) + placed.gpus
         self._least += placed.least_servers
         self._problem = placed.problem
 
     def _book(self, here: Sequence[Demand], wanted: Sequence[int], placed: Placement, shape: int) -> None:
-        missed = dict(placed.unplaced)
+        missed, worst = dict(placed.unplaced), dict(placed.most_on_a_server)
         for at, count in enumerate(wanted):
             if self.left[at] > _NONE_LEFT and not count:
                 self._notes[at].append(f"not on {self._scenario.server[shape].gpu}: {here[at].problem}")
@@ -96,7 +101,7 @@ class _Filling:
                 continue
             stands = count - missed.get(at, 0)
             if stands:
-                self._parts[at].append(Part(here[at], stands))
+                self._parts[at].append(Part(here[at], stands, worst.get(at, 0)))
             if len(self._scenario.server) > 1 and stands:
                 gpu = self._scenario.server[shape].gpu
                 self._notes[at].append(f"{stands} on {gpu}, at most {here[at].planned:g} requests each")
@@ -106,8 +111,6 @@ class _Filling:
             self._bytes = _plus(self._bytes, here[at].memory_bytes, stands)
         for at, number in placed.gpus_of:
             self._gpus[at] += number
-        for at, number in placed.most_on_a_server:
-            self._worst[at] = max(self._worst[at], number)
 
     def done(self) -> Filled:
         """All of it. Figures are missing where a workload has no answer or a part no place."""
@@ -126,7 +129,9 @@ class _Filling:
         figures = figures if whole else dict.fromkeys(figures, INFEASIBLE)
         packed = Packed(**figures, layout=tuple(self._layout), problem=self._problem)
         busiest = max((slot.busy_ratio for server in self._layout for slot in server.gpus), default=0.0)
-        return Filled(packed, self._instances, self._gpus, self._worst, self._missed, self._parts, self._notes, busiest)
+        return Filled(
+            packed, self._instances, self._gpus, self._missed, self._parts, self._notes, self._by_type, busiest
+        )
 
 
 def gpu_price(server: Server, known: Known) -> Reading:
@@ -158,7 +163,7 @@ def _count(demand: Demand, share: float) -> int:
     """Instances for this share of the workload, spares with the first part of it."""
     if share <= _NONE_LEFT or not demand.instances:
         return 0
-    return max(1, -int(-(demand.instances * share) // 1)) if share < 1.0 else demand.instances
+    return max(1, math.ceil(demand.instances * share - _ROUNDING)) if share < 1.0 else demand.instances
 
 
 def _usable_bytes(here: Sequence[Demand], scenario: Scenario) -> float:
@@ -169,7 +174,7 @@ def _usable_bytes(here: Sequence[Demand], scenario: Scenario) -> float:
     taken = [
         demand.memory_bytes / demand.instance.gpus
         for demand in here
-        if demand.memory_source == "seen" and not isinstance(demand.memory_bytes, Missing) and not demand.problem
+        if demand.as_seen and not isinstance(demand.memory_bytes, Missing) and not demand.problem
     ]
     return max(gpu.memory_bytes * scenario.usable_memory_ratio, *taken, 0.0)
 

@@ -16,6 +16,8 @@ class Part(NamedTuple):
 
     demand: Demand
     number: int
+    on_a_server: int = 1
+    """Of those, on the server that holds most."""
 
 
 def at_target(parts: Sequence[Part], gpus: int) -> dict[str, Reading]:
@@ -23,7 +25,7 @@ def at_target(parts: Sequence[Part], gpus: int) -> dict[str, Reading]:
 
     Latencies are of the part that is slowest. Over several kinds of GPU the load is shared by capacity.
     """
-    loads = [(part, running) for part, running in zip(parts, _running(parts, 0), strict=True)]
+    loads = [(part, running) for part, running in zip(parts, _running(parts, [0] * len(parts)), strict=True)]
     in_flight = sum(part.number * running for part, running in loads)
     watts = _total(*((gpu_power_w(part.demand)[0], part.demand.instance.gpus * part.number) for part in parts))
     held = sum(part.demand.instance.gpus * part.number for part in parts)
@@ -56,25 +58,37 @@ def gpu_power_w(demand: Demand) -> tuple[Reading, str]:
     return (limit_w, "limit") if limit_w else (NOT_GIVEN, "")
 
 
-def degraded_of(parts: Sequence[Part], on_one_server: int, spare_servers: int) -> tuple[Degraded, ...]:
-    """Without one instance, and without the server that holds most of them."""
-    found = [_without(parts, "instance", 1)]
-    if on_one_server > 1:
-        lost = _without(parts, "server", on_one_server)
+def degraded_of(parts: Sequence[Part], spare_servers: int) -> tuple[Degraded, ...]:
+    """Without one instance, and without the server that carries most of the load: the worst that one fault does."""
+    found = [_without(parts, "instance", _largest(parts, [1 for _ in parts]))]
+    on_a_server = [part.on_a_server for part in parts]
+    if max(on_a_server) > 1:
+        lost = _without(parts, "server", _largest(parts, on_a_server))
         until = "until the spare server has loaded them: " if spare_servers else ""
         found.append(Degraded(lost.lost, lost.instances, lost.running, lost.itl_s, lost.ttft_s, until + lost.text))
     return tuple(found)
 
 
-def _without(parts: Sequence[Part], lost: str, number: int) -> Degraded:
+def _largest(parts: Sequence[Part], numbers: Sequence[int]) -> list[int]:
+    """Instances lost of each part: those numbers of the part where they carry most, of the others none."""
+    worst = max(range(len(parts)), key=lambda at: parts[at].demand.planned * numbers[at])
+    return [number if at == worst else 0 for at, number in enumerate(numbers)]
+
+
+def _without(parts: Sequence[Part], what: str, lost: Sequence[int]) -> Degraded:
     """Survivors carry the whole load: N/(N-k) times as much each."""
-    left = sum(part.number for part in parts) - number
+    left = sum(part.number for part in parts) - sum(lost)
     if left < 1:
-        return Degraded(lost, 0, text="nothing is left: requests fail until it is back")
-    demand, running = parts[0].demand, _running(parts, number)[0]
-    most = demand.limits[0].concurrency if demand.limits else math.inf
+        return Degraded(what, 0, text="nothing is left: requests fail until it is back")
+    loads = [
+        (part.demand, running)
+        for part, running, gone in zip(parts, _running(parts, lost), lost, strict=True)
+        if part.number > gone
+    ]
+    demand, running = max(loads, key=lambda load: load[1] / load[0].planned)
+    most = min(limit.concurrency for limit in demand.limits) if demand.limits else math.inf
     if math.isinf(running):
-        return Degraded(lost, left, text="the rest can not serve this rate: the queue grows without end")
+        return Degraded(what, left, text="the rest can not serve this rate: the queue grows without end")
     missed = list(_missed(demand, running))
     if missed:
         text = f"{' and '.join(missed)} would be missed: {running:,.1f} each"
@@ -82,7 +96,7 @@ def _without(parts: Sequence[Part], lost: str, number: int) -> Degraded:
         text = f"requests queue: {running:,.1f} each, {most:,.0f} fit"
     else:
         text = f"within all limits: {running:,.1f} each"
-    return Degraded(lost, left, running, _itl_s(demand, running), _ttft_s(demand, running), text)
+    return Degraded(what, left, running, _itl_s(demand, running), _ttft_s(demand, running), text)
 
 
 def _missed(demand: Demand, running: float) -> Iterator[str]:
@@ -91,18 +105,18 @@ def _missed(demand: Demand, running: float) -> Iterator[str]:
             yield f"the {limit.kind.value} goal"
 
 
-def _running(parts: Sequence[Part], lost: int) -> list[float]:
-    """Requests in flight of each instance of each part, after `lost` instances of the first one went."""
+def _running(parts: Sequence[Part], lost: Sequence[int]) -> list[float]:
+    """Requests in flight of each instance of each part, after some of them went."""
     if len(parts) == 1:
-        return [parts[0].demand.running(parts[0].number - lost)]
+        return [parts[0].demand.running(parts[0].number - lost[0])]
     wanted = parts[0].demand.load.instances * parts[0].demand.running(parts[0].demand.load.instances)
-    carried = sum(part.number * part.demand.planned for part in parts) - lost * parts[0].demand.planned
+    carried = sum((part.number - gone) * part.demand.planned for part, gone in zip(parts, lost, strict=True))
     return [wanted / carried * part.demand.planned if carried > 0 else math.inf for part in parts]
 
 
 def _itl_s(demand: Demand, running: float) -> Reading:
-    curve = demand.instance.curve
-    return NOT_GIVEN if curve is None else curve.itl_s(running)
+    itl_s = demand.instance.itl_s(running)
+    return NOT_GIVEN if itl_s is None else itl_s
 
 
 def _ttft_s(demand: Demand, running: float) -> Reading:
@@ -111,8 +125,12 @@ def _ttft_s(demand: Demand, running: float) -> Reading:
 
 
 def _tokens_per_s(demand: Demand, running: float) -> Reading:
-    curve = demand.instance.curve
-    return NOT_GIVEN if curve is None else curve.tokens_per_s(running)
+    """Of one instance: a request that still computes its prompt is in flight, too, but yields none yet."""
+    answer, response_s = demand.instance.answer_tokens, demand.instance.response_s(running)
+    if answer and response_s:
+        return running * answer / response_s
+    itl_s = demand.instance.itl_s(running)
+    return running / itl_s if itl_s else NOT_GIVEN
 
 
 def _slowest(values: Iterator[Reading]) -> Reading:

@@ -9,9 +9,10 @@ import msgspec
 
 from gpumon.readings.missing import Missing, Reading
 from gpumon.sizing.answer import Answer, Packed, Plans, Totals, WorkloadPlan
-from gpumon.sizing.demand import INFEASIBLE, NOT_GIVEN, Demand, demand_of, source_of
+from gpumon.sizing.demand import INFEASIBLE, NOT_GIVEN, Demand, first_demand_of, source_of
 from gpumon.sizing.guide import queue_warning
 from gpumon.sizing.here import have_of
+from gpumon.sizing.instance import Instance
 from gpumon.sizing.known import Known
 from gpumon.sizing.packed import Filled, fill
 from gpumon.sizing.parts import at_target, degraded_of, gpu_power_w
@@ -27,8 +28,8 @@ def plan(scenario: Scenario, known: Known, have: Mapping[str, int] | None = None
 
     Never raises on what a user can type: what has no answer says why in `problem`.
     """
-    demands = tuple(demand_of(workload, scenario, known) for workload in scenario.workload)
-    scenario = _with_server(scenario, demands, known)
+    asked, scenario = scenario, _with_server(scenario, known)
+    demands = tuple(first_demand_of(workload, scenario, known) for workload in scenario.workload)
     memory_only, busy_aware = fill(demands, scenario, known, "memory"), fill(demands, scenario, known, "busy")
     needed = memory_only if scenario.packing == "memory" else busy_aware
     workloads = tuple(_workload(index, demand, scenario, needed) for index, demand in enumerate(demands))
@@ -40,18 +41,27 @@ def plan(scenario: Scenario, known: Known, have: Mapping[str, int] | None = None
         workloads=workloads,
         totals=totals,
         plans=Plans(memory_only.packed, busy_aware.packed),
-        warnings=_warnings(demands, scenario, memory_only, busy_aware),
+        warnings=(*_assumed(asked, scenario), *_warnings(demands, scenario, memory_only, busy_aware)),
         problem=problem if demands else NO_WORKLOAD,
-        have=None if have is None else have_of(have, scenario, needed.packed, known),
+        have=None if have is None else have_of(have, scenario, needed.packed, needed.gpus_by_type, known),
     )
 
 
-def _with_server(scenario: Scenario, demands: Sequence[Demand], known: Known) -> Scenario:
-    """With the shape that the instances assume where the scenario names none: eight of the GPUs that were seen."""
+def _with_server(scenario: Scenario, known: Known) -> Scenario:
+    """With the shape that is assumed for all where the scenario names none: eight of the first GPUs that were seen."""
     if scenario.server:
         return msgspec.structs.replace(scenario, server=tuple(named(server, known) for server in scenario.server))
-    assumed = next((demand.instance.server for demand in demands if demand.instance.server is not None), None)
-    return msgspec.structs.replace(scenario, server=(assumed,)) if assumed is not None else scenario
+    seen = (known.profiles.get(each.profile) if each.profile else each.seen for each in scenario.workload)
+    gpu = next((each.gpu for each in seen if each is not None and each.gpu), "")
+    return msgspec.structs.replace(scenario, server=(named(Server(gpu), known),)) if gpu else scenario
+
+
+def _assumed(asked: Scenario, scenario: Scenario) -> tuple[str, ...]:
+    """What stands in for servers that are not given."""
+    if asked.server or not scenario.server:
+        return ()
+    shape = scenario.server[0]
+    return (f"no server is given: taken to have {shape.gpus} x {shape.gpu}, which was seen",)
 
 
 def named(server: Server, known: Known) -> Server:
@@ -92,7 +102,7 @@ def _workload(index: int, demand: Demand, scenario: Scenario, filled: Filled) ->
         memory_bytes=demand.memory_bytes,
         memory_source=demand.memory_source,
         busy_ratio=demand.busy_ratio,
-        degraded=() if problem else degraded_of(parts, filled.worst[index], scenario.spare_servers),
+        degraded=() if problem else degraded_of(parts, scenario.spare_servers),
         notes=(*instance.notes, *_notes(demand), *filled.notes[index]),
         problem=problem,
         seen_name=instance.seen.name if instance.seen is not None else "",
@@ -108,19 +118,39 @@ _NOTHING: Final[dict[str, Reading]] = dict.fromkeys(
 
 
 def _notes(demand: Demand) -> tuple[str, ...]:
-    goals = demand.workload
-    asked = [demand.instance.workload.itl_p95_ms, demand.instance.workload.ttft_p95_ms]
-    tail = demand.instance.itl_tail_ratio == 1.0 and any(goal is not None for goal in asked)
-    said = ["p95 / mean of the latency is not known: the goal is held by the mean"] if tail else []
-    if goals.capacity_per_instance is not None and demand.limits:
+    said = [*_unknown_tails(demand.instance), *_unchecked(demand.instance)]
+    typed = demand.workload.capacity_per_instance
+    if typed is not None and demand.limits:
         said += [
             f"typed capacity is above what {limit.kind.value} allows: {limit.text}"
             for limit in demand.limits
-            if limit.concurrency < goals.capacity_per_instance
+            if limit.concurrency < typed
         ]
     seen = demand.instance.seen
     said += [warning] if seen is not None and (warning := queue_warning(seen)) else []
     return tuple(said)
+
+
+def _unknown_tails(instance: Instance) -> list[str]:
+    """Goals of a p95 that only the mean can be held to."""
+    asked, seen = instance.workload, instance.seen
+    itl = asked.itl_tail_ratio is not None or (seen is not None and seen.itl_tail_ratio is not None)
+    ttft = seen is not None and seen.ttft_tail_ratio is not None
+    goals = (("ITL", asked.itl_p95_ms, itl), ("TTFT", asked.ttft_p95_ms, ttft), ("E2E", asked.e2e_p95_ms, itl))
+    names = [name for name, goal, known in goals if goal is not None and not known]
+    return [f"p95 / mean of the {' and '.join(names)} is not known: the goal is held by the mean"] if names else []
+
+
+def _unchecked(instance: Instance) -> list[str]:
+    """Goals that nothing is known to hold against."""
+    asked, curve = instance.workload, instance.curve is not None
+    goals = (
+        ("ITL", asked.itl_p95_ms, curve),
+        ("TTFT", asked.ttft_p95_ms, instance.ttft is not None),
+        ("E2E", asked.e2e_p95_ms, curve and instance.answer_tokens is not None),
+    )
+    names = [name for name, goal, known in goals if goal is not None and not known]
+    return [f"not held to the {' and '.join(names)} goal: its latency is not known"] if names else []
 
 
 def _totals(workloads: Sequence[WorkloadPlan], packed: Packed) -> Totals:

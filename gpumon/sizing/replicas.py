@@ -75,6 +75,11 @@ class Replicas:
         """Whether an engine with this setting belongs here."""
         return self.setting.agrees(setting)
 
+    def lose(self, url: str) -> None:
+        """An engine is something else now; the name of the last one stays with what it showed."""
+        if len(self.names) > 1:
+            self.names.pop(url, None)
+
     def learn(self, setting: Setting) -> None:
         """Fill what was not known before."""
         self.setting = self.setting.filled(setting)

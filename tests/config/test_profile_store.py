@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from gpumon.config.errors import ConfigError
 from gpumon.config.profile_store import (
     NotStoredError,
+    absent,
     builtin,
     checked_name,
     folder,
@@ -111,6 +112,14 @@ BROKEN = {
         b'{"schema": 1, "profile": {"origin": "sweep", "name": "x", "model": 5}}',
         "Expected `str`, got `int`",
     ),
+    "figure.json": (
+        b'{"schema": 1, "profile": {"origin": "sweep", "name": "x", "model": "m", "tp": -2}}',
+        "is no profile: tp = -2: must be a whole number from 0 to 100000",
+    ),
+    "point.json": (
+        b'{"schema": 1, "profile": {"origin": "sweep", "name": "x", "model": "m", "points": [{"running": -1}]}}',
+        "is no profile: points[0].running = -1.0: must be a number from 0 to 1e+15",
+    ),
     "deep.json": (b'{"schema": 1, "profile": ' + b"[" * 100_000, "is no profile: "),
     "binary.json": (b"\x00\xff\x00", "is no profile: "),
     "large.json": (b" " * (5 << 20), "larger than 4 MiB"),
@@ -132,6 +141,27 @@ def test_a_file_that_can_not_be_read_is_named_and_the_others_still_work(environ:
     assert name in line
     assert why in line
     assert "mine" in profiles(environ)
+
+
+def test_a_pipe_is_no_profile_and_is_not_waited_for(environ: dict[str, str]) -> None:
+    place(environ).mkdir()
+    os.mkfifo(place(environ) / "pipe.json")
+    assert stored_profiles(environ).broken == (f"{place(environ)}/pipe.json: is no file",)
+
+
+def test_what_could_not_be_read_again_is_not_stored(environ: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"^profile other: gpus = 1: must be at least tp x pp, or 0$"):
+        store([SWEPT, replace(SWEPT, name="other", gpus=1, tp=2)], environ)
+    assert not place(environ).exists()
+
+
+def test_a_profile_that_is_absent_is_explained(environ: dict[str, str]) -> None:
+    store([SWEPT], environ)
+    (place(environ) / "cut.json").write_text("{")
+    stored = stored_profiles(environ)
+    assert absent("mime", stored) == "there is no profile 'mime'; did you mean mine?"
+    assert absent("guide-nemo-6b", stored).startswith("there is no profile 'guide-nemo-6b'; did you mean guide-nemo-5b")
+    assert absent("cut", stored).startswith(f"{place(environ)}/cut.json: is no profile")
 
 
 def test_other_files_and_unfinished_ones_are_no_profiles(environ: dict[str, str]) -> None:

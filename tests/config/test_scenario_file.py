@@ -26,6 +26,7 @@ from gpumon.config.scenario_file import (
 )
 from gpumon.config.scenario_rules import MOST_POINTS, MOST_SERVERS, MOST_WORKLOADS, SCENARIO
 from gpumon.sizing.observed import Observed, Origin, Point
+from gpumon.sizing.ranges import RANGES, SCENARIO_RANGES, SEEN_RANGES, SERVER_RANGES
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.specs.precision import Precision
 
@@ -38,18 +39,18 @@ KEYS = (
 
 MESSAGES = {
     "busy_above_one": "4: workload[0].busy_ratio = 1.01: must be a number from 0 to 1",
-    "capacity_zero": "4: workload[0].capacity_per_instance = 0: must be a number above 0, at most 1e+09",
+    "capacity_zero": "4: workload[0].capacity_per_instance = 0: must be a number from 1 to 1e+06",
     "config_file": f"1: general: unknown key; known here: {KEYS}",
     "control_characters": rf"1: \x1b[31m\u202e[bold]: unknown key; known here: {KEYS}",
     "date": "3: workload[0].target = 2026-01-01: must be a number above 0, at most 1e+12",
     "empty": " needs at least one [[workload]], with model and target",
-    "goal_zero": "1: itl_p95_ms = 0: must be a number above 0, at most 1e+09",
+    "goal_zero": "1: itl_p95_ms = 0: must be a number from 0.001 to 1e+07",
     "gpu_empty": '2: server[0].gpu = "": must be the type of its GPUs, such as "H100 SXM 80GB"',
     "gpu_missing": "1: server[0]: needs gpu: text in quotes",
     "gpu_unknown": "2: server[0].gpu = \"H100\": unknown GPU type 'H100'; near names: "
     "H100 PCIe 80GB, H100 SXM5 80GB, H100 NVL 94GB, H100 SXM5 64GB",
-    "gpus_fraction": "3: server[0].gpus = 1.5: must be a whole number from 1 to 1024",
-    "gpus_zero": "3: server[0].gpus = 0: must be a whole number from 1 to 1024",
+    "gpus_fraction": "3: server[0].gpus = 1.5: must be a whole number from 1 to 576",
+    "gpus_zero": "3: server[0].gpus = 0: must be a whole number from 1 to 576",
     "inline": '1: workload[0].target = "1": must be a number above 0, at most 1e+12',
     "key_at_top": "1: target: unknown key; did you mean workload.target (in [[workload]])?",
     "key_unknown": "3: workload[0].targt: unknown key; did you mean target?",
@@ -64,7 +65,7 @@ MESSAGES = {
     "nvlink": "4: server[0].nvlink_gpus = 4: must be at most gpus",
     "origin": '5: workload[0].seen.origin = "lve": must be "live" or "sweep" or "table"',
     "packing": '1: packing = "tight": must be "busy" or "memory"',
-    "planning_factor": "1: planning_factor = 80: must be a number above 0, at most 1",
+    "planning_factor": "1: planning_factor = 80: must be a number from 0.001 to 1",
     "point_nan": "8: workload[0].seen.points[1].itl_s = nan: must be a number from 0 to 1e+15",
     "points_no_tables": "8: workload[0].seen.points = [1, 2]: must be tables: [[points]]",
     "points_too_many": "8: workload[0].seen.points: holds 65 points: at most 64",
@@ -72,7 +73,7 @@ MESSAGES = {
     "nvfp4, or empty",
     "seen_gpus": "8: workload[0].seen.gpus = 3: must be at least tp x pp, or 0",
     "seen_incomplete": "4: workload[0].seen: needs name: text in quotes",
-    "seen_lengths": "8: workload[0].seen.answer_tokens = 0.0: must be a number above 0, at most 1e+12",
+    "seen_lengths": "8: workload[0].seen.answer_tokens = 0.0: must be a number above 0, at most 1e+09",
     "seen_no_table": '4: workload[0].seen = "live": must be a table: [seen]',
     "share_negative": "4: workload[0].prefix_hit_ratio = -0.1: must be a number from 0 to 1",
     "target_bool": "3: workload[0].target = true: must be a number above 0, at most 1e+12",
@@ -176,13 +177,10 @@ def test_whatever_comes_in_it_is_read_or_refused(content: bytes) -> None:
 
 TEXT = st.text(max_size=12) | st.sampled_from(['a"b', "\\", "\x00\x1b\x7f\x80", "\u2028\u202e", "'''", "a\r\nb", "😀é"])
 NUMBERS = {
-    "target": st.floats(5e-324, 1e12),
-    "planning_factor": st.floats(5e-324, 1.0),
-    "usable_memory_ratio": st.floats(5e-324, 1.0),
-    "queue_wait_ratio": st.floats(5e-324, 1.0),
-    "tokens_per_step": st.floats(1.0, 1000.0),
-    "draft_ratio": st.floats(0.0, 1.0),
-}
+    name: st.floats(max(low, 5e-324), min(high, 1e6))
+    for table in (SEEN_RANGES, SERVER_RANGES, SCENARIO_RANGES, RANGES)
+    for name, (low, high, _) in table.items()
+} | {"target": st.floats(5e-324, 1e12)}
 """Numbers whose range is not plain from their name."""
 NAMED = {
     **{name: st.sampled_from(["", *Precision]).map(str.__str__) for name in ("weight_precision", "kv_precision")},
@@ -195,8 +193,6 @@ NAMED = {
 def number(name: str) -> st.SearchStrategy[Any]:
     if name in NUMBERS:
         return NUMBERS[name]
-    if name.endswith("_ratio") and "tail" not in name:
-        return st.floats(0.0, 1.0)
     return st.floats(5e-324, 1000.0) | st.sampled_from([0.1 + 0.2, 1e-7, 999.9999999999999, 5])
 
 
@@ -232,6 +228,7 @@ WORKLOADS = structs(
 SERVERS = structs(
     Server,
     gpu=st.sampled_from(["H100 SXM 80GB", "H100 SXM5 80GB", "L40S", "NVIDIA H100 PCIe"]),
+    gpus=st.integers(1, 576),
     nvlink_gpus=st.just(0),
 )
 SCENARIOS = structs(
@@ -365,6 +362,20 @@ def test_what_can_not_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotSavedError, match="is no file name"):
         save_scenario("a\0b", ONE, replace=True)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_what_the_plan_refuses_is_refused_in_the_file_with_its_line(name: str) -> None:
+    low, high, _ = RANGES[name]
+    for value in (low - 1, high * 10 + 1):
+        text = f'[[workload]]\nmodel = "m"\ntarget = 1\n{name} = {value:.12g}\n'
+        with pytest.raises(
+            ConfigError, match=rf"^scenario:4: workload\[0\]\.{name} = .*: must be a (whole )?number from"
+        ):
+            parse_scenario(text)
+    assert (
+        getattr(parse_scenario(f'[[workload]]\nmodel = "m"\ntarget = 1\n{name} = {low:g}\n').workload[0], name) == low
+    )
 
 
 def test_every_number_has_a_least_and_a_most() -> None:

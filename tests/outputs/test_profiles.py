@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from msgspec.structs import replace
 
 from gpumon.config.profile_store import builtin
-from gpumon.outputs.profiles import as_json, encoded, listed, shown
+from gpumon.outputs.profiles import added, as_json, encoded, listed, shown
+from gpumon.readings.format import cells
 from gpumon.sizing.observed import Observed, Origin, Point
 from tests.sizing.sweeps.samples import one
 
@@ -83,3 +85,22 @@ def test_json_has_the_observed_fields_and_the_knee() -> None:
     assert profile["notes"] == ["n"]
     assert profile["builtin"] is False
     assert profile["points"][0]["tokens_per_s"] == 51.7
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_no_line_is_wider_than_it_may_be_and_names_stay_whole(width: int) -> None:
+    own = {"日本語-" + "x" * 30: replace(SWEEP, model="m" * 90, tool="t" * 90), "b": replace(SWEEP, gpu="", gpus=2)}
+    listing = listed(own | builtin(), frozenset(builtin()), ["/x/cut.json: " + "why " * 60], width=width)
+    pages = (
+        listing,
+        shown(SWEEP, ("a note " * 40,), width=width),
+        added([SWEEP], ["a note " * 40], "/tmp", width=width),
+    )
+    assert all(cells(line) <= max(width, 79) for page in pages for line in page.splitlines())
+    assert all(cells(line) <= width for line in listing.splitlines())
+    assert all(name in listing for name in own)
+
+
+def test_gpus_of_a_type_that_is_not_known_are_counted() -> None:
+    assert "GPU           2 GPUs, TP 2\n" in shown(replace(SWEEP, gpu="", gpus=2), ())
+    assert "2 GPUs" in listed({"a": replace(SWEEP, gpu="", gpus=2)}, frozenset(), ())

@@ -18,12 +18,14 @@ from gpumon.tui.app import MonitorApp
 from gpumon.wiring import LateCollector
 
 SIZE: Final = (120, 40)
+WIDE: Final = (160, 46)
 PICTURES: Final = (
-    ("screen", "default", ()),
-    ("detail", "default", ("2", "enter")),
-    ("light", "light", ("escape", "1")),
+    ("screen", "default", SIZE, ()),
+    ("detail", "default", SIZE, ("2", "enter")),
+    ("light", "light", SIZE, ("escape", "1")),
+    ("sizing", "default", WIDE, ("s", *"400", "enter")),
 )
-"""Name, theme, and the keys that lead there from the picture before."""
+"""Name, theme, size, and the keys that lead there from the picture before."""
 
 
 async def shoot(seconds: float, folder: Path) -> None:
@@ -32,7 +34,8 @@ async def shoot(seconds: float, folder: Path) -> None:
     app = MonitorApp(LateCollector(Config(), Options(demo=True)), load_theme("default"))
     async with app.run_test(size=SIZE) as pilot:
         await asyncio.sleep(seconds)
-        for name, theme, keys in PICTURES:
+        for name, theme, size, keys in PICTURES:
+            await pilot.resize_terminal(*size)
             await pilot.press(*keys)
             app.palette.use(load_theme(theme))
             app.monitor.redraw()

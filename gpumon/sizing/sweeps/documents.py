@@ -47,7 +47,9 @@ def documents(file: str, data: bytes) -> tuple[Document, ...]:
     """All documents of a file: JSON, JSON lines, a JSON list, or CSV. Raises SweepError."""
     place = Place(file)
     if len(data) > MOST_BYTES:
-        raise refused(place, "", f"has {len(data) / 1e6:.0f} MB", f"at most {MOST_BYTES / 1e6:.0f} MB")
+        raise refused(
+            place, "", f"is larger than {MOST_BYTES / 1e6:.0f} MB", "the summary of a load test, not its requests"
+        )
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -18,7 +18,9 @@ _ALIKE: Final = 0.10
 """Measured request lengths that differ by less are the same workload."""
 _SAME_LOAD: Final = 0.02
 _IMPOSSIBLE: Final = 3.0
-"""Little's law may miss by a ramp; a unit that is read wrongly misses by 1000."""
+_IDLE: Final = 100.0
+_PARTS: Final = 10.0
+"""Little's law may miss by a ramp, or by a load that the client did not hold; a unit that is wrong misses by 1000."""
 
 _MEASURED: Final = tuple(name for name in Point.__struct_fields__ if name not in ("running", "offered", "weight"))
 
@@ -77,31 +79,40 @@ def _lacking(run: Run) -> Iterable[Problem]:
         )
     elif run.offered is None and in_flight is None:
         yield Problem(run.place, "concurrency", "is not in the file: add it with --concurrency N")
-    elif run.offered is not None and in_flight is not None and in_flight > _IMPOSSIBLE * run.offered + 1.0:
-        yield Problem(
-            run.place,
-            "request latency",
-            f"x requests/s is {in_flight:.4g} in flight, of {run.offered:.4g} that were offered",
-            "figures of one run, in the units that the format has",
-        )
+    elif run.offered is not None and in_flight is not None:
+        yield from _contradictory(run, run.offered, in_flight)
+
+
+def _contradictory(run: Run, offered: float, in_flight: float) -> Iterable[Problem]:
+    """Figures that can not be of one run, or stand in another unit than the format has."""
+    allowed = "figures of one run, in the units that the format has"
+    if not offered / _IDLE <= in_flight <= _IMPOSSIBLE * offered + 1.0:
+        text = f"x requests/s is {in_flight:.4g} in flight, of {offered:.4g} that were offered"
+        yield Problem(run.place, "request latency", text, allowed)
+    parts = _parts(run)
+    if run.e2e_s and parts and not run.e2e_s / _PARTS <= parts <= run.e2e_s * _PARTS:
+        text = f"{run.e2e_s:.4g} s, but TTFT + ITL x (answer - 1) is {parts:.4g} s"
+        yield Problem(run.place, "request latency", text, allowed)
+
+
+def _parts(run: Run) -> float | None:
+    """Seconds of a request by its parts: TTFT + ITL x (OSL - 1); None where one of them is not known."""
+    if run.itl_s is None or run.ttft_s is None or not run.answer_tokens:
+        return None
+    return run.ttft_s + run.itl_s * max(0.0, run.answer_tokens - 1.0)
 
 
 def _latency(run: Run, offered: float) -> float | None:
-    """Mean seconds in the system: as measured, else TTFT + ITL x (OSL - 1), else by Little's law."""
-    if run.e2e_s is None and run.itl_s is not None and run.ttft_s is not None and run.answer_tokens:
-        return run.ttft_s + run.itl_s * max(0.0, run.answer_tokens - 1.0)
-    if run.e2e_s is None and run.requests_per_s:
-        return offered / run.requests_per_s
-    return run.e2e_s
+    """Mean seconds in the system: as measured, else by its parts, else by Little's law."""
+    latency = _parts(run) if run.e2e_s is None else run.e2e_s
+    return offered / run.requests_per_s if latency is None and run.requests_per_s else latency
 
 
 def little(run: Run) -> float | None:
     """Requests in flight by Little's law: requests/s x seconds in the system; None where either is not known."""
-    rate, latency = run.requests_per_s, run.e2e_s
+    rate, latency = run.requests_per_s, _parts(run) if run.e2e_s is None else run.e2e_s
     if rate is None and run.tokens_per_s is not None and run.answer_tokens:
         rate = run.tokens_per_s / run.answer_tokens
-    if latency is None and run.itl_s is not None and run.ttft_s is not None and run.answer_tokens:
-        latency = run.ttft_s + run.itl_s * max(0.0, run.answer_tokens - 1.0)
     return None if rate is None or latency is None else rate * latency
 
 

@@ -45,13 +45,19 @@ class Problem(NamedTuple):
 
 
 class SweepError(Exception):
-    """Files that are not imported, none of them: `str()` has one line per problem."""
+    """Files that are not imported, none of them: `str()` has a line per problem, alike ones of a file in one."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
-        shown = [str(problem) for problem in self.problems[:_MOST_PROBLEMS]]
-        if len(self.problems) > _MOST_PROBLEMS:
-            shown.append(f"and {len(self.problems) - _MOST_PROBLEMS} more")
+        alike: dict[tuple[str, ...], list[Problem]] = {}
+        for problem in self.problems:
+            alike.setdefault((problem.place.file, *problem[1:]), []).append(problem)
+        shown = [
+            f"{first}{f' (and {len(more)} more like it)' if more else ''}"
+            for first, *more in list(alike.values())[:_MOST_PROBLEMS]
+        ]
+        if len(alike) > _MOST_PROBLEMS:
+            shown.append(f"and {len(alike) - _MOST_PROBLEMS} more")
         super().__init__("\n".join(shown))
 
 

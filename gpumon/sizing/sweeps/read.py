@@ -81,11 +81,12 @@ def imported(files: Mapping[str, bytes], given: Given | None = None, catalogue: 
     if problems:
         raise SweepError(problems)
     if not runs:
-        raise refused(Place(next(iter(files))), "", "holds no measurement of a model")
+        beside = "metrics-model-inference.csv beside it" if gpu_sheets else ""
+        raise refused(Place(next(iter(files))), "", "holds no measurement of a model", beside)
     notes = [note for run in runs for note in run.notes]
     runs = [
         _filled(run, given, catalogue, notes)
-        for run in model_analyzer.with_usage(runs, model_analyzer.usage(gpu_sheets))
+        for run in model_analyzer.with_usage(_once(runs, notes), model_analyzer.usage(gpu_sheets))
     ]
     runs = list(_loaded(runs, given))
     profiles = gather(runs, given)
@@ -115,6 +116,16 @@ def _add(runs: list[Run], gpu_sheets: list[Document], file: str, data: bytes) ->
     except SweepError as error:
         return error.problems
     return ()
+
+
+def _once(runs: Sequence[Run], notes: list[str]) -> list[Run]:
+    """The runs without copies of one: no two runs of a load test agree in every digit."""
+    first: dict[Run, Run] = {}
+    for run in runs:
+        first.setdefault(msgspec.structs.replace(run, place=Place("")), run)
+    if copies := len(runs) - len(first):
+        notes.append(f"{copies} of {len(runs)} runs stand in the files more than once: they count once")
+    return list(first.values())
 
 
 def _loaded(runs: Sequence[Run], given: Given) -> Iterator[Run]:

@@ -91,6 +91,11 @@ class Record:
             return None
         return value * factor(units, self.text("unit") or unit, self.place, "unit")
 
+    def per_request(self, name: str, requests: float | None) -> float | None:
+        """A total over all requests as the mean of one; None where either is not there, or 0."""
+        total = self.number(name)
+        return total / requests if total and requests else None
+
     def sought(self, name: str, depth: int = 6) -> float | None:
         """The one positive number under this name anywhere inside; None where there is none, or two that differ."""
         found = {value for value in _all(self.fields, name, depth) if value > 0.0}

@@ -44,8 +44,8 @@ def read(document: Document) -> list[Run]:
             kv_precision=precision(server.text("kv_cache_dtype")),
             offered=offered,
             open_loop=offered is None,
-            prompt_tokens=_per_request(record, "total_input_tokens", done),
-            answer_tokens=_per_request(record, "total_output_tokens", done),
+            prompt_tokens=record.per_request("total_input_tokens", done),
+            answer_tokens=record.per_request("total_output_tokens", done),
             itl_s=record.number("mean_tpot_ms", scale=1e-3),
             itl_p95_s=record.number("p95_tpot_ms", scale=1e-3),
             ttft_s=record.number("mean_ttft_ms", scale=1e-3),
@@ -68,8 +68,3 @@ def _whole(record: Record, done: float) -> None:
             "total_output_tokens_retokenized",
             f"is {retokenized:.0f} for {done:.0f} requests that asked for {tokens:.0f} tokens: the server aborted them",
         )
-
-
-def _per_request(record: Record, name: str, done: float) -> float | None:
-    total = record.number(name)
-    return total / done if total and done else None

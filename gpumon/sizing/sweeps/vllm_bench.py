@@ -48,8 +48,8 @@ def read(document: Document) -> list[Run]:
             time=_date(record.text("date")),
             offered=offered if endless else None,
             open_loop=not endless or offered is None,
-            prompt_tokens=_per_request(record, "total_input_tokens", done),
-            answer_tokens=_per_request(record, "total_output_tokens", done),
+            prompt_tokens=record.per_request("total_input_tokens", done),
+            answer_tokens=record.per_request("total_output_tokens", done),
             itl_s=record.number("mean_itl_ms", scale=1e-3) if itl_s is None else itl_s,
             itl_p95_s=record.number("p95_tpot_ms", scale=1e-3),
             ttft_s=record.number("mean_ttft_ms", scale=1e-3),
@@ -62,11 +62,6 @@ def read(document: Document) -> list[Run]:
             notes=(_CHUNKS,) if itl_s is None and "mean_itl_ms" in record else (),
         )
     ]
-
-
-def _per_request(record: Record, name: str, done: float | None) -> float | None:
-    total = record.number(name)
-    return total / done if total and done else None
 
 
 def _date(text: str) -> str:

@@ -56,6 +56,11 @@ LEGEND: Final = (
 
 SIZING: Final = "in the sizing panel"
 """Over its keys; they stand first while it is open, else where there is room."""
+SIZING_LEGEND: Final = (
+    ("● sweep", "measured; imported"),
+    ("~ ?", "re-scaled; roofline"),
+    ("! ‖3m", "unmeasured; frozen"),
+)
 
 _KEYS: Final = 12
 _COLUMN: Final = 39
@@ -79,7 +84,7 @@ class HelpPage(Pane):
             ("marks", _columns(LEGEND, columns)),
         ]
         spare = height - sum(len(rows) for _, rows in sections)
-        sizing = _columns(_keys(keymap, "sizing"), columns)
+        sizing = _columns([*_keys(keymap, "sizing"), *SIZING_LEGEND], columns)
         if getattr(self.screen, "panel_open", False):
             sections.insert(1, (SIZING, [((f" {SIZING}", "muted"),), *sizing] if spare < len(sizing) else sizing))
         elif spare > len(sizing):

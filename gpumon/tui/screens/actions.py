@@ -162,7 +162,7 @@ class Actions(SizingActions, inherit_bindings=False):
             return
         if self.current is not None and self.current.back():
             self.show_keys()
-        elif self.panel is not None and self.panel.has_focus:
+        elif self.panel is not None and self.focused is self.panel:
             self.close_panel()
         elif self.page is not None:
             self.close_page()
@@ -277,7 +277,7 @@ class Actions(SizingActions, inherit_bindings=False):
 
     def _remember(self) -> None:
         """Note which pane has the focus, for when what covers it is closed."""
-        if self.panel is not None and self.panel.has_focus:
+        if self.panel is not None and self.focused is self.panel:
             self._panel_keys = True
             return
         focused = next((name for name, pane in self.panes.items() if pane is self.focused), "")

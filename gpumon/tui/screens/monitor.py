@@ -243,7 +243,7 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
         """What the keys are for: the page, else the pane with the focus; nothing where neither can be seen."""
         if self.tiny:
             return None
-        if self.panel is not None and self.panel.has_focus:
+        if self.panel is not None and self.focused is self.panel:
             return self.panel
         if self.page is not None:
             return self.page

@@ -68,7 +68,7 @@ class SizingActions(Screen[None], inherit_bindings=False):
             self.panel = SizingPanel(self.palette, self.view)
             self.panel.display = False
             self.mount(self.panel, before=self.drawer)
-        if self.panel_open and self.panel.has_focus:
+        if self.panel_open and self.focused is self.panel:
             self.close_panel()
             return
         self._remember()
@@ -110,7 +110,8 @@ class SizingActions(Screen[None], inherit_bindings=False):
         self.panel.beside = columns > 0
         self.panel.stand_at(whole - columns if columns else 0)
         sized(self.panel, lines if shown else 0, columns or whole)
-        self.panel.styles.offset = (whole - columns if columns else 0, 1)
+        self.panel.styles.layer = "beside" if columns else "base"
+        self.panel.styles.offset = (whole - columns, 1) if columns else (0, 0)
 
 
 def sized(board: Board, lines: int, columns: int = 0) -> None:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _LEAST_PICTURE: Final = 5
 _WANTED: Final = 9
 """Lines of a picture that was asked for."""
+_USUAL_ROWS: Final = 4
+_LEAST_FIELDS: Final = 12
+"""Lines for the fields of one row before words have room."""
 _LEAST_ROWS: Final = 2
 """Workloads in view however low the panel is."""
 _MOST_NOTES: Final = 4
@@ -63,7 +66,8 @@ def painted(scene: Scene) -> Lines:
     foot = _foot(scene)
     room = max(0, scene.height - len(foot))
     below = _below(scene, shown)
-    least = 4 + _LEAST_ROWS if scene.desk.opened else len(shown.scenario.server) + 2 + _LEAST_ROWS
+    rows = min(len(shown.scenario.workload), _USUAL_ROWS if scene.wanted else _LEAST_ROWS)
+    least = _LEAST_FIELDS if scene.desk.opened else len(shown.scenario.server) + 4 + rows
     asked = _WANTED if scene.wanted and shown.scenario.workload else 0
     below = below[: max(2, room - least - asked)]
     above = _fields(scene, room - len(below)) if scene.desk.opened else _table(scene, shown, room - len(below))

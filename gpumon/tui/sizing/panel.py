@@ -27,13 +27,13 @@ from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 
 if TYPE_CHECKING:
-    from gpumon.tui.widgets.drawer import Question
+    from gpumon.tui.widgets.drawer import Drawer, Question
 
 SCOPE: Final = "sizing"
 """Of its keys, in the table of keys."""
 _RENEW_S: Final = 2.0
 """Between two looks at what the engines showed since."""
-VIEWS: Final = (*(kind for kind, _ in KINDS), "gpus")
+VIEWS: Final = (KINDS[0][0], "gpus", *(kind for kind, _ in KINDS[1:]))
 """What stands below the figures: one of the pictures first, or other types of GPU side by side."""
 
 
@@ -44,6 +44,7 @@ class _Monitor(Protocol):
     files: Files | None
     ask: Callable[[Question], None]
     say: Callable[[str], None]
+    drawer: Drawer
     show_keys: Callable[[], None]
     run_alone: Callable[[str, Callable[[], Coroutine[None, None, None]]], None]
 
@@ -65,6 +66,8 @@ class SizingPanel(Pane):
         self._desk: Desk | None = None
         self._ages: dict[int, str] = {}
         self._looked_s = float("-inf")
+        self._files: Sequence[str] = ()
+        """Names of saved scenarios, as of the last time that someone asked."""
         self._stops: list[int] = []
         """The cursor's row of each painted line, -1 where there is none."""
 
@@ -254,7 +257,7 @@ class SizingPanel(Pane):
         """Ask for a picture where there is none, else for the next one; after the last, words have the room again."""
         if self._drawn_picture:
             self.what = VIEWS[(VIEWS.index(self.what) + 1) % len(VIEWS)]
-            self.wanted = self.wanted and self.what != VIEWS[0]
+            self.wanted = self.what != VIEWS[0]
         else:
             self.wanted = True
 
@@ -317,16 +320,20 @@ class SizingPanel(Pane):
         self.monitor.say(said if written else f"not saved: {said}")
 
     def _ask_file(self) -> None:
-        if self.monitor.files is not None and self.desk.accept():
-            self.monitor.run_alone("scenario", partial(self._list_files, self.monitor.files))
-
-    async def _list_files(self, files: Files) -> None:
-        names = await files.scenarios()
+        files = self.monitor.files
+        if files is None or not self.desk.accept():
+            return
 
         def load(name: str) -> None:
             self.monitor.run_alone("scenario", partial(self._load, files, name))
 
-        self.monitor.ask(questions.file_to_load(names, load))
+        self.monitor.ask(questions.file_to_load(lambda: self._files, load))
+        self.monitor.run_alone("scenario", partial(self._list_files, files))
+
+    async def _list_files(self, files: Files) -> None:
+        """Which there are is known only when the disk has answered."""
+        self._files = await files.scenarios()
+        self.monitor.drawer.renew()
 
     async def _load(self, files: Files, name: str) -> None:
         try:

@@ -87,11 +87,11 @@ def _about_gpu(now: bool, memory_bytes: float, bandwidth: float) -> str:
     return f"{memory_bytes / 1e9:.0f} GB, {bandwidth / 1e12:.2f} TB/s{', now' if now else ''}"
 
 
-def file_to_load(names: Sequence[str], load: Callable[[str], None]) -> Question:
+def file_to_load(listed: Callable[[], Sequence[str]], load: Callable[[str], None]) -> Question:
     """Choose one of the scenarios there are, or type the path of a file."""
 
     def choices(text: str) -> Sequence[Choice]:
-        words = text.casefold().split()
+        words, names = text.casefold().split(), listed()
         found = [Choice(clean(name, 120), "", name) for name in names if all(each in name.casefold() for each in words)]
         typed = text.strip()
         return [*found, Choice(clean(typed, 120), "this file", typed)] if typed and typed not in names else found

@@ -25,7 +25,7 @@ def need(sheet: Sheet, width: int) -> list[Row]:
         chosen = sheet.plan(sheet.stop.at) if sheet.stop.section == "workload" else None
         said = f"{chosen.name}: {chosen.problem}" if chosen is not None and chosen.problem else answer.problem
         rows = wrapped(clean(said, 400), width, sheet.tone("critical"), most=3)
-        return [((" need  no answer", sheet.tone("critical")),), *rows, *_have(sheet, answer)]
+        return [((" need  no answer", sheet.tone("critical")),), *rows, *_have(sheet, answer, width)]
     totals = answer.totals
     parts = [
         _number(totals.gpus, "GPU"),
@@ -36,27 +36,27 @@ def need(sheet: Sheet, width: int) -> list[Row]:
         "" if isinstance(totals.price_per_mtok, Missing) else f"{totals.price_per_mtok:,.2f} /1M tokens",
     ]
     return [
-        ((" need  ", sheet.tone("muted")), (_fitted(parts, width - 8), sheet.tone("strong"))),
-        *_have(sheet, answer),
+        (
+            (" was   " if sheet.grey else " need  ", sheet.tone("muted")),
+            (_fitted(parts, width - 8), sheet.tone("strong")),
+        ),
+        *_have(sheet, answer, width),
     ]
 
 
-def _have(sheet: Sheet, answer: Answer) -> list[Row]:
+def _have(sheet: Sheet, answer: Answer, width: int) -> list[Row]:
     have = answer.have
     if have is None:
         return []
     short = have.short_gpus
     lacks = not isinstance(short, Missing) and short > 0
-    said = (
-        f"{_number(float(have.gpus), 'GPU') if have.gpus else 'no GPU'}{f' {clean(have.gpu, 40)}' if have.gpu else ''}"
-    )
-    return [
-        (
-            (" have  ", sheet.tone("muted")),
-            (f"{said}  ", sheet.tone("text")),
-            (clean(have.text, 120), sheet.tone("warn" if lacks else "ok")),
-        )
-    ]
+    here = _number(float(have.gpus), "GPU") if have.gpus else "no GPU"
+    here += f" {clean(have.gpu, 40)}" if have.gpu else ""
+    text, tone = clean(have.text, 120), sheet.tone("warn" if lacks else "ok")
+    row: Row = ((" have  ", sheet.tone("muted")), (f"{here}  ", sheet.tone("text")))
+    if cells(here) + cells(text) + 10 <= width:
+        return [(*row, (text, tone))]
+    return [row, *wrapped(text, width, tone, most=2)]
 
 
 def other_packing(sheet: Sheet) -> list[Row]:
@@ -136,7 +136,7 @@ def _degraded(sheet: Sheet, plan: WorkloadPlan, width: int) -> list[Row]:
 
 def _source(sheet: Sheet, plan: WorkloadPlan) -> list[Row]:
     who = f": {clean(plan.seen_name, 40)}" if plan.seen_name and plan.source is not Source.ROOFLINE else ""
-    band = f", ±{plan.band_ratio * 100:.0f} %" if plan.band_ratio else ""
+    band = f", +-{plan.band_ratio * 100:.0f} %" if plan.band_ratio else ""
     memory = "" if isinstance(plan.memory_bytes, Missing) else f"; {_memory(plan.memory_bytes)} ({plan.memory_source})"
     said = f"{SOURCES[plan.source]}{who}{band}{memory}"
     return [((" capacity ", sheet.tone("muted")), (said, sheet.tone("text")))] if SOURCES[plan.source] else []

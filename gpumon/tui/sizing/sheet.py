@@ -34,7 +34,6 @@ _MARKS: Final[dict[Source, tuple[str, str]]] = {
     Source.TYPED: ("typed", "muted"),
     Source.NONE: ("", "muted"),
 }
-LEGEND: Final = "● measured  ~ re-scaled  ? roofline  ! beyond what was measured  ‖ frozen"
 _LIMITS: Final = {"max_num_seqs": "seqs", "typed": ""}
 """Names of limits that are too long for the table, or said by the mark."""
 

@@ -29,7 +29,7 @@ _OWN: Final[dict[str, _Own]] = {
         (("sizing.remove",), "remove"),
         (("sizing.double",), "twice"),
         (("sizing.gpu",), "GPU"),
-        (("sizing.view",), "pictures"),
+        (("sizing.view",), "compare"),
         (("sizing.undo", "sizing.redo"), "undo, redo"),
         (("sizing.reset",), "as it runs"),
         (("sizing.save", "sizing.load"), "save, load"),

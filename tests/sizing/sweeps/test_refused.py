@@ -57,6 +57,8 @@ RECORDS: list[tuple[bytes, str]] = [
     (changed(VLLM, tp="2.5"), "tp: is 2.5; allowed: a whole number"),
     (changed(VLLM, model_id=None), "model: is not in the file: add it with --model NAME"),
     (changed(VLLM, mean_tpot_ms=21830.0), "request latency: x requests/s is"),
+    (changed(VLLM, mean_tpot_ms=0.02183, mean_ttft_ms=0.547), "request latency: x requests/s is 0.0"),
+    (changed(VLLM, mean_e2el_ms=11440.0, mean_tpot_ms=0.02183), "request latency: 11.44 s, but TTFT + ITL x"),
     (changed(AIPERF, was_cancelled=True), "was_cancelled: is true: the run is not complete"),
     (changed(AIPERF, is_complete=False), "is_complete: is false"),
     (changed(AIPERF, error_request_count={"avg": 30}), "100 of 130 requests succeeded"),
@@ -129,13 +131,30 @@ def test_one_bad_file_keeps_all_out_and_every_problem_is_named() -> None:
     assert lines[1].startswith("b.json:1: ")
 
 
+def test_alike_problems_of_a_file_are_one_line() -> None:
+    lines = refusal(files("aiperf-sweep.csv")).splitlines()
+    assert lines == ["aiperf-sweep.csv:2: model: is not in the file: add it with --model NAME (and 2 more like it)"]
+
+
+def test_copies_of_a_run_count_once_and_that_is_said() -> None:
+    (name, content), *_ = files("vllm-bench.jsonl").items()
+    once = imported({name: content})
+    found = imported({name: content, "copy.jsonl": b"\xef\xbb\xbf" + content.replace(b"\n", b"\r\n")})
+    assert found.profiles == once.profiles
+    assert found.notes == ("6 of 12 runs stand in the files more than once: they count once", *once.notes)
+
+
+def test_a_gpu_file_alone_names_the_file_that_belongs_to_it() -> None:
+    assert "metrics-model-inference.csv beside it" in refusal(files("model-analyzer/metrics-model-gpu.csv"))
+
+
 def test_many_problems_are_counted() -> None:
     text = refusal({f"{number}.json": b"{" for number in range(30)})
     assert text.splitlines()[-1] == "and 20 more"
 
 
 def test_sizes_are_capped() -> None:
-    assert "64 MB" in refusal(b" " * (MOST_BYTES + 1))
+    assert "run.dat: is larger than 64 MB; allowed: the summary" in refusal(b" " * (MOST_BYTES + 1))
     assert "at most 512 at a time" in refusal({str(number): b"{}" for number in range(513)})
     assert "nothing to import" in refusal({})
     assert "more than 20000 records" in refusal(b"{} " * 30_000)

@@ -1,0 +1,70 @@
+"""Tables, labelled lines and wrapped text that fit into a width in cells: what text outputs are laid out with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from gpumon.readings import format as cells
+
+INDENT: Final = "  "
+LABEL: Final = 20
+_ALWAYS: Final = 9
+_LEAST_FIRST: Final = 8
+"""Cells of the first column, however little room there is."""
+
+
+class Column(NamedTuple):
+    """One column of a table; `texts` has a text per row."""
+
+    title: str
+    texts: Sequence[str]
+    right: bool = False
+    keep: int = _ALWAYS
+    """Columns with the lower number leave first where there is no room."""
+
+
+def table(columns: Sequence[Column], width: int) -> Iterator[str]:
+    """A line of titles and one per row, without the columns that there is no room for; then the first one is cut."""
+    kept = list(columns)
+    while _total(kept) > width and any(column.keep < _ALWAYS for column in kept):
+        kept.remove(min(kept, key=lambda column: column.keep))
+    widths = [_wide(column) for column in kept]
+    widths[0] = min(widths[0], max(_LEAST_FIRST, widths[0] + width - _total(kept)))
+    for row in range(-1, len(columns[0].texts)):
+        parts = []
+        for column, room in zip(kept, widths, strict=True):
+            text = column.title if row < 0 else column.texts[row]
+            parts.append(cells.right(text, room) if column.right else cells.left(text, room))
+        yield "  ".join(parts).rstrip()
+
+
+def labelled(label: str, text: str, width: int, indent: str = INDENT, room: int = LABEL) -> Iterator[str]:
+    """`label  text`, the text wrapped beside its label of `room` cells; nothing where there is no text."""
+    if not text:
+        return
+    begin = indent + cells.left(label, room)
+    for line in wrapped(text, width, indent + " " * room):
+        yield begin + line[len(begin) :]
+        begin = indent + " " * room
+
+
+def wrapped(text: str, width: int, indent: str, further: str | None = None) -> Iterator[str]:
+    """The words of a text in lines of at most `width` cells; a word that is longer than a line is cut."""
+    further = indent if further is None else further
+    line = ""
+    for word in text.split():
+        if line and cells.cells(f"{indent}{line} {word}") > width:
+            yield indent + line
+            line, indent = "", further
+        line = f"{line} {word}" if line else cells.cut(word, max(8, width - len(indent)))
+    if line:
+        yield indent + line
+
+
+def _wide(column: Column) -> int:
+    return max(cells.cells(text) for text in (column.title, *column.texts))
+
+
+def _total(columns: Sequence[Column]) -> int:
+    return sum(map(_wide, columns)) + 2 * (len(columns) - 1)

@@ -1,0 +1,140 @@
+"""Numbers of the panel: what may be typed, what is refused and why, and where a step leads."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.sizing.known import Known
+from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
+from gpumon.tui.sizing import numbers
+from gpumon.tui.sizing.fields import FIELDS, Field, Place, default_of, field, value_of, with_value
+from gpumon.tui.sizing.numbers import Kind
+
+KNOWN = Known(gpu_catalogue(), llm_catalogue())
+ALL = [(section, each) for section, fields in FIELDS.items() for each in fields]
+SCENARIO = Scenario(server=(Server("H100 SXM5 80GB"),), workload=(Workload("m", 512.0),))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (numbers.REQUESTS, "512", 512.0),
+        (numbers.REQUESTS, "1.5k", 1500.0),
+        (numbers.REQUESTS, "1e9", 1e9),
+        (numbers.REQUESTS, "0", 0.0),
+        (numbers.SHARE, "80", 0.8),
+        (numbers.SHARE, "80 %", 0.8),
+        (numbers.GOAL, "40", 40.0),
+        (numbers.GOAL, "1.5 s", 1500.0),
+        (numbers.GB, "44,76", 44.76),
+        (numbers.SECONDS, "2 min", 120.0),
+        (numbers.COUNT, "4", 4),
+        (numbers.TOKENS, "4k", 4000.0),
+        (numbers.MONEY, "2.49", 2.49),
+    ],
+)
+def test_these_are_numbers(kind: Kind, text: str, value: float) -> None:
+    assert kind.read(text) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "said"),
+    [
+        (numbers.REQUESTS, "1e", "no number yet"),
+        (numbers.REQUESTS, ".", "no number yet"),
+        (numbers.REQUESTS, "12x", "no number yet"),
+        (numbers.REQUESTS, "nan", "no number yet"),
+        (numbers.REQUESTS, "inf", "no number yet"),
+        (numbers.REQUESTS, "-5", "must be at least 0"),
+        (numbers.REQUESTS, "1e999", "too large"),
+        (numbers.REQUESTS, "1e99999999999", "too large"),
+        (numbers.COUNT, "2.5", "whole number"),
+        (numbers.COUNT, "0", "must be at least 1"),
+        (numbers.SHARE, "0", "must be above 0 %"),
+        (numbers.SHARE, "120", "must be at most 100 %"),
+        (numbers.GB, "0", "must be above 0 GB"),
+        (numbers.GOAL, "5 GB", "no number yet"),
+    ],
+)
+def test_these_are_none_and_say_why(kind: Kind, text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        kind.read(text)
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_a_number_or_is_refused_in_words(text: str) -> None:
+    for _, each in ALL:
+        if each.kind is None:
+            continue
+        try:
+            value = each.read(text)
+        except ValueError:
+            continue
+        assert value is None or value >= 0
+
+
+@given(st.floats(0.001, 1e12))
+def test_what_is_shown_to_be_typed_reads_back(value: float) -> None:
+    for kind in (numbers.REQUESTS, numbers.GB, numbers.GOAL, numbers.TOKENS):
+        assert kind.read(kind.typed(value)) == pytest.approx(value, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "up", "down"),
+    [
+        (numbers.REQUESTS, 1, 2, 0),
+        (numbers.REQUESTS, 24, 26, 22),
+        (numbers.REQUESTS, 512, 550, 500),
+        (numbers.REQUESTS, 500, 550, 450),
+        (numbers.REQUESTS, 0, 1, 0),
+        (numbers.COUNT, 1, 2, 1),
+        (numbers.COUNT, 8, 9, 7),
+        (numbers.SHARE, 0.8, 0.85, 0.75),
+        (numbers.SHARE, 1.0, 1.0, 0.95),
+        (numbers.SHARE, 0.05, 0.1, 0.05),
+        (numbers.GOAL, 40.0, 45.0, 35.0),
+        (numbers.MONEY, 2.49, 3.0, 2.0),
+        (numbers.MONEY, 0.5, 0.55, 0.45),
+    ],
+)
+def test_a_step_leads_to_the_next_round_value(kind: Kind, value: float, up: float, down: float) -> None:
+    assert kind.stepped(value, 1) == pytest.approx(up)
+    assert kind.stepped(value, -1) == pytest.approx(down)
+
+
+@given(st.floats(0.0, 1e12), st.sampled_from([1, -1]))
+def test_a_step_moves_or_stays_and_is_always_allowed(value: float, direction: int) -> None:
+    for _, each in ALL:
+        if each.kind is None:
+            continue
+        try:
+            allowed = each.kind.read(each.kind.typed(value))
+        except ValueError:
+            continue
+        after = each.kind.stepped(allowed, direction)
+        assert (after - allowed) * direction >= 0
+        assert each.kind.read(each.kind.typed(after)) == pytest.approx(after)
+
+
+@pytest.mark.parametrize(("section", "of"), ALL, ids=lambda each: each if isinstance(each, str) else each.key)
+def test_every_field_is_in_the_scenario_and_can_be_set(section: str, of: Field) -> None:
+    place = Place(section, 0, of)
+    assert of.means.endswith(".")
+    default_of(place)
+    value = of.read("1") if of.kind is not None else (of.choices(KNOWN) or ("",))[-1]
+    changed = with_value(SCENARIO, place, value)
+    assert value_of(changed, place) == value
+    assert of.shown(value)
+    gone = Place(section, 7, of)
+    if section != "goals":
+        assert with_value(SCENARIO, gone, value) is SCENARIO
+        assert value_of(SCENARIO, gone) is None
+
+
+def test_an_open_value_is_none_and_a_needed_one_is_asked_for() -> None:
+    assert field("workload", "tp").read(" ") is None
+    with pytest.raises(ValueError, match="a number is needed"):
+        field("workload", "target").read("")

@@ -1,0 +1,540 @@
+"""The sizing panel on the real application: what each key does, and that nothing that is typed breaks it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from textual import events
+
+from gpumon.config.scenario_file import read_scenario, save_scenario
+from gpumon.config.schema import Config
+from gpumon.readings.missing import Missing, number
+from gpumon.readings.snapshot import Snapshot
+from gpumon.sizing.plan import plan
+from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.tui.app import MonitorApp
+from tests.tui import scenes
+from tests.tui.feed import Still
+from tests.tui.running import running, text_of, until
+from tests.tui.sizing_scenes import H100, desk_of, disk_at, gone, panel_of, snapshot, watched
+from tests.tui.test_drawer import drawer_of, names_of
+from tests.tui.test_keys import focused, type_keys
+
+
+def target(app: MonitorApp, at: int = 0) -> float:
+    return desk_of(app).scenario.workload[at].target
+
+
+def needed(app: MonitorApp) -> float | None:
+    answer = desk_of(app).reckoner.answer
+    assert answer is not None
+    return number(answer.totals.gpus)
+
+
+def shown(app: MonitorApp) -> str:
+    return "\n".join(text_of(app))
+
+
+def said(app: MonitorApp) -> str:
+    """The panel's text without its line breaks."""
+    at = panel_of(app).region.x
+    return " ".join(" ".join(line[at:].lstrip("│") for line in text_of(app)[1:-1]).split())
+
+
+async def test_it_opens_with_what_runs_and_closes_again() -> None:
+    async with running(watched(), 140, 40) as (app, pilot):
+        before = text_of(app)
+        assert app.monitor.panel is None
+        await type_keys(app, pilot, "s")
+        page = shown(app)
+        assert "s─ sizing" in page
+        assert "Llama-3.3-70B   [      24]" in page
+        assert "live ●" in page
+        assert "need  8 GPUs  1 server" in page
+        assert "have  8 GPUs H100 SXM5 80GB  fits on 8 of 8 GPUs" in page
+        assert app.monitor.focused is panel_of(app)
+        await type_keys(app, pilot, "s")
+        await until(lambda: text_of(app) == before, pilot)
+        assert focused(app) == "gpus"
+
+
+async def test_beside_from_140_columns_on_and_over_the_panes_below() -> None:
+    async with running(watched(), 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s")
+        assert app.monitor.panes["gpus"].size.width == 84
+        assert panel_of(app).size.width == 56
+        assert panel_of(app).region.x == 84
+        assert text_of(app)[0].startswith(" gpumon")
+        assert app.monitor.key_line.size.width == app.monitor.title_bar.size.width == 140
+        await pilot.resize_terminal(139, 40)
+        await until(lambda: panel_of(app).size.width == 139, pilot)
+        assert not app.monitor.panes["gpus"].display
+        assert app.monitor.focused is panel_of(app)
+        await pilot.resize_terminal(200, 60)
+        await until(lambda: panel_of(app).region.x == 140, pilot)
+        assert app.monitor.panes["gpus"].size.width == 140
+        assert app.monitor.focused is panel_of(app)
+        await pilot.resize_terminal(40, 5)
+        await until(lambda: text_of(app)[0].startswith("8 GPU"), pilot)
+        await type_keys(app, pilot, "5", "d", "s", "x")
+        assert target(app) == 24.0
+        await pilot.resize_terminal(80, 24)
+        await until(lambda: "s─ sizing" in text_of(app)[1], pilot)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 40)])
+async def test_every_digit_is_answered_at_once_and_escape_takes_it_back(size: tuple[int, int]) -> None:
+    async with running(watched(), *size) as (app, pilot):
+        await type_keys(app, pilot, "s")
+        first = needed(app)
+        seen = []
+        for key in "512":
+            await type_keys(app, pilot, key)
+            seen.append((target(app), needed(app)))
+        assert [number for number, _ in seen] == [5.0, 51.0, 512.0]
+        assert seen[-1][1] == 20.0 != first
+        assert "need  20 GPUs" in shown(app)
+        assert "[512" in shown(app)
+        assert "Enter take it" in text_of(app)[-1]
+        await type_keys(app, pilot, "escape")
+        assert (target(app), needed(app)) == (24.0, first)
+        assert app.monitor.focused is panel_of(app)
+        await type_keys(app, pilot, *"512", "enter")
+        assert desk_of(app).book.present.workload[0].target == 512.0
+        await type_keys(app, pilot, "u")
+        assert target(app) == 24.0
+        await type_keys(app, pilot, "U")
+        assert target(app) == 512.0
+        await type_keys(app, pilot, "u", "ctrl+r")
+        assert target(app) == 512.0
+
+
+async def test_half_a_number_keeps_the_last_answer_and_says_why() -> None:
+    async with running(watched(), 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", "1", "e")
+        assert desk_of(app).stale
+        assert target(app) == 24.0
+        assert needed(app) is not None
+        assert "no number yet: such as 512 or 1.5k" in shown(app)
+        await type_keys(app, pilot, "enter", "down")
+        assert desk_of(app).edit is not None
+        assert "as it was" in text_of(app)[-1]
+        await type_keys(app, pilot, "3")
+        assert target(app) == 1000.0
+        await type_keys(app, pilot, "backspace", "backspace", "backspace")
+        assert "a number is needed here" in shown(app)
+        await type_keys(app, pilot, "escape")
+        assert target(app) == 24.0
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"), [("0", "the target is 0: it must be above 0"), ("1e9", "GPUs"), ("1e15", "instances")]
+)
+async def test_absurd_targets_are_answered_in_words(text: str, answer: str) -> None:
+    async with running(watched(), 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", *text)
+        page = said(app)
+        assert answer in page
+        assert "failed" not in page
+        assert "need  0" not in page
+
+
+async def test_up_and_down_take_what_is_typed_and_go_on() -> None:
+    async with running(watched(), 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", *"100", "down", *"200", "up", "up", *"4", "up", *"50", "enter")
+        scenario = desk_of(app).book.present
+        assert [each.target for each in scenario.workload] == [100.0, 200.0, 30.0]
+        assert scenario.server[0].gpus == 4
+        assert scenario.itl_p95_ms == 50.0
+        assert "ITL ≤ 50 ms" in shown(app)
+        await type_keys(app, pilot, "right", *"900", "enter", "right", *"20 s", "enter")
+        scenario = desk_of(app).book.present
+        assert (scenario.ttft_p95_ms, scenario.e2e_p95_ms) == (900.0, 20_000.0)
+
+
+async def test_a_goal_below_the_first_token_says_so() -> None:
+    async with running(watched(), 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", "up", "up", *"2", "enter")
+        assert "not even one request at a time" in said(app)
+
+
+async def test_plus_and_minus_step_the_value_and_not_the_interval() -> None:
+    feed = watched()
+    async with running(feed, 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", "+", "+")
+        assert target(app) == 28.0
+        await type_keys(app, pilot, "-")
+        assert target(app) == 25.0
+        assert feed.interval_s == 1.0
+        await type_keys(app, pilot, "u")
+        assert target(app) == 24.0
+        await type_keys(app, pilot, *"99", "+")
+        assert target(app) == 100.0
+        await type_keys(app, pilot, "tab", "+")
+        assert (target(app), feed.interval_s) == (100.0, 0.5)
+
+
+async def test_twice_the_traffic_is_one_key_and_one_step_back() -> None:
+    async with running(watched(), 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", "d")
+        assert [target(app, at) for at in range(3)] == [48.0, 54.0, 60.0]
+        await type_keys(app, pilot, "d", "u")
+        assert target(app) == 48.0
+        await type_keys(app, pilot, "R")
+        assert target(app) == 24.0
+        await type_keys(app, pilot, "u")
+        assert target(app) == 48.0
+
+
+async def test_the_fields_of_a_workload_say_where_their_values_come_from() -> None:
+    async with running(watched(), 140, 60) as (app, pilot):
+        await type_keys(app, pilot, "s", "enter")
+        page = shown(app)
+        for line in ("prompt (ISL)         2,000", "TP                   4", "weights              bf16"):
+            assert line in page
+        assert page.count("measured") > 5
+        assert "What has to be carried." in page
+        await type_keys(app, pilot, "down", "right")
+        assert desk_of(app).scenario.workload[0].target_kind == "users"
+        await type_keys(app, pilot, "down", *"30", "enter")
+        assert desk_of(app).scenario.workload[0].think_s == 30.0
+        await type_keys(app, pilot, "down", *"16", "enter")
+        plan_of = desk_of(app).reckoner.answer
+        assert plan_of is not None
+        assert plan_of.workloads[0].capacity_per_instance == 16.0
+        assert "typed" in shown(app)
+        await type_keys(app, pilot, "x")
+        assert desk_of(app).scenario.workload[0].capacity_per_instance is None
+        await type_keys(app, pilot, "escape")
+        assert not desk_of(app).opened
+        assert "users" not in text_of(app)[3]
+        await type_keys(app, pilot, "escape")
+        assert not app.monitor.panel_open
+
+
+async def test_choices_cycle_and_open_a_list() -> None:
+    async with running(watched(), 140, 60) as (app, pilot):
+        await type_keys(app, pilot, "s", "enter", *["down"] * 9, "right")
+        assert desk_of(app).place.field.key == "weight_precision"
+        assert desk_of(app).scenario.workload[0].weight_precision == "fp32"
+        await type_keys(app, pilot, "left", "enter")
+        assert "fp8" in names_of(app)
+        at = names_of(app).index("fp8")
+        await type_keys(app, pilot, *["down"] * at)
+        assert desk_of(app).scenario.workload[0].weight_precision == "fp8"
+        assert "re-scaled" in shown(app)
+        await type_keys(app, pilot, "escape")
+        assert desk_of(app).scenario.workload[0].weight_precision == ""
+        await type_keys(app, pilot, "7")
+        assert desk_of(app).edit is None
+
+
+async def test_g_chooses_the_gpu_type_and_the_answer_follows() -> None:
+    async with running(watched(), 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", "g")
+        assert drawer_of(app)[0].startswith(" GPU type:")
+        await type_keys(app, pilot, *"h200 nvl", "enter")
+        assert desk_of(app).scenario.server[0].gpu.startswith("H200")
+        assert "none of these GPUs is here" in said(app)
+        assert app.monitor.focused is panel_of(app)
+        await type_keys(app, pilot, "u")
+        assert desk_of(app).scenario.server[0].gpu == H100
+
+
+async def test_a_model_is_added_by_a_part_of_its_name_and_removed_again() -> None:
+    async with running(watched(), 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", "a")
+        assert names_of(app)[0] == "meta-llama/Llama-3.3-70B"
+        assert len(names_of(app)) > 50
+        await type_keys(app, pilot, *"gpt-oss-20b")
+        assert names_of(app)[0] == "openai/gpt-oss-20b"
+        await type_keys(app, pilot, "enter", *"64", "enter")
+        scenario = desk_of(app).book.present
+        assert (scenario.workload[3].model, scenario.workload[3].target) == ("openai/gpt-oss-20b", 64.0)
+        assert scenario.workload[3].seen is None
+        await type_keys(app, pilot, "x")
+        assert len(desk_of(app).book.present.workload) == 3
+        await type_keys(app, pilot, "u")
+        assert len(desk_of(app).book.present.workload) == 4
+        await type_keys(app, pilot, "a", *"my own model", "enter")
+        assert desk_of(app).book.present.workload[4].model == "my own model"
+        await type_keys(app, pilot, "a", *"llama-3.3-70B", "up", "enter")
+        assert desk_of(app).book.present.workload[5].seen is not None
+
+
+async def test_a_profile_can_be_added() -> None:
+    async with running(watched(), 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", "a", *"nemo")
+        name = names_of(app)[0]
+        await type_keys(app, pilot, "enter")
+        workload = desk_of(app).book.present.workload[-1]
+        assert workload.profile == name
+        page = shown(app)
+        assert "sweep" in page or "table" in page or "no answer" in page
+
+
+async def test_a_scenario_is_saved_and_loaded_and_nothing_is_overwritten(tmp_path: Path) -> None:
+    async with running(watched(), 140, 40, files=disk_at(tmp_path)) as (app, pilot):
+        await type_keys(app, pilot, "s", *"321", "enter", "w", "ctrl+u", *"mine", "enter")
+        await until(lambda: "saved to" in text_of(app)[-1], pilot)
+        path = tmp_path / "scenarios" / "mine.toml"
+        assert read_scenario(path) == desk_of(app).book.present
+        await type_keys(app, pilot, "d", "w", "ctrl+u", *"mine", "enter")
+        await until(lambda: "is there already" in text_of(app)[-1], pilot)
+        assert read_scenario(path).workload[0].target == 321.0
+        await type_keys(app, pilot, "l")
+        await until(lambda: names_of(app) == ["mine"], pilot)
+        await type_keys(app, pilot, "enter")
+        await until(lambda: target(app) == 321.0, pilot)
+        await type_keys(app, pilot, "u")
+        assert target(app) == 642.0
+
+
+async def test_a_file_by_its_path_and_one_that_is_none(tmp_path: Path) -> None:
+    scenario = Scenario(server=(Server(H100),), workload=(Workload("openai/gpt-oss-20b", 77.0, prompt_tokens=900.0),))
+    save_scenario(tmp_path / "a.toml", scenario, replace=False)
+    (tmp_path / "bad.toml").write_text("[[workload]]\nmodel = 5\n")
+    async with running(watched(), 200, 40, files=disk_at(tmp_path)) as (app, pilot):
+        await type_keys(app, pilot, "s", "l")
+        await until(lambda: app.monitor.drawer.open, pilot)
+        await type_keys(app, pilot, *str(tmp_path / "a.toml"), "enter")
+        await until(lambda: target(app) == 77.0, pilot)
+        assert desk_of(app).book.present == scenario
+        for name, said in (("bad.toml", "workload[0].model"), ("none.toml", "none.toml")):
+            await type_keys(app, pilot, "l")
+            await until(lambda: app.monitor.drawer.open, pilot)
+            await type_keys(app, pilot, *str(tmp_path / name), "enter")
+            await until(lambda said=said: said in text_of(app)[-1], pilot)  # type: ignore[misc]
+        assert desk_of(app).book.present == scenario
+
+
+async def test_v_goes_through_pictures_and_the_comparison_of_gpus() -> None:
+    async with running(watched(), 80, 24) as (app, pilot):
+        await type_keys(app, pilot, "s")
+        seen = []
+        for _ in range(6):
+            await type_keys(app, pilot, "v")
+            seen.append(shown(app))
+        assert len(set(seen)) == 6
+        assert "ITL in ms over requests in flight" in seen[0]
+        assert "L40S" in seen[1]
+        assert "optimal" in seen[2]
+
+
+async def test_missing_figures_freeze_the_rows_and_never_need_nothing() -> None:
+    feed = watched()
+    async with running(feed, 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s")
+        before = needed(app)
+        later = gone(snapshot(), 190.0)
+        feed.calibration.take(later)
+        feed.give(later)
+        await until(lambda: "frozen 3m" in shown(app), pilot)
+        assert needed(app) == before
+        assert "‖3m" in shown(app)
+        assert [target(app, at) for at in range(3)] == [24.0, 27.0, 30.0]
+
+
+async def test_what_engines_show_since_is_taken_over_every_two_seconds_without_a_step() -> None:
+    feed = watched()
+    async with running(feed, 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", *"512", "enter")
+        seen = desk_of(app).scenario.workload[0].seen
+        assert seen is not None
+        for tick in (1, 2, 12, 24):
+            now = snapshot(float(tick), 60.0)
+            feed.calibration.take(now)
+            feed.give(now)
+            await until(lambda now=now: app.monitor.shown is now, pilot)  # type: ignore[misc]
+        newer = desk_of(app).scenario.workload[0].seen
+        assert newer is not None
+        assert len(newer.points) > len(seen.points) or newer.time > seen.time
+        assert target(app) == 512.0
+        await type_keys(app, pilot, "u")
+        assert target(app) == 24.0
+
+
+async def test_ticks_cost_no_answer_while_nothing_changed() -> None:
+    feed = watched()
+    async with running(feed, 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s")
+        answer = desk_of(app).reckoner.answer
+        for tick in range(1, 6):
+            now = replace(snapshot(), wall_s=scenes.WALL_S + tick)
+            feed.give(now)
+            await until(lambda now=now: app.monitor.shown is now, pilot)  # type: ignore[misc]
+        assert desk_of(app).reckoner.answer is answer
+        await type_keys(app, pilot, "s")
+        feed.give(snapshot(100.0, 60.0))
+        await pilot.pause()
+        assert desk_of(app).reckoner.answer is answer
+
+
+async def test_tab_leaves_it_and_s_comes_back() -> None:
+    async with running(watched(), 160, 50) as (app, pilot):
+        await type_keys(app, pilot, "s", "tab")
+        assert focused(app) == "gpus"
+        assert app.monitor.panel_open
+        await type_keys(app, pilot, "2", "j")
+        assert focused(app) == "engines"
+        await type_keys(app, pilot, "s")
+        assert app.monitor.focused is panel_of(app)
+        await type_keys(app, pilot, "shift+tab")
+        assert focused(app) == "faults"
+        await type_keys(app, pilot, "tab")
+        assert app.monitor.focused is panel_of(app)
+        await type_keys(app, pilot, "?")
+        assert "in the sizing panel" in shown(app)
+        assert app.monitor.panes["gpus"].display is False
+        await type_keys(app, pilot, "escape")
+        assert app.monitor.focused is panel_of(app)
+        await type_keys(app, pilot, ":", "escape")
+        assert app.monitor.focused is panel_of(app)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (100, 30)])
+async def test_over_the_panes_tab_and_pages_lead_out_and_back(size: tuple[int, int]) -> None:
+    async with running(watched(), *size) as (app, pilot):
+        before = text_of(app)
+        await type_keys(app, pilot, "s", "?")
+        assert "help" in text_of(app)[1]
+        await type_keys(app, pilot, "escape")
+        assert "sizing" in text_of(app)[1]
+        await type_keys(app, pilot, "tab")
+        assert not app.monitor.panel_open
+        await type_keys(app, pilot, "1")
+        await until(lambda: text_of(app) == before, pilot)
+        await type_keys(app, pilot, "s", *"99", "escape", "escape")
+        await until(lambda: text_of(app) == before, pilot)
+
+
+async def test_a_click_puts_the_cursor_on_a_row() -> None:
+    async with running(watched(), 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", "tab")
+        at = next(y for y, line in enumerate(text_of(app)) if "Qwen3-30B-A3B          27 " in line)
+        await pilot.click(offset=(100, at))
+        await until(lambda: desk_of(app).workload == 1, pilot)
+        assert app.monitor.focused is panel_of(app)
+        await type_keys(app, pilot, *"64", "enter")
+        assert target(app, 1) == 64.0
+
+
+async def test_a_pasted_number_is_typed() -> None:
+    async with running(watched(), 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s")
+        panel_of(app).post_message(events.Paste("640\nrm -rf"))
+        await until(lambda: target(app) == 640.0, pilot)
+
+
+async def test_without_an_engine_it_says_how_to_begin() -> None:
+    async with running("empty", 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s")
+        assert "no workload: a adds one, l loads a file" in shown(app)
+        for key in ("d", "x", "+", "enter", "escape", "5", "escape", "v", "u", "R", "down", "up", "right"):
+            await type_keys(app, pilot, *(() if app.monitor.panel_open else ("s",)), key)
+            await type_keys(app, pilot, *(("escape",) if app.monitor.drawer.open else ()))
+        assert "failed" not in shown(app)
+        await type_keys(app, pilot, "g", *"h100 sxm", "enter", "a", *"gpt-oss-20b", "enter", *"64", "enter")
+        assert "known" in shown(app)
+        await type_keys(app, pilot, "enter", *["down"] * 4, *"2000", "down", *"300", "enter", "escape")
+        assert needed(app) is not None
+
+
+async def test_the_settings_are_where_it_begins() -> None:
+    config = Config()
+    config = replace(
+        config,
+        sizing=replace(config.sizing, gpu="H200 SXM 141GB", gpus=4, packing="memory", planning_factor=0.7),
+        goals=replace(config.goals, itl_p95_ms=45.0),
+    )
+    async with running(watched(), 140, 40, config=config) as (app, pilot):
+        await type_keys(app, pilot, "s")
+        scenario = desk_of(app).book.present
+        assert scenario.server == (Server("H200 SXM 141GB", 4),)
+        assert (scenario.packing, scenario.planning_factor, scenario.itl_p95_ms) == ("memory", 0.7, 45.0)
+
+
+async def test_own_keys_take_the_place_of_the_panels() -> None:
+    config = Config(keys={"sizing.double": "o", "sizing": "f9", "sizing.add": "d"})
+    async with running(watched(), 140, 40, config=config) as (app, pilot):
+        await type_keys(app, pilot, "s")
+        assert app.monitor.panel is None
+        await type_keys(app, pilot, "f9", "o")
+        assert target(app) == 48.0
+        assert "o twice" in text_of(app)[-1]
+        await type_keys(app, pilot, "d")
+        assert app.monitor.drawer.open
+
+
+async def test_the_palette_has_its_commands_while_it_is_open() -> None:
+    async with running(watched(), 140, 40) as (app, pilot):
+        await type_keys(app, pilot, ":", *"twice")
+        assert names_of(app) == []
+        await type_keys(app, pilot, "escape", "s", ":", *"twice")
+        assert names_of(app)[0] == "twice the traffic"
+        await type_keys(app, pilot, "enter")
+        await until(lambda: target(app) == 48.0, pilot)
+
+
+HOSTILE = "evil\x1b[31m[bold]\u202e名前" * 20
+
+
+def hostile() -> Still:
+    base = snapshot()
+    engines = tuple(replace(each, model=HOSTILE, name=HOSTILE, llm=None) for each in base.engines)
+    feed = Still(replace(base, engines=engines))
+    for tick in range(24):
+        of = snapshot((tick - 24) * 11.0, 4.0 + 2.0 * tick)
+        feed.calibration.take(replace(of, engines=tuple(replace(e, model=HOSTILE, llm=None) for e in of.engines)))
+    return feed
+
+
+@pytest.mark.parametrize("size", [(60, 15), (80, 24), (160, 50)])
+async def test_hostile_names_stay_text(size: tuple[int, int]) -> None:
+    async with running(hostile(), *size) as (app, pilot):
+        for keys in (("s",), ("enter",), ("escape", "5"), ("escape", "a"), ("escape", "v"), ("v", "v", "v", "v")):
+            await type_keys(app, pilot, *keys)
+            text = said(app)
+            assert "\x1b" not in text
+            assert "\u202e" not in text
+            assert "failed" not in text
+
+
+SCENES = ("empty", "crowded", "one_lost", "engines_down", "hostile", "other_kinds", "engines_only")
+
+
+@pytest.mark.parametrize("scene", SCENES)
+async def test_it_opens_on_every_server(scene: str) -> None:
+    async with running(scene, 160, 50) as (app, pilot):
+        for keys in (("s",), ("d",), ("v",), ("v",), ("enter",), ("escape", "up", "enter"), ("escape", "up", "enter")):
+            await type_keys(app, pilot, *keys)
+            assert "failed" not in shown(app), keys
+
+
+async def test_the_answer_is_that_of_the_plan() -> None:
+    feed = watched()
+    async with running(feed, 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", *"700", "enter")
+        desk = desk_of(app)
+        expected = plan(desk.book.present, feed.known(), {H100: 8})
+        assert desk.reckoner.answer == expected
+        assert not isinstance(expected.totals.gpus, Missing)
+
+
+async def test_a_panel_that_waits_for_its_first_snapshot_begins_with_what_then_runs() -> None:
+    feed = watched()
+    given: Snapshot | None = feed._snapshot
+    feed._snapshot = None
+    from gpumon.config.themes import load_theme
+
+    app = MonitorApp(feed, load_theme("default"), Config(), wall=lambda: scenes.WALL_S)
+    async with app.run_test(size=(140, 40)) as pilot:
+        await asyncio.sleep(0.1)
+        await type_keys(app, pilot, "s")
+        assert "no workload" in shown(app)
+        assert given is not None
+        feed.give(given)
+        await until(lambda: "Llama-3.3-70B" in shown(app), pilot)

@@ -1,0 +1,108 @@
+"""The sizing panel as it stands on the screen, in every state and size, as text; and what a real terminal then shows.
+
+GPUMON_UPDATE_SNAPSHOTS=1 rewrites the files: read the difference.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.readings.format import cells
+from gpumon.tui.layout import BESIDE_WIDTH, LEAST_HEIGHT, LEAST_WIDTH, Counts, panel_width, plan
+from tests.terminal import Terminal
+from tests.tui.running import running, text_of, until
+from tests.tui.sizing_scenes import watched
+from tests.tui.test_keys import type_keys
+
+FOLDER = Path(__file__).parent / "sizing_snapshots"
+SIZES = ((200, 60), (140, 40), (120, 40), (80, 24))
+UPDATE = bool(os.environ.get("GPUMON_UPDATE_SNAPSHOTS"))
+STATES: dict[str, tuple[str, ...]] = {
+    "opened": ("s",),
+    "typing": ("s", *"512"),
+    "half_a_number": ("s", *"1e"),
+    "fields": ("s", "enter", "down", "down"),
+    "gpus": ("s", "v"),
+    "add": ("s", "a", *"gpt"),
+    "left": ("s", "d", "tab"),
+}
+
+
+@pytest.mark.parametrize("name", [*STATES, "ascii"])
+async def test_a_state(name: str) -> None:
+    wrong = []
+    async with running(watched(), *SIZES[0], ascii=name == "ascii") as (app, pilot):
+        for key in STATES.get(name, ("s", *"512")):
+            await type_keys(app, pilot, key)
+        for width, height in SIZES:
+            await pilot.resize_terminal(width, height)
+            await until(lambda height=height: len(text_of(app)) == height, pilot)  # type: ignore[misc]
+            await pilot.pause(0.05)
+            lines = text_of(app)
+            assert all(cells(line) <= width for line in lines)
+            assert "failed" not in "\n".join(lines)
+            assert name != "ascii" or all(line.isascii() for line in lines)
+            path, text = FOLDER / f"{name}-{width}x{height}.txt", "\n".join(lines) + "\n"
+            if UPDATE:
+                FOLDER.mkdir(exist_ok=True)
+                path.write_text(text, "utf-8")
+            elif not path.exists() or path.read_text("utf-8") != text:
+                wrong.append(f"{path.name}:\n{text}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("size", [(60, 15), (61, 16), (90, 18), (141, 15), (300, 80)])
+@pytest.mark.parametrize("keys", [("s",), ("s", "enter"), ("s", "5"), ("s", "v"), ("s", "g")])
+async def test_every_size_has_the_figures_and_the_row_of_the_cursor(
+    size: tuple[int, int], keys: tuple[str, ...]
+) -> None:
+    async with running(watched(), *size) as (app, pilot):
+        await type_keys(app, pilot, *keys)
+        await type_keys(app, pilot, *(("escape",) if keys[-1] == "g" else ()))
+        lines = text_of(app)
+        assert len(lines) == size[1]
+        assert any(" need  " in line for line in lines)
+        assert any("▸" in line for line in lines)
+        assert "failed" not in "\n".join(lines)
+
+
+@given(st.integers(LEAST_WIDTH, 400), st.integers(LEAST_HEIGHT, 120))
+def test_beside_the_panel_the_panes_keep_a_width_in_which_they_live(width: int, height: int) -> None:
+    panel = panel_width(width)
+    assert (panel > 0) == (width >= BESIDE_WIDTH)
+    assert panel in (0, 56, 60)
+    assert width - panel >= LEAST_WIDTH
+    assert plan(width - panel, height, Counts(8, 4, 9, 1)) == plan(width, height, Counts(8, 4, 9, 1))
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_patches_and_shifts_leave_what_a_full_paint_would(slow: bool) -> None:
+    """Charts move beside the panel, figures change, numbers are typed: at the end every cell is where it belongs."""
+    environ = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "LC_ALL", "LC_CTYPE")}
+    environ |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
+    with Terminal([sys.executable, "-m", "tests.tui.screen_driver", "busy", "0.25"], environ, 160, 45) as terminal:
+        terminal.run(2.5)
+        for keys in (b"s", b"6", b"4", b"\r", b"+", b"v", b"\r", b"\x1b[B", b"\x1b[B", b"5"):
+            terminal.type(keys)
+            terminal.run(0.1 if slow else 0.4)
+        terminal.run(2.0)
+        terminal.type(b"\x1b")
+        terminal.run(0.5)
+        terminal.type(b"\t")
+        terminal.run(0.3)
+        terminal.type(b" ")
+        terminal.run(1.0)
+        patched = terminal.screen()
+        assert any("PAUSED" in line for line in patched)
+        assert any("─s─ sizing" in line for line in patched)
+        assert all(line[100] == "│" for line in patched[1:-1])
+        terminal.type(b"\x0c")
+        terminal.run(1.5)
+        painted = terminal.screen()
+    assert patched == painted
