@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gpumon.sizing.scenario import Scenario
     from gpumon.sources.source import Source
     from gpumon.specs.gpus import GpuCatalogue
+    from gpumon.specs.llm import LlmSpec
 
 READY_S = 90.0
 """Longest wait of `snapshot` and `watch` for the driver: eight GPUs without persistence mode are slow to open."""
@@ -100,6 +101,7 @@ class LateCollector:
         self._collector: Collector | None = None
         self._newest: Snapshot | None = None
         self._profiles: Mapping[str, Observed] = {}
+        self._own: dict[str, LlmSpec] = {}
         self._reading: asyncio.Task[None] | None = None
 
     @property
@@ -155,7 +157,9 @@ class LateCollector:
         from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 
         newest, gpus = self._newest, gpu_catalogue()
-        own = OwnModels(own_models(newest) if newest is not None else {}, self._config.model)
+        if newest is not None:
+            self._own |= own_models(newest)  # an engine that is gone leaves its dimensions to what was measured on it
+        own = OwnModels(self._own, self._config.model)
         here = have(newest) if newest is not None else ()
         prices = _prices(self._config.sizing, gpus, (name for name, _ in here))
         return Known(gpus=gpus, llms=llm_catalogue(), own=own, profiles=self._profiles, prices=prices)
@@ -271,7 +275,7 @@ def run_size(config: Config, file: str, environ: Mapping[str, str]) -> tuple[Sce
         scenario = msgspec.structs.replace(scenario, server=(server,))
     looked_up = known(config, scenario, environ)
     for at, workload in enumerate(scenario.workload):
-        if workload.profile and workload.profile not in looked_up.profiles:
+        if workload.profile and workload.seen is None and workload.profile not in looked_up.profiles:
             why = absent(workload.profile, stored_profiles(environ))
             raise ConfigError(f"{where}: workload[{at}].profile: {why}")
     return scenario, plan(scenario, looked_up)

@@ -10,7 +10,7 @@ from gpumon.sizing import memory
 from gpumon.sizing.answer import Limit, LimitKind, Source
 from gpumon.sizing.instance import Instance, resolve
 from gpumon.sizing.known import Known
-from gpumon.sizing.limits import impossible, limits_of
+from gpumon.sizing.limits import impossible, limits_of, ran_together
 from gpumon.sizing.load import Load, equilibrium, load_of
 from gpumon.sizing.observed import Origin
 from gpumon.sizing.placement import Block
@@ -85,7 +85,7 @@ def demand_of(workload: Workload, scenario: Scenario, known: Known, shape: int =
         return bare._replace(problem=impossible(first))
     planned = _planned(first, scenario.planning_factor)
     load = load_of(instance, planned, math.floor(first.concurrency), scenario.queue_wait_ratio)
-    size, source = _memory(instance, planned)
+    size, source = _memory(instance, planned, scenario)
     spares = scenario.spare_instances if workload.spare_instances is None else workload.spare_instances
     demand = bare._replace(
         planned=planned,
@@ -137,15 +137,16 @@ def _nothing_bounds(instance: Instance) -> str:
         what
         for what, value in (
             ("the model's dimensions (a [[model]] entry, or a typed capacity and memory)", instance.llm),
-            ("prompt_tokens", instance.prompt_tokens),
-            ("answer_tokens", instance.answer_tokens),
+            ("prompt tokens", instance.prompt_tokens),
+            ("answer tokens", instance.answer_tokens),
         )
         if value is None
     ]
-    return f"capacity per instance is not known: it needs {', '.join(lacks) or 'a goal'}, or a typed capacity"
+    later = " (a running engine tells lengths once requests have ended)" if instance.prompt_tokens is None else ""
+    return f"capacity per instance is not known: it needs {', '.join(lacks) or 'a goal'}{later}, or a typed capacity"
 
 
-def _memory(instance: Instance, planned: float) -> tuple[Reading, str]:
+def _memory(instance: Instance, planned: float, scenario: Scenario) -> tuple[Reading, str]:
     """Memory of one instance: typed, as seen, from the model, else not known."""
     workload, seen = instance.workload, instance.seen
     if workload.memory_gb is not None:
@@ -161,7 +162,10 @@ def _memory(instance: Instance, planned: float) -> tuple[Reading, str]:
     size = memory.instance_bytes(instance.llm, instance.gpus, instance.tp, planned, context, most)
     # Room that an engine was seen to find beside the constants is not taken by them.
     room = max(0.0, instance.pool_shift_ratio or 0.0) * (most if instance.gpu is not None else 0.0)
-    return size - instance.gpus * min(memory.overhead_bytes(instance.llm, instance.gpus, most), room), "model"
+    size -= instance.gpus * min(memory.overhead_bytes(instance.llm, instance.gpus, most), room)
+    # As many ran together on these GPUs: the constants, or a precision that nobody recorded, are wrong, not the fact.
+    fits = planned <= ran_together(instance)
+    return min(size, instance.gpus * most * scenario.usable_memory_ratio) if fits else size, "model"
 
 
 def _busy(instance: Instance) -> Reading:

@@ -146,11 +146,13 @@ def resolve(workload: Workload, scenario: Scenario, known: Known, shape: int = 0
 
 
 def _seen(workload: Workload, known: Known) -> Observed | None:
-    """What was seen, its GPU by the catalogue's name. ValueError on a profile that is not there, or not sound."""
-    if not workload.profile:
-        return named(sound(workload.seen), known) if workload.seen is not None else None
-    if workload.profile in known.profiles:
-        return named(sound(known.profiles[workload.profile]), known)
+    """What was seen, its GPU by the catalogue's name; a profile that is not here may be kept in the scenario.
+
+    ValueError on a profile that is not there, or not sound.
+    """
+    seen = known.seen(workload)
+    if seen is not None or not workload.profile:
+        return named(sound(seen), known) if seen is not None else None
     names = ", ".join(sorted(known.profiles)[:8]) or "none is imported"
     raise ValueError(f"there is no profile {workload.profile[:40]!r}; known: {names}")
 

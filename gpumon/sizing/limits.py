@@ -80,7 +80,7 @@ def _kv(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
     if request > 0 and not math.isinf(request) and not math.isinf(tokens):
         held = KV_SHARE * tokens / request
         text = f"the KV cache holds {tokens:,.0f} tokens ({said}), {request:,.0f} a request"
-        ran = 0.0 if said == "typed" else _ran_together(instance)
+        ran = 0.0 if said == "typed" else ran_together(instance)
         if ran > held:
             held = ran
             text = f"as many as were seen to run together, {ran:,.0f}, more than {tokens:,.0f} tokens ({said}) tell"
@@ -94,7 +94,7 @@ def _taken(instance: Instance, context_tokens: float) -> float:
     return memory.request_tokens(instance.llm, context_tokens, instance.tp)
 
 
-def _ran_together(instance: Instance) -> float:
+def ran_together(instance: Instance) -> float:
     """Most requests that this instance was seen to run, in the room that those of today take: a fact against any
     formula. Prefix hits are taken to have needed no room, so that fewer of them leave less of it."""
     seen = instance.seen

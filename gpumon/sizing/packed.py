@@ -117,7 +117,8 @@ class _Filling:
         whole = all(demand.instances for demand in self._demands) and self._demands and not any(self._missed)
         spare = self._scenario.spare_servers if self._servers else 0
         if spare:
-            self._price = _plus(self._price, server_price(self._scenario.server[0], self._known), spare)
+            more = next((each for each in self._scenario.server if not each.count), self._scenario.server[0])
+            self._price = _plus(self._price, server_price(more, self._known), spare)
         figures: dict[str, Reading] = {
             "instances": float(sum(self._instances)),
             "gpus": float(self._used),

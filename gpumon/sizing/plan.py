@@ -51,7 +51,7 @@ def _with_server(scenario: Scenario, known: Known) -> Scenario:
     """With the shape that is assumed for all where the scenario names none: eight of the first GPUs that were seen."""
     if scenario.server:
         return msgspec.structs.replace(scenario, server=tuple(named(server, known) for server in scenario.server))
-    seen = (known.profiles.get(each.profile) if each.profile else each.seen for each in scenario.workload)
+    seen = map(known.seen, scenario.workload)
     gpu = next((each.gpu for each in seen if each is not None and each.gpu), "")
     return msgspec.structs.replace(scenario, server=(named(Server(gpu), known),)) if gpu else scenario
 
@@ -214,7 +214,8 @@ def _warnings(
             f"packed by memory alone, instances that keep a GPU {memory_only.busiest * 100:.0f} % busy in sum share "
             f"one: each gets about 1/{memory_only.busiest:.1f} of its speed; by busy share {more}"
         )
-    said += [f"{each.workload.label}: extrapolated beyond what was measured" for each in demands if each.extrapolated]
+    beyond = ", ".join(each.workload.label for each in demands if each.extrapolated)
+    said += [f"planned beyond the load that was measured (extrapolated): {beyond}"] if beyond else []
     if scenario.planning_factor >= 1.0 and any(demand.instances for demand in demands):
         said.append("planning factor 1: no headroom for bursts")
     return tuple(said)

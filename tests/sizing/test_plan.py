@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gpumon.readings.missing import Missing, Reason
 from gpumon.sizing.answer import Answer, Source
 from gpumon.sizing.compare import compare
+from gpumon.sizing.observed import Origin
 from gpumon.sizing.plan import NO_WORKLOAD, plan
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from tests.sizing.questions import GUIDE, KNOWN, NIM_70B, SEVENTY, changed
@@ -190,7 +191,7 @@ class TestNoAnswer:
             ({"weight_precision": "fp3"}, "unknown precision"),
             ({"profile": "nothing"}, "no profile 'nothing'"),
             ({"model": "nobody/knows-it"}, "dimensions"),
-            ({"prompt_tokens": None}, "prompt_tokens"),
+            ({"prompt_tokens": None}, "prompt tokens"),
             ({"memory_gb": 500.0}, "usable"),
             ({"kv_pool_tokens": 100.0}, "not even one request"),
             ({"model": "meta-llama/Llama-3.1-405B", "tp": 1}, "not even one request"),
@@ -266,3 +267,26 @@ def test_whatever_is_typed_there_is_an_answer_or_a_reason(target, kind, fields, 
         assert answer.totals.instances >= 1
         assert answer.totals.gpus >= 1
         assert answer.totals.servers >= 1
+
+
+class TestProfiles:
+    PROFILE = msgspec.structs.replace(NIM_70B, origin=Origin.SWEEP, concurrency=50.0)
+
+    def test_a_scenario_keeps_its_profile(self):
+        asked = changed(SEVENTY, seen=None, profile="nim")
+        here = KNOWN._replace(profiles={"nim": self.PROFILE})
+        assert plan(here.kept(asked), KNOWN).workloads == plan(asked, here).workloads
+        assert "no profile 'nim'" in plan(asked, KNOWN).problem
+
+    def test_what_ran_together_fits_whatever_precision_nobody_recorded(self):
+        unsaid = msgspec.structs.replace(NIM_70B, kv_precision="", kv_pool_tokens=None)
+        [row] = plan(changed(SEVENTY, seen=unsaid, model="meta-llama/Llama-3.3-70B-Instruct"), KNOWN).workloads
+        assert not row.problem
+        assert row.capacity_per_instance == 68
+        assert row.memory_bytes <= 2 * 85.53e9
+
+    def test_spare_servers_are_of_a_shape_that_can_be_bought(self):
+        shapes = (Server("A100 SXM4 80GB", count=9, price_per_gpu_hour=1.0), Server("L40S", price_per_gpu_hour=0.5))
+        scenario = Scenario(itl_p95_ms=40, server=shapes, workload=(EIGHT_B,))
+        one, two = (plan(msgspec.structs.replace(scenario, spare_servers=number), KNOWN).totals for number in (1, 2))
+        assert two.price_per_hour - one.price_per_hour == pytest.approx(8 * 0.5)

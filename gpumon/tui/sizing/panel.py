@@ -316,7 +316,7 @@ class SizingPanel(Pane):
         self.monitor.ask(questions.file_to_save(clean(self.desk.book.present.name, 60), save))
 
     async def _save(self, files: Files, name: str) -> None:
-        written, said = await files.save_scenario(self.desk.book.present, name)
+        written, said = await files.save_scenario(self.desk.reckoner.known.kept(self.desk.book.present), name)
         self.monitor.say(said if written else f"not saved: {said}")
 
     def _ask_file(self) -> None:
