@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gpumon.readings.frame import GpuState, Phase
+from gpumon.readings.frame import EndpointState, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 from gpumon.sizing.calibration import Calibration as Calibration
@@ -61,6 +61,15 @@ def have(snapshot: Snapshot) -> tuple[tuple[str, int], ...]:
         if not engine.gpus and engine.gpu_type and count:
             counts[engine.gpu_type] = counts.get(engine.gpu_type, 0) + round(count)
     return tuple(counts.items())
+
+
+def instances_here(snapshot: Snapshot) -> dict[str, int]:
+    """Served model name -> instances that answer: data-parallel ranks count one by one."""
+    counts: dict[str, int] = {}
+    for engine in snapshot.engines:
+        if engine.state is EndpointState.OK and engine.model:
+            counts[engine.model] = counts.get(engine.model, 0) + max(engine.ranks, 1)
+    return counts
 
 
 def own_models(snapshot: Snapshot) -> dict[str, LlmSpec]:

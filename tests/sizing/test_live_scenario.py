@@ -6,7 +6,7 @@ import msgspec
 
 from gpumon.readings.frame import EndpointState, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
-from gpumon.sizing.live import from_live, have, own_models
+from gpumon.sizing.live import from_live, have, instances_here, own_models
 from gpumon.sizing.observed import Observed, Origin, Point
 from gpumon.sizing.scenario import Scenario, Server
 from gpumon.sources.packaged import llm_catalogue
@@ -98,3 +98,8 @@ def test_training_and_nameless_engines_are_no_workloads():
 def test_dimensions_of_running_models_are_their_own():
     llm = llm_catalogue().find("meta-llama/Llama-3.1-8B-Instruct")
     assert own_models(at(0, engine(1.0, llm=llm), engine(1.0, "b", model="unknown"))) == {"llama": llm}
+
+
+def test_instances_here_are_ranks_of_engines_that_answer():
+    shot = at(0, engine(4.0, ranks=2), engine(1.0, "b"), gone("c"), engine(1.0, "d", model="other"))
+    assert instances_here(shot) == {"llama": 3, "other": 1}

@@ -152,7 +152,8 @@ def _picture(scene: Scene, height: int) -> list[Row]:
     instance = desk.reckoner.instance(desk.workload)
     plan: WorkloadPlan | None = answer.workloads[desk.workload] if desk.workload < len(answer.workloads) else None
     curve = curve_picture(instance, plan) if instance is not None and plan is not None else None
-    shown = Shown(desk.scenario, answer, desk.workload, curve, packing=desk.scenario.packing)
+    here = desk.reckoner.here.get(plan.model) if plan is not None else None
+    shown = Shown(desk.scenario, answer, desk.workload, curve, here=here, packing=desk.scenario.packing)
     return stack(scene.width, height, shown, scene.glyphs, first=cast("Kind", scene.what))
 
 

@@ -12,7 +12,7 @@ from gpumon.config.errors import ConfigError
 from gpumon.readings.format import cut
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
-from gpumon.sizing.live import from_live, have
+from gpumon.sizing.live import from_live, have, instances_here
 from gpumon.sizing.scenario import Server, Workload
 from gpumon.tui.control import Control, Files
 from gpumon.tui.keys import scoped
@@ -108,6 +108,7 @@ class SizingPanel(Pane):
         if snapshot is None:
             return
         self._looked_s = snapshot.wall_s
+        desk.reckoner.here = instances_here(snapshot)
         if desk.reckoner.use(self.monitor.control.known(), dict(have(snapshot))):
             desk.answer()
         desk.renew(self.monitor.control.calibration.observed())

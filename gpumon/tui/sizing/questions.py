@@ -84,7 +84,8 @@ def gpu_type(known: Known, now: str, use: Callable[[str], None]) -> Question:
 
 
 def _about_gpu(now: bool, memory_bytes: float, bandwidth: float) -> str:
-    return f"{memory_bytes / 1e9:.0f} GB, {bandwidth / 1e12:.2f} TB/s{', now' if now else ''}"
+    rate = f"{bandwidth / 1e12:.2f} TB/s" if bandwidth else "bandwidth not known"
+    return f"{memory_bytes / 1e9:.0f} GB, {rate}{', now' if now else ''}"
 
 
 def file_to_load(listed: Callable[[], Sequence[str]], load: Callable[[str], None]) -> Question:

@@ -19,6 +19,8 @@ class Reckoner:
     def __init__(self, known: Known) -> None:
         self.known = known
         self.have: Mapping[str, int] | None = None
+        self.here: Mapping[str, int] = {}
+        """Served model name -> instances that run now."""
         self.answer: Answer | None = None
         """Of `scenario`."""
         self.scenario: Scenario | None = None
