@@ -9,7 +9,7 @@ import msgspec
 Interval = Annotated[float, msgspec.Meta(ge=0.25, le=3600.0)]
 Positive = Annotated[float, msgspec.Meta(gt=0.0)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
-Price = Annotated[float, msgspec.Meta(ge=0.0, le=1e9)]
+Price = Annotated[float, msgspec.Meta(ge=1e-6, le=1e9)]
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 
 

@@ -35,7 +35,7 @@ def _lines(answer: Answer, scenario: Scenario, width: int) -> Iterator[str]:
     if scenario.note:
         yield from wrapped(clean(scenario.note, words.MOST), width, "")
     yield ""
-    yield from _need(answer, width)
+    yield from _need(answer, scenario, width)
     yield ""
     yield from table(_workloads(answer.workloads), width)
     if not all(isinstance(each.instances, Missing) for each in (answer.plans.memory_only, answer.plans.busy_aware)):
@@ -44,22 +44,22 @@ def _lines(answer: Answer, scenario: Scenario, width: int) -> Iterator[str]:
     yield from _servers(answer, scenario, width)
     for plan in answer.workloads:
         yield from ("", *wrapped(words.name(plan.name), width, ""), *_detail(plan, width))
-    if answer.warnings:
-        yield from ("", "warnings")
-        for warning in answer.warnings:
-            yield from wrapped(f"! {clean(warning, words.MOST)}", width, INDENT, INDENT * 2)
 
 
-def _need(answer: Answer, width: int) -> Iterator[str]:
+def _need(answer: Answer, scenario: Scenario, width: int) -> Iterator[str]:
+    """What is needed with its warnings, or why nothing is said."""
     if answer.problem:
         yield from labelled("no answer", clean(answer.problem, words.MOST), width, "")
-    if isinstance(answer.totals.instances, Missing):
+    known = not isinstance(answer.totals.instances, Missing)
+    packed = f"{words.counts(answer.totals)}, packed {words.PACKINGS[answer.packing]}"
+    said = (packed, words.other(answer)) if known else (words.without(answer, scenario),)
+    yield from labelled("need", "; ".join(filter(None, said)), width, "")
+    for warning in answer.warnings:
+        yield from labelled("warning", clean(warning, words.MOST), width, "")
+    if not known:
         return
-    yield from labelled("need", f"{words.counts(answer.totals)}, packed {words.PACKINGS[answer.packing]}", width, "")
-    for field, what, form in words.TOTALS:
-        text = form(getattr(answer.totals, field))
-        if text != NONE:
-            yield from labelled(what, text, width, "")
+    for what, text in words.totals(answer):
+        yield from labelled(what, text, width, "")
     if missing := words.unknown(answer.totals):
         yield from labelled("not known", missing, width, "")
 
@@ -99,7 +99,8 @@ def _servers(answer: Answer, scenario: Scenario, width: int) -> Iterator[str]:
     needed, other = sorted(packed, key=lambda packing: packing != answer.packing)
     drawn = [list(_drawn(packed[packing], answer, scenario, width)) for packing in (needed, other)]
     if drawn[0] == drawn[1]:
-        yield from ("", "servers, packed either way", *drawn[0]) if drawn[0] else ()
+        title = "; ".join(filter(None, ("both packings are the same", words.optimal(packed[needed]))))
+        yield from ("", *wrapped(f"servers ({title})", width, ""), *drawn[0]) if drawn[0] else ()
         return
     for packing, lines in zip((needed, other), drawn, strict=True):
         optimal = words.optimal(packed[packing])

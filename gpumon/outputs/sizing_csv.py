@@ -27,6 +27,8 @@ COLUMNS: Final = (
         "price_per_mtok",
         "tokens_per_j",
         "problem",
+        "itl_p95_s",
+        "ttft_p95_s",
     ),
 )
 """Fields of a workload's plan and of the totals, in order. `row` is workload or total."""

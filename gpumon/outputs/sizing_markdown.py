@@ -32,7 +32,12 @@ def _lines(answer: Answer, scenario: Scenario) -> Iterator[str]:
     if answer.problem:
         yield from ("", f"**No answer:** {_safe(answer.problem)}")
     if not isinstance(answer.totals.instances, Missing):
-        yield from ("", f"**Need {words.counts(answer.totals)}**, packed {words.PACKINGS[answer.packing]}.")
+        said = f"**Need {words.counts(answer.totals)}**, packed {words.PACKINGS[answer.packing]}"
+        yield from ("", f"{'; '.join(filter(None, (said, words.other(answer))))}.")
+    elif others := words.without(answer, scenario):
+        yield from ("", f"**Need:** {others}.")
+    for warning in answer.warnings:
+        yield from ("", f"**Warning:** {_safe(warning)}")
     yield ""
     yield from _workloads(answer.workloads)
     yield from ("", *_totals(answer), "", *_plans(answer), "")
@@ -54,10 +59,8 @@ def _workloads(plans: Sequence[WorkloadPlan]) -> Iterator[str]:
 
 def _totals(answer: Answer) -> Iterator[str]:
     yield from _header("total|")
-    for field, what, form in words.TOTALS:
-        text = form(getattr(answer.totals, field))
-        if text != NONE:
-            yield _row(what, text)
+    for what, text in words.totals(answer):
+        yield _row(what, text)
     if missing := words.unknown(answer.totals):
         yield _row("not known", missing)
 
@@ -82,7 +85,7 @@ def _servers(answer: Answer, scenario: Scenario) -> Iterator[str]:
 
 
 def _remarks(answer: Answer) -> Iterator[str]:
-    remarks = [f"- **{_safe(warning)}**" for warning in answer.warnings]
+    remarks = []
     for plan in answer.workloads:
         said = [plan.problem] if plan.problem else []
         said += [words.bound(limit) for limit in plan.limits]

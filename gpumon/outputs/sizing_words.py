@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -12,42 +12,53 @@ from gpumon.outputs.units import NONE, milliseconds
 from gpumon.readings.format import phrase
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
-from gpumon.sizing.answer import Degraded, Limit, Packed, Totals, WorkloadPlan
+from gpumon.sizing.answer import Answer, Degraded, Limit, Packed, Totals, WorkloadPlan
+from gpumon.sizing.placement import DRAWN_SERVERS
 from gpumon.sizing.scenario import Scenario
 
 _TARGETS: Final = {"concurrency": "in flight", "users": "users", "requests_per_s": "req/s"}
 PACKINGS: Final = {"memory": "by memory alone", "busy": "by memory and busy share"}
 MOST: Final = 400
 """Characters of one text from a file or an engine."""
+_OTHER: Final = {"memory": "by memory alone", "busy": "by busy share"}
+_BYTES: Final = ((1e18, "EB"), (1e15, "PB"), (1e12, "TB"), (1e9, "GB"))
+_WATTS: Final = ((1e9, "GW"), (1e6, "MW"), (1e3, "kW"))
+_MOST_DIGITS: Final = 1e15
+"""From there on a count is told in powers of ten."""
 
 
 def number(value: Reading) -> str:
     """Whole where it is whole or above 100, else three digits: `24`, `1,024`, `0.5`, `85.5`."""
     if isinstance(value, Missing) or not math.isfinite(value):
         return NONE
-    return f"{value:,.0f}" if value == round(value) or abs(value) >= 99.95 else f"{value:.3g}"
+    whole = value == round(value) or abs(value) >= 99.95
+    return f"{value:,.0f}" if whole and abs(value) < _MOST_DIGITS else f"{value:.3g}"
 
 
 def gigabytes(value: Reading) -> str:
-    """Bytes in GB (1e9), or TB: `12.41 GB`, `556.6 GB`, `1.25 TB`."""
+    """Bytes in GB (1e9), TB, PB or EB: `12.41 GB`, `556.6 GB`, `1.25 TB`."""
     if isinstance(value, Missing) or not math.isfinite(value):
         return NONE
-    size, unit = (value / 1e9, "GB") if value < 9.9995e11 else (value / 1e12, "TB")
-    return f"{size:,.{2 if size < 99.995 else 1}f} {unit}"
+    one, unit = next((step for step in _BYTES if value >= 0.99995 * step[0]), _BYTES[-1])
+    size = value / one
+    return f"{size:,.{2 if size < 99.995 else 1}f} {unit}" if size < _MOST_DIGITS else f"{size:.3g} {unit}"
 
 
 def money(value: Reading) -> str:
     """A sum in the user's currency: `19.92`, `0.0042`."""
     if isinstance(value, Missing) or not math.isfinite(value):
         return NONE
-    return f"{value:,.2f}" if value == 0 or value >= 0.1 else f"{value:.2g}"
+    return f"{value:,.2f}" if value == 0 or 0.1 <= value < _MOST_DIGITS else f"{value:.2g}"
 
 
 def watts(value: Reading) -> str:
-    """`2,800 W`, `12.3 kW`."""
+    """`2,800 W`, `12.3 kW`, `1.5 MW`."""
     if isinstance(value, Missing) or not math.isfinite(value):
         return NONE
-    return f"{value:,.0f} W" if value < 9999.5 else f"{value / 1e3:,.1f} kW"
+    if value < 9999.5:
+        return f"{value:,.0f} W"
+    one, unit = next((step for step in _WATTS if value >= 0.99995 * step[0]), _WATTS[-1])
+    return f"{value / one:,.1f} {unit}" if value < _MOST_DIGITS else f"{value / one:.3g} {unit}"
 
 
 def percent(value: Reading) -> str:
@@ -99,23 +110,34 @@ def instance(plan: WorkloadPlan) -> str:
     return ", ".join(part for part in (*parts, spares) if part and not part.endswith(NONE))
 
 
-AT_TARGET: Final[tuple[tuple[str, Callable[[Reading], str], str], ...]] = (
+_Form = tuple[str, Callable[[Reading], str], str]
+_OF_EACH: Final[tuple[_Form, ...]] = (
     ("running", lambda value: with_unit(value, "running each"), ""),
     ("itl_s", milliseconds, "ITL "),
+    ("itl_p95_s", milliseconds, "p95 "),
     ("ttft_s", milliseconds, "TTFT "),
+    ("ttft_p95_s", milliseconds, "p95 "),
     ("e2e_s", milliseconds, "E2E "),
+)
+"""Field of a workload's plan, its form and what stands before it."""
+_OF_ALL: Final[tuple[_Form, ...]] = (
     ("tokens_per_s", lambda value: with_unit(value, "tok/s"), ""),
     ("requests_per_s", lambda value: with_unit(value, "req/s"), ""),
     ("power_w", watts, ""),
 )
-"""Field of a workload's plan, its form and what stands before it."""
+"""The same of what is a sum over its instances."""
 
 
 def at_target(plan: WorkloadPlan) -> str:
-    """What its instances do at the target; only what is known."""
-    texts = ((before, form(getattr(plan, field))) for field, form, before in AT_TARGET)
-    said = ", ".join(before + text for before, text in texts if text != NONE)
-    return f"{said} (the boards' limit)" if plan.power_source == "limit" and watts(plan.power_w) != NONE else said
+    """What its instances do at the target, each and all together; only what is known."""
+    each, together = _said(plan, _OF_EACH), _said(plan, _OF_ALL)
+    limit = " (the boards' limit)" if plan.power_source == "limit" and watts(plan.power_w) != NONE else ""
+    return "; ".join(part for part in (each, f"all together {together}{limit}" if together else "") if part)
+
+
+def _said(plan: WorkloadPlan, forms: Sequence[_Form]) -> str:
+    texts = ((before, form(getattr(plan, field))) for field, form, before in forms)
+    return ", ".join(before + text for before, text in texts if text != NONE)
 
 
 def bound(limit: Limit) -> str:
@@ -148,6 +170,24 @@ TOTALS: Final[tuple[tuple[str, str, Callable[[Reading], str]], ...]] = (
 """Field of the totals, its name, and its form."""
 
 
+def totals(answer: Answer) -> Iterator[tuple[str, str]]:
+    """Name and text of the totals that are known; a price says what it is of where servers have free GPUs."""
+    for field, what, form in TOTALS:
+        text = form(getattr(answer.totals, field))
+        if text != NONE:
+            yield what, text + (_whole_servers(answer) if field == "price_per_hour" else "")
+
+
+def _whole_servers(answer: Answer) -> str:
+    """` for 4 whole servers` where more GPUs are paid for than are in use."""
+    packed = needed(answer)
+    if isinstance(packed.servers, Missing) or isinstance(packed.gpus, Missing) or not packed.layout:
+        return ""
+    sizes = [len(server.gpus) for server in packed.layout]
+    paid = sum(sizes) + (packed.servers - len(sizes)) * max(sizes)
+    return f" for {counted(packed.servers, 'whole server')}" if packed.gpus < paid else ""
+
+
 def _behind(text: str, unit: str) -> str:
     return text if text == NONE else text + unit
 
@@ -155,7 +195,44 @@ def _behind(text: str, unit: str) -> str:
 def counts(totals: Totals | Packed) -> str:
     """`24 instances, 8 GPUs, 2 servers`."""
     parts = ((totals.instances, "instance"), (totals.gpus, "GPU"), (totals.servers, "server"))
-    return ", ".join(f"{number(value)} {word}{'' if value == 1.0 else 's'}" for value, word in parts)
+    return ", ".join(counted(value, word) for value, word in parts)
+
+
+def counted(value: Reading, word: str) -> str:
+    """`1 GPU`, `1,024 GPUs`."""
+    return f"{number(value)} {word}{'' if value == 1.0 else 's'}"
+
+
+def needed(answer: Answer) -> Packed:
+    """The packing that was asked for."""
+    return answer.plans.memory_only if answer.packing == "memory" else answer.plans.busy_aware
+
+
+def other(answer: Answer) -> str:
+    """What the other packing takes, where that differs: `by busy share 24 GPUs, 6 servers`."""
+    mine, name = needed(answer), "busy" if answer.packing == "memory" else "memory"
+    theirs = answer.plans.busy_aware if name == "busy" else answer.plans.memory_only
+    if (theirs.gpus, theirs.servers) == (mine.gpus, mine.servers):
+        return ""
+    if isinstance(theirs.gpus, Missing) or isinstance(theirs.servers, Missing):
+        return f"{_OTHER[name]} there is no room"
+    return f"{_OTHER[name]} {counted(theirs.gpus, 'GPU')}, {counted(theirs.servers, 'server')}"
+
+
+def without(answer: Answer, scenario: Scenario) -> str:
+    """What the workloads with an answer take where others have none; empty where all or none have one."""
+    failed = sum(bool(plan.problem) for plan in answer.workloads)
+    if not 0 < failed < len(answer.workloads):
+        return ""
+    said = f"no answer for {failed:,} of {len(answer.workloads):,} workloads"
+    layout = needed(answer).layout
+    if len(layout) >= DRAWN_SERVERS:
+        return said
+    # A workload may have a place for a part of its instances: what it takes is none of the others'.
+    sound = {at for at, plan in enumerate(answer.workloads) if not plan.problem}
+    used = [sum(not sound.isdisjoint(slot.workloads) for slot in server.gpus) for server in layout]
+    servers = float(sum(map(bool, used)) + scenario.spare_servers)
+    return f"{said}; the others: {counted(float(sum(used)), 'GPU')}, {counted(servers, 'server')}"
 
 
 def unknown(totals: Totals) -> str:
@@ -169,7 +246,7 @@ def optimal(packed: Packed) -> str:
     servers, least = packed.servers, packed.servers_least
     if isinstance(servers, Missing) or isinstance(least, Missing):
         return ""
-    return "the least possible" if servers <= least else f"no plan takes fewer than {number(least)}"
+    return "proven: no placement needs fewer" if servers <= least else f"no placement needs fewer than {number(least)}"
 
 
 def spare(packed: Packed) -> str:

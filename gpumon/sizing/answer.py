@@ -9,6 +9,7 @@ import msgspec
 from gpumon.readings.missing import Missing, Reading, Reason
 
 NOT_KNOWN = Missing(Reason.NOT_EXPOSED)
+NOT_GIVEN = Missing(Reason.NOT_GIVEN)
 
 
 class Source(str, Enum):
@@ -126,6 +127,9 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     """What one has to know to believe the figures."""
     problem: str = ""
     """Why there is no answer: what, and what would help."""
+    itl_p95_s: Reading = NOT_GIVEN
+    """At the target, where p95 / mean is known."""
+    ttft_p95_s: Reading = NOT_GIVEN
     seen_name: str = ""
     """Engine or profile that it was calibrated by."""
     seen_time: str = ""

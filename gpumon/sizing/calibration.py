@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.missing import Reading, number
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot, Window
-from gpumon.sizing.gathered import Seen, Traffic
+from gpumon.sizing.gathered import Seen, Traffic, tail_ratio
+from gpumon.sizing.in_flight import InFlight, Peaks
 from gpumon.sizing.observed import Observed
 from gpumon.sizing.replicas import Replicas, Setting
 
@@ -21,6 +22,9 @@ STEADY_SPREAD: Final = 2.0
 STEADY_RATIO: Final = 0.5
 """A window is steady where the running requests stay within 2, or within half of their mean: most of a line's error
 from averaging is spread^2 / (12 x mean), so 2 % of the slope's part at most, 6 % across one step of that size."""
+QUANTILES_S: Final = 60.0
+SAME_LOAD: Final = 0.25
+"""Share by which the requests that ran in the minute of the quantiles may differ from those of its last window."""
 FREE_KV: Final = 0.8
 """KV usage up to which a queue is not the pool's doing."""
 HELD_WINDOWS: Final = 3
@@ -36,6 +40,7 @@ _HIT: Final = 2
 
 class _Tick(NamedTuple):
     time_s: float
+    running: float | None
     busy_ratio: float | None
     waiting: float | None
     kv_ratio: float | None
@@ -74,16 +79,18 @@ class Calibration:
     stale or unreachable engine gives none, as the rates are missing then. Engines of one model with the same settings
     pool their points. What an engine showed stays after it is gone, with the time when it was last seen.
 
-    Memory: 110 kB per full mix, 3 mixes per model and setting, 16 of those: 5 MB at the very most, some 30 kB usually.
+    Memory: 140 kB per full mix, 3 mixes per model and setting, 16 of those: 7 MB at the very most, some 30 kB usually.
     """
 
     def __init__(self) -> None:
         self._looks: dict[str, _Look] = {}
         self._all: list[Replicas] = []
+        self._peaks = Peaks()
 
     def take(self, snapshot: Snapshot) -> None:
         """Take one tick in; ticks come in order. Costs some microseconds per engine, more once in a window."""
         gpus: dict[int, Gpu] | None = None
+        self._peaks.take(snapshot.wall_s, _in_flight(snapshot))
         for engine in snapshot.engines:
             look = self._looks.get(engine.url)
             if look is None:
@@ -104,11 +111,15 @@ class Calibration:
         found = sorted(self._all, key=lambda each: each.last_s, reverse=True)
         return tuple(each.observed() for each in found)
 
+    def in_flight(self) -> dict[str, InFlight]:
+        """Served model name -> requests in flight over the last minutes, running and waiting, all its engines."""
+        return self._peaks.found()
+
     def _look(self, look: _Look, engine: Engine, here: list[Gpu], snapshot: Snapshot) -> None:
         at_s = snapshot.wall_s - engine.age_s
         if at_s < look.end_s - 1.0:
             look.end_s = look.prefill_end_s = look.noticed_s = -math.inf  # the clock was set back
-        look.ticks.append(_Tick(at_s, _busy(engine, here), credible(engine.waiting), credible(engine.kv_usage_ratio)))
+        look.ticks.append(_tick(at_s, engine, here))
         replicas = self._replicas(look, engine, here)
         replicas.last_s, replicas.time = max(replicas.last_s, at_s), snapshot.time
         replicas.names[engine.url] = engine.name
@@ -136,22 +147,26 @@ class Calibration:
         if prompt is None or answer is None:
             return  # the mix is known once a request has ended
         ticks, ranks = look.since(at_s - window.seconds), engine.ranks
-        queued = any(tick.waiting for tick in ticks)
+        itl_tail, ttft_tail = _tails(engine, ticks)
+        ttft_s = None if window.first_token_s is None else credible(window.first_token_s)
+        alike = _same_load(look.since(at_s - QUANTILES_S), credible(engine.running_mean) or running)
         mix = replicas.mix(Traffic(prompt, answer, hit), 60.0 * (credible(engine.requests_per_s) or 0.0))
         mix.add(
             Seen(
                 at_s,
                 running / ranks,
                 itl_s,
-                None if window.first_token_s is None else credible(window.first_token_s),
+                ttft_s,
                 _share(engine.decode_tokens_per_s, ranks),
                 _share(engine.requests_per_s, ranks),
                 _share(engine.power_w, ranks),
                 _mean([tick.busy_ratio for tick in ticks]),
+                itl_s * itl_tail if itl_tail and alike else None,
+                ttft_s * ttft_tail if ttft_s and ttft_tail and alike else None,
             ),
             Traffic(prompt, answer, hit),
         )
-        mix.add_tails(engine.itl_s, None if queued else engine.ttft_s)
+        mix.add_tails(itl_tail, ttft_tail)
         if _held_at_limit(window, ticks):
             replicas.plateau(window.running_most / ranks)
         else:
@@ -183,6 +198,16 @@ def credible(reading: Reading) -> float | None:
     return value if value is not None and 0.0 <= value <= _MOST else None
 
 
+def _in_flight(snapshot: Snapshot) -> dict[str, float]:
+    """Served model name -> running and waiting on all engines that tell."""
+    counts: dict[str, float] = {}
+    for engine in snapshot.engines:
+        running = credible(engine.running)
+        if running is not None and engine.model and engine.phase is Phase.INFERENCE:
+            counts[engine.model] = counts.get(engine.model, 0.0) + running + (credible(engine.waiting) or 0.0)
+    return counts
+
+
 def _serving(engine: Engine) -> bool:
     return (
         engine.state is EndpointState.OK
@@ -207,6 +232,23 @@ def _steady(engine: Engine, window: Window) -> float | None:
         return None
     decoding = credible(window.decoding_mean) if window.decoding_mean is not None else None
     return decoding if decoding else mean
+
+
+def _tick(at_s: float, engine: Engine, here: list[Gpu]) -> _Tick:
+    waiting, kv_ratio = credible(engine.waiting), credible(engine.kv_usage_ratio)
+    return _Tick(at_s, credible(engine.running), _busy(engine, here), waiting, kv_ratio)
+
+
+def _tails(engine: Engine, ticks: list[_Tick]) -> tuple[float | None, float | None]:
+    """p95 / mean of ITL and TTFT over the last 60 s; that of the TTFT is not told where requests queued."""
+    queued = any(tick.waiting for tick in ticks)
+    return tail_ratio(engine.itl_s), None if queued else tail_ratio(engine.ttft_s)
+
+
+def _same_load(ticks: list[_Tick], running: float) -> bool:
+    """Whether the minute that quantiles are of had the load of its last window: else they tell of another one."""
+    mean = _mean([tick.running for tick in ticks])
+    return mean is not None and abs(mean - running) <= max(STEADY_SPREAD / 2, SAME_LOAD * running)
 
 
 def _held_at_limit(window: Window, ticks: list[_Tick]) -> bool:

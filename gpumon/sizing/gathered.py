@@ -66,10 +66,13 @@ class Seen(NamedTuple):
     requests_per_s: float | None = None
     power_w: float | None = None
     busy_ratio: float | None = None
+    itl_p95_s: float | None = None
+    """Where it can be told; of the same load as the means."""
+    ttft_p95_s: float | None = None
 
 
 class Gathered:
-    """The windows of one mix. At most 64 buckets of 8 windows (110 kB), of the last 4 hours."""
+    """The windows of one mix. At most 64 buckets of 8 windows (140 kB), of the last 4 hours."""
 
     def __init__(self, traffic: Traffic) -> None:
         self.traffic = traffic
@@ -94,10 +97,10 @@ class Gathered:
         self._forget()
         self._points = None
 
-    def add_tails(self, itl: Quantiles, ttft: Quantiles | None) -> None:
-        """Take in p95 / mean of two latencies, where the buckets are fine enough to tell; None: requests queued."""
-        for tails, latency in ((self._itl_tails, itl), (self._ttft_tails, ttft)):
-            if latency is not None and (ratio := tail_ratio(latency)) is not None:
+    def add_tails(self, itl: float | None, ttft: float | None) -> None:
+        """Take in p95 / mean of two latencies; None: not to be told."""
+        for tails, ratio in ((self._itl_tails, itl), (self._ttft_tails, ttft)):
+            if ratio is not None:
                 tails.append(ratio)
 
     @property
@@ -132,7 +135,7 @@ def tail_ratio(latency: Quantiles) -> float | None:
     p95, mean, low, high = latency.p95, latency.mean, latency.p95_low, latency.p95_high
     if not (isinstance(p95, float) and isinstance(mean, float) and isinstance(low, float) and isinstance(high, float)):
         return None
-    if mean <= 0.0 or low <= 0.0 or high > COARSEST * low:
+    if not 0.0 < mean < math.inf or not math.isfinite(p95) or low <= 0.0 or high > COARSEST * low:
         return None
     return max(1.0, p95 / mean)
 
@@ -154,6 +157,8 @@ def _point(windows: Iterable[Seen]) -> Point:
         requests_per_s=_median(one.requests_per_s for one in seen),
         power_w=_median(one.power_w for one in seen),
         busy_ratio=_median(one.busy_ratio for one in seen),
+        itl_p95_s=_median(one.itl_p95_s for one in seen),
+        ttft_p95_s=_median(one.ttft_p95_s for one in seen),
         weight=len(seen),
     )
 

@@ -18,6 +18,7 @@ from gpumon.sizing.ranges import RANGES as RANGES
 from gpumon.sizing.ranges import check, check_scenario, sound
 from gpumon.sizing.roofline import Setting
 from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.sizing.tails import Tail, mean_at_goal
 from gpumon.sizing.ttft import TtftLine
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
@@ -44,8 +45,8 @@ class Instance(NamedTuple):
     band_ratio: float
     ttft: TtftLine | None
     prefill_tokens_per_s: float | None
-    itl_tail_ratio: float
-    ttft_tail_ratio: float
+    itl_tail: Tail
+    ttft_tail: Tail
     alike: bool
     """It is what was seen: same model, GPU, parallelism and precision."""
     same_mix: bool = False
@@ -70,26 +71,39 @@ class Instance(NamedTuple):
         return Mix(self.prompt_tokens, self.answer_tokens, self.hit_ratio)
 
     @property
+    def itl_tail_ratio(self) -> float:
+        """p95 / mean of the ITL where the goal is met, without one where the points lie."""
+        mean_s, goal = self.goal_itl_s, self.workload.itl_p95_ms
+        return self.itl_tail.ratio if mean_s is None or goal is None else goal / 1e3 / mean_s
+
+    @property
     def goal_itl_s(self) -> float | None:
-        """Goal as a mean."""
+        """Goal as a mean: that of the load at which p95 comes to it."""
         goal = self.workload.itl_p95_ms
-        return None if goal is None else goal / 1e3 / self.itl_tail_ratio
+        mean_s = self.curve.itl_s if self.curve is not None else None
+        return None if goal is None else mean_at_goal(goal / 1e3, mean_s, self.itl_tail)
 
     @property
     def goal_ttft_s(self) -> float | None:
-        """Goal as a mean."""
+        """The same of the TTFT."""
         goal = self.workload.ttft_p95_ms
-        return None if goal is None else goal / 1e3 / self.ttft_tail_ratio
-
-    @property
-    def goal_e2e_s(self) -> float | None:
-        """Goal; its tail is that of its parts."""
-        goal = self.workload.e2e_p95_ms
-        return None if goal is None else goal / 1e3 / self.itl_tail_ratio
+        mean_s = self.ttft.ttft_s if self.ttft is not None else None
+        return None if goal is None else mean_at_goal(goal / 1e3, mean_s, self.ttft_tail)
 
     def itl_s(self, running: float) -> float | None:
         """Mean ITL; a mean of fewer than one request is of idle moments, and who decodes then decodes alone."""
         return None if self.curve is None else self.curve.itl_s(max(1.0, running))
+
+    def itl_p95_s(self, running: float) -> float | None:
+        """p95 of the ITL; None where its tail is not known."""
+        itl_s = self.itl_s(running) if self.itl_tail.known else None
+        return None if itl_s is None else itl_s * self.itl_tail.at(running)
+
+    def ttft_p95_s(self, running: float) -> float | None:
+        """p95 of the TTFT; None where its tail is not known."""
+        if self.ttft is None or not self.ttft_tail.known:
+            return None
+        return self.ttft.ttft_s(running) * self.ttft_tail.at(running)
 
     def response_s(self, running: float) -> float | None:
         """Time from request to last token with `running` in flight: TTFT + ITL*(OSL-1), or as it was measured."""
@@ -137,8 +151,8 @@ def resolve(workload: Workload, scenario: Scenario, known: Known, shape: int = 0
         band_ratio=0.0,
         ttft=None,
         prefill_tokens_per_s=None,
-        itl_tail_ratio=_either(workload.itl_tail_ratio, seen, "itl_tail_ratio") or 1.0,
-        ttft_tail_ratio=(seen.ttft_tail_ratio if seen is not None else None) or 1.0,
+        itl_tail=Tail(),
+        ttft_tail=Tail(),
         alike=seen is not None and _alike(seen, gpu, tp * pp, tp) and _same_model(seen, workload, llm, known),
         pool_shift_ratio=_pool_shift_ratio(seen, llm, scenario, known) if seen is not None else None,
     )
@@ -268,6 +282,6 @@ def _between(points: tuple[Point, ...], running: float) -> float | None:
 
 def _impossible(workload: Workload, problem: str) -> Instance:
     return Instance(
-        workload, None, None, None, None, 0, 0, 0, None, None, 0.0, None, None, Source.NONE, 0.0, None, None, 1.0, 1.0,
-        alike=False, problem=problem,
+        workload, None, None, None, None, 0, 0, 0, None, None, 0.0, None, None, Source.NONE, 0.0, None, None, Tail(),
+        Tail(), alike=False, problem=problem,
     )  # fmt: skip

@@ -25,7 +25,8 @@ from gpumon.sizing.roofline import (
     speculative,
     weight_read_s,
 )
-from gpumon.sizing.ttft import TtftLine, calibrated, ttft_line
+from gpumon.sizing.tails import Sample, Tail, tail_of
+from gpumon.sizing.ttft import TtftLine, below_knee, calibrated, ttft_line
 from gpumon.specs.llm import LlmSpec
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ def with_latency(bare: Instance, known: Known) -> Instance:
         source=found.source,
         band_ratio=found.band_ratio,
         ttft=_ttft(bare, was),
+        itl_tail=_itl_tail(bare, was),
+        ttft_tail=_ttft_tail(bare, was),
         prefill_tokens_per_s=bare.workload.prefill_tokens_per_s or _or_none(prefill_tokens_per_s, bare.setting),
         notes=tuple(notes),
     )
@@ -141,6 +144,31 @@ def _ttft(bare: Instance, was: Setting | None) -> TtftLine | None:
     firsts = [point.ttft_s for point in points if point.ttft_s]
     own = bare.alike and bare.same_mix
     return calibrated(TtftLine(min(firsts), 0), points) if firsts and own else None
+
+
+def _itl_tail(bare: Instance, was: Setting | None) -> Tail:
+    """p95 / mean of the ITL: typed, else by load as it was seen beside the mean that was fitted."""
+    typed, seen = bare.workload.itl_tail_ratio, bare.seen
+    if typed is not None or seen is None:
+        return Tail(typed or 1.0, typed is not None)
+    samples = [
+        Sample(each.running, each.itl_s, each.itl_p95_s) for each in seen.points if each.itl_s and each.itl_p95_s
+    ]
+    found = _fitted(seen, was) if seen.points else ""
+    return tail_of(samples, None if isinstance(found, str) else found.curve.itl_s, seen.itl_tail_ratio)
+
+
+def _ttft_tail(bare: Instance, was: Setting | None) -> Tail:
+    """The same of the TTFT, of loads that did not wait for admission."""
+    seen = bare.seen
+    if seen is None:
+        return Tail()
+    points = [each for each in seen.points if each.ttft_s and below_knee(each)]
+    if not points:
+        return tail_of((), None, seen.ttft_tail_ratio)
+    line = _or_none(ttft_line, was) or TtftLine(min(each.ttft_s or 0.0 for each in points), 0)
+    samples = [Sample(each.running, each.ttft_s, each.ttft_p95_s) for each in points if each.ttft_s and each.ttft_p95_s]
+    return tail_of(samples, calibrated(line, points).ttft_s, seen.ttft_tail_ratio)
 
 
 def _or_none(formula: Callable[[Setting], T], setting: Setting | None) -> T | None:

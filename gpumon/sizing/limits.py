@@ -8,14 +8,15 @@ from typing import Final
 
 from gpumon.sizing import memory
 from gpumon.sizing.answer import Limit, LimitKind
+from gpumon.sizing.curve import Curve
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.observed import Origin
 from gpumon.sizing.scenario import Scenario
+from gpumon.sizing.tails import MOST, Tail, largest, largest_within
+from gpumon.sizing.ttft import TtftLine
 
 KV_SHARE: Final = 0.9
 """Of the KV pool that is planned with: measured plateaus lie 10 to 12 % below the formula (sizing fact sheet, 1.4)."""
-MOST: Final = 1e6
-"""Requests in flight beyond which no single instance is believed."""
 
 
 def limits_of(instance: Instance, scenario: Scenario) -> tuple[Limit, ...]:
@@ -110,24 +111,44 @@ def ran_together(instance: Instance) -> float:
 
 
 def _latencies(instance: Instance) -> Iterator[Limit]:
-    curve, ttft = instance.curve, instance.ttft
-    goal_itl, goal_ttft, goal_e2e = instance.goal_itl_s, instance.goal_ttft_s, instance.goal_e2e_s
-    if goal_itl is not None and curve is not None:
-        running = curve.running_at(goal_itl)
-        at = max(1.0, min(running, MOST))
-        yield Limit(LimitKind.ITL, running, _missed("ITL", curve.itl_s(at), goal_itl, at))
-    if goal_ttft is not None and ttft is not None:
-        running = ttft.running_at(goal_ttft)
-        at = max(1.0, min(running, MOST))
-        yield Limit(LimitKind.TTFT, running, _missed("TTFT", ttft.ttft_s(at), goal_ttft, at))
-    if goal_e2e is not None and curve is not None and instance.answer_tokens is not None:
-        running = largest(lambda load: (instance.response_s(load) or math.inf) <= goal_e2e)
-        at = max(1.0, min(running, MOST))
-        yield Limit(LimitKind.E2E, running, _missed("E2E", instance.response_s(at) or math.nan, goal_e2e, at))
+    curve, ttft, asked = instance.curve, instance.ttft, instance.workload
+    if asked.itl_p95_ms is not None and curve is not None:
+        running = _within(asked.itl_p95_ms / 1e3, curve, instance.itl_tail)
+        yield Limit(LimitKind.ITL, running, _missed("ITL", curve.itl_s, instance.itl_tail, asked.itl_p95_ms, running))
+    if asked.ttft_p95_ms is not None and ttft is not None:
+        running = _within(asked.ttft_p95_ms / 1e3, ttft, instance.ttft_tail)
+        text = _missed("TTFT", ttft.ttft_s, instance.ttft_tail, asked.ttft_p95_ms, running)
+        yield Limit(LimitKind.TTFT, running, text)
+    if asked.e2e_p95_ms is not None and curve is not None and instance.answer_tokens is not None:
+        yield _e2e(instance, curve, asked.e2e_p95_ms, instance.answer_tokens)
 
 
-def _missed(name: str, seconds: float, goal_s: float, at: float) -> str:
-    return f"{name} {seconds * 1e3:,.1f} ms at {at:.0f}, goal {goal_s * 1e3:,.1f} ms as a mean"
+def _e2e(instance: Instance, curve: Curve, goal_ms: float, answer_tokens: float) -> Limit:
+    """The bound of a goal for the whole request: its p95 is taken to have the tail of its parts."""
+    tail, ttft = instance.itl_tail, instance.ttft
+
+    def p95_s(running: float) -> float:
+        first_s = ttft.ttft_s(running) if ttft is not None else 0.0
+        decode_s = curve.itl_s(running) * max(0.0, answer_tokens - 1.0)
+        # One ratio stands for the whole; one that follows the load of the ITL says nothing of the TTFT.
+        return decode_s * tail.at(running) + first_s * (instance.ttft_tail if tail.mean_s else tail).at(running)
+
+    running = largest(lambda load: p95_s(load) <= goal_ms / 1e3)
+    return Limit(LimitKind.E2E, running, _missed("E2E", p95_s, Tail(known=tail.known), goal_ms, running))
+
+
+def _within(goal_s: float, line: Curve | TtftLine, tail: Tail) -> float:
+    """Most in flight with p95 within the goal; in closed form where p95 / mean does not follow the load."""
+    if tail.mean_s is None:
+        return line.running_at(goal_s / tail.ratio)
+    return largest_within(goal_s, line.itl_s if isinstance(line, Curve) else line.ttft_s, tail)
+
+
+def _missed(name: str, mean_s: Callable[[float], float], tail: Tail, goal_ms: float, running: float) -> str:
+    at = max(1.0, min(running, MOST))
+    said = "p95 " if tail.known else ""
+    end = "" if tail.known else " as a mean"
+    return f"{name} {said}{mean_s(at) * tail.at(at) * 1e3:,.1f} ms at {at:.0f}, goal {goal_ms:,.1f} ms{end}"
 
 
 def _prefill(instance: Instance) -> Iterator[Limit]:
@@ -144,16 +165,3 @@ def _prefill(instance: Instance) -> Iterator[Limit]:
         curve.running_at_rate(most),
         f"{rate:,.0f} prompt tokens/s allow {most:,.0f} output tokens/s",
     )
-
-
-def largest(holds: Callable[[float], bool], most: float = MOST) -> float:
-    """Largest load from 1 to `most` for which `holds`, which ends to hold once; 0 if not even 1, inf if all."""
-    if not holds(1.0):
-        return 0.0
-    if holds(most):
-        return math.inf
-    low, high = 1.0, most
-    for _ in range(44):
-        middle = (low * high) ** 0.5
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low

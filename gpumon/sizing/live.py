@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from gpumon.readings.frame import EndpointState, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
+from gpumon.readings.text import clean
 from gpumon.sizing.calibration import Calibration as Calibration
 from gpumon.sizing.calibration import credible
+from gpumon.sizing.in_flight import InFlight
 from gpumon.sizing.observed import Observed
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.specs.llm import LlmSpec
 
 REMOTE_GPUS = 8
 """GPUs of a server that gpumon does not run on: usual, and said in the note."""
+HELD_RATIO = 0.05
+"""Share of a GPU's memory in use above which something holds it: an idle driver takes less."""
 
 
-def from_live(snapshot: Snapshot, observed: Sequence[Observed], base: Scenario | None = None) -> Scenario:
+def from_live(
+    snapshot: Snapshot,
+    observed: Sequence[Observed],
+    base: Scenario | None = None,
+    in_flight: Mapping[str, InFlight] | None = None,
+) -> Scenario:
     """One workload per model that is served now, its target the requests in flight; the server is the one seen.
 
+    A plan is for the peak: `in_flight` has that of the last minutes of every model (`Calibration.in_flight`); what it
+    has nothing of has the requests of this instant for its target.
     `base` has what can not be seen: goals, prices, planning factor, and a server shape where the user gave one. What
     was assumed or left out stands in the note.
     """
@@ -35,7 +46,9 @@ def from_live(snapshot: Snapshot, observed: Sequence[Observed], base: Scenario |
             models.setdefault(engine.model, []).append(engine)
         else:
             notes.append(f"{engine.name}: its model is not known")
-    workloads = tuple(_workload(model, engines, observed, notes) for model, engines in models.items())
+    peaks = {model: found for model, found in (in_flight or {}).items() if model in models}
+    notes += _peaks_note(peaks)
+    workloads = tuple(_workload(model, engines, observed, peaks.get(model), notes) for model, engines in models.items())
     server = base.server or _servers(snapshot, notes)
     return msgspec.structs.replace(
         base,
@@ -49,11 +62,12 @@ def from_live(snapshot: Snapshot, observed: Sequence[Observed], base: Scenario |
 def have(snapshot: Snapshot) -> tuple[tuple[str, int], ...]:
     """(GPU type, how many) of what works here and of what remote engines stand on.
 
+    A GPU that something else holds is not there to be planned with.
     The type is the catalogue's name; a GPU that is not in the catalogue goes by the name that its driver gives it.
     """
     counts: dict[str, int] = {}
     for gpu in snapshot.gpus:
-        if _usable(gpu):
+        if _usable(gpu) and not _holder(gpu, snapshot):
             name = gpu.gpu_type or f"{gpu.name} (not in the catalogue)"
             counts[name] = counts.get(name, 0) + 1
     for engine in snapshot.engines:
@@ -77,11 +91,15 @@ def own_models(snapshot: Snapshot) -> dict[str, LlmSpec]:
     return {engine.model: engine.llm for engine in snapshot.engines if engine.llm is not None and engine.model}
 
 
-def _workload(model: str, engines: Sequence[Engine], observed: Sequence[Observed], notes: list[str]) -> Workload:
+def _workload(
+    model: str, engines: Sequence[Engine], observed: Sequence[Observed], peak: InFlight | None, notes: list[str]
+) -> Workload:
     known = [each for each in observed if each.model == model]
     seen = next((each for each in known if each.points), known[0] if known else None)
     answering = [engine for engine in engines if credible(engine.running) is not None]
-    if answering:
+    if peak is not None:
+        target = float(round(peak.peak))
+    elif answering:
         target = sum((credible(engine.running) or 0.0) + (credible(engine.waiting) or 0.0) for engine in answering)
     else:
         usual = max(seen.points, key=lambda point: point.weight).running if seen is not None and seen.points else 0.0
@@ -91,9 +109,37 @@ def _workload(model: str, engines: Sequence[Engine], observed: Sequence[Observed
         when = f", last seen {seen.time}" if seen is not None and seen.time else ""
         notes.append(f"{', '.join(silent)}: no figures now ({engines[0].state.value}{when})")
     if target <= 0.0:
-        why = "nothing in flight now" if answering else "what it had in flight is not known"
+        why = "nothing in flight now" if answering or peak is not None else "what it had in flight is not known"
         notes.append(f"{model}: {why}, so its target is 1")
     return Workload(model=model, target=max(1.0, target), seen=seen)
+
+
+def _peaks_note(peaks: Mapping[str, InFlight]) -> list[str]:
+    """Where targets come from: `targets: the peak of the last 5 min, 64 in flight (mean 41)`."""
+    if not peaks:
+        return []
+    seconds = max(found.seconds for found in peaks.values())
+    each = ", ".join(
+        f"{clean(model) + ' ' if len(peaks) > 1 else ''}{found.peak:.0f} in flight (mean {found.mean:.0f})"
+        for model, found in peaks.items()
+    )
+    span = f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
+    return [f"targets: the peak of the last {span}, {each}"]
+
+
+def _holder(gpu: Gpu, snapshot: Snapshot) -> str:
+    """What holds memory of a GPU that no engine is on; empty where nothing does, or where that can not be told."""
+    used, total = credible(gpu.vram_used_bytes), credible(gpu.vram_total_bytes)
+    own = gpu.engines or any(process.engine for process in gpu.processes)
+    if own or not used or not total or used <= HELD_RATIO * total:
+        return ""
+    processes = sorted(gpu.processes, key=lambda process: -(credible(process.vram_bytes) or 0.0))
+    if processes:
+        more = f" and {len(processes) - 1} more" if len(processes) > 1 else ""
+        return f"{clean(processes[0].name) or 'a process'}{more}"
+    # Processes are hidden: an engine whose GPUs are not known may be the one.
+    placed = all(engine.gpus or engine.gpu_type for engine in snapshot.engines)
+    return "a process that can not be seen" if placed else ""
 
 
 def _servers(snapshot: Snapshot, notes: list[str]) -> tuple[Server, ...]:
@@ -108,6 +154,9 @@ def _servers(snapshot: Snapshot, notes: list[str]) -> tuple[Server, ...]:
         elif not gpu.gpu_type:
             notes.append(f"GPU {gpu.index}: left out ({gpu.name} is not in the catalogue)")
         else:
+            if holder := _holder(gpu, snapshot):
+                used = credible(gpu.vram_used_bytes) or 0.0
+                notes.append(f"GPU {gpu.index}: held by {holder}, {used / 1e9:.1f} GB")
             counts[gpu.gpu_type] = counts.get(gpu.gpu_type, 0) + 1
             serving[gpu.gpu_type] = serving.get(gpu.gpu_type, 0) + bool(gpu.engines)
     if counts:

@@ -172,6 +172,18 @@ def least_tp(
     )
 
 
+def uneven(llm: LlmSpec, tp: int) -> str:
+    """Why engines refuse this TP; empty where they do not.
+
+    Query heads have to divide over the ranks, and KV heads to divide over them or be copied whole (vLLM's rule).
+    """
+    if llm.heads % tp:
+        return f"TP {tp} does not divide the {llm.heads} heads: engines refuse it"
+    if llm.kv_heads % tp and tp % max(1, llm.kv_heads):
+        return f"TP {tp} does not divide the {llm.kv_heads} KV heads: engines refuse it"
+    return ""
+
+
 def variant(llms: LlmCatalogue, model: str, llm: LlmSpec, weight_precision: str, kv_precision: str) -> LlmSpec:
     """`llm` with its weights or KV cache in another precision; empty leaves one as it is.
 
@@ -261,5 +273,4 @@ def _ratio(usable_ratio: float) -> float:
 
 
 def _divides(llm: LlmSpec, tp: int) -> bool:
-    """Query heads divide over the ranks, and KV heads divide over them or are copied whole."""
-    return llm.heads % tp == 0 and (llm.kv_heads % tp == 0 or tp % max(1, llm.kv_heads) == 0)
+    return not uneven(llm, tp)

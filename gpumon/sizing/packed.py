@@ -29,13 +29,15 @@ class Filled(msgspec.Struct):
     instances: list[int]
     gpus: list[int]
     """GPUs that hold an instance of each workload."""
-    missed: list[int]
-    """Instances that have no place."""
+    problems: list[str]
+    """Why instances of a workload have no place; empty where all have."""
     parts: list[list[Part]]
     """Where the instances of each workload stand: one part per kind of GPU."""
     notes: list[list[str]]
     gpus_by_type: dict[str, int]
     """Kind of GPU -> how many of it are in use."""
+    servers_by_type: dict[str, int]
+    """Kind of GPU -> servers that are paid for, spare ones with them."""
     busiest: float = 0.0
     """Highest sum of busy shares on one GPU."""
 
@@ -59,15 +61,15 @@ class _Filling:
         self.left = [1.0 if demand.instances else 0.0 for demand in demands]
         """Share of each workload that has no place yet."""
         self._instances, self._gpus = [0] * number, [0] * number
-        self._missed = [0] * number
+        self._problems = [""] * number
         self._parts: list[list[Part]] = [[] for _ in demands]
         self._notes: list[list[str]] = [[] for _ in demands]
         self._by_type: dict[str, int] = {}
+        self._servers_by_type: dict[str, int] = {}
         self._layout: list[PlacedServer] = []
         self._servers = self._used = self._least = 0
         self._bytes: Reading = 0.0
         self._price: Reading = 0.0
-        self._problem = ""
 
     def add(self, shapes: Sequence[int], packing: Packing) -> None:
         """Place what is left on servers with one kind of GPU."""
@@ -88,12 +90,14 @@ class _Filling:
         self._servers += placed.servers_used
         self._used += placed.gpus
         if placed.gpus:
-            self._by_type[servers[0].gpu] = self._by_type.get(servers[0].gpu, 0) + placed.gpus
+            kind = servers[0].gpu
+            self._by_type[kind] = self._by_type.get(kind, 0) + placed.gpus
+            self._servers_by_type[kind] = self._servers_by_type.get(kind, 0) + placed.servers_used
         self._least += placed.least_servers
-        self._problem = placed.problem
 
     def _book(self, here: Sequence[Demand], wanted: Sequence[int], placed: Placement, shape: int) -> None:
         missed, worst = dict(placed.unplaced), dict(placed.most_on_a_server)
+        problems = dict(placed.problems)
         for at, count in enumerate(wanted):
             if self.left[at] > _NONE_LEFT and not count:
                 self._notes[at].append(f"not on {self._scenario.server[shape].gpu}: {here[at].problem}")
@@ -106,7 +110,7 @@ class _Filling:
                 gpu = self._scenario.server[shape].gpu
                 self._notes[at].append(f"{stands} on {gpu}, at most {here[at].planned:g} requests each")
             self._instances[at] += stands
-            self._missed[at] = missed.get(at, 0)
+            self._problems[at] = problems.get(at, "")
             self.left[at] *= missed.get(at, 0) / count
             self._bytes = _plus(self._bytes, here[at].memory_bytes, stands)
         for at, number in placed.gpus_of:
@@ -114,11 +118,12 @@ class _Filling:
 
     def done(self) -> Filled:
         """All of it. Figures are missing where a workload has no answer or a part no place."""
-        whole = all(demand.instances for demand in self._demands) and self._demands and not any(self._missed)
+        whole = all(demand.instances for demand in self._demands) and self._demands and not any(self._problems)
         spare = self._scenario.spare_servers if self._servers else 0
         if spare:
             more = next((each for each in self._scenario.server if not each.count), self._scenario.server[0])
             self._price = _plus(self._price, server_price(more, self._known), spare)
+            self._servers_by_type[more.gpu] = self._servers_by_type.get(more.gpu, 0) + spare
         figures: dict[str, Reading] = {
             "instances": float(sum(self._instances)),
             "gpus": float(self._used),
@@ -128,10 +133,18 @@ class _Filling:
             "servers_least": float(self._least + spare),
         }
         figures = figures if whole else dict.fromkeys(figures, INFEASIBLE)
-        packed = Packed(**figures, layout=tuple(self._layout), problem=self._problem)
+        packed = Packed(**figures, layout=tuple(self._layout), problem=next(filter(None, self._problems), ""))
         busiest = max((slot.busy_ratio for server in self._layout for slot in server.gpus), default=0.0)
         return Filled(
-            packed, self._instances, self._gpus, self._missed, self._parts, self._notes, self._by_type, busiest
+            packed,
+            self._instances,
+            self._gpus,
+            self._problems,
+            self._parts,
+            self._notes,
+            self._by_type,
+            self._servers_by_type,
+            busiest,
         )
 
 

@@ -39,7 +39,9 @@ def at_target(parts: Sequence[Part], gpus: int) -> dict[str, Reading]:
         "running": in_flight / sum(part.number for part in parts),
         "itl_s": _slowest(_itl_s(part.demand, running) for part, running in loads),
         "ttft_s": _slowest(_ttft_s(part.demand, running) for part, running in loads),
-        "e2e_s": _slowest(NOT_GIVEN if response is None else response for response in e2e),
+        "itl_p95_s": _slowest(_given(part.demand.instance.itl_p95_s(running)) for part, running in loads),
+        "ttft_p95_s": _slowest(_given(part.demand.instance.ttft_p95_s(running)) for part, running in loads),
+        "e2e_s": _slowest(map(_given, e2e)),
         "tokens_per_s": _total(*((_tokens_per_s(part.demand, running), part.number) for part, running in loads)),
         "requests_per_s": _total(*rates),
         # GPUs that several instances share are counted once.
@@ -115,13 +117,16 @@ def _running(parts: Sequence[Part], lost: Sequence[int]) -> list[float]:
 
 
 def _itl_s(demand: Demand, running: float) -> Reading:
-    itl_s = demand.instance.itl_s(running)
-    return NOT_GIVEN if itl_s is None else itl_s
+    return _given(demand.instance.itl_s(running))
 
 
 def _ttft_s(demand: Demand, running: float) -> Reading:
     line = demand.instance.ttft
     return NOT_GIVEN if line is None else line.ttft_s(running)
+
+
+def _given(value: float | None) -> Reading:
+    return NOT_GIVEN if value is None else value
 
 
 def _tokens_per_s(demand: Demand, running: float) -> Reading:

@@ -9,11 +9,12 @@ import msgspec
 
 from gpumon.readings.missing import Missing, Reading
 from gpumon.sizing.answer import Answer, Packed, Plans, Totals, WorkloadPlan
-from gpumon.sizing.demand import INFEASIBLE, NOT_GIVEN, Demand, first_demand_of, source_of
+from gpumon.sizing.demand import INFEASIBLE, NOT_GIVEN, OPERATING_POINTS, Demand, first_demand_of, source_of
 from gpumon.sizing.guide import queue_warning
 from gpumon.sizing.here import have_of
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.known import Known
+from gpumon.sizing.memory import uneven
 from gpumon.sizing.packed import Filled, fill
 from gpumon.sizing.parts import at_target, degraded_of, gpu_power_w
 from gpumon.sizing.scenario import Scenario, Server
@@ -43,7 +44,7 @@ def plan(scenario: Scenario, known: Known, have: Mapping[str, int] | None = None
         plans=Plans(memory_only.packed, busy_aware.packed),
         warnings=(*_assumed(asked, scenario), *_warnings(demands, scenario, memory_only, busy_aware)),
         problem=problem if demands else NO_WORKLOAD,
-        have=None if have is None else have_of(have, scenario, needed.packed, needed.gpus_by_type, known),
+        have=None if have is None else have_of(have, scenario, needed, known),
     )
 
 
@@ -77,8 +78,7 @@ def _workload(index: int, demand: Demand, scenario: Scenario, filled: Filled) ->
     kinds = tuple(dict.fromkeys(limit.kind.value for limit in demand.limits))
     first = kinds.index("typed") if "typed" in kinds else 0
     others = kinds[:first] + kinds[first + 1 :]
-    unplaced = filled.missed[index]
-    problem = demand.problem or (f"no place for {unplaced} of {demand.instances} instances" if unplaced else "")
+    problem = demand.problem or filled.problems[index]
     parts = filled.parts[index]
     figures = {} if problem else at_target(parts, filled.gpus[index])
     return WorkloadPlan(
@@ -96,8 +96,8 @@ def _workload(index: int, demand: Demand, scenario: Scenario, filled: Filled) ->
         band_ratio=instance.band_ratio,
         extrapolated=demand.extrapolated,
         gpus_per_instance=instance.gpus,
-        tp=instance.tp,
-        pp=instance.pp,
+        tp=instance.tp or workload.tp or 0,
+        pp=instance.pp or workload.pp or 1,
         spares=demand.spares,
         memory_bytes=demand.memory_bytes,
         memory_source=demand.memory_source,
@@ -113,12 +113,25 @@ def _workload(index: int, demand: Demand, scenario: Scenario, filled: Filled) ->
 
 
 _NOTHING: Final[dict[str, Reading]] = dict.fromkeys(
-    ("concurrency", "running", "itl_s", "ttft_s", "e2e_s", "tokens_per_s", "requests_per_s", "power_w"), INFEASIBLE
+    (
+        "concurrency",
+        "running",
+        "itl_s",
+        "ttft_s",
+        "e2e_s",
+        "itl_p95_s",
+        "ttft_p95_s",
+        "tokens_per_s",
+        "requests_per_s",
+        "power_w",
+    ),
+    INFEASIBLE,
 )
 
 
 def _notes(demand: Demand) -> tuple[str, ...]:
-    said = [*_unknown_tails(demand.instance), *_unchecked(demand.instance)]
+    said = [*_uneven(demand.instance), *_no_goal(demand), *_unknown_tails(demand.instance)]
+    said += _unchecked(demand.instance)
     typed = demand.workload.capacity_per_instance
     if typed is not None and demand.limits:
         said += [
@@ -131,11 +144,27 @@ def _notes(demand: Demand) -> tuple[str, ...]:
     return tuple(said)
 
 
+def _uneven(instance: Instance) -> list[str]:
+    """A TP that no engine takes; one that was seen is a fact."""
+    if instance.llm is None or instance.alike or instance.tp < 1:
+        return []
+    return [said] if (said := uneven(instance.llm, instance.tp)) else []
+
+
+def _no_goal(demand: Demand) -> list[str]:
+    """That nothing is asked of the latency, where only what an engine holds bounds an instance."""
+    asked = demand.instance.workload
+    kinds = [limit.kind for limit in demand.limits]
+    goals = (asked.itl_p95_ms, asked.ttft_p95_ms, asked.e2e_p95_ms)
+    if not kinds or any(goal is not None for goal in goals) or OPERATING_POINTS.intersection(kinds):
+        return []
+    names = " and ".join(dict.fromkeys(kind.value for kind in kinds))
+    return [f"no latency goal is set: only {names} bound{'s' if len(kinds) == 1 else ''} it"]
+
+
 def _unknown_tails(instance: Instance) -> list[str]:
     """Goals of a p95 that only the mean can be held to."""
-    asked, seen = instance.workload, instance.seen
-    itl = asked.itl_tail_ratio is not None or (seen is not None and seen.itl_tail_ratio is not None)
-    ttft = seen is not None and seen.ttft_tail_ratio is not None
+    asked, itl, ttft = instance.workload, instance.itl_tail.known, instance.ttft_tail.known
     goals = (("ITL", asked.itl_p95_ms, itl), ("TTFT", asked.ttft_p95_ms, ttft), ("E2E", asked.e2e_p95_ms, itl))
     names = [name for name, goal, known in goals if goal is not None and not known]
     return [f"p95 / mean of the {' and '.join(names)} is not known: the goal is held by the mean"] if names else []
@@ -209,7 +238,7 @@ def _warnings(
     said = []
     if memory_only.busiest > _SHARED:
         gpus = busy_aware.packed.gpus
-        more = "there is no room" if isinstance(gpus, Missing) else f"it takes {gpus:.0f} GPUs"
+        more = "there is no room" if isinstance(gpus, Missing) else f"it takes {gpus:,.0f} GPUs"
         said.append(
             f"packed by memory alone, instances that keep a GPU {memory_only.busiest * 100:.0f} % busy in sum share "
             f"one: each gets about 1/{memory_only.busiest:.1f} of its speed; by busy share {more}"

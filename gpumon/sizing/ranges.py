@@ -49,6 +49,7 @@ RANGES: Final[dict[str, Range]] = {
 }
 """Of a workload."""
 _SHARE: Final = Range(1e-3, 1.0)
+_LEAVE_OUT: Final = ", or left out where it is not known"
 SCENARIO_RANGES: Final = {
     "planning_factor": _SHARE,
     "usable_memory_ratio": _SHARE,
@@ -60,7 +61,7 @@ SERVER_RANGES: Final = {
     "gpus": Range(1, MOST_GPUS),
     "nvlink_gpus": Range(0, MOST_GPUS),
     "count": Range(0, 1e6),
-    "price_per_gpu_hour": Range(0.0, 1e9),
+    "price_per_gpu_hour": Range(1e-6, 1e9, _LEAVE_OUT),
     "price_per_hour": Range(0.0, 1e9),
     "gpu_power_w": Range(1e-3, 1e6, " W"),
 }
@@ -82,6 +83,42 @@ SEEN_RANGES: Final = {
     "concurrency": Range(0.0, 1e12),
 }
 
+LABELS: Final = {
+    "capacity_per_instance": "capacity of an instance",
+    "memory_gb": "memory of an instance",
+    "memory_bytes": "memory of an instance",
+    "busy_ratio": "busy share",
+    "tp": "TP",
+    "pp": "PP",
+    "think_s": "think time",
+    "prompt_tokens": "prompt tokens",
+    "answer_tokens": "answer tokens",
+    "prefix_hit_ratio": "share of prefix hits",
+    "itl_p95_ms": "ITL goal",
+    "ttft_p95_ms": "TTFT goal",
+    "e2e_p95_ms": "E2E goal",
+    "itl_tail_ratio": "p95 / mean of the ITL",
+    "ttft_tail_ratio": "p95 / mean of the TTFT",
+    "kv_pool_tokens": "tokens of the KV cache",
+    "max_num_seqs": "most requests of the engine",
+    "prefill_tokens_per_s": "prompt tokens per second",
+    "tokens_per_step": "tokens per step",
+    "draft_ratio": "share of the draft",
+    "spare_instances": "spare instances",
+    "planning_factor": "planning factor",
+    "usable_memory_ratio": "usable share of the memory",
+    "queue_wait_ratio": "share that may wait",
+    "spare_servers": "spare servers",
+    "gpus": "GPUs",
+    "nvlink_gpus": "GPUs of an NVLink domain",
+    "count": "number of servers",
+    "price_per_gpu_hour": "price of a GPU per hour",
+    "price_per_hour": "price of the host per hour",
+    "gpu_power_w": "power of a GPU",
+    "power_w": "power",
+    "concurrency": "requests in flight",
+}
+"""Field of a file -> the words that a message begins with."""
 _MOST_RUNNING: Final = 1e6
 """Sequences beyond which no single engine is believed."""
 
@@ -91,7 +128,12 @@ def check(asked: msgspec.Struct, ranges: Mapping[str, Range] = RANGES) -> None:
     for name, (low, high, unit) in ranges.items():
         value: float | None = getattr(asked, name)
         if value is not None and not low <= value <= high:
-            raise ValueError(f"{name} is {value:g}: it must be from {low:g} to {high:g}{unit}")
+            words = LABELS[name] if LABELS[name].lower() == name else f"{LABELS[name]} ({name})"
+            raise ValueError(f"{words} is {_figure(value)}: it must be from {_figure(low)} to {_figure(high)}{unit}")
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) < 1e15 and value == int(value) else f"{value:g}"
 
 
 def check_scenario(scenario: Scenario) -> None:

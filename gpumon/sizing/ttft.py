@@ -91,7 +91,7 @@ def calibrated(line: TtftLine, points: Iterable[Point]) -> TtftLine:
     bare = TtftLine(line.prefill_s, line.layers, line.factor)
     if bare.ttft_s(1.0) == 0.0:
         return line
-    seen = [(max(1.0, point.running), point.ttft_s) for point in points if point.ttft_s and _usable(point)]
+    seen = [(max(1.0, point.running), point.ttft_s) for point in points if point.ttft_s and below_knee(point)]
     if not seen:
         return line
     scaled = [(running / bare.ttft_s(running), ttft_s / bare.ttft_s(running)) for running, ttft_s in seen]
@@ -116,7 +116,7 @@ def queued_ttft_s(offered: float, requests_per_s: float, answer_tokens: float, i
     return whole - decode
 
 
-def _usable(point: Point) -> bool:
+def below_knee(point: Point) -> bool:
     """A figure from below the knee: what the client holds open really runs."""
     if not (point.ttft_s and 0.0 < point.ttft_s < _LONGEST_S and 0.0 < point.running < math.inf):
         return False

@@ -11,9 +11,8 @@ LEAST_HEIGHT: Final = 15
 """Below this the screen is one line of summary."""
 BESIDE_WIDTH: Final = 140
 """Columns from which the sizing panel stands beside the panes; below, it covers them."""
-_PANEL: Final = (56, 60)
-"""Columns of the panel there, and from `_PANEL_GROWS` on."""
-_PANEL_GROWS: Final = 160
+_PANELS: Final = ((200, 80), (170, 72), (160, 68), (BESIDE_WIDTH, 56))
+"""Columns of the screen -> of the panel from there on: from 160 the panes keep 90."""
 PANES: Final = ("gpus", "engines", "history", "processes", "faults")
 """In the order of their keys, and from top to bottom."""
 
@@ -74,7 +73,7 @@ class Plan(NamedTuple):
 
 def panel_width(width: int) -> int:
     """Columns that the sizing panel takes from the panes on a screen of `width`; 0: it covers them."""
-    return 0 if width < BESIDE_WIDTH else _PANEL[width >= _PANEL_GROWS]
+    return next((columns for least, columns in _PANELS if width >= least), 0)
 
 
 @lru_cache(maxsize=64)

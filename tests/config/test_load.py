@@ -41,9 +41,9 @@ MESSAGES = {
     "sizing_gpu": "2: sizing.gpu = \"H100\": unknown GPU type 'H100'; near names: "
     "H100 PCIe 80GB, H100 SXM5 80GB, H100 NVL 94GB, H100 SXM5 64GB",
     "sizing_packing": '2: sizing.packing = "tight": must be "busy" or "memory"',
-    "sizing_price": '2: sizing.prices.L40S = "cheap": must be a number from 0 to 1e+09',
-    "sizing_price_bool": "2: sizing.prices.L40S = true: must be a number from 0 to 1e+09",
-    "sizing_price_negative": "2: sizing.prices.L40S = -1.0: must be a number from 0 to 1e+09",
+    "sizing_price": '2: sizing.prices.L40S = "cheap": must be a number from 1e-06 to 1e+09',
+    "sizing_price_bool": "2: sizing.prices.L40S = true: must be a number from 1e-06 to 1e+09",
+    "sizing_price_negative": "2: sizing.prices.L40S = -1.0: must be a number from 1e-06 to 1e+09",
     "sizing_price_twice": "3: sizing.prices.H100 SXM5 80GB = 2.5: is the same GPU as H100 SXM 80GB",
     "sizing_price_unknown": "2: sizing.prices.H200: unknown GPU type 'H200'; near names: "
     "H200 SXM 141GB, H200 NVL 141GB",

@@ -10,16 +10,18 @@ from gpumon.outputs.sizing_layout import SameGpus, grouped
 from gpumon.outputs.sizing_markdown import markdown
 from gpumon.outputs.sizing_words import gigabytes, money, number, watts
 from gpumon.readings.format import cells
-from gpumon.sizing.answer import Answer, GpuSlot, PlacedServer, Source
+from gpumon.sizing.answer import Answer, GpuSlot, Packed, PlacedServer, Plans, Source, Totals
 from tests.outputs import answers
 
 FULL = """\
 sizing: chat
 for 2027
 
-need                9 instances, 22 GPUs, 4 servers, packed by memory and busy share
+need                9 instances, 22 GPUs, 4 servers, packed by memory and busy share; by memory alone 21 GPUs,
+                    3 servers
+warning             planning factor 1: no headroom for bursts
 memory              796.5 GB
-price               79.68 per hour
+price               79.68 per hour for 4 whole servers
 power               12.6 kW
 not known           price of tokens (not given), output (not given), energy (not given)
 
@@ -31,12 +33,12 @@ plan                                instances  GPUs  servers    memory  price/h
 by memory alone                             9    21        3  796.5 GB    59.76
 by memory and busy share <- needed          9    22        4  796.5 GB    79.68
 
-servers, by memory and busy share (the least possible)
+servers, by memory and busy share (proven: no placement needs fewer)
   2 x server of 8 x H100 SXM 80GB: [large on 4 GPUs] x2
   1 x server of 8 x H100 SXM 80GB: [large on 4 GPUs] [small, small] x2 [free] x2
   1 x spare server
 
-servers, by memory alone (no plan takes fewer than 2)
+servers, by memory alone (no placement needs fewer than 2)
   2 x server of 8 x H100 SXM 80GB: [large on 4 GPUs] x2
   1 x server of 8 x H100 SXM 80GB: [large on 4 GPUs] [small, small] x2 [free] x2
 
@@ -47,8 +49,8 @@ large
   limits              20.7 in flight: ITL 40.0 ms at 20.7, goal 40.0 ms
                       85.2 in flight, KV: the KV cache holds 419,430 tokens, 5,500 a request
   each instance       4 GPUs, TP 4, 143.3 GB (seen), busy 90 %, 1 spare
-  at the target       12 running each, ITL 31ms, TTFT 210ms, E2E 8.4s, 1,234 tok/s, 7.14 req/s, 11.2 kW (the
-                      boards' limit)
+  at the target       12 running each, ITL 31ms, p95 45ms, TTFT 210ms, p95 420ms, E2E 8.4s; all together 1,234
+                      tok/s, 7.14 req/s, 11.2 kW (the boards' limit)
   one server lost     3 left, ITL 41ms: the ITL goal would be missed
   note                the p95 is not known
 
@@ -56,11 +58,8 @@ small
   model               acme/8b
   capacity            roofline +-50 %
   each instance       1 GPU, 20.00 GB (seen), busy 90 %
-  at the target       12 running each, ITL 31ms, TTFT 210ms, E2E 8.4s, 1,234 tok/s, 7.14 req/s, 11.2 kW (the
-                      boards' limit)
-
-warnings
-  ! planning factor 1: no headroom for bursts
+  at the target       12 running each, ITL 31ms, p95 45ms, TTFT 210ms, p95 420ms, E2E 8.4s; all together 1,234
+                      tok/s, 7.14 req/s, 11.2 kW (the boards' limit)
 """
 
 
@@ -75,6 +74,36 @@ def test_without_an_answer_it_says_why_and_shows_no_number() -> None:
     assert "by memory alone" not in text
     assert "servers" not in text
     assert "at the target" not in text
+
+
+def partly() -> Answer:
+    """The small workload has an answer, the large one only a place for a part of it."""
+    nothing = dict.fromkeys(("instances", "gpus"), answers.INFEASIBLE)
+    totals = Totals(*[answers.INFEASIBLE] * 9)
+    none = Packed(*[answers.INFEASIBLE] * 6, layout=answers.packed().layout, problem="no room")
+    plans = (answers.workload(**nothing, problem="no room"), answers.SMALL)
+    return Answer("", "busy", plans, totals, Plans(none, none), problem="large: no room")
+
+
+def test_where_one_workload_has_no_answer_it_says_what_the_others_take() -> None:
+    said = "no answer for 1 of 2 workloads; the others: 2 GPUs, 1 server"
+    assert f"\nneed                {said}\n" in report(partly(), answers.SCENARIO)
+    assert f"**Need:** {said}." in markdown(partly(), answers.SCENARIO)
+    spare = msgspec.structs.replace(answers.SCENARIO, spare_servers=1)
+    assert "the others: 2 GPUs, 2 servers" in report(partly(), spare)
+
+
+def test_alike_packings_are_told_once() -> None:
+    alike = msgspec.structs.replace(answers.full(), plans=Plans(answers.packed(), answers.packed()))
+    text = report(alike, answers.SCENARIO)
+    assert "servers (both packings are the same; proven: no placement needs fewer)\n" in text
+    assert "packed by memory and busy share\n" in text
+
+
+def test_a_price_of_servers_that_are_full_needs_no_word() -> None:
+    full = answers.packed(layout=(PlacedServer(0, answers.LARGE),) * 2, gpus=16.0, servers=2.0, servers_least=2.0)
+    answer = msgspec.structs.replace(answers.full(), plans=Plans(full, full))
+    assert "price               79.68 per hour\n" in report(answer, answers.SCENARIO)
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
@@ -135,10 +164,11 @@ def test_markdown_has_a_table_of_workloads_one_of_totals_and_one_of_plans() -> N
     assert text.startswith("## Sizing: chat\n\nfor 2027\n\n**Need 9 instances, 22 GPUs, 4 servers**, packed by memory")
     row = "| large | 500 users | 16 | 5 | 20 | ITL then KV | 143.3 GB | 31ms | 210ms | measured +-10 %, from vllm:8000"
     assert row in text
-    assert "| price | 79.68 per hour |" in text
+    assert "; by memory alone 21 GPUs, 3 servers.\n" in text
+    assert "| price | 79.68 per hour for 4 whole servers |" in text
     assert "| by memory and busy share **(needed)** | 9 | 22 | 4 | 796.5 GB | 79.68 |" in text
     assert "- 1 x spare server" in text
-    assert "- **planning factor 1: no headroom for bursts**" in text
+    assert "\n\n**Warning:** planning factor 1: no headroom for bursts\n" in text
 
 
 def tables(text: str) -> list[list[str]]:
@@ -181,11 +211,19 @@ def test_a_problem_is_the_first_thing_that_markdown_says(answer: Answer) -> None
         (gigabytes, 12.41e9, "12.41 GB"),
         (gigabytes, 556.64e9, "556.6 GB"),
         (gigabytes, 1.25e12, "1.25 TB"),
+        (gigabytes, 999.97e9, "1.00 TB"),
+        (gigabytes, 2181744.33e12, "2.18 EB"),
+        (gigabytes, 45.6e15, "45.60 PB"),
+        (gigabytes, 1e300, "1e+282 EB"),
+        (number, 28169010.0, "28,169,010"),
+        (number, 1e300, "1e+300"),
         (money, 0.0, "0.00"),
         (money, 0.00423, "0.0042"),
         (money, 1234.5, "1,234.50"),
         (watts, 2800.0, "2,800 W"),
         (watts, 12345.0, "12.3 kW"),
+        (watts, 1.5e6, "1.5 MW"),
+        (watts, 2.1e9, "2.1 GW"),
     ],
 )
 def test_figures(form: object, value: object, text: str) -> None:

@@ -23,7 +23,7 @@ CONTRACT = {
     "": "schema name packing workloads totals plans warnings problem",
     "workloads": "name model target target_kind concurrency capacity_per_instance instances gpus limit next_limit "
     "limits source band_ratio extrapolated gpus_per_instance tp pp spares memory_bytes memory_source busy_ratio "
-    "running itl_s ttft_s e2e_s tokens_per_s requests_per_s power_w power_source degraded notes problem seen_name "
+    "running itl_s ttft_s e2e_s itl_p95_s ttft_p95_s tokens_per_s requests_per_s power_w power_source degraded notes problem seen_name "
     "seen_time missing",
     "workloads.limits": "kind concurrency text",
     "workloads.degraded": "lost instances running itl_s ttft_s text missing",
@@ -123,6 +123,7 @@ def test_csv_has_a_row_per_workload_and_one_of_totals() -> None:
     assert tuple(large) == COLUMNS
     assert (large["row"], large["name"], large["target"], large["target_kind"]) == ("workload", "large", "500", "users")
     assert (large["itl_s"], large["extrapolated"], large["source"], large["tp"]) == ("0.031", "yes", "measured", "4")
+    assert (large["itl_p95_s"], large["ttft_p95_s"]) == ("0.045", "0.42")
     assert (small["instances"], small["servers"]) == ("4", "")
     assert (total["row"], total["name"], total["servers"], total["price_per_hour"]) == ("total", "chat", "4", "79.68")
     assert total["tokens_per_s"] == ""

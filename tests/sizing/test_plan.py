@@ -97,8 +97,19 @@ class TestMeasured:
         assert (short.gpus, short.short_gpus, short.text) == (8, 8, "short 8 GPUs")
         less = plan(changed(SEVENTY, target=60), KNOWN, {"H100 SXM5 80GB": 8}).have
         assert less is not None
-        assert less.saving_per_hour == pytest.approx(6 * 2.49)
-        assert less.text == "fits on 2 of 8 GPUs, saving 14.94 per hour"
+        # Whole servers are paid for: 6 idle GPUs of the one that is needed save nothing.
+        assert (less.saving_per_hour, less.text) == (0, "fits on 2 of 8 GPUs: frees 6")
+        two = plan(changed(SEVENTY, target=60), KNOWN, {"H100 SXM5 80GB": 16}).have
+        assert two is not None
+        assert two.saving_per_hour == pytest.approx(8 * 2.49)
+        assert two.text == "fits on 2 of 16 GPUs: frees 14, saves 1 server, 19.92 per hour"
+        spare = msgspec.structs.replace(changed(SEVENTY, target=60), spare_servers=1)
+        kept = plan(spare, KNOWN, {"H100 SXM5 80GB": 16}).have
+        assert kept is not None
+        assert (kept.saving_per_hour, kept.text) == (0, "fits on 2 of 16 GPUs: frees 14")
+        unpriced = plan(changed(SEVENTY, target=60), KNOWN._replace(prices={}), {"H100 SXM5 80GB": 16}).have
+        assert unpriced is not None
+        assert unpriced.text == "fits on 2 of 16 GPUs: frees 14, saves 1 server"
 
     def test_another_mix_moves_the_physical_part_only(self):
         [row] = plan(changed(SEVENTY, prompt_tokens=1000.0), KNOWN).workloads
@@ -222,7 +233,32 @@ class TestNoAnswer:
     def test_no_room_is_said_with_the_number_left_over(self):
         scenario = Scenario(itl_p95_ms=40, server=(Server("H100 SXM5 80GB", gpus=1, count=1),), workload=(EIGHT_B,))
         answer = plan(changed(scenario, target=5000), KNOWN)
-        assert "no place for" in answer.problem
+        assert "instances have no place: " in answer.problem
+        assert answer.workloads[0].problem in answer.problem
+
+    @pytest.mark.parametrize(
+        ("tp", "said"),
+        [
+            (16, "TP 16 takes 16 GPUs of one NVLink domain, which has 8 GPUs"),
+            (10**6, "TP is 1,000,000: it must be from 1 to 1,024"),
+        ],
+    )
+    def test_a_tp_that_no_server_has_is_named(self, tp: int, said: str):
+        [row] = ask(tp=tp).workloads
+        assert (row.problem, row.tp, row.pp) == (said, tp, 1)
+        assert isinstance(row.gpus, Missing)
+
+    @pytest.mark.parametrize(("tp", "heads"), [(3, "32 heads"), (5, "32 heads"), (4, "")])
+    def test_a_tp_that_engines_refuse_is_remarked(self, tp: int, heads: str):
+        said = [note for note in ask(tp=tp).workloads[0].notes if "engines refuse it" in note]
+        assert said == ([f"TP {tp} does not divide the {heads}: engines refuse it"] if heads else [])
+
+    def test_without_a_goal_it_says_what_alone_bounds_it(self):
+        free = Scenario(server=(Server("H100 SXM5 80GB"),), workload=(EIGHT_B,))
+        said = "no latency goal is set: only KV bounds it"
+        assert said in plan(free, KNOWN).workloads[0].notes
+        assert said not in ask().workloads[0].notes
+        assert not any("latency goal" in note for note in plan(GUIDE, KNOWN).workloads[0].notes)
 
     def test_without_a_server_the_gpus_that_were_seen_are_assumed(self):
         answer = plan(msgspec.structs.replace(SEVENTY, server=()), KNOWN)

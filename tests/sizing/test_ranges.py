@@ -13,9 +13,21 @@ from hypothesis import strategies as st
 from gpumon.readings.missing import Missing
 from gpumon.sizing.observed import Point
 from gpumon.sizing.plan import plan
-from gpumon.sizing.ranges import sound
+from gpumon.sizing.ranges import LABELS, RANGES, SCENARIO_RANGES, SEEN_RANGES, SERVER_RANGES, sound
 from gpumon.sizing.scenario import Scenario, Server
 from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
+
+
+def named(fields: dict[str, Any]) -> str:
+    """What a message says before the figure: words, and the name in the file."""
+    name = next(iter(fields))
+    return f"{LABELS[name]} ({name})"
+
+
+def test_every_figure_has_words_of_its_own() -> None:
+    tables = (RANGES, SCENARIO_RANGES, SEEN_RANGES, SERVER_RANGES)
+    assert {name for table in tables for name in table} == set(LABELS)
+    assert not any("_" in words for words in LABELS.values())
 
 
 @pytest.mark.parametrize(
@@ -29,14 +41,15 @@ from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
 )  # fmt: skip
 def test_of_the_scenario(fields: dict[str, Any]) -> None:
     answer = plan(msgspec.structs.replace(SEVENTY, **fields), KNOWN)
-    assert f"{next(iter(fields))} is" in answer.problem
+    assert f"{named(fields)} is" in answer.problem
     assert isinstance(answer.totals.instances, Missing)
 
 
 @pytest.mark.parametrize(
     "fields",
     [
-        {"nvlink_gpus": -1}, {"count": -1}, {"price_per_gpu_hour": -1.0}, {"price_per_hour": math.nan},
+        {"nvlink_gpus": -1}, {"count": -1}, {"price_per_gpu_hour": -1.0}, {"price_per_gpu_hour": 0.0},
+        {"price_per_hour": math.nan},
         {"gpu_power_w": -4.0}, {"gpu_power_w": math.inf}, {"gpus": 0},
     ],
     ids=str,
@@ -56,7 +69,7 @@ def test_of_any_server(fields: dict[str, Any]) -> None:
 )
 def test_of_what_was_seen(fields: dict[str, Any]) -> None:
     answer = plan(changed(SEVENTY, seen=msgspec.structs.replace(NIM_70B, **fields)), KNOWN)
-    assert f"what was seen of NIM Llama-3.3-70B: {next(iter(fields))} is" in answer.problem
+    assert f"what was seen of NIM Llama-3.3-70B: {named(fields)} is" in answer.problem
 
 
 def test_points_that_no_engine_shows_are_dropped() -> None:

@@ -33,6 +33,7 @@ GROUPS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("save",), "write the screen to files"),
     (("suspend",), "to the shell (fg: back)"),
     (("sizing.more", "sizing.less"), "a step more, less"),
+    (("sizing.reset",), "as it runs"),
     (("sizing.undo", "sizing.redo"), "undo, redo"),
     (("sizing.save", "sizing.load"), "save, load a file"),
 )
@@ -59,7 +60,8 @@ SIZING: Final = "in the sizing panel"
 SIZING_LEGEND: Final = (
     ("● sweep", "measured; imported"),
     ("~ ?", "re-scaled; roofline"),
-    ("! ‖3m", "unmeasured; frozen"),
+    ("●! ~!", "beyond what was measured"),
+    ("‖3m", "frozen for 3 min"),
 )
 
 _KEYS: Final = 12

@@ -19,12 +19,15 @@ class Book:
         self._before: list[Scenario] = []
         self._after: list[Scenario] = []
         self._field = ""
+        self._settled = 0
+        """Pages before the one that was saved, loaded, or is as it runs."""
 
     def put(self, scenario: Scenario, field: str = "") -> bool:
         """Go on with another scenario; returns whether it is another. Changes of the same `field` in a row are one."""
         if scenario == self.present:
             return False
         if not field or field != self._field or not self._before:
+            self._settled -= len(self._before) >= MOST
             self._before = [*self._before[1 - MOST :], self.present]
         self._field, self._after = field, []
         self.present = scenario
@@ -55,6 +58,16 @@ class Book:
         before = self.present
         self.present = renewed(before)
         return self.present is not before
+
+    def settle(self) -> None:
+        """From this page on changes are counted."""
+        self._settled = len(self._before)
+        self.seal()
+
+    @property
+    def changes(self) -> int:
+        """Pages between this one and the settled one."""
+        return abs(len(self._before) - self._settled)
 
     @property
     def steps(self) -> tuple[int, int]:

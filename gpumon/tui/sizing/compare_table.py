@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from gpumon.readings.format import DASH, cells, cut, figure, left, right, watts, whole
+from gpumon.readings.format import DASH, cells, cut, figure, left, right, seconds, watts, whole
 from gpumon.readings.missing import Missing, Reading, number
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import Answer, Source, WorkloadPlan
@@ -64,6 +64,7 @@ def _source(plan: WorkloadPlan) -> str:
 _FIELDS: Final[tuple[_Field | _Word, ...]] = (
     _Field("inst", 7, lambda answer: answer.totals.instances, _counted),
     _Field("GPUs", 8, lambda answer: answer.totals.gpus, _counted, "fewest GPUs"),
+    _Word("ITL mean", 10, lambda plan: right(seconds(plan.itl_s), 8)),
     _Field("servers", 9, lambda answer: answer.totals.servers, _counted),
     _Field("$/h", 9, lambda answer: answer.totals.price_per_hour, _money, "cheapest"),
     _Field("$/1M tok", 10, lambda answer: answer.totals.price_per_mtok, _money, "cheapest token"),
@@ -73,7 +74,7 @@ _FIELDS: Final[tuple[_Field | _Word, ...]] = (
     _Word("limit", 13, lambda plan: plan.limit or DASH),
 )
 """Figures flush right and words flush left, each with two blanks before it."""
-_DROPS: Final = ("tok/J", "limit", "servers", "power", "from", "$/1M tok", "inst", "$/h", "GPUs")
+_DROPS: Final = ("tok/J", "limit", "servers", "power", "from", "$/1M tok", "inst", "ITL mean", "$/h", "GPUs")
 """What a narrower place does without, first to last."""
 
 

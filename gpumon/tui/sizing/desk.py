@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from gpumon.sizing.compare import Column
 from gpumon.sizing.known import Known
-from gpumon.sizing.observed import Observed
+from gpumon.sizing.observed import Observed, Origin
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.tui.sizing.book import Book
 from gpumon.tui.sizing.editing import Edit
@@ -21,12 +22,13 @@ from gpumon.tui.sizing.sheet import Stop, stops
 
 BEGINS: Final = frozenset("0123456789.,")
 """What begins a number."""
+PRICE: Final = "price_per_gpu_hour"
 
 
 class Desk:
     """The panel without its looks. Whatever changes the question answers it at once."""
 
-    def __init__(self, known: Known, scenario: Scenario, live: Sequence[str] = ()) -> None:
+    def __init__(self, known: Known, scenario: Scenario, live: Sequence[str] = (), configured: bool = False) -> None:
         self.book = Book(scenario)
         self.reckoner = Reckoner(known)
         self.edit: Edit | None = None
@@ -36,6 +38,15 @@ class Desk:
         """Which value of the row the cursor is on; of the opened row which field."""
         self.live = frozenset(live)
         """Models whose rows follow the engines that run here."""
+        self.begun = scenario if live else None
+        """What ran when it began: values that are still the same were not typed."""
+        self.configured = configured
+        """Whether its servers are those of the settings."""
+        self.gpus_before: tuple[str, ...] = ()
+        """The type of GPU that another one was chosen for: it stays in the comparison."""
+        self._less = False
+        self._stepped_from: Scenario | None = None
+        """Whether the last key was one step less: with a digit behind it was a sign."""
         self._row = 0
         self._row = next((at for at, stop in enumerate(self.stops) if stop.section == WORKLOAD), 1)
         self.answer()
@@ -86,7 +97,24 @@ class Desk:
         plan = answer.workloads[at] if answer is not None and at < len(answer.workloads) else None
         about = self.stop.section == WORKLOAD
         instance = self.reckoner.instance(at) if about else None
-        return Asked(self.scenario, self.reckoner.known, instance, plan if about else None)
+        return Asked(self.scenario, self.reckoner.known, instance, plan if about else None, self.begun, self.configured)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The same question on other types of GPU."""
+        return self.reckoner.columns(self.gpus_before)
+
+    @property
+    def seen(self) -> tuple[int, float | None]:
+        """Of the chosen workload: instances that run here as they are planned, and the most that was measured."""
+        at, instance = self.workload, self.reckoner.instance(self.workload)
+        seen = instance.seen if instance is not None else None
+        if instance is None or seen is None:
+            return 0, None
+        same = not seen.gpu or (instance.gpu is not None and seen.gpu == instance.gpu.name)
+        alike = same and seen.origin is Origin.LIVE and seen.parallel == (instance.tp, instance.pp)
+        running = self.reckoner.here.get(self.scenario.workload[at].model, 0) if alike else 0
+        return running, instance.fitted.high if instance.fitted is not None else None
 
     def answer(self) -> None:
         """Answer what is asked now."""
@@ -106,7 +134,7 @@ class Desk:
         if changed and edit is not None:
             text = edit.text
             self.edit = Edit(edit.place, self.book.present, text.text)
-            self.edit.text = text
+            self.edit.text, self.edit.fresh = text, edit.fresh
         if changed:
             self.answer()
         return changed
@@ -128,15 +156,19 @@ class Desk:
         self.cell = cell
 
     def side(self, step: int) -> None:
-        """The value beside; where there is none, a step of the value."""
+        """The value beside; where there is none, a step of the value. What is typed is taken, and not stepped."""
+        typed = self.edit is not None
+        if not self.accept() or (typed and (self.opened or self.stop.cells == 1)):
+            return
         if not self.opened and self.stop.cells > 1:
-            if self.accept():
-                self.cell = max(0, min(self.stop.cells - 1, self.cell + step))
+            self.cell = max(0, min(self.stop.cells - 1, self.cell + step))
         else:
             self.step(step)
 
     def type(self, key: str, character: str | None) -> bool:
         """A key that may be part of a number; returns whether it was."""
+        self._stepped_from = self._stepped_from if self._less else None
+        signed, self._less = self._less, self.edit is None and character == "-" and not self._less
         if self.edit is not None:
             exponent = self.edit.text.text[-1:].lower() == "e"
             if character in ("+", "-") and not exponent:
@@ -148,8 +180,22 @@ class Desk:
         if not begins or self.place.field.kind is None or not self._there(self.place):
             return False
         text = self.place.field.typed(value_of(self.scenario, self.place)) if key == "backspace" else ""
+        if signed and self._stepped_from is not None and key != "backspace":
+            self.book.put(self._stepped_from, self.place.id)
         self.edit = Edit(self.place, self.book.present, text)
+        if signed and key != "backspace":
+            self.edit.insert("-")
         self.edit.take(key, character)
+        self.answer()
+        return True
+
+    def paste(self, text: str) -> bool:
+        """A pasted text at once; returns whether it is taken as a number."""
+        if self.edit is None:
+            if self.place.field.kind is None or not self._there(self.place) or text[:1] not in (*BEGINS, "-"):
+                return False
+            self.edit = Edit(self.place, self.book.present)
+        self.edit.insert(text)
         self.answer()
         return True
 
@@ -183,6 +229,7 @@ class Desk:
         place = self.place
         if not self._there(place):
             return
+        self._stepped_from = self.book.present
         value = effect(place, self.asked).value if place.field.kind is not None else value_of(self.scenario, place)
         self.put_value(place, self._stepped(place, value, direction))
 
@@ -197,7 +244,10 @@ class Desk:
 
     def put_value(self, place: Place, value: Any) -> None:
         """Change one value; changes of the same one in a row are one step back."""
-        self.put(with_value(self.book.present, place, value), place.id)
+        if place.section == SERVER and place.field.key == "gpu":
+            self.use_gpu(value, place.id)
+        else:
+            self.put(with_value(self.book.present, place, value), place.id)
 
     def _there(self, place: Place) -> bool:
         """Whether there is something that has this value: a server may not be given."""
@@ -233,23 +283,35 @@ class Desk:
         if not self._there(place) or (place.field.key == "gpu"):
             return False
         value = left_open(place.field) if place.field.optional else default_of(place)
+        if place.field.key == PRICE:
+            self.reckoner.keep_price(now.server[place.at].gpu, None)
         return self.put(with_value(now, place, value))
 
-    def use_gpu(self, name: str) -> None:
-        """Another type of GPU, in the server under the cursor, else in the first; price and power were of the old."""
+    def use_gpu(self, name: str, field: str = "") -> None:
+        """Another type of GPU, in the server under the cursor, else in the first; price and power were of the old.
+
+        A price that was typed for a type comes back with it.
+        """
         now = self.book.present
         at = self.stop.at if self.stop.section == SERVER else 0
         if at >= len(now.server):
             self.put(replace(now, server=(*now.server, Server(name))))
         elif now.server[at].gpu != name:
-            changed = replace(now.server[at], gpu=name, price_per_gpu_hour=None, gpu_power_w=None)
-            self.put(replace(now, server=(*now.server[:at], changed, *now.server[at + 1 :])))
+            of = now.server[at]
+            if of.price_per_gpu_hour is not None:
+                self.reckoner.keep_price(of.gpu, of.price_per_gpu_hour)
+            if not self.gpus_before:
+                self.gpus_before = (of.gpu,)
+            changed = replace(of, gpu=name, price_per_gpu_hour=self.reckoner.price(name), gpu_power_w=None)
+            self.put(replace(now, server=(*now.server[:at], changed, *now.server[at + 1 :])), field)
 
     def load(self, scenario: Scenario, live: Sequence[str] = ()) -> None:
         """Go on with a whole other scenario; `live`: models whose rows follow the engines here."""
         self.live = frozenset(live)
         self.opened = False
+        self.begun, self.gpus_before = scenario if live else None, ()
         self.put(scenario)
+        self.book.settle()
         self._row = next((at for at, stop in enumerate(self.stops) if stop.section == WORKLOAD), 0)
         self.cell = 0
 

@@ -15,6 +15,8 @@ class Edit:
     """One field being typed into, over the scenario as it was before."""
 
     def __init__(self, place: Place, before: Scenario, text: str = "") -> None:
+        self.fresh = not text
+        """Whether it is typed from nothing: then the arrows leave it."""
         self.place = place
         self.before = before
         self.text = TextField(text)
@@ -26,6 +28,8 @@ class Edit:
 
     def take(self, key: str, character: str | None) -> bool:
         """One key; returns whether it was for the text."""
+        if self.fresh and key in ("left", "right"):
+            return False
         if not self.text.take(key, character):
             return False
         self._read()

@@ -11,8 +11,8 @@ from gpumon.sizing.instance import Instance
 from gpumon.sizing.known import Known
 from gpumon.sizing.limits import kv_pool_tokens
 from gpumon.sizing.observed import Observed, Origin
-from gpumon.sizing.scenario import Scenario
-from gpumon.tui.sizing.fields import GOALS, SERVER, WORKLOAD, Field, Place, default_of, value_of
+from gpumon.sizing.scenario import Scenario, Workload
+from gpumon.tui.sizing.fields import GOALS, SERVER, WORKLOAD, Field, Place, default_of, holder, value_of
 
 SEEN: Final = {Origin.LIVE: "measured", Origin.SWEEP: "sweep", Origin.TABLE: "table"}
 SOURCES: Final = {
@@ -39,18 +39,50 @@ class Asked(NamedTuple):
     known: Known
     instance: Instance | None = None
     plan: WorkloadPlan | None = None
+    begun: Scenario | None = None
+    """What ran when the panel began."""
+    configured: bool = False
+    """Whether the servers of that were those of the settings."""
 
 
 def effect(place: Place, asked: Asked) -> Effect:
     """What holds in a place."""
     typed = value_of(asked.scenario, place)
     if typed not in (None, ""):
-        return Effect(typed, "default" if typed == default_of(place) and not place.field.optional else "typed")
+        default = typed == default_of(place) and not place.field.optional
+        return Effect(typed, _begun(place, asked) or ("default" if default else "typed"))
     if place.section == WORKLOAD:
         return _looked_up(place, asked)
     if place.section == SERVER:
         return _of_server(place, asked)
     return Effect(None, "no goal" if place.section == GOALS and place.field.key.endswith("_p95_ms") else "not asked")
+
+
+def _begun(place: Place, asked: Asked) -> str:
+    """Where a value comes from that is as it was when the panel began; empty where it is another."""
+    of, begun = holder(asked.scenario, place.section, place.at), asked.begun
+    if begun is None or of is None:
+        return ""
+    key = place.field.key
+    if key not in _BEGUN[place.section]:
+        return ""
+    if isinstance(of, Workload):
+        rows = [each for each in begun.workload if each.model == of.model and each.target_kind == of.target_kind]
+        return "as it ran" if any(each.target == of.target for each in rows) else ""
+    before = holder(begun, place.section, place.at)
+    same = before is not None and getattr(before, key) == getattr(of, key)
+    same = same and (key != "gpus" or getattr(before, "gpu", "") == getattr(of, "gpu", ""))
+    if not same:
+        return ""
+    return "as seen" if place.section == SERVER and not asked.configured else "config"
+
+
+_BEGUN: Final = {
+    WORKLOAD: ("target",),
+    SERVER: ("gpu", "gpus"),
+    GOALS: ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms"),
+}
+"""Fields that are filled in from what runs, and from the settings."""
 
 
 def _of_server(place: Place, asked: Asked) -> Effect:
@@ -88,6 +120,14 @@ def _from_instance(attribute: str, otherwise: str) -> Callable[[Instance, Asked,
         return Effect(value, _seen(seen) if same else otherwise)
 
     return look
+
+
+def _tail(instance: Instance, asked: Asked, field: Field) -> Effect:  # noqa: ARG001
+    """p95 / mean of the ITL, where the goal is met if it follows the load."""
+    if not instance.itl_tail.known:
+        return Effect(instance.itl_tail_ratio, "not known: the mean")
+    by_load = ", by load" if instance.itl_tail.mean_s is not None else ""
+    return Effect(instance.itl_tail_ratio, f"{_seen(instance.seen)}{by_load}")
 
 
 def _capacity(instance: Instance, asked: Asked, field: Field) -> Effect:  # noqa: ARG001
@@ -149,7 +189,7 @@ _LOOK_UPS: Final[dict[str, Callable[[Instance, Asked, Field], Effect]]] = {
     "kv_precision": _cache,
     "memory_gb": _memory,
     "busy_ratio": _busy,
-    "itl_tail_ratio": _from_instance("itl_tail_ratio", "not known: the mean"),
+    "itl_tail_ratio": _tail,
     "kv_pool_tokens": _pool,
     "max_num_seqs": _most_sequences,
     "prefill_tokens_per_s": _from_instance("prefill_tokens_per_s", "roofline"),

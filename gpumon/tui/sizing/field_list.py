@@ -8,7 +8,7 @@ from gpumon.sizing.scenario import Workload
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.sizing.editing import Edit
 from gpumon.tui.sizing.effects import Asked, Effect, effect
-from gpumon.tui.sizing.fields import FIELDS, GOALS, SIGNS, Place, holder
+from gpumon.tui.sizing.fields import FIELDS, GOALS, SIGNS, TARGETS, Place, holder
 from gpumon.tui.sizing.sheet import Stop, short_name
 
 _NAME = 21
@@ -31,16 +31,19 @@ def title(asked: Asked, stop: Stop) -> str:
 def line(place: Place, asked: Asked, width: int, *, here: bool, edit: Edit | None, grey: bool = False) -> Row:
     """One field."""
     tone = "@" if here else ""
-    begin: Piece = (f"{'▸' if here else ' '}{left(place.field.name, _NAME)}", f"text{tone}")
+    name = f"{left(place.field.name, _NAME - 1)}[" if here else left(place.field.name, _NAME)
+    begin: Piece = (f"{'▸' if here else ' '}{name}", f"text{tone}")
     if edit is not None and edit.place == place:
-        return (begin, *edit.pieces(_VALUE), (f" {cut(edit.reason, max(0, width - _NAME - _VALUE - 3))}", "warn"))
+        return (begin, *edit.pieces(_VALUE), (f"] {cut(edit.reason, max(0, width - _NAME - _VALUE - 4))}", "warn"))
     found = effect(place, asked)
     value = shown(place, asked, found)
     strong = found.origin == "typed"
-    origin = cut(clean(found.origin, 60), max(0, width - _NAME - max(_VALUE, cells(value)) - 3))
+    value = f"{cut(value, max(0, width - _NAME - 3))}{']' if here else ''}"
+    room = max(_VALUE, cells(value))
+    origin = cut(clean(found.origin, 60), max(0, width - _NAME - room - 3))
     return (
         begin,
-        (left(cut(value, width - _NAME - 2), _VALUE), f"{'strong' if strong else 'muted' if grey else 'text'}{tone}"),
+        (left(value, room), f"{'strong' if strong else 'muted' if grey else 'text'}{tone}"),
         (f" {origin}", f"{'accent' if strong else 'muted'}{tone}"),
     )
 
@@ -49,7 +52,7 @@ def shown(place: Place, asked: Asked, found: Effect) -> str:
     """A value in effect as a person reads it, with what it counts."""
     text = clean(place.field.shown(found.value), 60)
     if place.field.key == "target_kind":
-        return {"concurrency": "requests in flight", "users": "users", "requests_per_s": "requests per s"}[text]
+        return TARGETS[text]
     of = holder(asked.scenario, place.section, place.at)
     sign = SIGNS.get(of.target_kind, "") if place.field.per_kind and isinstance(of, Workload) else ""
     return f"{text} {sign}".rstrip()

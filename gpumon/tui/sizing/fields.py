@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -188,6 +189,17 @@ WORKLOAD_FIELDS: Final = (
 FIELDS: Final = {GOALS: GOAL_FIELDS, SERVER: SERVER_FIELDS, WORKLOAD: WORKLOAD_FIELDS}
 SIGNS: Final = {"concurrency": "", "users": "users", "requests_per_s": "req/s"}
 """What a target is counted in; requests in flight need no word."""
+
+
+TARGETS: Final = {"concurrency": "in flight", "users": "users", "requests_per_s": "requests per s"}
+"""What a target is, in words that fit a cell."""
+_LABELS: Final = {each.key: each.name for fields in FIELDS.values() for each in fields if "_" in each.key}
+_KEYS: Final = re.compile(rf"\b(?:{'|'.join(sorted(_LABELS, key=len, reverse=True))})\b")
+
+
+def labelled(text: str) -> str:
+    """A message with the names that fields have here in place of those that files have."""
+    return _KEYS.sub(lambda found: _LABELS[found[0]], text)
 
 
 def field(section: str, key: str) -> Field:

@@ -19,15 +19,20 @@ from gpumon.tui.widgets.pane import wrapped
 if TYPE_CHECKING:
     from gpumon.sizing.answer import WorkloadPlan
 
-_LEAST_PICTURE: Final = 5
-_WANTED: Final = 9
-"""Lines of a picture that was asked for."""
+_LEAST_PICTURE: Final = 10
+"""Lines below which a picture tells nothing."""
+_WANTED: Final = 12
+"""Lines of a picture that was asked for, with a blank one."""
+_LEAST_WANTED: Final = 6
+"""Below that what was asked for is not drawn."""
 _USUAL_ROWS: Final = 4
 _LEAST_FIELDS: Final = 12
 """Lines for the fields of one row before words have room."""
 _LEAST_ROWS: Final = 2
 """Workloads in view however low the panel is."""
 _MOST_NOTES: Final = 4
+_FOOT: Final = 8
+"""Lines from which the last one says what keys do."""
 PICTURE: Final = -2
 Lines = list[tuple[int, Row]]
 """Rows with the place that the cursor has in each, -1 for none, `PICTURE` in a picture."""
@@ -55,28 +60,36 @@ class Scene(NamedTuple):
         answer = desk.reckoner.answer
         return Sheet(
             desk.scenario, answer, desk.stop, -1 if desk.opened else desk.cell, desk.edit, desk.stale, self.focused,
-            self.ages,
-            desk.reckoner.known.prices,
+            self.ages, desk.reckoner.known.prices, *desk.seen,
         )  # fmt: skip
 
 
 def painted(scene: Scene) -> Lines:
     """At most `scene.height` lines."""
     shown = scene.sheet
-    foot = _foot(scene)
-    room = max(0, scene.height - len(foot))
-    below = _below(scene, shown)
+    room = max(0, scene.height - (2 if scene.desk.opened else 1) * (scene.height >= _FOOT))
+    words, needed = _below(scene, shown), len(result.need(shown, scene.width))
     rows = min(len(shown.scenario.workload), _USUAL_ROWS if scene.wanted else _LEAST_ROWS)
-    least = _LEAST_FIELDS if scene.desk.opened else len(shown.scenario.server) + 4 + rows
-    asked = _WANTED if scene.wanted and shown.scenario.workload else 0
-    below = below[: max(2, room - least - asked)]
-    above = _fields(scene, room - len(below)) if scene.desk.opened else _table(scene, shown, room - len(below))
+    least = _LEAST_FIELDS if scene.desk.opened else len(shown.scenario.server) + 2 + rows
+    asked = _asked_lines(scene)
+    below = words[: max(needed if asked else 2, room - least - (asked or 2))]
+    foot = _foot(scene, len(words) - len(below) if asked else 0)
+    room = max(0, scene.height - len(foot))
+    left = room - len(below)
+    above = _fields(scene, left) if scene.desk.opened else _table(scene, shown, max(least, left - asked))
     lines: Lines = [*above[:room], *((-1, row) for row in below)]
     free = room - len(lines)
-    if free > _LEAST_PICTURE and scene.desk.scenario.workload:
+    if scene.desk.scenario.workload and free > (_LEAST_WANTED if asked else _LEAST_PICTURE):
         lines += [(-1, ()), *((PICTURE, row) for row in _picture(scene, free - 1))]
     lines += [(-1, ())] * (room - len(lines))
     return [*lines[:room], *((-1, row) for row in foot)][: scene.height]
+
+
+def _asked_lines(scene: Scene) -> int:
+    """Lines that what was asked for takes of those that words would have."""
+    if not scene.wanted or not scene.desk.scenario.workload or scene.desk.opened:
+        return 0
+    return len(scene.desk.columns) + 4 if scene.what == "gpus" else _WANTED
 
 
 def pictured(lines: Lines) -> bool:
@@ -96,6 +109,10 @@ def _table(scene: Scene, shown: Sheet, room: int) -> Lines:
     body: Lines = [(order[stop], row) for stop, row in rows if stop in order]
     spaced = room >= len(top) + len(body) + 4
     places = max(1, room - len(top) - (3 if spaced else 1))
+    out = len(body) - places
+    if out > 0:
+        move = f"{scene.keymap.first('up')} {scene.keymap.first('down')}"
+        header, _ = sheet.table(shown, scene.width, f"{out} more: {move}")
     body = _around(body, scene.desk.row, places)
     blank: Lines = [(-1, ())] if spaced else []
     return [*top, *blank, (-1, header), *body, *blank]
@@ -123,7 +140,7 @@ def _fields(scene: Scene, room: int) -> Lines:
         )
         for number, place in enumerate(places)
     ]
-    title = f" {field_list.title(asked, desk.stop)}: {at + 1} of {len(places)}"
+    title = f" {field_list.title(asked, desk.stop)}: field {at + 1} of {len(places)}"
     lines = _around(rows, at, max(1, room - 2))
     return [(-1, ((cut(title, scene.width), "focus" if scene.focused else "strong"),)), *lines, (-1, ())]
 
@@ -145,7 +162,7 @@ def _picture(scene: Scene, height: int) -> list[Row]:
     if scene.what == "gpus":
         from gpumon.tui.sizing import compare_table
 
-        return compare_table.lines(scene.width, height, desk.reckoner.columns(), desk.workload)
+        return compare_table.lines(scene.width, height, desk.columns, desk.workload)
     answer = desk.reckoner.answer
     if answer is None:
         return []
@@ -157,10 +174,10 @@ def _picture(scene: Scene, height: int) -> list[Row]:
     return stack(scene.width, height, shown, scene.glyphs, first=cast("Kind", scene.what))
 
 
-def _foot(scene: Scene) -> list[Row]:
-    """What the keys do right here."""
+def _foot(scene: Scene, hidden: int = 0) -> list[Row]:
+    """What the keys do right here, and how `hidden` lines of words come back."""
     desk, key = scene.desk, scene.keymap.first
-    if scene.height < 8:
+    if scene.height < _FOOT:
         return []
     if desk.edit is not None:
         reason = desk.edit.reason
@@ -171,5 +188,6 @@ def _foot(scene: Scene) -> list[Row]:
         return wrapped(field_list.means(desk.place), scene.width, "muted", most=2)
     step = f"{key('sizing.more')} {key('sizing.less')}: step"
     beside = f" · {key('left')} {key('right')}: beside" if desk.stop.cells > 1 else ""
-    said = f"type a number · {step}{beside} · {key('open')}: all of it · {key('sizing.double')}: twice"
+    back = f"{hidden} lines of notes: {key('back')} · " if hidden else ""
+    said = f"{back}type a number · {step}{beside} · {key('open')}: all of it · {key('sizing.double')}: twice"
     return [((f" {cut(said, scene.width - 2)}", "muted"),)]

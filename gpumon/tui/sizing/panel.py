@@ -66,6 +66,8 @@ class SizingPanel(Pane):
         self._desk: Desk | None = None
         self._ages: dict[int, str] = {}
         self._looked_s = float("-inf")
+        self._stray = False
+        """Whether the last key was part of a number that there is no place for."""
         self._files: Sequence[str] = ()
         """Names of saved scenarios, as of the last time that someone asked."""
         self._stops: list[int] = []
@@ -81,9 +83,10 @@ class SizingPanel(Pane):
         """What is worked on; at first what runs here."""
         if self._desk is None:
             known, base = self.monitor.control.known(), base_of(self.view.config)
-            observed = self.monitor.control.calibration.observed()
-            scenario = from_live(self.snapshot, observed, base) if self.snapshot is not None else base
-            self._desk = Desk(known, scenario, [each.model for each in scenario.workload])
+            seen = self.monitor.control.calibration
+            shot = self.snapshot
+            scenario = from_live(shot, seen.observed(), base, seen.in_flight()) if shot is not None else base
+            self._desk = Desk(known, scenario, [each.model for each in scenario.workload], bool(base.server))
             self._look()
         return self._desk
 
@@ -140,7 +143,7 @@ class SizingPanel(Pane):
         desk = self.desk
         frozen = next(iter(self._ages.values()), "")
         state = f"frozen {frozen}" if frozen else "live ●" if desk.live else ""
-        before, _ = desk.book.steps
+        before = desk.book.changes
         return " · ".join(part for part in (f"{before} changed" if before else "", state) if part)
 
     def forget(self) -> None:
@@ -153,20 +156,31 @@ class SizingPanel(Pane):
         if desk.type(key, character):
             self._changed()
             return True
+        if self._stray and character in ("e", "E", ".", ","):
+            return self._astray(character)
         call = scoped(self.view.keymap, SCOPE).get(key)
         if call is None:
-            if character is not None and character.isdigit() and not desk.opened:
-                self.monitor.say(f"{desk.place.field.name} is chosen: {self.view.keymap.first('sizing.gpu')}")
-            return character is not None and character.isdigit()
+            return self._astray(character)
         self.run(call.partition("'")[2].rstrip("')"))
         return True
+
+    def _astray(self, character: str | None) -> bool:
+        """A digit where a value is chosen is answered in words; what else may be of a number goes with it."""
+        digit = character is not None and character.isdigit()
+        was, self._stray = self._stray, digit or (self._stray and character in ("e", "E", ".", ","))
+        if digit or (was and self._stray):
+            key = self.view.keymap.first
+            chosen = "" if self.desk.place.field.kind is not None else f"{self.desk.place.field.name}: "
+            self.monitor.say(
+                f"{chosen}choose with {key('left')} {key('right')} or {key('open')}; digits belong to a number field"
+            )
+        return digit or (was and self._stray)
 
     def on_paste(self, event: events.Paste) -> None:
         """A pasted number is a typed number."""
         event.stop()
         if event.text:
-            for character in event.text.splitlines()[0][:32].strip():
-                self.desk.type(character, character)
+            self.desk.paste(event.text.splitlines()[0][:32].strip())
             self._changed()
 
     def run(self, name: str) -> None:
@@ -204,6 +218,8 @@ class SizingPanel(Pane):
     def side(self, step: int) -> bool:
         """The value beside, or another choice."""
         self.desk.side(step)
+        if self.desk.edit is not None:
+            self._say_why()
         self._changed()
         return True
 
@@ -239,8 +255,10 @@ class SizingPanel(Pane):
             self.monitor.say(f"{edit.place.field.name}: {edit.reason}; {self.view.keymap.first('back')}: as it was")
 
     def back(self) -> bool:
-        """Drop what is typed, then from the fields to the rows."""
+        """Drop what is typed, then from the fields to the rows, then words in place of the picture."""
         went = self.desk.cancel() or self.desk.close()
+        if not went and self.wanted:
+            self.wanted, went = False, True
         if went:
             self._changed()
         return went
@@ -256,7 +274,7 @@ class SizingPanel(Pane):
 
     def _next_view(self) -> None:
         """Ask for a picture where there is none, else for the next one; after the last, words have the room again."""
-        if self._drawn_picture:
+        if self._drawn_picture or self.wanted:
             self.what = VIEWS[(VIEWS.index(self.what) + 1) % len(VIEWS)]
             self.wanted = self.what != VIEWS[0]
         else:
@@ -265,8 +283,8 @@ class SizingPanel(Pane):
     def _reset(self) -> None:
         if self.snapshot is None:
             return
-        observed = self.monitor.control.calibration.observed()
-        scenario = from_live(self.snapshot, observed, base_of(self.view.config))
+        seen = self.monitor.control.calibration
+        scenario = from_live(self.snapshot, seen.observed(), base_of(self.view.config), seen.in_flight())
         if not scenario.workload:
             self.monitor.say("no engine runs here: nothing to go back to")
             return
@@ -318,6 +336,9 @@ class SizingPanel(Pane):
 
     async def _save(self, files: Files, name: str) -> None:
         written, said = await files.save_scenario(self.desk.reckoner.known.kept(self.desk.book.present), name)
+        if written:
+            self.desk.book.settle()
+        self.update()
         self.monitor.say(said if written else f"not saved: {said}")
 
     def _ask_file(self) -> None:

@@ -10,7 +10,7 @@ from gpumon.sizing.known import Known
 from gpumon.sizing.observed import Observed
 from gpumon.sizing.scenario import Workload
 from gpumon.tui.sizing.effects import SEEN
-from gpumon.tui.sizing.fields import Place
+from gpumon.tui.sizing.fields import TARGETS, Place
 from gpumon.tui.widgets.drawer import Choice, Question
 
 _START: Final = 32.0
@@ -71,7 +71,7 @@ def gpu_type(known: Known, now: str, use: Callable[[str], None]) -> Question:
         words = text.casefold().split()
         return [
             Choice(spec.name, _about_gpu(spec.name == now, spec.memory_bytes, spec.bandwidth_bytes_per_s), spec.name)
-            for spec in specs
+            for spec in sorted(specs, key=lambda spec: _far(spec.name, words))
             if all(word in spec.name.casefold() for word in words)
         ]
 
@@ -81,6 +81,13 @@ def gpu_type(known: Known, now: str, use: Callable[[str], None]) -> Question:
 
     at = next((at for at, spec in enumerate(specs) if spec.name == now), 0)
     return Question("GPU type:", choices, choose, at=at, hint="type a part of its name · Enter: use it · Esc: close")
+
+
+def _far(name: str, words: Sequence[str]) -> tuple[bool, bool]:
+    """Sorts what begins as it is typed to the front, of these the SXM boards; nothing typed leaves the order."""
+    if not words:
+        return (False, False)
+    return (not name.casefold().startswith(words[0]), "SXM" not in name)
 
 
 def _about_gpu(now: bool, memory_bytes: float, bandwidth: float) -> str:
@@ -112,7 +119,7 @@ def file_to_save(name: str, save: Callable[[str], None]) -> Question:
         if text.strip():
             save(text.strip())
 
-    hint = "a name, or a path that ends in .toml; nothing is overwritten"
+    hint = "a name or a path; overwrites nothing"
     return Question("save scenario as:", chosen=choose, text=name, fresh=True, hint=hint)
 
 
@@ -121,7 +128,10 @@ def value_from_list(place: Place, now: str, known: Known, put: Callable[[str], N
     listed = list(place.field.choices(known))
 
     def choices(text: str) -> Sequence[Choice]:  # noqa: ARG001
-        return [Choice(clean(name, 60) or "look it up", "now" if name == now else "", name) for name in listed]
+        return [
+            Choice(clean(TARGETS.get(name, name), 60) or "look it up", "now" if name == now else "", name)
+            for name in listed
+        ]
 
     def show(choice: Choice | None) -> None:
         value = now if choice is None else choice.value

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import Answer
-from gpumon.sizing.compare import Column, compare
+from gpumon.sizing.compare import USUAL, Column, compare
 from gpumon.sizing.instance import Instance, resolve
 from gpumon.sizing.known import Known
 from gpumon.sizing.plan import plan
@@ -18,6 +18,8 @@ class Reckoner:
 
     def __init__(self, known: Known) -> None:
         self.known = known
+        self._given = known
+        self._prices: dict[str, float] = {}
         self.have: Mapping[str, int] | None = None
         self.here: Mapping[str, int] = {}
         """Served model name -> instances that run now."""
@@ -31,11 +33,28 @@ class Reckoner:
 
     def use(self, known: Known, have: Mapping[str, int] | None) -> bool:
         """Take over what is known and what is here; returns whether that changed."""
-        if known == self.known and have == self.have:
+        if known == self._given and have == self.have:
             return False
-        self.known, self.have = known, have
+        self._given, self.have = known, have
+        self._price()
         self.forget()
         return True
+
+    def price(self, gpu: str) -> float | None:
+        """What was typed for a type of GPU since the panel was opened first."""
+        return self._prices.get(gpu)
+
+    def keep_price(self, gpu: str, price: float | None) -> None:
+        """What was typed for a type of GPU holds until something else is; None: nothing is."""
+        if price is None:
+            self._prices.pop(gpu, None)
+        else:
+            self._prices[gpu] = price
+        self._price()
+
+    def _price(self) -> None:
+        self.known = self._given._replace(prices={**self._given.prices, **self._prices})
+        self.forget()
 
     def forget(self) -> None:
         """The next question is worked out anew."""
@@ -62,9 +81,11 @@ class Reckoner:
             self._instances[at] = resolve(scenario.workload[at], scenario, self.known)
         return self._instances[at]
 
-    def columns(self) -> tuple[Column, ...]:
-        """The same question on other types of GPU."""
+    def columns(self, also: tuple[str, ...] = ()) -> tuple[Column, ...]:
+        """The same question on other types of GPU, `also` on those that were planned with before."""
         if self._columns is None:
             failed = self.failed or self.scenario is None
-            self._columns = () if failed or self.scenario is None else compare(self.scenario, self.known)
+            self._columns = (
+                () if failed or self.scenario is None else compare(self.scenario, self.known, (*also, *USUAL))
+            )
         return self._columns

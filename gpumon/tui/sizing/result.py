@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from gpumon.readings.format import age, cells, count, seconds, watts
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
-from gpumon.sizing.answer import Answer, LimitKind, Packed, Source, WorkloadPlan
+from gpumon.sizing.answer import NOT_KNOWN, Answer, LimitKind, Packed, Source, WorkloadPlan
 from gpumon.tui.line import Row
 from gpumon.tui.sizing.effects import SOURCES
+from gpumon.tui.sizing.fields import labelled
 from gpumon.tui.sizing.sheet import Sheet, whole_count
 from gpumon.tui.widgets.pane import wrapped
 
@@ -24,7 +26,7 @@ def need(sheet: Sheet, width: int) -> list[Row]:
     if answer.problem:
         chosen = sheet.plan(sheet.stop.at) if sheet.stop.section == "workload" else None
         said = f"{chosen.name}: {chosen.problem}" if chosen is not None and chosen.problem else answer.problem
-        rows = wrapped(clean(said, 400), width, sheet.tone("critical"), most=3)
+        rows = wrapped(clean(labelled(said), 400), width, sheet.tone("critical"), most=3)
         return [((" need  no answer", sheet.tone("critical")),), *rows, *_have(sheet, answer, width)]
     totals = answer.totals
     parts = [
@@ -52,7 +54,7 @@ def _have(sheet: Sheet, answer: Answer, width: int) -> list[Row]:
     lacks = not isinstance(short, Missing) and short > 0
     here = _number(float(have.gpus), "GPU") if have.gpus else "no GPU"
     here += f" {clean(have.gpu, 40)}" if have.gpu else ""
-    text, tone = clean(have.text, 120), sheet.tone("warn" if lacks else "ok")
+    text, tone = clean(labelled(have.text), 120), sheet.tone("warn" if lacks else "ok")
     row: Row = ((" have  ", sheet.tone("muted")), (f"{here}  ", sheet.tone("text")))
     if cells(here) + cells(text) + 10 <= width:
         return [(*row, (text, tone))]
@@ -81,8 +83,8 @@ def about(sheet: Sheet, width: int) -> list[Row]:
     return [
         *_limit(sheet, plan),
         *_carries(sheet, plan),
-        *_load(sheet, plan),
-        *_source(sheet, plan),
+        *_load(sheet, plan, width),
+        *_source(sheet, plan, width),
         *_degraded(sheet, plan, width),
     ]
 
@@ -106,22 +108,60 @@ def _carries(sheet: Sheet, plan: WorkloadPlan) -> list[Row]:
     each, instances, target = plan.capacity_per_instance, plan.instances, plan.concurrency
     if isinstance(each, Missing) or isinstance(instances, Missing) or isinstance(target, Missing):
         return []
-    most = each * max(0.0, instances - plan.spares)
-    more = max(0.0, most - target)
-    said = f"{whole_count(most)} in flight as planned: room for {more:,.0f} more"
-    return [((" carries ", sheet.tone("muted")), (said, sheet.tone("text")))]
+    needed = int(max(0.0, instances - plan.spares))
+    most = each * (sheet.here or needed)
+    more = int(most + 1e-6) - math.ceil(target - 1e-6)
+    room = f"room for {more:,} more" if more >= 0 else f"{-more:,} more than they carry are asked for"
+    if sheet.here:
+        begin, many = (
+            (" the one that runs here " if sheet.here == 1 else f" the {sheet.here} that run here "),
+            sheet.here,
+        )
+    else:
+        begin, many = f" the {whole_count(float(needed))} needed ", needed
+    verb = "carries " if many == 1 else "carry "
+    said = f"{verb}{whole_count(most)}{_share(sheet, plan, each)}: {room if many != 1 else room.replace('they', 'it')}"
+    return [((begin, sheet.tone("muted")), (said, sheet.tone("text")))]
 
 
-def _load(sheet: Sheet, plan: WorkloadPlan) -> list[Row]:
+def _share(sheet: Sheet, plan: WorkloadPlan, each: float) -> str:
+    """Which share of the limit a capacity is planned with; empty where it is planned with as it is."""
+    factor = sheet.scenario.planning_factor
+    first = next((limit.concurrency for limit in plan.limits if limit.kind.value == plan.limit), 0.0)
+    return f" ({factor * 100:.3g} % of the limit)" if factor < 1.0 and abs(first * factor - each) <= 1.0 else ""
+
+
+def _load(sheet: Sheet, plan: WorkloadPlan, width: int) -> list[Row]:
     parts = [
         "" if isinstance(plan.running, Missing) else f"{plan.running:.3g} in flight",
-        "" if isinstance(plan.itl_s, Missing) else f"ITL {seconds(plan.itl_s)}",
-        "" if isinstance(plan.ttft_s, Missing) else f"TTFT {seconds(plan.ttft_s)}",
-        "" if isinstance(plan.e2e_s, Missing) else f"E2E {seconds(plan.e2e_s)}",
-        "" if isinstance(plan.tokens_per_s, Missing) else f"{count(plan.tokens_per_s)} tok/s",
+        *(_latency(plan, name, key) for name, key in (("ITL", "itl"), ("TTFT", "ttft"), ("E2E", "e2e"))),
+        "" if isinstance(plan.tokens_per_s, Missing) else f"all together {count(plan.tokens_per_s)} tok/s",
     ]
-    said = "  ".join(part for part in parts if part)
-    return [((" each then: ", sheet.tone("muted")), (said, sheet.tone("text")))] if said else []
+    begin, rows = " each then: ", list[Row]()
+    for line in _lines([part for part in parts if part], width - cells(begin)):
+        rows.append(((begin, sheet.tone("muted")), (line, sheet.tone("text"))))
+        begin = " " * cells(begin)
+    return rows
+
+
+def _latency(plan: WorkloadPlan, name: str, key: str) -> str:
+    """Mean and, where it is known, p95: of what goals are about."""
+    mean: Reading = getattr(plan, f"{key}_s")
+    slow: Reading = getattr(plan, f"{key}_p95_s", NOT_KNOWN)
+    if isinstance(mean, Missing):
+        return ""
+    return f"{name} mean {seconds(mean)}" + ("" if isinstance(slow, Missing) else f" p95 {seconds(slow)}")
+
+
+def _lines(parts: list[str], width: int) -> list[str]:
+    """Parts side by side, in as many lines as they take."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and cells(lines[-1]) + 2 + cells(part) <= width:
+            lines[-1] += f"  {part}"
+        else:
+            lines.append(part)
+    return lines
 
 
 def _degraded(sheet: Sheet, plan: WorkloadPlan, width: int) -> list[Row]:
@@ -129,16 +169,25 @@ def _degraded(sheet: Sheet, plan: WorkloadPlan, width: int) -> list[Row]:
         row
         for each in plan.degraded
         for row in wrapped(
-            f"one {each.lost} lost, {each.instances} left: {clean(each.text, 160)}", width, sheet.tone("text"), 2
+            f"one {each.lost} lost, {each.instances} left: {clean(labelled(each.text), 160)}",
+            width,
+            sheet.tone("text"),
+            2,
         )
     ]
 
 
-def _source(sheet: Sheet, plan: WorkloadPlan) -> list[Row]:
+def _source(sheet: Sheet, plan: WorkloadPlan, width: int) -> list[Row]:
     who = f": {clean(plan.seen_name, 40)}" if plan.seen_name and plan.source is not Source.ROOFLINE else ""
     band = f", +-{plan.band_ratio * 100:.0f} %" if plan.band_ratio else ""
     memory = "" if isinstance(plan.memory_bytes, Missing) else f"; {_memory(plan.memory_bytes)} ({plan.memory_source})"
     said = f"{SOURCES[plan.source]}{who}{band}{memory}"
+    if plan.extrapolated and sheet.measured is not None and not isinstance(plan.capacity_per_instance, Missing):
+        planned = whole_count(plan.capacity_per_instance)
+        said = f"{SOURCES[plan.source]} up to {whole_count(sheet.measured)}, planned {planned}: extrapolated{who}{band}"
+        said += memory
+    if cells(said) + 10 > width:
+        said = said.removesuffix(memory)
     return [((" capacity ", sheet.tone("muted")), (said, sheet.tone("text")))] if SOURCES[plan.source] else []
 
 
@@ -149,8 +198,8 @@ def notes(sheet: Sheet, width: int, most: int) -> list[Row]:
         return []
     at = sheet.stop.at if sheet.stop.section == "workload" else 0
     plan = sheet.plan(at)
-    said = [(clean(text, 300), "warn") for text in answer.warnings]
-    said += [(clean(text, 300), "muted") for text in (plan.notes if plan is not None else ())]
+    said = [(clean(labelled(text), 300), "warn") for text in answer.warnings]
+    said += [(clean(labelled(text), 300), "muted") for text in (plan.notes if plan is not None else ())]
     rows = [row for text, tone in dict.fromkeys(said) for row in wrapped(text, width, sheet.tone(tone))]
     return rows[:most]
 

@@ -79,6 +79,10 @@ class Sheet(NamedTuple):
     """Age of what a workload was measured by, where it is not measured any more."""
     prices: Mapping[str, float] = MappingProxyType({})
     """Of GPUs, where none was typed."""
+    here: int = 0
+    """Instances of the chosen workload that run now, on GPUs of the type that is planned with."""
+    measured: float | None = None
+    """Most requests in flight that the chosen workload was measured at."""
 
     def plan(self, at: int) -> WorkloadPlan | None:
         """The answer for one workload; none for one that was added since."""
@@ -94,17 +98,17 @@ def above(sheet: Sheet, width: int) -> Iterator[tuple[Stop, Row]]:
     """Goals and servers."""
     for stop in stops(sheet.scenario):
         if stop.section == GOALS:
-            yield stop, _goals(sheet, stop)
+            yield stop, _goals(sheet, stop, width)
         elif stop.section == SERVER:
             yield stop, _server(sheet, stop, width)
 
 
-def table(sheet: Sheet, width: int) -> tuple[Row, list[tuple[Stop, Row]]]:
-    """Header and rows of the workloads."""
+def table(sheet: Sheet, width: int, left_out: str = "") -> tuple[Row, list[tuple[Stop, Row]]]:
+    """Header and rows of the workloads; `left_out` says how many of them have no place."""
     more = _more(width)
-    name = width - 2 - _TARGET - _PER - 2 * _COUNT - len(more) * _TIME
-    titles = (left("  model", name + 2), *(right(text, size) for text, size in (("target", _TARGET), ("per inst", _PER),
-              ("inst", _COUNT), ("GPUs", _COUNT), *((title, _TIME) for title, _ in more))))  # fmt: skip
+    name = width - 2 - _TARGET - _PER - 2 * _COUNT - sum(size for _, _, size in more)
+    titles = (left(f"  {left_out or 'model'}", name + 2), *(right(text, size) for text, size in (("target", _TARGET), ("per inst", _PER),
+              ("inst", _COUNT), ("GPUs", _COUNT), *((title, size) for title, _, size in more))))  # fmt: skip
     rows = [(stop, _workload(sheet, stop, name, more)) for stop in stops(sheet.scenario) if stop.section == WORKLOAD]
     return (("".join(titles), "muted"),), rows
 
@@ -113,12 +117,21 @@ _MORE: Final = (("each", "running"), ("ITL", "itl_s"), ("TTFT", "ttft_s"), ("E2E
 """Columns of wide panels: requests in flight of each instance at the target, and its latencies there."""
 
 
-def _more(width: int) -> tuple[tuple[str, str], ...]:
+def _more(width: int) -> tuple[tuple[str, str, int], ...]:
+    """Title, attribute and cells of each; where there is room the titles say which latencies they are."""
     room = width - 2 - _LEAST_NAME - _TARGET - _PER - 2 * _COUNT
-    return _MORE[: max(0, room // _TIME)]
+    shown = _MORE[: max(0, room // _TIME)]
+    said = tuple((_SAID.get(title, title), key) for title, key in shown)
+    sizes = [max(_TIME, cells(title) + 1) for title, _ in said]
+    if sum(sizes) <= room:
+        return tuple((title, key, size) for (title, key), size in zip(said, sizes, strict=True))
+    return tuple((title, key, _TIME) for title, key in shown)
 
 
-def _goals(sheet: Sheet, stop: Stop) -> Row:
+_SAID: Final = {"ITL": "ITL mean", "TTFT": "TTFT mean", "E2E": "E2E mean"}
+
+
+def _goals(sheet: Sheet, stop: Stop, width: int) -> Row:
     pieces: list[Piece] = [_begin(sheet, stop, "goals  ")]
     for cell, name in enumerate(("ITL", "TTFT", "E2E")):
         place = stop.place(cell)
@@ -126,7 +139,8 @@ def _goals(sheet: Sheet, stop: Stop) -> Row:
         pieces.append((f"{name} {'≤ ' if value is not None else ''}", "muted"))
         pieces += _cell(sheet, stop, cell, place.field.shown(value), 7)
         pieces.append(("  ", "text"))
-    return (*pieces, ("p95", "muted"))
+    said = "p95; columns: means" if any(title in _SAID for title, _, _ in _more(width)) else "p95"
+    return (*pieces, (cut(said, max(3, width - sum(cells(text) for text, _ in pieces))), "muted"))
 
 
 def _server(sheet: Sheet, stop: Stop, width: int) -> Row:
@@ -140,7 +154,7 @@ def _server(sheet: Sheet, stop: Stop, width: int) -> Row:
     limit = f"  at most {server.count}" if server.count else ""
     spares = sheet.scenario.spare_servers
     spare = f"  N+{spares}" if spares else ""
-    gpu = cut(clean(server.gpu, 60), max(8, width - 30 - len(limit) - len(spare)))
+    gpu = cut(clean(server.gpu, 60), max(8, width - 32 - len(limit) - len(spare)))
     return (
         begin,
         *_cell(sheet, stop, 0, f"{server.gpus}", 4),
@@ -162,11 +176,14 @@ def _cell(sheet: Sheet, stop: Stop, cell: int, shown: str, width: int) -> list[P
     here = stop == sheet.stop and cell == sheet.cell
     edit = sheet.edit
     if here and edit is not None and edit.place == stop.place(cell):
-        return edit.pieces(max(width, 6, cells(edit.text.text) + 1))
-    return [(shown, "strong@" if here and sheet.focused else "text")]
+        room = max(width, 6, cells(edit.text.text) + 1)
+        return [("[", "muted"), *edit.pieces(room), ("]", "muted")]
+    if here and sheet.focused:
+        return [("[", "muted"), (shown, "strong@"), ("]", "muted")]
+    return [(shown, "text")]
 
 
-def _workload(sheet: Sheet, stop: Stop, name_width: int, more: Sequence[tuple[str, str]]) -> Row:
+def _workload(sheet: Sheet, stop: Stop, name_width: int, more: Sequence[tuple[str, str, int]]) -> Row:
     workload = sheet.scenario.workload[stop.at]
     plan = sheet.plan(stop.at)
     here = stop == sheet.stop
@@ -180,8 +197,8 @@ def _workload(sheet: Sheet, stop: Stop, name_width: int, more: Sequence[tuple[st
     if plan.problem:
         values = [(right("–", _COUNT), sheet.tone("warn"))] * 2
     figures = [
-        (right((whole if key == "running" else seconds)(getattr(plan, key)), _TIME), sheet.tone("text"))
-        for _, key in more
+        (right((whole if key == "running" else seconds)(getattr(plan, key)), size), sheet.tone("text"))
+        for _, key, size in more
     ]
     return (begin, *target, *_per_instance(sheet, stop.at, plan), *values, *figures)
 

@@ -29,7 +29,7 @@ _OWN: Final[dict[str, _Own]] = {
         (("sizing.remove",), "remove"),
         (("sizing.double",), "twice"),
         (("sizing.gpu",), "GPU"),
-        (("sizing.view",), "compare"),
+        (("sizing.view",), "view"),
         (("sizing.undo", "sizing.redo"), "undo, redo"),
         (("sizing.reset",), "as it runs"),
         (("sizing.save", "sizing.load"), "save, load"),
@@ -78,7 +78,7 @@ def hints(keys: Keymap, place: Place) -> list[Hint]:
     wanted: _Own = ((("help",), "help"), (("pause",), "resume" if place.paused else "pause"))
     if place.name == SIZING:
         out: _Own = ((("pane.next",), "panes"), (("sizing",), "close"))
-        wanted = own if place.opened else (*wanted[:1], *own, *out)
+        wanted = own if place.opened else (*wanted[:1], *out[1:], *own, *out[:1])
     elif place.page:
         wanted = (*wanted, (("back",), "back"), *own, *moves)
     else:

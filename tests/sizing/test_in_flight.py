@@ -1,0 +1,78 @@
+"""Requests in flight over the last minutes, and the targets that a scenario of what runs now has from them."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumon.sizing.calibration import Calibration
+from gpumon.sizing.in_flight import MOST_MODELS, Peaks
+from gpumon.sizing.live import from_live, have
+from tests.sizing.live_scenes import H100, at, engine, gone, gpu
+
+
+def test_the_peak_is_the_highest_mean_of_ten_seconds() -> None:
+    peaks = Peaks()
+    for second in range(61):
+        # An instant of 90 within a step of 40.
+        peaks.take(float(second), {"a": 90.0 if second == 25 else 40.0 if 20 <= second < 30 else 10.0})
+    found = peaks.found()["a"]
+    assert (found.peak, found.seconds) == (pytest.approx(45.0), 60.0)
+    assert found.mean == pytest.approx((50 * 10 + 9 * 40 + 90) / 60)
+
+
+def test_five_minutes_are_kept_and_a_step_under_way_is_none() -> None:
+    peaks = Peaks()
+    for second in range(700):
+        peaks.take(float(second), {"a": 100.0 if second < 300 else 4.0, **({"b": 1.0} if second < 50 else {})})
+    assert set(peaks.found()) == {"a"}
+    assert peaks.found()["a"][:3] == (4.0, 4.0, 300.0)
+    peaks.take(10.0, {"a": 7.0})
+    assert peaks.found() == {}
+
+
+def test_models_are_bounded() -> None:
+    peaks = Peaks()
+    for second in range(25):
+        peaks.take(float(second), {str(model): 1.0 for model in range(200)})
+    assert len(peaks.found()) == MOST_MODELS
+
+
+def test_a_target_is_the_peak_of_all_replicas_and_says_so() -> None:
+    calibration = Calibration()
+    for second in range(301):
+        busy = 30.0 if 100 <= second < 120 else 4.0
+        calibration.take(at(second, engine(busy, waiting=2.0), engine(busy, "b"), gone("c")))
+    shot = at(301, engine(4.0), engine(4.0, "b"))
+    scenario = from_live(shot, (), None, calibration.in_flight())
+    assert scenario.workload[0].target == 62.0
+    assert "targets: the peak of the last 5 min, 62 in flight (mean 13)" in scenario.note
+    assert from_live(shot, ()).workload[0].target == 8.0
+
+
+def test_idle_minutes_give_a_target_of_one() -> None:
+    calibration = Calibration()
+    for second in range(60):
+        calibration.take(at(second, engine(0.0)))
+    scenario = from_live(at(60, engine(0.0)), (), None, calibration.in_flight())
+    assert scenario.workload[0].target == 1.0
+    assert "llama: nothing in flight now" in scenario.note
+
+
+def test_a_gpu_that_something_else_holds_is_not_here_to_plan_with() -> None:
+    stranger = gpu(1).processes[0]
+    trains = type(stranger)(9, "train\x1b_lora", "u", 38e9, "", "")
+    idle = {"engines": (), "vram_total_bytes": 80e9}
+    gpus = (
+        gpu(0, vram_used_bytes=70e9, vram_total_bytes=80e9),
+        gpu(1, **idle, vram_used_bytes=38.4e9, processes=(trains,)),
+        gpu(2, **idle, vram_used_bytes=0.6e9, processes=()),
+        gpu(3, **idle, vram_used_bytes=20e9, processes=()),
+    )
+    shot = at(0, engine(4.0), gpus=gpus)
+    assert have(shot) == ((H100, 2),)
+    note = from_live(shot, ()).note
+    assert "GPU 1: held by train\\x1b_lora, 38.4 GB" in note
+    assert "GPU 3: held by a process that can not be seen, 20.0 GB" in note
+    assert "GPU 2" not in note
+    # It may be that of an engine whose GPUs nobody told.
+    assert have(at(0, engine(4.0, gpus=()), gpus=gpus)) == ((H100, 3),)
