@@ -122,8 +122,18 @@ def full() -> Answer:
 def infeasible() -> Answer:
     """No answer: the goal is below what one request takes."""
     problem = "not even one request at a time: TTFT 2.1 s, goal 1.0 s; more TP would help, more instances would not"
-    readings = ("concurrency", "capacity_per_instance", "instances", "gpus", "running", "itl_s", "ttft_s", "e2e_s",
-                "itl_p95_s", "ttft_p95_s")
+    readings = (
+        "concurrency",
+        "capacity_per_instance",
+        "instances",
+        "gpus",
+        "running",
+        "itl_s",
+        "ttft_s",
+        "e2e_s",
+        "itl_p95_s",
+        "ttft_p95_s",
+    )
     nothing = dict.fromkeys((*readings, "tokens_per_s", "requests_per_s", "power_w", "memory_bytes"), INFEASIBLE)
     none = Packed(*[INFEASIBLE] * 6)
     plan = workload(**nothing, problem=problem, limits=(), limit="", next_limit="", degraded=(), tp=0, power_source="")

@@ -23,8 +23,8 @@ CONTRACT = {
     "": "schema name packing workloads totals plans warnings problem",
     "workloads": "name model target target_kind concurrency capacity_per_instance instances gpus limit next_limit "
     "limits source band_ratio extrapolated gpus_per_instance tp pp spares memory_bytes memory_source busy_ratio "
-    "running itl_s ttft_s e2e_s itl_p95_s ttft_p95_s tokens_per_s requests_per_s power_w power_source degraded notes problem seen_name "
-    "seen_time missing",
+    "running itl_s ttft_s e2e_s itl_p95_s ttft_p95_s tokens_per_s requests_per_s power_w power_source degraded notes "
+    "problem seen_name seen_time missing",
     "workloads.limits": "kind concurrency text",
     "workloads.degraded": "lost instances running itl_s ttft_s text missing",
     "totals": "instances gpus servers memory_bytes price_per_hour power_w tokens_per_s price_per_mtok tokens_per_j "

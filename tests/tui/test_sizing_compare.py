@@ -49,12 +49,12 @@ COLUMNS = (
 
 
 def test_the_whole_table() -> None:
-    assert text(lines(110, 6, COLUMNS)) == (
-        "GPU             inst    GPUs  servers      $/h  $/1M tok   power   tok/J   from             limit\n"
-        "H100 SXM5 80GB    16      32        4    79.68      2.72    20kW    0.36   measured +-10%   KV\n"
-        "H200 SXM 141GB     9      18        3    68.40*     2.34*   12kW    0.64   re-scaled +-25%  KV\n"
+    assert text(lines(120, 6, COLUMNS)) == (
+        "GPU             inst    GPUs   ITL mean servers      $/h  $/1M tok   power   tok/J   from             limit\n"
+        "H100 SXM5 80GB    16      32        70m       4    79.68      2.72    20kW    0.36   measured +-10%   KV\n"
+        "H200 SXM 141GB     9      18        70m       3    68.40*     2.34*   12kW    0.64   re-scaled +-25%  KV\n"
         "L40S            not even one request at a time: ITL 62.5 ms at 1, goal 40.0 ms; more TP would help\n"
-        "B200 SXM 180GB     5       5*       1        –         –   5000W*   1.46*  roofline +-50%   KV\n"
+        "B200 SXM 180GB     5       5*       70m       1        –         –   5000W*   1.46*  roofline +-50%   KV\n"
         "* fewest GPUs, cheapest, cheapest token, least power, most tokens/J"
     )
 
@@ -62,14 +62,14 @@ def test_the_whole_table() -> None:
 def test_a_narrow_place_drops_columns_in_order_and_names_them() -> None:
     said = text(lines(46, 7, COLUMNS))
     assert said.splitlines()[0] == "GPU             inst    GPUs      $/h"
-    assert said.splitlines()[-1] == "wider window: $/1M tok, from, power +3"
+    assert said.splitlines()[-1] == "wider window: ITL mean, $/1M tok, from +4"
     seen = [len(text(lines(width, 7, COLUMNS)).splitlines()[0].split()) for width in range(30, 120)]
     assert seen == sorted(seen)
 
 
 def test_columns_without_a_figure_go_first() -> None:
     without = [column("H100", instances=2.0, gpus=2.0, servers=1.0), column("H200", instances=1.0, gpus=1.0)]
-    assert text(lines(46, 5, without)).splitlines()[0].split() == ["GPU", "inst", "GPUs", "from"]
+    assert text(lines(46, 5, without)).splitlines()[0].split() == ["GPU", "inst", "GPUs", "ITL", "mean"]
 
 
 def test_a_reason_takes_the_lines_that_are_free() -> None:
@@ -84,7 +84,7 @@ def test_equal_figures_have_no_best() -> None:
 
 def test_too_many_are_counted() -> None:
     many = [column(f"GPU {at}", instances=2.0, gpus=2.0) for at in range(9)]
-    assert "+ 6 more in a taller window" in text(lines(110, 5, many))
+    assert "+ 6 more in a taller window" in text(lines(120, 5, many))
 
 
 def test_nothing_to_compare_says_so() -> None:

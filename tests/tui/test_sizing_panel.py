@@ -16,6 +16,7 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.tui.app import MonitorApp
+from gpumon.tui.sizing.fields import labelled
 from tests.tui import scenes
 from tests.tui.feed import Still
 from tests.tui.running import running, text_of, until
@@ -74,8 +75,8 @@ async def test_beside_from_140_columns_on_and_over_the_panes_below() -> None:
         assert not app.monitor.panes["gpus"].display
         assert app.monitor.focused is panel_of(app)
         await pilot.resize_terminal(200, 60)
-        await until(lambda: panel_of(app).region.x == 140, pilot)
-        assert app.monitor.panes["gpus"].size.width == 140
+        await until(lambda: panel_of(app).region.x == 120, pilot)
+        assert app.monitor.panes["gpus"].size.width == 120
         assert app.monitor.focused is panel_of(app)
         await pilot.resize_terminal(40, 5)
         await until(lambda: text_of(app)[0].startswith("8 GPU"), pilot)
@@ -149,7 +150,7 @@ async def test_up_and_down_take_what_is_typed_and_go_on() -> None:
         assert [each.target for each in scenario.workload] == [100.0, 200.0, 30.0]
         assert scenario.server[0].gpus == 4
         assert scenario.itl_p95_ms == 50.0
-        assert "ITL ≤ 50 ms" in shown(app)
+        assert "ITL ≤ [50 ms]" in shown(app)
         await type_keys(app, pilot, "right", *"900", "enter", "right", *"20 s", "enter")
         scenario = desk_of(app).book.present
         assert (scenario.ttft_p95_ms, scenario.e2e_p95_ms) == (900.0, 20_000.0)
@@ -538,3 +539,75 @@ async def test_a_panel_that_waits_for_its_first_snapshot_begins_with_what_then_r
         assert given is not None
         feed.give(given)
         await until(lambda: "Llama-3.3-70B" in shown(app), pilot)
+
+
+async def test_arrows_take_what_is_typed_and_digits_have_no_place_on_a_choice() -> None:
+    async with running(watched(), 80, 24) as (app, pilot):
+        await type_keys(app, pilot, "s", "up", "up", "4", "0", "right", "1")
+        assert desk_of(app).book.present.itl_p95_ms == 40.0
+        assert desk_of(app).scenario.ttft_p95_ms == 1.0
+        await type_keys(app, pilot, "escape", "down", "right", "1", "e", "9")
+        assert app.monitor.page is None
+        assert "digits belong to a number field" in text_of(app)[-1]
+        assert "[H100 SXM5 80GB]" in shown(app)
+
+
+async def test_a_sign_before_digits_is_no_step() -> None:
+    async with running(watched(), 80, 24) as (app, pilot):
+        await type_keys(app, pilot, "s", "-", "5")
+        assert "[-5" in shown(app)
+        assert "must be at least 0" in shown(app)
+        await type_keys(app, pilot, "escape")
+        assert target(app) == 24.0
+        panel_of(app).post_message(events.Paste("-5"))
+        await until(lambda: "[-5" in shown(app), pilot)
+
+
+async def test_a_typed_price_stays_with_its_type_of_gpu() -> None:
+    async with running(watched(), 120, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", "up", "right", "right", *"3.5", "enter", "g", *"h200", "enter")
+        assert desk_of(app).scenario.server[0].gpu == "H200 SXM 141GB"
+        await type_keys(app, pilot, *"4.5", "enter", "v", "v")
+        prices = {each.gpu: number(each.answer.totals.price_per_hour) for each in desk_of(app).columns}
+        assert prices["H200 SXM 141GB"] == 36.0
+        assert prices[H100] == 28.0
+        await type_keys(app, pilot, "g", *"h100", "enter")
+        assert desk_of(app).scenario.server[0].gpu == H100
+        assert desk_of(app).scenario.server[0].price_per_gpu_hour == 3.5
+
+
+async def test_all_types_of_gpu_fit_and_escape_brings_the_words_back() -> None:
+    async with running(watched(), 80, 24) as (app, pilot):
+        await type_keys(app, pilot, "s", "v", "v")
+        assert all(f"\n{gpu}" in shown(app) for gpu in ("H100", "L40S", "A100", "H200", "B200"))
+        assert "ITL mean" in shown(app)
+        assert "lines of notes: Esc" in shown(app)
+        await type_keys(app, pilot, "escape")
+        assert app.monitor.panel_open
+        assert "all together" in shown(app)
+
+
+async def test_reset_clears_the_count_and_what_ran_is_not_typed() -> None:
+    async with running(watched(), 80, 24) as (app, pilot):
+        await type_keys(app, pilot, "s", "d", "d")
+        assert "2 changed" in shown(app)
+        await type_keys(app, pilot, "R")
+        assert "changed" not in shown(app)
+        await type_keys(app, pilot, "enter")
+        assert "field 1 of" in shown(app)
+        assert "as it ran" in shown(app)
+        await type_keys(app, pilot, "9", "enter")
+        assert "typed" in shown(app)
+
+
+async def test_workloads_without_a_place_are_counted() -> None:
+    async with running(watched(), 60, 15) as (app, pilot):
+        await type_keys(app, pilot, "s")
+        for _ in range(3):
+            await type_keys(app, pilot, "a", *"gpt-oss", "enter")
+        assert "more: ↑ ↓" in shown(app)
+        assert "s close" in text_of(app)[-1]
+
+
+def test_messages_name_fields_as_the_panel_does() -> None:
+    assert labelled("set think_s and itl_p95_ms, not rethink_sx") == "set think time and ITL p95, not rethink_sx"

@@ -74,7 +74,7 @@ _FIELDS: Final[tuple[_Field | _Word, ...]] = (
     _Word("limit", 13, lambda plan: plan.limit or DASH),
 )
 """Figures flush right and words flush left, each with two blanks before it."""
-_DROPS: Final = ("tok/J", "limit", "servers", "power", "from", "$/1M tok", "inst", "ITL mean", "$/h", "GPUs")
+_DROPS: Final = ("tok/J", "limit", "servers", "power", "from", "$/1M tok", "ITL mean", "inst", "$/h", "GPUs")
 """What a narrower place does without, first to last."""
 
 

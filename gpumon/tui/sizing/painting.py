@@ -72,8 +72,11 @@ def painted(scene: Scene) -> Lines:
     rows = min(len(shown.scenario.workload), _USUAL_ROWS if scene.wanted else _LEAST_ROWS)
     least = _LEAST_FIELDS if scene.desk.opened else len(shown.scenario.server) + 2 + rows
     asked = _asked_lines(scene)
-    below = words[: max(needed if asked else 2, room - least - (asked or 2))]
-    foot = _foot(scene, len(words) - len(below) if asked else 0)
+    crowded = asked > 0 and room - least - needed <= _LEAST_WANTED
+    asked = 0 if crowded else asked
+    below = words[: max(needed if asked else 2, room - least - (asked or 1))]
+    hidden = f"{len(words) - len(below)} lines of notes: {scene.keymap.first('back')}" if asked else ""
+    foot = _foot(scene, "a taller window has room for it" if crowded else hidden if len(words) > len(below) else "")
     room = max(0, scene.height - len(foot))
     left = room - len(below)
     above = _fields(scene, left) if scene.desk.opened else _table(scene, shown, max(least, left - asked))
@@ -174,8 +177,8 @@ def _picture(scene: Scene, height: int) -> list[Row]:
     return stack(scene.width, height, shown, scene.glyphs, first=cast("Kind", scene.what))
 
 
-def _foot(scene: Scene, hidden: int = 0) -> list[Row]:
-    """What the keys do right here, and how `hidden` lines of words come back."""
+def _foot(scene: Scene, first: str = "") -> list[Row]:
+    """What the keys do right here, behind what has to be said first."""
     desk, key = scene.desk, scene.keymap.first
     if scene.height < _FOOT:
         return []
@@ -188,6 +191,6 @@ def _foot(scene: Scene, hidden: int = 0) -> list[Row]:
         return wrapped(field_list.means(desk.place), scene.width, "muted", most=2)
     step = f"{key('sizing.more')} {key('sizing.less')}: step"
     beside = f" · {key('left')} {key('right')}: beside" if desk.stop.cells > 1 else ""
-    back = f"{hidden} lines of notes: {key('back')} · " if hidden else ""
-    said = f"{back}type a number · {step}{beside} · {key('open')}: all of it · {key('sizing.double')}: twice"
+    keys = f"type a number · {step}{beside} · {key('open')}: all of it · {key('sizing.double')}: twice"
+    said = f"{first} · {keys}" if first else keys
     return [((f" {cut(said, scene.width - 2)}", "muted"),)]

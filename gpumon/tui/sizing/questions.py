@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from gpumon.readings.text import clean
+from gpumon.sizing.compare import USUAL
 from gpumon.sizing.known import Known
 from gpumon.sizing.observed import Observed
 from gpumon.sizing.scenario import Workload
@@ -83,11 +84,11 @@ def gpu_type(known: Known, now: str, use: Callable[[str], None]) -> Question:
     return Question("GPU type:", choices, choose, at=at, hint="type a part of its name · Enter: use it · Esc: close")
 
 
-def _far(name: str, words: Sequence[str]) -> tuple[bool, bool]:
-    """Sorts what begins as it is typed to the front, of these the SXM boards; nothing typed leaves the order."""
+def _far(name: str, words: Sequence[str]) -> tuple[bool, ...]:
+    """Sorts what begins as it is typed to the front, of these the usual and the SXM boards; else nothing."""
     if not words:
-        return (False, False)
-    return (not name.casefold().startswith(words[0]), "SXM" not in name)
+        return ()
+    return (not name.casefold().startswith(words[0]), name not in USUAL, "SXM" not in name)
 
 
 def _about_gpu(now: bool, memory_bytes: float, bandwidth: float) -> str:

@@ -9,6 +9,7 @@ from gpumon.readings.format import age, cells, count, seconds, watts
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import NOT_KNOWN, Answer, LimitKind, Packed, Source, WorkloadPlan
+from gpumon.tui.fold import folded
 from gpumon.tui.line import Row
 from gpumon.tui.sizing.effects import SOURCES
 from gpumon.tui.sizing.fields import labelled
@@ -82,7 +83,7 @@ def about(sheet: Sheet, width: int) -> list[Row]:
         return []
     return [
         *_limit(sheet, plan),
-        *_carries(sheet, plan),
+        *_carries(sheet, plan, width),
         *_load(sheet, plan, width),
         *_source(sheet, plan, width),
         *_degraded(sheet, plan, width),
@@ -103,25 +104,29 @@ def _limit(sheet: Sheet, plan: WorkloadPlan) -> list[Row]:
     return [((" first limit: ", sheet.tone("muted")), (f"{first}{after}", sheet.tone("text")))]
 
 
-def _carries(sheet: Sheet, plan: WorkloadPlan) -> list[Row]:
+def _carries(sheet: Sheet, plan: WorkloadPlan, width: int) -> list[Row]:
     """How much more would fit into the same instances."""
     each, instances, target = plan.capacity_per_instance, plan.instances, plan.concurrency
     if isinstance(each, Missing) or isinstance(instances, Missing) or isinstance(target, Missing):
         return []
-    needed = int(max(0.0, instances - plan.spares))
+    needed = max(0.0, instances - plan.spares)
     most = each * (sheet.here or needed)
-    more = int(most + 1e-6) - math.ceil(target - 1e-6)
-    room = f"room for {more:,} more" if more >= 0 else f"{-more:,} more than they carry are asked for"
-    if sheet.here:
-        begin, many = (
-            (" the one that runs here " if sheet.here == 1 else f" the {sheet.here} that run here "),
-            sheet.here,
-        )
-    else:
-        begin, many = f" the {whole_count(float(needed))} needed ", needed
-    verb = "carries " if many == 1 else "carry "
-    said = f"{verb}{whole_count(most)}{_share(sheet, plan, each)}: {room if many != 1 else room.replace('they', 'it')}"
-    return [((begin, sheet.tone("muted")), (said, sheet.tone("text")))]
+    if not math.isfinite(most) or not math.isfinite(target):
+        return []
+    more = math.floor(most + 1e-6) - math.ceil(target - 1e-6)
+    room = f"room for {more:,} more" if more >= 0 else f"short of {-more:,}"
+    here = "the one that runs here" if sheet.here == 1 else f"the {sheet.here} that run here"
+    begin = here if sheet.here else f"the {whole_count(needed)} needed"
+    verb = "carries" if (sheet.here or needed) == 1 else "carry"
+    said = f"{verb} {whole_count(most)}{_share(sheet, plan, each)}: {room}"
+    return _folded(sheet, f" {begin} ", said, width)
+
+
+def _folded(sheet: Sheet, begin: str, said: str, width: int) -> list[Row]:
+    """A line, or two where one is too narrow."""
+    first, *more = folded(said, max(1, width - cells(begin)))
+    rest = wrapped(" ".join(more), width, sheet.tone("text"), most=1)
+    return [((begin, sheet.tone("muted")), (first, sheet.tone("text"))), *rest]
 
 
 def _share(sheet: Sheet, plan: WorkloadPlan, each: float) -> str:
@@ -188,7 +193,7 @@ def _source(sheet: Sheet, plan: WorkloadPlan, width: int) -> list[Row]:
         said += memory
     if cells(said) + 10 > width:
         said = said.removesuffix(memory)
-    return [((" capacity ", sheet.tone("muted")), (said, sheet.tone("text")))] if SOURCES[plan.source] else []
+    return _folded(sheet, " capacity ", said, width) if SOURCES[plan.source] else []
 
 
 def notes(sheet: Sheet, width: int, most: int) -> list[Row]:

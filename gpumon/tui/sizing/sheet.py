@@ -107,8 +107,9 @@ def table(sheet: Sheet, width: int, left_out: str = "") -> tuple[Row, list[tuple
     """Header and rows of the workloads; `left_out` says how many of them have no place."""
     more = _more(width)
     name = width - 2 - _TARGET - _PER - 2 * _COUNT - sum(size for _, _, size in more)
-    titles = (left(f"  {left_out or 'model'}", name + 2), *(right(text, size) for text, size in (("target", _TARGET), ("per inst", _PER),
-              ("inst", _COUNT), ("GPUs", _COUNT), *((title, size) for title, _, size in more))))  # fmt: skip
+    sizes = (("target", _TARGET), ("per inst", _PER), ("inst", _COUNT), ("GPUs", _COUNT))
+    titles = [left(f"  {left_out or 'model'}", name + 2), *(right(text, size) for text, size in sizes)]
+    titles += [right(title, size) for title, _, size in more]
     rows = [(stop, _workload(sheet, stop, name, more)) for stop in stops(sheet.scenario) if stop.section == WORKLOAD]
     return (("".join(titles), "muted"),), rows
 
