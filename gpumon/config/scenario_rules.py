@@ -10,14 +10,13 @@ from msgspec import Meta
 
 from gpumon.config.rules import FieldRule, Rulebook, gpu_type_problem
 from gpumon.config.validate import validated
-from gpumon.sizing.observed import Observed, Point
+from gpumon.sizing.observed import MOST_POINTS, Observed, Point
 from gpumon.sizing.ranges import RANGES, SCENARIO_RANGES, SEEN_RANGES, SERVER_RANGES, Range
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.specs.precision import Precision
 
 MOST_WORKLOADS: Final = 200
 MOST_SERVERS: Final = 32
-MOST_POINTS: Final = 64
 
 _Above = Annotated[float, Meta(gt=0.0, le=1e12)]
 _Length = Annotated[float, Meta(gt=0.0, le=1e9)]

@@ -32,7 +32,7 @@ class Demand(NamedTuple):
     limits: tuple[Limit, ...] = ()
     planned: float = 0.0
     """Requests in flight that an instance is planned with."""
-    load: Load = Load(0, 0.0)
+    load: Load = Load(0)
     spares: int = 0
     memory_bytes: Reading = NOT_GIVEN
     memory_source: str = ""

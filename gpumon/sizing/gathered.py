@@ -9,9 +9,8 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from gpumon.readings.snapshot import Quantiles
-from gpumon.sizing.observed import Point
+from gpumon.sizing.observed import MOST_POINTS, Point
 
-MOST_POINTS: Final = 64
 MOST_WINDOWS: Final = 8
 """Of one bucket; the oldest goes first."""
 MOST_TAILS: Final = 16

@@ -6,15 +6,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.sizing import memory
+from gpumon.sizing import memory, queueing
 from gpumon.sizing.answer import Source
 from gpumon.sizing.curve import Curve, Mix
 from gpumon.sizing.fit import Fitted
 from gpumon.sizing.known import Known
 from gpumon.sizing.latency import named, same_dimensions, same_mix, seen_llm, with_latency
 from gpumon.sizing.observed import Observed, Point
-from gpumon.sizing.ranges import MOST_GPUS as MOST_GPUS
-from gpumon.sizing.ranges import RANGES as RANGES
 from gpumon.sizing.ranges import check, check_scenario, sound
 from gpumon.sizing.roofline import Setting
 from gpumon.sizing.scenario import Scenario, Server, Workload
@@ -83,13 +81,6 @@ class Instance(NamedTuple):
         mean_s = self.curve.itl_s if self.curve is not None else None
         return None if goal is None else mean_at_goal(goal / 1e3, mean_s, self.itl_tail)
 
-    @property
-    def goal_ttft_s(self) -> float | None:
-        """The same of the TTFT."""
-        goal = self.workload.ttft_p95_ms
-        mean_s = self.ttft.ttft_s if self.ttft is not None else None
-        return None if goal is None else mean_at_goal(goal / 1e3, mean_s, self.ttft_tail)
-
     def itl_s(self, running: float) -> float | None:
         """Mean ITL; a mean of fewer than one request is of idle moments, and who decodes then decodes alone."""
         return None if self.curve is None else self.curve.itl_s(max(1.0, running))
@@ -109,8 +100,8 @@ class Instance(NamedTuple):
         """Time from request to last token with `running` in flight: TTFT + ITL*(OSL-1), or as it was measured."""
         itl_s = self.itl_s(running)
         if itl_s is not None and self.answer_tokens is not None:
-            decode_s = itl_s * max(0.0, self.answer_tokens - 1.0)
-            return decode_s + (self.ttft.ttft_s(running) if self.ttft is not None else 0.0)
+            ttft_s = self.ttft.ttft_s(running) if self.ttft is not None else 0.0
+            return queueing.response_s(ttft_s, itl_s, self.answer_tokens)
         own = self.seen is not None and self.alike and self.same_mix
         return _between(self.seen.points if self.seen is not None and own else (), running)
 

@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 from gpumon.sizing.instance import Instance
-from gpumon.sizing.queueing import highest_load
+from gpumon.sizing.queueing import highest_load, in_flight
 from gpumon.sizing.scenario import Workload
 
 MOST_INSTANCES = 10_000_000
@@ -17,11 +17,9 @@ _NO_END = 1e9
 
 
 class Load(NamedTuple):
-    """Instances for a target without spares, and what each then carries."""
+    """Instances for a target, without spares."""
 
     instances: int
-    running: float
-    """Requests in flight of each."""
     queue: bool = False
     """More instances than capacity alone asks for, so that few enough requests wait."""
     problem: str = ""
@@ -37,19 +35,19 @@ def load_of(instance: Instance, planned: float, slots: float, wait_ratio: float 
     response_s = instance.response_s(planned)
     if workload.target_kind != "concurrency" and response_s is None:
         what = "users" if workload.target_kind == "users" else "requests per second"
-        return Load(0, 0.0, problem=f"{what} need a response time: give prompt and answer tokens, or a concurrency")
+        return Load(0, problem=f"{what} need a response time: give prompt and answer tokens, or a concurrency")
     share = _in_flight(workload, response_s)
     exact = share / planned
     if exact > MOST_INSTANCES:
-        return Load(0, 0.0, problem=f"{exact:.2g} instances: check the target and the capacity per instance")
+        return Load(0, problem=f"{exact:.2g} instances: check the target and the capacity per instance")
     instances = max(1, math.ceil(exact - _EPSILON))
     queue = False
     if wait_ratio is not None:
         more = _for_queue(instances, max(1.0, slots), share, wait_ratio)
         if more is None:
-            return Load(0, 0.0, problem=f"no number of instances keeps waits below {wait_ratio:g}")
+            return Load(0, problem=f"no number of instances keeps waits below {wait_ratio:g}")
         queue, instances = more > instances, more
-    return Load(instances, equilibrium(instance, instances), queue)
+    return Load(instances, queue)
 
 
 def equilibrium(instance: Instance, instances: int) -> float:
@@ -79,16 +77,16 @@ def _in_flight(workload: Workload, response_s: float | None) -> float:
     if workload.target_kind == "concurrency" or response_s is None:
         return workload.target
     if workload.target_kind == "users":
-        return workload.target * response_s / (response_s + workload.think_s) if response_s > 0 else 0.0
+        return in_flight(workload.target, response_s, workload.think_s) if response_s > 0 else 0.0
     return workload.target * response_s
 
 
-def _for_queue(instances: int, slots: float, in_flight: float, wait_ratio: float) -> int | None:
+def _for_queue(instances: int, slots: float, asked: float, wait_ratio: float) -> int | None:
     """The smallest number whose slots together let at most `wait_ratio` of the requests wait."""
 
     def enough(number: int) -> bool:
         together = max(1, math.floor(number * slots))
-        return in_flight <= highest_load(together, wait_ratio) * together
+        return asked <= highest_load(together, wait_ratio) * together
 
     low = high = instances
     while not enough(high):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 import msgspec
+
+MOST_POINTS: Final = 64
+"""Operating points of one instance that are kept."""
 
 
 class Origin(str, Enum):

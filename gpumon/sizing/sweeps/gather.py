@@ -8,12 +8,11 @@ from typing import Final
 
 import msgspec
 
-from gpumon.sizing.observed import Observed, Origin, Point
+from gpumon.sizing.observed import MOST_POINTS, Observed, Origin, Point
 from gpumon.sizing.sweeps.knee import knee
 from gpumon.sizing.sweeps.problem import Problem, SweepError
 from gpumon.sizing.sweeps.run import Given, Run
 
-MOST_POINTS: Final = 64
 _ALIKE: Final = 0.10
 """Measured request lengths that differ by less are the same workload."""
 _SAME_LOAD: Final = 0.02

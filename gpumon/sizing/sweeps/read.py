@@ -58,13 +58,6 @@ class Imported(NamedTuple):
     notes: tuple[str, ...]
 
 
-def read_sweep(
-    files: Mapping[str, bytes], given: Given | None = None, catalogue: GpuCatalogue | None = None
-) -> tuple[Observed, ...]:
-    """The profiles in the files of a sweep; see `imported`."""
-    return imported(files, given, catalogue).profiles
-
-
 def imported(files: Mapping[str, bytes], given: Given | None = None, catalogue: GpuCatalogue | None = None) -> Imported:
     """One profile per model, hardware and request lengths, whatever files it is spread over.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from gpumon.readings.format import age, cells, count, seconds, watts
+from gpumon.readings.format import cells, count, seconds, watts
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import NOT_KNOWN, Answer, LimitKind, Packed, Source, WorkloadPlan
@@ -207,11 +207,6 @@ def notes(sheet: Sheet, width: int, most: int) -> list[Row]:
     said += [(clean(labelled(text), 300), "muted") for text in (plan.notes if plan is not None else ())]
     rows = [row for text, tone in dict.fromkeys(said) for row in wrapped(text, width, sheet.tone(tone))]
     return rows[:most]
-
-
-def frozen_age(seen_s: float, now_s: float) -> str:
-    """How long ago something was seen last."""
-    return age(max(0.0, now_s - seen_s))
 
 
 def _number(value: Reading, thing: str) -> str:

@@ -13,7 +13,7 @@ from gpumon.sizing.answer import Answer, Source, WorkloadPlan
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.sizing.editing import Edit
-from gpumon.tui.sizing.fields import GOALS, SERVER, SIGNS, WORKLOAD, Place, field, holder
+from gpumon.tui.sizing.fields import GOALS, SERVER, WORKLOAD, Place, field, holder
 
 _TARGET: Final = 11
 _PER: Final = 15
@@ -237,8 +237,3 @@ def whole_count(value: float | Missing) -> str:
 def short_name(workload: Workload) -> str:
     """Its name without the organisation, safe to print."""
     return clean(workload.name or workload.model.rpartition("/")[2] or workload.model, 60)
-
-
-def target_of(plan: WorkloadPlan) -> str:
-    """The target in words."""
-    return f"{plan.target:,g} {SIGNS.get(plan.target_kind, '') or 'in flight'}"
