@@ -1,56 +1,126 @@
-"""What is known of a served model: config entry, else the model's own files, else the catalogue, else what to add."""
+"""What is known of a served model: config entry, own files, the engine's own words, catalogue, else what to add."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
+from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 import msgspec
 
 from gpumon.config.schema import Model
+from gpumon.sources.gguf_file import read_gguf
+from gpumon.sources.gguf_places import gguf_paths, searched
 from gpumon.sources.model_files import model_folders, read_config, read_weights
+from gpumon.specs.hints import MODEL_PATH
 from gpumon.specs.llm import LlmSpec
-from gpumon.specs.llm_config import llm_from_config
+from gpumon.specs.llm_config import QUANTIZATION_KEYS, llm_from_config
+from gpumon.specs.llm_gguf import llm_from_gguf
+from gpumon.specs.llm_hints import from_hints, quantised_at_load, with_kv_dtype
 from gpumon.specs.llms import LlmCatalogue
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
 from gpumon.specs.quantization import UnknownFormatError
 
-_SHOWN = 200
+NO_HINTS: Final[Mapping[str, str]] = MappingProxyType({})
+NO_FILES: Final = "none in"
+NO_ROW: Final = "no row of this name"
+_SHOWN = 300
+_MOST_PROBLEMS = 4
+"""Files or rows that could not be used and are named."""
+
+
+class Looked(NamedTuple):
+    """One place where a model's facts were looked for, and what was found there."""
+
+    place: str
+    found: str
+
+
+class Facts(NamedTuple):
+    """What is known of a model."""
+
+    spec: LlmSpec | None
+    why: str
+    """Where the spec comes from; or why there is none, with the `[[model]]` lines that would tell it."""
+    looked: tuple[Looked, ...] = ()
+    """The places, in their order, up to the one that gave the spec."""
 
 
 def resolve(
-    model_id: str, root: str, config_models: Sequence[Model], llms: LlmCatalogue, env: Mapping[str, str]
+    model_id: str,
+    root: str,
+    config_models: Sequence[Model],
+    llms: LlmCatalogue,
+    env: Mapping[str, str],
+    hints: Mapping[str, str] = NO_HINTS,
 ) -> tuple[LlmSpec | None, str]:
-    """The model's spec and where it comes from; or None, and why with the `[[model]]` lines that would tell it.
+    """The model's spec and where it comes from; or None, and why with the `[[model]]` lines that would tell it."""
+    facts = look_up(model_id, root, config_models, llms, env, hints)
+    return facts.spec, facts.why
 
-    `model_id` is the served name, `root` the path or Hugging Face id that it was loaded from; both are text from a
-    server. Reads files: run it in a thread. First hit of: config entry, own files, catalogue row. Never raises for
-    what a file or a name holds.
+
+def look_up(
+    model_id: str,
+    root: str,
+    config_models: Sequence[Model],
+    llms: LlmCatalogue,
+    env: Mapping[str, str],
+    hints: Mapping[str, str] = NO_HINTS,
+) -> Facts:
+    """First hit of: config entry, the model's own files, the engine's own words, catalogue row.
+
+    `model_id` is the served name, `root` the path or Hugging Face id that it was loaded from, `hints` what the engine
+    says of it (`specs.hints`); all are text from a server. Reads files: run it in a thread. Never raises for what a
+    file, a name or a hint holds.
     """
+    looked: list[Looked] = []
     try:
-        entry = configured(model_id, config_models)
+        spec = configured(model_id, config_models)
     except ValueError as error:
-        return None, str(error)
-    if entry is not None:
-        return entry, entry.source
-    names = [each for each in dict.fromkeys((root, model_id)) if each]
-    try:
-        spec, problems = _from_files(names, model_id, env)
-    except UnknownFormatError as error:
-        # Its dimensions may be in the catalogue, but not how these weights are stored: MBU would be made up.
-        return None, _what_to_add(model_id, [f"config.json: {error}"[:_SHOWN]])
-    if spec is not None:
-        return spec, spec.source
+        return Facts(None, str(error), (Looked("config", str(error)),))
+    looked.append(Looked("config", spec.source.removeprefix("config ") if spec else "no [[model]] entry matches"))
+    names = [each for each in dict.fromkeys((root, hints.get(MODEL_PATH, ""), model_id)) if each]
+    if spec is None:
+        try:
+            spec = _from_files(names, model_id, env, hints, looked)
+        except UnknownFormatError as error:
+            # Its dimensions may be in the catalogue, but not how these weights are stored: MBU would be made up.
+            return _unknown(model_id, looked, [f"config.json: {error}"[:_SHOWN]])
+    problems = [each.found for each in looked[1:] if each.place == "files" and not each.found.startswith(NO_FILES)]
+    if spec is None and hints:
+        spec, against = from_hints(hints, model_id, names, llms)
+        looked.append(Looked("engine", spec.source if spec else "; ".join(against) or "says nothing of its dimensions"))
+        if against and spec is None:
+            # What the engine says speaks against the row of this name, or leaves its format open.
+            return _unknown(model_id, looked, [*problems, *against])
+    if spec is None:
+        spec = _from_catalogue(names, llms, looked)
+    if spec is None:
+        return _unknown(model_id, looked, [*problems, *(each.found for each in looked[-1:] if each.found != NO_ROW)])
+    return Facts(with_kv_dtype(spec, hints), spec.source, tuple(looked))
+
+
+def _unknown(model_id: str, looked: Sequence[Looked], problems: Sequence[str]) -> Facts:
+    return Facts(None, _what_to_add(model_id, problems), tuple(looked))
+
+
+def _from_catalogue(names: Sequence[str], llms: LlmCatalogue, looked: list[Looked]) -> LlmSpec | None:
+    unusable = ""
     for name in names:
         spec = llms.find(name)
         if spec is not None:
-            return spec, spec.source
+            looked.append(Looked("catalogue", spec.source.removeprefix("catalogue ")))
+            return spec
         row = llms.row(name)
         if row is not None:
-            problems.append(f"catalogue row {row.name}: {row.unusable}")
-    return None, _what_to_add(model_id, problems)
+            unusable = f"catalogue row {row.name}: {row.unusable}"
+    looked.append(Looked("catalogue", unusable or NO_ROW))
+    return None
 
 
 def configured(model_id: str, config_models: Sequence[Model]) -> LlmSpec | None:
@@ -137,19 +207,48 @@ def _check(model: Model, total: float, active: float, table: float) -> None:
         raise ValueError("head_dim is missing: hidden is no multiple of heads")
 
 
-def _from_files(names: Sequence[str], model_id: str, env: Mapping[str, str]) -> tuple[LlmSpec | None, list[str]]:
-    problems: list[str] = []
-    for name in names:
-        for folder in model_folders(name, env):
-            source = f"{folder}/config.json"
-            try:
-                config, weights = read_config(folder), _weights(folder)
-                return llm_from_config(config, model_id, source, weights), problems
-            except UnknownFormatError:
-                raise
-            except (ValueError, OSError, RecursionError, msgspec.MsgspecError) as error:
-                problems.append(f"{source}: {error}"[:_SHOWN])
-    return None, problems
+def _from_files(
+    names: Sequence[str], model_id: str, env: Mapping[str, str], hints: Mapping[str, str], looked: list[Looked]
+) -> LlmSpec | None:
+    """The first of these names whose `config.json` or GGUF file on this host can be read."""
+    folders = (folder for name in names for folder in model_folders(name, env))
+    paths = (path for name in names for path in gguf_paths(name, env))
+    attempts: Iterator[tuple[str, Callable[[], LlmSpec]]] = chain(
+        ((f"{folder}/config.json", partial(_from_folder, folder, model_id, hints)) for folder in folders),
+        ((str(path.parent), partial(_from_gguf, path, model_id)) for path in paths),
+    )
+    before = len(looked)
+    for place, read in attempts:
+        spec, found = _attempt(place, read)
+        looked.append(Looked("files", found))
+        if spec is not None:
+            return spec
+    if len(looked) == before:
+        looked.append(Looked("files", f"{NO_FILES} {searched(names, env)}"))
+    return None
+
+
+def _attempt(place: str, read: Callable[[], LlmSpec]) -> tuple[LlmSpec | None, str]:
+    try:
+        spec = read()
+    except UnknownFormatError:
+        raise
+    except (ValueError, OSError, RecursionError, msgspec.MsgspecError) as error:
+        return None, f"{place}: {error}"[:_SHOWN]
+    return spec, spec.source
+
+
+def _from_gguf(path: Path, model_id: str) -> LlmSpec:
+    return llm_from_gguf(read_gguf(path), model_id, str(path))
+
+
+def _from_folder(folder: Path, model_id: str, hints: Mapping[str, str]) -> LlmSpec:
+    config, weights = read_config(folder), _weights(folder)
+    at_load, word = quantised_at_load(hints)
+    source = f"{folder}/config.json"
+    if at_load is None or any(config.get(key) for key in QUANTIZATION_KEYS):
+        return llm_from_config(config, model_id, source, weights)
+    return llm_from_config(config, model_id, f"{source}, {word} at load as the engine says", at_load=at_load)
 
 
 def _weights(folder: Path) -> dict[str, float]:
@@ -165,7 +264,10 @@ def _matches(pattern: str, model_id: str) -> bool:
 
 
 def _what_to_add(model_id: str, problems: Sequence[str]) -> str:
-    known = "; ".join(problems) or "no config entry, no local config.json, no catalogue row of this name"
+    known = (
+        "; ".join(problems[:_MOST_PROBLEMS])
+        or "no config entry, no local config.json or .gguf, no catalogue row of this name"
+    )
     lines = (
         f"unknown model ({known}). Add to the config, with the figures of its config.json:",
         "[[model]]",
@@ -180,5 +282,6 @@ def _what_to_add(model_id: str, problems: Sequence[str]) -> str:
         "tied_embeddings = false    # tie_word_embeddings",
         'weight_precision = "bf16"',
         "# mixture of experts also: active_params_b, experts, experts_per_token",
+        "# `gpumon models show NAME` says where it was looked for, and which known models are near",
     )
     return "\n".join(lines)

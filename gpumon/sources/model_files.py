@@ -31,16 +31,20 @@ def model_folders(name: str, env: Mapping[str, str]) -> Iterator[Path]:
     An absolute path is taken as it is; an id is looked up in the Hugging Face cache (HF_HUB_CACHE, HF_HOME,
     XDG_CACHE_HOME, HOME of `env`, as huggingface_hub does). Anything else, `..`, and system folders give nothing.
     """
-    if not name or len(name) > _MOST_PATH or "\0" in name or ".." in name:
+    if not allowed(name):
         return
     if name.startswith("/"):
-        folder = Path(name)
-        if not f"{folder}/".startswith(_FORBIDDEN) and _is_file(folder / "config.json"):
-            yield folder
-    elif _REPOSITORY.fullmatch(name):
-        repository = _cache(env)
-        if repository is not None:
-            yield from _snapshots(repository / f"models--{name.replace('/', '--')}")
+        folders: Iterator[Path] = iter((Path(name),))
+    else:
+        folders = snapshots(name, env)
+    yield from (folder for folder in folders if is_file(folder / "config.json"))
+
+
+def allowed(name: str) -> bool:
+    """Whether a path or id from a server may be opened: no `..`, no system folder, not absurdly long."""
+    if not name or len(name) > _MOST_PATH or "\0" in name or ".." in name:
+        return False
+    return not name.startswith("/") or not f"{Path(name)}/".startswith(_FORBIDDEN)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -48,10 +52,10 @@ def read_config(folder: Path) -> dict[str, Any]:
 
     ValueError where it is no JSON object or too large, OSError where it can not be read.
     """
-    config = _json(folder / "config.json", MOST_CONFIG_BYTES, dict)
+    config = read_json(folder / "config.json", MOST_CONFIG_BYTES, dict)
     other = folder / "hf_quant_config.json"
-    if not config.get("quantization_config") and _is_file(other):
-        quantization = _json(other, MOST_CONFIG_BYTES, dict).get("quantization")
+    if not config.get("quantization_config") and is_file(other):
+        quantization = read_json(other, MOST_CONFIG_BYTES, dict).get("quantization")
         if isinstance(quantization, dict):
             config["quantization_config"] = {"quant_method": "modelopt", **quantization}
     return config
@@ -63,11 +67,11 @@ def read_weights(folder: Path) -> dict[str, float]:
     Reads the index or the header of a single file, never the weights.
     """
     index = folder / "model.safetensors.index.json"
-    if _is_file(index):
-        total = _json(index, MOST_INDEX_BYTES, _Index).metadata.total_size
+    if is_file(index):
+        total = read_json(index, MOST_INDEX_BYTES, _Index).metadata.total_size
         return {"": float(total)} if 0 < total < 1e15 else {}
     single = folder / "model.safetensors"
-    return _header_bytes(single) if _is_file(single) else {}
+    return _header_bytes(single) if is_file(single) else {}
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -99,7 +103,8 @@ def _header_bytes(path: Path) -> dict[str, float]:
     return found
 
 
-def _cache(env: Mapping[str, str]) -> Path | None:
+def hugging_face_cache(env: Mapping[str, str]) -> Path | None:
+    """The folder of huggingface_hub's cache, whether it exists or not; None without a home."""
     for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if env.get(name):
             return Path(env[name])
@@ -109,11 +114,17 @@ def _cache(env: Mapping[str, str]) -> Path | None:
     return Path(base) / "huggingface" / "hub" if base else None
 
 
-def _snapshots(repository: Path) -> Iterator[Path]:
-    """The snapshot that `refs/main` names, then the others, newest first."""
-    snapshots = repository / "snapshots"
+def snapshots(name: str, env: Mapping[str, str]) -> Iterator[Path]:
+    """Folders of this Hugging Face id in the cache: the snapshot that `refs/main` names, then the others, newest first.
+
+    Nothing for what is no id.
+    """
+    cache = hugging_face_cache(env)
+    if cache is None or not _REPOSITORY.fullmatch(name):
+        return
+    repository = cache / f"models--{name.replace('/', '--')}"
     try:
-        found = [each for each in snapshots.iterdir() if _is_file(each / "config.json")][:_MOST_SNAPSHOTS]
+        found = [each for each, _ in zip((repository / "snapshots").iterdir(), range(_MOST_SNAPSHOTS), strict=False)]
     except OSError:
         return
     main = _text(repository / "refs" / "main", 128).strip()
@@ -129,7 +140,8 @@ def _text(path: Path, most: int) -> str:
         return ""
 
 
-def _json(path: Path, most: int, kind: type[_T]) -> _T:
+def read_json(path: Path, most: int, kind: type[_T]) -> _T:
+    """The file as `kind`; ValueError where it is none or larger than `most` bytes, OSError where it can not be read."""
     with open_regular(path) as file:
         body = file.read(most + 1)
     if len(body) > most:
@@ -152,7 +164,8 @@ def open_regular(path: Path) -> BinaryIO:
         raise
 
 
-def _is_file(path: Path) -> bool:
+def is_file(path: Path) -> bool:
+    """Whether this is a regular file; False where that can not be told."""
     try:
         return stat.S_ISREG(path.stat().st_mode)
     except (OSError, ValueError):

@@ -22,6 +22,8 @@ class Family(msgspec.Struct, frozen=True):
     """Attention has an output gate as wide as the queries."""
     one_shared: bool = False
     """One shared expert of the routed size that no field names."""
+    mamba: bool = False
+    """Its layers are Mamba2, attention, MLP or experts, as a pattern of letters says."""
     sparse: bool = False
     """DeepSeek sparse attention, even where `index_topk` is left out."""
     defaults: dict[str, object] = {}
@@ -63,6 +65,7 @@ FAMILIES: Final[dict[str, Family]] = {
     "llama4_text": Family(full_every=4, one_shared=True),
     "mpt": Family(two_matrices=True, tied=True),
     "nemotron": Family(two_matrices=True),
+    "nemotron_h": Family(two_matrices=True, mamba=True),
     "opt": Family(two_matrices=True, tied=True),
     "phi": Family(two_matrices=True),
     "qwen3_5": _HYBRID,

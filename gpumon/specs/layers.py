@@ -17,12 +17,19 @@ class AttentionLayers(msgspec.Struct, frozen=True):
     windowed: int = 0
     window: int = 0
     linear: int = 0
+    mlp: int | None = None
+    """Layers with a dense MLP; None: all that have no experts."""
 
 
 def attention_layers(fields: Fields, family: Family, layers: int) -> AttentionLayers:
     """Counts the layers; ValueError names the field that is missing or that describes what is not modelled."""
-    for name in _STATE_SPACE:
+    if family.mamba:
+        return _by_letters(fields, layers)
+    for name in _NOT_MODELLED:
         if fields.has(name):
+            raise fields.error(name, "describes layers that are not modelled")
+    for name in _SHARED_PARTS:
+        if fields.integer(name, default=0, low=0):
             raise fields.error(name, "describes layers that are not modelled")
     # MiniMax: 1 is attention, 0 lightning attention; M2 lists its layers although all have attention.
     if any(kind != 1 for kind in fields.items("attn_type_list") or ()):
@@ -39,6 +46,8 @@ def attention_layers(fields: Fields, family: Family, layers: int) -> AttentionLa
 
 def moe_layers(fields: Fields, layers: int) -> int:
     """How many of the layers hold routed experts, for a config that has experts."""
+    if fields.has(*_PATTERNS):
+        return _letters(fields).count("E")
     listed = fields.items("mlp_layer_types")
     if listed is not None:
         return sum(kind == "sparse" for kind in listed)
@@ -55,6 +64,24 @@ def moe_layers(fields: Fields, layers: int) -> int:
     skipped = fields.items("mlp_only_layers") or []
     first = step - 1 if fields.has("decoder_sparse_step") else 0
     return sum(i >= dense and i % step == first and i not in skipped for i in range(layers))
+
+
+def _by_letters(fields: Fields, layers: int) -> AttentionLayers:
+    """Nemotron-H: M Mamba2, * attention, - MLP, E experts; a layer is one of them."""
+    if fields.has("moe_latent_size"):
+        raise fields.error("moe_latent_size", "describes layers that are not modelled")
+    pattern = _letters(fields)
+    if len(pattern) != layers or set(pattern) - set("M*-E"):
+        raise fields.error(_PATTERNS[0], f"{shown(pattern)} is not {layers} letters of M, *, - and E")
+    return AttentionLayers(pattern.count("*"), linear=pattern.count("M"), mlp=pattern.count("-"))
+
+
+def _letters(fields: Fields) -> str:
+    """The pattern as published in letters, or as a list of words."""
+    words = fields.items(_PATTERNS[1])
+    if words is None:
+        return fields.text(_PATTERNS[0])
+    return "".join(_WORDS.get(word, "?") if isinstance(word, str) else "?" for word in words)
 
 
 def _by_list(fields: Fields, kinds: list[object], layers: int) -> AttentionLayers:
@@ -94,7 +121,9 @@ _KINDS: Final = {
     "linear_attention": "linear",
 }
 
-_STATE_SPACE: Final = (
+_PATTERNS: Final = ("hybrid_override_pattern", "layers_block_type")
+_WORDS: Final = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
+_NOT_MODELLED: Final = (
     "hybrid_override_pattern",
     "hybrid_layer_pattern",
     "layers_block_type",
@@ -105,5 +134,9 @@ _STATE_SPACE: Final = (
     "linear_attn_config",
     "compress_ratios",
     "block_configs",
+    "cross_attention_layers",
 )
-"""Fields of state-space, lightning, KDA, compressed-attention and searched architectures."""
+"""Fields of state-space, lightning, KDA, compressed-attention, searched and cross-attending architectures."""
+
+_SHARED_PARTS: Final = ("hidden_size_per_layer_input", "num_kv_shared_layers")
+"""Counts of small Gemmas, 0 in the others: look-up tables per layer, and layers that use the KV cache of others."""

@@ -56,6 +56,8 @@ class LlmSpec(msgspec.Struct, frozen=True, array_like=True):
     """Parts of the architecture that the formulas leave out (vision encoder, state-space layers, ...)."""
     full_kv_elements: int = 0
     """KV elements per token of one full layer where it differs from the window layers (Gemma 4); 0: it does not."""
+    stored_bytes: float = 0.0
+    """Bytes of all stored weights, where a file's own table or the engine tells them; 0: they follow from the rest."""
 
     @property
     def layers(self) -> int:

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
 from typing import Final
 
 import msgspec
 
+from gpumon.specs.left_out import COMPRESSED, INDEXER, LINEAR_ATTENTION, STATE_SPACE, STATE_UPDATE
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llm_config import SPARSE_TOP_K
 from gpumon.specs.llm_names import llm_name
 from gpumon.specs.precision import Precision
 from gpumon.specs.weight_format import LlmParts, WeightFormat, narrow, plain, with_weights
+
+_LONGEST = 200
+"""Characters of a name that are compared."""
+_TELLING = 4
+"""A word this long is found across dashes: shorter ones would be found by chance."""
+_ALIKE = 0.6
+"""From this likeness on a name is near without a word in common."""
+_SHARED = 0.2
+"""What a word in common adds to the likeness."""
 
 
 class LlmRow(msgspec.Struct, frozen=True):
@@ -26,16 +37,22 @@ class LlmRow(msgspec.Struct, frozen=True):
     native: WeightFormat
     verified: bool
     note: str
+    layers: int = 0
+    """Layers of all kinds, those without attention or state too."""
+    max_context: int = 0
+    """Tokens, as published."""
+    published: str = ""
+    """Where its figures are from."""
     unusable: str = ""
     """Why the formulas can not use this row; empty where they can."""
 
-    def stored_as(self, weights: WeightFormat, hint: str) -> LlmSpec:
-        """The row's spec with its weights in another format than the published one."""
+    def stored_as(self, weights: WeightFormat, said: str) -> LlmSpec:
+        """The row's spec with its weights in another format than the published one; `said` tells who says so."""
         if weights.precision is Precision.MXFP4 and self.parts.experts:
             weights = msgspec.structs.replace(weights, covers=("experts",))
         stored = with_weights(self.spec, self.parts, weights)
         return msgspec.structs.replace(
-            stored, matmul_params=self.spec.matmul_params, source=f"{self.spec.source}, {hint} by its name"
+            stored, matmul_params=self.spec.matmul_params, source=f"{self.spec.source}, {said}"
         )
 
 
@@ -56,7 +73,36 @@ class LlmCatalogue(msgspec.Struct, frozen=True):
         if row is None or row.unusable:
             return None
         name = llm_name(model_id)
-        return row.spec if name.weights is None else row.stored_as(name.weights, name.hint)
+        return row.spec if name.weights is None else row.stored_as(name.weights, f"{name.hint} by its name")
+
+    def search(self, words: Sequence[str]) -> tuple[LlmRow, ...]:
+        """Rows in whose names each of the words occurs, whatever the case and the dashes; in catalogue order."""
+        return tuple(row for row in self.rows if all(_named(word, row) for word in words))
+
+    def nearest(self, model_id: str, most: int = 5) -> tuple[LlmRow, ...]:
+        """Rows whose names are most like this one, the likest first; only those that share something with it."""
+        key = llm_name(model_id[:_LONGEST]).key
+        letters = " ".join(key)
+        scored = []
+        for place, row in enumerate(self.rows):
+            own = llm_name(row.name).key
+            shared = len(set(key) & set(own))
+            alike = SequenceMatcher(None, letters, " ".join(own)).ratio()
+            if shared or alike > _ALIKE:
+                scored.append((-alike - _SHARED * shared, place, row))
+        return tuple(row for _, _, row in sorted(scored, key=lambda each: each[:2])[:most])
+
+
+def _named(word: str, row: LlmRow) -> bool:
+    """Whether a name of the row has the word in it; a long one also where dashes stand elsewhere (`gptoss`)."""
+    names = "\n".join((row.name, row.hf_id, *row.aliases)).lower()
+    wanted = word[:_LONGEST].lower()
+    letters = _letters(wanted)
+    return wanted in names or (len(letters) >= _TELLING and letters in _letters(names))
+
+
+def _letters(text: str) -> str:
+    return "".join(letter for letter in text if letter.isalnum() or letter in ".\n")
 
 
 def parse_llms(text: str) -> LlmCatalogue:
@@ -118,6 +164,9 @@ def _row(cells: _Cells) -> LlmRow:
         native=native,
         verified=cells.text("verified") == "yes",
         note=cells.text("note"),
+        layers=cells.count("layers"),
+        max_context=cells.count("max_ctx"),
+        published=cells.text("source"),
         unusable="its active parameters are not known"
         if not active
         else "the layout of its experts is not known"
@@ -133,7 +182,8 @@ def _parts(cells: _Cells) -> LlmParts:
     embedding = 0.0 if cells.text("tied_embeddings") == "yes" else table
     sparse = cells.number("layers") - cells.number("dense_layers")
     experts = cells.count("experts")
-    expert = 3.0 * cells.number("hidden") * cells.number("moe_intermediate") * sparse if experts else 0.0
+    matrices = cells.number("mlp_matrices") or 3.0
+    expert = matrices * cells.number("hidden") * cells.number("moe_intermediate") * sparse if experts else 0.0
     return LlmParts(
         attention=total - table - embedding - experts * expert,
         mlp=0.0,
@@ -174,18 +224,26 @@ def _dimensions(cells: _Cells) -> LlmSpec:
         rope_dim=cells.count("qk_rope_dim"),
         qk_head_dim=cells.count("qk_head_dim"),
         v_head_dim=cells.count("v_head_dim"),
-        not_modelled=tuple(note for part, note in _NOTES if part in attention),
+        not_modelled=_left_out(cells, attention),
         full_kv_elements=0 if mla or full_elements == per_layer else full_elements,
     )
 
 
+def _left_out(cells: _Cells, attention: str) -> tuple[str, ...]:
+    """What the row names, and what follows from its kind of layers."""
+    named = tuple(each for each in cells.text("left_out").split(";") if each)
+    scanned = cells.number("calc_active_b") > 0.0
+    return (*named, *(scan if scanned else note for part, note, scan in _NOTES if part in attention))
+
+
 _NOTES: Final = (
-    ("DSA", "indexer of the sparse attention"),
-    ("hybrid-GDN", "linear attention"),
-    ("hybrid-KDA", "linear attention"),
-    ("hybrid-Mamba2", "state-space layers"),
-    ("CSA", "compressed attention"),
+    ("DSA", INDEXER, INDEXER),
+    ("hybrid-GDN", LINEAR_ATTENTION, LINEAR_ATTENTION),
+    ("hybrid-KDA", LINEAR_ATTENTION, LINEAR_ATTENTION),
+    ("hybrid-Mamba2", STATE_SPACE, STATE_UPDATE),
+    ("CSA", COMPRESSED, COMPRESSED),
 )
+"""Part of the kind of attention, what of it is left out where the parameters are not split, and where they are."""
 
 _EXPERTS_ONLY = msgspec.structs.replace(narrow(Precision.MXFP4), covers=("experts",))
 _NATIVE: Final[dict[str, WeightFormat]] = {

@@ -96,4 +96,5 @@ def with_weights(spec: LlmSpec, parts: LlmParts, weights: WeightFormat) -> LlmSp
         kv_precision=weights.kv_precision or weights.base,
         read_bytes=resident + parts.experts * expert,
         expert_read_bytes=expert,
+        stored_bytes=0.0,
     )

@@ -16,6 +16,7 @@ from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llm_config import llm_from_config
 from gpumon.specs.precision import Precision
+from gpumon.specs.weight_format import narrow
 
 CONFIGS: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "data" / "model_configs.json").read_text("utf-8")
@@ -190,6 +191,14 @@ def test_a_draft_head_or_an_encoder_in_the_files_is_left_out() -> None:
         ({"is_encoder_decoder": True}, "is_encoder_decoder is true"),
         ({"hybrid_override_pattern": "M-M*"}, "hybrid_override_pattern describes layers that are not modelled"),
         ({"compress_ratios": [4, 128]}, "compress_ratios describes"),
+        ({"cross_attention_layers": [3, 8]}, "cross_attention_layers describes"),
+        ({"hidden_size_per_layer_input": 256}, "hidden_size_per_layer_input describes"),
+        ({"num_kv_shared_layers": 10}, "num_kv_shared_layers describes"),
+        ({"model_type": "nemotron_h"}, "hybrid_override_pattern '' is not 32 letters of M, *, - and E"),
+        ({"model_type": "nemotron_h", "hybrid_override_pattern": "X" * 32}, "is not 32 letters"),
+        ({"model_type": "nemotron_h", "layers_block_type": ["mamba", 3]}, "is not 32 letters"),
+        ({"model_type": "nemotron_h", "hybrid_override_pattern": "M" * 32}, "mamba_num_heads is missing"),
+        ({"model_type": "nemotron_h", "moe_latent_size": 1024}, "moe_latent_size describes"),
         ({"linear_attn_config": {}}, "linear_attn_config describes"),
         ({"attn_type_list": [0, 1]}, "attn_type_list has layers that are not modelled"),
         ({"quantization_config": 4}, "quantization_config 4 is not an object"),
@@ -201,6 +210,50 @@ def test_a_bad_field_is_named(change: dict[str, Any], problem: str) -> None:
         read({**LLAMA, **change})
     assert problem in str(error.value)
     assert len(str(error.value)) < 200
+
+
+NEMOTRON_H = {
+    "model_type": "nemotron_h",
+    "hybrid_override_pattern": "M-M-M-M*-" + "M-M-M-M-M*-" * 9 + "M-" * 5,
+    "num_hidden_layers": 118,
+    "hidden_size": 8192,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "attention_head_dim": 128,
+    "intermediate_size": 32768,
+    "vocab_size": 131072,
+    "mamba_num_heads": 256,
+    "mamba_head_dim": 64,
+    "ssm_state_size": 256,
+    "n_groups": 8,
+}
+
+
+def test_mamba_layers_count_by_their_matrices_and_their_state() -> None:
+    """Nemotron-H-56B: 54 Mamba2, 54 MLP and 10 attention layers give the published 56e9."""
+    spec, row = read(NEMOTRON_H), ROWS["Nemotron-H-56B"]
+    assert (spec.full_layers, spec.linear_layers) == (10, 54)
+    assert spec.params == pytest.approx(56e9, rel=0.01)
+    assert spec.params == pytest.approx(row.params, rel=0.001)
+    assert spec.matmul_params == spec.params - 131072 * 8192
+    assert spec.linear_state_elements == row.linear_state_elements == 54 * 256 * 64 * 256
+    assert kv_bytes_per_token(spec) == kv_bytes_per_token(row) == 40_960
+    assert spec.not_modelled == ("state update of the Mamba layers",)
+
+
+def test_a_pattern_of_words_is_one_of_letters() -> None:
+    words = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+    for config in (NEMOTRON_H, CONFIGS["Nemotron-3-Nano-30B-A3B"]):
+        listed = {key: value for key, value in config.items() if key != "hybrid_override_pattern"}
+        listed["layers_block_type"] = [words[letter] for letter in str(config["hybrid_override_pattern"])]
+        assert read(listed) == read(config)
+
+
+def test_weights_that_are_narrowed_at_load() -> None:
+    exact, table = read(LLAMA), 128256 * 4096
+    spec = llm_from_config(LLAMA, "model", "test", at_load=narrow(Precision.FP8))
+    assert (spec.precision, spec.kv_precision) == (Precision.FP8, Precision.BF16)
+    assert spec.read_bytes == exact.matmul_params - table + 2 * table
 
 
 JSON = st.recursive(

@@ -14,7 +14,7 @@ from gpumon.specs.precision import Precision
 TEXT = files("gpumon.specs").joinpath("data", "llms.csv").read_text("utf-8")
 CELLS = {row["name"]: row for row in csv.DictReader(TEXT.splitlines())}
 CATALOGUE = llm_catalogue()
-HYBRID = {"Kimi-K3", "Nemotron-3-Nano-30B-A3B", "Nemotron-3-Super-120B-A12B"}
+HYBRID = {"Kimi-K3", "Nemotron-3-Super-120B-A12B"}
 
 
 def test_all_rows_are_read_and_only_the_named_ones_are_unusable() -> None:
@@ -40,7 +40,10 @@ def test_a_row_agrees_with_its_own_columns(row: LlmRow) -> None:
 def test_notes_name_what_the_formulas_leave_out() -> None:
     notes = {row.name: row.spec.not_modelled for row in CATALOGUE.rows}
     assert notes["Qwen3-Next-80B-A3B"] == ("linear attention",)
-    assert notes["Nemotron-H-56B"] == ("state-space layers",)
+    assert notes["Nemotron-H-56B"] == ("state update of the Mamba layers",)
+    assert notes["Nemotron-3-Super-120B-A12B"] == ("state-space layers",)
+    assert notes["Gemma-3-27B"] == ("vision encoder",)
+    assert notes["Qwen3.5-35B-A3B"] == ("vision encoder", "linear attention")
     assert notes["DeepSeek-V4-Pro"] == ("compressed attention",)
     assert notes["DeepSeek-V3.2"] == ("indexer of the sparse attention",)
     assert notes["Llama-3.1-8B"] == ()
@@ -71,6 +74,45 @@ def test_gemma_4_keeps_its_smaller_cache_of_full_layers() -> None:
     spec = next(row.spec for row in CATALOGUE.rows if row.name == "Gemma-4-26B-A4B")
     assert spec.full_kv_elements == 2048
     assert 2 * spec.kv_heads * spec.head_dim == 4096
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["llama", "70b"], ["Llama-2-70B", "Llama-3.1-70B", "Llama-3.3-70B"]),
+        (["QwQ"], ["Qwen2.5-32B"]),
+        (["gptoss", "120"], ["gpt-oss-120b"]),
+        (["moonshotai/"], ["Kimi-K2", "Kimi-K3"]),
+        (["nano"], ["Nemotron-3-Nano-30B-A3B"]),
+        (["r1", "qwen"], ["Qwen2.5-7B", "Qwen2.5-14B", "Qwen2.5-32B"]),
+        (["no", "such"], []),
+        (["\x00" * 5000], []),
+    ],
+)
+def test_a_search_takes_parts_of_names(words: list[str], names: list[str]) -> None:
+    assert [row.name for row in CATALOGUE.search(words)] == names
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("meta-llama/Llama-3.1-9B", "Llama-3.1-8B"),
+        ("acme/deepseek-v3.5", "DeepSeek-V3.2"),
+        ("gemma-3-1b-it", "Gemma-3-12B"),
+        ("quen3-32b", "Qwen3-32B"),
+    ],
+)
+def test_the_nearest_name_shares_most_with_it(name: str, nearest: str) -> None:
+    found = CATALOGUE.nearest(name)
+    assert found[0].name == nearest
+    assert len(found) <= 5
+    assert CATALOGUE.row(name) is None
+
+
+def test_nothing_is_near_a_name_that_shares_nothing() -> None:
+    assert CATALOGUE.nearest("zzz") == ()
+    assert CATALOGUE.nearest("") == ()
+    assert isinstance(CATALOGUE.nearest("-" * 100_000), tuple)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,294 @@
+"""Models as text: the catalogue, one model with all its facts and where they are from, and all of it as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from gpumon.efficiency.engine import WRONG_WITHOUT
+from gpumon.efficiency.flops import decode_flops_per_token, head_flops, prefill_flops_per_token
+from gpumon.efficiency.traffic import kv_bytes_per_token, kv_read_bytes, weight_read_bytes
+from gpumon.outputs.tables import INDENT, Column, labelled, table, wrapped
+from gpumon.outputs.units import NONE, token
+from gpumon.readings.format import amount
+from gpumon.readings.text import clean
+from gpumon.sizing.memory import weight_bytes
+from gpumon.specs.llm import LlmSpec
+from gpumon.specs.llms import LlmRow
+
+SCHEMA: Final = 1
+_LABEL: Final = 14
+_BATCHES: Final = (1, 64)
+"""Sequences that decode together, for which the weights of a mixture of experts are shown."""
+_LIST: Final = (
+    ("NAME", False, 9),
+    ("SIZE", True, 9),
+    ("ACTIVE", True, 9),
+    ("LAYERS", True, 9),
+    ("KV kB", True, 9),
+    ("STORED", False, 9),
+    ("CTX", True, 9),
+    ("KIND", False, 9),
+    ("NOTES", False, 1),
+)
+"""Columns of the list: title, flush right, and which leave first where there is no room (the lowest)."""
+_LEGEND: Final = (
+    "SIZE and ACTIVE: parameters, all and multiplied per token; KV kB: 1000 bytes of KV cache per token as published; "
+    "KIND: MoE experts, MLA latent attention, SWA windows, LIN linear or Mamba layers"
+)
+
+
+class Shown(NamedTuple):
+    """One model as `gpumon models show` has it."""
+
+    name: str
+    spec: LlmSpec | None
+    row: LlmRow | None
+    """The catalogue's row of this name, whether its figures are used or not."""
+    why: str
+    """Where the spec is from; or why there is none, with the lines to add to the config."""
+    looked: tuple[tuple[str, str], ...]
+    """Place and what was found there."""
+    nearest: tuple[str, ...]
+    """Names of the catalogue that are most like this one; only where there is no spec."""
+    context_tokens: float
+
+
+def listed(rows: Sequence[LlmRow], configured: Sequence[str], width: int = 160) -> str:
+    """A line per row; then the models of the config, and those that no MFU and MBU can be had for."""
+    lines = _table(rows, width)
+    for row in rows:
+        if why := no_figures(row):
+            lines.extend(wrapped(f"no MFU and MBU for {token(row.name)}: {why}", width, "", INDENT))
+    if configured:
+        names = ", ".join(token(name, spaces=True) for name in configured)
+        lines.extend(wrapped(f"in the config, ahead of these: {names}", width, "", INDENT))
+    lines.extend(wrapped(_LEGEND, width, "", INDENT))
+    return "\n".join(lines) + "\n"
+
+
+def not_found(words: Sequence[str], nearest: Sequence[str], width: int = 160) -> str:
+    """What a search in vain says."""
+    asked = " ".join(token(word) for word in words)
+    near = f"; nearest: {', '.join(map(token, nearest))}" if nearest else ""
+    return "\n".join(wrapped(f"no model of the catalogue is named {asked}{near}", width, "", INDENT)) + "\n"
+
+
+def shown(model: Shown, width: int = 160) -> str:
+    """All facts of one model, derived figures with their units, and where it was looked for."""
+    lines = [clean(model.name) or NONE]
+    spec = model.spec
+    facts = [] if spec is None else [*_facts(spec, model), *_derived(spec, model.context_tokens)]
+    for name, value in facts:
+        lines.extend(labelled(name, value, width, room=_LABEL))
+    if spec is None:
+        lines.extend(labelled("unknown", "no MFU and MBU for it, rates only", width, room=_LABEL))
+        lines.extend(labelled("nearest", ", ".join(map(token, model.nearest)), width, room=_LABEL))
+    label = "looked at"
+    for place, found in model.looked:
+        lines.extend(labelled(label, f"{place}: {token(found, spaces=True)}", width, room=_LABEL))
+        label = ""
+    if spec is None:
+        why, _, add = model.why.partition("\n")
+        lines.extend(("", *wrapped(token(why, spaces=True), width, "", INDENT), *map(clean, add.splitlines())))
+    return "\n".join(lines) + "\n"
+
+
+def no_figures(row: LlmRow) -> str:
+    """Why a row gives no MFU and MBU; empty where it does."""
+    wrong = sorted(WRONG_WITHOUT & set(row.spec.not_modelled))
+    return row.unusable or (f"its {', '.join(wrong)} is not modelled" if wrong else "")
+
+
+def as_json(row: LlmRow) -> dict[str, Any]:
+    """A row of the catalogue as JSON has it."""
+    return {
+        "name": row.name,
+        "hf_id": row.hf_id,
+        "aliases": list(row.aliases),
+        **_spec(row.spec),
+        "layers": row.layers,
+        "max_context_tokens": row.max_context or None,
+        "verified": row.verified,
+        "published": row.published,
+        "note": row.note,
+        "no_figures": no_figures(row) or None,
+    }
+
+
+def shown_json(model: Shown) -> dict[str, Any]:
+    """What `shown` says, as JSON has it."""
+    why, _, add = model.why.partition("\n")
+    spec = model.spec
+    known = None if spec is None else {"source": spec.source, **_spec(spec), **_figures(spec, model.context_tokens)}
+    return {
+        "name": model.name,
+        "model": known,
+        "catalogue": None if model.row is None else as_json(model.row),
+        "why_unknown": None if spec is not None else why,
+        "nearest": list(model.nearest),
+        "add": add.splitlines(),
+        "looked": [{"place": place, "found": found} for place, found in model.looked],
+    }
+
+
+def encoded(value: dict[str, Any]) -> bytes:
+    """One JSON object on one line, with the schema of this output."""
+    return msgspec.json.encode({"schema": SCHEMA, **value}) + b"\n"
+
+
+def _table(rows: Sequence[LlmRow], width: int) -> list[str]:
+    cells = [_row(row) for row in rows]
+    columns = [Column(title, [row[at] for row in cells], right, keep) for at, (title, right, keep) in enumerate(_LIST)]
+    return list(table(columns, width))
+
+
+def _row(row: LlmRow) -> tuple[str, ...]:
+    spec = row.spec
+    kv = kv_bytes_per_token(spec) / 1e3
+    notes = [f"without {each}" for each in spec.not_modelled] + ([] if row.verified else ["unverified"])
+    return (
+        token(row.name),
+        _billions(spec.params),
+        _billions(spec.matmul_params),
+        str(row.layers or spec.layers),
+        f"{kv:.0f}" if kv >= 9.95 else f"{kv:.1f}",
+        spec.precision.value,
+        _context(row.max_context),
+        _kind(spec),
+        no_figures(row) or ", ".join(notes),
+    )
+
+
+def _kind(spec: LlmSpec) -> str:
+    attention = "LIN" if spec.linear_layers else "MLA" if spec.kv_lora_rank else "SWA" if spec.window_layers else ""
+    return "+".join(filter(None, ("MoE" if spec.experts else "", attention))) or "dense"
+
+
+def _billions(params: float) -> str:
+    if params <= 0.0:
+        return NONE
+    if params < 0.995e9:
+        return f"{params / 1e6:.0f}M"
+    return f"{params / 1e9:.1f}B" if params < 99.95e9 else f"{params / 1e9:.0f}B"
+
+
+def _params(count: float) -> str:
+    return f"{count / 1e9:.3f}e9" if count >= 1e9 else f"{count / 1e6:.2f}e6"
+
+
+def _context(tokens: int) -> str:
+    if not tokens:
+        return NONE
+    return f"{tokens / 1024:.0f}k" if tokens < 1 << 20 else f"{tokens / (1 << 20):.0f}M"
+
+
+def _facts(spec: LlmSpec, model: Shown) -> list[tuple[str, str]]:
+    """Name and value; an empty value is left out."""
+    row = model.row
+    same = row is not None and spec.source.startswith("catalogue")
+    layers = f"{spec.layers} layers"
+    if same and row is not None and row.layers > spec.layers:
+        layers = f"{row.layers} layers, {spec.layers} of them with attention or a state"
+    context = f"{row.max_context:,} tokens as published" if row is not None and row.max_context else ""
+    return [
+        ("from", token(spec.source, spaces=True)),
+        ("published in", token(row.published, spaces=True) if same and row is not None and row.published else ""),
+        ("note", token(row.note, spaces=True) if same and row is not None and row.note else ""),
+        ("parameters", f"{_params(spec.params)}, {_params(spec.matmul_params)} multiplied per token"),
+        ("shape", f"{layers}, hidden {spec.hidden:,}, vocabulary {spec.vocab:,}"),
+        ("attention", _attention(spec)),
+        ("experts", _experts(spec)),
+        ("context", context),
+        ("not counted", ", ".join(spec.not_modelled)),
+    ]
+
+
+def _attention(spec: LlmSpec) -> str:
+    if spec.kv_lora_rank:
+        heads = f"{spec.heads} heads on a latent of {spec.kv_lora_rank} + {spec.rope_dim} (MLA)"
+    else:
+        heads = f"{spec.heads} heads of {spec.head_dim}, {spec.kv_heads} KV heads"
+    kinds = (
+        (spec.full_layers, "see the whole context"),
+        (spec.window_layers, f"see {spec.window:,} tokens"),
+        (spec.linear_layers, f"keep a state, {spec.linear_state_elements:,.0f} elements per sequence in all"),
+    )
+    return "; ".join((heads, *(f"{count} layers {what}" for count, what in kinds if count)))
+
+
+def _experts(spec: LlmSpec) -> str:
+    if not spec.experts:
+        return ""
+    each = _params(spec.expert_params)
+    return f"{spec.experts_per_token} of {spec.experts} per token, {each} parameters each over all layers"
+
+
+def _derived(spec: LlmSpec, context: float) -> list[tuple[str, str]]:
+    if wrong := sorted(WRONG_WITHOUT & set(spec.not_modelled)):
+        return [("figures", f"none: its {', '.join(wrong)} is not modelled")]
+    figures = _figures(spec, context)
+    reads = ", ".join(
+        f"{amount(figures['step_read_bytes'][str(batch)])}B at batch {batch}"
+        for batch in (_BATCHES if spec.experts else _BATCHES[:1])
+    )
+    widened = ", arithmetic at 16 bit" if spec.weight_only else ""
+    stored = f"{spec.precision.value}{widened}: {amount(figures['weight_bytes'])}B"
+    flops = {name: f"{amount(figures[name])}FLOP" for name in figures if "flops" in name}
+    return [
+        ("weights", f"{stored}; a step reads {reads}"),
+        ("KV cache", f"{figures['kv_bytes_per_token']:,.0f} bytes per token ({spec.kv_precision.value})"),
+        (
+            "KV read",
+            f"{amount(figures['kv_read_bytes_per_step'])}B per sequence and step at {context:,.0f} tokens of context, "
+            "tensor parallel size 1",
+        ),
+        (
+            "compute",
+            f"{flops['decode_flops_per_token']} per token in decode at {context:,.0f} tokens of context; "
+            f"{flops['prefill_flops_per_token']} per token of a prompt of that length, "
+            f"and {flops['head_flops_per_request']} once for its LM head",
+        ),
+    ]
+
+
+def _figures(spec: LlmSpec, context: float) -> dict[str, Any]:
+    """Derived figures, in the units of their names; none where a part that is not modelled makes them wrong."""
+    if WRONG_WITHOUT & set(spec.not_modelled):
+        return {}
+    return {
+        "context_tokens": context,
+        "weight_bytes": spec.stored_bytes or weight_bytes(spec),
+        "step_read_bytes": {str(batch): weight_read_bytes(spec, batch) for batch in _BATCHES},
+        "kv_bytes_per_token": kv_bytes_per_token(spec),
+        "kv_read_bytes_per_step": kv_read_bytes(spec, context),
+        "decode_flops_per_token": decode_flops_per_token(spec, context),
+        "prefill_flops_per_token": prefill_flops_per_token(spec, context),
+        "head_flops_per_request": head_flops(spec),
+    }
+
+
+def _spec(spec: LlmSpec) -> dict[str, Any]:
+    return {
+        "params": spec.params,
+        "active_params": spec.matmul_params or None,
+        "layers": spec.layers,
+        "full_layers": spec.full_layers,
+        "window_layers": spec.window_layers,
+        "window_tokens": spec.window or None,
+        "linear_layers": spec.linear_layers,
+        "hidden": spec.hidden,
+        "heads": spec.heads,
+        "kv_heads": spec.kv_heads,
+        "head_dim": spec.head_dim,
+        "kv_lora_rank": spec.kv_lora_rank or None,
+        "vocab": spec.vocab,
+        "experts": spec.experts,
+        "experts_per_token": spec.experts_per_token,
+        "weight_precision": spec.precision.value,
+        "kv_precision": spec.kv_precision.value,
+        "kv_bytes_per_token": kv_bytes_per_token(spec),
+        "not_modelled": list(spec.not_modelled),
+    }

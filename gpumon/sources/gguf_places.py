@@ -1,0 +1,112 @@
+"""Where a model's GGUF file lies on this host: the path itself, a folder, the Hugging Face cache, Ollama's store."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gpumon.sources.gguf_file import is_gguf
+from gpumon.sources.model_files import allowed, hugging_face_cache, is_file, read_json, snapshots
+
+_MOST_FILES = 4096
+"""Files of one folder that are looked at."""
+_MOST_MANIFEST_BYTES: Final = 1024 * 1024
+_MODEL_LAYER: Final = "application/vnd.ollama.image.model"
+_OLLAMA_NAME = re.compile(
+    r"(?:(?P<host>[A-Za-z0-9][A-Za-z0-9.-]{0,95})/(?=[^/]+/))?(?:(?P<owner>[A-Za-z0-9][A-Za-z0-9._-]{0,95})/)?"
+    r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,95}):(?P<tag>[A-Za-z0-9][A-Za-z0-9._-]{0,95})"
+)
+_DIGEST = re.compile(r"sha256[:-](?P<digest>[0-9a-f]{64})")
+_TAGGED = re.compile(r"(?P<repository>[^:]+):(?P<tag>[A-Za-z0-9._-]{1,64})")
+_PROJECTOR = "mmproj"
+_FURTHER = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")
+"""Second and later files of a split model."""
+
+
+def gguf_paths(name: str, env: Mapping[str, str]) -> Iterator[Path]:
+    """GGUF files that may hold this model; the likeliest first, and none where several could be meant.
+
+    `name` is an absolute path (a file, or a folder with one model), a Hugging Face id of the cache, which may end in
+    `:Q4_K_M` as llama.cpp's -hf does, or Ollama's `name:tag`. Relative paths are none: whose folder is not known.
+    """
+    if not allowed(name):
+        return
+    if name.startswith("/"):
+        path = Path(name)
+        if is_file(path):
+            if is_gguf(path):
+                yield path
+        else:
+            yield from _only(path, "")
+        return
+    tagged = _TAGGED.fullmatch(name)
+    for folder in snapshots(tagged["repository"] if tagged else name, env):
+        yield from _only(folder, tagged["tag"] if tagged else "")
+    yield from _ollama(name, env)
+
+
+def searched(names: Iterable[str], env: Mapping[str, str]) -> str:
+    """Where the files of a model of these names were looked for, in words."""
+    paths = [name for name in names if name.startswith("/")]
+    cache = hugging_face_cache(env)
+    stores = [str(cache)] if cache is not None else []
+    return ", ".join((*paths, *stores, *map(str, _stores(env))))
+
+
+def _only(folder: Path, tag: str) -> Iterator[Path]:
+    """The folder's one model, or the one whose file name has the tag in it."""
+    try:
+        entries = [each for each, _ in zip(folder.iterdir(), range(_MOST_FILES), strict=False)]
+    except OSError:
+        return
+    found = sorted(
+        each
+        for each in entries
+        if each.suffix == ".gguf" and _PROJECTOR not in each.name.lower() and not _FURTHER.search(each.name)
+    )
+    meant = [each for each in found if tag and tag.lower() in each.name.lower()] or ([] if tag else found)
+    if len(meant) == 1 and is_gguf(meant[0]):
+        yield meant[0]
+
+
+class _Layer(msgspec.Struct):
+    media_type: str = msgspec.field(default="", name="mediaType")
+    digest: str = ""
+
+
+class _Manifest(msgspec.Struct):
+    layers: list[_Layer] = []
+
+
+def _ollama(name: str, env: Mapping[str, str]) -> Iterator[Path]:
+    """The blob that Ollama's manifest of this `name:tag` names. A name without a tag may be anybody's."""
+    parts = _OLLAMA_NAME.fullmatch(name)
+    if parts is None:
+        return
+    below = Path(parts["host"] or "registry.ollama.ai", parts["owner"] or "library", parts["name"], parts["tag"])
+    for store in _stores(env):
+        manifest = store / "manifests" / below
+        if not is_file(manifest):
+            continue
+        try:
+            layers = read_json(manifest, _MOST_MANIFEST_BYTES, _Manifest).layers
+        except (ValueError, OSError, msgspec.MsgspecError):
+            continue
+        for layer in layers:
+            digest = _DIGEST.fullmatch(layer.digest)
+            if layer.media_type == _MODEL_LAYER and digest is not None:
+                blob = store / "blobs" / f"sha256-{digest['digest']}"
+                if is_gguf(blob):
+                    yield blob
+
+
+def _stores(env: Mapping[str, str]) -> list[Path]:
+    """Ollama's folders: the configured one, the user's, and that of its system service."""
+    if env.get("OLLAMA_MODELS"):
+        return [Path(env["OLLAMA_MODELS"])]
+    homes = [env["HOME"]] if env.get("HOME") else []
+    return [Path(home) / ".ollama" / "models" for home in (*homes, "/usr/share/ollama")]

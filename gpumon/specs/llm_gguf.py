@@ -1,0 +1,316 @@
+"""A GGUF header -> LlmSpec: exact parameters and bytes by the tensors, dimensions by the metadata."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpumon.specs import hints as h
+from gpumon.specs.fields import Fields, shown
+from gpumon.specs.gguf import TYPES, GgufHeader, Tensor
+from gpumon.specs.left_out import AUDIO, INDEXER, LINEAR_ATTENTION, MIXED_HEADS, STATE_UPDATE, VISION
+from gpumon.specs.llm import LlmSpec
+from gpumon.specs.precision import Precision
+from gpumon.specs.weight_words import of_bits
+
+KEYS: Final[dict[str, str]] = {
+    h.LAYERS: "block_count",
+    h.HIDDEN: "embedding_length",
+    h.HEADS: "attention.head_count",
+    h.KV_HEADS: "attention.head_count_kv",
+    h.HEAD_DIM: "attention.key_length",
+    h.VOCAB: "vocab_size",
+    h.EXPERTS: "expert_count",
+    h.EXPERTS_PER_TOKEN: "expert_used_count",
+    h.CONTEXT_LEN: "context_length",
+}
+"""Hint -> key of GGUF metadata after `ARCHITECTURE.`; Ollama's /api/show gives the same keys as `model_info`."""
+
+_BLOCK = re.compile(r"blk\.(\d+)\.(.+)")
+_OLD_EXPERT = re.compile(r"ffn_(?:gate|up|down)\.\d+\.")
+_LOOK_UP = ("position_embd.", "token_types.", "per_layer_token_embd.")
+_ENCODERS: Final = {"v.": VISION, "mm.": VISION, "a.": AUDIO}
+"""Begin of the tensors that Ollama keeps beside the language model's own."""
+_PRECISIONS: Final = {
+    "F32": Precision.FP32,
+    "F16": Precision.FP16,
+    "BF16": Precision.BF16,
+    "MXFP4": Precision.MXFP4,
+    "NVFP4": Precision.NVFP4,
+}
+_PERIODS: Final = {
+    "afmoe": 4,
+    "cohere2": 4,
+    "exaone4": 4,
+    "gemma2": 2,
+    "gemma3": 6,
+    "gemma3n": 5,
+    "gpt-oss": 2,
+    "gptoss": 2,
+    "llama4": 4,
+    "olmo2": 4,
+}
+"""Architecture -> every how manyth layer sees everything (llama.cpp's `set_swa_pattern`), the others a window."""
+_WINDOWS: Final = {"gemma2": 4096, "llama4": 8192}
+"""Windows that older files leave out."""
+_IGNORED_WINDOW: Final = frozenset(("phi3",))
+"""llama.cpp lets all their layers see everything, whatever the file says (llama.cpp pull request 13676)."""
+
+
+class _Sums(NamedTuple):
+    """Parameters and bytes by what a step does with them."""
+
+    looked_up: list[float]
+    resident: list[float]
+    experts: list[float]
+    vectors: list[float]
+    kinds: dict[int, float]
+    """ggml type -> parameters of the matrices in it."""
+
+
+def hints_of_metadata(metadata: Mapping[str, object]) -> dict[str, str]:
+    """What GGUF metadata, or the `model_info` of Ollama, tells as hints; fields that make no sense are left out."""
+    architecture = metadata.get("general.architecture")
+    if not isinstance(architecture, str) or not architecture:
+        return {}
+    found = {h.ARCHITECTURE: architecture}
+    named = {key: metadata.get(f"{architecture}.{name}") for key, name in KEYS.items()}
+    for key, value in (*named.items(), (h.PARAMS, metadata.get("general.parameter_count"))):
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            found[key] = str(value)
+    return found
+
+
+def llm_from_gguf(header: GgufHeader, name: str, source: str) -> LlmSpec:
+    """The LLM in a GGUF file; its parameters and bytes are sums over its tensors, so any mix of types is exact.
+
+    Draft layers are left out: a plain forward pass does not run them. Raises ValueError that names the field or
+    tensor, where one is missing, absurd, or describes what is not modelled.
+    """
+    fields = Fields(header.metadata, where="GGUF header")
+    own = _Own(fields)
+    own.check(header)
+    layers = own.integer(KEYS[h.LAYERS], high=2000)
+    drafts = own.integer("nextn_predict_layers", default=0, low=0, high=layers)
+    blocks: dict[int, set[str]] = {}
+    kept: list[Tensor] = []
+    notes: list[str] = []
+    for tensor in header.tensors:
+        encoder = next((note for begin, note in _ENCODERS.items() if tensor.name.startswith(begin)), "")
+        place = _BLOCK.match(tensor.name)
+        if encoder:
+            notes.append(encoder)
+        elif place is None:
+            kept.append(tensor)
+        elif int(place[1]) < layers - drafts:
+            kept.append(tensor)
+            blocks.setdefault(int(place[1]), set()).add(place[2])
+    experts = own.integer(KEYS[h.EXPERTS], default=0, low=0, high=65_536)
+    sums = _sums(kept, experts)
+    table = next((each for each in kept if each.name == "token_embd.weight"), None)
+    if table is None or len(table.shape) != 2:
+        raise fields.error("token_embd.weight", "is missing, or no matrix")
+    spec = LlmSpec(name, source, 0.0, 0.0, table.shape[1], own.integer(KEYS[h.HIDDEN], high=1_000_000), 1, 1, 1, 0)
+    spec = _layers(own, spec, blocks, notes)
+    used = own.integer(KEYS[h.EXPERTS_PER_TOKEN], high=experts) if experts else 0
+    spec = _weighed(spec, sums, experts, used)
+    return msgspec.structs.replace(spec, not_modelled=tuple(dict.fromkeys((*notes, *spec.not_modelled))))
+
+
+class _Own:
+    """Fields below the file's own architecture."""
+
+    def __init__(self, fields: Fields) -> None:
+        self.fields = fields
+        self.architecture = fields.text("general.architecture")
+
+    def raw(self, key: str) -> object:
+        return self.fields.raw(f"{self.architecture}.{key}")
+
+    def integer(self, key: str, default: int | None = None, low: int = 1, high: int = 10_000_000) -> int:
+        return self.fields.integer(f"{self.architecture}.{key}", default=default, low=low, high=high)
+
+    def by_layer(self, key: str, layers: int, default: int | None = None) -> list[int]:
+        """One number for each layer; the file may give one for all."""
+        value = self.raw(key)
+        if not isinstance(value, list):
+            return [self.integer(key, default, low=0, high=100_000)] * layers
+        if len(value) < layers or not all(isinstance(each, int) and 0 <= each <= 100_000 for each in value):
+            raise self.error(key, f"{shown(value)} is not {layers} whole numbers")
+        return [int(each) for each in value[:layers]]
+
+    def error(self, key: str, problem: str) -> ValueError:
+        return self.fields.error(f"{self.architecture}.{key}", problem)
+
+    def check(self, header: GgufHeader) -> None:
+        """ValueError where this is no decoder."""
+        if not self.architecture:
+            raise self.fields.error("general.architecture", "is missing")
+        kind = self.fields.text("general.type") or "model"
+        if kind != "model":
+            raise self.fields.error("general.type", f"is {shown(kind)}: no model, but a part of one")
+        if self.raw("attention.causal") is False:
+            raise self.error("attention.causal", "is false: encoders are not modelled")
+        for part in ("enc.", "dec."):
+            if any(tensor.name.startswith(part) for tensor in header.tensors):
+                raise self.fields.error(f"{part}*", "are tensors of an encoder-decoder, which is not modelled")
+
+
+def _sums(tensors: Sequence[Tensor], experts: int) -> _Sums:
+    sums = _Sums([0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0], {})
+    names = {tensor.name for tensor in tensors}
+    tied = "output.weight" not in names
+    for tensor in tensors:
+        if tensor.name.endswith("attn_kv_b.weight") and tensor.name.replace("kv_b", "k_b") in names:
+            continue
+        routed = "_exps." in tensor.name or _OLD_EXPERT.search(tensor.name) is not None
+        matrix = len(tensor.shape) > 1 and tensor.name.endswith(".weight")
+        if tensor.name.startswith(_LOOK_UP) or (tensor.name == "token_embd.weight" and not tied):
+            part = sums.looked_up
+        elif routed and matrix:
+            if not experts:
+                raise ValueError(f"GGUF header: tensor {tensor.name[:80]!a} without an expert_count")
+            part = sums.experts
+        else:
+            part = sums.resident if matrix else sums.vectors
+        part[0] += tensor.elements
+        part[1] += tensor.bytes
+        if part is sums.resident or part is sums.experts:
+            sums.kinds[tensor.kind] = sums.kinds.get(tensor.kind, 0.0) + tensor.elements
+    return sums
+
+
+def _weighed(spec: LlmSpec, sums: _Sums, experts: int, used: int) -> LlmSpec:
+    expert, expert_bytes = (each / experts if experts else 0.0 for each in sums.experts)
+    matrices = sums.resident[0] + sums.experts[0]
+    if matrices <= 0.0:
+        raise ValueError("GGUF header: has no matrices")
+    bits = 8.0 * (sums.resident[1] + sums.experts[1]) / matrices
+    most = TYPES[max(sums.kinds, key=lambda kind: sums.kinds[kind])].name
+    precision = _PRECISIONS.get(most) or of_bits(bits).precision
+    return msgspec.structs.replace(
+        spec,
+        source=f"{spec.source} (mostly {most}, {bits:.2f} bits per weight)",
+        params=sums.looked_up[0] + matrices + sums.vectors[0],
+        matmul_params=sums.resident[0] + used * expert,
+        experts=experts,
+        experts_per_token=used,
+        expert_params=expert,
+        precision=precision,
+        weight_only=most not in _PRECISIONS,
+        kv_precision=Precision.FP16,
+        read_bytes=sums.resident[1] + sums.experts[1] + sums.vectors[1],
+        expert_read_bytes=expert_bytes,
+        stored_bytes=sums.looked_up[1] + sums.resident[1] + sums.experts[1] + sums.vectors[1],
+    )
+
+
+def _layers(own: _Own, spec: LlmSpec, blocks: Mapping[int, set[str]], notes: list[str]) -> LlmSpec:
+    """Layers by kind, heads, and the state of linear layers."""
+    attending = [layer for layer in sorted(blocks) if _attends(blocks[layer])]
+    linear = [layer for layer in sorted(blocks) if _has(blocks[layer], "ssm_")]
+    for part in ("time_mix_", "cross_attn_"):
+        if any(_has(parts, part) for parts in blocks.values()):
+            raise own.fields.error(f"blk.*.{part}*", "are layers that are not modelled")
+    if not attending and not linear:
+        raise own.fields.error("blk.*", "has no layer with attention")
+    spec = msgspec.structs.replace(spec, linear_layers=len(linear), linear_state_elements=_state(own, linear, notes))
+    if any(_has(parts, "attn_k_b.") for parts in blocks.values()):
+        return _latent(own, spec, len(attending), notes)
+    return _grouped(own, spec, attending, notes)
+
+
+def _attends(parts: set[str]) -> bool:
+    fused = _has(parts, "attn_qkv.") and not _has(parts, "ssm_")
+    return fused or _has(parts, "attn_k.") or _has(parts, "attn_kv_a_mqa.")
+
+
+def _has(parts: set[str], begin: str) -> bool:
+    return any(part.startswith(begin) for part in parts)
+
+
+def _state(own: _Own, linear: Sequence[int], notes: list[str]) -> float:
+    """Elements of the state of all linear layers: inner x state size, or heads x head_dim^2 of KDA."""
+    if not linear:
+        return 0.0
+    if own.raw("kda.head_dim") is not None:
+        notes.append(LINEAR_ATTENTION)
+        heads = max(own.by_layer(KEYS[h.HEADS], max(linear) + 1))
+        return float(len(linear) * heads * own.integer("kda.head_dim", high=65_536) ** 2)
+    notes.append(LINEAR_ATTENTION if own.architecture.startswith("qwen3") else STATE_UPDATE)
+    inner = own.integer("ssm.inner_size", high=10_000_000)
+    return float(len(linear) * inner * own.integer("ssm.state_size", high=65_536))
+
+
+def _latent(own: _Own, spec: LlmSpec, attending: int, notes: list[str]) -> LlmSpec:
+    """MLA, whose file holds the split projections that the absorbed form needs; older files run as plain attention."""
+    rank, rope = own.integer("attention.kv_lora_rank", high=1_000_000), own.integer("rope.dimension_count", high=65_536)
+    key = own.integer("attention.key_length_mla", high=65_536)
+    top_k = own.integer("attention.indexer.top_k", default=0, low=0)
+    if top_k:
+        notes.append(INDEXER)
+    return msgspec.structs.replace(
+        spec,
+        heads=own.integer(KEYS[h.HEADS], high=100_000),
+        head_dim=max(1, key - rope),
+        full_layers=0 if top_k else attending,
+        window_layers=attending if top_k else 0,
+        window=top_k,
+        kv_lora_rank=rank,
+        rope_dim=rope,
+        qk_head_dim=key,
+        v_head_dim=own.integer("attention.value_length_mla", high=65_536),
+    )
+
+
+def _grouped(own: _Own, spec: LlmSpec, attending: Sequence[int], notes: list[str]) -> LlmSpec:
+    if own.integer("attention.shared_kv_layers", default=0, low=0):
+        raise own.error("attention.shared_kv_layers", "describes layers that are not modelled")
+    if not attending:
+        return msgspec.structs.replace(spec, heads=1, head_dim=1)
+    count = max(attending) + 1
+    heads = own.by_layer(KEYS[h.HEADS], count)
+    groups = own.by_layer(KEYS[h.KV_HEADS], count, default=max(heads))
+    first = heads[attending[0]]
+    if first <= 0:
+        raise own.error(KEYS[h.HEADS], "is 0 for a layer with attention")
+    wide = own.integer(KEYS[h.HEAD_DIM], default=spec.hidden // first, high=65_536)
+    dims = {False: (wide, own.integer("attention.value_length", default=wide, high=65_536))}
+    narrow = own.integer("attention.key_length_swa", default=wide, high=65_536)
+    dims[True] = (narrow, own.integer("attention.value_length_swa", default=dims[False][1], high=65_536))
+    window, windowed = _windows(own, attending)
+    elements = {layer: groups[layer] * sum(dims[layer in windowed]) for layer in attending}
+    if len({(heads[layer], elements[layer]) for layer in attending}) > 1:
+        notes.append(MIXED_HEADS)
+    full = [elements[layer] for layer in attending if layer not in windowed]
+    small = [elements[layer] for layer in attending if layer in windowed] or full
+    pair = sum(dims[bool(windowed)])
+    kv_heads = max(1, round(sum(small) / len(small) / pair))
+    mean_full = round(sum(full) / len(full)) if full else 0
+    return msgspec.structs.replace(
+        spec,
+        heads=max(1, round(sum(heads[layer] for layer in attending) / len(attending))),
+        kv_heads=kv_heads,
+        head_dim=max(1, pair // 2),
+        full_layers=len(full),
+        window_layers=len(attending) - len(full),
+        window=window,
+        full_kv_elements=0 if mean_full == kv_heads * 2 * (pair // 2) else mean_full,
+    )
+
+
+def _windows(own: _Own, attending: Sequence[int]) -> tuple[int, frozenset[int]]:
+    """The window in tokens, and the layers that have one."""
+    window = own.integer("attention.sliding_window", default=_WINDOWS.get(own.architecture, 0), low=0, high=100_000_000)
+    if not window or own.architecture in _IGNORED_WINDOW:
+        return 0, frozenset()
+    pattern = own.raw("attention.sliding_window_pattern")
+    if isinstance(pattern, list):
+        return window, frozenset(layer for layer in attending if layer < len(pattern) and pattern[layer])
+    period = pattern if isinstance(pattern, int) and pattern > 0 else _PERIODS.get(own.architecture)
+    if period is None:
+        raise own.error("attention.sliding_window", f"is {window}, and which layers have it is not known")
+    return window, frozenset(layer for layer in attending if layer % period < period - 1)

@@ -1,0 +1,321 @@
+"""What an engine says of its model (`specs.hints`) -> LlmSpec, by itself or together with the catalogue."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpumon.specs import hints as h
+from gpumon.specs.left_out import ADAPTERS, AUDIO, DRAFTS, VISION
+from gpumon.specs.llm import LlmSpec
+from gpumon.specs.llm_names import llm_name
+from gpumon.specs.llms import LlmCatalogue, LlmRow
+from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
+from gpumon.specs.weight_format import LlmParts, WeightFormat, with_weights
+from gpumon.specs.weight_words import of_bits, says_nothing, weights_named
+
+_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMBT])?", re.IGNORECASE)
+_UNITS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+_COUNTS: Final = {
+    h.LAYERS: 2000,
+    h.HIDDEN: 1_000_000,
+    h.HEADS: 100_000,
+    h.KV_HEADS: 100_000,
+    h.HEAD_DIM: 65_536,
+    h.VOCAB: 10_000_000,
+    h.EXPERTS: 65_536,
+    h.EXPERTS_PER_TOKEN: 65_536,
+}
+"""Hint -> the largest value that makes sense."""
+_MOST = 1e15
+"""Most parameters, and most bytes of weights."""
+_LEAST_BITS, _MOST_BITS = 1.0, 34.0
+_EXACT = 0.007
+"""Counts of parameters this close are the same: biases, norms, and the catalogue's two decimals."""
+_NEAR = 0.05
+"""A count this close does not speak against a row: draft layers may be in it (GLM-4.5-Air: 3.4 %)."""
+_ROUGH = 0.15
+"""The same for a size in words, which counts the vision encoder: "4.3B" of Gemma-3-4B, whose text model has 3.88."""
+_SAME_BYTES = 0.03
+_PADDED_VOCAB = 0.01
+_DRAFT_LAYERS = 1
+"""GGUF counts the draft layer of GLM-4.5 as one more."""
+_OPEN: Final = frozenset(("gptq", "bnb"))
+"""Methods with more than one number of bits; in a model's name they mean 4."""
+_ALIKE: Final = frozenset(
+    (
+        "llama", "mistral", "mistral3", "qwen2", "qwen3", "phi2", "phi3", "falcon", "granite", "internlm2", "olmo",
+        "command-r", "stablelm", "starcoder2", "gptneox", "gpt2", "bloom", "mpt", "smollm3", "glm4", "exaone",
+        "baichuan", "nemotron", "refact", "orion", "arcee", "seed_oss", "gemma",
+    )
+)  # fmt: skip
+"""Architectures whose layers are all alike and attend to everything: full dimensions are then all there is to know."""
+
+
+class _Words(NamedTuple):
+    """The hints, read."""
+
+    counts: dict[str, int]
+    params: float
+    """0 where it does not say."""
+    exact: bool
+    """`params` is a count and not a size in words."""
+    weight_bytes: float
+    weights: WeightFormat | None
+    precision: str
+    """The word behind `weights`, or one that leaves the bits open."""
+
+
+def from_hints(
+    hints: Mapping[str, str], name: str, names: Sequence[str], llms: LlmCatalogue
+) -> tuple[LlmSpec | None, list[str]]:
+    """The spec as far as the engine's own words are enough and right, and what was against it or is lacking.
+
+    The catalogue gives the dimensions where a row is of this name (`names`, likeliest first) or of exactly these
+    figures, and nothing that the engine says speaks against it; the engine's bytes and format then win over the
+    row's. Without a row, full dimensions of an architecture with equal layers are enough. Never raises.
+    """
+    words = _read(hints)
+    if not (words.counts or words.params or words.weight_bytes or words.precision):
+        return None, []
+    problems: list[str] = []
+    row = _by_name(words, names, llms, problems)
+    if row is not None:
+        return _of_row(row, words, names, "", problems), problems
+    row = _by_figures(words, llms)
+    if row is not None:
+        return _of_row(row, words, names, "found by the engine's figures", problems), problems
+    spec, lacking = _by_itself(hints, words, name)
+    if lacking:
+        what = f"the engine's own words lack {', '.join(lacking)}"
+        problems.append(what if problems else f"no catalogue row of this name or these figures; {what}")
+    return spec, problems
+
+
+def with_kv_dtype(llm: LlmSpec, hints: Mapping[str, str]) -> LlmSpec:
+    """The spec with the KV cache's format as the engine words it; unchanged where that says nothing."""
+    word = hints.get(h.KV_DTYPE, "").strip().lower().removeprefix("torch.")
+    precision = next((found for begin, found in _KV_WORDS.items() if word.startswith(begin)), None)
+    return llm if precision is None else msgspec.structs.replace(llm, kv_precision=precision)
+
+
+def left_out_by(hints: Mapping[str, str]) -> tuple[str, ...]:
+    """What an engine does beside the model's forward pass, that no figure counts."""
+    said = [(h.SPECULATION, DRAFTS), (h.LORA, ADAPTERS)]
+    notes = [note for key, note in said if not says_nothing(hints.get(key, "")) and hints[key].strip() != "0"]
+    modalities = hints.get(h.MODALITIES, "").lower()
+    return (*notes, *(note for word, note in (("vision", VISION), ("audio", AUDIO)) if word in modalities))
+
+
+def quantised_at_load(hints: Mapping[str, str]) -> tuple[WeightFormat | None, str]:
+    """The narrow format that the engine says its weights have, and its word; None where it names none, or a wide one.
+
+    Right for a checkpoint that is not quantised itself.
+    """
+    weights, word = _format(hints)
+    return (None, word) if weights is None or _is_wide(weights) else (weights, word)
+
+
+def _read(hints: Mapping[str, str]) -> _Words:
+    counts: dict[str, int] = {}
+    for key, most in _COUNTS.items():
+        text = hints.get(key, "").strip()
+        if text.isascii() and text.isdecimal() and len(text) < 20 and 0 < int(text) <= most:
+            counts[key] = int(text)
+    params, exact = _number(hints.get(h.PARAMS, "")), True
+    if not params:
+        params, exact = _number(hints.get(h.PARAMETER_SIZE, "")), False
+    weights, word = _format(hints)
+    return _Words(counts, params, exact, _number(hints.get(h.WEIGHT_BYTES, "")), weights, word)
+
+
+def _number(text: str) -> float:
+    found = _SIZE.fullmatch(text.strip())
+    if found is None or len(text) > 40:
+        return 0.0
+    value = float(found["number"]) * _UNITS[(found["unit"] or "").upper()]
+    return value if 1.0 <= value <= _MOST else 0.0
+
+
+def _format(hints: Mapping[str, str]) -> tuple[WeightFormat | None, str]:
+    """The most telling of the two words, and its format; None where the word leaves the bits open.
+
+    A narrow format tells most. A 16-bit type tells least: it is the arithmetic's, whatever the weights are stored in.
+    """
+    said = [
+        each for each in (hints.get(h.WEIGHT_PRECISION, ""), hints.get(h.QUANTIZATION, "")) if not says_nothing(each)
+    ]
+    read = [(None if each.strip().lower() in _OPEN else weights_named(each), each.strip()[:40]) for each in said]
+    ranked = sorted(read, key=lambda each: 1 if each[0] is None else 2 if _is_wide(each[0]) else 0)
+    return ranked[0] if ranked else (None, "")
+
+
+def _is_wide(weights: WeightFormat) -> bool:
+    return weights.precision in (Precision.BF16, Precision.FP16, Precision.FP32)
+
+
+def _by_name(words: _Words, names: Iterable[str], llms: LlmCatalogue, problems: list[str]) -> LlmRow | None:
+    for name in names:
+        row = llms.row(name)
+        if row is None:
+            continue
+        against = _against(row, words)
+        if not against and not row.unusable:
+            return row
+        is_other = f" is another model: {against}" if against else f": {row.unusable}"
+        problems.append(f"catalogue row {row.name}{is_other}")
+    return None
+
+
+def _against(row: LlmRow, words: _Words) -> str:
+    """The first figure of the engine that this row does not have; empty where all fit."""
+    spec, counts = row.spec, words.counts
+    own = {h.LAYERS: row.layers or spec.layers, h.HIDDEN: spec.hidden, h.EXPERTS: spec.experts, h.HEADS: spec.heads}
+    if not spec.kv_lora_rank and not spec.full_kv_elements:
+        own[h.KV_HEADS] = spec.kv_heads
+    for key, value in own.items():
+        said = counts.get(key, value)
+        spare = _DRAFT_LAYERS if key == h.LAYERS else 0
+        if not value <= said <= value + spare:
+            return f"the engine says {key} {said}, the row {value}"
+    vocab = counts.get(h.VOCAB, spec.vocab)
+    if abs(vocab - spec.vocab) > _PADDED_VOCAB * spec.vocab:
+        return f"the engine says {h.VOCAB} {vocab}, the row {spec.vocab}"
+    if words.params and abs(words.params / spec.params - 1.0) > (_NEAR if words.exact else _ROUGH):
+        return f"the engine says {words.params / 1e9:.2f}e9 parameters, the row {spec.params / 1e9:.2f}e9"
+    return ""
+
+
+def _by_figures(words: _Words, llms: LlmCatalogue) -> LlmRow | None:
+    """The row with exactly these parameters, width and vocabulary; None where rows of different shape have them."""
+    counts = words.counts
+    if not words.exact or not words.params or h.HIDDEN not in counts or h.VOCAB not in counts:
+        return None
+    found = [
+        row
+        for row in llms.rows
+        if not row.unusable
+        and row.spec.vocab == counts[h.VOCAB]
+        and abs(words.params / row.spec.params - 1.0) <= _EXACT
+        and not _against(row, words)
+    ]
+    return found[0] if len({_shape(row.spec) for row in found}) == 1 else None
+
+
+def _shape(spec: LlmSpec) -> tuple[float, ...]:
+    kinds = (
+        spec.full_layers,
+        spec.window_layers,
+        spec.linear_layers,
+        spec.window,
+        spec.experts,
+        spec.experts_per_token,
+    )
+    return (*kinds, spec.hidden, spec.heads, spec.kv_heads, spec.head_dim, spec.kv_lora_rank, spec.vocab)
+
+
+def _of_row(row: LlmRow, words: _Words, names: Sequence[str], by: str, problems: list[str]) -> LlmSpec | None:
+    """The row's dimensions with the engine's bytes or format; None where it leaves the bits open."""
+    named = next((each for each in map(llm_name, names) if each.weights is not None), None)
+    weights, said = (None, "") if named is None else (named.weights, f"{named.hint} by its name")
+    if words.weights is not None and not _is_wide(words.weights):
+        weights, said = words.weights, f"{words.precision} as the engine says"
+    native = (row.native.precision, row.native.weight_only)
+    published = weights is None or (weights.precision, weights.weight_only) == native
+    spec = row.spec if published or weights is None else row.stored_as(weights, said)
+    if words.weight_bytes:
+        spec = _with_bytes(row, spec, words)
+    elif words.precision and words.weights is None and named is None:
+        problems.append(
+            f"catalogue row {row.name}: the engine calls its weights {words.precision!a}, "
+            "which leaves open how many bits they have"
+        )
+        return None
+    return _said(spec, by)
+
+
+def _with_bytes(row: LlmRow, spec: LlmSpec, words: _Words) -> LlmSpec:
+    """The engine's bytes: the row's own split where it gives the same total, else their mean over all weights."""
+    total = words.weight_bytes
+    modelled = spec.read_bytes + row.parts.embedding * BYTES_PER_ELEMENT[row.native.base]
+    if abs(total / modelled - 1.0) <= _SAME_BYTES:
+        spec = _said(spec, f"{total / 1e9:.2f} GB as the engine says")
+        return msgspec.structs.replace(spec, stored_bytes=total)
+    bits = 8.0 * total / (words.params if words.exact and words.params else spec.params)
+    if not _LEAST_BITS <= bits <= _MOST_BITS:
+        return _said(spec, f"without the engine's {total:.4g} bytes: they would be {bits:.2g} bits per weight")
+    mean = row.stored_as(of_bits(bits), f"{total / 1e9:.2f} GB as the engine says: {bits:.2f} bits per weight")
+    mean = msgspec.structs.replace(mean, stored_bytes=total)
+    told = words.weights
+    if told is None or _is_wide(told):
+        return mean
+    return msgspec.structs.replace(mean, precision=told.precision, weight_only=told.weight_only)
+
+
+def _said(spec: LlmSpec, text: str) -> LlmSpec:
+    return msgspec.structs.replace(spec, source=f"{spec.source}, {text}") if text else spec
+
+
+def _by_itself(hints: Mapping[str, str], words: _Words, name: str) -> tuple[LlmSpec | None, list[str]]:
+    """A spec of the engine's words alone, or what they lack."""
+    counts = words.counts
+    lacking = [key for key in (h.LAYERS, h.HIDDEN, h.HEADS) if key not in counts]
+    if not words.params:
+        lacking.append(h.PARAMS)
+    stored = words.weights is not None and (not _is_wide(words.weights) or says_nothing(hints.get(h.QUANTIZATION, "?")))
+    if not stored and not words.weight_bytes:
+        lacking.append(f"{h.WEIGHT_BYTES} or a {h.WEIGHT_PRECISION} that tells the bits")
+    architecture = _architecture(hints.get(h.ARCHITECTURE, ""))
+    if architecture not in _ALIKE:
+        known = f"the layers of {architecture[:40]!a}" if architecture else h.ARCHITECTURE
+        lacking.append(known)
+    if counts.get(h.EXPERTS):
+        lacking.append("the size of an expert")
+    if lacking:
+        return None, lacking
+    weights = words.weights
+    if words.weight_bytes or weights is None:
+        weights = of_bits(min(_MOST_BITS, max(_LEAST_BITS, 8.0 * words.weight_bytes / words.params)))
+    heads, hidden, vocab = counts[h.HEADS], counts[h.HIDDEN], counts.get(h.VOCAB, 0)
+    head = min(float(vocab * hidden), words.params / 2.0)
+    spec = LlmSpec(
+        name=name,
+        source="the engine's own words (the look-up table is counted as multiplied)",
+        params=0.0,
+        matmul_params=0.0,
+        vocab=vocab,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=counts.get(h.KV_HEADS, heads),
+        head_dim=counts.get(h.HEAD_DIM, max(1, hidden // heads)),
+        full_layers=counts[h.LAYERS],
+    )
+    parts = LlmParts(attention=words.params - head, mlp=0.0, head=head, embedding=0.0)
+    return msgspec.structs.replace(with_weights(spec, parts, weights), stored_bytes=words.weight_bytes), []
+
+
+def _architecture(word: str) -> str:
+    """`LlamaForCausalLM` and `llama` are the same."""
+    text = word.strip().lower()
+    return text.removesuffix("forcausallm").removesuffix("model") or text
+
+
+_KV_WORDS: Final = {
+    "fp8": Precision.FP8,
+    "float8": Precision.FP8,
+    "q8": Precision.INT8,
+    "int8": Precision.INT8,
+    "q4": Precision.INT4,
+    "int4": Precision.INT4,
+    "iq4": Precision.INT4,
+    "q5": Precision.INT8,
+    "nvfp4": Precision.NVFP4,
+    "fp4": Precision.NVFP4,
+    "float32": Precision.FP32,
+    "fp32": Precision.FP32,
+    "f32": Precision.FP32,
+}
+"""Begin of a word for the KV cache's format -> that format; 16-bit ones are what every spec has."""

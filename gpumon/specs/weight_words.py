@@ -1,0 +1,118 @@
+"""Words for how weights are stored, as model names and engines use them -> the stored format."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from gpumon.specs.precision import Precision
+from gpumon.specs.weight_format import LINEAR, WeightFormat, narrow, plain
+
+_DETAIL = re.compile(r"\s+-\s+(?P<detail>\w+).*")
+
+NAMED_FORMATS: Final[dict[str, WeightFormat]] = {
+    "nvfp4a16": narrow(Precision.NVFP4, weight_only=True),
+    "nvfp4": narrow(Precision.NVFP4),
+    "mxfp4": narrow(Precision.MXFP4),
+    "fp4": narrow(Precision.NVFP4),
+    "fp8": narrow(Precision.FP8),
+    "w8a8": narrow(Precision.INT8),
+    "w8a16": narrow(Precision.INT8, weight_only=True),
+    "w4a8": narrow(Precision.INT4),
+    "w4a16": narrow(Precision.INT4, weight_only=True),
+    "int8": narrow(Precision.INT8, weight_only=True),
+    "8bit": narrow(Precision.INT8, weight_only=True),
+    "int4": narrow(Precision.INT4, weight_only=True),
+    "4bit": narrow(Precision.INT4, weight_only=True),
+    "awq": narrow(Precision.INT4, weight_only=True),
+    "gptq": narrow(Precision.INT4, weight_only=True),
+    "bnb": narrow(Precision.INT4, weight_only=True),
+    "bf16": plain(Precision.BF16),
+    "fp16": plain(Precision.FP16),
+}
+"""Words that name a stored format, the most telling first: `GPTQ-Int8` is 8 bit, `AWQ-INT4` is 4 bit."""
+
+GGUF_WIDE: Final = {"f16": Precision.FP16, "bf16": Precision.BF16, "f32": Precision.FP32}
+
+GGUF_BITS: Final[dict[str, float]] = {
+    "q2_k_s": 2.97,
+    "q2_k": 3.16,
+    "q3_k_s": 3.64,
+    "q3_k_m": 4.00,
+    "q3_k_l": 4.30,
+    "q4_0": 4.64,
+    "q4_1": 5.11,
+    "q4_k_s": 4.67,
+    "q4_k_m": 4.89,
+    "q5_0": 5.57,
+    "q5_1": 6.04,
+    "q5_k_s": 5.57,
+    "q5_k_m": 5.70,
+    "q6_k": 6.56,
+    "q8_0": 8.50,
+    "iq2_xxs": 2.38,
+    "iq2_xs": 2.59,
+    "iq2_s": 2.74,
+    "iq2_m": 2.93,
+    "iq3_xxs": 3.25,
+    "iq3_xs": 3.50,
+    "iq3_s": 3.66,
+    "iq3_m": 3.76,
+    "iq4_xs": 4.46,
+    "iq4_nl": 4.68,
+}
+"""Bits per weight of llama.cpp's file types, all tensors of an 8B model together (llama.cpp's quantize README)."""
+
+_SAME: Final = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "f16": "fp16",
+    "awq_marlin": "awq",
+    "bitsandbytes_nf4": "bnb",
+    "bitsandbytes_fp4": "bnb",
+    "eetq": "int8",
+    "fbgemm_fp8": "fp8",
+    "modelopt_fp8": "fp8",
+    "w8a8_fp8": "fp8",
+    "fp8_e4m3": "fp8",
+    "float8_e4m3fn": "fp8",
+    "modelopt_fp4": "nvfp4",
+    "petit_nvfp4": "nvfp4",
+    "w8a8_int8": "w8a8",
+}
+"""Engines' words for the formats above (vLLM and SGLang `--quantization`, TGI `--quantize`, torch types)."""
+
+_NOTHING: Final = frozenset(("", "none", "null", "auto", "false", "no"))
+
+
+def says_nothing(word: str) -> bool:
+    """Whether an engine's word for its quantisation or format means that there is none, or that the file decides."""
+    return word.strip().lower() in _NOTHING
+
+
+def weights_named(word: str) -> WeightFormat | None:
+    """The stored format that a word names (`fp8`, `awq_marlin`, `torch.bfloat16`, `Q4_K_M`, `Q4_K - Medium`).
+
+    None where the word leaves the bits open (`compressed-tensors`, `modelopt`, `quark`) or is not known.
+    """
+    text = word.strip().lower().removeprefix("(guessed)").strip().removeprefix("all ").removesuffix(" moe")
+    detail = _DETAIL.search(text)
+    if detail is not None:
+        text = text[: detail.start()]
+        sized = f"{text}_{detail['detail'][:1]}"
+        text = sized if sized in GGUF_BITS else text
+    text = text.removeprefix("torch.").replace("-", "_")
+    if text in GGUF_BITS:
+        return of_bits(GGUF_BITS[text])
+    text = _SAME.get(text, text)
+    wide = GGUF_WIDE.get("f32" if text in ("float32", "float", "fp32") else text)
+    return plain(wide) if wide is not None else NAMED_FORMATS.get(text)
+
+
+def of_bits(bits: float) -> WeightFormat:
+    """All matmul weights, the LM head too, at this mean number of bits, widened for the arithmetic: GGUF files."""
+    precision = Precision.INT4 if bits < 5.0 else Precision.INT8
+    if bits >= 15.0:
+        precision = Precision.FP32 if bits > 24.0 else Precision.BF16
+    return WeightFormat(precision, bits / 8.0, weight_only=bits < 15.0, covers=(*LINEAR, "head"))

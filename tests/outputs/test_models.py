@@ -1,0 +1,44 @@
+"""The text of `gpumon models` in narrow terminals: every column of the list at 80, and nothing wider than asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumon.efficiency.engine import WRONG_WITHOUT
+from gpumon.outputs.models import Shown, listed, no_figures, not_found, shown
+from gpumon.readings.format import cells
+from gpumon.sources.packaged import llm_catalogue
+from gpumon.specs.left_out import COMPRESSED, STATE_SPACE
+from gpumon.specs.llms import LlmRow
+
+ROWS = llm_catalogue().rows
+
+
+def test_the_list_has_its_columns_at_80() -> None:
+    lines = listed(ROWS, ["acme/*"], 80).splitlines()
+    assert lines[0].split() == ["NAME", "SIZE", "ACTIVE", "LAYERS", "KV", "kB", "STORED", "CTX", "KIND"]
+    assert max(map(cells, lines)) <= 80
+    assert all(line.startswith(row.name) for line, row in zip(lines[1:], ROWS, strict=False))
+    assert listed(ROWS, [], 160).splitlines()[0].endswith("NOTES")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_model_fits_into_80(row: LlmRow) -> None:
+    looked = (("config", "no [[model]] entry matches"), ("files", "none in " + ", ".join(["/a/b/c"] * 20)))
+    model = Shown(row.hf_id, row.spec if not row.unusable else None, row, "why\n[[model]]", looked, ("a", "b"), 4096.0)
+    lines = shown(model, 80).splitlines()
+    assert max(map(cells, lines)) <= 80
+    assert sum("looked at" in line for line in lines) == 1
+
+
+def test_no_figure_is_shown_without_the_parts_that_would_make_it_wrong() -> None:
+    assert {COMPRESSED, STATE_SPACE} == WRONG_WITHOUT
+    assert {row.name for row in ROWS if no_figures(row)} == {
+        "DeepSeek-V4-Pro",
+        "Kimi-K3",
+        "Nemotron-3-Super-120B-A12B",
+    }
+
+
+def test_a_search_in_vain_without_anything_near() -> None:
+    assert not_found(["a\x1bb"], [], 80) == "no model of the catalogue is named a\\x1bb\n"
