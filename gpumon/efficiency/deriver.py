@@ -9,14 +9,18 @@ from typing import NamedTuple
 import msgspec
 
 from gpumon.efficiency.engine import Peak, plus
-from gpumon.efficiency.engine_view import EngineTrack, derive_engine, without_figures
+from gpumon.efficiency.engine_track import EngineTrack
+from gpumon.efficiency.engine_view import derive_engine, without_figures
 from gpumon.efficiency.faults import engine_faults, gpu_faults, is_unmapped
 from gpumon.efficiency.gpu_view import GpuTrack, Standing, derive_gpu, mean_power_of, standing_of
 from gpumon.efficiency.points import Totals, chart_points
+from gpumon.efficiency.renewed import pace_s, renewed
+from gpumon.efficiency.replicas import Member, ReplicaGroups
 from gpumon.efficiency.windows import GAP, RATE_S, grown
+from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import EndpointState, EngineReading, Fault, Frame, GpuReading, HostReading
 from gpumon.readings.missing import Missing, Reading, Reason, number
-from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Gpu, Host, Self, Snapshot
+from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Gpu, Host, Replicas, Self, Snapshot
 from gpumon.readings.text import clean
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak, clock_bandwidth
@@ -49,22 +53,27 @@ class Deriver:
         self._totals = Totals()
         self._since: dict[tuple[str, str], float] = {}
         self._states: dict[str, tuple[EndpointState, str]] = {}
-        """URL -> the engine's state, and since when (RFC 3339)."""
+        """`EngineReading.key` -> the engine's state, and since when (RFC 3339)."""
         self._wrong: dict[str, str] = {}
-        """URL -> what is wrong with the figures of an engine that answers."""
+        """`EngineReading.key` -> what is wrong with the figures of an engine that answers."""
+        self._groups = ReplicaGroups()
 
     def derive(self, frame: Frame) -> Derived:
         """The snapshot of one frame. Frames come in the order of their `monotonic_s`."""
+        frame = renewed(frame)
         self._forget(frame)
         self._wrong = {}
-        standings = {reading.uuid: standing_of(reading, frame.monotonic_s, frame.interval_s) for reading in frame.gpus}
+        paces = {reading.uuid: pace_s(reading, frame.interval_s) for reading in frame.gpus}
+        standings = {
+            reading.uuid: standing_of(reading, frame.monotonic_s, paces[reading.uuid]) for reading in frame.gpus
+        }
         window_s = _gpu_window_s(frame)
         for reading in frame.gpus:
             track = self._gpus.setdefault(reading.uuid, GpuTrack())
             if standings[reading.uuid].blank is None:
-                track.add(reading, (GAP + 1) * frame.interval_s, window_s)
+                track.add(reading, (GAP + 1) * paces[reading.uuid], _window_of(reading, window_s))
         peaks = {reading.uuid: self._peak(reading) for reading in frame.gpus}
-        engines, ticks = self._derive_engines(frame, peaks, standings)
+        engines, ticks, replicas = self._derive_engines(frame, peaks, standings)
         alone = Missing(Reason.UNMAPPED if any(map(is_unmapped, frame.engines)) else Reason.NO_ENGINE)
         on_gpu = [
             [(raw, engine) for raw, engine in zip(frame.engines, engines, strict=True) if reading.uuid in raw.gpus]
@@ -82,7 +91,9 @@ class Deriver:
             )
             for reading, here in zip(frame.gpus, on_gpu, strict=True)
         )
-        snapshot = msgspec.structs.replace(bare(frame), gpus=gpus, engines=tuple(engines), faults=self._faults(frame))
+        snapshot = msgspec.structs.replace(
+            bare(frame), gpus=gpus, engines=tuple(engines), faults=self._faults(frame), replicas=replicas
+        )
         traffic = self._traffic(frame, gpus, peaks)
         return Derived(snapshot, chart_points(gpus, engines, ticks, traffic, self._totals, frame.monotonic_s))
 
@@ -103,21 +114,21 @@ class Deriver:
 
     def _forget(self, frame: Frame) -> None:
         """Drop what belongs to engines and GPUs that are gone, so that memory stays flat."""
-        urls = {reading.url for reading in frame.engines}
-        self._engines = {url: track for url, track in self._engines.items() if url in urls}
-        self._states = {url: state for url, state in self._states.items() if url in urls}
+        keys = {reading.key for reading in frame.engines}
+        self._engines = {key: track for key, track in self._engines.items() if key in keys}
+        self._states = {key: state for key, state in self._states.items() if key in keys}
         if len(self._gpus) > 4 * max(len(frame.gpus), 16):
             uuids = {reading.uuid for reading in frame.gpus}
             self._gpus = {uuid: track for uuid, track in self._gpus.items() if uuid in uuids}
 
     def _derive_engines(
         self, frame: Frame, peaks: Mapping[str, Peak], standings: Mapping[str, Standing]
-    ) -> tuple[list[Engine], list[Reading]]:
+    ) -> tuple[list[Engine], list[Reading], tuple[Replicas, ...]]:
         here = {reading.uuid: reading for reading in frame.gpus}
-        shown: list[Engine] = []
+        members: list[Member] = []
         ticks: list[Reading] = []
         for reading in frame.engines:
-            track = self._engines.setdefault(reading.url, EngineTrack())
+            track = self._engines.setdefault(reading.key, EngineTrack())
             track.add(reading, frame.wall_s - (frame.monotonic_s - reading.monotonic_s), frame.interval_s)
             uuids = [uuid for uuid in reading.gpus if uuid in here]
             indices = tuple(sorted({here[uuid].index for uuid in uuids}))
@@ -132,18 +143,25 @@ class Deriver:
                 age_s = max(0.0, frame.monotonic_s - reading.monotonic_s)
                 why = Missing(Reason.INVALID)
                 engine, found = without_figures(reading, track, age_s, indices, why, since), None
-                self._wrong[reading.url] = f"its figures make no sense: {error}"
+                self._wrong[reading.key] = f"its figures make no sense: {error}"
             if track.several_servers:
-                self._wrong.setdefault(reading.url, SEVERAL_SERVERS)
-            shown.append(engine)
+                self._wrong.setdefault(reading.key, SEVERAL_SERVERS)
+            members.append(Member(reading, engine, track, found is not None))
             ticks.append(found.decode_tick if found is not None else engine.decode_tokens_per_s)
-        return shown, ticks
+        replicas, apart = self._groups.of(members)
+        engines = [
+            msgspec.structs.replace(member.engine, deviates=apart[member.reading.key])
+            if member.reading.key in apart
+            else member.engine
+            for member in members
+        ]
+        return engines, ticks, replicas
 
     def _state_since(self, reading: EngineReading, wall_s: float) -> str:
-        state, since = self._states.get(reading.url, (None, ""))
+        state, since = self._states.get(reading.key, (None, ""))
         if state is not reading.state:
             since = _rfc3339(wall_s)
-            self._states[reading.url] = (reading.state, since)
+            self._states[reading.key] = (reading.state, since)
         return since
 
     def _remote(self, reading: EngineReading) -> list[Peak]:
@@ -186,9 +204,9 @@ class Deriver:
         """The sources' own faults, then those of the GPUs and engines; each dated from when its cause began."""
         found = [(gpu.uuid, f"gpu {gpu.index}", cause, text) for gpu in frame.gpus for cause, text in gpu_faults(gpu)]
         found += [
-            (engine.url, engine.name, cause, text)
+            (engine.key, engine.name, cause, text)
             for engine in frame.engines
-            for cause, text in engine_faults(engine, self._wrong.get(engine.url, ""), bool(frame.gpus))
+            for cause, text in engine_faults(engine, self._wrong.get(engine.key, ""), bool(frame.gpus))
         ]
         self._since = {(key, cause): self._since.get((key, cause), frame.wall_s) for key, _, cause, _ in found}
         return tuple(
@@ -198,6 +216,11 @@ class Deriver:
                 *(Fault(source, text, self._since[key, cause]) for key, source, cause, text in found),
             )
         )
+
+
+def _window_of(reading: GpuReading, window_s: float) -> float:
+    """Length of a GPU's means: an exporter's counters are dated to a poll only, which over 2 minutes matters little."""
+    return max(window_s, MOST_GPU_S) if reading.source == DCGM else window_s
 
 
 def _gpu_window_s(frame: Frame) -> float:

@@ -3,80 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from gpumon.efficiency.engine import (
-    Peak,
-    Rates,
-    Shares,
-    Work,
-    kv_precision,
-    no_model,
-    plus,
-    pool_tokens,
-    rates,
-    shares,
-    work,
-)
-from gpumon.efficiency.operation import operation
+import msgspec
+
+from gpumon.efficiency.engine import Peak, Shares, Work, kv_precision, no_model, shares, work
+from gpumon.efficiency.engine_track import LATENCIES, EngineTrack, Shown
+from gpumon.efficiency.layout import Layout, layout
+from gpumon.efficiency.lengths import pool_tokens
+from gpumon.efficiency.own import has_own, own_estimate
 from gpumon.efficiency.provenance import Spans, engine_sources
-from gpumon.efficiency.quantiles import quantiles
+from gpumon.efficiency.quantiles import no_quantiles
+from gpumon.efficiency.rates import Rates
+from gpumon.efficiency.service import WITHOUT_DECODE, Service, service_of
 from gpumon.efficiency.windows import GAP, Track
 from gpumon.readings.frame import EndpointState, EngineReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
-from gpumon.readings.quantities import (
-    DECODE_TOKENS,
-    E2E,
-    ITL,
-    KV_USAGE,
-    PREEMPTIONS,
-    PREFILL_CACHED,
-    PREFILL_COMPUTED,
-    QUEUE,
-    REQUESTS,
-    RUNNING,
-    TTFT,
-    WAITING,
-)
-from gpumon.readings.snapshot import Engine, Quantiles, TokensTotal
+from gpumon.readings.quantities import DECODE_TOKENS, KV_USAGE, PREFILL_CACHED, PREFILL_COMPUTED, RUNNING, WAITING
+from gpumon.readings.snapshot import Engine, OwnEstimate, TokensTotal
 from gpumon.readings.text import clean
 
 TRANSIENT = frozenset({EndpointState.TIMEOUT, EndpointState.HTTP_ERROR, EndpointState.ERROR})
 """States in which the last figures stand until they are stale: one slow answer is no outage."""
 SHORTEST_STALE_S = 3.0
 """An engine that is polled more often than it can answer is not stale for that."""
-NO_QUANTILES = tuple(Quantiles.__struct_fields__)
-
-
-_LATENCIES = {"ttft_s": TTFT, "itl_s": ITL, "queue_s": QUEUE, "e2e_s": E2E}
-
-
-class Figures(NamedTuple):
-    """What one poll and the window that it ends give, whatever the GPUs do."""
-
-    found: Rates
-    latencies: dict[str, Any]
-    """`Quantiles` by field of `Engine`."""
-    operation: dict[str, Any]
-    """Concurrency, its ITL and the lengths of requests by field of `Engine`."""
-
-
-class EngineTrack(Track):
-    """A window with the figures of its newest poll: an engine is polled less often than the GPUs are."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._reading: EngineReading | None = None
-        self._figures: Figures | None = None
-
-    def figures(self, reading: EngineReading) -> Figures:
-        """Rates and latencies up to `reading`, the last one added."""
-        if self._figures is None or reading != self._reading:
-            latencies = {field: _latency(self, quantity) for field, quantity in _LATENCIES.items()}
-            found = rates(reading, self)
-            self._reading = reading
-            self._figures = Figures(found, latencies, operation(reading, self, found.tokens_per_step))
-        return self._figures
 
 
 def derive_engine(
@@ -94,14 +44,28 @@ def derive_engine(
     if gone is not None or not track.points:
         reason = gone if gone is not None else Missing(Reason.WARMING_UP)
         return without_figures(reading, track, age_s, indices, reason, since), None
-    ranks = len(track.points[-1].ranks)
-    count = len(indices) or reading.gpu_count
-    tp = count // ranks if count and count % ranks == 0 else 0
-    found = track.figures(reading).found
-    done = work(reading, found, tp)
-    share = shares(reading, done, peaks)
-    identity = _identity(reading, age_s, indices, since)
-    return _with_figures(reading, track, identity, tp, done, share, peaks, power_w), found
+    laid = layout(reading, len(track.points[-1].ranks), len(indices) or reading.gpu_count)
+    figures, shown = track.figures(reading, laid), track.shown
+    if (
+        shown is None
+        or shown.figures is not figures
+        or (shown.peaks, shown.indices, shown.since) != (peaks, indices, since)
+    ):
+        engine = _with_figures(reading, track, _identity(reading, age_s, indices, since), laid, peaks)
+        shown = track.shown = Shown(figures, peaks, indices, since, engine)
+    return _at(shown.engine, figures.found, age_s, power_w), figures.found
+
+
+def _at(engine: Engine, found: Rates, age_s: float, power_w: Reading) -> Engine:
+    """The engine between two polls: what its GPUs draw goes on to change."""
+    tokens = found.counted["trained_tokens_per_s"] if found.service is Service.TRAINING else found.decode
+    return msgspec.structs.replace(
+        engine,
+        age_s=age_s,
+        power_w=power_w,
+        tokens_per_j=per(tokens, power_w),
+        flops_per_j=per(engine.flops_per_s, power_w),
+    )
 
 
 def _gone(reading: EngineReading, age_s: float) -> Missing | None:
@@ -134,6 +98,9 @@ def _identity(reading: EngineReading, age_s: float, indices: tuple[int, ...], si
         "params": unknown if llm is None else llm.params,
         "active_params": unknown if llm is None else llm.matmul_params,
         "layers": unknown if llm is None else float(llm.layers),
+        "part": clean(reading.part),
+        "found_by": reading.found_by,
+        "from_documentation": reading.from_documentation,
         "weight_precision": "" if llm is None else llm.precision.value,
         "kv_precision": "" if llm is None else (kv_precision(reading) or llm.kv_precision).value,
         "llm": llm,
@@ -145,54 +112,48 @@ def without_figures(
 ) -> Engine:
     """The engine with what is known of it all the same, and one reason for every figure."""
     blank: dict[str, Any] = dict.fromkeys(_READINGS, why)
-    latencies = dict.fromkeys(_LATENCIES, Quantiles(*(why for _ in NO_QUANTILES)))
-    return Engine(**{**blank, **_identity(reading, age_s, indices, since), **latencies}, tokens_total=_totals(track))
+    latencies = dict.fromkeys(LATENCIES, no_quantiles(why))
+    blanks: dict[str, Any] = dict.fromkeys(_OWN_READINGS, why)
+    own = OwnEstimate(**blanks)
+    known = _identity(reading, age_s, indices, since)
+    return Engine(**{**blank, **known, **latencies}, tokens_total=_totals(reading, track), own=own)
 
 
 def _with_figures(
-    reading: EngineReading,
-    track: EngineTrack,
-    identity: dict[str, Any],
-    tp: int,
-    done: Work,
-    share: Shares,
-    peaks: Sequence[Peak],
-    power_w: Reading,
+    reading: EngineReading, track: EngineTrack, identity: dict[str, Any], laid: Layout, peaks: Sequence[Peak]
 ) -> Engine:
-    found, latencies, operated = track.figures(reading)
-    flops_per_s = plus(done.prefill_flops, done.decode_flops)
+    found, latencies, operated = track.figures(reading, laid)
+    done = work(reading, found, laid.tp)
+    share = shares(reading, done, peaks)
+    more: dict[str, Any] = {**found.counted, **latencies, **operated, **_inputs(found, done, share)}
     return Engine(
         **identity,
-        tp=tp,
+        tp=laid.tp,
+        pp=laid.pp,
         running=track.gauge(RUNNING),
         waiting=track.gauge(WAITING),
         kv_usage_ratio=track.gauge_mean(KV_USAGE),
         prefill_tokens_per_s=found.prefill,
         decode_tokens_per_s=found.decode,
         cached_tokens_per_s=found.cached,
-        requests_per_s=track.rate(REQUESTS, track.rate_s),
         steps_per_s=found.steps,
         context_tokens=found.context,
-        **latencies,
-        preemptions_per_s=track.rate(PREEMPTIONS, track.rate_s),
-        tokens_total=_totals(track),
+        tokens_total=_totals(reading, track),
         mfu_ratio=share.mfu,
         mfu_prefill_ratio=share.mfu_prefill,
         mfu_decode_ratio=share.mfu_decode,
         mbu_ratio=share.mbu,
         mbu_single_stream_ratio=share.mbu_single_stream,
-        flops_per_s=flops_per_s,
+        flops_per_s=done.flops,
         bytes_per_s=done.bytes,
-        tokens_per_j=per(found.decode, power_w),
-        flops_per_j=per(flops_per_s, power_w),
         peak_unverified=share.unverified,
         bandwidth_peak_unverified=share.bandwidth_unverified,
         precision=share.precision,
         sources=_sources(reading, found, share, peaks),
-        power_w=power_w,
+        advances=found.advances,
         kv_pool_tokens=pool_tokens(reading, track),
-        **operated,
-        **_inputs(found, done, share),
+        own=own_estimate(reading, track, found, laid, done) if has_own(track) else _NO_OWN,
+        **more,
     )
 
 
@@ -210,13 +171,6 @@ def _inputs(found: Rates, done: Work, share: Shares) -> dict[str, Any]:
         "kv_bytes_per_s": minus(done.bytes, done.weight_bytes),
         "peak_bandwidth_bytes_per_s": share.bandwidth_peak,
     }
-
-
-def _latency(track: Track, quantity: str) -> Quantiles:
-    window = track.histogram(quantity, track.quantile_s)
-    if window is None and track.has_histogram(quantity):
-        return Quantiles(*(track.not_yet for _ in NO_QUANTILES))
-    return quantiles(window)
 
 
 def per(part: Reading, whole: Reading) -> Reading:
@@ -239,10 +193,11 @@ def minus(whole: Reading, part: Reading) -> Reading:
     return part if isinstance(part, Missing) else max(0.0, whole - part)
 
 
-def _totals(track: Track) -> TokensTotal:
-    return TokensTotal(
-        *(track.totals.get(name, NOT_EXPOSED) for name in (PREFILL_COMPUTED, PREFILL_CACHED, DECODE_TOKENS))
+def _totals(reading: EngineReading, track: Track) -> TokensTotal:
+    prefill, cached, decode = (
+        track.totals.get(name, NOT_EXPOSED) for name in (PREFILL_COMPUTED, PREFILL_CACHED, DECODE_TOKENS)
     )
+    return TokensTotal(prefill, cached, WITHOUT_DECODE.get(service_of(reading), decode))
 
 
 def _sources(reading: EngineReading, found: Rates, share: Shares, peaks: Sequence[Peak]) -> dict[str, str]:
@@ -252,15 +207,16 @@ def _sources(reading: EngineReading, found: Rates, share: Shares, peaks: Sequenc
         ("gpus", reading.gpus_source),
         ("steps_per_s", found.steps_source),
         ("context_tokens", found.context_source),
+        *found.named,
     )
     peak_sources = (
         _joined(peak.spec.source for peak in peaks if peak.spec is not None),
         _joined(peak.bandwidth_source for peak in peaks),
     )
-    modelled = reading.llm is not None
+    formulas = found.service if reading.llm is not None or reading.training is not None else None
     live = tuple(reading.live.items())
     spans_s = Spans(*(max(1, round(span_s)) for span_s in (found.rate_s, found.prefill_s, found.quantile_s)))
-    return engine_sources(live, spans_s, known, share.precision, peak_sources, modelled=modelled)
+    return engine_sources(live, spans_s, known, share.precision, peak_sources, formulas)
 
 
 def _joined(texts: Iterable[str]) -> str:
@@ -276,10 +232,12 @@ def _model_source(reading: EngineReading) -> str:
     return f"{reading.llm.source}; not modelled: {left_out}" if left_out else reading.llm.source
 
 
-_READINGS = frozenset(
-    name
-    for name, default in zip(
-        Engine.__struct_fields__[-len(Engine.__struct_defaults__) :], Engine.__struct_defaults__, strict=True
-    )
-    if isinstance(default, Missing)
-)
+def _readings(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Fields that are missing by default."""
+    fields = msgspec.structs.fields(kind)
+    return tuple(field.name for field in fields if isinstance(field.default, Missing))
+
+
+_READINGS = _readings(Engine)
+_OWN_READINGS = _readings(OwnEstimate)
+_NO_OWN = OwnEstimate()

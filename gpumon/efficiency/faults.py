@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from gpumon.efficiency.service import FRONTENDS
 from gpumon.readings.frame import EndpointState, EngineReading, GpuReading, GpuState
 from gpumon.readings.missing import Reading, number
 
@@ -56,7 +57,8 @@ def engine_faults(engine: EngineReading, wrong: str, has_gpus: bool) -> Iterator
 
 def is_unmapped(engine: EngineReading) -> bool:
     """Whether an engine answers that may run on GPUs of this host, but nobody knows on which."""
-    return engine.state is EndpointState.OK and not engine.gpus and not engine.gpu_type
+    placed = bool(engine.gpus or engine.gpu_type) or engine.kind in FRONTENDS
+    return engine.state is EndpointState.OK and not placed
 
 
 def _counts(reading: Reading) -> bool:

@@ -6,6 +6,7 @@ each per layer and token in context (PaLM, arXiv 2204.02311 appendix B: training
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from gpumon.efficiency.checks import checked, positive
@@ -57,11 +58,16 @@ def compute_peak(gpu: GpuSpec, llm: LlmSpec) -> tuple[float, Precision] | None:
     formats (AWQ, GPTQ) are widened and run at the 16-bit peak, as does any format that the GPU lacks (FP8 on Ampere,
     MXFP4 and NVFP4 on Hopper). None where the GPU has no known peak for any of them.
     """
-    for precision in _WIDE if llm.weight_only else _ARITHMETIC[llm.precision]:
-        flops = gpu.flops_per_s.get(precision, 0.0)
-        if flops > 0.0:
-            return flops, precision
-    return None
+    return _best(gpu, _WIDE if llm.weight_only else _ARITHMETIC[llm.precision])
+
+
+def training_peak(gpu: GpuSpec, precision: Precision) -> tuple[float, Precision] | None:
+    """Dense peak FLOP/s of the format that a training run's matmuls are in, and that format; as `compute_peak`."""
+    return _best(gpu, _ARITHMETIC[precision])
+
+
+def _best(gpu: GpuSpec, formats: Sequence[Precision]) -> tuple[float, Precision] | None:
+    return next(((found, one) for one in formats if (found := gpu.flops_per_s.get(one, 0.0)) > 0.0), None)
 
 
 def _positions(llm: LlmSpec, context: float) -> float:

@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 
 from gpumon.efficiency.engine import Peak, flops_peak_of, plus
 from gpumon.efficiency.engine_view import per
-from gpumon.efficiency.provenance import MEMORY_OF_HOST, MEMORY_V1, MEMORY_V2, gpu_sources
+from gpumon.efficiency.provenance import MEMORY_OF_HOST, MEMORY_V1, MEMORY_V2, Exporter, gpu_sources
 from gpumon.efficiency.ratio import busy
+from gpumon.efficiency.renewed import from_elsewhere
 from gpumon.efficiency.windows import GAP, RATE_S
+from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import EngineReading, GpuProcess, GpuReading, GpuState
 from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process
@@ -221,8 +223,14 @@ def power_of(reading: GpuReading, track: GpuTrack, standing: Standing) -> Readin
     """Watts: from the energy counter where this reading has it, else as the driver reports them."""
     if standing.blank is not None:
         return standing.blank
-    known = not isinstance(reading.energy_j, Missing) and not isinstance(track.power_w, Missing)
-    return track.power_w if known else reading.power_w
+    return track.power_w if _by_energy(reading, track) else reading.power_w
+
+
+def _by_energy(reading: GpuReading, track: GpuTrack) -> bool:
+    """A dcgm-exporter's counter is dated to a poll of its page only: too roughly for a difference of two."""
+    if reading.source == DCGM and not isinstance(reading.power_w, Missing):
+        return False
+    return not isinstance(reading.energy_j, Missing) and not isinstance(track.power_w, Missing)
 
 
 def mean_power_of(track: GpuTrack, standing: Standing) -> Reading:
@@ -273,6 +281,7 @@ def derive_gpu(
         flops_peak_precision=precision,
         throttle_s=track.throttle_s,
         sources=_sources(reading, track, source, peak, precision),
+        **from_elsewhere(reading, age_s),
     )
 
 
@@ -297,13 +306,14 @@ def _sources(
     gpm = reading.sm_active_ratio
     return gpu_sources(
         bandwidth,
-        not isinstance(reading.energy_j, Missing) and not isinstance(track.power_w, Missing),
+        _by_energy(reading, track),
         not (isinstance(gpm, Missing) and gpm.reason is Reason.NOT_SUPPORTED),
         _memory(reading),
         peak.bandwidth_source,
         peak.spec.source if peak.spec is not None else "",
         precision,
         round(track.window_s),
+        Exporter(reading.from_dcgm, round(reading.activity_interval_s), alone=reading.source == DCGM),
     )
 
 
@@ -349,11 +359,14 @@ def _bandwidth(
 ) -> tuple[Reading, BandwidthSource]:
     """The best source there is: measured, then the engines' modelled bytes (`>=`), then the upper bound (`<=`).
 
-    Means over the window of MBU, so that the two can be compared.
+    Means over the window of MBU, so that the two can be compared; but DCGM's figure is a mean already, over its
+    exporter's interval, and is shown as it is until the next one.
     """
     most = peak.bandwidth_bytes_per_s
     if isinstance(most, Missing):
         return most, BandwidthSource.NONE
+    if reading.activity_source == DCGM and not isinstance(reading.dram_active_ratio, Missing):
+        return reading.dram_active_ratio * most, BandwidthSource.DCGM
     measured = track.recent("dram_active_ratio")
     if not isinstance(measured, Missing):
         return measured * most, BandwidthSource.GPM

@@ -5,60 +5,63 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from gpumon.efficiency.quantiles import mean
+from gpumon.efficiency.lengths import answer_mean, mean_of, prompt_mean
+from gpumon.efficiency.rates import Rates
+from gpumon.efficiency.steps import tokens_per_gap
 from gpumon.efficiency.windows import Point, Track, sum_known
 from gpumon.readings.frame import EngineReading, HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
-from gpumon.readings.quantities import (
-    DECODE_TOKENS,
-    ITL,
-    OUTPUT_LENGTH,
-    PREFILL_CACHED,
-    PREFILL_COMPUTED,
-    PROMPT_LENGTH,
-    PROMPT_TOKENS,
-    QUEUE,
-    RUNNING,
-    TTFT,
-)
+from gpumon.readings.quantities import ITL, PREFILL_CACHED, PREFILL_COMPUTED, PROMPT_TOKENS, QUEUE, RUNNING, TTFT
 from gpumon.readings.snapshot import Window
 
+EVERY_GAP = 0.5
+"""Gaps / tokens below which not every gap is in the histogram: first tokens have none, and short answers many."""
 TWICE = Missing(Reason.INVALID, "prefix hits exceed the prompts: the engine counts waiting requests again")
 
 
-def operation(reading: EngineReading, track: Track, tokens_per_step: float) -> dict[str, Any]:
+def operation(reading: EngineReading, track: Track, found: Rates, ranks: int) -> dict[str, Any]:
     """The figures by field of `Engine`: concurrency and ITL over the rate window, lengths over that of the quantiles.
 
-    `tokens_per_step` is per sequence: 1 without speculation, whose steps give several tokens at one gap.
+    With speculation a step gives a sequence several tokens at one gap, where the engine counts gaps between steps.
     """
     load = _load(track)
+    per_gap = tokens_per_gap(reading, found.tokens_per_step)
     gaps = track.histogram(ITL, track.rate_s)
-    gap_s = _of(track, ITL, gaps)
+    gap_s = mean_of(track, ITL, gaps)
     return {
-        "ranks": len(track.points[-1].ranks) if track.points else 0,
+        "ranks": ranks,
         "running_mean": (NOT_EXPOSED if len(track.points) > 1 else track.not_yet) if load is None else load[0],
-        "itl_mean_s": gap_s if isinstance(gap_s, Missing) else gap_s / tokens_per_step,
-        "prompt_tokens_mean": _prompt(track),
-        "answer_tokens_mean": _of(track, OUTPUT_LENGTH, track.histogram(OUTPUT_LENGTH, track.quantile_s)),
+        "itl_mean_s": gap_s if isinstance(gap_s, Missing) else gap_s / per_gap,
+        "prompt_tokens_mean": prompt_mean(reading, track),
+        "answer_tokens_mean": answer_mean(reading, track),
         "cached_ratio": _cached(reading, track),
-        "window": None if load is None else _window(track, load, gaps),
+        "window": None if load is None else _window(track, found, load, gaps, per_gap),
     }
 
 
-def _window(track: Track, load: tuple[float, float, float], gaps: HistogramReading | None) -> Window:
+def _window(
+    track: Track, found: Rates, load: tuple[float, float, float], gaps: HistogramReading | None, per_gap: float
+) -> Window:
     span_s = track.length_s(track.rate_s)
-    prefill, decode = (track.rate(quantity, track.rate_s) for quantity in (PREFILL_COMPUTED, DECODE_TOKENS))
-    computed, generated = number(prefill), number(decode)
-    total = None if computed is None or generated is None else computed + generated
-    ttft_s, queue_s = (number(_of(track, of, track.histogram(of, track.rate_s))) for of in (TTFT, QUEUE))
+    computed, generated = number(track.rate(PREFILL_COMPUTED, track.rate_s)), number(found.decode)
+    told = not isinstance(found.prefill, Missing) or found.prefill.reason is not Reason.NOT_LIVE
+    total = computed + generated if told and computed is not None and generated is not None else None
+    ttft_s, queue_s = (number(mean_of(track, of, track.histogram(of, track.rate_s))) for of in (TTFT, QUEUE))
     return Window(
         seconds=span_s,
         running_least=load[1],
         running_most=load[2],
-        decoding_mean=None if gaps is None else gaps.sum / span_s,
+        decoding_mean=_decoding(gaps, generated, span_s, per_gap),
         prefill_ratio=computed / total if computed is not None and total else None,
         first_token_s=None if ttft_s is None else max(0.0, ttft_s - (queue_s or 0.0)),
     )
+
+
+def _decoding(gaps: HistogramReading | None, generated: float | None, span_s: float, per_gap: float) -> float | None:
+    """Sum of all gaps between tokens / window. None where the histogram has one mean per request, not every gap."""
+    if gaps is None or generated is None or gaps.count * per_gap < EVERY_GAP * generated * span_s:
+        return None
+    return gaps.sum / span_s
 
 
 def _load(track: Track) -> tuple[float, float, float] | None:
@@ -77,21 +80,6 @@ def _load(track: Track) -> tuple[float, float, float] | None:
 
 def _running(point: Point) -> float | None:
     return sum_known(rank.gauges.get(RUNNING) for rank in point.ranks.values())
-
-
-def _of(track: Track, quantity: str, window: HistogramReading | None) -> Reading:
-    return track.not_yet if window is None and track.has_histogram(quantity) else mean(window)
-
-
-def _prompt(track: Track) -> Reading:
-    """Mean prompt: of the requests that ended, else prompt tokens per first token of a request."""
-    seen = _of(track, PROMPT_LENGTH, track.histogram(PROMPT_LENGTH, track.quantile_s))
-    if not isinstance(seen, Missing) or seen.reason is not Reason.NOT_EXPOSED:
-        return seen
-    firsts, tokens = track.histogram(TTFT, track.quantile_s), track.rate(PROMPT_TOKENS, track.quantile_s)
-    if isinstance(tokens, Missing) or firsts is None:
-        return tokens if isinstance(tokens, Missing) else NOT_EXPOSED
-    return tokens * track.length_s(track.quantile_s) / firsts.count if firsts.count > 0 else Missing(Reason.IDLE)
 
 
 def _cached(reading: EngineReading, track: Track) -> Reading:

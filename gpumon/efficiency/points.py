@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
+from gpumon.efficiency.service import FRONTENDS
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import Missing, Reading, Reason, or_nan
 from gpumon.readings.snapshot import Engine, Gpu
@@ -60,7 +61,10 @@ def chart_points(
     def over(of: str, readings: Iterable[Reading], things: Iterable[str]) -> float:
         return totals.of(of, zip(things, readings, strict=True), now_s)
 
-    uuids, urls = [gpu.uuid for gpu in gpus], [engine.url for engine in engines]
+    own = {engine.model for engine in engines if engine.kind not in FRONTENDS}
+    counted = [(engine, tick) for engine, tick in zip(engines, ticks, strict=True) if not _in_front(engine, own)]
+    engines, ticks = [engine for engine, _ in counted], [tick for _, tick in counted]
+    uuids, keys = [gpu.uuid for gpu in gpus], [engine.key for engine in engines]
     points = {
         "busy": _mean([gpu.busy_ratio for gpu in gpus]),
         "sm": _mean([gpu.sm_active_ratio for gpu in gpus]),
@@ -68,10 +72,10 @@ def chart_points(
         "mbu": _mean([gpu.mbu_ratio for gpu in gpus]),
         "bandwidth": over("bandwidth", traffic, uuids),
         "power": over("power", (gpu.power_w for gpu in gpus), uuids),
-        "prefill": over("prefill", (engine.prefill_tokens_per_s for engine in engines), urls),
-        "decode": over("decode", ticks, urls),
-        "running": over("running", (engine.running for engine in engines), urls),
-        "waiting": over("waiting", (engine.waiting for engine in engines), urls),
+        "prefill": over("prefill", (engine.prefill_tokens_per_s for engine in engines), keys),
+        "decode": over("decode", ticks, keys),
+        "running": over("running", (engine.running for engine in engines), keys),
+        "waiting": over("waiting", (engine.waiting for engine in engines), keys),
         "replicas": float(sum(engine.state is EndpointState.OK for engine in engines)) if engines else NAN,
     }
     for gpu in gpus:
@@ -81,6 +85,11 @@ def chart_points(
         points[f"mfu:{gpu.index}"] = or_nan(gpu.mfu_ratio)
         points[f"mbu:{gpu.index}"] = or_nan(gpu.mbu_ratio)
     return points
+
+
+def _in_front(engine: Engine, models: Collection[str]) -> bool:
+    """Whether it hands on the tokens of engines that are counted themselves."""
+    return engine.kind in FRONTENDS and engine.model in models
 
 
 def _mean(readings: Sequence[Reading]) -> float:

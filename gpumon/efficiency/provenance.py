@@ -5,20 +5,22 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from gpumon.efficiency.service import Service
 from gpumon.efficiency.windows import QUANTILE_S, RATE_S
+from gpumon.readings.dcgm import ENGINE_ACTIVE, FREE_BYTES, NAME_OF, XID
 from gpumon.readings.quantities import (
     DECODE_TOKENS,
     E2E,
     ITL,
     KV_USAGE,
     OUTPUT_LENGTH,
+    OWN_FLOPS,
+    OWN_READ_BYTES,
+    OWN_WRITE_BYTES,
     POOL_TOKENS,
-    PREEMPTIONS,
     PREFILL_CACHED,
-    PREFILL_COMPUTED,
     PROMPT_LENGTH,
     QUEUE,
-    REQUESTS,
     RUNNING,
     TTFT,
     WAITING,
@@ -34,6 +36,7 @@ _CALLS: Final = {
     "sm_active_ratio": "GPM metric 2 (SM_UTIL)",
     "sm_occupancy_ratio": "GPM metric 3 (SM_OCCUPANCY)",
     "tensor_active_ratio": "GPM metric 5 (ANY_TENSOR_UTIL)",
+    "activity_age_s": "time since SM, tensor and DRAM activity were measured",
     "vram_reserved_bytes": "nvmlDeviceGetMemoryInfo_v2",
     "power_limit_w": "nvmlDeviceGetEnforcedPowerLimit, else nvmlDeviceGetPowerManagementLimit, each minute",
     "energy_j": "nvmlDeviceGetTotalEnergyConsumption, since gpumon started",
@@ -65,13 +68,13 @@ _CALLS: Final = {
 }
 """Fields of a GPU with one source, on every GPU."""
 _BANDWIDTH: Final = {
-    BandwidthSource.GPM: "measured: GPM metric 10 (DRAM_BW_UTIL) x peak, mean of {} s",
-    BandwidthSource.DCGM: "measured: DCGM DRAM active x peak, mean of {} s",
+    BandwidthSource.GPM: "measured: GPM metric 10 (DRAM_BW_UTIL) x peak, mean of {0} s",
+    BandwidthSource.DCGM: "measured: DCGM_FI_PROF_DRAM_ACTIVE x peak, mean of the exporter's {1} s",
     BandwidthSource.ENGINE: "modelled: MBU x peak, a lower bound",
-    BandwidthSource.UPPER_BOUND: "estimated: memory busy x peak, mean of {} s, an upper bound",
+    BandwidthSource.UPPER_BOUND: "estimated: memory busy x peak, mean of {0} s, an upper bound",
     BandwidthSource.NONE: "GPM, DCGM, the engines' MBU or memory busy, each x peak",
 }
-"""With the seconds of the window to put in."""
+"""With the seconds of the window, and of the exporter's interval, to put in."""
 _POWER: Final = {
     True: "slope of nvmlDeviceGetTotalEnergyConsumption",
     False: "nvmlDeviceGetPowerUsage",
@@ -92,6 +95,30 @@ _NVLINK: Final = {
 MEMORY_V2: Final = "nvmlDeviceGetMemoryInfo_v2"
 MEMORY_V1: Final = "nvmlDeviceGetMemoryInfo: what the driver reserves counts as used"
 MEMORY_OF_HOST: Final = "the host's memory (/proc/meminfo): this GPU has none of its own"
+_BY_DCGM: Final = {
+    "busy_ratio": f"{NAME_OF['busy_ratio']}, else {NAME_OF[ENGINE_ACTIVE]}",
+    "vram_total_bytes": f"{NAME_OF['vram_used_bytes']} + {NAME_OF[FREE_BYTES]} + {NAME_OF['vram_reserved_bytes']}",
+    "energy_j": f"{NAME_OF['energy_j']}, since gpumon started",
+    "xid": f"changes of {NAME_OF[XID]} since gpumon started",
+}
+"""Fields of a GPU that only a dcgm-exporter tells of, and that are not one metric as it is."""
+_NOT_SHOWN: Final = frozenset((ENGINE_ACTIVE, FREE_BYTES, "dram_active_ratio"))
+"""Metrics that other figures are made of."""
+_KEPT: Final = ("busy_mean_ratio", "activity_age_s", "mfu_ratio", "mbu_ratio")
+"""Formulas among `_CALLS`."""
+
+
+class Exporter(NamedTuple):
+    """What a dcgm-exporter has to do with a GPU."""
+
+    fields: tuple[str, ...] = ()
+    """Those that it measured."""
+    interval_s: int = 0
+    alone: bool = False
+    """All of the GPU's figures come from it."""
+
+
+NO_EXPORTER: Final = Exporter()
 
 
 @lru_cache(maxsize=64)
@@ -104,6 +131,7 @@ def gpu_sources(
     flops_source: str,
     precision: str,
     window_s: int = round(RATE_S),
+    exporter: Exporter = NO_EXPORTER,
 ) -> dict[str, str]:
     """Field of `Gpu` -> its source; one dict for all GPUs and ticks alike: never change it.
 
@@ -111,9 +139,9 @@ def gpu_sources(
     gave the VRAM; `peak_source` and `flops_source`: of the peaks of bandwidth and FLOP/s; `precision`: of its engines;
     `window_s`: length of the means.
     """
-    return {
+    named = {
         **_CALLS,
-        "bandwidth_bytes_per_s": _BANDWIDTH[bandwidth].format(window_s),
+        "bandwidth_bytes_per_s": _BANDWIDTH[bandwidth].format(window_s, exporter.interval_s),
         "bandwidth_peak_bytes_per_s": clean(peak_source),
         "flops_peak_per_s": f"dense {precision} peak: {clean(flops_source)}" if precision else "",
         "power_w": _POWER[from_energy],
@@ -122,6 +150,24 @@ def gpu_sources(
         "tokens_per_j": f"decode tokens/s of its engines, each divided by its GPUs / power, mean of {window_s} s",
         **_NVLINK[has_gpm],
     }
+    if exporter.alone:
+        named = {field: text for field, text in named.items() if field in _KEPT or field not in _CALLS}
+        named |= _alone(from_energy, exporter.interval_s)
+    mean = f"mean of the exporter's {exporter.interval_s} s"
+    named |= {field: f"{NAME_OF[field]}, {mean}" for field in exporter.fields if field not in _NOT_SHOWN}
+    for link in ("pcie", "nvlink"):
+        sent, received = f"{link}_tx_bytes_per_s", f"{link}_rx_bytes_per_s"
+        if sent in exporter.fields and received in exporter.fields:
+            named[f"{link}_bytes_per_s"] = f"{NAME_OF[sent]} + {NAME_OF[received]}"
+    return named
+
+
+def _alone(from_energy: bool, interval_s: int) -> dict[str, str]:
+    """The sources of a GPU that only a dcgm-exporter tells of."""
+    named = {field: f"{name}, each {interval_s} s" for field, name in (NAME_OF | _BY_DCGM).items()}
+    if from_energy:
+        named["power_w"] = f"slope of {NAME_OF['energy_j']}"
+    return {field: text for field, text in named.items() if field not in _NOT_SHOWN} | dict.fromkeys(_NVLINK_FIELDS, "")
 
 
 _FORMULAS: Final = {
@@ -144,7 +190,26 @@ _FORMULAS: Final = {
     "mbu_single_stream_ratio": "parameters x bytes each x tokens/s / peak bandwidth: exact for one stream only",
     "flops_per_j": "FLOP/s / power, both of {0.rate} s",
 }
-"""Derived figures of an engine whose model is known; `Spans` to put in."""
+"""Derived figures of an engine that generates, whose model is known; `Spans` to put in."""
+_ENCODING: Final = {
+    "active_params": _FORMULAS["active_params"],
+    "prefill_flops_per_s": "prefill tokens/s x (2 x (N_mm - LM head) + attention over the whole text)",
+    "flops_per_s": "prefill FLOP/s",
+    "mfu_prefill_ratio": _FORMULAS["mfu_prefill_ratio"],
+    "mfu_ratio": "prefill FLOPs / (GPUs x dense peak)",
+    "flops_per_j": _FORMULAS["flops_per_j"],
+}
+_TRAINING: Final = {
+    "flops_per_s": "trained tokens/s x FLOPs per token, forward and backward",
+    "mfu_ratio": "trained FLOPs / (GPUs x dense peak)",
+    "flops_per_j": _FORMULAS["flops_per_j"],
+    "tokens_per_j": "trained tokens/s / power",
+}
+_OF_SERVICE: Final = {
+    Service.GENERATION: _FORMULAS,
+    Service.ENCODING: _ENCODING,
+    Service.TRAINING: _TRAINING,
+}
 _WITHOUT_MODEL: Final = {
     "batch": "decode tokens/s / steps/s / tokens per step and sequence",
     "power_w": "sum over its GPUs, mean of {0.rate} s as the token rates are: increase of the energy counter / "
@@ -152,18 +217,12 @@ _WITHOUT_MODEL: Final = {
     "tokens_per_j": "decode tokens/s / power",
 }
 """Derived figures of every engine; `Spans` to put in."""
-_SMOOTHED: Final = "over {0.prefill} s, smoothed: a whole prompt is booked at its first token"
 _COUNTED: Final = {
-    "requests_per_s": (REQUESTS, "over {0.rate} s"),
-    "preemptions_per_s": (PREEMPTIONS, "over {0.rate} s"),
-    "decode_tokens_per_s": (DECODE_TOKENS, "over {0.rate} s"),
-    "prefill_tokens_per_s": (PREFILL_COMPUTED, _SMOOTHED),
-    "cached_tokens_per_s": (PREFILL_CACHED, _SMOOTHED),
+    "decode_mean_tokens_per_s": (DECODE_TOKENS, "mean of the last 10 min at most"),
     "ttft_s": (TTFT, "buckets of the last {0.quantile} s"),
     "itl_s": (ITL, "buckets of the last {0.quantile} s"),
     "queue_s": (QUEUE, "buckets of the last {0.quantile} s"),
     "e2e_s": (E2E, "buckets of the last {0.quantile} s"),
-    "itl_mean_s": (ITL, "sum / count over {0.rate} s, / tokens per step and sequence"),
     "running": (RUNNING, ""),
     "running_mean": (RUNNING, "mean of {0.rate} s"),
     "prompt_tokens_mean": (PROMPT_LENGTH, "sum / count over {0.quantile} s"),
@@ -172,6 +231,9 @@ _COUNTED: Final = {
     "waiting": (WAITING, ""),
     "kv_usage_ratio": (KV_USAGE, ""),
     "kv_pool_tokens": (POOL_TOKENS, ""),
+    "own_flops": (OWN_FLOPS, "over {0.prefill} s, mean of the ranks x GPUs"),
+    "own_read_bytes": (OWN_READ_BYTES, "over {0.rate} s, mean of the ranks x GPUs"),
+    "own_write_bytes": (OWN_WRITE_BYTES, "over {0.rate} s, mean of the ranks x GPUs"),
 }
 """Field -> the quantity that it is read from, and how, with the `Spans` to put in."""
 
@@ -191,21 +253,20 @@ def engine_sources(
     known: tuple[tuple[str, str], ...],
     precision: str,
     peak_sources: tuple[str, str],
-    *,
-    modelled: bool,
+    formulas: Service | None,
 ) -> dict[str, str]:
     """Field of `Engine` -> its source; shared between ticks: never change it.
 
     `live` are the metrics by quantity, `known` fields whose text the caller has; `precision` is empty where there is
     no FLOP/s peak; `peak_sources` are those of the FLOP/s and of the bandwidth, empty where nothing tells them;
-    `modelled`: the model's dimensions are known.
+    `formulas`: what the engine does, None where its model is not known.
     """
     metrics = dict(live)
     named = dict(known)
     for field, (of, how) in _COUNTED.items():
         if metrics.get(of):
             named[field] = f"{metrics[of]} {how.format(spans_s)}".rstrip()
-    derived = {**_WITHOUT_MODEL, **(_FORMULAS if modelled else {})}
+    derived = {**_WITHOUT_MODEL, **(_OF_SERVICE.get(formulas, {}) if formulas is not None else {})}
     named.update((field, text.format(spans_s)) for field, text in derived.items())
     if precision:
         named["peak_flops_per_s"] = f"dense {precision} peak, sum over its GPUs: {peak_sources[0]}"

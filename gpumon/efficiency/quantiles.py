@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import sub
+
+import msgspec
 
 from gpumon.readings.frame import HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
@@ -10,6 +13,8 @@ from gpumon.readings.snapshot import Quantiles
 
 ENOUGH = 20
 """Observations below which a quantile is noise and only the mean is given."""
+LEAST_COMMON = 3
+"""Finite bounds that histograms of different engines must share to be merged."""
 
 NOTHING = Quantiles()
 
@@ -29,12 +34,42 @@ def merge(histograms: Sequence[HistogramReading]) -> HistogramReading | None:
     )
 
 
+def merge_common(histograms: Sequence[HistogramReading]) -> HistogramReading | None:
+    """The sum of histograms of several engines, on the bounds that all of them have.
+
+    Counts are cumulative, so those at a common bound add up whatever lies between. None where there is no histogram,
+    or fewer than `LEAST_COMMON` bounds in common: a quantile would lie anywhere.
+    """
+    whole = merge(histograms)
+    if whole is not None or not histograms:
+        return whole
+    common = set(histograms[0].bounds).intersection(*(other.bounds for other in histograms[1:]))
+    bounds = tuple(sorted(common))
+    if len(bounds) <= LEAST_COMMON or bounds[-1] != float("inf"):
+        return None
+    at = [dict(zip(one.bounds, one.counts, strict=True)) for one in histograms]
+    counts = tuple(sum(counts[bound] for counts in at) for bound in bounds)
+    return HistogramReading(bounds, counts, sum(one.sum for one in histograms), sum(one.count for one in histograms))
+
+
+def mean_only(histograms: Sequence[HistogramReading], why: Missing) -> Quantiles:
+    """The mean over histograms that can not be merged; every quantile missing, `why` says so."""
+    count = sum(one.count for one in histograms)
+    average: Reading = sum(one.sum for one in histograms) / count if count > 0 else Missing(Reason.IDLE)
+    return msgspec.structs.replace(no_quantiles(why), mean=average)
+
+
+def no_quantiles(why: Missing) -> Quantiles:
+    """Every figure missing for one reason."""
+    return Quantiles(*(why for _ in Quantiles.__struct_fields__))
+
+
 def difference(old: HistogramReading | None, new: HistogramReading | None) -> HistogramReading | None:
     """Observations between two readings of one histogram; None where they do not belong together or it was reset."""
-    if old is None or new is None or old.bounds != new.bounds:
+    if old is None or new is None or old.bounds != new.bounds or len(old.counts) != len(new.counts):
         return None
-    counts = tuple(b - a for a, b in zip(old.counts, new.counts, strict=True))
-    if new.count < old.count or new.sum < old.sum or any(count < 0 for count in counts):
+    counts = tuple(map(sub, new.counts, old.counts))
+    if new.count < old.count or new.sum < old.sum or (counts and min(counts) < 0):
         return None
     return HistogramReading(new.bounds, counts, new.sum - old.sum, new.count - old.count)
 
@@ -75,9 +110,14 @@ def _placed(window: HistogramReading, share: float) -> tuple[float, float, Readi
 
 
 def quantiles(window: HistogramReading | None) -> Quantiles:
-    """p50, p95, p99 and mean of a window's observations; quantiles only from `ENOUGH` of them."""
+    """p50, p95, p99 and mean of a window's observations; quantiles only from `ENOUGH` of them.
+
+    Without a finite bucket (a sum and a count alone) there is nothing but the mean.
+    """
     if window is None or len(window.counts) == 0:
         return NOTHING
+    if len(window.bounds) == 1:
+        return mean_only([window], NOT_EXPOSED)
     if window.count <= 0:
         return _without(Missing(Reason.IDLE), Missing(Reason.IDLE), window.bounds[0])
     average = mean(window)
@@ -107,9 +147,14 @@ def _without(why: Missing, average: Reading, first_bound_s: float) -> Quantiles:
 
 
 def longest(window: HistogramReading | None) -> float:
-    """Upper bound of the longest observation; 0 where there was none, the last finite bound in the +Inf bucket."""
+    """Upper bound of the longest observation; 0 where there was none, the last finite bound in the +Inf bucket.
+
+    Without a finite bucket the mean is all that is known of them.
+    """
     if window is None or window.count <= 0:
         return 0.0
+    if len(window.bounds) < 2:
+        return window.sum / window.count
     at, _ = bucket_of(window, 1.0)
     return window.bounds[min(at, max(0, len(window.bounds) - 2))]
 

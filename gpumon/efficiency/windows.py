@@ -36,6 +36,12 @@ class Point(NamedTuple):
 
     monotonic_s: float
     ranks: Mapping[str, RankReading]
+    carried: Mapping[str, frozenset[str]] = {}
+    """Rank -> counters and histograms that this answer lacked: they stand as they were, and tell nothing of it."""
+
+    def total(self, counter: str) -> float | None:
+        """A counter, summed over the ranks; None where none has it."""
+        return sum_known(rank.counters.get(counter) for rank in self.ranks.values())
 
 
 class Track:
@@ -44,6 +50,8 @@ class Track:
     def __init__(self) -> None:
         self.points: deque[Point] = deque()
         self.totals: dict[str, float] = {}
+        self.polls = 0
+        """Good answers taken in."""
         self.was_reset = False
         self.several_servers = False
         """The process start time changed back: a balancer sends the polls to several servers in turn."""
@@ -53,8 +61,11 @@ class Track:
         self._paced_s = 0.0
         """The cadence when the newest point came: a pause that was none then is none after a change to a shorter."""
         self._known: dict[str, RankReading] = {}
+        self._counted: dict[str, dict[str, float]] = {}
+        """Rank -> counter -> up to where it is in the totals."""
         self._seen_s: dict[str, float] = {}
-        self._last_s = float("-inf")
+        self.last_s = float("-inf")
+        """When the newest good answer was read."""
         self._good_wall_s = float("inf")
         """Unix time of the last good poll; of the first look where there was none."""
         self._started: deque[float] = deque(maxlen=4)
@@ -70,7 +81,7 @@ class Track:
         self.cadence_s = max(reading.interval_s, frames_s)
         if self._good_wall_s == float("inf"):
             self._good_wall_s = wall_s
-        if reading.state is not EndpointState.OK or reading.monotonic_s <= self._last_s or not reading.ranks:
+        if reading.state is not EndpointState.OK or reading.monotonic_s <= self.last_s or not reading.ranks:
             return False
         self._windows.clear()
         self._histograms.clear()
@@ -79,13 +90,15 @@ class Track:
         reset = another or any(_fell(self._known.get(rank.rank), rank) for rank in reading.ranks)
         if another:
             self._known.clear()
+            self._counted.clear()
         self._count(reading, newborn=newborn)
         if reset:
             self.points.clear()
             self.was_reset = True
         self._remember(reading)
         self._append(reading)
-        self._last_s, self._good_wall_s = reading.monotonic_s, wall_s
+        self.last_s, self._good_wall_s = reading.monotonic_s, wall_s
+        self.polls += 1
         return True
 
     def _is_another(self, reading: EngineReading) -> bool:
@@ -104,18 +117,20 @@ class Track:
     def _count(self, reading: EngineReading, *, newborn: bool) -> None:
         """Grow the totals.
 
-        A counter that fell adds what it has counted since. One that is seen for the first time is a base line, unless
-        its process started after the last good poll (or the first look): then all of it is new.
+        A counter that fell adds what it has counted since; but within one process, as its start time tells it, none
+        falls: an old answer came late, or a part of a sum was missing. One that is seen for the first time is a base
+        line, unless its process started after the last good poll (or the first look): then all of it is new.
         """
+        same = bool(reading.started_wall_s)
         for rank in reading.ranks:
-            known = self._known.get(rank.rank)
+            counted = self._counted.setdefault(rank.rank, {})
             for quantity in TOTALS:
                 new = rank.counters.get(quantity)
                 if new is None:
                     continue
-                old = known.counters.get(quantity) if known is not None else None
-                old = (0.0 if newborn else new) if old is None else old
-                self.totals[quantity] = self.totals.get(quantity, 0.0) + (new - old if new >= old else new)
+                old = counted.get(quantity, 0.0 if newborn else new)
+                counted[quantity] = max(old, new) if same else new
+                self.totals[quantity] = self.totals.get(quantity, 0.0) + (counted[quantity] - old if new >= old or same else new)
 
     def _remember(self, reading: EngineReading) -> None:
         """Keep the ranks' newest series; a rank absent from one answer is not gone, one absent for long is."""
@@ -127,6 +142,7 @@ class Track:
         for name in [name for name, seen_s in self._seen_s.items() if seen_s < oldest_s]:
             del self._seen_s[name]
             self._known.pop(name, None)
+            self._counted.pop(name, None)
 
     def _append(self, reading: EngineReading) -> None:
         now_s, interval_s = reading.monotonic_s, reading.interval_s
@@ -137,11 +153,17 @@ class Track:
             elif since_s < interval_s / 2:
                 return
         self._paced_s = self.cadence_s
-        self.points.append(Point(now_s, dict(self._known)))
+        self.points.append(Point(now_s, dict(self._known), self._carried_in(reading)))
         if len(self.points) > 2:
             self.was_reset = False
         while self.points[0].monotonic_s < now_s - self.keep_s - self.cadence_s:
             self.points.popleft()
+
+    def _carried_in(self, reading: EngineReading) -> dict[str, frozenset[str]]:
+        """What is known and this poll lacked, by rank."""
+        here = {rank.rank: _series(rank) for rank in reading.ranks}
+        lacked = {name: _series(rank) - here.get(name, frozenset()) for name, rank in self._known.items()}
+        return {name: series for name, series in lacked.items() if series}
 
     @property
     def rate_s(self) -> float:
@@ -186,19 +208,24 @@ class Track:
     def rate(self, quantity: str, seconds: float) -> Reading:
         """Mean increase per second of a counter over the last `seconds`."""
         pair = self.window(seconds)
-        if pair is None:
-            return self.not_yet if self._exposed(quantity) else NOT_EXPOSED
-        grown = sum_known(self._grown(rank, quantity, pair) for rank in pair[1].ranks)
-        return NOT_EXPOSED if grown is None else grown / (pair[1].monotonic_s - pair[0].monotonic_s)
+        grown = None if pair is None else sum_known(self._grown(rank, quantity, pair) for rank in pair[1].ranks)
+        if pair is None or grown is None:
+            return self.not_yet if self.counts(quantity) else NOT_EXPOSED
+        return grown / (pair[1].monotonic_s - pair[0].monotonic_s)
+
+    def rank_rate(self, rank: str, quantity: str, seconds: float) -> Reading:
+        """Increase per second of one rank's counter."""
+        pair = self.window(seconds)
+        grown = None if pair is None else self._grown(rank, quantity, pair)
+        if pair is None or grown is None:
+            return self.not_yet if self.counts(quantity) else NOT_EXPOSED
+        return grown / (pair[1].monotonic_s - pair[0].monotonic_s)
 
     def rank_rates(self, quantity: str, seconds: float) -> list[float]:
-        """Increase per second of a counter, for each rank that has it."""
+        """Increase per second of a counter, for each rank that has it at both ends of the window."""
         pair = self.window(seconds)
-        if pair is None:
-            return []
-        elapsed_s = pair[1].monotonic_s - pair[0].monotonic_s
-        grown = (self._grown(rank, quantity, pair) for rank in pair[1].ranks)
-        return [tokens / elapsed_s for tokens in grown if tokens is not None]
+        found = [] if pair is None else [self.rank_rate(rank, quantity, seconds) for rank in pair[1].ranks]
+        return [rate for rate in found if not isinstance(rate, Missing)]
 
     @staticmethod
     def _grown(rank: str, quantity: str, pair: tuple[Point, Point]) -> float | None:
@@ -231,10 +258,19 @@ class Track:
         pair = self.window(seconds)
         return self.not_yet if pair is None else mean(self._observed(rank, quantity, pair))
 
+    def rank_samples(self, rank: str, quantity: str, seconds: float) -> list[float]:
+        """One rank's gauge at each poll of the last `seconds` that had it, oldest first."""
+        seen = (point.ranks[rank].gauges.get(quantity) for point in self.inside(seconds) if rank in point.ranks)
+        return [value for value in seen if value is not None]
+
+    def samples(self, quantity: str, seconds: float) -> list[float]:
+        """A gauge, summed over the ranks, at each poll of the last `seconds` that had it, oldest first."""
+        seen = (sum_known(rank.gauges.get(quantity) for rank in point.ranks.values()) for point in self.inside(seconds))
+        return [value for value in seen if value is not None]
+
     def duty(self, rank: str, seconds: float) -> Reading:
         """Share of the polls of the last `seconds` at which this rank had a request running."""
-        seen = [point.ranks[rank].gauges.get(RUNNING) for point in self.inside(seconds) if rank in point.ranks]
-        known = [running for running in seen if running is not None]
+        known = self.rank_samples(rank, RUNNING, seconds)
         return sum(running > 0 for running in known) / len(known) if known else NOT_EXPOSED
 
     def gauge(self, quantity: str) -> Reading:
@@ -254,8 +290,13 @@ class Track:
         """Whether the engine exports it at all."""
         return any(quantity in rank.histograms for rank in self._known.values())
 
-    def _exposed(self, quantity: str) -> bool:
+    def counts(self, quantity: str) -> bool:
+        """Whether the engine exports this counter at all."""
         return any(quantity in rank.counters for rank in self._known.values())
+
+    def counted(self, quantity: str) -> float | None:
+        """The newest value of a counter, summed over the ranks; None where it is not exported."""
+        return sum_known(rank.counters.get(quantity) for rank in self._known.values())
 
 
 def sum_known(values: Iterable[float | None]) -> float | None:

@@ -22,6 +22,7 @@ NOT_PRINTED: Final = frozenset(
 ABSENT: Final[dict[str, tuple[Any, str, Reason]]] = {
     "bandwidth_source": (BandwidthSource.NONE, "bandwidth_bytes_per_s", Reason.NOT_SUPPORTED),
     "tp": (0, "", Reason.NO_GPU),
+    "pp": (0, "tp", Reason.NOT_EXPOSED),
     "ranks": (0, "running", Reason.WARMING_UP),
 }
 """Fields that say "none" by a value of their type: printed as null for the reason of another key, else for this one."""

@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 from gpumon.outputs.units import NONE, milliseconds, quantities, token
 from gpumon.readings.format import cells
 from gpumon.readings.frame import EndpointState, GpuState
-from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles, Snapshot
+from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles, Replicas, Snapshot
 
 _LEAST_NAME_WIDTH = 14
 _MOST_NAME_WIDTH = 40
@@ -46,9 +46,9 @@ def _bandwidth(gpu: Gpu) -> str:
 
 
 def _latency(of: Quantiles) -> str:
-    """The p95; `~` the mean where there are too few observations, `<` where it fell in the first bucket."""
+    """The p95; `~` the mean where there is no quantile, `<` where it fell in the first bucket."""
     if isinstance(of.p95, Missing):
-        return f"~{milliseconds(of.mean)}" if of.p95.reason is Reason.FEW and not isinstance(of.mean, Missing) else NONE
+        return NONE if isinstance(of.mean, Missing) else f"~{milliseconds(of.mean)}"
     first = of.first_bound_s
     below = not isinstance(first, Missing) and of.p95 <= first
     return f"<{milliseconds(first)}" if below else milliseconds(of.p95)
@@ -99,6 +99,13 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
     for engine, name in zip(snapshot.engines, names, strict=True):
         end = token(engine.model) + (f"  {token(engine.fault, spaces=True)}" if engine.fault else "")
         yield f"{_head('engine', name, width, engine.state.value)} {_columns(_ENGINE, engine)}  {end}"
+    for replicas in snapshot.replicas:
+        down = len(replicas.engines) - replicas.answering
+        apart = ", ".join(token(name) for name in replicas.deviating)
+        parts = (token(replicas.model), f"{down} without figures" if down else "", f"apart: {apart}" if apart else "")
+        name = f"{len(replicas.engines)} replicas"
+        end = "  ".join(part for part in parts if part)
+        yield f"{_head('sum', name, width, 'ok')} {_columns(_ENGINE, replicas)}  {end}"
     for verdict in snapshot.verdicts:
         texts = (verdict.limit, *verdict.evidence, verdict.action)
         yield f"verdict {token(verdict.scope)} " + "; ".join(token(text, spaces=True) for text in texts)
@@ -111,7 +118,7 @@ def _head(kind: str, name: str, width: int, state: str) -> str:
     return f"{kind:<6} {name}{' ' * (width - cells(name))} {state:<{_STATE_WIDTH}}"
 
 
-def _columns(columns: tuple[_Column, ...], of: Gpu | Engine) -> str:
+def _columns(columns: tuple[_Column, ...], of: Gpu | Engine | Replicas) -> str:
     return " ".join(f"{column.word} {column.value(of):>{column.width}}" for column in columns)
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from gpumon.outputs.units import NONE, quantities, token
 from gpumon.readings.missing import Missing, Reading
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles, Snapshot, TokensTotal
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, OwnEstimate, Quantiles, Snapshot, TokensTotal
 
 _UNITS: Final = (
     *("tokens_per_s", "flops_per_s", "bytes_per_s", "per_s", "tokens_per_j", "flops_per_j"),
@@ -20,7 +20,7 @@ _LABEL_WIDTH = 30
 _VALUE_WIDTH = 14
 _BOUNDS: Final = frozenset({"first_bound_s", *(f"p{share}_{end}" for share in (50, 95, 99) for end in ("low", "high"))})
 """Parts of a latency that are left out where they are missing: they only refine another."""
-_HEADS: Final = frozenset({"index", "uuid", "name", "state", "processes", "sources", "window", "llm"})
+_HEADS: Final = frozenset({"index", "uuid", "name", "state", "processes", "sources", "window", "llm", "rank_loads"})
 
 
 def report(snapshot: Snapshot) -> str:
@@ -38,6 +38,10 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
         yield from (_line("uuid", token(gpu.uuid)), *_fields(gpu), *_processes(gpu))
     for engine in snapshot.engines:
         yield from ("", f"engine {token(engine.name)}  {engine.state.value}{simulated}", *_fields(engine))
+        for load in engine.rank_loads:
+            yield from (f"  rank {token(load.rank)}", *_fields(load))
+    for replicas in snapshot.replicas:
+        yield from ("", f"replicas of {token(replicas.model)}{simulated}", *_fields(replicas))
     yield from _findings(snapshot)
 
 
@@ -64,8 +68,13 @@ def _field(name: str, value: Any, source: str) -> Iterator[str]:
             source = ""
     elif isinstance(value, dict):
         for part, amount in value.items():
-            yield _line(f"{label} {token(part)}", _reading(amount, unit), source)
+            yield _line(
+                f"{label} {token(part)}", _text(amount) if isinstance(amount, str) else _reading(amount, unit), source
+            )
             source = ""
+    elif isinstance(value, OwnEstimate):
+        for part in () if value == OwnEstimate() else OwnEstimate.__struct_fields__:
+            yield from _field(f"own_{part}", getattr(value, part), "")
     elif isinstance(value, float | int | Missing) and not isinstance(value, bool):
         yield _line(label, _reading(value, unit), source)
     else:

@@ -25,6 +25,7 @@ _WORDS: dict[Reason, tuple[str, str]] = {
     Reason.UNDER_MIG: ("MIG", "under MIG"),
     Reason.NOT_EXPOSED: (DASH, "not exposed"),
     Reason.STALE: (DASH, "stale"),
+    Reason.NOT_LIVE: ("n/a", "n/a live"),
     Reason.OFF: ("off", "off"),
     Reason.NO_ENGINE: (DASH, "no engine"),
     Reason.UNMAPPED: (DASH, "unmapped"),
@@ -204,12 +205,12 @@ def seconds(value: Reading, width: int = 5) -> str:
 
 
 def quantile(of: Quantiles, width: int = 5) -> str:
-    """The p95 in at most `width` (4 or 5) cells: `<10m` in the first bucket, `~24m` the mean of too few.
+    """The p95 in at most `width` (4 or 5) cells: `<10m` in the first bucket, `~24m` the mean where no quantile is.
 
     The bound of the bucket is rounded up, so that what is said holds.
     """
     if isinstance(of.p95, Missing):
-        if of.p95.reason is not Reason.FEW or isinstance(of.mean, Missing):
+        if isinstance(of.mean, Missing):
             return short(of.p95, width)
         text = _time(of.mean, width - 1)
         return f"~{text}" if text else _beyond(of.mean, width)

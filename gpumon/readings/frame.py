@@ -54,6 +54,36 @@ class EngineKind(str, Enum):
 
     UNKNOWN = "unknown"
     VLLM = "vllm"
+    SGLANG = "sglang"
+    LLAMA_CPP = "llamacpp"
+    TRITON = "triton"
+    TENSORRT_LLM = "trtllm"
+    TGI = "tgi"
+    NIM = "nim"
+    LMDEPLOY = "lmdeploy"
+    DYNAMO = "dynamo"
+    RAY = "ray"
+    """Ray Serve LLM: vLLM's or SGLang's series under Ray's names."""
+    OLLAMA = "ollama"
+    TEI = "tei"
+    """Text Embeddings Inference: no decode at all."""
+    GENERIC = "generic"
+    """A feed that the user described in the config."""
+
+
+class Advance(str, Enum):
+    """When a quantity moves while a long answer is being generated."""
+
+    LIVE = "live"
+    """With the engine's steps."""
+    PROMPT = "prompt"
+    """A whole prompt at once, when its first token is there."""
+    END = "end"
+    """Only when a request ends: no live rate can be had from it."""
+    SAMPLED = "sampled"
+    """The engine's own figure of a moment, or of its last few steps."""
+    DERIVED = "derived"
+    """Worked out from other series, by the formula that `live` names."""
 
 
 class Phase(str, Enum):
@@ -150,6 +180,20 @@ class GpuReading(msgspec.Struct, frozen=True, array_like=True):
     pcie_generation_max: Reading = NOT_SUPPORTED
     throttle_s: dict[str, float] = {}
     """The driver's own counters by cause, in seconds since it was loaded; only those that this GPU has."""
+    activity_source: str = ""
+    """Where SM, tensor and DRAM activity come from: `gpm`, `dcgm`, or empty where there is none."""
+    activity_monotonic_s: float = 0.0
+    """When a dcgm-exporter last changed them; 0 where they are as old as the rest."""
+    source: str = "nvml"
+    """Who reports this GPU: `nvml`, `dcgm` (dcgm-exporter alone) or `simulator`."""
+    from_dcgm: tuple[str, ...] = ()
+    """Fields that a dcgm-exporter measured: they are as old as `activity_monotonic_s` says."""
+    activity_interval_s: float = 0.0
+    """Seconds between two of the exporter's measurements, as they were seen to come; 0 without an exporter."""
+    host: str = ""
+    """Name that the exporter gives the GPU's machine; empty for this one. Text from outside."""
+    mig_instance: str = ""
+    """Id of a slice's GPU instance, by which DCGM tells the slices of a GPU apart."""
 
 
 class HistogramReading(msgspec.Struct, frozen=True, array_like=True):
@@ -168,6 +212,17 @@ class RankReading(msgspec.Struct, frozen=True, array_like=True):
     counters: dict[str, float]
     gauges: dict[str, float]
     histograms: dict[str, HistogramReading]
+
+
+class Training(msgspec.Struct, frozen=True, array_like=True):
+    """How the tokens or samples of a training run become FLOPs."""
+
+    flops_per_token: float
+    """Forward and backward of one token, over all GPUs: 6 x parameters (Kaplan et al. 2020, 2.1), or the user's."""
+    tokens_per_sample: float = 0.0
+    """Of a run that counts samples; 0: it counts tokens."""
+    precision: str = "bf16"
+    """Format that its matmuls run in: it decides the FLOP/s peak."""
 
 
 class EngineReading(msgspec.Struct, frozen=True, array_like=True):
@@ -209,6 +264,27 @@ class EngineReading(msgspec.Struct, frozen=True, array_like=True):
     llm: LlmSpec | None = None
     context_tokens: Reading = NOT_EXPOSED
     """Mean context length from the config, where the user gave one."""
+    part: str = ""
+    """Which of several models that one server reports on a page; empty where it reports one. Text from outside."""
+    advance: dict[str, Advance] = {}
+    """Quantity -> when it moves; one that is in `live` and not in here is `Advance.LIVE`."""
+    from_documentation: bool = False
+    """Its adapter was never held against a recording of a real engine."""
+    tp: int = 0
+    """Tensor-parallel GPUs of one instance, as the server or its command line says; 0: not known."""
+    pp: int = 0
+    """Pipeline stages of one instance; 0: not known."""
+    dp: int = 0
+    """Data-parallel ranks; 0: not known."""
+    training: Training | None = None
+    """What a step of a training run costs; only with `Phase.TRAINING`."""
+    found_by: str = ""
+    """`config` or `discovery`; empty where neither."""
+
+    @property
+    def key(self) -> str:
+        """Tells readings apart for good: two parts of one server share their URL."""
+        return f"{self.url}#{self.part}" if self.part else self.url
 
 
 class HostReading(msgspec.Struct, frozen=True, array_like=True):

@@ -25,6 +25,8 @@ class Reason(str, Enum):
     """The engine does not export it."""
     STALE = "stale"
     """The last reading is older than 3 intervals."""
+    NOT_LIVE = "not_live"
+    """The engine counts it only when a request ends: there is a mean over minutes, and no rate of now."""
     OFF = "off"
     """The source or the engine's own switch for it is off."""
     NO_ENGINE = "no_engine"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 MOST = 256
@@ -27,3 +28,16 @@ def _visible(character: str) -> str:
         return character
     code = ord(character)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+_NAMES = r"(?:^|(?<=[\s_'\"-]))(?:api[-_]?keys?|token|secret|passw(?:or)?d|credentials?)"
+_ASSIGNED = re.compile(rf"({_NAMES})=\S+", re.IGNORECASE)
+_FOLLOWED = re.compile(rf"(-[\w-]*?{_NAMES})((?:\s+(?!-)\S+)+)", re.IGNORECASE)
+
+
+def unsaid(command: str) -> str:
+    """A command line without its secrets: `--api-key ***`, `--hf-token=***`, `VLLM_API_KEY=***`.
+
+    Everything up to the next option goes, as an option may take several keys. `--max-tokens` and `--tokenizer` stay.
+    """
+    return _FOLLOWED.sub(r"\1 ***", _ASSIGNED.sub(r"\1=***", command))

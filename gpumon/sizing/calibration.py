@@ -92,9 +92,9 @@ class Calibration:
         gpus: dict[int, Gpu] | None = None
         self._peaks.take(snapshot.wall_s, _in_flight(snapshot))
         for engine in snapshot.engines:
-            look = self._looks.get(engine.url)
+            look = self._looks.get(engine.key)
             if look is None:
-                look = self._looks[engine.url] = _Look()
+                look = self._looks[engine.key] = _Look()
             if not _serving(engine):
                 look.pause()
                 continue
@@ -103,8 +103,8 @@ class Calibration:
             here = [gpus[index] for index in engine.gpus if index in gpus]
             self._look(look, engine, here, snapshot)
         if len(self._looks) > max(MOST_ENGINES, 2 * len(snapshot.engines)):
-            urls = {engine.url for engine in snapshot.engines}
-            self._looks = {url: look for url, look in self._looks.items() if url in urls}
+            keys = {engine.key for engine in snapshot.engines}
+            self._looks = {key: look for key, look in self._looks.items() if key in keys}
 
     def observed(self) -> tuple[Observed, ...]:
         """One per model and settings, with the points of the traffic mix that it has now; newest first."""
@@ -122,7 +122,7 @@ class Calibration:
         look.ticks.append(_tick(at_s, engine, here))
         replicas = self._replicas(look, engine, here)
         replicas.last_s, replicas.time = max(replicas.last_s, at_s), snapshot.time
-        replicas.names[engine.url] = engine.name
+        replicas.names[engine.key] = engine.name
         if at_s - look.noticed_s >= LEAST_S:
             look.noticed_s = at_s
             replicas.notice(engine, here)
@@ -185,7 +185,7 @@ class Calibration:
             if len(self._all) > MOST_REPLICAS:
                 self._all.remove(min(self._all[:-1], key=lambda each: each.last_s))
         if look.replicas is not None and look.replicas is not found:
-            look.replicas.lose(engine.url)
+            look.replicas.lose(engine.key)
             look.lengths = [None, None, None]
         found.learn(setting)
         look.setting, look.replicas = setting, found

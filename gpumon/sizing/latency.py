@@ -43,6 +43,9 @@ _DIMENSIONS: Final = (
     "params", "matmul_params", "vocab", "hidden", "heads", "kv_heads", "head_dim", "full_layers", "window_layers",
     "linear_layers", "experts", "experts_per_token", "kv_lora_rank",
 )  # fmt: skip
+_FROM_POINTS: Final = (Source.MEASURED, Source.SWEEP, Source.RESCALED)
+_SPECULATES: Final = 1.05
+"""Tokens per step from which an engine that was seen is taken to draft."""
 _LEAST_BUCKETS: Final = {Origin.LIVE: 5, Origin.SWEEP: 3, Origin.TABLE: 3}
 
 
@@ -53,11 +56,9 @@ def with_latency(bare: Instance, known: Known) -> Instance:
     if found.curve is None and bare.setting is not None:
         found = _roofline(bare, bare.setting, found.notes)
     curve, notes = found.curve, list(found.notes)
-    step = bare.workload.tokens_per_step
-    if curve is not None and step is not None and step > 1.0:
-        prompts_s = _or_none(prefill_slope_s, bare.setting) or 0.0
-        curve = speculative(curve, step, bare.workload.draft_ratio or 0.0, prefill_slope_s=prompts_s)
-        notes.append(f"speculative decoding as typed: {step:g} tokens a step")
+    if curve is not None:
+        curve, note = _speculating(bare, curve, seen=found.source in _FROM_POINTS)
+        notes += [note] if note else []
     if bare.workload.capacity_per_instance:
         found = found._replace(source=Source.TYPED, band_ratio=0.0)
     return bare._replace(
@@ -71,6 +72,22 @@ def with_latency(bare: Instance, known: Known) -> Instance:
         prefill_tokens_per_s=bare.workload.prefill_tokens_per_s or _or_none(prefill_tokens_per_s, bare.setting),
         notes=tuple(notes),
     )
+
+
+def _speculating(bare: Instance, curve: Curve, *, seen: bool) -> tuple[Curve, str]:
+    """The curve with the speculative decoding that was typed, and a note; what was `seen` with it has it already."""
+    typed = bare.workload.tokens_per_step
+    if typed is None or typed <= 1.0:
+        return curve, ""
+    had = (bare.seen.tokens_per_step or 1.0) if seen and bare.seen is not None else 1.0
+    prompts_s = _or_none(prefill_slope_s, bare.setting) or 0.0
+    if had < _SPECULATES:
+        drafted = speculative(curve, typed, bare.workload.draft_ratio or 0.0, prefill_slope_s=prompts_s)
+        return drafted, f"speculative decoding as typed: {typed:g} tokens a step"
+    if typed <= had:
+        return curve, f"speculative decoding is in what was seen: {had:.2g} tokens a step, typed {typed:g}"
+    more = speculative(curve, typed / had, 0.0, prefill_slope_s=prompts_s)
+    return more, f"speculative decoding as typed: {typed:g} tokens a step, of which {had:.2g} are in what was seen"
 
 
 class _Latency(NamedTuple):

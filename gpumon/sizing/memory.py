@@ -40,6 +40,8 @@ def weight_bytes(llm: LlmSpec) -> float:
     That is the checkpoint's size (gpt-oss-120b: 65.2e9 of 65,248,815,744). Draft layers (DeepSeek's MTP) and vision
     encoders are not in it. ValueError on a model without weights.
     """
+    if llm.stored_bytes > 0.0:
+        return llm.stored_bytes
     if llm.precision in _WIDE:
         return positive("params", llm.params) * BYTES_PER_ELEMENT[llm.precision]
     return positive("read_bytes", llm.read_bytes) + _embedding(llm) * BYTES_PER_ELEMENT[Precision.BF16]

@@ -89,6 +89,8 @@ class Observed(msgspec.Struct, frozen=True, omit_defaults=True):
     """Busy share of its GPUs at the operating point."""
     power_w: float | None = None
     """Of its GPUs, at the operating point."""
+    tokens_per_step: float | None = None
+    """Tokens per step and sequence while it was seen: above 1 its points have speculative decoding in them."""
     prefill_tokens_per_s: float | None = None
     """Highest rate of computed prefill that was seen held: a lower bound of what it can."""
     concurrency: float | None = None

@@ -79,6 +79,7 @@ SEEN_RANGES: Final = {
     "memory_bytes": Range(1.0, 1e18),
     "busy_ratio": Range(0.0, 1.0),
     "power_w": Range(0.0, 1e9),
+    "tokens_per_step": Range(1.0, 64.0),
     "prefill_tokens_per_s": Range(0.0, 1e12),
     "concurrency": Range(0.0, 1e12),
 }

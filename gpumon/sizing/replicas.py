@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from gpumon.readings.missing import Missing
+from gpumon.readings.missing import Missing, number
 from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.sizing.gathered import Gathered, Traffic
 from gpumon.sizing.observed import Observed, Origin
@@ -16,6 +16,8 @@ from gpumon.sizing.observed import Observed, Origin
 MOST_MIXES: Final = 3
 POOL_TOLERANCE: Final = 0.1
 """KV pools of replicas differ by what else lay in memory when each started; by more than this it is another setting."""
+MOST_PER_STEP: Final = 64.0
+"""Tokens per step and sequence beyond which nothing that an engine says is believed."""
 _MOST_SEQUENCES: Final = re.compile(r"--max[-_]num[-_]seqs[= ](\d{1,6})\b")
 
 
@@ -66,6 +68,7 @@ class Replicas:
         self._mixes: list[Gathered] = []
         self._current: Gathered | None = None
         self._memory_bytes: float | None = None
+        self._tokens_per_step: float | None = None
         self._told: int | None = None
         """max_num_seqs as the command line says."""
         self._plateau: float | None = None
@@ -85,10 +88,13 @@ class Replicas:
         self.setting = self.setting.filled(setting)
 
     def notice(self, engine: Engine, here: list[Gpu]) -> None:
-        """Look at its memory and its processes' command lines."""
+        """Look at its memory, its speculation and its processes' command lines."""
         found = _memory(engine, here)
         if found is not None:
             self._memory_bytes = found / engine.ranks
+        per_step = number(engine.tokens_per_step)
+        if per_step is not None and 1.0 <= per_step <= MOST_PER_STEP:
+            self._tokens_per_step = per_step
         for gpu in here:
             for process in gpu.processes:
                 if process.engine == engine.name and (told := _MOST_SEQUENCES.search(process.command)):
@@ -156,6 +162,7 @@ class Replicas:
             memory_bytes=self._memory_bytes,
             busy_ratio=points[-1].busy_ratio if points else None,
             power_w=points[-1].power_w if points else None,
+            tokens_per_step=self._tokens_per_step,
             prefill_tokens_per_s=self.prefill_tokens_per_s or None,
         )
 

@@ -11,6 +11,7 @@ import pytest
 import gpumon
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import (
+    Advance,
     EndpointState,
     EngineKind,
     EngineReading,
@@ -32,6 +33,7 @@ from gpumon.readings.quantities import (
     PREFILL_CACHED,
     PREFILL_COMPUTED,
     PROMPT_LENGTH,
+    PROMPT_TOKENS,
     RUNNING,
     STEPS,
     TTFT,
@@ -47,6 +49,8 @@ H100_FLOPS = 989e12
 H100_BANDWIDTH = 2619e6 * 2 * 5120 / 8
 """Maximum memory clock 2619 MHz, double data rate, 5120-bit bus."""
 INF = float("inf")
+AT_FIRST_TOKEN = dict.fromkeys((PROMPT_TOKENS, PREFILL_COMPUTED, PREFILL_CACHED), Advance.PROMPT)
+"""As the vLLM adapter says it."""
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +75,7 @@ def engine(
     gauges = {RUNNING: 1.0, KV_USAGE: 0.01, POOL_TOKENS: 100_000.0}
     ranks = (RankReading("0", counters, gauges, facts.pop("histograms", {})),)
     base: dict[str, object] = {"interval_s": 2.0, "llm": LLAMA_8B, "exact_steps": True, "kind": EngineKind.VLLM}
+    base["advance"] = AT_FIRST_TOKEN
     return EngineReading(
         "vllm:8000", "http://127.0.0.1:8000", EndpointState.OK, at_s, ranks=ranks, gpus=gpus, **{**base, **facts}
     )

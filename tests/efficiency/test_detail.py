@@ -280,7 +280,7 @@ def test_processes_are_safe_and_the_same_objects_while_nothing_changes(deriver: 
 
 # Sources.
 
-_NO_SOURCE = frozenset({"age_s", "index", "samples_per_s"})
+_NO_SOURCE = frozenset({"age_s", "index", "samples_per_s", "trained_tokens_per_s"})
 
 
 def _figures(kind: type[msgspec.Struct]) -> set[str]:
@@ -308,8 +308,8 @@ def test_sources_follow_what_the_gpu_can_do(deriver: Deriver) -> None:
 
 def test_every_figure_of_an_engine_names_its_source(deriver: Deriver) -> None:
     names = (q.RUNNING, q.WAITING, q.KV_USAGE, q.POOL_TOKENS, q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED)
-    lengths = (q.ITL, q.PROMPT_LENGTH, q.OUTPUT_LENGTH)
-    live = dict.fromkeys((*names, q.REQUESTS, q.PREEMPTIONS, q.STEPS, *lengths), "vllm:metric")
+    others = (q.ITL, q.PROMPT_LENGTH, q.OUTPUT_LENGTH, q.REQUESTS, q.PREEMPTIONS, q.FAILURES, q.INFERENCES, q.STEPS)
+    live = dict.fromkeys((*names, *others), "vllm:metric")
     shown = Batch().after(deriver, live=live).snapshot.engines[0]
     told_elsewhere = {"params", "layers", "gpu_count"}
     assert _figures(Engine) - told_elsewhere - {field for field, text in shown.sources.items() if text} == set()

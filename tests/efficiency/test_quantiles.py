@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.efficiency.quantiles import difference, merge, quantile, quantiles, size_biased_mean
+from gpumon.efficiency.quantiles import difference, longest, merge, quantile, quantiles, size_biased_mean
 from gpumon.readings.frame import HistogramReading
 from gpumon.readings.missing import Missing, Reason
 
@@ -71,6 +71,14 @@ def test_replicas_are_merged_bucket_by_bucket():
     two = histogram((1.0, 10), (INF, 20), total=30.0)
     assert merge([one, two]) == histogram((1.0, 11), (INF, 22), total=33.0)
     assert merge([one, histogram((2.0, 1), (INF, 2), total=3.0)]) is None
+
+
+def test_a_sum_and_a_count_alone_have_a_mean_and_no_quantiles():
+    bare = histogram((INF, 50), total=100.0)
+    shown = quantiles(bare)
+    assert shown.mean == 2.0
+    assert shown.p50 == shown.p95 == shown.p99_low == shown.first_bound_s == Missing(Reason.NOT_EXPOSED)
+    assert longest(bare) == 2.0
 
 
 def test_equal_prompts_have_their_own_length_as_size_biased_mean():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.text import clean
+from gpumon.readings.text import clean, unsaid
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,22 @@ def test_nothing_unsafe_is_left_and_it_is_never_too_long(text: str):
     shown = clean(text, 64)
     assert len(shown) <= 64
     assert not {unicodedata.category(character) for character in shown} & {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("vllm serve m --api-key sesame --port 8000", "vllm serve m --api-key *** --port 8000"),
+        ("vllm serve m --api-key one two --port 8000", "vllm serve m --api-key *** --port 8000"),
+        ("python -m sglang.launch_server --api-key=sesame", "python -m sglang.launch_server --api-key=***"),
+        ("env VLLM_API_KEY=sesame HF_TOKEN=x vllm serve m", "env VLLM_API_KEY=*** HF_TOKEN=*** vllm serve m"),
+        ("sh -c 'serve --hf-token x -v'", "sh -c 'serve --hf-token *** -v'"),
+        ("run --max-tokens 5 --tokenizer t --token-limit 3", "run --max-tokens 5 --tokenizer t --token-limit 3"),
+        ("serve --password", "serve --password"),
+    ],
+)
+def test_a_command_line_is_shown_without_its_secrets(command: str, shown: str):
+    assert unsaid(command) == shown
 
 
 def test_a_missing_reading_has_no_truth_value():

@@ -55,6 +55,12 @@ def test_what_was_seen_is_all_there():
     assert seen.time == "2026-01-02T00:00:59.000Z"
 
 
+def test_what_speculation_gave_is_told():
+    assert only(watched(engine(8.0, tokens_per_step=2.4))).tokens_per_step == 2.4
+    assert only(watched(engine(8.0, tokens_per_step=Missing(Reason.IDLE)))).tokens_per_step is None
+    assert only(watched(engine(8.0, tokens_per_step=1e9))).tokens_per_step is None
+
+
 @pytest.mark.parametrize(
     ("running", "spread", "counts"),
     [(8.0, 4.0, True), (8.0, 4.2, False), (2.0, 2.0, True), (2.0, 2.2, False), (40.0, 20.0, True), (1.0, 2.0, False)],

@@ -157,3 +157,23 @@ def test_the_gpus_that_serve_are_planned_with_first() -> None:
     idle = gpu(0, "nobody", engines=(), processes=(), gpu_type="A100 SXM4 80GB")
     scenario = from_live(at(0.0, gpus=(idle, gpu(1))), ())
     assert [server.gpu for server in scenario.server] == ["H100 SXM 80GB", "A100 SXM4 80GB"]
+
+
+def test_speculation_that_was_seen_is_not_gained_twice() -> None:
+    """Points of an engine that gives 2 tokens a step have the gain in them: 3 typed is half as much again."""
+    plain, typed = row(ASKED), row(changed(ASKED, tokens_per_step=3.0, draft_ratio=0.2))
+    seen = seen_with(tokens_per_step=2.0)
+    same = row(changed(seen, tokens_per_step=2.0, draft_ratio=0.2))
+    more = row(changed(seen, tokens_per_step=3.0, draft_ratio=0.2))
+    assert "speculative decoding is in what was seen: 2 tokens a step, typed 2" in same.notes
+    assert any("3 tokens a step, of which 2 are in what was seen" in note for note in more.notes)
+    by_itl = [
+        next(limit.concurrency for limit in found.limits if limit.kind is LimitKind.ITL)
+        for found in (typed, more, same, plain, row(seen))
+    ]
+    assert by_itl[0] > by_itl[1] > by_itl[2] == by_itl[3] == by_itl[4]
+
+
+def test_speculation_typed_for_an_engine_that_was_seen_without_it_counts_in_full() -> None:
+    asked = {"tokens_per_step": 2.0, "draft_ratio": 0.2}
+    assert row(changed(seen_with(tokens_per_step=1.0), **asked)) == row(changed(ASKED, **asked))

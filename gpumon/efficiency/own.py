@@ -1,0 +1,254 @@
+"""What vLLM and SGLang say that they computed and read themselves, beside gpumon's own figures, and why they differ."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from gpumon.efficiency.engine import Work
+from gpumon.efficiency.layout import Layout
+from gpumon.efficiency.rates import Rates
+from gpumon.efficiency.windows import RATE_S, Track
+from gpumon.readings.frame import Advance, EngineReading
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
+from gpumon.readings.quantities import DECODE_TOKENS, OWN_FLOPS, OWN_READ_BYTES, OWN_WRITE_BYTES
+from gpumon.readings.snapshot import OwnEstimate
+from gpumon.specs.llm import LlmSpec
+from gpumon.specs.precision import Precision
+
+APART: Final = 0.25
+"""Share by which the two may differ before a note says why."""
+ABSURD: Final = 10.0
+"""Factor that none of the known reasons comes to (the largest: SGLang at 8 tensor-parallel GPUs, 6.8)."""
+FULL: Final = 0.8
+"""Share of the window that must be there: at the edges of a short one a single prompt makes the difference."""
+OFF: Final = Missing(
+    Reason.OFF, "the counter stays 0 while tokens are generated: start the engine with --enable-mfu-metrics"
+)
+PER_TOKEN: Final = Missing(Reason.INVALID, "SGLang charges all weights to every token instead of every step")
+LONG_PROMPT: Final = 8192.0
+"""Tokens from which the causal half of the attention is a good part of a prompt's FLOPs (8B model: 10 % and more)."""
+_NEWEST: Final = (9999,)
+_ALWAYS: Final = ((0,), _NEWEST)
+_NUMBERS: Final = re.compile(r"\d{1,4}(?:\.\d{1,4})*")
+_WORDS: Final = {"flops": "its own FLOPs", "read_bytes": "its own bytes read"}
+_VLLM, _SGLANG = "vllm", "sglang"
+_FLOPS, _READ = "flops", "read_bytes"
+_PLAIN: Final = frozenset({Precision.FP32, Precision.BF16, Precision.FP16, Precision.FP8, Precision.MXFP4})
+_EIGHT_BIT: Final = frozenset({Precision.FP8, Precision.INT8})
+
+
+class _Case(NamedTuple):
+    """What a reason depends on."""
+
+    llm: LlmSpec
+    laid: Layout
+    found: Rates
+    prefill_ratio: float
+    """Share of prefill in the FLOPs."""
+    ratio: float
+    """The engine's own figure / gpumon's."""
+
+    @property
+    def high(self) -> bool:
+        return self.ratio > 1.0
+
+    @property
+    def low(self) -> bool:
+        return self.ratio < 1.0
+
+    @property
+    def dense(self) -> bool:
+        return not self.llm.experts
+
+    @property
+    def speculates(self) -> bool:
+        return self.found.tokens_per_step > 1.0
+
+    @property
+    def cached_ratio(self) -> float:
+        cached, computed = number(self.found.cached) or 0.0, number(self.found.prefill) or 0.0
+        return cached / (cached + computed) if cached + computed > 0.0 else 0.0
+
+
+class _Why(NamedTuple):
+    """One known reason: whose counter, of what, since and until (before) which version, when, in words."""
+
+    maker: str
+    of: str
+    since: tuple[int, ...]
+    until: tuple[int, ...]
+    when: Callable[[_Case], bool]
+    text: str
+
+
+_REASONS: Final = (
+    _Why(
+        _VLLM, _FLOPS, (0,), _NEWEST,
+        lambda case: case.high and case.prefill_ratio > 0.5 and (number(case.found.prompt_length) or 0.0) > LONG_PROMPT,
+        "it counts the attention inside a chunk of prefill in full, not its causal half",
+    ),
+    _Why(
+        _VLLM, _FLOPS, (0,), (0, 24), lambda case: case.high and case.llm.window_layers > 0,
+        "before 0.24 it counts sliding-window layers as if they saw the whole context",
+    ),
+    _Why(
+        _VLLM, "", (0,), (0, 24), lambda case: case.llm.kv_lora_rank > 0,
+        "before 0.24 it counts MLA as plain multi-head attention",
+    ),
+    _Why(
+        _VLLM, _FLOPS, (0, 24), _NEWEST, lambda case: case.low and case.llm.kv_lora_rank > 0,
+        "it counts MLA's decode by the sizes of its prefill: a third of the absorbed form",
+    ),
+    _Why(
+        _VLLM, "", (0,), _NEWEST, lambda case: case.low and case.dense and case.laid.dp > 1,
+        "it divides the feed-forward layers of a dense model by its data-parallel ranks, though each has all of them",
+    ),
+    _Why(
+        _VLLM, "", (0,), (0, 19), lambda case: case.low and case.llm.precision not in _PLAIN,
+        "before 0.19 it leaves out attention and feed-forward layers in this format",
+    ),
+    _Why(
+        _VLLM, "", (0, 19), _NEWEST, lambda case: case.low and case.llm.precision not in _PLAIN,
+        "it leaves out what is in a format that it does not know",
+    ),
+    _Why(
+        _VLLM, _READ, (0,), _NEWEST, lambda case: case.low and case.llm.precision in _EIGHT_BIT,
+        "it takes every compressed-tensors format for 4 bit: 8-bit weights at half of their bytes",
+    ),
+    _Why(
+        _VLLM, _READ, (0,), _NEWEST, lambda case: case.high and not case.dense,
+        "it lets every token of a step reach experts of its own, which reads too many at middle batches",
+    ),
+    _Why(
+        _VLLM, _READ, (0,), _NEWEST, lambda case: case.high and case.prefill_ratio > 0.1,
+        "it counts the reads of prefill and the activations, too; MBU is of decode steps",
+    ),
+    _Why(
+        _VLLM, "", (0,), _NEWEST, lambda case: case.high and case.speculates,
+        "it counts drafted tokens that were refused, and treats a step of several tokens as prefill",
+    ),
+    _Why(
+        _VLLM, "", (0,), _NEWEST,
+        lambda case: case.high and (number(case.found.counted["preemptions_per_s"]) or 0.0) > 0.0,
+        "it counts prompts again that are computed again after a preemption",
+    ),
+    _Why(
+        _VLLM, _READ, (0,), _NEWEST,
+        lambda case: case.found.advances.get("steps_per_s") == Advance.DERIVED.value,
+        "gpumon's own steps are estimated here",
+    ),
+    _Why(
+        _VLLM, _FLOPS, (0,), _NEWEST, lambda case: case.low and case.llm.linear_layers > 0,
+        "it leaves out linear-attention and state-space layers",
+    ),
+    _Why(
+        _SGLANG, _FLOPS, (0,), _NEWEST, lambda case: case.high and case.dense and case.laid.tp > 1,
+        "it does not divide the feed-forward layers by the tensor-parallel GPUs",
+    ),
+    _Why(
+        _SGLANG, _FLOPS, (0,), _NEWEST, lambda case: case.high and case.laid.pp > 1,
+        "it does not divide by the pipeline stages",
+    ),
+    _Why(
+        _SGLANG, _FLOPS, (0,), _NEWEST, lambda case: not case.dense,
+        "it counts a mixture of experts by its dense feed-forward size",
+    ),
+    _Why(
+        _SGLANG, _FLOPS, (0,), _NEWEST, lambda case: case.low and case.cached_ratio > 0.2,
+        "older releases leave out the attention to prompts from the prefix cache",
+    ),
+    _Why(
+        _SGLANG, _FLOPS, (0,), _NEWEST,
+        lambda case: case.low and case.llm.vocab * case.llm.hidden > APART / 2 * case.llm.matmul_params,
+        "it leaves out the LM head, which is a good part of so small a model",
+    ),
+)  # fmt: skip
+"""Read in the engines' sources: vllm/v1/metrics/perf.py (0.14 to 0.33), SGLang's estimator (0.5.10 to 0.5.23)."""
+
+
+def own_estimate(reading: EngineReading, track: Track, found: Rates, laid: Layout, done: Work) -> OwnEstimate:
+    """The engine's own figures, over all its GPUs, beside those of `done`.
+
+    Both makers count per GPU of a rank: the mean over the ranks x GPUs is all of them. FLOPs are over the window of
+    the prefill, as gpumon's are. Without a model there is nothing to compare with.
+    """
+    maker = _maker(reading)
+    own_flops = _of_all(track, OWN_FLOPS, laid, max(found.prefill_s, found.rate_s))
+    read = PER_TOKEN if maker == _SGLANG else _of_all(track, OWN_READ_BYTES, laid, track.rate_s)
+    ratios = {_FLOPS: _over(own_flops, done.flops), _READ: _over(read, done.bytes)}
+    notes: tuple[str, ...] = ()
+    if reading.llm is not None and found.rate_s >= FULL * RATE_S:
+        prefill, whole = number(done.prefill_flops), number(done.flops)
+        share = prefill / whole if prefill is not None and whole else 0.0
+        case = _Case(reading.llm, laid, found, share, 1.0)
+        version = _version(reading.version)
+        notes = tuple(
+            note
+            for of, ratio in ratios.items()
+            if not isinstance(ratio, Missing) and (note := _note(maker, of, version, case._replace(ratio=ratio)))
+        )
+    return OwnEstimate(
+        flops_per_s=own_flops,
+        read_bytes_per_s=read,
+        write_bytes_per_s=_of_all(track, OWN_WRITE_BYTES, laid, track.rate_s),
+        flops_ratio=ratios[_FLOPS],
+        read_bytes_ratio=ratios[_READ],
+        notes=notes,
+    )
+
+
+def has_own(track: Track) -> bool:
+    """Whether the engine exports such counters."""
+    return track.counts(OWN_FLOPS) or track.counts(OWN_READ_BYTES)
+
+
+def _maker(reading: EngineReading) -> str:
+    """Whose counters these are: wrappers pass them on under a prefix of their own."""
+    text = f"{reading.live.get(OWN_FLOPS, '')} {reading.kind.value}"
+    return next((name for name in (_SGLANG, _VLLM) if name in text), "")
+
+
+def _of_all(track: Track, counter: str, laid: Layout, seconds: float) -> Reading:
+    counted = track.counted(counter)
+    if counted is None:
+        return NOT_EXPOSED
+    if counted == 0.0:
+        return OFF if track.counted(DECODE_TOKENS) else Missing(Reason.IDLE)
+    if not laid.gpus:
+        return Missing(Reason.NO_GPU)
+    of_ranks = track.rank_rates(counter, seconds)
+    return sum(of_ranks) / len(of_ranks) * laid.gpus if of_ranks else track.not_yet
+
+
+def _over(own: Reading, ours: Reading) -> Reading:
+    if isinstance(own, Missing):
+        return own
+    if isinstance(ours, Missing):
+        return ours
+    return own / ours if ours > 0.0 else Missing(Reason.IDLE)
+
+
+def _note(maker: str, of: str, version: tuple[int, ...] | None, case: _Case) -> str:
+    """Why the two are apart; empty where they are not. Of an unknown version only reasons hold that all have."""
+    if abs(case.ratio - 1.0) <= APART:
+        return ""
+    reasons = (
+        why.text
+        for why in _REASONS
+        if why.maker == maker
+        and why.of in ("", of)
+        and ((why.since, why.until) == _ALWAYS if version is None else why.since <= version < why.until)
+        and why.when(case)
+    )
+    told = "; ".join(reasons) or "reason not known"
+    if not 1.0 / ABSURD <= case.ratio <= ABSURD:
+        told += "; so far apart, the model's dimensions may be wrong"
+    return f"{_WORDS[of]}: {case.ratio:.2g} times gpumon's: {told}"
+
+
+def _version(text: str) -> tuple[int, ...] | None:
+    """`v0.24.0rc1+cu128` -> (0, 24, 0); None where it has no number."""
+    found = _NUMBERS.search(text)
+    return tuple(int(part) for part in found[0].split(".")) if found else None

@@ -1,0 +1,51 @@
+"""What an engine does with its model: it decides which figures it can have at all."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from gpumon.readings.frame import EngineKind, EngineReading, Phase
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.quantities import DECODE_RATE, DECODE_TOKENS, INFERENCES, PREFILL_COMPUTED, PREFILL_RATE
+
+NO_DECODE: Final = Missing(Reason.NOT_SUPPORTED, "it generates no tokens")
+NO_TOKENS: Final = Missing(Reason.NOT_SUPPORTED, "it serves no language model")
+NO_SERVING: Final = Missing(Reason.NOT_SUPPORTED, "it trains")
+ENCODERS: Final = frozenset({EngineKind.TEI})
+"""Kinds that turn text into vectors: each token of a text sees all others, and none is generated."""
+FRONTENDS: Final = frozenset({EngineKind.DYNAMO})
+"""Kinds that pass requests on: their workers hold the GPUs, serve the model, and count the same tokens."""
+_OF_TOKENS: Final = (DECODE_TOKENS, DECODE_RATE, PREFILL_COMPUTED, PREFILL_RATE)
+
+
+class Service(Enum):
+    """The kinds of work."""
+
+    GENERATION = "generation"
+    """Prefill and decode."""
+    ENCODING = "encoding"
+    """Prefill alone."""
+    OTHER = "other"
+    """A model that is no LLM: items, no tokens."""
+    TRAINING = "training"
+
+
+def service_of(reading: EngineReading) -> Service:
+    """By phase, kind, and what is counted."""
+    if reading.phase is Phase.TRAINING:
+        return Service.TRAINING
+    if reading.kind in ENCODERS:
+        return Service.ENCODING
+    no_llm = INFERENCES in reading.live and not any(quantity in reading.live for quantity in _OF_TOKENS)
+    return Service.OTHER if no_llm else Service.GENERATION
+
+
+WITHOUT_DECODE: Final = {
+    Service.ENCODING: NO_DECODE,
+    Service.OTHER: NO_TOKENS,
+    Service.TRAINING: NO_SERVING,
+}
+"""Why there is no decode."""
+WITHOUT_PREFILL: Final = {Service.OTHER: NO_TOKENS, Service.TRAINING: NO_SERVING}
+"""Why there is no prefill."""

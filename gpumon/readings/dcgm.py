@@ -1,0 +1,175 @@
+"""DCGM's metrics of a GPU: names on a dcgm-exporter's page, the field that each fills, its unit and bounds."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+DCGM: Final = "dcgm"
+"""`GpuReading.source` of a GPU that only an exporter tells of, and `activity_source` of what DCGM measured."""
+GPM: Final = "gpm"
+"""`activity_source` of what NVML's GPM measured: it comes before DCGM's."""
+MIB: Final = 1048576.0
+PERCENT: Final = 0.01
+MHZ: Final = 1e6
+
+
+class Metric(NamedTuple):
+    """One figure: the field of `GpuReading`, its names with the factor to the field's unit, and its bounds.
+
+    Names: those of the exporter's default-counters.csv first, then the unit-suffixed ones of DCGM 4.7 (fields 1600 to
+    1628), which hold the same figure.
+    """
+
+    field: str
+    names: tuple[tuple[str, float], ...]
+    most: float
+    """Largest number that can be true: DCGM's blanks (2^47, 2^63 and what follows them) lie above."""
+    above: float = -1.0
+    """What can be true is more than this: some GPUs print 0 for a temperature that they do not have."""
+    profiled: bool = False
+    """A mean over the exporter's interval, from the hardware's counters; the others are samples."""
+    whole_gpu: bool = False
+    """Under MIG the exporter repeats it at every slice, but it is the whole GPU's."""
+
+
+ENGINE_ACTIVE: Final = "engine_active_ratio"
+"""Not a field of its own: `busy_ratio` where NVML's utilisation is not there (MIG)."""
+FREE_BYTES: Final = "vram_free_bytes"
+"""Not a field: with `vram_used_bytes` it makes the total."""
+XID: Final = "xid"
+"""The last Xid error's number; 0: none."""
+
+METRICS: Final = (
+    Metric(
+        "busy_ratio",
+        (("DCGM_FI_DEV_GPU_UTIL", PERCENT), ("DCGM_FI_DEV_GPU_UTIL_RATIO", 1.0)),
+        1.0,
+        whole_gpu=True,
+    ),
+    Metric(
+        "memory_busy_ratio",
+        (("DCGM_FI_DEV_MEM_COPY_UTIL", PERCENT), ("DCGM_FI_DEV_MEMORY_UTIL_RATIO", 1.0)),
+        1.0,
+        whole_gpu=True,
+    ),
+    Metric(
+        ENGINE_ACTIVE,
+        (("DCGM_FI_PROF_GR_ENGINE_ACTIVE", 1.0), ("DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", 1.0)),
+        1.1,
+        profiled=True,
+    ),
+    Metric(
+        "sm_active_ratio",
+        (("DCGM_FI_PROF_SM_ACTIVE", 1.0), ("DCGM_FI_PROF_SM_UTIL_RATIO", 1.0)),
+        1.1,
+        profiled=True,
+    ),
+    Metric(
+        "sm_occupancy_ratio",
+        (("DCGM_FI_PROF_SM_OCCUPANCY", 1.0), ("DCGM_FI_PROF_SM_OCCUPANCY_RATIO", 1.0)),
+        1.1,
+        profiled=True,
+    ),
+    Metric(
+        "tensor_active_ratio",
+        (("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", 1.0), ("DCGM_FI_PROF_TENSOR_UTIL_RATIO", 1.0)),
+        1.1,
+        profiled=True,
+    ),
+    Metric(
+        "dram_active_ratio",
+        (("DCGM_FI_PROF_DRAM_ACTIVE", 1.0), ("DCGM_FI_PROF_DRAM_UTIL_RATIO", 1.0)),
+        1.1,
+        profiled=True,
+    ),
+    Metric("pcie_tx_bytes_per_s", (("DCGM_FI_PROF_PCIE_TX_BYTES", 1.0),), 1e13, profiled=True, whole_gpu=True),
+    Metric("pcie_rx_bytes_per_s", (("DCGM_FI_PROF_PCIE_RX_BYTES", 1.0),), 1e13, profiled=True, whole_gpu=True),
+    Metric("nvlink_tx_bytes_per_s", (("DCGM_FI_PROF_NVLINK_TX_BYTES", 1.0),), 1e14, profiled=True, whole_gpu=True),
+    Metric("nvlink_rx_bytes_per_s", (("DCGM_FI_PROF_NVLINK_RX_BYTES", 1.0),), 1e14, profiled=True, whole_gpu=True),
+    Metric("vram_used_bytes", (("DCGM_FI_DEV_FB_USED", MIB), ("DCGM_FI_DEV_FB_USED_BYTES", 1.0)), 1e14),
+    Metric(FREE_BYTES, (("DCGM_FI_DEV_FB_FREE", MIB), ("DCGM_FI_DEV_FB_FREE_BYTES", 1.0)), 1e14),
+    Metric("vram_reserved_bytes", (("DCGM_FI_DEV_FB_RESERVED", MIB), ("DCGM_FI_DEV_FB_RESERVED_BYTES", 1.0)), 1e14),
+    Metric("vram_total_bytes", (("DCGM_FI_DEV_FB_TOTAL", MIB), ("DCGM_FI_DEV_FB_CAPACITY_BYTES", 1.0)), 1e14, 0.0),
+    Metric(
+        "power_w",
+        (("DCGM_FI_DEV_POWER_USAGE", 1.0), ("DCGM_FI_DEV_BOARD_POWER_WATTS", 1.0)),
+        1e5,
+        whole_gpu=True,
+    ),
+    Metric(
+        "power_limit_w",
+        (
+            ("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", 1.0),
+            ("DCGM_FI_DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS", 1.0),
+            ("DCGM_FI_DEV_POWER_MGMT_LIMIT", 1.0),
+            ("DCGM_FI_DEV_BOARD_POWER_LIMIT_REQUESTED_WATTS", 1.0),
+        ),
+        1e5,
+        0.0,
+        whole_gpu=True,
+    ),
+    Metric(
+        "energy_j",
+        (("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 1e-3), ("DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL", 1.0)),
+        1e15,
+        whole_gpu=True,
+    ),
+    Metric(
+        "temperature_c", (("DCGM_FI_DEV_GPU_TEMP", 1.0), ("DCGM_FI_DEV_GPU_TEMP_CELSIUS", 1.0)), 200, 0, whole_gpu=True
+    ),
+    Metric(
+        "memory_temperature_c",
+        (("DCGM_FI_DEV_MEMORY_TEMP", 1.0), ("DCGM_FI_DEV_MEMORY_TEMP_CELSIUS", 1.0)),
+        200,
+        0,
+        whole_gpu=True,
+    ),
+    Metric("sm_clock_hz", (("DCGM_FI_DEV_SM_CLOCK", MHZ), ("DCGM_FI_DEV_SM_CLOCK_HERTZ", 1.0)), 1e11, whole_gpu=True),
+    Metric(
+        "sm_clock_max_hz",
+        (("DCGM_FI_DEV_MAX_SM_CLOCK", MHZ), ("DCGM_FI_DEV_SM_MAX_CLOCK_HERTZ", 1.0)),
+        1e11,
+        0.0,
+        whole_gpu=True,
+    ),
+    Metric(
+        "memory_clock_hz",
+        (("DCGM_FI_DEV_MEM_CLOCK", MHZ), ("DCGM_FI_DEV_MEMORY_CLOCK_HERTZ", 1.0)),
+        1e11,
+        whole_gpu=True,
+    ),
+    Metric(
+        "memory_clock_max_hz",
+        (("DCGM_FI_DEV_MAX_MEM_CLOCK", MHZ), ("DCGM_FI_DEV_MEMORY_MAX_CLOCK_HERTZ", 1.0)),
+        1e11,
+        0.0,
+        whole_gpu=True,
+    ),
+    Metric("ecc_uncorrected", (("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", 1.0),), 1e12, whole_gpu=True),
+    Metric("ecc_corrected", (("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", 1.0),), 1e12, whole_gpu=True),
+    Metric("remap_pending", (("DCGM_FI_DEV_ROW_REMAP_PENDING", 1.0),), 1e6, whole_gpu=True),
+    Metric(
+        "remap_failed",
+        (("DCGM_FI_DEV_ROW_REMAP_FAILURE", 1.0), ("DCGM_FI_DEV_ROW_REMAP_FAILED", 1.0)),
+        1e6,
+        whole_gpu=True,
+    ),
+    Metric("pcie_generation", (("DCGM_FI_DEV_PCIE_LINK_GEN", 1.0),), 100, 0, whole_gpu=True),
+    Metric("pcie_generation_max", (("DCGM_FI_DEV_PCIE_MAX_LINK_GEN", 1.0),), 100, 0, whole_gpu=True),
+    Metric("pcie_width", (("DCGM_FI_DEV_PCIE_LINK_WIDTH", 1.0),), 64, 0, whole_gpu=True),
+    Metric("pcie_width_max", (("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH", 1.0),), 64, 0, whole_gpu=True),
+    Metric(XID, (("DCGM_FI_DEV_XID_ERRORS", 1.0), ("DCGM_FI_DEV_XID_ERROR", 1.0)), 1e4, whole_gpu=True),
+)
+"""Per GPU; ratios 0 to 1.
+
+PCIe and NVLink are rates in bytes/s although some counters files call them counters (dcgm-exporter issues 87 and 88).
+`DCGM_FI_DEV_GPU_UTIL_RATIO` is a share only since DCGM 4.7; in 4.6 it was a percentage under the same name.
+"""
+
+PERCENT_ONCE: Final = "DCGM_FI_DEV_GPU_UTIL_RATIO"
+"""A page with a number above 1 under this name means percent."""
+RATIOS: Final = ("sm_active_ratio", "sm_occupancy_ratio", "tensor_active_ratio", "dram_active_ratio")
+RATES: Final = ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s", "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s")
+NAME_OF: Final = {metric.field: metric.names[0][0] for metric in METRICS}
+"""Field -> the metric's usual name."""
+PROFILED: Final = frozenset(metric.field for metric in METRICS if metric.profiled)

@@ -1,0 +1,235 @@
+"""What is derived of serving engines and training runs, one by one and as replicas of one model."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpumon.readings.frame import EndpointState, EngineKind, Phase
+from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Reading
+from gpumon.specs.llm import LlmSpec
+
+
+class Quantiles(msgspec.Struct, frozen=True):
+    """A latency over the last 60 s, in seconds. A quantile at or below `first_bound_s` fell in the first bucket."""
+
+    p50: Reading = NOT_EXPOSED
+    p95: Reading = NOT_EXPOSED
+    p99: Reading = NOT_EXPOSED
+    mean: Reading = NOT_EXPOSED
+    p95_low: Reading = NOT_EXPOSED
+    """Lower bound of the bucket that p95 fell in: the true p95 lies between this and `p95_high`. So p50 and p99."""
+    p95_high: Reading = NOT_EXPOSED
+    first_bound_s: Reading = NOT_EXPOSED
+    p50_low: Reading = NOT_EXPOSED
+    p50_high: Reading = NOT_EXPOSED
+    p99_low: Reading = NOT_EXPOSED
+    p99_high: Reading = NOT_EXPOSED
+
+
+class TokensTotal(msgspec.Struct, frozen=True):
+    """Tokens counted since gpumon started; restarts of the engine handled."""
+
+    prefill_computed: Reading = WARMING_UP
+    prefill_cached: Reading = WARMING_UP
+    decode: Reading = WARMING_UP
+
+
+class Window(msgspec.Struct, frozen=True):
+    """What an engine did in the window of its rates, as far as only sizing needs it; None is not known."""
+
+    seconds: float
+    """Length of the window."""
+    running_least: float
+    """Fewest requests running at a poll in it, all ranks."""
+    running_most: float
+    decoding_mean: float | None = None
+    """Mean sequences that decoded: the sum of all gaps between tokens / the window (Little's law)."""
+    prefill_ratio: float | None = None
+    """Computed prompt tokens / (those + generated tokens)."""
+    first_token_s: float | None = None
+    """Mean TTFT less the mean time in the queue."""
+
+
+class OwnEstimate(msgspec.Struct, frozen=True):
+    """What the engine says that it computed and moved, all GPUs together, beside gpumon's own figure."""
+
+    flops_per_s: Reading = NOT_EXPOSED
+    read_bytes_per_s: Reading = NOT_EXPOSED
+    write_bytes_per_s: Reading = NOT_EXPOSED
+    flops_ratio: Reading = NOT_EXPOSED
+    """Its FLOPs / gpumon's."""
+    read_bytes_ratio: Reading = NOT_EXPOSED
+    notes: tuple[str, ...] = ()
+    """For each that is more than 25 % apart: why, as far as it is known."""
+
+
+class RankLoad(msgspec.Struct, frozen=True):
+    """One data-parallel rank's part of its engine."""
+
+    rank: str
+    decode_tokens_per_s: Reading = NOT_EXPOSED
+    running: Reading = NOT_EXPOSED
+    waiting: Reading = NOT_EXPOSED
+    kv_usage_ratio: Reading = NOT_EXPOSED
+
+
+class Engine(msgspec.Struct, frozen=True):
+    """One serving engine, as shown. Rates over 10 s, prefill over the longer of 10 s and the longest TTFT."""
+
+    name: str
+    kind: EngineKind
+    phase: Phase
+    url: str
+    state: EndpointState
+    age_s: float
+    fault: str = ""
+    version: str = ""
+    model: str = ""
+    model_source: str = ""
+    """Where the model's dimensions come from; empty where they are not known."""
+    gpus: tuple[int, ...] = ()
+    gpus_source: str = ""
+    gpu_type: str = ""
+    tp: int = 0
+    """GPUs that share each layer of one data-parallel rank; 0 where not known."""
+    running: Reading = NOT_EXPOSED
+    waiting: Reading = NOT_EXPOSED
+    kv_usage_ratio: Reading = NOT_EXPOSED
+    prefill_tokens_per_s: Reading = NOT_EXPOSED
+    """Computed prefill: tokens from the prefix cache are not in it."""
+    decode_tokens_per_s: Reading = NOT_EXPOSED
+    cached_tokens_per_s: Reading = NOT_EXPOSED
+    requests_per_s: Reading = NOT_EXPOSED
+    steps_per_s: Reading = NOT_EXPOSED
+    context_tokens: Reading = NOT_EXPOSED
+    """Mean tokens in context of a running sequence."""
+    ttft_s: Quantiles = Quantiles()
+    itl_s: Quantiles = Quantiles()
+    queue_s: Quantiles = Quantiles()
+    e2e_s: Quantiles = Quantiles()
+    preemptions_per_s: Reading = NOT_EXPOSED
+    tokens_total: TokensTotal = TokensTotal()
+    mfu_ratio: Reading = NOT_EXPOSED
+    mfu_prefill_ratio: Reading = NOT_EXPOSED
+    mfu_decode_ratio: Reading = NOT_EXPOSED
+    mbu_ratio: Reading = NOT_EXPOSED
+    mbu_single_stream_ratio: Reading = NOT_EXPOSED
+    """Parameters x bytes per parameter x tokens/s / peak: the textbook form, exact for one stream only."""
+    flops_per_s: Reading = NOT_EXPOSED
+    bytes_per_s: Reading = NOT_EXPOSED
+    tokens_per_j: Reading = NOT_EXPOSED
+    flops_per_j: Reading = NOT_EXPOSED
+    samples_per_s: Reading = NOT_EXPOSED
+    """Of a training run, all its GPUs together."""
+    peak_unverified: bool = False
+    """MFU stands on a FLOP/s peak that is derived, or in the catalogue on one source only."""
+    bandwidth_peak_unverified: bool = False
+    """The same of MBU."""
+    precision: str = ""
+    """Precision that the arithmetic runs in: it decides the FLOP/s peak."""
+    sources: dict[str, str] = {}
+    """Quantity -> the metric or formula that it comes from."""
+    since: str = ""
+    """RFC 3339: since when `state` is what it is, as far back as gpumon looked."""
+    gpu_count: Reading = NOT_EXPOSED
+    """GPUs of all its ranks."""
+    power_w: Reading = NOT_EXPOSED
+    """Of its GPUs, mean of 10 s as the rates are: the watts of `tokens_per_j` and `flops_per_j`."""
+    params: Reading = NOT_EXPOSED
+    """Parameters of the model."""
+    active_params: Reading = NOT_EXPOSED
+    """N_mm: parameters that one token is multiplied with."""
+    layers: Reading = NOT_EXPOSED
+    weight_precision: str = ""
+    kv_precision: str = ""
+    flops_per_decode_token: Reading = NOT_EXPOSED
+    """At `context_tokens`; decode FLOP/s = decode tokens/s x this."""
+    prefill_flops_per_s: Reading = NOT_EXPOSED
+    decode_flops_per_s: Reading = NOT_EXPOSED
+    peak_flops_per_s: Reading = NOT_EXPOSED
+    """Dense peak of `precision`, sum over its GPUs: MFU's denominator."""
+    batch: Reading = NOT_EXPOSED
+    """Mean sequences per step of one rank."""
+    weight_bytes: Reading = NOT_EXPOSED
+    """Weights that one step reads at this batch; bytes/s = steps/s x this + what the KV cache costs."""
+    kv_bytes_per_token: Reading = NOT_EXPOSED
+    """KV cache of one token in context, one copy."""
+    weight_bytes_per_s: Reading = NOT_EXPOSED
+    kv_bytes_per_s: Reading = NOT_EXPOSED
+    peak_bandwidth_bytes_per_s: Reading = NOT_EXPOSED
+    """Sum over its GPUs: MBU's denominator."""
+    kv_pool_tokens: Reading = NOT_EXPOSED
+    """Tokens that its KV cache holds, all ranks."""
+    ranks: int = 0
+    """Data-parallel ranks, each an instance of the model on its own GPUs; 0 where not known."""
+    running_mean: Reading = NOT_EXPOSED
+    """Mean of `running` over the 10 s of the rates."""
+    itl_mean_s: Reading = NOT_EXPOSED
+    """Mean time per token after a request's first over those 10 s; `itl_s` is of the last 60 s."""
+    prompt_tokens_mean: Reading = NOT_EXPOSED
+    """Mean prompt of the requests that ended in the last 60 s, cached tokens included."""
+    answer_tokens_mean: Reading = NOT_EXPOSED
+    """Mean answer of those requests."""
+    cached_ratio: Reading = NOT_EXPOSED
+    """Share of the prompt tokens of the last 60 s that came from the prefix cache."""
+    window: Window | None = None
+    llm: LlmSpec | None = None
+    part: str = ""
+    """Which of several models of one server this is; empty where it has one."""
+    found_by: str = ""
+    """config or discovery."""
+    from_documentation: bool = False
+    """Its adapter was written from documentation and never held against a recording of a real engine."""
+    advances: dict[str, str] = {}
+    """Field -> when it moves: `live`, `prompt`, `end`, `sampled` or `derived` (`readings.frame.Advance`)."""
+    pp: int = 0
+    """Pipeline stages of one instance; 0 where not known."""
+    decode_mean_tokens_per_s: Reading = NOT_EXPOSED
+    """Mean over the last 10 minutes at most: the only rate of engines that count a request's tokens at its end."""
+    tokens_per_step: Reading = NOT_EXPOSED
+    """Tokens per step and sequence: 1 without speculation."""
+    failures_per_s: Reading = NOT_EXPOSED
+    """Requests per second that ended in an error."""
+    inferences_per_s: Reading = NOT_EXPOSED
+    """Items per second of a server of models that are no LLMs."""
+    trained_tokens_per_s: Reading = NOT_EXPOSED
+    """Of a training run, all its GPUs together."""
+    own: OwnEstimate = OwnEstimate()
+    """The engine's own count of its FLOPs and bytes."""
+    rank_loads: tuple[RankLoad, ...] = ()
+    """Each data-parallel rank's part; empty with one rank."""
+    uneven: tuple[str, ...] = ()
+    """What its ranks share unevenly, in words with figures."""
+    deviates: tuple[str, ...] = ()
+    """In what it stands apart from the other replicas of its model, in words with figures."""
+
+    @property
+    def key(self) -> str:
+        """Tells engines apart for good: two models of one server share its URL."""
+        return f"{self.url}#{self.part}" if self.part else self.url
+
+
+class Replicas(msgspec.Struct, frozen=True):
+    """Two or more engines that serve one model: their sums, and their latencies over all requests of all of them."""
+
+    model: str
+    engines: tuple[str, ...]
+    """Names, in the order of `Snapshot.engines`."""
+    answering: int
+    """How many of them gave figures: the sums are over these."""
+    running: Reading = NOT_EXPOSED
+    waiting: Reading = NOT_EXPOSED
+    kv_usage_ratio: Reading = NOT_EXPOSED
+    """Mean over the replicas."""
+    prefill_tokens_per_s: Reading = NOT_EXPOSED
+    decode_tokens_per_s: Reading = NOT_EXPOSED
+    requests_per_s: Reading = NOT_EXPOSED
+    ttft_s: Quantiles = Quantiles()
+    itl_s: Quantiles = Quantiles()
+    queue_s: Quantiles = Quantiles()
+    e2e_s: Quantiles = Quantiles()
+    mfu_ratio: Reading = NOT_EXPOSED
+    """Of all their GPUs together."""
+    mbu_ratio: Reading = NOT_EXPOSED
+    deviating: tuple[str, ...] = ()
+    """Names of the replicas that stand apart (`Engine.deviates`)."""

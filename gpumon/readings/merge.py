@@ -1,0 +1,71 @@
+"""Joins what a dcgm-exporter says of GPUs with what NVML says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from gpumon.readings.dcgm import DCGM, GPM, RATES, RATIOS
+from gpumon.readings.frame import GpuReading, GpuState
+from gpumon.readings.missing import Missing, Reason
+
+
+def merged(gpus: Sequence[GpuReading], here: str) -> tuple[GpuReading, ...]:
+    """NVML's GPUs, with what it has not from DCGM's readings of the same UUID; then DCGM's GPUs of other hosts.
+
+    `here` is this host's name. A GPU that NVML does not list is another host's unless its exporter stands on this one:
+    its label says so, or other GPUs of that label are NVML's. Where NVML lists none at all, all are taken. Hosts and
+    their GPUs keep the order in which they are given; an index that is taken already moves behind the others.
+    """
+    others = [gpu for gpu in gpus if gpu.source == DCGM]
+    if not others:
+        return tuple(gpus)
+    own = [gpu for gpu in gpus if gpu.source != DCGM]
+    known = {place for gpu in own for place in _places(gpu)}
+    by_place = {place: gpu for gpu in others for place in _places(gpu)}
+    local = {gpu.host for gpu in others if own and (known.intersection(_places(gpu)) or _same_host(gpu.host, here))}
+    joined = [_filled(gpu, [by_place[place] for place in _places(gpu) if place in by_place]) for gpu in own]
+    for host in dict.fromkeys(gpu.host for gpu in others if gpu.host not in local):
+        taken = {gpu.index for gpu in joined}
+        theirs = [gpu for gpu in others if gpu.host == host]
+        shift = max(taken) + 1 if taken.intersection(gpu.index for gpu in theirs) else 0
+        joined += [msgspec.structs.replace(gpu, index=gpu.index + shift) if shift else gpu for gpu in theirs]
+    return tuple(joined)
+
+
+def _places(gpu: GpuReading) -> tuple[tuple[str, str], ...]:
+    """By what a GPU or slice is found: its UUID; a slice also by its GPU's UUID and its GPU instance."""
+    if gpu.parent_uuid and gpu.mig_instance:
+        return (gpu.uuid, ""), (gpu.parent_uuid, gpu.mig_instance)
+    return ((gpu.uuid, ""),)
+
+
+def _same_host(label: str, here: str) -> bool:
+    """Whether two names are of one host, with or without a domain."""
+    return bool(label) and label.partition(".")[0].casefold() == here.partition(".")[0].casefold()
+
+
+def _filled(own: GpuReading, others: Sequence[GpuReading]) -> GpuReading:
+    """NVML's reading with what it has not. What GPM measures is never replaced, nor what it is about to measure."""
+    if not others or own.state is not GpuState.OK:
+        return own
+    dcgm = others[0]
+    wanted = RATES if own.activity_source == GPM else (*RATIOS, *RATES)
+    found = {field: getattr(dcgm, field) for field in wanted if _lacks(own, field)}
+    found = {field: value for field, value in found.items() if not isinstance(value, Missing)}
+    if not found:
+        return own
+    return msgspec.structs.replace(
+        own,
+        **found,
+        activity_source=DCGM if any(field in RATIOS for field in found) else own.activity_source,
+        activity_monotonic_s=dcgm.activity_monotonic_s,
+        activity_interval_s=dcgm.activity_interval_s,
+        from_dcgm=tuple(found),
+    )
+
+
+def _lacks(own: GpuReading, field: str) -> bool:
+    value = getattr(own, field)
+    return isinstance(value, Missing) and value.reason is not Reason.WARMING_UP

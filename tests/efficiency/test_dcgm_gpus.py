@@ -1,0 +1,200 @@
+"""What is shown of GPUs that a dcgm-exporter measures: bandwidth in steps, honest ages, and nothing that is held."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from gpumon.efficiency.deriver import Deriver
+from gpumon.readings.frame import GpuReading, GpuState
+from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
+from gpumon.readings.snapshot import BandwidthSource, Gpu
+from gpumon.sources.packaged import gpu_catalogue
+from tests.efficiency.test_deriver import engine, frame
+
+A100 = "NVIDIA A100-SXM4-80GB"
+PEAK = 2039e9
+"""Of the catalogue, bytes/s."""
+CLOCKED = 1593e6 * 2 * 5120 / 8
+EXPORTER_S = 30.0
+FIELDS = ("sm_active_ratio", "tensor_active_ratio", "dram_active_ratio")
+
+
+def number(reading: Reading) -> float:
+    assert not isinstance(reading, Missing), reading
+    return reading
+
+
+def reason(reading: Reading) -> Reason:
+    assert isinstance(reading, Missing), reading
+    return reading.reason
+
+
+def merged(at_s: float, measured_s: float, active: float, **facts: object) -> GpuReading:
+    """An Ampere GPU of NVML whose activity an exporter changed last at `measured_s`."""
+    base: dict[str, object] = {
+        "memory_busy_ratio": 0.9,
+        "memory_clock_max_hz": 1593e6,
+        "memory_bus_bits": 5120.0,
+        "power_w": 300.0,
+        **dict.fromkeys(FIELDS, active),
+        "activity_source": "dcgm",
+        "activity_monotonic_s": measured_s,
+        "activity_interval_s": EXPORTER_S,
+        "from_dcgm": FIELDS,
+    }
+    return GpuReading(0, "GPU-0", A100, GpuState.OK, at_s, **{**base, **facts})
+
+
+def alone(measured_s: float, **facts: object) -> GpuReading:
+    """A GPU that only an exporter tells of."""
+    base: dict[str, object] = {
+        "source": "dcgm",
+        "host": "gpu-07",
+        "vram_total_bytes": 81920 * 2.0**20,
+        "activity_interval_s": EXPORTER_S,
+        "activity_monotonic_s": measured_s,
+    }
+    return GpuReading(0, "GPU-0", A100, GpuState.OK, measured_s, **{**base, **facts})
+
+
+def after(deriver: Deriver, at_s: float, reading: GpuReading) -> Gpu:
+    return deriver.derive(frame(at_s, (reading,))).snapshot.gpus[0]
+
+
+@pytest.fixture
+def deriver() -> Deriver:
+    return Deriver(gpu_catalogue())
+
+
+def test_bandwidth_is_dram_active_times_peak_with_its_source_and_age(deriver: Deriver) -> None:
+    shown = after(deriver, 112.0, merged(112.0, 100.0, 0.6))
+    assert shown.bandwidth_source is BandwidthSource.DCGM
+    assert shown.bandwidth_bytes_per_s == pytest.approx(0.6 * CLOCKED)
+    assert (shown.activity_source, shown.activity_age_s, shown.age_s) == ("dcgm", 12.0, 0.0)
+    assert shown.sources["bandwidth_bytes_per_s"] == (
+        "measured: DCGM_FI_PROF_DRAM_ACTIVE x peak, mean of the exporter's 30 s"
+    )
+    assert shown.sources["tensor_active_ratio"] == "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE, mean of the exporter's 30 s"
+    assert shown.sources["busy_ratio"].startswith("nvml"), "the rest is NVML's"
+
+
+def test_the_figure_and_the_chart_step_where_the_exporter_does(deriver: Deriver) -> None:
+    """No mean over both sides of a step: that would show changes inside of the exporter's 30 s."""
+    shares, points = [], []
+    for at in range(120):
+        measured_s = at // 30 * 30
+        reading = merged(float(at), float(measured_s), 0.2 if at < 60 else 0.8)
+        derived = deriver.derive(frame(at, (reading,)))
+        shares.append(number(derived.snapshot.gpus[0].bandwidth_bytes_per_s) / CLOCKED)
+        points.append(derived.points["bandwidth"] / CLOCKED)
+    assert shares == points == pytest.approx([0.2] * 60 + [0.8] * 60)
+
+
+@pytest.mark.parametrize(("age_s", "fresh"), [(29.0, True), (90.0, True), (91.0, False), (4000.0, False)])
+def test_activity_that_stands_still_for_3_intervals_is_stale(deriver: Deriver, age_s: float, fresh: bool) -> None:
+    shown = after(deriver, 5000.0, merged(5000.0, 5000.0 - age_s, 0.6))
+    if fresh:
+        assert shown.sm_active_ratio == 0.6
+        return
+    assert {reason(getattr(shown, field)) for field in FIELDS[:2]} == {Reason.STALE}
+    assert (shown.state, shown.power_w) == (GpuState.OK, 300.0), "NVML goes on"
+    assert shown.bandwidth_source is BandwidthSource.UPPER_BOUND
+    assert shown.bandwidth_bytes_per_s == pytest.approx(0.9 * CLOCKED)
+    assert shown.activity_age_s == age_s
+
+
+def test_a_slow_tick_does_not_make_it_stale(deriver: Deriver) -> None:
+    slow = msgspec.structs.replace(frame(1000, (merged(1000.0, 850.0, 0.6),)), interval_s=60.0)
+    assert deriver.derive(slow).snapshot.gpus[0].sm_active_ratio == 0.6
+
+
+def test_a_recording_before_there_was_a_source_reads_as_gpm(deriver: Deriver) -> None:
+    shown = after(deriver, 1.0, merged(1.0, 0.0, 0.6, activity_source="", from_dcgm=()))
+    assert shown.bandwidth_source is BandwidthSource.GPM
+    assert reason(shown.activity_age_s) is Reason.NOT_SUPPORTED
+
+
+def test_the_engines_bytes_are_no_second_witness_beside_it(deriver: Deriver) -> None:
+    """With an engine on the GPU the measured figure stays the measured one."""
+    for at in range(0, 20, 2):
+        counters = {"decode_tokens": at * 100.0, "steps": at * 100.0}
+        shown = deriver.derive(frame(at, (merged(float(at), 0.0, 0.3),), (engine(float(at), counters),))).snapshot
+    assert shown.gpus[0].bandwidth_source is BandwidthSource.DCGM
+    assert shown.gpus[0].bandwidth_bytes_per_s == pytest.approx(0.3 * CLOCKED)
+
+
+def test_a_gpu_that_only_dcgm_tells_of_is_shown_like_nvmls(deriver: Deriver) -> None:
+    facts = {**dict.fromkeys(FIELDS, 0.5), "activity_source": "dcgm", "from_dcgm": FIELDS}
+    shown = after(deriver, 125.0, alone(100.0, power_w=250.0, energy_j=5e6, busy_ratio=0.9, **facts))
+    assert (shown.state, shown.age_s, shown.host) == (GpuState.OK, 25.0, "gpu-07")
+    assert shown.gpu_type == "A100 SXM4 80GB"
+    assert shown.bandwidth_peak_bytes_per_s == PEAK
+    assert shown.bandwidth_bytes_per_s == 0.5 * PEAK
+    assert (shown.power_w, shown.busy_ratio) == (250.0, 0.9)
+    told = {field: text for field, text in shown.sources.items() if text}
+    assert not any("nvml" in text or "GPM" in text for text in told.values()), told
+    assert told["power_w"] == "DCGM_FI_DEV_POWER_USAGE, each 30 s"
+    assert set(told) <= set(Gpu.__struct_fields__)
+
+
+@pytest.mark.parametrize(("age_s", "state"), [(89.0, GpuState.OK), (91.0, GpuState.STALE)])
+def test_it_is_stale_after_3_intervals_of_its_own(deriver: Deriver, age_s: float, state: GpuState) -> None:
+    shown = after(deriver, 1000.0, alone(1000.0 - age_s, busy_ratio=0.9))
+    assert shown.state is state
+    if state is GpuState.STALE:
+        assert reason(shown.busy_ratio) is Reason.STALE
+
+
+def played(deriver: Deriver, seconds: int, watts: float, **facts: object) -> list[Gpu]:
+    """Ticks of 1 s; the exporter measures each 30 s, and its page is polled each 5 s, 3 s after full 5 s."""
+    shown = []
+    for at in range(seconds):
+        measured = at // 30 * 30
+        seen = max(0, (measured + 4) // 5 * 5 + 3)
+        if at < seen:
+            measured, seen = measured - 30, seen - 30
+        shown.append(
+            after(deriver, float(at), alone(float(max(seen, 0)), energy_j=1e6 + max(measured, 0) * watts, **facts))
+        )
+    return shown
+
+
+def test_energy_adds_up_and_a_pause_between_two_measurements_is_no_gap(deriver: Deriver) -> None:
+    last = played(deriver, 400, 200.0, busy_ratio=0.5)[-1]
+    assert last.energy_j == pytest.approx(200.0 * 390)
+    assert last.busy_mean_ratio == pytest.approx(0.5)
+
+
+def test_without_a_power_figure_power_is_the_slope_over_its_measurements(deriver: Deriver) -> None:
+    last = played(deriver, 400, 200.0)[-1]
+    assert last.power_w == pytest.approx(200.0)
+    assert last.sources["power_w"] == "slope of DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
+
+
+def test_tokens_per_joule_of_an_engine_on_it(deriver: Deriver) -> None:
+    """Its energy is dated to a poll only, 5 s of 30: over 2 minutes that is few percent."""
+    for at in range(0, 300, 2):
+        polled_late = 5.0 * (at // 30 % 2)
+        reading = alone(at // 30 * 30 + polled_late, energy_j=1e6 + at // 30 * 30 * 300.0)
+        counters = {"decode_tokens": at * 90.0, "steps": at * 90.0}
+        shown = deriver.derive(frame(at, (reading,), (engine(float(at), counters),))).snapshot
+    assert number(shown.gpus[0].tokens_per_j) == pytest.approx(90 / 300, rel=0.05)
+
+
+def test_slices_of_it_say_that_mfu_and_bandwidth_need_their_share(deriver: Deriver) -> None:
+    facts = {**dict.fromkeys(FIELDS, 0.5), "activity_source": "dcgm", "from_dcgm": FIELDS}
+    reading = alone(1.0, parent_uuid="GPU-p", mig_profile="2g.20gb", mig_instance="3", **facts)
+    shown = after(deriver, 1.0, reading)
+    assert shown.tensor_active_ratio == 0.5
+    assert reason(shown.bandwidth_bytes_per_s) is Reason.UNDER_MIG
+
+
+def test_text_of_the_exporter_is_made_safe(deriver: Deriver) -> None:
+    reading = alone(1.0)
+    hostile = msgspec.structs.replace(reading, host="\x1b[2J" + "h" * 500, name="\u202eevil", uuid="GPU-\x00")
+    shown = after(deriver, 1.0, hostile)
+    assert all(text.isprintable() for text in (shown.host, shown.name, shown.uuid))
+    assert len(shown.host) <= 64
+    assert shown.bandwidth_source is BandwidthSource.NONE
+    assert shown.activity_age_s == NOT_SUPPORTED

@@ -1,0 +1,190 @@
+"""Rates of engines of every kind: live counters, counters of ended requests, the engines' own gauges."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpumon.efficiency.deriver import Deriver
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading
+from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.readings.snapshot import Engine
+from gpumon.sources.packaged import gpu_catalogue
+from tests.efficiency.polls import INF, after, moving, observed, only, poll, rank, renamed, steady, there, tracked, why
+from tests.efficiency.test_deriver import frame
+
+ENDED = moving(Advance.END, q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED)
+
+
+def test_a_counter_that_moves_at_the_end_of_a_request_gives_no_rate_and_right_totals():
+    per_s = {q.DECODE_TOKENS: 30.0, q.PREFILL_COMPUTED: 50.0, q.PREFILL_CACHED: 5.0, q.REQUESTS: 0.5}
+    shown = only(after(steady(per_s, {q.RUNNING: 2.0}, advance=ENDED)))
+    for field in ("decode_tokens_per_s", "prefill_tokens_per_s", "cached_tokens_per_s", "mfu_ratio", "mbu_ratio"):
+        assert why(getattr(shown, field)) is Reason.NOT_LIVE, field
+    assert (shown.tokens_total.decode, shown.tokens_total.prefill_computed) == (18 * 30.0, 18 * 50.0)
+    assert there(shown.requests_per_s) == pytest.approx(0.5)
+    assert shown.advances["decode_tokens_per_s"] == shown.advances["mfu_ratio"] == "end"
+    assert "when a request ends" in shown.sources["decode_tokens_per_s"]
+
+
+def test_the_engines_own_rate_stands_in_for_it_as_the_mean_of_its_samples():
+    def engine(at_s: float) -> EngineReading:
+        rate = 100.0 if at_s % 4 else 140.0
+        counters = {q.DECODE_TOKENS: 0.0, q.PREFILL_COMPUTED: 0.0}
+        gauges = {q.DECODE_RATE: rate, q.PREFILL_RATE: 7.0, q.RUNNING: 2.0}
+        return poll(at_s, rank(counters, gauges), advance=ENDED)
+
+    *_, last = tracked(engine, seconds=22)
+    shown = only(last.snapshot)
+    # Polls at 10, 12 ... 20 s: three of each.
+    assert there(shown.decode_tokens_per_s) == pytest.approx(120.0)
+    assert there(shown.prefill_tokens_per_s) == 7.0
+    assert last.points["decode"] == 140.0
+    assert shown.advances["decode_tokens_per_s"] == "sampled"
+    assert shown.sources["decode_tokens_per_s"] == f"sampled: metric:{q.DECODE_RATE}, mean of 10 s"
+
+
+def test_a_rate_that_the_adapter_worked_out_says_so_and_needs_no_second_poll():
+    advance = moving(Advance.DERIVED, q.DECODE_RATE)
+    shown = only(after(lambda at_s: poll(at_s, rank({}, {q.DECODE_RATE: 90.0}), advance=advance), seconds=2))
+    assert shown.decode_tokens_per_s == 90.0
+    assert shown.advances["decode_tokens_per_s"] == shown.advances["mfu_decode_ratio"] == "derived"
+    assert shown.sources["decode_tokens_per_s"].startswith("worked out: ")
+    assert why(shown.tokens_total.decode) is Reason.NOT_EXPOSED
+
+
+@pytest.mark.parametrize(("moves", "said"), [(Advance.LIVE, "live"), (Advance.DERIVED, "derived")])
+def test_a_counter_that_is_live_or_worked_out_stands_above_the_gauge(moves: Advance, said: str):
+    engine = steady({q.DECODE_TOKENS: 50.0}, {q.DECODE_RATE: 999.0}, advance=moving(moves, q.DECODE_TOKENS))
+    shown = only(after(engine))
+    assert there(shown.decode_tokens_per_s) == pytest.approx(50.0)
+    assert shown.advances["decode_tokens_per_s"] == said
+
+
+def test_a_gauge_that_outlived_its_requests_is_not_believed():
+    """SGLang before 0.5.7 leaves the last throughput standing: nothing runs, nothing ended, so nothing is generated."""
+
+    def engine(at_s: float, running: float, per_s: float) -> EngineReading:
+        return poll(
+            at_s, rank({q.DECODE_TOKENS: at_s * per_s}, {q.DECODE_RATE: 900.0, q.RUNNING: running}), advance=ENDED
+        )
+
+    rests = only(after(lambda at_s: engine(at_s, 0.0, 0.0)))
+    assert rests.decode_tokens_per_s == 0.0
+    # Short requests may run between the polls: their end shows.
+    assert only(after(lambda at_s: engine(at_s, 0.0, 3.0))).decode_tokens_per_s == 900.0
+    assert only(after(lambda at_s: engine(at_s, 1.0, 0.0))).decode_tokens_per_s == 900.0
+
+
+def test_live_prefill_has_the_window_of_the_other_rates_whatever_the_ttft():
+    """One request waited 40 s for its first token; the prefill itself is counted batch by batch."""
+
+    def engine(at_s: float, advance: dict[str, Advance]) -> EngineReading:
+        late = observed(1.0 if at_s >= 50 else 0.0, 35.0, (1.0, 40.0, INF))
+        return poll(at_s, rank({q.PREFILL_COMPUTED: at_s * 20.0}, {}, {q.TTFT: late}), advance=advance)
+
+    for advance, span_s, said in (({}, 10, "live"), (moving(Advance.PROMPT, q.PREFILL_COMPUTED), 40, "prompt")):
+        shown = only(after(lambda at_s, advance=advance: engine(at_s, advance), seconds=62))
+        assert there(shown.prefill_tokens_per_s) == pytest.approx(20.0)
+        assert shown.sources["prefill_tokens_per_s"].startswith(f"metric:{q.PREFILL_COMPUTED} over {span_s} s")
+        assert shown.advances["prefill_tokens_per_s"] == shown.advances["mfu_prefill_ratio"] == said
+
+
+def test_prompts_without_a_histogram_of_the_ttft_have_the_plain_window():
+    shown = only(after(steady({q.PREFILL_COMPUTED: 40.0}, advance=moving(Advance.PROMPT, q.PREFILL_COMPUTED))))
+    assert there(shown.prefill_tokens_per_s) == pytest.approx(40.0)
+
+
+def test_a_series_that_comes_late_warms_up_and_is_no_zero():
+    def engine(at_s: float) -> EngineReading:
+        return poll(at_s, rank({q.DECODE_TOKENS: at_s * 10.0} if at_s >= 12 else {q.REQUESTS: 0.0}))
+
+    seen = [only(found.snapshot).decode_tokens_per_s for found in tracked(engine, seconds=26)]
+    assert [why(reading) for reading in seen[:11]] == [Reason.NOT_EXPOSED] * 6 + [Reason.WARMING_UP] * 5
+    assert there(seen[-1]) == pytest.approx(10.0)
+
+
+def test_two_models_of_one_server_are_two_engines():
+    """Triton shares one URL: counters, states and faults of its models must not mix."""
+
+    def part(name: str, per_s: float) -> object:
+        return lambda at_s: poll(at_s, rank({q.DECODE_TOKENS: at_s * per_s}), name=name, part=name, model=name)
+
+    *_, last = tracked(part("small", 10.0), part("large", 300.0))
+    small, large = last.snapshot.engines
+    assert (there(small.decode_tokens_per_s), there(large.decode_tokens_per_s)) == pytest.approx((10.0, 300.0))
+    assert (small.key, large.part) == ("http://127.0.0.1:1#small", "large")
+    assert last.points["decode"] == pytest.approx(310.0)
+
+
+def test_one_model_of_a_server_may_be_down_and_the_other_not():
+    deriver = Deriver(gpu_catalogue())
+    for at in range(0, 20, 2):
+        well = poll(float(at), rank({q.DECODE_TOKENS: at * 10.0}), name="a", part="a")
+        ill = msgspec.structs.replace(well, name="b", part="b", state=EndpointState.REFUSED, fault="gone")
+        found = deriver.derive(frame(at, (), (well, ill if at >= 10 else renamed(ill, "b", well.url)))).snapshot
+    assert [engine.state for engine in found.engines] == [EndpointState.OK, EndpointState.REFUSED]
+    assert [(fault.source, fault.text) for fault in found.faults] == [("b", "gone")]
+    assert found.engines[0].since != ""
+
+
+def test_failures_are_counted_apart():
+    shown = only(after(steady({q.REQUESTS: 4.0, q.FAILURES: 1.0, q.DECODE_TOKENS: 1.0})))
+    assert there(shown.failures_per_s) == pytest.approx(1.0)
+    assert why(shown.inferences_per_s) is Reason.NOT_EXPOSED
+
+
+def figures(engine: Engine) -> list[tuple[str, Reading]]:
+    found = [
+        (field.name, getattr(engine, field.name)) for field in msgspec.structs.fields(Engine) if field.type == Reading
+    ]
+    for load in engine.rank_loads:
+        found += [(name, getattr(load, name)) for name in load.__struct_fields__ if name != "rank"]
+    return found + [(name, getattr(engine.own, name)) for name in engine.own.__struct_fields__ if name != "notes"]
+
+
+_COUNTERS = (
+    q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED, q.PROMPT_TOKENS, q.STEPS, q.REQUESTS, q.FAILURES, q.DRAFTS,
+    q.ACCEPTED_TOKENS, q.INFERENCES, q.OWN_FLOPS, q.OWN_READ_BYTES,
+)  # fmt: skip
+_GAUGES = (
+    q.RUNNING, q.WAITING, q.KV_USAGE, q.POOL_TOKENS, q.USED_TOKENS, q.DECODE_RATE, q.PREFILL_RATE, q.MEAN_ACCEPTED,
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from([EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TGI, EngineKind.LLAMA_CPP, EngineKind.TEI]),
+    st.sets(st.sampled_from(_COUNTERS)),
+    st.sets(st.sampled_from(_GAUGES)),
+    st.dictionaries(st.sampled_from((*_COUNTERS, *_GAUGES)), st.sampled_from(list(Advance))),
+    st.lists(st.tuples(st.floats(0.3, 30.0), st.floats(0.0, 1e6), st.floats(0.0, 1e4)), min_size=1, max_size=12),
+    st.integers(1, 3),
+    st.integers(0, 4),
+    st.booleans(),
+)
+def test_no_engine_gives_a_negative_or_infinite_figure(
+    kind: EngineKind, counters: set[str], gauges: set[str], advance: dict[str, Advance],
+    course: list[tuple[float, float, float]], ranks: int, pp: int, exact: bool,
+) -> None:  # fmt: skip
+    """Whatever is exported and whenever it moves, over resets and gaps: at least 0 and finite, or missing."""
+    deriver, at_s, total = Deriver(gpu_catalogue()), 0.0, 0.0
+    for wait_s, grown, gauge in course:
+        at_s, total = at_s + wait_s, grown if grown > 9e5 else total + grown
+        gaps = {q.ITL: observed(total, 0.02, (0.01, 0.1, INF)), q.TTFT: observed(total, 0.5, (1.0, INF))}
+        parts = [
+            rank(dict.fromkeys(counters, total), dict.fromkeys(gauges, gauge), gaps, str(number))
+            for number in range(ranks)
+        ]
+        one = poll(at_s, *parts, kind=kind, advance=advance, pp=pp, exact_steps=exact, gpu_count=4)
+        shown = only(deriver.derive(msgspec.structs.replace(frame(0, (), (one,)), monotonic_s=at_s)).snapshot)
+        for name, reading in figures(shown):
+            assert isinstance(reading, Missing) or (reading >= 0.0 and math.isfinite(reading)), name
+        if advance.get(q.DECODE_TOKENS) is Advance.END and q.DECODE_RATE not in gauges:
+            assert isinstance(shown.decode_tokens_per_s, Missing)
+            assert isinstance(shown.mbu_ratio, Missing)

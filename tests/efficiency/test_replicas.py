@@ -1,0 +1,260 @@
+"""Engines that serve one model: sums, latencies by buckets, and which of them stands apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.efficiency.deriver import Deriver
+from gpumon.efficiency.quantiles import merge, merge_common, quantile
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, HistogramReading, Phase, Training
+from gpumon.readings.missing import Reason
+from gpumon.readings.snapshot import Replicas, Snapshot
+from gpumon.sources.packaged import gpu_catalogue
+from tests.efficiency.polls import INF, after, observed, poll, rank, there, tracked, why
+from tests.efficiency.test_deriver import frame, gpu
+
+Engine = Callable[[float], EngineReading]
+MODEL = "meta-llama/Llama-3.1-8B-Instruct"
+BOUNDS = (0.1, 0.2, 0.5, 1.0, 2.0, INF)
+
+
+def replica(name: str, decode: float = 100.0, model: str = MODEL, **facts: Any) -> Engine:
+    """An engine with 4 requests and a steady TTFT; `gauges` and `seen` (latency -> (per second, value)) to change."""
+    gauges = {q.RUNNING: 4.0, q.WAITING: 0.0, q.KV_USAGE: 0.4, q.USED_TOKENS: 400.0, **facts.pop("gauges", {})}
+    seen: dict[str, tuple[float, float]] = {q.TTFT: (2.0, 0.15), q.ITL: (100.0, 0.04), **facts.pop("seen", {})}
+    bounds = facts.pop("bounds", BOUNDS)
+
+    def engine(at_s: float) -> EngineReading:
+        counters = {q.DECODE_TOKENS: decode, q.PREFILL_COMPUTED: 50.0, q.REQUESTS: 2.0, q.STEPS: 25.0}
+        histograms = {of: observed(at_s * per_s, value, bounds) for of, (per_s, value) in seen.items()}
+        one = rank({of: at_s * per_s for of, per_s in counters.items()}, gauges, histograms)
+        base = {"name": name, "url": f"http://{name}", "model": model, "exact_steps": True}
+        return poll(at_s, one, **{**base, **facts})
+
+    return engine
+
+
+def group(snapshot: Snapshot) -> Replicas:
+    (found,) = snapshot.replicas
+    return found
+
+
+def apart(*engines: Engine, seconds: int = 70) -> dict[str, tuple[str, ...]]:
+    snapshot = after(*engines, seconds=seconds)
+    found = {engine.name: engine.deviates for engine in snapshot.engines if engine.deviates}
+    assert tuple(found) == group(snapshot).deviating
+    return found
+
+
+# Groups and sums.
+
+
+def test_two_engines_of_one_model_are_summed():
+    found = group(after(replica("a"), replica("b", 300.0)))
+    assert (found.model, found.engines, found.answering) == (MODEL, ("a", "b"), 2)
+    assert there(found.decode_tokens_per_s) == pytest.approx(400.0)
+    assert there(found.prefill_tokens_per_s) == pytest.approx(100.0)
+    assert there(found.requests_per_s) == pytest.approx(4.0)
+    assert (found.running, found.waiting, found.kv_usage_ratio) == (8.0, 0.0, pytest.approx(0.4))
+
+
+def test_mfu_is_that_of_all_gpus_together():
+    alone = after(replica("a", gpu_count=1)).engines[0]
+    snapshot = after(replica("a", gpu_count=1), replica("b", gpu_count=2))
+    found = group(snapshot)
+    assert there(found.mfu_ratio) == pytest.approx(2 * there(alone.mfu_ratio) / 3)
+    assert there(found.mbu_ratio) == pytest.approx(2 * there(alone.mbu_ratio) / 3)
+
+
+def test_a_gpu_that_two_replicas_share_counts_once():
+    deriver = Deriver(gpu_catalogue())
+    shared = {"gpus": ("GPU-0",), "gpu_type": "", "gpu_count": 0}
+    for at in range(0, 20, 2):
+        engines = tuple(replica(name, **shared)(float(at)) for name in "ab")
+        snapshot = deriver.derive(frame(at, (gpu(at_s=float(at)),), engines)).snapshot
+    assert there(group(snapshot).mfu_ratio) == pytest.approx(there(snapshot.gpus[0].mfu_ratio))
+    assert there(group(snapshot).mbu_ratio) == pytest.approx(there(snapshot.gpus[0].mbu_ratio))
+
+
+@pytest.mark.parametrize(
+    ("names", "together"),
+    [
+        ((MODEL, "llama-3.1-8b-instruct"), True),
+        ((MODEL, "/models/Llama-3.1-8B-Instruct-FP8"), True),
+        ((MODEL, "meta-llama/Llama-3.1-70B-Instruct"), False),
+        ((MODEL, ""), False),
+        (("", ""), False),
+    ],
+)
+def test_one_model_goes_by_many_names(names: tuple[str, str], together: bool):
+    assert bool(after(replica("a", model=names[0]), replica("b", model=names[1])).replicas) == together
+
+
+def test_engines_of_several_kinds_and_parts_of_a_server_are_replicas():
+    parts = [replica(f"p{at}", url="http://triton", part=f"p{at}", kind=EngineKind.TRITON) for at in range(2)]
+    found = group(after(*parts, replica("v", kind=EngineKind.VLLM)))
+    assert found.engines == ("p0", "p1", "v")
+    assert there(found.decode_tokens_per_s) == pytest.approx(300.0)
+
+
+def test_training_runs_and_frontends_are_no_replicas():
+    runs = {"phase": Phase.TRAINING, "training": Training(1e9)}
+    assert after(replica("a"), replica("b", **runs)).replicas == ()
+    frontend = replica("front", 200.0, kind=EngineKind.DYNAMO)
+    assert after(replica("a"), frontend).replicas == ()
+    found = group(after(replica("a"), replica("b"), frontend))
+    assert found.engines == ("a", "b")
+    assert there(found.decode_tokens_per_s) == pytest.approx(200.0)
+    alone = group(after(frontend, replica("other", kind=EngineKind.DYNAMO)))
+    assert alone.engines == ("front", "other")
+
+
+def down(engine: Engine, since_s: float = 0.0) -> Engine:
+    return lambda at_s: msgspec.structs.replace(
+        engine(at_s), state=EndpointState.REFUSED if at_s >= since_s else EndpointState.OK
+    )
+
+
+def test_one_that_does_not_answer_is_counted_and_not_summed():
+    found = group(after(replica("a"), replica("b"), down(replica("c"), 10.0)))
+    assert (found.engines, found.answering) == (("a", "b", "c"), 2)
+    assert there(found.decode_tokens_per_s) == pytest.approx(200.0)
+    nobody = group(after(down(replica("a")), down(replica("b"))))
+    assert nobody.answering == 0
+    readings = (nobody.decode_tokens_per_s, nobody.mfu_ratio, nobody.kv_usage_ratio, nobody.ttft_s.p50)
+    assert {why(reading) for reading in readings} == {Reason.UNREACHABLE}
+
+
+def test_one_that_does_not_tell_makes_the_sum_unknown():
+    def silent(at_s: float) -> EngineReading:
+        whole = replica("b")(at_s)
+        (one,) = whole.ranks
+        return msgspec.structs.replace(whole, ranks=(msgspec.structs.replace(one, gauges={}, histograms={}),))
+
+    found = group(after(replica("a"), silent))
+    assert why(found.running) is why(found.kv_usage_ratio) is why(found.ttft_s.p95) is Reason.NOT_EXPOSED
+    assert there(found.decode_tokens_per_s) == pytest.approx(200.0)
+
+
+# Latencies.
+
+
+def test_latencies_are_those_of_all_requests():
+    """300 requests in 0.15 s and 100 in 1.5 s: the median of all is the first, the p95 the second."""
+    fast, slow = replica("a", seen={q.TTFT: (15.0, 0.15)}), replica("b", seen={q.TTFT: (5.0, 1.5)})
+    found = group(after(fast, slow, seconds=22)).ttft_s
+    assert (found.p50_low, found.p50_high) == (0.1, 0.2)
+    assert (found.p95_low, found.p95_high) == (1.0, 2.0)
+    assert there(found.mean) == pytest.approx((3 * 0.15 + 1.5) / 4)
+
+
+def test_other_bounds_meet_on_those_they_share():
+    finer = (0.05, 0.1, 0.15, 0.2, 0.35, 0.5, 0.75, 1.0, 2.0, INF)
+    slow = replica("b", bounds=finer, seen={q.TTFT: (15.0, 0.7)})
+    found = group(after(replica("a", seen={q.TTFT: (15.0, 0.15)}), slow, seconds=22)).ttft_s
+    assert (found.p50_low, found.p50_high) == (0.1, 0.2)
+    assert (found.p95_low, found.p95_high) == (0.5, 1.0)
+
+
+def test_bounds_with_nothing_in_common_leave_the_mean():
+    other = replica("b", bounds=(0.3, 0.7, 3.0, INF), seen={q.TTFT: (15.0, 0.45)})
+    found = group(after(replica("a", seen={q.TTFT: (5.0, 0.15)}), other, seconds=22)).ttft_s
+    assert why(found.p50) is why(found.p95_low) is Reason.NOT_SUPPORTED
+    assert there(found.mean) == pytest.approx((0.15 + 3 * 0.45) / 4)
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 50), min_size=6, max_size=6), min_size=1, max_size=5),
+    st.sampled_from([0.5, 0.95, 0.99]),
+)
+def test_merging_on_common_bounds_is_merging_where_all_are_common(counts: list[list[int]], share: float):
+    histograms = []
+    for each in counts:
+        cumulative = tuple(float(sum(each[: at + 1])) for at in range(6))
+        histograms.append(HistogramReading(BOUNDS, cumulative, cumulative[-1], cumulative[-1]))
+    whole = merge(histograms)
+    assert whole is not None
+    assert merge_common(histograms) == whole
+    coarser = [
+        HistogramReading(one.bounds[1:], one.counts[1:], one.sum, one.count) if at % 2 else one
+        for at, one in enumerate(histograms)
+    ]
+    common = merge_common(coarser)
+    assert common is not None
+    assert (common.count, common.sum, common.counts[-1]) == (whole.count, whole.sum, whole.counts[-1])
+    if whole.count > 0 and quantile(whole, share) > BOUNDS[1]:
+        assert quantile(common, share) == pytest.approx(quantile(whole, share))
+
+
+# The one that stands apart.
+
+
+def test_equal_replicas_do_not_stand_apart():
+    assert apart(*(replica(name, 100.0 + at) for at, name in enumerate("abcd"))) == {}
+
+
+def test_one_of_three_that_gives_less_stands_apart_and_the_others_do_not():
+    found = apart(replica("a"), replica("b", 110.0), replica("c", 40.0))
+    assert found == {"c": ("decode 40 tok/s per GPU, median of the 2 others 105",)}
+
+
+def test_tokens_are_compared_per_gpu():
+    assert apart(replica("a"), replica("b"), replica("c", 200.0, gpu_count=2)) == {}
+    assert set(apart(replica("a"), replica("b"), replica("c", 100.0, gpu_count=2))) == {"c"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"gauges": {q.WAITING: 12.0}}, "queue 12.0 waiting, median of the 2 others 0.0"),
+        ({"gauges": {q.WAITING: 3.0}}, ""),
+        ({"gauges": {q.KV_USAGE: 0.95}}, "KV cache 95%, median of the 2 others 40%"),
+        ({"gauges": {q.KV_USAGE: 0.65}}, ""),
+        ({"seen": {q.ITL: (100.0, 0.07)}}, "ITL 0.070 s, median of the 2 others 0.040"),
+        ({"seen": {q.ITL: (100.0, 0.05)}}, ""),
+        ({"seen": {q.TTFT: (2.0, 0.8)}}, "TTFT 0.80 s, median of the 2 others 0.15"),
+        ({"seen": {q.TTFT: (2.0, 0.2)}}, ""),
+    ],
+)
+def test_what_it_stands_apart_in_is_said_with_figures(facts: dict[str, Any], said: str):
+    assert apart(replica("a"), replica("b"), replica("c", **facts)) == ({"c": (said,)} if said else {})
+
+
+def test_of_two_nobody_is_the_odd_one():
+    found = apart(replica("a"), replica("b", 40.0))
+    assert found == {
+        "a": ("decode differs: 100 tok/s per GPU, b has 40",),
+        "b": ("decode differs: 40 tok/s per GPU, a has 100",),
+    }
+
+
+def test_an_idle_one_among_busy_ones_stands_apart_and_idle_ones_do_not():
+    assert set(apart(replica("a"), replica("b"), replica("c", 0.0))) == {"c"}
+    assert apart(replica("a", 0.0), replica("b", 1.0), replica("c", 12.0)) == {}
+
+
+def test_one_that_has_just_come_is_not_compared():
+    def late(at_s: float) -> EngineReading:
+        return down(replica("c", 10.0))(at_s) if at_s < 60 else replica("c", 10.0)(at_s)
+
+    seen = [found.snapshot for found in tracked(replica("a"), replica("b"), late, seconds=80)]
+    assert all(group(snapshot).deviating == () for snapshot in seen[:34])
+    assert group(seen[-1]).deviating == ("c",)
+
+
+def test_a_group_that_no_poll_has_changed_is_not_worked_out_again():
+    deriver = Deriver(gpu_catalogue())
+    engines = tuple(replica(name)(0.0) for name in "ab")
+    first = deriver.derive(frame(0, (), engines)).snapshot.replicas[0]
+    assert deriver.derive(frame(1, (), engines)).snapshot.replicas[0] is first
+    later = tuple(replica(name)(2.0) for name in "ab")
+    assert deriver.derive(frame(2, (), later)).snapshot.replicas[0] is not first
+    gone = tuple(msgspec.structs.replace(one, state=EndpointState.REFUSED) for one in later)
+    assert deriver.derive(frame(3, (), gone)).snapshot.replicas[0].answering == 0

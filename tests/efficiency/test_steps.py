@@ -1,0 +1,203 @@
+"""Steps per second from the best source there is, speculation, and how GPUs split into ranks and stages; by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpumon.efficiency.layout import Layout, layout
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import Advance, EngineKind, EngineReading, HistogramReading
+from gpumon.readings.missing import NOT_EXPOSED, Reason
+from gpumon.readings.snapshot import Engine
+from gpumon.specs.llm import LlmSpec
+from tests.efficiency.polls import INF, after, moving, only, poll, rank, steady, there, why
+from tests.efficiency.small_llm import SMALL
+
+
+def gaps(at_s: float, per_s: float, gap_s: float) -> HistogramReading:
+    """So many gaps a second, all of one length."""
+    count = at_s * per_s
+    return HistogramReading((0.001, 1.0, INF), (0.0, count, count), count * gap_s, count)
+
+
+def with_gaps(per_s: float, gap_s: float, gauges: dict[str, float], **facts: Any) -> Engine:
+    def engine(at_s: float) -> EngineReading:
+        counters = {name: at_s * rate for name, rate in facts.get("counters", {q.DECODE_TOKENS: 400.0}).items()}
+        told = {name: fact for name, fact in facts.items() if name != "counters"}
+        return poll(at_s, rank(counters, gauges, {q.ITL: gaps(at_s, per_s, gap_s)}), **told)
+
+    return only(after(engine))
+
+
+# The ladder.
+
+
+def test_an_exact_counter_is_taken_as_it_is():
+    shown = with_gaps(400.0, 0.02, {q.RUNNING: 8.0}, exact_steps=True, counters={q.DECODE_TOKENS: 400.0, q.STEPS: 60.0})
+    assert there(shown.steps_per_s) == pytest.approx(60.0)
+    assert shown.sources["steps_per_s"] == f"metric:{q.STEPS} over 10 s"
+    assert shown.advances["steps_per_s"] == "live"
+
+
+def test_a_counter_that_is_worked_out_is_an_estimate():
+    facts = {"advance": moving(Advance.DERIVED, q.STEPS), "counters": {q.DECODE_TOKENS: 400.0, q.STEPS: 60.0}}
+    shown = with_gaps(400.0, 0.02, {q.RUNNING: 8.0}, **facts)
+    assert there(shown.steps_per_s) == pytest.approx(60.0)
+    assert shown.sources["steps_per_s"].startswith("estimated: metric:steps over 10 s")
+    assert shown.advances["steps_per_s"] == shown.advances["mbu_ratio"] == "derived"
+
+
+def test_a_counter_that_several_processes_write_is_not_used():
+    """One that is neither exact nor an estimate counts each step once per API server."""
+    shown = with_gaps(400.0, 0.02, {q.RUNNING: 8.0}, counters={q.DECODE_TOKENS: 400.0, q.STEPS: 240.0})
+    assert there(shown.steps_per_s) == pytest.approx(1 / 0.02)
+    assert shown.sources["steps_per_s"] == "estimated: duty / mean ITL, per rank"
+
+
+def test_without_gaps_it_is_tokens_over_the_requests_that_ran():
+    # 400 tokens/s of 8 sequences: 50 steps/s; a batch of 8 reads the weights once a step.
+    shown = only(after(steady({q.DECODE_TOKENS: 400.0}, {q.RUNNING: 8.0, q.USED_TOKENS: 800.0})))
+    assert there(shown.steps_per_s) == pytest.approx(50.0)
+    assert there(shown.batch) == pytest.approx(8.0)
+    assert there(shown.weight_bytes_per_s) == pytest.approx(50.0 * 2000.0)
+    assert shown.sources["steps_per_s"] == "estimated: decode tokens/s / requests running / tokens per step"
+
+
+def test_pauses_do_not_make_the_batch_smaller():
+    """Half of the time 8 sequences at 50 steps/s, else none: 25 steps/s of 8, not 50 of 4."""
+
+    def engine(at_s: float) -> EngineReading:
+        return poll(at_s, rank({q.DECODE_TOKENS: at_s * 200.0}, {q.RUNNING: 8.0 if at_s % 4 else 0.0}))
+
+    shown = only(after(engine, seconds=22))
+    assert there(shown.steps_per_s) == pytest.approx(25.0)
+    assert there(shown.batch) == pytest.approx(8.0)
+
+
+def test_gaps_that_are_told_when_a_request_ends_give_way_where_none_ended():
+    shown = with_gaps(0.0, 0.02, {q.RUNNING: 4.0})
+    assert there(shown.steps_per_s) == pytest.approx(100.0)
+    assert shown.sources["steps_per_s"].startswith("estimated: decode tokens/s")
+
+
+def test_without_anything_to_go_by_there_are_none():
+    assert only(after(steady({q.DECODE_TOKENS: 400.0}))).steps_per_s == NOT_EXPOSED
+    unseen = only(after(steady({q.DECODE_TOKENS: 400.0}, {q.RUNNING: 0.0})))
+    assert why(unseen.steps_per_s) is why(unseen.mbu_ratio) is Reason.FEW
+    ended = steady({q.DECODE_TOKENS: 400.0}, {q.RUNNING: 4.0}, advance=moving(Advance.END, q.DECODE_TOKENS))
+    assert why(only(after(ended)).steps_per_s) is Reason.NOT_LIVE
+
+
+def test_the_engines_own_rate_gives_steps_too():
+    shown = only(after(steady({}, {q.DECODE_RATE: 400.0, q.RUNNING: 8.0, q.USED_TOKENS: 800.0})))
+    assert there(shown.steps_per_s) == pytest.approx(50.0)
+    assert shown.advances["mbu_ratio"] == "sampled"
+
+
+def test_an_idle_engine_has_true_zeros():
+    shown = only(after(steady({q.DECODE_TOKENS: 0.0}, {q.RUNNING: 0.0})))
+    assert (shown.decode_tokens_per_s, shown.steps_per_s, shown.mbu_ratio) == (0.0, 0.0, 0.0)
+
+
+# Speculation.
+
+
+def test_the_engines_own_mean_of_accepted_tokens_is_speculation():
+    """600 tokens/s of 4 sequences that get 3 a step: 50 steps/s, each sequence's KV read 50 times a second."""
+    gauges = {q.RUNNING: 4.0, q.MEAN_ACCEPTED: 3.0, q.USED_TOKENS: 400.0}
+    shown = only(after(steady({q.DECODE_TOKENS: 600.0}, gauges)))
+    assert (shown.tokens_per_step, there(shown.steps_per_s)) == (3.0, pytest.approx(50.0))
+    assert there(shown.batch) == pytest.approx(4.0)
+    kv = 2 * 2 * 8 * 2 * (3 * 100 + 2 * 100)
+    assert there(shown.kv_bytes_per_s) == pytest.approx(200.0 * kv)
+    assert shown.sources["tokens_per_step"] == f"mean of metric:{q.MEAN_ACCEPTED}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric", "step_s"),
+    [
+        (EngineKind.VLLM, "vllm:inter_token_latency_seconds", 0.06),
+        (EngineKind.RAY, "ray_vllm_inter_token_latency_seconds", 0.06),
+        (EngineKind.SGLANG, "sglang:inter_token_latency_seconds", 0.18),
+        (EngineKind.TENSORRT_LLM, "trtllm_time_per_output_token_seconds", 0.18),
+    ],
+)
+def test_a_gap_is_a_step_or_a_token_by_engine(kind: EngineKind, metric: str, step_s: float):
+    """Gaps of 60 ms with 3 tokens a step: vLLM notes each step, SGLang each token of it."""
+    gauges = {q.RUNNING: 4.0, q.MEAN_ACCEPTED: 3.0}
+    shown = with_gaps(66.0, 0.06, gauges, kind=kind, live={q.ITL: metric})
+    assert there(shown.steps_per_s) == pytest.approx(1 / step_s)
+    assert there(shown.itl_mean_s) == pytest.approx(step_s / 3)
+    assert ("tokens per step" in shown.sources["itl_mean_s"]) == (step_s == 0.06)
+
+
+def test_an_engine_that_never_drafted_does_not_speculate():
+    def of(drafts: float, accepted: float, decode: float = 10.0, since: float = 0.0) -> Engine:
+        per_s = {q.DECODE_TOKENS: decode, q.DRAFTS: drafts, q.ACCEPTED_TOKENS: accepted}
+        return only(after(lambda at_s: poll(at_s, rank({name: since + at_s * rate for name, rate in per_s.items()}))))
+
+    assert of(0.0, 0.0).tokens_per_step == 1.0
+    assert of(0.0, 0.0, decode=0.0).tokens_per_step == 1.0
+    assert there(of(5.0, 10.0).tokens_per_step) == pytest.approx(3.0)
+    assert why(of(0.0, 0.0, decode=0.0, since=9.0).tokens_per_step) is Reason.IDLE
+    assert only(after(steady({q.DECODE_TOKENS: 9.0}, {q.MEAN_ACCEPTED: 0.0}))).tokens_per_step == 1.0
+
+
+# Layout.
+
+
+@pytest.mark.parametrize(
+    ("told", "shown", "count", "expected"),
+    [
+        ({}, 1, 4, Layout(4, 4, 0, 1)),
+        ({}, 4, 4, Layout(4, 1, 0, 4)),
+        ({}, 3, 4, Layout(4, 0, 0, 3)),
+        ({}, 1, 0, Layout(0, 0, 0, 1)),
+        ({"tp": 2}, 1, 0, Layout(0, 2, 0, 1)),
+        # Two stages of tensor-parallel pairs, told or told in part.
+        ({"tp": 2, "pp": 2}, 1, 4, Layout(4, 2, 2, 1)),
+        ({"pp": 2}, 1, 4, Layout(4, 2, 2, 1)),
+        ({"tp": 2}, 2, 4, Layout(4, 2, 0, 2)),
+        # DP attention: the ranks share the tensor-parallel GPUs.
+        ({"tp": 8, "dp": 8}, 8, 8, Layout(8, 1, 0, 8)),
+        ({"tp": 8, "dp": 2}, 2, 8, Layout(8, 4, 0, 2)),
+        # A page that adds its ranks up, and the page of one rank among several.
+        ({"tp": 2, "dp": 4}, 1, 8, Layout(8, 2, 0, 4)),
+        ({"tp": 2, "dp": 4}, 1, 2, Layout(2, 2, 0, 1)),
+    ],
+)
+def test_gpus_split_into_ranks_stages_and_shards(told: dict[str, int], shown: int, count: int, expected: Layout):
+    assert layout(poll(0.0, **told), shown, count) == expected
+
+
+def test_told_sizes_are_shown():
+    shown = only(after(steady({q.DECODE_TOKENS: 1.0}, tp=4, pp=2, gpu_count=8)))
+    assert (shown.tp, shown.pp, shown.ranks) == (4, 2, 1)
+
+
+def test_a_pipeline_works_on_a_batch_in_each_stage():
+    """Each sequence gets a token in 20 ms; in that time two batches of 4 pass through: 100 steps, not 50."""
+    shown = with_gaps(400.0, 0.02, {q.RUNNING: 8.0, q.USED_TOKENS: 800.0}, pp=2, gpu_count=2)
+    assert there(shown.steps_per_s) == pytest.approx(100.0)
+    assert there(shown.batch) == pytest.approx(4.0)
+    alone = with_gaps(50.0, 0.02, {q.RUNNING: 1.0}, pp=2, gpu_count=2, counters={q.DECODE_TOKENS: 50.0})
+    assert there(alone.steps_per_s) == pytest.approx(50.0)
+
+
+def test_a_page_that_adds_ranks_up_has_the_steps_of_all_of_them():
+    """8 ranks at 20 steps/s of 8 sequences each; the weights are read by each."""
+    engine = steady({q.DECODE_TOKENS: 1280.0}, {q.RUNNING: 64.0, q.USED_TOKENS: 6400.0}, dp=8, tp=1, gpu_count=8)
+    shown = only(after(engine))
+    assert (there(shown.steps_per_s), shown.ranks) == (pytest.approx(160.0), 8)
+    assert there(shown.weight_bytes_per_s) == pytest.approx(160 * 2000.0)
+    assert there(shown.batch) == pytest.approx(8.0)
+
+
+def test_kv_heads_that_can_not_be_divided_are_copied_by_the_told_tensor_parallel_size():
+    spec: LlmSpec = SMALL
+    engine = steady({q.DECODE_TOKENS: 10.0}, {q.RUNNING: 1.0, q.USED_TOKENS: 100.0}, tp=4, pp=2, gpu_count=8, llm=spec)
+    shown = only(after(engine))
+    # Two KV heads on four GPUs: each is read twice; the stages read their own layers once.
+    assert there(shown.kv_bytes_per_s) == pytest.approx(10.0 * 2 * 2 * 2 * 8 * 2 * (3 * 100 + 2 * 100))

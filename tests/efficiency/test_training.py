@@ -1,0 +1,182 @@
+"""Training runs and servers that generate nothing: which figures they have, and none that they can not have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpumon.efficiency.deriver import Deriver
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import EngineKind, EngineReading, Phase, Training
+from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.sources.packaged import gpu_catalogue
+from tests.efficiency.polls import INF, after, observed, only, poll, rank, steady, there, tracked, why
+from tests.efficiency.small_llm import SMALL
+from tests.efficiency.test_deriver import H100_FLOPS, engine, frame, gpu
+
+SEVEN_B = Training(flops_per_token=6 * 7e9)
+NO_SERVING = ("prefill_tokens_per_s", "decode_tokens_per_s", "cached_tokens_per_s", "decode_mean_tokens_per_s",
+              "tokens_per_step", "mfu_prefill_ratio", "mfu_decode_ratio")  # fmt: skip
+
+
+def run(training: Training | None = SEVEN_B, **facts: Any) -> dict[str, Any]:
+    return {"kind": EngineKind.GENERIC, "phase": Phase.TRAINING, "training": training, "llm": None, **facts}
+
+
+def test_mfu_of_a_run_that_counts_tokens():
+    shown = only(after(steady({q.TRAINED_TOKENS: 80_000.0}, **run(gpu_count=8)), seconds=60))
+    assert there(shown.trained_tokens_per_s) == pytest.approx(80_000.0)
+    assert there(shown.mfu_ratio) == pytest.approx(80_000 * 42e9 / (8 * H100_FLOPS), rel=1e-3)
+    assert there(shown.flops_per_s) == pytest.approx(80_000 * 42e9)
+    assert shown.precision == "bf16"
+    assert why(shown.mbu_ratio) is why(shown.bytes_per_s) is Reason.NOT_MODELLED
+    for field in NO_SERVING:
+        assert why(getattr(shown, field)) is Reason.NOT_SUPPORTED, field
+    assert why(shown.samples_per_s) is Reason.NOT_EXPOSED
+    assert shown.advances["mfu_ratio"] == "live"
+    assert shown.sources["mfu_ratio"].startswith("trained FLOPs")
+    assert shown.sources["trained_tokens_per_s"] == f"metric:{q.TRAINED_TOKENS} between whole steps"
+
+
+def test_samples_and_tokens_give_each_other():
+    training = msgspec.structs.replace(SEVEN_B, tokens_per_sample=4096.0)
+    samples = only(after(steady({q.SAMPLES: 16.0}, **run(training)), seconds=60))
+    assert there(samples.samples_per_s) == pytest.approx(16.0)
+    assert there(samples.trained_tokens_per_s) == pytest.approx(16 * 4096)
+    assert samples.sources["trained_tokens_per_s"].endswith("x 4096 tokens per sample")
+    assert samples.advances["trained_tokens_per_s"] == "derived"
+    tokens = only(after(steady({q.TRAINED_TOKENS: 8192.0}, **run(training)), seconds=60))
+    assert there(tokens.samples_per_s) == pytest.approx(2.0)
+    gauge = only(after(steady({}, {q.SAMPLE_RATE: 3.0}, **run(training)), seconds=60))
+    assert (gauge.samples_per_s, gauge.trained_tokens_per_s) == (3.0, 3 * 4096.0)
+    assert there(gauge.mfu_ratio) > 0
+    alone = only(after(steady({}, {q.SAMPLE_RATE: 3.0}, **run()), seconds=60))
+    assert why(alone.mfu_ratio) is Reason.NOT_EXPOSED
+
+
+@pytest.mark.parametrize("step_s", [3.0, 7.0, 31.0, 90.0])
+def test_a_counter_that_jumps_once_a_step_gives_neither_zero_nor_spikes(step_s: float):
+    def trained(at_s: float) -> EngineReading:
+        return poll(at_s, rank({q.TRAINED_TOKENS: at_s // step_s * 1e6}), **run())
+
+    seen = [only(found.snapshot).trained_tokens_per_s for found in tracked(trained, seconds=800)]
+    known = [there(reading) for reading in seen if not isinstance(reading, Missing)]
+    assert isinstance(seen[1], Missing)
+    assert len(known) > len(seen) / 2
+    # Polls date a step to 2 s, at both ends.
+    assert max(abs(rate * step_s / 1e6 - 1.0) for rate in known[20:]) <= 2.0 / 30.0 + 0.01
+    assert all(not isinstance(reading, Missing) for reading in seen[-50:])
+
+
+def test_a_run_that_hangs_falls_to_zero():
+    def trained(at_s: float) -> EngineReading:
+        return poll(at_s, rank({q.TRAINED_TOKENS: min(at_s, 300.0) // 10 * 1e6}), **run())
+
+    seen = [there(only(found.snapshot).trained_tokens_per_s) for found in tracked(trained, seconds=1200)[30:]]
+    assert seen[160] < seen[140] < seen[110] == pytest.approx(1e5, rel=0.1)
+    assert seen[-1] == 0.0
+
+
+def test_a_restart_from_a_checkpoint_is_no_negative_rate():
+    def trained(at_s: float) -> EngineReading:
+        return poll(at_s, rank({q.TRAINED_TOKENS: (at_s if at_s < 100 else at_s - 50) * 1000.0}), **run())
+
+    seen = [only(found.snapshot).trained_tokens_per_s for found in tracked(trained, seconds=200)]
+    assert why(seen[50]) is Reason.RESET
+    assert all(there(reading) == pytest.approx(1000.0) for reading in seen[60:])
+
+
+def test_a_run_whose_cost_is_not_known_has_rates_and_no_mfu():
+    shown = only(after(steady({q.TRAINED_TOKENS: 1000.0}, **run(None)), seconds=60))
+    assert there(shown.trained_tokens_per_s) == pytest.approx(1000.0)
+    assert why(shown.mfu_ratio) is why(shown.flops_per_s) is Reason.UNKNOWN_MODEL
+    odd = Training(1e9, precision="fp7")
+    assert why(only(after(steady({q.TRAINED_TOKENS: 1000.0}, **run(odd)), seconds=60)).mfu_ratio) is Reason.UNKNOWN_GPU
+
+
+def test_the_precision_decides_the_peak():
+    fp8 = Training(42e9, precision="fp8")
+    shown = only(after(steady({q.TRAINED_TOKENS: 1000.0}, **run(fp8)), seconds=60))
+    assert shown.precision == "fp8"
+    assert there(shown.mfu_ratio) == pytest.approx(1000 * 42e9 / 1978.9e12, rel=1e-3)
+
+
+def test_a_gpu_adds_a_training_run_to_what_it_serves_and_misses_no_bandwidth():
+    deriver = Deriver(gpu_catalogue())
+    for at in range(0, 60, 2):
+        trains = poll(float(at), rank({q.TRAINED_TOKENS: at * 1e4}), gpu_type="", gpu_count=0, gpus=("GPU-0",), **run())
+        serves = engine(float(at), {q.DECODE_TOKENS: at * 100.0, q.STEPS: at * 100.0, q.PREFILL_COMPUTED: 0.0})
+        found = deriver.derive(frame(at, (gpu(at_s=float(at), dram_active_ratio=0.5),), (trains, serves))).snapshot
+    run_mfu, served_mfu = (there(one.mfu_ratio) for one in found.engines)
+    assert there(found.gpus[0].mfu_ratio) == pytest.approx(run_mfu + served_mfu)
+    assert why(found.gpus[0].mbu_ratio) is Reason.NOT_MODELLED
+    assert there(found.gpus[0].bandwidth_bytes_per_s) > 0
+    assert there(found.engines[0].tokens_per_j) == pytest.approx(1e4 / 500)
+    assert there(found.engines[0].flops_per_j) == pytest.approx(1e4 * 42e9 / 500)
+
+
+# Encoders.
+
+
+def encoder(at_s: float) -> EngineReading:
+    """200 texts of 100 tokens a second."""
+    lengths = {q.PROMPT_LENGTH: observed(at_s * 200.0, 100.0, (100.0, 512.0, INF))}
+    counters = {q.PREFILL_COMPUTED: at_s * 20_000.0, q.REQUESTS: at_s * 200.0, q.INFERENCES: at_s * 200.0}
+    return poll(at_s, rank(counters, {q.WAITING: 1.0}, lengths), kind=EngineKind.TEI)
+
+
+def test_an_encoder_has_prefill_alone_and_every_token_sees_the_whole_text():
+    shown = only(after(encoder))
+    # 2 x (1000 - 200 of the LM head), and 4 x 4 heads x 8 wide over 100 tokens in three full and two window layers.
+    per_token = 2 * 800 + 4 * 4 * 8 * (3 * 100 + 2 * 100)
+    assert there(shown.flops_per_s) == pytest.approx(20_000 * per_token)
+    assert shown.mfu_ratio == shown.mfu_prefill_ratio
+    assert there(shown.mfu_ratio) == pytest.approx(20_000 * per_token / H100_FLOPS, rel=1e-3)
+    no_decode = (
+        shown.decode_tokens_per_s, shown.mfu_decode_ratio, shown.tokens_total.decode, shown.context_tokens,
+        shown.decode_mean_tokens_per_s, shown.tokens_per_step, shown.tokens_per_j, shown.flops_per_decode_token,
+    )  # fmt: skip
+    assert {why(reading) for reading in no_decode} == {Reason.NOT_SUPPORTED}
+    assert why(shown.mbu_ratio) is Reason.NOT_MODELLED
+    assert there(shown.inferences_per_s) == pytest.approx(200.0)
+    assert there(shown.prompt_tokens_mean) == pytest.approx(100.0)
+    assert shown.sources["mfu_ratio"] == "prefill FLOPs / (GPUs x dense peak)"
+
+
+def test_an_encoder_without_a_model_says_so():
+    shown = only(after(lambda at_s: msgspec.structs.replace(encoder(at_s), llm=None)))
+    assert why(shown.mfu_ratio) is Reason.UNKNOWN_MODEL
+    assert there(shown.prefill_tokens_per_s) == pytest.approx(20_000.0)
+
+
+def test_an_idle_encoder_has_a_true_zero():
+    assert only(after(steady({q.PREFILL_COMPUTED: 0.0}, kind=EngineKind.TEI))).mfu_ratio == 0.0
+
+
+# Servers of models that are no LLMs.
+
+
+def images(**facts: Any) -> Callable[[float], EngineReading]:
+    per_s = {q.INFERENCES: 640.0, q.REQUESTS: 80.0, q.FAILURES: 0.5}
+    return steady(per_s, {q.WAITING: 3.0}, kind=EngineKind.TRITON, part="resnet50", model="resnet50", **facts)
+
+
+@pytest.mark.parametrize("llm", [None, SMALL])
+def test_a_model_that_is_no_llm_has_inferences_and_no_tokens(llm: object):
+    shown = only(after(images(llm=llm)))
+    assert there(shown.inferences_per_s) == pytest.approx(640.0)
+    assert there(shown.requests_per_s) == pytest.approx(80.0)
+    assert (there(shown.failures_per_s), shown.waiting) == (pytest.approx(0.5), 3.0)
+    tokens: tuple[Reading, ...] = (shown.decode_tokens_per_s, shown.prefill_tokens_per_s, shown.tokens_total.decode)
+    assert {why(reading) for reading in tokens} == {Reason.NOT_SUPPORTED}
+    shares = (shown.mfu_ratio, shown.mbu_ratio, shown.flops_per_s, shown.peak_flops_per_s)
+    assert {why(reading) for reading in shares} == {Reason.NOT_MODELLED}
+
+
+def test_an_llm_whose_server_counts_inferences_too_has_its_tokens():
+    shown = only(after(steady({q.INFERENCES: 2.0, q.DECODE_TOKENS: 90.0}, kind=EngineKind.TRITON)))
+    assert there(shown.decode_tokens_per_s) == pytest.approx(90.0)
+    assert there(shown.inferences_per_s) == pytest.approx(2.0)
