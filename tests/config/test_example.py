@@ -13,7 +13,7 @@ import tomli
 from gpumon.config.keymap import COMMANDS, split
 from gpumon.config.load import load
 from gpumon.config.resources import resource
-from gpumon.config.schema import Config, Discovery, Endpoint, General, Goals, Levels, Model, Screen, Sizing
+from gpumon.config.schema import Config, Dcgm, Discovery, Endpoint, Feed, General, Goals, Levels, Model, Screen, Sizing
 from gpumon.config.validate import validated
 
 EXAMPLE = resource("config.example.toml").read_text(encoding="utf-8")
@@ -23,12 +23,16 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "levels": Levels,
     "goals": Goals,
     "discovery": Discovery,
+    "dcgm": Dcgm,
     "endpoint": Endpoint,
+    "feed": Feed,
     "model": Model,
     "sizing": Sizing,
 }
-TABLES_INSIDE = {"sizing.prices"}
+TABLES_INSIDE = {"sizing.prices", "feed.quantities"}
 """Tables of a table, whose keys the user chooses."""
+EXCLUDED = {"file", "params_b", "flops_per_token"}
+"""Settings of a [[feed]] that go without others: a url, or serving."""
 
 
 def switched_on() -> dict[str, Any]:
@@ -73,8 +77,11 @@ def test_it_lists_every_command_with_its_keys_and_what_it_does() -> None:
 
 
 def test_with_everything_switched_on_it_is_valid() -> None:
-    config = validated(switched_on(), Config)
-    assert len(config.endpoint) == len(config.model) == 1
+    raw = switched_on()
+    assert entry(raw, "feed").keys() >= EXCLUDED
+    raw["feed"] = [{key: value for key, value in entry(raw, "feed").items() if key not in EXCLUDED}]
+    config = validated(raw, Config)
+    assert len(config.endpoint) == len(config.feed) == len(config.model) == 1
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -83,7 +90,7 @@ def test_a_setting_without_a_default_says_so_and_every_setting_is_explained(name
     begin = next(at for at, line in enumerate(lines) if re.fullmatch(rf"#?\[+{name}\]+", line))
     for field in msgspec.structs.fields(TABLES[name]):
         table = f"{name}.{field.name}"
-        line = rf"\[{table}\]" if table in TABLES_INSIDE else rf"#?{field.name} = "
+        line = rf"#?\[{table}\]" if table in TABLES_INSIDE else rf"#?{field.name} = "
         at = next(at for at in range(begin, len(lines)) if re.match(line, lines[at]))
         above = at - 1
         while re.match(r"#?[a-z_]+ = ", lines[above]):

@@ -19,7 +19,7 @@ from gpumon.config.themes import load_theme
 BAD = Path(__file__).parent / "bad"
 SECRET = "hunter2"
 
-SECTIONS = "general, screen, levels, goals, keys, endpoint, model, discovery, sizing"
+SECTIONS = "general, screen, levels, goals, keys, endpoint, feed, model, discovery, dcgm, sizing"
 
 MESSAGES = {
     "keys_unknown": "2: keys.zooom: unknown key; did you mean zoom?",
@@ -51,6 +51,9 @@ MESSAGES = {
     "sizing_share": "2: sizing.usable_memory_ratio = 92: must be a number above 0, at most 1",
     "sizing_unknown": "2: sizing.price: unknown key; did you mean prices?",
     "span": "2: screen.span_s = 30: must be a number from 60 to 7200",
+    "dcgm_password": '2: dcgm.url = "http://***@node-7:9400": must hold no user or password: '
+    "use api_key_env or api_key_file",
+    "dcgm_tls": '4: dcgm.tls_ca = "/etc/ca.pem": has no use with tls_verify = false: leave one out',
     "glyphs": '2: screen.glyphs = "dots": must be "ascii" or "auto" or "blocks" or "braille"',
     "goal_zero": "2: goals.itl_p95_ms = 0: must be a number above 0",
     "share": "2: levels.vram_warn = 95: must be a number from 0 to 1",
@@ -100,12 +103,13 @@ MESSAGES = {
     "theme_path": '2: general.theme = "../../etc/passwd": must be the name of a file in themes/, without .toml',
     "two_keys": "4: endpoint[0].api_key_file: give one: api_key_env or api_key_file",
     "unknown_key": "3: general.intervall_s: unknown key; did you mean interval_s?",
-    "unknown_key_far": "2: discovery.zzz: unknown key; known here: enabled",
+    "unknown_key_far": "2: discovery.zzz: unknown key; known here: enabled, ports",
     "unknown_key_entry": "1: api_key_evn: unknown key; did you mean endpoint.api_key_env (in [[endpoint]])?",
     "unknown_key_nested": "1: interval: unknown key; did you mean general.interval_s (in [general])?",
     "unknown_section": "1: generel: unknown key; did you mean general?",
     "value_for_table": "1: general = 3: must be a table: [general]",
-    "wrong_engine": '3: endpoint[0].engine = "vlm": must be "auto" or "vllm"',
+    "wrong_engine": '3: endpoint[0].engine = "vlm": must be "auto" or "dynamo" or "llamacpp" or "lmdeploy" or "nim" or '
+    '"ollama" or "ray" or "sglang" or "tei" or "tgi" or "triton" or "trtllm" or "vllm"',
 }
 SYNTAX_LINES = {
     "password_twice": 2,
@@ -280,6 +284,7 @@ def test_every_variable_sets_its_setting() -> None:
         "GPUMON_MOUSE": "0",
         "GPUMON_ENDPOINTS": " http://a:1  https://b ",
         "GPUMON_DISCOVERY": "off",
+        "GPUMON_DCGM": "node7:9400",
     }
     assert set(values) == set(VARIABLES)
     config = load("", values).config
@@ -287,6 +292,7 @@ def test_every_variable_sets_its_setting() -> None:
     assert (config.general.theme, config.general.ascii, config.general.mouse) == ("night", True, False)
     assert [endpoint.url for endpoint in config.endpoint] == ["http://a:1", "https://b"]
     assert not config.discovery.enabled
+    assert config.dcgm.url == "http://node7:9400"
 
 
 def test_an_empty_variable_and_one_that_kubernetes_sets_change_nothing() -> None:

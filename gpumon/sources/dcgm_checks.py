@@ -1,0 +1,69 @@
+"""The doctor's look at a dcgm-exporter: does it answer, which GPUs has it, and does it measure what it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from gpumon.readings.check import Check, CheckState
+from gpumon.readings.dcgm import NAME_OF, RATIOS
+from gpumon.readings.frame import GpuReading
+from gpumon.readings.missing import Missing, Reason
+from gpumon.sources.source import Contribution
+
+COUNTERS_FIX: Final = "\n".join(
+    (
+        "add to the exporter's counters file (option -f; /etc/dcgm-exporter/default-counters.csv unless it was told",
+        "another; in Kubernetes the ConfigMap that it names), and start it anew:",
+    )
+)
+BLANK_FIX: Final = (
+    "DCGM measures it on data centre GPUs from Volta on: its container needs --cap-add SYS_ADMIN, and no profiler "
+    "(Nsight, another DCGM) may hold the counters"
+)
+_WORDS: Final = dict(zip(RATIOS, ("SM active", "SM occupancy", "tensor active", "DRAM active"), strict=True))
+
+
+def dcgm_checks(url: str, found: Contribution) -> list[Check]:
+    """What a dcgm-exporter at `url` gave after its first poll."""
+    checks = [
+        Check("dcgm", "exporter", CheckState.WARN if found.gpus else CheckState.FAIL, f"{url} {fault.text}")
+        for fault in found.faults
+    ]
+    if found.gpus:
+        checks.append(Check("dcgm", "exporter", CheckState.OK, f"{url} answers: {_listed(found.gpus)}"))
+        checks += _profiling([gpu for gpu in found.gpus if not gpu.mig])
+    return checks
+
+
+def _listed(gpus: Sequence[GpuReading]) -> str:
+    """`8 x NVIDIA A100-SXM4-80GB on node-7, 3 slices on node-8`."""
+    kinds: dict[tuple[str, str], int] = {}
+    for gpu in gpus:
+        kind = f"slices of {gpu.name}" if gpu.parent_uuid else f"x {gpu.name or 'unnamed GPU'}"
+        kinds[kind, gpu.host] = kinds.get((kind, gpu.host), 0) + 1
+    return ", ".join(f"{count} {kind}{f' on {host}' if host else ''}" for (kind, host), count in kinds.items())
+
+
+def _profiling(gpus: Sequence[GpuReading]) -> list[Check]:
+    there = [
+        word for field, word in _WORDS.items() if all(not isinstance(getattr(gpu, field), Missing) for gpu in gpus)
+    ]
+    absent = [field for field in RATIOS if any(_lacks(gpu, field, Reason.NOT_EXPOSED) for gpu in gpus)]
+    blank = [field for field in RATIOS if any(_lacks(gpu, field, Reason.NOT_SUPPORTED) for gpu in gpus)]
+    checks = []
+    if there:
+        checks.append(Check("dcgm", "profiling", CheckState.OK, f"measured: {', '.join(there)}"))
+    if absent:
+        lines = [f"{NAME_OF[field]}, gauge, {_WORDS[field]}." for field in absent]
+        text = f"not on its page: {', '.join(_WORDS[field] for field in absent)}"
+        checks.append(Check("dcgm", "profiling", CheckState.WARN, text, "\n".join((COUNTERS_FIX, *lines))))
+    if blank:
+        text = f"without a value: {', '.join(_WORDS[field] for field in blank)}"
+        checks.append(Check("dcgm", "profiling", CheckState.WARN, text, BLANK_FIX))
+    return checks
+
+
+def _lacks(gpu: GpuReading, field: str, why: Reason) -> bool:
+    value = getattr(gpu, field)
+    return isinstance(value, Missing) and value.reason is why

@@ -1,0 +1,147 @@
+"""A page of a dcgm-exporter to the figures of its GPUs: each GPU and MIG slice once, whoever shares it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from gpumon.readings.dcgm import ENGINE_ACTIVE, FREE_BYTES, METRICS, PERCENT, PERCENT_ONCE, XID, Metric
+from gpumon.readings.missing import Missing, Reading, Reason, number
+from gpumon.sources.exposition import Scan, Series
+
+MOST_GPUS: Final = 1024
+"""GPUs and slices taken from one page."""
+UNNUMBERED: Final = 1000
+"""Stands for an index that is none; the GPU gets the next free one."""
+LARGEST: Final = 1e18
+"""DCGM's blank integers are 2^63 - 16 and the numbers behind it."""
+BLANK: Final = (2.0**47, 2.0**47 + 16)
+"""Its blank floats."""
+
+_BY_NAME: Final = {name: (metric, factor) for metric in METRICS for name, factor in metric.names}
+WANTED: Final = frozenset(_BY_NAME)
+"""The sample names that are read."""
+
+ABSENT: Final = Missing(Reason.NOT_EXPOSED, "not on the page of the dcgm-exporter")
+NO_VALUE: Final = Missing(Reason.NOT_SUPPORTED, "DCGM has no value of it for this GPU")
+NO_NUMBER: Final = Missing(Reason.INVALID, "the dcgm-exporter sent a number that can not be")
+PER_SLICE: Final = Missing(Reason.UNDER_MIG, "exists per slice only")
+WHOLE_GPU: Final = Missing(Reason.UNDER_MIG, "a figure of the whole GPU, not of a slice")
+
+
+class Key(NamedTuple):
+    """What tells GPUs and slices apart: series that differ in nothing of this are one and the same."""
+
+    host: str
+    uuid: str
+    instance: str = ""
+    """Id of the GPU instance under MIG; empty for a whole GPU."""
+
+    @property
+    def gpu(self) -> Key:
+        """The whole GPU."""
+        return Key(self.host, self.uuid)
+
+
+class Found(NamedTuple):
+    """What a page says of one GPU or slice. Texts are from outside."""
+
+    gpu_index: int
+    name: str
+    profile: str
+    driver: str
+    values: dict[str, Reading]
+    """By the field of `readings.dcgm.METRICS`, as far as the page has them."""
+
+
+class Page(NamedTuple):
+    """All that a page says."""
+
+    found: dict[Key, Found]
+    """By host, then by index, each GPU before its slices."""
+    sliced: frozenset[Key]
+    """The GPUs that have slices."""
+    cut: bool
+    """There are more GPUs or series than are read."""
+
+
+def read(scan: Scan) -> Page:
+    """The GPUs of a page.
+
+    A GPU that pods share stands there once for each of them (time slicing): the first number counts. A sliced GPU has
+    an entry of its own too, with what the exporter repeats at each slice.
+    """
+    percent = any(series.name == PERCENT_ONCE and value > 1.0 for series, value in scan.values.items())
+    found: dict[Key, Found] = {}
+    cut = scan.cut
+    for series, value in scan.values.items():
+        metric, factor = _BY_NAME[series.name]
+        key = _key(series)
+        if key is None:
+            continue
+        for each in (key.gpu, key):
+            if each not in found and len(found) < MOST_GPUS:
+                found[each] = _new(series.labels, sliced=bool(each.instance))
+        one = found.get(key.gpu if metric.whole_gpu else key)
+        if one is None:
+            cut = True
+        elif number(one.values.get(metric.field, ABSENT)) is None:
+            scale = PERCENT if percent and series.name == PERCENT_ONCE else factor
+            one.values[metric.field] = _checked(metric, value, scale)
+    sliced = frozenset(key.gpu for key in found if key.instance)
+    return Page(_numbered(dict(sorted(found.items(), key=_order))), sliced, cut)
+
+
+def figures(page: Page, key: Key) -> dict[str, Any]:
+    """The fields of a `GpuReading` that DCGM tells, each with a number or the reason why there is none."""
+    values = page.found[key].values
+    whole, other = (WHOLE_GPU, ABSENT) if key.instance else (ABSENT, PER_SLICE if key in page.sliced else ABSENT)
+    filled = {metric.field: values.get(metric.field, whole if metric.whole_gpu else other) for metric in METRICS}
+    engine, free = filled.pop(ENGINE_ACTIVE), filled.pop(FREE_BYTES)
+    filled.pop(XID)
+    if isinstance(filled["busy_ratio"], Missing) and not isinstance(engine, Missing):
+        filled["busy_ratio"] = min(1.0, engine)
+    used, reserved = number(filled["vram_used_bytes"]), number(filled["vram_reserved_bytes"]) or 0.0
+    if isinstance(filled["vram_total_bytes"], Missing) and used is not None and not isinstance(free, Missing):
+        filled["vram_total_bytes"] = used + free + reserved
+    return filled
+
+
+def _key(series: Series) -> Key | None:
+    """None for a series of something else than a GPU (switch, link, CPU)."""
+    labels = series.labels
+    uuid = labels.get("UUID") or labels.get("uuid")
+    host = labels.get("Hostname") or labels.get("hostname") or ""
+    return Key(host, uuid, labels.get("GPU_I_ID", "")) if uuid else None
+
+
+def _new(labels: Mapping[str, str], *, sliced: bool) -> Found:
+    digits = labels.get("gpu", "")
+    index = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 4 else UNNUMBERED
+    profile = labels.get("GPU_I_PROFILE", "") if sliced else ""
+    return Found(index, labels.get("modelName", ""), profile, labels.get("DCGM_FI_DRIVER_VERSION", ""), {})
+
+
+def _numbered(found: dict[Key, Found]) -> dict[Key, Found]:
+    """No two GPUs of a host with one index; slices have their GPU's."""
+    index: dict[Key, int] = {}
+    last: dict[str, int] = {}
+    for key, one in found.items():
+        if not key.instance:
+            free = last.get(key.host, -1) + 1
+            index[key] = last[key.host] = one.gpu_index if free <= one.gpu_index < UNNUMBERED else free
+    return {key: one._replace(gpu_index=index[key.gpu]) for key, one in found.items()}
+
+
+def _order(item: tuple[Key, Found]) -> tuple[Any, ...]:
+    key, found = item
+    return key.host, found.gpu_index, key.uuid, len(key.instance), key.instance
+
+
+def _checked(metric: Metric, value: float, scale: float) -> Reading:
+    if value > LARGEST or BLANK[0] <= value < BLANK[1]:
+        return NO_VALUE
+    scaled = value * scale
+    if not 0.0 <= scaled <= metric.most:
+        return NO_NUMBER
+    return scaled if scaled > metric.above else NO_VALUE

@@ -1,0 +1,76 @@
+"""The selectors of a [[feed]]: what they take, and where a wrong one goes wrong."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.config.selector import GRAMMAR, Matcher, Selector, selector
+
+RIGHT = {
+    "my_tokens_total": Selector("my_tokens_total"),
+    " a:b ": Selector("a:b"),
+    "m{}": Selector("m"),
+    'm{a="1"}': Selector("m", (Matcher("a", "1"),)),
+    'm{a="1",}': Selector("m", (Matcher("a", "1"),)),
+    'm { a = "1" , b != "2" }': Selector("m", (Matcher("a", "1"), Matcher("b", "2", same=False))),
+    'm{a!="1",a!="2"}': Selector("m", (Matcher("a", "1", same=False), Matcher("a", "2", same=False))),
+    r'm{a="x\"y\\z\n"}': Selector("m", (Matcher("a", 'x"y\\z\n'),)),
+    'm{a="},{="}': Selector("m", (Matcher("a", "},{="),)),
+    'm{a=""}': Selector("m", (Matcher("a", ""),)),
+}
+WRONG = {
+    "": f"the end of the text begins no metric name: {GRAMMAR}",
+    "7m": f"'7' at character 1 begins no metric name: {GRAMMAR}",
+    "my tokens": f"'t' at character 4 is one too many: {GRAMMAR}",
+    "rate(m[5m])": f"'(' at character 5 is one too many: {GRAMMAR}",
+    "m{": f"the end of the text begins no label: {GRAMMAR}",
+    "m{a": 'the end of the text stands where = or != belongs, as in a="value"',
+    "m{a=": 'the end of the text begins no value in double quotes, as in a="value"',
+    "m{a=1}": "'1' at character 5 begins no value in double quotes, as in a=\"value\"",
+    "m{a='1'}": '"\'" at character 5 begins no value in double quotes, as in a="value"',
+    'm{a="1}': '\'"\' at character 5 begins no value in double quotes, as in a="value"',
+    'm{a="1" b="2"}': "'b' at character 9 stands where a comma or } belongs",
+    'm{a="1"}}': f"'}}' at character 9 is one too many: {GRAMMAR}",
+    'm{a=~"x.*"}': "=~ at character 4: gpumon has no patterns, only = and !=: list values with !=",
+    'm{a!~"x"}': "!~ at character 4: gpumon has no patterns, only = and !=: list values with !=",
+    'm{a="1",a="2"}': "label a stands there twice: one series has it once",
+    r'm{a="\x"}': r"\x is no escape: \\, \" and \n are",
+    '{a="1"}': f"'{{' at character 1 begins no metric name: {GRAMMAR}",
+}
+
+
+@pytest.mark.parametrize("text", RIGHT)
+def test_what_it_says(text: str):
+    assert selector(text) == RIGHT[text]
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_where_it_goes_wrong(text: str):
+    with pytest.raises(ValueError) as wrong:  # noqa: PT011 - the whole text is compared
+        selector(text)
+    assert str(wrong.value) == WRONG[text]
+
+
+def test_a_series_without_the_label_has_it_empty():
+    assert selector('m{a=""}').takes({"b": "1"})
+    assert selector('m{a!="1"}').takes({})
+    assert not selector('m{a="1"}').takes({})
+    assert not selector('m{a!="1"}').takes({"a": "1"})
+    assert selector('m{a="1",b!="2"}').takes({"a": "1", "b": "3", "c": "4"})
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_selector_or_a_line_that_says_why_not(text: str):
+    try:
+        found = selector(text).name
+    except ValueError as wrong:
+        found = str(wrong).partition("\n")[0]
+    assert found
+
+
+@given(st.text(max_size=20))
+def test_any_value_can_be_asked_for(value: str):
+    quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    assert selector(f'm{{a="{quoted}"}}').takes({"a": value})
