@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pwd
 import time
@@ -13,6 +12,7 @@ from typing import NamedTuple
 
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.text import clean
+from gpumon.sources.family import Family, all_pids
 from gpumon.sources.offload import daemon_thread
 from gpumon.sources.sockets import ANOTHER_HOST, Listener, Place, holders, listening, locate, reached
 
@@ -20,12 +20,8 @@ AGAIN_S = 10.0
 """Between two looks at sockets and processes."""
 SOONEST_S = 2.0
 """The same, where GPU processes or endpoints appeared or went away."""
-CLIMBS = 3
-"""Generations that are climbed from a listening worker to the main process of its server."""
 SET_GPUS = "set gpus = [..] for this endpoint in the config"
 OWNED = "process"
-_WORKER_MARKS = ("multiprocessing.spawn", "multiprocessing.forkserver", "::")
-"""In the command line of a process that a server started as a part of itself (`VLLM::EngineCore` and the like)."""
 
 
 class _Verdict(NamedTuple):
@@ -46,20 +42,28 @@ class Ownership:
         self._looked_s = float("-inf")
         self._task: Future[None] | None = None
         self._verdicts: dict[str, _Verdict] = {}
+        self._told: dict[str, _Verdict] = {}
         self._places: dict[str, Place | str] = {}
         self._held: dict[str, dict[str, frozenset[int]]] = {}
         """By URL and GPU: the endpoint's processes that were last seen on it."""
         self._holders: dict[Place, tuple[tuple[Listener, ...], frozenset[int]]] = {}
+
+    def tell(self, url: str, pids: frozenset[int]) -> None:
+        """The GPU processes of the server at `url`, from one who knows better; none: they are looked for again."""
+        self._told.pop(url, None)
+        if pids:
+            self._told[url] = _Verdict(pids, "its processes are on no GPU right now")
 
     def gpus_of(self, url: str, gpus: tuple[GpuReading, ...]) -> tuple[tuple[str, ...], str]:
         """UUIDs of the GPUs that the server at `url` runs on and `process`; or none, and the reason. Never waits.
 
         The reason is empty until the first look is done.
         """
-        if url not in self._urls:
+        verdict = self._told.get(url)
+        if verdict is None:
             self._urls |= {url}
-        self._look_again(gpus)
-        verdict = self._verdicts.get(url)
+            self._look_again(gpus)
+            verdict = self._verdicts.get(url)
         if verdict is None:
             return (), ""
         before = self._held.get(url, {})
@@ -69,7 +73,7 @@ class Ownership:
 
     def pids_of(self, url: str) -> frozenset[int]:
         """The GPU processes of the server at `url`, as far as they are known by now. Never waits."""
-        verdict = self._verdicts.get(url)
+        verdict = self._told.get(url) or self._verdicts.get(url)
         return verdict.pids if verdict is not None else frozenset()
 
     def _look_again(self, gpus: tuple[GpuReading, ...]) -> None:
@@ -84,10 +88,10 @@ class Ownership:
         self._task = daemon_thread(self._look, *wanted)
 
     def _look(self, urls: frozenset[str], gpu_pids: frozenset[int]) -> None:
-        family, table = _Family(gpu_pids), listening()
+        family, table = Family(gpu_pids), listening()
         self._verdicts = {url: self._judge(url, family, table) for url in urls}
 
-    def _judge(self, url: str, family: _Family, table: list[Listener]) -> _Verdict:
+    def _judge(self, url: str, family: Family, table: list[Listener]) -> _Verdict:
         place = self._places.get(url) or locate(url)
         if isinstance(place, Place) or place == ANOTHER_HOST:
             self._places[url] = place
@@ -102,12 +106,12 @@ class Ownership:
             return _Verdict(frozenset(), _hidden(place.port, sockets))
         return _Verdict(family.gpu_processes_of(pids), _no_gpu(place.port, min(pids)))
 
-    def _held_by(self, place: Place, sockets: tuple[Listener, ...], family: _Family) -> frozenset[int]:
+    def _held_by(self, place: Place, sockets: tuple[Listener, ...], family: Family) -> frozenset[int]:
         """Processes that hold the sockets. Looking through all processes is dear: once per set of sockets."""
         known, pids = self._holders.get(place, ((), frozenset()))
         if known != sockets or (pids and not any(Path(f"/proc/{pid}").exists() for pid in pids)):
             inodes = [listener.inode for listener in sockets]
-            pids = holders(inodes, family.members) or holders(inodes, _all_pids())
+            pids = holders(inodes, family.members) or holders(inodes, all_pids())
             self._holders[place] = (sockets, pids)
         return pids
 
@@ -117,56 +121,6 @@ def _pids_on(gpu: GpuReading, owned: frozenset[int], before: Mapping[str, frozen
     if gpu.state is GpuState.OK or gpu.processes:
         return owned & {process.pid for process in gpu.processes}
     return frozenset(pid for pid in before.get(gpu.uuid, ()) if Path(f"/proc/{pid}").exists())
-
-
-class _Family:
-    """The processes on the GPUs and their ancestors."""
-
-    def __init__(self, gpu_pids: frozenset[int]) -> None:
-        self._chains = {pid: _ancestry(pid) for pid in gpu_pids}
-        self.members = frozenset(pid for chain in self._chains.values() for pid in chain)
-
-    def gpu_processes_of(self, pids: frozenset[int]) -> frozenset[int]:
-        """GPU processes among `pids` and their descendants; else among those of the server that `pids` are workers of.
-
-        A server with several API processes listens in children that are siblings of the one that holds the GPU.
-        """
-        for _ in range(CLIMBS):
-            owned = frozenset(pid for pid, chain in self._chains.items() if not pids.isdisjoint(chain))
-            if owned or not pids:
-                return owned
-            pids = frozenset(parent for pid in pids if (parent := _server_of(pid)))
-        return frozenset()
-
-
-def _ancestry(pid: int) -> frozenset[int]:
-    """The process and its ancestors, init left out."""
-    import psutil
-
-    chain = {pid}
-    with contextlib.suppress(psutil.Error, OSError):
-        chain.update(parent.pid for parent in psutil.Process(pid).parents())
-    return frozenset(chain - {1})
-
-
-def _server_of(pid: int) -> int:
-    """The parent of a process that is a worker of it: same program, forked or started by multiprocessing; else 0."""
-    import psutil
-
-    try:
-        process = psutil.Process(pid)
-        parent = process.parent()
-        if parent is None or parent.pid == 1 or process.exe() != parent.exe():
-            return 0
-        command = process.cmdline()
-        marked = any(mark in word for word in command for mark in _WORKER_MARKS)
-        return parent.pid if marked or command == parent.cmdline() else 0
-    except (psutil.Error, OSError):
-        return 0
-
-
-def _all_pids() -> list[int]:
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
 
 
 def _hidden(port: int, sockets: tuple[Listener, ...]) -> str:

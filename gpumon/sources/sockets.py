@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,8 +15,9 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 ANOTHER_HOST = "it runs on another host: set gpu_type and gpu_count for this endpoint in the config"
 
-_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_TABLES = ("tcp", "tcp6")
 _LISTEN = " 0A "
+_SOCKET = "socket:["
 _LOOPBACK = frozenset({ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")})
 
 
@@ -38,7 +40,7 @@ class Listener(NamedTuple):
 def locate(url: str) -> Place | str:
     """The place on this host that `url` leads to, or why there is none. May wait for a name server."""
     try:
-        _, _, host, port = parse_url(url)
+        _, _, host, port, _ = parse_url(url)
     except ValueError:
         return "the URL can not be read"
     if host == "localhost":
@@ -64,15 +66,15 @@ def _own_addresses() -> frozenset[IpAddress]:
     return frozenset(ipaddress.ip_address(text.split("%")[0]) for text in texts)
 
 
-def listening() -> list[Listener]:
-    """All listening TCP sockets of this network namespace.
+def listening(pid: int | str = "self") -> list[Listener]:
+    """All listening TCP sockets of the network namespace that a process is in; this one's by default.
 
     Columns by proc(5): number, local, remote, state, queues, timer, retransmits, uid, timeout, inode.
     """
     found = []
     for table in _TABLES:
         try:
-            lines = table.read_text().splitlines()
+            lines = Path(f"/proc/{pid}/net/{table}").read_text().splitlines()
         except OSError:
             continue
         for words in (line.split() for line in lines if _LISTEN in line):
@@ -98,15 +100,24 @@ def _address(text: str) -> IpAddress:
 
 def holders(inodes: Iterable[int], pids: Iterable[int]) -> frozenset[int]:
     """Those of the processes that hold one of the sockets open and may be looked into."""
-    wanted = {f"socket:[{inode}]" for inode in inodes}
-    return frozenset(pid for pid in pids if not wanted.isdisjoint(_links(pid)))
+    wanted = frozenset(inodes)
+    return frozenset(pid for pid in pids if not wanted.isdisjoint(sockets_of(pid) or ()))
 
 
-def _links(pid: int) -> list[str]:
+def sockets_of(pid: int) -> frozenset[int] | None:
+    """Inodes of the sockets that a process holds open; None where Linux hides them from this user."""
     try:
-        return [_link(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+        links = [_link(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+    except PermissionError:
+        return None
     except OSError:
-        return []
+        return frozenset()
+    return frozenset(int(link[len(_SOCKET) : -1]) for link in links if link.startswith(_SOCKET))
+
+
+def hides_sockets(pid: int) -> bool:
+    """Whether Linux hides from this user which files that process has open."""
+    return not os.access(f"/proc/{pid}/fd", os.R_OK | os.X_OK) and Path(f"/proc/{pid}").exists()
 
 
 def _link(entry: Path) -> str:

@@ -1,0 +1,147 @@
+"""One server's chain: GPU processes, their server, its port, its page; in words, and as the doctor's checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from gpumon.readings.check import Check, CheckState
+from gpumon.readings.frame import EndpointState, EngineReading, GpuReading
+from gpumon.readings.text import clean
+from gpumon.sources.discovery.command_line import Launch, ranks
+from gpumon.sources.engines.registry import BY_KIND
+from gpumon.sources.family import Process
+
+NOT_HERE: Final = (
+    "not in /proc here: its engine runs in another PID namespace (or /proc hides other users' processes): "
+    "add its URL as [[endpoint]] in the config, with gpus = [..]"
+)
+NO_ENGINE: Final = "no serving engine by its command line: not asked"
+NO_PORT: Final = "no port is open: it is loading its model, or it serves no requests from outside"
+SWITCHED_OFF: Final = "its command line switches them off"
+MODEL_CHARACTERS: Final = 80
+
+
+class Chain(NamedTuple):
+    """From GPU processes to the page of their server, as far as it could be followed."""
+
+    processes: tuple[Process, ...]
+    """Those on GPUs."""
+    absent: tuple[int, ...] = ()
+    """Pids on GPUs that /proc does not have; then there is nothing else."""
+    server: Process | None = None
+    launch: Launch | None = None
+    """What its command line says; None where it is no engine's."""
+    port: int = 0
+    url: str = ""
+    listens: bool = False
+    """Whether its port is open by now."""
+    broken: str = ""
+    """Why its page can not be found, and the fix."""
+    configured: str = ""
+    """URL of the config that leads to the same server: it is polled by that one."""
+    foreign: bool = False
+    """Its server is in another network namespace."""
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """Its processes on GPUs."""
+        return frozenset(one.pid for one in self.processes) or frozenset(self.absent)
+
+    def ranks(self, gpus: int) -> tuple[int, int, int]:
+        """TP, PP and DP: as the command line says, else as worker titles tell, else 1 on a single GPU; 0: not known."""
+        told = (self.launch.tp, self.launch.pp, self.launch.dp) if self.launch is not None else (0, 0, 0)
+        seen = ranks(shown(one) for one in self.processes)
+        tp, pp, dp = (said or titled or (1 if gpus == 1 else 0) for said, titled in zip(told, seen, strict=True))
+        return tp, pp, dp
+
+    @property
+    def model(self) -> str:
+        """As the command line names it, the served name first; empty where it does not."""
+        return (self.launch.served_name or self.launch.model) if self.launch is not None else ""
+
+
+def shown(one: Process) -> str:
+    """A process's own title, else its program: nothing of its arguments, which may hold a key."""
+    first = one.argv[0] if one.argv else ""
+    return clean(first.split(" ")[0] if "::" in first else one.name, 48)
+
+
+def words(chain: Chain) -> str:
+    """Its server in words: `server 4200 (vllm serve Qwen/Qwen3-8B)`."""
+    if chain.server is None or chain.launch is None:
+        return ""
+    said = (clean(chain.launch.command, 80), clean(chain.launch.model, MODEL_CHARACTERS))
+    if chain.launch.part:
+        said = (clean(chain.server.name), f"with {chain.launch.title} in it")
+    return f"server {chain.server.pid} ({' '.join(filter(None, said))})"
+
+
+def not_open(chain: Chain) -> str:
+    """What is said of a server whose port is not open yet; that its metrics are off, its command line tells by now."""
+    text = "not open yet: it is loading its model" if chain.port else NO_PORT
+    if chain.launch is None or chain.launch.metrics is not False:
+        return text
+    row = BY_KIND.get(chain.launch.kind)
+    return f"{text}; its metrics are off: {row.switch if row is not None and row.switch else SWITCHED_OFF}"
+
+
+def chain_checks(chains: Sequence[Chain], readings: Iterable[EngineReading], gpus: Sequence[GpuReading]) -> list[Check]:
+    """A line for each process on a GPU: how its page was found, or where the chain broke and the fix."""
+    by_url: dict[str, EngineReading] = {}
+    for reading in readings:
+        by_url.setdefault(reading.url, reading)
+    places = _places(gpus)
+    checks = []
+    for chain in chains:
+        state, end = _end(chain, by_url)
+        for pid, title in [*((one.pid, shown(one)) for one in chain.processes), *((pid, "") for pid in chain.absent)]:
+            steps = [" ".join(filter(None, (f"pid {pid}", title))), *end]
+            checks.append(Check("process", places.get(pid, "gpu ?"), state, " -> ".join(steps)))
+    return checks
+
+
+def _places(gpus: Sequence[GpuReading]) -> Mapping[int, str]:
+    """Pid -> `gpu 0,1`."""
+    found: dict[int, dict[int, None]] = {}
+    for gpu in gpus:
+        for each in gpu.processes:
+            found.setdefault(each.pid, {})[gpu.index] = None
+    return {pid: f"gpu {','.join(map(str, indices))}" for pid, indices in found.items()}
+
+
+def _end(chain: Chain, by_url: Mapping[str, EngineReading]) -> tuple[CheckState, list[str]]:
+    """How the chain goes on behind the process, and how it ends."""
+    if chain.absent:
+        return CheckState.WARN, [NOT_HERE]
+    if chain.launch is None:
+        return CheckState.OFF, [NO_ENGINE]
+    steps = [words(chain)]
+    if chain.broken:
+        return CheckState.WARN, [*steps, chain.broken]
+    if chain.port:
+        steps.append(f"port {chain.port}")
+    if chain.configured:
+        return CheckState.OK, [*steps, f"polled as {chain.configured} of the config"]
+    if not chain.listens:
+        return CheckState.WARN, [*steps, not_open(chain)]
+    reading = by_url.get(chain.url)
+    row = BY_KIND.get(chain.launch.kind)
+    page = f"{chain.url}{row.paths[0] if row is not None else ''}"
+    if reading is None:
+        return CheckState.WARN, [*steps, f"{page} was not asked"]
+    if reading.state is not EndpointState.OK:
+        return CheckState.WARN, [*steps, f"{page} {reading.state.value.replace('_', ' ')}: {reading.fault}"]
+    return CheckState.OK, [*steps, f"{page} answers: {_answer(chain, reading)}"]
+
+
+def _answer(chain: Chain, reading: EngineReading) -> str:
+    row = BY_KIND.get(reading.kind)
+    name = " ".join(filter(None, (row.title if row is not None else reading.kind.value, clean(reading.version, 24))))
+    tp, pp, dp = reading.tp, reading.pp, reading.dp
+    sizes = [
+        f"{word} {size}" for word, size in (("TP", tp), ("PP", pp), ("DP", dp)) if size and (size > 1 or word == "TP")
+    ]
+    model = clean(reading.model or chain.model, MODEL_CHARACTERS)
+    key = ["asks for an API key"] if chain.launch is not None and chain.launch.needs_key else []
+    return ", ".join([name, *([f"model {model}"] if model else []), *sizes, *key])

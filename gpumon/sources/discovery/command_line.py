@@ -1,0 +1,214 @@
+"""What a process's arguments, title and variables say of the engine that it is: kind, port, model, ranks. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Final, NamedTuple
+
+from gpumon.readings.frame import EngineKind
+from gpumon.sources.discovery.forms import FORMS, SEVERAL, UNIX_SOCKET, Form, Names
+
+MOST_CHARACTERS: Final = 1024
+"""Of a host or a model's name."""
+MOST_RANKS: Final = 65536
+MOST_PORT: Final = 65535
+VARIABLES: Final = frozenset(name for form in FORMS for names in form.variables.values() for name in names)
+"""Variables of the environment that tell something; no other is ever looked at."""
+SECRETS: Final = frozenset(name for form in FORMS for name in form.variables.get("key", ()))
+"""Those of which only the presence counts."""
+
+_PYTHON: Final = re.compile(r"(?:python|pypy)[0-9.]*[td]?")
+_SHELLS: Final = frozenset({"bash", "sh", "dash"})
+_PYTHON_VALUES: Final = frozenset({"-X", "-W", "--check-hash-based-pycs"})
+_NUMBER: Final = re.compile(r"-?[0-9.]+")
+_TRUE: Final = frozenset({"1", "true", "on", "yes", "enabled"})
+_TITLES: Final = (
+    (re.compile(r"sglang::"), EngineKind.SGLANG, "SGLang"),
+    (re.compile(r"ray::(?:ServeReplica|RayWorkerWrapper)"), EngineKind.RAY, "Ray Serve LLM"),
+    (re.compile(r"[\w.-]*::(?:EngineCore|Worker|APIServer|DPCoordinator)"), EngineKind.VLLM, "vLLM"),
+)
+"""How engines name their processes, whole words and their beginnings (vLLM's prefix can be chosen)."""
+_RANK: Final = re.compile(r"_(TP|PP|DP)(\d{1,5})")
+
+
+class Launch(NamedTuple):
+    """What a process was told to be. Texts come from outside: clean them before showing."""
+
+    kind: EngineKind
+    title: str
+    """The engine's name as its makers write it."""
+    host: str = ""
+    port: int = 0
+    """Of the page with the metrics; 0: not said."""
+    secure: bool = False
+    """Whether it speaks TLS."""
+    model: str = ""
+    """Path or Hugging Face id that it loads; a path may be one of its container's file system."""
+    served_name: str = ""
+    tp: int = 0
+    pp: int = 0
+    dp: int = 0
+    metrics: bool | None = None
+    """Whether it exports metrics; None: not said."""
+    needs_key: bool = False
+    nowhere: str = ""
+    """Why it has no page to read, and the fix; empty where it has one."""
+    part: bool = False
+    """A process of an engine, not its server."""
+    apart: bool = False
+    wrapper: bool = False
+    usual: bool = True
+    """As in its form."""
+    command: str = ""
+    """Its program and command, as in `vllm serve`: never an argument that could be a secret."""
+
+
+def launch(argv: Sequence[str], variables: Mapping[str, str] | None = None) -> Launch | None:
+    """The engine that is started by these arguments, or that a process with this title is part of; else None.
+
+    A title is one argument, or one cut into words. An option stands above a variable of the environment; `variables`
+    is None where these can not be read.
+    """
+    words = _words(argv)
+    for form in FORMS if words else ():
+        for command in form.commands:
+            if (arguments := _after(words, command)) is not None and (arguments or ("",))[0] not in form.others:
+                return _started(form, command, arguments, variables)
+    title = " ".join(argv).strip()
+    for pattern, kind, name in _TITLES:
+        if pattern.match(title):
+            return Launch(kind, name, part=True, usual=False, command=title.split(" ")[0])
+    return None
+
+
+def ranks(titles: Iterable[str]) -> tuple[int, int, int]:
+    """Tensor-parallel, pipeline and data-parallel ranks that worker titles tell of; 0 for each that none names."""
+    most = {"TP": 0, "PP": 0, "DP": 0}
+    for title in titles:
+        for name, rank in _RANK.findall(title):
+            most[name] = max(most[name], int(rank) + 1)
+    return most["TP"], most["PP"], most["DP"]
+
+
+def _words(argv: Sequence[str]) -> tuple[str, ...]:
+    """The program or module (a script's path with dots for slashes), and its arguments; empty for inline code."""
+    if not argv:
+        return ()
+    program = PurePosixPath(argv[0].lstrip("-")).name
+    rest = list(argv[1:])
+    if program in _SHELLS:
+        return tuple(rest) if rest and rest[0].startswith("/") else ()
+    if not _PYTHON.fullmatch(program):
+        return (program, *rest)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("-"):
+            return (_dotted(word), *rest)
+        if word in _PYTHON_VALUES:
+            rest = rest[1:]
+        elif word.endswith("m") and not word.startswith("--"):
+            return tuple(rest)
+        elif word.endswith("c") or word == "-":
+            return ()
+    return ()
+
+
+def _dotted(path: str) -> str:
+    return path.removesuffix(".py").strip("/").replace("/", ".")
+
+
+def _after(words: Sequence[str], command: str) -> tuple[str, ...] | None:
+    """The arguments of `command`, where these words begin with it; else None."""
+    first, *more = command.split()
+    if words[0] != first and not words[0].endswith(f".{first}"):
+        return None
+    end = 1 + len(more)
+    return tuple(words[end:]) if list(words[1:end]) == more else None
+
+
+def _started(form: Form, command: str, arguments: Sequence[str], variables: Mapping[str, str] | None) -> Launch:
+    found, free = _options(arguments)
+
+    def said(what: str) -> list[str]:
+        """The option's values; those of the variable where it is not there; nothing where neither is."""
+        given = [found[name] or [""] for name in form.options.get(what, ()) if name in found]
+        named = [[(variables or {})[name]] for name in form.variables.get(what, ()) if name in (variables or {})]
+        return (given or named or [[]])[0]
+
+    host, port = _address(said("address")) if "address" in form.variables else (_first(said("host")), 0)
+    port = port or _number(said("port"), MOST_PORT)
+    return Launch(
+        form.kind,
+        form.title,
+        host=host,
+        port=port,
+        secure=bool(said("tls")),
+        model=_first(said("model")) or (free[0][:MOST_CHARACTERS] if form.positional and free else ""),
+        served_name=_first(said("served_name")),
+        tp=_number(said("tp")),
+        pp=_number(said("pp")),
+        dp=_number(said("dp")),
+        metrics=_metrics(form.options, said("on"), said("off"), said("file")),
+        needs_key=bool(said("key")),
+        nowhere=_nowhere(form, found, host, unsaid=variables is not None and not port),
+        part=form.part,
+        apart=form.apart,
+        wrapper=form.wrapper,
+        usual=form.usual,
+        command=command,
+    )
+
+
+def _options(arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
+    """Each option (the last of its name) with its values, and the words that belong to none."""
+    found: dict[str, list[str]] = {}
+    free: list[str] = []
+    name = ""
+    for word in arguments:
+        if word.startswith("-") and len(word) > 1 and not _NUMBER.fullmatch(word):
+            name, sign, value = word.partition("=")
+            if name.startswith("--"):
+                name = name.replace("_", "-")
+            found[name] = [value] if sign else []
+            name = "" if sign else name
+        elif name and (not found[name] or name in SEVERAL):
+            found[name].append(word)
+        else:
+            free.append(word)
+    return found, free
+
+
+def _metrics(options: Names, on: list[str], off: list[str], file: list[str]) -> bool | None:
+    if on:
+        return on[0].lower() in _TRUE or not on[0]
+    if off:
+        return False
+    return None if file or not {"on", "off"} & set(options) else "off" in options
+
+
+def _nowhere(form: Form, found: Mapping[str, list[str]], host: str, *, unsaid: bool) -> str:
+    caught = (
+        each.why for each in form.catches if each.option in found and _first(found[each.option]) not in each.harmless
+    )
+    unix = UNIX_SOCKET if host.endswith(".sock") else ""
+    return form.nowhere or unix or next(caught, "") or (form.unsaid if unsaid else "")
+
+
+def _first(values: Sequence[str]) -> str:
+    return values[0][:MOST_CHARACTERS] if values else ""
+
+
+def _number(values: Sequence[str], most: int = MOST_RANKS) -> int:
+    text = _first(values).strip()
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 8 and 0 < int(text) <= most else 0
+
+
+def _address(values: Sequence[str]) -> tuple[str, int]:
+    """Host and port of `[scheme://]host[:port]` (Ollama's OLLAMA_HOST)."""
+    text = _first(values).partition("://")[2] or _first(values)
+    host, sign, port = text.rstrip("/").rpartition(":")
+    if not sign or (text.startswith("[") and text.endswith("]")):
+        host, port = text.rstrip("/"), ""
+    return host.strip("[]"), _number([port], MOST_PORT)

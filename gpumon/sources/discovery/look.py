@@ -1,0 +1,170 @@
+"""One look: from the processes on the GPUs to their servers, and from there to the URLs of their pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from gpumon.config import urls
+from gpumon.readings.frame import EngineKind
+from gpumon.sources.discovery.chain import Chain
+from gpumon.sources.discovery.command_line import SECRETS, VARIABLES, Launch, launch
+from gpumon.sources.discovery.namespaces import Published, published
+from gpumon.sources.discovery.places import Places, Spot
+from gpumon.sources.endpoint_url import parse_url
+from gpumon.sources.family import Family, Process, descendants, process, program
+from gpumon.sources.sockets import ANOTHER_HOST, Place, locate, reached
+
+MOST_ENVIRONMENT_BYTES: Final = 256 * 1024
+ASKED: Final = Launch(EngineKind.UNKNOWN, "a port of [discovery]", command="[discovery] ports")
+
+SERVE_REPLICA: Final = "ray::ServeReplica"
+THROUGH_RAY: Final = "its engine was started through Ray by another server: add that server's URL as [[endpoint]]"
+
+Found = tuple[Process, Launch]
+
+
+class Look:
+    """Called in a thread, one call at a time: /proc, sockets and name servers can be slow, and can hang."""
+
+    def __init__(self, configured: Sequence[str] = (), ports: Sequence[int] = ()) -> None:
+        """`configured` are the URLs that the config lists; `ports` are looked at even without a GPU process."""
+        self._configured = tuple(configured)
+        self._ports = tuple(ports)
+        self._places = Places()
+        self._known: dict[str, Place | str] = {}
+        self._met: set[int] = set()
+        """Processes that /proc had once: without it now, they ended, and NVML's list is a little older."""
+
+    def __call__(self, gpu_pids: frozenset[int]) -> tuple[Chain, ...]:
+        """The chains of these processes, one for each server; broken ones say where."""
+        chains = Family(gpu_pids).chains
+        self._met = {pid for pid in gpu_pids if chains[pid] or pid in self._met}
+        absent = tuple(sorted(gpu_pids - self._met))
+        groups: dict[int, tuple[Found | None, list[Process]]] = {}
+        for _, chain in sorted(chains.items()):
+            if chain:
+                found = server_in(chain)
+                groups.setdefault(found[0].pid if found else -chain[0].pid, (found, []))[1].append(chain[0])
+        self._places.begin(found[0] for found, _ in groups.values() if found is not None)
+        seen = [self._followed(found, tuple(members)) for found, members in groups.values()]
+        seen += [Chain((), absent=absent)] if absent else []
+        return (*self._unless_configured(seen), *self._asked_ports(seen))
+
+    def _followed(self, found: Found | None, members: tuple[Process, ...]) -> Chain:
+        if found is None:
+            return Chain(members)
+        server, launched = found
+        spot = self._places.spot(server, launched, frozenset(one.pid for one in members))
+        return Chain(
+            members,
+            server=server,
+            launch=launched,
+            port=spot.port,
+            url=spot.url,
+            listens=bool(spot.listeners),
+            broken=spot.broken,
+            configured=self._same(spot),
+            foreign=spot.foreign,
+        )
+
+    def _same(self, spot: Spot) -> str:
+        """The URL of the config that leads to this very socket, or to this port while nobody listens there."""
+        for url in self._configured if spot.url else ():
+            if urls.server(url) == urls.server(spot.url):
+                return url
+            if spot.foreign or parse_url(url).port != spot.port:
+                continue
+            place = self._place(url)
+            if isinstance(place, Place):
+                there = reached(place, self._places.listeners())
+                if not there or not spot.listeners or set(there) & set(spot.listeners):
+                    return url
+        return ""
+
+    def _place(self, url: str) -> Place | str:
+        place = self._known.get(url) or locate(url)
+        if isinstance(place, Place) or place == ANOTHER_HOST:
+            self._known[url] = place
+        return place
+
+    def _unless_configured(self, chains: Iterable[Chain]) -> list[Chain]:
+        """The chains; one into a container is the config's too where the config has its published port."""
+        seen = list(chains)
+        if not self._configured or not any(chain.foreign and not chain.configured for chain in seen):
+            return seen
+        ports = published()
+        return [chain._replace(configured=self._through(ports, chain)) if chain.foreign else chain for chain in seen]
+
+    def _through(self, ports: Sequence[Published], chain: Chain) -> str:
+        """The URL of the config that is a published port of this chain's container; else what was known before."""
+        here = {each.host_port for each in ports if chain.url.endswith(f"//{each.address}:{each.port}")}
+        for url in self._configured if not chain.configured else ():
+            if parse_url(url).port in here and isinstance(self._place(url), Place):
+                return url
+        return chain.configured
+
+    def _asked_ports(self, chains: Iterable[Chain]) -> list[Chain]:
+        """The ports that the user named, where somebody listens and no chain leads there."""
+        known = {chain.port for chain in chains if chain.url and not chain.foreign}
+        found = []
+        for port in self._ports:
+            place = locate(f"http://localhost:{port}")
+            there = reached(place, self._places.listeners()) if isinstance(place, Place) else ()
+            if there and port not in known:
+                spot = Spot(port, f"http://127.0.0.1:{port}", there)
+                configured = self._same(spot)
+                found.append(Chain((), launch=ASKED, port=port, url=spot.url, listens=True, configured=configured))
+        return found
+
+
+def server_in(chain: Sequence[Process]) -> Found | None:
+    """The server that a process on a GPU works for, from its ancestors, itself first; None: no engine known.
+
+    The outermost one that was started as a server; a wrapper only where there is no other. Where titles alone tell
+    the engine, it runs inside another program: the parent of its outermost process.
+    """
+    told = [(one, found) for one in chain if (found := launch(one.argv)) is not None]
+    servers = [each for each in told if not each[1].part and not each[1].wrapper]
+    parts = [each for each in told if each[1].part]
+    if servers:
+        outermost = servers[-1][1]
+        chosen = servers[0] if outermost.apart and servers[0][1].kind is outermost.kind else servers[-1]
+        return chosen[0], _with_variables(*chosen)
+    for one, found in told:
+        if found.wrapper and (found.kind is not EngineKind.RAY or any(part.kind is found.kind for _, part in parts)):
+            serves = found.kind is not EngineKind.RAY or _runs_serve(one)
+            return one, _with_variables(one, found) if serves else found._replace(nowhere=THROUGH_RAY)
+    if not parts:
+        return None
+    worker, part = parts[-1]
+    after = chain.index(worker) + 1
+    return (chain[after] if after < len(chain) and _embeds(chain[after]) else worker), part
+
+
+def _runs_serve(raylet: Process) -> bool:
+    """Whether Ray Serve runs on this node: a server outside Ray may also have its workers there."""
+    titles = (one.argv[0] for pid in descendants(raylet.pid) if (one := process(pid)) is not None and one.argv)
+    return any(title.startswith(SERVE_REPLICA) for title in titles)
+
+
+def _embeds(parent: Process) -> bool:
+    """Whether a parent can be the program that an engine runs in, and not what started that program."""
+    return any("python" in path.rpartition("/")[2] for path in (*parent.argv[:1], program(parent.pid)))
+
+
+def _with_variables(one: Process, found: Launch) -> Launch:
+    variables = _variables(one.pid)
+    return found if variables is None else launch(one.argv, variables) or found
+
+
+def _variables(pid: int) -> Mapping[str, str] | None:
+    """Those variables of a process that tell something, a secret as "set"; None where Linux hides them."""
+    try:
+        with Path(f"/proc/{pid}/environ").open("rb") as file:
+            text = file.read(MOST_ENVIRONMENT_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return None
+    pairs = (entry.partition("=") for entry in text.split("\0"))
+    return {name: "set" if name in SECRETS else value for name, _, value in pairs if name in VARIABLES and value}

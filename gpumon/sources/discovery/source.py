@@ -1,0 +1,334 @@
+"""Finds the serving engines of this host without configuration, polls them, and follows them as they come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Coroutine, Iterable, MutableMapping, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from gpumon.config.schema import Config, Endpoint
+from gpumon.readings.check import Check, CheckState
+from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Fault, GpuReading
+from gpumon.readings.text import clean
+from gpumon.sources.discovery.chain import Chain, chain_checks, not_open, words
+from gpumon.sources.discovery.look import Look
+from gpumon.sources.discovery.notices import SOURCE, Notices, indices_of
+from gpumon.sources.endpoint import EndpointSource
+from gpumon.sources.family import lives
+from gpumon.sources.offload import in_daemon_thread
+from gpumon.sources.source import Contribution, Source
+
+MOST: Final = 64
+"""Engines polled at once."""
+AGAIN_S: Final = 10.0
+"""Between two looks."""
+SOONEST_S: Final = 2.0
+"""The same, where GPU processes came or went, a server is starting, or one is gone."""
+GRACE_S: Final = 30.0
+"""A server whose processes are gone stays on the screen so long: it may only be restarting."""
+READY_S: Final = 2.0
+"""Longest wait for the first look and for what it finds to answer."""
+HANGS_S: Final = 10.0
+SLOW: Final = "looking at the processes of this host hangs: engines that start now are not found"
+TWIN_S: Final = 0.005
+"""Two pages whose process started in the same hundredth of a second are of one process."""
+
+
+class Owner(Protocol):
+    """Knows the GPU processes of the server at a URL, and is told those that discovery found."""
+
+    def tell(self, url: str, pids: frozenset[int]) -> None:
+        """The GPU processes of the server at `url`; none: it is to find them itself."""
+
+    def pids_of(self, url: str) -> frozenset[int]:
+        """Those that are known."""
+
+
+class _Engine:
+    """One server that was found."""
+
+    def __init__(self, chain: Chain) -> None:
+        self.chain = chain
+        self.source: EndpointSource | None = None
+        self.gone_s: float | None = None
+        self.twin = ""
+        """URL of the config at which the same process answers."""
+
+
+class Discovery:
+    """A source of engines. `see` is told the GPUs of every frame; a thread of its own looks at their processes."""
+
+    def __init__(
+        self,
+        interval_s: float,
+        *,
+        configured: Sequence[EndpointSource] = (),
+        endpoints: MutableMapping[str, Endpoint] | None = None,
+        owner: Owner | None = None,
+        hardware: Source | None = None,
+        ports: Sequence[int] = (),
+        again_s: float = AGAIN_S,
+        soonest_s: float = SOONEST_S,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        """`configured` are polled already; `endpoints` takes what is found, by URL; `hardware` is asked for the GPUs
+        before the first frame is there."""
+        self.chains: tuple[Chain, ...] = ()
+        self._interval_s = interval_s
+        self._configured = tuple(configured)
+        self._endpoints: MutableMapping[str, Endpoint] = {} if endpoints is None else endpoints
+        self._owner = owner
+        self._hardware = hardware
+        self._again_s, self._soonest_s, self._grace_s = again_s, min(soonest_s, again_s), grace_s
+        self._look = Look([source.url.base for source in self._configured], ports)
+        self._engines: dict[str, _Engine] = {}
+        self._gpus: tuple[GpuReading, ...] = ()
+        self._pids: frozenset[int] | None = None
+        self._news = asyncio.Event()
+        self._looked = asyncio.Event()
+        self._asked_s: float | None = None
+        """When the look that runs now began."""
+        self._task: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+        given = (source.endpoint.gpus for source in self._configured)
+        self._notices = Notices(frozenset(index for gpus in given if gpus != "auto" for index in gpus))
+        self._trouble = ""
+
+    def see(self, gpus: tuple[GpuReading, ...]) -> None:
+        """The GPUs of the newest frame. Returns at once."""
+        self._gpus = gpus
+        pids = frozenset(each.pid for gpu in gpus for each in gpu.processes if each.type != "graphics")
+        if pids != self._pids:
+            self._pids = pids
+            self._news.set()
+
+    async def start(self) -> None:
+        """Begin to look as soon as the GPUs are known."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+
+    async def ready(self, timeout_s: float) -> None:
+        """Wait for the GPUs as long as it takes them, then at most `READY_S` for engines and their first answers."""
+        end_s = time.monotonic() + timeout_s
+        if self._hardware is not None and self._pids is None:
+            await self._hardware.ready(timeout_s)
+            self.see((await self._hardware.poll(time.monotonic())).gpus)
+        end_s = min(end_s, time.monotonic() + READY_S)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._looked.wait(), max(0.0, end_s - time.monotonic()))
+        left_s = max(0.0, end_s - time.monotonic())
+        await asyncio.gather(*(source.ready(left_s) for source in self._polled()))
+
+    async def poll(self, monotonic_s: float) -> Contribution:
+        """What the engines that were found say, and which chains broke. At once."""
+        readings: list[EngineReading] = []
+        faults: list[Fault] = []
+        for engine in list(self._engines.values()):
+            if engine.source is None:
+                if not engine.twin:
+                    readings.append(self._told(_starting(engine.chain, self._interval_s, monotonic_s), engine.chain))
+                continue
+            part = await engine.source.poll(monotonic_s)
+            engine.twin = engine.twin or self._twin_of(part.engines)
+            if not engine.twin:
+                readings += [self._told(reading, engine.chain) for reading in part.engines]
+                faults += part.faults
+        return Contribution(engines=tuple(readings), faults=(*faults, *self._faults(monotonic_s)))
+
+    def set_interval(self, seconds: float) -> None:
+        """Engines are polled and looked for at a cadence of their own."""
+
+    async def close(self) -> None:
+        """Stop looking, and polling what was found."""
+        tasks = [task for task in (self._task, *self._ending) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*(source.close() for source in self._polled()), return_exceptions=True)
+        if tasks:
+            await asyncio.wait(tasks, timeout=0.1)
+        self._task = None
+
+    def checks(self, readings: Iterable[EngineReading]) -> list[Check]:
+        """The doctor's look at the chains; `readings` are those of all engines."""
+        texts = (*self._own_texts(), *self._notices.unseen(self._gpus))
+        rest = (Check("process", SOURCE, CheckState.WARN, text) for text in texts)
+        return [*chain_checks(self.chains, readings, self._gpus), *rest]
+
+    def _polled(self) -> list[EndpointSource]:
+        return [engine.source for engine in self._engines.values() if engine.source is not None]
+
+    async def _run(self) -> None:
+        while True:
+            if self._pids is None:
+                await self._news.wait()
+            self._news.clear()
+            self._asked_s = time.monotonic()
+            try:
+                chains = await in_daemon_thread(self._look, self._pids or frozenset())
+                await self._adopt(chains)
+                self._trouble = ""
+            except Exception as error:  # a fault of gpumon's own costs discovery only
+                self._trouble = f"gpumon failed while it looked for engines ({type(error).__name__}): please report"
+            self._asked_s = None
+            self._looked.set()
+            await asyncio.sleep(self._soonest_s)
+            if not self._unsettled():
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._news.wait(), self._again_s - self._soonest_s)
+
+    def _unsettled(self) -> bool:
+        """Whether a server is starting, or gone."""
+        return any(not engine.chain.listens or engine.gone_s is not None for engine in self._engines.values())
+
+    async def _adopt(self, chains: tuple[Chain, ...]) -> None:
+        """Begin to poll what is new, and end it where a server is gone for good."""
+        given = {chain.configured: chain.pids for chain in chains if chain.configured}
+        given |= {chain.configured: frozenset() for chain in self.chains if chain.configured not in ("", *given)}
+        for url, pids in given.items():
+            self._tell(url, pids)
+        self.chains = chains
+        wanted = _by_url(chains)
+        servers = {_server(chain): url for url, chain in wanted.items()}
+        for url, chain in wanted.items():
+            if url in self._engines or len(self._engines) < MOST:
+                await self._follow(url, chain)
+        now_s = time.monotonic()
+        for url in [url for url in self._engines if url not in wanted]:
+            engine = self._engines[url]
+            moved = servers.get(_server(engine.chain), url) != url
+            if engine.chain.server is not None and lives(engine.chain.server) and not moved:
+                engine.gone_s = None
+                continue
+            engine.gone_s = now_s if engine.gone_s is None else engine.gone_s
+            if moved or now_s - engine.gone_s >= self._grace_s:
+                self._drop(url)
+
+    async def _follow(self, url: str, chain: Chain) -> None:
+        engine = self._engines.setdefault(url, _Engine(chain))
+        if _server(engine.chain) != _server(chain):
+            self._hang_up(engine)  # another process: what was learnt of the last one does not hold
+            if engine.twin:
+                self._tell(engine.twin, frozenset())
+                engine.twin = ""
+        engine.chain, engine.gone_s = chain, None
+        self._tell(engine.twin or url, chain.pids)
+        if engine.twin:
+            self._hang_up(engine)
+        elif chain.listens and engine.source is None:
+            kind = chain.launch.kind if chain.launch is not None else EngineKind.UNKNOWN
+            name = "auto" if kind is EngineKind.UNKNOWN else kind.value
+            endpoint = msgspec.convert({"url": url, "engine": name}, Endpoint)
+            self._endpoints[url] = endpoint
+            engine.source = EndpointSource(endpoint, self._interval_s, found_by=SOURCE)
+            await engine.source.start()
+
+    def _drop(self, url: str) -> None:
+        self._hang_up(self._engines.pop(url))
+        self._endpoints.pop(url, None)
+        self._tell(url, frozenset())
+
+    def _hang_up(self, engine: _Engine) -> None:
+        """Stop polling it; its connection is closed beside the rest."""
+        if engine.source is not None:
+            self._beside(engine.source.close())
+            engine.source = None
+
+    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    def _tell(self, url: str, pids: frozenset[int]) -> None:
+        if self._owner is not None:
+            self._owner.tell(url, pids)
+
+    def _told(self, reading: EngineReading, chain: Chain) -> EngineReading:
+        """The reading, with what the command line says where the server itself does not."""
+        tp, pp, dp = chain.ranks(len(indices_of(chain.pids, self._gpus)))
+        fault = reading.fault
+        if reading.state in (EndpointState.UNAUTHORIZED, EndpointState.TLS):
+            fault = f'{fault}; it was found by itself: add [[endpoint]] url = "{reading.url}" with that to the config'
+        return msgspec.structs.replace(
+            reading,
+            model=reading.model or clean(chain.model),
+            model_root=reading.model_root or (chain.launch.model if chain.launch is not None else ""),
+            tp=reading.tp or tp,
+            pp=reading.pp or pp,
+            dp=reading.dp or dp,
+            fault=fault,
+        )
+
+    def _twin_of(self, readings: Iterable[EngineReading]) -> str:
+        """The URL of the config at which the same process answers, by the moment that it started; else empty.
+
+        Only one whose processes are not known otherwise: two replicas may start in the same moment.
+        """
+        others = [each for source in self._configured for each in source.readings]
+        for reading in readings:
+            for other in others:
+                if self._owner is None or self._owner.pids_of(other.url):
+                    continue
+                same = (reading.kind, reading.model) == (other.kind, other.model)
+                if same and reading.started_wall_s and abs(reading.started_wall_s - other.started_wall_s) < TWIN_S:
+                    return other.url
+        return ""
+
+    def _faults(self, now_s: float) -> list[Fault]:
+        slow = self._asked_s is not None and now_s - self._asked_s > HANGS_S
+        passing = (*self._notices.broken(self.chains, self._gpus), *self._notices.unseen(self._gpus))
+        certain = [*([SLOW] if slow else []), *self._own_texts()]
+        return self._notices.faults(certain, passing, now_s, looked=self._looked.is_set())
+
+    def _own_texts(self) -> Iterable[str]:
+        if self._trouble:
+            yield self._trouble
+        if len(self._engines) >= MOST:
+            yield f"more than {MOST} engines: the others are not polled"
+
+
+def discover(
+    config: Config,
+    polled: Sequence[EndpointSource],
+    endpoints: MutableMapping[str, Endpoint],
+    owner: Owner,
+    hardware: Source | None,
+) -> Discovery | None:
+    """The discovery that the config asks for; None without GPUs to begin at. `endpoints` takes what is found."""
+    if hardware is None:
+        return None
+    return Discovery(
+        config.general.engine_interval_s,
+        configured=polled,
+        endpoints=endpoints,
+        owner=owner,
+        hardware=hardware,
+        ports=config.discovery.ports,
+    )
+
+
+def _by_url(chains: Iterable[Chain]) -> dict[str, Chain]:
+    """The chains to poll by URL: of two with one URL, the one that listens; its processes are those of both then."""
+    found: dict[str, Chain] = {}
+    for chain in sorted(chains, key=lambda chain: not chain.listens):
+        if chain.url and not chain.configured:
+            first = found.setdefault(chain.url, chain)
+            if first is not chain and chain.listens:
+                found[chain.url] = first._replace(processes=(*first.processes, *chain.processes))
+    return found
+
+
+def _server(chain: Chain) -> tuple[int, int] | str:
+    """What tells a server from the next one at its URL."""
+    return (chain.server.pid, chain.server.started) if chain.server is not None else chain.url
+
+
+def _starting(chain: Chain, interval_s: float, monotonic_s: float) -> EngineReading:
+    """The reading of a server whose port is not open yet."""
+    kind = chain.launch.kind if chain.launch is not None else EngineKind.UNKNOWN
+    text = f"{words(chain)}, port {chain.port}: {not_open(chain)}"
+    blank = EngineReading(f"{kind.value}:{chain.port}", chain.url, EndpointState.STARTING, monotonic_s, kind)
+    return msgspec.structs.replace(blank, fault=text, interval_s=interval_s, found_by=SOURCE)

@@ -1,0 +1,139 @@
+"""Processes of this host as /proc tells them: one process, its ancestors and descendants, a GPU process's family."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+CLIMBS: Final = 3
+"""Generations that are climbed from a listening worker to the main process of its server."""
+MOST_ANCESTORS: Final = 64
+MOST_ARGUMENTS_BYTES: Final = 64 * 1024
+_WORKER_MARKS: Final = ("multiprocessing.spawn", "multiprocessing.forkserver", "::")
+"""In the command line of a process that a server started as a part of itself (`VLLM::EngineCore` and the like)."""
+
+
+class Process(NamedTuple):
+    """One process. Its texts come from outside, and its arguments may hold secrets: they are never shown whole."""
+
+    pid: int
+    parent: int
+    started: int
+    """Clock ticks from boot to its start: tells it from a later process with the same pid."""
+    name: str
+    """At most 15 characters (`comm`)."""
+    argv: tuple[str, ...]
+    """Its arguments, or the title that it gave itself; empty for a kernel thread and a zombie."""
+    uid: int
+    """Effective user."""
+
+    def __repr__(self) -> str:
+        return f"Process({self.pid})"
+
+
+def process(pid: int) -> Process | None:
+    """The process, or None where /proc has none of that pid. Fields by proc_pid_stat(5) and proc_pid_status(5)."""
+    place = Path(f"/proc/{pid}")
+    try:
+        stat = (place / "stat").read_bytes().decode("utf-8", "replace")
+        status = (place / "status").read_bytes()
+        with (place / "cmdline").open("rb") as file:
+            command = file.read(MOST_ARGUMENTS_BYTES)
+    except OSError:
+        return None
+    name, _, rest = stat.partition("(")[2].rpartition(")")
+    fields = rest.split()
+    uids = next((line.split() for line in status.splitlines() if line.startswith(b"Uid:")), [])
+    argv = tuple(word for word in command.decode("utf-8", "replace").split("\0") if word)
+    return Process(pid, int(fields[1]), int(fields[19]), name, argv, int(uids[2]) if len(uids) > 2 else -1)
+
+
+def lives(one: Process) -> bool:
+    """Whether that very process is still there."""
+    try:
+        stat = Path(f"/proc/{one.pid}/stat").read_bytes()
+    except OSError:
+        return False
+    fields = stat.rpartition(b")")[2].split()
+    return fields[0] not in (b"Z", b"X") and int(fields[19]) == one.started
+
+
+def ancestry(pid: int, known: dict[int, Process | None] | None = None) -> tuple[Process, ...]:
+    """The process and its ancestors, the nearest first, init left out; empty where /proc does not have it.
+
+    Those that are `known` are not read again, and the others are added.
+    """
+    seen: dict[int, Process | None] = {} if known is None else known
+    chain: list[Process] = []
+    while pid > 1 and len(chain) < MOST_ANCESTORS:
+        if pid not in seen:
+            seen[pid] = process(pid)
+        one = seen[pid]
+        if one is None:
+            break
+        chain.append(one)
+        pid = one.parent
+    return tuple(chain)
+
+
+def all_pids() -> list[int]:
+    """The pids of all processes that this PID namespace shows."""
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+
+
+def descendants(pid: int) -> frozenset[int]:
+    """All that came of a process, itself left out. Looks at every process of the host: not for every tick."""
+    children: dict[int, list[int]] = {}
+    for other in all_pids():
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            stat = Path(f"/proc/{other}/stat").read_bytes()
+            children.setdefault(int(stat.rpartition(b")")[2].split()[1]), []).append(other)
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        fresh = [child for child in children.get(waiting.pop(), ()) if child not in found]
+        found.update(fresh)
+        waiting += fresh
+    return frozenset(found)
+
+
+class Family:
+    """The processes on the GPUs and their ancestors."""
+
+    def __init__(self, gpu_pids: Iterable[int]) -> None:
+        known: dict[int, Process | None] = {}
+        self.chains = {pid: ancestry(pid, known) for pid in gpu_pids}
+        """By GPU process, itself first; empty where /proc does not have it."""
+        self.members = frozenset(one.pid for chain in self.chains.values() for one in chain)
+
+    def gpu_processes_of(self, pids: Collection[int]) -> frozenset[int]:
+        """GPU processes among `pids` and their descendants; else among those of the server that `pids` are workers of.
+
+        A server with several API processes listens in children that are siblings of the one that holds the GPU.
+        """
+        for _ in range(CLIMBS):
+            owned = frozenset(pid for pid, chain in self.chains.items() if any(one.pid in pids for one in chain))
+            if owned or not pids:
+                return owned
+            pids = frozenset(parent for pid in pids if (parent := server_of(pid)))
+        return frozenset()
+
+
+def server_of(pid: int) -> int:
+    """The parent of a process that is a worker of it: same program, forked or started by multiprocessing; else 0."""
+    one = process(pid)
+    parent = process(one.parent) if one is not None and one.parent > 1 else None
+    if one is None or parent is None or program(pid) != program(parent.pid):
+        return 0
+    marked = any(mark in word for word in one.argv for mark in _WORKER_MARKS)
+    return parent.pid if marked or one.argv == parent.argv else 0
+
+
+def program(pid: int) -> str:
+    """Path of what it executes; empty where Linux hides it from this user."""
+    try:
+        return str(Path(f"/proc/{pid}/exe").readlink())
+    except OSError:
+        return ""

@@ -1,0 +1,285 @@
+"""What command lines and process titles of real engines say, as they stand in their documentation and bug reports."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+
+from gpumon.readings.frame import EngineKind
+from gpumon.sources.discovery.command_line import Launch, launch, ranks
+
+VLLM, SGLANG, LLAMA, OLLAMA = EngineKind.VLLM, EngineKind.SGLANG, EngineKind.LLAMA_CPP, EngineKind.OLLAMA
+TRITON, TRTLLM, TGI, TEI = EngineKind.TRITON, EngineKind.TENSORRT_LLM, EngineKind.TGI, EngineKind.TEI
+NIM, LMDEPLOY, DYNAMO, RAY = EngineKind.NIM, EngineKind.LMDEPLOY, EngineKind.DYNAMO, EngineKind.RAY
+
+Said = dict[str, Any]
+API = "-m vllm.entrypoints.openai.api_server"
+
+SERVERS: list[tuple[str, EngineKind, Said]] = [
+    ("vllm serve Qwen/Qwen3-8B", VLLM, {"model": "Qwen/Qwen3-8B", "metrics": True, "command": "vllm serve"}),
+    (
+        "/opt/venv/bin/python3 /opt/venv/bin/vllm serve /models/llama --port 8100 -tp 4",
+        VLLM,
+        {"model": "/models/llama", "port": 8100, "tp": 4},
+    ),
+    ("/usr/bin/python3.12 /usr/local/bin/vllm serve m --port=8000 -pp=2 -dp 2", VLLM, {"port": 8000, "pp": 2, "dp": 2}),
+    ("vllm serve --port 8000 --host 0.0.0.0 meta-llama/Llama-3.1-8B", VLLM, {"model": "meta-llama/Llama-3.1-8B"}),
+    ("vllm serve m --served-model-name fast slow --tensor_parallel_size 8", VLLM, {"served_name": "fast", "tp": 8}),
+    ("vllm serve m --disable-log-stats", VLLM, {"metrics": False}),
+    ("vllm serve m --api-key sk-secret --ssl-keyfile k.pem", VLLM, {"needs_key": True, "secure": True}),
+    ("vllm serve --config /etc/vllm.yaml", VLLM, {"model": "", "metrics": None}),
+    ("vllm serve --enforce-eager m", VLLM, {"model": ""}),
+    (f"python {API} --model m --port 8001", VLLM, {"model": "m", "port": 8001}),
+    (
+        f"python3 -u -X dev {API} --host 0.0.0.0 --port 8000 --served-model-name Llama-3-70B --model /data/model/ "
+        "--tensor-parallel-size 8 --trust-remote-code",
+        VLLM,
+        {"served_name": "Llama-3-70B", "tp": 8, "host": "0.0.0.0"},
+    ),
+    ("python /opt/vllm/vllm/entrypoints/openai/api_server.py --model m", VLLM, {"model": "m"}),
+    ("python3 -m vllm.entrypoints.cli.main serve m --port 9000", VLLM, {"model": "m", "port": 9000}),
+    (
+        "python3 -m sglang.launch_server --served-model-name ReSearch --model-path Qwen/Qwen2.5-1.5B-Instruct --tp 4 "
+        "--enable-metrics --host 127.0.0.1 --port 80",
+        SGLANG,
+        {"served_name": "ReSearch", "model": "Qwen/Qwen2.5-1.5B-Instruct", "tp": 4, "port": 80, "metrics": True},
+    ),
+    (
+        "python -m sglang.launch_server --model-path m --tp-size 8 --dp-size 4 --pp 2",
+        SGLANG,
+        {"tp": 8, "dp": 4, "pp": 2, "metrics": False},
+    ),
+    ("sglang serve --model-path Qwen/Qwen3.5-0.8B --attention-backend triton", SGLANG, {"model": "Qwen/Qwen3.5-0.8B"}),
+    ("/usr/bin/python3 /usr/local/bin/sglang serve --model m --api-key k", SGLANG, {"needs_key": True}),
+    ("python3 -m sglang.launch_server --model m --node-rank 0 --nnodes 2", SGLANG, {"nowhere": ""}),
+    (
+        "llama-server -m /models/gemma.gguf --port 8094",
+        LLAMA,
+        {"model": "/models/gemma.gguf", "port": 8094, "metrics": False},
+    ),
+    ("llama serve -m /Users/x/star.gguf --port 8012 --metrics", LLAMA, {"port": 8012, "metrics": True}),
+    (
+        "/usr/local/bin/llama-server --host 127.0.0.1 --jinja --metrics --port 43091 "
+        "--alias empero-ai/Qwen3.8-9B:Q5_K_M --ctx-size 262144 --parallel 2",
+        LLAMA,
+        {"served_name": "empero-ai/Qwen3.8-9B:Q5_K_M", "port": 43091, "metrics": True, "apart": True},
+    ),
+    (
+        "./llama-server -hf ggml-org/gemma-3-1b-it-GGUF --api-key-file keys.txt",
+        LLAMA,
+        {"model": "ggml-org/gemma-3-1b-it-GGUF", "needs_key": True, "port": 0},
+    ),
+    ("/usr/local/bin/ollama serve", OLLAMA, {"port": 0, "command": "ollama serve"}),
+    ("tritonserver --model-repository=/models --http-port=8000 --metrics-port=9002", TRITON, {"port": 9002}),
+    ("/opt/tritonserver/bin/tritonserver --model-repository /models --allow-metrics=1", TRITON, {"nowhere": ""}),
+    (
+        "python3 /usr/local/bin/trtllm-serve serve /path/to/Qwen3-1.7B --host 127.0.0.1 --port 8000 --backend pytorch "
+        "--extra_llm_api_options llm_opts.yaml",
+        TRTLLM,
+        {"model": "/path/to/Qwen3-1.7B", "port": 8000, "metrics": None},
+    ),
+    (
+        "trtllm-serve nvidia/Llama-3.1-8B-Instruct-FP8 --tp_size 16 --pp_size 2",
+        TRTLLM,
+        {"model": "nvidia/Llama-3.1-8B-Instruct-FP8", "tp": 16, "pp": 2},
+    ),
+    (
+        "text-generation-launcher --model-id tiiuae/falcon-7b-instruct -p 8080 --num-shard 2",
+        TGI,
+        {"model": "tiiuae/falcon-7b-instruct", "port": 8080, "tp": 2},
+    ),
+    (
+        "text-embeddings-router --model-id BAAI/bge-m3 --port 8081 --hostname 0.0.0.0",
+        TEI,
+        {"model": "BAAI/bge-m3", "port": 8081},
+    ),
+    ("/opt/nim/llm/.venv/bin/python3 -m nim_llm_sdk.entrypoints.openai.api_server", NIM, {"port": 0}),
+    (
+        "python3 -m vllm_nvext.entrypoints.openai.api_server --tensor-parallel-size 4 --served-model-name a",
+        NIM,
+        {"tp": 4, "served_name": "a"},
+    ),
+    ("/bin/bash /opt/nim/start_server.sh --port 1977", NIM, {"port": 1977, "wrapper": True}),
+    (
+        "/root/.local/bin/lmdeploy serve api_server --server-port 23334 --tp 1 --backend pytorch /models/internlm2 "
+        "--dtype float16",
+        LMDEPLOY,
+        {"model": "/models/internlm2", "port": 23334, "tp": 1, "metrics": True},
+    ),
+    (
+        "python -m lmdeploy serve api_server internlm/Intern-S1 --disable-metrics --server-name 127.0.0.1",
+        LMDEPLOY,
+        {"metrics": False, "host": "127.0.0.1"},
+    ),
+    ("python3 -m dynamo.vllm --model Qwen/Qwen3-0.6B -tp 2", DYNAMO, {"model": "Qwen/Qwen3-0.6B", "tp": 2}),
+    ("python3 -m dynamo.sglang --model-path m --tp 4", DYNAMO, {"model": "m", "tp": 4}),
+    (
+        "/usr/lib/ray/core/src/ray/raylet/raylet --raylet_socket_name=/tmp/x --metrics-agent-port=44278 "
+        "--metrics_export_port=64810 --node_ip_address=10.128.0.46",
+        RAY,
+        {"port": 64810, "wrapper": True},
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "kind", "said"), SERVERS, ids=[line[:60] for line, _, _ in SERVERS])
+def test_a_server_by_its_command_line(line: str, kind: EngineKind, said: Said) -> None:
+    found = launch(shlex.split(line))
+    assert found is not None
+    assert (found.kind, found.part) == (kind, False)
+    assert {name: getattr(found, name) for name in said} == said
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("vllm serve m --headless --data-parallel-size-local 4", "head node"),
+        ("vllm serve m --uds /run/vllm.sock", "Unix socket"),
+        ("python -m sglang.launch_server --model m --nnodes 2 --node-rank 1", "several nodes"),
+        ("python -m sglang.launch_server --model m --grpc-mode", "gRPC"),
+        ("llama-server -m m.gguf --host /run/llama.sock", "Unix socket"),
+        ("tritonserver --model-repository=/m --allow-metrics=false", "without --allow-metrics=false"),
+        ("transformers serve --port 8000", "no metrics that gpumon can read"),
+        ("python3 -m mlc_llm serve HF://mlc-ai/TinyLlama --port 8002", "no metrics that gpumon can read"),
+        ("python -m llama_cpp.server --model m.gguf", "no metrics that gpumon can read"),
+    ],
+)
+def test_a_server_without_a_page_says_why(line: str, words: str) -> None:
+    found = launch(shlex.split(line))
+    assert found is not None
+    assert words in found.nowhere
+
+
+@pytest.mark.parametrize(
+    ("line", "variables", "said"),
+    [
+        (
+            "llama-server",
+            {"LLAMA_ARG_PORT": "9001", "LLAMA_ARG_ENDPOINT_METRICS": "1"},
+            {"port": 9001, "metrics": True},
+        ),
+        ("llama-server --port 9002", {"LLAMA_ARG_PORT": "9001"}, {"port": 9002}),
+        (
+            "llama-server",
+            {"LLAMA_ARG_ENDPOINT_METRICS": "0", "LLAMA_ARG_MODEL": "/m"},
+            {"metrics": False, "model": "/m"},
+        ),
+        ("vllm serve m", {"VLLM_API_KEY": "set"}, {"needs_key": True}),
+        ("ollama serve", {"OLLAMA_HOST": "0.0.0.0:12000"}, {"host": "0.0.0.0", "port": 12000}),
+        ("ollama serve", {"OLLAMA_HOST": "http://127.0.0.1:11500/"}, {"host": "127.0.0.1", "port": 11500}),
+        ("ollama serve", {"OLLAMA_HOST": "[::]:11600"}, {"host": "::", "port": 11600}),
+        ("ollama serve", {"OLLAMA_HOST": "gpu-box"}, {"host": "gpu-box", "port": 0}),
+        (
+            "text-generation-launcher",
+            {"PORT": "80", "MODEL_ID": "m", "NUM_SHARD": "4"},
+            {"port": 80, "model": "m", "tp": 4},
+        ),
+        ("python3 -m dynamo.vllm --model m", {"DYN_SYSTEM_PORT": "8081"}, {"port": 8081, "nowhere": ""}),
+        (
+            "python3 -m nim_llm_sdk.entrypoints.launch",
+            {"NIM_SERVER_PORT": "8010", "NIM_MODEL_NAME": "m"},
+            {"port": 8010, "model": "m"},
+        ),
+    ],
+)
+def test_what_the_environment_says_counts_below_the_options(line: str, variables: dict[str, str], said: Said) -> None:
+    found = launch(shlex.split(line), variables)
+    assert found is not None
+    assert {name: getattr(found, name) for name in said} == said
+
+
+def test_a_dynamo_worker_without_a_system_port_names_the_variable() -> None:
+    words = shlex.split("python3 -m dynamo.vllm --model m")
+    known, unknown, off = launch(words, {}), launch(words), launch(words, {"DYN_SYSTEM_PORT": "-1"})
+    assert known is not None
+    assert off is not None
+    assert unknown is not None
+    assert "DYN_SYSTEM_PORT=8081" in known.nowhere
+    assert off.nowhere == known.nowhere
+    assert unknown.nowhere == ""
+
+
+@pytest.mark.parametrize(
+    ("title", "kind"),
+    [
+        ("VLLM::EngineCore", VLLM),
+        ("VLLM::EngineCore_DP1", VLLM),
+        ("VLLM::Worker_DP0_PP1_TP3", VLLM),
+        ("chatbot::Worker_TP0", VLLM),
+        ("sglang::scheduler_TP1", SGLANG),
+        ("sglang::detokenizer", SGLANG),
+        ("ray::ServeReplica:app:LLMServer", RAY),
+        ("ray::RayWorkerWrapper.execute_method", RAY),
+        ("/usr/local/bin/ollama runner --model /root/.ollama/models/blobs/sha256-dde5 --port 40001", OLLAMA),
+        ("/usr/bin/python3 /opt/conda/bin/text-generation-server serve m --shard-uds", TGI),
+        ("/opt/tritonserver/backends/python/triton_python_backend_stub /models/m/1/model.py", TRITON),
+    ],
+)
+def test_a_part_of_an_engine_by_its_title(title: str, kind: EngineKind) -> None:
+    for argv in ([title] if "::" in title else title.split(), title.split(" ")):
+        found = launch(argv)
+        assert found is not None
+        assert (found.kind, found.part, found.port) == (kind, True, 0)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python train.py --model meta-llama/Llama-3.1-8B",
+        "torchrun --nproc-per-node 8 train.py",
+        "litellm --model ollama/llama3 --port 4000",
+        "vllm bench serve --model m",
+        "vllm chat",
+        "ollama run llama3",
+        "trtllm-serve disaggregated -c config.yaml",
+        "lmdeploy serve proxy",
+        "bash -c 'vllm serve m'",
+        "python -c 'import vllm' serve m",
+        "python",
+        "sglang",
+        "/usr/bin/Xorg :0",
+        "ray::train_fn",
+        "docker run vllm/vllm-openai vllm serve m",
+        "",
+    ],
+)
+def test_what_is_no_engine(line: str) -> None:
+    assert launch(shlex.split(line)) is None
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "-1", "8000x", "٨٠٠٠", "99999999999", ""])
+def test_a_port_that_is_none_is_not_taken(port: str) -> None:
+    found = launch(["vllm", "serve", "m", f"--port={port}"])
+    assert found is not None
+    assert found.port == 0
+
+
+def test_no_key_ever_stands_in_what_is_told() -> None:
+    lines = (
+        "vllm serve m --api-key sk-secret",
+        "vllm serve m --api-key=sk-secret --served-model-name a",
+        "llama-server --api-key sk-secret -m m",
+        "python -m sglang.launch_server --api-key sk-secret --model-path m",
+        "lmdeploy serve api_server m --api-keys sk-secret",
+    )
+    for line in lines:
+        found = launch(shlex.split(line), {"VLLM_API_KEY": "sk-secret"})
+        assert isinstance(found, Launch)
+        assert found.needs_key
+        assert "sk-secret" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("titles", "sizes"),
+    [
+        (["VLLM::EngineCore"], (0, 0, 0)),
+        (["VLLM::Worker_TP0", "VLLM::Worker_TP1"], (2, 0, 0)),
+        (["VLLM::Worker_DP1_PP0_TP0", "VLLM::Worker_DP0_PP1_TP3"], (4, 2, 2)),
+        (["sglang::scheduler_DP0_TP0_EP0", "sglang::scheduler_DP1_TP1_EP1"], (2, 0, 2)),
+        ([], (0, 0, 0)),
+    ],
+)
+def test_ranks_by_worker_titles(titles: list[str], sizes: tuple[int, int, int]) -> None:
+    assert ranks(titles) == sizes

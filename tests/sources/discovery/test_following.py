@@ -1,0 +1,291 @@
+"""Engines that are found: real processes on GPUs of the fake driver, real pages, how these are followed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from gpumon.config.schema import Config, Endpoint
+from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, GpuReading
+from gpumon.sources.attachment import EngineFacts
+from gpumon.sources.discovery import source as module
+from gpumon.sources.discovery.source import Discovery
+from gpumon.sources.endpoint import EndpointSource
+from gpumon.sources.ownership import Ownership
+from tests.fakes.engine import Capture, FakeEngine
+from tests.fakes.http_server import LoopbackServer
+from tests.fakes.nvml.driver import FakeDriver
+from tests.sources.discovery.servers import Servers, free_port, gpus
+from tests.sources.nvml.rig import running
+from tests.sources.polling import PAGE, until, vllm
+
+OK, STARTING, REFUSED = EndpointState.OK, EndpointState.STARTING, EndpointState.REFUSED
+PAGES: dict[str, Any] = {"/metrics": [200, PAGE.decode()], "/version": [200, '{"version":"0.32.0"}']}
+CORE = ["VLLM::EngineCore"]
+
+
+class Followed:
+    """A discovery that is told the GPUs as the collector tells them, and what it has by now."""
+
+    def __init__(self, configured: Sequence[str], **settings: Any) -> None:
+        self.owner = Ownership(again_s=0.1, soonest_s=0.05)
+        self.endpoints: dict[str, Endpoint] = {}
+        self.polled = [EndpointSource(Endpoint(url=url), 0.1) for url in configured]
+        quick = {"again_s": 0.1, "soonest_s": 0.05, "grace_s": 0.4, **settings}
+        self.discovery = Discovery(0.1, configured=self.polled, endpoints=self.endpoints, owner=self.owner, **quick)
+        self.gpus: tuple[GpuReading, ...] = ()
+        self.readings: tuple[EngineReading, ...] = ()
+        self.faults: list[str] = []
+
+    def see(self, gpus: tuple[GpuReading, ...]) -> None:
+        """A frame."""
+        self.gpus = gpus
+        self.discovery.see(gpus)
+
+    async def look(self) -> tuple[EngineReading, ...]:
+        """What a tick would get, with its GPUs."""
+        found = await self.discovery.poll(time.monotonic())
+        facts = EngineFacts(self.endpoints, (), self.owner)
+        self.readings = tuple(facts.attach(reading, self.gpus) for reading in found.engines)
+        self.faults = [fault.text for fault in found.faults]
+        return self.readings
+
+    async def until(self, true: Callable[[], object], within_s: float = 8.0) -> None:
+        """Tick until it is so."""
+        for _ in range(int(within_s / 0.02)):
+            await self.look()
+            if true():
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"not so: {self.readings} {self.faults} {self.discovery.chains}")
+
+    def states(self) -> list[EndpointState]:
+        """Of all engines."""
+        return [reading.state for reading in self.readings]
+
+
+@asynccontextmanager
+async def following(*configured: str, **settings: Any) -> AsyncIterator[Followed]:
+    followed = Followed(configured, **settings)
+    await followed.discovery.start()
+    for each in followed.polled:
+        await each.start()
+    try:
+        yield followed
+    finally:
+        await asyncio.gather(followed.discovery.close(), *(each.close() for each in followed.polled))
+
+
+async def test_an_engine_over_two_gpus_is_found_through_the_driver(engines: Servers, fake_driver: FakeDriver) -> None:
+    server = engines.start(
+        "vllm", "serve", "some/model", "--port", str(free_port()), "-tp", "2", replay="vllm-basic",
+        workers=["VLLM::Worker_TP0", "VLLM::Worker_TP1"],
+    )  # fmt: skip
+    lines = [f"gpu {at} process {pid} 70000" for at, pid in enumerate(server.workers)]
+    async with running(fake_driver, "\n".join(["gpus 4", *lines, ""])) as rig, following() as followed:
+        followed.see(await rig.gpus(0))
+        await followed.until(lambda: followed.states() == [OK] and followed.readings[0].version)
+    (reading,) = followed.readings
+    assert (reading.url, reading.kind, reading.found_by) == (server.url, EngineKind.VLLM, "discovery")
+    assert reading.gpus == tuple(gpu.uuid for gpu in followed.gpus[:2])
+    assert (reading.tp, reading.model, reading.gpus_source) == (2, "tiny-llama", "process")
+    assert followed.faults == []
+
+
+async def test_replicas_of_one_model_are_kept_apart(engines: Servers) -> None:
+    one, two = (
+        engines.start("vllm", "serve", "m", "--port", str(free_port()), pages=PAGES, workers=CORE) for _ in range(2)
+    )
+    async with following() as followed:
+        followed.see(gpus(one.workers, two.workers))
+        await followed.until(lambda: followed.states() == [OK, OK])
+        assert {reading.url: reading.gpus for reading in followed.readings} == {
+            one.url: ("GPU-0",),
+            two.url: ("GPU-1",),
+        }
+        assert set(followed.endpoints) == {one.url, two.url}
+        assert followed.discovery.chains[0].ranks(1) == (1, 1, 1)
+
+
+async def test_an_engine_inside_another_program_is_found_by_its_socket(engines: Servers) -> None:
+    server = engines.start("my_server", pages=PAGES, workers=["VLLM::Worker_TP0", "VLLM::Worker_TP1"])
+    async with following() as followed:
+        followed.see(gpus(server.workers))
+        await followed.until(lambda: followed.states() == [OK])
+        assert (followed.readings[0].url, followed.readings[0].tp) == (server.url, 2)
+
+
+async def test_an_engine_appears_restarts_and_is_dropped(engines: Servers) -> None:
+    port = str(free_port())
+    async with following(grace_s=1.5) as followed:
+        followed.see(gpus(()))
+        await followed.until(lambda: followed.discovery.chains == ())
+        first = engines.start("vllm", "serve", "m", "--port", port, pages=PAGES, workers=CORE, late=True)
+        followed.see(gpus(first.workers))
+        await followed.until(lambda: followed.states() == [STARTING])
+        assert followed.readings[0].fault == (
+            f"server {first.pid} (vllm serve m), port {port}: not open yet: it is loading its model"
+        )
+        assert followed.readings[0].gpus == ("GPU-0",)
+        first.open()
+        await followed.until(lambda: followed.states() == [OK])
+        first.kill()
+        followed.see(gpus(()))
+        await followed.until(lambda: followed.states() == [REFUSED])
+        second = engines.start("vllm", "serve", "m", "--port", port, pages=PAGES, workers=CORE)
+        followed.see(gpus(second.workers))
+        await followed.until(lambda: followed.states() == [OK] and followed.readings[0].gpus == ("GPU-0",))
+        assert followed.owner.pids_of(second.url) == set(second.workers)
+        second.kill()
+        followed.see(gpus(()))
+        await followed.until(lambda: followed.states() == [])
+        assert followed.endpoints == {}
+
+
+async def test_a_server_that_only_lost_its_gpu_process_stays(engines: Servers) -> None:
+    server = engines.start("vllm", "serve", "m", "--port", str(free_port()), pages=PAGES, workers=CORE)
+    async with following(grace_s=0.05) as followed:
+        followed.see(gpus(server.workers))
+        await followed.until(lambda: followed.states() == [OK])
+        os.kill(server.workers[0], 9)
+        followed.see(gpus(()))
+        await followed.until(lambda: followed.discovery.chains == ())
+        for _ in range(30):
+            await followed.look()
+            assert followed.states() == [OK]
+            await asyncio.sleep(0.02)
+        assert followed.readings[0].gpus == ()
+        assert "on no GPU right now" in followed.readings[0].gpus_source
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "words"),
+    [
+        ("-m sglang.launch_server", ["--model-path", "m"], "start it with --enable-metrics"),
+        ("llama-server", ["-m", "m"], "start it with --metrics"),
+        ("vllm", ["serve", "m", "--disable-log-stats"], "its command line switches them off"),
+    ],
+)
+async def test_that_metrics_are_off_is_said_while_the_model_loads(
+    engines: Servers, command: str, options: list[str], words: str
+) -> None:
+    server = engines.start(command, *options, "--port", str(free_port()), late=True)
+    async with following() as followed:
+        followed.see(gpus([server.pid]))
+        await followed.until(lambda: followed.states() == [STARTING])
+        assert followed.readings[0].fault.endswith(f"it is loading its model; its metrics are off: {words}")
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "page", "words"),
+    [
+        ("-m sglang.launch_server", ["--model-path", "m"], [404, "no"], "--enable-metrics"),
+        ("llama-server", ["-m", "/m.gguf"], [501, "no"], "--metrics"),
+    ],
+)
+async def test_metrics_that_are_off_come_with_the_flag(
+    engines: Servers, command: str, options: list[str], page: list[Any], words: str
+) -> None:
+    server = engines.start(command, *options, "--port", str(free_port()), pages={"/metrics": page})
+    async with following() as followed:
+        followed.see(gpus([server.pid]))
+        await followed.until(lambda: followed.states() == [EndpointState.METRICS_OFF])
+        assert words in followed.readings[0].fault
+        assert followed.readings[0].model in ("m", "/m.gguf")
+        assert "/metrics" in server.asked
+
+
+async def test_a_key_that_is_needed_is_said_with_the_lines_to_add(engines: Servers) -> None:
+    key = "sk-never-shown"
+    server = engines.start(
+        "llama-server", "--metrics", "-m", "m", "--api-key", key, "--port", str(free_port()), key=key
+    )
+    async with following() as followed:
+        followed.see(gpus([server.pid]))
+        await followed.until(lambda: followed.states() == [EndpointState.UNAUTHORIZED])
+        fault = followed.readings[0].fault
+        assert "api_key_env" in fault
+        assert f'[[endpoint]] url = "{server.url}"' in fault
+        assert key not in repr((followed.readings, followed.faults, followed.discovery.checks(followed.readings)))
+
+
+async def test_nothing_is_asked_without_a_gpu_process(engines: Servers) -> None:
+    loose = engines.start("vllm", "serve", "m", "--port", str(free_port()), pages=PAGES, workers=CORE)
+    desk = engines.start("vllm", "serve", "m", "--port", str(free_port()), pages=PAGES, workers=CORE)
+    trained = engines.start("train", "--port", str(free_port()), pages=PAGES)
+    with LoopbackServer(vllm) as other:
+        async with following() as followed:
+            shown = (*gpus([trained.pid, os.getpid()]), *gpus(desk.workers, kind="graphics"))
+            for _ in range(10):
+                followed.see(shown)
+                await followed.look()
+                await asyncio.sleep(0.05)
+            assert followed.readings == ()
+        assert (loose.asked, desk.asked, trained.asked, other.connections) == ([], [], [], 0)
+
+
+async def test_what_the_config_lists_is_not_polled_twice(engines: Servers) -> None:
+    server = engines.start("vllm", "serve", "m", "--port", str(free_port()), pages=PAGES, workers=CORE)
+    async with following(f"http://localhost:{server.port}/metrics") as followed:
+        followed.see(gpus(server.workers))
+        await followed.until(lambda: followed.discovery.chains and followed.discovery.chains[0].configured)
+        assert await until(lambda: followed.polled[0].reading.state is OK)
+        assert followed.readings == ()
+        assert followed.owner.pids_of(followed.polled[0].reading.url) == set(server.workers)
+
+
+async def test_a_server_that_the_config_reaches_in_a_roundabout_way_is_shown_once(engines: Servers) -> None:
+    """As through a published port without a proxy process: the same process answers at two addresses."""
+    page = Capture("vllm-basic").at(60.0).body.decode()
+    server = engines.start(
+        "vllm", "serve", "m", "--port", str(free_port()), pages={**PAGES, "/metrics": [200, page]}, workers=CORE
+    )
+    with FakeEngine("vllm-basic", start_s=60.0) as published:
+        async with following(published.url) as followed:
+            # The fake's own process would otherwise be seen to hold the published port.
+            followed.see(gpus(server.workers))
+            assert await until(lambda: followed.polled[0].reading.state is OK)
+            await followed.until(lambda: followed.discovery.chains and followed.readings == () and server.asked)
+            await followed.until(lambda: followed.owner.pids_of(published.url) == set(server.workers))
+
+
+async def test_more_engines_than_the_bound_are_named(engines: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST", 1)
+    one, two = (
+        engines.start("vllm", "serve", "m", "--port", str(free_port()), pages=PAGES, workers=CORE) for _ in range(2)
+    )
+    async with following() as followed:
+        followed.see(gpus(one.workers, two.workers))
+        await followed.until(lambda: followed.states() == [OK] and followed.faults)
+        assert followed.faults == ["more than 1 engines: the others are not polled"]
+
+
+async def test_ports_of_the_config_are_asked_without_a_gpu_process(engines: Servers) -> None:
+    server = engines.start("gateway", "--port", str(free_port()), pages=PAGES)
+    async with following(ports=(server.port, free_port())) as followed:
+        followed.see(gpus(()))
+        await followed.until(lambda: followed.states() == [OK])
+        assert followed.readings[0].url == server.url
+
+
+async def test_a_bug_of_its_own_costs_discovery_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    async with following() as followed:
+        monkeypatch.setattr(followed.discovery, "_look", broken)
+        followed.see(gpus(()))
+        await followed.until(lambda: followed.faults)
+        assert "ZeroDivisionError" in followed.faults[0]
+        await followed.discovery.ready(5.0)
+
+
+def test_it_is_off_where_the_config_or_the_missing_driver_says_so() -> None:
+    owner = Ownership()
+    assert module.discover(Config(), (), {}, owner, None) is None

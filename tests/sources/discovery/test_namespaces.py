@@ -1,0 +1,241 @@
+"""Engines in other network and PID namespaces, and of other users: real ones, by ip netns, unshare and setresuid."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.sources.discovery.look import Look
+from gpumon.sources.discovery.namespaces import addresses_of, network_of, on_link
+from tests.fakes.http_server import wait_until
+from tests.sources.discovery.servers import Servers, free_port, gpus
+from tests.sources.discovery.test_following import CORE, OK, PAGES, following
+
+NETWORK = f"198.{18 + os.getpid() // 256 % 2}.{os.getpid() % 256}"
+"""Addresses that nobody has (RFC 2544), others for each process that runs tests."""
+
+
+def permitted(*command: str) -> bool:
+    """Whether this user and kernel may make such a namespace."""
+    return subprocess.run([*command, "true"], capture_output=True).returncode == 0
+
+
+needs_network = pytest.mark.skipif(
+    not permitted("unshare", "--net"), reason="making a network namespace is not permitted here (needs root)"
+)
+needs_pids = pytest.mark.skipif(
+    not permitted("unshare", "--pid", "--fork", "--mount-proc"),
+    reason="making a PID namespace is not permitted here (needs root)",
+)
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+@pytest.fixture
+def container() -> Iterator[list[str]]:
+    """A network namespace with a cable to this one, as Docker's bridge gives a container; the words to run inside."""
+    name = f"t{os.getpid()}"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        for words in (
+            f"ip link add {name}h type veth peer name {name}c netns {name}",
+            f"ip addr add {NETWORK}.1/24 dev {name}h",
+            f"ip link set {name}h up",
+            f"ip -n {name} addr add {NETWORK}.2/24 dev {name}c",
+            f"ip -n {name} link set {name}c up",
+            f"ip -n {name} link set lo up",
+        ):
+            subprocess.run(words.split(), check=True, capture_output=True)
+        yield ["ip", "netns", "exec", name]
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=True)
+
+
+@needs_network
+async def test_an_engine_in_a_container_is_polled_at_the_containers_address(
+    engines: Servers, container: list[str]
+) -> None:
+    server = engines.start(
+        "vllm", "serve", "m", "--port", "8000", pages=PAGES, workers=CORE, address="0.0.0.0", inside=container
+    )
+    assert network_of(server.pid) not in (0, network_of())
+    assert list(map(str, addresses_of(server.pid))) == [f"{NETWORK}.2"]
+    async with following() as followed:
+        followed.see(gpus(server.workers))
+        await followed.until(lambda: followed.states() == [OK])
+        assert followed.readings[0].url == f"http://{NETWORK}.2:8000"
+        assert followed.readings[0].gpus == ("GPU-0",)
+
+
+@needs_network
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [("127.0.0.1", "on loopback of another network namespace"), ("0.0.0.0", "no network of this one leads to")],
+)
+async def test_a_container_that_can_not_be_reached_is_named(engines: Servers, address: str, words: str) -> None:
+    alone = ["unshare", "--net", "sh", "-c", 'ip link set lo up; exec "$@"', "sh"]
+    server = engines.start("vllm", "serve", "m", "--port", "8000", workers=CORE, address=address, inside=alone)
+    async with following() as followed:
+        followed.see(gpus(server.workers))
+        await followed.until(lambda: followed.faults)
+    assert followed.readings == ()
+    (fault,) = followed.faults
+    assert fault.startswith(f"vLLM on GPU 0, server {server.pid} (vllm serve m): listens ")
+    assert words in fault
+    assert "publish the port, or add its URL" in fault
+    assert server.asked == []
+
+
+@needs_network
+async def test_a_published_port_in_the_config_is_the_containers(engines: Servers, container: list[str]) -> None:
+    server = engines.start(
+        "vllm", "serve", "m", "--port", "8000", pages=PAGES, workers=CORE, address="0.0.0.0", inside=container
+    )
+    proxy = engines.start(
+        "proxy", "-host-ip", "127.0.0.1", "-host-port", str(port := free_port()),
+        "-container-ip", f"{NETWORK}.2", "-container-port", "8000", comm="docker-proxy", port=port,
+    )  # fmt: skip
+    async with following(proxy.url) as followed:
+        followed.see(gpus(server.workers))
+        await followed.until(lambda: followed.discovery.chains and followed.discovery.chains[0].configured == proxy.url)
+        assert followed.readings == ()
+        assert followed.owner.pids_of(proxy.url) == set(server.workers)
+    assert server.asked == []
+
+
+@needs_pids
+async def test_a_container_with_pids_of_its_own_is_seen_from_the_host(engines: Servers) -> None:
+    server = engines.start(
+        "vllm", "serve", "m", "--port", str(free_port()), pages=PAGES, inside=["unshare", "--pid", "--fork"]
+    )
+    outer = _child(server.process.pid)
+    assert server.pid == 1
+    async with following() as followed:
+        followed.see(gpus([outer]))
+        await followed.until(lambda: followed.states() == [OK])
+        assert followed.readings[0].url == server.url
+
+
+def _child(pid: int) -> int:
+    """The child that `unshare` forked."""
+    stats = (path.read_text().split() for path in Path("/proc").glob("[0-9]*/stat"))
+    return next(int(words[0]) for words in stats if words[3] == str(pid))
+
+
+@needs_pids
+def test_processes_of_the_host_are_named_inside_a_container(engines: Servers) -> None:
+    server = engines.start("vllm", "serve", "m", "--port", str(free_port()), pages=PAGES, workers=CORE)
+    code = (
+        "import asyncio\nfrom gpumon.sources.discovery.source import Discovery\n"
+        "from tests.sources.discovery.servers import gpus\n"
+        "async def main():\n"
+        "    found = Discovery(0.1, again_s=0.1, soonest_s=0.05)\n"
+        f"    found.see(gpus({server.workers!r}))\n"
+        "    await found.start()\n"
+        "    await found.ready(5.0)\n"
+        "    print([fault.text for fault in (await found.poll(0.0)).faults])\n"
+        "    print([check.text for check in found.checks(())])\n"
+        "    await found.close()\n"
+        "asyncio.run(main())"
+    )
+    inside = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", code]
+    done = subprocess.run(inside, capture_output=True, text=True, timeout=30)
+    fault, check = done.stdout.splitlines()
+    assert f"GPU 0: process {server.workers[0]} is not in /proc here" in fault, done.stderr
+    assert f"pid {server.workers[0]} -> not in /proc here" in check
+    assert "another PID namespace" in fault
+    assert "add its URL as [[endpoint]]" in fault
+    assert server.asked == []
+
+
+AS_NOBODY = """
+import asyncio, os, sys
+from tests.sources.discovery.servers import gpus
+from tests.sources.discovery.test_following import following
+from tests.sources.polling import first, vllm
+from gpumon.sources.packaged import llm_catalogue
+
+async def main():
+    await first(vllm)
+    llm_catalogue()  # with the modules that this user may not read any more
+    os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
+    async with following() as followed:
+        followed.see(gpus(*eval(sys.argv[1])))
+        await followed.until(lambda: followed.faults or [state.value for state in followed.states()] == ["ok"])
+        print([(reading.url, reading.gpus) for reading in followed.readings], followed.faults)
+asyncio.run(main())
+"""
+
+
+def seen_by_nobody(*pids: list[int]) -> str:
+    done = subprocess.run([sys.executable, "-c", AS_NOBODY, repr(pids)], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@needs_root
+def test_another_users_engine_is_found_by_the_port_of_its_command_line(engines: Servers) -> None:
+    server = engines.start("vllm", "serve", "m", "--port", str(free_port()), pages=PAGES, workers=CORE)
+    assert seen_by_nobody(server.workers) == f"[({server.url!r}, ('GPU-0',))] []"
+
+
+@needs_root
+def test_another_users_port_that_is_not_said_is_named(engines: Servers) -> None:
+    server = engines.start("my_server", pages=PAGES, workers=CORE)
+    told = seen_by_nobody(server.workers)
+    assert "Linux hides other users' sockets: run gpumon as that user or as root" in told
+    assert server.asked == []
+
+
+@needs_root
+def test_a_port_that_belongs_to_a_third_user_is_not_asked(engines: Servers) -> None:
+    """The command line of one user's server names a port that another user's process holds."""
+    bind = "import os, socket; os.setuid(12345); s = socket.create_server(('127.0.0.1', 0))"
+    listen = f"{bind}; print(s.getsockname()[1], flush=True); s.accept()"
+    stranger = subprocess.Popen([sys.executable, "-c", listen], stdout=subprocess.PIPE, text=True)
+    try:
+        assert stranger.stdout is not None
+        server = engines.start("vllm", "serve", "m", "--port", stranger.stdout.readline().strip(), late=True)
+        assert "is held by another process" in seen_by_nobody([server.pid])
+        assert stranger.poll() is None, "it would have ended with a connection"
+    finally:
+        stranger.kill()
+        stranger.communicate()
+
+
+async def test_a_port_that_another_process_holds_is_not_asked(engines: Servers) -> None:
+    stranger = engines.start("other", "--port", str(free_port()), pages=PAGES)
+    server = engines.start("vllm", "serve", "m", "--port", str(stranger.port), workers=CORE, late=True)
+    async with following() as followed:
+        followed.see(gpus(server.workers))
+        await followed.until(lambda: followed.faults)
+    assert f"port {stranger.port} of its command line is held by another process" in followed.faults[0]
+    assert stranger.asked == []
+
+
+def test_what_lies_behind_a_gateway_is_not_on_a_link() -> None:
+    routes: dict[str, Any] = {"192.0.2.77": False, "8.8.8.8": False}
+    table = [line.split() for line in Path("/proc/net/route").read_text().splitlines()[1:]]
+    for words in table:
+        gateway = bytes.fromhex(words[2])[::-1]
+        if any(gateway):
+            routes[str(ipaddress.IPv4Address(gateway))] = True
+    if any(words[1] == "000200C0" for words in table):
+        routes.pop("192.0.2.77")
+    assert {text: on_link(ipaddress.IPv4Address(text)) for text in routes} == routes
+
+
+def test_a_look_at_processes_that_just_ended_is_no_error(engines: Servers) -> None:
+    server = engines.start("vllm", "serve", "m", "--port", str(free_port()), workers=CORE)
+    look = Look()
+    (chain,) = look(frozenset(server.workers))
+    assert chain.url == server.url
+    server.kill()
+    assert wait_until(lambda: look(frozenset(server.workers)) == ())
+    assert [chain.absent for chain in Look()(frozenset(server.workers))] == [tuple(server.workers)]

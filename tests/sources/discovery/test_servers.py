@@ -1,0 +1,132 @@
+"""Which process of a family is the server, whose socket counts, and what is said when: families of real engines."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from gpumon.readings.frame import EngineKind
+from gpumon.sources.discovery.chain import Chain
+from gpumon.sources.discovery.command_line import Launch
+from gpumon.sources.discovery.look import Look, server_in
+from gpumon.sources.discovery.notices import PATIENCE_S, Notices
+from gpumon.sources.family import Process, process
+from tests.fakes.http_server import wait_until
+from tests.sources.discovery.servers import Servers, free_port, gpus
+
+FIRST = 4_100_000
+"""Pids that no process has (the kernel's limit is 2^22)."""
+
+
+def family(*lines: str) -> tuple[Process, ...]:
+    """A process on a GPU and its ancestors."""
+    return tuple(
+        Process(FIRST + at * 1000, FIRST + (at + 1) * 1000, 1, "x", tuple(shlex.split(line)), 0)
+        for at, line in enumerate(lines)
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "at", "kind"),
+    [
+        (["VLLM::Worker_TP0", "VLLM::EngineCore", "python3 /bin/vllm serve m", "bash start.sh"], 2, EngineKind.VLLM),
+        (["python3 -c spawn_main", "python3 -m vllm.entrypoints.openai.api_server --model m"], 1, EngineKind.VLLM),
+        (["sglang::scheduler_DP0_TP0", "sglang::data_parallel_controller", "python3 -m sglang.launch_server"], 2,
+         EngineKind.SGLANG),
+        (["text-generation-server serve m", "text-generation-launcher --model-id m"], 1, EngineKind.TGI),
+        (["VLLM::EngineCore", "/opt/triton_python_backend_stub /m", "tritonserver --model-repository=/m"], 2,
+         EngineKind.TRITON),
+        (["python3 -m mpi4py.futures.server", "orted", "python3 /bin/trtllm-serve m"], 2, EngineKind.TENSORRT_LLM),
+        (["llama-server --model /blobs/sha256-1 --port 40001", "/usr/local/bin/ollama serve"], 1, EngineKind.OLLAMA),
+        (["/usr/local/bin/ollama runner --model x --port 4", "/usr/local/bin/ollama serve"], 1, EngineKind.OLLAMA),
+        (["llama-server --port 43091 --alias a", "llama-server --models-preset x.ini --port 4000"], 0,
+         EngineKind.LLAMA_CPP),
+        (["VLLM::EngineCore", "python3 -m dynamo.vllm --model m"], 1, EngineKind.DYNAMO),
+        (["python3 -m nim_llm_sdk.entrypoints.launch", "bash /opt/nim/start_server.sh"], 0, EngineKind.NIM),
+        (["VLLM::EngineCore", "python3 /bin/vllm serve m", "bash /opt/nim/start_server.sh"], 1, EngineKind.VLLM),
+        (["trtllm_worker", "bash /opt/nim/start_server.sh"], 1, EngineKind.NIM),
+        (["VLLM::EngineCore", "python3 /bin/vllm serve m", "ray::JobSupervisor", "raylet --metrics_export_port=1"], 1,
+         EngineKind.VLLM),
+        (["VLLM::EngineCore", "python3 my_server.py", "bash run.sh"], 1, EngineKind.VLLM),
+        (["VLLM::EngineCore", "supervise"], 0, EngineKind.VLLM),
+        (["ray::RayWorkerWrapper", "raylet --metrics_export_port=8085"], 1, EngineKind.RAY),
+    ],
+)  # fmt: skip
+def test_the_server_among_the_ancestors(lines: Sequence[str], at: int, kind: EngineKind) -> None:
+    chain = family(*lines)
+    found = server_in(chain)
+    assert found is not None
+    assert (found[0], found[1].kind) == (chain[at], kind)
+
+
+@pytest.mark.parametrize("lines", [["python train.py", "torchrun train.py"], ["ray::train", "raylet --x=1"], ["Xorg"]])
+def test_no_server_among_the_ancestors(lines: Sequence[str]) -> None:
+    assert server_in(family(*lines)) is None
+
+
+def test_workers_of_ray_whose_server_is_elsewhere_say_so(engines: Servers) -> None:
+    started = engines.start("raylet", f"--metrics_export_port={free_port()}", workers=["ray::RayWorkerWrapper"])
+    (chain,) = Look()(frozenset(started.workers))
+    assert "started through Ray by another server" in chain.broken
+    serves = engines.start(
+        "raylet", f"--metrics_export_port={free_port()}", workers=["ray::RayWorkerWrapper", "ray::ServeReplica:app:LLM"]
+    )
+    (chain,) = Look()(frozenset(serves.workers[:1]))
+    assert (chain.broken, chain.server) == ("", process(serves.pid))
+
+
+def test_a_socket_of_the_router_beside_the_worker_is_the_servers(engines: Servers) -> None:
+    """TGI: the launcher starts the worker that holds the GPU, and a router that listens."""
+    port = free_port()
+    started = engines.start(
+        "text-generation-launcher", "--model-id", "m", "--port", str(port), workers=["worker"], router=True
+    )
+    assert wait_until(lambda: Look()(frozenset(started.workers))[0].listens)
+    (chain,) = Look()(frozenset(started.workers))
+    assert started.asked == []
+    assert (chain.url, chain.listens, chain.model) == (f"http://127.0.0.1:{port}", True, "m")
+
+
+def test_two_ports_and_no_word_of_either_are_named(engines: Servers) -> None:
+    started = engines.start("my_server", workers=["VLLM::EngineCore"], late=True)
+    look = Look()
+    assert [(chain.url, chain.port) for chain in look(frozenset(started.workers))] == [("", 0)]
+    started.open()
+    first = started.port
+    assert [chain.url for chain in look(frozenset(started.workers))] == [started.url]
+    started.open()
+    (chain,) = look(frozenset(started.workers))
+    assert chain.url == ""
+    assert f"listens on ports {min(first, started.port)}, {max(first, started.port)}" in chain.broken
+
+
+def test_a_wildcard_socket_is_asked_on_loopback(engines: Servers) -> None:
+    for address in ("0.0.0.0", "127.0.0.9"):
+        started = engines.start("vllm", "serve", "m", "--port", str(port := free_port()), address=address)
+        (chain,) = Look()(frozenset([started.pid]))
+        assert chain.url == f"http://{'127.0.0.1' if address == '0.0.0.0' else address}:{port}"
+
+
+def test_what_may_pass_is_not_said_at_once() -> None:
+    one = Process(7, 1, 1, "x", (), 0)
+    broken = Chain((one,), server=one, launch=Launch(EngineKind.VLLM, "vLLM"), broken="no way: fix it")
+    frame = gpus([7], [])
+    notices = Notices(frozenset())
+
+    def shown(chains: Sequence[Chain], now_s: float, certain: Sequence[str] = ()) -> list[str]:
+        found = notices.faults(certain, notices.broken(chains, frame), now_s, looked=True)
+        return [fault.text for fault in found]
+
+    assert shown((), 100.0) == []
+    assert shown((broken,), 101.0, ["sure"]) == ["sure"]
+    assert shown((broken,), 101.0 + PATIENCE_S) == ["vLLM on GPU 0, server 7 (): no way: fix it"]
+    assert shown((), 120.0) == []
+    assert shown((broken,), 121.0) == []
+    assert Notices(frozenset([0])).faults((), Notices(frozenset([0])).broken((broken,), frame), 0.0, looked=True) == []
+    at_first = Notices(frozenset())
+    found = at_first.faults((), at_first.broken((broken,), frame), 1.0, looked=True)
+    assert len(found) == 1
+    assert abs(found[0].since_wall_s - time.time()) < 5.0
