@@ -14,15 +14,16 @@ import msgspec
 from gpumon.config.schema import Endpoint
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Fault
 from gpumon.readings.quantities import DECODE_TOKENS
+from gpumon.readings.text import clean
 from gpumon.sources.endpoint_url import EndpointUrl
 from gpumon.sources.endpoint_url import parse_url as parse_url
-from gpumon.sources.engines.adapter import MOST_RANKS, Adapter, EnginePage
+from gpumon.sources.engines.adapter import MOST_PARTS, MOST_RANKS, Adapter, Bodies, EnginePage
 from gpumon.sources.engines.detect import Refusal, by_content, by_status
-from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scan, Scanner
 from gpumon.sources.fetch import Answer, Fetcher, Limits
 from gpumon.sources.http_faults import FetchError
-from gpumon.sources.identity import UNASKED, Identity, ask
+from gpumon.sources.identity import IDENTITY, UNASKED, Identity, ask
+from gpumon.sources.probe import Server, get_keyed, probe
 from gpumon.sources.source import Contribution
 
 SCANNED_IN_LOOP_BYTES: Final = 256 * 1024
@@ -43,18 +44,19 @@ class BackOff(NamedTuple):
         return min(self.most_s, self.first_s * 2.0 ** min(failures - 1, 30)) if failures else 0.0
 
 
-KINDS: Final = {"auto": EngineKind.UNKNOWN, "vllm": EngineKind.VLLM}
-"""What `engine` in the config says before the first page does."""
-
 LIMITS: Final = Limits()
 BACK_OFF: Final = BackOff()
 
 
+NO_SCAN: Final = Scan({}, 0, 0, cut=False)
+
+
 class EndpointSource:
-    """One configured endpoint. `reading` is its newest reading, there from the start (as `starting`).
+    """One endpoint. `readings` are its newest, one for each model of the server, there from the start (`starting`).
 
     After a failure the last good figures stay in the reading, with the moment that they stand for; its state and
-    fault say what is wrong. `limits`, `back_off`, `clock` (monotonic) and `wall` (Unix time) are there for tests.
+    fault say what is wrong. `found_by` says who gave the endpoint: config or discovery. `limits`, `back_off`,
+    `clock` (monotonic) and `wall` (Unix time) are there for tests.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class EndpointSource:
         limits: Limits = LIMITS,
         back_off: BackOff = BACK_OFF,
         wall: Callable[[], float] = time.time,
+        found_by: str = "config",
     ) -> None:
         """Raises ValueError where the endpoint's URL is malformed."""
         self.endpoint = endpoint
@@ -83,15 +86,22 @@ class EndpointSource:
         self._identity: asyncio.Task[None] | None = None
         self._answered = asyncio.Event()
         self._fresh()
-        kind = KINDS[endpoint.engine]
-        self.reading = EngineReading(
-            name=endpoint.name or f"{_word(kind)}:{self.url.port}",
+        kind = EngineKind.UNKNOWN if endpoint.engine == "auto" else EngineKind(endpoint.engine)
+        self._blank = EngineReading(
+            name=self._name(kind),
             url=self.url.base,
             state=EndpointState.STARTING,
             monotonic_s=clock(),
             kind=kind,
             interval_s=interval_s,
+            found_by=found_by,
         )
+        self.readings: tuple[EngineReading, ...] = (self._blank,)
+
+    @property
+    def reading(self) -> EngineReading:
+        """The newest reading; of a server of several models, that of the first."""
+        return self.readings[0]
 
     def __repr__(self) -> str:
         return f"EndpointSource({self.url.base!r}, {self.reading.state.value})"
@@ -112,7 +122,7 @@ class EndpointSource:
     async def poll(self, monotonic_s: float) -> Contribution:  # noqa: ARG002
         """The newest reading, at once."""
         faults = tuple(Fault(self.reading.name, text, since) for text, since in self._notices.items())
-        return Contribution(engines=(self.reading,), faults=faults)
+        return Contribution(engines=self.readings, faults=faults)
 
     def set_interval(self, seconds: float) -> None:
         """Engines are polled at a cadence of their own."""
@@ -141,8 +151,7 @@ class EndpointSource:
     async def _scrape(self) -> None:
         """One poll. Nothing that the server sends ends the polling."""
         try:
-            answer = await self._fetcher.get(self.url.metrics)
-            refusal = by_status(answer.status, answer.location) or await self._take(answer)
+            refusal = await self._look()
         except FetchError as fault:
             refusal = Refusal(fault.state, fault.text)
         except Exception as error:  # a fault of gpumon's own costs this row only
@@ -152,102 +161,187 @@ class EndpointSource:
         if refusal is not None:
             self._fail(refusal)
 
+    async def _look(self) -> Refusal | None:
+        """Read the server's page into `readings`, finding out first what it is; a refusal where it is no engine's."""
+        if self._server is None:
+            found = await self._probe()
+            if isinstance(found, Refusal):
+                return found
+            server, answer = found
+            self._take_on(server)
+        else:
+            server = self._server
+            answer = await self._fetcher.get(server.url, server.key)
+        refusal = by_status(answer.status, answer.location, server.row.kind)
+        return refusal or await self._take(server, answer)
+
+    async def _probe(self) -> tuple[Server, Answer] | Refusal:
+        """The server with its first page; or why there is none. Raises FetchError."""
+        return await probe(self._fetcher, self.url, self.endpoint)
+
+    def _unread(self, server: Server, answer: Answer) -> Refusal:
+        """What an answer is that the adapter found nothing in."""
+        return by_content(answer.body, answer.content_type, server.row.kind)
+
     def _fail(self, refusal: Refusal) -> None:
         """What was learnt from earlier pages stays: after a time-out or a 500 the same process may go on counting."""
         self._failures += 1
         self._notices = {}
-        if refusal.state is EndpointState.REFUSED:
+        if refusal.state in (EndpointState.REFUSED, EndpointState.WRONG_ENGINE, EndpointState.NOT_METRICS):
             self._fresh()
-        self.reading = msgspec.structs.replace(
-            self.reading, state=refusal.state, fault=refusal.text, interval_s=self.interval_s
-        )
+        changes = {"state": refusal.state, "fault": refusal.text, "interval_s": self.interval_s}
+        self.readings = tuple(msgspec.structs.replace(reading, **changes) for reading in self.readings)
 
     def _fresh(self) -> None:
         """Forget what was known of the server's process: the next one may be another."""
-        self._adapter: Adapter = VllmAdapter()
-        self._scanner = Scanner(self._adapter.wanted)
+        self._server: Server | None = None
+        self._adapter: Adapter | None = None
         self._known: Identity | None = None
         self._ask_again_s = 0.0
+        self._bodies: dict[str, bytes] = {}
+        self._asked_s: dict[str, float] = {}
 
-    async def _take(self, answer: Answer) -> Refusal | None:
-        """Read a page into `reading`; a refusal where it is not one of an engine."""
-        scan = self._scanner.scan
+    def _take_on(self, server: Server) -> None:
+        self._fresh()
+        self._server = server
+        self._adapter = server.row.adapter()
+        self._scanner = Scanner(self._adapter.wanted)
+
+    async def _take(self, server: Server, answer: Answer) -> Refusal | None:
+        """Read a page into `readings`; a refusal where it is not one of this engine."""
         small = len(answer.body) <= SCANNED_IN_LOOP_BYTES
-        found = scan(answer.body) if small and self._scanner.warm else await asyncio.to_thread(scan, answer.body)
-        page = self._adapter.read(found)
-        if not page.ranks:
-            content = (answer.body, answer.content_type, self.endpoint.engine == "vllm")
-            return by_content(*content) if small else await asyncio.to_thread(by_content, *content)
-        if _restarted(self.reading, page):
-            self._fresh()
-            page = self._adapter.read(found)
+        found = await self._scanned(server, answer.body, in_loop=small)
+        bodies = {**await self._companions(server), server.path: answer.body}
+        pages = self._read(found, bodies)
+        if not pages:
+            return self._unread(server, answer) if small else await asyncio.to_thread(self._unread, server, answer)
+        if _restarted(self.readings, pages):
+            # Another object, so that what the process before still answers is not taken for this one's.
+            server = server._replace()
+            self._take_on(server)
+            found = await self._scanned(server, answer.body, in_loop=small)
+            pages = self._read(found, bodies)
         self._failures = 0
-        self._notice(found, page)
-        kind, known = self._adapter.kind, self._known or UNASKED
-        self.reading = msgspec.structs.replace(
-            self.reading,
-            name=self.endpoint.name or f"{_word(kind)}:{self.url.port}",
+        self._notice(found, pages)
+        known = self._known or UNASKED
+        self.readings = tuple(self._reading(server, answer, found, page, known) for page in pages)
+        self._identify(server)
+        return None
+
+    async def _scanned(self, server: Server, body: bytes, *, in_loop: bool) -> Scan:
+        if server.path in server.row.json_paths:
+            return NO_SCAN
+        scan = self._scanner.scan
+        return scan(body) if in_loop and self._scanner.warm else await asyncio.to_thread(scan, body)
+
+    def _read(self, found: Scan, bodies: Bodies) -> tuple[EnginePage, ...]:
+        assert self._adapter is not None, "no server was found yet"
+        return self._adapter.read_all(found, bodies)
+
+    async def _companions(self, server: Server) -> Bodies:
+        """What the server's other pages say: asked with each poll, or at a pace of their own. None is needed."""
+        assert self._adapter is not None, "no server was found yet"
+        now_s = self._clock()
+        for companion in self._adapter.companions:
+            if now_s - self._asked_s.get(companion.path, -math.inf) < companion.every_s - self.interval_s / 2:
+                continue
+            self._asked_s[companion.path] = now_s
+            body = await self._companion(server, companion.path)
+            if body is not None:
+                self._bodies[companion.path] = body
+            elif not companion.every_s:
+                self._bodies.pop(companion.path, None)
+        return self._bodies
+
+    async def _companion(self, server: Server, path: str) -> bytes | None:
+        url = f"{self.url.base}{path}"
+        try:
+            answer = await self._fetcher.get(url, server.key)
+            if answer.status in (401, 403) and not server.key:  # the metrics were open, this page is not
+                answer, _ = await get_keyed(self._fetcher, url, self.endpoint)
+        except FetchError:
+            return None
+        return answer.body if answer.status == 200 else None
+
+    def _reading(self, server: Server, answer: Answer, found: Scan, page: EnginePage, known: Identity) -> EngineReading:
+        adapter = server.row.adapter
+        return msgspec.structs.replace(
+            self._blank,
+            name=self._name(adapter.kind, page.part),
             state=EndpointState.OK,
             monotonic_s=(answer.sent_s + answer.ended_s) / 2,
-            kind=kind,
-            fault="",
+            kind=adapter.kind,
             interval_s=self.interval_s,
             latency_s=answer.ended_s - answer.sent_s,
-            version=known.version,
-            model=known.model or page.model,
-            model_root=known.root,
+            version=known.version or page.version,
+            model=page.model if page.part else known.model or page.model,
+            model_root=page.model_root or ("" if page.part else known.root),
             started_wall_s=page.started_wall_s,
             exact_steps=page.exact_steps,
             live=dict(page.live),
-            info={**page.info, **_flags(found), **known.info},
+            advance=dict(page.advance),
+            info={**page.info, **_flags(found), **_facts(page.part, known)},
             ranks=page.ranks,
+            part=page.part,
+            from_documentation=adapter.from_documentation,
+            tp=page.tp,
+            pp=page.pp,
+            dp=page.dp,
         )
-        self._identify()
-        return None
 
-    def _notice(self, scan: Scan, page: EnginePage) -> None:
+    def _name(self, kind: EngineKind, part: str = "") -> str:
+        word = "engine" if kind is EngineKind.UNKNOWN else kind.value
+        name = self.endpoint.name or f"{word}:{self.url.port}"
+        return f"{name}/{clean(part, 40)}" if part else name
+
+    def _notice(self, scan: Scan, pages: tuple[EnginePage, ...]) -> None:
         """Keep the flags of the newest page, each with the time since when it holds."""
         texts = []
         if scan.duplicates:
             texts.append(f"{scan.duplicates} series stand twice in the metrics page: the last value counts")
         if scan.cut:
             texts.append("the metrics page has more series than gpumon reads: figures may be too low")
-        if page.cut:
-            texts.append(f"the metrics page has more than {MOST_RANKS} data-parallel ranks: figures may be too low")
+        if any(page.cut for page in pages):
+            most = f"{MOST_RANKS} data-parallel ranks or {MOST_PARTS} models"
+            texts.append(f"the metrics page has more than {most}: figures may be too low")
         if self._known is not None and self._known.notice:
             texts.append(self._known.notice)
         self._notices = {text: self._notices.get(text, self._wall()) for text in texts}
 
-    def _identify(self) -> None:
+    def _identify(self, server: Server) -> None:
         """Ask for model and version once a process, beside the polling."""
         if self._identity is not None and not self._identity.done():
             return
         if (self._known is None or not self._known.complete) and self._clock() >= self._ask_again_s:
             self._ask_again_s = self._clock() + ASK_AGAIN_S
-            self._identity = asyncio.create_task(self._ask(self._adapter))
+            self._identity = asyncio.create_task(self._ask(server))
 
-    async def _ask(self, adapter: Adapter) -> None:
+    async def _ask(self, server: Server) -> None:
         try:
-            known = await ask(self._fetcher, self.url, self.endpoint, self.reading.model)
+            known = await ask(self._fetcher, self.url, self.endpoint, self.reading.model, server.row)
         except Exception as error:  # a fault of gpumon's own costs the model's path only
             text = f"gpumon failed on this server's identity ({type(error).__name__}): please report"
             known = Identity(notice=text, complete=False)
-        if adapter is not self._adapter:
+        if server is not self._server:
             return
         self._known = known
-        self.reading = msgspec.structs.replace(
-            self.reading,
-            version=known.version,
-            model=known.model or self.reading.model,
-            model_root=known.root,
-            info={**self.reading.info, **known.info},
+        self.readings = tuple(
+            msgspec.structs.replace(
+                reading,
+                version=known.version or reading.version,
+                model=reading.model if reading.part else known.model or reading.model,
+                model_root=reading.model_root or ("" if reading.part else known.root),
+                info={**reading.info, **_facts(reading.part, known)},
+            )
+            for reading in self.readings
         )
         if known.notice:
             self._notices.setdefault(known.notice, self._wall())
 
 
-def _word(kind: EngineKind) -> str:
-    return "engine" if kind is EngineKind.UNKNOWN else kind.value
+def _facts(part: str, known: Identity) -> dict[str, str]:
+    """What the server says of its model; where it has several, that is not said of each of them."""
+    return {key: value for key, value in known.info.items() if not part or key == IDENTITY}
 
 
 def _flags(scan: Scan) -> dict[str, str]:
@@ -255,8 +349,13 @@ def _flags(scan: Scan) -> dict[str, str]:
     return {name: str(count) for name, count in flags.items() if count}
 
 
-def _restarted(old: EngineReading, page: EnginePage) -> bool:
-    """Whether this page is of another process than the last one."""
+def _restarted(old: tuple[EngineReading, ...], pages: tuple[EnginePage, ...]) -> bool:
+    """Whether these pages are of another process than the last ones."""
+    before = {reading.part: reading for reading in old}
+    return any(page.part in before and _another(before[page.part], page) for page in pages)
+
+
+def _another(old: EngineReading, page: EnginePage) -> bool:
     if old.started_wall_s and page.started_wall_s:
         return abs(old.started_wall_s - page.started_wall_s) > 1.0
     before = {rank.rank: rank.counters.get(DECODE_TOKENS, 0.0) for rank in old.ranks}

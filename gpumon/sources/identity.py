@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from gpumon.config.schema import Endpoint
-from gpumon.sources.api_key import read_key
 from gpumon.sources.endpoint_url import EndpointUrl
+from gpumon.sources.engines.registry import Row
 from gpumon.sources.fetch import Fetcher
 from gpumon.sources.http_faults import FetchError
-from gpumon.sources.offload import in_daemon_thread
+from gpumon.sources.probe import api_key
+from gpumon.specs.hints import LORA
 
 MOST_BYTES: Final = 1024 * 1024
+META: Final = {
+    "n_params": "params",
+    "size": "weight_bytes",
+    "n_vocab": "vocab",
+    "n_embd": "hidden",
+    "n_ctx_train": "context_len",
+}
+"""llama.cpp's facts of the model file -> key in `info`."""
 MOST_CHARS: Final = 1024
-KEY_S: Final = 5.0
-"""Longest wait for the API key's file."""
 IDENTITY: Final = "identity"
 """Stands in `info` once the server was asked: `known` where it told what its model was loaded from, else `none`."""
 
@@ -47,6 +53,8 @@ class _Card(msgspec.Struct):
     parent: str | None = None
     """The base model of a LoRA adapter."""
     max_model_len: int | None = None
+    meta: dict[str, Any] | None = None
+    """llama.cpp's facts of the model file."""
 
 
 class _Cards(msgspec.Struct):
@@ -57,27 +65,30 @@ class _Version(msgspec.Struct):
     version: str
 
 
-async def ask(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, served: str) -> Identity:
-    """Ask both; what fails stays empty. `served` is the model name in the metrics, which picks among several cards."""
-    key, notice = await _key(endpoint)
-    status, cards = await _json(fetcher, f"{url.base}/v1/models", key, _Cards)
+async def ask(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, served: str, row: Row) -> Identity:
+    """Ask where this kind of engine tells it; what fails stays empty. `served` is the model name in the metrics,
+    which picks among several cards."""
+    key, notice = await api_key(endpoint)
+    status, cards = await _asked(fetcher, url, row.models_path, key, _Cards)
     if status in (401, 403) and key:
-        notice = f"/v1/models refuses the configured API key ({status}): the model's path is not known"
-    version_status, version = await _json(fetcher, f"{url.base}/version", "", _Version)
+        notice = f"{row.models_path} refuses the configured API key ({status}): the model's path is not known"
+    version_status, version = await _asked(fetcher, url, row.version_path, "", _Version)
     card = _of(cards.data, served) if isinstance(cards, _Cards) else _Card()
     info = {IDENTITY: "known" if card.root else "none"}
     if card.max_model_len:
         info["max_model_len"] = str(card.max_model_len)
+    adapters = sum(bool(each.parent) for each in cards.data) if isinstance(cards, _Cards) else 0
+    if adapters:
+        info[LORA] = str(adapters)
+    info |= {name: str(value) for key, name in META.items() if isinstance(value := (card.meta or {}).get(key), int)}
     number = version.version if isinstance(version, _Version) else ""
     complete = all(0 < code < 500 for code in (status, version_status))
     return Identity(_cut(card.id), _cut(card.root or ""), _cut(number), info, notice, complete)
 
 
-async def _key(endpoint: Endpoint) -> tuple[str, str]:
-    try:
-        return await asyncio.wait_for(in_daemon_thread(read_key, endpoint), KEY_S)
-    except asyncio.TimeoutError:
-        return "", f"api_key_file: its file system does not answer within {KEY_S:g} s: is that a mount that hangs?"
+async def _asked(fetcher: Fetcher, url: EndpointUrl, path: str, key: str, kind: type[Any]) -> tuple[int, Any]:
+    """As `_json`; an engine that has no such path has nothing to tell."""
+    return await _json(fetcher, f"{url.base}{path}", key, kind) if path else (404, None)
 
 
 async def _json(fetcher: Fetcher, url: str, key: str, kind: type[Any]) -> tuple[int, Any]:

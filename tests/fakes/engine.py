@@ -6,10 +6,11 @@ import argparse
 import bisect
 import gzip
 import json
+import re
 import shlex
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,8 @@ from typing import Any, NamedTuple
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 
 CAPTURES = Path(__file__).parent.parent / "data" / "captures"
+MOVING = ("/metrics", "/slots", "/load", "/v1/loads")
+"""Paths whose one recorded answer in endpoints/ is not that of another moment."""
 
 
 class Scrape(NamedTuple):
@@ -35,21 +38,12 @@ class Capture:
 
     def __init__(self, name: str | Path) -> None:
         self.folder = CAPTURES / name if (CAPTURES / name).is_dir() else Path(name)
+        self._read: dict[str, tuple[Scrape, ...]] = {}
 
     @cached_property
     def scrapes(self) -> tuple[Scrape, ...]:
-        """All scrapes, in order."""
-        return tuple(
-            Scrape(
-                line["t"],
-                line["lat_s"],
-                line["status"],
-                "Refused" in (line.get("error") or ""),
-                (line.get("headers") or {}).get("content-type", ""),
-                line.get("body", "").encode(),
-            )
-            for line in self._lines("metrics")
-        )
+        """All scrapes of the metrics page, in order."""
+        return self._answers("metrics")
 
     @cached_property
     def truth(self) -> tuple[Mapping[str, Any], ...]:
@@ -68,13 +62,45 @@ class Capture:
         words = shlex.split((self.folder / "cmdline.txt").read_text())
         return words[words.index("--api-key") + 1] if "--api-key" in words else ""
 
-    def at(self, t: float) -> Scrape:
-        """What a scrape at `t` would have met: the newest one recorded by then."""
-        return self.scrapes[max(0, bisect.bisect_right(self._times, t) - 1)]
+    @cached_property
+    def engine(self) -> str:
+        """The engine that was recorded, as its files in endpoints/ are called."""
+        word = self.folder.name.partition("-")[0]
+        return word if (CAPTURES / "endpoints" / f"{word}-endpoints.txt").exists() else "vllm"
 
     @cached_property
-    def _times(self) -> list[float]:
-        return [scrape.t for scrape in self.scrapes]
+    def others(self) -> Mapping[str, str]:
+        """Path -> the name under which the answers of that path were recorded beside the metrics."""
+        paths: Mapping[str, str] = self.meta.get("scrape_paths") or {}
+        return {
+            path: name
+            for name, path in paths.items()
+            if name != "metrics" and path != paths["metrics"] and (self.folder / f"{name}.jsonl.gz").exists()
+        }
+
+    def at(self, t: float) -> Scrape:
+        """What a scrape at `t` would have met: the newest one recorded by then."""
+        return self.answer("metrics", t)
+
+    def answer(self, name: str, t: float) -> Scrape:
+        """The same of the answers recorded under `name` (`slots`, `props`, `health`, ...)."""
+        answers = self._answers(name)
+        return answers[max(0, bisect.bisect_right(answers, t, key=lambda answer: answer.t) - 1)]
+
+    def _answers(self, name: str) -> tuple[Scrape, ...]:
+        if name not in self._read:
+            self._read[name] = tuple(
+                Scrape(
+                    line["t"],
+                    line["lat_s"],
+                    line["status"],
+                    "Refused" in (line.get("error") or ""),
+                    (line.get("headers") or {}).get("content-type", ""),
+                    line.get("body", "").encode(),
+                )
+                for line in self._lines(name)
+            )
+        return self._read[name]
 
     def _lines(self, name: str) -> list[dict[str, Any]]:
         with gzip.open(self.folder / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
@@ -85,17 +111,26 @@ class FakeEngine:
     """Serves a capture from the moment of `start` on, `speed` times as fast as recorded, from its second `start_s` on.
 
     It refuses connections while the recorded server did, and leaves requests unanswered while that hung.
-    `root` replaces the model path that /v1/models names.
+    `root` replaces the model path that /v1/models names; `change` makes of a path's answer what another version of
+    the server would have answered.
     """
 
     def __init__(
-        self, capture: str | Path, *, port: int = 0, speed: float = 1.0, start_s: float = 0.0, root: str = ""
+        self,
+        capture: str | Path,
+        *,
+        port: int = 0,
+        speed: float = 1.0,
+        start_s: float = 0.0,
+        root: str = "",
+        change: Callable[[str, Reply], Reply] | None = None,
     ) -> None:
         self.capture = Capture(capture)
         self._speed = speed
         self._start_s = start_s
         self._began_s = time.monotonic()
-        self._pages = _other_pages(root)
+        self._pages = other_pages(self.capture.engine, root)
+        self._change = change
         self.server = LoopbackServer(self._answer, port)
 
     @property
@@ -138,6 +173,10 @@ class FakeEngine:
             self.server.listen()
 
     def _answer(self, request: Request) -> Reply:
+        reply = self._recorded(request)
+        return reply if self._change is None or reply.raw is not None else self._change(request.path, reply)
+
+    def _recorded(self, request: Request) -> Reply:
         while (now := self.capture.at(self.t)).status == 0:
             if self.server.closed.wait(0.01):
                 return Reply(raw=b"")
@@ -146,16 +185,21 @@ class FakeEngine:
         key = self.capture.api_key
         if key and request.path.startswith("/v1/") and request.headers.get("authorization") != f"Bearer {key}":
             return Reply(401, b'{"error":"Unauthorized"}', "application/json")
+        if (name := self.capture.others.get(request.path)) is not None:
+            other = self.capture.answer(name, self.t)
+            return Reply(other.status or 503, other.body, other.content_type)
         page = self._pages.get(request.path)
         return Reply(404, b'{"detail":"Not Found"}', "application/json") if page is None else page
 
 
-def _other_pages(root: str) -> dict[str, Reply]:
-    """The recorded answers of the paths beside /metrics."""
-    text = (CAPTURES / "endpoints" / "vllm-endpoints.txt").read_text()
-    pages = {}
-    for part in text.split("== ")[1:]:
+def other_pages(engine: str, root: str = "") -> dict[str, Reply]:
+    """The recorded answers of the paths beside /metrics of an engine's server."""
+    text = (CAPTURES / "endpoints" / f"{engine}-endpoints.txt").read_text()
+    pages: dict[str, Reply] = {}
+    for part in re.split("^== ", text, flags=re.MULTILINE)[1:]:
         path, _, answer = part.partition("\n")
+        if path.split("?")[0] in MOVING and engine != "vllm":
+            continue
         head, _, body = answer.partition("\n\n")
         if root and path == "/v1/models":
             cards = json.loads(body)

@@ -14,7 +14,7 @@ import urllib.request
 import pytest
 
 from tests.fakes.engine import Capture, FakeEngine
-from tests.fakes.http_server import wait_until
+from tests.fakes.http_server import Reply, wait_until
 
 
 def get(url: str, timeout_s: float = 2.0, **headers: str) -> tuple[int, bytes, str]:
@@ -95,3 +95,28 @@ def test_the_command_prints_its_url_and_serves() -> None:
             assert get(f"{url}/metrics")[0] == 200
         finally:
             process.terminate()
+
+
+def test_other_paths_that_were_recorded_move_with_the_metrics() -> None:
+    with FakeEngine("llamacpp-basic", start_s=30.5) as engine:
+        (_, slots, kind), (_, props, _) = (get(f"{engine.url}{path}") for path in ("/slots", "/props"))
+        models = get(f"{engine.url}/v1/models")[1]
+    recorded = Capture("llamacpp-basic").answer("slots", 30.6)
+    assert recorded.t == pytest.approx(30.0, abs=0.1)
+    assert (slots, kind) == (recorded.body, "application/json; charset=utf-8")
+    assert json.loads(props)["total_slots"] == 4
+    assert json.loads(models)["data"][0]["owned_by"] == "llamacpp"
+
+
+def test_slots_of_another_moment_are_not_served() -> None:
+    with FakeEngine("llamacpp-two-scrapers", start_s=10.5) as engine:
+        assert get(f"{engine.url}/slots")[0] == 404
+        assert json.loads(get(f"{engine.url}/props")[1])["total_slots"] == 4
+
+
+def test_an_answer_can_be_made_that_of_another_version() -> None:
+    def off(path: str, reply: Reply) -> Reply:
+        return reply._replace(status=501) if path == "/metrics" else reply
+
+    with FakeEngine("llamacpp-basic", start_s=30.5, change=off) as engine:
+        assert [get(f"{engine.url}{path}")[0] for path in ("/metrics", "/slots")] == [501, 200]

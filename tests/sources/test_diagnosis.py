@@ -154,7 +154,7 @@ async def test_an_engine_without_its_gpus_says_why(driver: FakeDriver) -> None:
 
 
 async def test_metrics_that_an_engine_does_not_export_are_named() -> None:
-    page = b'# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine="0"} 3\n'
+    page = b'vllm:cache_config_info{engine="0"} 1\nvllm:num_requests_running{engine="0"} 3\n'
     with LoopbackServer(lambda _: Reply(body=page)) as server:
         endpoint = Endpoint(url=server.url, name="mine")
         check = (await checked(Options(nvml=False), endpoint=(endpoint,)))["engine mine metrics"]

@@ -71,7 +71,7 @@ async def test_a_configured_name_stays() -> None:
 
 async def test_the_request_is_plain_and_asks_for_plain_text() -> None:
     with LoopbackServer(vllm) as server:
-        async with polling(server.url):
+        async with polling(server.url, engine="vllm"):
             pass
         request = server.requests[0]
     assert (request.method, request.path) == ("GET", "/metrics")
@@ -188,7 +188,7 @@ async def test_a_restart_between_two_polls_is_noticed_and_the_model_asked_for_ag
         return Reply(200, CARDS.replace(b'"m"', b'"%s"' % model)) if request.path == "/v1/models" else Reply(404)
 
     with LoopbackServer(server_of_two_lives) as server:
-        async with polling(server.url) as source:
+        async with polling(server.url, engine="vllm") as source:
             assert source.reading.model == "m"
             started, model = b"1700000999", b"other"
             assert await until(lambda: source.reading.started_wall_s == 1700000999.0)
@@ -251,11 +251,13 @@ async def test_what_the_process_before_said_of_itself_is_not_believed_of_the_nex
 
     roots = set()
     with LoopbackServer(slow_to_tell) as server:
-        source = EndpointSource(Endpoint(url=server.url), 0.05)
+        source = EndpointSource(Endpoint(url=server.url, engine="vllm"), 0.05)
         await source.start()
         assert await until(lambda: asked == 1)
         started = b"1700000999"
+        end_s = time.monotonic() + 10.0
         while source.reading.model_root != "/new":
+            assert time.monotonic() < end_s
             roots.add(source.reading.model_root)
             await asyncio.sleep(0.01)
         await source.close()
@@ -273,12 +275,12 @@ async def test_a_model_list_that_is_not_ready_is_asked_for_again_later(monkeypat
         return vllm(request)
 
     with LoopbackServer(not_ready) as server:
-        async with polling(server.url) as source:
+        async with polling(server.url, engine="vllm") as source:
             assert await until(lambda: len(server.requests) > 10)
             assert (asked, source.reading.model_root) == (1, "")
         asked = 0
         monkeypatch.setattr(endpoint, "ASK_AGAIN_S", 0.1)
-        async with polling(server.url) as source:
+        async with polling(server.url, engine="vllm") as source:
             assert await until(lambda: source.reading.model_root == "/models/m")
 
 

@@ -37,7 +37,7 @@ def test_forms(text: str) -> None:
 
 
 def test_host_and_port() -> None:
-    assert parse_url("http://[::1]:8001")[2:] == ("::1", 8001)
+    assert parse_url("http://[::1]:8001")[2:4] == ("::1", 8001)
     assert parse_url("gpu-07:8000")[2:] == ("gpu-07", 8000)
 
 

@@ -115,7 +115,7 @@ async def test_a_key_file_that_can_be_none_is_one_notice_and_no_storm(
     file = {"nul": "/tmp/k\0ey", "pipe": str(tmp_path / "pipe"), "folder": str(tmp_path)}.get(kind, kind)
     os.mkfifo(tmp_path / "pipe")
     with LoopbackServer(vllm) as server:
-        async with polling(server.url, api_key_file=file) as source:
+        async with polling(server.url, engine="vllm", api_key_file=file) as source:
             assert await until(lambda: len(server.requests) > 10)
             (notice,) = (await source.poll(0.0)).faults
         asked = [request for request in server.requests if request.path == "/v1/models"]

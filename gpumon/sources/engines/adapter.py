@@ -5,18 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
-from typing import Final, NamedTuple
+from types import MappingProxyType
+from typing import ClassVar, Final, NamedTuple
 
-from gpumon.readings.frame import EngineKind, HistogramReading, RankReading
+from gpumon.readings.frame import Advance, EngineKind, HistogramReading, RankReading
 from gpumon.sources.exposition import Scan, Series
 
 MOST_RANKS: Final = 256
 """Data-parallel ranks read from one page."""
+MOST_PARTS: Final = 32
+"""Models read from the page of one server that has several."""
 MOST_BUCKETS: Final = 2048
+MOST_DIGITS: Final = 15
+"""Of a count that a label holds."""
 START_TIME: Final = "process_start_time_seconds"
 """Written by every single-process exporter of the Prometheus client libraries; absent in multi-process mode."""
 
 Found = list[tuple[Series, float]]
+Bodies = Mapping[str, bytes]
+"""Path below the server's base URL -> what it answered there just now, or, of a rarely asked one, last."""
+NO_BODIES: Final[Bodies] = MappingProxyType({})
 
 
 class Metric(NamedTuple):
@@ -25,6 +33,8 @@ class Metric(NamedTuple):
     name: str
     label: str = ""
     value: str = ""
+    advance: Advance = Advance.LIVE
+    """When it moves. Said of token counts; requests and latencies of ended requests are what they say."""
 
     def __str__(self) -> str:
         return f'{self.name}{{{self.label}="{self.value}"}}' if self.label else self.name
@@ -35,6 +45,16 @@ class Rule(NamedTuple):
 
     quantity: str
     metrics: tuple[Metric, ...]
+    added: bool = False
+    """A gauge whose series are parts of a whole (queues by reason): they are added up."""
+
+
+class Companion(NamedTuple):
+    """Another page of the server that the adapter reads."""
+
+    path: str
+    every_s: float = 0.0
+    """Seconds between two looks; 0: with every poll."""
 
 
 class Tables(NamedTuple):
@@ -51,6 +71,10 @@ class Tables(NamedTuple):
     histograms: tuple[Rule, ...]
     extra: tuple[str, ...] = ()
     """Other sample names that the adapter looks at itself."""
+    repeated: tuple[str, ...] = ()
+    """Labels of processes that all report the same figures (tensor-parallel ranks): the lowest of each counts."""
+    part_label: str = ""
+    """The label that tells several models on one page apart: each is an engine of its own."""
 
 
 class Rank:
@@ -75,7 +99,31 @@ class EnginePage(NamedTuple):
     started_wall_s: float
     exact_steps: bool
     cut: bool = False
-    """It has more than `MOST_RANKS` ranks: the others were left out."""
+    """It has more than `MOST_RANKS` ranks, or `MOST_PARTS` models: the others were left out."""
+    advance: Mapping[str, Advance] = MappingProxyType({})
+    part: str = ""
+    model_root: str = ""
+    version: str = ""
+    tp: int = 0
+    pp: int = 0
+    dp: int = 0
+
+
+class Collected(NamedTuple):
+    """What the tables gave: ranks, the metric behind each quantity, and when it moves where that is not live."""
+
+    ranks: dict[str, Rank]
+    live: dict[str, str]
+    advance: dict[str, Advance]
+
+
+class Page(NamedTuple):
+    """A server's first answer, by which its kind is told."""
+
+    path: str
+    names: frozenset[str]
+    """Sample names of its first lines."""
+    body: bytes
 
 
 class Adapter:
@@ -86,10 +134,22 @@ class Adapter:
 
     kind: EngineKind = EngineKind.UNKNOWN
     tables: Tables
+    prefixes: ClassVar[tuple[str, ...]] = ()
+    """Sample names begin so on a page of this engine."""
+    companions: tuple[Companion, ...] = ()
+    """Pages asked beside the metrics. An adapter may change its own: a server's pages differ by version."""
+    from_documentation: ClassVar[bool] = False
+    """Never held against a recording of a real engine."""
 
     def __init__(self) -> None:
         self._chosen: dict[str, int] = {}
         self._cut = False
+        self._parts: dict[str, Adapter] = {}
+
+    @classmethod
+    def claims(cls, page: Page) -> bool:
+        """Whether this is a page of this engine."""
+        return any(name.startswith(cls.prefixes) for name in page.names)
 
     @property
     def wanted(self) -> frozenset[str]:
@@ -101,29 +161,61 @@ class Adapter:
             names.update(metric.name + end for metric in rule.metrics for end in ("_bucket", "_sum", "_count"))
         return frozenset(names)
 
-    def read(self, scan: Scan) -> EnginePage:
+    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EnginePage:
         """The page as readings; without ranks where it has no series of this engine."""
         raise NotImplementedError
 
-    def collect(self, found: Mapping[str, Found]) -> tuple[dict[str, Rank], dict[str, str]]:
-        """Ranks filled from the tables, and which metric each quantity was read from."""
+    def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EnginePage, ...]:
+        """One page for each model of the server, those without ranks left out."""
+        label = self.tables.part_label
+        if not label:
+            pages = [self.read(scan, bodies)]
+        else:
+            scans: dict[str, dict[Series, float]] = {}
+            for series, value in scan.values.items():
+                scans.setdefault(series.labels.get(label, ""), {})[series] = value
+            names = sorted(scans)[:MOST_PARTS]
+            self._parts = {name: self._parts.get(name) or type(self)() for name in names}
+            cut = len(scans) > MOST_PARTS
+            read = ((name, self._parts[name].read(scan._replace(values=scans[name]), bodies)) for name in names)
+            pages = [page._replace(part=name, cut=page.cut or cut) for name, page in read]
+        return tuple(page for page in pages if page.ranks)
+
+    def collect(self, found: Mapping[str, Found]) -> Collected:
+        """What the tables give of a page."""
         self._cut = False
-        ranks: dict[str, Rank] = {}
-        live: dict[str, str] = {}
-        for rules, put in ((self.tables.counters, _add_counter), (self.tables.gauges, _raise_gauge)):
+        taken = Collected({}, {}, {})
+        ranks, live, advance = taken
+        for rules, gauges in ((self.tables.counters, False), (self.tables.gauges, True)):
             for rule in rules:
                 metric, series = self._first(rule, lambda metric: picked(found, metric))
-                for one, value in series:
+                put = _raise_gauge if gauges and not rule.added else _add_gauge if gauges else _add_counter
+                for one, value in self._unrepeated(series):
                     if (rank := self._rank(ranks, one)) is not None:
                         put(rank, rule.quantity, value)
                 if metric is not None:
                     live[rule.quantity] = str(metric)
+                    if metric.advance is not Advance.LIVE:
+                        advance[rule.quantity] = metric.advance
         for rule in self.tables.histograms:
             metric, _ = self._first(rule, lambda metric: found.get(metric.name + "_bucket", []))
             if metric is not None:
                 live[rule.quantity] = str(metric)
                 self._histograms(ranks, found, rule.quantity, metric.name)
-        return ranks, live
+        return taken
+
+    def _unrepeated(self, series: Found) -> Found:
+        """Of series that differ in nothing but who reports them, the one of the lowest reporter."""
+        repeated = self.tables.repeated
+        if not repeated or len(series) < 2:
+            return series
+        best: dict[tuple[tuple[str, str], ...], tuple[tuple[float, ...], Series, float]] = {}
+        for one, value in series:
+            same = tuple(sorted((name, text) for name, text in one.labels.items() if name not in repeated))
+            order = tuple(_order(one.labels.get(name, "")) for name in repeated)
+            if same not in best or order < best[same][0]:
+                best[same] = (order, one, value)
+        return [(one, value) for _, one, value in best.values()]
 
     def _first(self, rule: Rule, series_of: Callable[[Metric], Found]) -> tuple[Metric | None, Found]:
         """The best metric that the page has. One that was seen before and is absent now is not replaced by a worse."""
@@ -146,7 +238,7 @@ class Adapter:
     def _histograms(self, ranks: dict[str, Rank], found: Mapping[str, Found], quantity: str, name: str) -> None:
         parts: dict[str, _Parts] = {}
         for end in ("_bucket", "_sum", "_count"):
-            for series, value in found.get(name + end, ()):
+            for series, value in self._unrepeated(found.get(name + end, [])):
                 if (rank := self._rank(ranks, series)) is not None:
                     part = parts.setdefault(rank.name, _Parts({}, {}))
                     if end == "_bucket":
@@ -200,10 +292,32 @@ def usable(value: float) -> bool:
     return 0.0 <= value < math.inf
 
 
+def started_wall_s(found: Mapping[str, Found]) -> float:
+    """Unix time at which the exporter's process started; 0 where the page does not say."""
+    return next((value for _, value in found.get(START_TIME, ()) if usable(value)), 0.0)
+
+
+def whole_number(text: str) -> int:
+    """A label's whole number; 0 where it is none (`None`, empty, negative, absurdly long)."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS else 0
+
+
+def only_mean(total: float, count: float) -> HistogramReading | None:
+    """Observations of which only sum and number are known, as a histogram of one open bucket: it has a mean and no
+    quantiles. None where they are no observations."""
+    return HistogramReading((math.inf,), (count,), total, count) if usable(total) and usable(count) else None
+
+
 def frozen(ranks: Iterable[Rank]) -> tuple[RankReading, ...]:
-    """The ranks as readings, in the order of their numbers."""
+    """The ranks as readings, in the order of their numbers; sums that are too large for a number are left out."""
     ordered = sorted(ranks, key=lambda rank: (len(rank.name), rank.name))
-    return tuple(RankReading(rank.name, rank.counters, rank.gauges, rank.histograms) for rank in ordered)
+    return tuple(
+        RankReading(rank.name, _usable_of(rank.counters), _usable_of(rank.gauges), rank.histograms) for rank in ordered
+    )
+
+
+def _usable_of(values: Mapping[str, float]) -> dict[str, float]:
+    return {quantity: value for quantity, value in values.items() if usable(value)}
 
 
 def _add_counter(rank: Rank, quantity: str, value: float) -> None:
@@ -212,6 +326,15 @@ def _add_counter(rank: Rank, quantity: str, value: float) -> None:
 
 def _raise_gauge(rank: Rank, quantity: str, value: float) -> None:
     rank.gauges[quantity] = max(value, rank.gauges.get(quantity, 0.0))
+
+
+def _add_gauge(rank: Rank, quantity: str, value: float) -> None:
+    rank.gauges[quantity] = rank.gauges.get(quantity, 0.0) + value
+
+
+def _order(text: str) -> float:
+    """A rank's number; what has none comes last."""
+    return float(text) if text.isascii() and text.isdecimal() else math.inf
 
 
 def _bound(text: str) -> float:

@@ -1,16 +1,18 @@
-"""What an endpoint's answer is, told by its status and content, and the fix where it is no vLLM page."""
+"""What an endpoint's answer is, told by its status and content, and the fix where it is no page of an engine."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from gpumon.readings.frame import EndpointState
+from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.readings.text import clean
+from gpumon.sources.engines.registry import BY_KIND, ROWS
 
 LOOKED_AT: Final = 4096
 """Bytes of an answer that decide whether it is text, HTML or JSON."""
-MOST_LINES: Final = 5000
+MOST_LINES: Final = 200_000
 """Lines looked at to tell an engine by its metric names."""
 MOST_LINE_BYTES: Final = 16 * 1024
 """A longer line is no sample that tells anything."""
@@ -23,44 +25,50 @@ class Refusal(NamedTuple):
     text: str
 
 
-BY_STATUS: Final = {
-    401: Refusal(
-        EndpointState.UNAUTHORIZED,
-        "401: the metrics page wants a login. vLLM leaves it open, so a proxy guards it: let gpumon's host through",
-    ),
-    403: Refusal(
-        EndpointState.UNAUTHORIZED,
-        "403: the metrics page is forbidden from here. vLLM leaves it open: let gpumon's host through in the proxy",
-    ),
-    404: Refusal(
-        EndpointState.METRICS_OFF,
-        "404: no metrics page here. Start SGLang with --enable-metrics, llama.cpp with --metrics; vLLM has it always: "
-        "check port and path",
-    ),
-    501: Refusal(EndpointState.METRICS_OFF, "501: metrics are switched off. Start llama.cpp with --metrics"),
-    503: Refusal(EndpointState.STARTING, "503: the server is up but not ready: still loading the model?"),
-}
+SWITCHES: Final = "SGLang: --enable-metrics, llama.cpp: --metrics"
+"""The switches of the engines whose servers stand without a metrics page by default."""
 
-ENGINES: Final = (
-    ("sglang:", "SGLang"),
-    ("sglang_", "SGLang (router)"),
-    ("trtllm_", "TensorRT-LLM"),
-    ("nv_inference_", "Triton"),
-    ("nv_trt_llm_", "Triton with TensorRT-LLM"),
-    ("tgi_", "TGI"),
-    ("te_", "TEI"),
-    ("llamacpp:", "llama.cpp"),
-    ("lmdeploy:", "LMDeploy"),
-    ("dynamo_", "Dynamo"),
-    ("ray_", "Ray"),
-    ("litellm_", "LiteLLM"),
-    ("DCGM_FI_", "dcgm-exporter (GPU metrics, no engine)"),
-    ("node_", "node_exporter (no engine)"),
+NOT_ENGINES: Final = (
+    (("litellm_",), "LiteLLM", "a proxy: add the engines behind it"),
+    (
+        ("vllm:current_qps", "vllm:healthy_pods_total", "vllm:num_incoming_requests_total", "vllm:avg_decoding_length"),
+        "vLLM's router",
+        "no engine: add the vLLM servers behind it",
+    ),
+    # With a colon the names are SGLang's own; the router writes those of its workers with an underscore.
+    (("smg_", "sgl_router_", "sglang_"), "SGLang's router (SMG)", "no engine: add the SGLang servers behind it"),
+    (
+        (
+            "inference_pool_",
+            "inference_objective_",
+            "inference_model_",
+            "inference_extension_",
+            "llm_d_inference_scheduler_",
+        ),
+        "an inference gateway",
+        "no engine: add the servers behind it",
+    ),
+    (
+        (
+            "revision_app_request_",
+            "revision_request_",
+            "queue_requests_per_second",
+            "queue_average_concurrent_requests",
+        ),
+        "KServe's queue-proxy",
+        "no engine: add the port of the model's own container",
+    ),
+    (
+        ("dynamo_component_",),
+        "a Dynamo worker without its engine's",
+        "start it with the option that publishes them (TensorRT-LLM: --publish-events-and-metrics)",
+    ),
+    (("DCGM_FI_",), "dcgm-exporter", "GPU metrics, no engine: give it with --dcgm URL"),
+    (("node_",), "node_exporter", "no engine: check the port"),
+    (("ray_",), "Ray", "no LLM engine in it: is log_engine_metrics on, and does a replica run on this node?"),
 )
-"""Metric prefixes of other servers, and their names."""
+"""Beginnings of sample names -> who writes them, and what to do."""
 
-READ: Final = "vllm:"
-"""Metric prefix of the engine that gpumon reads."""
 PLAIN: Final = ("http_", "process_", "python_")
 """What a Python web server's exporter writes of itself."""
 
@@ -72,12 +80,12 @@ _NAME: Final = re.compile(rb'(?:\{\s*")?([a-zA-Z_:][a-zA-Z0-9_:]*)(?:"?[,}]|[ \t
 _JSON: Final = (b"{", b"[", b'"')
 
 
-def by_status(status: int, location: str) -> Refusal | None:
-    """The refusal of an HTTP status; None for 200."""
+def by_status(status: int, location: str, kind: EngineKind = EngineKind.UNKNOWN) -> Refusal | None:
+    """The refusal of an HTTP status, in the words of this kind of engine if it is known; None for 200."""
     if status == 200:
         return None
-    if status in BY_STATUS:
-        return BY_STATUS[status]
+    if (refusal := _by_status(status, kind)) is not None:
+        return refusal
     if 300 <= status < 400:
         to = clean(location.split("?")[0].split("#")[0].rpartition("@")[2], 80) or "another place"
         return Refusal(
@@ -87,26 +95,63 @@ def by_status(status: int, location: str) -> Refusal | None:
     return Refusal(EndpointState.HTTP_ERROR, f"{status}: {text}")
 
 
-def by_content(body: bytes, content_type: str, is_vllm: bool = False) -> Refusal:
-    """What a page without series of a known engine is; `is_vllm` where the config says that it is vLLM's."""
+def _by_status(status: int, kind: EngineKind) -> Refusal | None:
+    row = BY_KIND.get(kind)
+    off = row is not None and bool(row.switch)
+    if status in (401, 403):
+        word = "wants a login" if status == 401 else "is forbidden from here"
+        fix = (
+            "set api_key_env or api_key_file for this endpoint (llama.cpp guards it with --api-key), "
+            "or let gpumon's host through in the proxy that guards it"
+        )
+        return Refusal(EndpointState.UNAUTHORIZED, f"{status}: the metrics page {word}: {fix}")
+    if status in (404, 501) and row is not None and off:
+        return Refusal(EndpointState.METRICS_OFF, f"{status}: {row.title}'s metrics are off: {row.switch}")
+    if status == 501:
+        return Refusal(EndpointState.METRICS_OFF, f"501: metrics are switched off: start it with them ({SWITCHES})")
+    if status == 404:
+        text = f"404: no metrics page here: check port and path, or switch it on ({SWITCHES})"
+        return Refusal(EndpointState.METRICS_OFF, text)
+    if status == 503:
+        return Refusal(EndpointState.STARTING, "503: the server is up but not ready: still loading the model?")
+    return None
+
+
+def is_json(body: bytes, content_type: str, names: Collection[str]) -> bool:
+    """Whether an answer is JSON: says so, or begins so and holds no sample."""
     start = body[:LOOKED_AT].lstrip(b"\xef\xbb\xbf \t\r\n")
-    kind = content_type.split(";")[0].strip().lower()
+    return content_type.split(";")[0].strip().lower() == "application/json" or (start[:1] in _JSON and not names)
+
+
+def by_content(body: bytes, content_type: str, kind: EngineKind = EngineKind.UNKNOWN) -> Refusal:
+    """What a page without series of a known engine is; `kind` where the config says what it should be."""
+    start = body[:LOOKED_AT].lstrip(b"\xef\xbb\xbf \t\r\n")
+    media = content_type.split(";")[0].strip().lower()
     if not start:
-        return Refusal(EndpointState.NOT_METRICS, "the answer is empty: check port and path")
+        return _empty(kind)
     if b"\0" in start:
         return Refusal(EndpointState.NOT_METRICS, "the answer is binary, not metrics: check port and path")
-    if start[:1] == b"<" or kind == "text/html":
+    if start[:1] == b"<" or media == "text/html":
         return Refusal(EndpointState.NOT_METRICS, "the answer is a web page (HTML), not metrics: check port and path")
-    names = _names(body)
-    if kind == "application/json" or (start[:1] in _JSON and not names):
+    names = sample_names(body)
+    if is_json(body, content_type, names):
         return Refusal(
             EndpointState.NOT_METRICS,
             "the answer is JSON, not metrics: check port and path (TensorRT-LLM: use /prometheus/metrics)",
         )
-    return _by_names(names, is_vllm)
+    return _by_names(names, kind)
 
 
-def _names(body: bytes) -> list[str]:
+def _empty(kind: EngineKind) -> Refusal:
+    """Some exporters write a metric only once it has a value: TGI's, TEI's, and the multi-process one of Python."""
+    if kind in BY_KIND:
+        text = f"{BY_KIND[kind].title} answers with an empty page: it has served nothing yet"
+        return Refusal(EndpointState.STARTING, text)
+    text = "the answer is empty: an engine that has served nothing yet? else check port and path"
+    return Refusal(EndpointState.NOT_METRICS, text)
+
+
+def sample_names(body: bytes) -> list[str]:
     """Metric names of the first samples of a page."""
     lines = (line for line in body.split(b"\n", MOST_LINES)[:MOST_LINES] if len(line) <= MOST_LINE_BYTES)
     return [name[1].decode("ascii") for line in lines if (name := _NAME.match(line)) and _ends_in_number(line)]
@@ -120,18 +165,21 @@ def _ends_in_number(line: bytes) -> bool:
     return True
 
 
-def _by_names(names: list[str], is_vllm: bool) -> Refusal:
+def _by_names(names: list[str], kind: EngineKind) -> Refusal:
     if not names:
         return Refusal(EndpointState.NOT_METRICS, "the answer is no metrics text: check port and path")
-    if any(name.startswith(READ) for name in names):
-        return NO_ENGINE_YET
-    for prefix, engine in ENGINES:
-        if any(name.startswith(prefix) for name in names):
-            return Refusal(
-                EndpointState.WRONG_ENGINE, f"these are metrics of {engine}, which gpumon cannot read: vLLM only so far"
-            )
+    for prefixes, who, fix in NOT_ENGINES:
+        if any(name.startswith(prefixes) for name in names):
+            return Refusal(EndpointState.WRONG_ENGINE, f"these are metrics of {who}: {fix}")
+    for row in ROWS:
+        if any(name.startswith(row.adapter.prefixes) for name in names):
+            if kind in (EngineKind.UNKNOWN, row.kind):
+                text = f"{row.title} answers, but no engine has counted anything yet: starting?"
+                return Refusal(EndpointState.STARTING, text)
+            text = f"these are metrics of {row.title}, and the config says {BY_KIND[kind].title}: correct `engine`"
+            return Refusal(EndpointState.WRONG_ENGINE, text)
     other = next((name for name in names if not name.startswith(PLAIN)), "")
-    if is_vllm and other:
+    if kind is EngineKind.VLLM and other:
         return NO_ENGINE_YET
     if not other:
         return Refusal(
@@ -140,5 +188,6 @@ def _by_names(names: list[str], is_vllm: bool) -> Refusal:
         )
     return Refusal(
         EndpointState.WRONG_ENGINE,
-        f"metrics of no engine that gpumon knows (such as {clean(other, 60)}): check the port",
+        f"metrics of no engine that gpumon knows (such as {clean(other, 60)}): check the port, or describe them "
+        "in a [[feed]] of the config",
     )

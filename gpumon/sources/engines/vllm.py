@@ -1,4 +1,4 @@
-"""vLLM: metric names of V1 (from 0.8 on) with the older aliases, and the figures that need more than a table."""
+"""vLLM: metric names from 0.6 (V0) to the newest, and the figures that need more than a table."""
 
 from __future__ import annotations
 
@@ -6,30 +6,35 @@ from collections.abc import Mapping
 from typing import Final
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import EngineKind
+from gpumon.readings.frame import Advance, EngineKind
+from gpumon.sources.engines import dynamo_worker, vllm_v0
 from gpumon.sources.engines.adapter import (
-    MOST_RANKS,
-    START_TIME,
+    NO_BODIES,
     Adapter,
+    Bodies,
     EnginePage,
     Found,
     Metric,
+    Page,
     Rank,
     Rule,
     Tables,
     by_name,
     frozen,
+    started_wall_s,
     usable,
 )
+from gpumon.sources.engines.remainder import Remainder
 from gpumon.sources.exposition import Scan
 
 PREFIX: Final = "vllm:"
 CONFIG: Final = "vllm:cache_config_info"
 EXTERNAL_HITS: Final = "vllm:external_prefix_cache_hits_total"
+SIGNS: Final = ("vllm:generation_tokens_total", "vllm:prompt_tokens_total", "vllm:cache_config_info")
+"""An engine writes one of them at least (the router of vLLM's production stack neither)."""
+AT_FIRST_TOKEN: Final = frozenset({q.PROMPT_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED})
 BLOCK_HITS: Final = "vllm:gpu_prefix_cache_hits_total"
 """In blocks, not tokens (0.8)."""
-REMEMBERED_RANKS: Final = 2 * MOST_RANKS
-"""Ranks remembered from one page to the next; the ones not seen for longest are forgotten first."""
 KEPT_SETTINGS: Final = (
     "cache_dtype",
     "block_size",
@@ -61,26 +66,38 @@ TABLES: Final = Tables(
         _rule(q.DECODE_TOKENS, "generation_tokens_total"),
         # A histogram in spite of its name: an observation per step that produced output.
         _rule(q.STEPS, "iteration_tokens_total_count"),
+        # Aborted and failed ones too, in spite of its name.
         _rule(q.REQUESTS, "request_success_total"),
+        Rule(q.FAILURES, (Metric("vllm:request_success_total", label="finished_reason", value="error"),)),
         _rule(q.PREEMPTIONS, "num_preemptions_total"),
         _rule(q.DRAFTS, "spec_decode_num_drafts_total"),
         _rule(q.ACCEPTED_TOKENS, "spec_decode_num_accepted_tokens_total"),
+        # From 0.17 on, with --enable-mfu-metrics.
+        _rule(q.OWN_FLOPS, "estimated_flops_per_gpu_total"),
+        _rule(q.OWN_READ_BYTES, "estimated_read_bytes_per_gpu_total"),
+        _rule(q.OWN_WRITE_BYTES, "estimated_write_bytes_per_gpu_total"),
     ),
     gauges=(
         _rule(q.RUNNING, "num_requests_running"),
         _rule(q.WAITING, "num_requests_waiting"),
-        _rule(q.KV_USAGE, "kv_cache_usage_perc", "gpu_cache_usage_perc"),
+        # The old name alone until 0.8, hidden from 0.11 on; a Dynamo worker says it a second time.
+        Rule(
+            q.KV_USAGE,
+            tuple(map(Metric, ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", *dynamo_worker.KV_USAGE))),
+        ),
+        # V0 until 0.6, means of the last seconds.
+        Rule(q.DECODE_RATE, (Metric("vllm:avg_generation_throughput_toks_per_s", advance=Advance.SAMPLED),)),
     ),
     histograms=(
         _rule(q.TTFT, "time_to_first_token_seconds"),
         # The same observations under a new name from 0.10.2 on; both are there until 0.11.
         _rule(q.ITL, "inter_token_latency_seconds", "time_per_output_token_seconds"),
         _rule(q.E2E, "e2e_request_latency_seconds"),
-        _rule(q.QUEUE, "request_queue_time_seconds"),
+        _rule(q.QUEUE, "request_queue_time_seconds", "time_in_queue_requests"),
         _rule(q.PROMPT_LENGTH, "request_prompt_tokens"),
         _rule(q.OUTPUT_LENGTH, "request_generation_tokens"),
     ),
-    extra=(CONFIG, EXTERNAL_HITS, BLOCK_HITS),
+    extra=(CONFIG, EXTERNAL_HITS, BLOCK_HITS, *vllm_v0.EXTRA, *vllm_v0.V1_SIGNS, dynamo_worker.REQUESTS),
 )
 
 
@@ -89,29 +106,44 @@ class VllmAdapter(Adapter):
 
     kind = EngineKind.VLLM
     tables = TABLES
+    prefixes = (PREFIX,)
 
     def __init__(self) -> None:
         super().__init__()
-        self._prefill: dict[str, tuple[float, float]] = {}
+        self._computed = Remainder()
 
-    def read(self, scan: Scan) -> EnginePage:
+    @classmethod
+    def claims(cls, page: Page) -> bool:
+        """A router in front of engines has `vllm:` series, too, but none of an engine's own."""
+        return any(name in page.names for name in SIGNS)
+
+    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EnginePage:  # noqa: ARG002
         """The page in canonical quantities; no rank where it has no vLLM series."""
         found = by_name(scan)
-        ranks, live = self.collect(found)
-        info = _settings(found)
+        ranks, live, advance = self.collect(found)
+        info = {**_settings(found), **dynamo_worker.place(found)}
+        old = vllm_v0.is_v0(found)
+        if old:
+            vllm_v0.translate(ranks, live, advance, found)
         self._add_hits(ranks, live, found, info)
         self._work_out_prefill(ranks, live, info)
         _add_pools(ranks, live, found)
-        started = next((value for _, value in found.get(START_TIME, ()) if usable(value)), 0.0)
+        started = started_wall_s(found)
         return EnginePage(
             ranks=frozen(ranks.values()),
             live=live,
             info=info,
             model=_model(found),
             started_wall_s=started,
-            exact_steps=bool(started) and q.STEPS in live,
+            # V0 may schedule several steps at once and count them as one.
+            exact_steps=q.STEPS in live and self._one_api_server(started) and not old,
             cut=self._cut,
+            advance={**advance, **dict.fromkeys(AT_FIRST_TOKEN & live.keys(), Advance.PROMPT)},
         )
+
+    def _one_api_server(self, started_wall_s: float) -> bool:
+        """Whether each step is counted once: by one API server. Where there are several, no start time is written."""
+        return started_wall_s > 0.0
 
     def _add_hits(
         self, ranks: Mapping[str, Rank], live: dict[str, str], found: Mapping[str, Found], info: Mapping[str, str]
@@ -142,12 +174,7 @@ class VllmAdapter(Adapter):
             cached = rank.counters.get(q.PREFILL_CACHED) if cached_by else 0.0
             if prompt is None or cached is None:
                 continue
-            last_prompt, last = self._prefill.pop(rank.name, (0.0, 0.0))
-            computed = max(0.0, prompt - cached, last if prompt >= last_prompt else 0.0)
-            self._prefill[rank.name] = (prompt, computed)
-            rank.counters[q.PREFILL_COMPUTED] = computed
-        while len(self._prefill) > REMEMBERED_RANKS:
-            del self._prefill[next(iter(self._prefill))]
+            rank.counters[q.PREFILL_COMPUTED] = self._computed.of(rank.name, prompt, cached)
         if "hits" in cached_by:
             cached_by += " (last resort: hits count at admission)"
         live[q.PREFILL_COMPUTED] = f"{live[q.PROMPT_TOKENS]} - {cached_by or '0 (prefix caching is off)'}"

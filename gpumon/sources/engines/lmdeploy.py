@@ -1,0 +1,138 @@
+"""LMDeploy's api_server: metric names up to 0.16, read in its source (lmdeploy/metrics/loggers.py, stats.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import Advance, EngineKind
+from gpumon.sources.engines.adapter import (
+    NO_BODIES,
+    Adapter,
+    Bodies,
+    EnginePage,
+    Found,
+    Metric,
+    Rank,
+    Rule,
+    Tables,
+    by_name,
+    frozen,
+    started_wall_s,
+    whole_number,
+)
+from gpumon.sources.engines.remainder import Remainder
+from gpumon.sources.exposition import Scan
+from gpumon.specs import hints
+
+PREFIX: Final = "lmdeploy:"
+CONFIG: Final = "lmdeploy:backend_config_info"
+KV_BITS: Final = {"4": "int4", "8": "int8"}
+"""quant_policy -> format of the KV cache."""
+FORMATS: Final = frozenset(("awq", "gptq", "fp8", "mxfp4"))
+"""Those of model_format that say how the weights are stored; `hf` does not."""
+
+
+def _rule(quantity: str, *names: str, advance: Advance = Advance.LIVE) -> Rule:
+    return Rule(quantity, tuple(Metric(PREFIX + name, advance=advance) for name in names))
+
+
+TABLES: Final = Tables(
+    rank_label="engine",
+    counters=(
+        _rule(q.PROMPT_TOKENS, "prompt_tokens_total", advance=Advance.PROMPT),
+        _rule(q.PREFILL_CACHED, "cached_tokens_total", advance=Advance.END),
+        _rule(q.DECODE_TOKENS, "generation_tokens_total"),
+        _rule(q.REQUESTS, "request_success_total"),
+        # A gauge by its type, and a count by its meaning.
+        _rule(q.FAILURES, "num_requests_failed"),
+        _rule(q.DRAFTS, "spec_decode_num_drafts_total"),
+        _rule(q.ACCEPTED_TOKENS, "spec_decode_num_accepted_tokens_total"),
+        # No q.STEPS: lmdeploy:iteration_tokens_total has one observation per output of a request, not per step.
+    ),
+    gauges=(
+        _rule(q.RUNNING, "num_requests_running"),
+        _rule(q.WAITING, "num_requests_waiting"),
+        _rule(q.KV_USAGE, "gpu_cache_usage_perc"),
+    ),
+    histograms=(
+        _rule(q.TTFT, "time_to_first_token_seconds"),
+        # The time of a step; the second is that time divided by the tokens that came of it.
+        _rule(q.ITL, "iter_token_latency", "time_per_output_token_seconds"),
+        _rule(q.E2E, "e2e_request_latency_seconds"),
+        _rule(q.QUEUE, "request_queue_time_seconds"),
+        _rule(q.PROMPT_LENGTH, "request_prompt_tokens"),
+        _rule(q.OUTPUT_LENGTH, "request_generation_tokens"),
+    ),
+    extra=(CONFIG,),
+)
+
+
+class LmdeployAdapter(Adapter):
+    """One LMDeploy API server; each data-parallel rank has one of its own, with a port of its own."""
+
+    kind = EngineKind.LMDEPLOY
+    tables = TABLES
+    prefixes = (PREFIX,)
+    from_documentation = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._computed = Remainder()
+
+    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EnginePage:  # noqa: ARG002
+        """The page in canonical quantities; no rank where it has none of them."""
+        found = by_name(scan)
+        ranks, live, advance = self.collect(found)
+        labels = next((series.labels for series, _ in found.get(CONFIG, ())), {})
+        self._work_out_prefill(ranks, live, advance, cache_off=labels.get("enable_prefix_caching") == "False")
+        if most := whole_number(labels.get("max_batch_size", "")):
+            for rank in ranks.values():
+                rank.gauges[q.MOST_RUNNING] = float(most)
+                live[q.MOST_RUNNING] = f"{CONFIG} max_batch_size"
+        return EnginePage(
+            ranks=frozen(ranks.values()),
+            live=live,
+            info=_settings(labels),
+            model=_model(found),
+            started_wall_s=started_wall_s(found),
+            exact_steps=False,
+            cut=self._cut,
+            advance=advance,
+            tp=whole_number(labels.get("tp", "")),
+            dp=whole_number(labels.get("dp", "")),
+        )
+
+    def _work_out_prefill(
+        self, ranks: Mapping[str, Rank], live: dict[str, str], advance: dict[str, Advance], *, cache_off: bool
+    ) -> None:
+        """Computed prefill = prompt - cached. The cached part is known only when a request ends: until then its
+        prompt counts in full, and the difference waits until it is caught up."""
+        if q.PROMPT_TOKENS not in live or not (q.PREFILL_CACHED in live or cache_off):
+            return
+        for rank in ranks.values():
+            prompt = rank.counters.get(q.PROMPT_TOKENS)
+            cached = rank.counters.get(q.PREFILL_CACHED, None if q.PREFILL_CACHED in live else 0.0)
+            if prompt is not None and cached is not None:
+                rank.counters[q.PREFILL_COMPUTED] = self._computed.of(rank.name, prompt, cached)
+        less = live.get(q.PREFILL_CACHED, "0 (prefix caching is off)")
+        live[q.PREFILL_COMPUTED] = f"{live[q.PROMPT_TOKENS]} - {less}"
+        advance[q.PREFILL_COMPUTED] = Advance.PROMPT
+
+
+def _settings(labels: Mapping[str, str]) -> dict[str, str]:
+    """The settings worth keeping of `backend_config_info`, which the first versions leave empty."""
+    said = {
+        hints.CONTEXT_LEN: labels.get("session_len", ""),
+        hints.WEIGHT_PRECISION: labels.get("model_format", "") if labels.get("model_format") in FORMATS else "",
+        hints.KV_DTYPE: KV_BITS.get(labels.get("quant_policy", ""), ""),
+    }
+    return {key: text for key, text in said.items() if text not in ("", "None")}
+
+
+def _model(found: Mapping[str, Found]) -> str:
+    series = (
+        one for name in ("generation_tokens_total", "num_requests_running") for one, _ in found.get(PREFIX + name, ())
+    )
+    return next((model for one in series if (model := one.labels.get("model_name", ""))), "")

@@ -1,0 +1,77 @@
+"""Ollama: the models that it has loaded, from /api/ps. It counts nothing that can be asked for (api/types.go, 0.33).
+
+/api/show, with the layers of a model, answers POST only and gpumon sends none. What a model does right now is told by
+the llama-server process that Ollama starts for it: discovery finds that one, and its /slots is read as llama.cpp's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gpumon.readings.frame import EngineKind, RankReading
+from gpumon.sources.engines.adapter import (
+    MOST_PARTS,
+    NO_BODIES,
+    Adapter,
+    Bodies,
+    EnginePage,
+    Page,
+    Tables,
+)
+from gpumon.sources.engines.json_body import decoded, items, mapping, number, text
+from gpumon.sources.exposition import Scan
+from gpumon.specs import hints
+
+LOADED: Final = "/api/ps"
+"""Neither loads a model nor keeps one loaded."""
+VERSION: Final = "/api/version"
+WHY_NOTHING: Final = "Ollama tells its loaded models, and no rates: its llama-server processes do"
+
+
+class OllamaAdapter(Adapter):
+    """One Ollama server: a part without figures for each loaded model."""
+
+    kind = EngineKind.OLLAMA
+    tables = Tables("", (), (), ())
+    from_documentation = True
+
+    @classmethod
+    def claims(cls, page: Page) -> bool:
+        """Whether this is the list of its loaded models, even an empty one."""
+        return page.path == LOADED and isinstance(mapping(decoded(page.body)).get("models"), list)
+
+    def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EnginePage, ...]:  # noqa: ARG002
+        """One page for each loaded model; one without a model where none is."""
+        models = mapping(decoded(bodies.get(LOADED, b""))).get("models")
+        if not isinstance(models, list):
+            return ()
+        found = [page for model in items(models, MOST_PARTS) if (page := _page(mapping(model))) is not None]
+        pages = {page.part: page._replace(cut=len(models) > MOST_PARTS) for page in found}
+        return tuple(pages.values()) or (_bare("", {"models": "none is loaded", "figures": WHY_NOTHING}),)
+
+
+def _page(said: Mapping[str, Any]) -> EnginePage | None:
+    name = text(said.get("model")) or text(said.get("name"))
+    if not name:
+        return None
+    details = mapping(said.get("details"))
+    size, on_gpu = number(said.get("size")), number(said.get("size_vram"))
+    info = {
+        hints.PARAMETER_SIZE: text(details.get("parameter_size")),
+        hints.WEIGHT_PRECISION: text(details.get("quantization_level")),
+        hints.ARCHITECTURE: text(details.get("family")),
+        hints.CONTEXT_LEN: text(said.get("context_length")),
+        "loaded_bytes": f"{size:.0f}" if size else "",
+        "vram_bytes": "" if on_gpu is None else f"{on_gpu:.0f}",
+        "on_gpu_ratio": f"{min(1.0, on_gpu / size):.3f}" if size and on_gpu is not None else "",
+        "expires_at": text(said.get("expires_at")),
+        "digest": text(said.get("digest")),
+        "figures": WHY_NOTHING,
+    }
+    return _bare(name, {key: value for key, value in info.items() if value})
+
+
+def _bare(model: str, info: Mapping[str, str]) -> EnginePage:
+    rank = RankReading("0", {}, {}, {})
+    return EnginePage((rank,), {}, info, model, started_wall_s=0.0, exact_steps=False, part=model)

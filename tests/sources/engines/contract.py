@@ -1,0 +1,205 @@
+"""The common contract of all engine adapters: cases from tests/data/pages, how one is read, and what must always hold.
+
+A case is a file tests/data/pages/<kind>/<case>.expected.json, where <kind> is the value of the `EngineKind`:
+
+    {"polls": [{"/metrics": "basic.prom", "/slots": "basic.slots.json"}, ...],
+     "expected": [{"model": "m",
+                   "ranks": {"0": {"counters": {...}, "gauges": {...}, "histograms": {"ttft_s": [3, 0.4]}}},
+                   "live": {...}, "advance": {...}, "info": {...}, "exact_steps": true, "tp": 2, ...}]}
+
+`polls` are read one after the other by one adapter, since it may remember; the first is what the engine is told by.
+A body is a file beside the case, or {"capture": "llamacpp-basic", "t": 40, "of": "slots"}: what a recorded server
+answered at that second (`of` is `metrics` where it is left out). `expected` holds a part for each model that the last
+poll gives, none where it is no page of an engine yet. `ranks` and `advance` are compared whole (histograms as
+[count, sum]); of `live` and `info` only the keys given; any other field of `EnginePage` where it is given.
+
+`python -m tests.sources.engines.contract KIND/CASE` prints what is read of a case, to be checked by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from gpumon.readings import quantities
+from gpumon.readings.frame import Advance, HistogramReading
+from gpumon.sources.endpoint import NO_SCAN
+from gpumon.sources.engines.adapter import Adapter, Bodies, EnginePage, Page
+from gpumon.sources.engines.detect import sample_names
+from gpumon.sources.engines.registry import BY_KIND, Row
+from gpumon.sources.exposition import Scanner
+from tests.fakes.engine import Capture
+
+PAGES: Final = Path(__file__).parent.parent.parent / "data" / "pages"
+END: Final = ".expected.json"
+QUANTITIES: Final = frozenset(value for name, value in vars(quantities).items() if name.isupper())
+
+
+class Case:
+    """One case, by its file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.name = f"{file.parent.name}/{file.name.removesuffix(END)}"
+
+    @property
+    def row(self) -> Row:
+        """The engine that it is a case of."""
+        return next(row for kind, row in BY_KIND.items() if kind.value == self.file.parent.name)
+
+    @cached_property
+    def _said(self) -> Mapping[str, Any]:
+        said: Mapping[str, Any] = json.loads(self.file.read_text(encoding="utf-8"))
+        return said
+
+    @property
+    def expected(self) -> Sequence[Mapping[str, Any]]:
+        """The parts of the last poll."""
+        found: Sequence[Mapping[str, Any]] = self._said["expected"]
+        return found
+
+    @cached_property
+    def polls(self) -> tuple[Bodies, ...]:
+        """What the server answered, poll by poll."""
+        return tuple({path: self._body(body) for path, body in poll.items()} for poll in self._said["polls"])
+
+    @property
+    def page(self) -> Page:
+        """The first answer, by which the engine is told."""
+        path = metrics_path(self.row, self.polls[0])
+        body = self.polls[0][path]
+        return Page(path, frozenset(sample_names(body)), body)
+
+    def _body(self, said: str | Mapping[str, Any]) -> bytes:
+        if isinstance(said, str):
+            return (self.file.parent / said).read_bytes()
+        return Capture(said["capture"]).answer(said.get("of", "metrics"), said["t"]).body
+
+
+class Reader:
+    """An adapter with its scanner, as an endpoint holds them."""
+
+    def __init__(self, row: Row) -> None:
+        self.row = row
+        self.adapter: Adapter = row.adapter()
+        self.scanner = Scanner(self.adapter.wanted)
+
+    def read(self, bodies: Bodies) -> tuple[EnginePage, ...]:
+        """All parts of one poll."""
+        path = metrics_path(self.row, bodies)
+        scan = NO_SCAN if path in self.row.json_paths else self.scanner.scan(bodies[path])
+        return self.adapter.read_all(scan, bodies)
+
+
+def metrics_path(row: Row, bodies: Bodies) -> str:
+    """The first of the engine's metrics pages that answered."""
+    return next(path for path in row.paths if path in bodies)
+
+
+def cases() -> list[Case]:
+    """All cases of all engines."""
+    return [Case(file) for file in sorted(PAGES.glob(f"*/*{END}"))]
+
+
+def told(page: EnginePage, expected: Mapping[str, Any]) -> dict[str, Any]:
+    """A part in the form of its expectation, as far as that says something of it."""
+    said: dict[str, Any] = {
+        **{name: getattr(page, name) for name in expected},
+        "ranks": {
+            rank.rank: {
+                "counters": dict(rank.counters),
+                "gauges": dict(rank.gauges),
+                "histograms": {name: [one.count, one.sum] for name, one in rank.histograms.items()},
+            }
+            for rank in page.ranks
+        },
+        "advance": {quantity: advance.value for quantity, advance in page.advance.items()},
+    }
+    for name in {"live", "info"} & expected.keys():
+        said[name] = {key: value for key, value in getattr(page, name).items() if key in expected[name]}
+    return said
+
+
+def wanted(expected: Mapping[str, Any]) -> dict[str, Any]:
+    """An expectation with what it leaves out filled in."""
+    ranks = {
+        name: {"counters": {}, "gauges": {}, "histograms": {}, **rank}
+        for name, rank in expected.get("ranks", {}).items()
+    }
+    return {**expected, "ranks": ranks, "advance": expected.get("advance", {})}
+
+
+def check(parts: Sequence[EnginePage]) -> None:
+    """What must hold of any answer, however broken its page: raises AssertionError."""
+    assert len({part.part for part in parts}) == len(parts)
+    for part in parts:
+        quantities_seen = {
+            name for rank in part.ranks for kind in (rank.counters, rank.gauges, rank.histograms) for name in kind
+        }
+        assert part.ranks, "a part without figures must be left out"
+        assert len({rank.rank for rank in part.ranks}) == len(part.ranks)
+        assert quantities_seen <= QUANTITIES
+        assert quantities_seen <= part.live.keys(), "each figure names the metric that it was read from"
+        assert all(part.live.values())
+        assert part.advance.keys() <= part.live.keys()
+        assert all(isinstance(advance, Advance) for advance in part.advance.values())
+        assert not part.exact_steps or quantities.STEPS in part.live
+        assert all(isinstance(text, str) for pair in part.info.items() for text in pair)
+        assert all(isinstance(text, str) for text in (part.model, part.model_root, part.version, part.part))
+        assert 0.0 <= part.started_wall_s < math.inf
+        assert all(isinstance(count, int) and count >= 0 for count in (part.tp, part.pp, part.dp))
+        for rank in part.ranks:
+            _check_figures((rank.counters, rank.gauges))
+            for histogram in rank.histograms.values():
+                _check_histogram(histogram)
+
+
+def _check_figures(kinds: Sequence[Mapping[str, float]]) -> None:
+    for values in kinds:
+        for quantity, value in values.items():
+            assert 0.0 <= value < math.inf, (quantity, value)
+
+
+def _check_histogram(histogram: HistogramReading) -> None:
+    assert histogram.bounds[-1] == math.inf
+    assert len(histogram.bounds) == len(histogram.counts)
+    assert all(low < high for low, high in pairwise(histogram.bounds))
+    assert all(0.0 <= low <= high < math.inf for low, high in pairwise(histogram.counts))
+    assert 0.0 <= histogram.count < math.inf
+    assert 0.0 <= histogram.sum < math.inf
+
+
+def figures(parts: Sequence[EnginePage]) -> dict[tuple[str, str, str], float]:
+    """(part, rank, quantity) -> value, of all counters and gauges."""
+    return {
+        (part.part, rank.rank, quantity): value
+        for part in parts
+        for rank in part.ranks
+        for values in (rank.counters, rank.gauges)
+        for quantity, value in values.items()
+    }
+
+
+def sources(parts: Sequence[EnginePage]) -> dict[tuple[str, str], str]:
+    """(part, quantity) -> the metric that it was read from."""
+    return {(part.part, quantity): metric for part in parts for quantity, metric in part.live.items()}
+
+
+def main() -> None:
+    """Print the parts that a case's last poll gives."""
+    case = next(case for case in cases() if case.name == sys.argv[1])
+    reader = Reader(case.row)
+    parts = [reader.read(bodies) for bodies in case.polls][-1]
+    every = {name: () for name in EnginePage._fields if name not in ("ranks", "advance")}
+    for part in parts:
+        print(json.dumps(told(part, every) | {"live": dict(part.live), "info": dict(part.info)}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

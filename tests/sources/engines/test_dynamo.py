@@ -1,0 +1,87 @@
+"""Dynamo: a frontend is no replica of its workers, and its workers are engines like any other."""
+
+from __future__ import annotations
+
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import Advance, EndpointState, EngineKind
+from gpumon.sources.engines.adapter import MOST_PARTS
+from gpumon.sources.engines.registry import BY_KIND
+from tests.fakes.http_server import Reply
+from tests.sources.engines.contract import PAGES, Reader
+from tests.sources.polling import always, first
+
+ROW = BY_KIND[EngineKind.DYNAMO]
+
+
+def body(name: str, folder: str = "dynamo") -> bytes:
+    return (PAGES / folder / f"{name}.prom").read_bytes()
+
+
+def test_a_model_that_somebody_asked_for_and_nobody_serves_is_no_row():
+    assert b"nobody/serves-this" in body("frontend-1")
+    parts = Reader(ROW).read({"/metrics": body("frontend-1")})
+    assert [part.model for part in parts] == ["meta-llama/Llama-3.3-70B-Instruct", "Qwen/Qwen3-0.6B"]
+
+
+def test_errors_of_a_model_are_its_failures():
+    qwen = Reader(ROW).read({"/metrics": body("frontend-1")})[1]
+    assert (qwen.ranks[0].counters[q.REQUESTS], qwen.ranks[0].counters[q.FAILURES]) == (4.0, 1.0)
+
+
+def test_what_moves_when():
+    qwen = Reader(ROW).read({"/metrics": body("frontend-1")})[1]
+    assert q.DECODE_TOKENS not in qwen.advance, "output tokens are counted as they come"
+    assert {qwen.advance[name] for name in (q.PROMPT_TOKENS, q.PREFILL_CACHED, q.PREFILL_COMPUTED)} == {Advance.END}
+
+
+def test_a_request_before_its_first_token_waits_and_is_not_running_as_well():
+    gauges = Reader(ROW).read({"/metrics": body("frontend-1")})[1].ranks[0].gauges
+    assert (gauges[q.RUNNING], gauges[q.WAITING]) == (3.0, 2.0)
+    # Queued from the HTTP request on, in flight only from the engine on: never below zero.
+    gauges = Reader(ROW).read({"/metrics": body("no-cached")})[1].ranks[0].gauges
+    assert (gauges[q.RUNNING], gauges[q.WAITING]) == (0.0, 2.0)
+
+
+def test_the_cached_part_is_not_made_up():
+    assert q.PREFILL_COMPUTED not in Reader(ROW).read({"/metrics": body("no-cached")})[1].live
+
+
+def test_ever_more_models_are_bounded():
+    page = "".join(f'dynamo_frontend_output_tokens_total{{model="m{n:03}"}} {n}\n' for n in range(MOST_PARTS + 5))
+    parts = Reader(ROW).read({"/metrics": page.encode()})
+    assert len(parts) == MOST_PARTS
+    assert all(part.cut for part in parts)
+
+
+async def test_a_frontend_says_that_it_is_one_over_http():
+    source = await first(always(Reply(200, body("frontend-1"))))
+    llama, qwen = source.readings
+    assert {llama.kind, qwen.kind} == {EngineKind.DYNAMO}
+    assert qwen.info["frontend"] == "yes"
+    assert (qwen.model, qwen.part, qwen.state) == ("Qwen/Qwen3-0.6B", "qwen/qwen3-0.6b", EndpointState.OK)
+    assert llama.key != qwen.key
+
+
+async def test_a_frontend_that_served_nothing_yet_is_starting():
+    source = await first(always(Reply(200, body("idle"))))
+    assert source.reading.state is EndpointState.STARTING
+    assert "Dynamo answers" in source.reading.fault
+
+
+async def test_a_worker_is_its_engine_with_its_place_in_the_deployment():
+    source = await first(always(Reply(200, body("dynamo-worker", "vllm"))))
+    assert source.reading.kind is EngineKind.VLLM
+    assert source.reading.info["dynamo_component"] == "backend"
+    assert "frontend" not in source.reading.info
+    assert source.reading.ranks[0].gauges[q.KV_USAGE] == 0.125
+
+
+async def test_the_workers_own_gauge_of_the_cache_serves_where_the_engines_is_missing():
+    lines = [
+        line
+        for line in body("dynamo-worker", "vllm").splitlines(keepends=True)
+        if not line.startswith(b"vllm:kv_cache_usage_perc")
+    ]
+    source = await first(always(Reply(200, b"".join(lines))))
+    assert source.reading.ranks[0].gauges[q.KV_USAGE] == 0.0625
+    assert source.reading.live[q.KV_USAGE] == "dynamo_component_gpu_cache_usage_percent"

@@ -1,0 +1,213 @@
+"""The llama.cpp and Ollama adapters on recorded servers, and on made ones that have run for days.
+
+What one page gives is in tests/data/pages/llamacpp and tests/data/pages/ollama (test_contract.py).
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from functools import cache
+
+import pytest
+
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import Advance, EngineKind
+from gpumon.sources.engines.adapter import EnginePage, Page
+from gpumon.sources.engines.llamacpp import ASKED, PROPS, REFUSED, LlamaCppAdapter
+from gpumon.sources.engines.llamacpp_counts import LiveCounts, Printed, half_step_of_count
+from gpumon.sources.engines.ollama import OllamaAdapter
+from gpumon.sources.engines.registry import BY_KIND
+from tests.fakes.engine import Capture, other_pages
+from tests.sources.engines.contract import Reader
+from tests.sources.engines.llamacpp_made import Load, Look, MadeServer
+
+ROW = BY_KIND[EngineKind.LLAMA_CPP]
+RATE_S = 10.0
+
+
+def read(reader: Reader, metrics: bytes, slots: bytes = b"", props: bytes = b"") -> EnginePage:
+    bodies = {"/metrics": metrics, "/slots": slots, "/props": props}
+    (part,) = reader.read({path: body for path, body in bodies.items() if body})
+    return part
+
+
+def recorded(name: str, *, slots: bool = True, every_s: float = 1.0) -> list[tuple[float, EnginePage]]:
+    """What the adapter read of a capture, second by second."""
+    capture, reader, pages, due_s = Capture(name), Reader(ROW), [], 0.0
+    for scrape in capture.scrapes:
+        if scrape.status == 200 and scrape.t >= due_s:
+            due_s = scrape.t + every_s - 0.5
+            told = capture.answer("slots", scrape.t + 0.01).body if slots else b""
+            pages.append((scrape.t, read(reader, scrape.body, told)))
+    return pages
+
+
+@cache
+def events(name: str) -> list[tuple[float, float]]:
+    return [(at, tokens) for request in Capture(name).truth for at, tokens in request["events"]]
+
+
+def received(name: str, until_s: float) -> float:
+    return sum(tokens for at, tokens in events(name) if at <= until_s)
+
+
+def grown(pages: Sequence[tuple[float, EnginePage]], quantity: str) -> float:
+    first, last = (page.ranks[0].counters[quantity] for _, page in (pages[0], pages[-1]))
+    return last - first
+
+
+@pytest.mark.parametrize("slots", [True, False])
+@pytest.mark.parametrize("name", ["llamacpp-basic", "llamacpp-slots"])
+def test_tokens_are_what_the_client_has_received_at_every_second(name: str, slots: bool) -> None:
+    pages = recorded(name, slots=slots)
+    for t, page in pages:
+        assert page.ranks[0].counters[q.DECODE_TOKENS] == pytest.approx(received(name, t), abs=8.0)
+        assert page.advance[q.DECODE_TOKENS] is Advance.DERIVED
+        assert page.exact_steps
+    assert grown(pages, q.DECODE_TOKENS) == received(name, 1e9)
+    assert grown(pages, q.PROMPT_TOKENS) == sum(request["prompt_tokens"] for request in Capture(name).truth)
+
+
+def test_tokens_of_answers_that_the_client_cut_are_counted() -> None:
+    pages = recorded("llamacpp-two-scrapers", slots=False)
+    assert grown(pages, q.DECODE_TOKENS) == 33662 - 22272
+    assert grown(pages, q.DECODE_TOKENS) == pytest.approx(received("llamacpp-two-scrapers", 1e9), rel=0.005)
+
+
+def test_another_reader_of_the_page_does_not_disturb_the_figures() -> None:
+    first = recorded("llamacpp-two-scrapers", slots=False)
+    capture, reader = Capture("llamacpp-two-scrapers"), Reader(ROW)
+    second = [read(reader, capture.answer("metrics_b", t + 0.1).body) for t, _ in first]
+    assert b"predicted_tokens_seconds 0\n" in capture.answer("metrics_b", 10.1).body
+    assert second[-1].ranks == first[-1][1].ranks
+
+
+def test_counters_of_a_recorded_server_never_fall_but_for_its_restart() -> None:
+    falls, last = 0, 0.0
+    for _, page in recorded("llamacpp-lifecycle", slots=False, every_s=0.25):
+        tokens = page.ranks[0].counters[q.DECODE_TOKENS]
+        falls, last = falls + (tokens < last), tokens
+    assert falls == 1
+
+
+# A server that has run for days: its counters are printed with six digits.
+
+LOADS = {
+    "one user": Load(clients=1, slots=1, speed=50.0, answer=400.0, think_s=5.0),
+    "full": Load(clients=4, slots=4, speed=25.0, answer=300.0),
+    "queueing": Load(clients=8, slots=4, speed=200.0, answer=250.0),
+    "half idle": Load(clients=3, slots=4, speed=40.0, answer=200.0, think_s=6.0),
+}
+
+
+def errors(looks: Sequence[Look], values: Sequence[float], what: str) -> list[float]:
+    """Errors of the 10 s rates, of the windows in which something was generated."""
+    apart = round(RATE_S / 2.0)
+    found = []
+    for at in range(apart, len(looks)):
+        truth = getattr(looks[at], what) - getattr(looks[at - apart], what)
+        if truth > 100:
+            found.append(abs(values[at] - values[at - apart] - truth) / truth)
+    return found
+
+
+def watched(looks: Sequence[Look], *, slots: bool) -> list[EnginePage]:
+    reader = Reader(ROW)
+    return [read(reader, look.metrics, look.slots if slots else b"") for look in looks]
+
+
+@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("before", [0, 10**6, 10**7, 10**8])
+def test_rates_of_an_old_server_come_from_its_slots_where_its_counters_are_too_coarse(load: str, before: int) -> None:
+    looks = list(MadeServer(LOADS[load], before).looks(300.0))
+    pages = watched(looks, slots=True)
+    counters = [page.ranks[0].counters for page in pages]
+    tokens = [counter[q.DECODE_TOKENS] for counter in counters]
+    assert statistics.mean(errors(looks, tokens, "tokens")) <= (0.001 if not before else 0.05)
+    assert statistics.mean(errors(looks, [counter[q.STEPS] for counter in counters], "steps")) <= 0.05
+    assert tokens == sorted(tokens)
+    resolution = half_step_of_count(float(before)) * 2.0
+    assert tokens[-1] - tokens[0] == pytest.approx(looks[-1].tokens - looks[0].tokens, abs=1.0 + 5.0 * resolution)
+    coarse = before >= 10**7
+    assert ("between two printed values by /slots" in pages[-1].live[q.DECODE_TOKENS]) == coarse
+
+
+def test_the_product_alone_would_be_far_off_by_then_and_says_so() -> None:
+    looks = list(MadeServer(LOADS["one user"], 10**8).looks(300.0))
+    pages = watched(looks, slots=False)
+    tokens = [page.ranks[0].counters[q.DECODE_TOKENS] for page in pages]
+    assert statistics.mean(errors(looks, tokens, "tokens")) > 0.3
+    assert "six digits are printed" in pages[-1].live[q.DECODE_TOKENS]
+    assert not pages[-1].exact_steps
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_slots_alone_give_rates_of_a_server_without_metrics(load: str) -> None:
+    looks, reader = list(MadeServer(LOADS[load], 0).looks(300.0)), Reader(ROW)
+    pages = [reader.read({"/slots": look.slots})[0] for look in looks]
+    tokens = [page.ranks[0].counters[q.DECODE_TOKENS] for page in pages]
+    assert statistics.mean(errors(looks, tokens, "tokens")) <= 0.05
+    assert tokens[-1] == pytest.approx(looks[-1].tokens, rel=0.05)
+    assert q.WAITING not in pages[-1].ranks[0].gauges
+
+
+def test_a_prompt_of_several_batches_is_not_counted_as_tokens_for_good() -> None:
+    """Each batch of a prompt after the first is one busy slot too many; at rest the true count is known."""
+    counts, slots = LiveCounts(), ()
+    at_rest = [Printed(100.0, 1.0, 100.0, 0.0), Printed(260.0, 1.0, 200.0, 0.0), Printed(360.0, 1.0, 300.0, 0.0)]
+    tokens = [counts.read(printed, slots).tokens for printed in at_rest]
+    assert tokens == [100.0, 200.0, 300.0]
+
+
+def test_a_restart_shows_as_a_fall() -> None:
+    counts = LiveCounts()
+    tokens = [counts.read(Printed(steps, 2.0, steps * 2.0, 0.0), ()).tokens for steps in (1000.0, 1100.0, 40.0, 60.0)]
+    assert tokens == [2000.0, 2200.0, 80.0, 120.0]
+
+
+def test_slots_that_do_not_answer_are_asked_rarely() -> None:
+    reader, capture = Reader(ROW), Capture("llamacpp-basic")
+    read(reader, capture.at(30.0).body)
+    assert reader.adapter.companions == (REFUSED, PROPS)
+    read(reader, capture.at(31.0).body, capture.answer("slots", 31.01).body)
+    assert reader.adapter.companions == (ASKED, PROPS)
+    reader.read({"/slots": capture.answer("slots", 31.01).body})
+    assert reader.adapter.companions == (PROPS,)
+
+
+def test_a_router_is_asked_for_its_list_alone() -> None:
+    reader, capture = Reader(ROW), Capture("llamacpp-router")
+    parts = [reader.read({"/models": scrape.body}) for scrape in capture._answers("models")]
+    assert {part.part for page in parts for part in page} == {"router", "tiny-llama"}
+    assert reader.adapter.companions == ()
+
+
+def test_what_is_a_page_of_which() -> None:
+    pages = other_pages("llamacpp")
+    card = pages["/models"].body
+    slots, router = (
+        Capture("llamacpp-basic").answer("slots", 30.0).body,
+        Capture("llamacpp-router").answer("models", 30.0).body,
+    )
+    claims = {
+        (path, name): LlamaCppAdapter.claims(Page(path, frozenset(), body))
+        for path in ("/slots", "/models", "/metrics")
+        for name, body in {"card": card, "slots": slots, "router": router, "none": b"[]"}.items()
+    }
+    assert [key for key, claimed in claims.items() if claimed] == [("/slots", "slots"), ("/models", "router")]
+    assert OllamaAdapter.claims(Page("/api/ps", frozenset(), b'{"models":[]}'))
+    assert not OllamaAdapter.claims(Page("/api/ps", frozenset(), b'{"error":"not found"}'))
+    assert not OllamaAdapter.claims(Page("/models", frozenset(), b'{"models":[]}'))
+
+
+def test_ollama_gains_and_loses_models() -> None:
+    reader = Reader(BY_KIND[EngineKind.OLLAMA])
+
+    def parts(*names: str) -> list[str]:
+        said = {"models": [{"model": name, "size": 2, "size_vram": 1} for name in names]}
+        return [page.part for page in reader.read({"/api/ps": json.dumps(said).encode()})]
+
+    assert [parts(), parts("a"), parts("a", "b"), parts()] == [[""], ["a"], ["a", "b"], [""]]
+    assert parts("", "a") == ["a"]

@@ -1,0 +1,185 @@
+"""The SGLang adapter on a recorded server, and in the order in which its series appear, stand still and go missing.
+
+What one page of a version gives is in tests/data/pages/sglang (test_contract.py).
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import Advance, EngineKind
+from gpumon.sources.engines.adapter import EnginePage
+from gpumon.sources.engines.registry import BY_KIND
+from gpumon.sources.engines.sglang import OLD_SERVER_INFO, SERVER_INFO
+from gpumon.sources.engines.sglang_server import server_of
+from tests.fakes.engine import Capture
+from tests.sources.engines.contract import PAGES, Reader
+
+ROW = BY_KIND[EngineKind.SGLANG]
+LABELS = 'engine_type="unified",model_name="m",moe_ep_rank="0",pp_rank="0",tp_rank="0"'
+REALTIME = "sglang:realtime_tokens_total"
+
+
+def series(name: str, value: float, **more: str) -> str:
+    labels = ",".join([LABELS, *(f'{key}="{text}"' for key, text in more.items())])
+    return f"{name}{{{labels}}} {value}\n"
+
+
+def read(reader: Reader, page: str, **bodies: bytes) -> EnginePage:
+    (part,) = reader.read({"/metrics": page.encode(), **{f"/{path}": body for path, body in bodies.items()}})
+    return part
+
+
+def decoded(reader: Reader, page: str) -> dict[str, float]:
+    return {rank.rank: rank.counters[q.DECODE_TOKENS] for rank in read(reader, page).ranks}
+
+
+def test_the_totals_grew_by_what_the_client_counted() -> None:
+    capture, reader = Capture("sglang-basic"), Reader(ROW)
+    pages = [read(reader, scrape.body.decode()).ranks[0].counters for scrape in capture.scrapes]
+    received = sum(tokens for request in capture.truth for _, tokens in request["events"])
+    prompts = sum(request["prompt_tokens"] for request in capture.truth)
+    grown = {name: pages[-1][name] - pages[0][name] for name in pages[0]}
+    assert grown[q.DECODE_TOKENS] == received
+    assert grown[q.PROMPT_TOKENS] == grown[q.PREFILL_COMPUTED] == prompts
+    assert grown[q.REQUESTS] == len(capture.truth)
+
+
+def test_tokens_rise_with_the_client_and_counters_never_fall() -> None:
+    capture, reader, before = Capture("sglang-basic"), Reader(ROW), {}
+    for scrape in capture.scrapes:
+        page = read(reader, scrape.body.decode())
+        counters = page.ranks[0].counters
+        received = sum(1 for request in capture.truth for at, _ in request["events"] if at <= scrape.t)
+        assert abs(counters[q.DECODE_TOKENS] - 8 - received) <= 16, "one step of eight requests on either side"
+        assert all(value >= before.get(name, 0.0) for name, value in counters.items())
+        assert page.exact_steps
+        before = counters
+
+
+def test_every_decode_pass_is_counted() -> None:
+    """Eight requests in step: tokens / passes is their number, second by second."""
+    capture, reader = Capture("sglang-basic"), Reader(ROW)
+    steady = [read(reader, capture.at(t).body.decode()).ranks[0].counters for t in (31.5, 34.5, 36.5, 40.5, 42.5, 45.5)]
+    for first, last in zip(steady[::2], steady[1::2], strict=True):
+        steps = last[q.STEPS] - first[q.STEPS]
+        assert (last[q.DECODE_TOKENS] - first[q.DECODE_TOKENS]) / steps == pytest.approx(8.0, abs=0.05)
+
+
+def test_passes_that_stand_still_while_tokens_come_are_no_steps() -> None:
+    reader, exact = Reader(ROW), []
+    for tokens in (10, 20, 30, 40):
+        page = series(REALTIME, tokens, mode="decode") + series(
+            "sglang:cuda_graph_passes_total", 7, mode="prefill_none"
+        )
+        exact.append(read(reader, page).exact_steps)
+    assert exact == [True, True, False, False]
+
+
+def test_a_series_that_appears_later_started_from_zero() -> None:
+    reader = Reader(ROW)
+    first = series(REALTIME, 100, mode="prefill_compute") + series(REALTIME, 50, mode="decode")
+    counters = read(reader, first).ranks[0].counters
+    assert (counters[q.PREFILL_CACHED], counters[q.PREEMPTIONS]) == (0.0, 0.0)
+    later = first + series(REALTIME, 64, mode="prefill_cache") + series("sglang:num_retracted_requests_total", 2)
+    counters = read(reader, later).ranks[0].counters
+    assert (counters[q.PREFILL_CACHED], counters[q.PREEMPTIONS]) == (64.0, 2.0)
+    assert counters[q.PROMPT_TOKENS] == 164.0
+
+
+def test_a_series_that_was_there_and_is_missing_is_not_zero() -> None:
+    reader = Reader(ROW)
+    whole = series(REALTIME, 100, mode="prefill_compute") + series(REALTIME, 50, mode="decode")
+    read(reader, whole)
+    counters = read(reader, series(REALTIME, 120, mode="prefill_compute")).ranks[0].counters
+    assert q.DECODE_TOKENS not in counters
+    assert counters[q.PREFILL_COMPUTED] == 120.0
+    assert read(reader, whole).ranks[0].counters[q.DECODE_TOKENS] == 50.0
+
+
+def test_a_fresh_server_has_counted_nothing_and_its_first_tokens_are_seen() -> None:
+    reader = Reader(ROW)
+    gauges = series("sglang:num_running_reqs", 0) + series("sglang:decode_sum_seq_lens", 0)
+    page = read(reader, gauges)
+    assert page.ranks[0].counters[q.DECODE_TOKENS] == 0.0
+    assert page.advance == {}
+    assert decoded(reader, gauges + series(REALTIME, 30, mode="decode")) == {"0": 30.0}
+
+
+def test_an_old_server_that_has_counted_nothing_has_no_live_tokens() -> None:
+    page = read(Reader(ROW), series("sglang:num_running_reqs", 0) + series("sglang:gen_throughput", 0))
+    assert q.DECODE_TOKENS not in page.ranks[0].counters
+    assert page.advance == {q.DECODE_RATE: Advance.SAMPLED}
+
+
+def test_what_an_old_server_has_cached_is_known_from_its_first_hit_on() -> None:
+    reader, hits = Reader(ROW), 'sglang:cached_tokens_total{model_name="m"} 200\n'
+    counted = "".join(f'sglang:{name}_total{{model_name="m"}} 500\n' for name in ("prompt_tokens", "num_requests"))
+
+    def cached(page: str) -> tuple[float | None, float | None]:
+        counters = read(reader, page).ranks[0].counters
+        return counters.get(q.PREFILL_CACHED), counters.get(q.PREFILL_COMPUTED)
+
+    assert [cached(counted), cached(counted + hits), cached(counted)] == [(0.0, 500.0), (200.0, 500.0), (None, None)]
+
+
+@pytest.mark.parametrize(
+    ("version", "live"), [("0.5.7", True), ("0.5.6.post2", False), ("0.6.0rc1", True), ("x", False)]
+)
+def test_the_version_tells_whether_tokens_are_live(version: str, live: bool) -> None:
+    page = read(
+        Reader(ROW), series("sglang:num_running_reqs", 0), server_info=json.dumps({"version": version}).encode()
+    )
+    assert (q.DECODE_TOKENS in page.ranks[0].counters) is live
+    assert page.version == version
+
+
+def two_ranks(first: float, second: float, answers: float) -> str:
+    return (
+        series(REALTIME, first, mode="decode", dp_rank="0")
+        + series(REALTIME, second, mode="decode", dp_rank="1")
+        + f'sglang:time_to_first_token_seconds_count{{model_name="m"}} {answers}\n'
+    )
+
+
+def test_first_tokens_are_shared_among_the_ranks_and_none_is_lost() -> None:
+    reader = Reader(ROW)
+    assert decoded(reader, two_ranks(100, 300, 40)) == {"0": 110.0, "1": 330.0}
+    assert decoded(reader, two_ranks(100, 400, 45)) == {"0": 110.0, "1": 435.0}
+    assert decoded(reader, two_ranks(100, 400, 47)) == {"0": 111.0, "1": 436.0}
+    one = two_ranks(150, 400, 50).splitlines(keepends=True)
+    assert decoded(reader, "".join(one[:1] + one[2:])) == {"0": 164.0}
+    assert sum(decoded(reader, two_ranks(150, 460, 50)).values()) == 150 + 460 + 50
+
+
+def test_the_older_page_of_settings_is_asked_only_where_the_new_one_is_not_answered() -> None:
+    reader, page = Reader(ROW), series(REALTIME, 1, mode="decode").encode()
+    assert reader.adapter.companions == (SERVER_INFO,)
+    reader.read({"/metrics": page})
+    assert reader.adapter.companions == (OLD_SERVER_INFO,)
+    body = (PAGES / "sglang" / "server_info.json").read_bytes()
+    (part,) = reader.read({"/metrics": page, "/get_server_info": body})
+    assert reader.adapter.companions == (OLD_SERVER_INFO,)
+    assert part.model_root == "/models/Qwen3-30B-A3B-FP8"
+
+
+def test_the_gpus_of_data_parallel_attention_are_counted_once() -> None:
+    said = {"tp_size": 8, "dp_size": 2, "pp_size": 1}
+    plain, attention = (server_of(json.dumps({**said, "enable_dp_attention": on}).encode()) for on in (False, True))
+    assert (plain.tp, plain.dp) == (8, 2)
+    assert (attention.tp, attention.dp) == (4, 2)
+
+
+def test_no_secret_of_the_server_is_kept() -> None:
+    body = (PAGES / "sglang" / "server_info.json").read_bytes()
+    assert b"never-shown" in body
+    assert "never-shown" not in str(server_of(body))
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"null", b'{"tp_size": "8"}', b'{"internal_states": {}}', b"\xff", b"{"])
+def test_settings_that_make_no_sense_are_left_out(body: bytes) -> None:
+    server = server_of(body)
+    assert (server.tp, server.most_running, server.model_path) == (0, 0, "")

@@ -1,0 +1,155 @@
+"""A feed with a url over real HTTP: its states and texts, what it shares with endpoints, and what it does not ask."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from gpumon.config.schema import Config, Endpoint, Feed
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import EndpointState, EngineKind, Phase, Training
+from gpumon.sources.feeds.build import feeds_of
+from gpumon.sources.feeds.page import PageFeed
+from tests.fakes.http_server import LoopbackServer, Reply, Request
+from tests.sources.polling import HURRIED, QUICK, always, until
+
+PAGE = b'tokens_total{job="a"} 100\ntokens_total{job="b"} 7\nbusy 3\nprocess_start_time_seconds 1700000000\n'
+MAPPED = {"decode_tokens": 'tokens_total{job="a"}', "running": "busy"}
+
+
+@contextlib.asynccontextmanager
+async def polling(url: str, **settings: Any) -> AsyncIterator[PageFeed]:
+    feed = Feed(**{"url": url, "quantities": MAPPED, "interval_s": 60.0, **settings})
+    source = PageFeed(feed, limits=QUICK, back_off=HURRIED)
+    await source.start()
+    try:
+        await source.ready(15.0)
+        yield source
+    finally:
+        await source.close()
+
+
+async def first(answer: Callable[[Request], Reply], path: str = "", **settings: Any) -> tuple[PageFeed, list[str]]:
+    with LoopbackServer(answer) as server:
+        async with polling(server.url + path, **settings) as source:
+            return source, [request.path for request in server.requests]
+
+
+async def test_a_page_is_an_engine_of_its_own_kind():
+    source, asked = await first(always(Reply(200, PAGE)), name="acme", model="acme-7b")
+    reading = source.reading
+    assert (reading.name, reading.kind, reading.state) == ("acme", EngineKind.GENERIC, EndpointState.OK)
+    assert (reading.phase, reading.model, reading.training) == (Phase.INFERENCE, "acme-7b", None)
+    assert reading.ranks[0].counters == {q.DECODE_TOKENS: 100.0}
+    assert reading.found_by == "config"
+    assert reading.started_wall_s == 1700000000.0
+    assert asked == ["/metrics"], "it asks for no model and no version"
+    assert "identity" in reading.info, "so that the model is looked up by the config's name"
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [("", "/metrics"), ("/", "/metrics"), ("/stats/prom", "/stats/prom"), ("/v1/metrics", "/v1/metrics")],
+)
+async def test_the_path_is_the_one_that_the_user_gave(path: str, asked: str):
+    def answer(request: Request) -> Reply:
+        return Reply(200, PAGE) if request.path == asked else Reply(404, b"no")
+
+    source, paths = await first(answer, path)
+    assert (source.reading.state, paths) == (EndpointState.OK, [asked])
+
+
+@pytest.mark.parametrize(
+    ("reply", "state", "words"),
+    [
+        (Reply(404, b"no"), EndpointState.HTTP_ERROR, "check the url of this [[feed]]"),
+        (Reply(500, b"no"), EndpointState.HTTP_ERROR, "500"),
+        (Reply(503, b"no"), EndpointState.STARTING, "503"),
+        (Reply(401, b"no"), EndpointState.UNAUTHORIZED, "api_key_env"),
+        (Reply(200, b"<html></html>", "text/html"), EndpointState.NOT_METRICS, "HTML"),
+        (Reply(200, b"{}", "application/json"), EndpointState.NOT_METRICS, "JSON"),
+        (Reply(200, b""), EndpointState.NOT_METRICS, "empty"),
+        (
+            Reply(200, b"other_metric 1\n"),
+            EndpointState.WRONG_ENGINE,
+            'none of its metrics is on this page: decode_tokens = tokens_total{job="a"}, running = busy',
+        ),
+        (Reply(200, b"vllm:num_requests_running 1\n"), EndpointState.WRONG_ENGINE, "none of its metrics"),
+    ],
+)
+async def test_what_is_wrong_is_said_in_words_of_feeds(reply: Reply, state: EndpointState, words: str):
+    source, _ = await first(always(reply))
+    assert source.reading.state is state
+    assert words in source.reading.fault
+    assert source.reading.ranks == ()
+
+
+async def test_a_server_that_does_not_answer_is_refused():
+    async with polling("http://127.0.0.1:9") as source:
+        assert source.reading.state is EndpointState.REFUSED
+
+
+async def test_a_quantity_without_a_series_is_named():
+    source, _ = await first(always(Reply(200, b'tokens_total{job="a"} 1\n')))
+    (fault,) = (await source.poll(0.0)).faults
+    assert fault.text == "no series on the page for running = busy"
+
+
+async def test_the_key_goes_where_it_is_wanted(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("FEED_KEY", "s3cret")
+
+    def answer(request: Request) -> Reply:
+        return Reply(200, PAGE) if request.headers.get("authorization") == "Bearer s3cret" else Reply(401, b"no")
+
+    source, _ = await first(answer, api_key_env="FEED_KEY")
+    assert source.reading.state is EndpointState.OK
+    assert "s3cret" not in repr(source.reading)
+
+
+async def test_a_training_run_says_what_its_tokens_cost():
+    settings = {"phase": "training", "quantities": {"trained_tokens": "tokens_total"}}
+    source, _ = await first(always(Reply(200, PAGE)), params_b=7.0, precision="fp8", **settings)
+    assert source.reading.phase is Phase.TRAINING
+    assert source.reading.training == Training(42e9, 0.0, "fp8")
+    source, _ = await first(always(Reply(200, PAGE)), flops_per_token=1e9, tokens_per_sample=512.0, **settings)
+    assert source.reading.training == Training(1e9, 512.0, "bf16")
+
+
+async def test_a_restart_is_seen_and_the_feed_goes_on():
+    pages = iter([PAGE, PAGE.replace(b" 100", b" 5").replace(b"1700000000", b"1700000100")])
+    last = PAGE
+
+    def answer(_: Request) -> Reply:
+        nonlocal last
+        last = next(pages, last)
+        return Reply(200, last)
+
+    with LoopbackServer(answer) as server:
+        async with polling(server.url, interval_s=0.05) as source:
+            assert await until(lambda: source.reading.started_wall_s == 1700000100.0)
+            assert source.reading.ranks[0].counters == {q.DECODE_TOKENS: 5.0}
+
+
+async def test_feeds_and_endpoints_of_one_server_are_rows_of_their_own():
+    with LoopbackServer(always(Reply(200, PAGE))) as server:
+        config = Config(
+            endpoint=(Endpoint(url=server.url),),
+            feed=tuple(
+                Feed(url=server.url, name=job, quantities={"decode_tokens": f'tokens_total{{job="{job}"}}'})
+                for job in ("a", "b")
+            ),
+        )
+        pages, files = feeds_of(config)
+        for page in pages:
+            await page.start()
+        await asyncio.gather(*(page.ready(10.0) for page in pages))
+        for page in pages:
+            await page.close()
+    assert files == []
+    assert [page.reading.name for page in pages] == ["a", "b"]
+    assert len({page.reading.key for page in pages} | {server.url}) == 3
+    assert [page.reading.ranks[0].counters[q.DECODE_TOKENS] for page in pages] == [100.0, 7.0]

@@ -1,0 +1,137 @@
+"""What a server is told by: its paths, its page, and what must not be asked of it; through real HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from gpumon.readings.frame import EndpointState, EngineKind
+from tests.fakes.http_server import LoopbackServer, Reply, Request
+from tests.sources.polling import PAGE, polling, until
+
+PAGES = Path(__file__).parent.parent / "data" / "pages"
+NIM = (
+    b'num_requests_running{model_name="m"} 1\nnum_request_max{model_name="m"} 8\n'
+    b'generation_tokens_total{model_name="m"} 5\nprompt_tokens_total{model_name="m"} 7\n'
+)
+TRTLLM = (
+    b'trtllm_generation_tokens_total{model_name="m",engine_type="trtllm"} 5\n'
+    b'trtllm_kv_cache_utilization{model_name="m",engine_type="trtllm"} 0.5\n'
+)
+LLAMA = b"llamacpp:n_decode_total 5\nllamacpp:n_busy_slots_per_decode 1\nllamacpp:requests_processing 1\n"
+OLLAMA = b'{"models":[{"name":"m:latest","model":"m:latest","size":10,"size_vram":10,"context_length":4096}]}'
+SIGNED = b'{"object":"list","data":[{"id":"m","object":"model","owned_by":"tensorrt_llm"}]}'
+TRITON = b"".join(
+    b'nv_inference_request_success{model="%s",version="1"} 5\nnv_inference_count{model="%s",version="1"} 5\n' % (m, m)
+    for m in (b"a", b"b")
+)
+
+
+def serving(pages: Mapping[str, Reply], other: int = 404) -> LoopbackServer:
+    """A server with these pages and nothing else."""
+    return LoopbackServer(lambda request: pages.get(request.path, Reply(other)))
+
+
+def text(body: bytes) -> Reply:
+    return Reply(200, body, "text/plain; version=0.0.4")
+
+
+def json(body: bytes) -> Reply:
+    return Reply(200, body, "application/json")
+
+
+@pytest.mark.parametrize(
+    ("pages", "kind"),
+    [
+        ({"/metrics": text(PAGE)}, EngineKind.VLLM),
+        ({"/v1/metrics": text(NIM)}, EngineKind.NIM),
+        ({"/prometheus/metrics": text(TRTLLM), "/metrics": json(b"[]")}, EngineKind.TENSORRT_LLM),
+        ({"/metrics": text(LLAMA)}, EngineKind.LLAMA_CPP),
+        ({"/metrics": text(TRITON)}, EngineKind.TRITON),
+        ({"/api/ps": json(OLLAMA)}, EngineKind.OLLAMA),
+        ({"/v1/metrics": text(PAGE)}, EngineKind.NIM),
+    ],
+    ids=["vllm", "nim", "trtllm", "llama.cpp", "triton", "ollama", "nim 2 (vllm inside)"],
+)
+async def test_a_server_is_found_out_by_what_it_answers_where(pages: Mapping[str, Reply], kind: EngineKind) -> None:
+    with serving(pages) as server:
+        async with polling(server.url) as source:
+            assert source.reading.state is EndpointState.OK, source.reading.fault
+            assert source.reading.kind is kind
+            begun = len(server.requests)
+            assert await until(lambda: len(server.requests) > begun + 3)
+            again = {request.path for request in server.requests[begun:]}
+            assert again & set(pages)
+            assert not again - {*pages, "/v1/models", "/version", "/slots", "/props"}
+
+
+@pytest.mark.parametrize("signed", [True, False], ids=["signed", "no model list"])
+async def test_json_metrics_of_tensorrt_llm_are_not_drained(*, signed: bool) -> None:
+    pages = {"/metrics": json(b'[{"iter": 1}]'), **({"/v1/models": json(SIGNED)} if signed else {})}
+    for settings in ({"engine": "trtllm"}, {}) if signed else ({"engine": "trtllm"},):
+        with serving(pages) as server:
+            async with polling(server.url, **settings) as source:
+                assert source.reading.state is EndpointState.METRICS_OFF
+                assert "return_perf_metrics" in source.reading.fault
+            assert not [request for request in server.requests if request.path == "/metrics"]
+
+
+async def test_a_server_in_trouble_is_asked_once_and_no_further() -> None:
+    with serving({}, other=500) as server:
+        async with polling(server.url) as source:
+            assert source.reading.state is EndpointState.HTTP_ERROR
+        assert {request.path for request in server.requests} == {"/prometheus/metrics"}
+
+
+async def test_the_api_key_goes_out_only_where_the_page_asks_for_it(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("sesame")
+
+    def guarded(request: Request) -> Reply:
+        if request.headers.get("authorization") != "Bearer sesame":
+            return Reply(401)
+        return text(LLAMA) if request.path == "/metrics" else Reply(404)
+
+    with LoopbackServer(guarded) as server:
+        async with polling(server.url, engine="llamacpp", api_key_file=str(key)) as source:
+            assert source.reading.state is EndpointState.OK, source.reading.fault
+    with serving({"/metrics": text(LLAMA)}) as server:
+        async with polling(server.url, engine="llamacpp", api_key_file=str(key)) as source:
+            assert source.reading.state is EndpointState.OK
+        assert not [one for one in server.requests if one.path == "/metrics" and "authorization" in one.headers]
+
+
+async def test_without_a_key_the_fault_says_that_one_is_wanted() -> None:
+    with serving({}, other=401) as server:
+        async with polling(server.url) as source:
+            assert source.reading.state is EndpointState.UNAUTHORIZED
+            assert "api_key_env" in source.reading.fault
+
+
+async def test_another_engine_than_the_config_says_is_named() -> None:
+    with serving({"/metrics": text(LLAMA)}) as server:
+        async with polling(server.url, engine="vllm") as source:
+            assert source.reading.state is EndpointState.WRONG_ENGINE
+            assert "llama.cpp" in source.reading.fault
+            assert "vLLM" in source.reading.fault
+
+
+async def test_the_models_of_one_server_are_engines_of_their_own() -> None:
+    with serving({"/metrics": text(TRITON)}) as server:
+        async with polling(server.url) as source:
+            assert [reading.part for reading in source.readings] == ["a", "b"]
+            assert len({reading.key for reading in source.readings}) == 2
+            names = [reading.name.rpartition("/")[2] for reading in source.readings]
+            assert names == ["a", "b"]
+
+
+async def test_another_engine_at_the_same_port_is_noticed() -> None:
+    page = PAGE
+    with LoopbackServer(lambda request: text(page) if request.path == "/metrics" else Reply(404)) as server:
+        async with polling(server.url) as source:
+            assert source.reading.kind is EngineKind.VLLM
+            page = LLAMA
+            assert await until(lambda: source.reading.kind is EngineKind.LLAMA_CPP)
+            assert source.reading.state is EndpointState.OK
