@@ -22,11 +22,10 @@ def effective(loaded: Loaded) -> str:
         elif isinstance(value, tuple):
             for entry in value:
                 lines += ["", f"[[{section.name}]]{_origin(loaded, (section.name,))}", *_settings(loaded, entry, ())]
+                lines += _tables_inside(loaded, entry, section.name)
         else:
             lines += ["", f"[{section.name}]", *_settings(loaded, value, (section.name,))]
-            for field in msgspec.structs.fields(value):
-                if isinstance(named := getattr(value, field.name), dict):
-                    lines += ["", f"[{section.name}.{field.name}]", *_named(loaded, named, section.name, field.name)]
+            lines += _tables_inside(loaded, value, section.name)
     return "\n".join(lines) + "\n"
 
 
@@ -37,6 +36,14 @@ def _settings(loaded: Loaded, table: msgspec.Struct, path: tuple[str, ...]) -> l
         for name, value in values.items()
         if value is not None and not isinstance(value, dict)
     ]
+
+
+def _tables_inside(loaded: Loaded, table: msgspec.Struct, section: str) -> list[str]:
+    lines = []
+    for field in msgspec.structs.fields(table):
+        if isinstance(named := getattr(table, field.name), dict):
+            lines += ["", f"[{section}.{field.name}]", *_named(loaded, named, section, field.name)]
+    return lines
 
 
 def _named(loaded: Loaded, table: dict[str, Any], *section: str) -> list[str]:

@@ -32,6 +32,7 @@ VARIABLES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         "URLs (or host:port) of the engines to poll, separated by spaces; replaces the file's",
     ),
     "GPUMON_DISCOVERY": (("discovery", "enabled"), "0: look for nothing by itself"),
+    "GPUMON_DCGM": (("dcgm", "url"), "URL (or host:port) of a dcgm-exporter"),
 }
 """Variable -> setting and meaning. `GPUMON_CONFIG` names the file. Others that begin with GPUMON_ are not errors:
 Kubernetes sets GPUMON_SERVICE_HOST and its like in every pod beside a service called gpumon."""

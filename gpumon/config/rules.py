@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gpumon import specs
-from gpumon.config import keymap, urls
+from gpumon.config import feed_rules, keymap, urls
 from gpumon.config.columns import NAMES
 from gpumon.config.schema import Config, Price
 from gpumon.readings.text import clean
@@ -128,20 +128,30 @@ class Rulebook(msgspec.Struct, frozen=True):
         return self.fields.get(f"{kind.__name__}.{key}", ANY)
 
 
+_KEY_ENV: Final = FieldRule(
+    _matches(r"([A-Za-z_][A-Za-z0-9_]*)?", "must be the name of an environment variable, never the key itself"),
+    hidden=True,
+)
+_KEY_FILE: Final = FieldRule(
+    _matches(r"(?s)(.*/.*)?", "is no path: put the path of the file that holds the key (./name for one right here)"),
+    hidden=True,
+)
+_GPUS: Final = FieldRule(lambda value: "" if value == "auto" else _gpus_problem(value))
 _FIELDS: Final = {
     "Endpoint.url": FieldRule(urls.problem, read=urls.with_scheme),
-    "Endpoint.api_key_env": FieldRule(
-        _matches(r"([A-Za-z_][A-Za-z0-9_]*)?", "must be the name of an environment variable, never the key itself"),
-        hidden=True,
-    ),
-    "Endpoint.api_key_file": FieldRule(
-        _matches(
-            r"(?s)(.*/.*)?", "is no path: put the path of the file that holds the key (./name for one right here)"
-        ),
-        hidden=True,
-    ),
+    "Endpoint.api_key_env": _KEY_ENV,
+    "Endpoint.api_key_file": _KEY_FILE,
+    "Dcgm.url": FieldRule(lambda url: urls.problem(url) if url else "", read=urls.with_scheme),
+    "Dcgm.api_key_env": _KEY_ENV,
+    "Dcgm.api_key_file": _KEY_FILE,
     "Endpoint.gpu_type": FieldRule(gpu_type_problem),
-    "Endpoint.gpus": FieldRule(lambda value: "" if value == "auto" else _gpus_problem(value)),
+    "Endpoint.gpus": _GPUS,
+    "Feed.url": FieldRule(urls.problem, read=urls.with_scheme),
+    "Feed.file": FieldRule(_matches(r"[^\0]+", "must be the path of a file")),
+    "Feed.api_key_env": _KEY_ENV,
+    "Feed.api_key_file": _KEY_FILE,
+    "Feed.gpu_type": FieldRule(gpu_type_problem),
+    "Feed.gpus": _GPUS,
     "General.theme": FieldRule(
         _matches(r"[a-z0-9][a-z0-9_-]{0,63}", "must be the name of a file in themes/, without .toml"),
     ),
@@ -155,23 +165,35 @@ def _levels(name: str, unit: str = "") -> TableRule:
     return lambda levels: getattr(levels, warn) > getattr(levels, critical), critical, f"must be at least {warn}"
 
 
+_ONE_KEY: Final[TableRule] = (
+    lambda e: bool(e.api_key_env and e.api_key_file),
+    "api_key_file",
+    "give one: api_key_env or api_key_file",
+)
+_ONE_TLS: Final[TableRule] = (
+    lambda e: bool(e.tls_ca) and not e.tls_verify,
+    "tls_ca",
+    "has no use with tls_verify = false: leave one out",
+)
+_GPUS_RULES: Final[tuple[TableRule, ...]] = (
+    (lambda e: bool(e.gpu_type) and not e.gpu_count, "gpu_type", "needs gpu_count beside it"),
+    (lambda e: bool(e.gpu_count) and not e.gpu_type, "gpu_count", "needs gpu_type beside it"),
+    (
+        lambda e: bool(e.gpu_type) and e.gpus != "auto",
+        "gpus",
+        "names GPUs of this host, gpu_type those of another: give one",
+    ),
+)
 _TABLES: Final[dict[str, tuple[TableRule, ...]]] = {
     "Levels": (_levels("vram"), _levels("kv"), _levels("temperature", "_c")),
     "Endpoint": (
-        (
-            lambda e: bool(e.api_key_env and e.api_key_file),
-            "api_key_file",
-            "give one: api_key_env or api_key_file",
-        ),
-        (lambda e: bool(e.gpu_type) and not e.gpu_count, "gpu_type", "needs gpu_count beside it"),
-        (lambda e: bool(e.gpu_count) and not e.gpu_type, "gpu_count", "needs gpu_type beside it"),
-        (
-            lambda e: bool(e.gpu_type) and e.gpus != "auto",
-            "gpus",
-            "names GPUs of this host, gpu_type those of another: give one",
-        ),
-        (lambda e: bool(e.tls_ca) and not e.tls_verify, "tls_ca", "has no use with tls_verify = false: leave one out"),
+        _ONE_KEY,
+        *_GPUS_RULES,
+        _ONE_TLS,
     ),
+    "Feed": (*feed_rules.FEED, _ONE_KEY, *_GPUS_RULES, _ONE_TLS),
+    "Config": feed_rules.CONFIG,
+    "Dcgm": (_ONE_KEY, _ONE_TLS),
     "Model": (
         (lambda m: not m.match, "match", "must not be empty"),
         (
@@ -201,9 +223,14 @@ CONFIG: Final = Rulebook(
     root=Config,
     fields=_FIELDS,
     tables=_TABLES,
-    unique={"endpoint": (("url", urls.server), ("name", str)), "model": (("match", str),)},
+    unique={
+        "endpoint": (("url", urls.server), ("name", str)),
+        "feed": (("name", str),),
+        "model": (("match", str),),
+    },
     open_tables={
         "keys": OpenTable(keymap.IDS, keymap.problem, keymap.clash),
+        "quantities": OpenTable((), feed_rules.mapped, lambda _: None, named=feed_rules.named),
         "prices": OpenTable((), lambda *_: "", _same_gpu, Price, gpu_type_problem),
     },
     text=lambda text: (

@@ -9,6 +9,7 @@ import msgspec
 Interval = Annotated[float, msgspec.Meta(ge=0.25, le=3600.0)]
 Positive = Annotated[float, msgspec.Meta(gt=0.0)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
+Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Price = Annotated[float, msgspec.Meta(ge=1e-6, le=1e9)]
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 
@@ -34,7 +35,21 @@ class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base URL of the server, e.g. http://127.0.0.1:8000; a path such as /metrics may follow. host:port means http://."""
     name: str = ""
     """Shown name; default is kind and port."""
-    engine: Literal["auto", "vllm"] = "auto"
+    engine: Literal[
+        "auto",
+        "vllm",
+        "sglang",
+        "llamacpp",
+        "triton",
+        "trtllm",
+        "tgi",
+        "nim",
+        "lmdeploy",
+        "dynamo",
+        "ray",
+        "ollama",
+        "tei",
+    ] = "auto"
     model: str = ""
     """Name of a [[model]] entry or catalogue row to use instead of what the server reports."""
     gpus: Literal["auto"] | tuple[Count, ...] = "auto"
@@ -51,6 +66,53 @@ class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tls_verify: bool = True
     context_tokens: Positive | None = None
     """Mean tokens in context of a running request, used where the engine does not tell."""
+    drain_metrics: bool = False
+    """Read TensorRT-LLM's JSON /metrics, which takes what it gives: nobody else gets those records."""
+
+
+class Feed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Metrics of a server or a training run that gpumon has no adapter for: the user says what is what."""
+
+    url: str | None = None
+    """Metrics page in Prometheus text, e.g. http://127.0.0.1:9100/metrics; without a path, /metrics is asked."""
+    file: str | None = None
+    """Instead of a url: a file that a line of JSON is appended to at every step, such as a training loop writes."""
+    name: str = ""
+    """Shown name; default is kind and port, or the file's name."""
+    phase: Literal["inference", "training"] = "inference"
+    """What its tokens are: served, or trained on."""
+    model: str = ""
+    """Name of a [[model]] entry, a catalogue row, or a Hugging Face id whose files are here."""
+    gpus: Literal["auto"] | tuple[Count, ...] = "auto"
+    """Indices of the GPUs that it runs on; auto finds them through the process that listens at the url."""
+    gpu_type: str = ""
+    """GPU type of what runs on other hosts, e.g. "H100 SXM 80GB"; with gpu_count."""
+    gpu_count: Count = 0
+    interval_s: Interval = 2.0
+    """Seconds between two looks."""
+    params_b: Positive | None = None
+    """Training: parameters in 1e9, of a mixture of experts those used per token; default those of `model`."""
+    flops_per_token: Positive | None = None
+    """Training: FLOPs of one token, forward and backward; default 6 x the parameters."""
+    tokens_per_sample: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0
+    """Training: tokens of one sample, where the run counts samples; 0: not known."""
+    precision: Literal["fp32", "bf16", "fp16", "fp8"] = "bf16"
+    """Training: format that the matmuls run in; it decides the FLOP/s peak."""
+    context_tokens: Positive | None = None
+    """Mean tokens in context of a running request, where no metric tells."""
+    at_end: tuple[str, ...] = ()
+    """Token counters that move only when a request ends: no rate of now is made of them."""
+    time: str = ""
+    """File: key of the moment of a line, in Unix seconds or milliseconds or ISO 8601; default when the file changed."""
+    api_key_env: str = ""
+    """Environment variable that holds the API key."""
+    api_key_file: str = ""
+    """Path of the file that holds the API key, with a slash in it: a bare word is taken for the key itself."""
+    tls_ca: str = ""
+    """PEM file of the certificate authority to trust."""
+    tls_verify: bool = True
+    quantities: dict[str, str] = {}
+    """Quantity (`config.feed_rules`) -> metric with labels, or key of the file."""
 
 
 class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -89,7 +151,25 @@ class Discovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What gpumon may look at by itself."""
 
     enabled: bool = True
-    """Find the GPUs of an engine through the process that listens on its port."""
+    """Find the engines of this host through the processes on its GPUs, and the GPUs of those that are listed here."""
+    ports: tuple[Port, ...] = ()
+    """Ports of this host to ask as well, though no process on a GPU leads there (a proxy in front of engines)."""
+
+
+class Dcgm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A dcgm-exporter: it measures bandwidth and tensor activity where NVML can not (Ampere and older)."""
+
+    url: str = ""
+    """Its URL, e.g. http://127.0.0.1:9400; empty: none is asked."""
+    interval_s: Interval = 5.0
+    """Seconds between two polls; the exporter itself measures every 30 s unless it was told another interval."""
+    api_key_env: str = ""
+    """Environment variable that holds the API key, where a proxy in front of it wants one."""
+    api_key_file: str = ""
+    """Path of the file that holds the API key, with a slash in it: a bare word is taken for the key itself."""
+    tls_ca: str = ""
+    """PEM file of the certificate authority to trust."""
+    tls_verify: bool = True
 
 
 class Screen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -164,6 +244,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keys: dict[str, str] = {}
     """Id of a command (`config.keymap`) -> its keys, with commas between them."""
     endpoint: tuple[Endpoint, ...] = ()
+    feed: tuple[Feed, ...] = ()
     model: tuple[Model, ...] = ()
     discovery: Discovery = Discovery()
+    dcgm: Dcgm = Dcgm()
     sizing: Sizing = Sizing()

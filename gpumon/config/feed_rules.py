@@ -1,0 +1,177 @@
+"""What a [[feed]] may map, and how: the quantities by name and kind, and which settings of a feed go together."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, Final
+
+from gpumon.config import urls
+from gpumon.config.schema import Config, Feed
+from gpumon.config.selector import selector
+from gpumon.readings import quantities as q
+
+
+class Kind(str, Enum):
+    """What sort of metric a quantity is read from."""
+
+    COUNTER = "counters"
+    GAUGE = "gauges"
+    HISTOGRAM = "histograms"
+
+
+_NAMES: Final = {
+    Kind.COUNTER: (
+        q.DECODE_TOKENS,
+        q.PREFILL_COMPUTED,
+        q.PREFILL_CACHED,
+        q.PROMPT_TOKENS,
+        q.STEPS,
+        q.REQUESTS,
+        q.FAILURES,
+        q.PREEMPTIONS,
+        q.INFERENCES,
+        q.TRAINED_TOKENS,
+        q.SAMPLES,
+    ),
+    Kind.GAUGE: (
+        q.RUNNING,
+        q.WAITING,
+        q.KV_USAGE,
+        q.POOL_TOKENS,
+        q.USED_TOKENS,
+        q.MOST_RUNNING,
+        q.DECODE_RATE,
+        q.PREFILL_RATE,
+        q.TRAINED_RATE,
+        q.SAMPLE_RATE,
+    ),
+    Kind.HISTOGRAM: (q.TTFT, q.ITL, q.E2E, q.QUEUE, q.PROMPT_LENGTH, q.OUTPUT_LENGTH),
+}
+QUANTITIES: Final[Mapping[str, Kind]] = {name: kind for kind, names in _NAMES.items() for name in names}
+"""Every quantity that a feed may map."""
+TRAINING: Final = frozenset({q.TRAINED_TOKENS, q.TRAINED_RATE, q.SAMPLES, q.SAMPLE_RATE})
+"""Those of a training run; all others are of serving."""
+TOKEN_COUNTERS: Final = frozenset({q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED, q.PROMPT_TOKENS})
+"""Those of which it matters whether they move before a request ends."""
+HIGHEST: Final = frozenset({q.KV_USAGE})
+"""Gauges of which the highest of several series counts; of the others, and of counters, their sum."""
+ALLOWED: Final = "; ".join(f"{kind.value}: {', '.join(names)}" for kind, names in _NAMES.items())
+_KEY_PATH: Final = re.compile(r"[^.{}\s\"]+(\.[^.{}\s\"]+)*")
+
+
+def named(name: str) -> str:
+    """What is wrong with the name of a quantity; empty for one that there is."""
+    if name in QUANTITIES:
+        return ""
+    near = difflib.get_close_matches(name.lower(), QUANTITIES, n=1, cutoff=0.6)
+    return f"is no quantity{f'; did you mean {near[0]}?' if near else ''} ({ALLOWED})"
+
+
+def mapped(_: str, value: str) -> str:
+    """What is wrong with where a quantity is read from; a text for a file's key is nearly free."""
+    if _KEY_PATH.fullmatch(value):
+        return ""
+    try:
+        selector(value)
+    except ValueError as wrong:
+        return str(wrong)
+    return ""
+
+
+def _is_selector(text: str) -> bool:
+    try:
+        selector(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _all(feed: Feed, right: Callable[[str], bool]) -> bool:
+    return all(map(right, feed.quantities.values()))
+
+
+def _has(feed: Feed, names: frozenset[str]) -> bool:
+    return not names.isdisjoint(feed.quantities)
+
+
+def server(feed: Feed) -> str:
+    """A text that is equal for two feeds of one server or one file."""
+    return urls.server(feed.url) if feed.url else f"file:{feed.file}"
+
+
+def shared(config: Config) -> frozenset[str]:
+    """The servers and files that more than one [[feed]] or [[endpoint]] reads."""
+    places = [*map(server, config.feed), *(urls.server(endpoint.url) for endpoint in config.endpoint)]
+    return frozenset(place for place in places if places.count(place) > 1)
+
+
+FEED: Final[tuple[tuple[Callable[[Any], bool], str, str], ...]] = (
+    (lambda f: bool(f.url) == bool(f.file), "url", "give one: url or file"),
+    (
+        lambda f: not f.quantities,
+        "quantities",
+        f"needs at least one quantity, as in [feed.quantities] decode_tokens = 'my_tokens_total' ({ALLOWED})",
+    ),
+    (
+        lambda f: bool(f.url) and not _all(f, _is_selector),
+        "quantities",
+        """of a url are read from metrics, as in my_tokens_total{job="x"}; keys such as metrics.tokens are of a file""",
+    ),
+    (
+        lambda f: bool(f.file) and not _all(f, lambda text: _KEY_PATH.fullmatch(text) is not None),
+        "quantities",
+        "of a file are read from keys, such as tokens or metrics.tokens: only a url has labels to select by",
+    ),
+    (
+        lambda f: bool(f.file) and any(QUANTITIES[name] is Kind.HISTOGRAM for name in f.quantities),
+        "quantities",
+        "of a file are single numbers: a histogram needs a url",
+    ),
+    (
+        lambda f: f.phase == "training" and not _has(f, TRAINING),
+        "quantities",
+        f"of a training run need one of {', '.join(sorted(TRAINING))}",
+    ),
+    (
+        lambda f: f.phase == "training" and _has(f, frozenset(QUANTITIES) - TRAINING),
+        "quantities",
+        f"of a training run are {', '.join(sorted(TRAINING))}: serving is a feed of its own",
+    ),
+    (
+        lambda f: f.phase == "inference" and _has(f, TRAINING),
+        "phase",
+        f'must be "training" for {", ".join(sorted(TRAINING))}',
+    ),
+    (
+        lambda f: f.phase == "inference" and (f.params_b is not None or f.flops_per_token is not None),
+        "phase",
+        'must be "training" for params_b and flops_per_token: serving takes them from model, or a [[model]] entry',
+    ),
+    (
+        lambda f: f.params_b is not None and f.flops_per_token is not None,
+        "flops_per_token",
+        "says what params_b says: give one",
+    ),
+    (
+        lambda f: any(name not in f.quantities or name not in TOKEN_COUNTERS for name in f.at_end),
+        "at_end",
+        f"may name those of {', '.join(sorted(TOKEN_COUNTERS))} that stand in quantities",
+    ),
+    (lambda f: bool(f.time) and not f.file, "time", "is a key of a file: a url is dated by its answer"),
+    (
+        lambda f: bool(f.file) and bool(f.api_key_env or f.api_key_file or f.tls_ca or not f.tls_verify),
+        "file",
+        "needs no key and no TLS: leave api_key_env, api_key_file, tls_ca and tls_verify out",
+    ),
+)
+"""Rules between the settings of one feed: when it is wrong, the key to blame, and the text."""
+CONFIG: Final[tuple[tuple[Callable[[Any], bool], str, str], ...]] = (
+    (
+        lambda c: any(not feed.name and server(feed) in shared(c) for feed in c.feed),
+        "feed",
+        "of a server that another [[feed]] or [[endpoint]] reads too needs a name",
+    ),
+)

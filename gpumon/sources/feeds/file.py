@@ -1,0 +1,225 @@
+"""A feed from a file: most training loops expose no HTTP, and all can append a line of JSON at every step."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import msgspec
+
+from gpumon.config.schema import Feed
+from gpumon.readings.frame import Advance, EndpointState, EngineReading, Fault, RankReading
+from gpumon.readings.quantities import STEPS
+from gpumon.readings.text import clean
+from gpumon.sources.engines.detect import Refusal
+from gpumon.sources.feeds.described import as_feed, endpoint_of, url_of
+from gpumon.sources.feeds.generic import advance_of
+from gpumon.sources.feeds.steps import Step, is_object, step
+from gpumon.sources.feeds.tail import Lines, Tail, TooLongError
+from gpumon.sources.identity import IDENTITY
+from gpumon.sources.offload import in_daemon_thread
+from gpumon.sources.source import Contribution
+
+SILENT_S: Final = 5.0
+"""A look at the file that takes longer is said to hang."""
+GAPS: Final = 8
+"""Gaps between lines that the usual one is the median of."""
+LATE: Final = 3.0
+"""So many usual gaps without a line, and the figures are stale (as those of an endpoint after its intervals)."""
+FIRST_GAP_S: Final = 100.0
+"""The usual gap while there was only one line."""
+CLOSE: Final = 0.95
+"""Lines that are so much of an interval apart are as far apart as looks are."""
+BACKLOG: Final = 5
+"""Lines that are there at the start and tell their moment: one a tick, so that rates need not wait for new ones."""
+FAULTS: Final = {
+    FileNotFoundError: (
+        EndpointState.STARTING,
+        "there is no such file yet: has the run started, and is the path right?",
+    ),
+    PermissionError: (
+        EndpointState.UNAUTHORIZED,
+        "it may not be read: give gpumon's user the right to (chmod, groups)",
+    ),
+}
+
+
+class FileFeed:
+    """One feed with a file. `reading` is its newest; there from the start (`starting`). Never blocks the loop."""
+
+    def __init__(
+        self,
+        feed: Feed,
+        part: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """`part` is the feed's name where others read the same file. `clock` is monotonic, `wall` is Unix time."""
+        self.feed = feed
+        self.endpoint = endpoint_of(feed)
+        self._clock, self._wall = clock, wall
+        url = url_of(feed)
+        path = url.partition(":")[2]
+        self._tail = Tail(path)
+        blank = EngineReading(feed.name or Path(path).stem, url, EndpointState.STARTING, clock(), found_by="config")
+        self._blank = msgspec.structs.replace(
+            as_feed(blank, feed, part), interval_s=feed.interval_s, info={IDENTITY: "none"}
+        )
+        self.reading = self._blank
+        self._backlog: deque[EngineReading] = deque()
+        self._good = self._blank
+        self._content: Refusal | None = None
+        """What was wrong with the lines when the file last changed."""
+        self._moments: deque[float] = deque(maxlen=GAPS + 1)
+        self._notices: dict[str, float] = {}
+        self._busy: asyncio.Task[Lines | None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._answered = asyncio.Event()
+
+    @property
+    def readings(self) -> tuple[EngineReading, ...]:
+        """The newest, as endpoints have them."""
+        return (self.reading,)
+
+    async def start(self) -> None:
+        """Begin looking in the running event loop."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+
+    async def ready(self, timeout_s: float) -> None:
+        """Wait until the first look came to something."""
+        if self._task is not None:
+            waiting = asyncio.ensure_future(self._answered.wait())
+            await asyncio.wait({waiting}, timeout=timeout_s)
+            waiting.cancel()
+
+    async def poll(self, monotonic_s: float) -> Contribution:
+        """The newest reading, at once; after the start, first those of the lines before it."""
+        reading = self._backlog.popleft() if self._backlog else self.reading
+        texts = [*self._said(), *self._late(monotonic_s)]
+        self._notices = {text: self._notices.get(text, self._wall()) for text in texts}
+        faults = tuple(Fault(reading.name, text, since) for text, since in self._notices.items())
+        return Contribution(engines=(reading,), faults=faults)
+
+    def set_interval(self, seconds: float) -> None:
+        """A feed has a cadence of its own."""
+
+    async def close(self) -> None:
+        """Stop looking; a thread that hangs is left behind."""
+        tasks = [task for task in (self._task, self._busy) if task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=0.1)
+        self._task = self._busy = None
+
+    async def _run(self) -> None:
+        while True:
+            refusal = await self._look()
+            if refusal is not None:
+                self._backlog.clear()
+                self.reading = msgspec.structs.replace(self.reading, state=refusal.state, fault=refusal.text)
+            self._answered.set()
+            await asyncio.sleep(self.feed.interval_s)
+
+    async def _look(self) -> Refusal | None:
+        """One look at the file, never two at once; nothing that it holds ends the looking."""
+        self._busy = self._busy or asyncio.create_task(in_daemon_thread(self._tail.look))
+        done, _ = await asyncio.wait({self._busy}, timeout=SILENT_S)
+        if not done:
+            return Refusal(EndpointState.TIMEOUT, "its file system does not answer: is that a mount that hangs?")
+        look, self._busy = self._busy, None
+        try:
+            lines = look.result()
+            if lines is not None:
+                self._content = self._take(lines)
+        except TooLongError as wrong:
+            return Refusal(EndpointState.TOO_LARGE, f"{wrong}: is this a file of one JSON object a line?")
+        except OSError as error:
+            state, text = FAULTS.get(type(error), (EndpointState.ERROR, error.strerror or str(error)))
+            return Refusal(state, clean(text, 120))
+        except Exception as error:  # a fault of gpumon's own costs this row only
+            return Refusal(EndpointState.ERROR, f"gpumon failed on this file ({type(error).__name__}): please report")
+        if self._content is None:
+            self.reading = self._good
+        return self._content
+
+    def _take(self, lines: Lines) -> Refusal | None:
+        """The newest step of changed lines into the good reading; a refusal where there is none."""
+        if not lines.lines:
+            return Refusal(EndpointState.STARTING, "it is empty: has the run written its first line?")
+        steps = [found for line in lines.lines if (found := step(line, self.feed)) is not None]
+        if not steps:
+            return self._unread(lines)
+        told = steps[-1:] if self._moments else self._apart(steps)
+        dated = [(self._moment(each, lines.changed_wall_s), each) for each in told]
+        *before, self._good = (self._at(moment_s, each) for moment_s, each in dated)
+        self._backlog.extend(before)
+        return None
+
+    def _apart(self, steps: list[Step]) -> list[Step]:
+        """The newest step, and those before it that tell their moment, as far apart as looks at the file are."""
+        kept = [steps[-1]]
+        for each in reversed(steps[:-1]):
+            after_s = kept[-1].wall_s
+            if after_s is None or len(kept) > BACKLOG:
+                break
+            if each.wall_s is not None and after_s - each.wall_s >= CLOSE * self.feed.interval_s:
+                kept.append(each)
+        return kept[::-1]
+
+    def _moment(self, told: Step, changed_wall_s: float) -> float:
+        """The monotonic time of a step: as it says, else when the file changed; now, where that is not after the last
+        one (clocks of two hosts, a run that was set back)."""
+        now_s = self._clock()
+        wall_s = changed_wall_s if told.wall_s is None else told.wall_s
+        moment_s = min(now_s, now_s - (self._wall() - wall_s))
+        if self._moments and moment_s <= self._moments[-1]:
+            moment_s = max(now_s, self._moments[-1])
+        self._moments.append(moment_s)
+        return moment_s
+
+    @property
+    def _usual_s(self) -> float:
+        """Usual seconds between two lines; 0 before there were two."""
+        return median(after - before for before, after in pairwise(self._moments)) if len(self._moments) > 1 else 0.0
+
+    def _at(self, moment_s: float, told: Step) -> EngineReading:
+        found = {**told.counters, **told.gauges}
+        advance = {name: advance_of(name, self.feed) for name in found}
+        return msgspec.structs.replace(
+            self._blank,
+            state=EndpointState.OK,
+            monotonic_s=moment_s,
+            interval_s=max(self.feed.interval_s, self._usual_s or FIRST_GAP_S),
+            exact_steps=STEPS in told.counters,
+            live={name: self.feed.quantities[name] for name in found},
+            advance={name: when for name, when in advance.items() if when is not Advance.LIVE},
+            ranks=(RankReading("0", told.counters, told.gauges, {}),),
+        )
+
+    def _unread(self, lines: Lines) -> Refusal:
+        keys = ", ".join(dict.fromkeys(self.feed.quantities.values()))
+        if any(is_object(line) for line in lines.lines):
+            return Refusal(EndpointState.WRONG_ENGINE, clean(f"its lines have none of the keys {keys}", 200))
+        return Refusal(EndpointState.NOT_METRICS, "its last lines are no JSON objects: one object a line is read")
+
+    def _said(self) -> list[str]:
+        """What the newest line lacks of the feed."""
+        if self.reading.state is not EndpointState.OK:
+            return []
+        absent = [f"{name} = {key}" for name, key in self.feed.quantities.items() if name not in self.reading.live]
+        return [clean(f"no number in the newest line for {', '.join(absent)}", 200)] if absent else []
+
+    def _late(self, now_s: float) -> list[str]:
+        usual_s = self._usual_s
+        longest_s = LATE * max(usual_s, self.feed.interval_s)
+        if not usual_s or self.reading.state is not EndpointState.OK or now_s - self._moments[-1] <= longest_s:
+            return []
+        return [f"no new line for more than {longest_s:.0f} s, where one came each {usual_s:.0f} s: has the run ended?"]

@@ -1,0 +1,84 @@
+"""A line of JSON that a training loop or a server of the user's appends to a file: its quantities and its moment."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from gpumon.config.feed_rules import QUANTITIES, Kind
+from gpumon.config.schema import Feed
+
+MILLISECONDS_FROM: Final = 1e11
+"""A moment in Unix seconds is below this until the year 5138."""
+
+
+class Step(NamedTuple):
+    """What one line says."""
+
+    counters: dict[str, float]
+    gauges: dict[str, float]
+    wall_s: float | None
+    """Unix time; None where the line does not tell it."""
+
+
+def step(line: bytes, feed: Feed) -> Step | None:
+    """The step that a line tells of; None where it is no JSON object, or has none of the feed's keys."""
+    told = _told(line)
+    found = {name: number for name, key in feed.quantities.items() if (number := _number(_at(told, key))) is not None}
+    if not found:
+        return None
+    kinds: Mapping[Kind, dict[str, float]] = {Kind.COUNTER: {}, Kind.GAUGE: {}, Kind.HISTOGRAM: {}}
+    for name, number in found.items():
+        kinds[QUANTITIES[name]][name] = number
+    return Step(kinds[Kind.COUNTER], kinds[Kind.GAUGE], moment(_at(told, feed.time)) if feed.time else None)
+
+
+def is_object(line: bytes) -> bool:
+    """Whether a line is a JSON object."""
+    return bool(_told(line))
+
+
+def moment(value: Any) -> float | None:
+    """Unix seconds of a moment in seconds, milliseconds or ISO 8601 (local time where it names no zone)."""
+    number = _number(value)
+    if number is not None:
+        return number / 1e3 if number >= MILLISECONDS_FROM else number
+    if not isinstance(value, str):
+        return None
+    try:
+        return datetime.fromisoformat(value.strip().replace("Z", "+00:00")).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _told(line: bytes) -> dict[str, Any]:
+    try:
+        # Not msgspec: a loss of NaN, which no JSON has and every training loop writes, must not cost the line.
+        told: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _at(told: dict[str, Any], path: str) -> Any:
+    """What stands under a key; with dots, under a key inside of keys, unless the name itself has the dots."""
+    if path in told:
+        return told[path]
+    found: Any = told
+    for key in path.split("."):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
+def _number(value: Any) -> float | None:
+    """A finite number from 0 on; a truth value is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if 0.0 <= number < math.inf else None
