@@ -9,6 +9,7 @@ from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Quantiles
 from gpumon.tui.line import Piece, Row
+from gpumon.tui.replica_rows import is_sums
 from gpumon.tui.rows import Order
 from gpumon.tui.table import Cell, Column, Table, efficiency, figures, flagged, level, moment, share, spans, words
 from gpumon.tui.view import View
@@ -162,7 +163,8 @@ def row(engine: Engine, width: int, view: View, now_s: float) -> Row:
     """One engine at a Unix time; one that gives no figures shows since when, and the fix, in their place."""
     stale = isinstance(engine.running, Missing) and engine.running.reason is Reason.STALE
     if engine.state is EndpointState.OK and not stale:
-        return tuple(TABLE.row(engine, width, view, "text"))
+        cells = tuple(TABLE.row(engine, width, view, "strong" if is_sums(engine) else "text"))
+        return _apart(cells) if engine.deviates or engine.uneven else cells
     named = [column for column in TABLE.columns(width, view.hidden) if column.name in _NAMES]
     name = [piece for column in named for piece in column.cell(engine, view, "text")]
     if engine.state is EndpointState.OK:
@@ -171,6 +173,12 @@ def row(engine: Engine, width: int, view: View, now_s: float) -> Row:
         (word, tone), since = STATES[engine.state], moment(engine.since)
         lasts = "" if since is None else age(max(0.0, now_s - since.timestamp()))
     return (*name, (f"  {word} {lasts}".rstrip() + "  ", tone), (engine.fault, "muted"))
+
+
+def _apart(cells: Row) -> Row:
+    """The row of an engine whose ranks are uneven, or that stands apart from its replicas: its page says in what."""
+    (first, tone), *rest = cells
+    return (("!", "warn"), (first[1:], tone), *rest)
 
 
 ORDERS: Final[tuple[Order[Engine], ...]] = (

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from msgspec.structs import fields, replace
 
 from gpumon.efficiency.provenance import MEMORY_V2, Spans, engine_sources, gpu_sources
+from gpumon.efficiency.service import Service
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reason
@@ -166,7 +167,7 @@ def engine(number: int, tick: int = 0, **others: object) -> Engine:
             (("model", "config.json of the served model"),),
             "bf16",
             ("catalogue", "catalogue: H100 SXM 80GB"),
-            modelled=True,
+            Service.GENERATION,
         ),
     )
     return replace(values, **others)

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import fields
 
 from gpumon.readings.format import DASH, cells
+from gpumon.readings.frame import EngineKind
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process, Quantiles, TokensTotal
 from gpumon.tui.detail import engine as engine_page
@@ -153,7 +154,7 @@ def test_every_reason_has_a_sentence(reason: Reason) -> None:
     ],
 )
 def test_what_to_do_names_the_exact_line(reason: Reason, field: str, fix: str) -> None:
-    assert fix in explain(Subject(gpu=3, url="http://h:1"))(Missing(reason), field).todo
+    assert fix in explain(Subject(gpu=3, url="http://h:1", kind=EngineKind.VLLM))(Missing(reason), field).todo
 
 
 @pytest.mark.parametrize("reason", Reason)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Snapshot
-from gpumon.tui.detail.blocks import Entry, Section, Sentence
-from gpumon.tui.detail.values import known, percent, said
+from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, OwnEstimate, Snapshot
+from gpumon.tui.detail.blocks import ESTIMATED, Entry, Figures, Section, Sentence
+from gpumon.tui.detail.values import flops, known, percent, said, traffic
 
 _SLACK: Final = 1.25
 """A modelled share may be that much above the measured one: the load changes, and an engine is polled less often."""
@@ -23,6 +23,36 @@ def checks(engine: Engine, snapshot: Snapshot) -> list[Section]:
         entries += _bandwidth(engine, own)
         entries += _tensor(engine, own)
     return [Section("cross-check", entries, side=1)] if entries else []
+
+
+def own_estimate(engine: Engine, figures: Figures) -> list[Section]:
+    """What the engine counts of its own FLOPs and bytes, beside gpumon's; no section where it counts none."""
+    own = engine.own
+    if all(isinstance(reading, Missing) and reading.reason is Reason.NOT_EXPOSED for reading in _readings(own)):
+        return []
+    entries: list[Entry] = [
+        figures("its FLOP/s", own.flops_per_s, flops, "own_flops", ESTIMATED, _beside(own.flops_ratio)),
+        figures(
+            "its bytes read",
+            own.read_bytes_per_s,
+            traffic,
+            "own_read_bytes",
+            ESTIMATED,
+            _beside(own.read_bytes_ratio),
+        ),
+        figures("its bytes written", own.write_bytes_per_s, traffic, "own_write_bytes", ESTIMATED),
+    ]
+    entries += [Sentence(f"! {note}", "warn") for note in own.notes]
+    entries.append(Sentence("the engine's own estimate, a second opinion: MFU and MBU above do not use it"))
+    return [Section("the engine's own count", entries, side=1)]
+
+
+def _readings(own: OwnEstimate) -> tuple[Reading, ...]:
+    return own.flops_per_s, own.read_bytes_per_s, own.write_bytes_per_s
+
+
+def _beside(share: Reading) -> str:
+    return "" if isinstance(share, Missing) else f"{share:.2f} x gpumon's"
 
 
 def _bandwidth(engine: Engine, own: Sequence[Gpu]) -> list[Entry]:

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from gpumon.readings.frame import Phase
-from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import DERIVED, ESTIMATED, MEASURED, Entry, Fact, Figures, Section, Sentence
-from gpumon.tui.detail.checks import checks
+from gpumon.tui.detail.checks import checks, own_estimate
 from gpumon.tui.detail.efficiency import mbu, mfu, power
 from gpumon.tui.detail.latencies import latencies
+from gpumon.tui.detail.standing import ranks, standing
 from gpumon.tui.detail.things import is_blank
 from gpumon.tui.detail.values import known, said
 from gpumon.tui.detail.why import Subject, explain
 from gpumon.tui.table import spans
 from gpumon.tui.view import View
 
+_SOMETIMES: Final = (
+    ("decode, mean", "decode_mean_tokens_per_s", values.token_rate),
+    ("trained", "trained_tokens_per_s", values.token_rate),
+    ("samples", "samples_per_s", values.rate),
+    ("inferences", "inferences_per_s", values.rate),
+    ("failures", "failures_per_s", values.rate),
+    ("tokens per step", "tokens_per_step", values.rate),
+)
+"""Rates that only some have: those of a training run, of models that are no LLMs, the mean over minutes."""
+_NOT_THERE: Final = frozenset({Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED})
+
 
 def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
     """All sections, in the order of a narrow screen."""
-    subject = Subject(is_blank(engine), url=engine.url, gpus_source=engine.gpus_source)
+    subject = Subject(is_blank(engine), url=engine.url, gpus_source=engine.gpus_source, kind=engine.kind)
     figures = Figures(engine.sources, explain(subject))
     return [
         _identity(engine, figures),
@@ -30,7 +44,10 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
         mbu(engine, figures),
         power(engine, figures),
         *checks(engine, snapshot),
+        *own_estimate(engine, figures),
+        *ranks(engine),
         _totals(engine, figures),
+        *standing(engine),
     ]
 
 
@@ -38,6 +55,11 @@ def _identity(engine: Engine, figures: Figures) -> Section:
     version = f" {engine.version}" if engine.version else ", version not told"
     entries: list[Entry] = [
         Fact("server", f"{engine.kind.value}{version} at {engine.url}"),
+        *(
+            [Fact("adapter", "from documentation: never held against a recording of a real one", tone="warn")]
+            if engine.from_documentation
+            else []
+        ),
         Fact("model", engine.model or "not told", engine.model_source or engine.sources.get("model", "")),
     ]
     if engine.phase is not Phase.INFERENCE:
@@ -56,7 +78,10 @@ def _identity(engine: Engine, figures: Figures) -> Section:
     if isinstance(engine.gpu_count, Missing):
         entries.append(figures("number of GPUs", engine.gpu_count, values.whole, "gpu_count"))
     if engine.tp:
-        entries.append(Fact("GPUs per rank", f"{engine.tp} (tensor x pipeline parallel)"))
+        stages = f" x {engine.pp} pipeline stages" if engine.pp > 1 else ""
+        entries.append(Fact("GPUs per rank", f"{engine.tp} tensor parallel{stages}"))
+    if engine.found_by:
+        entries.append(Fact("polled because of", engine.found_by))
     table = ESTIMATED if engine.model_source.startswith("catalogue") else DERIVED
     entries += [
         figures("parameters", engine.params, values.parameters, "params", table),
@@ -126,7 +151,12 @@ def _rates(engine: Engine, figures: Figures) -> Section:
         figures("preemptions", engine.preemptions_per_s, values.rate, "preemptions_per_s"),
     ]
     if engine.phase is Phase.TRAINING:
-        entries.append(figures("samples", engine.samples_per_s, values.rate, "samples_per_s"))
+        entries = []
+    entries += [
+        figures(name, reading, write, field)
+        for name, field, write in _SOMETIMES
+        if not isinstance(reading := getattr(engine, field), Missing) or reading.reason not in _NOT_THERE
+    ]
     if (pair := known(engine.prefill_tokens_per_s, engine.cached_tokens_per_s)) and sum(pair) > 0.0:
         share = said(values.percent(pair[1] / sum(pair)))
         entries.append(Sentence(f"the prefix cache saved {share} of the prompt tokens"))

@@ -8,7 +8,7 @@ from gpumon.config.schema import Levels
 from gpumon.readings.format import DASH
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Engine, Gpu, Snapshot
+from gpumon.readings.snapshot import Engine, Gpu, Replicas, Snapshot
 from gpumon.readings.text import clean
 from gpumon.tui.detail.blocks import Entry, Fact, Section, Sentence
 from gpumon.tui.detail.things import ProcessSeen, Thing, blank_reason, is_blank
@@ -31,6 +31,7 @@ _UNREAD: Final = frozenset({Reason.UNREACHABLE, Reason.WARMING_UP})
 _GONE: Final = {
     "gpu": "not listed by the driver",
     "engine": "not polled any more",
+    "replicas": "fewer than two engines serve this model now",
     "process": "on no GPU any more",
 }
 
@@ -72,6 +73,10 @@ def _now(shown: Shown, snapshot: Snapshot, levels: Levels) -> Row:
         since = moment_of(shown.gone_wall_s, snapshot.wall_s)
         what = "its GPU does not answer" if _dark(shown.figures, snapshot) else _GONE[shown.key[0]]
         return ((" ✗ GONE", "warn"), (f" · {what} · since {since.clock} ({lasting(since.ago_s)})", "text"))
+    if isinstance(thing, Replicas):
+        down = len(thing.engines) - thing.answering
+        word, tone = (f"! {down} of {len(thing.engines)} without figures", "warn") if down else ("● all answer", "ok")
+        return ((f" {word}", tone), (" · the sums are of those that answer", "text") if down else ("", "text"))
     if isinstance(thing, Gpu):
         word, tone = gpu_word(thing, levels)
         if word.startswith(" "):
@@ -141,6 +146,9 @@ def troubles(shown: Shown, snapshot: Snapshot, levels: Levels) -> list[Section]:
         for verdict in snapshot.verdicts
         if verdict.scope in names
     ]
+    if isinstance(thing, Engine):
+        found += [Sentence(f"! uneven ranks: {text}", "warn") for text in thing.uneven]
+        found += [Sentence(f"! beside its replicas: {text}", "warn") for text in thing.deviates]
     if not found and thing is shown.now and (missing := blank_reason(thing)) is not None:
         why = explain(Subject())(missing, "")
         found.append(Sentence(f"? no figures now: {why.sentence}", "text"))

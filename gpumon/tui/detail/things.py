@@ -6,11 +6,11 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Engine, Gpu, Process, Snapshot
+from gpumon.readings.snapshot import Engine, Gpu, Process, Replicas, Snapshot
 from gpumon.readings.text import clean
 
 Key = tuple[str, str]
-"""Kind (gpu, engine, process) and key (UUID, URL, pid)."""
+"""Kind (gpu, engine, replicas, process) and key (UUID, `Engine.key`, model, pid)."""
 
 
 class ProcessSeen(NamedTuple):
@@ -20,7 +20,7 @@ class ProcessSeen(NamedTuple):
     on: tuple[tuple[Gpu, Process], ...]
 
 
-Thing = Gpu | Engine | ProcessSeen
+Thing = Gpu | Engine | Replicas | ProcessSeen
 
 BLANK: Final = frozenset({Reason.LOST, Reason.STALE, Reason.UNREACHABLE})
 """Reasons that leave a thing without any figure: said once, at the top of its page."""
@@ -40,7 +40,9 @@ def keys(snapshot: Snapshot, kind: str) -> list[str]:
     if kind == "gpu":
         return [gpu.uuid for gpu in snapshot.gpus]
     if kind == "engine":
-        return [engine.url for engine in snapshot.engines]
+        return [engine.key for engine in snapshot.engines]
+    if kind == "replicas":
+        return [replicas.model for replicas in snapshot.replicas]
     return list(dict.fromkeys(str(process.pid) for gpu in snapshot.gpus for process in gpu.processes))
 
 
@@ -50,14 +52,16 @@ def find(snapshot: Snapshot, key: Key) -> Thing | None:
     if kind == "gpu":
         return next((gpu for gpu in snapshot.gpus if gpu.uuid == name), None)
     if kind == "engine":
-        return next((engine for engine in snapshot.engines if engine.url == name), None)
+        return next((engine for engine in snapshot.engines if engine.key == name), None)
+    if kind == "replicas":
+        return next((replicas for replicas in snapshot.replicas if replicas.model == name), None)
     on = tuple((gpu, process) for gpu in snapshot.gpus for process in gpu.processes if str(process.pid) == name)
     return ProcessSeen(on[0][1].pid, on) if on else None
 
 
 def blank_reason(thing: Thing) -> Missing | None:
     """Why its figures are all missing, so that its last ones say more; None where they are not."""
-    if isinstance(thing, ProcessSeen):
+    if isinstance(thing, ProcessSeen | Replicas):
         return None
     reading = thing.vram_used_bytes if isinstance(thing, Gpu) else thing.running
     if isinstance(reading, Missing) and reading.reason in BLANK:
@@ -80,21 +84,28 @@ def title(key: Key, thing: Thing | None) -> str:
     if isinstance(thing, Engine):
         model = thing.model.rstrip("/").rpartition("/")[2]
         return clean(f"engine {thing.name} · {model}" if model else f"engine {thing.name}")
+    if isinstance(thing, Replicas):
+        return clean(f"{len(thing.engines)} replicas · {thing.model}")
     if thing is not None:
         return clean(f"process {thing.pid} · {thing.on[0][1].name}")
     return clean(" ".join(key)).strip()
 
 
 def leads_to(snapshot: Snapshot, thing: Thing | None) -> Key | None:
-    """The page that Enter goes on to: from an engine to its first GPU, from a GPU or a process to its engine.
+    """The page that Enter goes on to: from an engine to its first GPU, from a GPU or a process to its engine, from
+    replicas to the one that stands apart, else to the first.
 
     Where there is none: from a process to its GPU.
     """
     if isinstance(thing, Engine):
         first = next((gpu for gpu in snapshot.gpus if gpu.index in thing.gpus and not gpu.parent_uuid), None)
         return None if first is None else ("gpu", first.uuid)
+    if isinstance(thing, Replicas):
+        thing_engines = [engine for engine in snapshot.engines if engine.name in thing.engines]
+        apart = [engine for engine in thing_engines if engine.name in thing.deviating]
+        return next((("engine", engine.key) for engine in (*apart, *thing_engines)), None)
     names = (thing.engines if isinstance(thing, Gpu) else [each.engine for _, each in thing.on]) if thing else ()
     engine = next((engine for engine in snapshot.engines if engine.name in names), None)
     if engine is not None:
-        return "engine", engine.url
+        return "engine", engine.key
     return ("gpu", thing.on[0][0].uuid) if isinstance(thing, ProcessSeen) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from gpumon.readings.frame import EngineKind
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.text import clean
 from gpumon.tui.detail.blocks import Explain, Why
@@ -16,6 +17,7 @@ _PERMISSION: Final = (
 )
 _WAIT: Final = "it comes by itself, within seconds"
 _NEWER: Final = "a newer vLLM exports it, unless --disable-log-stats is set; `gpumon doctor` lists what is not exported"
+_LISTS: Final = "`gpumon doctor` lists what this engine does not export"
 
 _GENERAL: Final[dict[Reason, Why]] = {
     Reason.NOT_SUPPORTED: Why(
@@ -35,7 +37,11 @@ _GENERAL: Final[dict[Reason, Why]] = {
         "MIG is on: this is known for the whole GPU or for a slice, not for both",
         "look at the other rows of this GPU: the whole one, and its slices below it",
     ),
-    Reason.NOT_EXPOSED: Why("the engine does not export it", _NEWER),
+    Reason.NOT_EXPOSED: Why("the engine does not export it", _LISTS),
+    Reason.NOT_LIVE: Why(
+        "the engine counts it only when a request ends: a rate of now would be 0, then a spike",
+        "the mean over minutes stands beside it, and the total is right",
+    ),
     Reason.STALE: Why("the last reading is older than 3 intervals", "it comes back by itself with the next answer"),
     Reason.OFF: Why("its source, or the engine's own switch for it, is off", "`gpumon doctor` says what to switch on"),
     Reason.NO_ENGINE: Why(
@@ -90,6 +96,17 @@ _GENERAL: Final[dict[Reason, Why]] = {
 }
 """What holds whatever the figure is."""
 
+_OF_KIND: Final[dict[EngineKind, str]] = {
+    EngineKind.VLLM: _NEWER,
+    EngineKind.SGLANG: "SGLang 0.5.7 and newer export most; the rest with --enable-mfu-metrics, or not at all",
+    EngineKind.LLAMA_CPP: "llama.cpp exports no latencies; KV use comes from /slots: start it without --no-slots",
+    EngineKind.TENSORRT_LLM: "enable_iter_perf_stats: true in its config gives the gauges of each iteration",
+    EngineKind.TGI: "TGI does not export it: nothing to do",
+    EngineKind.OLLAMA: "Ollama exports which models are loaded, and no figures of its work",
+    EngineKind.GENERIC: "add the metric to [feed.quantities] in the config, if the server has it",
+}
+"""What helps against a figure that is not exported, by kind of engine."""
+
 _GPM: Final = "GPM counts it, on Hopper and newer with driver 525 or newer, and not inside a vGPU"
 _NO_GPM: Final = "nothing to do: busy and memory busy are what older GPUs tell"
 _NVLINK: Final = "there is no NVLink, or the driver does not count its traffic"
@@ -141,6 +158,12 @@ _SPECIAL: Final[dict[tuple[str, Reason], Why]] = {
         "the driver does not tell it: the process is in another container or virtual machine, or under WSL",
         "run gpumon on the host",
     ),
+    ("tp", Reason.NO_GPU): Why("its GPUs are not known, or do not divide evenly over its ranks", ""),
+}
+"""What more is known of single figures."""
+
+
+_OF_VLLM: Final[dict[tuple[str, Reason], Why]] = {
     ("steps_per_s", Reason.NOT_EXPOSED): Why(
         "steps are counted once only with one API server, and no ITL is exported to estimate them from",
         "start vLLM without --api-server-count and without --disable-log-stats",
@@ -159,9 +182,8 @@ _SPECIAL: Final[dict[tuple[str, Reason], Why]] = {
     ("itl_s", Reason.NOT_EXPOSED): Why(
         "the engine exports no inter-token latency", "vLLM does, unless it was started with --disable-log-stats"
     ),
-    ("tp", Reason.NO_GPU): Why("its GPUs are not known, or do not divide evenly over its ranks", ""),
 }
-"""What more is known of single figures."""
+"""What more is known of single figures of vLLM."""
 
 
 class Subject(NamedTuple):
@@ -172,6 +194,7 @@ class Subject(NamedTuple):
     gpu: int = 0
     url: str = "http://127.0.0.1:8000"
     gpus_source: str = ""
+    kind: EngineKind = EngineKind.UNKNOWN
 
 
 def explain(subject: Subject) -> Explain:
@@ -181,7 +204,10 @@ def explain(subject: Subject) -> Explain:
 
 @lru_cache(maxsize=1024)
 def _why(subject: Subject, missing: Missing, field: str) -> Why:
-    why = _SPECIAL.get((field, missing.reason), _GENERAL[missing.reason])
+    of_vllm = _OF_VLLM if subject.kind is EngineKind.VLLM else {}
+    why = of_vllm.get((field, missing.reason)) or _SPECIAL.get((field, missing.reason)) or _GENERAL[missing.reason]
+    if why is _GENERAL[Reason.NOT_EXPOSED]:
+        why = why._replace(todo=_OF_KIND.get(subject.kind, why.todo))
     source = f" ({subject.gpus_source})" if subject.gpus_source else ""
     texts = {"gpu": subject.gpu, "url": subject.url, "gpus_source": source}
     sentence = clean(missing.detail, 400) if missing.detail else _filled(why.sentence, texts)

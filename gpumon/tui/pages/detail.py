@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from gpumon.readings.snapshot import Engine, Gpu, Snapshot
-from gpumon.tui.detail import engine, gpu, process
+from gpumon.readings.snapshot import Engine, Gpu, Replicas, Snapshot
+from gpumon.tui.detail import engine, gpu, process, replicas
 from gpumon.tui.detail.blocks import Heights, Section, laid_out, there_only
 from gpumon.tui.detail.gpu_health import Watch
 from gpumon.tui.detail.state import Shown, head, troubles
@@ -169,6 +169,8 @@ class DetailPage(Pane):
             return gpu.sections(thing, snapshot, self.view, self._watch)
         if isinstance(thing, Engine):
             return engine.sections(thing, snapshot, self.view)
+        if isinstance(thing, Replicas):
+            return replicas.sections(thing, snapshot, self.view)
         return process.sections(thing, snapshot, self.view)
 
 

@@ -10,6 +10,7 @@ from gpumon.config.errors import ConfigError
 from gpumon.config.validate import changed
 from gpumon.tui.control import INTERVALS_S
 from gpumon.tui.layout import PANES
+from gpumon.tui.replica_rows import SUMS
 from gpumon.tui.screens.sizing import SizingActions
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import Pane
@@ -325,16 +326,21 @@ class Actions(SizingActions, inherit_bindings=False):
 
         assert isinstance(self.page, DetailPage)
         kind, key = self.page.thing
-        if key in self.keys_in(kind):
-            self._list_of(kind).go_to(key)
+        pane = self._list_of(kind)
+        if pane is not None and key in self.keys_in(kind):
+            pane.go_to(key)
 
     def keys_in(self, kind: str) -> Sequence[str]:
         """The keys of the things of one kind (gpu, engine, process) as their pane shows them: filtered and sorted."""
         pane = self._list_of(kind)
-        return [pane.key_of(item) for item in pane.chosen()]
+        if pane is None:
+            return ()
+        return [key for item in pane.chosen() if not (key := pane.key_of(item)).startswith(SUMS)]
 
-    def _list_of(self, kind: str) -> ListPane[Any]:
-        return next(pane for pane in self.panes.values() if isinstance(pane, ListPane) and kind == pane.THING)
+    def _list_of(self, kind: str) -> ListPane[Any] | None:
+        """The pane that lists things of a kind; replicas stand in the engines'."""
+        lists = (pane for pane in self.panes.values() if isinstance(pane, ListPane))
+        return next((pane for pane in lists if kind == pane.THING), None)
 
     def _zoom(self, name: str) -> None:
         if name != self.zoomed:

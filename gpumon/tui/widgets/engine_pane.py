@@ -9,6 +9,7 @@ from gpumon.readings.frame import EndpointState
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.tui import engine_table
 from gpumon.tui.line import Row
+from gpumon.tui.replica_rows import SUMS, grouped, is_sums
 from gpumon.tui.rows import Order
 from gpumon.tui.table import spans
 from gpumon.tui.widgets.list_pane import ListPane
@@ -16,19 +17,26 @@ from gpumon.tui.widgets.pane import wrapped
 
 
 class EnginePane(ListPane[Engine]):
-    """One row per engine."""
+    """One row per engine, and one above the replicas of a model where nothing else orders or filters the rows."""
 
     KEY: ClassVar[str] = "pane.engines"
     TITLE: ClassVar[str] = "engines"
     THING: ClassVar[str] = "engine"
 
     def items(self, snapshot: Snapshot) -> Sequence[Engine]:
-        """The engines in the order of the config."""
-        return snapshot.engines
+        """The engines in the order of the config, replicas of a model together."""
+        return snapshot.engines if self.wanted or self.order is not None else grouped(snapshot)
+
+    def open(self) -> tuple[str, str] | None:
+        """The engine under the cursor, or the replicas whose sums are."""
+        item = self.selected
+        if item is not None and is_sums(item):
+            return "replicas", item.url.removeprefix(SUMS)
+        return super().open()
 
     def key_of(self, item: Engine) -> str:
         """The URL that it is polled at."""
-        return item.url
+        return item.key
 
     def words(self, item: Engine) -> str:
         """Name, model, URL, kind, version, GPUs, precision, and the state with what is wrong."""

@@ -1,0 +1,47 @@
+"""An engine's page: how its ranks share the work, and when each of its figures moves."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpumon.readings.missing import Missing
+from gpumon.readings.snapshot import Engine, RankLoad
+from gpumon.tui.detail import values
+from gpumon.tui.detail.blocks import Entry, Fact, Section, Sentence
+from gpumon.tui.detail.values import said
+
+MOVES: Final = {
+    "prompt": "a whole prompt at once, at its first token",
+    "end": "only when a request ends: no rate of now",
+    "sampled": "the engine's own figure of a moment",
+    "derived": "worked out from other counters",
+}
+"""What `Engine.advances` says, in words; what is live needs none."""
+MOST_RANKS: Final = 16
+
+
+def ranks(engine: Engine) -> list[Section]:
+    """Each data-parallel rank; no section with one rank."""
+    if len(engine.rank_loads) < 2:
+        return []
+    entries: list[Entry] = [Fact(f"rank {load.rank}", _load(load)) for load in engine.rank_loads[:MOST_RANKS]]
+    if len(engine.rank_loads) > MOST_RANKS:
+        entries.append(Sentence(f"and {len(engine.rank_loads) - MOST_RANKS} more"))
+    return [Section("data-parallel ranks", entries, side=1)]
+
+
+def _load(load: RankLoad) -> str:
+    parts = [
+        None if isinstance(load.decode_tokens_per_s, Missing) else said(values.token_rate(load.decode_tokens_per_s)),
+        None if isinstance(load.running, Missing) else f"running {load.running:.0f}",
+        None if isinstance(load.waiting, Missing) else f"waiting {load.waiting:.0f}",
+        None if isinstance(load.kv_usage_ratio, Missing) else f"KV {said(values.percent(load.kv_usage_ratio))}",
+    ]
+    return " · ".join(part for part in parts if part) or "no figures yet"
+
+
+def standing(engine: Engine) -> list[Section]:
+    """Which figures are not live; no section where all are."""
+    moves = [(name, how) for name, how in engine.advances.items() if how in MOVES]
+    entries = [Fact(name.replace("_", " "), MOVES[how]) for name, how in moves]
+    return [Section("how its figures move", entries, side=1)] if entries else []

@@ -1,0 +1,52 @@
+"""Replicas of a model in the engines' table: a row of their sums above them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpumon.readings.frame import EndpointState, EngineKind, Phase
+from gpumon.readings.snapshot import Engine, Replicas, Snapshot
+
+SUMS: Final = "replicas:"
+"""The URL of a row of sums begins so; the model follows."""
+_SHARED: Final = tuple(
+    name for name in Replicas.__struct_fields__ if name in Engine.__struct_fields__ and name != "model"
+)
+
+
+def grouped(snapshot: Snapshot) -> list[Engine]:
+    """The engines in their order; where one has replicas, they follow it, below the row of their sums."""
+    if not snapshot.replicas:
+        return list(snapshot.engines)
+    group_of = {name: replicas for replicas in snapshot.replicas for name in replicas.engines}
+    by_name = {engine.name: engine for engine in snapshot.engines}
+    rows: list[Engine] = []
+    seen: set[str] = set()
+    for engine in snapshot.engines:
+        replicas = group_of.get(engine.name)
+        if replicas is None:
+            rows.append(engine)
+        elif replicas.model not in seen:
+            seen.add(replicas.model)
+            rows += [as_engine(replicas), *(by_name[name] for name in replicas.engines if name in by_name)]
+    return rows
+
+
+def as_engine(replicas: Replicas) -> Engine:
+    """The sums as a row of the engines' table."""
+    figures = {name: getattr(replicas, name) for name in _SHARED}
+    return Engine(
+        name=f"{len(replicas.engines)} replicas",
+        kind=EngineKind.UNKNOWN,
+        phase=Phase.INFERENCE,
+        url=f"{SUMS}{replicas.model}",
+        state=EndpointState.OK,
+        age_s=0.0,
+        model=replicas.model,
+        **figures,
+    )
+
+
+def is_sums(engine: Engine) -> bool:
+    """Whether it is such a row."""
+    return engine.url.startswith(SUMS)

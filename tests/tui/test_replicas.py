@@ -1,0 +1,151 @@
+"""Replicas in the engines' pane and on a page of their own; what is not live; an engine beside its own estimate."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from gpumon.readings.frame import EndpointState, EngineKind
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.snapshot import Engine, OwnEstimate, Quantiles, RankLoad, Replicas, Snapshot
+from gpumon.tui.replica_rows import grouped, is_sums
+from tests.tui import scenes
+from tests.tui.detail_scenes import flat, page_of
+from tests.tui.feed import Still
+from tests.tui.painted import engine_row, text
+from tests.tui.running import running, text_of
+from tests.tui.test_lists import below, pane
+
+MODEL = scenes.engine(0).model
+APART = "decode 310 tok/s, the others 1.1k: 0.28 of theirs"
+
+
+def server() -> Snapshot:
+    """Four engines: three of one model, the second of another; the last replica stands apart."""
+    engines = [scenes.engine(number) for number in range(4)]
+    engines[2] = replace(engines[2], model=MODEL)
+    engines[3] = replace(engines[3], model=MODEL, decode_tokens_per_s=310.0, deviates=(APART,))
+    names = tuple(engines[number].name for number in (0, 2, 3))
+    sums = Replicas(
+        MODEL,
+        names,
+        3,
+        running=72.0,
+        waiting=0.0,
+        kv_usage_ratio=0.4,
+        decode_tokens_per_s=2510.0,
+        prefill_tokens_per_s=24_600.0,
+        ttft_s=Quantiles(p95=0.3, mean=0.2, first_bound_s=0.001),
+        mfu_ratio=0.28,
+        mbu_ratio=0.55,
+        deviating=(names[2],),
+    )
+    return replace(scenes.snapshot(), engines=tuple(engines), replicas=(sums,))
+
+
+def test_replicas_stand_together_below_their_sums_in_the_order_of_the_engines() -> None:
+    rows = grouped(server())
+    assert [row.name for row in rows] == ["3 replicas", "vllm:8000", "vllm:8002", "vllm:8003", "vllm:8001"]
+    assert [is_sums(row) for row in rows] == [True, False, False, False, False]
+    assert grouped(scenes.snapshot()) == list(scenes.snapshot().engines)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+async def test_the_pane_shows_the_sums_and_marks_the_one_that_stands_apart(size: tuple[int, int]) -> None:
+    async with running(Still(server()), *size) as (app, pilot):
+        await pilot.press("2", "z")
+        lines = below(text_of(app), "engines")
+        sums = next(line for line in lines if "3 replicas" in line)
+        assert "2.51k" in sums
+        assert "24.6k" in sums
+        marked = [line.split()[0] for line in lines if line.startswith("!")]
+        assert marked == ["!vllm:8003"]
+
+
+async def test_a_filter_or_an_order_shows_engines_alone() -> None:
+    async with running(Still(server()), 120, 40) as (app, pilot):
+        await pilot.press("2", "z", "/", *"8003", "enter")
+        assert [row.name for row in pane(app, "engines").chosen()] == ["vllm:8003"]
+        assert "1 of 4" in "\n".join(text_of(app))
+
+
+async def test_enter_on_the_sums_opens_the_replicas_and_leads_to_the_one_apart() -> None:
+    async with running(Still(server()), 120, 40) as (app, pilot):
+        await pilot.press("2", "g", "enter")
+        shown = "\n".join(text_of(app))
+        assert f"3 replicas · {MODEL}" in shown
+        assert "all answer" in shown
+        assert APART in shown
+        await pilot.press("enter")
+        shown = "\n".join(text_of(app))
+        assert "engine vllm:8003" in shown
+        assert f"beside its replicas: {APART}" in " ".join(shown.split())
+        await pilot.press("escape", "escape")
+        assert "3 replicas" in "\n".join(below(text_of(app), "engines"))
+
+
+def test_a_replica_without_figures_is_named_on_the_page() -> None:
+    of = server()
+    engines = list(of.engines)
+    gone = Missing(Reason.UNREACHABLE)
+    engines[0] = replace(engines[0], state=EndpointState.REFUSED, fault="nothing listens", running=gone)
+    of = replace(of, engines=tuple(engines), replicas=(replace(of.replicas[0], answering=2),))
+    page = flat(page_of(of, "replicas", MODEL))
+    assert "1 of 3 without figures" in page
+    assert "nothing listens" in page
+
+
+def late(**fields: object) -> Engine:
+    """An engine that counts tokens when a request ends."""
+    not_live = Missing(Reason.NOT_LIVE)
+    values = {
+        "kind": EngineKind.TENSORRT_LLM,
+        "decode_tokens_per_s": not_live,
+        "decode_mean_tokens_per_s": 812.0,
+        "mfu_ratio": not_live,
+        "advances": {"decode_tokens_per_s": "end"},
+        "from_documentation": True,
+        **fields,
+    }
+    return replace(scenes.engine(0), **values)
+
+
+def test_what_is_not_live_is_not_a_number_in_the_row_and_has_its_mean_on_the_page() -> None:
+    row = text(engine_row(late(), 80))
+    assert " n/a" in row
+    assert "812" not in row
+    of = replace(scenes.snapshot(), engines=(late(),))
+    page = flat(page_of(of, "engine", late().key))
+    for words in ("n/a live", "812", "only when a request ends", "from documentation"):
+        assert words in page
+
+
+def test_an_engines_own_estimate_stands_beside_gpumons_with_the_reason() -> None:
+    own = OwnEstimate(2.44e15, 9e12, 1e11, 2.0, 1.08, ("FLOPs 2.00 x gpumon's: no causal halving inside a chunk",))
+    of = replace(scenes.snapshot(), engines=(replace(scenes.engine(0), own=own),))
+    page = flat(page_of(of, "engine", scenes.engine(0).key))
+    assert "2.440 PFLOP/s" in page
+    assert "2.00 x gpumon's" in page
+    assert "no causal halving" in page
+    off = OwnEstimate(Missing(Reason.OFF), Missing(Reason.OFF), Missing(Reason.OFF))
+    of = replace(scenes.snapshot(), engines=(replace(scenes.engine(0), own=off),))
+    page = flat(page_of(of, "engine", scenes.engine(0).key))
+    assert "its FLOP/s" in page
+    assert "switch for it, is off" in page
+
+
+def test_uneven_ranks_are_marked_and_shown() -> None:
+    loads = tuple(RankLoad(str(rank), 500.0 / (rank + 1), 8.0, 0.0, 0.4) for rank in range(2))
+    uneven = replace(scenes.engine(0), rank_loads=loads, uneven=("decode: rank 1 makes 0.67 of the mean",))
+    assert text(engine_row(uneven, 80)).startswith("!vllm:8000")
+    page = flat(page_of(replace(scenes.snapshot(), engines=(uneven,)), "engine", uneven.key))
+    assert "rank 1" in page
+    assert "uneven ranks: decode: rank 1 makes 0.67 of the mean" in page
+
+
+def test_two_models_of_one_server_are_two_rows_with_pages_of_their_own() -> None:
+    parts = [replace(scenes.engine(0), part=name, name=f"triton:8002/{name}", model=name) for name in ("a", "b")]
+    of = replace(scenes.snapshot(), engines=tuple(parts))
+    assert len({engine.key for engine in of.engines}) == 2
+    for part in parts:
+        assert f"engine {part.name}" in page_of(of, "engine", part.key).title()
