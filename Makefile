@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 3
 
-.PHONY: demo run test lint check wheel bench compare pictures rivals accuracy calibration schema clean
+.PHONY: demo run test lint check wheel bench compare pictures rivals accuracy calibration prove schema clean
 
 demo: $(VENV)/.run  ## the monitor on a simulated server: no GPU needed
 	@$(BIN)/gpumon demo
@@ -32,6 +32,7 @@ wheel: $(VENV)/.dev  ## builds sdist and wheel, and tries the wheel in a venv of
 bench: $(VENV)/.dev  ## sizing per keystroke; gpumon against other monitors on one fake driver: CPU, memory, first paint, bytes
 	$(BIN)/python -m tests.perf.bench_sizing
 	$(BIN)/python -m tests.perf.bench_placement
+	$(BIN)/python -m tests.perf.bench_fleet
 	$(BIN)/python -m tests.perf.bench
 
 compare: $(VENV)/.dev  ## the screens of gpumon and of other monitors on one fake driver, as text in build/screens
@@ -43,11 +44,15 @@ pictures: $(VENV)/.dev  ## the SVG pictures in docs/, of the demo after five and
 rivals: $(VENV)/.dev  ## fetches nvtop and btop for `make bench` and `make compare` (Debian; installs nothing)
 	tests/perf/rivals.sh $(VENV)/rivals
 
-accuracy: $(VENV)/.dev  ## replays of real engines, against the client's count of every token
-	$(BIN)/python -m tests.accuracy.replay
+accuracy: $(VENV)/.dev  ## replays of real engines, against the client's count of every token: the tables in docs/accuracy.md
+	$(BIN)/python -m tests.accuracy.replay --markdown docs/accuracy.md
 
 calibration: $(VENV)/.dev  ## the latency of a held-back load, predicted by a live fit, against what was measured
 	$(BIN)/python -m tests.accuracy.calibration
+
+prove: $(VENV)/.dev  ## real engines on this host (installed when missing), found and measured without configuration
+	-$(BIN)/python -m tests.real.install
+	$(BIN)/python -m tests.real.prove
 
 schema: $(VENV)/.dev  ## docs/schema.json and docs/sizing.schema.json from the types
 	$(BIN)/python -m gpumon.outputs.schema > docs/schema.json.new && mv docs/schema.json.new docs/schema.json

@@ -14,6 +14,7 @@ COMMANDS: Final = {
     "snapshot": "print one snapshot and exit",
     "watch": "print a snapshot per tick",
     "size": "how many instances, GPUs and servers a scenario file takes",
+    "models": "facts of models and where they are from: list, search WORD..., show NAME",
     "profiles": "load tests to size from: add FILE..., list, show NAME, remove NAME",
     "doctor": "what works here, what does not, why, and the fix",
     "config": "print the settings in effect, or the example file",
@@ -54,6 +55,11 @@ OPTIONS: Final[tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]] = (
     ),
     ("--interval", _MONITORS, {"metavar": "S", "help": "seconds between two readings (default 1)"}),
     ("--config", _ALL, {"metavar": "FILE", "help": "config file (default ~/.config/gpumon/config.toml)"}),
+    (
+        "--dcgm",
+        _MONITORS,
+        {"metavar": "URL", "help": "a dcgm-exporter, by URL or host:port: bandwidth where NVML has none"},
+    ),
     ("--no-nvml", _MONITORS, {"action": "store_true", "help": "leave this host's GPUs alone"}),
     ("--no-discovery", _MONITORS, {"action": "store_true", "help": "look for nothing by itself"}),
     ("--ascii", _SCREEN, {"action": "store_true", "help": "draw with ASCII only"}),
@@ -63,6 +69,12 @@ OPTIONS: Final[tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]] = (
     ("--json", ("size",), {"action": "store_true", "help": "one JSON object (docs/sizing.schema.json)"}),
     ("--markdown", ("size",), {"action": "store_true", "help": "tables to paste into a ticket"}),
     ("--csv", ("size",), {"action": "store_true", "help": "a line per workload, and one of totals"}),
+    ("--json", ("models",), {"action": "store_true", "help": "one JSON object (docs/models.md)"}),
+    (
+        "--context",
+        ("models",),
+        {"metavar": "N", "type": _number(1, 1e8), "help": "show: tokens in context of the figures (default 4096)"},
+    ),
     ("--json", ("profiles",), {"action": "store_true", "help": "one JSON object"}),
     ("--name", ("profiles",), {"metavar": "NAME", "help": "add: name of the profile (default: the model's)"}),
     ("--replace", ("profiles",), {"action": "store_true", "help": "add: write over profiles of the same name"}),
@@ -132,6 +144,20 @@ WORDS: Final[tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]] = (
     ("file", ("size",), {"metavar": "FILE", "help": "scenario file (docs/sizing-file.md); - reads standard input"}),
     (
         "action",
+        ("models",),
+        {"metavar": "[ACTION]", "nargs": "?", "default": "list", "help": "list (the default), search or show"},
+    ),
+    (
+        "words",
+        ("models",),
+        {
+            "metavar": "[WORD|NAME ...]",
+            "nargs": "*",
+            "help": "parts of a name to search, or the name, folder or .gguf file to show",
+        },
+    ),
+    (
+        "action",
         ("profiles",),
         {"metavar": "[ACTION]", "nargs": "?", "default": "list", "help": "add, list (the default), show or remove"},
     ),
@@ -150,6 +176,7 @@ WORDS: Final[tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]] = (
 SETTINGS: Final = (
     ("endpoint", "--endpoint", ("endpoint",), None),
     ("interval", "--interval", ("general", "interval_s"), None),
+    ("dcgm", "--dcgm", ("dcgm", "url"), None),
     ("no_discovery", "--no-discovery", ("discovery", "enabled"), False),
     ("ascii", "--ascii", ("general", "ascii"), True),
     ("no_mouse", "--no-mouse", ("general", "mouse"), False),

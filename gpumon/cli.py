@@ -166,6 +166,12 @@ def _size(run: _Run) -> int:
     return INFEASIBLE if answer.problem else OK
 
 
+def _models(run: _Run) -> int:
+    from gpumon.models import models_command
+
+    return models_command(run.chosen, run.loaded.config, os.environ, _write, _width())
+
+
 def _profiles(run: _Run) -> int:
     from gpumon.profiles import profiles_command
 
@@ -196,6 +202,7 @@ _RUN: Final[dict[str, Callable[[_Run], int]]] = {
     "snapshot": _snapshot,
     "watch": _watch,
     "size": _size,
+    "models": _models,
     "profiles": _profiles,
     "doctor": _doctor,
     "config": _config,

@@ -14,6 +14,7 @@ import msgspec
 from gpumon.efficiency.deriver import Deriver, bare
 from gpumon.readings.frame import EngineReading, Fault, Frame, GpuReading, HostReading
 from gpumon.readings.history import History
+from gpumon.readings.merge import merged
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.source import Contribution, Source
 
@@ -58,7 +59,9 @@ class Collector:
         simulated: bool = False,
         history: History | None = None,
         wall: Callable[[], float] = time.time,
+        see_gpus: Callable[[tuple[GpuReading, ...]], None] | None = None,
     ) -> None:
+        """`see_gpus` is told the GPUs of every frame (discovery looks at their processes); it returns at once."""
         self.history = history or History()
         self._sources = tuple(sources)
         self._deriver = deriver
@@ -67,6 +70,7 @@ class Collector:
         self._interval_s = interval_s
         self._simulated = simulated
         self._wall = wall
+        self._see_gpus = see_gpus
         self._seq = 0
         self._opened = False
         self._asked = False
@@ -191,9 +195,11 @@ class Collector:
 
     def _frame(self, parts: Sequence[Contribution]) -> Frame:
         self._seq += 1
-        gpus = tuple(gpu for part in parts for gpu in part.gpus)
-        engines = unique(self._attachment.attach(engine, gpus) for part in parts for engine in part.engines)
         host = self._host.read(tuple(pid for part in parts for pid in part.pids))
+        gpus = merged([gpu for part in parts for gpu in part.gpus], host.name)
+        if self._see_gpus is not None:
+            self._see_gpus(gpus)
+        engines = unique(self._attachment.attach(engine, gpus) for part in parts for engine in part.engines)
         driver = next((part.driver for part in parts if part.driver), "")
         cuda = next((part.cuda for part in parts if part.cuda), "")
         return Frame(

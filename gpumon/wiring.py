@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gpumon.sizing.known import Known
     from gpumon.sizing.observed import Observed
     from gpumon.sizing.scenario import Scenario
+    from gpumon.sources.feeds.file import FileFeed
     from gpumon.sources.source import Source
     from gpumon.specs.gpus import GpuCatalogue
     from gpumon.specs.llm import LlmSpec
@@ -72,21 +73,36 @@ def build(config: Config, options: Options, hardware: Source | None, history: Hi
 
     endpoints: tuple[Endpoint, ...] = getattr(hardware, "endpoints", config.endpoint)
     polled = [EndpointSource(endpoint, config.general.engine_interval_s) for endpoint in endpoints]
-    owner = None
-    if config.discovery.enabled and polled and not options.demo:
+    listed = {source.reading.url: source.endpoint for source in polled}
+    exporters: list[Source] = []
+    files: list[FileFeed] = []
+    if config.feed and not options.demo:
+        from gpumon.sources.feeds.build import feeds_of
+
+        pages, files = feeds_of(config)
+        polled += pages
+        listed |= {page.reading.key: page.endpoint for page in pages}
+        listed |= {file.reading.key: file.endpoint for file in files}
+    if config.dcgm.url and not options.demo:
+        from gpumon.sources.dcgm import DcgmSource
+
+        exporters.append(DcgmSource(config.dcgm))
+    owner = discovery = None
+    if config.discovery.enabled and not options.demo:
+        from gpumon.sources.discovery.source import discover
         from gpumon.sources.ownership import Ownership
 
         owner = Ownership()
+        discovery = discover(config, polled, listed, owner, hardware)
     return Collector(
-        [*([hardware] if hardware is not None else []), *polled],
+        [source for source in (hardware, *exporters, *polled, *files, discovery) if source is not None],
         Deriver(gpu_catalogue()),
         HostMeter(),
-        EngineFacts(
-            {source.reading.url: source.endpoint for source in polled}, config.model, owner, nvml=hardware is not None
-        ),
+        EngineFacts(listed, config.model, owner, nvml=bool(hardware or exporters)),
         interval_s=config.general.interval_s,
         simulated=options.demo,
         history=history,
+        see_gpus=discovery.see if discovery is not None else None,
     )
 
 
@@ -196,7 +212,8 @@ def run_snapshot(config: Config, options: Options) -> Snapshot | int:
         try:
             await collector.open()
             await collector.any_ready(READY_S)
-            await collector.ready(READY_S if not config.endpoint else OTHERS_READY_S)
+            others = config.endpoint or config.feed or config.dcgm.url
+            await collector.ready(OTHERS_READY_S if others else READY_S)
             snapshot = await collector.tick()
             end_s = time.monotonic() + options.window_s
             while (left_s := end_s - time.monotonic()) > 0:

@@ -73,9 +73,9 @@ def test_help(env: dict[str, str], command: Sequence[str], words: str) -> None:
     ("arguments", "message"),
     [
         (["wathc"], "no such command: 'wathc'; did you mean watch?"),
-        (["zzz"], "no such command: 'zzz'; known: demo, snapshot, watch, size, profiles, doctor, config"),
-        ([""], "no such command: ''; known: demo, snapshot, watch, size, profiles, doctor, config"),
-        (["record"], "no such command: 'record'; known: demo, snapshot, watch, size, profiles, doctor, config"),
+        (["zzz"], "no such command: 'zzz'; known: demo, snapshot, watch, size, models, profiles, doctor, config"),
+        ([""], "no such command: ''; known: demo, snapshot, watch, size, models, profiles, doctor, config"),
+        (["record"], "no such command: 'record'; known: demo, snapshot, watch, size, models, profiles, doctor, config"),
         (["watch", "snapshot"], "unrecognized arguments: 'snapshot' (see gpumon watch --help)"),
         (["watch", "--coun", "1"], "unrecognized arguments: --coun (see gpumon watch --help)"),
         (["snapshot", "--count", "1"], "unrecognized arguments: --count (see gpumon snapshot --help)"),

@@ -13,13 +13,20 @@ import msgspec
 from gpumon.config.schema import Endpoint, Model
 from gpumon.readings.frame import MODEL_AWAITED, EndpointState, EngineReading, GpuReading
 from gpumon.readings.missing import NOT_EXPOSED
+from gpumon.readings.quantities import DRAFTS
 from gpumon.readings.text import clean
+from gpumon.sources.feeds.described import FILE, costed
 from gpumon.sources.identity import IDENTITY
 from gpumon.sources.model_facts import resolve
 from gpumon.sources.offload import daemon_thread
 from gpumon.sources.packaged import llm_catalogue
+from gpumon.specs.hints import SPEC_HINTS, STORAGE_HINTS, hints_of
+from gpumon.specs.left_out import DRAFTS as DRAFTED
 from gpumon.specs.llm import LlmSpec
+from gpumon.specs.llm_hints import left_out_by
 
+_Asked = tuple[str, str, tuple[tuple[str, str], ...]]
+"""A model as it was looked up: name, root, and what the engine says of it."""
 Found = tuple[LlmSpec | None, str]
 """A model's spec and where it is from; or None and the reason, which is empty while it is looked for."""
 NOTHING_YET: Final[Found] = (None, "")
@@ -32,6 +39,8 @@ NO_GPU_YET: Final = f"no GPU of this host is known yet: if the engine runs elsew
 NOT_READ: Final = f"GPUs are not read (--no-nvml): {_REMOTE}"
 NAMELESS: Final = "the server does not tell its model's name: set model for this endpoint in the config"
 NOT_LOOKED: Final = "processes are not looked at (discovery is off): set gpus = [..] for this endpoint in the config"
+
+NO_PROCESS: Final = "a file does not tell who writes it: set gpus = [..], or gpu_type and gpu_count, for this feed"
 
 
 class Owner(Protocol):
@@ -62,17 +71,18 @@ class EngineFacts:
         self._owner = owner
         self._env = os.environ if env is None else env
         self._no_gpu = NO_GPU_YET if nvml else NOT_READ
-        self._known: dict[tuple[str, str], Found] = {}
-        self._looks: dict[tuple[str, str], _Look] = {}
+        self._known: dict[_Asked, Found] = {}
+        self._looks: dict[_Asked, _Look] = {}
 
     def attach(self, reading: EngineReading, gpus: tuple[GpuReading, ...]) -> EngineReading:
         """The reading with its model and GPUs, as far as they are known by now."""
-        endpoint = self._endpoints.get(reading.url, Endpoint(url=reading.url))
+        endpoint = self._endpoints.get(reading.key) or self._endpoints.get(reading.url, Endpoint(url=reading.url))
         llm, why = self._model(endpoint, reading)
         uuids, source = self._gpus(endpoint, reading, gpus)
         return msgspec.structs.replace(
             reading,
-            llm=llm,
+            llm=_marked(llm, reading),
+            training=costed(reading, llm),
             info=reading.info if llm is not None else {**reading.info, **_no_model(reading, why)},
             gpus=uuids,
             gpus_source=source,
@@ -101,13 +111,17 @@ class EngineFacts:
             if missing:
                 return (), f"the config names GPU {missing[0]}, this host has {sorted(by_index)}"
             return tuple(by_index[index] for index in endpoint.gpus), "config"
+        if reading.url.startswith(FILE):
+            return (), NO_PROCESS
         if self._owner is None:
             return (), NOT_LOOKED
         return self._owner.gpus_of(reading.url, gpus)
 
     def _model(self, endpoint: Endpoint, reading: EngineReading) -> Found:
         """What is known of its model by now; the text is empty while it is looked for."""
-        model, root = key = _names(endpoint, reading)
+        model, root = _names(endpoint, reading)
+        hints = _hints(endpoint, reading)
+        key = (model, root, tuple(sorted(hints.items())))
         if not model:
             return (None, NAMELESS) if IDENTITY in reading.info else NOTHING_YET
         if key in self._known:
@@ -116,7 +130,7 @@ class EngineFacts:
         if look is None:
             if len(self._known) + len(self._looks) >= MOST_MODELS:
                 return None, "too many models"
-            look = _Look(daemon_thread(resolve, model, root, self._models, llm_catalogue(), self._env))
+            look = _Look(daemon_thread(resolve, model, root, self._models, llm_catalogue(), self._env, hints))
             self._looks[key] = look
         if look.future.done():
             del self._looks[key]
@@ -151,6 +165,23 @@ def _names(endpoint: Endpoint, reading: EngineReading) -> tuple[str, str]:
     if endpoint.model:
         return endpoint.model, ""
     return (reading.model, reading.model_root) if IDENTITY in reading.info else ("", "")
+
+
+def _hints(endpoint: Endpoint, reading: EngineReading) -> dict[str, str]:
+    """What the engine says that decides its model's spec; of a model that the config names, only how it is stored."""
+    said = hints_of(reading.info)
+    return {key: said[key] for key in (STORAGE_HINTS if endpoint.model else SPEC_HINTS) if key in said}
+
+
+def _marked(llm: LlmSpec | None, reading: EngineReading) -> LlmSpec | None:
+    """The spec with what this engine does beside the model's forward pass, which no figure counts."""
+    if llm is None:
+        return None
+    notes = left_out_by(reading.info)
+    if any(rank.counters.get(DRAFTS, 0.0) > 0.0 for rank in reading.ranks):
+        notes = (*notes, DRAFTED)
+    new = dict.fromkeys((*llm.not_modelled, *notes))
+    return llm if len(new) == len(llm.not_modelled) else msgspec.structs.replace(llm, not_modelled=tuple(new))
 
 
 def _labelled(gpu: GpuReading, names: Mapping[int, str]) -> GpuReading:

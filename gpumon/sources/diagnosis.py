@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.config.options import Options
 from gpumon.config.schema import Config
 from gpumon.readings.check import Check, CheckState
-from gpumon.readings.frame import EndpointState, EngineReading
+from gpumon.readings.frame import EndpointState, EngineReading, GpuReading
+from gpumon.readings.merge import merged
 from gpumon.readings.missing import WARMING_UP
 from gpumon.sources.attachment import EngineFacts
+from gpumon.sources.dcgm import DcgmSource
+from gpumon.sources.dcgm_checks import dcgm_checks
+from gpumon.sources.discovery.source import Discovery, discover
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.engine_checks import engine_checks
+from gpumon.sources.feeds.build import feeds_of
 from gpumon.sources.gpu_checks import ACTIVITY, driver_checks, gpu_checks
 from gpumon.sources.nvml_source import NvmlSource
+from gpumon.sources.ownership import Ownership
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.source import Contribution, Source
 from gpumon.sources.terminal import terminal_checks
@@ -35,16 +42,27 @@ NVML_OFF: Final = Check("driver", "NVML", CheckState.OFF, "not looked at (--no-n
 async def diagnose(config: Config, options: Options) -> list[Check]:
     """The doctor's checks, in the order in which they are read: config, terminal, driver, GPUs, engines."""
     nvml = NvmlSource(config.general.interval_s) if options.nvml else None
+    dcgm = DcgmSource(config.dcgm) if config.dcgm.url else None
     engines = [EndpointSource(endpoint, config.general.engine_interval_s) for endpoint in config.endpoint]
-    sources: list[Source] = [*([nvml] if nvml else []), *engines]
+    pages, files = feeds_of(config)
+    engines += pages
+    listed = {source.reading.key: source.endpoint for source in engines}
+    listed |= {file.reading.key: file.endpoint for file in files}
+    owner = Ownership() if config.discovery.enabled else None
+    discovery = discover(config, engines, listed, owner, nvml) if owner is not None else None
+    sources: list[Source] = [source for source in (nvml, dcgm, *engines, *files, discovery) if source is not None]
     try:
         await asyncio.gather(*(source.start() for source in sources))
         await asyncio.gather(*(source.ready(READY_S) for source in sources))
-        driver, polled, readings = await _settled(nvml, engines, _facts(config, options, engines))
+        facts = EngineFacts(listed, config.model, owner, nvml=bool(nvml or dcgm))
+        found = await _settled(nvml, dcgm, [*engines, *files], discovery, facts)
         checks = [_config(options), *terminal_checks(os.environ)]
-        checks += [*(await driver_checks(driver)), *gpu_checks(driver.gpus, gpu_catalogue())] if nvml else [NVML_OFF]
-        faults = [fault for part in polled for fault in part.faults]
-        return [*checks, *engine_checks(readings, faults, driver.gpus)]
+        checks += await driver_checks(found.driver) if nvml else [NVML_OFF]
+        checks += dcgm_checks(dcgm.url.base, found.exporter) if dcgm else []
+        faults = [fault for part in found.polled for fault in part.faults]
+        checks += gpu_checks(found.gpus, gpu_catalogue())
+        checks += discovery.checks(found.readings) if discovery is not None else []
+        return [*checks, *engine_checks(found.readings, faults, found.gpus)]
     finally:
         await asyncio.gather(*(source.close() for source in sources), return_exceptions=True)
 
@@ -55,28 +73,35 @@ def _config(options: Options) -> Check:
     return Check("config", "file", CheckState.OFF, "none: defaults (gpumon config --example shows every setting)")
 
 
-def _facts(config: Config, options: Options, engines: Sequence[EndpointSource]) -> EngineFacts:
-    owner = None
-    if config.discovery.enabled:
-        from gpumon.sources.ownership import Ownership
-
-        owner = Ownership()
-    endpoints = {source.reading.url: source.endpoint for source in engines}
-    return EngineFacts(endpoints, config.model, owner, nvml=options.nvml)
+class _Found(NamedTuple):
+    driver: Contribution
+    exporter: Contribution
+    gpus: tuple[GpuReading, ...]
+    """Of both."""
+    polled: list[Contribution]
+    readings: list[EngineReading]
 
 
 async def _settled(
-    nvml: NvmlSource | None, engines: Sequence[EndpointSource], facts: EngineFacts
-) -> tuple[Contribution, list[Contribution], list[EngineReading]]:
+    nvml: NvmlSource | None,
+    dcgm: DcgmSource | None,
+    engines: Sequence[Source],
+    discovery: Discovery | None,
+    facts: EngineFacts,
+) -> _Found:
     """The newest of everything, once nothing is on its way any more or the time is over."""
     end_s = time.monotonic() + SETTLE_S
     while True:
         now_s = time.monotonic()
         driver = await nvml.poll(now_s) if nvml is not None else Contribution()
-        polled = [await source.poll(now_s) for source in engines]
-        readings = [facts.attach(engine, driver.gpus) for part in polled for engine in part.engines]
+        exporter = await dcgm.poll(now_s) if dcgm is not None else Contribution()
+        gpus = merged([*driver.gpus, *exporter.gpus], socket.gethostname())
+        if discovery is not None:
+            discovery.see(driver.gpus)
+        polled = [await source.poll(now_s) for source in (*engines, discovery) if source is not None]
+        readings = [facts.attach(engine, gpus) for part in polled for engine in part.engines]
         if now_s >= end_s or not (_warming(driver) or any(map(_unresolved, readings))):
-            return driver, polled, readings
+            return _Found(driver, exporter, gpus, polled, readings)
         await asyncio.sleep(STEP_S)
 
 

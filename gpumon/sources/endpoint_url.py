@@ -17,6 +17,8 @@ class EndpointUrl(NamedTuple):
     """The page with the metrics."""
     host: str
     port: int
+    named_page: bool = False
+    """The user's URL names the metrics page itself."""
 
     @property
     def secure(self) -> bool:
@@ -40,4 +42,4 @@ def parse_url(text: str) -> EndpointUrl:
     root = path[: path.rindex("/")] if page else path
     origin = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
     base = origin + root.removesuffix("/v1")
-    return EndpointUrl(base, origin + page if page else f"{base}/metrics", host, port)
+    return EndpointUrl(base, origin + page if page else f"{base}/metrics", host, port, bool(page))

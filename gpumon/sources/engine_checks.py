@@ -7,7 +7,8 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.check import Check, CheckState
-from gpumon.readings.frame import EndpointState, EngineReading, Fault, GpuReading
+from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, Fault, GpuReading, Phase
+from gpumon.readings.text import clean
 from gpumon.specs.llm import LlmSpec
 
 EXPECTED: Final = {
@@ -25,17 +26,21 @@ EXPECTED: Final = {
 }
 """Quantities that every serving engine should export, and what is missing from the screen without them."""
 
+COMPLETE: Final = frozenset({EngineKind.VLLM, EngineKind.SGLANG})
+"""Engines that export all of them, if they are new enough and started so."""
+
 NO_ENDPOINT: Final = Check(
     "engine",
     "none",
     CheckState.OFF,
-    "no endpoint is given: no tokens, MFU or MBU",
+    "no engine was found, and no endpoint is given: no tokens, MFU or MBU",
     "gpumon --endpoint http://127.0.0.1:8000, or [[endpoint]] in the config (gpumon config --example)",
 )
 MODEL_LINE: Final = (
     "add to the config: [[model]] match = {name!a:.80} with params_b, layers, hidden, heads "
     "from the model's config.json (gpumon config --example)"
 )
+COST_LINE: Final = "add to this [[feed]]: params_b (parameters in 1e9, those used per token), or flops_per_token"
 
 
 def engine_checks(
@@ -58,6 +63,8 @@ def engine_checks(
 
 
 def _answer(reading: EngineReading) -> Check:
+    if reading.state is EndpointState.OK and reading.kind is EngineKind.GENERIC:
+        return Check("engine", reading.name, CheckState.OK, f"{reading.url} is read as a feed ({reading.phase.value})")
     if reading.state is EndpointState.OK:
         version = f" {reading.version}" if reading.version else ""
         ranks = f", {len(reading.ranks)} data-parallel ranks" if len(reading.ranks) > 1 else ""
@@ -69,16 +76,32 @@ def _answer(reading: EngineReading) -> Check:
 
 
 def _exports(reading: EngineReading) -> Check:
+    """What it exports; of a kind that could export more if it were started otherwise, what is missing is a warning."""
+    if reading.kind is EngineKind.GENERIC:
+        mapped = ", ".join(f"{quantity} = {metric}" for quantity, metric in reading.live.items())
+        return Check("engine", f"{reading.name} metrics", CheckState.OK, clean(mapped, 200))
     gone = [word for quantity, word in EXPECTED.items() if quantity not in reading.live]
+    late = [EXPECTED[name] for name, how in reading.advance.items() if how is Advance.END and name in EXPECTED]
     name = f"{reading.name} metrics"
-    if gone:
-        return Check("engine", name, CheckState.WARN, f"not exported: {', '.join(gone)}")
-    steps = "counted" if reading.exact_steps else "estimated from ITL"
-    return Check("engine", name, CheckState.OK, f"all {len(EXPECTED)} quantities; steps are {steps}")
+    notes = [f"not exported: {', '.join(gone)}"] if gone else [f"all {len(EXPECTED)} quantities"]
+    if q.STEPS in reading.live:
+        notes.append(f"steps are {'counted' if reading.exact_steps else 'estimated'}")
+    if late:
+        notes.append(f"counted only when a request ends, so n/a live: {', '.join(late)}")
+    if reading.from_documentation:
+        notes.append("this adapter was written from documentation and not held against a recording")
+    state = CheckState.WARN if gone and reading.kind in COMPLETE else CheckState.OK
+    return Check("engine", name, state, "; ".join(notes))
 
 
 def _model(reading: EngineReading) -> Check:
     name = f"{reading.name} model"
+    if reading.training is not None:
+        text = f"{reading.training.flops_per_token:.3g} FLOPs per token, at the peak of {reading.training.precision}"
+        return Check("engine", name, CheckState.OK, f"{reading.model or 'no name'}: {text}")
+    if reading.phase is Phase.TRAINING:
+        text = f"{reading.model or 'no name'}: what a token costs is not known, so no MFU"
+        return Check("engine", name, CheckState.WARN, text, COST_LINE)
     if reading.llm is None:
         why, _, lines = reading.info.get("model_missing", "its dimensions are not known").partition("\n")
         fix = lines or MODEL_LINE.format(name=reading.model or "NAME")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from gpumon.readings.check import Check, CheckState
+from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.missing import Missing, Reason, number
 from gpumon.sources.offload import in_daemon_thread
@@ -40,7 +41,10 @@ ACTIVITY: Final = {
 }
 """Fields of GpuReading that come from GPM, and the names that the user reads."""
 
-GPM_OFF_FIX: Final = "without it bandwidth is an upper bound, or modelled from the engines"
+GPM_OFF_FIX: Final = (
+    "without it bandwidth is an upper bound, or modelled from the engines; a dcgm-exporter measures it on older GPUs "
+    "too: gpumon --dcgm URL"
+)
 GPM_RIGHT_FIX: Final = (
     "sudo gpumon doctor shows whether it is the permission; to lift it for all users: "
     "options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d/, then reload the driver"
@@ -186,8 +190,14 @@ def _activity(gpu: GpuReading) -> Check | None:
     if gpu.state is not GpuState.OK or gpu.mig:
         return None
     gone = _gone(gpu, ACTIVITY)
+    if gpu.activity_source == DCGM:
+        absent = f"; not there: {_listed(gone)}" if gone else ""
+        measured = ", ".join(word for field, word in ACTIVITY.items() if field in gpu.from_dcgm)
+        return Check("gpu", "activity (DCGM)", CheckState.OK, f"measured: {measured}{absent}")
     if not gone:
         return Check("gpu", "activity (GPM)", CheckState.OK, "SM, tensor and DRAM activity are measured")
+    if gpu.source == DCGM:
+        return Check("gpu", "activity (DCGM)", _worst(gone), f"not there: {_listed(gone)}", "see dcgm profiling above")
     reasons = {missing.reason for missing in gone}
     fix = GPM_RIGHT_FIX if Reason.NO_PERMISSION in reasons else GPM_OFF_FIX
     return Check("gpu", "activity (GPM)", _worst(gone), f"not there: {_listed(gone)}", fix)
@@ -211,5 +221,5 @@ def _listed(gone: dict[Missing, list[str]]) -> str:
 
 def _worst(gone: dict[Missing, list[str]]) -> CheckState:
     """What the hardware does not have is nothing to mend; what is refused or fails is."""
-    innate = {Reason.NOT_SUPPORTED, Reason.UNDER_MIG, Reason.OFF}
+    innate = {Reason.NOT_SUPPORTED, Reason.UNDER_MIG, Reason.OFF, Reason.NOT_EXPOSED}
     return CheckState.OFF if {missing.reason for missing in gone} <= innate else CheckState.WARN

@@ -72,7 +72,10 @@ def _read(reading: EngineReading, page: Page, adapter: VllmAdapter, scanner: Sca
     found = adapter.read(scanner.scan(page.body))
     if not found.ranks:
         return EngineReading(**{**values, "state": EndpointState.METRICS_OFF})
-    told = {name: getattr(found, name) for name in ("ranks", "live", "info", "model", "started_wall_s", "exact_steps")}
+    told = {
+        name: getattr(found, name)
+        for name in ("ranks", "live", "advance", "info", "model", "started_wall_s", "exact_steps")
+    }
     return EngineReading(
         **{**values, **told, "kind": adapter.kind, "state": EndpointState.OK, "monotonic_s": page.t, "fault": ""}
     )

@@ -1,25 +1,34 @@
-"""Totals within 1 % and 10 s rates within 5 % of what the client counted, on replays at recorded speed."""
+"""Totals within 1 % and 10 s rates within 5 % of what the client counted, on replays at recorded speed.
+
+The variants are estimates and an engine's own gauge: their bounds say how far these may be off.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import Missing
-from tests.accuracy.replay import CAPTURES, Replay, judge, replay
+from tests.accuracy.replay import CAPTURES, VARIANTS, WITHOUT_TOKENS, Replay, judge, replay
+from tests.accuracy.tables import BEGIN, END, HEAD, NOT_LIVE, row, table, write
 
 STARVED = "vllm-starved-host"
 """Recorded by a scraper that was itself starved: its rates are no truth, its totals are."""
 
 
+ALL = (*CAPTURES, *VARIANTS, *WITHOUT_TOKENS)
+SLOTS_ALONE = tuple(name for name in VARIANTS if "/slots alone" in name)
+
+
 @pytest.fixture(scope="module")
 def replays() -> dict[str, Replay]:
     async def everything() -> list[Replay]:
-        return list(await asyncio.gather(*(replay(name) for name in CAPTURES)))
+        return list(await asyncio.gather(*(replay(name) for name in ALL)))
 
-    return dict(zip(CAPTURES, asyncio.run(everything()), strict=True))
+    return dict(zip(ALL, asyncio.run(everything()), strict=True))
 
 
 @pytest.mark.parametrize("name", CAPTURES)
@@ -61,3 +70,51 @@ def test_a_hung_server_goes_stale_and_comes_back(replays: dict[str, Replay]):
     hung = states.index(EndpointState.TIMEOUT)
     assert EndpointState.OK in states[hung:]
     assert states[-1] is EndpointState.REFUSED
+
+
+@pytest.mark.parametrize("name", [name for name in CAPTURES if name != STARVED])
+def test_what_stands_beside_the_tokens_is_what_the_client_saw(replays: dict[str, Replay], name: str):
+    beside = judge(replays[name]).beside
+    for told, truth in (beside.cached, beside.requests):
+        assert told == truth or told != told or truth != truth
+    shown, client = beside.in_flight
+    assert shown == pytest.approx(client, abs=0.25)
+    told, truth = beside.ttft_s
+    # It is taken inside the engine: it misses HTTP and the client.
+    assert told != told or truth != truth or truth - 0.02 <= told <= truth
+    told, truth = beside.itl_s
+    assert told != told or truth != truth or told == pytest.approx(truth, rel=0.2)
+
+
+@pytest.mark.parametrize("name", WITHOUT_TOKENS)
+def test_a_server_without_tokens_has_its_requests_counted(replays: dict[str, Replay], name: str):
+    result = judge(replays[name])
+    assert result.beside.requests[0] == result.beside.requests[1] > 4000
+    assert result.beside.items[0] == result.beside.items[1] > 20000
+    assert row(result)[HEAD.index("decode tokens")] == "–"
+
+
+def test_the_gauge_of_an_old_sglang_is_near_and_its_totals_are_right(replays: dict[str, Replay]):
+    result = judge(replays["sglang-basic as before 0.5.7"])
+    assert (result.live, result.decode_error, result.prompt_error) == ("sampled", 0.0, 0.0)
+    assert 0.0 < sum(result.rate_errors) / len(result.rate_errors) <= 0.10
+
+
+@pytest.mark.parametrize("name", SLOTS_ALONE)
+def test_an_estimate_by_slots_is_no_count_but_no_nonsense(replays: dict[str, Replay], name: str):
+    result = judge(replays[name])
+    assert result.live == "derived"
+    assert result.decode_error <= 0.25
+    assert sum(result.rate_errors) / len(result.rate_errors) <= 0.20
+
+
+def test_the_tables_say_what_is_not_live_and_go_between_the_markers(replays: dict[str, Replay], tmp_path: Path):
+    result = judge(replays["sglang-basic"])
+    assert NOT_LIVE not in row(result)
+    assert row(result._replace(live="end")).count(NOT_LIVE) == 2
+    document = tmp_path / "accuracy.md"
+    document.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    text = table([result])
+    write(document, text)
+    write(document, text)
+    assert document.read_text() == f"before\n{BEGIN}\n\n{text}\n\n{END}\nafter\n"

@@ -76,6 +76,7 @@ class Gpu:
             state_text=text or self._slices.text,
             xid=xid,
             mig=self._slices.enabled,
+            activity_source=self._gpm.source,
             **self._values,
         )
         return (own, *self._slices.read(now_s, self.index, self.uuid)) if self._slices.enabled else (own,)

@@ -104,6 +104,11 @@ class Gpm:
         self._values = self._measure(now_s)
         return self._values
 
+    @property
+    def source(self) -> str:
+        """What `activity_source` of the reading is: `gpm` where the last read gave a number."""
+        return "gpm" if any(value.__class__ is float for value in self._values.values()) else ""
+
     def free(self) -> None:
         """Give the sample records back to the driver; the object is of no use afterwards."""
         for sample in self._samples:

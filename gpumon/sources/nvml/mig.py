@@ -33,6 +33,7 @@ class Slice:
         self._values: dict[str, Any] = dict.fromkeys(FIGURES, WHOLE_GPU)
         instance = self._calls.read("nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetGpuInstanceId", handle)
         place = None if isinstance(instance, Missing) else (parent, instance)
+        self._instance = "" if isinstance(instance, Missing) else str(instance)
         self._gpm = Gpm(self._calls, handle, session.request, place) if place else None
 
     def refresh(self, now_s: float) -> None:
@@ -74,6 +75,8 @@ class Slice:
             monotonic_s=now_s,
             state_text=text,
             parent_uuid=parent_uuid,
+            mig_instance=self._instance,
+            activity_source=self._gpm.source if self._gpm is not None else "",
             **values,
         )
 

@@ -11,6 +11,7 @@ import pynvml
 
 from gpumon.readings.frame import GpuProcess
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
+from gpumon.readings.text import unsaid
 from gpumon.sources.nvml.calls import Calls
 
 MOST = 256
@@ -76,7 +77,7 @@ def _look_up(pid: int) -> Look:
     except (psutil.Error, OSError, ValueError, KeyError):
         user = ""
     try:
-        command = " ".join(process.cmdline()).strip()
+        command = unsaid(" ".join(process.cmdline()).strip())
     except (psutil.Error, OSError, ValueError):
         command = ""
     try:

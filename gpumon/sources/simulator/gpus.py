@@ -168,6 +168,8 @@ def _still(chip: Chip, index: int, uuid: str, processes: tuple[GpuProcess, ...])
         name=chip.name,
         state=GpuState.OK,
         monotonic_s=0.0,
+        source="simulator",
+        activity_source="gpm",
         vram_used_bytes=sum(number(process.vram_bytes) or 0.0 for process in processes),
         vram_total_bytes=chip.memory_bytes,
         vram_reserved_bytes=RESERVED_BYTES,

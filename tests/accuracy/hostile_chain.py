@@ -1,0 +1,207 @@
+"""Pages to everything that is shown of them: probe, adapter, reading, deriver, snapshot, JSON, plain line, table rows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from gpumon.config.schema import Config, Endpoint
+from gpumon.efficiency.deriver import Deriver
+from gpumon.outputs.json import encode
+from gpumon.outputs.plain import lines
+from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, GpuState, HostReading
+from gpumon.readings.snapshot import Engine, Gpu, Snapshot
+from gpumon.sources.attachment import left_out_by
+from gpumon.sources.endpoint import EndpointSource
+from gpumon.sources.fetch import Answer
+from gpumon.sources.http_faults import FetchError
+from gpumon.sources.model_facts import resolve
+from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
+from gpumon.sources.source import Contribution
+from gpumon.specs.hints import hints_of
+from gpumon.specs.llm import LlmSpec
+from gpumon.tui import engine_table, gpu_table
+from gpumon.tui.view import View
+from tests.accuracy.hostile import EVERY_S, Poll
+from tests.fakes.http_server import Reply
+
+URL: Final = "http://127.0.0.1:8000"
+WIDTHS: Final = (80, 400)
+"""Cells of the tables: the least, and one that has every column."""
+NOWHERE: Final = {"HF_HOME": "/nonexistent", "HF_HUB_CACHE": "/nonexistent"}
+TOLD: Final = "as the server tells it"
+
+
+class Rig(NamedTuple):
+    """What the engine runs on and what it serves."""
+
+    name: str
+    model: str = ""
+    """Row of the catalogue; `TOLD`: what the pages say; empty: not known."""
+    gpus: int = 0
+    """GPUs of this host."""
+    measured: bool = False
+    """They have GPM."""
+    remote: str = ""
+    """GPU type on another host."""
+    gpu: str = "NVIDIA H100 80GB HBM3"
+
+
+RIGS: Final = (
+    Rig("a dense model on one GPU", "meta-llama/Llama-3.1-8B-Instruct", gpus=1),
+    Rig("experts on two GPUs with GPM", "Qwen/Qwen3-30B-A3B", gpus=2, measured=True),
+    Rig("a latent cache on another host", "deepseek-ai/DeepSeek-V3", remote="H200 SXM 141GB"),
+    Rig("what the pages tell", TOLD, gpus=1),
+    Rig("no model", gpus=1),
+    Rig("no GPU", "meta-llama/Llama-3.1-8B-Instruct"),
+    Rig("a GPU that nobody knows", "meta-llama/Llama-3.1-8B-Instruct", gpus=1, gpu="Prototype X"),
+)
+
+
+class Shot(NamedTuple):
+    """One poll: what it became, and what is shown of it."""
+
+    readings: tuple[EngineReading, ...]
+    snapshot: Snapshot
+    points: Mapping[str, float]
+    json: Any
+    plain: str
+    rows: Mapping[str, tuple[str, ...]]
+    """Key of the engine, or uuid of the GPU -> its row of the table at each width."""
+
+
+class Wire:
+    """Hands over the answers of a poll as the fetcher does."""
+
+    def __init__(self) -> None:
+        self.poll: Poll = {}
+        self.now_s = 0.0
+
+    async def get(self, url: str, key: str = "", most_bytes: int = 0) -> Answer:
+        """The answer of a path. Raises FetchError where there is none."""
+        reply = self.poll.get(url.removeprefix(URL), Reply(404, b"no"))
+        if not reply.status:
+            raise FetchError(EndpointState.REFUSED, "connection refused: is the server running?")
+        assert isinstance(reply.body, bytes)
+        return Answer(reply.status, reply.content_type, "", reply.body, self.now_s - 0.01, self.now_s)
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+class Polled(EndpointSource):
+    """An endpoint that looks when it is told to, at pages that need no network."""
+
+    def __init__(self, wire: Wire, wall_s: float) -> None:
+        super().__init__(
+            Endpoint(url=URL, drain_metrics=True), EVERY_S, lambda: wire.now_s, wall=lambda: wall_s + wire.now_s
+        )
+        self._fetcher = wire  # type: ignore[assignment]
+
+    async def look(self, now_s: float) -> Contribution:
+        """One poll, and what it is known by."""
+        await self._scrape()
+        if self._identity is not None:
+            await self._identity
+        return await self.poll(now_s)
+
+
+class Chain:
+    """One endpoint and the deriver, through poll after poll."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, rig: Rig, wall_s: float) -> None:
+        self._loop = loop
+        self._rig = rig
+        self._wall_s = wall_s
+        self._wire = Wire()
+        self._source = Polled(self._wire, wall_s)
+        self._deriver = Deriver(gpu_catalogue())
+        self._view = View(Config())
+
+    def run(self, polls: Sequence[Poll]) -> Iterator[Shot]:
+        """What is shown after each poll."""
+        for number, poll in enumerate(polls):
+            self._wire.poll, self._wire.now_s = poll, float(number * EVERY_S)
+            part = self._loop.run_until_complete(self._source.look(self._wire.now_s))
+            yield self._shown(number, part)
+
+    def _shown(self, number: int, part: Contribution) -> Shot:
+        now_s = self._wire.now_s + 0.25
+        gpus = tuple(_gpu(index, now_s, self._rig) for index in range(self._rig.gpus))
+        readings = tuple(self._attached(reading, gpus) for reading in part.engines)
+        wall_s = self._wall_s + now_s
+        frame = Frame(number, wall_s, now_s, 1.0, HostReading(), gpus, readings, part.faults)
+        derived = self._deriver.derive(frame)
+        snapshot = derived.snapshot
+        rows = {engine.key: self._row(engine, wall_s) for engine in snapshot.engines}
+        rows |= {gpu.uuid: self._row(gpu, wall_s) for gpu in snapshot.gpus}
+        said = json.loads(encode(snapshot), parse_constant=_no_number)
+        return Shot(readings, snapshot, derived.points, said, lines(snapshot), rows)
+
+    def _row(self, of: Engine | Gpu, wall_s: float) -> tuple[str, ...]:
+        if isinstance(of, Engine):
+            rows = [engine_table.row(of, width, self._view, wall_s) for width in WIDTHS]
+        else:
+            rows = [gpu_table.row(of, width, self._view) for width in WIDTHS]
+        return tuple("".join(text for text, _ in row) for row in rows)
+
+    def _attached(self, reading: EngineReading, gpus: tuple[GpuReading, ...]) -> EngineReading:
+        rig = self._rig
+        left_out_by(reading.info)
+        return msgspec.structs.replace(
+            reading,
+            llm=_model(rig, reading),
+            gpus=tuple(gpu.uuid for gpu in gpus),
+            gpus_source="config" if gpus else "not known",
+            gpu_type=rig.remote,
+            gpu_count=8 if rig.remote else 0,
+        )
+
+
+def cells(row: str, table: Any, view: View) -> Mapping[str, str]:
+    """A row of all columns, by the column's name."""
+    found, at = {}, 0
+    for column in table.columns(WIDTHS[-1], view.hidden):
+        found[column.name] = row[at : at + column.width]
+        at += column.width
+    return found
+
+
+def _no_number(text: str) -> float:
+    raise AssertionError(f"{text} in the JSON")
+
+
+def _model(rig: Rig, reading: EngineReading) -> LlmSpec | None:
+    if rig.model != TOLD:
+        return llm_catalogue().find(rig.model) if rig.model else None
+    return _told(reading.model, reading.model_root, tuple(sorted(hints_of(reading.info).items())))
+
+
+@lru_cache(maxsize=4096)
+def _told(model: str, root: str, hints: tuple[tuple[str, str], ...]) -> LlmSpec | None:
+    return resolve(model, root, (), llm_catalogue(), NOWHERE, dict(hints))[0]
+
+
+def _gpu(index: int, now_s: float, rig: Rig) -> GpuReading:
+    facts: dict[str, Any] = {"dram_active_ratio": 0.5, "sm_active_ratio": 0.6} if rig.measured else {}
+    return GpuReading(
+        index,
+        f"GPU-{index}",
+        rig.gpu,
+        GpuState.OK,
+        now_s,
+        busy_ratio=0.9,
+        memory_busy_ratio=0.5,
+        vram_total_bytes=81559 * 2.0**20,
+        vram_used_bytes=7e10,
+        memory_clock_max_hz=2619e6,
+        memory_bus_bits=5120.0,
+        power_w=500.0,
+        energy_j=1e6 + 500.0 * now_s,
+        **facts,
+    )

@@ -1,0 +1,231 @@
+"""What must hold of everything that is shown, whatever the pages hold. Each raises AssertionError."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from gpumon.config.schema import Config
+from gpumon.readings import quantities as q
+from gpumon.readings.missing import Missing, Reading, Reason, number
+from gpumon.readings.snapshot import Engine, Gpu
+from gpumon.tui import engine_table, gpu_table
+from gpumon.tui.view import View
+from tests.accuracy.hostile import Poll
+from tests.accuracy.hostile_chain import Shot, cells
+
+VIEW: Final = View(Config())
+UNSAFE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Categories of characters that a terminal may interpret, or that hide."""
+ROUNDING: Final = 1e-6
+SHOWN_WHOLE: Final = 1.005
+"""A share up to this reads 100 %."""
+TOTALS: Final = {"prefill_computed": q.PREFILL_COMPUTED, "prefill_cached": q.PREFILL_CACHED, "decode": q.DECODE_TOKENS}
+BASIS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
+    "running": ((q.RUNNING,),),
+    "running_mean": ((q.RUNNING,),),
+    "waiting": ((q.WAITING,),),
+    "kv_usage_ratio": ((q.KV_USAGE,),),
+    "kv_pool_tokens": ((q.POOL_TOKENS,),),
+    "prefill_tokens_per_s": ((q.PREFILL_COMPUTED, q.PREFILL_RATE),),
+    "decode_tokens_per_s": ((q.DECODE_TOKENS, q.DECODE_RATE),),
+    "decode_mean_tokens_per_s": ((q.DECODE_TOKENS, q.DECODE_RATE),),
+    "cached_tokens_per_s": ((q.PREFILL_CACHED,),),
+    "cached_ratio": ((q.PREFILL_CACHED,),),
+    "requests_per_s": ((q.REQUESTS,),),
+    "failures_per_s": ((q.FAILURES,),),
+    "inferences_per_s": ((q.INFERENCES,),),
+    "preemptions_per_s": ((q.PREEMPTIONS,),),
+    "steps_per_s": ((q.STEPS, q.ITL, q.DECODE_TOKENS, q.DECODE_RATE),),
+    "itl_mean_s": ((q.ITL,),),
+    "prompt_tokens_mean": ((q.PROMPT_LENGTH, q.PROMPT_TOKENS),),
+    "answer_tokens_mean": ((q.OUTPUT_LENGTH, q.DECODE_TOKENS),),
+    "mfu_ratio": ((q.PREFILL_COMPUTED, q.PREFILL_RATE), (q.DECODE_TOKENS, q.DECODE_RATE, q.INFERENCES, q.REQUESTS)),
+    "mfu_prefill_ratio": ((q.PREFILL_COMPUTED, q.PREFILL_RATE),),
+    "mfu_decode_ratio": ((q.DECODE_TOKENS, q.DECODE_RATE),),
+    "mbu_ratio": ((q.DECODE_TOKENS, q.DECODE_RATE),),
+    "mbu_single_stream_ratio": ((q.DECODE_TOKENS, q.DECODE_RATE),),
+    "flops_per_s": ((q.PREFILL_COMPUTED, q.PREFILL_RATE),),
+    "bytes_per_s": ((q.DECODE_TOKENS, q.DECODE_RATE),),
+    "tokens_per_j": ((q.DECODE_TOKENS, q.DECODE_RATE),),
+}
+"""Figure of an engine -> of each of these groups one quantity must have been read for there to be a number."""
+LATENCIES: Final = {"ttft_s": q.TTFT, "itl_s": q.ITL, "queue_s": q.QUEUE, "e2e_s": q.E2E}
+SHARES: Final = {"mfu": "mfu_ratio", "mbu": "mbu_ratio", "kv": "kv_usage_ratio", "mfu_prefill": "mfu_prefill_ratio"}
+"""Column -> the share that stands in it."""
+_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_:]{3,}")
+
+
+def sound(shot: Shot) -> None:
+    """No fault of gpumon's own, no number that is none, no character that a terminal interprets."""
+    assert not any("gpumon failed" in fault.text for fault in shot.snapshot.faults), shot.snapshot.faults
+    assert not any("gpumon failed" in reading.fault for reading in shot.readings)
+    for at, value in numbers(shot.snapshot):
+        assert 0.0 <= value < math.inf, (at, value)
+    for at, value in numbers(shot.json):
+        assert 0.0 <= value < math.inf, (at, value)
+    for name, value in shot.points.items():
+        assert math.isnan(value) or 0.0 <= value < math.inf, (name, value)
+    for text in (*texts(shot.json), *shot.plain.split("\n"), *(row for rows in shot.rows.values() for row in rows)):
+        assert not UNSAFE.intersection(map(unicodedata.category, text)), ascii(text)
+    assert shot.plain.count("\n") == sum(
+        map(len, (shot.snapshot.gpus, shot.snapshot.engines, shot.snapshot.replicas, shot.snapshot.faults))
+    )
+
+
+def numbers(of: Any, at: str = "") -> Iterator[tuple[str, float]]:
+    """Every number in a tree of structs, mappings and sequences, with its place."""
+    if isinstance(of, (bool, str, bytes)) or of is None:
+        return
+    if isinstance(of, (int, float)):
+        yield at, of
+    elif isinstance(of, msgspec.Struct):
+        for name in of.__struct_fields__:
+            yield from numbers(getattr(of, name), f"{at}.{name}")
+    elif isinstance(of, Mapping):
+        for key, value in of.items():
+            yield from numbers(value, f"{at}.{key}")
+    elif isinstance(of, Sequence):
+        for place, value in enumerate(of):
+            yield from numbers(value, f"{at}[{place}]")
+
+
+def texts(of: Any) -> Iterator[str]:
+    """Every text in parsed JSON, keys included."""
+    if isinstance(of, str):
+        yield of
+    elif isinstance(of, Mapping):
+        for key, value in of.items():
+            yield key
+            yield from texts(value)
+    elif isinstance(of, list):
+        for value in of:
+            yield from texts(value)
+
+
+def flagged(shot: Shot) -> None:
+    """What is above the physical limit has a mark, on the screen and in the plain lines, or is no figure."""
+    said = {line.split()[2]: line for line in shot.plain.splitlines() if line.split()[1] == "gpu"}
+    engines = [line for line in shot.plain.splitlines() if line.split()[1] == "engine"]
+    for engine, line in zip(shot.snapshot.engines, engines, strict=True):
+        if isinstance(engine.running, float) or isinstance(engine.decode_tokens_per_s, float):
+            row = cells(shot.rows[engine.key][-1], engine_table.TABLE, VIEW)
+            for column, field in SHARES.items():
+                _marked(getattr(engine, field), row[column], _said(line, column), f"{engine.name} {field}")
+        _possible(engine)
+    for gpu in shot.snapshot.gpus:
+        row, line = cells(shot.rows[gpu.uuid][-1], gpu_table.TABLE, VIEW), said[str(gpu.index)]
+        _marked(gpu.mfu_ratio, row["mfu"], _said(line, "mfu"), f"gpu {gpu.index} mfu")
+        _marked(gpu.mbu_ratio, row["mbu"], _said(line, "mbu"), f"gpu {gpu.index} mbu")
+        used, most = number(gpu.bandwidth_bytes_per_s), number(gpu.bandwidth_peak_bytes_per_s)
+        if used is not None and most:
+            # The plain line has no share of the bandwidth: a modelled one is MBU's, with MBU's mark.
+            _marked(used / most, row["memory"], _said(line, "mbu"), f"gpu {gpu.index} bandwidth")
+
+
+def _said(line: str, word: str) -> str:
+    found = re.search(rf" {word} +(\S+)", line)
+    return found[1] if found else "!"
+
+
+def _marked(share: Reading, *said_of: str | Reading) -> None:
+    *said, what = said_of
+    if not isinstance(share, Missing) and share > SHOWN_WHOLE:
+        assert all("!" in str(text) for text in said), (what, share, said)
+
+
+def _possible(engine: Engine) -> None:
+    """Tokens that need more FLOPs than the GPUs have show in MFU: each needs two for each of its parameters at least.
+
+    The LM head is left out, which a prompt needs only once.
+    """
+    peak, active = number(engine.peak_flops_per_s), number(engine.active_params)
+    if not peak or not active or engine.llm is None:
+        return
+    each = 2.0 * (active - engine.llm.vocab * engine.llm.hidden)
+    for tokens in (engine.decode_tokens_per_s, engine.prefill_tokens_per_s):
+        if not isinstance(tokens, Missing) and tokens * each / peak > SHOWN_WHOLE:
+            mfu = engine.mfu_ratio
+            told = mfu.reason is Reason.INVALID if isinstance(mfu, Missing) else mfu > SHOWN_WHOLE
+            assert told, (tokens, "tokens/s", tokens * each / peak, "of the peak", mfu)
+
+
+class Seen:
+    """What the pages of one endpoint have told so far: nothing else may be shown as a number."""
+
+    def __init__(self, polls: Sequence[Poll]) -> None:
+        bodies = b"\n".join(bytes(one.body) for poll in polls for one in poll.values() if one.body)
+        self._bytes = bodies.replace(b":", b"_")
+        self._live: dict[str, dict[str, str]] = {}
+        self._found: dict[str, bool] = {}
+
+    def based(self, shot: Shot) -> None:
+        """Each figure stands on a metric that some page has."""
+        for reading, engine in zip(shot.readings, shot.snapshot.engines, strict=True):
+            live = self._live.setdefault(reading.key, {})
+            live.update(reading.live)
+            for field, groups in BASIS.items():
+                if not isinstance(getattr(engine, field), Missing):
+                    for group in groups:
+                        self._stands(f"{engine.key} {field} {getattr(engine, field)}", group, live)
+            for field, quantity in LATENCIES.items():
+                if not isinstance(getattr(engine, field).mean, Missing):
+                    self._stands(f"{engine.key} {field}", (quantity,), live)
+            for field, quantity in TOTALS.items():
+                if not isinstance(getattr(engine.tokens_total, field), Missing):
+                    self._stands(f"{engine.key} total {field}", (quantity,), live)
+
+    def _stands(self, what: str, group: Sequence[str], live: Mapping[str, str]) -> None:
+        sources = [live[quantity] for quantity in group if quantity in live]
+        assert any(map(self._is_there, sources)), f"{what}: no page has {sources or group}"
+
+    def _is_there(self, source: str) -> bool:
+        if source not in self._found:
+            words = [word.replace(":", "_").encode() for word in _WORD.findall(source)]
+            self._found[source] = any(word in self._bytes for word in words)
+        return self._found[source]
+
+
+def risen(before: Shot | None, after: Shot) -> None:
+    """Totals never fall."""
+    known = before.snapshot.engines if before is not None else ()
+    old = {(engine.key, engine.kind): engine.tokens_total for engine in known}
+    for engine in after.snapshot.engines:
+        for name in TOTALS:
+            total = getattr(engine.tokens_total, name)
+            last = getattr(old.get((engine.key, engine.kind)), name, None)
+            if isinstance(last, float):
+                assert isinstance(total, float), (name, last, total)
+                assert total >= last, (name, last, total)
+
+
+def figures(of: Engine | Gpu) -> dict[str, Reading]:
+    """Every figure by its name."""
+    return {field.name: getattr(of, field.name) for field in msgspec.structs.fields(type(of)) if field.type == Reading}
+
+
+def no_new_zero(whole: Shot, broken: Shot) -> None:
+    """A figure is not 0 because something is missing."""
+    there = {engine.key: engine for engine in whole.snapshot.engines}
+    for engine in broken.snapshot.engines:
+        if engine.key in there:
+            before = figures(there[engine.key])
+            zeros = {name for name, value in figures(engine).items() if value == 0.0}
+            for name in zeros:
+                assert isinstance(before[name], Missing) or before[name] == 0.0, (engine.key, name, before[name])
+
+
+def no_more(whole: Shot, broken: Shot) -> None:
+    """No total is higher because something is missing."""
+    there = {engine.key: engine.tokens_total for engine in whole.snapshot.engines}
+    for engine in broken.snapshot.engines:
+        if engine.key in there:
+            for name in TOTALS:
+                total, most = getattr(engine.tokens_total, name), getattr(there[engine.key], name)
+                if isinstance(total, float) and isinstance(most, float):
+                    assert total <= most * (1.0 + ROUNDING) + ROUNDING, (engine.key, name, most, total)

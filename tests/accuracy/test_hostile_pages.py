@@ -1,0 +1,75 @@
+"""A page of any engine, broken in any way, never crashes, lies about a zero, or shows the impossible without a mark."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.accuracy.hostile import Recording, harmless, hostile, recordings
+from tests.accuracy.hostile_chain import RIGS, Chain
+from tests.accuracy.hostile_rules import Seen, flagged, no_more, no_new_zero, risen, sound
+
+RECORDINGS = recordings()
+EXAMPLES = int(os.environ.get("GPUMON_HOSTILE_EXAMPLES", "0"))
+"""Of each recording; 0: so few that all of them take half a minute, and always the same."""
+
+
+def few(count: int) -> settings:
+    return settings(
+        max_examples=EXAMPLES or count,
+        derandomize=not EXAMPLES,
+        deadline=None,
+        database=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
+    )
+
+
+@pytest.fixture(scope="module")
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    one = asyncio.new_event_loop()
+    yield one
+    one.run_until_complete(one.shutdown_default_executor())
+    one.close()
+
+
+def named(recording: Recording) -> str:
+    return recording.name
+
+
+@pytest.mark.parametrize("recording", RECORDINGS, ids=named)
+@few(16)
+@given(data=st.data())
+def test_a_hostile_page_is_shown_as_what_it_is(
+    loop: asyncio.AbstractEventLoop, recording: Recording, data: st.DataObject
+):
+    """Any line dropped, doubled, moved, cut or replaced; values swapped, multiplied, absurd; other engines' pages."""
+    polls = data.draw(hostile(recording, RECORDINGS))
+    rig = data.draw(st.sampled_from(RIGS))
+    seen, last = Seen(polls), None
+    for shot in Chain(loop, rig, recording.wall_s).run(polls):
+        sound(shot)
+        flagged(shot)
+        seen.based(shot)
+        risen(last, shot)
+        last = shot
+
+
+@pytest.mark.parametrize("recording", RECORDINGS, ids=named)
+@few(8)
+@given(data=st.data())
+def test_what_is_left_out_or_repeated_adds_nothing_and_zeroes_nothing(
+    loop: asyncio.AbstractEventLoop, recording: Recording, data: st.DataObject
+):
+    """Against the same polls whole: no figure becomes 0, and no total comes out higher."""
+    drawn = data.draw(harmless(recording))
+    whole, broken = (Chain(loop, RIGS[0], recording.wall_s).run(polls) for polls in drawn[:2])
+    for one, other in zip(whole, broken, strict=True):
+        if not drawn.late:
+            no_new_zero(one, other)
+        no_more(one, other)
