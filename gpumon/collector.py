@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Protocol
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -15,6 +14,7 @@ from gpumon.efficiency.deriver import Deriver, bare
 from gpumon.readings.frame import EngineReading, Fault, Frame, GpuReading, HostReading
 from gpumon.readings.history import History
 from gpumon.readings.merge import merged
+from gpumon.readings.names import renamed, unique
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.source import Contribution, Source
 
@@ -200,6 +200,10 @@ class Collector:
         if self._see_gpus is not None:
             self._see_gpus(gpus)
         engines = unique(self._attachment.attach(engine, gpus) for part in parts for engine in part.engines)
+        here = iter(engines)
+        faults = [
+            fault for part in parts for fault in renamed(part.faults, part.engines, [*islice(here, len(part.engines))])
+        ]
         driver = next((part.driver for part in parts if part.driver), "")
         cuda = next((part.cuda for part in parts if part.cuda), "")
         return Frame(
@@ -210,18 +214,6 @@ class Collector:
             host=msgspec.structs.replace(host, driver=driver, cuda=cuda),
             gpus=self._attachment.label(gpus, engines),
             engines=engines,
-            faults=tuple(fault for part in parts for fault in part.faults),
+            faults=tuple(faults),
             simulated=self._simulated,
         )
-
-
-def unique(readings: Iterable[EngineReading]) -> tuple[EngineReading, ...]:
-    """The readings, each with a name of its own: two engines on one port of two hosts get the host into theirs."""
-    engines = tuple(readings)
-    counts = Counter(engine.name for engine in engines)
-    return tuple(
-        engine
-        if counts[engine.name] == 1
-        else msgspec.structs.replace(engine, name=f"{engine.name.split(':')[0]}:{urlsplit(engine.url).netloc}")
-        for engine in engines
-    )

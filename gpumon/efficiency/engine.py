@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ WRONG_WITHOUT = frozenset({COMPRESSED, STATE_SPACE})
 encoder, leave the text's figures right or nearly so."""
 
 
+IMPOSSIBLE = Missing(Reason.INVALID, "these tokens need more FLOP/s than its GPUs have")
 _PRECISIONS = {precision.value: precision for precision in Precision}
 
 
@@ -54,6 +56,8 @@ class Work(NamedTuple):
     flops_per_decode_token: Reading
     """At the mean context."""
     kv_bytes_per_token: Reading
+    least_flops: float = 0.0
+    """What all tokens that are known of need whatever their context: without attention and LM head."""
 
 
 def work(reading: EngineReading, found: Rates, tp: int) -> Work:
@@ -68,7 +72,8 @@ def work(reading: EngineReading, found: Rates, tp: int) -> Work:
         prefill = total = _encoding_flops(reading, found)
     else:
         total = no_bytes
-    return Work(prefill, no_decode, total, no_bytes, no_bytes, no_bytes, no_decode, no_decode)
+    least = 0.0 if reading.llm is None else _least_flops(reading.llm, found)
+    return Work(prefill, no_decode, total, no_bytes, no_bytes, no_bytes, no_decode, no_decode, least)
 
 
 _NO_BYTES = {
@@ -101,6 +106,7 @@ def _generation(reading: EngineReading, found: Rates, tp: int) -> Work:
         weight_bytes=weights,
         flops_per_decode_token=per_token,
         kv_bytes_per_token=traffic.kv_bytes_per_token(llm, kv),
+        least_flops=_least_flops(llm, found),
     )
 
 
@@ -118,6 +124,11 @@ def _prefill_flops(llm: LlmSpec, found: Rates) -> Reading:
     hit = cached / (cached + found.prefill)
     per_token = flops.prefill_flops_per_token(llm, found.prompt_length * (1 - hit), found.prompt_length * hit)
     return found.prefill * per_token + (number(found.prompts) or 0.0) * flops.head_flops(llm)
+
+
+def _least_flops(llm: LlmSpec, found: Rates) -> float:
+    tokens = sum(number(rate) or 0.0 for rate in (found.prefill, found.decode))
+    return tokens * 2.0 * max(0.0, llm.matmul_params - llm.vocab * llm.hidden)
 
 
 def _encoding_flops(reading: EngineReading, found: Rates) -> Reading:
@@ -196,10 +207,13 @@ def shares(reading: EngineReading, done: Work, peaks: Sequence[Peak]) -> Shares:
         return Shares(none, none, none, none, none, "", no_gpu, no_gpu)
     flops_peak, precision = _flops_peak(reading, peaks)
     bandwidth = plus(*(peak.bandwidth_bytes_per_s for peak in peaks))
+    mfu = _share(ratio.mfu, done.flops, flops_peak)
+    if isinstance(mfu, Missing) and done.least_flops > (number(flops_peak) or math.inf):
+        mfu = IMPOSSIBLE
     return Shares(
         _share(ratio.mfu, done.prefill_flops, flops_peak),
         _share(ratio.mfu, done.decode_flops, flops_peak),
-        _share(ratio.mfu, done.flops, flops_peak),
+        mfu,
         _share(ratio.mbu, done.bytes, bandwidth),
         _share(ratio.mbu, done.single_stream_bytes, bandwidth),
         precision,

@@ -34,10 +34,8 @@ def prompt_mean(reading: EngineReading, track: Track) -> Reading:
     seen = mean_of(track, PROMPT_LENGTH, track.histogram(PROMPT_LENGTH, track.quantile_s))
     if not isinstance(seen, Missing) or seen.reason is not Reason.NOT_EXPOSED:
         return seen
-    firsts, tokens = track.histogram(TTFT, track.quantile_s), track.rate(PROMPT_TOKENS, track.quantile_s)
-    if firsts is None or isinstance(tokens, Missing):
-        return _per_request(reading, track, PROMPT_TOKENS)
-    return tokens * track.length_s(track.quantile_s) / firsts.count if firsts.count > 0 else IDLE
+    of_firsts = _per_first_token(reading, track, track.quantile_s)
+    return _per_request(reading, track, PROMPT_TOKENS) if of_firsts is None else of_firsts
 
 
 def answer_mean(reading: EngineReading, track: Track) -> Reading:
@@ -46,6 +44,16 @@ def answer_mean(reading: EngineReading, track: Track) -> Reading:
     if not isinstance(seen, Missing) or seen.reason is not Reason.NOT_EXPOSED:
         return seen
     return _per_request(reading, track, DECODE_TOKENS)
+
+
+def _per_first_token(reading: EngineReading, track: Track, seconds: float) -> Reading | None:
+    """Prompt tokens per first token of the last `seconds`; None where one of the two is not told, or the tokens are
+    counted later than the first token: at its end, when others have long had theirs."""
+    firsts, tokens = track.histogram(TTFT, seconds), track.rate(PROMPT_TOKENS, seconds)
+    ended = counter_advance(reading, track, PROMPT_TOKENS) is Advance.END
+    if firsts is None or isinstance(tokens, Missing) or ended:
+        return None
+    return tokens * track.length_s(seconds) / firsts.count if firsts.count > 0 else IDLE
 
 
 def _per_request(reading: EngineReading, track: Track, counter: str) -> Reading:
@@ -106,9 +114,8 @@ def prompt_length(reading: EngineReading, track: Track, window_s: float, context
     biased = size_biased_mean(track.histogram(PROMPT_LENGTH, track.quantile_s))
     if biased is not None:
         return biased
-    prompts, pair = track.histogram(TTFT, window_s), track.window(window_s)
-    tokens = number(track.rate(PROMPT_TOKENS, window_s))
-    if prompts is not None and pair is not None and tokens is not None and prompts.count > 0:
-        return tokens * (pair[1].monotonic_s - pair[0].monotonic_s) / prompts.count
+    of_firsts = _per_first_token(reading, track, window_s)
+    if of_firsts is not None and not isinstance(of_firsts, Missing):
+        return of_firsts
     told = _per_request(reading, track, PROMPT_TOKENS)
     return context_tokens if isinstance(told, Missing) else told

@@ -5,13 +5,24 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+from gpumon.efficiency.flow import counter_advance
 from gpumon.efficiency.lengths import answer_mean, mean_of, prompt_mean
+from gpumon.efficiency.quantiles import ENOUGH
 from gpumon.efficiency.rates import Rates
 from gpumon.efficiency.steps import tokens_per_gap
 from gpumon.efficiency.windows import Point, Track, sum_known
-from gpumon.readings.frame import EngineReading, HistogramReading
+from gpumon.readings.frame import Advance, EngineReading, HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
-from gpumon.readings.quantities import ITL, PREFILL_CACHED, PREFILL_COMPUTED, PROMPT_TOKENS, QUEUE, RUNNING, TTFT
+from gpumon.readings.quantities import (
+    ITL,
+    PREFILL_CACHED,
+    PREFILL_COMPUTED,
+    PROMPT_TOKENS,
+    QUEUE,
+    REQUESTS,
+    RUNNING,
+    TTFT,
+)
 from gpumon.readings.snapshot import Window
 
 EVERY_GAP = 0.5
@@ -43,16 +54,12 @@ def _window(
     track: Track, found: Rates, load: tuple[float, float, float], gaps: HistogramReading | None, per_gap: float
 ) -> Window:
     span_s = track.length_s(track.rate_s)
-    computed, generated = number(track.rate(PREFILL_COMPUTED, track.rate_s)), number(found.decode)
-    told = not isinstance(found.prefill, Missing) or found.prefill.reason is not Reason.NOT_LIVE
-    total = computed + generated if told and computed is not None and generated is not None else None
     ttft_s, queue_s = (number(mean_of(track, of, track.histogram(of, track.rate_s))) for of in (TTFT, QUEUE))
     return Window(
         seconds=span_s,
         running_least=load[1],
         running_most=load[2],
-        decoding_mean=_decoding(gaps, generated, span_s, per_gap),
-        prefill_ratio=computed / total if computed is not None and total else None,
+        decoding_mean=_decoding(gaps, number(found.decode), span_s, per_gap),
         first_token_s=None if ttft_s is None else max(0.0, ttft_s - (queue_s or 0.0)),
     )
 
@@ -98,4 +105,8 @@ def _cached(reading: EngineReading, track: Track) -> Reading:
         return TWICE if cached > prompt else (cached / prompt if prompt > 0 else Missing(Reason.IDLE))
     if isinstance(computed, Missing):
         return computed
+    late = [counter_advance(reading, track, of) is Advance.END for of in (PREFILL_CACHED, PREFILL_COMPUTED)]
+    ended = number(track.rate(REQUESTS, track.quantile_s)) or 0.0
+    if late[0] is not late[1] and ended * track.length_s(track.quantile_s) < ENOUGH:
+        return Missing(Reason.FEW, "cached and computed tokens are counted at different moments of a request")
     return cached / (cached + computed) if cached + computed > 0 else Missing(Reason.IDLE)

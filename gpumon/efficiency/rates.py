@@ -94,7 +94,7 @@ def rates(reading: EngineReading, track: Track, laid: Layout) -> Rates:
     prefill, decode = flows["prefill_tokens_per_s"], flows["decode_tokens_per_s"]
     if not settled and prefill.advance is Advance.PROMPT:
         prefill = flows["prefill_tokens_per_s"] = prefill._replace(per_s=track.not_yet)
-    told = speculation(track, decode.per_s)
+    told = speculation(reading, track, decode.per_s)
     per_step = number(told) or 1.0
     made = steps(reading, track, laid, per_step, decode.per_s)
     flows["steps_per_s"] = Flow(NOT_EXPOSED, made.advance)
@@ -188,7 +188,9 @@ def _named(reading: EngineReading, track: Track, *, known: bool) -> tuple[tuple[
     live = reading.live
     if not known:
         return ()
-    drafted = f"1 + {live[ACCEPTED_TOKENS]} / {live[DRAFTS]}" if {ACCEPTED_TOKENS, DRAFTS} <= live.keys() else ""
+    drafted = ""
+    if {ACCEPTED_TOKENS, DRAFTS} <= live.keys():
+        drafted = f"all tokens / those not accepted, at most 1 + {live[ACCEPTED_TOKENS]} / {live[DRAFTS]}"
     told = f"mean of {live[MEAN_ACCEPTED]}" if MEAN_ACCEPTED in live else "no sign of speculation"
     rate = f"{live[DECODE_RATE]}, mean of its samples of the last 10 min at most" if DECODE_RATE in live else ""
     gaps = f"{live[ITL]} sum / count over {track.length_s(track.rate_s):.0f} s" if ITL in live else ""

@@ -9,7 +9,7 @@ from gpumon.efficiency.layout import Layout
 from gpumon.efficiency.windows import Track
 from gpumon.readings.frame import Advance, EngineKind, EngineReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
-from gpumon.readings.quantities import ACCEPTED_TOKENS, DRAFTS, ITL, MEAN_ACCEPTED, RUNNING, STEPS
+from gpumon.readings.quantities import ACCEPTED_TOKENS, DECODE_TOKENS, DRAFTS, ITL, MEAN_ACCEPTED, RUNNING, STEPS
 
 IDLE: Final = Missing(Reason.IDLE)
 GAPS: Final = "estimated: duty / mean ITL, per rank"
@@ -47,8 +47,8 @@ def steps(reading: EngineReading, track: Track, laid: Layout, tokens_per_step: f
     return Steps(by_tokens) if isinstance(by_tokens, Missing) else Steps(by_tokens, TOKENS, Advance.DERIVED)
 
 
-def speculation(track: Track, decode: Reading) -> Reading:
-    """Tokens per step and sequence: accepted per draft and one, else the engine's own gauge, else 1."""
+def speculation(reading: EngineReading, track: Track, decode: Reading) -> Reading:
+    """Tokens per step and sequence: from the counters of drafts, else the engine's own gauge, else 1."""
     if track.counts(DRAFTS):
         drafts, accepted = (track.rate(quantity, track.rate_s) for quantity in (DRAFTS, ACCEPTED_TOKENS))
         if not track.counted(DRAFTS):
@@ -56,11 +56,24 @@ def speculation(track: Track, decode: Reading) -> Reading:
         if isinstance(drafts, Missing):
             return drafts
         if drafts > 0.0:
-            return 1.0 + (number(accepted) or 0.0) / drafts
+            return _drafted(drafts, number(accepted) or 0.0, _beside(reading, track, number(decode)))
         return IDLE if decode == 0.0 else 1.0
     ranks = track.points[-1].ranks if track.points else ()
     told = [mean for rank in ranks for mean in track.rank_samples(rank, MEAN_ACCEPTED, track.rate_s) if mean > 0.0]
     return max(1.0, sum(told) / len(told)) if told else 1.0
+
+
+def _drafted(drafts: float, accepted: float, decode: float | None) -> float:
+    """A step gives a sequence one token more than it accepts. Not each has a draft in each step (n-grams that were not
+    found before have none): all tokens over those that were not accepted; accepted per draft is the most that it is."""
+    most = 1.0 + accepted / drafts
+    return min(most, decode / (decode - accepted)) if decode is not None and decode > accepted else most
+
+
+def _beside(reading: EngineReading, track: Track, decode: float | None) -> float | None:
+    """Tokens/s that move together with the drafts, as the counters of a running engine do."""
+    moves = (counter_advance(reading, track, quantity) for quantity in (DECODE_TOKENS, DRAFTS, ACCEPTED_TOKENS))
+    return decode if all(each is Advance.LIVE for each in moves) else None
 
 
 def tokens_per_gap(reading: EngineReading, tokens_per_step: float) -> float:

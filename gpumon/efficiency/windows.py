@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from gpumon.efficiency.quantiles import difference, mean, merge
-from gpumon.readings.frame import EndpointState, EngineReading, HistogramReading, RankReading
+from gpumon.readings.frame import Advance, EndpointState, EngineReading, HistogramReading, RankReading
 from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Missing, Reading, Reason
 from gpumon.readings.quantities import DECODE_TOKENS, PREFILL_CACHED, PREFILL_COMPUTED, RUNNING
 
@@ -23,6 +23,8 @@ GAP = 3.0
 """A pause of more than this many intervals starts the windows over."""
 GONE_S = 10.0
 """A rank that no answer held for this long is gone."""
+LEFT = 0.5
+"""Share of its last value below which a counter that fell has begun anew: an old answer that came late has more."""
 TOTALS = (PREFILL_COMPUTED, PREFILL_CACHED, DECODE_TOKENS)
 
 
@@ -117,20 +119,22 @@ class Track:
     def _count(self, reading: EngineReading, *, newborn: bool) -> None:
         """Grow the totals.
 
-        A counter that fell adds what it has counted since; but within one process, as its start time tells it, none
-        falls: an old answer came late, or a part of a sum was missing. One that is seen for the first time is a base
-        line, unless its process started after the last good poll (or the first look): then all of it is new.
+        A counter that began anew adds what it has counted since. One that fell and did not adds nothing until it is
+        where it was: an old answer came late, or a part of a sum was missing. One that is seen for the first time is a
+        base line, unless its process started after the last good poll (or the first look): then all of it is new.
         """
-        same = bool(reading.started_wall_s)
         for rank in reading.ranks:
             counted = self._counted.setdefault(rank.rank, {})
+            anew = not reading.started_wall_s and _began_anew(self._known.get(rank.rank), rank)
             for quantity in TOTALS:
                 new = rank.counters.get(quantity)
                 if new is None:
                     continue
                 old = counted.get(quantity, 0.0 if newborn else new)
-                counted[quantity] = max(old, new) if same else new
-                self.totals[quantity] = self.totals.get(quantity, 0.0) + (counted[quantity] - old if new >= old or same else new)
+                if new < LEFT * old and (anew or reading.advance.get(quantity) is Advance.DERIVED):
+                    old, counted[quantity] = 0.0, new
+                counted[quantity] = max(counted.get(quantity, old), new)
+                self.totals[quantity] = self.totals.get(quantity, 0.0) + max(0.0, new - old)
 
     def _remember(self, reading: EngineReading) -> None:
         """Keep the ranks' newest series; a rank absent from one answer is not gone, one absent for long is."""
@@ -161,9 +165,11 @@ class Track:
 
     def _carried_in(self, reading: EngineReading) -> dict[str, frozenset[str]]:
         """What is known and this poll lacked, by rank."""
-        here = {rank.rank: _series(rank) for rank in reading.ranks}
-        lacked = {name: _series(rank) - here.get(name, frozenset()) for name, rank in self._known.items()}
-        return {name: series for name, series in lacked.items() if series}
+        here = {rank.rank: rank for rank in reading.ranks}
+        lacking = ((name, known, here.get(name)) for name, known in self._known.items() if here.get(name) is not known)
+        return {
+            name: _series(known) - (_series(one) if one is not None else frozenset()) for name, known, one in lacking
+        }
 
     @property
     def rate_s(self) -> float:
@@ -208,32 +214,34 @@ class Track:
     def rate(self, quantity: str, seconds: float) -> Reading:
         """Mean increase per second of a counter over the last `seconds`."""
         pair = self.window(seconds)
-        grown = None if pair is None else sum_known(self._grown(rank, quantity, pair) for rank in pair[1].ranks)
-        if pair is None or grown is None:
+        ends = [] if pair is None else [(rank, self._ends(rank, quantity, seconds)) for rank in pair[1].ranks]
+        found = sum_known(_rate(rank, quantity, each) for rank, each in ends)
+        if found is None or any(each is None for _, each in ends):
             return self.not_yet if self.counts(quantity) else NOT_EXPOSED
-        return grown / (pair[1].monotonic_s - pair[0].monotonic_s)
+        return found
 
     def rank_rate(self, rank: str, quantity: str, seconds: float) -> Reading:
         """Increase per second of one rank's counter."""
-        pair = self.window(seconds)
-        grown = None if pair is None else self._grown(rank, quantity, pair)
-        if pair is None or grown is None:
+        found = _rate(rank, quantity, self._ends(rank, quantity, seconds))
+        if found is None:
             return self.not_yet if self.counts(quantity) else NOT_EXPOSED
-        return grown / (pair[1].monotonic_s - pair[0].monotonic_s)
+        return found
+
+    def _ends(self, rank: str, quantity: str, seconds: float) -> tuple[Point, Point] | None:
+        """The window, from the first to the last of its points that do not carry a rank's series from before; None with
+        fewer than two of them."""
+        pair = self.window(seconds)
+        if pair is None or not any(quantity in point.carried.get(rank, ()) for point in pair):
+            return pair
+        inside = (point for point in self.points if point.monotonic_s >= pair[0].monotonic_s)
+        told = [point for point in inside if quantity not in point.carried.get(rank, ())]
+        return (told[0], told[-1]) if len(told) > 1 else None
 
     def rank_rates(self, quantity: str, seconds: float) -> list[float]:
         """Increase per second of a counter, for each rank that has it at both ends of the window."""
         pair = self.window(seconds)
         found = [] if pair is None else [self.rank_rate(rank, quantity, seconds) for rank in pair[1].ranks]
         return [rate for rate in found if not isinstance(rate, Missing)]
-
-    @staticmethod
-    def _grown(rank: str, quantity: str, pair: tuple[Point, Point]) -> float | None:
-        """Increase of one rank's counter; None unless the rank has it at both ends."""
-        old, new = (point.ranks.get(rank) for point in pair)
-        before = old.counters.get(quantity) if old is not None else None
-        after = new.counters.get(quantity) if new is not None else None
-        return None if before is None or after is None else after - before
 
     def histogram(self, quantity: str, seconds: float) -> HistogramReading | None:
         """Observations of the last `seconds`; None where not exposed or without two points."""
@@ -242,13 +250,13 @@ class Track:
             return None
         asked = quantity, seconds
         if asked not in self._histograms:
-            found = [self._observed(rank, quantity, pair) for rank in pair[1].ranks]
+            found = [self._observed(rank, quantity, seconds) for rank in pair[1].ranks]
             self._histograms[asked] = merge([histogram for histogram in found if histogram is not None])
         return self._histograms[asked]
 
-    @staticmethod
-    def _observed(rank: str, quantity: str, pair: tuple[Point, Point]) -> HistogramReading | None:
-        old, new = (point.ranks.get(rank) for point in pair)
+    def _observed(self, rank: str, quantity: str, seconds: float) -> HistogramReading | None:
+        ends = self._ends(rank, quantity, seconds)
+        old, new = (None, None) if ends is None else (point.ranks.get(rank) for point in ends)
         if old is None or new is None:
             return None
         return difference(old.histograms.get(quantity), new.histograms.get(quantity))
@@ -256,7 +264,7 @@ class Track:
     def rank_mean(self, rank: str, quantity: str, seconds: float) -> Reading:
         """Mean of a histogram over the last `seconds` for one rank."""
         pair = self.window(seconds)
-        return self.not_yet if pair is None else mean(self._observed(rank, quantity, pair))
+        return self.not_yet if pair is None else mean(self._observed(rank, quantity, seconds))
 
     def rank_samples(self, rank: str, quantity: str, seconds: float) -> list[float]:
         """One rank's gauge at each poll of the last `seconds` that had it, oldest first."""
@@ -275,16 +283,20 @@ class Track:
 
     def gauge(self, quantity: str) -> Reading:
         """The newest value, summed over the ranks."""
-        if not self.points:
-            return NOT_EXPOSED
-        ranks = self._known.values()
-        found = sum_known(rank.gauges.get(quantity) for rank in ranks)
+        found = sum_known(self._gauges(quantity))
         return NOT_EXPOSED if found is None else found
 
     def gauge_mean(self, quantity: str) -> Reading:
         """The newest value, averaged over the ranks."""
-        found = [rank.gauges[quantity] for rank in self._known.values() if quantity in rank.gauges]
+        found = self._gauges(quantity)
         return sum(found) / len(found) if found else NOT_EXPOSED
+
+    def _gauges(self, quantity: str) -> list[float]:
+        """The newest value of each rank that has it; of none where a rank has lost it: the rest is not the whole."""
+        lacking = [name for name, rank in self._known.items() if quantity not in rank.gauges]
+        before = (point.ranks[name].gauges for name in lacking for point in self.points if name in point.ranks)
+        lost = any(quantity in gauges for gauges in before)
+        return [] if lost else [rank.gauges[quantity] for rank in self._known.values() if quantity in rank.gauges]
 
     def has_histogram(self, quantity: str) -> bool:
         """Whether the engine exports it at all."""
@@ -305,6 +317,20 @@ def sum_known(values: Iterable[float | None]) -> float | None:
     return sum(known) if known else None
 
 
+def _rate(rank: str, counter: str, ends: tuple[Point, Point] | None) -> float | None:
+    """Increase per second of one rank's counter; None unless the rank has it at both ends."""
+    if ends is None:
+        return None
+    old, new = (point.ranks.get(rank) for point in ends)
+    before = old.counters.get(counter) if old is not None else None
+    after = new.counters.get(counter) if new is not None else None
+    return None if before is None or after is None else (after - before) / (ends[1].monotonic_s - ends[0].monotonic_s)
+
+
+def _series(rank: RankReading) -> frozenset[str]:
+    return frozenset((*rank.counters, *rank.histograms))
+
+
 def _fell(old: RankReading | None, new: RankReading) -> bool:
     if old is None:
         return False
@@ -318,6 +344,12 @@ def _fell(old: RankReading | None, new: RankReading) -> bool:
 
 def _shrank(old: HistogramReading, new: HistogramReading) -> bool:
     return new.count < old.count or new.sum < old.sum
+
+
+def _began_anew(old: RankReading | None, new: RankReading) -> bool:
+    """Whether a process that does not tell its start time is another: each of its counters fell deep at once."""
+    counted = [] if old is None else [(value, new.counters.get(name, 0.0)) for name, value in old.counters.items()]
+    return all(after < LEFT * before for before, after in counted if before)
 
 
 def _carried(old: RankReading | None, new: RankReading) -> RankReading:

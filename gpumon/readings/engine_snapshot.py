@@ -44,8 +44,6 @@ class Window(msgspec.Struct, frozen=True):
     running_most: float
     decoding_mean: float | None = None
     """Mean sequences that decoded: the sum of all gaps between tokens / the window (Little's law)."""
-    prefill_ratio: float | None = None
-    """Computed prompt tokens / (those + generated tokens)."""
     first_token_s: float | None = None
     """Mean TTFT less the mean time in the queue."""
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 import msgspec
 
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Reading
+from gpumon.readings.text import clean
 from gpumon.specs.llm import LlmSpec
 
 MODEL_AWAITED = "model_awaited"
 """Key in `EngineReading.info`: there is no `llm` because it is still looked for."""
+MOST_PART: Final = 40
+"""Characters of a model that stand in an engine's name."""
 
 
 class GpuState(str, Enum):
@@ -285,6 +289,16 @@ class EngineReading(msgspec.Struct, frozen=True, array_like=True):
     def key(self) -> str:
         """Tells readings apart for good: two parts of one server share their URL."""
         return f"{self.url}#{self.part}" if self.part else self.url
+
+    @property
+    def server_name(self) -> str:
+        """The name that all models of its server have together."""
+        return self.name.removesuffix(part_of_name(self.part))
+
+
+def part_of_name(part: str) -> str:
+    """How the name of one of several models of a server ends; empty where it reports one."""
+    return f"/{clean(part, MOST_PART)}" if part else ""
 
 
 class HostReading(msgspec.Struct, frozen=True, array_like=True):

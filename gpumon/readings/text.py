@@ -30,14 +30,24 @@ def _visible(character: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-_NAMES = r"(?:^|(?<=[\s_'\"-]))(?:api[-_]?keys?|token|secret|passw(?:or)?d|credentials?)"
-_ASSIGNED = re.compile(rf"({_NAMES})=\S+", re.IGNORECASE)
-_FOLLOWED = re.compile(rf"(-[\w-]*?{_NAMES})((?:\s+(?!-)\S+)+)", re.IGNORECASE)
+_NAMES = r"(?:api[-_]?keys?|token|secret|passw(?:or)?d|credentials?)"
+_ASSIGNED = re.compile(rf"((?:^|(?<=[\s_'\"-])){_NAMES})=\S+", re.IGNORECASE)
+_WORD = re.compile(r"[\w-]+(?=\s)")
+_SECRET = re.compile(rf"(?<=[_-]){_NAMES}$", re.IGNORECASE)
+_VALUES = re.compile(r"(?:\s+(?!-)\S+)+")
 
 
 def unsaid(command: str) -> str:
     """A command line without its secrets: `--api-key ***`, `--hf-token=***`, `VLLM_API_KEY=***`.
 
     Everything up to the next option goes, as an option may take several keys. `--max-tokens` and `--tokenizer` stay.
+    Takes time in proportion to the length: a command line is anybody's text.
     """
-    return _FOLLOWED.sub(r"\1 ***", _ASSIGNED.sub(r"\1=***", command))
+    command = _ASSIGNED.sub(r"\1=***", command)
+    kept, at = [], 0
+    for word in _WORD.finditer(command):
+        name = _SECRET.search(word[0]) if word.start() >= at else None
+        if name is not None and "-" in word[0][: name.start()] and (values := _VALUES.match(command, word.end())):
+            kept += [command[at : word.end()], " ***"]
+            at = values.end()
+    return "".join((*kept, command[at:]))

@@ -31,6 +31,7 @@ Found = tuple[LlmSpec | None, str]
 """A model's spec and where it is from; or None and the reason, which is empty while it is looked for."""
 NOTHING_YET: Final[Found] = (None, "")
 MOST_MODELS: Final = 256
+"""Kept: those that were asked for last. And so many are looked up at once."""
 SILENT_S: Final = 10.0
 """A look at a model's files that takes longer is said to hang."""
 
@@ -92,10 +93,16 @@ class EngineFacts:
         )
 
     def label(self, gpus: tuple[GpuReading, ...], engines: tuple[EngineReading, ...]) -> tuple[GpuReading, ...]:
-        """The GPUs, with the name of its engine at each process that is known to belong to one."""
+        """The GPUs, with the name of its engine at each process that is known to belong to one.
+
+        Which of a server's models a process runs is not known: it gets the server's name then.
+        """
         if self._owner is None:
             return gpus
-        names = {pid: engine.name for engine in engines for pid in self._owner.pids_of(engine.url)}
+        names: dict[int, str] = {}
+        for engine in engines:
+            for pid in self._owner.pids_of(engine.url):
+                names[pid] = engine.server_name if pid in names else engine.name
         return tuple(_labelled(gpu, names) for gpu in gpus) if names else gpus
 
     def _gpus(
@@ -124,17 +131,22 @@ class EngineFacts:
         key = (model, root, tuple(sorted(hints.items())))
         if not model:
             return (None, NAMELESS) if IDENTITY in reading.info else NOTHING_YET
-        if key in self._known:
-            return self._known[key]
+        if (known := self._known.pop(key, None)) is not None:
+            self._known[key] = known  # behind those that nobody asked for since
+            return known
         look = self._looks.get(key)
         if look is None:
-            if len(self._known) + len(self._looks) >= MOST_MODELS:
-                return None, "too many models"
+            if len(self._looks) >= MOST_MODELS:
+                self._looks = {each: look for each, look in self._looks.items() if not look.future.done()}
+            if len(self._looks) >= MOST_MODELS:
+                return None, "the files of too many models do not answer: is that a mount that hangs?"
             look = _Look(daemon_thread(resolve, model, root, self._models, llm_catalogue(), self._env, hints))
             self._looks[key] = look
         if look.future.done():
             del self._looks[key]
             error = look.future.exception()
+            if len(self._known) >= MOST_MODELS:
+                del self._known[next(iter(self._known))]
             self._known[key] = (None, f"{type(error).__name__}: {error}") if error else look.future.result()
             return self._known[key]
         if time.monotonic() - look.since_s > SILENT_S:

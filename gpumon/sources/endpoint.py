@@ -12,9 +12,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.config.schema import Endpoint
-from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Fault
+from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Fault, part_of_name
 from gpumon.readings.quantities import DECODE_TOKENS
-from gpumon.readings.text import clean
 from gpumon.sources.endpoint_url import EndpointUrl
 from gpumon.sources.endpoint_url import parse_url as parse_url
 from gpumon.sources.engines.adapter import MOST_PARTS, MOST_RANKS, Adapter, Bodies, EnginePage
@@ -23,7 +22,7 @@ from gpumon.sources.exposition import Scan, Scanner
 from gpumon.sources.fetch import Answer, Fetcher, Limits
 from gpumon.sources.http_faults import FetchError
 from gpumon.sources.identity import IDENTITY, UNASKED, Identity, ask
-from gpumon.sources.probe import Server, get_keyed, probe
+from gpumon.sources.probe import Probe, Server, get_keyed
 from gpumon.sources.source import Contribution
 
 SCANNED_IN_LOOP_BYTES: Final = 256 * 1024
@@ -46,7 +45,16 @@ class BackOff(NamedTuple):
 
 LIMITS: Final = Limits()
 BACK_OFF: Final = BackOff()
-
+ANOTHER: Final = frozenset(
+    {
+        EndpointState.REFUSED,
+        EndpointState.WRONG_ENGINE,
+        EndpointState.NOT_METRICS,
+        EndpointState.METRICS_OFF,
+        EndpointState.UNAUTHORIZED,
+    }
+)
+"""After these the next server there may be another one, or want another key: it is looked for anew."""
 
 NO_SCAN: Final = Scan({}, 0, 0, cut=False)
 
@@ -80,6 +88,7 @@ class EndpointSource:
         self._fetcher = Fetcher(
             self.url, tls_ca=endpoint.tls_ca, tls_verify=endpoint.tls_verify, limits=limits, clock=clock
         )
+        self._look_for = Probe(self._fetcher, self.url, endpoint)
         self._failures = 0
         self._notices: dict[str, float] = {}
         self._task: asyncio.Task[None] | None = None
@@ -177,7 +186,7 @@ class EndpointSource:
 
     async def _probe(self) -> tuple[Server, Answer] | Refusal:
         """The server with its first page; or why there is none. Raises FetchError."""
-        return await probe(self._fetcher, self.url, self.endpoint)
+        return await self._look_for()
 
     def _unread(self, server: Server, answer: Answer) -> Refusal:
         """What an answer is that the adapter found nothing in."""
@@ -187,7 +196,7 @@ class EndpointSource:
         """What was learnt from earlier pages stays: after a time-out or a 500 the same process may go on counting."""
         self._failures += 1
         self._notices = {}
-        if refusal.state in (EndpointState.REFUSED, EndpointState.WRONG_ENGINE, EndpointState.NOT_METRICS):
+        if refusal.state in ANOTHER:
             self._fresh()
         changes = {"state": refusal.state, "fault": refusal.text, "interval_s": self.interval_s}
         self.readings = tuple(msgspec.structs.replace(reading, **changes) for reading in self.readings)
@@ -209,18 +218,16 @@ class EndpointSource:
 
     async def _take(self, server: Server, answer: Answer) -> Refusal | None:
         """Read a page into `readings`; a refusal where it is not one of this engine."""
-        small = len(answer.body) <= SCANNED_IN_LOOP_BYTES
-        found = await self._scanned(server, answer.body, in_loop=small)
         bodies = {**await self._companions(server), server.path: answer.body}
-        pages = self._read(found, bodies)
+        found, pages = await self._parsed(server, bodies)
         if not pages:
-            return self._unread(server, answer) if small else await asyncio.to_thread(self._unread, server, answer)
+            in_loop = len(answer.body) <= SCANNED_IN_LOOP_BYTES
+            return self._unread(server, answer) if in_loop else await asyncio.to_thread(self._unread, server, answer)
         if _restarted(self.readings, pages):
             # Another object, so that what the process before still answers is not taken for this one's.
             server = server._replace()
             self._take_on(server)
-            found = await self._scanned(server, answer.body, in_loop=small)
-            pages = self._read(found, bodies)
+            found, pages = await self._parsed(server, bodies)
         self._failures = 0
         self._notice(found, pages)
         known = self._known or UNASKED
@@ -228,15 +235,18 @@ class EndpointSource:
         self._identify(server)
         return None
 
-    async def _scanned(self, server: Server, body: bytes, *, in_loop: bool) -> Scan:
-        if server.path in server.row.json_paths:
-            return NO_SCAN
-        scan = self._scanner.scan
-        return scan(body) if in_loop and self._scanner.warm else await asyncio.to_thread(scan, body)
+    async def _parsed(self, server: Server, bodies: Bodies) -> tuple[Scan, tuple[EnginePage, ...]]:
+        warm = self._scanner.warm or server.path in server.row.json_paths
+        if warm and sum(map(len, bodies.values())) <= SCANNED_IN_LOOP_BYTES:
+            return self._parse(server, bodies)
+        return await asyncio.to_thread(self._parse, server, bodies)
 
-    def _read(self, found: Scan, bodies: Bodies) -> tuple[EnginePage, ...]:
+    def _parse(self, server: Server, bodies: Bodies) -> tuple[Scan, tuple[EnginePage, ...]]:
+        """The models of a server keep one order, whatever order it names them in."""
         assert self._adapter is not None, "no server was found yet"
-        return self._adapter.read_all(found, bodies)
+        found = NO_SCAN if server.path in server.row.json_paths else self._scanner.scan(bodies[server.path])
+        pages = self._adapter.read_all(found, bodies)
+        return found, tuple(sorted(pages, key=lambda page: page.part))
 
     async def _companions(self, server: Server) -> Bodies:
         """What the server's other pages say: asked with each poll, or at a pace of their own. None is needed."""
@@ -291,8 +301,7 @@ class EndpointSource:
 
     def _name(self, kind: EngineKind, part: str = "") -> str:
         word = "engine" if kind is EngineKind.UNKNOWN else kind.value
-        name = self.endpoint.name or f"{word}:{self.url.port}"
-        return f"{name}/{clean(part, 40)}" if part else name
+        return (self.endpoint.name or f"{word}:{self.url.port}") + part_of_name(part)
 
     def _notice(self, scan: Scan, pages: tuple[EnginePage, ...]) -> None:
         """Keep the flags of the newest page, each with the time since when it holds."""

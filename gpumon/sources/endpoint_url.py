@@ -41,5 +41,5 @@ def parse_url(text: str) -> EndpointUrl:
     page = path if path.endswith("metrics") else ""
     root = path[: path.rindex("/")] if page else path
     origin = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
-    base = origin + root.removesuffix("/v1")
+    base = origin + root.removesuffix("/v1").removesuffix("/prometheus" if page else "")
     return EndpointUrl(base, origin + page if page else f"{base}/metrics", host, port, bool(page))

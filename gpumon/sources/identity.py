@@ -12,7 +12,7 @@ from gpumon.sources.endpoint_url import EndpointUrl
 from gpumon.sources.engines.registry import Row
 from gpumon.sources.fetch import Fetcher
 from gpumon.sources.http_faults import FetchError
-from gpumon.sources.probe import api_key
+from gpumon.sources.probe import api_key, get_keyed
 from gpumon.specs.hints import LORA
 
 MOST_BYTES: Final = 1024 * 1024
@@ -69,10 +69,10 @@ async def ask(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, served: st
     """Ask where this kind of engine tells it; what fails stays empty. `served` is the model name in the metrics,
     which picks among several cards."""
     key, notice = await api_key(endpoint)
-    status, cards = await _asked(fetcher, url, row.models_path, key, _Cards)
+    status, cards = await _asked(fetcher, url, endpoint, row.models_path, _Cards)
     if status in (401, 403) and key:
         notice = f"{row.models_path} refuses the configured API key ({status}): the model's path is not known"
-    version_status, version = await _asked(fetcher, url, row.version_path, "", _Version)
+    version_status, version = await _asked(fetcher, url, endpoint, row.version_path, _Version)
     card = _of(cards.data, served) if isinstance(cards, _Cards) else _Card()
     info = {IDENTITY: "known" if card.root else "none"}
     if card.max_model_len:
@@ -86,15 +86,12 @@ async def ask(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, served: st
     return Identity(_cut(card.id), _cut(card.root or ""), _cut(number), info, notice, complete)
 
 
-async def _asked(fetcher: Fetcher, url: EndpointUrl, path: str, key: str, kind: type[Any]) -> tuple[int, Any]:
-    """As `_json`; an engine that has no such path has nothing to tell."""
-    return await _json(fetcher, f"{url.base}{path}", key, kind) if path else (404, None)
-
-
-async def _json(fetcher: Fetcher, url: str, key: str, kind: type[Any]) -> tuple[int, Any]:
-    """Status (0 for no answer), and the answer as `kind` or None."""
+async def _asked(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, path: str, kind: type[Any]) -> tuple[int, Any]:
+    """Status (0 for no answer), and the answer as `kind` or None; an engine without such a path has nothing to tell."""
+    if not path:
+        return 404, None
     try:
-        answer = await fetcher.get(url, key, MOST_BYTES)
+        answer, _ = await get_keyed(fetcher, f"{url.base}{path}", endpoint, MOST_BYTES)
     except FetchError:
         return 0, None
     if answer.status != 200:

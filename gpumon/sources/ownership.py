@@ -14,7 +14,7 @@ from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.text import clean
 from gpumon.sources.family import Family, all_pids
 from gpumon.sources.offload import daemon_thread
-from gpumon.sources.sockets import ANOTHER_HOST, Listener, Place, holders, listening, locate, reached
+from gpumon.sources.sockets import Listener, Locator, Place, holders, listening, reached
 
 AGAIN_S = 10.0
 """Between two looks at sockets and processes."""
@@ -43,7 +43,7 @@ class Ownership:
         self._task: Future[None] | None = None
         self._verdicts: dict[str, _Verdict] = {}
         self._told: dict[str, _Verdict] = {}
-        self._places: dict[str, Place | str] = {}
+        self._locate = Locator()
         self._held: dict[str, dict[str, frozenset[int]]] = {}
         """By URL and GPU: the endpoint's processes that were last seen on it."""
         self._holders: dict[Place, tuple[tuple[Listener, ...], frozenset[int]]] = {}
@@ -53,6 +53,12 @@ class Ownership:
         self._told.pop(url, None)
         if pids:
             self._told[url] = _Verdict(pids, "its processes are on no GPU right now")
+
+    def forget(self, url: str) -> None:
+        """Nobody asks for the server at `url` any more."""
+        self._urls -= {url}
+        for memory in (self._told, self._held, self._verdicts):
+            memory.pop(url, None)
 
     def gpus_of(self, url: str, gpus: tuple[GpuReading, ...]) -> tuple[tuple[str, ...], str]:
         """UUIDs of the GPUs that the server at `url` runs on and `process`; or none, and the reason. Never waits.
@@ -92,9 +98,7 @@ class Ownership:
         self._verdicts = {url: self._judge(url, family, table) for url in urls}
 
     def _judge(self, url: str, family: Family, table: list[Listener]) -> _Verdict:
-        place = self._places.get(url) or locate(url)
-        if isinstance(place, Place) or place == ANOTHER_HOST:
-            self._places[url] = place
+        place = self._locate(url)
         if isinstance(place, str):
             return _Verdict(frozenset(), place)
         sockets = reached(place, table)

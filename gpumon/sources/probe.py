@@ -18,10 +18,14 @@ from gpumon.sources.fetch import Answer, Fetcher
 from gpumon.sources.http_faults import FetchError
 from gpumon.sources.offload import in_daemon_thread
 
-PATHS: Final = tuple(dict.fromkeys((METRICS, *(path for row in ROWS for path in row.paths))))
-"""Where the metrics of a server that nothing is known of may stand."""
 DRAINS: Final = EngineKind.TENSORRT_LLM
 """Its JSON /metrics gives every record once: asking a server that may be one would take them from somebody."""
+SAFE: Final = BY_KIND[DRAINS].paths[0]
+"""Its other page, which takes nothing from anybody, and which no other engine has."""
+PATHS: Final = tuple(dict.fromkeys((SAFE, METRICS, *(path for row in ROWS for path in row.paths))))
+"""Where the metrics of a server that nothing is known of may stand."""
+ALL_EVERY: Final = 10
+"""So many tries in vain, and all paths are asked again: a page may have come to stand at another one."""
 OWNED_BY: Final = "tensorrt_llm"
 """How TensorRT-LLM signs its models (tensorrt_llm/serve/openai_protocol.py, ModelCard)."""
 KEY_S: Final = 5.0
@@ -37,10 +41,22 @@ class Server(NamedTuple):
 
     row: Row
     path: str
-    """Of its metrics page below the base URL; empty: the URL names the page itself."""
+    """Of its metrics page below the base URL; empty: a feed's URL, which is that page."""
     url: str
     key: str
     """API key that its metrics want; empty where they want none. A secret."""
+
+
+class _Vain(NamedTuple):
+    """A look everywhere that found nothing."""
+
+    path: str
+    """What is asked from now on."""
+    state: EndpointState
+    """What its answer was."""
+    signed: bool
+    told: Refusal | None
+    """What the user is told where that is not what this answer says."""
 
 
 class _Card(msgspec.Struct):
@@ -51,27 +67,109 @@ class _Cards(msgspec.Struct):
     data: list[_Card]
 
 
-async def probe(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint) -> tuple[Server, Answer] | Refusal:
-    """The server at `url` with its first metrics page; or why there is none. Raises FetchError."""
-    kind = EngineKind.UNKNOWN if endpoint.engine == "auto" else EngineKind(endpoint.engine)
-    rows = ROWS if kind is EngineKind.UNKNOWN else (BY_KIND[kind],)
-    refusals: list[tuple[bool, Refusal]] = []
-    for path in await _paths(fetcher, url, endpoint, rows):
-        if isinstance(path, Refusal):
-            return path
-        at = f"{url.base}{path}" if path else url.metrics
-        answer, key = await get_keyed(fetcher, at, endpoint)
-        if answer.status in IN_TROUBLE and (refusal := by_status(answer.status, "", kind)) is not None:
-            return refusal
-        found = await _judge(answer, path, rows, kind)
-        if isinstance(found, Row):
-            taken = found.drains(path) and is_json(answer.body, answer.content_type, ())
-            if endpoint.drain_metrics or not taken:
-                return Server(found, path, at, key), answer
-            found = by_content(answer.body, answer.content_type, kind)
-        aside = path != METRICS and (len(rows) > 1 or path in rows[0].json_paths)
-        refusals.append((aside, found))
-    return min(refusals, key=lambda each: (each[0], each[1].state is EndpointState.METRICS_OFF))[1]
+class Probe:
+    """Looks for a server's metrics, and remembers where in vain: one that is no engine is not asked everything again.
+
+    Two GETs a try then (one where the config says the kind), until an answer differs; every `ALL_EVERY`th try looks
+    everywhere, except at what must not be asked again.
+    """
+
+    def __init__(self, fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint) -> None:
+        self._fetcher = fetcher
+        self._url = url
+        self._endpoint = endpoint
+        self._kind = EngineKind.UNKNOWN if endpoint.engine == "auto" else EngineKind(endpoint.engine)
+        self._rows = ROWS if self._kind is EngineKind.UNKNOWN else (BY_KIND[self._kind],)
+        self._named = url.metrics.removeprefix(url.base)
+        self._paths = self._order()
+        self._careful = METRICS in self._paths[1:] and self._paths[0] == SAFE and not endpoint.drain_metrics
+        """Whether it may be the server whose /metrics must not be asked."""
+        self._vain: _Vain | None = None
+        self._tries = 0
+
+    async def __call__(self) -> tuple[Server, Answer] | Refusal:
+        """The server with its first metrics page; or why there is none. Raises FetchError."""
+        vain, self._vain = self._vain, None
+        self._tries = 0 if vain is None else self._tries + 1
+        again = vain is not None and (vain.told is not None or self._tries % ALL_EVERY)
+        if vain is not None and again and await self._as_before(vain):
+            answer, found = await self._ask(vain.path)
+            if isinstance(found, Server):
+                return found, answer
+            if found.state is vain.state:
+                self._vain = vain
+                return vain.told or found
+        return await self._everywhere()
+
+    def _order(self) -> tuple[str, ...]:
+        """Where to look, in order."""
+        row = BY_KIND[DRAINS]
+        may_drain = row in self._rows and row.drains(self._named)
+        if self._url.named_page and not may_drain:
+            return ("",)
+        if len(self._rows) > 1:
+            return PATHS
+        row = self._rows[0]
+        return tuple(path for path in row.paths if self._endpoint.drain_metrics or not row.drains(path))
+
+    async def _as_before(self, vain: _Vain) -> bool:
+        return not self._careful or await self._signed() is vain.signed
+
+    async def _everywhere(self) -> tuple[Server, Answer] | Refusal:
+        refusals: list[tuple[tuple[bool, bool], str, Refusal]] = []
+        signed = drained = False
+        for path in self._paths:
+            if path == METRICS and self._careful and (signed := await self._signed()):
+                break
+            answer, found = await self._ask(path)
+            if isinstance(found, Server):
+                return found, answer
+            if answer.status in IN_TROUBLE:
+                return found
+            json = answer.status == 200 and is_json(answer.body, answer.content_type, ())
+            drained |= json and BY_KIND[DRAINS].drains(path)
+            aside = path != METRICS and (len(self._rows) > 1 or path in self._rows[0].json_paths)
+            last = (aside, found.state is EndpointState.METRICS_OFF)
+            refusals.append((last, path, found))
+        _, path, refusal = min(refusals, key=lambda each: each[0])
+        state, told = refusal.state, None
+        if signed and state is EndpointState.METRICS_OFF:
+            row = BY_KIND[DRAINS]
+            told = Refusal(state, f"{row.title} without Prometheus metrics: {row.switch}; or drain_metrics = true")
+        elif drained and self._careful:  # its answer may have been records that somebody else waits for
+            told, (_, path, (state, _)) = refusal, refusals[0]
+        self._vain = _Vain(path, state, signed, told)
+        return told or refusal
+
+    async def _ask(self, path: str) -> tuple[Answer, Server | Refusal]:
+        """The answer of a path, and what it says. Raises FetchError."""
+        rows = tuple(row for row in self._rows if not path or path in row.paths)
+        path = path or self._named
+        at = f"{self._url.base}{path}"
+        answer, key = await get_keyed(self._fetcher, at, self._endpoint)
+        found = await _judge(answer, path, rows, self._kind)
+        if isinstance(found, Refusal):
+            return answer, found
+        if found.drains(path) and not self._endpoint.drain_metrics and is_json(answer.body, answer.content_type, ()):
+            return answer, by_content(answer.body, answer.content_type, self._kind)
+        return answer, Server(found, path, at, key)
+
+    async def _signed(self) -> bool:
+        """Whether the server's model list is signed by the engine whose /metrics must not be asked.
+
+        Raises FetchError where the answer does not come in time: it may be that engine then.
+        """
+        try:
+            at = f"{self._url.base}/v1/models"
+            answer, _ = await get_keyed(self._fetcher, at, self._endpoint, MOST_MODELS_BYTES)
+            cards: Any = msgspec.json.decode(answer.body, type=_Cards) if answer.status == 200 else None
+        except FetchError as fault:
+            if fault.state is EndpointState.TIMEOUT:
+                raise
+            return False
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return False
+        return cards is not None and any(card.owned_by == OWNED_BY for card in cards.data)
 
 
 async def described(
@@ -82,38 +180,6 @@ async def described(
     at = f"{url.base}{path}" if path else url.metrics if url.named_page else url.base
     answer, key = await get_keyed(fetcher, at, endpoint)
     return by_status(answer.status, answer.location, row.kind) or (Server(row, path, at, key), answer)
-
-
-async def _paths(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, rows: tuple[Row, ...]) -> list[str | Refusal]:
-    """Where to look, in order; with a refusal where a path must not be asked."""
-    row = BY_KIND[DRAINS]
-    if url.named_page and not (row in rows and url.metrics in [f"{url.base}{path}" for path in row.drain_paths]):
-        return [""]
-    if len(rows) == 1:
-        paths = [path for path in rows[0].paths if not rows[0].drains(path) or endpoint.drain_metrics]
-        return list(paths)
-    first = row.paths[0]
-    rest: list[str | Refusal] = [path for path in PATHS if path != first]
-    status = (await fetcher.get(f"{url.base}{first}")).status
-    if status in IN_TROUBLE and (refusal := by_status(status, "")) is not None:
-        return [refusal]
-    signed = not endpoint.drain_metrics and await _signed(fetcher, url, endpoint)
-    if status == 200:
-        return [first] if signed else [first, *rest]
-    if signed:
-        text = f"{row.title} without Prometheus metrics: {row.switch}; or drain_metrics = true"
-        return [Refusal(EndpointState.METRICS_OFF, text)]
-    return rest
-
-
-async def _signed(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint) -> bool:
-    """Whether the server's model list is signed by the engine whose /metrics must not be asked."""
-    try:
-        answer, _ = await get_keyed(fetcher, f"{url.base}/v1/models", endpoint, MOST_MODELS_BYTES)
-        cards: Any = msgspec.json.decode(answer.body, type=_Cards) if answer.status == 200 else None
-    except (FetchError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
-    return cards is not None and any(card.owned_by == OWNED_BY for card in cards.data)
 
 
 async def get_keyed(fetcher: Fetcher, url: str, endpoint: Endpoint, most_bytes: int = 0) -> tuple[Answer, str]:
@@ -148,8 +214,7 @@ def _judged(answer: Answer, path: str, rows: tuple[Row, ...], kind: EngineKind) 
     if refusal is not None:
         return refusal
     page = Page(path, frozenset(sample_names(answer.body)), answer.body)
-    offered = tuple(row for row in rows if not path or path in row.paths)
-    row = claimed(page, offered)
+    row = claimed(page, rows)
     if row is not None and (not is_json(answer.body, answer.content_type, page.names) or path in row.json_paths):
         return row
     return by_content(answer.body, answer.content_type, kind)

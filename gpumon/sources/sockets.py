@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import os
 import socket
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +16,10 @@ from gpumon.sources.endpoint_url import parse_url
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 ANOTHER_HOST = "it runs on another host: set gpu_type and gpu_count for this endpoint in the config"
+
+UNRESOLVED_S = 60.0
+"""Between two tries to resolve a host name."""
+MOST_URLS = 1024
 
 _TABLES = ("tcp", "tcp6")
 _LISTEN = " 0A "
@@ -50,8 +56,31 @@ def locate(url: str) -> Place | str:
     except (OSError, UnicodeError):
         return "its host name can not be resolved right now"
     addresses = frozenset(ipaddress.ip_address(str(entry[4][0]).split("%")[0]) for entry in found)
-    own = frozenset(address for address in addresses if address.is_loopback or address in _own_addresses())
+    here = frozenset() if all(address.is_loopback for address in addresses) else _own_addresses()
+    own = frozenset(address for address in addresses if address.is_loopback or address in here)
     return Place(own, port) if own else ANOTHER_HOST
+
+
+class Locator:
+    """`locate` that remembers. A name that does not resolve is asked for again after a while: each time may take long,
+    and other servers wait meanwhile."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._found: dict[str, tuple[Place | str, float]] = {}
+        """By URL: where it leads to, and until when that holds."""
+
+    def __call__(self, url: str) -> Place | str:
+        """As `locate`."""
+        known = self._found.pop(url, None)
+        if known is None or self._clock() >= known[1]:
+            place = locate(url)
+            lasts = isinstance(place, Place) or place == ANOTHER_HOST
+            known = place, math.inf if lasts else self._clock() + UNRESOLVED_S
+        self._found[url] = known
+        while len(self._found) > MOST_URLS:
+            del self._found[next(iter(self._found))]
+        return known[0]
 
 
 def _own_addresses() -> frozenset[IpAddress]:

@@ -1,4 +1,4 @@
-"""Pages to everything that is shown of them: probe, adapter, reading, deriver, snapshot, JSON, plain line, table rows."""
+"""Pages to what is shown of them: probe, adapter, reading, deriver, snapshot, JSON, plain lines, rows of tables."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import pytest
 
 from gpumon.config.schema import Config, Endpoint
 from gpumon.efficiency.deriver import Deriver
 from gpumon.outputs.json import encode
 from gpumon.outputs.plain import lines
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, GpuState, HostReading
-from gpumon.readings.snapshot import Engine, Gpu, Snapshot
+from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.sources.attachment import left_out_by
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.fetch import Answer
@@ -26,11 +27,13 @@ from gpumon.sources.source import Contribution
 from gpumon.specs.hints import hints_of
 from gpumon.specs.llm import LlmSpec
 from gpumon.tui import engine_table, gpu_table
+from gpumon.tui.line import Row
 from gpumon.tui.view import View
 from tests.accuracy.hostile import EVERY_S, Poll
 from tests.fakes.http_server import Reply
 
-URL: Final = "http://127.0.0.1:8000"
+URL: Final = "http://pages.invalid:8000"
+"""A host that nobody can have: no page may come from elsewhere than the test."""
 WIDTHS: Final = (80, 400)
 """Cells of the tables: the least, and one that has every column."""
 NOWHERE: Final = {"HF_HOME": "/nonexistent", "HF_HUB_CACHE": "/nonexistent"}
@@ -73,6 +76,8 @@ class Shot(NamedTuple):
     plain: str
     rows: Mapping[str, tuple[str, ...]]
     """Key of the engine, or uuid of the GPU -> its row of the table at each width."""
+    cells: Mapping[tuple[str, str], str]
+    """The same by column."""
 
 
 class Wire:
@@ -98,10 +103,11 @@ class Polled(EndpointSource):
     """An endpoint that looks when it is told to, at pages that need no network."""
 
     def __init__(self, wire: Wire, wall_s: float) -> None:
-        super().__init__(
-            Endpoint(url=URL, drain_metrics=True), EVERY_S, lambda: wire.now_s, wall=lambda: wall_s + wire.now_s
-        )
-        self._fetcher = wire  # type: ignore[assignment]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("gpumon.sources.endpoint.Fetcher", lambda *_, **__: wire)
+            super().__init__(
+                Endpoint(url=URL, drain_metrics=True), EVERY_S, lambda: wire.now_s, wall=lambda: wall_s + wire.now_s
+            )
 
     async def look(self, now_s: float) -> Contribution:
         """One poll, and what it is known by."""
@@ -138,17 +144,21 @@ class Chain:
         frame = Frame(number, wall_s, now_s, 1.0, HostReading(), gpus, readings, part.faults)
         derived = self._deriver.derive(frame)
         snapshot = derived.snapshot
-        rows = {engine.key: self._row(engine, wall_s) for engine in snapshot.engines}
-        rows |= {gpu.uuid: self._row(gpu, wall_s) for gpu in snapshot.gpus}
+        view = self._view
+        rows = {
+            engine.key: tuple(_text(engine_table.row(engine, width, view, wall_s)) for width in WIDTHS)
+            for engine in snapshot.engines
+        }
+        rows |= {gpu.uuid: tuple(_text(gpu_table.row(gpu, width, view)) for width in WIDTHS) for gpu in snapshot.gpus}
         said = json.loads(encode(snapshot), parse_constant=_no_number)
-        return Shot(readings, snapshot, derived.points, said, lines(snapshot), rows)
-
-    def _row(self, of: Engine | Gpu, wall_s: float) -> tuple[str, ...]:
-        if isinstance(of, Engine):
-            rows = [engine_table.row(of, width, self._view, wall_s) for width in WIDTHS]
-        else:
-            rows = [gpu_table.row(of, width, self._view) for width in WIDTHS]
-        return tuple("".join(text for text, _ in row) for row in rows)
+        cells = {
+            (key, column.name): _text(column.cell(one, view, "text"))
+            for table, things in ((engine_table.TABLE, snapshot.engines), (gpu_table.TABLE, snapshot.gpus))
+            for column in table.columns(WIDTHS[-1], view.hidden)
+            for one in things
+            for key in (one.key if isinstance(one, Engine) else one.uuid,)
+        }
+        return Shot(readings, snapshot, derived.points, said, lines(snapshot), rows, cells)
 
     def _attached(self, reading: EngineReading, gpus: tuple[GpuReading, ...]) -> EngineReading:
         rig = self._rig
@@ -163,13 +173,8 @@ class Chain:
         )
 
 
-def cells(row: str, table: Any, view: View) -> Mapping[str, str]:
-    """A row of all columns, by the column's name."""
-    found, at = {}, 0
-    for column in table.columns(WIDTHS[-1], view.hidden):
-        found[column.name] = row[at : at + column.width]
-        at += column.width
-    return found
+def _text(row: Row) -> str:
+    return "".join(text for text, _ in row)
 
 
 def _no_number(text: str) -> float:

@@ -10,16 +10,12 @@ from typing import Any, Final
 
 import msgspec
 
-from gpumon.config.schema import Config
 from gpumon.readings import quantities as q
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.snapshot import Engine, Gpu
-from gpumon.tui import engine_table, gpu_table
-from gpumon.tui.view import View
 from tests.accuracy.hostile import Poll
-from tests.accuracy.hostile_chain import Shot, cells
+from tests.accuracy.hostile_chain import Shot
 
-VIEW: Final = View(Config())
 UNSAFE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Categories of characters that a terminal may interpret, or that hide."""
 ROUNDING: Final = 1e-6
@@ -58,6 +54,9 @@ BASIS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
 LATENCIES: Final = {"ttft_s": q.TTFT, "itl_s": q.ITL, "queue_s": q.QUEUE, "e2e_s": q.E2E}
 SHARES: Final = {"mfu": "mfu_ratio", "mbu": "mbu_ratio", "kv": "kv_usage_ratio", "mfu_prefill": "mfu_prefill_ratio"}
 """Column -> the share that stands in it."""
+FROM_THE_FIRST_COUNT: Final = ("num_requests_t", "num_retracted_requests_t", "realtime_tokens_t", "cached_tokens_t")
+"""SGLang writes these totals once there is something to count: until then they stand at 0, though no page has them."""
+SIGNS_OF_SGLANG: Final = (b"sglang_num_running_reqs", b"sglang_realtime_tokens", b"sglang_decode_sum_seq_lens")
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_:]{3,}")
 
 
@@ -113,19 +112,17 @@ def flagged(shot: Shot) -> None:
     said = {line.split()[2]: line for line in shot.plain.splitlines() if line.split()[1] == "gpu"}
     engines = [line for line in shot.plain.splitlines() if line.split()[1] == "engine"]
     for engine, line in zip(shot.snapshot.engines, engines, strict=True):
-        if isinstance(engine.running, float) or isinstance(engine.decode_tokens_per_s, float):
-            row = cells(shot.rows[engine.key][-1], engine_table.TABLE, VIEW)
-            for column, field in SHARES.items():
-                _marked(getattr(engine, field), row[column], _said(line, column), f"{engine.name} {field}")
+        for column, field in SHARES.items():
+            _marked(getattr(engine, field), shot.cells[engine.key, column], _said(line, column), engine.name, field)
         _possible(engine)
     for gpu in shot.snapshot.gpus:
-        row, line = cells(shot.rows[gpu.uuid][-1], gpu_table.TABLE, VIEW), said[str(gpu.index)]
-        _marked(gpu.mfu_ratio, row["mfu"], _said(line, "mfu"), f"gpu {gpu.index} mfu")
-        _marked(gpu.mbu_ratio, row["mbu"], _said(line, "mbu"), f"gpu {gpu.index} mbu")
+        line = said[str(gpu.index)]
+        _marked(gpu.mfu_ratio, shot.cells[gpu.uuid, "mfu"], _said(line, "mfu"), gpu.uuid, "mfu")
+        _marked(gpu.mbu_ratio, shot.cells[gpu.uuid, "mbu"], _said(line, "mbu"), gpu.uuid, "mbu")
         used, most = number(gpu.bandwidth_bytes_per_s), number(gpu.bandwidth_peak_bytes_per_s)
         if used is not None and most:
             # The plain line has no share of the bandwidth: a modelled one is MBU's, with MBU's mark.
-            _marked(used / most, row["memory"], _said(line, "mbu"), f"gpu {gpu.index} bandwidth")
+            _marked(used / most, shot.cells[gpu.uuid, "memory"], _said(line, "mbu"), gpu.uuid, "bandwidth")
 
 
 def _said(line: str, word: str) -> str:
@@ -133,10 +130,10 @@ def _said(line: str, word: str) -> str:
     return found[1] if found else "!"
 
 
-def _marked(share: Reading, *said_of: str | Reading) -> None:
-    *said, what = said_of
+def _marked(share: Reading, cell: str, said: str, *of: str) -> None:
     if not isinstance(share, Missing) and share > SHOWN_WHOLE:
-        assert all("!" in str(text) for text in said), (what, share, said)
+        assert "!" in cell, (of, share, cell)
+        assert "!" in said, (of, share, said)
 
 
 def _possible(engine: Engine) -> None:
@@ -161,14 +158,15 @@ class Seen:
     def __init__(self, polls: Sequence[Poll]) -> None:
         bodies = b"\n".join(bytes(one.body) for poll in polls for one in poll.values() if one.body)
         self._bytes = bodies.replace(b":", b"_")
-        self._live: dict[str, dict[str, str]] = {}
+        self._live: dict[str, dict[str, set[str]]] = {}
         self._found: dict[str, bool] = {}
 
     def based(self, shot: Shot) -> None:
         """Each figure stands on a metric that some page has."""
         for reading, engine in zip(shot.readings, shot.snapshot.engines, strict=True):
             live = self._live.setdefault(reading.key, {})
-            live.update(reading.live)
+            for quantity, source in reading.live.items():
+                live.setdefault(quantity, set()).add(source)
             for field, groups in BASIS.items():
                 if not isinstance(getattr(engine, field), Missing):
                     for group in groups:
@@ -180,28 +178,35 @@ class Seen:
                 if not isinstance(getattr(engine.tokens_total, field), Missing):
                     self._stands(f"{engine.key} total {field}", (quantity,), live)
 
-    def _stands(self, what: str, group: Sequence[str], live: Mapping[str, str]) -> None:
-        sources = [live[quantity] for quantity in group if quantity in live]
+    def _stands(self, what: str, group: Sequence[str], live: Mapping[str, set[str]]) -> None:
+        sources = [source for quantity in group for source in live.get(quantity, ())]
         assert any(map(self._is_there, sources)), f"{what}: no page has {sources or group}"
 
     def _is_there(self, source: str) -> bool:
         if source not in self._found:
-            words = [word.replace(":", "_").encode() for word in _WORD.findall(source)]
+            words = [word.replace(":", "_").removesuffix("_total").encode() for word in _WORD.findall(source)]
+            words += SIGNS_OF_SGLANG if any(name in source for name in FROM_THE_FIRST_COUNT) else ()
             self._found[source] = any(word in self._bytes for word in words)
         return self._found[source]
 
 
-def risen(before: Shot | None, after: Shot) -> None:
-    """Totals never fall."""
-    known = before.snapshot.engines if before is not None else ()
-    old = {(engine.key, engine.kind): engine.tokens_total for engine in known}
-    for engine in after.snapshot.engines:
-        for name in TOTALS:
-            total = getattr(engine.tokens_total, name)
-            last = getattr(old.get((engine.key, engine.kind)), name, None)
-            if isinstance(last, float):
-                assert isinstance(total, float), (name, last, total)
-                assert total >= last, (name, last, total)
+class Totals:
+    """The highest totals so far: they never fall."""
+
+    def __init__(self) -> None:
+        self._highest: dict[tuple[str, str], float] = {}
+
+    def rise(self, shot: Shot) -> None:
+        """Those of one more poll; some may be missing for a while."""
+        keys = {engine.key for engine in shot.snapshot.engines}
+        self._highest = {(key, name): total for (key, name), total in self._highest.items() if key in keys}
+        for engine in shot.snapshot.engines:
+            for name in TOTALS:
+                total = number(getattr(engine.tokens_total, name))
+                if total is not None:
+                    last = self._highest.get((engine.key, name), 0.0)
+                    assert total >= last, (engine.key, name, last, total)
+                    self._highest[engine.key, name] = total
 
 
 def figures(of: Engine | Gpu) -> dict[str, Reading]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.accuracy.hostile import Recording, harmless, hostile, recordings
 from tests.accuracy.hostile_chain import RIGS, Chain
-from tests.accuracy.hostile_rules import Seen, flagged, no_more, no_new_zero, risen, sound
+from tests.accuracy.hostile_rules import Seen, Totals, flagged, no_more, no_new_zero, sound
 
 RECORDINGS = recordings()
 EXAMPLES = int(os.environ.get("GPUMON_HOSTILE_EXAMPLES", "0"))
@@ -51,13 +51,12 @@ def test_a_hostile_page_is_shown_as_what_it_is(
     """Any line dropped, doubled, moved, cut or replaced; values swapped, multiplied, absurd; other engines' pages."""
     polls = data.draw(hostile(recording, RECORDINGS))
     rig = data.draw(st.sampled_from(RIGS))
-    seen, last = Seen(polls), None
+    seen, totals = Seen(polls), Totals()
     for shot in Chain(loop, rig, recording.wall_s).run(polls):
         sound(shot)
         flagged(shot)
         seen.based(shot)
-        risen(last, shot)
-        last = shot
+        totals.rise(shot)
 
 
 @pytest.mark.parametrize("recording", RECORDINGS, ids=named)

@@ -118,3 +118,8 @@ def test_the_tables_say_what_is_not_live_and_go_between_the_markers(replays: dic
     write(document, text)
     write(document, text)
     assert document.read_text() == f"before\n{BEGIN}\n\n{text}\n\n{END}\nafter\n"
+
+
+def test_a_server_that_hangs_and_dies_is_told_apart(replays: dict[str, Replay]):
+    states = {tick.reading.state for tick in replays["llamacpp-lifecycle"].ticks}
+    assert states >= {EndpointState.REFUSED, EndpointState.OK, EndpointState.TIMEOUT}

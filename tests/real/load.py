@@ -194,6 +194,8 @@ class Load:
             yield asyncio.create_task(self._one(client, phase))
 
     async def _loop(self, client: httpx.AsyncClient, phase: Phase) -> None:
+        """One request at least, however short the phase is."""
+        await self._one(client, phase)
         while self.now() < phase.t0 + phase.dur:
             await self._one(client, phase)
 

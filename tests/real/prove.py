@@ -36,29 +36,38 @@ LINE_BYTES: Final = 1 << 24
 GPUMON: Final = Path(sys.executable).with_name("gpumon")
 
 
+class Ended(Exception):  # noqa: N818
+    """gpumon ended before it was told to."""
+
+
 class Watch:
     """The installed gpumon, watching; `lines` grows."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
         self.began_s = time.time()
+        self._process: asyncio.subprocess.Process | None = None
 
     @contextlib.asynccontextmanager
     async def on(self, env: dict[str, str], arguments: Sequence[str]) -> AsyncIterator[Watch]:
-        """While it runs. Raises RuntimeError where it ends by itself."""
-        process = await asyncio.create_subprocess_exec(
+        """While it runs. Raises Ended where it ends by itself."""
+        self._process = process = await asyncio.create_subprocess_exec(
             str(GPUMON), "watch", "--json", *arguments, env=env, stdout=asyncio.subprocess.PIPE, limit=LINE_BYTES
         )
         reading = asyncio.create_task(self._read(process))
         try:
             yield self
-            if process.returncode is not None:
-                raise RuntimeError(f"gpumon ended with {process.returncode}")
+            self.check()
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
             await process.wait()
             await reading
+
+    def check(self) -> None:
+        """Raises Ended where it has ended."""
+        if self._process is not None and self._process.returncode is not None:
+            raise Ended(f"gpumon ended by itself, with {self._process.returncode}")
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
@@ -151,6 +160,7 @@ async def prove(engines: Sequence[Running], seconds: float, place: Path, *, endp
         end_s = time.monotonic() + FIND_S
         while time.monotonic() < end_s and None in [watch.seen(engine, feed.model) for engine, feed in feeds]:
             await asyncio.sleep(0.5)
+            watch.check()
         await asyncio.sleep(2 * POLL_S)
         loads, wall = await measure(feeds, seconds)
         await asyncio.sleep(2 * POLL_S)
@@ -165,7 +175,7 @@ async def prove(engines: Sequence[Running], seconds: float, place: Path, *, endp
 
 
 def main() -> int:
-    """The table; 0 where all is right, 1 where not, 2 where an engine did not start."""
+    """The table; 0 where all is right, 1 where not, 2 where an engine did not start or gpumon ended."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engines", help=f"some of {', '.join(ENGINES)} (default: {', '.join(DEFAULT)}, as installed)")
     parser.add_argument("--seconds", type=float, default=60.0, help="length of the load (default 60)")
@@ -186,7 +196,7 @@ def main() -> int:
             running(names, Path(temporary)) as engines,
         ):
             outcomes = asyncio.run(prove(engines, arguments.seconds, Path(temporary), endpoints=arguments.endpoints))
-    except NotStarted as wrong:
+    except (NotStarted, Ended) as wrong:
         print(wrong, file=sys.stderr)
         return 2
     text = table(outcomes)

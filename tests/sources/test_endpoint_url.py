@@ -14,6 +14,8 @@ FORMS = {
     "http://127.0.0.1:8000/v1": ("http://127.0.0.1:8000", "/metrics"),
     "http://127.0.0.1:8000/v1/": ("http://127.0.0.1:8000", "/metrics"),
     "http://nim:8000/v1/metrics": ("http://nim:8000", "/v1/metrics"),
+    "http://trt:8000/prometheus/metrics": ("http://trt:8000", "/prometheus/metrics"),
+    "http://gate/prometheus": ("http://gate:80/prometheus", "/prometheus/metrics"),
     "http://gate/llama": ("http://gate:80/llama", "/llama/metrics"),
     "http://gate/llama/metrics": ("http://gate:80/llama", "/llama/metrics"),
     "https://gate": ("https://gate:443", "/metrics"),
@@ -38,7 +40,7 @@ def test_forms(text: str) -> None:
 
 def test_host_and_port() -> None:
     assert parse_url("http://[::1]:8001")[2:4] == ("::1", 8001)
-    assert parse_url("gpu-07:8000")[2:] == ("gpu-07", 8000)
+    assert parse_url("gpu-07:8000")[2:4] == ("gpu-07", 8000)
 
 
 WRONG = """

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from gpumon.readings.frame import EndpointState, EngineKind
+from gpumon.sources.endpoint import BackOff
+from gpumon.sources.probe import ALL_EVERY
 from tests.fakes.http_server import LoopbackServer, Reply, Request
-from tests.sources.polling import PAGE, polling, until
+from tests.sources.polling import CARDS, PAGE, polling, until
 
 PAGES = Path(__file__).parent.parent / "data" / "pages"
 NIM = (
@@ -135,3 +137,128 @@ async def test_another_engine_at_the_same_port_is_noticed() -> None:
             page = LLAMA
             assert await until(lambda: source.reading.kind is EngineKind.LLAMA_CPP)
             assert source.reading.state is EndpointState.OK
+
+
+FOREIGN = {"/metrics": text(b"node_load1 0.5\nnode_memory_MemFree_bytes 7\n")}
+
+
+async def test_a_server_that_is_no_engine_is_asked_little_and_found_when_it_becomes_one() -> None:
+    pages = dict(FOREIGN)
+    with serving(pages) as server:
+        async with polling(server.url, back_off=BackOff(0.01, 0.01)) as source:
+            assert source.reading.state is EndpointState.WRONG_ENGINE
+            assert len(server.requests) == 7
+            assert await until(lambda: len(server.requests) > 7 + 2 * (ALL_EVERY - 1) + 7 + 4)
+            asked = [request.path for request in server.requests]
+            assert asked[7 : 7 + 2 * (ALL_EVERY - 1)] == ["/v1/models", "/metrics"] * (ALL_EVERY - 1)
+            assert asked.count("/api/ps") == asked.count("/slots") == 2
+            assert "node_exporter" in source.reading.fault
+            pages["/metrics"] = text(PAGE)
+            assert await until(lambda: source.reading.kind is EngineKind.VLLM)
+
+
+async def test_another_answer_makes_it_look_everywhere_again() -> None:
+    pages = dict(FOREIGN)
+    with serving(pages) as server:
+        async with polling(server.url, back_off=BackOff(0.05, 0.05)) as source:
+            del pages["/metrics"]
+            pages["/api/ps"] = json(OLLAMA)
+            assert await until(lambda: source.reading.kind is EngineKind.OLLAMA)
+            assert len(server.requests) < 40
+
+
+async def test_records_that_may_be_somebody_elses_are_taken_once_at_most() -> None:
+    """A TensorRT-LLM server that nothing tells from others: its model list is guarded."""
+    pages = {"/metrics": json(b'[{"iter": 1}]'), "/v1/models": Reply(401)}
+    with serving(pages) as server:
+        async with polling(server.url, back_off=BackOff(0.005, 0.005)) as source:
+            assert source.reading.state is EndpointState.NOT_METRICS
+            assert await until(lambda: len(server.requests) > 7 + 4 * ALL_EVERY)
+            asked = [request.path for request in server.requests]
+            assert asked.count("/metrics") == 1
+            assert set(asked[7:]) == {"/v1/models", "/prometheus/metrics"}
+            assert "/prometheus/metrics" in source.reading.fault
+
+
+async def test_what_may_drain_is_not_asked_while_the_server_does_not_say_who_it_is() -> None:
+    with serving({"/metrics": json(b'[{"iter": 1}]'), "/v1/models": Reply(200, SIGNED, delay_s=9.0)}) as server:
+        async with polling(server.url) as source:
+            assert source.reading.state is EndpointState.TIMEOUT
+            assert "/metrics" not in {request.path for request in server.requests}
+
+
+@pytest.mark.parametrize(
+    ("path", "pages", "asked", "engine"),
+    [
+        ("/prometheus/metrics", {"/prometheus/metrics": text(TRTLLM)}, {"/prometheus/metrics"}, "auto"),
+        ("/v1/metrics", {"/v1/metrics": text(NIM)}, {"/v1/metrics"}, "auto"),
+        ("/metrics", {"/metrics": text(LLAMA)}, {"/metrics", "/slots"}, "llamacpp"),
+        ("/prometheus/metrics", {"/prometheus/metrics": text(PAGE)}, {"/prometheus/metrics"}, "auto"),
+    ],
+    ids=["trtllm", "nim", "llama.cpp", "vllm behind a gateway"],
+)
+async def test_a_url_that_names_the_page_is_asked_for_that_page(
+    path: str, pages: Mapping[str, Reply], asked: set[str], engine: str
+) -> None:
+    with serving(pages) as server:
+        async with polling(server.url + path, engine=engine) as source:
+            assert source.reading.state is EndpointState.OK, source.reading.fault
+            paths = [request.path for request in server.requests]
+        assert paths[0] == path
+        assert asked <= set(paths)
+        assert not set(paths) - {*asked, "/v1/models", "/version", "/v1/version", "/props"}
+
+
+async def test_another_engine_behind_the_same_port_is_found_though_it_was_never_refused() -> None:
+    pages = {"/metrics": text(PAGE)}
+    with serving(pages) as server:
+        async with polling(server.url) as source:
+            assert source.reading.kind is EngineKind.VLLM
+            pages["/v1/metrics"] = text(NIM)
+            del pages["/metrics"]
+            assert await until(lambda: source.reading.kind is EngineKind.NIM)
+
+
+async def test_a_key_that_was_changed_is_read_again(tmp_path: Path) -> None:
+    key, right = tmp_path / "key", "sesame"
+    key.write_text("sesame")
+
+    def guarded(request: Request) -> Reply:
+        if request.headers.get("authorization") != f"Bearer {right}":
+            return Reply(401)
+        return text(LLAMA) if request.path == "/metrics" else Reply(404)
+
+    with LoopbackServer(guarded) as server:
+        async with polling(server.url, engine="llamacpp", api_key_file=str(key)) as source:
+            assert source.reading.state is EndpointState.OK
+            right = "open"
+            assert await until(lambda: source.reading.state is EndpointState.UNAUTHORIZED)
+            key.write_text("open")
+            assert await until(lambda: source.reading.state is EndpointState.OK)
+
+
+async def test_a_model_list_that_wants_no_key_gets_none(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("sesame")
+    with serving({"/metrics": text(PAGE), "/v1/models": json(CARDS)}) as server:
+        async with polling(server.url, api_key_file=str(key)) as source:
+            assert source.reading.model_root == "/models/m"
+        assert not [request for request in server.requests if "authorization" in request.headers]
+
+
+async def test_models_keep_their_order_whatever_order_the_server_names_them_in() -> None:
+    names = ["b", "a", "c"]
+
+    def answer(request: Request) -> Reply:
+        cards = ",".join(f'{{"model":"{name}","size":1}}' for name in names)
+        return json(f'{{"models":[{cards}]}}'.encode()) if request.path == "/api/ps" else Reply(404)
+
+    with LoopbackServer(answer) as server:
+        async with polling(server.url, engine="ollama") as source:
+            assert [reading.part for reading in source.readings] == ["a", "b", "c"]
+            names = ["c", "b"]
+            assert await until(lambda: [reading.part for reading in source.readings] == ["b", "c"])
+            names = []
+            assert await until(lambda: [reading.part for reading in source.readings] == [""])
+            server.refuse()
+            assert await until(lambda: source.reading.state is EndpointState.REFUSED)

@@ -14,7 +14,7 @@ from gpumon.sources.discovery.namespaces import Published, published
 from gpumon.sources.discovery.places import Places, Spot
 from gpumon.sources.endpoint_url import parse_url
 from gpumon.sources.family import Family, Process, descendants, process, program
-from gpumon.sources.sockets import ANOTHER_HOST, Place, locate, reached
+from gpumon.sources.sockets import Locator, Place, reached
 
 MOST_ENVIRONMENT_BYTES: Final = 256 * 1024
 ASKED: Final = Launch(EngineKind.UNKNOWN, "a port of [discovery]", command="[discovery] ports")
@@ -33,7 +33,7 @@ class Look:
         self._configured = tuple(configured)
         self._ports = tuple(ports)
         self._places = Places()
-        self._known: dict[str, Place | str] = {}
+        self._place = Locator()
         self._met: set[int] = set()
         """Processes that /proc had once: without it now, they ended, and NVML's list is a little older."""
 
@@ -83,12 +83,6 @@ class Look:
                     return url
         return ""
 
-    def _place(self, url: str) -> Place | str:
-        place = self._known.get(url) or locate(url)
-        if isinstance(place, Place) or place == ANOTHER_HOST:
-            self._known[url] = place
-        return place
-
     def _unless_configured(self, chains: Iterable[Chain]) -> list[Chain]:
         """The chains; one into a container is the config's too where the config has its published port."""
         seen = list(chains)
@@ -110,7 +104,7 @@ class Look:
         known = {chain.port for chain in chains if chain.url and not chain.foreign}
         found = []
         for port in self._ports:
-            place = locate(f"http://localhost:{port}")
+            place = self._place(f"http://localhost:{port}")
             there = reached(place, self._places.listeners()) if isinstance(place, Place) else ()
             if there and port not in known:
                 spot = Spot(port, f"http://127.0.0.1:{port}", there)

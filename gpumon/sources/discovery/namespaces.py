@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 OURS: Final = "self"
 _LOCAL: Final = re.compile(r"\|-- ([0-9.]+)\n\s+/32 host LOCAL")
 """An address of the namespace's own in fib_trie (net/ipv4/fib_trie.c)."""
+_LOOPBACK: Final = f"{1:032x}"
 _UP: Final = 0x1
 _GATEWAY: Final = 0x2
 _PROXY_OPTIONS: Final = ("-host-port", "-container-ip", "-container-port")
@@ -43,6 +44,15 @@ def addresses_of(pid: int | str = OURS) -> tuple[ipaddress.IPv4Address, ...]:
         return ()
     found = (ipaddress.IPv4Address(match) for match in _LOCAL.findall(text))
     return tuple(dict.fromkeys(address for address in found if not address.is_loopback))
+
+
+def has_ipv6_loopback() -> bool:
+    """Whether ::1 is an address of this network namespace. Columns of if_inet6: address, index, prefix, scope, ..."""
+    try:
+        lines = Path("/proc/net/if_inet6").read_text().splitlines()
+    except OSError:
+        return False
+    return any(line.partition(" ")[0] == _LOOPBACK for line in lines)
 
 
 def on_link(address: ipaddress.IPv4Address) -> bool:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EngineKind
 from gpumon.sources.discovery.command_line import Launch
-from gpumon.sources.discovery.namespaces import OURS, addresses_of, network_of, on_link
+from gpumon.sources.discovery.namespaces import OURS, addresses_of, has_ipv6_loopback, network_of, on_link
 from gpumon.sources.engines.registry import BY_KIND
 from gpumon.sources.family import Process, descendants
 from gpumon.sources.sockets import IpAddress, Listener, hides_sockets, listening, sockets_of
@@ -167,7 +167,8 @@ def _host(addresses: Iterable[IpAddress]) -> IpAddress:
 def _way(address: IpAddress) -> IpAddress:
     if not address.is_unspecified:
         return address
-    return ipaddress.ip_address("::1" if address.version == 6 else "127.0.0.1")
+    # A server may listen on :: where IPv6 is switched off: then it is reached by IPv4 only.
+    return ipaddress.ip_address("::1" if address.version == 6 and has_ipv6_loopback() else "127.0.0.1")
 
 
 def _foreign_host(server: Process, addresses: Sequence[IpAddress]) -> IpAddress | None:

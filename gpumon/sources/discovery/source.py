@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Coroutine, Iterable, MutableMapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Iterable, MutableMapping, Sequence
+from typing import Final, Protocol
 
 import msgspec
 
@@ -47,6 +47,9 @@ class Owner(Protocol):
     def pids_of(self, url: str) -> frozenset[int]:
         """Those that are known."""
 
+    def forget(self, url: str) -> None:
+        """There is no server at `url` any more."""
+
 
 class _Engine:
     """One server that was found."""
@@ -86,6 +89,7 @@ class Discovery:
         self._again_s, self._soonest_s, self._grace_s = again_s, min(soonest_s, again_s), grace_s
         self._look = Look([source.url.base for source in self._configured], ports)
         self._engines: dict[str, _Engine] = {}
+        """By URL, in the order of their ports."""
         self._gpus: tuple[GpuReading, ...] = ()
         self._pids: frozenset[int] | None = None
         self._news = asyncio.Event()
@@ -127,13 +131,14 @@ class Discovery:
         """What the engines that were found say, and which chains broke. At once."""
         readings: list[EngineReading] = []
         faults: list[Fault] = []
-        for engine in list(self._engines.values()):
+        others = self._ownerless()
+        for engine in self._engines.values():
             if engine.source is None:
                 if not engine.twin:
                     readings.append(self._told(_starting(engine.chain, self._interval_s, monotonic_s), engine.chain))
                 continue
             part = await engine.source.poll(monotonic_s)
-            engine.twin = engine.twin or self._twin_of(part.engines)
+            engine.twin = engine.twin or self._twin_of(part.engines, others)
             if not engine.twin:
                 readings += [self._told(reading, engine.chain) for reading in part.engines]
                 faults += part.faults
@@ -206,14 +211,13 @@ class Discovery:
             engine.gone_s = now_s if engine.gone_s is None else engine.gone_s
             if moved or now_s - engine.gone_s >= self._grace_s:
                 self._drop(url)
+        self._engines = dict(sorted(self._engines.items(), key=lambda item: (item[1].chain.port, item[0])))
 
     async def _follow(self, url: str, chain: Chain) -> None:
         engine = self._engines.setdefault(url, _Engine(chain))
         if _server(engine.chain) != _server(chain):
             self._hang_up(engine)  # another process: what was learnt of the last one does not hold
-            if engine.twin:
-                self._tell(engine.twin, frozenset())
-                engine.twin = ""
+            self._part_from_twin(engine)
         engine.chain, engine.gone_s = chain, None
         self._tell(engine.twin or url, chain.pids)
         if engine.twin:
@@ -227,20 +231,26 @@ class Discovery:
             await engine.source.start()
 
     def _drop(self, url: str) -> None:
-        self._hang_up(self._engines.pop(url))
+        engine = self._engines.pop(url)
+        self._hang_up(engine)
+        self._part_from_twin(engine)
         self._endpoints.pop(url, None)
-        self._tell(url, frozenset())
+        if self._owner is not None:
+            self._owner.forget(url)
+
+    def _part_from_twin(self, engine: _Engine) -> None:
+        """The server of the config is not known to be this process any more."""
+        if engine.twin:
+            self._tell(engine.twin, frozenset())
+            engine.twin = ""
 
     def _hang_up(self, engine: _Engine) -> None:
         """Stop polling it; its connection is closed beside the rest."""
         if engine.source is not None:
-            self._beside(engine.source.close())
+            task = asyncio.ensure_future(engine.source.close())
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
             engine.source = None
-
-    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
 
     def _tell(self, url: str, pids: frozenset[int]) -> None:
         if self._owner is not None:
@@ -262,16 +272,19 @@ class Discovery:
             fault=fault,
         )
 
-    def _twin_of(self, readings: Iterable[EngineReading]) -> str:
+    def _ownerless(self) -> list[EngineReading]:
+        """The readings of the config's servers whose processes are not known."""
+        found = (each for source in self._configured for each in source.readings)
+        return [each for each in found if self._owner is not None and not self._owner.pids_of(each.url)]
+
+    @staticmethod
+    def _twin_of(readings: Iterable[EngineReading], others: Sequence[EngineReading]) -> str:
         """The URL of the config at which the same process answers, by the moment that it started; else empty.
 
-        Only one whose processes are not known otherwise: two replicas may start in the same moment.
+        `others` are only those whose processes are not known otherwise: two replicas may start in the same moment.
         """
-        others = [each for source in self._configured for each in source.readings]
         for reading in readings:
             for other in others:
-                if self._owner is None or self._owner.pids_of(other.url):
-                    continue
                 same = (reading.kind, reading.model) == (other.kind, other.model)
                 if same and reading.started_wall_s and abs(reading.started_wall_s - other.started_wall_s) < TWIN_S:
                     return other.url

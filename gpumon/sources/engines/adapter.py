@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from types import MappingProxyType
@@ -18,6 +19,11 @@ MOST_PARTS: Final = 32
 MOST_BUCKETS: Final = 2048
 MOST_DIGITS: Final = 15
 """Of a count that a label holds."""
+MOST_VALUE: Final = 1e30
+"""No engine counts as far: the FLOPs of a hundred thousand GPUs in a year are 3e27."""
+LEAST_VALUE: Final = 1e-30
+PATIENT: Final = 5
+"""Polls in a row after which a series that was a part of a figure is taken to be gone for good."""
 START_TIME: Final = "process_start_time_seconds"
 """Written by every single-process exporter of the Prometheus client libraries; absent in multi-process mode."""
 
@@ -145,6 +151,8 @@ class Adapter:
         self._chosen: dict[str, int] = {}
         self._cut = False
         self._parts: dict[str, Adapter] = {}
+        self._widths: dict[tuple[str, str], tuple[int, int]] = {}
+        """(Rank, quantity) -> series that it is made of, and for how many polls there were fewer."""
 
     @classmethod
     def claims(cls, page: Page) -> bool:
@@ -190,10 +198,10 @@ class Adapter:
             for rule in rules:
                 metric, series = self._first(rule, lambda metric: picked(found, metric))
                 put = _raise_gauge if gauges and not rule.added else _add_gauge if gauges else _add_counter
-                for one, value in self._unrepeated(series):
+                for one, value in (whole := self._whole(rule.quantity, self._unrepeated(series))):
                     if (rank := self._rank(ranks, one)) is not None:
                         put(rank, rule.quantity, value)
-                if metric is not None:
+                if metric is not None and whole:
                     live[rule.quantity] = str(metric)
                     if metric.advance is not Advance.LIVE:
                         advance[rule.quantity] = metric.advance
@@ -203,6 +211,21 @@ class Adapter:
                 live[rule.quantity] = str(metric)
                 self._histograms(ranks, found, rule.quantity, metric.name)
         return taken
+
+    def _whole(self, quantity: str, series: Found) -> Found:
+        """The series of the ranks of which none is missing that was there lately: the rest of a sum is no figure."""
+        ranks = Counter(one.labels.get(self.tables.rank_label, "0") for one, _ in series)
+        short = set()
+        for rank, count in ranks.items():
+            width, polls = self._widths.get((rank, quantity), (0, 0))
+            if count < width and polls < PATIENT:
+                short.add(rank)
+                self._widths[rank, quantity] = (width, polls + 1)
+            else:
+                self._widths[rank, quantity] = (count, 0)
+        if not short:
+            return series
+        return [(one, value) for one, value in series if one.labels.get(self.tables.rank_label, "0") not in short]
 
     def _unrepeated(self, series: Found) -> Found:
         """Of series that differ in nothing but who reports them, the one of the lowest reporter."""
@@ -288,8 +311,8 @@ def picked(found: Mapping[str, Found], metric: Metric) -> Found:
 
 
 def usable(value: float) -> bool:
-    """Whether a value can be a count or a gauge here: finite and not negative."""
-    return 0.0 <= value < math.inf
+    """Whether a value can be a count or a gauge here: 0, or of a size whose sums and quotients stay finite."""
+    return value == 0.0 or LEAST_VALUE < value < MOST_VALUE
 
 
 def started_wall_s(found: Mapping[str, Found]) -> float:
@@ -338,7 +361,9 @@ def _order(text: str) -> float:
 
 
 def _bound(text: str) -> float:
+    """A bucket's upper bound; NaN where it is none. Nothing that is observed here is negative."""
     try:
-        return float(text)
+        bound = float(text)
     except ValueError:
         return math.nan
+    return bound if bound >= 0.0 else math.nan

@@ -89,6 +89,7 @@ class LlamaCppAdapter(Adapter):
         self._counts = LiveCounts()
         self._props_body = b""
         self._server = Server()
+        self._speculates = False
 
     @classmethod
     def claims(cls, page: Page) -> bool:
@@ -113,9 +114,11 @@ class LlamaCppAdapter(Adapter):
         server = self._asked(bodies, bool(slots))
         taken = self.collect(found)
         printed = _printed(found, taken, slots)
+        self._speculates = self._speculates or printed.speculates
+        printed = printed._replace(speculates=self._speculates)
         if slots or taken.ranks or printed.steps is not None:
             rank = taken.ranks.setdefault("0", Rank("0"))
-            counts = self._counts.read(printed, slots)
+            counts = self._counts.read(printed, slots, alone=METRICS not in bodies)
             _add_counts(rank, taken, counts, printed, slots)
             _add_prompts(rank, taken)
             _add_slots(rank, taken, slots)
@@ -187,9 +190,8 @@ def _add_counts(rank: Rank, taken: Collected, counts: Counts, printed: Printed, 
             STEPS + (", between two printed values by /slots" if tracked else ""),
         )
     if counts.tokens is not None:
-        _put(rank.counters, taken, q.DECODE_TOKENS, counts.tokens, _source(counts, printed, slots), Advance.DERIVED)
-    elif printed.ended is not None and printed.speculates:
-        _put(rank.counters, taken, q.DECODE_TOKENS, printed.ended, ENDED, Advance.END)
+        source, advance = (ENDED, Advance.END) if counts.at_end else (_source(counts, printed, slots), Advance.DERIVED)
+        _put(rank.counters, taken, q.DECODE_TOKENS, counts.tokens, source, advance)
 
 
 def _source(counts: Counts, printed: Printed, slots: Slots) -> str:

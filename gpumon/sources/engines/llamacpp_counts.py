@@ -15,6 +15,8 @@ from typing import Final, NamedTuple
 from gpumon.sources.engines.llamacpp_slots import Growth, Slots, Watch
 
 DIGITS: Final = 6
+PRODUCT, REQUESTS, ENDED = "product", "requests", "ended"
+"""Ways to count tokens: steps x busy slots; ended requests and the running ones; ended requests alone."""
 WHOLE: Final = 0.5
 """A count that is known more closely than this is the next whole number."""
 COMPARED: Final = 5
@@ -42,6 +44,8 @@ class Counts(NamedTuple):
     steps: float | None = None
     error: float = 0.0
     """How far the printed product may be from the true one, in tokens."""
+    at_end: bool = False
+    """The tokens are those of ended requests only."""
 
 
 def half_step(value: float) -> float:
@@ -62,6 +66,11 @@ class LiveCounts:
 
     def _start(self) -> None:
         self._watch = Watch()
+        self._way = ""
+        self._told = self._stood = 0.0
+        """Tokens as they were told last; where they stood when the way to count them changed."""
+        self._ahead = math.nan
+        """What is told above the count of this way; NaN until it has counted once."""
         self._tokens = -1.0
         self._steps = -1.0
         self._printed_steps = 0.0
@@ -70,11 +79,11 @@ class LiveCounts:
         self._over = 0.0
         """What the product has counted too much since it was first compared."""
 
-    def read(self, printed: Printed, slots: Slots) -> Counts:
-        """The counts at one more page. `slots` is empty where /slots does not answer."""
+    def read(self, printed: Printed, slots: Slots, *, alone: bool = False) -> Counts:
+        """The counts at one more page. `slots` is empty where /slots does not answer; `alone`: it is all there is."""
         steps = printed.steps
         if steps is None:
-            if not slots or printed.ended is not None:
+            if not slots or not alone:
                 return Counts()
             self._tokens = max(0.0, self._tokens) + self._watch.grown(slots).tokens
             return Counts(self._tokens)
@@ -87,15 +96,27 @@ class LiveCounts:
             self._steps, 0.0 if printed.speculates else grown.steps, steps, half_step_of_count(steps)
         )
         error = half_step_of_count(steps) * (printed.busy or 0.0) + steps * half_step(printed.busy or 0.0)
-        if printed.speculates:
-            tokens = self._of_requests(printed, slots)
-        else:
+        way = PRODUCT if not printed.speculates else REQUESTS if slots or self._way == REQUESTS else ENDED
+        if way != self._way:
+            self._way, self._stood, self._ahead, self._tokens = way, self._told, math.nan, -1.0
+        if way == PRODUCT:
             tokens = self._of_product(printed, slots, grown, error)
-        return Counts(tokens, self._steps, error)
+        else:
+            tokens = self._of_requests(printed, slots) if way == REQUESTS else printed.ended
+        return Counts(self._joined(tokens), self._steps, error, at_end=way == ENDED)
+
+    def _joined(self, tokens: float | None) -> float | None:
+        """What a way of counting gives, going on from where another stood: a change is neither tokens nor a restart."""
+        if tokens is None:
+            return None
+        if math.isnan(self._ahead):
+            self._ahead = self._stood - tokens if self._stood else 0.0
+        self._told = tokens + self._ahead
+        return self._told
 
     def _of_requests(self, printed: Printed, slots: Slots) -> float | None:
         """Tokens of ended requests and of the ones that run: none of both knows steps."""
-        if not slots or printed.ended is None:
+        if printed.ended is None:
             return None
         least = printed.ended - half_step_of_count(printed.ended) + sum(slot.generated for slot in slots)
         self._tokens = max(least, self._tokens, 0.0)

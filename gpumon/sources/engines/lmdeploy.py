@@ -108,7 +108,8 @@ class LmdeployAdapter(Adapter):
         self, ranks: Mapping[str, Rank], live: dict[str, str], advance: dict[str, Advance], *, cache_off: bool
     ) -> None:
         """Computed prefill = prompt - cached. The cached part is known only when a request ends: until then its
-        prompt counts in full, and the difference waits until it is caught up."""
+        prompt counts in full, and the difference waits until it is caught up. So it is right in the long run, and
+        once anything was cached no rate of now."""
         if q.PROMPT_TOKENS not in live or not (q.PREFILL_CACHED in live or cache_off):
             return
         for rank in ranks.values():
@@ -118,7 +119,8 @@ class LmdeployAdapter(Adapter):
                 rank.counters[q.PREFILL_COMPUTED] = self._computed.of(rank.name, prompt, cached)
         less = live.get(q.PREFILL_CACHED, "0 (prefix caching is off)")
         live[q.PREFILL_COMPUTED] = f"{live[q.PROMPT_TOKENS]} - {less}"
-        advance[q.PREFILL_COMPUTED] = Advance.PROMPT
+        hits = any(rank.counters.get(q.PREFILL_CACHED) for rank in ranks.values())
+        advance[q.PREFILL_COMPUTED] = Advance.END if hits else Advance.PROMPT
 
 
 def _settings(labels: Mapping[str, str]) -> dict[str, str]:

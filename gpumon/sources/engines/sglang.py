@@ -211,7 +211,7 @@ class SglangAdapter(Adapter):
     def _take_ended(self, taken: Collected) -> None:
         """Tokens of ended requests: the computed ones are those that were not cached."""
         ranks, live, advance = taken
-        if live.keys() >= {q.PROMPT_TOKENS, q.REQUESTS}:
+        if live.keys() >= {q.PROMPT_TOKENS, q.REQUESTS, q.RUNNING}:
             live.setdefault(q.PREFILL_CACHED, NONE_CACHED)
             advance[q.PREFILL_CACHED] = Advance.END
             for rank in ranks.values():

@@ -58,6 +58,7 @@ class Records:
         records = [record for one in json_body.items(found, MOST_RECORDS) if SIGN in (record := json_body.mapping(one))]
         ranks = [self._rank(str(json_body.count(record.get("attentionDpRank")))) for record in records]
         if not self._ranks:
+            # It has no figures yet: without `enable_iter_perf_stats` no record ever comes, however busy the engine is.
             self._rank("0")
         for rank, record in zip(ranks, records, strict=True):
             if rank is not None:
@@ -81,14 +82,13 @@ class Records:
             info={},
             model="",
             started_wall_s=0.0,
-            exact_steps=True,
-            advance={q.DECODE_TOKENS: Advance.DERIVED},
+            exact_steps=q.STEPS in live,
+            advance={q.DECODE_TOKENS: Advance.DERIVED} if q.DECODE_TOKENS in live else {},
         )
 
     def _rank(self, name: str) -> Rank | None:
         if name not in self._ranks and len(self._ranks) < MOST_RANKS:
-            self._ranks[name] = rank = Rank(name)
-            rank.counters = dict.fromkeys((q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.STEPS, q.REQUESTS), 0.0)
+            self._ranks[name] = Rank(name)
         return self._ranks.get(name)
 
     def _add(self, rank: Rank, record: dict[str, Any]) -> None:

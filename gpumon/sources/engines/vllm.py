@@ -151,6 +151,8 @@ class VllmAdapter(Adapter):
         """Cached tokens where `prompt_tokens_cached_total` is not there (before 0.16)."""
         if live.get(q.PREFILL_CACHED) == "vllm:prompt_tokens_cached_total":
             return
+        if q.PREFILL_CACHED in self._chosen and q.PREFILL_CACHED not in live:
+            return
         block = _positive(info.get("block_size", ""))
         name, tokens = (EXTERNAL_HITS, 1.0) if q.PREFILL_CACHED in live else (BLOCK_HITS, block)
         for series, value in found.get(name, ()) if tokens else ():

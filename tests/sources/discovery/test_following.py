@@ -255,6 +255,44 @@ async def test_a_server_that_the_config_reaches_in_a_roundabout_way_is_shown_onc
             await followed.until(lambda: followed.owner.pids_of(published.url) == set(server.workers))
 
 
+async def test_a_server_of_the_config_is_parted_from_a_process_that_ended(engines: Servers) -> None:
+    page = Capture("vllm-basic").at(60.0).body.decode()
+    server = engines.start(
+        "vllm", "serve", "m", "--port", str(free_port()), pages={**PAGES, "/metrics": [200, page]}, workers=CORE
+    )
+    with FakeEngine("vllm-basic", start_s=60.0) as published:
+        async with following(published.url) as followed:
+            followed.see(gpus(server.workers))
+            await followed.until(lambda: followed.owner.pids_of(published.url) == set(server.workers))
+            server.kill()
+            followed.see(gpus(()))
+            await followed.until(lambda: followed.owner.pids_of(published.url) == set())
+
+
+async def test_engines_stand_in_the_order_of_their_ports(engines: Servers) -> None:
+    ports = sorted(free_port() for _ in range(3))
+    async with following() as followed:
+        started = []
+        for at in (1, 2, 0):
+            started.append(engines.start("vllm", "serve", "m", "--port", str(ports[at]), pages=PAGES, workers=CORE))
+            followed.see(gpus(*(server.workers for server in started)))
+            await followed.until(lambda: len(followed.states()) == len(started) and set(followed.states()) == {OK})
+        assert [reading.url for reading in followed.readings] == [f"http://127.0.0.1:{port}" for port in ports]
+
+
+async def test_nothing_is_kept_of_an_engine_that_is_gone(engines: Servers) -> None:
+    async with following(grace_s=0.05) as followed:
+        for _ in range(2):
+            server = engines.start("vllm", "serve", "m", "--port", str(free_port()), pages=PAGES, workers=CORE)
+            followed.see(gpus(server.workers))
+            await followed.until(lambda: followed.states() == [OK])
+            server.kill()
+            followed.see(gpus(()))
+            await followed.until(lambda: followed.states() == [])
+        kept = {name: memory for name, memory in vars(followed.owner).items() if "http" in repr(memory)}
+        assert kept == {}
+
+
 async def test_more_engines_than_the_bound_are_named(engines: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST", 1)
     one, two = (

@@ -239,3 +239,29 @@ def test_a_look_at_processes_that_just_ended_is_no_error(engines: Servers) -> No
     server.kill()
     assert wait_until(lambda: look(frozenset(server.workers)) == ())
     assert [chain.absent for chain in Look()(frozenset(server.workers))] == [tuple(server.workers)]
+
+
+V6_OFF = """
+import os, socket
+from gpumon.sources.discovery.command_line import launch
+from gpumon.sources.discovery.places import Places
+from gpumon.sources.endpoint_url import parse_url
+from gpumon.sources.family import process
+one = socket.socket(socket.AF_INET6)
+one.bind(("::", 8123))
+one.listen()
+places, server = Places(), process(os.getpid())
+places.begin([server])
+url = places.spot(server, launch(["vllm", "serve", "m", "--port", "8123"]), frozenset()).url
+socket.create_connection((parse_url(url).host, 8123), 5.0)
+print(url)
+"""
+
+
+@needs_network
+@pytest.mark.parametrize(("off", "host"), [("0", "[::1]"), ("1", "127.0.0.1")])
+def test_a_server_on_every_address_is_reached_where_ipv6_is_switched_off_too(off: str, host: str) -> None:
+    setting = "/proc/sys/net/ipv6/conf/all/disable_ipv6"
+    inside = ["unshare", "--net", "sh", "-c", f'ip link set lo up; echo {off} > {setting}; exec "$@"', "sh"]
+    done = subprocess.run([*inside, sys.executable, "-c", V6_OFF], capture_output=True, text=True, timeout=30)
+    assert done.stdout == f"http://{host}:8123\n", done.stderr

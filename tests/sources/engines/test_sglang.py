@@ -117,7 +117,9 @@ def test_an_old_server_that_has_counted_nothing_has_no_live_tokens() -> None:
 
 def test_what_an_old_server_has_cached_is_known_from_its_first_hit_on() -> None:
     reader, hits = Reader(ROW), 'sglang:cached_tokens_total{model_name="m"} 200\n'
-    counted = "".join(f'sglang:{name}_total{{model_name="m"}} 500\n' for name in ("prompt_tokens", "num_requests"))
+    counted = series("sglang:num_running_reqs", 1) + "".join(
+        f'sglang:{name}_total{{model_name="m"}} 500\n' for name in ("prompt_tokens", "num_requests")
+    )
 
     def cached(page: str) -> tuple[float | None, float | None]:
         counters = read(reader, page).ranks[0].counters
