@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from itertools import islice
 from typing import Protocol
 
 import msgspec
@@ -14,7 +13,7 @@ from gpumon.efficiency.deriver import Deriver, bare
 from gpumon.readings.frame import EngineReading, Fault, Frame, GpuReading, HostReading
 from gpumon.readings.history import History
 from gpumon.readings.merge import merged
-from gpumon.readings.names import renamed, unique
+from gpumon.readings.names import told_apart
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.source import Contribution, Source
 
@@ -199,11 +198,9 @@ class Collector:
         gpus = merged([gpu for part in parts for gpu in part.gpus], host.name)
         if self._see_gpus is not None:
             self._see_gpus(gpus)
-        engines = unique(self._attachment.attach(engine, gpus) for part in parts for engine in part.engines)
-        here = iter(engines)
-        faults = [
-            fault for part in parts for fault in renamed(part.faults, part.engines, [*islice(here, len(part.engines))])
-        ]
+        engines, faults = told_apart(
+            ([self._attachment.attach(engine, gpus) for engine in part.engines], part.faults) for part in parts
+        )
         driver = next((part.driver for part in parts if part.driver), "")
         cuda = next((part.cuda for part in parts if part.cuda), "")
         return Frame(
@@ -214,6 +211,6 @@ class Collector:
             host=msgspec.structs.replace(host, driver=driver, cuda=cuda),
             gpus=self._attachment.label(gpus, engines),
             engines=engines,
-            faults=tuple(faults),
+            faults=faults,
             simulated=self._simulated,
         )

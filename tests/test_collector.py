@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gpumon.collector import Collector, unique
+from gpumon.collector import Collector
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import EndpointState, EngineReading, Fault, GpuReading, GpuState, HostReading
 from gpumon.readings.snapshot import Snapshot
@@ -139,12 +139,21 @@ async def test_history_has_a_point_a_tick():
     assert any(value == 0.5 for value in made.history.buckets("busy", now, 4, 1.0))
 
 
-def test_engines_on_one_port_of_two_hosts_get_the_host_into_their_names():
-    def one(name: str, url: str) -> EngineReading:
-        return EngineReading(name, url, EndpointState.OK, 0.0)
+async def test_a_fault_bears_the_name_that_its_engine_is_shown_under():
+    class Serving(Still):
+        def __init__(self, url: str) -> None:
+            super().__init__()
+            self.url = url
 
-    readings = unique([one("vllm:8000", "http://a:8000"), one("vllm:8000", "http://b:8000"), one("x", "http://c:1")])
-    assert [reading.name for reading in readings] == ["vllm:a:8000", "vllm:b:8000", "x"]
+        async def poll(self, monotonic_s: float) -> Contribution:
+            reading = EngineReading("vllm:8000", self.url, EndpointState.OK, monotonic_s)
+            return Contribution(engines=(reading,), faults=(Fault("vllm:8000", f"of {self.url}", 5.0),))
+
+    (snapshot, *_) = await collect(collector(Serving("http://a:8000"), Serving("http://b:8000")), 0.1)
+    shown = {engine.name: engine.url for engine in snapshot.engines}
+    assert shown == {"vllm:a:8000": "http://a:8000", "vllm:b:8000": "http://b:8000"}
+    faults = {fault.source: fault.text for fault in snapshot.faults if fault.text.startswith("of ")}
+    assert faults == {name: f"of {url}" for name, url in shown.items()}
 
 
 async def test_faults_of_sources_are_passed_on():

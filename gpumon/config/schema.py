@@ -84,7 +84,8 @@ class Feed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: str = ""
     """Name of a [[model]] entry, a catalogue row, or a Hugging Face id whose files are here."""
     gpus: Literal["auto"] | tuple[Count, ...] = "auto"
-    """Indices of the GPUs that it runs on; auto finds them through the process that listens at the url."""
+    """Indices of the GPUs that it runs on; auto finds them through the process that listens at the url, and not those
+    of a training run, which are other processes' too."""
     gpu_type: str = ""
     """GPU type of what runs on other hosts, e.g. "H100 SXM 80GB"; with gpu_count."""
     gpu_count: Count = 0

@@ -11,7 +11,7 @@ import msgspec
 from gpumon.efficiency.engine import Peak, plus
 from gpumon.efficiency.engine_track import EngineTrack
 from gpumon.efficiency.engine_view import derive_engine, without_figures
-from gpumon.efficiency.faults import engine_faults, gpu_faults, is_unmapped
+from gpumon.efficiency.faults import engine_faults, gpu_faults, is_free, is_unmapped
 from gpumon.efficiency.gpu_view import GpuTrack, Standing, derive_gpu, mean_power_of, standing_of
 from gpumon.efficiency.points import Totals, chart_points
 from gpumon.efficiency.renewed import pace_s, renewed
@@ -74,7 +74,7 @@ class Deriver:
                 track.add(reading, (GAP + 1) * paces[reading.uuid], _window_of(reading, window_s))
         peaks = {reading.uuid: self._peak(reading) for reading in frame.gpus}
         engines, ticks, replicas = self._derive_engines(frame, peaks, standings)
-        alone = Missing(Reason.UNMAPPED if any(map(is_unmapped, frame.engines)) else Reason.NO_ENGINE)
+        unmapped = any(map(is_unmapped, frame.engines))
         on_gpu = [
             [(raw, engine) for raw, engine in zip(frame.engines, engines, strict=True) if reading.uuid in raw.gpus]
             for reading in frame.gpus
@@ -87,7 +87,7 @@ class Deriver:
                 peaks[reading.uuid],
                 [engine for _, engine in here],
                 [raw for raw, _ in here],
-                alone,
+                Missing(Reason.UNMAPPED if unmapped and not is_free(reading) else Reason.NO_ENGINE),
             )
             for reading, here in zip(frame.gpus, on_gpu, strict=True)
         )

@@ -158,11 +158,11 @@ def _bytes(llm: LlmSpec, found: Rates, tp: int, kv: Precision | None) -> tuple[R
     if found.steps <= 0.0:
         idle = Missing(Reason.IDLE)
         return idle, idle
-    weights = traffic.weight_bytes_per_s(llm, found.steps, found.decode, found.group_steps)
+    weights = traffic.weight_bytes_per_s(llm, found.steps, found.decode, found.spread)
     if isinstance(found.context, Missing):
         return weights, Missing(Reason.NO_CONTEXT)
     moved = traffic.step_bytes_per_s(
-        llm, found.steps, found.decode, found.context, found.tokens_per_step, max(tp, 1), kv, found.group_steps
+        llm, found.steps, found.decode, found.context, found.tokens_per_step, max(tp, 1), kv, found.spread
     )
     return weights, moved
 

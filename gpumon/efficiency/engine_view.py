@@ -19,7 +19,16 @@ from gpumon.efficiency.service import WITHOUT_DECODE, Service, service_of
 from gpumon.efficiency.windows import GAP, Track
 from gpumon.readings.frame import EndpointState, EngineReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
-from gpumon.readings.quantities import DECODE_TOKENS, KV_USAGE, PREFILL_CACHED, PREFILL_COMPUTED, RUNNING, WAITING
+from gpumon.readings.quantities import (
+    DECODE_TOKENS,
+    KV_USAGE,
+    PREFILL_CACHED,
+    PREFILL_COMPUTED,
+    RUNNING,
+    SAMPLES,
+    TRAINED_TOKENS,
+    WAITING,
+)
 from gpumon.readings.snapshot import Engine, OwnEstimate, TokensTotal
 from gpumon.readings.text import clean
 
@@ -194,10 +203,8 @@ def minus(whole: Reading, part: Reading) -> Reading:
 
 
 def _totals(reading: EngineReading, track: Track) -> TokensTotal:
-    prefill, cached, decode = (
-        track.totals.get(name, NOT_EXPOSED) for name in (PREFILL_COMPUTED, PREFILL_CACHED, DECODE_TOKENS)
-    )
-    return TokensTotal(prefill, cached, WITHOUT_DECODE.get(service_of(reading), decode))
+    prefill, cached, decode, trained, samples = (track.totals.get(name, NOT_EXPOSED) for name in _COUNTED)
+    return TokensTotal(prefill, cached, WITHOUT_DECODE.get(service_of(reading), decode), trained, samples)
 
 
 def _sources(reading: EngineReading, found: Rates, share: Shares, peaks: Sequence[Peak]) -> dict[str, str]:
@@ -240,4 +247,5 @@ def _readings(kind: type[msgspec.Struct]) -> tuple[str, ...]:
 
 _READINGS = _readings(Engine)
 _OWN_READINGS = _readings(OwnEstimate)
+_COUNTED = (PREFILL_COMPUTED, PREFILL_CACHED, DECODE_TOKENS, TRAINED_TOKENS, SAMPLES)
 _NO_OWN = OwnEstimate()

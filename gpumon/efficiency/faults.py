@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from gpumon.efficiency.service import FRONTENDS
+from gpumon.efficiency.frontends import FRONTENDS
 from gpumon.readings.frame import EndpointState, EngineReading, GpuReading, GpuState
 from gpumon.readings.missing import Reading, number
 
@@ -22,6 +22,8 @@ SLOWED: Final = {
     "hw_slowdown": "is slowed down by the hardware: check cooling and power",
 }
 """Clock event reasons that are faults; the software power cap at full load is not."""
+FREE: Final = 0.05
+"""Share of a GPU's VRAM up to which nothing is loaded there: the driver and its contexts take some."""
 UNMAPPED: Final = "no MFU or MBU: it is not known on which GPUs it runs"
 
 
@@ -59,6 +61,14 @@ def is_unmapped(engine: EngineReading) -> bool:
     """Whether an engine answers that may run on GPUs of this host, but nobody knows on which."""
     placed = bool(engine.gpus or engine.gpu_type) or engine.kind in FRONTENDS
     return engine.state is EndpointState.OK and not placed
+
+
+def is_free(gpu: GpuReading) -> bool:
+    """Whether no engine can run on a GPU, wherever engines run: no process, and next to no VRAM in use."""
+    used, total = number(gpu.vram_used_bytes), number(gpu.vram_total_bytes)
+    if gpu.processes or gpu.vram_shared or used is None or not total:
+        return False
+    return used <= FREE * total
 
 
 def _counts(reading: Reading) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from gpumon.readings.frame import EngineReading
+from gpumon.readings.frame import EngineKind, EngineReading
+
+DP_ATTENTION: Final = "dp_attention"
+"""Key in `EngineReading.info`: `yes` where data-parallel ranks share the tensor-parallel GPUs (SGLang)."""
 
 
 class Layout(NamedTuple):
@@ -18,6 +21,11 @@ class Layout(NamedTuple):
     """Pipeline stages of one rank."""
     dp: int
     """Data-parallel ranks, at least 1."""
+    together: int = 1
+    """Data-parallel ranks, those of other pages included, that have the experts of a MoE once together; 1: each has
+    all of them."""
+    attention_alone: bool = False
+    """The ranks share the tensor-parallel GPUs: all layers but the attention lie on the GPUs of all of them."""
 
 
 def layout(reading: EngineReading, shown: int, count: int) -> Layout:
@@ -33,6 +41,15 @@ def layout(reading: EngineReading, shown: int, count: int) -> Layout:
     if shown == 1 and reading.dp > 1 and count and count == max(reading.tp, 1) * stages * reading.dp:
         dp = reading.dp
     tp = reading.tp
-    if count and (not tp or (dp > 1 and tp * stages * dp > count)):
+    crowded = bool(count) and dp > 1 and tp * stages * dp > count
+    if count and (not tp or crowded):
         tp = count // (dp * stages) if count % (dp * stages) == 0 else 0
-    return Layout(count, tp, reading.pp, dp)
+    attention = dp > 1 and (crowded or reading.info.get(DP_ATTENTION) == "yes")
+    return Layout(count, tp, reading.pp, dp, _together(reading, dp, attention), attention)
+
+
+def _together(reading: EngineReading, dp: int, attention: bool) -> int:
+    """Ray's ranks are replicas, and those of SGLang too, unless their attention alone is data-parallel."""
+    if reading.kind is EngineKind.RAY or (reading.kind is EngineKind.SGLANG and reading.tp and not attention):
+        return 1
+    return max(dp, reading.dp)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from gpumon.efficiency.service import FRONTENDS
+from gpumon.efficiency.frontends import adding_up
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import Missing, Reading, Reason, or_nan
 from gpumon.readings.snapshot import Engine, Gpu
@@ -61,9 +61,9 @@ def chart_points(
     def over(of: str, readings: Iterable[Reading], things: Iterable[str]) -> float:
         return totals.of(of, zip(things, readings, strict=True), now_s)
 
-    own = {engine.model for engine in engines if engine.kind not in FRONTENDS}
-    counted = [(engine, tick) for engine, tick in zip(engines, ticks, strict=True) if not _in_front(engine, own)]
-    engines, ticks = [engine for engine, _ in counted], [tick for _, tick in counted]
+    tick_of = {engine.key: tick for engine, tick in zip(engines, ticks, strict=True)}
+    engines = adding_up(engines)
+    ticks = [tick_of[engine.key] for engine in engines]
     uuids, keys = [gpu.uuid for gpu in gpus], [engine.key for engine in engines]
     points = {
         "busy": _mean([gpu.busy_ratio for gpu in gpus]),
@@ -85,11 +85,6 @@ def chart_points(
         points[f"mfu:{gpu.index}"] = or_nan(gpu.mfu_ratio)
         points[f"mbu:{gpu.index}"] = or_nan(gpu.mbu_ratio)
     return points
-
-
-def _in_front(engine: Engine, models: Collection[str]) -> bool:
-    """Whether it hands on the tokens of engines that are counted themselves."""
-    return engine.kind in FRONTENDS and engine.model in models
 
 
 def _mean(readings: Sequence[Reading]) -> float:

@@ -11,6 +11,7 @@ from gpumon.efficiency.lengths import context, prompt_length
 from gpumon.efficiency.quantiles import longest
 from gpumon.efficiency.service import WITHOUT_DECODE, WITHOUT_PREFILL, Service, service_of
 from gpumon.efficiency.steps import gaps_are_steps, speculation, steps
+from gpumon.efficiency.traffic import Spread
 from gpumon.efficiency.training import trained
 from gpumon.efficiency.windows import MOST_KEPT_S, Track
 from gpumon.readings.frame import Advance, EngineReading, Phase
@@ -63,8 +64,8 @@ class Rates(NamedTuple):
     """Requests per second that got their first token."""
     steps: Reading
     """Steps per second, summed over the ranks."""
-    group_steps: float
-    """Steps per second of the rank that makes most: ranks that share experts step together."""
+    spread: Spread
+    """How its ranks share the weights that a step reads."""
     steps_source: str
     context: Reading
     context_source: str
@@ -108,7 +109,7 @@ def rates(reading: EngineReading, track: Track, laid: Layout) -> Rates:
         decode_tick=newest(reading, track, DECODE_TOKENS, DECODE_RATE) if known else decode.per_s,
         prompts=_prompts(track, window_s),
         steps=made.by_rank if isinstance(made.by_rank, Missing) else sum(made.by_rank),
-        group_steps=0.0 if isinstance(made.by_rank, Missing) else max(made.by_rank, default=0.0),
+        spread=_spread(made.by_rank, laid),
         steps_source=made.source,
         context=tokens,
         context_source=source,
@@ -166,6 +167,13 @@ def _prefill_window(reading: EngineReading, track: Track) -> tuple[float, bool]:
         window_s += track.cadence_s
     track.keep_s = max(track.quantile_s, window_s)
     return window_s, track.length_s(window_s) >= ttft_s
+
+
+def _spread(by_rank: list[float] | Missing, laid: Layout) -> Spread:
+    """Of ranks that share experts the one that makes most steps is the pace of all; others each have their own."""
+    made = [] if isinstance(by_rank, Missing) else by_rank
+    group = max(made, default=0.0) if laid.together > 1 else sum(made)
+    return Spread(group, max(1.0, laid.together / laid.dp), laid.attention_alone)
 
 
 def _prompts(track: Track, window_s: float) -> Reading:

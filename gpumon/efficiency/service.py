@@ -12,10 +12,10 @@ from gpumon.readings.quantities import DECODE_RATE, DECODE_TOKENS, INFERENCES, P
 NO_DECODE: Final = Missing(Reason.NOT_SUPPORTED, "it generates no tokens")
 NO_TOKENS: Final = Missing(Reason.NOT_SUPPORTED, "it serves no language model")
 NO_SERVING: Final = Missing(Reason.NOT_SUPPORTED, "it trains")
+BY_NATURE: Final = frozenset({NO_DECODE, NO_TOKENS, NO_SERVING})
+"""Why a figure can never be there: it is no gap, and there is nothing to be done about it."""
 ENCODERS: Final = frozenset({EngineKind.TEI})
 """Kinds that turn text into vectors: each token of a text sees all others, and none is generated."""
-FRONTENDS: Final = frozenset({EngineKind.DYNAMO})
-"""Kinds that pass requests on: their workers hold the GPUs, serve the model, and count the same tokens."""
 _OF_TOKENS: Final = (DECODE_TOKENS, DECODE_RATE, PREFILL_COMPUTED, PREFILL_RATE)
 
 

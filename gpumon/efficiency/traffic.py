@@ -6,6 +6,8 @@ expected number of distinct experts for a MoE. Writes, activations and the prefi
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from gpumon.efficiency.checks import checked, positive
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
@@ -26,18 +28,38 @@ def distinct_experts(experts: int, per_token: float, tokens: float) -> float:
     return experts * (1.0 - untouched)
 
 
-def weight_read_bytes(llm: LlmSpec, batch: float) -> float:
+class Spread(NamedTuple):
+    """How data-parallel ranks share weights: which of them read what in a step."""
+
+    group_steps_per_s: float
+    """Steps/s of the group that has the experts once: ranks that share experts step together."""
+    peers: float = 1.0
+    """Groups like this one, on pages of their own, over which the experts are spread, too; this one included."""
+    attention_alone: bool = False
+    """A rank has no more than its attention for itself; the other layers lie on the GPUs of all ranks."""
+
+
+def weight_read_bytes(llm: LlmSpec, batch: float, peers: float = 1.0) -> float:
     """Bytes of the weights that one step of `batch` tokens reads, over all GPUs of the instance.
 
     Dense: all matmul weights once (the embedding look-up is negligible, the LM head counts). MoE: the rest plus the
-    expected distinct experts. ValueError on a negative batch or a model without weights.
+    expected distinct experts; where these are spread over `peers` such instances, its part of those that the tokens of
+    all of them touch. ValueError on a negative batch or a model without weights.
     """
     checked("batch", batch)
     read = positive("read_bytes", llm.read_bytes)
     if not llm.experts:
         return read
-    touched = distinct_experts(llm.experts, llm.experts_per_token, batch)
+    touched = distinct_experts(llm.experts, llm.experts_per_token, batch * peers) / checked("peers", peers, least=1.0)
     return read - (llm.experts - touched) * llm.expert_read_bytes
+
+
+def attention_bytes(llm: LlmSpec) -> float:
+    """Bytes of the weights of all attention layers; of MLA, whose projections a spec does not have, all but experts."""
+    if llm.kv_lora_rank:
+        return llm.read_bytes - llm.experts * llm.expert_read_bytes
+    projected = 2.0 * llm.layers * llm.hidden * (llm.heads + llm.kv_heads) * llm.head_dim
+    return projected * _bytes_per_parameter(llm)
 
 
 def kv_bytes_per_token(llm: LlmSpec, kv_precision: Precision | None = None) -> float:
@@ -75,12 +97,12 @@ def step_bytes_per_s(
     tokens_per_step: float = 1.0,
     tp: int = 1,
     kv_precision: Precision | None = None,
-    expert_steps_per_s: float | None = None,
+    spread: Spread | None = None,
 ) -> float:
     """Bytes per second that the decode steps of one instance read: steps/s * W_read(B) + decode/s * KV(T) / tau.
 
-    Data-parallel ranks read all weights each, but share the experts of a MoE: pass the sum of their steps, and as
-    `expert_steps_per_s` the steps of one of them (vLLM shards experts over all ranks, which then step together).
+    Data-parallel ranks read all weights each, but share the experts of a MoE: pass the sum of their steps, and how they
+    share as `spread` (vLLM shards experts over all ranks, which then step together).
 
     `tokens_per_step` is tau, tokens per step and sequence (1 without speculation): a sequence's KV is read once per
     step, whatever it yields. B, the tokens whose experts a step touches, is decode tokens per step. ValueError on
@@ -91,19 +113,19 @@ def step_bytes_per_s(
     checked("tokens_per_step", tokens_per_step, least=1.0)
     if steps_per_s == 0.0:
         return 0.0
-    weights = weight_bytes_per_s(llm, steps_per_s, decode_tokens_per_s, expert_steps_per_s)
+    weights = weight_bytes_per_s(llm, steps_per_s, decode_tokens_per_s, spread)
     return weights + decode_tokens_per_s / tokens_per_step * kv_read_bytes(llm, context_tokens, tp, kv_precision)
 
 
 def weight_bytes_per_s(
-    llm: LlmSpec, steps_per_s: float, decode_tokens_per_s: float, expert_steps_per_s: float | None = None
+    llm: LlmSpec, steps_per_s: float, decode_tokens_per_s: float, spread: Spread | None = None
 ) -> float:
     """The weights' part of `step_bytes_per_s`: steps/s * W_read(B), of a MoE with its experts shared by the ranks."""
-    together = positive("steps_per_s", steps_per_s)
-    if expert_steps_per_s is not None:
-        together = positive("expert_steps_per_s", expert_steps_per_s)
-    others = (steps_per_s - together) * (llm.read_bytes - llm.experts * llm.expert_read_bytes)
-    return together * weight_read_bytes(llm, decode_tokens_per_s / together) + others
+    group = Spread(positive("steps_per_s", steps_per_s)) if spread is None else spread
+    together = positive("group_steps_per_s", group.group_steps_per_s)
+    own = attention_bytes(llm) if group.attention_alone else llm.read_bytes - llm.experts * llm.expert_read_bytes
+    others = (steps_per_s - together) * own
+    return together * weight_read_bytes(llm, decode_tokens_per_s / together, group.peers) + others
 
 
 def single_stream_bytes_per_s(llm: LlmSpec, tokens_per_s: float) -> float:
@@ -113,9 +135,13 @@ def single_stream_bytes_per_s(llm: LlmSpec, tokens_per_s: float) -> float:
     too large by about the batch, as all sequences of a step share one read of the weights.
     """
     checked("tokens_per_s", tokens_per_s)
+    return llm.params * _bytes_per_parameter(llm) * tokens_per_s
+
+
+def _bytes_per_parameter(llm: LlmSpec) -> float:
+    """Of all matmul weights, every expert included."""
     stored = llm.matmul_params + (llm.experts - llm.experts_per_token) * llm.expert_params
-    bytes_per_parameter = llm.read_bytes / positive("matmul_params", stored)
-    return llm.params * bytes_per_parameter * tokens_per_s
+    return llm.read_bytes / positive("matmul_params", stored)
 
 
 def _elements(llm: LlmSpec) -> tuple[float, float]:

@@ -9,7 +9,14 @@ from typing import NamedTuple
 from gpumon.efficiency.quantiles import difference, mean, merge
 from gpumon.readings.frame import Advance, EndpointState, EngineReading, HistogramReading, RankReading
 from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Missing, Reading, Reason
-from gpumon.readings.quantities import DECODE_TOKENS, PREFILL_CACHED, PREFILL_COMPUTED, RUNNING
+from gpumon.readings.quantities import (
+    DECODE_TOKENS,
+    PREFILL_CACHED,
+    PREFILL_COMPUTED,
+    RUNNING,
+    SAMPLES,
+    TRAINED_TOKENS,
+)
 
 RATE_S = 10.0
 """Window of the shown rates, where readings come often enough for it."""
@@ -25,7 +32,7 @@ GONE_S = 10.0
 """A rank that no answer held for this long is gone."""
 LEFT = 0.5
 """Share of its last value below which a counter that fell has begun anew: an old answer that came late has more."""
-TOTALS = (PREFILL_COMPUTED, PREFILL_CACHED, DECODE_TOKENS)
+TOTALS = (PREFILL_COMPUTED, PREFILL_CACHED, DECODE_TOKENS, TRAINED_TOKENS, SAMPLES)
 
 
 def grown(shortest_s: float, cadence_s: float) -> float:
@@ -71,6 +78,7 @@ class Track:
         self._good_wall_s = float("inf")
         """Unix time of the last good poll; of the first look where there was none."""
         self._started: deque[float] = deque(maxlen=4)
+        self._moves: dict[str, Advance] = {}
         self._windows: dict[float, tuple[Point, Point] | None] = {}
         self._histograms: dict[tuple[str, float], HistogramReading | None] = {}
         """What has been asked of these points: several figures stand on the same window."""
@@ -89,7 +97,8 @@ class Track:
         self._histograms.clear()
         another = self._is_another(reading)
         newborn = reading.started_wall_s > self._good_wall_s
-        reset = another or any(_fell(self._known.get(rank.rank), rank) for rank in reading.ranks)
+        fell = any(_fell(self._known.get(rank.rank), rank) for rank in reading.ranks)
+        reset = self._is_other_series(reading) or another or fell
         if another:
             self._known.clear()
             self._counted.clear()
@@ -115,6 +124,16 @@ class Track:
         elif not same[-1]:
             self._started.rotate(-1 - same.index(True))
         return bool(same) and not same[-1]
+
+    def _is_other_series(self, reading: EngineReading) -> bool:
+        """Whether a counter moves otherwise than before: it is another series then, with a base line of its own."""
+        moves = {name: reading.advance.get(name, Advance.LIVE) for name in TOTALS if name in reading.live}
+        changed = {name for name, how in moves.items() if self._moves.get(name, how) is not how}
+        self._moves.update(moves)
+        for counted in self._counted.values():
+            for name in changed:
+                counted.pop(name, None)
+        return bool(changed)
 
     def _count(self, reading: EngineReading, *, newborn: bool) -> None:
         """Grow the totals.

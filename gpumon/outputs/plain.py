@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from gpumon.outputs.units import NONE, milliseconds, quantities, token
-from gpumon.readings.format import cells
+from gpumon.readings.format import cells, phrase
 from gpumon.readings.frame import EndpointState, GpuState
-from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles, Replicas, Snapshot
 
 _LEAST_NAME_WIDTH = 14
@@ -22,6 +22,8 @@ class _Column(NamedTuple):
     word: str
     width: int
     value: Callable[[Any], str]
+    field: str = ""
+    """The reading behind it, where it is one."""
 
 
 _MARKS: Final = {
@@ -54,35 +56,40 @@ def _latency(of: Quantiles) -> str:
     return f"<{milliseconds(first)}" if below else milliseconds(of.p95)
 
 
-def _reading(field: str, unit: str) -> Callable[[Any], str]:
+def _column(word: str, width: int, field: str, unit: str) -> _Column:
     def value(of: Any) -> str:
         reading: Reading = getattr(of, field)
         return quantities[unit](reading)
 
-    return value
+    return _Column(word, width, value, field)
 
 
 _GPU: Final = (
-    _Column("busy", 5, _reading("busy_ratio", "ratio")),
-    _Column("sm", 5, _reading("sm_active_ratio", "ratio")),
+    _column("busy", 5, "busy_ratio", "ratio"),
+    _column("sm", 5, "sm_active_ratio", "ratio"),
     _Column("vram", 14, _vram),
     _Column("bw", 11, _bandwidth),
-    _Column("mfu", 5, _reading("mfu_ratio", "ratio")),
-    _Column("mbu", 5, _reading("mbu_ratio", "ratio")),
-    _Column("power", 5, _reading("power_w", "w")),
-    _Column("temp", 4, _reading("temperature_c", "c")),
+    _column("mfu", 5, "mfu_ratio", "ratio"),
+    _column("mbu", 5, "mbu_ratio", "ratio"),
+    _column("power", 5, "power_w", "w"),
+    _column("temp", 4, "temperature_c", "c"),
 )
 _ENGINE: Final = (
-    _Column("run", 5, _reading("running", "count")),
-    _Column("wait", 5, _reading("waiting", "count")),
-    _Column("kv", 5, _reading("kv_usage_ratio", "ratio")),
-    _Column("decode", 8, _reading("decode_tokens_per_s", "per_s")),
-    _Column("prefill", 8, _reading("prefill_tokens_per_s", "per_s")),
+    _column("run", 5, "running", "count"),
+    _column("wait", 5, "waiting", "count"),
+    _column("kv", 5, "kv_usage_ratio", "ratio"),
+    _column("decode", 8, "decode_tokens_per_s", "per_s"),
+    _column("prefill", 8, "prefill_tokens_per_s", "per_s"),
     _Column("ttft", 7, lambda engine: _latency(engine.ttft_s)),
     _Column("itl", 7, lambda engine: _latency(engine.itl_s)),
-    _Column("mfu", 5, _reading("mfu_ratio", "ratio")),
-    _Column("mbu", 5, _reading("mbu_ratio", "ratio")),
+    _column("mfu", 5, "mfu_ratio", "ratio"),
+    _column("mbu", 5, "mbu_ratio", "ratio"),
 )
+
+
+_DONE: Final = {"trained": "trained_tokens_per_s", "samples": "samples_per_s", "items": "inferences_per_s"}
+_QUIET: Final = frozenset({Reason.NOT_SUPPORTED, Reason.NOT_EXPOSED, Reason.IDLE})
+"""Reasons that hold as long as the thing is there, or that the other columns say."""
 
 
 def lines(snapshot: Snapshot) -> str:
@@ -97,14 +104,16 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
     for gpu in snapshot.gpus:
         yield f"{_head('gpu', str(gpu.index), width, gpu.state.value)} {_columns(_GPU, gpu)}  {_gpu_end(gpu)}"
     for engine, name in zip(snapshot.engines, names, strict=True):
-        end = token(engine.model) + (f"  {token(engine.fault, spaces=True)}" if engine.fault else "")
+        wrong = token(engine.fault, spaces=True) if engine.fault else ""
+        doubts = (f"! {token(text, spaces=True)}" for text in engine.contradicts)
+        end = _joined(token(engine.model), _done(engine), wrong, *doubts, _why(_ENGINE, engine))
         yield f"{_head('engine', name, width, engine.state.value)} {_columns(_ENGINE, engine)}  {end}"
     for replicas in snapshot.replicas:
         down = len(replicas.engines) - replicas.answering
         apart = ", ".join(token(name) for name in replicas.deviating)
-        parts = (token(replicas.model), f"{down} without figures" if down else "", f"apart: {apart}" if apart else "")
-        name = f"{len(replicas.engines)} replicas"
-        end = "  ".join(part for part in parts if part)
+        name = f"{f'{replicas.answering}/' if down else ''}{len(replicas.engines)} replicas"
+        silent, odd = f"{down} without figures" if down else "", f"apart: {apart}" if apart else ""
+        end = _joined(token(replicas.model), silent, odd, _why(_ENGINE, replicas))
         yield f"{_head('sum', name, width, 'ok')} {_columns(_ENGINE, replicas)}  {end}"
     for verdict in snapshot.verdicts:
         texts = (verdict.limit, *verdict.evidence, verdict.action)
@@ -126,4 +135,26 @@ def _gpu_end(gpu: Gpu) -> str:
     """Type of the GPU and what is wrong with it."""
     wrong = [*(f"throttled:{reason}" for reason in gpu.throttle), *(f"xid:{code}" for code in gpu.xid)]
     texts = (token(gpu.mig_profile or gpu.name), *(token(text) for text in wrong), token(gpu.state_text, spaces=True))
-    return " ".join(text for text in texts if text != NONE)
+    return _joined(" ".join(text for text in texts if text != NONE), _why(_GPU, gpu))
+
+
+def _done(engine: Engine) -> str:
+    """The rates of training runs and of models that are no LLMs, which have no column."""
+    rates = [(word, getattr(engine, field)) for word, field in _DONE.items()]
+    return ", ".join(f"{word} {quantities['per_s'](rate)}" for word, rate in rates if not isinstance(rate, Missing))
+
+
+def _why(columns: tuple[_Column, ...], of: Gpu | Engine | Replicas) -> str:
+    """Why columns are empty, as `decode, mfu: warming up`; what the state says is left out."""
+    if isinstance(of, Gpu | Engine) and of.state.value != "ok":
+        return ""
+    reasons: dict[str, list[str]] = {}
+    for column in columns:
+        reading = getattr(of, column.field) if column.field else None
+        if isinstance(reading, Missing) and reading.reason not in _QUIET:
+            reasons.setdefault(phrase(reading), []).append(column.word)
+    return "; ".join(f"{', '.join(words)}: {why}" for why, words in reasons.items())
+
+
+def _joined(*parts: str) -> str:
+    return "  ".join(part for part in parts if part)

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
+from gpumon.efficiency.service import BY_NATURE
+from gpumon.outputs.json import ABSENT
 from gpumon.outputs.units import NONE, quantities, token
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, OwnEstimate, Quantiles, Snapshot, TokensTotal
@@ -16,6 +18,15 @@ _UNITS: Final = (
     *("ratio", "bytes", "hz", "s", "w", "j", "c"),
 )
 """Ends of field names that say the unit, the longer before the shorter."""
+_LABELS: Final = {
+    "flops_peak_per_s": ("flops peak", "flops_per_s"),
+    "weight_bytes": ("weights of a step", "bytes"),
+    "weight_bytes_per_s": ("weights read", "bytes_per_s"),
+    "kv_bytes_per_s": ("kv cache read", "bytes_per_s"),
+    "kv_bytes_per_token": ("kv cache of a token", "bytes"),
+    "cached_ratio": ("cached share", "ratio"),
+}
+"""Label and unit of fields whose names without their unit would be those of others, or say too little."""
 _LABEL_WIDTH = 30
 _VALUE_WIDTH = 14
 _BOUNDS: Final = frozenset({"first_bound_s", *(f"p{share}_{end}" for share in (50, 95, 99) for end in ("low", "high"))})
@@ -55,9 +66,19 @@ def _findings(snapshot: Snapshot) -> Iterator[str]:
 def _fields(of: msgspec.Struct) -> Iterator[str]:
     sources = of.sources if isinstance(of, Engine | Gpu) else {}
     for name in of.__struct_fields__:
-        value = getattr(of, name)
+        value = _value(of, name)
         if value not in ("", (), {}) and (name not in _HEADS or not isinstance(of, Gpu | Engine)):
             yield from _field(name, value, sources.get(name, ""))
+
+
+def _value(of: msgspec.Struct, name: str) -> Any:
+    """A field; empty where it cannot apply, and the reason where its value says that it is not known."""
+    value = getattr(of, name)
+    if isinstance(value, Missing):
+        return "" if value in BY_NATURE else value
+    if isinstance(of, Engine) and name in ABSENT and value == ABSENT[name][0]:
+        return of.running if isinstance(of.running, Missing) else Missing(ABSENT[name][2])
+    return value
 
 
 def _field(name: str, value: Any, source: str) -> Iterator[str]:
@@ -83,8 +104,8 @@ def _field(name: str, value: Any, source: str) -> Iterator[str]:
 
 def _named(name: str) -> tuple[str, str]:
     """A field's label and unit."""
-    if name == "flops_peak_per_s":
-        return "flops peak", "flops_per_s"
+    if name in _LABELS:
+        return _LABELS[name]
     if name in _UNITS:
         return name.removesuffix("_per_s").replace("_per_j", " per joule"), name
     unit = next((unit for unit in _UNITS if name.endswith(f"_{unit}")), "")
@@ -95,7 +116,8 @@ def _named(name: str) -> tuple[str, str]:
 
 def _parts(of: Quantiles | TokensTotal, unit: str) -> dict[str, str]:
     """Part -> its text; one nameless part where all are missing for the same reason."""
-    readings = {part: getattr(of, part) for part in of.__struct_fields__}
+    every = {part: getattr(of, part) for part in of.__struct_fields__}
+    readings = {part: reading for part, reading in every.items() if reading not in BY_NATURE}
     texts = {
         part.removesuffix("_s").replace("_", " "): _reading(reading, unit)
         for part, reading in readings.items()

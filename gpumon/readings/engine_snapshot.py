@@ -32,6 +32,10 @@ class TokensTotal(msgspec.Struct, frozen=True):
     prefill_computed: Reading = WARMING_UP
     prefill_cached: Reading = WARMING_UP
     decode: Reading = WARMING_UP
+    trained: Reading = NOT_EXPOSED
+    """Of a training run."""
+    samples: Reading = NOT_EXPOSED
+    """Samples that a training run consumed: no tokens."""
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -199,7 +203,9 @@ class Engine(msgspec.Struct, frozen=True):
     uneven: tuple[str, ...] = ()
     """What its ranks share unevenly, in words with figures."""
     deviates: tuple[str, ...] = ()
-    """In what it stands apart from the other replicas of its model, in words with figures."""
+    """In what it does worse than the other replicas of its model, or that it gets less to do, in words with figures."""
+    contradicts: tuple[str, ...] = ()
+    """Figures of it that cannot be right beside what its own GPUs measure, in words with both."""
 
     @property
     def key(self) -> str:
@@ -231,3 +237,5 @@ class Replicas(msgspec.Struct, frozen=True):
     mbu_ratio: Reading = NOT_EXPOSED
     deviating: tuple[str, ...] = ()
     """Names of the replicas that stand apart (`Engine.deviates`)."""
+    mapped: int = 0
+    """How many of those that answer run on GPUs that are known: MFU and MBU are over these, where there are any."""

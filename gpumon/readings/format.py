@@ -6,6 +6,7 @@ Every figure fits the width that its function names, so that columns stand still
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from functools import lru_cache
 from typing import Final
@@ -26,7 +27,7 @@ _WORDS: dict[Reason, tuple[str, str]] = {
     Reason.NOT_EXPOSED: (DASH, "not exposed"),
     Reason.STALE: (DASH, "stale"),
     Reason.NOT_LIVE: ("n/a", "n/a live"),
-    Reason.OFF: ("off", "off"),
+    Reason.OFF: ("off", "metrics off"),
     Reason.NO_ENGINE: (DASH, "no engine"),
     Reason.UNMAPPED: (DASH, "unmapped"),
     Reason.NO_GPU: (DASH, "which GPU?"),
@@ -37,7 +38,7 @@ _WORDS: dict[Reason, tuple[str, str]] = {
     Reason.IDLE: (DASH, "idle"),
     Reason.FEW: ("few", "too few"),
     Reason.RESET: ("reset", "reset"),
-    Reason.UNREACHABLE: (DASH, "unreachable"),
+    Reason.UNREACHABLE: (DASH, "no figures"),
     Reason.INVALID: ("bad", "not valid"),
     Reason.ERROR: ("err", "error"),
     Reason.NOT_GIVEN: (DASH, "not given"),
@@ -316,6 +317,29 @@ def cut(text: str, width: int) -> str:
             break
         kept.append(character)
     return "".join(kept) + ELLIPSIS
+
+
+_SIZE: Final = re.compile(r"(?<![0-9A-Za-z.])\d+(?:\.\d+)?(?:x\d+)?[Bb](?![0-9A-Za-z])")
+"""The size in the name of a model: `70B`, `0.6B`, `8x7B`, but not the `A3B` that it has active."""
+_LEAST_FAMILY: Final = 3
+"""Characters before the size that still say something."""
+
+
+def model_name(model: str, width: int) -> str:
+    """The name of a model in at most `width` cells: without its organisation, and with its size as long as it fits.
+
+    `Llama-3.3-70B`, in 9 cells `Llama…70B`: of a family the size tells its models apart, and it stands in the middle.
+    """
+    if cells(model) <= width:
+        return model
+    name = model.rstrip("/").rpartition("/")[2]
+    size = _SIZE.search(name)
+    if cells(name) <= width or size is None or size.end() < width or not name.isascii():
+        return cut(name, width)
+    room = width - 1 - len(size[0])
+    if size.end() == width or room < _LEAST_FAMILY:
+        return name[:width] if size.end() == width else cut(name, width)
+    return f"{name[:room].rstrip('-._')}{ELLIPSIS}{size[0]}"
 
 
 def left(text: str, width: int) -> str:

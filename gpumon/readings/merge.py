@@ -26,11 +26,16 @@ def merged(gpus: Sequence[GpuReading], here: str) -> tuple[GpuReading, ...]:
     by_place = {place: gpu for gpu in others for place in _places(gpu)}
     local = {gpu.host for gpu in others if own and (known.intersection(_places(gpu)) or _same_host(gpu.host, here))}
     joined = [_filled(gpu, [by_place[place] for place in _places(gpu) if place in by_place]) for gpu in own]
-    for host in dict.fromkeys(gpu.host for gpu in others if gpu.host not in local):
-        taken = {gpu.index for gpu in joined}
-        theirs = [gpu for gpu in others if gpu.host == host]
+    elsewhere: dict[str, list[GpuReading]] = {}
+    for gpu in others:
+        if gpu.host not in local:
+            elsewhere.setdefault(gpu.host, []).append(gpu)
+    taken = {gpu.index for gpu in joined}
+    for theirs in elsewhere.values():
         shift = max(taken) + 1 if taken.intersection(gpu.index for gpu in theirs) else 0
-        joined += [msgspec.structs.replace(gpu, index=gpu.index + shift) if shift else gpu for gpu in theirs]
+        moved = [msgspec.structs.replace(gpu, index=gpu.index + shift) if shift else gpu for gpu in theirs]
+        taken.update(gpu.index for gpu in moved)
+        joined += moved
     return tuple(joined)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -13,6 +14,17 @@ from gpumon.readings.text import clean
 
 MOST_PLACE: Final = 80
 """Characters of a host and path in a name."""
+
+
+def told_apart(
+    parts: Iterable[tuple[Sequence[EngineReading], Sequence[Fault]]],
+) -> tuple[tuple[EngineReading, ...], tuple[Fault, ...]]:
+    """The engines of all sources, each with a name of its own, and the sources' faults under those names."""
+    parts = tuple(parts)
+    engines = unique(engine for part, _ in parts for engine in part)
+    rest = iter(engines)
+    faults = (fault for part, said in parts for fault in _renamed(said, part, [*islice(rest, len(part))]))
+    return engines, tuple(faults)
 
 
 def unique(readings: Iterable[EngineReading]) -> tuple[EngineReading, ...]:
@@ -36,7 +48,7 @@ def unique(readings: Iterable[EngineReading]) -> tuple[EngineReading, ...]:
     return tuple(named)
 
 
-def renamed(
+def _renamed(
     faults: Sequence[Fault], before: Sequence[EngineReading], after: Sequence[EngineReading]
 ) -> tuple[Fault, ...]:
     """One source's faults under the names that its engines have now; a name that became several stays as it was."""

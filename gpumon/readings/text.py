@@ -31,8 +31,8 @@ def _visible(character: str) -> str:
 
 
 _NAMES = r"(?:api[-_]?keys?|token|secret|passw(?:or)?d|credentials?)"
-_ASSIGNED = re.compile(rf"((?:^|(?<=[\s_'\"-])){_NAMES})=\S+", re.IGNORECASE)
-_WORD = re.compile(r"[\w-]+(?=\s)")
+_ASSIGNED = re.compile(rf"((?:^|(?<=[\s_'\":-])){_NAMES})=\S+", re.IGNORECASE)
+_WORD = re.compile(r"[\w-]+")
 _SECRET = re.compile(rf"(?<=[_-]){_NAMES}$", re.IGNORECASE)
 _VALUES = re.compile(r"(?:\s+(?!-)\S+)+")
 

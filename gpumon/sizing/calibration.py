@@ -6,6 +6,7 @@ import math
 from collections import deque
 from typing import Final, NamedTuple
 
+from gpumon.efficiency.frontends import FRONTENDS, adding_up
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.missing import Reading, number
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot, Window
@@ -201,7 +202,7 @@ def credible(reading: Reading) -> float | None:
 def _in_flight(snapshot: Snapshot) -> dict[str, float]:
     """Served model name -> running and waiting on all engines that tell."""
     counts: dict[str, float] = {}
-    for engine in snapshot.engines:
+    for engine in adding_up(snapshot.engines):
         running = credible(engine.running)
         if running is not None and engine.model and engine.phase is Phase.INFERENCE:
             counts[engine.model] = counts.get(engine.model, 0.0) + running + (credible(engine.waiting) or 0.0)
@@ -209,9 +210,11 @@ def _in_flight(snapshot: Snapshot) -> dict[str, float]:
 
 
 def _serving(engine: Engine) -> bool:
+    """A frontend is no instance: what it shows is of nobody knows how many."""
     return (
         engine.state is EndpointState.OK
         and engine.phase is Phase.INFERENCE
+        and engine.kind not in FRONTENDS
         and bool(engine.model)
         and engine.ranks > 0
         and credible(engine.running) is not None

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from gpumon.efficiency.frontends import FRONTENDS, adding_up
 from gpumon.readings.frame import EndpointState, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
@@ -39,10 +40,12 @@ def from_live(
     base = base if base is not None else Scenario()
     notes: list[str] = []
     models: dict[str, list[Engine]] = {}
-    for engine in snapshot.engines:
+    for engine in adding_up(snapshot.engines):
         if engine.phase is not Phase.INFERENCE:
             continue
-        if engine.model:
+        if not _generates(engine):
+            notes.append(f"{engine.name}: left out (it generates no tokens)")
+        elif engine.model:
             models.setdefault(engine.model, []).append(engine)
         else:
             notes.append(f"{engine.name}: its model is not known")
@@ -81,7 +84,7 @@ def instances_here(snapshot: Snapshot) -> dict[str, int]:
     """Served model name -> instances that answer: data-parallel ranks count one by one."""
     counts: dict[str, int] = {}
     for engine in snapshot.engines:
-        if engine.state is EndpointState.OK and engine.model:
+        if engine.state is EndpointState.OK and engine.model and engine.kind not in FRONTENDS:
             counts[engine.model] = counts.get(engine.model, 0) + max(engine.ranks, 1)
     return counts
 
@@ -89,6 +92,12 @@ def instances_here(snapshot: Snapshot) -> dict[str, int]:
 def own_models(snapshot: Snapshot) -> dict[str, LlmSpec]:
     """Served model name -> dimensions, of the engines whose model is known."""
     return {engine.model: engine.llm for engine in snapshot.engines if engine.llm is not None and engine.model}
+
+
+def _generates(engine: Engine) -> bool:
+    """Whether it is an LLM's, and no encoder or another model; known of one that does not answer now, too."""
+    decode = engine.tokens_total.decode
+    return not isinstance(decode, Missing) or decode.reason is not Reason.NOT_SUPPORTED
 
 
 def _workload(

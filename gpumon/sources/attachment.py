@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import msgspec
 
 from gpumon.config.schema import Endpoint, Model
-from gpumon.readings.frame import MODEL_AWAITED, EndpointState, EngineReading, GpuReading
+from gpumon.readings.frame import MODEL_AWAITED, EndpointState, EngineReading, GpuReading, Phase
 from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.quantities import DRAFTS
 from gpumon.readings.text import clean
@@ -42,6 +42,10 @@ NAMELESS: Final = "the server does not tell its model's name: set model for this
 NOT_LOOKED: Final = "processes are not looked at (discovery is off): set gpus = [..] for this endpoint in the config"
 
 NO_PROCESS: Final = "a file does not tell who writes it: set gpus = [..], or gpu_type and gpu_count, for this feed"
+OF_ALL_RANKS: Final = (
+    "a training run counts for all its processes, of which one listens: set gpus = [..], or gpu_type and gpu_count, "
+    "for this feed"
+)
 
 
 class Owner(Protocol):
@@ -120,6 +124,8 @@ class EngineFacts:
             return tuple(by_index[index] for index in endpoint.gpus), "config"
         if reading.url.startswith(FILE):
             return (), NO_PROCESS
+        if reading.phase is Phase.TRAINING:
+            return (), OF_ALL_RANKS
         if self._owner is None:
             return (), NOT_LOOKED
         return self._owner.gpus_of(reading.url, gpus)

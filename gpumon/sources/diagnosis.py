@@ -12,9 +12,10 @@ from typing import Final, NamedTuple
 from gpumon.config.options import Options
 from gpumon.config.schema import Config
 from gpumon.readings.check import Check, CheckState
-from gpumon.readings.frame import EndpointState, EngineReading, GpuReading
+from gpumon.readings.frame import EndpointState, EngineReading, Fault, GpuReading
 from gpumon.readings.merge import merged
 from gpumon.readings.missing import WARMING_UP
+from gpumon.readings.names import told_apart
 from gpumon.sources.attachment import EngineFacts
 from gpumon.sources.dcgm import DcgmSource
 from gpumon.sources.dcgm_checks import dcgm_checks
@@ -59,10 +60,9 @@ async def diagnose(config: Config, options: Options) -> list[Check]:
         checks = [_config(options), *terminal_checks(os.environ)]
         checks += await driver_checks(found.driver) if nvml else [NVML_OFF]
         checks += dcgm_checks(dcgm.url.base, found.exporter) if dcgm else []
-        faults = [fault for part in found.polled for fault in part.faults]
         checks += gpu_checks(found.gpus, gpu_catalogue())
         checks += discovery.checks(found.readings) if discovery is not None else []
-        return [*checks, *engine_checks(found.readings, faults, found.gpus)]
+        return [*checks, *engine_checks(found.readings, found.faults, found.gpus)]
     finally:
         await asyncio.gather(*(source.close() for source in sources), return_exceptions=True)
 
@@ -78,8 +78,9 @@ class _Found(NamedTuple):
     exporter: Contribution
     gpus: tuple[GpuReading, ...]
     """Of both."""
-    polled: list[Contribution]
-    readings: list[EngineReading]
+    readings: tuple[EngineReading, ...]
+    faults: tuple[Fault, ...]
+    """Of the engines and of discovery."""
 
 
 async def _settled(
@@ -99,9 +100,11 @@ async def _settled(
         if discovery is not None:
             discovery.see(driver.gpus)
         polled = [await source.poll(now_s) for source in (*engines, discovery) if source is not None]
-        readings = [facts.attach(engine, gpus) for part in polled for engine in part.engines]
+        readings, faults = told_apart(
+            ([facts.attach(engine, gpus) for engine in part.engines], part.faults) for part in polled
+        )
         if now_s >= end_s or not (_warming(driver) or any(map(_unresolved, readings))):
-            return _Found(driver, exporter, gpus, polled, readings)
+            return _Found(driver, exporter, gpus, readings, faults)
         await asyncio.sleep(STEP_S)
 
 

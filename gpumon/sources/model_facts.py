@@ -233,7 +233,7 @@ def _attempt(place: str, read: Callable[[], LlmSpec]) -> tuple[LlmSpec | None, s
         spec = read()
     except UnknownFormatError:
         raise
-    except (ValueError, OSError, RecursionError, msgspec.MsgspecError) as error:
+    except (ValueError, ArithmeticError, OSError, RecursionError, msgspec.MsgspecError) as error:
         return None, f"{place}: {error}"[:_SHOWN]
     return spec, spec.source
 
@@ -255,7 +255,7 @@ def _weights(folder: Path) -> dict[str, float]:
     """The bytes of the weights; without them the dimensions still tell, so what is wrong there does not matter."""
     try:
         return read_weights(folder)
-    except (ValueError, OSError, msgspec.MsgspecError):
+    except (ValueError, ArithmeticError, OSError, msgspec.MsgspecError):
         return {}
 
 

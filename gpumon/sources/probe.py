@@ -196,6 +196,8 @@ async def get_keyed(fetcher: Fetcher, url: str, endpoint: Endpoint, most_bytes: 
 
 async def api_key(endpoint: Endpoint) -> tuple[str, str]:
     """The configured API key (empty where there is none), and what is wrong with it in one line."""
+    if not (endpoint.api_key_env or endpoint.api_key_file):
+        return "", ""
     try:
         return await asyncio.wait_for(in_daemon_thread(read_key, endpoint), KEY_S)
     except asyncio.TimeoutError:

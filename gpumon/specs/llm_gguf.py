@@ -277,7 +277,7 @@ def _grouped(own: _Own, spec: LlmSpec, attending: Sequence[int], notes: list[str
     first = heads[attending[0]]
     if first <= 0:
         raise own.error(KEYS[h.HEADS], "is 0 for a layer with attention")
-    wide = own.integer(KEYS[h.HEAD_DIM], default=spec.hidden // first, high=65_536)
+    wide = own.integer(KEYS[h.HEAD_DIM], default=max(1, spec.hidden // first), high=65_536)
     dims = {False: (wide, own.integer("attention.value_length", default=wide, high=65_536))}
     narrow = own.integer("attention.key_length_swa", default=wide, high=65_536)
     dims[True] = (narrow, own.integer("attention.value_length_swa", default=dims[False][1], high=65_536))

@@ -4,18 +4,38 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpumon.readings.format import age, amount, count, figure, quantile, rate, ratio, right, watts, whole
-from gpumon.readings.frame import EndpointState
+from gpumon.readings.format import (
+    age,
+    amount,
+    cells,
+    count,
+    cut,
+    figure,
+    left,
+    model_name,
+    quantile,
+    rate,
+    ratio,
+    right,
+    watts,
+    whole,
+)
+from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Quantiles
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.replica_rows import is_sums
 from gpumon.tui.rows import Order
+from gpumon.tui.services import other_rate
 from gpumon.tui.table import Cell, Column, Table, efficiency, figures, flagged, level, moment, share, spans, words
 from gpumon.tui.view import View
 
 _NAME: Final = 12
 _MODEL: Final = 13
+_GPUS: Final = 5
+"""Cells at the end of those of the model, at most, that say on which GPUs it runs."""
+_DECODE: Final = 7
+_PREFILL: Final = 8
 
 STATES: Final = {
     EndpointState.STARTING: ("… starting", "muted"),
@@ -35,8 +55,30 @@ STATES: Final = {
 _STALE: Final = ("! STALE", "warn")
 
 
-def _model(engine: Engine) -> str:
-    return engine.model.rpartition("/")[2] if len(engine.model) > _MODEL else engine.model
+def _model(engine: Engine, view: View, tone: str) -> Row:
+    """Family and size, and the GPUs: what a row is looked for by."""
+    gpus = "" if "engines.gpus" in view.hidden else cut(spans(engine.gpus), _GPUS)
+    room = _MODEL - (cells(gpus) + 1 if gpus else 0)
+    model = engine.model or ("training" if engine.phase is Phase.TRAINING else "")
+    return ((" " + left(model_name(model, room), room), tone), (f" {gpus}" if gpus else "", "muted"))
+
+
+def _model_head(view: View) -> Row:
+    gpus = "" if "engines.gpus" in view.hidden else "gpu"
+    return ((" " + left("model", _MODEL - len(gpus)) + gpus, "muted"),)
+
+
+def _decode(engine: Engine, view: View, tone: str) -> Row:
+    """Of a training run what it trains, of a server of other models what it infers: the word follows."""
+    other = None if "engines.prefill" in view.hidden else other_rate(engine)
+    return ((right(rate(engine.decode_tokens_per_s if other is None else other.per_s), _DECODE), tone),)
+
+
+def _prefill(engine: Engine, view: View, tone: str) -> Row:
+    other = None if "engines.decode" in view.hidden else other_rate(engine)
+    if other is None:
+        return ((right(rate(engine.prefill_tokens_per_s), _PREFILL), tone),)
+    return ((" " + left(other.of, _PREFILL - 1), "muted"),)
 
 
 def _waiting(engine: Engine, _: View, tone: str) -> Row:
@@ -109,12 +151,12 @@ _EFFICIENCY: Final[tuple[Column[Engine], Column[Engine]]] = efficiency(
 
 BASE: Final[tuple[Column[Engine], ...]] = (
     words("engine", "engine", _NAME, lambda engine: engine.name, fixed=True),
-    words("model", "model", _MODEL, _model),
+    Column("model", "model", 1 + _MODEL, _model_head, _model),
     figures("running", "run", 4, lambda engine: whole(engine.running)),
     _plain("waiting", "wait", 5, _waiting),
     _plain("kv", "kv", 5, _kv),
-    figures("decode", "decode", 6, lambda engine: rate(engine.decode_tokens_per_s)),
-    figures("prefill", "prefill", 7, lambda engine: rate(engine.prefill_tokens_per_s)),
+    _plain("decode", "decode", _DECODE, _decode),
+    _plain("prefill", "prefill", _PREFILL, _prefill),
     _marked("ttft", "ttft", 6, _ttft),
     _marked("itl", "itl", 6, _itl),
     *_EFFICIENCY,
@@ -161,10 +203,9 @@ def head(width: int, view: View) -> Row:
 
 def row(engine: Engine, width: int, view: View, now_s: float) -> Row:
     """One engine at a Unix time; one that gives no figures shows since when, and the fix, in their place."""
-    stale = isinstance(engine.running, Missing) and engine.running.reason is Reason.STALE
-    if engine.state is EndpointState.OK and not stale:
+    if engine.state is EndpointState.OK and not _is_stale(engine):
         cells = tuple(TABLE.row(engine, width, view, "strong" if is_sums(engine) else "text"))
-        return _apart(cells) if engine.deviates or engine.uneven else cells
+        return _apart(cells) if _is_marked(engine) else cells
     named = [column for column in TABLE.columns(width, view.hidden) if column.name in _NAMES]
     name = [piece for column in named for piece in column.cell(engine, view, "text")]
     if engine.state is EndpointState.OK:
@@ -175,8 +216,29 @@ def row(engine: Engine, width: int, view: View, now_s: float) -> Row:
     return (*name, (f"  {word} {lasts}".rstrip() + "  ", tone), (engine.fault, "muted"))
 
 
+def trouble(engine: Engine) -> str:
+    """What is wrong with it, as `✗ vllm:8000 REFUSED`; just its name where its row has figures and a mark."""
+    if engine.state is EndpointState.STARTING:
+        return ""
+    glyph, _, word = STATES.get(engine.state, _STALE)[0].partition(" ")
+    if engine.state is not EndpointState.OK or _is_stale(engine):
+        return f"{glyph} {engine.name} {word}"
+    return f"! {engine.name}" if _is_marked(engine) else ""
+
+
+def _is_stale(engine: Engine) -> bool:
+    return isinstance(engine.running, Missing) and engine.running.reason is Reason.STALE
+
+
+def _is_marked(engine: Engine) -> bool:
+    return bool(engine.contradicts or engine.deviates or engine.uneven)
+
+
 def _apart(cells: Row) -> Row:
-    """The row of an engine whose ranks are uneven, or that stands apart from its replicas: its page says in what."""
+    """The row of an engine with figures that cannot be right, uneven ranks, or that stands apart from its replicas.
+
+    Its page says which and in what, at the top.
+    """
     (first, tone), *rest = cells
     return (("!", "warn"), (first[1:], tone), *rest)
 

@@ -9,8 +9,10 @@ from typing import Final
 from gpumon.readings.format import cells
 
 _GLUE: Final = "\0"
-_GLUED: Final = re.compile(r"(?<=\d) (?=(?:%|/s|billion|bytes|[kMGTPmun]?(?:FLOP|B|W|J|s|tok)\b))")
-"""A number and its unit stay on one line."""
+_GLUED: Final = re.compile(
+    r"(?<=\d) (?=(?:%|/s|billion|bytes|[kMGTPmun]?(?:FLOP|B|W|J|s|tok)\b))|(?<=\b(?:GPU|pid)) (?=\d)"
+)
+"""A number and its unit stay on one line, and so does a number and what it is the number of."""
 _BREAKS: Final = "_{/.:,=-"
 """A long name may be broken behind these."""
 

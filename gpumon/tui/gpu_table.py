@@ -33,7 +33,7 @@ _BAR: Final = 8
 _STATE: Final = 11
 _HISTORY: Final = 62
 """Cells that columns of a very wide screen leave to the history behind them."""
-_IDLE: Final = 0.01
+IDLE: Final = 0.01
 """Busy below this share is idle."""
 _HELD: Final = 0.05
 """VRAM in use above this share is held by someone."""
@@ -241,7 +241,7 @@ def _wasted(gpu: Gpu, levels: Levels) -> bool:
 
 
 def _idle(gpu: Gpu) -> bool:
-    return not isinstance(gpu.busy_ratio, Missing) and gpu.busy_ratio < _IDLE
+    return not isinstance(gpu.busy_ratio, Missing) and gpu.busy_ratio < IDLE
 
 
 def held(gpu: Gpu) -> bool:
@@ -250,6 +250,14 @@ def held(gpu: Gpu) -> bool:
     if gpu.vram_shared or not _idle(gpu) or isinstance(used, Missing) or isinstance(total, Missing):
         return False
     return used > _HELD * total > 0.0 and not _may_serve(gpu)
+
+
+def is_free(gpu: Gpu) -> bool:
+    """No process, no work, and next to no VRAM in use."""
+    used, total = gpu.vram_used_bytes, gpu.vram_total_bytes
+    if gpu.vram_shared or gpu.processes or gpu.engines or not _idle(gpu):
+        return False
+    return not isinstance(used, Missing) and not isinstance(total, Missing) and used <= _HELD * total
 
 
 def _may_serve(gpu: Gpu) -> bool:

@@ -28,21 +28,32 @@ def grouped(snapshot: Snapshot) -> list[Engine]:
             rows.append(engine)
         elif replicas.model not in seen:
             seen.add(replicas.model)
-            rows += [as_engine(replicas), *(by_name[name] for name in replicas.engines if name in by_name)]
+            members = [by_name[name] for name in replicas.engines if name in by_name]
+            gpus = tuple(sorted({gpu for member in members for gpu in member.gpus}))
+            rows += [as_engine(replicas, gpus), *members]
     return rows
 
 
-def as_engine(replicas: Replicas) -> Engine:
-    """The sums as a row of the engines' table."""
+def name_of(replicas: Replicas) -> str:
+    """`4 replicas`; `3/4 replicas` where one gives no figures."""
+    every = len(replicas.engines)
+    return f"{every} replicas" if replicas.answering == every else f"{replicas.answering}/{every} replicas"
+
+
+def as_engine(replicas: Replicas, gpus: tuple[int, ...] = ()) -> Engine:
+    """The sums as a row of the engines' table, marked where one of them gives no figures."""
     figures = {name: getattr(replicas, name) for name in _SHARED}
+    down = len(replicas.engines) - replicas.answering
     return Engine(
-        name=f"{len(replicas.engines)} replicas",
+        name=name_of(replicas),
         kind=EngineKind.UNKNOWN,
         phase=Phase.INFERENCE,
         url=f"{SUMS}{replicas.model}",
         state=EndpointState.OK,
         age_s=0.0,
         model=replicas.model,
+        gpus=gpus,
+        deviates=(f"{down} without figures",) if down else (),
         **figures,
     )
 

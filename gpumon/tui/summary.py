@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from gpumon.efficiency.frontends import adding_up
 from gpumon.readings.format import cells, count, ratio, watts
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
@@ -16,7 +17,14 @@ _TROUBLES: Final = (
     ("STALE", "warn", frozenset({GpuState.STALE})),
 )
 """Word and tone for GPUs in these states, worst first."""
-_DOWN: Final = frozenset(EndpointState) - {EndpointState.OK, EndpointState.STARTING}
+_SILENT: Final = frozenset(
+    {
+        *(EndpointState.UNAUTHORIZED, EndpointState.METRICS_OFF, EndpointState.NOT_METRICS),
+        *(EndpointState.WRONG_ENGINE, EndpointState.TOO_LARGE),
+    }
+)
+"""States of an engine that answers, but gives no figures."""
+_DOWN: Final = frozenset(EndpointState) - {EndpointState.OK, EndpointState.STARTING} - _SILENT
 
 
 def summary(snapshot: Snapshot | None, width: int, height: int, *, paused: bool) -> list[Row]:
@@ -50,11 +58,13 @@ def _parts(snapshot: Snapshot | None, *, paused: bool) -> list[Piece]:
     down = _number(engines, _DOWN)
     parts += [] if gpus or not engines else [(f"{len(engines)} engine{_s(len(engines))}", "text")]
     parts += [(f"{down} engine{_s(down)} DOWN", "critical")] if down else []
+    silent = _number(engines, _SILENT)
+    parts += [(f"{silent} engine{_s(silent)} without figures", "warn")] if silent else []
     parts += [(f"busy {ratio(_mean([gpu.busy_ratio for gpu in gpus]))}", "text")] if gpus else []
     if engines:
         parts.append((f"mfu {ratio(_mean([owner.mfu_ratio for owner in owners]))}", "text"))
         parts.append((f"mbu {ratio(_mean([owner.mbu_ratio for owner in owners]))}", "text"))
-        parts.append((f"{count(_sum([engine.decode_tokens_per_s for engine in engines]))} tok/s", "text"))
+        parts.append((f"{count(_sum([engine.decode_tokens_per_s for engine in adding_up(engines)]))} tok/s", "text"))
     power_w = _sum([gpu.power_w for gpu in gpus])
     parts += [] if isinstance(power_w, Missing) else [(watts(power_w), "text")]
     faults = len(snapshot.faults)

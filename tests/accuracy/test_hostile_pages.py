@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.accuracy.hostile import Recording, harmless, hostile, recordings
 from tests.accuracy.hostile_chain import RIGS, Chain
-from tests.accuracy.hostile_rules import Seen, Totals, flagged, no_more, no_new_zero, sound
+from tests.accuracy.hostile_rules import Beside, Seen, Totals, flagged, sound
 
 RECORDINGS = recordings()
 EXAMPLES = int(os.environ.get("GPUMON_HOSTILE_EXAMPLES", "0"))
@@ -68,7 +68,6 @@ def test_what_is_left_out_or_repeated_adds_nothing_and_zeroes_nothing(
     """Against the same polls whole: no figure becomes 0, and no total comes out higher."""
     drawn = data.draw(harmless(recording))
     whole, broken = (Chain(loop, RIGS[0], recording.wall_s).run(polls) for polls in drawn[:2])
+    beside = Beside(drawn.late)
     for one, other in zip(whole, broken, strict=True):
-        if not drawn.late:
-            no_new_zero(one, other)
-        no_more(one, other)
+        beside.check(one, other)

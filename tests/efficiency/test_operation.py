@@ -7,11 +7,12 @@ import pytest
 
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import HistogramReading, RankReading
+from gpumon.readings.frame import Advance, EngineReading, HistogramReading, RankReading
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine
 from gpumon.sources.packaged import gpu_catalogue
 from tests.accuracy.pages import Page, Where, recorded, snapshots
+from tests.efficiency.polls import after, observed, only, poll, rank, steady, why
 from tests.efficiency.test_deriver import engine, frame
 from tests.fakes.engine import Capture
 
@@ -131,3 +132,27 @@ def test_an_engine_without_the_gauge_has_no_running():
     assert shown.running_mean == Missing(Reason.NOT_EXPOSED)
     assert shown.prompt_tokens_mean == Missing(Reason.NOT_EXPOSED)
     assert shown.window is None
+
+
+def test_prompts_that_are_counted_at_the_end_are_not_divided_by_first_tokens():
+    """Ten requests a second begin, and one ended so far: its prompt is no tenth of itself."""
+
+    def ramp(moves: Advance) -> Engine:
+        def one(at_s: float) -> EngineReading:
+            counters = {q.PROMPT_TOKENS: at_s * 1000.0, q.REQUESTS: at_s * 1.0}
+            firsts = {q.TTFT: observed(at_s * 10.0, 0.5)}
+            return poll(at_s, rank(counters, {q.RUNNING: 8.0}, firsts), advance={q.PROMPT_TOKENS: moves})
+
+        return only(after(one))
+
+    assert there(ramp(Advance.END).prompt_tokens_mean) == pytest.approx(1000.0)
+    assert there(ramp(Advance.PROMPT).prompt_tokens_mean) == pytest.approx(100.0)
+
+
+def test_cached_and_computed_tokens_of_different_moments_are_a_share_of_enough_requests_only():
+    def of(requests: float, moves: Advance) -> Reading:
+        per_s = {q.PREFILL_CACHED: 30.0, q.PREFILL_COMPUTED: 90.0, q.REQUESTS: requests}
+        return only(after(steady(per_s, advance={q.PREFILL_CACHED: moves}))).cached_ratio
+
+    assert there(of(0.1, Advance.LIVE)) == there(of(2.0, Advance.END)) == pytest.approx(0.25)
+    assert why(of(0.1, Advance.END)) is Reason.FEW

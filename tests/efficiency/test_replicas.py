@@ -17,7 +17,7 @@ from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Hist
 from gpumon.readings.missing import Reason
 from gpumon.readings.snapshot import Replicas, Snapshot
 from gpumon.sources.packaged import gpu_catalogue
-from tests.efficiency.polls import INF, after, observed, poll, rank, there, tracked, why
+from tests.efficiency.polls import INF, after, observed, poll, rank, there, why
 from tests.efficiency.test_deriver import frame, gpu
 
 Engine = Callable[[float], EngineReading]
@@ -46,13 +46,6 @@ def group(snapshot: Snapshot) -> Replicas:
     return found
 
 
-def apart(*engines: Engine, seconds: int = 70) -> dict[str, tuple[str, ...]]:
-    snapshot = after(*engines, seconds=seconds)
-    found = {engine.name: engine.deviates for engine in snapshot.engines if engine.deviates}
-    assert tuple(found) == group(snapshot).deviating
-    return found
-
-
 # Groups and sums.
 
 
@@ -71,6 +64,17 @@ def test_mfu_is_that_of_all_gpus_together():
     found = group(snapshot)
     assert there(found.mfu_ratio) == pytest.approx(2 * there(alone.mfu_ratio) / 3)
     assert there(found.mbu_ratio) == pytest.approx(2 * there(alone.mbu_ratio) / 3)
+
+
+def test_mfu_is_that_of_the_replicas_whose_gpus_are_known():
+    alone = group(after(replica("a", gpu_count=1), replica("b", gpu_count=2)))
+    nowhere = replica("c", gpu_type="", gpu_count=0)
+    found = group(after(replica("a", gpu_count=1), replica("b", gpu_count=2), nowhere))
+    assert (alone.mapped, found.mapped, found.answering) == (2, 2, 3)
+    assert (found.mfu_ratio, found.mbu_ratio) == (alone.mfu_ratio, alone.mbu_ratio)
+    assert there(found.decode_tokens_per_s) == pytest.approx(300.0)
+    lost = group(after(nowhere, replica("d", gpu_type="", gpu_count=0)))
+    assert (lost.mapped, why(lost.mfu_ratio), why(lost.mbu_ratio)) == (0, Reason.NO_GPU, Reason.NO_GPU)
 
 
 def test_a_gpu_that_two_replicas_share_counts_once():
@@ -191,62 +195,6 @@ def test_merging_on_common_bounds_is_merging_where_all_are_common(counts: list[l
     assert (common.count, common.sum, common.counts[-1]) == (whole.count, whole.sum, whole.counts[-1])
     if whole.count > 0 and quantile(whole, share) > BOUNDS[1]:
         assert quantile(common, share) == pytest.approx(quantile(whole, share))
-
-
-# The one that stands apart.
-
-
-def test_equal_replicas_do_not_stand_apart():
-    assert apart(*(replica(name, 100.0 + at) for at, name in enumerate("abcd"))) == {}
-
-
-def test_one_of_three_that_gives_less_stands_apart_and_the_others_do_not():
-    found = apart(replica("a"), replica("b", 110.0), replica("c", 40.0))
-    assert found == {"c": ("decode 40 tok/s per GPU, median of the 2 others 105",)}
-
-
-def test_tokens_are_compared_per_gpu():
-    assert apart(replica("a"), replica("b"), replica("c", 200.0, gpu_count=2)) == {}
-    assert set(apart(replica("a"), replica("b"), replica("c", 100.0, gpu_count=2))) == {"c"}
-
-
-@pytest.mark.parametrize(
-    ("facts", "said"),
-    [
-        ({"gauges": {q.WAITING: 12.0}}, "queue 12.0 waiting, median of the 2 others 0.0"),
-        ({"gauges": {q.WAITING: 3.0}}, ""),
-        ({"gauges": {q.KV_USAGE: 0.95}}, "KV cache 95%, median of the 2 others 40%"),
-        ({"gauges": {q.KV_USAGE: 0.65}}, ""),
-        ({"seen": {q.ITL: (100.0, 0.07)}}, "ITL 0.070 s, median of the 2 others 0.040"),
-        ({"seen": {q.ITL: (100.0, 0.05)}}, ""),
-        ({"seen": {q.TTFT: (2.0, 0.8)}}, "TTFT 0.80 s, median of the 2 others 0.15"),
-        ({"seen": {q.TTFT: (2.0, 0.2)}}, ""),
-    ],
-)
-def test_what_it_stands_apart_in_is_said_with_figures(facts: dict[str, Any], said: str):
-    assert apart(replica("a"), replica("b"), replica("c", **facts)) == ({"c": (said,)} if said else {})
-
-
-def test_of_two_nobody_is_the_odd_one():
-    found = apart(replica("a"), replica("b", 40.0))
-    assert found == {
-        "a": ("decode differs: 100 tok/s per GPU, b has 40",),
-        "b": ("decode differs: 40 tok/s per GPU, a has 100",),
-    }
-
-
-def test_an_idle_one_among_busy_ones_stands_apart_and_idle_ones_do_not():
-    assert set(apart(replica("a"), replica("b"), replica("c", 0.0))) == {"c"}
-    assert apart(replica("a", 0.0), replica("b", 1.0), replica("c", 12.0)) == {}
-
-
-def test_one_that_has_just_come_is_not_compared():
-    def late(at_s: float) -> EngineReading:
-        return down(replica("c", 10.0))(at_s) if at_s < 60 else replica("c", 10.0)(at_s)
-
-    seen = [found.snapshot for found in tracked(replica("a"), replica("b"), late, seconds=80)]
-    assert all(group(snapshot).deviating == () for snapshot in seen[:34])
-    assert group(seen[-1]).deviating == ("c",)
 
 
 def test_a_group_that_no_poll_has_changed_is_not_worked_out_again():

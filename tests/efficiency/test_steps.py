@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 import pytest
 
+from gpumon.efficiency.engine_track import EngineTrack
 from gpumon.efficiency.layout import Layout, layout
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind, EngineReading, HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, Reason
 from gpumon.readings.snapshot import Engine
+from gpumon.sources.engines.vllm import VllmAdapter
+from gpumon.sources.exposition import Scanner
 from gpumon.specs.llm import LlmSpec
 from tests.efficiency.polls import INF, after, moving, only, poll, rank, steady, there, why
 from tests.efficiency.small_llm import SMALL
+from tests.fakes.engine import Capture
 
 
 def gaps(at_s: float, per_s: float, gap_s: float) -> HistogramReading:
@@ -145,6 +150,32 @@ def test_an_engine_that_never_drafted_does_not_speculate():
     assert only(after(steady({q.DECODE_TOKENS: 9.0}, {q.MEAN_ACCEPTED: 0.0}))).tokens_per_step == 1.0
 
 
+def test_a_sequence_without_a_draft_makes_a_step_too():
+    """Of 100 steps a second 60 have a draft, which gives 2 tokens more: 220 tokens, not 3 a step."""
+    per_s = {q.DECODE_TOKENS: 220.0, q.DRAFTS: 60.0, q.ACCEPTED_TOKENS: 120.0}
+    assert there(only(after(steady(per_s))).tokens_per_step) == pytest.approx(2.2)
+    worked_out = steady(per_s, advance=moving(Advance.DERIVED, q.DRAFTS))
+    assert there(only(after(worked_out)).tokens_per_step) == pytest.approx(3.0)
+
+
+def test_the_tokens_of_a_recorded_speculation_are_its_gaps_times_tokens_per_step():
+    """n-grams are drafted only where they were found: 10 s of which a third has none, by what the engine itself saw."""
+    capture, adapter, track = Capture("vllm-ngram"), VllmAdapter(), EngineTrack()
+    scan = Scanner(adapter.wanted).scan
+    for at_s in range(30, 42, 2):
+        (page,) = adapter.read_all(scan(capture.answer("metrics", at_s).body))
+        one = poll(at_s, *page.ranks, kind=EngineKind.VLLM, live=dict(page.live), exact_steps=page.exact_steps)
+        track.add(one, float(at_s))
+    figures = track.figures(one, layout(one, 1, 1))
+    gaps, window = track.histogram(q.ITL, track.rate_s), figures.operation["window"]
+    assert gaps is not None
+    assert figures.found.tokens_per_step == pytest.approx(2.13, abs=0.01)
+    assert there(figures.found.decode) * window.seconds == pytest.approx(gaps.count * 2.13, rel=0.02)
+    assert figures.operation["itl_mean_s"] == pytest.approx(
+        window.decoding_mean / there(figures.found.decode), rel=0.02
+    )
+
+
 # Layout.
 
 
@@ -152,8 +183,8 @@ def test_an_engine_that_never_drafted_does_not_speculate():
     ("told", "shown", "count", "expected"),
     [
         ({}, 1, 4, Layout(4, 4, 0, 1)),
-        ({}, 4, 4, Layout(4, 1, 0, 4)),
-        ({}, 3, 4, Layout(4, 0, 0, 3)),
+        ({}, 4, 4, Layout(4, 1, 0, 4, 4)),
+        ({}, 3, 4, Layout(4, 0, 0, 3, 3)),
         ({}, 1, 0, Layout(0, 0, 0, 1)),
         ({"tp": 2}, 1, 0, Layout(0, 2, 0, 1)),
         # Two stages of tensor-parallel pairs, told or told in part.
@@ -161,14 +192,20 @@ def test_an_engine_that_never_drafted_does_not_speculate():
         ({"pp": 2}, 1, 4, Layout(4, 2, 2, 1)),
         ({"tp": 2}, 2, 4, Layout(4, 2, 0, 2)),
         # DP attention: the ranks share the tensor-parallel GPUs.
-        ({"tp": 8, "dp": 8}, 8, 8, Layout(8, 1, 0, 8)),
-        ({"tp": 8, "dp": 2}, 2, 8, Layout(8, 4, 0, 2)),
+        ({"tp": 8, "dp": 8}, 8, 8, Layout(8, 1, 0, 8, 8, attention_alone=True)),
+        ({"tp": 8, "dp": 2}, 2, 8, Layout(8, 4, 0, 2, 2, attention_alone=True)),
+        ({"tp": 1, "dp": 8, "info": {"dp_attention": "yes"}}, 8, 8, Layout(8, 1, 0, 8, 8, attention_alone=True)),
         # A page that adds its ranks up, and the page of one rank among several.
         ({"tp": 2, "dp": 4}, 1, 8, Layout(8, 2, 0, 4)),
         ({"tp": 2, "dp": 4}, 1, 2, Layout(2, 2, 0, 1)),
+        # vLLM spreads the experts over all its ranks, wherever their pages are; Ray's ranks are replicas.
+        ({"tp": 1, "dp": 8, "kind": EngineKind.VLLM}, 8, 8, Layout(8, 1, 0, 8, 8)),
+        ({"tp": 1, "dp": 8, "kind": EngineKind.VLLM}, 1, 1, Layout(1, 1, 0, 1, 8)),
+        ({"tp": 1, "dp": 8, "kind": EngineKind.VLLM}, 2, 2, Layout(2, 1, 0, 2, 8)),
+        ({"kind": EngineKind.RAY}, 4, 4, Layout(4, 1, 0, 4)),
     ],
 )
-def test_gpus_split_into_ranks_stages_and_shards(told: dict[str, int], shown: int, count: int, expected: Layout):
+def test_gpus_split_into_ranks_stages_and_shards(told: dict[str, Any], shown: int, count: int, expected: Layout):
     assert layout(poll(0.0, **told), shown, count) == expected
 
 
@@ -193,6 +230,54 @@ def test_a_page_that_adds_ranks_up_has_the_steps_of_all_of_them():
     assert (there(shown.steps_per_s), shown.ranks) == (pytest.approx(160.0), 8)
     assert there(shown.weight_bytes_per_s) == pytest.approx(160 * 2000.0)
     assert there(shown.batch) == pytest.approx(8.0)
+
+
+MOE: Final = msgspec.structs.replace(
+    SMALL, experts=8, experts_per_token=2, expert_params=50.0, read_bytes=1000.0, expert_read_bytes=100.0
+)
+"""200 bytes that every step reads, and 8 experts of 100; a token goes through two of them."""
+
+
+def weights_per_s(*ranks: str, llm: LlmSpec = MOE, **facts: Any) -> float:
+    """Of so many ranks that each make 10 steps/s of 4 sequences."""
+
+    def engine(at_s: float) -> EngineReading:
+        counters = {q.DECODE_TOKENS: at_s * 40.0, q.STEPS: at_s * 10.0}
+        each = (rank(counters, {q.RUNNING: 4.0, q.USED_TOKENS: 400.0}, name=name) for name in ranks)
+        return poll(at_s, *each, llm=llm, exact_steps=True, **facts)
+
+    return there(only(after(engine)).weight_bytes_per_s)
+
+
+def touched(tokens: float) -> float:
+    return 8 * (1 - 0.75**tokens)
+
+
+def test_ranks_that_share_experts_read_them_once_together():
+    """One rank or two: those of the two touch what 8 tokens touch, and each has the rest for itself."""
+    vllm = {"kind": EngineKind.VLLM, "gpu_count": 2}
+    assert weights_per_s("0", kind=EngineKind.VLLM) == pytest.approx(10 * (200 + 100 * touched(4)))
+    assert weights_per_s("0", "1", **vllm) == pytest.approx(10 * (2 * 200 + 100 * touched(8)))
+
+
+def test_ranks_that_are_replicas_read_their_own_experts():
+    own = 2 * 10 * (200 + 100 * touched(4))
+    assert weights_per_s("0", "1", kind=EngineKind.RAY, gpu_count=2) == pytest.approx(own)
+    assert weights_per_s("0", "1", kind=EngineKind.SGLANG, tp=1, dp=2, gpu_count=2) == pytest.approx(own)
+
+
+def test_the_server_of_one_rank_reads_its_part_of_the_experts_of_all():
+    """vLLM's ranks behind a balancer of one's own: eight servers of one GPU each, of which this is one."""
+    told = {"kind": EngineKind.VLLM, "tp": 1, "dp": 8, "gpu_count": 1}
+    assert weights_per_s("0", **told) == pytest.approx(10 * (200 + 100 * touched(32) / 8))
+
+
+def test_of_data_parallel_attention_a_rank_has_its_attention_alone():
+    """A dense model on two GPUs: 5 layers of 2 x 10 x 6 x 8 parameters at 2 bytes each are read by both ranks."""
+    llm = msgspec.structs.replace(SMALL, matmul_params=10_000.0, read_bytes=20_000.0)
+    dense = weights_per_s("0", "1", llm=llm, tp=2, dp=2, gpu_count=2)
+    assert dense == pytest.approx(10 * (20_000 + 5 * 2 * 10 * 6 * 8 * 2))
+    assert weights_per_s("0", "1", llm=llm, tp=1, dp=2, gpu_count=2) == pytest.approx(2 * 10 * 20_000)
 
 
 def test_kv_heads_that_can_not_be_divided_are_copied_by_the_told_tensor_parallel_size():

@@ -47,7 +47,7 @@ def engine(running: float, name: str = "vllm:8000", **facts: Any) -> Engine:
         "weight_precision": "fp8",
         "kv_precision": "fp8",
         "itl_s": Quantiles(p95=0.03, mean=0.02, p95_low=0.025, p95_high=0.05),
-        "window": Window(10.0, running - spread / 2, running + spread / 2, running, 0.5, 0.1),
+        "window": Window(10.0, running - spread / 2, running + spread / 2, running, 0.1),
     }
     return Engine(name=name, url=f"http://{name}", **{**base, **facts})
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from gpumon.config.schema import Endpoint
-from gpumon.readings.frame import MODEL_AWAITED, EndpointState, EngineReading, GpuReading, GpuState
+from gpumon.readings.frame import MODEL_AWAITED, EndpointState, EngineReading, GpuProcess, GpuReading, GpuState
+from gpumon.sources import attachment
 from gpumon.sources.attachment import EngineFacts
 from gpumon.sources.endpoint import EndpointSource
 from tests.fakes.http_server import LoopbackServer, Reply, Request
@@ -150,3 +151,45 @@ def test_no_model_is_awaited_where_none_will_come(state: EndpointState) -> None:
     info = EngineFacts({}, (), None).attach(nameless if state is EndpointState.OK else silent, ()).info
     assert MODEL_AWAITED not in info
     assert ("does not tell its model's name" in info.get("model_missing", "")) is (state is EndpointState.OK)
+
+
+async def test_a_server_that_calls_its_model_otherwise_each_time_takes_no_room_from_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attachment, "MOST_MODELS", 4)
+    facts = EngineFacts({}, (), None, {"HF_HUB_CACHE": str(tmp_path)})
+
+    def reading(model: str) -> EngineReading:
+        return EngineReading("e", "http://x:1", EndpointState.OK, 0.0, model=model, info={"identity": "none"})
+
+    for number in range(20):
+        hostile = reading(f"nobody/{number}")
+        assert await until(lambda hostile=hostile: "model_missing" in facts.attach(hostile, ()).info)
+        assert await until(lambda: facts.attach(reading("Qwen/Qwen3-8B"), ()).llm is not None)
+
+
+def test_a_process_of_a_server_of_several_models_bears_the_servers_name() -> None:
+    class Told:
+        """Knows the processes of two servers."""
+
+        def gpus_of(self, url: str, gpus: object) -> tuple[tuple[str, ...], str]:
+            return ("GPU-0",), "process"
+
+        def pids_of(self, url: str) -> frozenset[int]:
+            return frozenset({7, 8} if url == "http://t:8002" else {9})
+
+    def reading(name: str, url: str, part: str) -> EngineReading:
+        return EngineReading(f"{name}/{part}", url, EndpointState.OK, 0.0, part=part)
+
+    gpu = GpuReading(0, "GPU-0", "H100", GpuState.OK, 0.0, processes=tuple(map(GpuProcess, (7, 8, 9))))
+    engines = (
+        reading("triton:8002", "http://t:8002", "a"),
+        reading("triton:8002", "http://t:8002", "b"),
+        reading("ollama:11434", "http://o:1", "m"),
+    )
+    (shown,) = EngineFacts({}, (), Told()).label((gpu,), engines)
+    assert {each.pid: each.engine for each in shown.processes} == {
+        7: "triton:8002",
+        8: "triton:8002",
+        9: "ollama:11434/m",
+    }

@@ -207,6 +207,7 @@ def test_the_header_of_a_single_safetensors_file(tmp_path: Path) -> None:
         struct.pack("<Q", 5) + b"{]}",
         struct.pack("<Q", 2**60),
         struct.pack("<Q", 12) + b'{"a": 3}    ',
+        struct.pack("<Q", 446) + b'{"a":{"dtype":"BF16","data_offsets":[0,1%s]}}' % (b"0" * 403),
     ],
 )
 def test_broken_weights_do_not_hide_the_dimensions(tmp_path: Path, body: bytes) -> None:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
 from gpumon.sources.ownership import OWNED, Ownership
-from gpumon.sources.sockets import Place, listening, locate, reached
+from gpumon.sources.sockets import UNRESOLVED_S, Locator, Place, listening, locate, reached
 from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.nvml.rig import running
 
@@ -277,3 +277,21 @@ def test_asking_again_is_cheap_and_waits_for_nothing(server: Callable[..., dict[
     for _ in range(1000):
         assert ownership.gpus_of(url, readings) == (("GPU-0",), OWNED)
     assert time.thread_time() - spent_s < 0.5
+
+
+def test_a_name_that_does_not_resolve_is_not_asked_for_at_every_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def silent(host: str, *_: object, **__: object) -> None:
+        asked.append(host)
+        raise OSError
+
+    monkeypatch.setattr(socket, "getaddrinfo", silent)
+    now_s = 0.0
+    place_of = Locator(lambda: now_s)
+    for _ in range(3):
+        assert "can not be resolved" in str(place_of("http://gone:8000"))
+    assert asked == ["gone"]
+    now_s = UNRESOLVED_S
+    place_of("http://gone:8000")
+    assert asked == ["gone"] * 2

@@ -272,6 +272,16 @@ def test_what_is_missing_absurd_or_not_modelled_is_named(found: GgufHeader, prob
     assert problem in str(error.value)
 
 
+def test_more_heads_than_the_model_is_wide_divide_by_nothing() -> None:
+    found = changed(
+        header(LLAMA, matrices(F16)),
+        embedding_length=16,
+        attention__key_length=None,
+        attention__value_length=None,
+    )
+    assert read(found).head_dim == 1
+
+
 def test_every_type_of_ggml_has_whole_blocks() -> None:
     assert Tensor("x", (512, 3), Q4_K).bytes == 2 * 3 * 144
     for kind, stored in TYPES.items():

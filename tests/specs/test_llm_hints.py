@@ -328,6 +328,16 @@ def test_words_that_tell_nothing() -> None:
     assert weights_named("\x00" * 9999) is None
 
 
+@pytest.mark.parametrize("size", ["8\u212a", "inf", "-8B", "1e400", "9" * 5000, "8 B B", "\ud800"])
+def test_a_size_that_is_none_is_left_out(size: str) -> None:
+    """The Kelvin sign is a K to a regular expression that does not mind case, but no unit."""
+    said = {"parameter_size": size, "quantization": "Q8_0"}
+    assert (
+        from_hints(said, "m", ["Qwen/Qwen3-8B"], LLMS)[0]
+        == from_hints({"quantization": "Q8_0"}, "m", ["Qwen/Qwen3-8B"], LLMS)[0]
+    )
+
+
 def test_only_known_keys_with_a_value_are_hints() -> None:
     assert hints_of({"layers": "3", "identity": "known", "heads": "", "cache_dtype": "auto"}) == {"layers": "3"}
 

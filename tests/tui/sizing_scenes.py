@@ -45,7 +45,7 @@ def engine(number: int, running: float) -> Engine:
         answer_tokens_mean=300.0,
         cached_ratio=0.2,
         itl_s=replace(before.itl_s, mean=itl_s, p95=itl_s * 1.2),
-        window=Window(10.0, running - 1.0, running + 1.0, running, 0.5, 0.1 + 0.002 * running),
+        window=Window(10.0, running - 1.0, running + 1.0, running, 0.1 + 0.002 * running),
     )
 
 

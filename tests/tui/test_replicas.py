@@ -10,7 +10,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, OwnEstimate, Quantiles, RankLoad, Replicas, Snapshot
 from gpumon.tui.replica_rows import grouped, is_sums
 from tests.tui import scenes
-from tests.tui.detail_scenes import flat, page_of
+from tests.tui.detail_scenes import flat, page_of, whole
 from tests.tui.feed import Still
 from tests.tui.painted import engine_row, text
 from tests.tui.running import running, text_of
@@ -93,6 +93,27 @@ def test_a_replica_without_figures_is_named_on_the_page() -> None:
     page = flat(page_of(of, "replicas", MODEL))
     assert "1 of 3 without figures" in page
     assert "nothing listens" in page
+
+
+@pytest.mark.parametrize(("answering", "name"), [(3, " 3 replicas "), (2, "!2/3 replicas "), (0, "!0/3 replicas ")])
+def test_the_sums_say_how_many_answer(answering: int, name: str) -> None:
+    of = server()
+    of = replace(of, replicas=(replace(of.replicas[0], answering=answering),))
+    assert text(engine_row(grouped(of)[0], 80)).startswith(name)
+    assert page_of(of, "replicas", MODEL).title() == f"{name[1:-1]} · {MODEL}"
+
+
+def test_the_sums_run_on_the_gpus_of_all() -> None:
+    sums = grouped(server())[0]
+    assert sums.gpus == (0, 1, 2, 3, 6, 7)
+    assert " Llama…70B 0-3… " in text(engine_row(replace(sums, gpus=(0, 1, 2, 3, 6, 7)), 80))
+
+
+def test_the_page_names_who_stands_apart_at_the_top_and_breaks_no_gpu_from_its_number() -> None:
+    page = page_of(server(), "replicas", MODEL)
+    assert "● all answer · ! apart: vllm:8003" in whole(page, 80)[1]
+    for width in range(60, 140):
+        assert not [line for line in whole(page, width) if line.endswith(" GPU")]
 
 
 def late(**fields: object) -> Engine:

@@ -31,7 +31,11 @@ def text(rows: list[Row]) -> list[str]:
         ("simulated", True, "SIM PAUSED 8 GPU busy 93% mfu 32% mbu 64% 3.6k tok/s 4921W"),
         ("one_lost", False, "8 GPU 1 DOWN busy 94% mfu 32% mbu 64% 4.7k tok/s 4341W 1 fault"),
         ("stale", False, "8 GPU 8 STALE busy – mfu – mbu – 3.6k tok/s 1 fault"),
-        ("engines_down", False, "8 GPU 3 engines DOWN busy 93% mfu 32% mbu 64% 1.1k tok/s 4921W 3 faults"),
+        (
+            "engines_down",
+            False,
+            "8 GPU 1 engine DOWN 2 engines without figures busy 93% mfu 32% mbu 64% 1.1k tok/s 4921W 3 faults",
+        ),
         ("engines_only", False, "3 engines mfu 32% mbu 63% 3.6k tok/s"),
         ("empty", False, "0 GPU"),
     ],
@@ -200,7 +204,7 @@ async def test_the_help_shows_every_key(width: int) -> None:
                 continue
             assert keymap.shown(command.id) in page
             assert command.does in page or any(command.id in names for names, _ in GROUPS)
-        assert "…" not in page.replace("–  …", "")
+        assert "…" not in page.replace("– … n/a", "")
 
 
 async def test_the_help_fits_into_80x24() -> None:

@@ -13,7 +13,7 @@ from gpumon.sources.discovery.command_line import SECRETS, VARIABLES, Launch, la
 from gpumon.sources.discovery.namespaces import Published, published
 from gpumon.sources.discovery.places import Places, Spot
 from gpumon.sources.endpoint_url import parse_url
-from gpumon.sources.family import Family, Process, descendants, process, program
+from gpumon.sources.family import Descent, Family, Process, process, program
 from gpumon.sources.sockets import Locator, Place, reached
 
 MOST_ENVIRONMENT_BYTES: Final = 256 * 1024
@@ -43,9 +43,10 @@ class Look:
         self._met = {pid for pid in gpu_pids if chains[pid] or pid in self._met}
         absent = tuple(sorted(gpu_pids - self._met))
         groups: dict[int, tuple[Found | None, list[Process]]] = {}
+        descent = Descent()
         for _, chain in sorted(chains.items()):
             if chain:
-                found = server_in(chain)
+                found = server_in(chain, descent)
                 groups.setdefault(found[0].pid if found else -chain[0].pid, (found, []))[1].append(chain[0])
         self._places.begin(found[0] for found, _ in groups.values() if found is not None)
         seen = [self._followed(found, tuple(members)) for found, members in groups.values()]
@@ -113,7 +114,7 @@ class Look:
         return found
 
 
-def server_in(chain: Sequence[Process]) -> Found | None:
+def server_in(chain: Sequence[Process], descent: Descent | None = None) -> Found | None:
     """The server that a process on a GPU works for, from its ancestors, itself first; None: no engine known.
 
     The outermost one that was started as a server; a wrapper only where there is no other. Where titles alone tell
@@ -128,18 +129,25 @@ def server_in(chain: Sequence[Process]) -> Found | None:
         return chosen[0], _with_variables(*chosen)
     for one, found in told:
         if found.wrapper and (found.kind is not EngineKind.RAY or any(part.kind is found.kind for _, part in parts)):
-            serves = found.kind is not EngineKind.RAY or _runs_serve(one)
+            serves = found.kind is not EngineKind.RAY or _runs_serve(one, descent or Descent())
             return one, _with_variables(one, found) if serves else found._replace(nowhere=THROUGH_RAY)
     if not parts:
-        return None
+        return _started_by(chain[0], descent or Descent()) if chain else None
     worker, part = parts[-1]
     after = chain.index(worker) + 1
     return (chain[after] if after < len(chain) and _embeds(chain[after]) else worker), part
 
 
-def _runs_serve(raylet: Process) -> bool:
+def _started_by(worker: Process, descent: Descent) -> Found | None:
+    """A Triton server below the process on the GPU: PyTriton runs the models in the program that starts the server."""
+    below = (one for pid in sorted(descent.of(worker.pid)) if (one := process(pid)) is not None)
+    told = ((one, found) for one in below if (found := launch(one.argv)) is not None)
+    return next(((one, found) for one, found in told if found.kind is EngineKind.TRITON), None)
+
+
+def _runs_serve(raylet: Process, descent: Descent) -> bool:
     """Whether Ray Serve runs on this node: a server outside Ray may also have its workers there."""
-    titles = (one.argv[0] for pid in descendants(raylet.pid) if (one := process(pid)) is not None and one.argv)
+    titles = (one.argv[0] for pid in descent.of(raylet.pid) if (one := process(pid)) is not None and one.argv)
     return any(title.startswith(SERVE_REPLICA) for title in titles)
 
 

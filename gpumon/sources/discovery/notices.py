@@ -44,6 +44,8 @@ class Notices:
     def broken(self, chains: Iterable[Chain], gpus: Sequence[GpuReading]) -> Iterable[str]:
         """Of chains that lead nowhere, each with the GPUs that it concerns, the reason and the fix."""
         for chain in chains:
+            if not chain.absent and not chain.broken:
+                continue
             indices = indices_of(chain.pids, gpus)
             shown = ", ".join(map(str, sorted(indices)))
             if not indices - self._claimed:

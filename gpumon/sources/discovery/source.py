@@ -58,6 +58,8 @@ class _Engine:
         self.chain = chain
         self.source: EndpointSource | None = None
         self.gone_s: float | None = None
+        self.ended: tuple[EngineReading, ...] = ()
+        """What it said last, once its process is gone: its port may be anybody's by now."""
         self.twin = ""
         """URL of the config at which the same process answers."""
 
@@ -134,8 +136,8 @@ class Discovery:
         others = self._ownerless()
         for engine in self._engines.values():
             if engine.source is None:
-                if not engine.twin:
-                    readings.append(self._told(_starting(engine.chain, self._interval_s, monotonic_s), engine.chain))
+                told = engine.ended or (_starting(engine.chain, self._interval_s, monotonic_s),)
+                readings += [self._told(reading, engine.chain) for reading in told if not engine.twin]
                 continue
             part = await engine.source.poll(monotonic_s)
             engine.twin = engine.twin or self._twin_of(part.engines, others)
@@ -209,6 +211,8 @@ class Discovery:
                 engine.gone_s = None
                 continue
             engine.gone_s = now_s if engine.gone_s is None else engine.gone_s
+            if engine.chain.server is not None and not engine.ended and not moved:
+                self._end(engine, now_s)
             if moved or now_s - engine.gone_s >= self._grace_s:
                 self._drop(url)
         self._engines = dict(sorted(self._engines.items(), key=lambda item: (item[1].chain.port, item[0])))
@@ -218,7 +222,7 @@ class Discovery:
         if _server(engine.chain) != _server(chain):
             self._hang_up(engine)  # another process: what was learnt of the last one does not hold
             self._part_from_twin(engine)
-        engine.chain, engine.gone_s = chain, None
+        engine.chain, engine.gone_s, engine.ended = chain, None, ()
         self._tell(engine.twin or url, chain.pids)
         if engine.twin:
             self._hang_up(engine)
@@ -229,6 +233,13 @@ class Discovery:
             self._endpoints[url] = endpoint
             engine.source = EndpointSource(endpoint, self._interval_s, found_by=SOURCE)
             await engine.source.start()
+
+    def _end(self, engine: _Engine, now_s: float) -> None:
+        """Its process has ended: it is asked nothing more."""
+        last = (_starting(engine.chain, self._interval_s, now_s),) if engine.source is None else engine.source.readings
+        why = {"state": EndpointState.REFUSED, "fault": f"{words(engine.chain)} has ended"}
+        engine.ended = tuple(msgspec.structs.replace(reading, **why) for reading in last)
+        self._hang_up(engine)
 
     def _drop(self, url: str) -> None:
         engine = self._engines.pop(url)
@@ -284,9 +295,9 @@ class Discovery:
         `others` are only those whose processes are not known otherwise: two replicas may start in the same moment.
         """
         for reading in readings:
-            for other in others:
+            for other in others if reading.started_wall_s else ():
                 same = (reading.kind, reading.model) == (other.kind, other.model)
-                if same and reading.started_wall_s and abs(reading.started_wall_s - other.started_wall_s) < TWIN_S:
+                if same and abs(reading.started_wall_s - other.started_wall_s) < TWIN_S:
                     return other.url
         return ""
 

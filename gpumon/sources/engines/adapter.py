@@ -14,6 +14,7 @@ from gpumon.sources.exposition import Scan, Series
 
 MOST_RANKS: Final = 256
 """Data-parallel ranks read from one page."""
+MOST_WIDTHS: Final = 64 * MOST_RANKS
 MOST_PARTS: Final = 32
 """Models read from the page of one server that has several."""
 MOST_BUCKETS: Final = 2048
@@ -215,6 +216,8 @@ class Adapter:
     def _whole(self, quantity: str, series: Found) -> Found:
         """The series of the ranks of which none is missing that was there lately: the rest of a sum is no figure."""
         ranks = Counter(one.labels.get(self.tables.rank_label, "0") for one, _ in series)
+        if len(self._widths) > MOST_WIDTHS:
+            self._widths.clear()
         short = set()
         for rank, count in ranks.items():
             width, polls = self._widths.get((rank, quantity), (0, 0))

@@ -42,9 +42,11 @@ def is_slots(body: bytes) -> bool:
 
 
 def slots_of(body: bytes) -> Slots:
-    """All slots, empty where this is no answer of /slots. Raises nothing."""
+    """All slots, empty where this is no answer of /slots, or one of them makes no sense: they are told apart by their
+    places. Raises nothing."""
     found = [_slot(mapping(one)) for one in items(decoded(body), MOST_SLOTS)]
-    return [one for one in found if one is not None]
+    readable = [one for one in found if one is not None]
+    return readable if len(readable) == len(found) else ()
 
 
 def _slot(said: Mapping[str, Any]) -> Slot | None:

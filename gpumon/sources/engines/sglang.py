@@ -158,6 +158,7 @@ class SglangAdapter(Adapter):
         self._server_body = b""
         self._server = Server()
         self._seen: set[tuple[str, str]] = set()
+        self._queues: set[str] = set()
         self._first_tokens = FirstTokens()
         self._computed = Remainder()
         self._passes = Passes()
@@ -172,6 +173,10 @@ class SglangAdapter(Adapter):
             self._take_live(taken, found)
         else:
             self._take_ended(taken)
+        if self._queues - found.keys():
+            # The rest of them is not all that wait.
+            _leave_out(taken, q.WAITING)
+        self._queues.update(name for name in QUEUES if name in found)
         _add_gauges(taken, found, server)
         role = _role(found)
         for quantity in OF_THE_OTHER.get(role, ()):
@@ -248,7 +253,8 @@ class SglangAdapter(Adapter):
                 if None not in parts:
                     rank.counters[q.PROMPT_TOKENS] = sum((part for part in parts if part), 0.0)
         _leave_out(taken, q.DECODE_RATE)
-        self._first_tokens.add(ranks, sum(value for _, value in picked(found, Metric(FIRST_TOKENS + "_count"))))
+        counts = [value for _, value in picked(found, Metric(FIRST_TOKENS + "_count"))]
+        self._first_tokens.add(ranks, sum(counts) if counts else None)
         live[q.DECODE_TOKENS] += f" + {FIRST_TOKENS}_count"
 
     def _start_at_zero(self, rank: Rank, quantity: str) -> None:

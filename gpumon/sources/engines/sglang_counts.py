@@ -21,16 +21,23 @@ class FirstTokens:
 
     def __init__(self) -> None:
         self._count = 0.0
+        self._untold = False
+        """Tokens were there before it was known how many of them are first ones: those are never added."""
         self._decoded: dict[str, float] = {}
         self._shares: dict[str, float] = {}
 
-    def add(self, ranks: Mapping[str, Rank], count: float) -> None:
-        """Add to each rank's decode tokens what is its own of `count` first tokens."""
+    def add(self, ranks: Mapping[str, Rank], count: float | None) -> None:
+        """Add to each rank's decode tokens what is its own of `count` first tokens; None: the page does not say."""
         if len(self._shares) > REMEMBERED_RANKS:
             self._shares.clear()
             self._decoded.clear()
             self._count = 0.0
         counted = {name: rank for name, rank in ranks.items() if q.DECODE_TOKENS in rank.counters}
+        if count is None:
+            self._untold = self._untold or any(rank.counters[q.DECODE_TOKENS] for rank in counted.values())
+            count = self._count
+        elif self._untold and not self._count:
+            self._count = count
         new = {
             name: max(0.0, rank.counters[q.DECODE_TOKENS] - self._decoded.get(name, 0.0))
             for name, rank in counted.items()

@@ -91,6 +91,7 @@ class TgiAdapter(Adapter):
     def __init__(self) -> None:
         super().__init__()
         self._decoded = Integral()
+        self._added_up = False
 
     def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EnginePage:
         """The page in canonical quantities."""
@@ -136,3 +137,8 @@ class TgiAdapter(Adapter):
             rank.counters[q.DECODE_TOKENS] = self._decoded.add(steps, max(value for _, value in batch))
             live[q.DECODE_TOKENS] = f"{DECODES} x {BATCH}, added up poll by poll"
             taken.advance[q.DECODE_TOKENS] = Advance.DERIVED
+            self._added_up = True
+        elif self._added_up and q.DECODE_TOKENS in live:
+            # The tokens of ended requests do not go on from there.
+            del rank.counters[q.DECODE_TOKENS], live[q.DECODE_TOKENS]
+            taken.advance.pop(q.DECODE_TOKENS, None)

@@ -106,7 +106,7 @@ class TritonAdapter(Adapter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._decoded = Integral()
+        self._decoded: dict[str, Integral] = {}
 
     def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EnginePage, ...]:
         """A page for each model, each with the GPUs that the server sees: Triton does not say which it uses."""
@@ -141,19 +141,25 @@ class TritonAdapter(Adapter):
     def _decode(self, taken: Collected, found: Mapping[str, Found]) -> None:
         """Tokens of the TensorRT-LLM backend, which counts none: each step yields one for each generating request.
 
-        Without speculation; the first token of a request comes from its prefill and is not in it.
+        Without speculation; the first token of a request comes from its prefill and is not in it. Each version of the
+        model has steps of its own.
         """
-        generating = picked(found, GENERATING)
+        steps, generating = (_by_version(picked(found, metric)) for metric in (ITERATIONS, GENERATING))
         rank = next(iter(taken.ranks.values()), None)
-        if rank is None or not generating or taken.live.get(q.STEPS) != str(ITERATIONS):
+        if rank is None or steps.keys() != generating.keys() or taken.live.get(q.STEPS) != str(ITERATIONS):
             return
         if q.DECODE_TOKENS in taken.live or q.STEPS not in rank.counters:
             return
-        rank.counters[q.DECODE_TOKENS] = self._decoded.add(
-            rank.counters[q.STEPS], sum(value for _, value in generating)
+        self._decoded = {version: self._decoded.get(version) or Integral() for version in steps}
+        rank.counters[q.DECODE_TOKENS] = sum(
+            self._decoded[version].add(made, generating[version]) for version, made in steps.items()
         )
         taken.live[q.DECODE_TOKENS] = f"{ITERATIONS} x {GENERATING}, added up poll by poll"
         taken.advance[q.DECODE_TOKENS] = Advance.DERIVED
+
+
+def _by_version(series: Found) -> dict[str, float]:
+    return {one.labels.get("version", ""): value for one, value in series}
 
 
 def _add_means(rank: Rank, live: dict[str, str], found: Mapping[str, Found]) -> None:
@@ -177,10 +183,7 @@ def _in_seconds(rank: Rank, live: Mapping[str, str]) -> None:
 
 def _add_pool(rank: Rank, live: dict[str, str], found: Mapping[str, Found]) -> None:
     """KV pool in tokens: blocks x tokens of a block, of each version."""
-    blocks, sizes = (
-        {one.labels.get("version", ""): value for one, value in picked(found, _blocks(kind))}
-        for kind in ("max", "tokens_per")
-    )
+    blocks, sizes = (_by_version(picked(found, _blocks(kind))) for kind in ("max", "tokens_per"))
     pool = sum(blocks[version] * sizes[version] for version in blocks.keys() & sizes.keys())
     if pool > 0.0 and usable(pool):
         rank.gauges[q.POOL_TOKENS] = pool

@@ -5,10 +5,11 @@ Fields: tensorrt_llm/_torch/pyexecutor/py_executor.py (_update_iter_stats) of NV
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance
+from gpumon.readings.frame import Advance, RankReading
 from gpumon.sources.engines import json_body
 from gpumon.sources.engines.adapter import MOST_RANKS, EnginePage, Rank, frozen
 
@@ -60,9 +61,10 @@ class Records:
         if not self._ranks:
             # It has no figures yet: without `enable_iter_perf_stats` no record ever comes, however busy the engine is.
             self._rank("0")
+        told: set[str] = set()
         for rank, record in zip(ranks, records, strict=True):
             if rank is not None:
-                self._add(rank, record)
+                told.update(self._add(rank, record))
         running = LIVE[q.RUNNING]
         if len(self._ranks) > 1:
             # Each rank's record repeats the first one's number of active requests.
@@ -70,10 +72,19 @@ class Records:
         if self._still >= STILL:
             for rank in self._ranks.values():
                 rank.gauges.update({name: 0.0 for name in (q.RUNNING, q.WAITING) if name in rank.gauges})
-        return self._page(running)
+        return self._page(running, told if records else None)
 
-    def _page(self, running: str) -> EnginePage:
-        ranks = frozen(self._ranks.values())
+    def _page(self, running: str, told: Collection[str] | None) -> EnginePage:
+        """`told`: the counters that the newest records are of; None where there is no record."""
+        ranks = tuple(
+            RankReading(
+                rank.rank,
+                {name: rank.counters[name] for name in rank.counters if told is None or name in told},
+                rank.gauges,
+                {},
+            )
+            for rank in frozen(self._ranks.values())
+        )
         seen = {name for rank in ranks for name in (*rank.counters, *rank.gauges)}
         live = {name: source for name, source in {**LIVE, q.RUNNING: running}.items() if name in seen}
         return EnginePage(
@@ -91,8 +102,8 @@ class Records:
             self._ranks[name] = Rank(name)
         return self._ranks.get(name)
 
-    def _add(self, rank: Rank, record: dict[str, Any]) -> None:
-        """Take in one record; what makes no sense is left out."""
+    def _add(self, rank: Rank, record: dict[str, Any]) -> Collection[str]:
+        """Take in one record, and say which counters it is of; what makes no sense is left out."""
         batch = json_body.mapping(record.get("inflightBatchingStats"))
         drafts = json_body.mapping(record.get("specDecodingStats"))
         context, generating, prompt = (
@@ -100,20 +111,23 @@ class Records:
         )
         accepted, ended = _tokens(drafts, "numAcceptedTokens"), _tokens(record, "numCompletedRequests")
         each = _tokens(batch, "avgNumDecodedTokensPerIter")
-        # The PyTorch executor leaves it at 0 and counts accepted drafts instead. A request's first token comes from
-        # its prefill: it is added when the request ends.
-        decoded = generating * each if each else generating + accepted
-        grown = {
-            q.DECODE_TOKENS: decoded + ended,
-            q.PREFILL_COMPUTED: prompt,
-            q.STEPS: float(context + generating > 0.0),
-            q.REQUESTS: ended,
-        }
-        if drafts:
+        grown: dict[str, float] = {}
+        if prompt is not None:
+            grown[q.PREFILL_COMPUTED] = prompt
+        if ended is not None:
+            grown[q.REQUESTS] = ended
+        if generating is not None and context is not None:
+            grown[q.STEPS] = float(context + generating > 0.0)
+        if generating is not None and ended is not None:
+            # The PyTorch executor leaves `each` at 0 and counts accepted drafts instead. A request's first token comes
+            # from its prefill: it is added when the request ends.
+            grown[q.DECODE_TOKENS] = (generating * each if each else generating + (accepted or 0.0)) + ended
+        if accepted is not None:
             grown[q.ACCEPTED_TOKENS] = accepted
         for quantity, value in grown.items():
             rank.counters[quantity] = rank.counters.get(quantity, 0.0) + value
-        self._see(rank, record, context + generating)
+        self._see(rank, record, (context or 0.0) + (generating or 0.0))
+        return grown.keys()
 
     def _see(self, rank: Rank, record: dict[str, Any], scheduled: float) -> None:
         """Gauges as the newest record has them."""
@@ -134,7 +148,7 @@ class Records:
         rank.gauges.update({name: value for name, value in seen.items() if value is not None})
 
 
-def _tokens(of: dict[str, Any], key: str) -> float:
-    """A count of one iteration; 0 where it is none."""
+def _tokens(of: dict[str, Any], key: str) -> float | None:
+    """A count of one iteration; None where it is none."""
     value = json_body.number(of.get(key))
-    return value if value is not None and value <= MOST_TOKENS else 0.0
+    return value if value is not None and value <= MOST_TOKENS else None

@@ -33,6 +33,8 @@ EXTERNAL_HITS: Final = "vllm:external_prefix_cache_hits_total"
 SIGNS: Final = ("vllm:generation_tokens_total", "vllm:prompt_tokens_total", "vllm:cache_config_info")
 """An engine writes one of them at least (the router of vLLM's production stack neither)."""
 AT_FIRST_TOKEN: Final = frozenset({q.PROMPT_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED})
+TOKEN_QUERIES: Final = "vllm:prefix_cache_queries_total"
+"""Stands beside the hits in tokens."""
 BLOCK_HITS: Final = "vllm:gpu_prefix_cache_hits_total"
 """In blocks, not tokens (0.8)."""
 KEPT_SETTINGS: Final = (
@@ -126,7 +128,7 @@ class VllmAdapter(Adapter):
         if old:
             vllm_v0.translate(ranks, live, advance, found)
         self._add_hits(ranks, live, found, info)
-        self._work_out_prefill(ranks, live, info)
+        self._work_out_prefill(ranks, live, info, old=old)
         _add_pools(ranks, live, found)
         started = started_wall_s(found)
         return EnginePage(
@@ -151,7 +153,7 @@ class VllmAdapter(Adapter):
         """Cached tokens where `prompt_tokens_cached_total` is not there (before 0.16)."""
         if live.get(q.PREFILL_CACHED) == "vllm:prompt_tokens_cached_total":
             return
-        if q.PREFILL_CACHED in self._chosen and q.PREFILL_CACHED not in live:
+        if q.PREFILL_CACHED not in live and (q.PREFILL_CACHED in self._chosen or found.get(TOKEN_QUERIES)):
             return
         block = _positive(info.get("block_size", ""))
         name, tokens = (EXTERNAL_HITS, 1.0) if q.PREFILL_CACHED in live else (BLOCK_HITS, block)
@@ -161,15 +163,18 @@ class VllmAdapter(Adapter):
                 rank.counters[q.PREFILL_CACHED] = rank.counters.get(q.PREFILL_CACHED, 0.0) + value * tokens
                 live.setdefault(q.PREFILL_CACHED, f"{BLOCK_HITS} x block_size")
 
-    def _work_out_prefill(self, ranks: Mapping[str, Rank], live: dict[str, str], info: Mapping[str, str]) -> None:
+    def _work_out_prefill(
+        self, ranks: Mapping[str, Rank], live: dict[str, str], info: Mapping[str, str], *, old: bool
+    ) -> None:
         """Computed prefill = prompt - cached, where the engine does not count it (before 0.16).
 
-        Prefix hits are counted at admission, the prompt later: the difference must not be seen to fall.
+        Prefix hits are counted at admission, the prompt later: the difference must not be seen to fall. V0 (`old`) has
+        no prefix cache unless it was told to (vllm/config.py: "Disabled by default for V0").
         """
         if q.PREFILL_COMPUTED in self._chosen or q.PROMPT_TOKENS not in live:
             return
         cached_by = live.get(q.PREFILL_CACHED, "")
-        if not cached_by and info.get("enable_prefix_caching") != "False":
+        if not cached_by and info.get("enable_prefix_caching", "False" if old else "") != "False":
             return
         for rank in ranks.values():
             prompt = rank.counters.get(q.PROMPT_TOKENS)

@@ -29,12 +29,19 @@ from gpumon.sources.engines.registry import METRICS, Row
 from gpumon.sources.exposition import Scan
 
 ENDS: Final = ("_bucket", "_sum", "_count")
+PROMPTS: Final = frozenset({q.PROMPT_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED})
 
 
 def advance_of(quantity: str, feed: Feed) -> Advance:
-    """When a quantity of a feed moves: counters with the work, unless the user says at the end; gauges as they are."""
+    """When a quantity of a feed moves: counters with the work, unless the user says at the end; gauges as they are.
+
+    A server may book a whole prompt at once, when it is done: no rate of it is shorter than the times to first token
+    where these are told.
+    """
     if quantity in feed.at_end:
         return Advance.END
+    if quantity in PROMPTS and q.TTFT in feed.quantities:
+        return Advance.PROMPT
     return Advance.SAMPLED if quantity.endswith("_per_s") else Advance.LIVE
 
 

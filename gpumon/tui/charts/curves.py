@@ -56,7 +56,7 @@ PREFILL: Final = Curve("prefill tok/s", "prefill", "prefill", "tokens", count)
 RUNNING: Final = Curve("running", "run", "running", "accent", whole)
 WAITING: Final = Curve("waiting", "wait", "waiting", "warn", whole)
 MEMORY: Final = Curve("memory B/s", "B/s", "bandwidth", "mbu", amount)
-REPLICAS: Final = Curve("replicas", "repl", "replicas", "ok", whole)
+ENGINES: Final = Curve("engines", "eng", "replicas", "ok", whole)
 POWER: Final = Curve("power", "power", "power", "muted", watts)
 
 CHARTS: Final = (
@@ -67,16 +67,16 @@ CHARTS: Final = (
     Chart((PREFILL,)),
     Chart((RUNNING, WAITING), stacked=True),
     Chart((MEMORY,)),
-    Chart((REPLICAS,)),
+    Chart((ENGINES,)),
     Chart((POWER,), unit="W"),
 )
-SPARKS: Final = (BUSY, SM, MFU, MBU, DECODE, PREFILL, RUNNING, WAITING, MEMORY, REPLICAS, POWER)
+SPARKS: Final = (BUSY, SM, MFU, MBU, DECODE, PREFILL, RUNNING, WAITING, MEMORY, ENGINES, POWER)
 ONE_LINE: Final = (
     BUSY,
     MFU,
     MBU,
     DECODE._replace(word="tok/s"),
-    *(SM, PREFILL._replace(word="pref"), RUNNING, WAITING, MEMORY, REPLICAS, POWER),
+    *(SM, PREFILL._replace(word="pref"), RUNNING, WAITING, MEMORY, ENGINES, POWER),
 )
 """Order and words where there is a single line."""
 CHART_OF: Final = {curve.key: at for at, chart in enumerate(CHARTS) for curve in chart.curves}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeGuard
 
 from gpumon.readings.format import DASH, cells, cut, left, phrase, right
 from gpumon.readings.missing import Missing, Reading, Reason
@@ -55,6 +55,8 @@ class Figure(NamedTuple):
     formula: str
     tone: str
     why: Why | None
+    field: str = ""
+    """Its name in the snapshot."""
 
 
 class Fact(NamedTuple):
@@ -121,10 +123,10 @@ class Figures:
         if not isinstance(reading, Missing) and not math.isfinite(reading):
             reading = Missing(Reason.INVALID)
         if isinstance(reading, Missing):
-            return Figure(name, DASH, phrase(reading), "", source, "", "muted", self.explain(reading, field))
+            return Figure(name, DASH, phrase(reading), "", source, "", "muted", self.explain(reading, field), field)
         number, unit = write(reading)
-        formula = clean(formula, _TEXT)
-        return Figure(clean(name), number, unit, basis, source, formula, "warn" if unit.endswith("!") else tone, None)
+        formula, tone = clean(formula, _TEXT), "warn" if unit.endswith("!") else tone
+        return Figure(clean(name), number, unit, basis, source, formula, tone, None, field)
 
 
 def laid_out(
@@ -165,18 +167,38 @@ def _is_there(entry: Entry) -> bool:
     return isinstance(entry, Figure) and entry.why is None
 
 
+def applying(sections: Sequence[Section], without: frozenset[str]) -> list[Section]:
+    """The sections without missing figures of those fields, and without those that only had such figures."""
+    kept = []
+    for section in sections:
+        entries = [each for each in section.entries if not (_is_missing(each) and each.field in without)]
+        said = any(not isinstance(each, Sentence) for each in entries)
+        if len(entries) == len(section.entries) or said:
+            kept.append(section._replace(entries=entries))
+    return kept
+
+
+def _is_missing(entry: Entry) -> TypeGuard[Figure]:
+    return isinstance(entry, Figure) and entry.why is not None
+
+
 def _column(sections: Sequence[Section], width: int, heights: Heights) -> list[Row]:
     rows: list[Row] = []
     for section in sections:
         if rows:
             rows.append(())
         rows.append(((f" {section.title}", "strong"),))
+        spare = 0
         for at, entry in enumerate(section.entries):
             lines = _PAINT[type(entry)](entry, width)
             most = heights[section.title, at] = max(len(lines), heights.get((section.title, at), 0))
             rows += lines
-            rows += [()] * (most - len(lines))
+            if isinstance(entry, Sentence):
+                spare += most - len(lines)
+            else:
+                rows += [()] * (most - len(lines))
         rows += _gaps(section, width)
+        rows += [()] * spare
     return rows
 
 
@@ -206,7 +228,7 @@ def _figure(figure: Figure, width: int) -> list[Row]:
 
 def _fact(fact: Fact, width: int) -> list[Row]:
     lines = folded(clean(fact.text, 2 * _TEXT) or DASH, width - _INDENT - NAME)
-    rows: list[Row] = [((" " * _INDENT + left(fact.name, NAME), "muted"), (lines[0], fact.tone))]
+    rows: list[Row] = [((" " * _INDENT + left(fact.name, NAME - 1) + " ", "muted"), (lines[0], fact.tone))]
     rows += [((" " * (_INDENT + NAME) + line, fact.tone),) for line in lines[1:]]
     if fact.source:
         rows += _indented(clean(fact.source, _TEXT), width, "muted", _INDENT + NAME)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gpumon.efficiency.service import Service
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Engine
 from gpumon.tui.detail import values
@@ -11,6 +12,7 @@ from gpumon.tui.detail.blocks import DERIVED, ESTIMATED, MEASURED, Entry, Figure
 from gpumon.tui.detail.values import known, said
 from gpumon.tui.detail.values import percent as pct
 
+_COUNTED: Final = {Service.GENERATION: "decode tokens only; ", Service.TRAINING: "trained tokens; "}
 _SAME: Final = 0.01
 """Relative difference up to which a product is taken to be what it should be."""
 _SINGLE: Final = 1.05
@@ -19,14 +21,22 @@ _SPARSE: Final = 0.9
 """Of all weights: a step that reads less leaves experts out."""
 
 
-def mfu(engine: Engine, figures: Figures) -> Section:
+def utilisation(engine: Engine, service: Service, figures: Figures) -> list[Section]:
+    """MFU and MBU; of a model that is no LLM just why there are none."""
+    if service is not Service.OTHER:
+        return [_mfu_section(engine, figures), _mbu_section(engine, service, figures)]
+    none = (figures("MFU", engine.mfu_ratio, pct, "mfu_ratio"), figures("MBU", engine.mbu_ratio, pct, "mbu_ratio"))
+    return [Section("MFU, MBU", none, side=1)]
+
+
+def _mfu_section(engine: Engine, figures: Figures) -> Section:
     """Model FLOPs utilisation: what the tokens needed, of what the GPUs can do."""
     write = values.flops
     entries: list[Entry] = [
         figures("MFU", engine.mfu_ratio, pct, "mfu_ratio", DERIVED, _mfu(engine), "mfu"),
         figures("MFU of prefill", engine.mfu_prefill_ratio, pct, "mfu_prefill_ratio", DERIVED),
         figures("MFU of decode", engine.mfu_decode_ratio, pct, "mfu_decode_ratio", DERIVED),
-        figures("FLOP/s", engine.flops_per_s, write, "flops_per_s", DERIVED),
+        figures("FLOP/s", engine.flops_per_s, write, "flops_per_s", DERIVED, _trained(engine)),
         figures("prefill FLOP/s", engine.prefill_flops_per_s, write, "prefill_flops_per_s", DERIVED, _prefill(engine)),
         figures("decode FLOP/s", engine.decode_flops_per_s, write, "decode_flops_per_s", DERIVED, _decode(engine)),
         figures(
@@ -48,12 +58,22 @@ def mfu(engine: Engine, figures: Figures) -> Section:
 
 
 def _mfu(engine: Engine) -> str:
-    parts = known(engine.prefill_flops_per_s, engine.decode_flops_per_s, engine.peak_flops_per_s)
-    if parts is None:
+    whole = known(engine.flops_per_s, engine.peak_flops_per_s)
+    if whole is None:
         return ""
-    prefill, decode, peak = parts
-    whole = _of_gpus(engine, peak, values.flops, f" {engine.precision} dense" if engine.precision else "")
-    return f"(prefill {said(values.flops(prefill))} + decode {said(values.flops(decode))}) / ({whole})"
+    done, most = said(values.flops(whole[0])), _peak_flops(engine)
+    if (parts := known(engine.prefill_flops_per_s, engine.decode_flops_per_s)) is None:
+        return f"{done} / ({most})"
+    prefill, decode = parts
+    return f"(prefill {said(values.flops(prefill))} + decode {said(values.flops(decode))}) / ({most})"
+
+
+def _trained(engine: Engine) -> str:
+    """What a training run does: tokens x FLOPs of one, forward and backward."""
+    parts = known(engine.trained_tokens_per_s, engine.flops_per_s)
+    if parts is None or parts[0] <= 0.0:
+        return ""
+    return f"{said(values.token_rate(parts[0]))} x {said(values.flop(parts[1] / parts[0]))} per token"
 
 
 def _of_gpus(engine: Engine, peak: float, write: values.Write, after: str = "") -> str:
@@ -87,15 +107,19 @@ def _token(engine: Engine) -> str:
 
 def _peak_flops(engine: Engine) -> str:
     peak = known(engine.peak_flops_per_s)
-    return "" if peak is None else _of_gpus(engine, peak[0], values.flops, f" {engine.precision} dense".rstrip())
+    after = f" {engine.precision} dense" if engine.precision else ""
+    return "" if peak is None else _of_gpus(engine, peak[0], values.flops, after)
 
 
-def mbu(engine: Engine, figures: Figures) -> Section:
+def _mbu_section(engine: Engine, service: Service, figures: Figures) -> Section:
     """Memory bandwidth utilisation: what the steps must read, of what the memory can deliver."""
     write = values.traffic
     steps = ESTIMATED if engine.sources.get("steps_per_s", "").startswith("estimated") else DERIVED
+    share = figures("MBU", engine.mbu_ratio, pct, "mbu_ratio", steps, _mbu(engine), "mbu")
+    if service is not Service.GENERATION:
+        return Section("MBU: memory bandwidth", [share], side=1)
     entries: list[Entry] = [
-        figures("MBU", engine.mbu_ratio, pct, "mbu_ratio", steps, _mbu(engine), "mbu"),
+        share,
         figures("all B/s", engine.bytes_per_s, write, "bytes_per_s", steps),
         figures("weights B/s", engine.weight_bytes_per_s, write, "weight_bytes_per_s", steps, _weights(engine)),
         figures("KV cache B/s", engine.kv_bytes_per_s, write, "kv_bytes_per_s", steps, _kv(engine)),
@@ -202,8 +226,9 @@ def _beside(engine: Engine, factor: float, all_bytes: float) -> str:
     return f"{text}: batching breaks the textbook form by that factor" if shared else text
 
 
-def power(engine: Engine, figures: Figures) -> Section:
+def power(engine: Engine, service: Service, figures: Figures) -> Section:
     """Energy: what a joule of its GPUs gives."""
+    tokens = engine.trained_tokens_per_s if service is Service.TRAINING else engine.decode_tokens_per_s
     entries: list[Entry] = [
         figures("power", engine.power_w, values.watts, "power_w", MEASURED),
         figures(
@@ -212,7 +237,7 @@ def power(engine: Engine, figures: Figures) -> Section:
             values.tokens_per_joule,
             "tokens_per_j",
             DERIVED,
-            _per(engine.decode_tokens_per_s, values.token_rate, engine.power_w),
+            _per(tokens, values.token_rate, engine.power_w),
         ),
         figures(
             "FLOPs per joule",
@@ -222,7 +247,7 @@ def power(engine: Engine, figures: Figures) -> Section:
             DERIVED,
             _per(engine.flops_per_s, values.flops, engine.power_w),
         ),
-        Sentence("decode tokens only; power of its GPUs only: CPU, fans and power supplies come on top"),
+        Sentence(f"{_COUNTED.get(service, '')}power of its GPUs only: CPU, fans and power supplies come on top"),
     ]
     return Section("energy", entries, side=1)
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
+from gpumon.efficiency.service import Service
 from gpumon.readings.frame import Phase
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.tui.detail import values
-from gpumon.tui.detail.blocks import DERIVED, ESTIMATED, MEASURED, Entry, Fact, Figures, Section, Sentence
+from gpumon.tui.detail.blocks import DERIVED, ESTIMATED, MEASURED, Entry, Fact, Figures, Section, Sentence, applying
 from gpumon.tui.detail.checks import checks, own_estimate
-from gpumon.tui.detail.efficiency import mbu, mfu, power
+from gpumon.tui.detail.efficiency import power, utilisation
 from gpumon.tui.detail.latencies import latencies
 from gpumon.tui.detail.standing import ranks, standing
 from gpumon.tui.detail.things import is_blank
 from gpumon.tui.detail.values import known, said
 from gpumon.tui.detail.why import Subject, explain
+from gpumon.tui.services import WITHOUT, service_of
 from gpumon.tui.table import spans
 from gpumon.tui.view import View
 
@@ -33,25 +35,28 @@ _NOT_THERE: Final = frozenset({Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED})
 
 def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
     """All sections, in the order of a narrow screen."""
+    service = service_of(engine)
     subject = Subject(is_blank(engine), url=engine.url, gpus_source=engine.gpus_source, kind=engine.kind)
+    subject = subject._replace(trains=service is Service.TRAINING)
     figures = Figures(engine.sources, explain(subject))
-    return [
-        _identity(engine, figures),
-        _load(engine, view, figures),
+    every = [
+        _identity(engine, service, figures),
+        _load(engine, view, service, figures),
         _rates(engine, figures),
-        latencies(engine, view, figures.explain),
-        mfu(engine, figures),
-        mbu(engine, figures),
-        power(engine, figures),
+        *latencies(engine, view, figures.explain, WITHOUT[service]),
+        *utilisation(engine, service, figures),
+        power(engine, service, figures),
         *checks(engine, snapshot),
         *own_estimate(engine, figures),
         *ranks(engine),
-        _totals(engine, figures),
+        *_totals(engine, service, figures),
         *standing(engine),
     ]
+    return applying(every, WITHOUT[service])
 
 
-def _identity(engine: Engine, figures: Figures) -> Section:
+def _identity(engine: Engine, service: Service, figures: Figures) -> Section:
+    generates = service is Service.GENERATION
     version = f" {engine.version}" if engine.version else ", version not told"
     entries: list[Entry] = [
         Fact("server", f"{engine.kind.value}{version} at {engine.url}"),
@@ -60,8 +65,10 @@ def _identity(engine: Engine, figures: Figures) -> Section:
             if engine.from_documentation
             else []
         ),
-        Fact("model", engine.model or "not told", engine.model_source or engine.sources.get("model", "")),
     ]
+    source = engine.model_source or ("" if "params" in WITHOUT[service] else engine.sources.get("model", ""))
+    if engine.model or service is not Service.TRAINING:
+        entries.append(Fact("model", engine.model or "not told", source))
     if engine.phase is not Phase.INFERENCE:
         entries.append(Fact("phase", engine.phase.value))
     if engine.gpus:
@@ -77,7 +84,7 @@ def _identity(engine: Engine, figures: Figures) -> Section:
         entries.append(Fact("GPUs", f"{count}{engine.gpu_type}", f"found by: {engine.gpus_source or 'config'}"))
     if isinstance(engine.gpu_count, Missing):
         entries.append(figures("number of GPUs", engine.gpu_count, values.whole, "gpu_count"))
-    if engine.tp:
+    if engine.tp and generates:
         stages = f" x {engine.pp} pipeline stages" if engine.pp > 1 else ""
         entries.append(Fact("GPUs per rank", f"{engine.tp} tensor parallel{stages}"))
     if engine.found_by:
@@ -88,13 +95,13 @@ def _identity(engine: Engine, figures: Figures) -> Section:
         figures("used per token", engine.active_params, values.parameters, "active_params", table),
         figures("layers", engine.layers, values.whole, "layers", table),
     ]
-    formats = [("weights in", engine.weight_precision), ("KV cache in", engine.kv_precision)]
+    formats = [("weights in", engine.weight_precision), ("KV cache in", engine.kv_precision if generates else "")]
     formats.append(("arithmetic in", engine.precision))
     entries += [Fact(name, text) for name, text in formats if text]
     return Section("engine", entries)
 
 
-def _load(engine: Engine, view: View, figures: Figures) -> Section:
+def _load(engine: Engine, view: View, service: Service, figures: Figures) -> Section:
     used = ""
     if pair := known(engine.kv_usage_ratio, engine.kv_pool_tokens):
         used = f"{pair[0] * pair[1]:,.0f} of {pair[1]:,.0f} tokens"
@@ -120,7 +127,8 @@ def _load(engine: Engine, view: View, figures: Figures) -> Section:
         ),
         figures("batch", engine.batch, values.sequences, "batch", DERIVED, _batch(engine)),
     ]
-    entries.append(Sentence("context: mean tokens of a running sequence; batch: sequences per step of one rank"))
+    if service is Service.GENERATION:
+        entries.append(Sentence("context: mean tokens of a running sequence; batch: sequences per step of one rank"))
     return Section("load", entries)
 
 
@@ -150,8 +158,6 @@ def _rates(engine: Engine, figures: Figures) -> Section:
         figures("steps", engine.steps_per_s, values.rate, "steps_per_s", steps),
         figures("preemptions", engine.preemptions_per_s, values.rate, "preemptions_per_s"),
     ]
-    if engine.phase is Phase.TRAINING:
-        entries = []
     entries += [
         figures(name, reading, write, field)
         for name, field, write in _SOMETIMES
@@ -165,12 +171,25 @@ def _rates(engine: Engine, figures: Figures) -> Section:
     return Section("rates", entries)
 
 
-def _totals(engine: Engine, figures: Figures) -> Section:
-    of = engine.tokens_total
+def _totals(engine: Engine, service: Service, figures: Figures) -> list[Section]:
+    """Tokens, where it makes some; of a training run what it trained, as far as it counts that."""
+    of, trains = engine.tokens_total, service is Service.TRAINING
+    served = (
+        ("decode", of.decode, values.tokens, "decode_tokens_per_s"),
+        ("prefill computed", of.prefill_computed, values.tokens, "prefill_tokens_per_s"),
+        ("prefill cached", of.prefill_cached, values.tokens, "cached_tokens_per_s"),
+    )
+    trained = (
+        ("tokens", of.trained, values.tokens, "trained_tokens_per_s"),
+        ("samples", of.samples, values.whole, "samples_per_s"),
+    )
     entries: list[Entry] = [
-        figures("decode", of.decode, values.tokens, ""),
-        figures("prefill computed", of.prefill_computed, values.tokens, "prefill_tokens_per_s")._replace(source=""),
-        figures("prefill cached", of.prefill_cached, values.tokens, "cached_tokens_per_s")._replace(source=""),
-        Sentence("counted by the engine since gpumon started; restarts of the engine are handled"),
+        figures(name, total, write, field)._replace(source="")
+        for name, total, write, field in (trained if trains else served)
+        if not (trains and isinstance(total, Missing))
     ]
-    return Section("tokens since gpumon started", entries, side=1)
+    if not entries:
+        return []
+    who = "run" if trains else "engine"
+    entries.append(Sentence(f"counted by the {who} since gpumon started; restarts of it are handled"))
+    return [Section(f"{'trained' if trains else 'tokens'} since gpumon started", entries, side=1)]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from gpumon.efficiency.service import BY_NATURE
 from gpumon.readings.format import left, right, short
+from gpumon.readings.frame import Phase
 from gpumon.readings.missing import Missing
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Snapshot
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process, Snapshot
 from gpumon.readings.text import clean
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import DERIVED, ESTIMATED, MEASURED, Entry, Fact, Figures, Line, Section, Sentence
@@ -15,12 +17,13 @@ from gpumon.tui.detail.gpu_health import Watch, health
 from gpumon.tui.detail.things import is_blank
 from gpumon.tui.detail.values import known, said
 from gpumon.tui.detail.why import Subject, explain
-from gpumon.tui.gpu_table import held
-from gpumon.tui.process_table import sm_share
+from gpumon.tui.gpu_table import IDLE, held, is_free
+from gpumon.tui.process_table import command, sm_share
 from gpumon.tui.table import spans
 from gpumon.tui.view import View
 
 _MOST_PROCESSES: Final = 32
+_WORK: Final = {Phase.INFERENCE: "engine", Phase.TRAINING: "training"}
 
 _BANDWIDTH: Final = {
     BandwidthSource.GPM: (MEASURED, "measured by the GPU itself"),
@@ -40,7 +43,9 @@ _BANDWIDTH: Final = {
 
 def sections(gpu: Gpu, snapshot: Snapshot, view: View, watch: Watch | None) -> list[Section]:
     """All sections, in the order of a narrow screen; `watch`: how its throttling was when the page was opened."""
-    figures = Figures(gpu.sources, explain(Subject(is_blank(gpu), gpu=gpu.index)))
+    runs = next((f"{clean(command(each), 60)} (pid {each.pid})" for each in gpu.processes if not each.engine), "")
+    subject = Subject(is_blank(gpu), gpu=gpu.index, runs=runs, free=is_free(gpu))
+    figures = Figures(gpu.sources, explain(subject))
     return [
         _activity(gpu, figures),
         _bandwidth(gpu, figures),
@@ -62,8 +67,12 @@ def _activity(gpu: Gpu, figures: Figures) -> Section:
         figures("memory busy", gpu.memory_busy_ratio, values.percent, "memory_busy_ratio"),
     ]
     pair = known(gpu.busy_ratio, gpu.sm_active_ratio)
-    if pair and round(100 * max(pair)) == 0:
-        entries.append(Sentence("idle: no kernel ran"))
+    if pair and pair[0] < IDLE:
+        entries.append(Sentence("idle: no kernel ran in the last sample"))
+        if pair[1] >= IDLE:
+            entries.append(Sentence("SM active is of another interval: work of a moment may show in one of them only"))
+    elif pair and pair[1] >= pair[0]:
+        entries.append(Sentence("whenever a kernel ran, all SMs had work"))
     elif pair:
         busy, active = (f"{100 * share:.0f} %" for share in pair)
         gap = f"{100 * max(0.0, pair[0] - pair[1]):.0f} points of the chip stood idle while it counted as busy"
@@ -108,8 +117,9 @@ def _efficiency(gpu: Gpu, snapshot: Snapshot, figures: Figures) -> Section:
             "flops_peak_per_s",
             ESTIMATED,
         ),
-        figures("decode tok/J", gpu.tokens_per_j, values.tokens_per_joule, "tokens_per_j", DERIVED),
     ]
+    if gpu.tokens_per_j not in BY_NATURE:
+        entries.append(figures("decode tok/J", gpu.tokens_per_j, values.tokens_per_joule, "tokens_per_j", DERIVED))
     if over := [name for name, ratio in (("MFU", gpu.mfu_ratio), ("MBU", gpu.mbu_ratio)) if _above(ratio)]:
         entries.append(Sentence(f"! {' and '.join(over)} above 100 %: see the cross-check of the engine", "warn"))
     if gpu.peak_unverified:
@@ -156,7 +166,7 @@ def _tenants(gpu: Gpu, snapshot: Snapshot, view: View) -> Section:
     write = values.memory(view)
     entries: list[Entry] = []
     entries += [
-        Fact(engine.name, f"engine on GPUs {spans(engine.gpus)}: {engine.model}")
+        Fact(engine.name, f"{_WORK[engine.phase]} on GPUs {spans(engine.gpus)}{engine.model and f': {engine.model}'}")
         for engine in snapshot.engines
         if engine.name in gpu.engines and gpu.index in engine.gpus
     ]
@@ -168,13 +178,19 @@ def _tenants(gpu: Gpu, snapshot: Snapshot, view: View) -> Section:
                 (
                     (f"  {left(f'pid {process.pid}', 12)}", "muted"),
                     (f"{right(size, 11)} {right(share, 5)} SM  ", "text"),
-                    (clean(f"{process.name}  {process.engine or process.user}"), "text"),
+                    (clean(_who(process)), "text"),
                 )
             )
         )
     if more := len(gpu.processes) - _MOST_PROCESSES:
         entries += [Sentence(f"and {more} more: see the pane of the processes")] if more > 0 else []
     return Section("runs here", entries or [Sentence("no engine and no process is known on it")], side=1)
+
+
+def _who(process: Process) -> str:
+    """Its name, and whose it is; of one that is no engine what it runs."""
+    name = process.name if process.engine else command(process)
+    return f"{name}  {process.engine or process.user}"
 
 
 def _identity(gpu: Gpu) -> Section:

@@ -21,12 +21,14 @@ _EXACT: Final = 0.5
 """Width of a bucket as a share of its quantile from which on the bucket is called coarse."""
 
 
-def latencies(engine: Engine, view: View, explain: Explain) -> Section:
-    """A table of mean and quantiles; below each row the buckets and the metric."""
+def latencies(engine: Engine, view: View, explain: Explain, without: frozenset[str] = frozenset()) -> list[Section]:
+    """A table of mean and quantiles; below each row the buckets and the metric. No rows of fields that are `without`
+    and missing, and no section without rows."""
     entries: list[Entry] = [Line((("  " + " " * _NAME + _cells("mean", "p50", "p95", "p99"), "muted"),))]
     missing: list[tuple[str, Why]] = []
     coarse = False
-    for name, field in _ROWS:
+    rows = [(name, field) for name, field in _ROWS if not (field in without and _is_missing(getattr(engine, field)))]
+    for name, field in rows:
         of: Quantiles = getattr(engine, field)
         entries.append(Line(_row(name, of, _goal_s(view, field))))
         if buckets := _buckets(of):
@@ -34,7 +36,7 @@ def latencies(engine: Engine, view: View, explain: Explain) -> Section:
         if source := engine.sources.get(field, ""):
             entries.append(Sentence(source, indent=4))
         shown = {"mean": of.mean, "p50": of.p50, "p95": of.p95, "p99": of.p99}
-        if all(isinstance(reading, Missing) for reading in shown.values()):
+        if _is_missing(of):
             shown = {"": of.mean}
         missing += [
             (f"{name} {part}".rstrip(), explain(reading, field))
@@ -45,7 +47,11 @@ def latencies(engine: Engine, view: View, explain: Explain) -> Section:
     entries.append(Sentence("mean: sum / count, exact; a quantile is interpolated, and truly anywhere in its bucket"))
     if coarse:
         entries.append(Sentence("the engine's buckets are coarse: a quantile can be wrong by half of itself and more"))
-    return Section("latencies", entries, missing=missing)
+    return [Section("latencies", entries, missing=missing)] if rows else []
+
+
+def _is_missing(of: Quantiles) -> bool:
+    return all(isinstance(reading, Missing) for reading in (of.mean, of.p50, of.p95, of.p99))
 
 
 def _cells(*texts: str) -> str:

@@ -31,7 +31,7 @@ def sections(replicas: Replicas, snapshot: Snapshot, view: View) -> list[Section
     ]
     return [
         Section("all replicas", entries),
-        latencies(as_engine(replicas), view, figures.explain),
+        *latencies(as_engine(replicas), view, figures.explain),
         Section("each replica", [entry for engine in own for entry in _one(engine)], side=1),
     ]
 

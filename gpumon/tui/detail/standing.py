@@ -17,6 +17,25 @@ MOVES: Final = {
     "derived": "worked out from other counters",
 }
 """What `Engine.advances` says, in words; what is live needs none."""
+_NAMES: Final = {
+    "decode_tokens_per_s": "decode",
+    "prefill_tokens_per_s": "prefill computed",
+    "cached_tokens_per_s": "prefill cached",
+    "requests_per_s": "requests",
+    "steps_per_s": "steps",
+    "preemptions_per_s": "preemptions",
+    "failures_per_s": "failures",
+    "inferences_per_s": "inferences",
+    "trained_tokens_per_s": "trained",
+    "samples_per_s": "samples",
+    "mfu_ratio": "MFU",
+    "mfu_prefill_ratio": "MFU of prefill",
+    "mfu_decode_ratio": "MFU of decode",
+    "flops_per_s": "FLOP/s",
+    "mbu_ratio": "MBU",
+    "bytes_per_s": "all B/s",
+}
+"""What the page calls them."""
 MOST_RANKS: Final = 16
 
 
@@ -42,6 +61,9 @@ def _load(load: RankLoad) -> str:
 
 def standing(engine: Engine) -> list[Section]:
     """Which figures are not live; no section where all are."""
-    moves = [(name, how) for name, how in engine.advances.items() if how in MOVES]
-    entries = [Fact(name.replace("_", " "), MOVES[how]) for name, how in moves]
+    entries: list[Entry] = []
+    for how, meaning in MOVES.items():
+        names = [_NAMES.get(name, name) for name, moves in engine.advances.items() if moves == how]
+        if names:
+            entries.append(Sentence(f"{', '.join(names)}: {meaning}"))
     return [Section("how its figures move", entries, side=1)] if entries else []

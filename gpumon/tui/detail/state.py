@@ -76,14 +76,16 @@ def _now(shown: Shown, snapshot: Snapshot, levels: Levels) -> Row:
     if isinstance(thing, Replicas):
         down = len(thing.engines) - thing.answering
         word, tone = (f"! {down} of {len(thing.engines)} without figures", "warn") if down else ("● all answer", "ok")
-        return ((f" {word}", tone), (" · the sums are of those that answer", "text") if down else ("", "text"))
+        rest = (" · the sums are of those that answer" if down else "", "text")
+        apart = ", ".join(thing.deviating)
+        return (f" {word}", tone), rest, (f" · ! apart: {apart}" if apart else "", "warn")
     if isinstance(thing, Gpu):
         word, tone = gpu_word(thing, levels)
         if word.startswith(" "):
             word, tone = f"● {word.strip()}", "ok"
         said = _gpu_since(thing, snapshot)
     elif isinstance(thing, Engine):
-        word, tone = STATES.get(thing.state, ("● ok", "ok"))
+        word, tone = STATES.get(thing.state, _doubt(thing))
         said = _since(thing.since, snapshot)
     else:
         thing = max((gpu for gpu, _ in thing.on), key=lambda gpu: gpu.age_s)
@@ -91,6 +93,15 @@ def _now(shown: Shown, snapshot: Snapshot, levels: Levels) -> Row:
     aged = isinstance(thing, Gpu) and thing.state in _AGED
     age = "" if aged else " · never read" if _never_read(thing) else f" · read {lasting(thing.age_s)} ago"
     return ((f" {word}", tone), (f"{age}{said}", "text"))
+
+
+def _doubt(engine: Engine) -> tuple[str, str]:
+    """Word and tone of an engine that answers: what its row is marked for stands below."""
+    if engine.contradicts:
+        return "! its figures contradict its GPUs", "warn"
+    if engine.uneven:
+        return "! its ranks are uneven", "warn"
+    return ("! apart from its replicas", "warn") if engine.deviates else ("● ok", "ok")
 
 
 def _never_read(thing: Gpu | Engine) -> bool:
@@ -147,6 +158,7 @@ def troubles(shown: Shown, snapshot: Snapshot, levels: Levels) -> list[Section]:
         if verdict.scope in names
     ]
     if isinstance(thing, Engine):
+        found += [Sentence(f"! {text}", "warn") for text in thing.contradicts]
         found += [Sentence(f"! uneven ranks: {text}", "warn") for text in thing.uneven]
         found += [Sentence(f"! beside its replicas: {text}", "warn") for text in thing.deviates]
     if not found and thing is shown.now and (missing := blank_reason(thing)) is not None:

@@ -8,6 +8,7 @@ from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Process, Replicas, Snapshot
 from gpumon.readings.text import clean
+from gpumon.tui.replica_rows import name_of
 
 Key = tuple[str, str]
 """Kind (gpu, engine, replicas, process) and key (UUID, `Engine.key`, model, pid)."""
@@ -85,7 +86,7 @@ def title(key: Key, thing: Thing | None) -> str:
         model = thing.model.rstrip("/").rpartition("/")[2]
         return clean(f"engine {thing.name} · {model}" if model else f"engine {thing.name}")
     if isinstance(thing, Replicas):
-        return clean(f"{len(thing.engines)} replicas · {thing.model}")
+        return clean(f"{name_of(thing)} · {thing.model}")
     if thing is not None:
         return clean(f"process {thing.pid} · {thing.on[0][1].name}")
     return clean(" ".join(key)).strip()

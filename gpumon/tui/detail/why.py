@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from gpumon.efficiency.service import BY_NATURE
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.text import clean
@@ -40,13 +41,13 @@ _GENERAL: Final[dict[Reason, Why]] = {
     Reason.NOT_EXPOSED: Why("the engine does not export it", _LISTS),
     Reason.NOT_LIVE: Why(
         "the engine counts it only when a request ends: a rate of now would be 0, then a spike",
-        "the mean over minutes stands beside it, and the total is right",
+        "the total since gpumon started is right",
     ),
     Reason.STALE: Why("the last reading is older than 3 intervals", "it comes back by itself with the next answer"),
     Reason.OFF: Why("its source, or the engine's own switch for it, is off", "`gpumon doctor` says what to switch on"),
     Reason.NO_ENGINE: Why(
         "no engine that gpumon polls runs on this GPU",
-        'gpumon --endpoint http://127.0.0.1:8000, or in the config: [[endpoint]] url = "http://127.0.0.1:8000"',
+        "if one does: gpumon --endpoint http://127.0.0.1:PORT, with its port",
     ),
     Reason.UNMAPPED: Why(
         "an engine answers whose GPUs are not known: it may run on this one",
@@ -63,7 +64,7 @@ _GENERAL: Final[dict[Reason, Why]] = {
     ),
     Reason.NOT_MODELLED: Why(
         "the model has parts that the formulas do not cover",
-        "nothing to do: rates and latencies are right all the same",
+        "nothing to do: the other figures are right all the same",
     ),
     Reason.UNKNOWN_GPU: Why(
         "no peak is known for this GPU at this precision",
@@ -83,7 +84,8 @@ _GENERAL: Final[dict[Reason, Why]] = {
         "it comes back once the window has passed: 10 s, for latencies 60 s",
     ),
     Reason.UNREACHABLE: Why(
-        "the endpoint gives no usable answer", "what is wrong stands at the top; `gpumon doctor` tries it anew"
+        "the engine gives no figures",
+        "its row and the top of its page say what is wrong; `gpumon doctor` tries it anew",
     ),
     Reason.INVALID: Why(
         "the source sent something that is no number in range",
@@ -95,6 +97,21 @@ _GENERAL: Final[dict[Reason, Why]] = {
     Reason.INFEASIBLE: Why("no number of instances would do", "the sizing panel says which goal or size is in the way"),
 }
 """What holds whatever the figure is."""
+_OF_TRAINING: Final = {
+    Reason.NOT_EXPOSED: Why(
+        "it tells no tokens, and of samples not how many tokens they have",
+        "in its [[feed]]: trained_tokens in [feed.quantities], or tokens_per_sample beside samples",
+    ),
+    Reason.WARMING_UP: Why("a rate needs two steps of the run, and some time between them", "it comes by itself"),
+}
+"""What holds of a training run."""
+_OF_ANOTHER: Final = Why(
+    "{runs} runs here, and is no engine that gpumon polls",
+    "a training run, or a server of your own: [[feed]] in the config, with gpus = [{gpu}]; an engine: gpumon "
+    "--endpoint http://127.0.0.1:PORT, with its port",
+)
+_OF_NOBODY: Final = Why("nothing runs on this GPU", "")
+"""Why there is no engine, where it is known."""
 
 _OF_KIND: Final[dict[EngineKind, str]] = {
     EngineKind.VLLM: _NEWER,
@@ -102,6 +119,12 @@ _OF_KIND: Final[dict[EngineKind, str]] = {
     EngineKind.LLAMA_CPP: "llama.cpp exports no latencies; KV use comes from /slots: start it without --no-slots",
     EngineKind.TENSORRT_LLM: "enable_iter_perf_stats: true in its config gives the gauges of each iteration",
     EngineKind.TGI: "TGI does not export it: nothing to do",
+    EngineKind.TEI: "TEI does not export it: nothing to do",
+    EngineKind.LMDEPLOY: "LMDeploy up to 0.16 does not export it; a newer one may",
+    EngineKind.TRITON: "its backend decides: TensorRT-LLM's counts no prompts; vLLM's needs REPORT_CUSTOM_METRICS",
+    EngineKind.NIM: "NIM 1.x has few figures; 2.x has all those of the engine inside",
+    EngineKind.DYNAMO: "a frontend does not know it: add the endpoints of its workers (DYN_SYSTEM_PORT)",
+    EngineKind.RAY: "Ray passes on what the engine in its replicas exports: a newer vLLM or SGLang has more",
     EngineKind.OLLAMA: "Ollama exports which models are loaded, and no figures of its work",
     EngineKind.GENERIC: "add the metric to [feed.quantities] in the config, if the server has it",
 }
@@ -158,6 +181,14 @@ _SPECIAL: Final[dict[tuple[str, Reason], Why]] = {
         "the driver does not tell it: the process is in another container or virtual machine, or under WSL",
         "run gpumon on the host",
     ),
+    ("decode_tokens_per_s", Reason.NOT_LIVE): Why(
+        _GENERAL[Reason.NOT_LIVE].sentence, "the mean over minutes stands below, and the total is right"
+    ),
+    ("mfu_ratio", Reason.INVALID): Why(
+        "its tokens need more FLOP/s than its GPUs have",
+        "its GPUs, the model's dimensions or the token counts are wrong: `gpumon doctor`, `gpumon models show NAME`",
+    ),
+    ("own_read_bytes", Reason.INVALID): Why("the engine's own count is known to be wrong", "nothing to do"),
     ("tp", Reason.NO_GPU): Why("its GPUs are not known, or do not divide evenly over its ranks", ""),
 }
 """What more is known of single figures."""
@@ -186,6 +217,13 @@ _OF_VLLM: Final[dict[tuple[str, Reason], Why]] = {
 """What more is known of single figures of vLLM."""
 
 
+_OF_DETAIL: Final = {
+    Reason.FEW: "it comes with more requests",
+    Reason.UNKNOWN_MODEL: "say params_b, flops_per_token or model in its [[feed]] of the config",
+}
+"""What helps where a missing figure says itself why."""
+
+
 class Subject(NamedTuple):
     """What the figures belong to, for the texts that name it."""
 
@@ -195,6 +233,12 @@ class Subject(NamedTuple):
     url: str = "http://127.0.0.1:8000"
     gpus_source: str = ""
     kind: EngineKind = EngineKind.UNKNOWN
+    runs: str = ""
+    """A process on the GPU that is no engine."""
+    free: bool = False
+    """Nothing runs on the GPU."""
+    trains: bool = False
+    """It is a training run."""
 
 
 def explain(subject: Subject) -> Explain:
@@ -206,10 +250,18 @@ def explain(subject: Subject) -> Explain:
 def _why(subject: Subject, missing: Missing, field: str) -> Why:
     of_vllm = _OF_VLLM if subject.kind is EngineKind.VLLM else {}
     why = of_vllm.get((field, missing.reason)) or _SPECIAL.get((field, missing.reason)) or _GENERAL[missing.reason]
+    if missing.detail:
+        why = why._replace(todo=_OF_DETAIL.get(missing.reason, why.todo))
     if why is _GENERAL[Reason.NOT_EXPOSED]:
         why = why._replace(todo=_OF_KIND.get(subject.kind, why.todo))
+    if subject.trains:
+        why = _OF_TRAINING.get(missing.reason, why)
+    if missing in BY_NATURE:
+        why = why._replace(todo="")
+    if missing.reason is Reason.NO_ENGINE and (subject.free or subject.runs):
+        why = _OF_NOBODY if subject.free else _OF_ANOTHER
     source = f" ({subject.gpus_source})" if subject.gpus_source else ""
-    texts = {"gpu": subject.gpu, "url": subject.url, "gpus_source": source}
+    texts = {"gpu": subject.gpu, "url": subject.url, "gpus_source": source, "runs": subject.runs}
     sentence = clean(missing.detail, 400) if missing.detail else _filled(why.sentence, texts)
     return Why(sentence, _filled(why.todo, texts), quiet=subject.blank and missing.reason in BLANK)
 

@@ -40,14 +40,14 @@ GROUPS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
 """Commands that share a line, or are said shorter here; every other one has its own."""
 
 LEGEND: Final = (
-    ("▒ busy", "a kernel ran: says little"),
-    ("█ sm", "share of the SMs at work"),
+    ("▒busy █sm", "a kernel ran; SMs at work"),
     ("mfu mbu", "FLOPs, bytes used of peak"),
+    ("!vllm:8000", "wrong or apart: its page"),
     ("m ≥ ≤", "measured, at least / most"),
     ("104%! 31%?", "wrong facts; unsure peak"),
     ("210m 1.2s", "milliseconds, seconds"),
     ("<10m ~24m", "first bucket; mean of few"),
-    ("–  …", "not there; not there yet"),
+    ("– … n/a", "none; not yet; not live"),
     ("LLM? GPU?", "unknown: gpumon doctor"),
     ("gpu7 -abc", "in a filter: of 7, no abc"),
     ("held", "VRAM used, but no engine"),

@@ -54,6 +54,10 @@ class EnginePane(ListPane[Engine]):
         """By every figure that all screens show."""
         return engine_table.ORDERS
 
+    def trouble(self, item: Engine) -> str:
+        """Its state, where it gives no figures; its name, where it is marked."""
+        return engine_table.trouble(item)
+
     def more(self) -> str:
         """Columns that need a wider screen."""
         if self.snapshot is None or not self.snapshot.engines:

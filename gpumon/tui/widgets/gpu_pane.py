@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import ClassVar, Final
 
+from msgspec.structs import replace
+
 from gpumon.readings.format import left, period
+from gpumon.readings.frame import EndpointState
 from gpumon.readings.history import History
+from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Gpu, Snapshot
 from gpumon.tui import gpu_table
 from gpumon.tui.charts.raster import spark
@@ -69,6 +73,12 @@ class GpuPane(ListPane[Gpu]):
         """By every figure, and by what is wasted."""
         return gpu_table.ORDERS
 
+    def trouble(self, item: Gpu) -> str:
+        """Its state, where that is a warning."""
+        word, tone = gpu_table.state(item, self.view.levels)
+        glyph, _, rest = word.partition(" ")
+        return f"{glyph} gpu {item.index} {rest}" if tone in ("warn", "critical") else ""
+
     def more(self) -> str:
         """Columns that need a wider screen."""
         if self.snapshot is None or not self.snapshot.gpus:
@@ -94,7 +104,7 @@ class GpuPane(ListPane[Gpu]):
 
     def row(self, item: Gpu, width: int) -> Row:
         """One GPU."""
-        row = gpu_table.row(item, width, self.view)
+        row = gpu_table.row(self._worded(item), width, self.view)
         names, columns = self._places(width)
         if not names or self.snapshot is None:
             return row
@@ -102,6 +112,15 @@ class GpuPane(ListPane[Gpu]):
         for name in names:
             sparks += [("  ", "text"), (self._spark(name, item, self.snapshot, columns), name)]
         return (*row, *sparks)
+
+    def _worded(self, gpu: Gpu) -> Gpu:
+        """With the better reason where its engine answers, and just does not export its figures."""
+        missing = gpu.mfu_ratio
+        if not isinstance(missing, Missing) or missing.reason is not Reason.UNREACHABLE or self.snapshot is None:
+            return gpu
+        states = {engine.state for engine in self.snapshot.engines if engine.name in gpu.engines}
+        off = Missing(Reason.OFF)
+        return replace(gpu, mfu_ratio=off, mbu_ratio=off) if EndpointState.METRICS_OFF in states else gpu
 
     def _places(self, width: int) -> tuple[Sequence[str], Grid]:
         """Which histories have room behind the columns, and the grid of each."""

@@ -7,7 +7,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from textual import events
 
-from gpumon.readings.format import cells, cut
+from gpumon.readings.format import cells, cut, left
 from gpumon.readings.snapshot import Snapshot
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
@@ -62,6 +62,17 @@ class ListPane(Pane, Generic[T]):
     def orders(self) -> Sequence[Order[T]]:
         """The ways to sort."""
         return ()
+
+    def trouble(self, item: T) -> str:  # noqa: ARG002
+        """What is wrong with a row's thing, with its name; empty where nothing is."""
+        return ""
+
+    def alarm(self) -> str:
+        """The first row with trouble that is not in view, and how many more there are."""
+        items = self.chosen()
+        unseen = [*items[: self._top], *items[self._top + self._in_view :]]
+        found = [said for item in unseen if (said := self.trouble(item))]
+        return f"{found[0]} +{len(found) - 1}" if len(found) > 1 else "".join(found)
 
     def nothing(self, width: int) -> Sequence[Row]:
         """What is said where there is no row at all."""
@@ -200,6 +211,12 @@ class ListPane(Pane, Generic[T]):
 
 
 def marked(row: Row) -> Row:
-    """The row under the cursor: on the selected background, and with a glyph, as colour alone is not enough."""
+    """The row under the cursor: on the selected background, and with a glyph, as colour alone is not enough.
+
+    A mark in the glyph's place moves into the next cell, and the text behind it gives up a blank, or its last cell.
+    """
     (first, tone), *rest = row
+    if not first.startswith(" ") and rest:
+        (text, other), *rest = rest
+        first, rest = f" {first}", [(text[:-1] if text.endswith(" ") else left(text, cells(text) - 1), other), *rest]
     return (("▸" + first[1:], f"{tone}@"), *((text, f"{tone}@") for text, tone in rest))

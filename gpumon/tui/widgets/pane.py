@@ -62,6 +62,10 @@ class Pane(Board, can_focus=True):
         """What the rule says on its right side."""
         return ""
 
+    def alarm(self) -> str:
+        """What needs somebody and is not in view: on the rule, before everything else."""
+        return ""
+
     def open(self) -> tuple[str, str] | None:
         """What Enter does here; returns a thing (gpu, engine, process) and its key where that has a detail page."""
         return None
@@ -117,18 +121,22 @@ class Pane(Board, can_focus=True):
         scroll = self._scrolled(total, room, focused)
         key = self.view.keymap.first(self.KEY) if self.KEY else "─"
         most = max(0, width - cells(name) - cells(key) - 6)
+        alarm = cut(self.alarm(), max(0, most // 2))
+        most -= cells(alarm) + 3 if alarm else 0
         room_left = self.note_room = most - sum(cells(note) + 3 for note in (scroll, self.hint) if note)
         note = self.note()
         note = note if cells(note) <= room_left else cut(note, room_left) if room_left >= _LEAST_NOTE else ""
         said = cut(" · ".join(part for part in (scroll, note, self.hint) if part), most)
-        said = f" {said} " if said else ""
-        line = "─" * (width - 3 - cells(key) - cells(name) - cells(said))
+        said, alarm = f" {said} " if said else "", f" {alarm} " if alarm else ""
+        line = "─" * (width - 3 - cells(key) - cells(name) - cells(alarm) - cells(said) - (1 if alarm and said else 0))
         return (
             ("─", "border"),
             (key, "accent" if self.KEY else "border"),
             ("─", "border"),
             (name, "focus" if focused else "text"),
             (line, "border"),
+            (alarm, "warn"),
+            ("─" if alarm and said else "", "border"),
             (said, "muted"),
             ("─", "border"),
         )

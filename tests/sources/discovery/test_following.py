@@ -137,7 +137,7 @@ async def test_an_engine_appears_restarts_and_is_dropped(engines: Servers) -> No
         await followed.until(lambda: followed.states() == [OK])
         first.kill()
         followed.see(gpus(()))
-        await followed.until(lambda: followed.states() == [REFUSED])
+        await followed.until(lambda: followed.states() == [REFUSED] and "has ended" in followed.readings[0].fault)
         second = engines.start("vllm", "serve", "m", "--port", port, pages=PAGES, workers=CORE)
         followed.see(gpus(second.workers))
         await followed.until(lambda: followed.states() == [OK] and followed.readings[0].gpus == ("GPU-0",))
@@ -146,6 +146,32 @@ async def test_an_engine_appears_restarts_and_is_dropped(engines: Servers) -> No
         followed.see(gpus(()))
         await followed.until(lambda: followed.states() == [])
         assert followed.endpoints == {}
+
+
+async def test_nothing_is_asked_of_who_takes_the_port_of_an_engine_that_ended(engines: Servers) -> None:
+    port = str(free_port())
+    async with following(grace_s=1.0) as followed:
+        server = engines.start("vllm", "serve", "m", "--port", port, pages=PAGES, workers=CORE)
+        followed.see(gpus(server.workers))
+        await followed.until(lambda: followed.states() == [OK])
+        server.kill()
+        followed.see(gpus(()))
+        await followed.until(lambda: "has ended" in followed.readings[0].fault)
+        other = engines.start("shop", "--port", port, pages=PAGES)
+        await followed.until(lambda: followed.states() == [])
+        assert other.asked == []
+
+
+async def test_a_server_that_ends_while_it_loads_is_not_said_to_be_loading(engines: Servers) -> None:
+    server = engines.start("vllm", "serve", "m", "--port", str(free_port()), workers=CORE, late=True)
+    async with following(grace_s=1.0) as followed:
+        followed.see(gpus(server.workers))
+        await followed.until(lambda: followed.states() == [STARTING])
+        server.kill()
+        followed.see(gpus(()))
+        await followed.until(lambda: followed.states() == [REFUSED])
+        assert followed.readings[0].fault == f"server {server.pid} (vllm serve m) has ended"
+        await followed.until(lambda: followed.states() == [])
 
 
 async def test_a_server_that_only_lost_its_gpu_process_stays(engines: Servers) -> None:

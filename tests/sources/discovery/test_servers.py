@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import time
 from collections.abc import Sequence
 
@@ -13,7 +14,7 @@ from gpumon.sources.discovery.chain import Chain
 from gpumon.sources.discovery.command_line import Launch
 from gpumon.sources.discovery.look import Look, server_in
 from gpumon.sources.discovery.notices import PATIENCE_S, Notices
-from gpumon.sources.family import Process, process
+from gpumon.sources.family import Process, ancestry, process
 from tests.fakes.http_server import wait_until
 from tests.sources.discovery.servers import Servers, free_port, gpus
 
@@ -130,3 +131,12 @@ def test_what_may_pass_is_not_said_at_once() -> None:
     found = at_first.faults((), at_first.broken((broken,), frame), 1.0, looked=True)
     assert len(found) == 1
     assert abs(found[0].since_wall_s - time.time()) < 5.0
+
+
+def test_a_triton_server_below_the_process_on_the_gpu_is_found(engines: Servers) -> None:
+    holder = (sys.executable, "-c", "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))")
+    server = engines.start("tritonserver", "--metrics-port", "8002", inside=holder)
+    assert server.pid != server.process.pid
+    found = server_in(ancestry(server.process.pid))
+    assert found is not None
+    assert (found[0].pid, found[1].kind) == (server.pid, EngineKind.TRITON)

@@ -18,7 +18,7 @@ DOC: Final = Path(__file__).parents[3] / "docs" / "engines.md"
 MARKS: Final = ("<!-- table: python -m tests.sources.engines.table --write -->\n", "<!-- end of table -->\n")
 COLUMNS: Final = {
     "decode": (q.DECODE_TOKENS, q.DECODE_RATE),
-    "prefill": (q.PREFILL_COMPUTED, q.PREFILL_RATE, q.PROMPT_TOKENS),
+    "prefill": (q.PREFILL_COMPUTED, q.PREFILL_RATE),
     "cached": (q.PREFILL_CACHED,),
     "steps": (q.STEPS,),
     "running": (q.RUNNING,),
@@ -32,6 +32,8 @@ COLUMNS: Final = {
     "failures": (q.FAILURES,),
 }
 """Column -> quantities that fill it, the first that an adapter gives."""
+SEEN_LATER: Final = frozenset({q.TTFT, q.ITL, q.E2E, q.QUEUE, q.FAILURES})
+"""They are of what has happened, so that there is no word for when they move."""
 BEST_FIRST: Final = (Advance.LIVE, Advance.PROMPT, Advance.DERIVED, Advance.SAMPLED, Advance.END)
 WORDS: Final = {Advance.PROMPT: "at 1st token", Advance.END: "at end"}
 
@@ -57,12 +59,12 @@ def _cells(row: Row) -> list[str]:
     for case in (case for case in cases() if case.row is row):
         for quantity, advance in _moves(case):
             moves.setdefault(quantity, set()).add(advance)
-    found = (next((moves[name] for name in names if name in moves), set()) for names in COLUMNS.values())
-    return [_word(min(each, key=BEST_FIRST.index)) if each else "–" for each in found]
+    found = (next((name for name in names if name in moves), "") for names in COLUMNS.values())
+    return [_word(name, min(moves[name], key=BEST_FIRST.index)) if name else "–" for name in found]
 
 
-def _word(advance: Advance) -> str:
-    return WORDS.get(advance, advance.value)
+def _word(quantity: str, advance: Advance) -> str:
+    return "yes" if quantity in SEEN_LATER else WORDS.get(advance, advance.value)
 
 
 def _moves(case: Case) -> list[tuple[str, Advance]]:

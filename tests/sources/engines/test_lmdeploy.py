@@ -32,6 +32,16 @@ def test_cached_tokens_come_when_a_request_ends_and_do_not_make_the_prefill_fall
     assert page.advance[q.PREFILL_CACHED] is Advance.END
 
 
+def test_computed_prefill_is_no_rate_of_now_once_anything_was_cached():
+    """A burst of prompts of which 90 % were cached would be ten times too much until they end."""
+    reader = Reader(ROW)
+    moves = [
+        reader.read({"/metrics": tokens(prompt, cached)})[0].advance[q.PREFILL_COMPUTED]
+        for prompt, cached in ((1000, 0), (2000, 0), (2000, 900), (9000, 900))
+    ]
+    assert moves == [Advance.PROMPT, Advance.PROMPT, Advance.END, Advance.END]
+
+
 def test_without_a_word_on_the_cache_computed_prefill_is_unknown():
     (page,) = Reader(ROW).read({"/metrics": body("0.10-no-config")})
     assert page.ranks[0].counters[q.PROMPT_TOKENS] == 8000.0

@@ -176,3 +176,14 @@ def test_versions_of_a_model_are_added_up() -> None:
         )
     )
     assert rank.gauges == {q.POOL_TOKENS: 100 * 64 + 50 * 32, q.KV_USAGE: 0.5}
+
+
+def test_versions_of_a_model_make_steps_of_their_own() -> None:
+    """100 steps of 2 requests and 10 of 8: 280 tokens, not 110 x 10."""
+    reader, found = triton(), {}
+    for first, second in ((100, 50), (200, 60)):
+        text = f"{STEPS} {first}\n{GENERATING} 2\n"
+        other = text.replace('version="1"', 'version="2"').replace(f" {first}", f" {second}").replace(" 2\n", " 8\n")
+        found = parts(reader, text + other)
+    assert found["m"].ranks[0].counters[q.DECODE_TOKENS] == 280.0
+    assert found["m"].ranks[0].counters[q.STEPS] == 260.0

@@ -93,6 +93,14 @@ def test_what_moves_when():
     assert page.advance == {q.DECODE_TOKENS: Advance.END, q.DECODE_RATE: Advance.SAMPLED}
 
 
+def test_a_server_that_tells_its_first_tokens_may_book_whole_prompts():
+    tokens = {"prefill_computed_tokens": "tokens_total", "decode_tokens": "tokens_total"}
+    assert one(PAGE, tokens).advance == {}
+    assert one(PAGE, tokens | {"ttft_s": "lat"}).advance == {q.PREFILL_COMPUTED: Advance.PROMPT}
+    ended = one(PAGE, tokens | {"ttft_s": "lat"}, at_end=("prefill_computed_tokens",))
+    assert ended.advance == {q.PREFILL_COMPUTED: Advance.END}
+
+
 def test_steps_are_the_users_word():
     assert one(PAGE, {"steps": "tokens_total", "running": "busy"}).exact_steps
     assert not one(PAGE, {"running": "busy"}).exact_steps

@@ -12,8 +12,11 @@ import pytest
 from gpumon.config.schema import Config, Endpoint, Feed
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineKind, Phase, Training
+from gpumon.sources.attachment import OF_ALL_RANKS, EngineFacts
 from gpumon.sources.feeds.build import feeds_of
 from gpumon.sources.feeds.page import PageFeed
+from gpumon.sources.ownership import Ownership
+from tests.efficiency.test_deriver import gpu
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.sources.polling import HURRIED, QUICK, always, until
 
@@ -153,3 +156,15 @@ async def test_feeds_and_endpoints_of_one_server_are_rows_of_their_own():
     assert [page.reading.name for page in pages] == ["a", "b"]
     assert len({page.reading.key for page in pages} | {server.url}) == 3
     assert [page.reading.ranks[0].counters[q.DECODE_TOKENS] for page in pages] == [100.0, 7.0]
+
+
+async def test_the_process_that_listens_is_not_all_of_a_training_run():
+    """Its tokens are those of all processes: over the GPUs of one of them MFU would be many times too high."""
+    quantities = {"trained_tokens": "tokens_total"}
+    source, _ = await first(always(Reply(200, PAGE)), phase="training", params_b=8.0, quantities=quantities)
+    facts = EngineFacts({source.reading.key: source.endpoint}, (), Ownership(), {})
+    assert facts.attach(source.reading, (gpu(),)).gpus == ()
+    assert facts.attach(source.reading, (gpu(),)).gpus_source == OF_ALL_RANKS
+    named, _ = await first(always(Reply(200, PAGE)), phase="training", params_b=8.0, quantities=quantities, gpus=(0,))
+    facts = EngineFacts({named.reading.key: named.endpoint}, (), Ownership(), {})
+    assert facts.attach(named.reading, (gpu(),)).gpus == ("GPU-0",)

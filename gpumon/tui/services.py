@@ -1,0 +1,61 @@
+"""What an engine does with its model, as its row and its page need it: a figure that it cannot have is no gap."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from gpumon.efficiency.service import ENCODERS, NO_TOKENS, Service
+from gpumon.readings.frame import Phase
+from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.readings.snapshot import Engine
+
+_OF_DECODE: Final = frozenset(
+    {
+        *("kv_usage_ratio", "kv_pool_tokens", "context_tokens", "batch", "steps_per_s", "preemptions_per_s"),
+        *("decode_tokens_per_s", "cached_tokens_per_s", "mfu_prefill_ratio", "mfu_decode_ratio", "tokens_per_j"),
+        *("prefill_flops_per_s", "decode_flops_per_s", "flops_per_decode_token", "ttft_s", "itl_s"),
+    }
+)
+_OF_LLMS: Final = frozenset({"prefill_tokens_per_s", "flops_per_s", "peak_flops_per_s", "flops_per_j"})
+_OF_MODEL: Final = frozenset({"params", "active_params", "layers"})
+WITHOUT: Final = {
+    Service.GENERATION: frozenset[str](),
+    Service.ENCODING: _OF_DECODE,
+    Service.OTHER: _OF_DECODE | _OF_LLMS | _OF_MODEL,
+    Service.TRAINING: (_OF_DECODE - {"tokens_per_j"})
+    | _OF_MODEL
+    | {"prefill_tokens_per_s", "requests_per_s", "running", "waiting", "queue_s", "e2e_s"},
+}
+"""Fields of `Engine` that say nothing of such a service where they are missing."""
+_WORK: Final = (("trained_tokens_per_s", "trained"), ("samples_per_s", "samples"), ("inferences_per_s", "items"))
+"""Rates of what makes no tokens for anybody, and the word for them in a row."""
+
+
+class Rate(NamedTuple):
+    """What stands in place of the decode rate."""
+
+    per_s: Reading
+    of: str
+
+
+def service_of(engine: Engine) -> Service:
+    """As `efficiency.service` tells it of a reading: by phase, kind, and which rates it never has."""
+    if engine.phase is Phase.TRAINING:
+        return Service.TRAINING
+    if engine.kind in ENCODERS:
+        return Service.ENCODING
+    no_llm = engine.decode_tokens_per_s == engine.prefill_tokens_per_s == NO_TOKENS
+    return Service.OTHER if no_llm else Service.GENERATION
+
+
+def other_rate(engine: Engine) -> Rate | None:
+    """The rate of a training run or of a server of models that are no LLMs; None for all others."""
+    if service_of(engine) not in (Service.TRAINING, Service.OTHER):
+        return None
+    rates = [Rate(getattr(engine, field), word) for field, word in _WORK]
+    known = [rate for rate in rates if not isinstance(rate.per_s, Missing)]
+    coming = [rate for rate in rates if not (isinstance(rate.per_s, Missing) and rate.per_s.reason in _NEVER)]
+    return next(iter(known or coming), None)
+
+
+_NEVER: Final = (Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED)

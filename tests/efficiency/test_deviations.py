@@ -1,0 +1,211 @@
+"""Which replica of a model does worse than the others or gets less to do: who is named, in what, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpumon.efficiency.deviations import Deviations, Minute
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import EndpointState, EngineReading
+from gpumon.readings.snapshot import Snapshot
+from tests.efficiency.polls import after, tracked
+from tests.efficiency.test_replicas import BOUNDS, down, group, replica
+
+Engine = Callable[[float], EngineReading]
+MINUTE = Minute("a", "a", "", 1.0, 60.0, 60.0, 8.0, 0.0, 0.4, 1000.0, 0.04, 0.2)
+HOLD_S = 60.0
+
+
+def named(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
+    found = {engine.name: engine.deviates for engine in snapshot.engines if engine.deviates}
+    assert tuple(found) == group(snapshot).deviating
+    return found
+
+
+def apart(*engines: Engine, seconds: int = 124) -> dict[str, tuple[str, ...]]:
+    """What is said once the window is full and that has held as long as the window."""
+    return named(after(*engines, seconds=seconds))
+
+
+def minutes(**others: dict[str, Any]) -> list[Minute]:
+    """Two alike, and one for each name with what differs."""
+    more = [MINUTE._replace(key=name, name=name, **facts) for name, facts in others.items()]
+    return [MINUTE, MINUTE._replace(key="b", name="b"), *more]
+
+
+def said(*each: Minute) -> dict[str, tuple[str, ...]]:
+    """Of minutes that stay as they are."""
+    deviations = Deviations()
+    assert deviations.at(0.0, each, HOLD_S) == {}
+    return deviations.at(HOLD_S, each, HOLD_S)
+
+
+# Who is named.
+
+
+def test_equal_replicas_do_not_stand_apart():
+    assert apart(*(replica(name, 100.0 + at) for at, name in enumerate("abcd"))) == {}
+
+
+def test_the_slowest_is_named_and_the_fastest_is_not():
+    found = apart(replica("a"), replica("b", 110.0), replica("slow", 40.0), replica("fast", 400.0))
+    assert found == {"slow": ("decode 40 tok/s per GPU, median of the 3 others 110 tok/s per GPU",)}
+
+
+def test_tokens_are_compared_per_gpu():
+    assert apart(replica("a"), replica("b"), replica("c", 200.0, gpu_count=2, gauges={q.RUNNING: 8.0})) == {}
+    assert set(apart(replica("a"), replica("b"), replica("c", 100.0, gpu_count=2, gauges={q.RUNNING: 8.0}))) == {"c"}
+
+
+def test_one_whose_gpus_are_not_known_is_not_compared_by_tokens():
+    nowhere = {"gpu_type": "", "gpu_count": 0}
+    assert apart(replica("a", 800.0, gpu_count=8, gauges={q.RUNNING: 32.0}), replica("b", 300.0, **nowhere)) == {}
+    assert set(apart(replica("a", **nowhere), replica("b", 40.0, **nowhere))) == {"b"}
+
+
+def test_less_output_is_no_fault_of_one_that_has_less_to_do():
+    assert apart(replica("a"), replica("b"), replica("c", 60.0, gauges={q.RUNNING: 3.0})) == {}
+    queued = said(*minutes(c={"decode": 500.0, "running": 5.0, "waiting": 3.0}))
+    assert queued == {"c": ("decode 500 tok/s per GPU, median of the 2 others 1,000 tok/s per GPU",)}
+    assert said(*minutes(c={"decode": 500.0, "running": 5.0, "waiting": 0.0})) == {}
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"gauges": {q.WAITING: 12.0}}, "queue 12.0 waiting, median of the 2 others 0.0 waiting"),
+        ({"gauges": {q.WAITING: 3.0}}, ""),
+        ({"gauges": {q.KV_USAGE: 0.95}}, "KV cache 95%, median of the 2 others 40%"),
+        ({"gauges": {q.KV_USAGE: 0.65}}, ""),
+        ({"gauges": {q.KV_USAGE: 0.05}}, ""),
+        ({"seen": {q.ITL: (100.0, 0.17)}}, "ITL 170 ms, median of the 2 others 100 ms"),
+        ({"seen": {q.ITL: (100.0, 0.11)}}, ""),
+        ({"seen": {q.ITL: (100.0, 0.002)}}, ""),
+        ({"seen": {q.TTFT: (2.0, 0.8)}}, "TTFT 800 ms, median of the 2 others 150 ms"),
+        ({"seen": {q.TTFT: (2.0, 0.2)}}, ""),
+        ({"seen": {q.TTFT: (0.25, 0.8)}}, ""),
+    ],
+)
+def test_what_is_worse_is_said_with_figures(facts: dict[str, Any], words: str):
+    assert apart(replica("a"), replica("b"), replica("c", **facts)) == ({"c": (words,)} if words else {})
+
+
+def test_means_in_the_first_bucket_are_alike():
+    """Its bound is 100 ms: 20 ms beside 10 is no difference that such buckets can tell."""
+    quick = {"bounds": BOUNDS, "seen": {q.ITL: (100.0, 0.01)}}
+    assert apart(replica("a", **quick), replica("b", **quick), replica("c", seen={q.ITL: (100.0, 0.02)})) == {}
+
+
+def test_of_two_the_worse_one_is_named():
+    assert apart(replica("a"), replica("b", 40.0)) == {
+        "b": ("decode 40 tok/s per GPU, a has 100 tok/s per GPU",),
+    }
+
+
+def test_few_requests_tell_nothing():
+    assert (
+        said(*(one._replace(running=2.0) for one in minutes(c={"decode": 100.0, "kv_usage": 0.9, "itl_s": 0.4}))) == {}
+    )
+
+
+def test_workers_of_prefill_and_of_decode_are_not_compared():
+    roles = [*minutes(c={"role": "prefill", "decode": 0.0, "kv_usage": 0.9, "ttft_s": 3.0})]
+    assert said(*roles) == {}
+    assert set(said(*roles, MINUTE._replace(key="d", role="prefill", ttft_s=0.2))) == {"c"}
+
+
+# Traffic.
+
+
+def test_one_that_gets_less_is_told_so_first_and_measures_nobody():
+    starved = {"requests": 5.0, "running": 0.4, "kv_usage": 0.01, "decode": 80.0, "itl_s": 0.01, "ttft_s": 0.05}
+    assert said(*minutes(c=starved)) == {
+        "c": ("gets 8% of the requests of the others (0.08/s, they 1.00/s each): look at the load balancer",)
+    }
+    assert said(MINUTE, MINUTE._replace(key="c", **starved)).keys() == {"c"}
+
+
+def test_one_that_gets_nothing_is_told_so():
+    (text,) = said(*minutes(c={"requests": 0.0, "running": 0.0}))["c"]
+    assert text.startswith("gets 0% of the requests of the others (0.00/s, they 1.00/s each)")
+
+
+def test_most_of_the_replicas_may_be_out_of_work():
+    idle = {"requests": 0.0, "running": 0.0, "decode": 0.0, "kv_usage": 0.0}
+    found = said(MINUTE, *(MINUTE._replace(key=key, **idle) for key in "bcd"))
+    assert {key: text[:8] for key, (text,) in found.items()} == dict.fromkeys("bcd", "gets 0% ")
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"requests": 25.0, "running": 3.0},
+        {"requests": 0.0, "running": 8.0, "decode": 0.0},
+        {"requests": 5.0, "running": 0.4, "waiting": 6.0},
+        {"requests": 10.0, "running": 1.0, "gpus": 0.125},
+    ],
+    ids=["a little less", "it hangs", "it queues", "an eighth of the GPUs"],
+)
+def test_who_has_enough_to_do_is_not_told_to_get_less(facts: dict[str, Any]):
+    assert not any("balancer" in text for text in said(*minutes(c=facts)).get("c", ()))
+
+
+def test_requests_that_come_by_chance_are_few():
+    few = [one._replace(requests=4.0, running=0.3) for one in minutes()]
+    assert said(*few, MINUTE._replace(key="c", requests=0.0, running=0.0)) == {}
+    some = [one._replace(requests=9.0, running=0.3) for one in minutes()]
+    assert said(*some, MINUTE._replace(key="c", requests=2.0, running=0.1)) == {}
+
+
+def test_long_requests_are_counted_while_they_run():
+    long = [one._replace(requests=2.0, running=20.0) for one in minutes()]
+    (text,) = said(*long, MINUTE._replace(key="c", requests=0.0, running=1.0))["c"]
+    assert text.startswith("gets 0% of the requests")
+    (text,) = said(
+        *(one._replace(requests=None) for one in long), MINUTE._replace(key="c", requests=None, running=1.0)
+    )["c"]
+    assert (
+        text
+        == "gets 5% of the requests of the others (1.00 running, they 20.00 running each): look at the load balancer"
+    )
+
+
+# How long.
+
+
+def test_one_that_has_just_come_is_not_compared():
+    def late(at_s: float) -> EngineReading:
+        return down(replica("c", 10.0))(at_s) if at_s < 60 else replica("c", 10.0)(at_s)
+
+    seen = [found.snapshot for found in tracked(replica("a"), replica("b"), late, seconds=200)]
+    assert all(group(snapshot).deviating == () for snapshot in seen[:86])
+    assert group(seen[-1]).deviating == ("c",)
+
+
+def test_what_comes_and_goes_is_not_said():
+    deviations = Deviations()
+    for at in range(0, 600, 2):
+        worse = {"ttft_s": 0.9 if at % 60 < 40 else 0.2}
+        assert deviations.at(float(at), minutes(c=worse), HOLD_S) == {}
+
+
+def test_what_was_said_stays_with_the_figures_of_now_until_it_is_long_over():
+    deviations = Deviations()
+    for at in range(0, 62, 2):
+        deviations.at(float(at), minutes(c={"ttft_s": 0.9}), HOLD_S)
+    texts = [deviations.at(float(at), minutes(c={"ttft_s": 0.3}), HOLD_S) for at in range(62, 130, 2)]
+    assert texts[0] == texts[29] == {"c": ("TTFT 300 ms, median of the 2 others 200 ms",)}
+    assert texts[30] == texts[-1] == {}
+
+
+def test_one_that_stops_to_answer_is_forgotten_at_once():
+    def dying(at_s: float) -> EngineReading:
+        one = replica("c", 10.0)(at_s)
+        return one if at_s < 130 else msgspec.structs.replace(one, state=EndpointState.REFUSED)
+
+    seen = [group(found.snapshot).deviating for found in tracked(replica("a"), replica("b"), dying, seconds=140)]
+    assert (seen[64], seen[65]) == (("c",), ())
