@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gpumon.sizing.known import Known
     from gpumon.sizing.observed import Observed
     from gpumon.sizing.scenario import Scenario
+    from gpumon.sources.endpoint import EndpointSource
     from gpumon.sources.feeds.file import FileFeed
     from gpumon.sources.source import Source
     from gpumon.specs.gpus import GpuCatalogue
@@ -73,16 +74,11 @@ def build(config: Config, options: Options, hardware: Source | None, history: Hi
 
     endpoints: tuple[Endpoint, ...] = getattr(hardware, "endpoints", config.endpoint)
     polled = [EndpointSource(endpoint, config.general.engine_interval_s) for endpoint in endpoints]
-    listed = {source.reading.url: source.endpoint for source in polled}
+    pages, files = _feeds(config, options)
+    polled += pages
+    listed = {source.reading.key: source.endpoint for source in polled}
+    listed |= {file.reading.key: file.endpoint for file in files}
     exporters: list[Source] = []
-    files: list[FileFeed] = []
-    if config.feed and not options.demo:
-        from gpumon.sources.feeds.build import feeds_of
-
-        pages, files = feeds_of(config)
-        polled += pages
-        listed |= {page.reading.key: page.endpoint for page in pages}
-        listed |= {file.reading.key: file.endpoint for file in files}
     if config.dcgm.url and not options.demo:
         from gpumon.sources.dcgm import DcgmSource
 
@@ -104,6 +100,15 @@ def build(config: Config, options: Options, hardware: Source | None, history: Hi
         history=history,
         see_gpus=discovery.see if discovery is not None else None,
     )
+
+
+def _feeds(config: Config, options: Options) -> tuple[Sequence[EndpointSource], Sequence[FileFeed]]:
+    """The feeds of the config: those with a page, and those with a file."""
+    if not config.feed or options.demo:
+        return (), ()
+    from gpumon.sources.feeds.build import feeds_of
+
+    return feeds_of(config)
 
 
 class LateCollector:

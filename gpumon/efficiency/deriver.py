@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from gpumon.efficiency.contradictions import Contradictions
 from gpumon.efficiency.engine import Peak, plus
 from gpumon.efficiency.engine_track import EngineTrack
 from gpumon.efficiency.engine_view import derive_engine, without_figures
@@ -57,6 +58,7 @@ class Deriver:
         self._wrong: dict[str, str] = {}
         """`EngineReading.key` -> what is wrong with the figures of an engine that answers."""
         self._groups = ReplicaGroups()
+        self._contradictions = Contradictions()
 
     def derive(self, frame: Frame) -> Derived:
         """The snapshot of one frame. Frames come in the order of their `monotonic_s`."""
@@ -91,11 +93,27 @@ class Deriver:
             )
             for reading, here in zip(frame.gpus, on_gpu, strict=True)
         )
+        shown = self._contradicted(frame, engines, gpus)
         snapshot = msgspec.structs.replace(
-            bare(frame), gpus=gpus, engines=tuple(engines), faults=self._faults(frame), replicas=replicas
+            bare(frame), gpus=gpus, engines=shown, faults=self._faults(frame), replicas=replicas
         )
         traffic = self._traffic(frame, gpus, peaks)
         return Derived(snapshot, chart_points(gpus, engines, ticks, traffic, self._totals, frame.monotonic_s))
+
+    def _contradicted(self, frame: Frame, engines: Sequence[Engine], gpus: Sequence[Gpu]) -> tuple[Engine, ...]:
+        """The engines, each with what its GPUs contradict. An exporter's figures are means of its own interval."""
+        here = {gpu.uuid: gpu for gpu in gpus}
+        placed = [
+            (raw.key, engine, [here[uuid] for uuid in raw.gpus])
+            for raw, engine in zip(frame.engines, engines, strict=True)
+            if raw.gpus and here.keys() >= set(raw.gpus)
+        ]
+        window_s = max(_gpu_window_s(frame), *(reading.activity_interval_s for reading in frame.gpus), 0.0)
+        found = self._contradictions.at(frame.monotonic_s, placed, window_s)
+        return tuple(
+            msgspec.structs.replace(engine, contradicts=found[raw.key]) if raw.key in found else engine
+            for raw, engine in zip(frame.engines, engines, strict=True)
+        )
 
     def _traffic(self, frame: Frame, gpus: Sequence[Gpu], peaks: Mapping[str, Peak]) -> list[Reading]:
         """Bandwidth of each GPU at this tick: measured where it is, else as shown."""

@@ -17,6 +17,9 @@ from gpumon.readings.snapshot import Engine
 
 FULL: Final = 0.9
 """Share of the 60 s that a replica's window has to have before it is compared with others."""
+HOLD_WINDOWS: Final = 3.0
+"""Windows that it holds before it is said, and before it goes: three means that have no reading in common. With one,
+equal replicas near their limit are accused for a minute in each hour, as Poisson arrivals happen to fall on them."""
 LEAST_POLLS: Final = 5
 """Fewer samples of a gauge in the window have no mean that tells anything."""
 LEAST_REQUESTS: Final = 5.0
@@ -171,7 +174,8 @@ class Deviations:
         self._minutes = {member.reading.key: self._minute(member) for member in members}
         minutes = [found for _, found in self._minutes.values() if found is not None]
         now_s = max((member.track.points[-1].monotonic_s for member in members), default=0.0)
-        return self.at(now_s, minutes, max((member.track.quantile_s for member in members), default=0.0))
+        window_s = max((member.track.quantile_s for member in members), default=0.0)
+        return self.at(now_s, minutes, HOLD_WINDOWS * window_s)
 
     def _minute(self, member: Member) -> tuple[object, Minute | None]:
         engine, key = member.engine, member.reading.key
@@ -184,8 +188,7 @@ class Deviations:
     def at(self, now_s: float, minutes: Sequence[Minute], hold_s: float) -> dict[str, tuple[str, ...]]:
         """Key of a replica -> why it needs a look, in words with figures; little traffic first.
 
-        `hold_s`: what has held for so long is said, until it has not for as long. As long as the window, it takes two
-        means that have no reading in common.
+        `hold_s`: what has held for so long is said, until it has not for as long.
         """
         found: dict[tuple[str, int], tuple[bool, str]] = {}
         for role in dict.fromkeys(one.role for one in minutes):

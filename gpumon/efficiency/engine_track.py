@@ -15,7 +15,7 @@ from gpumon.efficiency.ranks import rank_loads, uneven
 from gpumon.efficiency.rates import Rates, rates
 from gpumon.efficiency.service import WITHOUT_DECODE, service_of
 from gpumon.efficiency.windows import GAP, Track
-from gpumon.readings.frame import Advance, EngineReading
+from gpumon.readings.frame import Advance, EndpointState, EngineReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.quantities import DECODE_RATE, DECODE_TOKENS, E2E, ITL, QUEUE, TTFT
 from gpumon.readings.snapshot import Engine, Quantiles
@@ -56,11 +56,19 @@ class EngineTrack(Track):
         self._mean = LongMean()
 
     def add(self, reading: EngineReading, wall_s: float, frames_s: float = 0.0) -> bool:
-        """Take in one poll (`Track.add`), and its tokens into the mean of the last minutes."""
+        """Take in one poll (`Track.add`), and its tokens into the mean of the last minutes.
+
+        Before it, what its source had at hand of before: that fills the windows, and was counted before gpumon began.
+        """
+        began = False
+        for before in reading.earlier if reading.state is EndpointState.OK else ():
+            began = super().add(before, wall_s - (reading.monotonic_s - before.monotonic_s), frames_s) or began
         total, last_s = self.totals.get(DECODE_TOKENS, 0.0), self.last_s
         added = super().add(reading, wall_s, frames_s)
         if added:
             self._extend_mean(reading, self.totals.get(DECODE_TOKENS, 0.0) - total, reading.monotonic_s - last_s)
+        if began:
+            self.totals = dict.fromkeys(self.totals, 0.0)
         return added
 
     def figures(self, reading: EngineReading, laid: Layout) -> Figures:

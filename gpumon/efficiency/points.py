@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.efficiency.frontends import adding_up
 from gpumon.readings.frame import EndpointState
@@ -17,32 +17,51 @@ SILENT: Final = frozenset({Reason.LOST, Reason.STALE, Reason.UNREACHABLE})
 """Why a thing that was counted does not answer any more; any other reason is a thing that answers."""
 
 
+class _Part(NamedTuple):
+    """A thing that was counted; times are of the monotonic clock."""
+
+    silent_s: float | None = None
+    """When it fell silent; None once it is counted again for good."""
+    back_s: float = 0.0
+    """Since when it is counted again."""
+
+
 class Totals:
     """Sums over things that come and go; remembers when each of them fell silent."""
 
     def __init__(self) -> None:
-        self._silent_s: dict[str, dict[str, float | None]] = {}
-        """Series -> thing -> since when it is silent on the monotonic clock; None while it is counted."""
+        self._parts: dict[str, dict[str, _Part]] = {}
+        """Series -> thing that was counted."""
 
     def of(self, series: str, parts: Iterable[tuple[str, Reading]], now_s: float) -> float:
         """The sum of what the named things report; NaN while one of them has just fallen silent, or none reports.
 
         A part that drops out makes a step that looks like less load or less power, though nobody knows what it does
         now. But a GPU that is lost for good must not blank the chart for good, so the gap ends after `SETTLED_S`, or
-        when the part answers again: then what is left is all that there is. It is a gap of at least one tick.
+        when the part answers again: then what is left is all that there is. It is a gap of at least one tick. One that
+        comes and goes makes one gap: the next is not before it has answered for `SETTLED_S`.
         """
-        before = self._silent_s.get(series, {})
-        now: dict[str, float | None] = {}
+        before = self._parts.get(series, {})
+        now: dict[str, _Part] = {}
         total, known, whole = 0.0, False, True
         for thing, reading in parts:
+            last = before.get(thing)
             if not isinstance(reading, Missing):
-                total, known, now[thing] = total + reading, True, None
-            elif thing in before and reading.reason in SILENT:
-                since_s = before[thing]
-                now[thing] = since_s = now_s if since_s is None else since_s
+                total, known, now[thing] = total + reading, True, _counted(last, now_s)
+            elif last is not None and reading.reason in SILENT:
+                since_s = now_s if last.silent_s is None else last.silent_s
+                now[thing] = _Part(since_s)
                 whole = whole and now_s - since_s >= SETTLED_S
-        self._silent_s[series] = now
+        self._parts[series] = now
         return total if known and whole else NAN
+
+
+def _counted(last: _Part | None, now_s: float) -> _Part:
+    """A part that is counted now."""
+    if last is None or last.silent_s is None:
+        return _Part()
+    back_s = last.back_s or now_s
+    return _Part() if now_s - back_s >= SETTLED_S else _Part(last.silent_s, back_s)
 
 
 def chart_points(

@@ -69,7 +69,8 @@ def stepped_rate(track: Track, counter: str) -> Reading:
         whole = now_s - first_s >= MOST_KEPT_S - 2 * track.cadence_s
         return (newest - first) / (now_s - first_s) if whole else track.not_yet
     end_s = jumps[-1][0]
-    start_s, start = next((jump for jump in reversed(jumps) if end_s - jump[0] >= WHOLE_STEPS_S), jumps[0])
+    span_s = max(WHOLE_STEPS_S, LEAST_POLLS * track.cadence_s)
+    start_s, start = next((jump for jump in reversed(jumps) if end_s - jump[0] >= span_s), jumps[0])
     if end_s - start_s < LEAST_POLLS * track.cadence_s:
         return track.not_yet
     longest_s = max(after[0] - before[0] for before, after in pairwise(jumps) if before[0] >= start_s)

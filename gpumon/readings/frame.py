@@ -284,6 +284,8 @@ class EngineReading(msgspec.Struct, frozen=True, array_like=True):
     """What a step of a training run costs; only with `Phase.TRAINING`."""
     found_by: str = ""
     """`config` or `discovery`; empty where neither."""
+    earlier: tuple[EngineReading, ...] = ()
+    """Good readings before this one, the oldest first, that its source had at hand when it began."""
 
     @property
     def key(self) -> str:

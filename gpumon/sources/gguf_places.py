@@ -38,7 +38,7 @@ def gguf_paths(name: str, env: Mapping[str, str]) -> Iterator[Path]:
     if name.startswith("/"):
         path = Path(name)
         if is_file(path):
-            if is_gguf(path):
+            if path.suffix == ".gguf" or is_gguf(path):  # one that is none by its content is named as such
                 yield path
         else:
             yield from _only(path, "")

@@ -32,7 +32,7 @@ CAUSES: Final = (
         EndpointState.TLS,
         "{at} has a certificate that does not hold ({reason}): set tls_ca to its authority, or tls_verify = false",
     ),
-    (ssl.SSLError, EndpointState.TLS, "no TLS connection to {at}: does it speak plain http://?"),
+    (ssl.SSLError, EndpointState.TLS, "no TLS connection to {at}: does it speak plain HTTP only? Try http://"),
     (
         socket.gaierror,
         EndpointState.DNS,
@@ -46,6 +46,8 @@ CAUSES: Final = (
     (OSError, EndpointState.ERROR, "no way to {at} ({reason}): check host and network"),
 )
 """The innermost cause decides, from the most to the least specific."""
+NO_TLS: Final = ("TLS connection", "it may speak plain HTTP only (try http://); else ")
+"""A server of plain HTTP may wait for the end of the line that a handshake is not."""
 
 
 def fault(error: Exception, url: EndpointUrl, connect_s: float, total_s: float, *, begun: bool = False) -> FetchError:
@@ -54,14 +56,15 @@ def fault(error: Exception, url: EndpointUrl, connect_s: float, total_s: float, 
 
     at = clean(f"{url.host}:{url.port}", 90)
     if isinstance(error, httpx.ConnectTimeout):
-        text = f"no connection to {at} within {connect_s:g} s: wrong host, a firewall, or the server hangs"
+        what, why = NO_TLS if url.secure else ("connection", "")
+        text = f"no {what} to {at} within {connect_s:g} s: {why}wrong host, a firewall, or the server hangs"
         return FetchError(EndpointState.TIMEOUT, text)
     if isinstance(error, httpx.TimeoutException):
         return timed_out(total_s)
     if isinstance(error, (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)):
         if begun:
             return DroppedError(EndpointState.ERROR, f"{at} broke off in the middle of its answer: see its log")
-        hint = "see its log" if url.secure else "does it speak TLS only? Try https://"
+        hint = "see its log, or try http://" if url.secure else "does it speak TLS only? Try https://"
         return DroppedError(EndpointState.ERROR, f"{at} broke off without a valid HTTP answer: {hint}")
     causes = tuple(_causes(error))
     for kind, state, text in CAUSES:

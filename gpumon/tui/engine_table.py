@@ -57,7 +57,7 @@ _STALE: Final = ("! STALE", "warn")
 
 def _model(engine: Engine, view: View, tone: str) -> Row:
     """Family and size, and the GPUs: what a row is looked for by."""
-    gpus = "" if "engines.gpus" in view.hidden else cut(spans(engine.gpus), _GPUS)
+    gpus = "" if "engines.gpus" in view.hidden else cut(spans(engine.gpus), _GPUS).replace(" …", "…")
     room = _MODEL - (cells(gpus) + 1 if gpus else 0)
     model = engine.model or ("training" if engine.phase is Phase.TRAINING else "")
     return ((" " + left(model_name(model, room), room), tone), (f" {gpus}" if gpus else "", "muted"))

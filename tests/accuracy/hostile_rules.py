@@ -11,7 +11,6 @@ from typing import Any, Final
 import msgspec
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance, EngineKind, EngineReading
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.snapshot import Engine, Gpu
 from tests.accuracy.hostile import Poll
@@ -19,7 +18,6 @@ from tests.accuracy.hostile_chain import Shot
 
 UNSAFE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Categories of characters that a terminal may interpret, or that hide."""
-ROUNDING: Final = 1e-6
 SHOWN_WHOLE: Final = 1.005
 """A share up to this reads 100 %."""
 TOTALS: Final = {"prefill_computed": q.PREFILL_COMPUTED, "prefill_cached": q.PREFILL_CACHED, "decode": q.DECODE_TOKENS}
@@ -52,29 +50,6 @@ BASIS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "tokens_per_j": ((q.DECODE_TOKENS, q.DECODE_RATE),),
 }
 """Figure of an engine -> of each of these groups one quantity must have been read for there to be a number."""
-COUNTED: Final = {
-    "prefill_tokens_per_s": q.PREFILL_COMPUTED,
-    "decode_tokens_per_s": q.DECODE_TOKENS,
-    "cached_tokens_per_s": q.PREFILL_CACHED,
-    "requests_per_s": q.REQUESTS,
-    "failures_per_s": q.FAILURES,
-    "inferences_per_s": q.INFERENCES,
-    "preemptions_per_s": q.PREEMPTIONS,
-}
-"""Rate -> its counter."""
-_PREFILL, _DECODE = ("prefill_tokens_per_s",), ("decode_tokens_per_s",)
-FOLLOWS: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys(("mfu_prefill_ratio", "prefill_flops_per_s"), _PREFILL),
-    **dict.fromkeys(("mfu_decode_ratio", "decode_flops_per_s", "bytes_per_s", "mbu_ratio", "tokens_per_j"), _DECODE),
-    **dict.fromkeys(("mbu_single_stream_ratio", "weight_bytes_per_s"), _DECODE),
-    **dict.fromkeys(("mfu_ratio", "flops_per_s", "flops_per_j"), (*_PREFILL, *_DECODE)),
-}
-"""Figure -> the rates that are 0 where it is."""
-RESTING: Final = frozenset({"cached_ratio", "steps_per_s", "kv_bytes_per_s", "batch"})
-"""Made of several counters: 0 where one of them stood still."""
-ESTIMATED: Final = 0.02
-FEW: Final = 8.0
-"""Share, and number of tokens, by which a worked-out total may depend on what of its inputs was there."""
 LATENCIES: Final = {"ttft_s": q.TTFT, "itl_s": q.ITL, "queue_s": q.QUEUE, "e2e_s": q.E2E}
 SHARES: Final = {"mfu": "mfu_ratio", "mbu": "mbu_ratio", "kv": "kv_usage_ratio", "mfu_prefill": "mfu_prefill_ratio"}
 """Column -> the share that stands in it."""
@@ -236,96 +211,3 @@ class Totals:
 def figures(of: Engine | Gpu) -> dict[str, Reading]:
     """Every figure by its name."""
     return {field.name: getattr(of, field.name) for field in msgspec.structs.fields(type(of)) if field.type == Reading}
-
-
-class Beside:
-    """Polls of which something is missing, beside the same polls whole: it takes figures away, and changes none."""
-
-    def __init__(self, late: bool) -> None:
-        self._late = late
-        """An older answer comes again: a gauge may then be 0 as it was."""
-        self._known: set[tuple[str, str]] = set()
-        self._sightings: dict[tuple[str, str], list[Mapping[str, float]]] = {}
-        self._highest: dict[tuple[str, str], float] = {}
-        self._anew: set[str] = set()
-
-    def check(self, whole: Shot, broken: Shot) -> None:
-        """One more poll of both."""
-        there = {reading.key: (reading, engine) for reading, engine in zip(*_engines(whole), strict=True)}
-        for reading, engine in zip(*_engines(broken), strict=True):
-            if reading.key in there:
-                self._begin(reading)
-                self._sight(there[reading.key][0], reading, engine)
-                self._totals(there[reading.key][1], reading, engine)
-                if not self._late:
-                    self._zeros(there[reading.key][1], reading.key, engine)
-
-    def _begin(self, reading: EngineReading) -> None:
-        """What makes a page claim tokens that the whole pages do not have.
-
-        Without a start time nobody can tell an old answer from a restart where it has less than half of the last.
-        """
-        for quantity in TOTALS.values():
-            told = sum(_counters(reading, quantity).values())
-            highest = self._highest.get((reading.key, quantity), 0.0)
-            restart = self._late and told < 0.5 * highest and not reading.started_wall_s
-            # What SGLang has not counted yet it does not write, and TensorRT-LLM gives each record once.
-            zero = "sglang" in " ".join(reading.live.values())
-            again = self._late and reading.kind is EngineKind.TENSORRT_LLM
-            if restart or zero or again:
-                self._anew.add(reading.key)
-            self._highest[reading.key, quantity] = max(told, highest)
-
-    def _sight(self, whole: EngineReading, reading: EngineReading, engine: Engine) -> None:
-        """Remember the counters that this poll truly told."""
-        for field, quantity in COUNTED.items():
-            seen = self._sightings.setdefault((reading.key, field), [])
-            value = getattr(engine, field)
-            if isinstance(value, Missing) and value.reason is Reason.RESET:
-                seen.clear()
-            told, true = _counters(reading, quantity), _counters(whole, quantity)
-            if told and (told == true or reading.advance.get(quantity) is Advance.DERIVED):
-                seen.append(told)
-
-    def _zeros(self, whole: Engine, key: str, engine: Engine) -> None:
-        """No figure that was known is 0 for what is missing; a rate is 0 only of a counter that stood still."""
-        before, now = figures(whole), figures(engine)
-        for name, value in now.items():
-            if isinstance(value, Missing):
-                continue
-            if name in FOLLOWS:
-                parts = [now[part] for part in FOLLOWS[name]]
-                assert value or all(part == 0.0 for part in parts), (key, name, parts)
-            elif name in COUNTED:
-                seen = self._sightings[key, name]
-                stood = len(seen) > 1 and seen[0] == seen[-1]
-                known = bool(seen) or (key, name) in self._known
-                assert value or stood or not (known and number(before[name])), (key, name, before[name], seen)
-                if value:
-                    self._known.add((key, name))
-            elif value:
-                self._known.add((key, name))
-            elif name not in RESTING:
-                assert (key, name) not in self._known or not number(before[name]), (key, name, before[name])
-
-    def _totals(self, whole: Engine, reading: EngineReading, engine: Engine) -> None:
-        """No total is higher than with everything there."""
-        for name, quantity in TOTALS.items():
-            total, most = (number(getattr(each.tokens_total, name)) for each in (engine, whole))
-            derived = reading.advance.get(quantity) is Advance.DERIVED
-            if (
-                total is not None
-                and most is not None
-                and not (derived and self._late)
-                and reading.key not in self._anew
-            ):
-                slack = (ESTIMATED * most + FEW) if derived else ROUNDING * (most + 1.0)
-                assert total <= most + slack, (reading.key, name, most, total)
-
-
-def _engines(shot: Shot) -> tuple[Sequence[EngineReading], Sequence[Engine]]:
-    return shot.readings, shot.snapshot.engines
-
-
-def _counters(reading: EngineReading, quantity: str) -> dict[str, float]:
-    return {rank.rank: rank.counters[quantity] for rank in reading.ranks if quantity in rank.counters}

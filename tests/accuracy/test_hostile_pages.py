@@ -10,9 +10,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from gpumon.readings.frame import EndpointState
+from gpumon.sources.engines.registry import ROWS
 from tests.accuracy.hostile import Recording, harmless, hostile, recordings
+from tests.accuracy.hostile_beside import Beside
 from tests.accuracy.hostile_chain import RIGS, Chain
-from tests.accuracy.hostile_rules import Beside, Seen, Totals, flagged, sound
+from tests.accuracy.hostile_rules import Seen, Totals, flagged, sound
 
 RECORDINGS = recordings()
 EXAMPLES = int(os.environ.get("GPUMON_HOSTILE_EXAMPLES", "0"))
@@ -42,8 +45,19 @@ def named(recording: Recording) -> str:
     return recording.name
 
 
+def test_whole_pages_become_engines_with_figures(loop: asyncio.AbstractEventLoop):
+    """What the other tests break is shown when it is whole."""
+    last = [
+        [*Chain(loop, RIGS[0], each.wall_s).run(each.polls(each.length_s // 3, 5))][-1].snapshot for each in RECORDINGS
+    ]
+    engines = [engine for snapshot in last for engine in snapshot.engines if engine.state is EndpointState.OK]
+    assert {engine.kind for engine in engines} == {row.kind for row in ROWS}
+    assert sum(isinstance(engine.decode_tokens_per_s, float) for engine in engines) > len(RECORDINGS) / 2
+    assert sum(isinstance(engine.mbu_ratio, float) for engine in engines) > len(RECORDINGS) / 4
+
+
 @pytest.mark.parametrize("recording", RECORDINGS, ids=named)
-@few(16)
+@few(10)
 @given(data=st.data())
 def test_a_hostile_page_is_shown_as_what_it_is(
     loop: asyncio.AbstractEventLoop, recording: Recording, data: st.DataObject
@@ -60,7 +74,7 @@ def test_a_hostile_page_is_shown_as_what_it_is(
 
 
 @pytest.mark.parametrize("recording", RECORDINGS, ids=named)
-@few(8)
+@few(5)
 @given(data=st.data())
 def test_what_is_left_out_or_repeated_adds_nothing_and_zeroes_nothing(
     loop: asyncio.AbstractEventLoop, recording: Recording, data: st.DataObject
@@ -68,6 +82,6 @@ def test_what_is_left_out_or_repeated_adds_nothing_and_zeroes_nothing(
     """Against the same polls whole: no figure becomes 0, and no total comes out higher."""
     drawn = data.draw(harmless(recording))
     whole, broken = (Chain(loop, RIGS[0], recording.wall_s).run(polls) for polls in drawn[:2])
-    beside = Beside(drawn.late)
+    beside = Beside(late=drawn.late)
     for one, other in zip(whole, broken, strict=True):
         beside.check(one, other)

@@ -72,7 +72,12 @@ def test_a_hung_server_goes_stale_and_comes_back(replays: dict[str, Replay]):
     assert states[-1] is EndpointState.REFUSED
 
 
-@pytest.mark.parametrize("name", [name for name in CAPTURES if name != STARVED])
+BUSY = frozenset({"vllm-v0", "vllm-0.9", "sglang-two-scrapers"})
+"""Recorded beside other work: the client waited for the CPU itself, up to 40 ms a request, so its times are not the
+engine's. Their tokens, which are exact, are compared like all others."""
+
+
+@pytest.mark.parametrize("name", [name for name in CAPTURES if name not in {STARVED, *BUSY}])
 def test_what_stands_beside_the_tokens_is_what_the_client_saw(replays: dict[str, Replay], name: str):
     beside = judge(replays[name]).beside
     for told, truth in (beside.cached, beside.requests):

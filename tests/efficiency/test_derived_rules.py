@@ -9,7 +9,7 @@ import pytest
 
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import EngineReading, GpuState, HistogramReading, RankReading
+from gpumon.readings.frame import EngineReading, GpuProcess, GpuState, HistogramReading, RankReading
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
@@ -298,6 +298,20 @@ def test_an_engine_on_unknown_gpus_is_named_and_no_gpu_is_called_free(deriver: D
     snapshot = deriver.derive(frame(0, (gpu(),), (one,))).snapshot
     assert snapshot.gpus[0].mfu_ratio == Missing(Reason.UNMAPPED)
     assert "nobody listens here" in snapshot.faults[0].text
+
+
+def test_a_gpu_on_which_nothing_runs_has_no_engine_wherever_one_runs(deriver: Deriver):
+    one = engine(0.0, {q.DECODE_TOKENS: 0.0}, gpus=(), gpus_source="nobody listens here")
+    empty = {"vram_used_bytes": 0.6e9, "vram_total_bytes": 80e9}
+    gpus = (
+        gpu(0, **empty),
+        gpu(1, **empty, processes=(GpuProcess(1, "python"),)),
+        gpu(2, vram_used_bytes=9e9, vram_total_bytes=80e9),
+        gpu(3, **empty, vram_shared=True),
+    )
+    shown = deriver.derive(frame(0, gpus, (one,))).snapshot.gpus
+    reasons = [Reason.NO_ENGINE, *[Reason.UNMAPPED] * 3]
+    assert [each.mfu_ratio for each in shown] == [Missing(reason) for reason in reasons]
 
 
 def test_a_lower_bound_of_nothing_gives_way_to_the_upper_bound(deriver: Deriver):

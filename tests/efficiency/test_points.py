@@ -29,8 +29,18 @@ def test_a_part_that_falls_silent_is_a_gap_until_that_is_settled(silent: Reason)
     moments = [0.0, 1.0, 2.0, 31.9, 32.0, 33.0, 600.0]
     values = [totals.of("power", [("a", 700.0), ("b", gone if at >= 2.0 else 700.0)], at) for at in moments]
     kept(values, [1400.0, 1400.0, None, None, 700.0, 700.0, 700.0])
-    kept([totals.of("power", [("a", 700.0), ("b", 600.0)], 601.0)], [1300.0])
-    kept([totals.of("power", [("a", 700.0), ("b", gone)], 602.0)], [None])
+    kept([totals.of("power", [("a", 700.0), ("b", 600.0)], at) for at in (601.0, 631.0)], [1300.0] * 2)
+    kept([totals.of("power", [("a", 700.0), ("b", gone)], 632.0)], [None])
+
+
+@pytest.mark.parametrize("up_s", [3, 12])
+def test_one_that_comes_and_goes_makes_one_gap(up_s: int) -> None:
+    totals = Totals()
+    parts = [600.0 if at % 20 < up_s else LOST for at in range(200)]
+    values = [totals.of("power", [("a", 700.0), ("b", part)], float(at)) for at, part in enumerate(parts)]
+    gaps = [at for at, value in enumerate(values) if math.isnan(value)]
+    assert gaps == [at for at in range(up_s, up_s + 30) if at % 20 >= up_s]
+    assert set(values[60:]) == {700.0, 1300.0}
 
 
 def test_a_part_that_answers_again_ends_the_gap() -> None:

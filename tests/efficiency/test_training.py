@@ -39,6 +39,8 @@ def test_mfu_of_a_run_that_counts_tokens():
     assert shown.advances["mfu_ratio"] == "live"
     assert shown.sources["mfu_ratio"].startswith("trained FLOPs")
     assert shown.sources["trained_tokens_per_s"] == f"metric:{q.TRAINED_TOKENS} between whole steps"
+    assert there(shown.tokens_total.trained) == pytest.approx(58 * 80_000.0)
+    assert why(shown.tokens_total.samples) is Reason.NOT_EXPOSED
 
 
 def test_samples_and_tokens_give_each_other():
@@ -69,6 +71,17 @@ def test_a_counter_that_jumps_once_a_step_gives_neither_zero_nor_spikes(step_s: 
     # Polls date a step to 2 s, at both ends.
     assert max(abs(rate * step_s / 1e6 - 1.0) for rate in known[20:]) <= 2.0 / 30.0 + 0.01
     assert all(not isinstance(reading, Missing) for reading in seen[-50:])
+
+
+def test_steps_a_little_closer_than_usual_leave_the_rate():
+    """Three of them are not quite three usual ones: then the rate is that of four."""
+
+    def trained(at_s: float) -> EngineReading:
+        early_s = 0.02 * (at_s // 12 % 2)
+        return poll(at_s - early_s, rank({q.TRAINED_TOKENS: at_s * 1e3}), **run(), interval_s=12.0)
+
+    seen = [only(found.snapshot).trained_tokens_per_s for found in tracked(trained, seconds=480, step=12)]
+    assert [there(reading) for reading in seen[6:]] == pytest.approx([1e3] * 34, rel=2e-3)
 
 
 def test_a_run_that_hangs_falls_to_zero():

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpumon.efficiency.service import NO_SERVING
 from gpumon.outputs.plain import lines
-from gpumon.outputs.report import report
+from gpumon.outputs.report import _named, report
 from gpumon.outputs.units import milliseconds, quantities
 from gpumon.readings.format import cells
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, Reason
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles, Replicas, TokensTotal
 from tests.outputs import shots
 
 STAMP = "2026-01-02T14:03:22"
@@ -204,3 +205,46 @@ def test_a_missing_value_is_never_a_zero(reason: Reason) -> None:
         columns = line.partition("  g")[0] if " gpu " in line else line.partition("  m")[0]
         values = columns[COLUMN.search(columns).start() :].split()  # type: ignore[union-attr]
         assert set(values[1::2]) == {"-"}
+
+
+def test_a_line_says_why_its_columns_are_empty() -> None:
+    warming = dict.fromkeys(("decode_tokens_per_s", "prefill_tokens_per_s", "mfu_ratio", "mbu_ratio"), WARMING_UP)
+    none = dict.fromkeys(("mfu_ratio", "mbu_ratio"), Missing(Reason.NO_ENGINE))
+    text = lines(
+        shots.snapshot(gpus=(shots.gpu(sm_active_ratio=WARMING_UP, **none),), engines=(shots.engine(**warming),))
+    )
+    first, second = text.splitlines()
+    assert first.endswith("NVIDIA_H100_80GB_HBM3  sm: warming up; mfu, mbu: no engine")
+    assert second.endswith("Llama-3.3-70B-Instruct  decode, prefill, mfu, mbu: warming up")
+    assert ": " not in lines(shots.snapshot()).replace(STAMP, "")
+
+
+def test_a_training_run_says_what_it_trained_and_an_engine_what_contradicts_it() -> None:
+    text = lines(shots.snapshot(engines=(shots.engine(trained_tokens_per_s=9_940.0, contradicts=("MBU 86 %\x1b",)),)))
+    assert "  trained 9.9k/s  ! MBU 86 %\\x1b" in text
+
+
+@pytest.mark.parametrize(("answering", "name"), [(2, "2 replicas  "), (1, "1/2 replicas")])
+def test_sums_say_how_many_answer(answering: int, name: str) -> None:
+    sums = Replicas("llama", ("a", "b"), answering, running=3.0)
+    text = lines(shots.snapshot(replicas=(sums,)))
+    assert f" sum    {name}" in text
+    assert ("1 without figures" in text) is (answering == 1)
+
+
+def test_the_report_names_no_two_figures_alike() -> None:
+    for kind in (Engine, Replicas):
+        labels = [_named(field.name)[0] for field in msgspec.structs.fields(kind)]
+        assert len(set(labels)) == len(labels)
+    assert _named("weight_bytes_per_s") == ("weights read", "bytes_per_s")
+    assert _named("kv_bytes_per_s") == ("kv cache read", "bytes_per_s")
+
+
+def test_the_report_of_a_training_run_leaves_out_what_it_cannot_have() -> None:
+    trains = dict.fromkeys(("decode_tokens_per_s", "prefill_tokens_per_s", "batch"), NO_SERVING)
+    totals = TokensTotal(decode=NO_SERVING, trained=52_000.0)
+    stale = Missing(Reason.STALE)
+    text = report(shots.snapshot(engines=(shots.engine(tokens_total=totals, tp=0, running=stale, **trains),)))
+    assert "it trains" not in text
+    assert re.search(r"(?m)^  tokens total trained +52\.0k", text)
+    assert re.search(r"(?m)^  tp +-  stale$", text)

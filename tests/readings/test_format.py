@@ -298,3 +298,30 @@ def test_a_padded_text_has_exactly_its_width(text: str, width: int) -> None:
     assert f.cells(f.cut(text, width)) <= width
     assert f.cells(f.left(text, width)) == width
     assert f.cells(f.right(text, width)) == width
+
+
+@pytest.mark.parametrize(
+    ("model", "width", "expected"),
+    [
+        ("Qwen/Qwen3-8B", 13, "Qwen/Qwen3-8B"),
+        ("meta-llama/Llama-3.3-70B-Instruct", 13, "Llama-3.3-70B"),
+        ("meta-llama/Llama-3.1-8B-Instruct", 13, "Llama-3.1-8B…"),
+        ("meta-llama/Llama-3.3-70B-Instruct", 9, "Llama…70B"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", 13, "DeepSeek…32B"),
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", 11, "Mixtra…8x7B"),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", 11, "Qwen3-30B-…"),
+        ("Qwen/Qwen2.5-0.5B-Instruct", 9, "Qwen…0.5B"),
+        ("openai/gpt-oss-120b", 7, "gpt-os…"),
+        ("deepseek-ai/DeepSeek-V3.2-Exp", 11, "DeepSeek-V…"),
+        ("/models/llama3-8b/", 11, "llama3-8b"),
+        ("models/日本語の模型-70B", 9, "日本語の…"),
+        ("", 9, ""),
+    ],
+)
+def test_a_short_model_name_keeps_its_size(model: str, width: int, expected: str) -> None:
+    assert f.model_name(model, width) == expected
+
+
+@given(st.text(max_size=60), st.integers(1, 30))
+def test_no_model_name_is_longer_than_its_column(model: str, width: int) -> None:
+    assert f.cells(f.model_name(model, width)) <= width

@@ -274,7 +274,17 @@ async def test_an_untrusted_certificate_and_the_two_ways_to_trust_it(tmp_path: P
 async def test_tls_to_a_server_that_speaks_none() -> None:
     with LoopbackServer(vllm) as server:
         async with polling(server.url.replace("http", "https")) as source:
-            shows(source, S.TLS, "plain http://")
+            shows(source, S.TLS, "plain HTTP only", "http://")
+
+
+async def test_tls_to_a_server_that_waits_for_the_rest_of_the_line() -> None:
+    silent = socket.create_server(("127.0.0.1", 0))
+    try:
+        port = silent.getsockname()[1]
+        async with polling(f"https://127.0.0.1:{port}") as source:
+            shows(source, S.TIMEOUT, f"no TLS connection to 127.0.0.1:{port}", "try http://", "firewall")
+    finally:
+        silent.close()
 
 
 @pytest.mark.parametrize("content", [None, "no certificate"])

@@ -36,8 +36,8 @@ async def test_the_key_goes_to_v1_only_and_is_in_no_text(
     caplog.set_level(logging.DEBUG)
     with LoopbackServer(guarded) as server:
         async with polling(server.url, api_key_env="GPUMON_TEST_KEY") as source:
+            assert await until(lambda: source.reading.model_root == "/models/m")
             notices = await source.poll(0.0)
-            assert source.reading.model_root == "/models/m"
             server.refuse()
             assert await until(lambda: source.reading.state is EndpointState.REFUSED)
             assert KEY not in text_of(source, notices) + caplog.text

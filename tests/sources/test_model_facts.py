@@ -216,6 +216,13 @@ def test_broken_weights_do_not_hide_the_dimensions(tmp_path: Path, body: bytes) 
     assert found("m", str(path)).params == pytest.approx(8.03e9, rel=0.001)
 
 
+def test_a_gguf_file_that_is_none_is_named(tmp_path: Path) -> None:
+    pointer = tmp_path / "model.gguf"
+    pointer.write_text("version https://git-lfs.github.com/spec/v1\n")
+    why = resolve("nobody/knows", str(pointer), (), llm_catalogue(), {})[1]
+    assert "model.gguf: is no GGUF file" in why
+
+
 @pytest.mark.parametrize(
     "body", ["", "[]", "null", "{", "\x00", "[" * 100_000, '{"a": "' + "x" * MOST_CONFIG_BYTES + '"}']
 )

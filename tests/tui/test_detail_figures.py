@@ -293,7 +293,10 @@ def test_mbu_is_held_against_what_the_gpus_measure() -> None:
     assert "✓ MBU 38.04 %, and its GPUs measure" in flat(page_of(full_snapshot(), "engine", url))
     wrong = full_snapshot(engines=(full_engine(mbu_ratio=1.2),))
     text = flat(page_of(wrong, "engine", url))
-    assert "! MBU 120.00 %!, and its GPUs measure" in text
+    assert "MBU 120.00 %!, and its GPUs measure 70.43 % of their bandwidth: caches may explain that" in text
+    assert "! MBU 120.00 %!, and its GPUs" not in text
+    lasting = full_snapshot(engines=(full_engine(mbu_ratio=1.2, contradicts=("it contradicts",)),))
+    assert "! MBU 120.00 %!, and its GPUs measure 70.43 %" in flat(page_of(lasting, "engine", url))
     assert "! above 100 %: steps, the bytes of the model or the peak are wrong" in text
     modelled = tuple(full_gpu(index, bandwidth_source=BandwidthSource.ENGINE) for index in range(4))
     assert "and its GPUs measure" not in flat(page_of(full_snapshot(gpus=modelled), "engine", url))

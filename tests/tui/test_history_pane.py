@@ -219,16 +219,16 @@ def test_the_first_moments_and_no_readings_at_all() -> None:
         assert not re.search(r"[1-9]\d*%(?!┤)", "".join(painted(empty, 120, height)[1:]))
 
 
-def test_replicas_are_drawn() -> None:
+def test_the_number_of_engines_is_drawn() -> None:
     history = History()
     for second in range(300):
         history.append(LIVE.wall_s - 299 + second, {"replicas": 4.0 if second < 150 else 2.0})
     of = pane(LIVE, history, glyphs="blocks")
-    of.cursor = next(at for at, chart in enumerate(CHARTS) if chart.name == "replicas")
+    of.cursor = next(at for at, chart in enumerate(CHARTS) if chart.name == "engines")
     of.opened = True
     lines = painted(of, 80, 12)
     assert [line[:22].split() for line in lines[1:5]] == [
-        ["█", "replicas", "2"],
+        ["█", "engines", "2"],
         ["lowest", "column", "2"],
         ["mean", "3"],
         ["highest", "column", "4"],

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpumon.config.schema import Screen
+from gpumon.readings.format import cells
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.tui.pages.help import LEGEND
@@ -97,11 +98,14 @@ async def test_a_lost_gpu_below_the_fold_is_named_on_the_rule() -> None:
         assert " ✗ gpu 15 LOST 14s ─ " in below(text_of(app), "gpus")[0]
 
 
-@pytest.mark.parametrize("width", range(60, 201, 7))
+@pytest.mark.parametrize("width", range(60, 201, 20))
 async def test_the_rule_fills_its_line_with_and_without_an_alarm(width: int) -> None:
     last = scenes.down_engine(7, EndpointState.METRICS_OFF, "404")
     async with running(Still(crowd(replace(last, name="x" * 60))), width, 24) as (app, _):
-        assert all(len(line) == width for line in text_of(app))
+        rules = [line for line in text_of(app) if line.startswith("─")]
+        assert len(rules) > 2
+        assert all(cells(line) == width and line.endswith("─") for line in rules)
+        assert " ! xxx" in "".join(rules)
 
 
 def test_the_gpus_of_an_engine_stand_behind_its_model() -> None:

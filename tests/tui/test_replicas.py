@@ -106,7 +106,7 @@ def test_the_sums_say_how_many_answer(answering: int, name: str) -> None:
 def test_the_sums_run_on_the_gpus_of_all() -> None:
     sums = grouped(server())[0]
     assert sums.gpus == (0, 1, 2, 3, 6, 7)
-    assert " Llama…70B 0-3… " in text(engine_row(replace(sums, gpus=(0, 1, 2, 3, 6, 7)), 80))
+    assert " Llam…70B 0-3… " in text(engine_row(sums, 80))
 
 
 def test_the_page_names_who_stands_apart_at_the_top_and_breaks_no_gpu_from_its_number() -> None:

@@ -37,7 +37,9 @@ FIRST_GAP_S: Final = 100.0
 CLOSE: Final = 0.95
 """Lines that are so much of an interval apart are as far apart as looks are."""
 BACKLOG: Final = 5
-"""Lines that are there at the start and tell their moment: one a tick, so that rates need not wait for new ones."""
+"""Lines that are there at the start and tell their moment: rates need not wait for new ones. So many at least."""
+BACKLOG_S: Final = 60.0
+"""Of a loop that writes often, so many seconds of lines."""
 FAULTS: Final = {
     FileNotFoundError: (
         EndpointState.STARTING,
@@ -72,7 +74,6 @@ class FileFeed:
             as_feed(blank, feed, part), interval_s=feed.interval_s, info={IDENTITY: "none"}
         )
         self.reading = self._blank
-        self._backlog: deque[EngineReading] = deque()
         self._good = self._blank
         self._content: Refusal | None = None
         """What was wrong with the lines when the file last changed."""
@@ -100,8 +101,8 @@ class FileFeed:
             waiting.cancel()
 
     async def poll(self, monotonic_s: float) -> Contribution:
-        """The newest reading, at once; after the start, first those of the lines before it."""
-        reading = self._backlog.popleft() if self._backlog else self.reading
+        """The newest reading, at once; after the start, with those of the lines before it."""
+        reading = self.reading
         texts = [*self._said(), *self._late(monotonic_s)]
         self._notices = {text: self._notices.get(text, self._wall()) for text in texts}
         faults = tuple(Fault(reading.name, text, since) for text, since in self._notices.items())
@@ -123,7 +124,6 @@ class FileFeed:
         while True:
             refusal = await self._look()
             if refusal is not None:
-                self._backlog.clear()
                 self.reading = msgspec.structs.replace(self.reading, state=refusal.state, fault=refusal.text)
             self._answered.set()
             await asyncio.sleep(self.feed.interval_s)
@@ -159,19 +159,20 @@ class FileFeed:
             return self._unread(lines)
         told = steps[-1:] if self._moments else self._apart(steps)
         dated = [(self._moment(each, lines.changed_wall_s), each) for each in told]
-        *before, self._good = (self._at(moment_s, each) for moment_s, each in dated)
-        self._backlog.extend(before)
+        *before, newest = (self._at(moment_s, each) for moment_s, each in dated)
+        self._good = msgspec.structs.replace(newest, earlier=tuple(before))
         return None
 
     def _apart(self, steps: list[Step]) -> list[Step]:
         """The newest step, and those before it that tell their moment, as far apart as looks at the file are."""
-        kept = [steps[-1]]
+        newest_s, kept = steps[-1].wall_s, steps[-1:]
+        after_s = newest_s
         for each in reversed(steps[:-1]):
-            after_s = kept[-1].wall_s
-            if after_s is None or len(kept) > BACKLOG:
+            if newest_s is None or after_s is None or (len(kept) > BACKLOG and newest_s - after_s >= BACKLOG_S):
                 break
             if each.wall_s is not None and after_s - each.wall_s >= CLOSE * self.feed.interval_s:
                 kept.append(each)
+                after_s = each.wall_s
         return kept[::-1]
 
     def _moment(self, told: Step, changed_wall_s: float) -> float:

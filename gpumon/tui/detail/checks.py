@@ -68,6 +68,8 @@ def _bandwidth(engine: Engine, own: Sequence[Gpu]) -> list[Entry]:
         return [Sentence(f"✓ {text}: not less, as it must be (MBU counts weights and KV only)")]
     if modelled <= measured * _SLACK:
         return [Sentence(f"{text}: about the same (their 10 s are not quite the same)")]
+    if together is None and not engine.contradicts:
+        return [Sentence(f"{text}: caches may explain that, or a load that changes; if nothing does, the top says so")]
     text += ", which cannot be less: the model's dimensions, its precision or its GPUs are wrong"
     return [Sentence(f"! {text}", "warn")]
 

@@ -15,16 +15,30 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gpumon.config.schema import Config, Endpoint, Feed
+from gpumon.efficiency.deriver import Deriver
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, GpuReading, GpuState, Phase, Training
+from gpumon.readings.frame import (
+    EndpointState,
+    EngineKind,
+    EngineReading,
+    Frame,
+    GpuReading,
+    GpuState,
+    HostReading,
+    Phase,
+    Training,
+)
 from gpumon.sources.attachment import EngineFacts
 from gpumon.sources.feeds import tail
 from gpumon.sources.feeds.build import feeds_of
 from gpumon.sources.feeds.file import BACKLOG, FIRST_GAP_S, FileFeed
 from gpumon.sources.ownership import Ownership
+from gpumon.sources.packaged import gpu_catalogue
+from tests.efficiency.polls import only, there
 from tests.sources.polling import until
 
 TOKENS = {"trained_tokens": "tokens"}
@@ -73,6 +87,16 @@ async def polled(source: FileFeed) -> EngineReading:
     return reading
 
 
+def trained(reading: EngineReading) -> list[float]:
+    """Of the lines that the source had at hand, and of the newest."""
+    return [each.ranks[0].counters[q.TRAINED_TOKENS] for each in (*reading.earlier, reading)]
+
+
+def polled_frame(reading: EngineReading) -> Frame:
+    """The frame of now with this engine alone."""
+    return Frame(1, time.time(), time.monotonic(), 1.0, HostReading(), engines=(reading,))
+
+
 async def test_a_line_is_a_reading_of_a_training_run(file: Path):
     append(file, tokens=100)
     append(file, tokens=200, loss=float("nan"))
@@ -99,23 +123,44 @@ async def test_a_new_line_is_seen_and_dated_by_the_file(file: Path):
         assert source.reading.interval_s == pytest.approx(30.0, abs=2.0), "the usual gap: stale after three of it"
 
 
-async def test_lines_that_tell_their_moment_serve_at_once_one_a_tick(file: Path):
+async def test_lines_that_tell_their_moment_serve_at_once(file: Path):
     now_s = time.time()
     file.write_text("".join(line(tokens=n, at=now_s - 10.0 * (50 - n)) for n in range(51)))
     async with tailing(file, time="at", interval_s=10.0) as source:
-        readings = [await polled(source) for _ in range(BACKLOG + 2)]
-    assert [reading.ranks[0].counters[q.TRAINED_TOKENS] for reading in readings] == [45, 46, 47, 48, 49, 50, 50]
-    gaps = [after.monotonic_s - before.monotonic_s for before, after in pairwise(readings[:-1])]
-    assert gaps == pytest.approx([10.0] * BACKLOG)
-    assert readings[-1].monotonic_s == pytest.approx(time.monotonic(), abs=1.0)
+        newest = await polled(source)
+    readings = (*newest.earlier, newest)
+    assert trained(newest) == [44, 45, 46, 47, 48, 49, 50]
+    gaps = [after.monotonic_s - before.monotonic_s for before, after in pairwise(readings)]
+    assert gaps == pytest.approx([10.0] * 6)
+    assert newest.monotonic_s == pytest.approx(time.monotonic(), abs=1.0)
+
+
+async def test_of_a_slow_loop_there_are_lines_enough_and_they_are_told_once(file: Path):
+    now_s = time.time()
+    file.write_text("".join(line(tokens=n, at=now_s - 90.0 * (50 - n)) for n in range(51)))
+    async with tailing(file, time="at") as source:
+        assert trained(await polled(source)) == list(range(50 - BACKLOG, 51))
+        append(file, tokens=51, at=time.time())
+        assert await until(lambda: trained(source.reading) == [51])
+
+
+async def test_of_the_lines_that_were_there_come_rates_and_no_totals(file: Path):
+    now_s = time.time()
+    file.write_text("".join(line(tokens=1000 * n, at=now_s - 10.0 * (50 - n)) for n in range(51)))
+    async with tailing(file, time="at", interval_s=10.0, gpu_type="H100 SXM 80GB", gpu_count=1) as source:
+        reading = msgspec.structs.replace(await polled(source), gpu_type="H100 SXM 80GB", gpu_count=1)
+    shown = only(Deriver(gpu_catalogue()).derive(polled_frame(reading)).snapshot)
+    assert there(shown.trained_tokens_per_s) == pytest.approx(100.0)
+    assert there(shown.mfu_ratio) == pytest.approx(100.0 * 48e9 / 989.4e12, rel=1e-3)
+    assert shown.tokens_total.trained == 0.0
+    assert shown.age_s < 1.0
 
 
 async def test_of_a_fast_loop_the_lines_are_as_far_apart_as_the_looks(file: Path):
     now_s = time.time()
     file.write_text("".join(line(tokens=n, at=now_s - 0.5 * (200 - n)) for n in range(201)))
     async with tailing(file, time="at", interval_s=2.0) as source:
-        readings = [await polled(source) for _ in range(BACKLOG + 1)]
-    assert [reading.ranks[0].counters[q.TRAINED_TOKENS] for reading in readings] == [180, 184, 188, 192, 196, 200]
+        assert trained(await polled(source)) == list(range(80, 201, 4))
 
 
 async def test_a_clock_that_goes_back_or_ahead_dates_no_line_before_the_last_one(file: Path):
