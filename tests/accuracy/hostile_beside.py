@@ -32,7 +32,7 @@ FOLLOWS: Final[Mapping[str, tuple[str, ...]]] = {
 """Figure -> the rates that are 0 where it is."""
 RESTING: Final = frozenset({"cached_ratio", "steps_per_s", "kv_bytes_per_s", "batch"})
 """Made of several counters: 0 where one of them stood still."""
-ESTIMATED: Final = 0.02
+ESTIMATED: Final = 0.1
 FEW: Final = 8.0
 """Share, and number of tokens, by which a worked-out total may depend on what of its inputs was there."""
 ROUNDING: Final = 1e-6
@@ -51,6 +51,8 @@ class Beside:
         self._highest: dict[tuple[str, str], float] = {}
         self._anew: set[str] = set()
         """Engines that begin anew, as far as their pages tell."""
+        self._records: set[str] = set()
+        """Those whose gauges are those of the newest record that has them."""
         self._from_zero: set[str] = set()
         """Those that do not write what they have not counted yet: a line that is missing says 0."""
 
@@ -69,9 +71,14 @@ class Beside:
         if "sglang" in " ".join(reading.live.values()):
             self._from_zero.add(reading.key)
         # Each record of TensorRT-LLM's is given once, and what they add up to begins anew after an outage.
-        outage = self._late or reading.state is not EndpointState.OK
-        if outage and reading.kind is EngineKind.TENSORRT_LLM:
+        outage = reading.state is not EndpointState.OK
+        if (outage or self._late) and reading.kind is EngineKind.TENSORRT_LLM:
             self._anew.add(reading.key)
+        if outage:
+            # What comes after it may be another process: nothing is known of that.
+            self._known = {(key, name) for key, name in self._known if key != reading.key}
+        if reading.kind is EngineKind.TENSORRT_LLM:
+            self._records.add(reading.key)
         for quantity in TOTALS.values():
             told = sum(_counters(reading, quantity).values())
             highest = self._highest.get((reading.key, quantity), 0.0)
@@ -106,7 +113,7 @@ class Beside:
                 stood = len(seen) > 1 and seen[0] == seen[-1]
                 known = (bool(seen) or (key, name) in self._known) and key not in self._anew
                 assert stood or not (known and number(before[name])), (key, name, before[name], seen)
-            elif name not in RESTING:
+            elif name not in RESTING and key not in self._records:
                 assert (key, name) not in self._known or not number(before[name]), (key, name, before[name])
 
     def _totals(self, whole: Engine, reading: EngineReading, engine: Engine) -> None:

@@ -72,7 +72,7 @@ def ended(terminal: Terminal, seconds: float) -> float:
 
 def test_gpus_and_an_engine_are_shown_and_q_quits(driver: FakeDriver, engine: FakeEngine):
     with Terminal([GPUMON, "--endpoint", engine.url], environment(driver)) as terminal:
-        text = wait(terminal, lambda text: "tiny-llama" in text and "612W" not in text and len(gpu_rows(text)) >= 8)
+        text = wait(terminal, lambda text: "tiny-lla" in text and "612W" not in text and len(gpu_rows(text)) >= 8)
         assert "H100" in text
         assert "SIMULATED" not in text
         terminal.type(b"q")
@@ -82,7 +82,7 @@ def test_gpus_and_an_engine_are_shown_and_q_quits(driver: FakeDriver, engine: Fa
 def test_a_stopped_worker_makes_rows_stale_and_nothing_else(driver: FakeDriver, engine: FakeEngine):
     # SIGSTOP stands in for a driver call that hangs: the worker neither answers nor dies by itself.
     with Terminal([GPUMON, "--endpoint", engine.url], environment(driver)) as terminal:
-        wait(terminal, lambda text: "tiny-llama" in text and re.search(r"\d+W", text))
+        wait(terminal, lambda text: "tiny-lla" in text and re.search(r"\d+W", text))
         worker = worker_of(terminal)
         worker.suspend()
         began_s = time.monotonic()
@@ -94,7 +94,7 @@ def test_a_stopped_worker_makes_rows_stale_and_nothing_else(driver: FakeDriver, 
         assert time.monotonic() - began_s < 1.0
         terminal.type(b"\x1b")
         before = screen(terminal)
-        wait(terminal, lambda text: "tiny-llama" in text and text != before, 6.0)
+        wait(terminal, lambda text: "tiny-lla" in text and text != before, 6.0)
         terminal.type(b"q")
         assert ended(terminal, 2.0) < 1.0
         assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
@@ -115,7 +115,7 @@ def test_without_a_driver_the_screen_starts_and_says_why(tmp_path: Path, engine:
     env = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", "XDG_CONFIG_HOME": str(tmp_path)}
     env.pop("LD_LIBRARY_PATH", None)
     with Terminal([GPUMON, "--endpoint", engine.url], env) as terminal:
-        wait(terminal, lambda text: "tiny-llama" in text and "libnvidia-ml" in text)
+        wait(terminal, lambda text: "tiny-lla" in text and "libnvidia-ml" in text)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
@@ -145,10 +145,10 @@ def test_an_engine_that_dies_costs_its_own_row(driver: FakeDriver, engine: FakeE
     with FakeEngine("prometheus-api", start_s=20.0) as other:
         endpoints = ["--endpoint", engine.url, "--endpoint", other.url]
         with Terminal([GPUMON, *endpoints], environment(driver)) as terminal:
-            wait(terminal, lambda text: text.count("tiny-llama") >= 2)
+            wait(terminal, lambda text: text.count("tiny-lla") >= 2)
             other.close()
             text = wait(terminal, lambda text: "REFUSED" in text, 8.0)
-            assert text.count("tiny-llama") >= 1
+            assert text.count("tiny-lla") >= 1
             assert len(re.findall(r"\d+W", text)) >= 8
 
 

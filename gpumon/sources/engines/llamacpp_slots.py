@@ -55,13 +55,15 @@ def _slot(said: Mapping[str, Any]) -> Slot | None:
         return None
     next_token = said.get("next_token")
     token = mapping(next_token) or mapping(next(iter(items(next_token, 1)), None))
-    generated = (number(token.get("n_decoded")) or 0.0) if busy else 0.0
+    so_far, task = number(token.get("n_decoded")), number(said.get("id_task"))
+    if busy and (so_far is None or task is None):
+        return None
+    generated = (so_far or 0.0) if busy else 0.0
     prompt = sum(number(said.get(name)) or 0.0 for name in ("n_prompt_tokens_processed", "n_prompt_tokens_cache"))
     # n_prompt_tokens counts the answer, too.
     whole = number(said.get("n_prompt_tokens"))
     told = whole is not None or number(said.get("n_prompt_tokens_processed")) is not None
     used = max(whole or 0.0, prompt + generated) if told else -1.0
-    task = number(said.get("id_task"))
     return Slot(
         busy, -1 if task is None else int(task), generated, prompt, used, context, said.get("speculative") is True
     )

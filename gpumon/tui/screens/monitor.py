@@ -322,4 +322,4 @@ def _counts(snapshot: Snapshot | None, width: int) -> Counts:
         return Counts()
     pids = {process.pid for gpu in snapshot.gpus for process in gpu.processes}
     faults = fault_lines(snapshot.faults, snapshot.verdicts, width)
-    return Counts(len(snapshot.gpus), len(snapshot.engines), len(pids), faults)
+    return Counts(len(snapshot.gpus), len(snapshot.engines) + len(snapshot.replicas), len(pids), faults)
