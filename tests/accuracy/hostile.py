@@ -115,7 +115,10 @@ def grown(page: bytes, factor: float) -> bytes:
     if factor == 1.0:
         return page
     lines = page.splitlines(keepends=True)
-    return b"".join(_times(line, factor) if _CUMULATIVE.search(name_of(line)) else line for line in lines)
+    names = [name_of(line) for line in lines]
+    # Ray writes each counter a second time as a gauge without its ending.
+    grow = {name for name in names if _CUMULATIVE.search(name) or name + b"_total" in names}
+    return b"".join(_times(line, factor) if name in grow else line for line, name in zip(lines, names, strict=True))
 
 
 def name_of(line: bytes) -> bytes:

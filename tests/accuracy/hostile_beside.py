@@ -94,7 +94,8 @@ class Beside:
             if isinstance(value, Missing) and value.reason is Reason.RESET:
                 seen.clear()
             told, true = _counters(reading, quantity), _counters(whole, quantity)
-            if told and (told == true or reading.advance.get(quantity) is Advance.DERIVED):
+            same = told == true and reading.live.get(quantity) == whole.live.get(quantity)
+            if told and (same or reading.advance.get(quantity) is Advance.DERIVED):
                 seen.append(told)
 
     def _zeros(self, whole: Engine, key: str, engine: Engine) -> None:

@@ -5,7 +5,7 @@ Fields: tensorrt_llm/_torch/pyexecutor/py_executor.py (_update_iter_stats) of NV
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from gpumon.readings import quantities as q
@@ -61,10 +61,7 @@ class Records:
         if not self._ranks:
             # It has no figures yet: without `enable_iter_perf_stats` no record ever comes, however busy the engine is.
             self._rank("0")
-        told: set[str] = set()
-        for rank, record in zip(ranks, records, strict=True):
-            if rank is not None:
-                told.update(self._add(rank, record))
+        told = [self._add(rank, record) for rank, record in zip(ranks, records, strict=True) if rank is not None]
         running = LIVE[q.RUNNING]
         if len(self._ranks) > 1:
             # Each rank's record repeats the first one's number of active requests.
@@ -72,14 +69,14 @@ class Records:
         if self._still >= STILL:
             for rank in self._ranks.values():
                 rank.gauges.update({name: 0.0 for name in (q.RUNNING, q.WAITING) if name in rank.gauges})
-        return self._page(running, told if records else None)
+        return self._page(running, [each for each in told if each])
 
-    def _page(self, running: str, told: Collection[str] | None) -> EnginePage:
-        """`told`: the counters that the newest records are of; None where there is no record."""
+    def _page(self, running: str, told: Sequence[Collection[str]]) -> EnginePage:
+        """`told`: the counters that each of the newest records is of; what one of them lacks is no sum."""
         ranks = tuple(
             RankReading(
                 rank.rank,
-                {name: rank.counters[name] for name in rank.counters if told is None or name in told},
+                {name: rank.counters[name] for name in rank.counters if all(name in each for each in told)},
                 rank.gauges,
                 {},
             )
