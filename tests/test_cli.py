@@ -278,10 +278,10 @@ def test_watch_json_is_an_object_per_line_and_ends_by_count(env: dict[str, str])
 
 
 def test_watch_ends_by_duration_and_is_plain_unless_asked(env: dict[str, str]) -> None:
-    done = run("watch", "--demo", "--interval", "0.25", "--duration", "0.6", env=env)
+    done = run("watch", "--demo", "--interval", "0.25", "--duration", "4", env=env)
     lines = done.stdout.splitlines()
     assert done.returncode == 0
-    assert 11 <= len(lines) <= 44
+    assert 11 <= len(lines) <= 11 * 20
     assert all(" SIMULATED " in line for line in lines)
 
 
@@ -379,9 +379,9 @@ def test_a_signal_ends_watch_as_its_user_wants(env: dict[str, str], number: sign
 def test_ctrl_c_ends_a_snapshot_without_a_traceback(env: dict[str, str]) -> None:
     command = [*GPUMON, "snapshot", "--demo", "--window", "60"]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        time.sleep(1.5)
+        time.sleep(4.0)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (130, b"", b"")
 
 
