@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import unified_diff
 from typing import Any, Final, NamedTuple
 
 from hypothesis import strategies as st
@@ -19,8 +20,11 @@ Poll = Mapping[str, Reply]
 Lines = list[bytes]
 Draw = Callable[..., Any]
 
+NOTHING: Final = Reply(404)
 EVERY_S: Final = 2
 MOST_POLLS: Final = 6
+MOST_TOLD: Final = 8
+"""Lines of a difference that are shown."""
 WANTED: Final = frozenset(name for row in ROWS for name in row.adapter().wanted)
 """Sample names that some adapter reads."""
 GROWTH: Final = 0.01
@@ -57,6 +61,9 @@ class Recording(NamedTuple):
     at: Callable[[int], Poll]
     """The answers at a second."""
 
+    def __repr__(self) -> str:
+        return self.name
+
     def polls(self, start_s: int, count: int) -> list[Poll]:
         """So many polls from a second on."""
         return [self.at(start_s + at * EVERY_S) for at in range(count)]
@@ -70,6 +77,15 @@ def recordings() -> list[Recording]:
 def captures() -> list[str]:
     """The names of all captures."""
     return sorted(file.parent.name for file in CAPTURES.glob("*/metrics.jsonl.gz"))
+
+
+def _told(where: str, whole: Reply, broken: Reply) -> list[str]:
+    if whole == broken:
+        return []
+    texts = [bytes(one.body).decode("utf-8", "backslashreplace").splitlines() for one in (whole, broken)]
+    lines = [line for line in unified_diff(*texts, lineterm="", n=0) if line[:3] not in ("---", "+++", "@@ ")]
+    shown = [f"  {ascii(line)[1:161]}" for line in lines[:MOST_TOLD]]
+    return [f"{where}: {whole.status} -> {broken.status}, {len(lines)} lines differ", *shown]
 
 
 def _captured(name: str) -> Recording:
@@ -283,8 +299,16 @@ class Pair(NamedTuple):
 
     whole: list[Poll]
     broken: list[Poll]
-    late: bool
+    late: bool = False
     """An older answer came again."""
+
+    def __repr__(self) -> str:
+        """What is broken, for the report of a test that failed."""
+        told = [f"{len(self.whole)} polls" + (", late" if self.late else "")]
+        for at, (whole, broken) in enumerate(zip(self.whole, self.broken, strict=True)):
+            for path in sorted({*whole, *broken}):
+                told += _told(f"poll {at} {path}", whole.get(path, NOTHING), broken.get(path, NOTHING))
+        return "\n".join(told)
 
 
 @st.composite
@@ -320,7 +344,7 @@ def _for_good(draw: Draw, polls: list[Poll], at: int) -> None:
 
 
 @st.composite
-def hostile(draw: Draw, recording: Recording, others: Sequence[Recording]) -> list[Poll]:
+def hostile(draw: Draw, recording: Recording, others: Sequence[Recording]) -> Pair:
     """Polls of which one or several are broken in any way, or give way to those of another engine."""
     whole = _whole(draw, recording)
     polls = list(whole)
@@ -336,7 +360,7 @@ def hostile(draw: Draw, recording: Recording, others: Sequence[Recording]) -> li
             polls[at] = _spliced(draw, polls[at], draw(st.sampled_from(others)))
         else:
             polls[at] = _broken(draw, polls[at], CHANGES)
-    return polls
+    return Pair(whole, polls)
 
 
 def _spliced(draw: Draw, poll: Poll, other: Recording) -> Poll:

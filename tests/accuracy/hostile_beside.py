@@ -30,8 +30,8 @@ FOLLOWS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("mfu_ratio", "flops_per_s", "flops_per_j"), (*_PREFILL, *_DECODE)),
 }
 """Figure -> the rates that are 0 where it is."""
-RESTING: Final = frozenset({"cached_ratio", "steps_per_s", "kv_bytes_per_s", "batch"})
-"""Made of several counters: 0 where one of them stood still."""
+RESTING: Final = frozenset({"cached_ratio", "steps_per_s", "kv_bytes_per_s", "batch", "running_mean"})
+"""Made of several counters or samples: 0 where one of them stood still, or the only ones that were told are."""
 ESTIMATED: Final = 0.1
 FEW: Final = 8.0
 """Share, and number of tokens, by which a worked-out total may depend on what of its inputs was there."""
@@ -48,7 +48,7 @@ class Beside:
         self._late = late
         self._known: set[tuple[str, str]] = set()
         self._sightings: dict[tuple[str, str], list[Mapping[str, float]]] = {}
-        self._highest: dict[tuple[str, str], float] = {}
+        self._highest: dict[tuple[str, str, str], float] = {}
         self._anew: set[str] = set()
         """Engines that begin anew, as far as their pages tell."""
         self._records: set[str] = set()
@@ -80,11 +80,12 @@ class Beside:
         if reading.kind is EngineKind.TENSORRT_LLM:
             self._records.add(reading.key)
         for quantity in TOTALS.values():
-            told = sum(_counters(reading, quantity).values())
-            highest = self._highest.get((reading.key, quantity), 0.0)
-            if self._late and told < HALF * highest and not reading.started_wall_s:
-                self._anew.add(reading.key)
-            self._highest[reading.key, quantity] = max(told, highest)
+            for rank, told in _counters(reading, quantity).items():
+                at = reading.key, rank, quantity
+                highest = self._highest.get(at, 0.0)
+                if self._late and told < HALF * highest and not reading.started_wall_s:
+                    self._anew.add(reading.key)
+                self._highest[at] = max(told, highest)
 
     def _sight(self, whole: EngineReading, reading: EngineReading, engine: Engine) -> None:
         """Remember the counters that this poll truly told."""
@@ -112,7 +113,8 @@ class Beside:
             elif name in COUNTED:
                 seen = self._sightings[key, name]
                 stood = len(seen) > 1 and seen[0] == seen[-1]
-                known = (bool(seen) or (key, name) in self._known) and key not in self._anew
+                told = any(any(each.values()) for each in seen) if key in self._from_zero else bool(seen)
+                known = (told or (key, name) in self._known) and key not in self._anew
                 assert stood or not (known and number(before[name])), (key, name, before[name], seen)
             elif name not in RESTING and key not in self._records:
                 assert (key, name) not in self._known or not number(before[name]), (key, name, before[name])

@@ -174,6 +174,17 @@ def test_absurd_counters_cost_their_own_row_and_are_named(deriver: Deriver, toke
     assert said == (snapshot.engines[0].mfu_ratio == Missing(Reason.INVALID))
 
 
+def test_more_tokens_than_the_gpu_can_compute_are_not_valid_whatever_is_not_known(deriver: Deriver):
+    for at in range(0, 12, 2):
+        ranks = (RankReading("0", {q.DECODE_TOKENS: at * 1e6, q.STEPS: at * 50.0}, {q.RUNNING: 4.0}, {}),)
+        one = msgspec.structs.replace(engine(float(at), {}), ranks=ranks)
+        shown = deriver.derive(frame(at, (gpu(at_s=float(at)),), (one,))).snapshot.engines[0]
+    assert shown.decode_tokens_per_s == pytest.approx(1e6)
+    assert shown.context_tokens == Missing(Reason.NO_CONTEXT)
+    assert isinstance(shown.mfu_ratio, Missing)
+    assert shown.mfu_ratio.reason is Reason.INVALID
+
+
 def test_a_falling_histogram_sum_is_a_reset_and_no_negative_context(deriver: Deriver):
     def observed(count: float, total: float) -> HistogramReading:
         return HistogramReading((1000.0, INF), (count, count), total, count)

@@ -17,6 +17,7 @@ from gpumon.readings.frame import Advance, EngineKind
 from gpumon.sources.engines.adapter import EnginePage, Page
 from gpumon.sources.engines.llamacpp import ASKED, PROPS, REFUSED, LlamaCppAdapter
 from gpumon.sources.engines.llamacpp_counts import LiveCounts, Printed, half_step_of_count
+from gpumon.sources.engines.llamacpp_slots import Slot
 from gpumon.sources.engines.ollama import OllamaAdapter
 from gpumon.sources.engines.registry import BY_KIND
 from tests.fakes.engine import Capture, other_pages
@@ -165,6 +166,18 @@ def test_a_restart_shows_as_a_fall() -> None:
     counts = LiveCounts()
     tokens = [counts.read(Printed(steps, 2.0, steps * 2.0, 0.0), ()).tokens for steps in (1000.0, 1100.0, 40.0, 60.0)]
     assert tokens == [2000.0, 2200.0, 80.0, 120.0]
+
+
+def test_another_way_to_count_goes_on_from_where_the_last_one_stood() -> None:
+    """The first page lacks the counters of drafts; /slots answers from the second one on, and not to the last."""
+    counts, slot = LiveCounts(), Slot(True, 7, 40.0, 10.0, 50.0, 2048.0, False)
+    pages = [
+        (Printed(100.0, 2.0, 900.0, 1.0), ()),
+        (Printed(110.0, 2.0, 900.0, 1.0, speculates=True), (slot,)),
+        (Printed(120.0, 2.0, 930.0, 1.0, speculates=True), (slot,)),
+        (Printed(130.0, 2.0, 935.0, 1.0, speculates=True), ()),
+    ]
+    assert [counts.read(*page).tokens for page in pages] == [200.0, 200.0, 230.0, 230.0]
 
 
 def test_slots_that_do_not_answer_are_asked_rarely() -> None:

@@ -6,10 +6,12 @@ import pytest
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance
-from gpumon.sources.engines.adapter import EnginePage
+from gpumon.sources.engines.adapter import PATIENT, EnginePage
 from gpumon.sources.engines.registry import BY_KIND
 from tests.sources.engines.contract import PAGES, Reader
 
+ABSURD = {b"0": True, b"1e-20": True, b"1e29": True, b"1e31": False, b"1e-31": False, b"-1": False, b"NaN": False}
+"""Value of a counter -> whether it can be one."""
 ROW = next(row for row in BY_KIND.values() if row.title == "vLLM")
 
 
@@ -98,3 +100,33 @@ def test_the_engines_own_estimates_stay_as_they_are_read_per_rank():
     assert [rank.counters for rank in page.ranks] == [
         {q.OWN_FLOPS: 2.5e15, q.OWN_READ_BYTES: 3e12, q.OWN_WRITE_BYTES: 0.0}
     ] * 2
+
+
+def test_a_sum_of_which_a_part_is_missing_is_no_figure_until_the_part_is_gone_for_good():
+    whole, reader = old("0.10"), Reader(ROW)
+    lines = whole.splitlines(keepends=True)
+    parts = [line for line in lines if line.startswith(b"vllm:request_success_total{")]
+    without = b"".join(line for line in lines if line != parts[0])
+    told = [
+        reader.read({"/metrics": page})[0].ranks[0].counters.get(q.REQUESTS)
+        for page in (whole, *[without] * (PATIENT + 1), whole)
+    ]
+    assert len(parts) > 1
+    assert told[0] == told[-1]
+    assert told[1:-2] == [None] * PATIENT
+    assert told[-2] is not None
+
+
+def test_what_cannot_be_counted_is_left_out():
+    lines = [line for line in old("0.10").splitlines() if not line.startswith(b"vllm:generation_tokens_total{")]
+    read_of = {value: read(b"\n".join([*lines, b"vllm:generation_tokens_total " + value])) for value in ABSURD}
+    assert {value: q.DECODE_TOKENS in found.ranks[0].counters for value, found in read_of.items()} == ABSURD
+
+
+def test_hits_in_blocks_do_not_stand_for_hits_in_tokens_that_a_page_lacks():
+    page = old("0.10")
+    lacking = b"".join(
+        line for line in page.splitlines(keepends=True) if not line.startswith(b"vllm:prefix_cache_hits_total{")
+    )
+    assert q.PREFILL_CACHED in read(page).ranks[0].counters
+    assert q.PREFILL_CACHED not in read(lacking).ranks[0].counters
