@@ -15,7 +15,9 @@ from gpumon.readings.history import History
 from gpumon.readings.merge import merged
 from gpumon.readings.names import told_apart
 from gpumon.readings.snapshot import Snapshot
+from gpumon.recording.past import Kept
 from gpumon.sources.source import Contribution, Source
+from gpumon.triage.triage import Triage
 
 POLL_DEADLINE_S = 0.5
 """A source that has not answered by then has broken its promise; the tick goes on without it."""
@@ -35,6 +37,13 @@ class Attachment(Protocol):
 
     def label(self, gpus: tuple[GpuReading, ...], engines: tuple[EngineReading, ...]) -> tuple[GpuReading, ...]:
         """The GPUs, with the engine's name at each process that belongs to one; returns at once."""
+
+
+class Keeper(Protocol):
+    """Keeps ticks."""
+
+    def keep(self, kept: Kept) -> None:
+        """Take one tick; returns at once."""
 
 
 class HostMeter(Protocol):
@@ -59,8 +68,13 @@ class Collector:
         history: History | None = None,
         wall: Callable[[], float] = time.time,
         see_gpus: Callable[[tuple[GpuReading, ...]], None] | None = None,
+        triage: Triage | None = None,
+        keepers: Sequence[Keeper] = (),
     ) -> None:
-        """`see_gpus` is told the GPUs of every frame (discovery looks at their processes); it returns at once."""
+        """`see_gpus` is told the GPUs of every frame (discovery looks at their processes); it returns at once.
+
+        `keepers` get every tick to keep: the flight recorder, a recording file.
+        """
         self.history = history or History()
         self._sources = tuple(sources)
         self._deriver = deriver
@@ -70,6 +84,8 @@ class Collector:
         self._simulated = simulated
         self._wall = wall
         self._see_gpus = see_gpus
+        self._triage = triage or Triage()
+        self._keepers = tuple(keepers)
         self._seq = 0
         self._opened = False
         self._asked = False
@@ -176,9 +192,17 @@ class Collector:
         try:
             snapshot, points = self._deriver.derive(frame)
         except Exception as error:  # a bug costs the figures of this tick, not the screen
-            text = f"gpumon failed on these readings, please report: {type(error).__name__}: {error}"
-            return bare(frame, Fault("gpumon", text, frame.wall_s))
+            return bare(frame, _bug("these readings", error, frame.wall_s))
+        try:
+            snapshot = self._triage.judge(frame, snapshot)
+        except Exception as error:  # nor do the verdicts cost the figures
+            fault = _bug("the verdicts", error, frame.wall_s)
+            snapshot = msgspec.structs.replace(snapshot, faults=(*snapshot.faults, *bare(frame, fault).faults[-1:]))
         self.history.append(frame.wall_s, points, frame.interval_s)
+        for event in snapshot.events:
+            self.history.mark(event)
+        for keeper in self._keepers:
+            keeper.keep(Kept(frame, points, snapshot.events, None))
         return snapshot
 
     async def _poll(self, source: Source, now_s: float) -> Contribution:
@@ -214,3 +238,7 @@ class Collector:
             faults=faults,
             simulated=self._simulated,
         )
+
+
+def _bug(at: str, error: Exception, wall_s: float) -> Fault:
+    return Fault("gpumon", f"gpumon failed on {at}, please report: {type(error).__name__}: {error}", wall_s)

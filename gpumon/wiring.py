@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from gpumon.sources.source import Source
     from gpumon.specs.gpus import GpuCatalogue
     from gpumon.specs.llm import LlmSpec
+    from gpumon.tui.control import Playback, Timeline
 
 READY_S = 90.0
 """Longest wait of `snapshot` and `watch` for the driver: eight GPUs without persistence mode are slow to open."""
@@ -71,6 +72,7 @@ def build(config: Config, options: Options, hardware: Source | None, history: Hi
     from gpumon.sources.endpoint import EndpointSource
     from gpumon.sources.host import HostMeter
     from gpumon.sources.packaged import gpu_catalogue
+    from gpumon.triage.triage import Triage
 
     endpoints: tuple[Endpoint, ...] = getattr(hardware, "endpoints", config.endpoint)
     polled = [EndpointSource(endpoint, config.general.engine_interval_s) for endpoint in endpoints]
@@ -99,6 +101,7 @@ def build(config: Config, options: Options, hardware: Source | None, history: Hi
         simulated=options.demo,
         history=history,
         see_gpus=discovery.see if discovery is not None else None,
+        triage=Triage(config.triage, _prices(config.sizing, gpu_catalogue(), ())),
     )
 
 
@@ -116,6 +119,8 @@ class LateCollector:
 
     def __init__(self, config: Config, options: Options) -> None:
         self.history = History()
+        self.timeline: Timeline | None = None
+        self.playback: Playback | None = None
         self._config = config
         self._options = options
         self._interval_s = config.general.interval_s

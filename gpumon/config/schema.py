@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from gpumon.triage.thresholds import Thresholds
+
 Interval = Annotated[float, msgspec.Meta(ge=0.25, le=3600.0)]
 Positive = Annotated[float, msgspec.Meta(gt=0.0)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -235,6 +237,38 @@ class Sizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Type of GPU -> price of one hour."""
 
 
+class Recorder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The flight recorder of the screen, and what `gpumon record` keeps."""
+
+    minutes: Annotated[float, msgspec.Meta(ge=0.0, le=1440.0)] = 30.0
+    """Minutes that the screen keeps in memory and can go back; 0: none."""
+    memory_mb: Annotated[float, msgspec.Meta(ge=1.0, le=4096.0)] = 24.0
+    """Most memory for that, in 10^6 bytes: with many engines the minutes get fewer."""
+    keep_days: Annotated[float, msgspec.Meta(gt=0.0, le=3650.0)] = 7.0
+    """Days that `gpumon record` keeps in its file; older frames make room for new ones."""
+    keep_gb: Annotated[float, msgspec.Meta(ge=0.01, le=10000.0)] = 2.0
+    """Size that the file of `gpumon record` may reach, in 10^9 bytes."""
+
+
+class Alert(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When to call somebody; there is none by default."""
+
+    when: str
+    """A verdict (`kv_cache`, `hardware`, ...), or a figure with a limit: `engines.kv_usage_ratio > 0.95`."""
+    name: str = ""
+    """How the alert is called; default is `when`."""
+    for_s: Annotated[float, msgspec.Meta(ge=0.0, le=86400.0)] = 30.0
+    """Seconds that it must hold before it is raised."""
+    clear_s: Annotated[float, msgspec.Meta(ge=0.0, le=86400.0)] = 60.0
+    """Seconds that it must be gone before it is over."""
+    bell: bool = False
+    """Ring the terminal's bell."""
+    title: bool = False
+    """Mark the title line."""
+    command: tuple[str, ...] = ()
+    """A program and its arguments: it gets one line of JSON on its standard input when the alert begins and ends."""
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All settings."""
 
@@ -250,3 +284,6 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     discovery: Discovery = Discovery()
     dcgm: Dcgm = Dcgm()
     sizing: Sizing = Sizing()
+    triage: Thresholds = Thresholds()
+    recorder: Recorder = Recorder()
+    alert: tuple[Alert, ...] = ()

@@ -275,6 +275,16 @@ def _host(host: HostReading) -> Host:
         cpu_ratio=host.cpu_ratio,
         memory_used_bytes=host.memory_used_bytes,
         memory_total_bytes=host.memory_total_bytes,
+        busiest_core_ratio=host.busiest_core_ratio,
+        iowait_ratio=host.iowait_ratio,
+        cpu_pressure_ratio=host.cpu_pressure_ratio,
+        io_pressure_ratio=host.io_pressure_ratio,
+        memory_pressure_ratio=host.memory_pressure_ratio,
+        disk_read_bytes_per_s=host.disk_read_bytes_per_s,
+        disk_write_bytes_per_s=host.disk_write_bytes_per_s,
+        disk_busy_ratio=host.disk_busy_ratio,
+        network_rx_bytes_per_s=host.network_rx_bytes_per_s,
+        network_tx_bytes_per_s=host.network_tx_bytes_per_s,
     )
 
 

@@ -116,7 +116,7 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
         end = _joined(token(replicas.model), silent, odd, _why(_ENGINE, replicas))
         yield f"{_head('sum', name, width, 'ok')} {_columns(_ENGINE, replicas)}  {end}"
     for verdict in snapshot.verdicts:
-        texts = (verdict.limit, *verdict.evidence, verdict.action)
+        texts = (verdict.limit.value, *(one.text for one in verdict.evidence), verdict.action)
         yield f"verdict {token(verdict.scope)} " + "; ".join(token(text, spaces=True) for text in texts)
     for fault in snapshot.faults:
         yield f"fault {token(fault.source)} {token(fault.text, spaces=True)}"

@@ -315,6 +315,17 @@ class HostReading(msgspec.Struct, frozen=True, array_like=True):
     self_cpu_ratio: Reading = NOT_SUPPORTED
     """CPU time of gpumon and its worker, as a share of one core."""
     self_pss_bytes: Reading = NOT_SUPPORTED
+    busiest_core_ratio: Reading = NOT_SUPPORTED
+    """Of one core; the rest of these are as in `readings.snapshot.Host`."""
+    iowait_ratio: Reading = NOT_SUPPORTED
+    cpu_pressure_ratio: Reading = NOT_SUPPORTED
+    io_pressure_ratio: Reading = NOT_SUPPORTED
+    memory_pressure_ratio: Reading = NOT_SUPPORTED
+    disk_read_bytes_per_s: Reading = NOT_SUPPORTED
+    disk_write_bytes_per_s: Reading = NOT_SUPPORTED
+    disk_busy_ratio: Reading = NOT_SUPPORTED
+    network_rx_bytes_per_s: Reading = NOT_SUPPORTED
+    network_tx_bytes_per_s: Reading = NOT_SUPPORTED
 
 
 class Fault(msgspec.Struct, frozen=True, array_like=True):

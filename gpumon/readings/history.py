@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
+
+from gpumon.readings.verdict import Event
 
 CELL_S: Final = 5.0
 """Wall time that one cell of the coarse tier sums up."""
@@ -16,6 +19,8 @@ _TICKS: Final = 2400
 """Ticks kept one by one: 10 minutes of the shortest interval, 40 of the default one."""
 _CELLS: Final = 1536
 """Cells kept: 2 hours and 8 minutes."""
+_EVENTS: Final = 512
+"""Events kept."""
 _STEP_BACK_S: Final = 1.0
 """The clock wanders by less; by more, it was set back, and what lies before is another past."""
 _LATE: Final = 2.5
@@ -65,6 +70,7 @@ class History:
         self._cell_lasts = array("d", bytes(8 * cells))
         self._cell_intervals = array("f", bytes(4 * cells))
         self._last_s = -math.inf
+        self._events: deque[Event] = deque(maxlen=_EVENTS)
 
     def append(self, wall_s: float, points: Mapping[str, float], interval_s: float = 1.0) -> None:
         """Add one point per series; a series not in `points` shows a gap there.
@@ -96,6 +102,14 @@ class History:
                 values.sums[cell] += value
                 values.counts[cell] += 1
 
+    def mark(self, event: Event) -> None:
+        """Keep an event for the charts; the oldest of many go."""
+        self._events.append(event)
+
+    def events(self, from_s: float, to_s: float) -> list[Event]:
+        """What happened from a time (excluded) to another (included), oldest first."""
+        return [event for event in self._events if from_s < event.wall_s <= to_s]
+
     def _admit(self, points: Mapping[str, float]) -> None:
         for key in points:
             if key not in self._series and len(self._series) < self._most:
@@ -104,6 +118,7 @@ class History:
     def _forget(self) -> None:
         self._next = self._size = 0
         self._numbers = array("q", [-1]) * len(self._numbers)
+        self._events.clear()
 
     def keys(self) -> tuple[str, ...]:
         """Names of the series seen so far, in order of appearance."""

@@ -15,6 +15,15 @@ from gpumon.readings.engine_snapshot import TokensTotal as TokensTotal
 from gpumon.readings.engine_snapshot import Window as Window
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Reading
+from gpumon.readings.verdict import Confidence as Confidence
+from gpumon.readings.verdict import Event as Event
+from gpumon.readings.verdict import EventKind as EventKind
+from gpumon.readings.verdict import Evidence as Evidence
+from gpumon.readings.verdict import Family as Family
+from gpumon.readings.verdict import Kind as Kind
+from gpumon.readings.verdict import Level as Level
+from gpumon.readings.verdict import Limit as Limit
+from gpumon.readings.verdict import Verdict as Verdict
 
 SCHEMA = 1
 """Version of the JSON contract; it changes when a field changes its meaning or goes away."""
@@ -145,17 +154,6 @@ class Gpu(msgspec.Struct, frozen=True):
     """Seconds since they were measured: of a dcgm-exporter, since its page last changed."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """What limits an engine, a GPU or the host, with its evidence and the next action."""
-
-    scope: str
-    limit: str
-    evidence: tuple[str, ...]
-    action: str
-    confidence: str
-    since: str
-
-
 class FaultShown(msgspec.Struct, frozen=True):
     """Something that does not work right now. `since` is RFC 3339."""
 
@@ -173,6 +171,22 @@ class Host(msgspec.Struct, frozen=True):
     cpu_ratio: Reading
     memory_used_bytes: Reading
     memory_total_bytes: Reading
+    busiest_core_ratio: Reading = NOT_SUPPORTED
+    """Share of time in which the busiest core worked: 1 beside a low `cpu_ratio` is one thread at its limit."""
+    iowait_ratio: Reading = NOT_SUPPORTED
+    """Share of all cores' time in which they waited for a disk with nothing else to do."""
+    cpu_pressure_ratio: Reading = NOT_SUPPORTED
+    """Share of time in which some task waited for a core (Linux PSI, `some`, mean of 10 s)."""
+    io_pressure_ratio: Reading = NOT_SUPPORTED
+    """Share of time in which some task waited for a disk (Linux PSI, `some`, mean of 10 s)."""
+    memory_pressure_ratio: Reading = NOT_SUPPORTED
+    disk_read_bytes_per_s: Reading = NOT_SUPPORTED
+    disk_write_bytes_per_s: Reading = NOT_SUPPORTED
+    disk_busy_ratio: Reading = NOT_SUPPORTED
+    """Share of time in which the busiest disk had a request in flight."""
+    network_rx_bytes_per_s: Reading = NOT_SUPPORTED
+    """Of all interfaces but loopback."""
+    network_tx_bytes_per_s: Reading = NOT_SUPPORTED
 
 
 class Self(msgspec.Struct, frozen=True):
@@ -197,3 +211,5 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     faults: tuple[FaultShown, ...] = ()
     replicas: tuple[Replicas, ...] = ()
     """One for each model that two or more engines serve."""
+    events: tuple[Event, ...] = ()
+    """What happened since the snapshot before this one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from gpumon.config.schema import Config
 from gpumon.config.themes import Theme
@@ -19,8 +19,58 @@ INTERVALS_S: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Seconds between two readings that the keys go through; others may be set."""
 
 
+class Moment(NamedTuple):
+    """What is shown of a moment of the past."""
+
+    snapshot: Snapshot
+    history: History
+    """Holds the charts up to that moment at least."""
+
+
+class Timeline(Protocol):
+    """The past, as the screen sees it. All of it in threads that hold nothing up; a moment takes 0.3 s at most."""
+
+    def span(self) -> tuple[float, float] | None:
+        """Unix times of the first and the last moment that is kept; None: nothing yet. Returns at once."""
+
+    async def at(self, wall_s: float) -> Moment | None:
+        """The last moment at or before a time; the first one where there is none."""
+
+    async def step(self, wall_s: float, frames: int) -> Moment | None:
+        """The moment so many frames after the one of `wall_s` (negative: before); the last or first where it ends."""
+
+    async def change(self, wall_s: float, step: int) -> Moment | None:
+        """The next (1) or the previous (-1) moment at which a verdict changed; None where there is none."""
+
+    async def write(self, path: str) -> None:
+        """Write all that is kept into a new recording file. Raises OSError."""
+
+
+class Playback(Protocol):
+    """A recording that plays as if it happened now."""
+
+    file: str
+    """Its name."""
+    speed: float
+    """Seconds of the recording per second."""
+
+    def set_speed(self, speed: float) -> None:
+        """Play faster or slower from now on."""
+
+    def pause(self) -> None:
+        """Send no more moments until `go_on`."""
+
+    def go_on(self, wall_s: float) -> None:
+        """Play from that moment on."""
+
+
 class Control(Protocol):
-    """The collector, as the screen sees it."""
+    """The collector, as the screen sees it; or a recording that plays in its place."""
+
+    timeline: Timeline | None
+    """Where `pause` can go back to; None: nowhere."""
+    playback: Playback | None
+    """Set where this is a recording."""
 
     history: History
     """Series for the charts, on the clock of `Snapshot.wall_s`."""

@@ -13,8 +13,23 @@ import tomli
 from gpumon.config.keymap import COMMANDS, split
 from gpumon.config.load import load
 from gpumon.config.resources import resource
-from gpumon.config.schema import Config, Dcgm, Discovery, Endpoint, Feed, General, Goals, Levels, Model, Screen, Sizing
+from gpumon.config.schema import (
+    Alert,
+    Config,
+    Dcgm,
+    Discovery,
+    Endpoint,
+    Feed,
+    General,
+    Goals,
+    Levels,
+    Model,
+    Recorder,
+    Screen,
+    Sizing,
+)
 from gpumon.config.validate import validated
+from gpumon.triage.thresholds import Thresholds
 
 EXAMPLE = resource("config.example.toml").read_text(encoding="utf-8")
 TABLES: dict[str, type[msgspec.Struct]] = {
@@ -28,6 +43,9 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "feed": Feed,
     "model": Model,
     "sizing": Sizing,
+    "triage": Thresholds,
+    "recorder": Recorder,
+    "alert": Alert,
 }
 TABLES_INSIDE = {"sizing.prices", "feed.quantities"}
 """Tables of a table, whose keys the user chooses."""

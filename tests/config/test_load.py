@@ -19,7 +19,7 @@ from gpumon.config.themes import load_theme
 BAD = Path(__file__).parent / "bad"
 SECRET = "hunter2"
 
-SECTIONS = "general, screen, levels, goals, keys, endpoint, feed, model, discovery, dcgm, sizing"
+SECTIONS = "general, screen, levels, goals, keys, endpoint, feed, model, discovery, dcgm, sizing, triage, recorder, alert"
 
 MESSAGES = {
     "keys_unknown": "2: keys.zooom: unknown key; did you mean zoom?",

@@ -10,10 +10,13 @@ from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.snapshot import (
     BandwidthSource,
+    Confidence,
     Engine,
+    Evidence,
     FaultShown,
     Gpu,
     Host,
+    Limit,
     Process,
     Quantiles,
     Self,
@@ -130,7 +133,16 @@ def bare() -> Snapshot:
             ),
         ),
         faults=(FaultShown("nvml", "no driver", "2026-01-02T14:00:00+01:00"),),
-        verdicts=(Verdict("engine:1", "bandwidth", ("MBU 69 %",), "raise the batch", "high", "2026-01-02T14:00:00Z"),),
+        verdicts=(
+            Verdict(
+                "engine:1",
+                Limit.BANDWIDTH,
+                (Evidence("MBU 69 %"),),
+                "raise the batch",
+                Confidence.HIGH,
+                "2026-01-02T14:00:00Z",
+            ),
+        ),
     )
 
 

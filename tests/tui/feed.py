@@ -23,6 +23,8 @@ class Still:
         self.history = history if history is not None else History()
         self.interval_s = 1.0
         self.calibration = Calibration()
+        self.timeline = None
+        self.playback = None
         self.refreshed = 0
         self.stopped = 0
         self._snapshot = snapshot

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import FaultShown, Verdict
+from gpumon.readings.snapshot import Confidence, Evidence, FaultShown, Limit, Verdict
 from gpumon.tui.pages.detail import DetailPage
 from tests.tui import scenes
 from tests.tui.detail_scenes import NOW_S, flat, full_engine, full_gpu, full_snapshot, page_of, things, whole
@@ -57,7 +57,9 @@ def test_what_is_wrong_stands_at_the_top() -> None:
     down = full_engine(
         state=EndpointState.REFUSED, fault="connection refused: start it", running=Missing(Reason.UNREACHABLE)
     )
-    verdict = Verdict("vllm:8000", "queue", ("12 waiting",), "add an instance", "high", "2025-10-09T08:50:22Z")
+    verdict = Verdict(
+        "vllm:8000", Limit.QUEUE, (Evidence("12 waiting"),), "add an instance", Confidence.HIGH, "2025-10-09T08:50:22Z"
+    )
     snapshot = full_snapshot(
         engines=(down,),
         faults=(FaultShown("vllm:8000", down.fault, "2025-10-09T08:52:22Z"), FaultShown("gpu 1", "hot", "x")),

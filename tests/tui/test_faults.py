@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gpumon.config.themes import load_theme
 from gpumon.readings.format import cells
-from gpumon.readings.snapshot import FaultShown, Snapshot, Verdict
+from gpumon.readings.snapshot import Confidence, Evidence, FaultShown, Limit, Snapshot, Verdict
 from gpumon.tui.palette import Palette
 from gpumon.tui.terminal import Depth
 from gpumon.tui.widgets.fault_pane import FaultPane
@@ -85,7 +85,12 @@ def test_the_column_of_sources_is_as_wide_as_the_longest(sources: tuple[str, ...
 
 def test_verdicts_stand_in_the_same_column() -> None:
     verdict = Verdict(
-        "vllm:8000", "bandwidth", ("reads 69% of HBM",), "raise the batch", "high", "2025-10-09T08:53:22Z"
+        "vllm:8000",
+        Limit.BANDWIDTH,
+        (Evidence("reads 69% of HBM"),),
+        "raise the batch",
+        Confidence.HIGH,
+        "2025-10-09T08:53:22Z",
     )
     fault = FaultShown("vllm:8000", "timeout", "not a time")
     lines = body(replace(scenes.snapshot(), faults=(fault,), verdicts=(verdict,)), 80, 4)

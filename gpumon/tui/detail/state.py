@@ -153,7 +153,11 @@ def troubles(shown: Shown, snapshot: Snapshot, levels: Levels) -> list[Section]:
     if own and own not in said and not any(own in text for text in said):
         found.insert(0, Fact("! now", clean(own, 1000), tone="warn"))
     found += [
-        Fact(f"! {verdict.limit}", f"{' '.join(verdict.evidence)}: {verdict.action}", tone="warn")
+        Fact(
+            f"! {verdict.limit.value}",
+            f"{'; '.join(one.text for one in verdict.evidence)}: {verdict.action}",
+            tone="warn",
+        )
         for verdict in snapshot.verdicts
         if verdict.scope in names
     ]

@@ -82,7 +82,7 @@ def _lines(entry: _Entry, width: int) -> tuple[str, ...]:
 
 
 def _entries(faults: Sequence[FaultShown], verdicts: Sequence[Verdict], width: int) -> list[_Entry]:
-    sources = [fault.source for fault in faults] + [verdict.limit for verdict in verdicts]
+    sources = [fault.source for fault in faults] + [verdict.limit.value for verdict in verdicts]
     most = min(_MOST_SOURCE, max(_LEAST_SOURCE, width // 4))
     size = min(most, max(map(cells, sources), default=0))
     told = [
@@ -94,8 +94,8 @@ def _entries(faults: Sequence[FaultShown], verdicts: Sequence[Verdict], width: i
     ]
     return told + [
         _Entry(
-            ((" ! ", "warn"), (f"{left(verdict.limit, size)} ", "text")),
-            f"{verdict.scope}: {' '.join(verdict.evidence)}: {verdict.action}",
+            ((" ! ", "warn"), (f"{left(verdict.limit.value, size)} ", "text")),
+            f"{verdict.scope}: {'; '.join(one.text for one in verdict.evidence)}: {verdict.action}",
         )
         for verdict in verdicts
     ]

@@ -1,0 +1,55 @@
+"""What a past is, be it the last minutes in memory or a file: frames, and what can not be worked out from a few."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from gpumon.efficiency.carry import Carry
+from gpumon.readings.frame import Frame
+from gpumon.readings.snapshot import Event
+
+
+class Kept(NamedTuple):
+    """One tick to keep."""
+
+    frame: Frame
+    points: Mapping[str, float]
+    """This tick's points of the charts."""
+    events: tuple[Event, ...]
+    carry: Carry | None
+    """Of the first tick of each minute: what the deriver and triage hold longer than their windows."""
+
+
+class Points(NamedTuple):
+    """Means of some seconds for the charts of a longer past."""
+
+    wall_s: float
+    seconds: float
+    values: Mapping[str, float]
+
+
+class Past(Protocol):
+    """Frames in the order in which they were taken. Times are Unix times; a clock set back makes them ambiguous: of
+    several moments of one time the newest counts. All calls may read a disk: not for the event loop."""
+
+    def span(self) -> tuple[float, float] | None:
+        """When the first and the last frame was taken; None without frames."""
+
+    def frames(self, from_s: float, to_s: float) -> Sequence[Frame]:
+        """Frames from a time to another, both included."""
+
+    def before(self, wall_s: float) -> float | None:
+        """When the last frame before a time was taken."""
+
+    def after(self, wall_s: float) -> float | None:
+        """When the first frame after a time was taken."""
+
+    def carry(self, wall_s: float) -> tuple[float, Carry] | None:
+        """The newest carry at or before a time, and the time of the frame that it stood before."""
+
+    def points(self, from_s: float, to_s: float) -> Sequence[Points]:
+        """Points for charts, oldest first; none where a past keeps none."""
+
+    def events(self, from_s: float, to_s: float) -> Sequence[Event]:
+        """What happened, oldest first."""

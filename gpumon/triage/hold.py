@@ -1,0 +1,49 @@
+"""Hysteresis: what was found must hold for a while to become the verdict, and be gone as long to go."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gpumon.readings.snapshot import Family, Limit
+
+
+class _Held(NamedTuple):
+    limit: Limit | None
+    """The verdict that stands; None: nothing was found."""
+    since_wall_s: float
+    coming: Limit | None
+    """What was found last, where it is another."""
+    coming_s: float
+    """Monotonic time since which it was found without a break."""
+    coming_wall_s: float
+
+
+class Holds:
+    """The verdicts that stand, by thing and family."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, Family], _Held] = {}
+
+    def limit(self, key: str, family: Family) -> Limit | None:
+        """The verdict that stands."""
+        held = self._held.get((key, family))
+        return None if held is None else held.limit
+
+    def take(
+        self, key: str, family: Family, found: Limit | None, hold_s: float, now_s: float, wall_s: float
+    ) -> tuple[Limit | None, float]:
+        """The verdict that stands after this finding, and since when (Unix time)."""
+        held = self._held.get((key, family), _Held(None, wall_s, None, now_s, wall_s))
+        if found is held.limit:
+            held = held._replace(coming=found, coming_s=now_s, coming_wall_s=wall_s)
+        else:
+            if found is not held.coming or held.coming is held.limit:
+                held = held._replace(coming=found, coming_s=now_s, coming_wall_s=wall_s)
+            if now_s - held.coming_s >= hold_s:
+                held = _Held(found, held.coming_wall_s, found, now_s, wall_s)
+        self._held[key, family] = held
+        return held.limit, held.since_wall_s
+
+    def forget(self, keys: set[str]) -> None:
+        """Drop what is about things that are not among `keys`."""
+        self._held = {at: held for at, held in self._held.items() if at[0] in keys}
