@@ -58,6 +58,20 @@ def _columns_problem(columns: tuple[str, ...]) -> str:
     return f"{clean(urls.without_secrets(wrong), 40)} is no column; {hint}"
 
 
+def _when_problem(text: str) -> str:
+    from gpumon.triage.condition import parse
+
+    try:
+        parse(text)
+    except ValueError as wrong:
+        return str(wrong)
+    return ""
+
+
+def _command_problem(command: tuple[str, ...]) -> str:
+    return "must begin with the path or the name of a program" if command and not command[0].strip() else ""
+
+
 @cache
 def _gpus() -> GpuCatalogue:
     from gpumon.specs.gpus import parse_gpus
@@ -157,6 +171,8 @@ _FIELDS: Final = {
     ),
     "Screen.hidden_columns": FieldRule(_columns_problem),
     "Sizing.gpu": FieldRule(gpu_type_problem),
+    "Alert.when": FieldRule(_when_problem),
+    "Alert.command": FieldRule(_command_problem),
 }
 
 

@@ -23,6 +23,7 @@ from gpumon.readings.verdict import Family as Family
 from gpumon.readings.verdict import Kind as Kind
 from gpumon.readings.verdict import Level as Level
 from gpumon.readings.verdict import Limit as Limit
+from gpumon.readings.verdict import RaisedAlert as RaisedAlert
 from gpumon.readings.verdict import Verdict as Verdict
 
 SCHEMA = 1
@@ -213,3 +214,5 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     """One for each model that two or more engines serve."""
     events: tuple[Event, ...] = ()
     """What happened since the snapshot before this one."""
+    alerts: tuple[RaisedAlert, ...] = ()
+    """Alerts of the config that hold."""

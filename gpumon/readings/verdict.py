@@ -137,3 +137,21 @@ class Event(msgspec.Struct, frozen=True):
     level: Level = Level.NOTE
     key: str = ""
     """As `Verdict.key`."""
+
+
+class RaisedAlert(msgspec.Struct, frozen=True):
+    """An alert of the config that holds right now."""
+
+    name: str
+    scope: str
+    """As `Verdict.scope`."""
+    text: str
+    """What it was raised by: `kv_usage_ratio 0.97 > 0.95`, or the verdict's own line."""
+    since: str
+    """RFC 3339: when it was raised."""
+    value: Reading = NOT_EXPOSED
+    """The figure when it was raised; none of a verdict."""
+    bell: bool = False
+    """It rings the terminal's bell."""
+    title: bool = False
+    """It marks the title line."""

@@ -1,0 +1,102 @@
+"""Alerts: conditions that must hold for a while to be raised, and be gone for a while to be over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpumon.readings.frame import Frame
+from gpumon.readings.missing import NOT_EXPOSED
+from gpumon.readings.snapshot import RaisedAlert, Snapshot
+from gpumon.readings.text import clean
+from gpumon.triage.condition import Condition, Sight
+
+_MOST_TEXT: Final = 300
+
+
+class AlertRule(NamedTuple):
+    """One alert of the config. Times in seconds."""
+
+    name: str
+    condition: Condition
+    for_s: float
+    clear_s: float
+    bell: bool = False
+    title: bool = False
+    command: tuple[str, ...] = ()
+
+
+class AlertChange(NamedTuple):
+    """An alert was raised, or is over."""
+
+    rule: AlertRule
+    alert: RaisedAlert
+    raised: bool
+
+
+class _State(NamedTuple):
+    since_s: float
+    """Monotonic: since when it holds without a break; once raised, when it held last."""
+    raised: RaisedAlert | None
+
+
+class Alerts:
+    """Which alerts hold; knows no clock. A figure that is missing neither raises an alert nor ends one."""
+
+    def __init__(self, rules: Sequence[AlertRule] = ()) -> None:
+        self._rules = tuple(rules)
+        self._states: dict[tuple[int, str], _State] = {}
+
+    def judge(self, frame: Frame, snapshot: Snapshot) -> tuple[Snapshot, tuple[AlertChange, ...]]:
+        """The snapshot with the alerts that hold, and what changed since the one before."""
+        if not self._rules:
+            return snapshot, ()
+        changes: list[AlertChange] = []
+        for number, rule in enumerate(self._rules):
+            sights = {sight.key: sight for sight in rule.condition.look(snapshot)}
+            known = [key for at, key in self._states if at == number]
+            for key in dict.fromkeys((*sights, *known)):
+                change = self._step(number, rule, key, sights.get(key), frame)
+                changes += [] if change is None else [change]
+        raised = tuple(state.raised for state in self._states.values() if state.raised is not None)
+        return msgspec.structs.replace(snapshot, alerts=raised), tuple(changes)
+
+    def _step(self, number: int, rule: AlertRule, key: str, sight: Sight | None, frame: Frame) -> AlertChange | None:
+        now_s, at = frame.monotonic_s, (number, key)
+        state = self._states.get(at)
+        holds = False if sight is None else sight.holds
+        if holds is None:
+            return None
+        if state is None or state.raised is None:
+            if not holds or sight is None:
+                self._states.pop(at, None)
+                return None
+            since_s = now_s if state is None else state.since_s
+            if now_s - since_s < rule.for_s:
+                self._states[at] = _State(since_s, None)
+                return None
+            alert = _raised(rule, sight, frame.wall_s)
+            self._states[at] = _State(now_s, alert)
+            return AlertChange(rule, alert, raised=True)
+        if holds:
+            self._states[at] = state._replace(since_s=now_s)
+        elif now_s - state.since_s >= rule.clear_s:
+            del self._states[at]
+            return AlertChange(rule, state.raised, raised=False)
+        return None
+
+
+def _raised(rule: AlertRule, sight: Sight, wall_s: float) -> RaisedAlert:
+    since = datetime.fromtimestamp(wall_s, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return RaisedAlert(
+        name=clean(rule.name, 80),
+        scope=clean(sight.scope, 80),
+        text=clean(sight.text, _MOST_TEXT),
+        since=since,
+        value=sight.value if sight.value is not None else NOT_EXPOSED,
+        bell=rule.bell,
+        title=rule.title,
+    )

@@ -1,0 +1,62 @@
+"""Alerts over time: raised after a while, over after a while, and unmoved by what is missing."""
+
+from __future__ import annotations
+
+from gpumon.readings.frame import Frame, HostReading
+from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.triage.alerts import AlertRule, Alerts
+from gpumon.triage.condition import parse
+from tests.tui import scenes
+from tests.tui.scenes import replace
+
+HOT = AlertRule("hot", parse("gpus[0].temperature_c > 90"), for_s=10.0, clear_s=20.0, title=True)
+SCENE = scenes.snapshot(gpus=2, engines=1)
+GONE = Missing(Reason.LOST)
+
+
+def run(values: list[Reading | None], rule: AlertRule = HOT) -> list[tuple[int, bool]]:
+    """(second, raised) of each change, for temperatures of 5 s each; None: the GPU is not listed."""
+    alerts, seen = Alerts((rule,)), []
+    for at, value in enumerate(values):
+        gpus = SCENE.gpus[1:] if value is None else (replace(SCENE.gpus[0], temperature_c=value), *SCENE.gpus[1:])
+        frame = Frame(at, 1e9 + 5 * at, 5.0 * at, 5.0, HostReading())
+        shown, changes = alerts.judge(frame, replace(SCENE, gpus=gpus))
+        seen += [(5 * at, change.raised) for change in changes]
+        standing = bool(seen) and seen[-1][1]
+        assert [alert.name for alert in shown.alerts] == ["hot"] * standing
+    return seen
+
+
+def test_it_is_raised_after_a_while_and_over_after_a_while() -> None:
+    assert run([80, 95, 95, 95, 80, 80, 80, 80, 80]) == [(15, True), (35, False)]
+
+
+def test_a_burst_raises_nothing_and_a_dip_ends_nothing() -> None:
+    assert run([95, 95, 80, 95, 95, 80]) == []
+    assert run([95, 95, 95, 80, 95, 80, 95]) == [(10, True)]
+
+
+def test_what_is_missing_neither_raises_nor_ends() -> None:
+    assert run([GONE, GONE, GONE, GONE]) == []
+    assert run([95, 95, 95, GONE, GONE, GONE, GONE, GONE, GONE]) == [(10, True)]
+
+
+def test_what_is_gone_for_good_ends() -> None:
+    assert run([95, 95, 95, None, None, None, None]) == [(10, True), (30, False)]
+
+
+def test_at_once_where_nothing_is_to_be_waited_for() -> None:
+    assert run([95, 80], HOT._replace(for_s=0.0, clear_s=0.0)) == [(0, True), (5, False)]
+
+
+def test_it_says_what_it_was_raised_by() -> None:
+    alerts = Alerts((HOT._replace(for_s=0.0),))
+    shown, (change,) = alerts.judge(
+        Frame(1, 1e9, 0.0, 1.0, HostReading()), replace(SCENE, gpus=(replace(SCENE.gpus[0], temperature_c=97.0),))
+    )
+    assert (change.alert.text, change.alert.scope, change.alert.value) == ("temperature_c 97 > 90", "gpu 0", 97.0)
+    assert shown.alerts[0].title
+
+
+def test_without_rules_nothing_is_touched() -> None:
+    assert Alerts().judge(Frame(1, 1e9, 0.0, 1.0, HostReading()), SCENE) == (SCENE, ())
