@@ -6,13 +6,13 @@ import json
 import queue
 import subprocess
 import threading
-from datetime import datetime, timezone
 from typing import Any, Final
 
 from gpumon.readings.frame import Fault
 from gpumon.readings.missing import number
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
+from gpumon.readings.times import rfc3339
 from gpumon.triage.alerts import AlertChange
 
 TIMEOUT_S: Final = 10.0
@@ -92,7 +92,7 @@ def _told(change: AlertChange, snapshot: Snapshot) -> dict[str, Any]:
     return {
         "alert": alert.name,
         "state": "raised" if change.raised else "cleared",
-        "time": datetime.fromtimestamp(snapshot.wall_s, timezone.utc).isoformat(timespec="milliseconds"),
+        "time": rfc3339(snapshot.wall_s),
         "since": alert.since,
         "host": snapshot.host.name,
         "scope": alert.scope,

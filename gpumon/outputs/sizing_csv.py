@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import math
-from enum import Enum
 from typing import Any, Final
 
 import msgspec
 
-from gpumon.readings.missing import Missing
-from gpumon.readings.text import clean
+from gpumon.outputs.csv_cell import cell
 from gpumon.sizing.answer import Answer
 
 COLUMNS: Final = (
@@ -32,7 +29,6 @@ COLUMNS: Final = (
     ),
 )
 """Fields of a workload's plan and of the totals, in order. `row` is workload or total."""
-_FORMULA: Final = ("=", "+", "-", "@")
 
 
 def table(answer: Answer) -> str:
@@ -57,17 +53,4 @@ def _fields(of: msgspec.Struct) -> dict[str, Any]:
 
 
 def _cells(fields: dict[str, Any]) -> list[str]:
-    return [_cell(fields.get(name, "")) for name in COLUMNS]
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, Missing) or (isinstance(value, float) and not math.isfinite(value)):
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, Enum):
-        return str(value.value)
-    if isinstance(value, str):
-        text = clean(value, 1000)
-        return f"'{text}" if text.startswith(_FORMULA) else text
-    return f"{value:.15g}" if isinstance(value, float) else str(value)
+    return [cell(fields.get(name, "")) for name in COLUMNS]

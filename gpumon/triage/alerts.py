@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
 import msgspec
@@ -12,6 +11,7 @@ from gpumon.readings.frame import Frame
 from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.snapshot import RaisedAlert, Snapshot
 from gpumon.readings.text import clean
+from gpumon.readings.times import rfc3339
 from gpumon.triage.condition import Condition, Sight
 
 _MOST_TEXT: Final = 300
@@ -90,12 +90,11 @@ class Alerts:
 
 
 def _raised(rule: AlertRule, sight: Sight, wall_s: float) -> RaisedAlert:
-    since = datetime.fromtimestamp(wall_s, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return RaisedAlert(
         name=clean(rule.name, 80),
         scope=clean(sight.scope, 80),
         text=clean(sight.text, _MOST_TEXT),
-        since=since,
+        since=rfc3339(wall_s),
         value=sight.value if sight.value is not None else NOT_EXPOSED,
         bell=rule.bell,
         title=rule.title,

@@ -1,0 +1,27 @@
+"""One value as a cell of a CSV table."""
+
+from __future__ import annotations
+
+import math
+from enum import Enum
+from typing import Any, Final
+
+from gpumon.readings.missing import Missing
+from gpumon.readings.text import clean
+
+_FORMULA: Final = ("=", "+", "-", "@")
+_MOST: Final = 1000
+
+
+def cell(value: Any) -> str:
+    """A value as text: empty where it is missing, never a 0; a text that looks like a formula gets an apostrophe."""
+    if isinstance(value, Missing) or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, str):
+        text = clean(value, _MOST)
+        return f"'{text}" if text.startswith(_FORMULA) else text
+    return f"{value:.15g}" if isinstance(value, float) else str(value)

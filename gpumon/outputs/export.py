@@ -1,0 +1,64 @@
+"""Snapshots of a recording as CSV rows: one per GPU and engine and moment. JSON lines are those of `outputs.json`."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from typing import Any, Final
+
+from gpumon.outputs.csv_cell import cell
+from gpumon.readings.snapshot import Level, Snapshot
+
+_GPU: Final = (
+    *("busy_ratio", "sm_active_ratio", "tensor_active_ratio", "vram_used_bytes", "vram_total_bytes"),
+    *("bandwidth_bytes_per_s", "mfu_ratio", "mbu_ratio", "power_w", "temperature_c", "sm_clock_hz", "tokens_per_j"),
+)
+_ENGINE: Final = (
+    *("running", "waiting", "kv_usage_ratio", "prefill_tokens_per_s", "decode_tokens_per_s", "cached_tokens_per_s"),
+    *("requests_per_s", "mfu_ratio", "mbu_ratio", "power_w", "tokens_per_j", "trained_tokens_per_s"),
+)
+_LATENCIES: Final = ("ttft_s", "itl_s", "queue_s", "e2e_s")
+COLUMNS: Final = (
+    *("time", "host", "kind", "name", "model", "state", "verdicts"),
+    *dict.fromkeys((*_GPU, *_ENGINE)),
+    *(f"{name.removesuffix('_s')}_{part}_s" for name in _LATENCIES for part in ("mean", "p50", "p95", "p99")),
+)
+"""Units as in the names; a value that is not there is an empty cell, never a 0."""
+
+
+def header() -> str:
+    """The first line."""
+    return _line(list(COLUMNS))
+
+
+def rows(snapshot: Snapshot) -> str:
+    """The lines of one moment."""
+    return "".join(_line([cell(row.get(column, "")) for column in COLUMNS]) for row in _things(snapshot))
+
+
+def _things(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
+    for gpu in snapshot.gpus:
+        row = {"name": f"gpu {gpu.index}", "model": gpu.name, "state": gpu.state.value}
+        yield {**_head(snapshot, "gpu", gpu.uuid), **row, **{name: getattr(gpu, name) for name in _GPU}}
+    for engine in snapshot.engines:
+        row = {"name": engine.name, "model": engine.model, "state": engine.state.value}
+        latencies = {
+            f"{name.removesuffix('_s')}_{part}_s": getattr(getattr(engine, name), part)
+            for name in _LATENCIES
+            for part in ("mean", "p50", "p95", "p99")
+        }
+        figures = {name: getattr(engine, name) for name in _ENGINE}
+        yield {**_head(snapshot, "engine", engine.key), **row, **figures, **latencies}
+
+
+def _head(snapshot: Snapshot, kind: str, key: str) -> dict[str, Any]:
+    standing = [one for one in snapshot.verdicts if one.kind.value == kind and one.key == key]
+    words = " ".join(one.limit.value for one in standing if one.level is not Level.OK)
+    return {"time": snapshot.time, "host": snapshot.host.name, "kind": kind, "verdicts": words}
+
+
+def _line(cells: list[Any]) -> str:
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\r\n").writerow(cells)
+    return stream.getvalue()

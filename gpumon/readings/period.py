@@ -1,0 +1,104 @@
+"""What a recording says of a stretch of time: means, totals, money and incidents. What `gpumon report` prints."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason
+from gpumon.readings.verdict import EventKind, Level
+
+NO_PRICE = Missing(Reason.NO_PRICE)
+SCHEMA = 1
+"""Version of the JSON of `gpumon report`."""
+
+
+class GpuPeriod(msgspec.Struct, frozen=True):
+    """One GPU. Ratios are means over the time in which they were known."""
+
+    index: int
+    uuid: str
+    name: str
+    busy_ratio: Reading = NOT_SUPPORTED
+    mfu_ratio: Reading = NOT_SUPPORTED
+    mbu_ratio: Reading = NOT_SUPPORTED
+    power_w: Reading = NOT_SUPPORTED
+    """Mean: `energy_j` over the time in which it was counted."""
+    energy_j: Reading = NOT_SUPPORTED
+    """From the driver's counter."""
+    cost: Reading = NO_PRICE
+    """Price of its hours, in the currency of the config; so `idle_cost`."""
+    idle_cost: Reading = NO_PRICE
+    """The share of `cost` for the time in which no kernel ran."""
+
+
+class EnginePeriod(msgspec.Struct, frozen=True):
+    """One serving engine or training run. Token counts are from its own counters, restarts handled."""
+
+    name: str
+    key: str
+    model: str
+    kind: str
+    prefill_computed_tokens: Reading = NOT_EXPOSED
+    prefill_cached_tokens: Reading = NOT_EXPOSED
+    decode_tokens: Reading = NOT_EXPOSED
+    trained_tokens: Reading = NOT_EXPOSED
+    decode_tokens_per_s: Reading = NOT_EXPOSED
+    """`decode_tokens` over the whole stretch, quiet hours included."""
+    running_mean: Reading = NOT_EXPOSED
+    waiting_mean: Reading = NOT_EXPOSED
+    kv_usage_ratio: Reading = NOT_EXPOSED
+    mfu_ratio: Reading = NOT_EXPOSED
+    mbu_ratio: Reading = NOT_EXPOSED
+    energy_j: Reading = NOT_EXPOSED
+    """Of its GPUs; none where it shares one with another engine."""
+    tokens_per_j: Reading = NOT_EXPOSED
+    """Decode (or trained) tokens per joule of its GPUs."""
+    cost_per_million_tokens: Reading = NO_PRICE
+    """Price of its GPUs' hours per 10^6 decode (or trained) tokens."""
+
+
+class Incident(msgspec.Struct, frozen=True):
+    """A verdict of `warn` or worse, from its first to its last moment; or an event that has no length."""
+
+    kind: EventKind
+    scope: str
+    text: str
+    level: Level
+    begin: str
+    """RFC 3339."""
+    end: str = ""
+    """Empty for an event; for a verdict that still stood at the end, the end of the stretch."""
+    seconds: float = 0.0
+    ended: bool = True
+
+
+class Period(msgspec.Struct, frozen=True):
+    """A stretch of a recording."""
+
+    begin: str
+    """RFC 3339; so `end`."""
+    end: str
+    seconds: float
+    covered_s: float
+    """Time of which there are frames; the rest is missing and enters no mean."""
+    gaps: int
+    """Breaks of more than 10 s in which nothing was recorded."""
+    host: str
+    simulated: bool
+    gpus: tuple[GpuPeriod, ...] = ()
+    engines: tuple[EnginePeriod, ...] = ()
+    busy_ratio: Reading = NOT_SUPPORTED
+    mfu_ratio: Reading = NOT_SUPPORTED
+    mbu_ratio: Reading = NOT_SUPPORTED
+    prefill_computed_tokens: Reading = NOT_EXPOSED
+    prefill_cached_tokens: Reading = NOT_EXPOSED
+    decode_tokens: Reading = NOT_EXPOSED
+    trained_tokens: Reading = NOT_EXPOSED
+    energy_j: Reading = NOT_SUPPORTED
+    tokens_per_j: Reading = NOT_EXPOSED
+    cost: Reading = NO_PRICE
+    idle_cost: Reading = NO_PRICE
+    cost_per_million_tokens: Reading = NO_PRICE
+    incidents: tuple[Incident, ...] = ()
+    """The longest of the most urgent ones first, at most 200."""
+    incidents_left_out: int = 0

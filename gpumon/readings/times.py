@@ -1,0 +1,10 @@
+"""Moments as text, the same in every output."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+
+def rfc3339(wall_s: float) -> str:
+    """A Unix time in UTC to the millisecond: `2026-01-02T14:00:00.000Z`."""
+    return datetime.fromtimestamp(wall_s, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")

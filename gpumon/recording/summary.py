@@ -1,0 +1,285 @@
+"""A stretch of a past summed up: means from the charts' points, totals from the counters, incidents from the events."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpumon.efficiency.deriver import Deriver
+from gpumon.efficiency.frontends import adding_up
+from gpumon.readings.frame import Frame
+from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason, number
+from gpumon.readings.period import NO_PRICE, EnginePeriod, GpuPeriod, Period
+from gpumon.readings.snapshot import Engine, Gpu
+from gpumon.readings.text import clean
+from gpumon.readings.times import rfc3339
+from gpumon.recording.incidents import incidents
+from gpumon.recording.past import Past, Points
+from gpumon.specs.gpus import GpuCatalogue
+
+SAMPLE_S: Final = 60.0
+"""Between two frames that counters are read from: what they counted in between is in the next one."""
+GAP_S: Final = 10.0
+"""A longer time without points is a gap."""
+_CHUNK_S: Final = 3600.0
+"""Points are read by the hour."""
+_HOUR_S: Final = 3600.0
+_TOTALS: Final = {
+    "prefill_computed_tokens": "prefill_computed",
+    "prefill_cached_tokens": "prefill_cached",
+    "decode_tokens": "decode",
+    "trained_tokens": "trained",
+}
+"""Fields of `EnginePeriod` and those of `TokensTotal` that they come from."""
+_MEANS: Final = {
+    "running_mean": "running",
+    "waiting_mean": "waiting",
+    "kv_usage_ratio": "kv",
+    "mfu_ratio": "mfu",
+    "mbu_ratio": "mbu",
+}
+"""Fields of `EnginePeriod` and the series `NAME@KEY` that they are the means of."""
+
+
+class _Mean:
+    """Mean of a series, weighted by the seconds that its points stand for."""
+
+    __slots__ = ("seconds", "total")
+
+    def __init__(self) -> None:
+        self.seconds = self.total = 0.0
+
+    def add(self, value: float, seconds: float) -> None:
+        if value == value:
+            self.total += value * seconds
+            self.seconds += seconds
+
+    def reading(self, otherwise: Missing) -> Reading:
+        return self.total / self.seconds if self.seconds else otherwise
+
+
+class _Course(NamedTuple):
+    """What the points say: mean of each series, seconds covered, gaps."""
+
+    means: Mapping[str, _Mean]
+    covered_s: float
+    gaps: int
+
+    def mean(self, series: str, otherwise: Missing = NOT_EXPOSED) -> Reading:
+        return self.means[series].reading(otherwise) if series in self.means else otherwise
+
+
+class _Counted:
+    """Grows a total by a counter that may begin anew."""
+
+    __slots__ = ("last", "seconds", "total")
+
+    def __init__(self) -> None:
+        self.last: float | None = None
+        self.total = self.seconds = 0.0
+
+    def add(self, value: Reading, seconds: float) -> None:
+        known = number(value)
+        if known is None:
+            self.last = None
+            return
+        if self.last is not None:
+            self.total += known - self.last if known >= self.last else known
+            self.seconds += seconds
+        self.last = known
+
+
+class _Counts:
+    """What the sampled frames say: the things there were, and what their counters counted."""
+
+    def __init__(self) -> None:
+        self.gpus: dict[str, Gpu] = {}
+        self.engines: dict[str, Engine] = {}
+        self.joules: dict[str, _Counted] = {}
+        self.tokens: dict[tuple[str, str], _Counted] = {}
+        self.host = ""
+        self.simulated = False
+
+    def add(self, frame: Frame, gpus: Sequence[Gpu], engines: Sequence[Engine], seconds: float) -> None:
+        self.host, self.simulated = clean(frame.host.name, 64), self.simulated or frame.simulated
+        for raw, gpu in zip(frame.gpus, gpus, strict=True):
+            self.gpus[gpu.uuid] = gpu
+            self.joules.setdefault(gpu.uuid, _Counted()).add(raw.energy_j, seconds)
+        for engine in engines:
+            self.engines[engine.key] = engine
+            for field, total in _TOTALS.items():
+                counted = self.tokens.setdefault((engine.key, field), _Counted())
+                counted.add(getattr(engine.tokens_total, total), seconds)
+
+
+def summed_up(past: Past, catalogue: GpuCatalogue, prices: Mapping[str, float], from_s: float, to_s: float) -> Period:
+    """A stretch of a past, both ends included (Unix time). `prices`: as `Triage` takes them. Reads a disk."""
+    course = _course(past, from_s, to_s)
+    counts = _counts(past, catalogue, from_s, to_s)
+    hours = course.covered_s / _HOUR_S
+    gpus = [_gpu(gpu, counts, course, prices, hours) for gpu in counts.gpus.values()]
+    engines = [_engine(engine, counts, course, gpus, to_s - from_s) for engine in counts.engines.values()]
+    found, left_out = incidents(past.events(from_s, to_s), to_s)
+    whole = Period(
+        begin=rfc3339(from_s),
+        end=rfc3339(to_s),
+        seconds=to_s - from_s,
+        covered_s=course.covered_s,
+        gaps=course.gaps,
+        host=counts.host,
+        simulated=counts.simulated,
+        gpus=tuple(sorted(gpus, key=lambda gpu: gpu.index)),
+        engines=tuple(sorted(engines, key=lambda engine: engine.name)),
+        busy_ratio=course.mean("busy", NOT_SUPPORTED),
+        mfu_ratio=course.mean("mfu", NOT_SUPPORTED),
+        mbu_ratio=course.mean("mbu", NOT_SUPPORTED),
+        incidents=found,
+        incidents_left_out=left_out,
+    )
+    return _with_sums(whole, adding_up(counts.engines.values()))
+
+
+def _course(past: Past, from_s: float, to_s: float) -> _Course:
+    means: dict[str, _Mean] = {}
+    covered_s, gaps, last_s = 0.0, 0, math.nan
+    for points in _points(past, from_s, to_s):
+        if points.wall_s - points.seconds - last_s > GAP_S:
+            gaps += 1
+        last_s = points.wall_s
+        covered_s += points.seconds
+        for series, value in points.values.items():
+            means.setdefault(series, _Mean()).add(value, points.seconds)
+    return _Course(means, covered_s, gaps)
+
+
+def _points(past: Past, from_s: float, to_s: float) -> Iterator[Points]:
+    begin_s = from_s
+    while begin_s < to_s:
+        end_s = min(to_s, begin_s + _CHUNK_S)
+        yield from (points for points in past.points(begin_s, end_s) if begin_s < points.wall_s <= end_s)
+        begin_s = end_s
+
+
+def _counts(past: Past, catalogue: GpuCatalogue, from_s: float, to_s: float) -> _Counts:
+    """A Deriver over a frame a minute. Where the clock of the machine began anew (a reboot), so does the Deriver."""
+    counts, deriver = _Counts(), Deriver(catalogue)
+    last_s = math.inf
+    for frame in _sampled(past, from_s, to_s):
+        if frame.monotonic_s < last_s:
+            deriver = Deriver(catalogue)
+        seconds = max(0.0, frame.monotonic_s - last_s)
+        last_s = frame.monotonic_s
+        snapshot = deriver.derive(msgspec.structs.replace(frame, interval_s=SAMPLE_S)).snapshot
+        counts.add(frame, snapshot.gpus, snapshot.engines, seconds)
+    return counts
+
+
+def _sampled(past: Past, from_s: float, to_s: float) -> Iterator[Frame]:
+    """The first frame, one per minute from there on, and the last one."""
+    at_s = past.after(from_s - 1e-3)
+    last_s = past.before(to_s + 1e-3)
+    while at_s is not None and last_s is not None and at_s <= to_s:
+        yield from past.frames(at_s, at_s)[-1:]
+        if at_s >= last_s:
+            return
+        # Whole minutes: where a recording begins a minute, a frame is read without those before it.
+        next_s = past.after((math.floor(at_s / SAMPLE_S) + 1) * SAMPLE_S - 1e-3)
+        at_s = last_s if next_s is None or next_s > last_s else max(next_s, math.nextafter(at_s, math.inf))
+
+
+def _gpu(gpu: Gpu, counts: _Counts, course: _Course, prices: Mapping[str, float], hours: float) -> GpuPeriod:
+    joules = counts.joules[gpu.uuid]
+    busy = course.mean(f"busy:{gpu.index}", NOT_SUPPORTED) if not gpu.parent_uuid else NOT_SUPPORTED
+    price = prices.get(gpu.gpu_type, prices.get("", math.nan)) if not gpu.parent_uuid else math.nan
+    cost: Reading = price * hours if price == price else NO_PRICE
+    idle: Reading = busy if isinstance(busy, Missing) else 1.0 - busy
+    return GpuPeriod(
+        index=gpu.index,
+        uuid=gpu.uuid,
+        name=clean(gpu.name, 64),
+        busy_ratio=busy,
+        mfu_ratio=course.mean(f"mfu:{gpu.index}", NOT_SUPPORTED),
+        mbu_ratio=course.mean(f"mbu:{gpu.index}", NOT_SUPPORTED),
+        power_w=joules.total / joules.seconds if joules.seconds else NOT_SUPPORTED,
+        energy_j=joules.total if joules.seconds else NOT_SUPPORTED,
+        cost=cost,
+        idle_cost=_product(cost, idle),
+    )
+
+
+def _engine(
+    engine: Engine, counts: _Counts, course: _Course, gpus: Sequence[GpuPeriod], seconds: float
+) -> EnginePeriod:
+    totals = {field: _counted(counts.tokens[engine.key, field]) for field in _TOTALS}
+    means = {field: course.mean(f"{series}@{engine.key}") for field, series in _MEANS.items()}
+    shared = {index for other in counts.engines.values() if other.key != engine.key for index in other.gpus}
+    own = [gpu for gpu in gpus if gpu.index in engine.gpus]
+    alone = bool(own) and not shared & set(engine.gpus)
+    energy = _sum([gpu.energy_j for gpu in own]) if alone else Missing(Reason.NO_GPU)
+    cost = _sum([gpu.cost for gpu in own]) if alone else Missing(Reason.NO_GPU)
+    made = _sum(
+        [total for field in ("decode_tokens", "trained_tokens") if not isinstance(total := totals[field], Missing)]
+    )
+    return EnginePeriod(
+        name=engine.name,
+        key=engine.key,
+        model=clean(engine.model, 200),
+        kind=engine.kind.value,
+        **totals,
+        **means,
+        decode_tokens_per_s=_quotient(totals["decode_tokens"], seconds),
+        energy_j=energy,
+        tokens_per_j=_quotient(made, energy),
+        cost_per_million_tokens=_product(_quotient(cost, made), 1e6),
+    )
+
+
+def _with_sums(period: Period, engines: Iterable[Engine]) -> Period:
+    keys = {engine.key for engine in engines}
+    here = [engine for engine in period.engines if engine.key in keys]
+    sums = {field: _sum_of_known([getattr(engine, field) for engine in here]) for field in _TOTALS}
+    energy, cost = _sum([gpu.energy_j for gpu in period.gpus]), _sum([gpu.cost for gpu in period.gpus])
+    made = _sum_of_known([sums["decode_tokens"], sums["trained_tokens"]])
+    return msgspec.structs.replace(
+        period,
+        **sums,
+        energy_j=energy,
+        tokens_per_j=_quotient(made, energy),
+        cost=cost,
+        idle_cost=_sum([gpu.idle_cost for gpu in period.gpus]),
+        cost_per_million_tokens=_product(_quotient(cost, made), 1e6),
+    )
+
+
+def _counted(counted: _Counted) -> Reading:
+    return counted.total if counted.seconds else NOT_EXPOSED
+
+
+def _sum(readings: Sequence[Reading]) -> Reading:
+    """The sum; the first reason where a part is missing."""
+    missing = next((reading for reading in readings if isinstance(reading, Missing)), None)
+    if missing is not None or not readings:
+        return missing if missing is not None else NOT_EXPOSED
+    return math.fsum(reading for reading in readings if not isinstance(reading, Missing))
+
+
+def _sum_of_known(readings: Sequence[Reading]) -> Reading:
+    """The sum of what was counted: an engine that counts no such tokens has none."""
+    return _sum([reading for reading in readings if not isinstance(reading, Missing)])
+
+
+def _quotient(above: Reading, below: Reading) -> Reading:
+    if isinstance(above, Missing):
+        return above
+    if isinstance(below, Missing):
+        return below
+    return above / below if below > 0.0 else Missing(Reason.IDLE)
+
+
+def _product(one: Reading, other: Reading) -> Reading:
+    if isinstance(one, Missing):
+        return one
+    return other if isinstance(other, Missing) else one * other

@@ -1,0 +1,137 @@
+"""The report of a recording as text, Markdown and JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from gpumon.outputs.export import COLUMNS, header, rows
+from gpumon.outputs.period import encode, markdown, report
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.period import EnginePeriod, GpuPeriod, Incident, Period
+from gpumon.readings.snapshot import EventKind, Level
+from tests.outputs import shots
+
+GPU = GpuPeriod(0, "u0", "NVIDIA H100 80GB HBM3", 0.71, 0.22, 0.41, 512.0, 1.8432e6, 2.49, 0.72)
+ENGINE = EnginePeriod(
+    "vllm:8000",
+    "http://a:8000",
+    "meta-llama/Llama-3.3-70B",
+    "vllm",
+    1.2e6,
+    3e5,
+    4e5,
+    decode_tokens_per_s=111.1,
+    running_mean=6.2,
+    waiting_mean=0.0,
+    kv_usage_ratio=0.4,
+    mfu_ratio=0.22,
+    mbu_ratio=0.41,
+    energy_j=1.8432e6,
+    tokens_per_j=0.217,
+    cost_per_million_tokens=6.2,
+)
+SHOT = shots.snapshot()
+KV = Incident(
+    EventKind.VERDICT,
+    "vllm:8000",
+    "kv_cache: KV 97 %",
+    Level.WARN,
+    "2026-01-02T03:10:00.000Z",
+    "2026-01-02T03:14:30.000Z",
+    270.0,
+)
+XID = Incident(EventKind.XID, "gpu 0", "Xid 79 <b>", Level.CRITICAL, "2026-01-02T03:12:00.000Z")
+HOUR = Period(
+    "2026-01-02T03:00:00.000Z",
+    "2026-01-02T04:00:00.000Z",
+    3600.0,
+    3588.0,
+    1,
+    "gpu-07",
+    False,
+    (GPU,),
+    (ENGINE,),
+    0.71,
+    0.22,
+    0.41,
+    1.2e6,
+    3e5,
+    4e5,
+    energy_j=1.8432e6,
+    tokens_per_j=0.217,
+    cost=2.49,
+    idle_cost=0.72,
+    cost_per_million_tokens=6.2,
+    incidents=(XID, KV),
+)
+
+
+@pytest.fixture(autouse=True)
+def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(os.environ, "TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_the_text_sums_up_the_stretch() -> None:
+    lines = report(HOUR, 120).splitlines()
+    assert lines[0] == "gpu-07  2026-01-02 03:00:00 to 04:00:00 UTC"
+    assert lines[1:6] == [
+        "recorded   59 min 48 s of 1 h, 1 gap",
+        "use        busy 71%, MFU 22%, MBU 41%",
+        "tokens     1.2M prefill computed, 300k from the prefix cache, 400k decoded",
+        "energy     1.84MJ (0.512 kWh), 0.22 tok/J",
+        "cost       2.49, of which idle 0.72, 6.20 per million tokens",
+    ]
+    assert "incidents (2)" in lines
+    assert next(line for line in lines if "kv_cache" in line).split()[:4] == ["03:10:00", "4m", "warn", "vllm:8000"]
+
+
+@pytest.mark.parametrize("width", [20, 60, 80, 120, 200])
+def test_no_line_is_wider_than_asked_for(width: int) -> None:
+    assert max(map(len, report(HOUR, width).splitlines())) <= max(60, width)
+
+
+def test_what_is_not_known_is_a_dash_and_never_a_zero() -> None:
+    empty = msgspec.structs.replace(
+        HOUR, gpus=(GpuPeriod(0, "u0", "GPU"),), engines=(EnginePeriod("e", "k", "m", "vllm"),), incidents=()
+    )
+    text = report(empty, 120)
+    row = next(line for line in text.splitlines() if line.split()[:2] == ["0", "GPU"])
+    assert row.split()[2:] == ["-", "-", "-", "-", "-"]
+    assert "no incidents" in text
+
+
+def test_markdown_is_tables_and_takes_no_markup_from_outside() -> None:
+    text = markdown(HOUR)
+    assert "| gpu | name | busy | mfu | mbu | power | energy | cost | idle cost |" in text
+    assert "Xid 79 &lt;b&gt;" in text
+    assert "<b>" not in text
+
+
+def test_json_has_what_is_missing_and_why() -> None:
+    told = json.loads(encode(msgspec.structs.replace(HOUR, cost=Missing(Reason.NO_PRICE))))
+    assert told["schema"] == 1
+    assert told["cost"] is None
+    assert told["missing"]["cost"] == "no_price"
+    assert told["gpus"][0]["busy_ratio"] == 0.71
+    assert [one["text"] for one in told["incidents"]] == ["Xid 79 <b>", "kv_cache: KV 97 %"]
+
+
+def test_rows_of_an_export_have_the_columns_of_the_header_and_empty_cells_for_what_is_missing() -> None:
+    assert header() == ",".join(COLUMNS) + "\r\n"
+    lines = rows(SHOT).split("\r\n")[:-1]
+    assert len(lines) == len(SHOT.gpus) + len(SHOT.engines)
+    assert {line.count(",") for line in lines} == {len(COLUMNS) - 1}
+    first = dict(zip(COLUMNS, lines[0].split(","), strict=True))
+    assert first["name"] == "gpu 0"
+    assert first["running"] == ""
+    assert first["time"] == SHOT.time
