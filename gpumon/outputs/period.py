@@ -14,7 +14,7 @@ from gpumon.outputs.sizing_words import money
 from gpumon.outputs.tables import Column, labelled, table
 from gpumon.outputs.units import NONE, quantities
 from gpumon.readings import format as human
-from gpumon.readings.missing import Missing
+from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.period import SCHEMA, EnginePeriod, GpuPeriod, Incident, Period
 from gpumon.readings.text import clean
 
