@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 
+from gpumon.efficiency.carry import Carry
 from gpumon.efficiency.deriver import Deriver, bare
 from gpumon.readings.frame import EngineReading, Fault, Frame, GpuReading, HostReading
 from gpumon.readings.history import History
@@ -17,6 +18,7 @@ from gpumon.readings.names import told_apart
 from gpumon.readings.snapshot import Snapshot
 from gpumon.recording.past import Kept
 from gpumon.sources.source import Contribution, Source
+from gpumon.triage.alerts import AlertChange, Alerts
 from gpumon.triage.triage import Triage
 
 POLL_DEADLINE_S = 0.5
@@ -70,10 +72,15 @@ class Collector:
         see_gpus: Callable[[tuple[GpuReading, ...]], None] | None = None,
         triage: Triage | None = None,
         keepers: Sequence[Keeper] = (),
+        alerts: Alerts | None = None,
+        on_alert: Callable[[AlertChange, Snapshot], None] | None = None,
+        troubles: Sequence[Callable[[float], Fault | None]] = (),
     ) -> None:
         """`see_gpus` is told the GPUs of every frame (discovery looks at their processes); it returns at once.
 
-        `keepers` get every tick to keep: the flight recorder, a recording file.
+        `keepers` get every tick to keep: the flight recorder, a recording file. `on_alert` is told each alert that is
+        raised or over. `troubles` are asked at each tick (Unix time) what does not work beside the sources. All of
+        them return at once.
         """
         self.history = history or History()
         self._sources = tuple(sources)
@@ -86,7 +93,11 @@ class Collector:
         self._see_gpus = see_gpus
         self._triage = triage or Triage()
         self._keepers = tuple(keepers)
+        self._alerts = alerts or Alerts()
+        self._on_alert = on_alert
+        self._troubles = tuple(troubles)
         self._seq = 0
+        self._minute: float | None = None
         self._opened = False
         self._asked = False
         self._task: asyncio.Task[None] | None = None
@@ -189,6 +200,7 @@ class Collector:
         now_s = time.monotonic()
         parts = await asyncio.gather(*(self._poll(source, now_s) for source in self._sources))
         frame = self._frame(parts)
+        carry = self._carry(frame.wall_s) if self._keepers else None
         try:
             snapshot, points = self._deriver.derive(frame)
         except Exception as error:  # a bug costs the figures of this tick, not the screen
@@ -202,8 +214,17 @@ class Collector:
         for event in snapshot.events:
             self.history.mark(event)
         for keeper in self._keepers:
-            keeper.keep(Kept(frame, points, snapshot.events, None))
+            keeper.keep(Kept(frame, points, snapshot.events, carry))
+        snapshot, changes = self._alerts.judge(frame, snapshot)
+        if self._on_alert is not None:
+            for change in changes:
+                self._on_alert(change, snapshot)
         return snapshot
+
+    def _carry(self, wall_s: float) -> Carry | None:
+        """At the first tick of each minute what one who starts from this frame has to know."""
+        minute, self._minute = self._minute, wall_s // 60.0
+        return None if minute == self._minute else self._triage.carry(self._deriver.carry())
 
     async def _poll(self, source: Source, now_s: float) -> Contribution:
         """One source's part; a bug in a source costs its own part of the frame and is named as a fault."""
@@ -225,11 +246,13 @@ class Collector:
         engines, faults = told_apart(
             ([self._attachment.attach(engine, gpus) for engine in part.engines], part.faults) for part in parts
         )
+        wall_s = self._wall()
+        faults += tuple(fault for trouble in self._troubles if (fault := trouble(wall_s)) is not None)
         driver = next((part.driver for part in parts if part.driver), "")
         cuda = next((part.cuda for part in parts if part.cuda), "")
         return Frame(
             seq=self._seq,
-            wall_s=self._wall(),
+            wall_s=wall_s,
             monotonic_s=time.monotonic(),
             interval_s=self._interval_s,
             host=msgspec.structs.replace(host, driver=driver, cuda=cuda),

@@ -24,6 +24,7 @@ from gpumon.readings.snapshot import Snapshot
 if TYPE_CHECKING:
     from gpumon.collector import Collector
     from gpumon.config.load import Loaded
+    from gpumon.outputs.alert_commands import AlertCommands
     from gpumon.sizing.answer import Answer
     from gpumon.sizing.calibration import Calibration
     from gpumon.sizing.known import Known
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from gpumon.sources.source import Source
     from gpumon.specs.gpus import GpuCatalogue
     from gpumon.specs.llm import LlmSpec
+    from gpumon.triage.alerts import Alerts
     from gpumon.tui.control import Playback, Timeline
 
 READY_S = 90.0
@@ -92,6 +94,7 @@ def build(config: Config, options: Options, hardware: Source | None, history: Hi
 
         owner = Ownership()
         discovery = discover(config, polled, listed, owner, hardware)
+    commands, alerts = _alerting(config)
     return Collector(
         [source for source in (hardware, *exporters, *polled, *files, discovery) if source is not None],
         Deriver(gpu_catalogue()),
@@ -101,8 +104,32 @@ def build(config: Config, options: Options, hardware: Source | None, history: Hi
         simulated=options.demo,
         history=history,
         see_gpus=discovery.see if discovery is not None else None,
+        alerts=alerts,
+        on_alert=commands.call,
+        troubles=(commands.fault,),
         triage=Triage(config.triage, _prices(config.sizing, gpu_catalogue(), ())),
     )
+
+
+def _alerting(config: Config) -> tuple[AlertCommands, Alerts]:
+    """Who runs the commands of alerts, and the alerts of the config."""
+    from gpumon.outputs.alert_commands import AlertCommands
+    from gpumon.triage.alerts import AlertRule, Alerts
+    from gpumon.triage.condition import parse
+
+    rules = (
+        AlertRule(
+            alert.name or alert.when,
+            parse(alert.when),
+            alert.for_s,
+            alert.clear_s,
+            alert.bell,
+            alert.title,
+            alert.command,
+        )
+        for alert in config.alert
+    )
+    return AlertCommands(), Alerts(tuple(rules))
 
 
 def _feeds(config: Config, options: Options) -> tuple[Sequence[EndpointSource], Sequence[FileFeed]]:

@@ -18,33 +18,32 @@ from gpumon.triage.alerts import AlertChange
 TIMEOUT_S: Final = 10.0
 """A command that takes longer is killed."""
 WAITING: Final = 32
-"""Changes that wait for a slow command; more are dropped, and that is said."""
+"""Changes that wait for one slow command; more are dropped, and that is said."""
 FAULT_S: Final = 300.0
 """How long a failure stands among the faults."""
 
 
 class AlertCommands:
-    """Runs commands one after the other in a thread of their own: a slow or failing one delays no tick."""
+    """Runs each command in a thread of its own, one change after the other: a slow one delays no tick and no other."""
 
     def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
-        self._queue: queue.Queue[tuple[tuple[str, ...], bytes, float]] = queue.Queue(WAITING)
-        self._thread: threading.Thread | None = None
+        self._waiting: dict[tuple[str, ...], queue.Queue[tuple[bytes, float]]] = {}
         self._fault: Fault | None = None
 
     def call(self, change: AlertChange, snapshot: Snapshot) -> None:
         """Hand a change to its command, if it has one; returns at once."""
         if not change.rule.command:
             return
+        command = change.rule.command
+        if command not in self._waiting:
+            self._waiting[command] = queue.Queue(WAITING)
+            threading.Thread(target=self._run, args=(command,), name="alert command", daemon=True).start()
         line = json.dumps(_told(change, snapshot), allow_nan=False).encode() + b"\n"
         try:
-            self._queue.put_nowait((change.rule.command, line, snapshot.wall_s))
+            self._waiting[command].put_nowait((line, snapshot.wall_s))
         except queue.Full:
             self._complain("alerts come faster than their command ends: one was dropped", snapshot.wall_s)
-            return
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="alert commands", daemon=True)
-            self._thread.start()
 
     def fault(self, wall_s: float) -> Fault | None:
         """What went wrong with a command lately."""
@@ -52,16 +51,18 @@ class AlertCommands:
         return fault if fault is not None and wall_s - fault.since_wall_s < FAULT_S else None
 
     def wait(self) -> None:
-        """Until every change is delivered, for programs that end."""
-        self._queue.join()
+        """Until every change is delivered."""
+        for changes in self._waiting.values():
+            changes.join()
 
-    def _run(self) -> None:
+    def _run(self, command: tuple[str, ...]) -> None:
+        changes = self._waiting[command]
         while True:
-            command, line, wall_s = self._queue.get()
+            line, wall_s = changes.get()
             try:
                 self._deliver(command, line, wall_s)
             finally:
-                self._queue.task_done()
+                changes.task_done()
 
     def _deliver(self, command: tuple[str, ...], line: bytes, wall_s: float) -> None:
         name = clean(command[0], 80)
