@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 3
 
-.PHONY: demo run test lint check wheel bench compare pictures rivals accuracy calibration prove schema clean
+.PHONY: demo run test lint check wheel bench compare pictures rivals accuracy calibration triage prove schema clean
 
 demo: $(VENV)/.run  ## the monitor on a simulated server: no GPU needed
 	@$(BIN)/gpumon demo
@@ -49,6 +49,9 @@ accuracy: $(VENV)/.dev  ## replays of real engines, against the client's count o
 
 calibration: $(VENV)/.dev  ## the latency of a held-back load, predicted by a live fit, against what was measured
 	$(BIN)/python -m tests.accuracy.calibration
+
+triage: $(VENV)/.dev  ## every scenario of the demo against every rule: the table in docs/triage.md; fails on a wrong cell
+	$(BIN)/python -m tests.triage.confusion --markdown docs/triage.md
 
 prove: $(VENV)/.dev  ## real engines on this host (installed when missing), found and measured without configuration
 	-$(BIN)/python -m tests.real.install

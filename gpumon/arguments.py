@@ -13,14 +13,18 @@ COMMANDS: Final = {
     "demo": "the screen, on a simulated server with eight GPUs and three engines",
     "snapshot": "print one snapshot and exit",
     "watch": "print a snapshot per tick",
+    "record": "keep every reading in a file, to replay and to report on (docs/recording.md)",
+    "replay": "a recording on the screen, from any of its times (docs/recording.md)",
     "size": "how many instances, GPUs and servers a scenario file takes",
     "models": "facts of models and where they are from: list, search WORD..., show NAME",
     "profiles": "load tests to size from: add FILE..., list, show NAME, remove NAME",
+    "report": "sum up a recording: use, tokens, energy, cost, incidents",
+    "export": "the moments of a recording as CSV or JSON lines",
     "doctor": "what works here, what does not, why, and the fix",
     "config": "print the settings in effect, or the example file",
 }
-_SCREEN = ("", "demo")
-_MONITORS = ("", "demo", "snapshot", "watch", "doctor", "config")
+_SCREEN = ("", "demo", "replay")
+_MONITORS = ("", "demo", "snapshot", "watch", "record", "doctor", "config")
 """The commands that read this host or its settings of what to read."""
 _ALL = tuple(COMMANDS)
 
@@ -111,7 +115,43 @@ OPTIONS: Final[tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]] = (
         {"metavar": "SHARE", "type": _number(0, 1), "help": "add: busy share of its GPUs, 0 to 1"},
     ),
     ("--plain", ("watch",), {"action": "store_true", "help": "a line per GPU and engine (the default)"}),
-    ("--demo", ("snapshot", "watch"), {"action": "store_true", "help": "watch the simulated server"}),
+    ("--demo", ("snapshot", "watch", "record"), {"action": "store_true", "help": "watch the simulated server"}),
+    (
+        "--scenario",
+        ("demo", "snapshot", "watch", "record"),
+        {"metavar": "NAME", "help": "what happens on the simulated server; `list` names all scenarios"},
+    ),
+    (
+        "--at",
+        ("replay",),
+        {"metavar": "TIME", "help": "begin there: 03:10, 2026-11-22T03:10Z, or -10m (default: its start)"},
+    ),
+    (
+        "--speed",
+        ("replay",),
+        {"metavar": "N", "type": _number(0.1, 100), "default": 1.0, "help": "seconds of it per second (0.1 to 100)"},
+    ),
+    ("--json", ("report",), {"action": "store_true", "help": "one JSON object (docs/recording.md)"}),
+    ("--markdown", ("report",), {"action": "store_true", "help": "tables to paste into a ticket"}),
+    ("--csv", ("export",), {"action": "store_true", "help": "a line per GPU and engine and moment (the default)"}),
+    (
+        "--jsonl",
+        ("export",),
+        {"action": "store_true", "help": "a line of JSON per moment, as `watch --json` prints it"},
+    ),
+    (
+        "--from",
+        ("report", "export"),
+        {"metavar": "TIME", "dest": "since", "help": "03:10, 2026-11-22T03:10Z, or -10m (default: its start)"},
+    ),
+    ("--to", ("report", "export"), {"metavar": "TIME", "dest": "until", "help": "likewise (default: its end)"}),
+    (
+        "--every",
+        ("export",),
+        {"metavar": "S", "type": _number(0, 86400), "default": 0.0, "help": "a moment every S seconds (default: all)"},
+    ),
+    ("--keep-days", ("record",), {"metavar": "D", "help": "days that the file goes back (default 7)"}),
+    ("--keep-gb", ("record",), {"metavar": "GB", "help": "size that the file may reach, in 1e9 bytes (default 2)"}),
     (
         "--window",
         ("snapshot",),
@@ -141,6 +181,13 @@ OPTIONS: Final[tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]] = (
 """Option, the commands that take it, and how it is read. All may stand before or after the command."""
 
 WORDS: Final[tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]] = (
+    ("file", ("replay",), {"metavar": "FILE", "help": "recording to replay"}),
+    ("file", ("report", "export"), {"metavar": "FILE", "help": "recording to read"}),
+    (
+        "file",
+        ("record",),
+        {"metavar": "[FILE]", "nargs": "?", "help": "recording to go on with, or to make (default: this host's own)"},
+    ),
     ("file", ("size",), {"metavar": "FILE", "help": "scenario file (docs/sizing-file.md); - reads standard input"}),
     (
         "action",
@@ -181,6 +228,8 @@ SETTINGS: Final = (
     ("ascii", "--ascii", ("general", "ascii"), True),
     ("no_mouse", "--no-mouse", ("general", "mouse"), False),
     ("theme", "--theme", ("general", "theme"), None),
+    ("keep_days", "--keep-days", ("recorder", "keep_days"), None),
+    ("keep_gb", "--keep-gb", ("recorder", "keep_gb"), None),
 )
 """Options that override a setting: name, option, key path, and the value that a switch stands for."""
 
@@ -225,12 +274,25 @@ def understood(arguments: list[str]) -> tuple[argparse.Namespace, str]:
         command = rest.pop(at)
     if command not in COMMANDS or (not command and len(rest) < len(arguments)):
         raise Usage(_no_such_command(command))
+    rest = _joined(rest)
     parser = _parser(command)
     # Words may stand between options: `profiles add --tp 2 a.json`.
     chosen, unknown = parser.parse_known_intermixed_args(rest)
     if unknown:
         parser.error(_unrecognized(unknown))
     return chosen, command
+
+
+def _joined(words: list[str]) -> list[str]:
+    """`--at -10m` as one word: argparse takes what begins with a dash for an option."""
+    times = {option for option, _, how in OPTIONS if how.get("metavar") == "TIME"}
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1] in times and word[:1] == "-" and word[1:2].isdigit():
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def _unrecognized(words: Sequence[str]) -> str:

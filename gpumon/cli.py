@@ -70,7 +70,14 @@ def _run(arguments: list[str]) -> int:
 
         _write(resource("config.example.toml").read_bytes())
         return OK
-    return _RUN[command](_settings(chosen, command))
+    run = _settings(chosen, command)
+    if run.options.scenario:
+        from gpumon.demos import LIST, listing
+
+        if run.options.scenario == LIST:
+            _write(listing(_width()))
+            return OK
+    return _RUN[command](run)
 
 
 def _settings(chosen: argparse.Namespace, command: str) -> _Run:
@@ -84,9 +91,16 @@ def _settings(chosen: argparse.Namespace, command: str) -> _Run:
         if value is not None and value is not False:
             overrides.append(from_text(option, path, value if switched is None else switched))
     loaded = load(chosen.config or "", os.environ, overrides)
+    demo = command == "demo" or getattr(chosen, "demo", False)
+    scenario = getattr(chosen, "scenario", None)
+    if scenario is not None:
+        from gpumon.demos import chosen as named
+
+        scenario = named(scenario, demo=demo)
     options = Options(
         nvml=not getattr(chosen, "no_nvml", False),
-        demo=command == "demo" or getattr(chosen, "demo", False),
+        demo=demo,
+        scenario=scenario or "",
         window_s=getattr(chosen, "window", 2.0),
         count=getattr(chosen, "count", 0),
         duration_s=getattr(chosen, "duration", 0.0),
@@ -124,11 +138,10 @@ def _snapshot(run: _Run) -> int:
 
 
 def _watch(run: _Run) -> int:
-    if run.chosen.json and run.chosen.plain:
-        raise Usage("--json and --plain exclude each other: choose one")
+    form = _form(run, ("json", "plain"))
     from gpumon import wiring
 
-    if run.chosen.json:
+    if form == "json":
         from gpumon.outputs.json import encode
 
         return _ended(
@@ -139,14 +152,55 @@ def _watch(run: _Run) -> int:
     return _ended(wiring.run_watch(run.loaded.config, run.options, lambda snapshot: _write(lines(snapshot))))
 
 
-def _size(run: _Run) -> int:
-    asked = [form for form in ("json", "markdown", "csv") if getattr(run.chosen, form)]
+def _replay(run: _Run) -> int:
+    from gpumon.tui.terminal import refusal
+
+    isatty = bool(sys.stdin and sys.stdin.isatty() and sys.stdout.isatty())
+    if refused := refusal(os.environ, isatty, demo=False):
+        raise Usage(refused)
+    from gpumon.replaying import run_replay
+
+    return run_replay(run.loaded, run.chosen.file, run.chosen.at or "", run.chosen.speed)
+
+
+def _record(run: _Run) -> int:
+    from gpumon.record import record_command
+
+    file = run.chosen.file or ""
+    return _ended(record_command(file, run.loaded.config, run.options, os.environ, _write))
+
+
+def _report_period(run: _Run) -> int:
+    from gpumon.reporting import report_command
+
+    form, (file, since, until) = _form(run, ("json", "markdown")), _stretch(run)
+    return report_command(file, since, until, form, run.loaded.config, _write, _width())
+
+
+def _export(run: _Run) -> int:
+    from gpumon.reporting import export_command
+
+    form, (file, since, until) = _form(run, ("csv", "jsonl")) or "csv", _stretch(run)
+    return export_command(file, since, until, run.chosen.every, form, run.loaded.config, _write)
+
+
+def _stretch(run: _Run) -> tuple[str, str, str]:
+    return run.chosen.file, run.chosen.since or "", run.chosen.until or ""
+
+
+def _form(run: _Run, forms: Sequence[str]) -> str:
+    """The form of output that was asked for; empty where none was."""
+    asked = [form for form in forms if getattr(run.chosen, form)]
     if len(asked) > 1:
         raise Usage(f"--{asked[0]} and --{asked[1]} exclude each other: choose one")
+    return asked[0] if asked else ""
+
+
+def _size(run: _Run) -> int:
+    form = _form(run, ("json", "markdown", "csv"))
     from gpumon import wiring
 
     scenario, answer = wiring.run_size(run.loaded.config, run.chosen.file, os.environ)
-    form = asked[0] if asked else ""
     if form == "json":
         from gpumon.outputs.sizing_json import encode
 
@@ -201,6 +255,10 @@ _RUN: Final[dict[str, Callable[[_Run], int]]] = {
     "demo": _screen,
     "snapshot": _snapshot,
     "watch": _watch,
+    "record": _record,
+    "replay": _replay,
+    "report": _report_period,
+    "export": _export,
     "size": _size,
     "models": _models,
     "profiles": _profiles,

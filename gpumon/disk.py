@@ -1,4 +1,4 @@
-"""What the screen reads and writes on disk: themes, settings, snapshots. All of it in threads that hold nothing up."""
+"""What the screen reads and writes on disk: themes, settings, bundles. All of it in threads that hold nothing up."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ from gpumon.sources.offload import in_daemon_thread
 
 if TYPE_CHECKING:
     from gpumon.sizing.scenario import Scenario
+    from gpumon.tui.control import Incident
 
+RECORDING: Final = "recording.gpumon"
+"""Of a bundle: all that is kept, for `gpumon replay`."""
 _MOST_NAMES: Final = 99
-"""Files of one second that get names of their own."""
+"""Bundles of one second that get names of their own."""
 
 
 class Disk:
@@ -118,25 +121,43 @@ class Disk:
             raise ConfigError(f"{clean(name, 60)} is no name for a scenario")
         return folder / f"{name}.toml"
 
-    async def save_snapshot(self, snapshot: Snapshot, screen: str) -> str:
-        """Write `gpumon-HOST-TIME.json`, as `snapshot --json` prints it, and the screen beside it as `.txt`.
+    async def save_bundle(self, incident: Incident) -> str:
+        """Write a new folder `gpumon-HOST-TIME`: the recording that is kept, the snapshot, verdicts, screen, versions.
 
         Into the current folder, else the home folder, else the one for temporary files; for the user alone, as
-        names of processes stand in them. Nothing is ever written over.
+        names of processes stand there. Nothing is ever written over. A folder that can not hold all texts is removed
+        again; a recording that can not be written is named as missing, as the rest is worth having.
         """
-        return await in_daemon_thread(self._save_snapshot, snapshot, screen)
+        span = incident.timeline.span() if incident.timeline is not None else None
+        folder = await in_daemon_thread(self._write_texts, incident, span)
+        if isinstance(folder, str):
+            return f"nothing was written: {folder}"
+        said = f"wrote {clean(folder.name, 200)}/ in {clean(str(folder.parent.absolute()), 200)}"
+        if incident.timeline is None or span is None:
+            return f"{said}, without a recording: no past is kept"
+        part = folder / f"{RECORDING}.part"  # what is left of it, should gpumon be killed meanwhile
+        try:
+            await incident.timeline.write(str(part))
+            await in_daemon_thread(os.chmod, part, 0o600)
+            await in_daemon_thread(os.rename, part, folder / RECORDING)
+        except OSError as failure:
+            await in_daemon_thread(_remove, folder, f"{RECORDING}*")
+            why = clean(failure.strerror or str(failure) or "cannot be written", 100)
+            return f"WITHOUT {RECORDING} ({why}): {said}"
+        return said
 
-    def _save_snapshot(self, snapshot: Snapshot, screen: str) -> str:
-        from gpumon.outputs.json import encode
+    def _write_texts(self, incident: Incident, span: tuple[float, float] | None) -> Path | str:
+        """The folder that was made; or why none could be."""
+        from gpumon.outputs.bundle import texts
 
-        texts = {".json": encode(snapshot) + b"\n", ".txt": f"{screen}\n".encode()}
+        made = texts(incident.snapshot, incident.screen, incident.picture(), incident.events, span)
         failures = []
         for folder in self._folders():
-            stem = _written(folder, _name(snapshot), texts)
-            if isinstance(stem, Path):
-                return f"wrote {clean(stem.name, 200)}.json and .txt in {clean(str(folder.absolute()), 200)}"
-            failures.append(f"{clean(str(folder), 100)}: {stem}")
-        return f"nothing was written: {'; '.join(failures)}"
+            written = _written(folder, _name(incident.snapshot), made)
+            if isinstance(written, Path):
+                return written
+            failures.append(f"{clean(str(folder), 100)}: {written}")
+        return "; ".join(failures)
 
     def _folders(self) -> Iterator[Path]:
         yield Path()
@@ -162,25 +183,31 @@ def _name(snapshot: Snapshot) -> str:
     return f"gpumon-{host}-{when:%Y%m%d-%H%M%S}"
 
 
-def _written(folder: Path, name: str, texts: Mapping[str, bytes]) -> Path | str:
-    """Write all texts under the first free name, each with its ending; the path without it, or what went wrong."""
+def _written(parent: Path, name: str, texts: Mapping[str, bytes]) -> Path | str:
+    """Write all texts into a new folder, which has the first free name; the folder, or what went wrong."""
     for number in range(1, _MOST_NAMES + 1):
-        stem = folder / (name if number == 1 else f"{name}-{number}")
-        made: list[Path] = []
+        folder = parent / (name if number == 1 else f"{name}-{number}")
         try:
-            for ending, text in texts.items():
-                path = stem.with_name(stem.name + ending)
-                with open(path, "xb", opener=_for_the_user) as stream:
-                    made.append(path)
+            folder.mkdir(0o700)
+        except FileExistsError:
+            continue
+        except OSError as failure:
+            return failure.strerror or "cannot be written"
+        try:
+            for file, text in texts.items():
+                with open(folder / file, "xb", opener=_for_the_user) as stream:
                     stream.write(text)
         except OSError as failure:
-            for path in made:
-                path.unlink(missing_ok=True)
-            if not isinstance(failure, FileExistsError):
-                return failure.strerror or "cannot be written"
-        else:
-            return stem
-    return f"{_MOST_NAMES} files of this name are there"
+            _remove(folder, "*")
+            folder.rmdir()
+            return failure.strerror or "cannot be written"
+        return folder
+    return f"{_MOST_NAMES} folders of this name are there"
+
+
+def _remove(folder: Path, pattern: str) -> None:
+    for path in folder.glob(pattern):
+        path.unlink(missing_ok=True)
 
 
 def _for_the_user(path: str, flags: int) -> int:

@@ -9,32 +9,29 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from gpumon.config.options import Options
-from gpumon.config.schema import Config, Endpoint, Sizing
+from gpumon.config.schema import Config, Endpoint, Feed
+from gpumon.onlooker import Onlooker
 from gpumon.readings.check import Check
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from gpumon.collector import Collector
+    from gpumon.collector import Collector, Keeper
     from gpumon.config.load import Loaded
     from gpumon.outputs.alert_commands import AlertCommands
     from gpumon.sizing.answer import Answer
     from gpumon.sizing.calibration import Calibration
     from gpumon.sizing.known import Known
-    from gpumon.sizing.observed import Observed
     from gpumon.sizing.scenario import Scenario
     from gpumon.sources.endpoint import EndpointSource
     from gpumon.sources.feeds.file import FileFeed
     from gpumon.sources.source import Source
-    from gpumon.specs.gpus import GpuCatalogue
-    from gpumon.specs.llm import LlmSpec
     from gpumon.triage.alerts import Alerts
     from gpumon.tui.control import Playback, Timeline
 
@@ -50,6 +47,11 @@ T = TypeVar("T")
 
 async def open_hardware(config: Config, options: Options) -> Source | None:
     """The source of the GPUs, started before the rest is imported, so that the driver worker starts meanwhile."""
+    if options.scenario:
+        from gpumon.sources.simulator.scenarios import scenario
+        from gpumon.sources.simulator.source import play
+
+        return play(scenario(options.scenario))
     if options.demo:
         from gpumon.sources.simulator.source import SimulatedServer
 
@@ -63,30 +65,28 @@ async def open_hardware(config: Config, options: Options) -> Source | None:
     return source
 
 
-def build(config: Config, options: Options, hardware: Source | None, history: History | None = None) -> Collector:
+def build(
+    config: Config,
+    options: Options,
+    hardware: Source | None,
+    history: History | None = None,
+    keepers: Sequence[Keeper] = (),
+) -> Collector:
     """The collector of this run, not started. Nothing is connected to yet.
 
     It imports what it needs here: that takes 0.1 s, which the screen's first paint does not wait for.
     """
     from gpumon.collector import Collector
-    from gpumon.efficiency.deriver import Deriver
+    from gpumon.flight import maker
     from gpumon.sources.attachment import EngineFacts
     from gpumon.sources.endpoint import EndpointSource
     from gpumon.sources.host import HostMeter
-    from gpumon.sources.packaged import gpu_catalogue
-    from gpumon.triage.triage import Triage
 
     endpoints: tuple[Endpoint, ...] = getattr(hardware, "endpoints", config.endpoint)
-    polled = [EndpointSource(endpoint, config.general.engine_interval_s) for endpoint in endpoints]
-    pages, files = _feeds(config, options)
-    polled += pages
-    listed = {source.reading.key: source.endpoint for source in polled}
-    listed |= {file.reading.key: file.endpoint for file in files}
-    exporters: list[Source] = []
-    if config.dcgm.url and not options.demo:
-        from gpumon.sources.dcgm import DcgmSource
-
-        exporters.append(DcgmSource(config.dcgm))
+    pages, files = _feeds(config, hardware)
+    polled = [*(EndpointSource(each, config.general.engine_interval_s) for each in endpoints), *pages]
+    listed = {each.reading.key: each.endpoint for each in polled} | {each.reading.key: each.endpoint for each in files}
+    exporters = _exporters(config, options)
     owner = discovery = None
     if config.discovery.enabled and not options.demo:
         from gpumon.sources.discovery.source import discover
@@ -94,11 +94,11 @@ def build(config: Config, options: Options, hardware: Source | None, history: Hi
 
         owner = Ownership()
         discovery = discover(config, polled, listed, owner, hardware)
-    commands, alerts = _alerting(config)
+    (commands, alerts), (deriver, triage) = _alerting(config), maker(config, hardware)()
     return Collector(
         [source for source in (hardware, *exporters, *polled, *files, discovery) if source is not None],
-        Deriver(gpu_catalogue()),
-        HostMeter(),
+        deriver,
+        getattr(hardware, "host_meter", _as_it_is)(HostMeter()),
         EngineFacts(listed, config.model, owner, nvml=bool(hardware or exporters)),
         interval_s=config.general.interval_s,
         simulated=options.demo,
@@ -106,9 +106,18 @@ def build(config: Config, options: Options, hardware: Source | None, history: Hi
         see_gpus=discovery.see if discovery is not None else None,
         alerts=alerts,
         on_alert=commands.call,
-        troubles=(commands.fault,),
-        triage=Triage(config.triage, _prices(config.sizing, gpu_catalogue(), ())),
+        keepers=keepers,
+        troubles=(commands.fault, *(keeper.fault for keeper in keepers if hasattr(keeper, "fault"))),
+        triage=triage,
     )
+
+
+def _exporters(config: Config, options: Options) -> list[Source]:
+    if not config.dcgm.url or options.demo:
+        return []
+    from gpumon.sources.dcgm import DcgmSource
+
+    return [DcgmSource(config.dcgm)]
 
 
 def _alerting(config: Config) -> tuple[AlertCommands, Alerts]:
@@ -132,13 +141,19 @@ def _alerting(config: Config) -> tuple[AlertCommands, Alerts]:
     return AlertCommands(), Alerts(tuple(rules))
 
 
-def _feeds(config: Config, options: Options) -> tuple[Sequence[EndpointSource], Sequence[FileFeed]]:
-    """The feeds of the config: those with a page, and those with a file."""
-    if not config.feed or options.demo:
+def _as_it_is(of_this_host: T) -> T:
+    """What a simulated server may put in the place of a thing of this host."""
+    return of_this_host
+
+
+def _feeds(config: Config, hardware: Source | None) -> tuple[Sequence[EndpointSource], Sequence[FileFeed]]:
+    """The feeds of the config, or of the simulated server: those with a page, and those with a file."""
+    feeds: tuple[Feed, ...] = getattr(hardware, "feeds", config.feed)
+    if not feeds:
         return (), ()
     from gpumon.sources.feeds.build import feeds_of
 
-    return feeds_of(config)
+    return feeds_of(msgspec.structs.replace(config, feed=feeds))
 
 
 class LateCollector:
@@ -152,10 +167,7 @@ class LateCollector:
         self._options = options
         self._interval_s = config.general.interval_s
         self._collector: Collector | None = None
-        self._newest: Snapshot | None = None
-        self._profiles: Mapping[str, Observed] = {}
-        self._own: dict[str, LlmSpec] = {}
-        self._reading: asyncio.Task[None] | None = None
+        self._onlooker = Onlooker(config)
 
     @property
     def interval_s(self) -> float:
@@ -176,46 +188,35 @@ class LateCollector:
     async def start(self, sink: Callable[[Snapshot], None]) -> None:
         """Build the collector and start it."""
         hardware = await open_hardware(self._config, self._options)
-        collector = await asyncio.to_thread(build, self._config, self._options, hardware, self.history)
+        collector = await asyncio.to_thread(self._built, hardware)
         if self._interval_s != collector.interval_s:
             collector.set_interval(self._interval_s)
         self._collector = collector
-        calibration = self.calibration
+        onlooker = self._onlooker
 
         def take(snapshot: Snapshot) -> None:
-            self._newest = snapshot
-            calibration.take(snapshot)
+            onlooker.take(snapshot)
             sink(snapshot)
 
         await collector.start(take, early=True)
-        self._reading = asyncio.create_task(self._read_profiles())
+        onlooker.start()
 
-    @cached_property
+    def _built(self, hardware: Source | None) -> Collector:
+        """The collector, with the flight recorder that this run has."""
+        from gpumon.flight import flight
+
+        config, simulated = self._config, self._options.demo
+        recorder, self.timeline = flight(config, hardware, self.history, simulated=simulated)
+        return build(config, self._options, hardware, self.history, () if recorder is None else (recorder,))
+
+    @property
     def calibration(self) -> Calibration:
         """What the engines were seen to do, gathered at every snapshot."""
-        from gpumon.sizing.calibration import Calibration
-
-        return Calibration()
-
-    async def _read_profiles(self) -> None:
-        from gpumon.config.profile_store import profiles
-
-        self._profiles = await asyncio.to_thread(profiles, os.environ)
+        return self._onlooker.calibration
 
     def known(self) -> Known:
         """What sizing looks up, as it is known by now; imported profiles a moment after the start."""
-        from gpumon.sizing.known import Known
-        from gpumon.sizing.live import have, own_models
-        from gpumon.sources.own_models import OwnModels
-        from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
-
-        newest, gpus = self._newest, gpu_catalogue()
-        if newest is not None:
-            self._own |= own_models(newest)  # an engine that is gone leaves its dimensions to what was measured on it
-        own = OwnModels(self._own, self._config.model)
-        here = have(newest) if newest is not None else ()
-        prices = _prices(self._config.sizing, gpus, (name for name, _ in here))
-        return Known(gpus=gpus, llms=llm_catalogue(), own=own, profiles=self._profiles, prices=prices)
+        return self._onlooker.known()
 
     async def ended(self) -> None:
         """Wait until collecting ends, by `stop`; raises what ended it otherwise."""
@@ -224,8 +225,7 @@ class LateCollector:
 
     async def stop(self) -> None:
         """Stop it, if it ever started."""
-        if self._reading is not None:
-            self._reading.cancel()
+        self._onlooker.stop()
         if self._collector is not None:
             await self._collector.stop()
 
@@ -263,11 +263,13 @@ def run_snapshot(config: Config, options: Options) -> Snapshot | int:
     return _run(take())
 
 
-def run_watch(config: Config, options: Options, write: Callable[[Snapshot], None]) -> int:
+def run_watch(
+    config: Config, options: Options, write: Callable[[Snapshot], None], keepers: Sequence[Keeper] = ()
+) -> int:
     """Snapshots until `options.count` or `options.duration_s`; returns the exit code."""
 
     async def watch() -> int:
-        collector = build(config, options, await open_hardware(config, options))
+        collector = build(config, options, await open_hardware(config, options), keepers=keepers)
         done = asyncio.Event()
         _stop_on_signals(done)
         written = 0
@@ -341,6 +343,7 @@ def known(config: Config, scenario: Scenario, environ: Mapping[str, str]) -> Kno
     Raises ConfigError for a `[[model]]` entry of one of its models that does not hold together.
     """
     from gpumon.config.errors import ConfigError
+    from gpumon.config.prices import prices_per_hour
     from gpumon.config.profile_store import profiles
     from gpumon.sizing.known import Known
     from gpumon.sources.model_facts import configured
@@ -358,17 +361,8 @@ def known(config: Config, scenario: Scenario, environ: Mapping[str, str]) -> Kno
         llms=llm_catalogue(),
         own=OwnModels({}, config.model),
         profiles=profiles(environ),
-        prices=_prices(config.sizing, gpus, (server.gpu for server in scenario.server)),
+        prices=prices_per_hour(config.sizing, gpus, (server.gpu for server in scenario.server)),
     )
-
-
-def _prices(sizing: Sizing, gpus: GpuCatalogue, types: Iterable[str]) -> Mapping[str, float]:
-    """Catalogue name of a GPU -> price of one hour; `types` are those that the price of no named GPU is meant for."""
-    prices = {gpus.find(name).name: price for name, price in sizing.prices.items()}
-    if sizing.price_per_gpu_hour is not None:
-        for name in (sizing.gpu,) if sizing.gpu else types:
-            prices.setdefault(gpus.find(name).name, sizing.price_per_gpu_hour)
-    return prices
 
 
 def nothing(snapshot: Snapshot) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from gpumon import __version__
+from gpumon.arguments import COMMANDS
 from gpumon.config.resources import resource
 from gpumon.outputs.schema import schema
 from gpumon.tui.terminal import refusal
@@ -23,6 +24,7 @@ from tests.fakes.nvml.driver import FakeDriver
 from tests.outputs.validator import problems
 
 GPUMON = [sys.executable, "-m", "gpumon"]
+KNOWN = ", ".join(name for name in COMMANDS if name)
 BAD = Path(__file__).parent / "config" / "bad"
 NESTED = "interval: unknown key; did you mean general.interval_s (in [general])?"
 
@@ -73,9 +75,9 @@ def test_help(env: dict[str, str], command: Sequence[str], words: str) -> None:
     ("arguments", "message"),
     [
         (["wathc"], "no such command: 'wathc'; did you mean watch?"),
-        (["zzz"], "no such command: 'zzz'; known: demo, snapshot, watch, size, models, profiles, doctor, config"),
-        ([""], "no such command: ''; known: demo, snapshot, watch, size, models, profiles, doctor, config"),
-        (["record"], "no such command: 'record'; known: demo, snapshot, watch, size, models, profiles, doctor, config"),
+        (["zzz"], f"no such command: 'zzz'; known: {KNOWN}"),
+        ([""], f"no such command: ''; known: {KNOWN}"),
+        (["keep"], f"no such command: 'keep'; known: {KNOWN}"),
         (["watch", "snapshot"], "unrecognized arguments: 'snapshot' (see gpumon watch --help)"),
         (["watch", "--coun", "1"], "unrecognized arguments: --coun (see gpumon watch --help)"),
         (["snapshot", "--count", "1"], "unrecognized arguments: --count (see gpumon snapshot --help)"),

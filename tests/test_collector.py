@@ -55,6 +55,22 @@ class Broken(Still):
         raise RuntimeError("oops\x1b[31m")
 
 
+class Ready(Still):
+    """A source that has its readings at hand."""
+
+    def __init__(self, index: int, *, broken: bool = False) -> None:
+        super().__init__()
+        self._index, self._broken = index, broken
+
+    async def poll(self, monotonic_s: float) -> Contribution:
+        raise AssertionError("nobody has to wait for it")
+
+    def newest(self) -> Contribution:
+        if self._broken:
+            raise RuntimeError("oops")
+        return Contribution(gpus=(GpuReading(self._index, f"GPU-{self._index}", "NVIDIA L4", GpuState.OK, 0.0),))
+
+
 class Meter:
     def read(self, pids: tuple[int, ...]) -> HostReading:
         return HostReading("box")
@@ -112,6 +128,14 @@ async def test_a_hanging_or_broken_source_costs_its_own_part_only():
     texts = [fault.text for fault in last.faults]
     assert any(text.startswith("Hanging failed") for text in texts)
     assert any(text == "Broken failed: RuntimeError: oops\\x1b[31m" for text in texts)
+
+
+async def test_readings_at_hand_are_taken_without_waiting_and_stand_in_the_order_of_the_sources():
+    made = collector(Ready(7), Still(), Ready(3, broken=True), Ready(5))
+    snapshots = [await made.tick() for _ in range(2)]
+    assert [gpu.index for gpu in snapshots[-1].gpus] == [7, 0, 5]
+    texts = {(fault.text, fault.since) for snapshot in snapshots for fault in snapshot.faults}
+    assert [text for text, _ in texts] == ["Ready failed: RuntimeError: oops"]
 
 
 async def test_the_same_fault_keeps_its_time():

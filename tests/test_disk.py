@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import errno
 import os
 import stat
+import time
 from pathlib import Path
 
 import pytest
 import tomli
 from msgspec.structs import replace
 
+import gpumon
 from gpumon.config.environment import from_text
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import load
 from gpumon.config.themes import Theme
-from gpumon.disk import Disk
+from gpumon.disk import RECORDING, Disk
 from gpumon.outputs.json import encode
-from gpumon.readings.snapshot import Host
+from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.verdict import Event, EventKind, Level
 from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.tui.control import Incident
 from tests.tui import scenes
+from tests.tui.past import Kept
 
 THEME = ("general", "theme")
 INTERVAL = ("general", "interval_s")
@@ -84,23 +89,43 @@ async def test_without_a_home_the_lines_to_paste_are_given() -> None:
     assert said == "not saved: no home folder is known; lines to put there by hand:\n[general]\ninterval_s = 2.0\n"
 
 
-async def test_a_snapshot_is_written_as_json_and_as_text_and_never_over_another(
+def incident(snapshot: Snapshot | None = None, timeline: Kept | None = None) -> Incident:
+    event = Event(scenes.WALL_S - 5.0, EventKind.XID, "gpu 3", "Xid 79", Level.CRITICAL)
+    return Incident(snapshot or scenes.snapshot(), "the screen", lambda: "<svg/>", (event,), timeline)
+
+
+def modes(folder: Path) -> dict[str, int]:
+    return {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+
+
+async def test_a_bundle_holds_it_all_for_the_user_alone_and_is_never_written_over_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    disk = disk_at(tmp_path)
-    snapshot = scenes.snapshot()
-    name = "gpumon-gpu-07-20251009-085322"
     monkeypatch.setenv("TZ", "UTC")
-    assert await disk.save_snapshot(snapshot, "the screen") == f"wrote {name}.json and .txt in {tmp_path}"
-    assert (tmp_path / f"{name}.txt").read_text() == "the screen\n"
-    assert (tmp_path / f"{name}.json").read_bytes() == encode(snapshot) + b"\n"
-    assert json.loads((tmp_path / f"{name}.json").read_text())["host"]["name"] == "gpu-07"
-    assert stat.S_IMODE((tmp_path / f"{name}.json").stat().st_mode) == 0o600
-    assert await disk.save_snapshot(snapshot, "again") == f"wrote {name}-2.json and .txt in {tmp_path}"
-    (tmp_path / f"{name}-3.txt").symlink_to("elsewhere")
-    assert await disk.save_snapshot(snapshot, "third") == f"wrote {name}-4.json and .txt in {tmp_path}"
-    assert sorted(file.name for file in tmp_path.glob(f"{name}-3*")) == [f"{name}-3.txt"]
+    time.tzset()
+    disk = disk_at(tmp_path)
+    name = "gpumon-gpu-07-20251009-085322"
+    snapshot = scenes.snapshot()
+    said = await disk.save_bundle(incident(snapshot, Kept([snapshot])))
+    assert said == f"wrote {name}/ in {tmp_path}"
+    folder = tmp_path / name
+    texts = ("screen.svg", "screen.txt", "snapshot.json", "verdicts.md", "versions.txt")
+    assert modes(folder) == dict.fromkeys((RECORDING, *texts), 0o600)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert (folder / "screen.txt").read_text() == "the screen\n"
+    assert (folder / "screen.svg").read_text() == "<svg/>\n"
+    assert (folder / "snapshot.json").read_bytes() == encode(snapshot) + b"\n"
+    assert (folder / RECORDING).read_text() == "1 frames"
+    assert "| 2025-10-09 08:53:17+00:00 | critical | xid | gpu 3 | Xid 79 |" in (folder / "verdicts.md").read_text()
+    versions = (folder / "versions.txt").read_text().splitlines()
+    assert f"gpumon {gpumon.__version__}" in versions
+    assert "driver 580.95.05" in versions
+    assert any(line.startswith("engine vllm:8000 vllm ") for line in versions)
+    assert await disk.save_bundle(incident()) == f"wrote {name}-2/ in {tmp_path}, without a recording: no past is kept"
+    assert sorted(modes(tmp_path / f"{name}-2")) == sorted(texts)
+    (tmp_path / f"{name}-3").symlink_to("elsewhere")
+    assert f"{name}-4/" in await disk.save_bundle(incident())
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -112,10 +137,9 @@ async def test_a_name_from_outside_stays_in_the_folder(
     inside.mkdir()
     monkeypatch.chdir(inside)
     snapshot = scenes.snapshot()
-    said = await disk_at(tmp_path).save_snapshot(replace(snapshot, host=replace(snapshot.host, name=host)), "")
+    said = await disk_at(tmp_path).save_bundle(incident(replace(snapshot, host=replace(snapshot.host, name=host))))
     assert said.isprintable()
-    assert len(list(inside.glob("gpumon-*"))) == 2
-    assert isinstance(snapshot.host, Host)
+    assert len(list(inside.glob("gpumon-*"))) == 1
 
 
 async def test_where_the_folder_can_not_be_written_the_home_folder_is_taken(
@@ -127,32 +151,48 @@ async def test_where_the_folder_can_not_be_written_the_home_folder_is_taken(
     monkeypatch.chdir(gone)
     gone.rmdir()
     disk = Disk(load("", {}), {"HOME": str(home)})
-    said = await disk.save_snapshot(scenes.snapshot(), "the screen")
+    said = await disk.save_bundle(incident(timeline=Kept([scenes.snapshot()])))
     assert said.startswith("wrote gpumon-gpu-07-")
-    assert said.endswith(f".json and .txt in {home}")
-    assert len(list(home.iterdir())) == 2
+    assert said.endswith(f"/ in {home}")
+    assert len(list(home.iterdir())) == 1
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
-    said = await Disk(load("", {}), {"HOME": str(tmp_path / "nobody")}).save_snapshot(scenes.snapshot(), "")
+    said = await Disk(load("", {}), {"HOME": str(tmp_path / "nobody")}).save_bundle(incident())
     assert said.startswith("nothing was written: .: No such file or directory; ")
     assert said.isprintable()
 
 
 async def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir("/dev")
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     made: list[str] = []
     opened = os.open
 
     def full(path: str, flags: int, mode: int = 0o777) -> int:
         made.append(str(path))
-        return opened("/dev/full", os.O_WRONLY)
+        return opened(path if "screen" not in str(path) else "/dev/full", flags & ~os.O_EXCL, mode)
 
     monkeypatch.setattr(os, "open", full)
-    said = await Disk(load("", {}), {}).save_snapshot(scenes.snapshot(), "")
+    said = await Disk(load("", {}), {}).save_bundle(incident())
     monkeypatch.undo()
     assert "No space left on device" in said
-    assert made
+    assert len(made) > 2
     assert not list(tmp_path.iterdir())
+
+
+async def test_a_recording_that_can_not_be_written_is_named_and_the_rest_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(Kept):
+        async def write(self, path: str) -> None:
+            Path(path).write_text("half of it")
+            Path(f"{path}-journal").write_text("and this")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.chdir(tmp_path)
+    said = await disk_at(tmp_path).save_bundle(incident(timeline=Full([scenes.snapshot()])))
+    assert said.startswith(f"WITHOUT {RECORDING} (No space left on device): wrote gpumon-gpu-07-")
+    (folder,) = tmp_path.glob("gpumon-*")
+    assert len(modes(folder)) == 5
 
 
 async def test_the_users_theme_is_followed(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ class Options(msgspec.Struct, frozen=True):
     """Read this host's GPUs (`--no-nvml`)."""
     demo: bool = False
     """Watch the simulated server instead of this host (`gpumon demo`, `--demo`)."""
+    scenario: str = ""
+    """What happens on the simulated server (`--scenario`); empty: its ordinary day."""
     window_s: float = 2.0
     """Seconds between the two readings that `snapshot` takes its rates from; 0 takes one reading."""
     count: int = 0

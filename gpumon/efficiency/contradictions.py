@@ -21,7 +21,7 @@ BEYOND_CACHES_BYTES: Final = 0.5e9
 WRONG: Final = "the model, its precision or its GPUs are not what they are taken for"
 
 
-class _Run(NamedTuple):
+class Run(NamedTuple):
     """Since it holds: the least that the engine must have read, and the most that was measured (bytes/s)."""
 
     least: float
@@ -40,7 +40,7 @@ class Contradictions:
     """
 
     def __init__(self) -> None:
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, Run] = {}
         self._held: Held[str] = Held()
 
     def at(
@@ -51,14 +51,14 @@ class Contradictions:
         `window_s`: the longest window, in seconds, that a figure here is a mean of.
         """
         texts: dict[str, str] = {}
-        runs: dict[str, _Run] = {}
+        runs: dict[str, Run] = {}
         for key, engine, gpus in engines:
             read, measured = _read(engine), _measured(gpus)
             share = number(engine.mbu_ratio)
             if read is None or measured is None or share is None or any(len(gpu.engines) > 1 for gpu in gpus):
                 continue
-            last = self._runs.get(key, _Run(read, measured[0]))
-            runs[key] = _Run(min(last.least, read), max(last.most, measured[0]))
+            last = self._runs.get(key, Run(read, measured[0]))
+            runs[key] = Run(min(last.least, read), max(last.most, measured[0]))
             texts[key] = f"MBU {share:.0%}, and its GPUs measure {measured[1]:.0%} of their bandwidth: {WRONG}"
         claims = {key: run.contradicts for key, run in runs.items()}
         self._runs = {key: run for key, run in runs.items() if run.contradicts}

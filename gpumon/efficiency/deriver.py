@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
 from typing import NamedTuple
 
 import msgspec
 
+from gpumon.efficiency.carry import Carry, FaultCarry
+from gpumon.efficiency.carrying import claims_of, engine_carry, gpu_carry, set_claims, set_engine, set_gpu
 from gpumon.efficiency.contradictions import Contradictions
 from gpumon.efficiency.engine import Peak, plus
 from gpumon.efficiency.engine_track import EngineTrack
@@ -23,6 +24,7 @@ from gpumon.readings.frame import EndpointState, EngineReading, Fault, Frame, Gp
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Gpu, Host, Replicas, Self, Snapshot
 from gpumon.readings.text import clean
+from gpumon.readings.times import rfc3339
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak, clock_bandwidth
 
@@ -65,15 +67,7 @@ class Deriver:
         frame = renewed(frame)
         self._forget(frame)
         self._wrong = {}
-        paces = {reading.uuid: pace_s(reading, frame.interval_s) for reading in frame.gpus}
-        standings = {
-            reading.uuid: standing_of(reading, frame.monotonic_s, paces[reading.uuid]) for reading in frame.gpus
-        }
-        window_s = _gpu_window_s(frame)
-        for reading in frame.gpus:
-            track = self._gpus.setdefault(reading.uuid, GpuTrack())
-            if standings[reading.uuid].blank is None:
-                track.add(reading, (GAP + 1) * paces[reading.uuid], _window_of(reading, window_s))
+        standings = self._add_gpus(frame)
         peaks = {reading.uuid: self._peak(reading) for reading in frame.gpus}
         engines, ticks, replicas = self._derive_engines(frame, peaks, standings)
         unmapped = any(map(is_unmapped, frame.engines))
@@ -98,7 +92,60 @@ class Deriver:
             bare(frame), gpus=gpus, engines=shown, faults=self._faults(frame), replicas=replicas
         )
         traffic = self._traffic(frame, gpus, peaks)
-        return Derived(snapshot, chart_points(gpus, engines, ticks, traffic, self._totals, frame.monotonic_s))
+        summed = (self._totals, frame.monotonic_s)
+        return Derived(snapshot, chart_points(gpus, engines, ticks, traffic, snapshot.host, *summed))
+
+    def follow(self, frame: Frame) -> None:
+        """Take in a frame that nobody looks at: a snapshot after it is the same as if it had been derived.
+
+        But for what holds for a while: a change that began in it is seen at the next frame that is derived.
+        """
+        frame = renewed(frame)
+        self._forget(frame)
+        self._add_gpus(frame)
+        for reading in frame.engines:
+            self._add_engine(frame, reading)
+
+    def carry(self) -> Carry:
+        """What outlives the windows; verdicts are not among it."""
+        runs = self._contradictions._runs.items()
+        return Carry(
+            engines=tuple(engine_carry(key, track, self._states.get(key)) for key, track in self._engines.items()),
+            gpus=tuple(gpu_carry(uuid, track) for uuid, track in self._gpus.items()),
+            faults=tuple(FaultCarry(*at, since_s) for at, since_s in self._since.items()),
+            claims=tuple(claims_of(self._contradictions, self._groups._deviations)),
+            runs=tuple((key, *run) for key, run in runs),
+        )
+
+    def restore(self, carry: Carry) -> None:
+        """Go on as the one that gave this carry.
+
+        Its windows are those of the frames that this one has seen: they should go back as far as windows do.
+        """
+        for engine in carry.engines:
+            set_engine(self._engines.setdefault(engine.key, EngineTrack()), engine)
+        for gpu in carry.gpus:
+            set_gpu(self._gpus.setdefault(gpu.uuid, GpuTrack()), gpu)
+        self._states = {each.key: (each.state, each.since) for each in carry.engines if each.state is not None}
+        self._since = {(fault.key, fault.cause): fault.since_wall_s for fault in carry.faults}
+        set_claims(self._contradictions, self._groups._deviations, carry.claims, carry.runs)
+
+    def _add_gpus(self, frame: Frame) -> dict[str, Standing]:
+        paces = {reading.uuid: pace_s(reading, frame.interval_s) for reading in frame.gpus}
+        standings = {
+            reading.uuid: standing_of(reading, frame.monotonic_s, paces[reading.uuid]) for reading in frame.gpus
+        }
+        window_s = _gpu_window_s(frame)
+        for reading in frame.gpus:
+            track = self._gpus.setdefault(reading.uuid, GpuTrack())
+            if standings[reading.uuid].blank is None:
+                track.add(reading, (GAP + 1) * paces[reading.uuid], _window_of(reading, window_s))
+        return standings
+
+    def _add_engine(self, frame: Frame, reading: EngineReading) -> EngineTrack:
+        track = self._engines.setdefault(reading.key, EngineTrack())
+        track.add(reading, frame.wall_s - (frame.monotonic_s - reading.monotonic_s), frame.interval_s)
+        return track
 
     def _contradicted(self, frame: Frame, engines: Sequence[Engine], gpus: Sequence[Gpu]) -> tuple[Engine, ...]:
         """The engines, each with what its GPUs contradict. An exporter's figures are means of its own interval."""
@@ -146,8 +193,7 @@ class Deriver:
         members: list[Member] = []
         ticks: list[Reading] = []
         for reading in frame.engines:
-            track = self._engines.setdefault(reading.key, EngineTrack())
-            track.add(reading, frame.wall_s - (frame.monotonic_s - reading.monotonic_s), frame.interval_s)
+            track = self._add_engine(frame, reading)
             uuids = [uuid for uuid in reading.gpus if uuid in here]
             indices = tuple(sorted({here[uuid].index for uuid in uuids}))
             power = [mean_power_of(self._gpus[uuid], standings[uuid]) for uuid in uuids]
@@ -166,7 +212,7 @@ class Deriver:
                 self._wrong.setdefault(reading.key, SEVERAL_SERVERS)
             members.append(Member(reading, engine, track, found is not None))
             ticks.append(found.decode_tick if found is not None else engine.decode_tokens_per_s)
-        replicas, apart = self._groups.of(members)
+        replicas, apart = self._groups.of(members, frame.monotonic_s)
         engines = [
             msgspec.structs.replace(member.engine, deviates=apart[member.reading.key])
             if member.reading.key in apart
@@ -178,7 +224,7 @@ class Deriver:
     def _state_since(self, reading: EngineReading, wall_s: float) -> str:
         state, since = self._states.get(reading.key, (None, ""))
         if state is not reading.state:
-            since = _rfc3339(wall_s)
+            since = rfc3339(wall_s)
             self._states[reading.key] = (reading.state, since)
         return since
 
@@ -228,7 +274,7 @@ class Deriver:
         ]
         self._since = {(key, cause): self._since.get((key, cause), frame.wall_s) for key, _, cause, _ in found}
         return tuple(
-            FaultShown(clean(fault.source), clean(fault.text), _rfc3339(fault.since_wall_s))
+            FaultShown(clean(fault.source), clean(fault.text), rfc3339(fault.since_wall_s))
             for fault in (
                 *frame.faults,
                 *(Fault(source, text, self._since[key, cause]) for key, source, cause, text in found),
@@ -254,14 +300,14 @@ def _settled(spec: GpuSpec) -> bool:
 def bare(frame: Frame, *faults: Fault) -> Snapshot:
     """A snapshot of the host and the faults only; `faults` come beside those of the frame."""
     return Snapshot(
-        time=_rfc3339(frame.wall_s),
+        time=rfc3339(frame.wall_s),
         wall_s=frame.wall_s,
         simulated=frame.simulated,
         interval_s=frame.interval_s,
         host=_host(frame.host),
         self_cost=Self(frame.host.self_cpu_ratio, frame.host.self_pss_bytes),
         faults=tuple(
-            FaultShown(clean(fault.source), clean(fault.text), _rfc3339(fault.since_wall_s))
+            FaultShown(clean(fault.source), clean(fault.text), rfc3339(fault.since_wall_s))
             for fault in (*frame.faults, *faults)
         ),
     )
@@ -286,7 +332,3 @@ def _host(host: HostReading) -> Host:
         network_rx_bytes_per_s=host.network_rx_bytes_per_s,
         network_tx_bytes_per_s=host.network_tx_bytes_per_s,
     )
-
-
-def _rfc3339(wall_s: float) -> str:
-    return datetime.fromtimestamp(wall_s, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")

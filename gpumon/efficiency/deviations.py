@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import fsum
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.flow import counter_advance
@@ -160,6 +162,9 @@ _TRAFFIC: Final = len(ROWS)
 """Beside the places of the rows: it gets far less to do than the others."""
 
 
+_FLOWS: Final[tuple[Callable[[Minute], float | None], ...]] = (lambda of: of.requests, lambda of: of.running)
+
+
 class Deviations:
     """Of one group of replicas, what has held long enough to be said."""
 
@@ -190,48 +195,58 @@ class Deviations:
 
         `hold_s`: what has held for so long is said, until it has not for as long.
         """
-        found: dict[tuple[str, int], tuple[bool, str]] = {}
+        found: dict[tuple[str, int], tuple[bool, Callable[[], str]]] = {}
         for role in dict.fromkeys(one.role for one in minutes):
             found.update(_compared([one for one in minutes if one.role == role]))
         said = self._held.at(now_s, {claim: true for claim, (true, _) in found.items()}, hold_s)
         texts: dict[str, tuple[str, ...]] = {}
         for claim in [claim for claim in found if claim in said]:
-            texts[claim[0]] = (*texts.get(claim[0], ()), found[claim][1])
+            texts[claim[0]] = (*texts.get(claim[0], ()), found[claim][1]())
         return texts
 
 
-def _compared(minutes: Sequence[Minute]) -> dict[tuple[str, int], tuple[bool, str]]:
-    """Key and what is compared -> whether that replica is worse in it, and the figures.
+def _compared(minutes: Sequence[Minute]) -> dict[tuple[str, int], tuple[bool, Callable[[], str]]]:
+    """Key and what is compared -> whether that replica is worse in it, and what words the figures.
 
     One that has little to do is fast, empty, and no measure of the others.
     """
-    found: dict[tuple[str, int], tuple[bool, str]] = {}
+    found: dict[tuple[str, int], tuple[bool, Callable[[], str]]] = {}
+    flows = tuple((_Sum.of(flow, minutes), _Sum.of(flow, minutes, per_gpu=True)) for flow in _FLOWS)
     for one in minutes:
-        others = [other for other in minutes if other is not one]
-        found[one.key, _TRAFFIC] = _gets_less(one, others), _less_traffic(one, others)
+        found[one.key, _TRAFFIC] = _gets_less(one, flows), partial(_less_traffic, one, flows)
     fed = [one for one in minutes if not found[one.key, _TRAFFIC][0]]
     loaded = sum(one.running or 0.0 for one in fed) >= LEAST_RUNNING * len(fed)
     for place, row in enumerate(ROWS):
         known = sorted((value, at) for at, one in enumerate(fed) if (value := row.of(one)) is not None)
         for rank in range(len(known) if len(known) > 1 else 0):
-            worse, text = _beside(row, known, rank, fed)
-            found[fed[known[rank][1]].key, place] = worse and (loaded or not row.loaded), text
+            worse = (loaded or not row.loaded) and _stands_out(row, known, rank, fed)
+            found[fed[known[rank][1]].key, place] = worse, partial(_beside, row, known, rank, fed)
     return found
 
 
-def _beside(row: Row, known: Sequence[tuple[float, int]], place: int, fed: Sequence[Minute]) -> tuple[bool, str]:
-    """Whether the one at a place of the sorted values is worse than the median of the others, and both in words.
+def _middle(known: Sequence[tuple[float, int]], place: int) -> list[tuple[float, int]]:
+    """Of the sorted values, without the one at a place, the two in the middle; of an odd number twice the same."""
+    others = len(known) - 1
+    return [known[other + (other >= place)] for other in ((others - 1) // 2, others // 2)]
+
+
+def _stands_out(row: Row, known: Sequence[tuple[float, int]], place: int, fed: Sequence[Minute]) -> bool:
+    """Whether the one at a place of the sorted values is worse than the median of the others.
 
     Of an even number of others it is worse than both middle ones: one odd replica must not make its neighbours odd.
     """
-    others, (value, at) = len(known) - 1, known[place]
-    middle = [known[other + (other >= place)] for other in ((others - 1) // 2, others // 2)]
-    worse = all(_is_worse(row, value, other) for other, _ in middle)
-    if row.less:
-        worse = worse and all(_has_as_much(fed[at], fed[other]) for _, other in middle)
+    (value, at), middle = known[place], _middle(known, place)
+    if not all(_is_worse(row, value, other) for other, _ in middle):
+        return False
+    return not row.less or all(_has_as_much(fed[at], fed[other]) for _, other in middle)
+
+
+def _beside(row: Row, known: Sequence[tuple[float, int]], place: int, fed: Sequence[Minute]) -> str:
+    """The value at a place of the sorted ones, and the median of the others."""
+    others, (value, _), middle = len(known) - 1, known[place], _middle(known, place)
     median = sum(other for other, _ in middle) / 2 * row.scale
     whose = f"median of the {others} others" if others > 1 else f"{fed[middle[0][1]].name} has"
-    return worse, f"{row.words} {value * row.scale:{row.text}}{row.unit}, {whose} {median:{row.text}}{row.unit}"
+    return f"{row.words} {value * row.scale:{row.text}}{row.unit}, {whose} {median:{row.text}}{row.unit}"
 
 
 def _is_worse(row: Row, one: float, other: float) -> bool:
@@ -244,39 +259,53 @@ def _has_as_much(one: Minute, other: Minute) -> bool:
     return one.in_flight >= AS_MUCH * other.in_flight and (one.waiting or 0.0) + EMPTY >= (other.waiting or 0.0)
 
 
-_FLOWS: Final[tuple[Callable[[Minute], float | None], ...]] = (lambda of: of.requests, lambda of: of.running)
+class _Sum(NamedTuple):
+    """What the replicas that tell it have of something, together and each."""
+
+    amounts: Mapping[str, float]
+    total: float
+
+    @classmethod
+    def of(cls, flow: Callable[[Minute], float | None], minutes: Sequence[Minute], *, per_gpu: bool = False) -> _Sum:
+        """Of all; or of all that they have per GPU."""
+        told = ((one, amount) for one in minutes if (amount := flow(one)) is not None)
+        amounts = {one.key: amount / (one.gpus or 1.0) if per_gpu else amount for one, amount in told}
+        return cls(amounts, fsum(amounts.values()))
+
+    def usual(self, but: str) -> float | None:
+        """Mean of the others that tell it."""
+        own = self.amounts.get(but)
+        others = len(self.amounts) - (own is not None)
+        return (self.total - (own or 0.0)) / others if others else None
 
 
-def _gets_less(one: Minute, others: Sequence[Minute]) -> bool:
+_Flows = Sequence[tuple[_Sum, _Sum]]
+"""Of each flow the amounts, and the amounts per GPU."""
+
+
+def _gets_less(one: Minute, flows: _Flows) -> bool:
     """Whether it gets far fewer requests than the others in the mean, and could take more.
 
     One that hangs ends none, but runs as many as before; one that waits has enough to do.
     """
-    shares = [share for flow in _FLOWS if (share := _share(flow, one, others)) is not None]
+    shares = [share for flow in flows if (share := _share(one, *flow)) is not None]
     far = any(certain and share <= FAR_BELOW for share, certain in shares)
     return far and (one.waiting or 0.0) <= EMPTY and all(share <= HALF for share, _ in shares)
 
 
-def _share(flow: Callable[[Minute], float | None], one: Minute, others: Sequence[Minute]) -> tuple[float, bool] | None:
+def _share(one: Minute, flow: _Sum, per_gpu: _Sum) -> tuple[float, bool] | None:
     """Its part of what the others have, each or per GPU, whichever is more; and whether that is no chance."""
-    own, usual = flow(one), _usual(flow, others)
+    own, usual = flow.amounts.get(one.key), flow.usual(one.key)
     if own is None or not usual:
         return None
     certain = usual >= LEAST_REQUESTS and usual - own >= CHANCE * (usual + own) ** 0.5
-    per_gpu = _usual(lambda of: None if (amount := flow(of)) is None else amount / (of.gpus or 1.0), others)
-    return max(own / usual, own / (one.gpus or 1.0) / (per_gpu or usual)), certain
+    return max(own / usual, own / (one.gpus or 1.0) / (per_gpu.usual(one.key) or usual)), certain
 
 
-def _usual(flow: Callable[[Minute], float | None], others: Sequence[Minute]) -> float | None:
-    """Mean over the others that tell it."""
-    known = [amount for other in others if (amount := flow(other)) is not None]
-    return sum(known) / len(known) if known else None
-
-
-def _less_traffic(one: Minute, others: Sequence[Minute]) -> str:
+def _less_traffic(one: Minute, flows: _Flows) -> str:
     """How much less it gets, by the requests that ended, else by those that ran."""
-    for flow, seconds, unit in ((_FLOWS[0], one.seconds, "/s"), (_FLOWS[1], 1.0, " running")):
-        own, usual = flow(one), _usual(flow, others)
+    for (flow, _), seconds, unit in zip(flows, (one.seconds, 1.0), ("/s", " running"), strict=True):
+        own, usual = flow.amounts.get(one.key), flow.usual(one.key)
         if own is not None and usual:
             figures = f"{own / seconds:,.2f}{unit}, they {usual / seconds:,.2f}{unit} each"
             return f"gets {own / usual:.0%} of the requests of the others ({figures}): look at the load balancer"

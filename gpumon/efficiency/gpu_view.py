@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import islice
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from gpumon.efficiency.engine import Peak, flops_peak_of, plus
-from gpumon.efficiency.engine_view import per
+from gpumon.efficiency.engine import Peak, plus
+from gpumon.efficiency.gpu_engines import of_engines, peak_and_precision, tokens_per_j
 from gpumon.efficiency.provenance import MEMORY_OF_HOST, MEMORY_V1, MEMORY_V2, Exporter, gpu_sources
 from gpumon.efficiency.ratio import busy
 from gpumon.efficiency.renewed import from_elsewhere
@@ -65,9 +65,6 @@ _GAUGES_OF = attrgetter(*GAUGES)
 COUNTER_SLACK_S = 10.0
 """A counter of seconds is read every few ticks: it may have grown by that much more than the clock since the last."""
 COMMAND_CHARACTERS = 512
-
-
-_SEVERAL = Missing(Reason.NOT_MODELLED, "its engines compute in several precisions, each with a peak of its own")
 
 
 class GpuTrack:
@@ -249,40 +246,50 @@ def derive_gpu(
 ) -> Gpu:
     """The shown GPU; `engines` are those that run on it, `read` their polls; `alone` says why there is none."""
     state, age_s, blank = standing
-
-    def live(value: Reading) -> Reading:
-        return value if blank is None else blank
-
     bandwidth, source = _bandwidth(reading, track, peak, engines) if blank is None else (blank, BandwidthSource.NONE)
-    flops_peak, precision = _flops_peak(reading, peak, read, alone)
+    flops_peak, precision = peak_and_precision(reading, peak, read, alone)
     return Gpu(
         index=reading.index,
         **_identity(_TEXTS_OF(reading)),
         state=state,
         age_s=age_s,
         **_gauges(reading, blank),
+        **(_live(reading, track, standing, engines, alone) if blank is None else dict.fromkeys(_LIVE, blank)),
         **_peaks(peak),
         vram_shared=reading.vram_shared,
         bandwidth_bytes_per_s=bandwidth,
         bandwidth_source=source,
-        mfu_ratio=live(_of_engines(reading, [engine.mfu_ratio for engine in engines], alone)),
-        mbu_ratio=live(_of_engines(reading, [engine.mbu_ratio for engine in engines], alone)),
         power_w=power_of(reading, track, standing),
-        energy_j=live(reading.energy_j if isinstance(reading.energy_j, Missing) else track.energy_j),
-        nvlink_bytes_per_s=live(plus(reading.nvlink_rx_bytes_per_s, reading.nvlink_tx_bytes_per_s)),
-        pcie_bytes_per_s=live(plus(reading.pcie_rx_bytes_per_s, reading.pcie_tx_bytes_per_s)),
         throttle=reading.throttle if blank is None else (),
         xid=tuple(event.code for event in reading.xid),
         engines=tuple(engine.name for engine in engines),
         processes=track.processes(reading.processes) if blank is None else (),
         busy_mean_ratio=track.busy_mean_ratio,
-        tokens_per_j=live(_tokens_per_j(engines, mean_power_of(track, standing)) if engines else alone),
         flops_peak_per_s=flops_peak,
         flops_peak_precision=precision,
         throttle_s=track.throttle_s,
         sources=_sources(reading, track, source, peak, precision),
         **from_elsewhere(reading, age_s),
     )
+
+
+_LIVE: Final = ("mfu_ratio", "mbu_ratio", "energy_j", "nvlink_bytes_per_s", "pcie_bytes_per_s", "tokens_per_j")
+"""Fields that `_live` gives."""
+
+
+def _live(
+    reading: GpuReading, track: GpuTrack, standing: Standing, engines: Sequence[Engine], alone: Missing
+) -> dict[str, Reading]:
+    """What a GPU that answers does, of which nothing is known of another."""
+    found = (
+        of_engines(reading, [engine.mfu_ratio for engine in engines], alone),
+        of_engines(reading, [engine.mbu_ratio for engine in engines], alone),
+        reading.energy_j if isinstance(reading.energy_j, Missing) else track.energy_j,
+        plus(reading.nvlink_rx_bytes_per_s, reading.nvlink_tx_bytes_per_s),
+        plus(reading.pcie_rx_bytes_per_s, reading.pcie_tx_bytes_per_s),
+        tokens_per_j(engines, mean_power_of(track, standing)) if engines else alone,
+    )
+    return dict(zip(_LIVE, found, strict=True))
 
 
 def _gauges(reading: GpuReading, blank: Missing | None) -> dict[str, Any]:
@@ -325,20 +332,6 @@ def _memory(reading: GpuReading) -> str:
     return f"{MEMORY_V2}, else {MEMORY_V1}" if isinstance(reading.vram_used_bytes, Missing) else MEMORY_V1
 
 
-def _flops_peak(reading: GpuReading, peak: Peak, read: Sequence[EngineReading], alone: Missing) -> tuple[Reading, str]:
-    """Peak FLOP/s at the precision of the engines' arithmetic, and that precision."""
-    if reading.mig or reading.parent_uuid:
-        return Missing(Reason.UNDER_MIG), ""
-    found = [flops_peak_of(peak, engine) for engine in read]
-    if not found:
-        return alone, ""
-    unknown = next((value for value, _ in found if isinstance(value, Missing)), None)
-    names = "+".join(sorted({name for _, name in found}))
-    if unknown is not None:
-        return unknown, ""
-    return found[0][0] if len({value for value, _ in found}) == 1 else _SEVERAL, names
-
-
 _TEXTS = ("uuid", "name", "state_text", "parent_uuid", "mig_profile", "compute_capability")
 _TEXTS_OF = attrgetter(*_TEXTS)
 
@@ -346,12 +339,6 @@ _TEXTS_OF = attrgetter(*_TEXTS)
 @lru_cache(maxsize=256)
 def _identity(texts: tuple[str, ...]) -> dict[str, Any]:
     return {name: clean(text) for name, text in zip(_TEXTS, texts, strict=True)}
-
-
-def _of_engines(reading: GpuReading, parts: list[Reading], alone: Missing) -> Reading:
-    if reading.mig or reading.parent_uuid:
-        return Missing(Reason.UNDER_MIG)
-    return plus(*parts) if parts else alone
 
 
 def _bandwidth(
@@ -370,17 +357,13 @@ def _bandwidth(
     measured = track.recent("dram_active_ratio")
     if not isinstance(measured, Missing):
         return measured * most, BandwidthSource.GPM
-    share = _of_engines(reading, [engine.mbu_ratio for engine in engines], Missing(Reason.NO_ENGINE))
+    share = of_engines(reading, [engine.mbu_ratio for engine in engines], Missing(Reason.NO_ENGINE))
     bound = track.recent("memory_busy_ratio")
     if not isinstance(share, Missing) and (share > 0 or isinstance(bound, Missing)):
         return share * most, BandwidthSource.ENGINE
     if not isinstance(bound, Missing):
         return bound * most, BandwidthSource.UPPER_BOUND
     return bound, BandwidthSource.NONE
-
-
-def _tokens_per_j(engines: Sequence[Engine], power_w: Reading) -> Reading:
-    return per(plus(*(per(engine.decode_tokens_per_s, float(len(engine.gpus))) for engine in engines)), power_w)
 
 
 def _process(read: GpuProcess) -> Process:

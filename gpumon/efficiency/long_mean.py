@@ -18,7 +18,7 @@ MARK_S: Final = 10.0
 """Seconds between two marks: 61 of them, however often the engine is polled."""
 
 
-class _Mark(NamedTuple):
+class Mark(NamedTuple):
     at_s: float
     tokens: float
     seen_s: float
@@ -28,8 +28,8 @@ class LongMean:
     """Tokens and the seconds in which they came, at marks. Time that nobody looked at is in neither or in both."""
 
     def __init__(self) -> None:
-        self._marks: deque[_Mark] = deque()
-        self._newest: _Mark | None = None
+        self._marks: deque[Mark] = deque()
+        self._newest: Mark | None = None
         self._longest_s = 0.0
 
     def add(self, at_s: float, tokens: float, seen_s: float, cadence_s: float = 0.0) -> None:
@@ -39,10 +39,10 @@ class LongMean:
         """
         last = self._newest
         if last is None:
-            self._newest = _Mark(at_s, 0.0, 0.0)
+            self._newest = Mark(at_s, 0.0, 0.0)
             self._marks.append(self._newest)
             return
-        self._newest = _Mark(at_s, last.tokens + tokens, last.seen_s + seen_s)
+        self._newest = Mark(at_s, last.tokens + tokens, last.seen_s + seen_s)
         if at_s - self._marks[-1].at_s >= MARK_S:
             self._marks.append(self._newest)
         start_s = at_s - grown(MEAN_S, cadence_s)

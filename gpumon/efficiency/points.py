@@ -1,20 +1,31 @@
-"""One tick's points for the charts: means of shares, sums of amounts, and gaps where a sum is not known."""
+"""One tick's points for the charts: means of shares, sums of amounts, gaps where a sum is not known; then the series of
+single things: `busy:3` of a GPU, `kv@KEY` of an engine, `iowait@host`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.frontends import adding_up
 from gpumon.readings.frame import EndpointState
-from gpumon.readings.missing import Missing, Reading, Reason, or_nan
-from gpumon.readings.snapshot import Engine, Gpu
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, or_nan
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Host
 
 NAN: Final = float("nan")
 SETTLED_S: Final = 30.0
 """For so long after a part of a sum stopped to answer the sum is a gap; after that it is the sum of the others."""
 SILENT: Final = frozenset({Reason.LOST, Reason.STALE, Reason.UNREACHABLE})
 """Why a thing that was counted does not answer any more; any other reason is a thing that answers."""
+
+OF_GPU: Final = ":"
+"""Between the name of a series and the index of a GPU."""
+AT: Final = "@"
+"""Between the name of a series and `Engine.key`, or `HOST`."""
+HOST: Final = "host"
+MOST_GPUS: Final = 16
+MOST_ENGINES: Final = 12
+"""Things of a kind that have all their series: what a history may take is bounded."""
+_MEASURED: Final = (BandwidthSource.GPM, BandwidthSource.DCGM)
 
 
 class _Part(NamedTuple):
@@ -69,17 +80,20 @@ def chart_points(
     engines: Sequence[Engine],
     ticks: Sequence[Reading],
     traffic: Sequence[Reading],
+    host: Host,
     totals: Totals,
     now_s: float,
 ) -> dict[str, float]:
     """This tick's value of each series: means over the GPUs that report a share, sums of amounts (see `Totals`).
 
-    `ticks` are the engines' decode rates and `traffic` the GPUs' bandwidths at this tick.
+    `ticks` are the engines' decode rates and `traffic` the GPUs' bandwidths at this tick. What is charted always comes
+    first, for a history that is full takes no more.
     """
 
     def over(of: str, readings: Iterable[Reading], things: Iterable[str]) -> float:
         return totals.of(of, zip(things, readings, strict=True), now_s)
 
+    all_engines = engines
     tick_of = {engine.key: tick for engine, tick in zip(engines, ticks, strict=True)}
     engines = adding_up(engines)
     ticks = [tick_of[engine.key] for engine in engines]
@@ -103,7 +117,66 @@ def chart_points(
         points[f"busy:{gpu.index}"] = or_nan(gpu.busy_ratio)
         points[f"mfu:{gpu.index}"] = or_nan(gpu.mfu_ratio)
         points[f"mbu:{gpu.index}"] = or_nan(gpu.mbu_ratio)
-    return points
+    return points | dict(_of_things(gpus, all_engines, host))
+
+
+def _of_things(gpus: Sequence[Gpu], engines: Sequence[Engine], host: Host) -> Iterator[tuple[str, float]]:
+    """What verdicts stand on. A thing that lacks a figure has no series of it, which saves its memory."""
+    found: list[tuple[str, Reading]] = [(f"{name}{AT}{HOST}", reading) for name, reading in _host(host)]
+    whole = [gpu for gpu in gpus if not gpu.parent_uuid][:MOST_GPUS]
+    found += [(f"{name}{OF_GPU}{gpu.index}", reading) for gpu in whole for name, reading in _gpu(gpu)]
+    found += [
+        (f"{name}{AT}{engine.key}", reading) for engine in engines[:MOST_ENGINES] for name, reading in _engine(engine)
+    ]
+    return ((key, reading) for key, reading in found if not isinstance(reading, Missing))
+
+
+def _host(host: Host) -> tuple[tuple[str, Reading], ...]:
+    received, sent = host.network_rx_bytes_per_s, host.network_tx_bytes_per_s
+    return (
+        ("cpu", host.cpu_ratio),
+        ("core", host.busiest_core_ratio),
+        ("iowait", host.iowait_ratio),
+        ("io", host.io_pressure_ratio),
+        ("disk", host.disk_busy_ratio),
+        ("net", received if isinstance(received, Missing) or isinstance(sent, Missing) else received + sent),
+    )
+
+
+def _gpu(gpu: Gpu) -> tuple[tuple[str, Reading], ...]:
+    """`dram` is the share of the peak bandwidth where that is measured, `vram` the share in use."""
+    return (
+        ("sm", gpu.sm_active_ratio),
+        ("tensor", gpu.tensor_active_ratio),
+        ("dram", _share(gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s, gpu.bandwidth_source in _MEASURED)),
+        ("power", gpu.power_w),
+        ("clock", gpu.sm_clock_hz),
+        ("vram", _share(gpu.vram_used_bytes, gpu.vram_total_bytes)),
+        ("temp", gpu.temperature_c),
+    )
+
+
+def _share(part: Reading, of: Reading, measured: bool = True) -> Reading:
+    if isinstance(part, Missing) or isinstance(of, Missing) or not of > 0.0 or not measured:
+        return NOT_EXPOSED
+    return part / of
+
+
+def _engine(engine: Engine) -> tuple[tuple[str, Reading], ...]:
+    """Latencies are p95 of the last minute, the time in the queue its mean: rules compare that with the mean TTFT."""
+    return (
+        ("running", engine.running),
+        ("waiting", engine.waiting),
+        ("kv", engine.kv_usage_ratio),
+        ("decode", engine.decode_tokens_per_s),
+        ("prefill", engine.prefill_tokens_per_s),
+        ("mfu", engine.mfu_ratio),
+        ("mbu", engine.mbu_ratio),
+        ("ttft", engine.ttft_s.p95),
+        ("itl", engine.itl_s.p95),
+        ("queue", engine.queue_s.mean),
+        ("preempt", engine.preemptions_per_s),
+    )
 
 
 def _mean(readings: Sequence[Reading]) -> float:

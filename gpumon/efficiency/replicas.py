@@ -20,10 +20,18 @@ NO_COMMON: Final = Missing(Reason.NOT_SUPPORTED, "the replicas' buckets have too
 SUMS: Final = ("running", "waiting", "prefill_tokens_per_s", "decode_tokens_per_s", "requests_per_s")
 
 
+MANY: Final = 16
+"""Members from which on a group rests after it was worked out: each tick has new polls of some."""
+REST: Final = 0.45
+"""For so long, as a share of the interval of its members' polls."""
+
+
 class _Group(NamedTuple):
     """The replicas of one model as they were last shown."""
 
-    signature: object
+    who: object
+    polls: object
+    at_s: float
     replicas: Replicas
     apart: dict[str, tuple[str, ...]]
 
@@ -35,15 +43,21 @@ class ReplicaGroups:
         self._last: dict[tuple[str, ...], _Group] = {}
         self._deviations: dict[tuple[str, ...], Deviations] = {}
 
-    def of(self, members: Sequence[Member]) -> tuple[tuple[Replicas, ...], dict[str, tuple[str, ...]]]:
-        """One for each model that two or more serve; and by `EngineReading.key` in what one stands apart."""
+    def of(self, members: Sequence[Member], now_s: float) -> tuple[tuple[Replicas, ...], dict[str, tuple[str, ...]]]:
+        """One for each model that two or more serve; and by `EngineReading.key` in what one stands apart.
+
+        A group is worked out anew at once where another set of engines answers, else at
+        the next new poll, of many engines after `REST`.
+        """
         found: dict[tuple[str, ...], _Group] = {}
         for model, group in grouped(members).items():
-            signature = tuple(_signature(member) for member in group)
             last = self._last.get(model)
-            if last is None or last.signature != signature:
+            who = tuple((member.reading.key, member.engine.name, member.answers) for member in group)
+            polls = tuple((member.track.polls, member.engine.mfu_ratio, member.engine.mbu_ratio) for member in group)
+            rest_s = REST * max(member.track.cadence_s for member in group) if len(group) > MANY else 0.0
+            if last is None or last.who != who or (last.polls != polls and now_s - last.at_s >= rest_s):
                 apart = self._deviations.setdefault(model, Deviations()).of(group)
-                last = _Group(signature, replicas_of(group, apart), apart)
+                last = _Group(who, polls, now_s, replicas_of(group, apart), apart)
             found[model] = last
         self._last = found
         self._deviations = {model: kept for model, kept in self._deviations.items() if model in found}
@@ -114,8 +128,3 @@ def _share(members: Sequence[Member], part: str, whole: str) -> Reading:
     if isinstance(done, Missing) or isinstance(most, Missing):
         return done if isinstance(done, Missing) else most
     return done / most if most > 0.0 else Missing(Reason.UNKNOWN_GPU)
-
-
-def _signature(member: Member) -> tuple[object, ...]:
-    engine = member.engine
-    return member.reading.key, engine.name, member.answers, member.track.polls, engine.mfu_ratio, engine.mbu_ratio

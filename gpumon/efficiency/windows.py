@@ -233,9 +233,16 @@ class Track:
     def rate(self, quantity: str, seconds: float) -> Reading:
         """Mean increase per second of a counter over the last `seconds`."""
         pair = self.window(seconds)
-        ends = [] if pair is None else [(rank, self._ends(rank, quantity, seconds)) for rank in pair[1].ranks]
-        found = sum_known(_rate(rank, quantity, each) for rank, each in ends)
-        if found is None or any(each is None for _, each in ends):
+        found: float | None = None
+        for rank in pair[1].ranks if pair is not None else ():
+            ends = self._ends(rank, quantity, seconds)
+            if ends is None:
+                found = None
+                break
+            one = _rate(rank, quantity, ends)
+            if one is not None:
+                found = one if found is None else found + one
+        if found is None:
             return self.not_yet if self.counts(quantity) else NOT_EXPOSED
         return found
 
@@ -250,7 +257,9 @@ class Track:
         """The window, from the first to the last of its points that do not carry a rank's series from before; None with
         fewer than two of them."""
         pair = self.window(seconds)
-        if pair is None or not any(quantity in point.carried.get(rank, ()) for point in pair):
+        if pair is None or not (pair[0].carried or pair[1].carried):
+            return pair
+        if not any(quantity in point.carried.get(rank, ()) for point in pair):
             return pair
         inside = (point for point in self.points if point.monotonic_s >= pair[0].monotonic_s)
         told = [point for point in inside if quantity not in point.carried.get(rank, ())]
@@ -292,8 +301,15 @@ class Track:
 
     def samples(self, quantity: str, seconds: float) -> list[float]:
         """A gauge, summed over the ranks, at each poll of the last `seconds` that had it, oldest first."""
-        seen = (sum_known(rank.gauges.get(quantity) for rank in point.ranks.values()) for point in self.inside(seconds))
-        return [value for value in seen if value is not None]
+        start_s = self.points[-1].monotonic_s - seconds if self.points else 0.0
+        found: list[float] = []
+        for point in self.points:
+            if point.monotonic_s >= start_s:
+                ranks = point.ranks.values()
+                value = sum_known([rank.gauges.get(quantity) for rank in ranks])
+                if value is not None:
+                    found.append(value)
+        return found
 
     def duty(self, rank: str, seconds: float) -> Reading:
         """Share of the polls of the last `seconds` at which this rank had a request running."""
@@ -332,8 +348,11 @@ class Track:
 
 def sum_known(values: Iterable[float | None]) -> float | None:
     """The sum of the values that are there; None where none is."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    total: float | None = None
+    for value in values:
+        if value is not None:
+            total = value if total is None else total + value
+    return total
 
 
 def _rate(rank: str, counter: str, ends: tuple[Point, Point] | None) -> float | None:

@@ -9,7 +9,7 @@ from gpumon.outputs.units import NONE, milliseconds, quantities, token
 from gpumon.readings.format import cells, phrase
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles, Replicas, Snapshot
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Level, Quantiles, Replicas, Snapshot
 
 _LEAST_NAME_WIDTH = 14
 _MOST_NAME_WIDTH = 40
@@ -93,7 +93,10 @@ _QUIET: Final = frozenset({Reason.NOT_SUPPORTED, Reason.NOT_EXPOSED, Reason.IDLE
 
 
 def lines(snapshot: Snapshot) -> str:
-    """One line per GPU, engine, verdict and fault, each with the time and, where it is so, SIMULATED."""
+    """One line per GPU, engine, verdict, event and fault, each with the time and, where it is so, SIMULATED.
+
+    Verdicts that all is well are left out: they would be most of the lines.
+    """
     stamp = snapshot.time[:19] + (" SIMULATED" if snapshot.simulated else "")
     return "".join(f"{stamp} {line.rstrip()}\n" for line in _lines(snapshot))
 
@@ -116,8 +119,12 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
         end = _joined(token(replicas.model), silent, odd, _why(_ENGINE, replicas))
         yield f"{_head('sum', name, width, 'ok')} {_columns(_ENGINE, replicas)}  {end}"
     for verdict in snapshot.verdicts:
-        texts = (verdict.limit.value, *(one.text for one in verdict.evidence), verdict.action)
-        yield f"verdict {token(verdict.scope)} " + "; ".join(token(text, spaces=True) for text in texts)
+        if verdict.level is not Level.OK:
+            said = (verdict.text,) if verdict.text else (one.text for one in verdict.evidence)
+            texts = (f"{verdict.limit.value} {verdict.level.value}", *said, verdict.action)
+            yield f"verdict {token(verdict.scope)} " + "; ".join(token(text, spaces=True) for text in texts if text)
+    for event in snapshot.events:
+        yield f"event {token(event.scope)} {event.kind.value}; {token(event.text, spaces=True)}"
     for fault in snapshot.faults:
         yield f"fault {token(fault.source)} {token(fault.text, spaces=True)}"
 

@@ -11,7 +11,16 @@ from gpumon.efficiency.service import BY_NATURE
 from gpumon.outputs.json import ABSENT
 from gpumon.outputs.units import NONE, quantities, token
 from gpumon.readings.missing import Missing, Reading
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, OwnEstimate, Quantiles, Snapshot, TokensTotal
+from gpumon.readings.snapshot import (
+    BandwidthSource,
+    Engine,
+    Gpu,
+    OwnEstimate,
+    Quantiles,
+    Snapshot,
+    TokensTotal,
+    Verdict,
+)
 
 _UNITS: Final = (
     *("tokens_per_s", "flops_per_s", "bytes_per_s", "per_s", "tokens_per_j", "flops_per_j"),
@@ -28,6 +37,7 @@ _LABELS: Final = {
 }
 """Label and unit of fields whose names without their unit would be those of others, or say too little."""
 _LABEL_WIDTH = 30
+_WORD_WIDTH = 10
 _VALUE_WIDTH = 14
 _BOUNDS: Final = frozenset({"first_bound_s", *(f"p{share}_{end}" for share in (50, 95, 99) for end in ("low", "high"))})
 """Parts of a latency that are left out where they are missing: they only refine another."""
@@ -58,9 +68,26 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
 
 def _findings(snapshot: Snapshot) -> Iterator[str]:
     for verdict in snapshot.verdicts:
-        yield from ("", f"verdict {token(verdict.scope)}  {verdict.limit}", *_fields(verdict))
+        yield from ("", *_verdict(verdict))
+    for event in snapshot.events:
+        scope, said = (token(text, spaces=True) for text in (event.scope, event.text))
+        yield from ("", f"event {scope}  {event.kind.value}", f"  {said}")
     for fault in snapshot.faults:
         yield from ("", f"fault {token(fault.source)}  since {fault.since}", f"  {token(fault.text, spaces=True)}")
+
+
+def _verdict(verdict: Verdict) -> Iterator[str]:
+    """What it is, the figures that say so with their sources, and what to do."""
+    scope = token(verdict.scope, spaces=True)
+    yield f"verdict {scope}  {verdict.limit.value}  {verdict.level.value}  since {verdict.since}"
+    if verdict.text:
+        yield f"  {token(verdict.text, spaces=True)}"
+    for one in verdict.evidence:
+        source = f"  [{token(one.source, spaces=True)}]" if one.source else ""
+        yield f"  {'evidence':<{_WORD_WIDTH}} {token(one.text, spaces=True)}{source}"
+    if verdict.action:
+        yield f"  {'action':<{_WORD_WIDTH}} {token(verdict.action, spaces=True)}"
+    yield f"  {'confidence':<{_WORD_WIDTH}} {verdict.confidence.value}"
 
 
 def _fields(of: msgspec.Struct) -> Iterator[str]:

@@ -200,8 +200,11 @@ class GpuReading(msgspec.Struct, frozen=True, array_like=True):
     """Id of a slice's GPU instance, by which DCGM tells the slices of a GPU apart."""
 
 
-class HistogramReading(msgspec.Struct, frozen=True, array_like=True):
-    """A Prometheus histogram: cumulative `counts` up to each upper bound in `bounds` (last is +Inf)."""
+class HistogramReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A Prometheus histogram: cumulative `counts` up to each upper bound in `bounds` (last is +Inf).
+
+    Thousands are kept, and none can be in a cycle: the garbage collector need not look at them.
+    """
 
     bounds: tuple[float, ...]
     counts: tuple[float, ...]

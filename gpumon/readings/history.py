@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.readings.verdict import Event
@@ -57,7 +57,7 @@ class _Read(NamedTuple):
 class History:
     """Named series over the same wall clock, for charts. Memory is bounded: 38 kB a series, `most_series` of them."""
 
-    def __init__(self, ticks: int = _TICKS, cells: int = _CELLS, most_series: int = 128) -> None:
+    def __init__(self, ticks: int = _TICKS, cells: int = _CELLS, most_series: int = 256) -> None:
         self._most = most_series
         self._series: dict[str, _Values] = {}
         self._times = array("d", bytes(8 * ticks))
@@ -101,6 +101,43 @@ class History:
             if value == value:
                 values.sums[cell] += value
                 values.counts[cell] += 1
+
+    def begin(self, cells: Sequence[tuple[float, float, Mapping[str, float]]]) -> None:
+        """Fill an empty history with means: time, seconds up to it, values; oldest first, at most one to a cell.
+
+        As `append` of each, but ten times as fast where none is missing: a past is opened while somebody waits.
+        """
+        cells = cells[-min(len(self._times), len(self._numbers)) :]
+        numbers = [math.floor(wall_s / CELL_S) for wall_s, _, _ in cells]
+        if not cells or numbers != [*range(numbers[0], numbers[0] + len(numbers))]:
+            for wall_s, seconds, values in cells:
+                self.append(wall_s, values, seconds)
+            return
+        for keys in dict.fromkeys(tuple(values) for _, _, values in cells):
+            self._admit(dict.fromkeys(keys, math.nan))
+        first = numbers[0] % len(self._numbers)
+        fit = min(len(cells), len(self._numbers) - first)
+        places = ((slice(first, first + fit), slice(0, fit)), (slice(0, len(cells) - fit), slice(fit, None)))
+        times, lengths = [wall_s for wall_s, _, _ in cells], [seconds for _, seconds, _ in cells]
+        self._times[: len(cells)], self._intervals[: len(cells)] = array("d", times), array("f", lengths)
+        self._next, self._size, self._last_s = len(cells) % len(self._times), len(cells), times[-1]
+        for there, here in places:
+            self._numbers[there] = array("q", numbers[here])
+            self._cell_firsts[there] = self._cell_lasts[there] = array("d", times[here])
+            self._cell_intervals[there] = array("f", lengths[here])
+        for key, series in self._series.items():
+            found = [values.get(key, math.nan) for _, _, values in cells]
+            counts, sums = array("I", [1]) * len(cells), array("d", found)
+            series.ticks[: len(cells)] = sums
+            if math.isnan(sum(found)):
+                counts = array("I", [value == value for value in found])
+                sums = array("d", [value if value == value else 0.0 for value in found])
+            for there, here in places:
+                series.counts[there], series.sums[there] = counts[here], sums[here]
+
+    def become(self, other: History) -> None:
+        """Hold what another one holds: who draws from this one sees all of it at once."""
+        vars(self).update(vars(other))
 
     def mark(self, event: Event) -> None:
         """Keep an event for the charts; the oldest of many go."""

@@ -186,7 +186,7 @@ class Host(msgspec.Struct, frozen=True):
     disk_busy_ratio: Reading = NOT_SUPPORTED
     """Share of time in which the busiest disk had a request in flight."""
     network_rx_bytes_per_s: Reading = NOT_SUPPORTED
-    """Of all interfaces but loopback."""
+    """Of all interfaces with a device; where none has one (a container), of all but loopback."""
     network_tx_bytes_per_s: Reading = NOT_SUPPORTED
 
 

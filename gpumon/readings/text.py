@@ -35,15 +35,20 @@ _ASSIGNED = re.compile(rf"((?:^|(?<=[\s_'\":-])){_NAMES})=\S+", re.IGNORECASE)
 _WORD = re.compile(r"[\w-]+")
 _SECRET = re.compile(rf"(?<=[_-]){_NAMES}$", re.IGNORECASE)
 _VALUES = re.compile(r"(?:\s+(?!-)\S+)+")
+_USER = re.compile(r"://[^\s/]*@")
+_HEADER = re.compile(r"\b((?:Proxy-)?Authorization|X-Api-Key)\b([\"']?\s*[:=]\s*).*", re.IGNORECASE)
+_TOKEN = re.compile(r"\b(Bearer\s+|hf_|sk-|nvapi-|ghp_|AKIA)[\w.~+/=-]{8,}", re.IGNORECASE)
 
 
 def unsaid(command: str) -> str:
-    """A command line without its secrets: `--api-key ***`, `--hf-token=***`, `VLLM_API_KEY=***`.
+    """A command line without its secrets: `--api-key ***`, `--hf-token=***`, `VLLM_API_KEY=***`, `redis://***@host`.
 
-    Everything up to the next option goes, as an option may take several keys. `--max-tokens` and `--tokenizer` stay.
+    Everything up to the next option goes, as an option may take several keys, and all that follows the name of an
+    authorization header; so do words that look like keys of known services. `--max-tokens` and `--tokenizer` stay.
     Takes time in proportion to the length: a command line is anybody's text.
     """
-    command = _ASSIGNED.sub(r"\1=***", command)
+    command = _HEADER.sub(r"\1\2***", _USER.sub("://***@", _ASSIGNED.sub(r"\1=***", command)))
+    command = _TOKEN.sub(r"\1***", command)
     kept, at = [], 0
     for word in _WORD.finditer(command):
         name = _SECRET.search(word[0]) if word.start() >= at else None

@@ -26,6 +26,8 @@ GAP_S: Final = 10.0
 """A longer time without points is a gap."""
 _CHUNK_S: Final = 3600.0
 """Points are read by the hour."""
+_LONGEST_S: Final = 60.0
+"""No points stand for more."""
 _HOUR_S: Final = 3600.0
 _TOTALS: Final = {
     "prefill_computed_tokens": "prefill_computed",
@@ -145,21 +147,25 @@ def summed_up(past: Past, catalogue: GpuCatalogue, prices: Mapping[str, float], 
 def _course(past: Past, from_s: float, to_s: float) -> _Course:
     means: dict[str, _Mean] = {}
     covered_s, gaps, last_s = 0.0, 0, math.nan
-    for points in _points(past, from_s, to_s):
+    for points, seconds in _points(past, from_s, to_s):
         if points.wall_s - points.seconds - last_s > GAP_S:
             gaps += 1
         last_s = points.wall_s
-        covered_s += points.seconds
+        covered_s += seconds
         for series, value in points.values.items():
-            means.setdefault(series, _Mean()).add(value, points.seconds)
-    return _Course(means, covered_s, gaps)
+            means.setdefault(series, _Mean()).add(value, seconds)
+    return _Course(means, min(covered_s, to_s - from_s), gaps)
 
 
-def _points(past: Past, from_s: float, to_s: float) -> Iterator[Points]:
+def _points(past: Past, from_s: float, to_s: float) -> Iterator[tuple[Points, float]]:
+    """Points, and for how many of their seconds they count: the first and the last may reach over the ends."""
     begin_s = from_s
     while begin_s < to_s:
         end_s = min(to_s, begin_s + _CHUNK_S)
-        yield from (points for points in past.points(begin_s, end_s) if begin_s < points.wall_s <= end_s)
+        for points in past.points(begin_s, end_s + _LONGEST_S):
+            reached_s = min(points.wall_s, to_s) - max(points.wall_s - points.seconds, from_s)
+            if reached_s > 0.0 and begin_s < points.wall_s and (points.wall_s <= end_s or end_s == to_s):
+                yield points, reached_s
         begin_s = end_s
 
 
@@ -178,16 +184,33 @@ def _counts(past: Past, catalogue: GpuCatalogue, from_s: float, to_s: float) -> 
 
 
 def _sampled(past: Past, from_s: float, to_s: float) -> Iterator[Frame]:
-    """The first frame, one per minute from there on, and the last one."""
-    at_s = past.after(from_s - 1e-3)
-    last_s = past.before(to_s + 1e-3)
-    while at_s is not None and last_s is not None and at_s <= to_s:
-        yield from past.frames(at_s, at_s)[-1:]
-        if at_s >= last_s:
+    """The first frame, one per minute from there on, and the last one; all of a minute in which an engine came or went,
+    as what it counted there is in none of the others."""
+    last: Frame | None = None
+    for at_s in _minutes(past, from_s, to_s):
+        frames = past.frames(at_s, at_s)[-1:]
+        if frames and last is not None and _answering(frames[0]) != _answering(last):
+            frames = [frame for frame in past.frames(last.wall_s, at_s) if frame.seq != last.seq]
+        yield from frames
+        last = frames[-1] if frames else last
+
+
+def _minutes(past: Past, from_s: float, to_s: float) -> Iterator[float]:
+    """Times of the first frame of each minute, and of the first and the last of all."""
+    at_s = past.after(math.nextafter(from_s, -math.inf))
+    last_s = past.before(math.nextafter(to_s, math.inf))
+    while at_s is not None and last_s is not None and at_s <= last_s:
+        yield at_s
+        if at_s == last_s:
             return
-        # Whole minutes: where a recording begins a minute, a frame is read without those before it.
-        next_s = past.after((math.floor(at_s / SAMPLE_S) + 1) * SAMPLE_S - 1e-3)
-        at_s = last_s if next_s is None or next_s > last_s else max(next_s, math.nextafter(at_s, math.inf))
+        # Where a recording begins a minute, a frame is read without those before it.
+        next_s = past.after(math.nextafter(max(at_s, (at_s // SAMPLE_S + 1) * SAMPLE_S), -math.inf))
+        next_s = past.after(at_s) if next_s is not None and next_s <= at_s else next_s
+        at_s = last_s if next_s is None or next_s > last_s else next_s
+
+
+def _answering(frame: Frame) -> frozenset[str]:
+    return frozenset(reading.key for reading in frame.engines if reading.ranks)
 
 
 def _gpu(gpu: Gpu, counts: _Counts, course: _Course, prices: Mapping[str, float], hours: float) -> GpuPeriod:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -32,6 +32,8 @@ Found = tuple[LlmSpec | None, str]
 NOTHING_YET: Final[Found] = (None, "")
 MOST_MODELS: Final = 256
 """Kept: those that were asked for last. And so many are looked up at once."""
+MOST_ATTACHED: Final = 1024
+"""Engines whose last reading is kept."""
 SILENT_S: Final = 10.0
 """A look at a model's files that takes longer is said to hang."""
 
@@ -78,13 +80,19 @@ class EngineFacts:
         self._no_gpu = NO_GPU_YET if nvml else NOT_READ
         self._known: dict[_Asked, Found] = {}
         self._looks: dict[_Asked, _Look] = {}
+        self._attached: dict[str, _Attached] = {}
+        """`EngineReading.key` -> its last poll as it was handed out: until the next one it stays the same object."""
 
     def attach(self, reading: EngineReading, gpus: tuple[GpuReading, ...]) -> EngineReading:
         """The reading with its model and GPUs, as far as they are known by now."""
         endpoint = self._endpoints.get(reading.key) or self._endpoints.get(reading.url, Endpoint(url=reading.url))
-        llm, why = self._model(endpoint, reading)
+        last = self._attached.get(reading.key)
+        known = last is not None and last.reading is reading and last.endpoint == endpoint and last.llm is not None
+        llm, why = (last.llm, "") if last is not None and known else self._model(endpoint, reading)
         uuids, source = self._gpus(endpoint, reading, gpus)
-        return msgspec.structs.replace(
+        if last is not None and last.same(reading, endpoint, llm, (why, uuids, source)):
+            return last.attached
+        attached = msgspec.structs.replace(
             reading,
             llm=_marked(llm, reading),
             training=costed(reading, llm),
@@ -95,6 +103,10 @@ class EngineFacts:
             gpu_count=endpoint.gpu_count,
             context_tokens=NOT_EXPOSED if endpoint.context_tokens is None else endpoint.context_tokens,
         )
+        if len(self._attached) >= MOST_ATTACHED:
+            self._attached.clear()
+        self._attached[reading.key] = _Attached(reading, endpoint, llm, (why, uuids, source), attached)
+        return attached
 
     def label(self, gpus: tuple[GpuReading, ...], engines: tuple[EngineReading, ...]) -> tuple[GpuReading, ...]:
         """The GPUs, with the name of its engine at each process that is known to belong to one.
@@ -165,6 +177,21 @@ def _no_model(reading: EngineReading, why: str) -> dict[str, str]:
     if why:
         return {"model_missing": why}
     return {MODEL_AWAITED: ""} if reading.state in (EndpointState.OK, EndpointState.STARTING) else {}
+
+
+class _Attached(NamedTuple):
+    """A reading with what was joined to it."""
+
+    reading: EngineReading
+    endpoint: Endpoint
+    llm: LlmSpec | None
+    found: tuple[str, tuple[str, ...], str]
+    """Why there is no model; the GPUs and where they come from."""
+    attached: EngineReading
+
+    def same(self, reading: EngineReading, endpoint: Endpoint, llm: LlmSpec | None, found: object) -> bool:
+        """Whether it would come out the same."""
+        return reading is self.reading and llm is self.llm and found == self.found and endpoint == self.endpoint
 
 
 class _Look:

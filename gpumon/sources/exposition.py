@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Final, NamedTuple
 
+import msgspec
+
 MOST_LINES: Final = 200_000
 """Lines looked at in one page."""
 MOST_LINE_BYTES: Final = 64 * 1024
@@ -20,17 +22,14 @@ MOST_KNOWN_BYTES: Final = 1024 * 1024
 """Size of the line starts remembered from one page to the next."""
 
 
-class Series:
-    """One time series: `name` and `labels`. A scanner makes one object per series, so identity is equality."""
+class Series(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """One time series. A scanner makes one object per series, so identity is equality.
 
-    __slots__ = ("labels", "name")
+    Many live for long and none is in a cycle: the garbage collector need not look at them.
+    """
 
-    def __init__(self, name: str, labels: dict[str, str]) -> None:
-        self.name = name
-        self.labels = labels
-
-    def __repr__(self) -> str:
-        return f"Series({self.name!r}, {self.labels!r})"
+    name: str
+    labels: dict[str, str]
 
 
 class Scan(NamedTuple):
@@ -83,7 +82,8 @@ class Scanner:
         self._names = frozenset(names)
         self._known: dict[bytes, Series | None] = {}
         self._known_bytes = 0
-        self._series: dict[tuple[str, frozenset[tuple[str, str]]], Series] = {}
+        self._series: dict[str, Series] = {}
+        """By name and labels in text: nothing that the garbage collector has to look at."""
         self._texts: dict[str, str] = {}
 
     @property
@@ -142,7 +142,7 @@ class Scanner:
         return parsed
 
     def _one(self, sample: _Sample) -> Series:
-        key = (sample.name, frozenset(sample.labels.items()))
+        key = f"{sample.name} {sorted(sample.labels.items())!r}"
         series = self._series.get(key)
         if series is None:
             same = self._texts.setdefault

@@ -7,9 +7,11 @@ import socket
 import time
 from collections import deque
 from concurrent.futures import Future
+from typing import Any
 
 from gpumon.readings.frame import HostReading
 from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason
+from gpumon.sources.host_load import HostLoad
 from gpumon.sources.offload import daemon_thread
 
 WINDOW_S = 10.0
@@ -21,12 +23,13 @@ PSS_SILENT_S = 5.0
 
 
 class HostMeter:
-    """Reads /proc through psutil, which is imported at the first reading and not before."""
+    """Reads /proc, partly through psutil, which is imported at the first reading and not before."""
 
     def __init__(self, window_s: float = WINDOW_S, pss_s: float = PSS_S) -> None:
         self._window_s = window_s
         self._pss_s = pss_s
         self._name = socket.gethostname()
+        self._load = HostLoad()
         self._busy: tuple[float, float] | None = None
         self._own: deque[tuple[float, float]] = deque()
         self._own_pids: tuple[int, ...] = ()
@@ -40,6 +43,7 @@ class HostMeter:
 
         memory = psutil.virtual_memory()
         own_pids = (os.getpid(), *pids)
+        load: dict[str, Any] = self._load.figures()
         return HostReading(
             name=self._name,
             cpu_ratio=self._cpu_ratio(),
@@ -47,6 +51,7 @@ class HostMeter:
             memory_total_bytes=float(memory.total),
             self_cpu_ratio=self._own_ratio(own_pids),
             self_pss_bytes=self._own_pss(own_pids),
+            **load,
         )
 
     def _cpu_ratio(self) -> Reading:

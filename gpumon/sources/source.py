@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -40,3 +40,11 @@ class Source(Protocol):
 
     async def close(self) -> None:
         """Stop reading and free everything, within a quarter of a second."""
+
+
+@runtime_checkable
+class AtHand(Protocol):
+    """A source that reads at its own pace and has its newest readings at hand: a tick need not wait for it."""
+
+    def newest(self) -> Contribution:
+        """What `Source.poll` would say."""

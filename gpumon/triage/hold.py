@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from gpumon.efficiency.carry import HoldCarry
 from gpumon.readings.snapshot import Family, Limit
 
 
@@ -43,6 +45,26 @@ class Holds:
                 held = _Held(found, held.coming_wall_s, found, now_s, wall_s)
         self._held[key, family] = held
         return held.limit, held.since_wall_s
+
+    def carry(self) -> tuple[HoldCarry, ...]:
+        """What stands, and what is about to."""
+        return tuple(
+            HoldCarry(
+                *at,
+                held.limit,
+                held.since_wall_s,
+                None if held.coming is held.limit else (held.coming, held.coming_s, held.coming_wall_s),
+            )
+            for at, held in self._held.items()
+            if held.limit is not None or held.coming is not None
+        )
+
+    def restore(self, carry: Iterable[HoldCarry]) -> None:
+        """Hold this, and nothing else."""
+        self._held = {
+            (hold.key, hold.family): _Held(hold.limit, hold.since_wall_s, *(hold.coming or (hold.limit, 0.0, 0.0)))
+            for hold in carry
+        }
 
     def forget(self, keys: set[str]) -> None:
         """Drop what is about things that are not among `keys`."""

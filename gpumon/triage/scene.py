@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from math import isfinite
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 from gpumon.readings.frame import EngineReading, Frame, GpuReading
-from gpumon.readings.missing import Missing
-from gpumon.readings.snapshot import Engine, Gpu, Kind, Snapshot
+from gpumon.readings.missing import Missing, number
+from gpumon.readings.snapshot import Engine, Gpu, Kind, Limit, Snapshot
 from gpumon.triage.thresholds import Thresholds
 
 KEPT_S: Final = 180.0
 """How far back `Recent` goes."""
+STEADY_S: Final = 100.0
+"""A figure that is as it is for longer is carried on as such where a past is opened in its midst."""
+LASTING: Final = ("awake", "running", "waiting", "inferences_per_s", "tokens_total.")
+"""How the names of those figures begin: rules ask how long they stand still, beyond `KEPT_S`."""
 MOST: Final = 200
 """Samples of one thing that are kept."""
 LEAST_GAP_S: Final = 0.9
@@ -21,51 +27,141 @@ SAMPLED: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.ENGINE: (
         *("running", "waiting", "kv_usage_ratio", "decode_tokens_per_s", "prefill_tokens_per_s"),
         *("preemptions_per_s", "trained_tokens_per_s", "samples_per_s", "mfu_ratio", "mbu_ratio"),
+        *("mfu_prefill_ratio", "ttft_s.mean", "inferences_per_s", "tokens_total.trained", "tokens_total.samples"),
+        *("tokens_total.decode", "tokens_total.prefill_computed", "tokens_total.prefill_cached"),
     ),
     Kind.GPU: (
         *("busy_ratio", "sm_active_ratio", "tensor_active_ratio", "bandwidth_bytes_per_s", "sm_clock_hz"),
-        *("power_w", "vram_used_bytes"),
+        *("power_w", "vram_used_bytes", "ecc_uncorrected"),
     ),
-    Kind.HOST: ("cpu_ratio", "busiest_core_ratio", "iowait_ratio", "io_pressure_ratio", "network_rx_bytes_per_s"),
+    Kind.HOST: (
+        *("cpu_ratio", "busiest_core_ratio", "iowait_ratio", "io_pressure_ratio", "network_rx_bytes_per_s"),
+        *("cpu_pressure_ratio", "memory_pressure_ratio", "disk_busy_ratio"),
+    ),
 }
-"""Fields of `Engine`, `Gpu` and `Host` that rules look back at."""
+"""Fields of `Engine`, `Gpu` and `Host` that rules look back at; with a dot those of what stands in a field."""
+AWAKE: Final = 0.05
+"""Busy share of a GPU above which it does something: a driver's own housekeeping stays below."""
+REASONS: Final = (
+    *("applications_clocks_setting", "sw_power_cap", "hw_slowdown", "sync_boost"),
+    *("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "display_clock_setting"),
+)
+"""Clock event reasons: their mean is the share of time in which they were active."""
+SIGNS: Final = ("awake", *REASONS)
+"""What is sampled of a GPU as 1 or 0; `awake`: its busy share, or under MIG its SM activity, is above `AWAKE`."""
 
 
 class Recent:
     """The last minutes of one thing's sampled fields, on the monotonic clock."""
 
     def __init__(self, kind: Kind) -> None:
-        self._fields = SAMPLED[kind]
-        self._samples: deque[tuple[float, tuple[float | None, ...]]] = deque(maxlen=MOST)
+        fields = (*SAMPLED[kind], *SIGNS) if kind is Kind.GPU else SAMPLED[kind]
+        self._at = {field: at for at, field in enumerate(fields)}
+        self._read = attrgetter(*SAMPLED[kind])
+        self._times: list[float] = []
+        self._columns: tuple[list[float | None], ...] = tuple([] for _ in self._at)
+        self._since: list[float] = []
+        """When each field took the value that it has."""
+        self._means: dict[tuple[str, float], float | None] = {}
+        """Of this sample: several rules ask for the same."""
+        self._firsts: dict[float, int] = {}
+        self.worked_out: dict[object, Any] = {}
+        """What rules keep of this sample for each other."""
 
     def add(self, now_s: float, thing: object) -> None:
         """Sample the thing, unless it was sampled just before."""
-        samples = self._samples
-        if samples and now_s - samples[-1][0] < LEAST_GAP_S:
+        times = self._times
+        if times and now_s - times[-1] < LEAST_GAP_S:
             return
-        values = (getattr(thing, field) for field in self._fields)
-        samples.append((now_s, tuple(None if isinstance(value, Missing) else value for value in values)))
-        while samples[0][0] < now_s - KEPT_S:
-            samples.popleft()
+        values = [value if type(value) is not Missing and isfinite(value) else None for value in self._read(thing)]
+        if isinstance(thing, Gpu):
+            values += _signs(thing)
+        if not times:
+            self._since = [now_s] * len(values)
+        times.append(now_s)
+        for at, (column, value) in enumerate(zip(self._columns, values, strict=True)):
+            if column and column[-1] != value:
+                self._since[at] = now_s
+            column.append(value)
+        self._means.clear()
+        self._firsts.clear()
+        self.worked_out.clear()
+        if len(times) >= 2 * MOST:
+            self._forget(now_s)
+
+    def _forget(self, now_s: float) -> None:
+        gone = max(bisect_left(self._times, now_s - KEPT_S), len(self._times) - MOST)
+        self._firsts.clear()
+        del self._times[:gone]
+        for column in self._columns:
+            del column[:gone]
+
+    def _first(self, seconds: float) -> int:
+        """Where the last seconds begin."""
+        if seconds not in self._firsts:
+            since_s = self._times[-1] - min(seconds, KEPT_S)
+            self._firsts[seconds] = max(bisect_left(self._times, since_s), len(self._times) - MOST)
+        return self._firsts[seconds]
 
     def values(self, field: str, seconds: float) -> list[tuple[float, float]]:
         """(monotonic s, value) of a sampled field over the last seconds, oldest first; what was missing is left out."""
-        at = self._fields.index(field)
-        if not self._samples:
+        if not self._times:
             return []
-        since_s = self._samples[-1][0] - seconds
-        pairs = ((at_s, values[at]) for at_s, values in self._samples if at_s >= since_s)
+        first, column = self._first(seconds), self._columns[self._at[field]]
+        pairs = zip(self._times[first:], column[first:], strict=True)
         return [(at_s, value) for at_s, value in pairs if value is not None]
 
     def mean(self, field: str, seconds: float) -> float | None:
         """Mean of a sampled field over the last seconds; None where nothing was there."""
-        values = self.values(field, seconds)
-        return sum(value for _, value in values) / len(values) if values else None
+        means = self._means
+        if (field, seconds) not in means:
+            samples = self._columns[self._at[field]][self._first(seconds) :] if self._times else []
+            known = [value for value in samples if value is not None] if None in samples else samples
+            means[field, seconds] = sum(known) / len(known) if known else None  # type: ignore[arg-type]
+        return means[field, seconds]
+
+    def last(self, field: str) -> float | None:
+        """The newest sample of a field; None where it was missing."""
+        column = self._columns[self._at[field]]
+        return column[-1] if column else None
+
+    def steady_s(self, field: str) -> float:
+        """For how long a field has had the value that it has (or has been missing), as far back as it was sampled."""
+        return self._times[-1] - self._since[self._at[field]] if self._times else 0.0
+
+    def carry(self) -> dict[str, float]:
+        """Since when those of `LASTING` are as they are that are so for long."""
+        edge_s = self._times[-1] - STEADY_S if self._times else 0.0
+        return {
+            field: self._since[at]
+            for field, at in self._at.items()
+            if field.startswith(LASTING) and self._since and self._since[at] < edge_s
+        }
+
+    def restore(self, carry: Mapping[str, float]) -> None:
+        """Take this for since when they are."""
+        for field in carry.keys() & self._at.keys() if self._times else ():
+            self._since[self._at[field]] = carry[field]
 
     @property
     def seconds(self) -> float:
         """How far the samples go back."""
-        return self._samples[-1][0] - self._samples[0][0] if self._samples else 0.0
+        return self._times[-1] - self._times[self._first(KEPT_S)] if self._times else 0.0
+
+
+def _signs(gpu: Gpu) -> list[float | None]:
+    busy = number(gpu.busy_ratio)
+    busy = number(gpu.sm_active_ratio) if busy is None else busy
+    awake = None if busy is None else float(busy > AWAKE)
+    return [awake, *(float(reason in gpu.throttle) for reason in REASONS)]
+
+
+class Goals(NamedTuple):
+    """Latencies that are promised to users, as p95 in seconds; None: not promised."""
+
+    ttft_s: float | None = None
+    itl_s: float | None = None
+    e2e_s: float | None = None
 
 
 class Scene(NamedTuple):
@@ -81,7 +177,8 @@ class Scene(NamedTuple):
     recent: Recent
     thresholds: Thresholds
     prices: Mapping[str, float]
-    """Catalogue name of a GPU -> price of one hour."""
+    """Catalogue name of a GPU -> price of one hour; "" is the price of all others."""
+    goals: Goals = Goals()
     engine: Engine | None = None
     reading: EngineReading | None = None
     gpu: Gpu | None = None
@@ -90,6 +187,8 @@ class Scene(NamedTuple):
     engines: tuple[Engine, ...] = ()
     others: Mapping[str, Recent] = {}
     """`Recent` of every thing, by key ("" is the host): what its GPUs and the host did in the same minutes."""
+    found: tuple[Limit, ...] = ()
+    """What the families before this one found here, whether it holds yet or not."""
 
 
 def scenes(
@@ -98,6 +197,7 @@ def scenes(
     recents: Mapping[str, Recent],
     thresholds: Thresholds,
     prices: Mapping[str, float],
+    goals: Goals = Goals(),  # noqa: B008 - immutable
 ) -> Iterator[Scene]:
     """Every thing of a snapshot: engines, GPUs, the host."""
     now_s = frame.monotonic_s
@@ -108,9 +208,9 @@ def scenes(
         gpus = tuple(by_uuid[uuid] for uuid in reading.gpus if uuid in by_uuid)
         for gpu in gpus:
             on[gpu.uuid].append(engine)
-        head = (Kind.ENGINE, engine.key, engine.name, *around, recents[engine.key], thresholds, prices)
+        head = (Kind.ENGINE, engine.key, engine.name, *around, recents[engine.key], thresholds, prices, goals)
         yield Scene(*head, engine=engine, reading=reading, gpus=gpus, others=recents)
     for raw, gpu in zip(frame.gpus, snapshot.gpus, strict=True):
-        head = (Kind.GPU, gpu.uuid, f"gpu {gpu.index}", *around, recents[gpu.uuid], thresholds, prices)
+        head = (Kind.GPU, gpu.uuid, f"gpu {gpu.index}", *around, recents[gpu.uuid], thresholds, prices, goals)
         yield Scene(*head, gpu=gpu, gpu_reading=raw, gpus=(gpu,), engines=tuple(on[gpu.uuid]), others=recents)
     yield Scene(Kind.HOST, "", "host", *around, recents[""], thresholds, prices, gpus=snapshot.gpus, others=recents)

@@ -2,23 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.readings.frame import Frame
+from gpumon.efficiency.carry import Carry
+from gpumon.readings.frame import EngineReading, Frame
 from gpumon.readings.snapshot import Confidence, Family, Kind, Level, Limit, Snapshot, Verdict
+from gpumon.readings.times import rfc3339
+from gpumon.triage.events import Events
+from gpumon.triage.following import as_read
 from gpumon.triage.hold import Holds
 from gpumon.triage.rule import Finding, Rule, Unsure
 from gpumon.triage.rules import RULES
-from gpumon.triage.scene import Recent, Scene, scenes
+from gpumon.triage.scene import Goals, Recent, Scene, scenes
 from gpumon.triage.thresholds import Thresholds
 
 _URGENCY: Final = {level: at for at, level in enumerate(Level)}
 _FAMILIES: Final = {family: at for at, family in enumerate(Family)}
+
+
+MANY: Final = 16
+"""Engines up to which each is judged at every tick."""
+REST_S: Final = 2.0
+"""Of more, one is judged when it was polled anew, and after so long, as its GPUs and the host go on."""
+
+
+USED_S: Final = 4.0
+"""For so long an engine's use counts as it was found."""
+
+
+class _Used(NamedTuple):
+    at_s: float
+    found: tuple[Limit, ...]
+    """What stood before it."""
+    rule: Rule | None
+    answer: Finding | Unsure | None
+
+
+class _Judged(NamedTuple):
+    """The verdicts on an engine, on which of its polls they stand, and when (monotonic) they were given."""
+
+    reading: EngineReading
+    at_s: float
+    verdicts: tuple[Verdict, ...]
 
 
 class Triage:
@@ -29,9 +58,11 @@ class Triage:
         thresholds: Thresholds = Thresholds(),  # noqa: B008 - frozen
         prices: Mapping[str, float] = MappingProxyType({}),
         rules: Sequence[Rule] = RULES,
+        goals: Goals = Goals(),  # noqa: B008 - immutable
     ) -> None:
         self._thresholds = thresholds
         self._prices = prices
+        self._goals = goals
         self._rules = {
             (kind, family): tuple(rule for rule in rules if rule.family is family and kind in rule.kinds)
             for kind in Kind
@@ -39,20 +70,43 @@ class Triage:
         }
         self._recents: dict[str, Recent] = {}
         self._holds = Holds()
+        self._events = Events()
         self._last: dict[tuple[str, Family], Verdict] = {}
+        self._judged: dict[str, _Judged] = {}
+        self._used: dict[str, _Used] = {}
 
     def judge(self, frame: Frame, snapshot: Snapshot) -> Snapshot:
         """The snapshot with its verdicts, the most urgent first, and what happened since the one before."""
         self._sample(frame, snapshot)
-        found = [
-            verdict
-            for scene in scenes(frame, snapshot, self._recents, self._thresholds, self._prices)
-            for family in Family
-            if (verdict := self._verdict(scene, family)) is not None
-        ]
+        around = (self._recents, self._thresholds, self._prices, self._goals)
+        found = [verdict for scene in scenes(frame, snapshot, *around) for verdict in self._of(scene)]
         self._last = {(verdict.key, verdict.family): verdict for verdict in found}
         ranked = sorted(found, key=lambda verdict: (_URGENCY[verdict.level], _FAMILIES[verdict.family]))
-        return msgspec.structs.replace(snapshot, verdicts=tuple(ranked))
+        judged = msgspec.structs.replace(snapshot, verdicts=tuple(ranked))
+        return msgspec.structs.replace(judged, events=self._events.between(frame, judged))
+
+    def follow(self, frame: Frame, before: Snapshot) -> None:
+        """Take in a frame that is not derived, with the snapshot before it: no verdict changes."""
+        self._sample(frame, as_read(frame, before))
+
+    def carry(self, derived: Carry) -> Carry:
+        """The deriver's carry with what stands for longer than samples are kept."""
+        steady = tuple((key, since) for key, recent in self._recents.items() if (since := recent.carry()))
+        holds = self._holds.carry()
+        verdicts = tuple(
+            self._last[hold.key, hold.family]
+            for hold in holds
+            if hold.coming is not None and (hold.key, hold.family) in self._last
+        )
+        return msgspec.structs.replace(derived, holds=holds, verdicts=verdicts, steady=steady)
+
+    def restore(self, carry: Carry) -> None:
+        """Let stand what stood in the one that gave this carry; its samples are those of the frames seen here."""
+        self._holds.restore(carry.holds)
+        self._last |= {(verdict.key, verdict.family): verdict for verdict in carry.verdicts}
+        for key, since in carry.steady:
+            if key in self._recents:
+                self._recents[key].restore(since)
 
     def _sample(self, frame: Frame, snapshot: Snapshot) -> None:
         things: list[tuple[Kind, str, object]] = [(Kind.HOST, "", snapshot.host)]
@@ -60,14 +114,41 @@ class Triage:
         things += [(Kind.ENGINE, engine.key, engine) for engine in snapshot.engines]
         keys = {key for _, key, _ in things}
         self._recents = {key: recent for key, recent in self._recents.items() if key in keys}
+        self._judged = {key: judged for key, judged in self._judged.items() if key in keys}
+        self._used = {key: used for key, used in self._used.items() if key in keys}
         self._holds.forget(keys)
         for kind, key, thing in things:
-            self._recents.setdefault(key, Recent(kind)).add(frame.monotonic_s, thing)
+            recent = self._recents.get(key)
+            if recent is None:
+                recent = self._recents[key] = Recent(kind)
+            recent.add(frame.monotonic_s, thing)
 
-    def _verdict(self, scene: Scene, family: Family) -> Verdict | None:
+    def _of(self, scene: Scene) -> Sequence[Verdict]:
+        """The verdicts of a thing. One of many engines that was not polled anew since was judged just before."""
+        if scene.reading is None or len(scene.frame.engines) <= MANY:
+            return tuple(self._verdicts(scene))
+        last = self._judged.get(scene.key)
+        if last is None or last.reading is not scene.reading or scene.now_s - last.at_s >= REST_S:
+            last = self._judged[scene.key] = _Judged(scene.reading, scene.now_s, tuple(self._verdicts(scene)))
+        return last.verdicts
+
+    def _verdicts(self, scene: Scene) -> Iterator[Verdict]:
+        """Those that stand for a thing, none beside a critical one; each family is told what was found before."""
+        critical = False
+        for family in Family:
+            rule, answer = self._answer(scene, family)
+            found = None if rule is None else rule.limit if isinstance(answer, Finding) else Limit.CANNOT_TELL
+            verdict = self._standing(scene, family, rule, answer, found)
+            if verdict is not None and not critical:
+                critical = verdict.level is Level.CRITICAL
+                yield verdict
+            if found is not None:
+                scene = scene._replace(found=(*scene.found, found))
+
+    def _standing(
+        self, scene: Scene, family: Family, rule: Rule | None, answer: Finding | Unsure | None, found: Limit | None
+    ) -> Verdict | None:
         """The verdict that stands for a thing in a family, with the newest evidence that it has."""
-        rule, answer = self._first(scene, family)
-        found = None if rule is None else rule.limit if isinstance(answer, Finding) else Limit.CANNOT_TELL
         hold_s = self._thresholds.hold_s if rule is None or rule.hold_s is None else rule.hold_s
         wall_s = scene.frame.wall_s
         stands, since_s = self._holds.take(scene.key, family, found, hold_s, scene.now_s, wall_s)
@@ -76,6 +157,15 @@ class Triage:
         if stands is found and answer is not None:
             return _said(scene, family, stands, answer, since_s)
         return self._last.get((scene.key, family))
+
+    def _answer(self, scene: Scene, family: Family) -> tuple[Rule | None, Finding | Unsure | None]:
+        """What the rules say; an engine's use is a mean of minutes, so it is not worked out at every tick."""
+        if family is not Family.USE or scene.kind is not Kind.ENGINE:
+            return self._first(scene, family)
+        last = self._used.get(scene.key)
+        if last is None or last.found != scene.found or not 0.0 <= scene.now_s - last.at_s < USED_S:
+            last = self._used[scene.key] = _Used(scene.now_s, scene.found, *self._first(scene, family))
+        return last.rule, last.answer
 
     def _first(self, scene: Scene, family: Family) -> tuple[Rule | None, Finding | Unsure | None]:
         unsure: tuple[Rule | None, Finding | Unsure | None] = (None, None)
@@ -95,7 +185,7 @@ def _said(scene: Scene, family: Family, limit: Limit, answer: Finding | Unsure, 
         evidence=answer.evidence,
         action="",
         confidence=Confidence.LOW,
-        since=_rfc3339(since_s),
+        since=rfc3339(since_s),
         kind=scene.kind,
         key=scene.key,
         family=family,
@@ -107,7 +197,3 @@ def _said(scene: Scene, family: Family, limit: Limit, answer: Finding | Unsure, 
     return msgspec.structs.replace(
         said, action=answer.action, confidence=answer.confidence, level=answer.level, text=answer.text
     )
-
-
-def _rfc3339(wall_s: float) -> str:
-    return datetime.fromtimestamp(wall_s, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")

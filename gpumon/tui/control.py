@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from gpumon.config.schema import Config
 from gpumon.config.themes import Theme
 from gpumon.readings.history import History
+from gpumon.readings.moment import Moment as Moment
 from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.verdict import Event
 
 if TYPE_CHECKING:
     from gpumon.sizing.calibration import Calibration
@@ -18,13 +20,8 @@ if TYPE_CHECKING:
 INTERVALS_S: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Seconds between two readings that the keys go through; others may be set."""
 
-
-class Moment(NamedTuple):
-    """What is shown of a moment of the past."""
-
-    snapshot: Snapshot
-    history: History
-    """Holds the charts up to that moment at least."""
+SPEEDS: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 100.0)
+"""Seconds of a recording per second that the keys go through; others may be set."""
 
 
 class Timeline(Protocol):
@@ -51,8 +48,10 @@ class Playback(Protocol):
 
     file: str
     """Its name."""
-    speed: float
-    """Seconds of the recording per second."""
+
+    @property
+    def speed(self) -> float:
+        """Seconds of the recording per second."""
 
     def set_speed(self, speed: float) -> None:
         """Play faster or slower from now on."""
@@ -102,6 +101,21 @@ class Control(Protocol):
         """Stop collecting, within a fraction of a second."""
 
 
+class Incident(NamedTuple):
+    """What is known of a moment, to be written down."""
+
+    snapshot: Snapshot
+    """What is shown."""
+    screen: str
+    """The same as text."""
+    picture: Callable[[], str]
+    """The same as SVG; takes a moment, in any thread."""
+    events: tuple[Event, ...] = ()
+    """What happened, oldest first."""
+    timeline: Timeline | None = None
+    """The past, where there is one."""
+
+
 class Files(Protocol):
     """What the screen reads and writes. Everything that may block does so elsewhere than in the event loop."""
 
@@ -138,5 +152,5 @@ class Files(Protocol):
     async def scenarios(self) -> tuple[str, ...]:
         """Names of the scenarios that were saved."""
 
-    async def save_snapshot(self, snapshot: Snapshot, screen: str) -> str:
-        """Write what is shown to files in the current folder; returns what to tell the user."""
+    async def save_bundle(self, incident: Incident) -> str:
+        """Write a new folder with all there is about an incident; returns what to tell the user."""

@@ -22,12 +22,13 @@ from gpumon.readings.format import (
 )
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.readings.snapshot import Engine, Quantiles
+from gpumon.readings.snapshot import Engine, Quantiles, Verdict
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.replica_rows import is_sums
 from gpumon.tui.rows import Order
 from gpumon.tui.services import other_rate
 from gpumon.tui.table import Cell, Column, Table, efficiency, figures, flagged, level, moment, share, spans, words
+from gpumon.tui.triage_words import LIMITS, mark
 from gpumon.tui.view import View
 
 _NAME: Final = 12
@@ -201,11 +202,16 @@ def head(width: int, view: View) -> Row:
     return TABLE.head(width, view)
 
 
-def row(engine: Engine, width: int, view: View, now_s: float) -> Row:
-    """One engine at a Unix time; one that gives no figures shows since when, and the fix, in their place."""
+def row(engine: Engine, width: int, view: View, now_s: float, verdict: Verdict | None = None) -> Row:
+    """One engine at a Unix time; one that gives no figures shows since when, and the fix, in their place.
+
+    `verdict`: its worst urgent one.
+    """
     if engine.state is EndpointState.OK and not _is_stale(engine):
         cells = tuple(TABLE.row(engine, width, view, "strong" if is_sums(engine) else "text"))
-        return _apart(cells) if _is_marked(engine) else cells
+        if verdict is not None:
+            return _marked_with(cells, *mark(verdict)[:2])
+        return _marked_with(cells, "!", "warn") if _is_marked(engine) else cells
     named = [column for column in TABLE.columns(width, view.hidden) if column.name in _NAMES]
     name = [piece for column in named for piece in column.cell(engine, view, "text")]
     if engine.state is EndpointState.OK:
@@ -216,13 +222,15 @@ def row(engine: Engine, width: int, view: View, now_s: float) -> Row:
     return (*name, (f"  {word} {lasts}".rstrip() + "  ", tone), (engine.fault, "muted"))
 
 
-def trouble(engine: Engine) -> str:
+def trouble(engine: Engine, verdict: Verdict | None = None) -> str:
     """What is wrong with it, as `✗ vllm:8000 REFUSED`; just its name where its row has figures and a mark."""
     if engine.state is EndpointState.STARTING:
         return ""
     glyph, _, word = STATES.get(engine.state, _STALE)[0].partition(" ")
     if engine.state is not EndpointState.OK or _is_stale(engine):
         return f"{glyph} {engine.name} {word}"
+    if verdict is not None:
+        return f"{mark(verdict)[0]} {engine.name} {LIMITS[verdict.limit]}"
     return f"! {engine.name}" if _is_marked(engine) else ""
 
 
@@ -234,13 +242,14 @@ def _is_marked(engine: Engine) -> bool:
     return bool(engine.contradicts or engine.deviates or engine.uneven)
 
 
-def _apart(cells: Row) -> Row:
-    """The row of an engine with figures that cannot be right, uneven ranks, or that stands apart from its replicas.
+def _marked_with(cells: Row, glyph: str, mark_tone: str) -> Row:
+    """The row of an engine that somebody suffers under, has figures that cannot be right or uneven ranks, or stands
+    apart from its replicas.
 
     Its page says which and in what, at the top.
     """
     (first, tone), *rest = cells
-    return (("!", "warn"), (first[1:], tone), *rest)
+    return ((glyph, mark_tone), (first[1:], tone), *rest)
 
 
 ORDERS: Final[tuple[Order[Engine], ...]] = (

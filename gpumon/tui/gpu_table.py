@@ -23,10 +23,11 @@ from gpumon.readings.format import (
 )
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
-from gpumon.readings.snapshot import BandwidthSource, Gpu
+from gpumon.readings.snapshot import BandwidthSource, Gpu, Verdict
 from gpumon.tui.line import Row
 from gpumon.tui.rows import Order
 from gpumon.tui.table import Column, Table, efficiency, figures, level, share, words
+from gpumon.tui.triage_words import badge
 from gpumon.tui.view import View
 
 _BAR: Final = 8
@@ -203,9 +204,19 @@ def head(width: int, view: View) -> Row:
     return TABLE.head(width, view)
 
 
-def row(gpu: Gpu, width: int, view: View) -> Row:
-    """One GPU. A GPU that does not answer is dim, but for its state."""
-    return tuple(TABLE.row(gpu, width, view, "text" if gpu.state is GpuState.OK else "muted"))
+def row(gpu: Gpu, width: int, view: View, verdict: Verdict | None = None) -> Row:
+    """One GPU. A GPU that does not answer is dim, but for its state. `verdict`: its worst urgent one."""
+    tone = "text" if gpu.state is GpuState.OK else "muted"
+    if verdict is None:
+        return tuple(TABLE.row(gpu, width, view, tone))
+    word, other = judged(gpu, view.levels, verdict)
+    return tuple(TABLE.row(gpu, width, view, tone, {"state": ((" " + left(word, _STATE), other),)}))
+
+
+def judged(gpu: Gpu, levels: Levels, verdict: Verdict | None) -> tuple[str, str]:
+    """Its state; where that is nothing to speak of, its worst verdict, unless that is none of the urgent ones."""
+    word, tone = state(gpu, levels)
+    return badge(verdict) if verdict is not None and tone == "muted" else (word, tone)
 
 
 _LEVELS: Final = Levels()

@@ -13,7 +13,7 @@ BESIDE_WIDTH: Final = 140
 """Columns from which the sizing panel stands beside the panes; below, it covers them."""
 _PANELS: Final = ((200, 80), (170, 72), (160, 68), (BESIDE_WIDTH, 56))
 """Columns of the screen -> of the panel from there on: from 160 the panes keep 90."""
-PANES: Final = ("gpus", "engines", "history", "processes", "faults")
+PANES: Final = ("gpus", "engines", "history", "processes", "triage")
 """In the order of their keys, and from top to bottom."""
 
 _LEAST_BODY: Final = LEAST_HEIGHT - 2
@@ -28,7 +28,7 @@ _FULL_CHARTS: Final = 20
 """Lines that the charts get before the processes get any."""
 _TALL_CHARTS: Final = 40
 """Lines from which the charts let an empty table of processes say that it is empty."""
-_FIRST_FAULTS: Final = 4
+_FIRST_VERDICTS: Final = 4
 _EMPTY_LINES: Final = 2
 """Lines of a table that has nothing to show but why."""
 
@@ -39,8 +39,10 @@ class Counts(NamedTuple):
     gpus: int = 0
     engines: int = 0
     processes: int = 0
-    faults: int = 0
+    triage: int = 0
     """Lines of faults and verdicts."""
+    evidence: int = 0
+    """Lines of what they stand on, and of what happened."""
 
 
 class Plan(NamedTuple):
@@ -50,7 +52,7 @@ class Plan(NamedTuple):
     engines: int = 0
     history: int = 0
     processes: int = 0
-    faults: int = 0
+    triage: int = 0
     page: int = 0
     """Lines of the page that covers the panes."""
     drawer: int = 0
@@ -117,15 +119,15 @@ def _stages(counts: Counts) -> Iterator[tuple[str, int]]:
     Whatever is left at the end makes the charts taller.
     """
     gpus, engines = 2 + (counts.gpus or _EMPTY_LINES - 1), 2 + (counts.engines or _EMPTY_LINES - 1)
-    yield from (("gpus", 3), ("engines", 3), ("faults", 2))
+    yield from (("gpus", 3), ("engines", 3), ("triage", 2))
     yield from _rows(min(gpus, 2 + _FIRST_GPUS), min(engines, 2 + _FIRST_ENGINES))
     yield "history", _STRIP
     yield from _rows(gpus, engines)
-    yield "faults", 1 + min(counts.faults, _FIRST_FAULTS)
+    yield "triage", 1 + min(counts.triage, _FIRST_VERDICTS)
     yield "history", _FULL_CHARTS
     if counts.processes:
         yield "processes", 2 + counts.processes
-    yield "faults", 1 + counts.faults
+    yield "triage", 1 + max(1, counts.triage) + counts.evidence
     yield "history", _TALL_CHARTS
     yield "processes", 2
 

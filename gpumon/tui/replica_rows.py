@@ -40,9 +40,16 @@ def name_of(replicas: Replicas) -> str:
     return f"{every} replicas" if replicas.answering == every else f"{replicas.answering}/{every} replicas"
 
 
+def mapped_of(replicas: Replicas) -> str:
+    """`of 2 of 3` where MFU and MBU are not those of all that answer, as the GPUs of the others are not known."""
+    return f"of {replicas.mapped} of {replicas.answering}" if 0 < replicas.mapped < replicas.answering else ""
+
+
 def as_engine(replicas: Replicas, gpus: tuple[int, ...] = ()) -> Engine:
-    """The sums as a row of the engines' table, marked where one of them gives no figures."""
+    """The sums as a row of the engines' table, marked where one of them gives no figures; MFU and MBU are where they
+    are not those of all."""
     figures = {name: getattr(replicas, name) for name in _SHARED}
+    partial = bool(mapped_of(replicas))
     down = len(replicas.engines) - replicas.answering
     return Engine(
         name=name_of(replicas),
@@ -54,6 +61,8 @@ def as_engine(replicas: Replicas, gpus: tuple[int, ...] = ()) -> Engine:
         model=replicas.model,
         gpus=gpus,
         deviates=(f"{down} without figures",) if down else (),
+        peak_unverified=partial,
+        bandwidth_peak_unverified=partial,
         **figures,
     )
 

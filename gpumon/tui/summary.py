@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from datetime import datetime, timezone
 from typing import Final
 
 from gpumon.efficiency.frontends import adding_up
@@ -10,7 +11,9 @@ from gpumon.readings.format import cells, count, ratio, watts
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
+from gpumon.readings.text import clean
 from gpumon.tui.line import Piece, Row
+from gpumon.tui.triage_words import LIMITS, URGENT, mark
 
 _TROUBLES: Final = (
     ("DOWN", "critical", frozenset(GpuState) - {GpuState.OK, GpuState.STALE, GpuState.INITIALISING}),
@@ -27,14 +30,16 @@ _SILENT: Final = frozenset(
 _DOWN: Final = frozenset(EndpointState) - {EndpointState.OK, EndpointState.STARTING} - _SILENT
 
 
-def summary(snapshot: Snapshot | None, width: int, height: int, *, paused: bool) -> list[Row]:
+def summary(snapshot: Snapshot | None, width: int, height: int, *, paused: bool, back: bool = False) -> list[Row]:
     """The most important first, as many whole parts as fit into `height` lines of `width` cells; a glyph if none does.
+
+    `back`: it is of a moment of the past, which is named.
 
     A part that does not fit ends the summary rather than letting a lesser one take its place.
     """
     lines: list[list[Piece]] = [[]]
     room = width
-    for text, tone in _parts(snapshot, paused=paused):
+    for text, tone in _parts(snapshot, paused=paused, back=back):
         size = cells(text) + (1 if lines[-1] else 0)
         if size > room and lines[-1] and len(lines) < height:
             lines.append([])
@@ -46,13 +51,13 @@ def summary(snapshot: Snapshot | None, width: int, height: int, *, paused: bool)
     return [tuple(line) for line in lines if line] or [(_glyph(snapshot, paused=paused),)]
 
 
-def _parts(snapshot: Snapshot | None, *, paused: bool) -> list[Piece]:
+def _parts(snapshot: Snapshot | None, *, paused: bool, back: bool) -> list[Piece]:
     if snapshot is None:
         return [("gpumon", "strong"), ("starting …", "muted")]
     gpus, engines = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid], snapshot.engines
     owners: Sequence[Gpu | Engine] = gpus or engines
     parts: list[Piece] = [("SIM", "badge")] if snapshot.simulated else []
-    parts += [("PAUSED", "badge_paused")] if paused else []
+    parts += [(_clock(snapshot) if back else "PAUSED", "badge_paused")] if paused or back else []
     parts += [(f"{len(gpus)} GPU", "text")] if gpus or not engines else []
     parts += [(f"{n} {word}", tone) for word, tone, states in _TROUBLES if (n := _number(gpus, states))]
     down = _number(engines, _DOWN)
@@ -60,6 +65,7 @@ def _parts(snapshot: Snapshot | None, *, paused: bool) -> list[Piece]:
     parts += [(f"{down} engine{_s(down)} DOWN", "critical")] if down else []
     silent = _number(engines, _SILENT)
     parts += [(f"{silent} engine{_s(silent)} without figures", "warn")] if silent else []
+    parts += _worst(snapshot)
     parts += [(f"busy {ratio(_mean([gpu.busy_ratio for gpu in gpus]))}", "text")] if gpus else []
     if engines:
         parts.append((f"mfu {ratio(_mean([owner.mfu_ratio for owner in owners]))}", "text"))
@@ -69,6 +75,20 @@ def _parts(snapshot: Snapshot | None, *, paused: bool) -> list[Piece]:
     parts += [] if isinstance(power_w, Missing) else [(watts(power_w), "text")]
     faults = len(snapshot.faults)
     return parts + ([(f"{faults} fault{_s(faults)}", "warn")] if faults else [])
+
+
+def _worst(snapshot: Snapshot) -> list[Piece]:
+    """The worst verdict, where somebody suffers under it."""
+    for verdict in snapshot.verdicts[:1]:
+        if verdict.level in URGENT:
+            glyph, tone, _ = mark(verdict)
+            return [(f"{glyph} {LIMITS[verdict.limit]} {clean(verdict.scope)}", tone)]
+    return []
+
+
+def _clock(snapshot: Snapshot) -> str:
+    """When a moment of the past was, with its date."""
+    return datetime.fromtimestamp(snapshot.wall_s, timezone.utc).astimezone().strftime("AT %Y-%m-%d %H:%M:%S")
 
 
 def _glyph(snapshot: Snapshot | None, *, paused: bool) -> Piece:

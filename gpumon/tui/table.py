@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
 from gpumon.readings.format import DASH, cells, left, phrase, ratio, right
@@ -138,9 +139,15 @@ class Table(Generic[T]):
             found = _keep(self._heads, key, tuple(piece for column in shown for piece in _head(column, view)))
         return found
 
-    def row(self, item: T, width: int, view: View, tone: str) -> list[Piece]:
-        """One row."""
-        return [piece for column in self.columns(width, view.hidden) for piece in column.cell(item, view, tone)]
+    def row(
+        self, item: T, width: int, view: View, tone: str, instead: Mapping[str, Row] = MappingProxyType({})
+    ) -> list[Piece]:
+        """One row; `instead`: by name of a column, what stands in the place of its cell."""
+        return [
+            piece
+            for column in self.columns(width, view.hidden)
+            for piece in instead.get(column.name) or column.cell(item, view, tone)
+        ]
 
 
 def _keep(known: dict[object, V], key: object, value: V) -> V:
@@ -258,6 +265,11 @@ def moment(rfc3339: str) -> datetime | None:
         return datetime.fromisoformat(rfc3339.replace("Z", "+00:00")).astimezone()
     except ValueError:
         return None
+
+
+def clock(wall_s: float) -> str:
+    """The local time of day of a Unix time."""
+    return datetime.fromtimestamp(wall_s, timezone.utc).astimezone().strftime("%H:%M:%S")
 
 
 def spans(numbers: Sequence[int]) -> str:

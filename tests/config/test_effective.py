@@ -36,10 +36,10 @@ def test_it_names_the_file_and_who_set_what(tmp_path: Path) -> None:
 
 def test_own_keys_are_named_and_load_again(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
-    path.write_text('[keys]\npane.next = "n"\nzoom = ""\n[levels]\nkv_warn = 0.5\n')
+    path.write_text('[keys]\npane.next = "y"\nzoom = ""\n[levels]\nkv_warn = 0.5\n')
     loaded = load(str(path), {})
     text = effective(loaded)
-    assert '"pane.next" = "n"  # file' in text
+    assert '"pane.next" = "y"  # file' in text
     assert "kv_warn = 0.5  # file" in text
     path.write_text(text)
     assert load(str(path), {}).config == loaded.config

@@ -206,10 +206,10 @@ def test_a_disk_that_is_full_leaves_the_file(path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_lines_to_paste_are_a_config(path: Path) -> None:
-    changes = {THEME: "light", ("screen", "hidden_columns"): ("gpus.power",), INTERVAL: 2.0, ("keys", "pane.next"): "n"}
+    changes = {THEME: "light", ("screen", "hidden_columns"): ("gpus.power",), INTERVAL: 2.0, ("keys", "pane.next"): "y"}
     assert snippet(changes) == (
         '[general]\ntheme = "light"\ninterval_s = 2.0\n[screen]\nhidden_columns = ["gpus.power"]\n'
-        '[keys]\n"pane.next" = "n"\n'
+        '[keys]\n"pane.next" = "y"\n'
     )
     path.write_text(snippet(changes))
     assert load(str(path), {}).config == save(str(path), changes)
@@ -227,7 +227,7 @@ PIECES = [
         "general.ascii = true",
     ),
     *("[screen]", "hidden_columns = [", '  "gpus.power", # why', "]", "[[endpoint]]", 'url = "h:1"', 'url = "h:2"'),
-    *("[keys]", 'pane.next = "n"', 'zoom = "x"', "[goals]", "itl_p95_ms = 1_000", "general = {}", "[levels]"),
+    *("[keys]", 'pane.next = "y"', 'zoom = "x"', "[goals]", "itl_p95_ms = 1_000", "general = {}", "[levels]"),
 ]
 CHANGES = {
     THEME: st.sampled_from(["default", "light"]),
@@ -235,7 +235,7 @@ CHANGES = {
     ("screen", "hidden_columns"): st.sampled_from([(), ("gpus.power", "gpus.mfu")]),
     ("goals", "itl_p95_ms"): st.sampled_from([None, 40.0]),
     ("levels", "kv_warn"): st.sampled_from([0.9, 0.5]),
-    ("keys", "pane.next"): st.sampled_from([None, "n", "tab,n"]),
+    ("keys", "pane.next"): st.sampled_from([None, "y", "tab,y"]),
 }
 
 

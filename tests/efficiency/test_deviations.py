@@ -7,8 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gpumon.efficiency.deviations import Deviations, Minute
+from gpumon.efficiency.deviations import Deviations, Minute, _Sum
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineReading
 from gpumon.readings.snapshot import Snapshot
@@ -47,6 +49,19 @@ def said(*each: Minute) -> dict[str, tuple[str, ...]]:
     deviations = Deviations()
     assert deviations.at(0.0, each, HOLD_S) == {}
     return deviations.at(HOLD_S, each, HOLD_S)
+
+
+# What is usual.
+
+
+@given(st.lists(st.none() | st.floats(0.0, 1e6), min_size=1, max_size=12))
+def test_what_is_usual_is_the_mean_of_the_others_that_tell_it(requests: list[float | None]) -> None:
+    each = [MINUTE._replace(key=str(at), requests=amount) for at, amount in enumerate(requests)]
+    of_all = _Sum.of(lambda of: of.requests, each)
+    for one in each:
+        others = [other.requests for other in each if other is not one and other.requests is not None]
+        expected = sum(others) / len(others) if others else None
+        assert of_all.usual(one.key) == (None if expected is None else pytest.approx(expected, abs=1e-6))
 
 
 # Who is named.

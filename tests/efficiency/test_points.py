@@ -8,12 +8,15 @@ import msgspec
 import pytest
 
 from gpumon.efficiency.deriver import Deriver
-from gpumon.efficiency.points import SETTLED_S, Totals
+from gpumon.efficiency.points import SETTLED_S, Totals, chart_points
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, GpuReading, GpuState
-from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.readings.history import History
+from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
+from gpumon.readings.snapshot import BandwidthSource
 from gpumon.sources.packaged import gpu_catalogue
 from tests.efficiency.test_deriver import H100_BANDWIDTH, engine, frame, gpu
+from tests.tui import scenes
 
 LOST = Missing(Reason.LOST)
 
@@ -101,3 +104,48 @@ def test_an_engine_that_went_away_is_a_gap_in_the_sums_of_the_engines() -> None:
         kept(values[10:25], [None] * 15)
         assert values[25] == pytest.approx(each)
     kept([found["replicas"] for found in seen[8:12]], [2.0, 2.0, 1.0, 1.0])
+
+
+def things(gpus: int, engines: int) -> dict[str, float]:
+    """Points of so many things of which everything is known."""
+    of = scenes.snapshot(gpus, engines)
+    known = {"iowait_ratio": 0.1, "busiest_core_ratio": 0.9, "io_pressure_ratio": 0.2, "disk_busy_ratio": 0.3}
+    host = msgspec.structs.replace(of.host, **known, network_rx_bytes_per_s=3e6, network_tx_bytes_per_s=1e6)
+    ticks, traffic = [1.0] * len(of.engines), [1e12] * len(of.gpus)
+    return chart_points(of.gpus, of.engines, ticks, traffic, host, Totals(), 0.0)
+
+
+def test_what_verdicts_stand_on_has_series_by_gpu_engine_and_host() -> None:
+    points, of = things(8, 3), scenes.snapshot()
+    engine, card = of.engines[1], of.gpus[3]
+    assert points["dram:3"] == pytest.approx(card.bandwidth_bytes_per_s / card.bandwidth_peak_bytes_per_s)
+    assert points["vram:3"] == pytest.approx(card.vram_used_bytes / card.vram_total_bytes)
+    assert points["temp:3"] == card.temperature_c
+    assert points[f"kv@{engine.key}"] == engine.kv_usage_ratio
+    assert points[f"itl@{engine.key}"] == engine.itl_s.p95
+    assert points[f"queue@{engine.key}"] == engine.queue_s.mean
+    assert points["net@host"] == 4e6
+    assert points["core@host"] == 0.9
+
+
+def test_what_is_charted_comes_first_and_all_of_it_fits_a_history() -> None:
+    points = things(32, 20)
+    keys = list(points)
+    first = next(at for at, key in enumerate(keys) if key.startswith("cpu@"))
+    assert all("@" not in key for key in keys[:first])
+    assert {"busy", "waiting", "busy:31", "mbu:31"} <= set(keys[:first])
+    assert {"power:15", "temp:15"} <= set(keys)
+    assert not {"power:16", "temp:31"} & set(keys)
+    assert len({key.partition("@")[2] for key in keys if "@" in key}) == 12 + 1
+    past = History()
+    past.append(0.0, things(8, 12))
+    assert set(past.keys()) == set(things(8, 12))
+
+
+def test_what_a_thing_never_has_takes_no_series_and_a_bound_is_no_share() -> None:
+    of = scenes.snapshot(2, 1)
+    modelled = msgspec.structs.replace(of.gpus[0], bandwidth_source=BandwidthSource.ENGINE)
+    old = msgspec.structs.replace(of.gpus[1], sm_active_ratio=NOT_SUPPORTED, vram_total_bytes=0.0)
+    points = chart_points((modelled, old), of.engines, [1.0], [1.0, 1.0], of.host, Totals(), 0.0)
+    assert not {"dram:0", "sm:1", "vram:1", "iowait@host", "net@host"} & points.keys()
+    assert {"dram:1", "sm:0", "vram:0", "cpu@host"} <= points.keys()

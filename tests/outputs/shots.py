@@ -12,10 +12,15 @@ from gpumon.readings.snapshot import (
     BandwidthSource,
     Confidence,
     Engine,
+    Event,
+    EventKind,
     Evidence,
+    Family,
     FaultShown,
     Gpu,
     Host,
+    Kind,
+    Level,
     Limit,
     Process,
     Quantiles,
@@ -146,6 +151,30 @@ def bare() -> Snapshot:
     )
 
 
+def judged() -> Snapshot:
+    """A verdict with all that it can have, one that all is well, and an event."""
+    proof = (Evidence("7 waiting", "vllm:num_requests_waiting", 7.0, "waiting@http://127.0.0.1:8000"),)
+    since, config = "2026-01-02T14:00:00Z", Evidence("goal 1.0 s", "config")
+    return snapshot(
+        verdicts=(
+            Verdict(
+                "vllm:8000",
+                Limit.QUEUE,
+                (*proof, config),
+                "raise --max-num-seqs",
+                Confidence.HIGH,
+                since,
+                kind=Kind.ENGINE,
+                key="http://127.0.0.1:8000",
+                family=Family.LIMIT,
+                text="7 wait while 24 run",
+            ),
+            Verdict("gpu 3", Limit.HEALTHY, proof, "", Confidence.MEDIUM, since, level=Level.OK, text="busy 91 %"),
+        ),
+        events=(Event(1.0, EventKind.XID, "gpu 3", "Xid 79", Level.CRITICAL, "GPU-3"),),
+    )
+
+
 def hostile() -> Snapshot:
     """Every text from outside is an attack, every number is impossible."""
     nan, inf = float("nan"), float("inf")
@@ -177,7 +206,21 @@ def hostile() -> Snapshot:
             ),
         ),
         faults=(FaultShown(HOSTILE, HOSTILE, "2026-01-02T14:00:00+01:00"),),
+        verdicts=(
+            Verdict(
+                HOSTILE,
+                Limit.CANNOT_TELL,
+                (Evidence(HOSTILE, HOSTILE, nan, HOSTILE),),
+                HOSTILE,
+                Confidence.LOW,
+                "2026-01-02T14:00:00Z",
+                text=HOSTILE,
+                key=HOSTILE,
+                unknown=(HOSTILE,),
+            ),
+        ),
+        events=(Event(1.0, EventKind.RESTART, HOSTILE, HOSTILE),),
     )
 
 
-ALL = {"whole": snapshot, "bare": bare, "hostile": hostile}
+ALL = {"whole": snapshot, "bare": bare, "judged": judged, "hostile": hostile}

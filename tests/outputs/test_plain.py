@@ -51,7 +51,14 @@ def test_what_is_not_there_is_a_dash_and_the_fault_stands_behind() -> None:
     assert "refused        run     - wait     -" in text
     assert "nothing listens on 127.0.0.1:1" in text
     assert f"{STAMP} fault nvml no driver" in text
-    assert f"{STAMP} verdict engine:1 bandwidth; MBU 69 %; raise the batch" in text
+    assert f"{STAMP} verdict engine:1 bandwidth warn; MBU 69 %; raise the batch" in text
+
+
+def test_a_verdict_is_its_line_and_what_to_do_and_all_is_well_is_not_said() -> None:
+    text = lines(shots.judged())
+    assert f"{STAMP} verdict vllm:8000 queue warn; 7 wait while 24 run; raise --max-num-seqs\n" in text
+    assert f"{STAMP} event gpu_3 xid; Xid 79\n" in text
+    assert "healthy" not in text
 
 
 @pytest.mark.parametrize(
@@ -248,3 +255,17 @@ def test_the_report_of_a_training_run_leaves_out_what_it_cannot_have() -> None:
     assert "it trains" not in text
     assert re.search(r"(?m)^  tokens total trained +52\.0k", text)
     assert re.search(r"(?m)^  tp +-  stale$", text)
+
+
+def test_the_report_gives_a_verdict_with_its_evidence_and_where_that_comes_from() -> None:
+    text = report(shots.judged())
+    assert (
+        "verdict vllm:8000  queue  warn  since 2026-01-02T14:00:00Z\n"
+        "  7 wait while 24 run\n"
+        "  evidence   7 waiting  [vllm:num_requests_waiting]\n"
+        "  evidence   goal 1.0 s  [config]\n"
+        "  action     raise --max-num-seqs\n"
+        "  confidence high\n"
+    ) in text
+    assert "verdict gpu 3  healthy  ok  since" in text
+    assert "event gpu 3  xid\n  Xid 79\n" in text

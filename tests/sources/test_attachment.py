@@ -193,3 +193,20 @@ def test_a_process_of_a_server_of_several_models_bears_the_servers_name() -> Non
         8: "triton:8002",
         9: "ollama:11434/m",
     }
+
+
+async def test_a_poll_stays_one_object_until_something_about_it_changes(folder: Path) -> None:
+    endpoint = Endpoint(url="http://127.0.0.1:1", gpus=[0])
+    facts = EngineFacts({endpoint.url: endpoint}, (), None)
+    info = {"identity": "known"}
+    reading = EngineReading("e", endpoint.url, EndpointState.OK, 1.0, model="m", model_root=str(folder), info=info)
+    gpus = tuple(GpuReading(index, f"GPU-{index}", "H100", GpuState.OK, 1.0) for index in range(2))
+    assert await until(lambda: facts.attach(reading, gpus).llm is not None)
+    first = facts.attach(reading, gpus)
+    assert facts.attach(reading, gpus) is first
+    assert first.gpus == ("GPU-0",)
+    assert facts.attach(reading, ()).gpus == ()
+    later = EngineReading("e", endpoint.url, EndpointState.OK, 3.0, model="m", model_root=str(folder), info=info)
+    assert facts.attach(later, gpus).monotonic_s == 3.0
+    failed = EngineReading("e", endpoint.url, EndpointState.REFUSED, 3.0, fault="down")
+    assert facts.attach(failed, gpus).fault == "down"

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 
 import pytest
 
@@ -359,6 +360,28 @@ async def test_a_cookie_is_not_sent_back() -> None:
         async with polling(server.url):
             assert await until(lambda: len(server.requests) > 5)
     assert not any("cookie" in request.headers for request in server.requests)
+
+
+def test_many_endpoints_lie_evenly_in_the_interval() -> None:
+    urls = [f"http://gpu-{host:02}:{port}" for host in range(16) for port in range(8000, 8008)]
+    fifths = Counter(int(5 * EndpointSource(Endpoint(url=url), 5.0)._place) for url in urls)
+    assert set(fifths) == set(range(5))
+    assert all(15 <= count <= 36 for count in fifths.values())
+
+
+async def test_an_endpoint_moves_to_its_place_without_a_gap() -> None:
+    interval_s, moments = 0.5, list[float]()
+
+    def answer(request: Request) -> Reply:
+        if request.path == "/metrics":
+            moments.append(time.monotonic())
+        return vllm(request)
+
+    with LoopbackServer(answer) as server:
+        async with polling(server.url, interval_s=interval_s) as source:
+            assert await until(lambda: len(moments) >= 7, 20.0)
+            moved_s = 6 * interval_s - (moments[6] - moments[0])
+            assert moved_s == pytest.approx(source._place * interval_s, abs=0.15)
 
 
 def test_importing_the_source_does_not_import_httpx() -> None:

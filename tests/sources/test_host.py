@@ -17,6 +17,7 @@ from gpumon.readings.frame import HostReading
 from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason
 from gpumon.sources import host
 from gpumon.sources.host import HostMeter
+from gpumon.sources.host_load import CORES, DISKS, NETWORK, PRESSURES, HostLoad
 
 BUSY = "import time\nprint(flush=True)\nend = time.time() + 60\nwhile time.time() < end: pass"
 
@@ -113,3 +114,99 @@ def test_psutil_is_not_loaded_before_the_first_reading() -> None:
     code = "import sys; from gpumon.sources.host import HostMeter; HostMeter(); print('psutil' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_cores_disks_network_and_pressure_come_from_the_real_kernel() -> None:
+    load = HostLoad(look_s=0.0)
+    first = load.figures()
+    end_s = time.monotonic() + 0.3
+    while time.monotonic() < end_s:
+        pass
+    second = load.figures()
+    assert first["busiest_core_ratio"] == WARMING_UP
+    assert set(second) == {*CORES, *DISKS, *NETWORK, *PRESSURES}
+    busiest = second["busiest_core_ratio"]
+    assert not isinstance(busiest, Missing)
+    assert 0.3 < busiest <= 1.0, "this process kept a core busy, though it may have moved to another"
+    for field in (*CORES, *PRESSURES):
+        value = second[field]
+        assert isinstance(value, Missing) or 0.0 <= value <= 1.0
+    for field in (*DISKS, *NETWORK):
+        value = second[field]
+        assert isinstance(value, Missing) or value >= 0.0
+
+
+def kernel(folder: Path, stat: str = "", disks: str = "", network: str = "", pressure: str = "") -> Path:
+    """A /proc with these counters."""
+    (folder / "net").mkdir(exist_ok=True)
+    (folder / "stat").write_text(stat)
+    (folder / "diskstats").write_text(disks)
+    (folder / "net" / "dev").write_text(network)
+    if pressure:
+        (folder / "pressure").mkdir(exist_ok=True)
+        for name in PRESSURES.values():
+            (folder / "pressure" / name).write_text(pressure)
+    return folder
+
+
+def disk(name: str, read: int, written: int, busy_ms: int) -> str:
+    """A line of /proc/diskstats; sectors of 512 bytes."""
+    return f"   8       0 {name} 1 0 {read} 0 1 0 {written} 0 0 {busy_ms} 0\n"
+
+
+def test_one_thread_at_its_limit_a_wait_for_the_disk_and_a_disk_that_is_never_free(tmp_path: Path) -> None:
+    before = "cpu 0 0 0 2000 0 0 0 0 0 0\ncpu0 0 0 0 1000 0 0 0 0 0 0\ncpu1 0 0 0 1000 0 0 0 0 0 0\nintr 5\n"
+    after = "cpu 100 0 0 2060 40 0 0 0 50 0\ncpu0 100 0 0 1000 0 0 0 0 50 0\ncpu1 0 0 0 1060 40 0 0 0 0 0\nintr 9\n"
+    (tmp_path / "sys" / "block" / "sda").mkdir(parents=True)
+    (tmp_path / "sys" / "block" / "dm-0").mkdir()
+    (tmp_path / "sys" / "class" / "net" / "eth0" / "device").mkdir(parents=True)
+    disks = disk("sda", 0, 0, 0) + disk("sda1", 0, 0, 0) + disk("dm-0", 0, 0, 0)
+    zeros = "0 0 0 0 0 0 0 0 0 0\n"
+    net = "Inter-| Receive\n face |bytes\n    lo: 9 0 0 0 0 0 0 0 9 0\n"
+    load = HostLoad(kernel(tmp_path, before, disks, f"{net}  eth0: {zeros}  br0: {zeros}"), tmp_path / "sys", 0.0)
+    load.figures()
+    disks = disk("sda", 2000, 1000, 10**6) + disk("sda1", 9000, 9000, 10**6) + disk("dm-0", 9000, 9000, 10**6)
+    net += "  eth0: 4000 0 0 0 0 0 0 0 2000 0\n  br0: 4000 0 0 0 0 0 0 0 9000 0\n"
+    kernel(tmp_path, after, disks, net, "some avg10=12.50 avg60=0 avg300=0 total=1\nfull avg10=99.00 avg60=0\n")
+    figures = load.figures()
+    assert figures["busiest_core_ratio"] == 1.0
+    assert figures["iowait_ratio"] == pytest.approx(0.2)
+    assert figures["disk_busy_ratio"] == 1.0
+    assert ratio(figures, "disk_read_bytes_per_s", "disk_write_bytes_per_s") == pytest.approx(2.0), "whole disks only"
+    assert ratio(figures, "disk_read_bytes_per_s", "network_rx_bytes_per_s") == pytest.approx(2000 * 512 / 4000)
+    assert ratio(figures, "network_rx_bytes_per_s", "network_tx_bytes_per_s") == pytest.approx(2.0)
+    assert [figures[field] for field in PRESSURES] == [0.125] * 3
+
+
+def ratio(figures: dict[str, Reading], above: str, below: str) -> float:
+    """One figure over another: what a look of unknown length says for certain."""
+    over, under = figures[above], figures[below]
+    assert not isinstance(over, Missing)
+    assert not isinstance(under, Missing)
+    return over / under
+
+
+def test_in_a_container_what_is_not_there_says_why_and_is_no_zero(tmp_path: Path) -> None:
+    load = HostLoad(tmp_path, tmp_path, 0.0)
+    load.figures()
+    figures = load.figures()
+    for field in (*CORES, *DISKS, *NETWORK, *PRESSURES):
+        value = figures[field]
+        assert isinstance(value, Missing)
+        assert value.reason is Reason.NOT_SUPPORTED
+        assert value.detail
+
+
+def test_a_counter_that_fell_is_no_rate(tmp_path: Path) -> None:
+    (tmp_path / "block" / "sda").mkdir(parents=True)
+    load = HostLoad(kernel(tmp_path, disks=disk("sda", 500, 0, 9)), tmp_path, 0.0)
+    load.figures()
+    kernel(tmp_path, disks=disk("sda", 100, 0, 0))
+    assert load.figures()["disk_read_bytes_per_s"] == WARMING_UP
+
+
+def test_between_two_looks_the_figures_stand(tmp_path: Path) -> None:
+    load = HostLoad(kernel(tmp_path, pressure="some avg10=10.00\n"), tmp_path, look_s=3600.0)
+    before = load.figures()["cpu_pressure_ratio"]
+    kernel(tmp_path, pressure="some avg10=90.00\n")
+    assert load.figures()["cpu_pressure_ratio"] == before == 0.1

@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from gpumon.config.profile_store import builtin
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
@@ -13,7 +15,8 @@ from gpumon.sizing.calibration import Calibration
 from gpumon.sizing.known import Known
 from gpumon.sizing.live import own_models
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
-from tests.tui import scenes
+from gpumon.tui.control import Playback, Timeline
+from tests.tui import scenes, verdicts
 
 
 class Still:
@@ -23,8 +26,8 @@ class Still:
         self.history = history if history is not None else History()
         self.interval_s = 1.0
         self.calibration = Calibration()
-        self.timeline = None
-        self.playback = None
+        self.timeline: Timeline | None = None
+        self.playback: Playback | None = None
         self.refreshed = 0
         self.stopped = 0
         self._snapshot = snapshot
@@ -65,10 +68,10 @@ class Still:
 
 
 class Busy(Still):
-    """A server whose every figure moves, once per interval; `still` keeps all figures as they are."""
+    """A server whose every figure moves, once per interval, those of a verdict too; `still` keeps all as they are."""
 
     def __init__(self, gpus: int = 8, engines: int = 3, interval_s: float = 1.0, *, still: bool = False) -> None:
-        super().__init__(None, scenes.history(scenes.snapshot(gpus, engines)))
+        super().__init__(None, scenes.history(_judged(scenes.snapshot(gpus, engines), 0)))
         self.interval_s = interval_s
         self._size = (gpus, engines)
         self._still = still
@@ -82,7 +85,8 @@ class Busy(Still):
     async def _run(self, sink: Callable[[Snapshot], None]) -> None:
         tick = 0
         while True:
-            snapshot = scenes.snapshot(*self._size, tick=0 if self._still else tick, interval_s=self.interval_s)
+            at = 0 if self._still else tick
+            snapshot = _judged(scenes.snapshot(*self._size, tick=at, interval_s=self.interval_s), at)
             if not self._still:
                 self.history.append(snapshot.wall_s, scenes.points(snapshot))
             sink(snapshot)
@@ -94,6 +98,15 @@ class Busy(Still):
         await super().stop()
         if self._task is not None:
             self._task.cancel()
+
+
+def _judged(snapshot: Snapshot, tick: int) -> Snapshot:
+    """With verdicts, one of which has other figures at every tick."""
+    if not snapshot.engines:
+        return snapshot
+    first, *others = snapshot.engines
+    moving = replace(verdicts.bandwidth(first), text=f"reads {60 + tick % 10}% of HBM at batch {20 + tick % 7}")
+    return replace(snapshot, verdicts=(moving, *map(verdicts.healthy, (*others, *snapshot.gpus))))
 
 
 class Slow(Still):

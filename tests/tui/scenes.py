@@ -24,7 +24,7 @@ from gpumon.readings.snapshot import (
     Snapshot,
     TokensTotal,
 )
-from tests.tui import workers
+from tests.tui import verdicts, workers
 
 WALL_S = 1_760_000_002.0
 GIB = float(1 << 30)
@@ -213,7 +213,13 @@ def points(of: Snapshot) -> Points:
         "waiting": total([each.waiting for each in up]),
         "replicas": float(len(up)) if of.engines else math.nan,
     }
-    return made | {f"busy:{each.index}": each.busy_ratio for each in live if isinstance(each.busy_ratio, float)}
+    made |= {f"busy:{each.index}": each.busy_ratio for each in live if isinstance(each.busy_ratio, float)}
+    for each in up:
+        kept = {"kv": each.kv_usage_ratio, "mbu": each.mbu_ratio, "running": each.running, "waiting": each.waiting}
+        made |= {f"{name}@{each.key}": value for name, value in kept.items() if isinstance(value, float)}
+    shares = {each.index: each.bandwidth_bytes_per_s for each in live}
+    made |= {f"dram:{index}": used / PEAK for index, used in shares.items() if isinstance(used, float)}
+    return made | {f"temp:{each.index}": each.temperature_c for each in live if isinstance(each.temperature_c, float)}
 
 
 def history(of: Snapshot, seconds: int = 900) -> History:
@@ -229,6 +235,8 @@ def history(of: Snapshot, seconds: int = 900) -> History:
         then = {key: value * (load if ago else 1.0) for key, value in now.items()}
         then["replicas"] = max(1.0, now["replicas"] - 1.0) if ago > 320 else now["replicas"]
         past.append(of.wall_s - ago, then)
+    for event in verdicts.past(of.wall_s, of.engines[0], of.gpus[min(1, len(of.gpus) - 1)]) if of.verdicts else ():
+        past.mark(event)
     return past
 
 
@@ -259,7 +267,19 @@ def dead_gpu(index: int, state: GpuState, age_s: float, why: Missing) -> Gpu:
 
 
 def _live() -> Snapshot:
-    return snapshot()
+    of = snapshot()
+    ok = tuple(map(verdicts.healthy, (*of.engines[1:], *of.gpus)))
+    return replace(of, verdicts=(verdicts.bandwidth(of.engines[0]), *ok))
+
+
+def _triage() -> Snapshot:
+    """Every level, a fault, and what cannot be told."""
+    of = _wasted()
+    full, held, lost = of.engines[1], of.engines[0], of.engines[2]
+    of_gpus = tuple(map(verdicts.healthy, of.gpus[:3]))
+    said = (verdicts.full_cache(full), verdicts.hot(of.gpus[3]), verdicts.bandwidth(held), verdicts.unknown(lost))
+    fault = FaultShown(full.name, "its prefix cache counters went backwards", "2025-10-09T08:52:03Z")
+    return replace(of, verdicts=(*said, *of_gpus), faults=(fault,))
 
 
 def _one_lost() -> Snapshot:
@@ -429,6 +449,7 @@ SCENES: dict[str, Callable[[], Snapshot]] = {
     "unauthorised": _unauthorised,
     "one_gpu": lambda: replace(snapshot(0, 0), gpus=(gpu(0, engines=(), processes=(), **NO_ENGINE),)),
     "wasted": _wasted,
+    "triage": _triage,
     "crowded": _crowded,
     "over_100": _over,
     "other_kinds": _other_kinds,

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Confidence, Evidence, FaultShown, Limit, Verdict
+from gpumon.readings.snapshot import Confidence, Evidence, Family, FaultShown, Kind, Level, Limit, Verdict
 from gpumon.tui.pages.detail import DetailPage
 from tests.tui import scenes
 from tests.tui.detail_scenes import NOW_S, flat, full_engine, full_gpu, full_snapshot, page_of, things, whole
@@ -58,7 +58,15 @@ def test_what_is_wrong_stands_at_the_top() -> None:
         state=EndpointState.REFUSED, fault="connection refused: start it", running=Missing(Reason.UNREACHABLE)
     )
     verdict = Verdict(
-        "vllm:8000", Limit.QUEUE, (Evidence("12 waiting"),), "add an instance", Confidence.HIGH, "2025-10-09T08:50:22Z"
+        *(
+            "vllm:8000",
+            Limit.QUEUE,
+            (Evidence("12 waiting"),),
+            "add an instance",
+            Confidence.HIGH,
+            "2025-10-09T08:50:22Z",
+        ),
+        *(Kind.ENGINE, down.key, Family.LIMIT, Level.WARN, "12 wait while KV has room"),
     )
     snapshot = full_snapshot(
         engines=(down,),
@@ -69,7 +77,9 @@ def test_what_is_wrong_stands_at_the_top() -> None:
     assert lines[1] == " ✗ REFUSED · read 0.4 s ago · since 08:50:22 (3 min)"
     assert lines[2] == " what does not work"
     assert lines[3].split() == ["!", "since", "08:52:22", "connection", "refused:", "start", "it"]
-    assert lines[4].split() == ["!", "queue", "12", "waiting:", "add", "an", "instance"]
+    assert [line.strip() for line in lines[4:9]] == [
+        *("", "what limits it", "! queue           12 wait while KV has room", "· 12 waiting", "→ add an instance")
+    ]
     assert "hot" not in " ".join(lines)
 
 
@@ -113,7 +123,7 @@ def test_a_process_that_ended_says_since_when() -> None:
 
 def test_what_was_never_there() -> None:
     lines = whole(page_of(full_snapshot(), "engine", "http://nowhere"), 80)
-    assert lines == ["engine http://nowhere", " ✗ there is no such thing any more"]
+    assert lines == ["engine http://nowhere", " ✗ not there at 08:53:22"]
 
 
 def test_a_lost_gpu_opened_late_says_why_once() -> None:

@@ -177,13 +177,13 @@ async def test_only_what_does_something_here_is_listed() -> None:
         names = names_of(app)
         assert "filter the rows" not in names
         assert "sort the rows" not in names
-        assert "write what is shown to files" not in names
+        assert "write an incident bundle" not in names
         assert not any(name.startswith("theme: ") for name in names)
         await type_keys(app, pilot, "escape", "1", ":")
         assert any(name.startswith("sort gpus by ") for name in names_of(app))
         await type_keys(app, pilot, "escape", "f2", ":")
         assert "zoom the pane, and back" not in names_of(app)
-        assert "next; settings: more" in names_of(app)
+        assert "next: thing, value, frame" in names_of(app)
 
 
 async def test_a_chosen_command_runs_where_the_keys_were_and_comes_first_next_time() -> None:

@@ -25,6 +25,7 @@ from gpumon.tui.control import INTERVALS_S
 from gpumon.tui.layout import PANES
 from tests.tui import scenes
 from tests.tui.feed import Still
+from tests.tui.past import Kept
 from tests.tui.running import running, text_of, until
 
 BY_ID = {command.id: command for command in COMMANDS}
@@ -83,6 +84,9 @@ CONTEXT: dict[str, tuple[str, ...]] = {
     "left": ("f2",),
     "right": ("f2",),
     **{command.id: ("s",) for command in COMMANDS if command.scope},
+    **dict.fromkeys(("time.forth", "time.minute.forth", "time.frame.forth", "time.next", "time.live"), ("{",)),
+    "time.frame.back": ("space",),
+    "time.oldest": ("space",),
     "sizing.undo": ("s", "+"),
     "sizing.redo": ("s", "+", "u"),
     "sizing.reset": ("s", "+"),
@@ -96,8 +100,11 @@ async def test_every_key_does_something_that_can_be_seen(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     feed = feed_of("sixteen_gpus")
+    feed.timeline = Kept([scenes.snapshot(tick=tick) for tick in range(-99, 1)])
     async with running(feed, files=disk_at(tmp_path)) as (app, pilot):
         for key in command.keys:
+            if app.monitor.paused:
+                await type_keys(app, pilot, "p")
             await type_keys(app, pilot, "escape", "escape", "1", "g", *CONTEXT.get(command.id, ()))
             before, read = text_of(app), feed.refreshed
             await type_keys(app, pilot, key)
@@ -105,8 +112,6 @@ async def test_every_key_does_something_that_can_be_seen(
                 assert feed.refreshed == read + 1
             else:
                 await until(lambda before=before: text_of(app) != before, pilot)  # type: ignore[misc]
-            if command.id == "pause":
-                await type_keys(app, pilot, key)
             assert not app._exit
 
 
@@ -154,6 +159,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     **{name: (str(number),) for number, name in enumerate(PANES, start=1)},
     "zoomed": ("2", "z"),
     "paused": ("p",),
+    "back in time": ("{",),
     "help": ("?",),
     "detail": ("1", "enter"),
     "settings": ("f2",),
@@ -199,7 +205,9 @@ async def test_no_key_does_harm_anywhere(
     signalled: list[object] = []
     for module, name in ((os, "kill"), (os, "killpg"), (signal, "pidfd_send_signal"), (signal, "raise_signal")):
         monkeypatch.setattr(module, name, lambda *arguments: signalled.append(arguments), raising=False)
-    async with running("one_lost", *SIZES[size], files=disk_at(tmp_path)) as (app, pilot):
+    feed = feed_of("one_lost")
+    feed.timeline = Kept([scenes.snapshot(tick=tick) for tick in range(-99, 1)])
+    async with running(feed, *SIZES[size], files=disk_at(tmp_path)) as (app, pilot):
         back = ("escape", "escape", "escape", "escape")
         await type_keys(app, pilot, *PLACES[place])
         there = place_of(app)
@@ -247,7 +255,7 @@ REMAPPED = {
     "zoom": ("F5, x", "z", ("f5", "x")),
     "pane.engines": ("ctrl+e", "2", ("ctrl+e",)),
     "help": ("h", "?", ("h",)),
-    "span.longer": ("comma", ">", ("comma",)),
+    "span.longer": ("'", ">", ("'",)),
     "settings": ("alt+s", "f2", ("alt+s",)),
     "filter": ("ctrl+_", "/", ("ctrl+underscore",)),
 }
@@ -463,7 +471,7 @@ async def test_a_pane_without_a_place_gets_the_screen_by_its_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "zoomed"), [("5z", "faults"), ("2z", "engines"), ("z5", "faults"), ("2z3", "history"), ("3z1z", "")]
+    ("keys", "zoomed"), [("5z", "triage"), ("2z", "engines"), ("z5", "triage"), ("2z3", "history"), ("3z1z", "")]
 )
 async def test_keys_typed_at_once_act_on_the_pane_last_asked_for(keys: str, zoomed: str) -> None:
     async with running("one_lost") as (app, pilot):
@@ -493,17 +501,6 @@ async def test_redraw_reads_now(key: str) -> None:
         await type_keys(app, pilot, key)
         assert feed.refreshed == 1
         assert text_of(app) == before
-
-
-async def test_what_is_shown_is_written_to_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    async with running("live", files=disk_at(tmp_path)) as (app, pilot):
-        await type_keys(app, pilot, "w")
-        await until(lambda: "wrote gpumon-" in text_of(app)[-1], pilot)
-        (screen,) = tmp_path.glob("gpumon-*.txt")
-        assert screen.read_text().startswith(" gpumon  ")
-        assert screen.with_suffix(".json").read_bytes().startswith(b'{"schema"')
-        assert Keymap().first("save") == "w"
 
 
 async def test_a_click_focuses_and_the_wheel_scrolls() -> None:

@@ -16,7 +16,8 @@ from tests.tui.feed import Still
 from tests.tui.running import running, text_of, until
 
 SIZES = ((60, 15), (80, 24), (100, 30), (120, 40), (160, 50), (200, 60), (300, 80))
-counts = st.builds(Counts, st.integers(0, 64), st.integers(0, 128), st.integers(0, 60), st.integers(0, 20))
+numbers = map(st.integers, (0, 0, 0, 0, 0), (64, 128, 60, 20, 18))
+counts = st.builds(Counts, *numbers)
 heights = st.integers(LEAST_HEIGHT, 120)
 
 
@@ -26,33 +27,33 @@ def fills(pane: str, of: Counts) -> int:
         "gpus": 2 + max(1, of.gpus),
         "engines": 2 + max(1, of.engines),
         "processes": 2 + of.processes,
-        "faults": 1 + max(1, of.faults),
+        "triage": 1 + max(1, of.triage) + of.evidence,
     }[pane]
 
 
 def test_80x24_holds_8_gpus_4_engines_a_chart_strip_and_the_fault_line() -> None:
-    assert plan(80, 24, Counts(8, 4, 12, 1)) == Plan(gpus=10, engines=6, history=4, faults=2)
+    assert plan(80, 24, Counts(8, 4, 12, 1)) == Plan(gpus=10, engines=6, history=4, triage=2)
 
 
 def test_120x40_holds_16_gpus_and_charts() -> None:
     of = plan(120, 40, Counts(16, 4, 20, 0))
-    assert (of.gpus, of.engines, of.faults) == (18, 6, 2)
+    assert (of.gpus, of.engines, of.triage) == (18, 6, 2)
     assert of.history >= 11
 
 
 def test_160x50_holds_16_gpus_12_engines_4_faults_and_charts() -> None:
-    assert plan(160, 50, Counts(16, 12, 60, 4)) == Plan(gpus=18, engines=14, history=11, faults=5)
+    assert plan(160, 50, Counts(16, 12, 60, 4)) == Plan(gpus=18, engines=14, history=11, triage=5)
 
 
 def test_300x80_holds_everything() -> None:
     of = plan(300, 80, Counts(16, 12, 20, 5))
-    assert of == Plan(gpus=18, engines=14, history=20, processes=21, faults=5)
-    assert plan(300, 80, Counts(8, 3, 10, 0)) == Plan(gpus=10, engines=5, history=49, processes=12, faults=2)
+    assert of == Plan(gpus=18, engines=14, history=20, processes=21, triage=5)
+    assert plan(300, 80, Counts(8, 3, 10, 0)) == Plan(gpus=10, engines=5, history=49, processes=12, triage=2)
 
 
 def test_with_next_to_nothing_to_show_the_charts_take_the_lines() -> None:
-    assert plan(300, 80, Counts(1)) == Plan(gpus=3, engines=3, history=68, processes=2, faults=2)
-    assert plan(80, 24, Counts(1, 0, 3)) == Plan(gpus=3, engines=3, history=14, faults=2)
+    assert plan(300, 80, Counts(1)) == Plan(gpus=3, engines=3, history=68, processes=2, triage=2)
+    assert plan(80, 24, Counts(1, 0, 3)) == Plan(gpus=3, engines=3, history=14, triage=2)
 
 
 @pytest.mark.parametrize(("width", "height"), [(59, 40), (200, 14), (20, 3), (0, 0), (1, 1)])
@@ -62,7 +63,7 @@ def test_a_small_terminal_gets_the_summary(width: int, height: int, page: bool) 
 
 
 def test_a_low_screen_leaves_out_charts_and_processes_first() -> None:
-    assert plan(60, 15, Counts(8, 4, 9, 1)) == Plan(gpus=7, engines=4, faults=2)
+    assert plan(60, 15, Counts(8, 4, 9, 1)) == Plan(gpus=7, engines=4, triage=2)
     assert plan(60, 15, Counts(8, 4, 9, 1)).hidden == ("history", "processes")
 
 
@@ -81,8 +82,8 @@ def test_every_table_keeps_a_row_and_none_gets_lines_that_it_does_not_fill(heigh
     lines = plan(80, height, of)
     assert lines.gpus >= 3
     assert lines.engines >= 3
-    assert lines.faults >= 2
-    for name in ("gpus", "engines", "faults"):
+    assert lines.triage >= 2
+    for name in ("gpus", "engines", "triage"):
         assert getattr(lines, name) <= fills(name, of)
     assert lines.processes <= max(2, fills("processes", of))
 
@@ -101,7 +102,7 @@ def test_things_appear_in_one_order(height: int, of: Counts) -> None:
         assert lines.engines >= min(fills("engines", of), 6)
     if lines.history > 2:
         assert (lines.gpus, lines.engines) == (fills("gpus", of), fills("engines", of))
-        assert lines.faults >= min(fills("faults", of), 5)
+        assert lines.triage >= min(1 + of.triage, 5)
     if lines.processes:
         assert lines.history >= 20
     if lines.history > 20:
@@ -186,7 +187,7 @@ async def test_one_page_in_place_of_another() -> None:
 
 async def test_the_rules_follow_the_width_alone() -> None:
     async with running("live", 80, 24) as (app, pilot):
-        for width, said in ((79, "─ 4: processes ─"), (80, "─ key 4: processes ─")):
+        for width, said in ((79, "· 4: processes ─"), (80, "· key 4: processes ─")):
             await pilot.resize_terminal(width, 24)
             await until(
                 lambda said=said: said in next(line for line in text_of(app) if "─5─" in line),  # type: ignore[misc]
@@ -260,7 +261,7 @@ async def test_no_drawer_is_open_where_it_can_not_be_seen() -> None:
         assert not app.monitor.drawer.open
         await pilot.resize_terminal(80, 24)
         await until(lambda: app.monitor.panes["engines"].has_focus, pilot)
-        assert sum("vllm:80" in line for line in text_of(app)) == 3
+        assert sum("vllm:80" in line[:12] for line in text_of(app)) == 3
         await pilot.resize_terminal(40, 5)
         await pilot.press("q")
         await until(lambda: app._exit, pilot)

@@ -171,8 +171,8 @@ async def test_a_thing_that_its_list_leaves_out_is_among_all_of_its_kind() -> No
 
 async def test_the_palette_names_what_its_commands_do_here(tmp_path: Path) -> None:
     async with running("live", 120, 40, files=disk_at(tmp_path)) as (app, pilot):
-        elsewhere = {"read more often", "read less often", "write what is shown to files"}
-        sideways = {"next; settings: more", "previous; settings: less"}
+        elsewhere = {"read more often", "read less often", "write an incident bundle"}
+        sideways = {"next: thing, value, frame", "back: thing, value, frame"}
         await type_keys(app, pilot, ":")
         assert elsewhere <= set(names_of(app))
         assert not sideways & set(names_of(app))

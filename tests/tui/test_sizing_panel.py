@@ -384,7 +384,7 @@ async def test_tab_leaves_it_and_s_comes_back() -> None:
         await type_keys(app, pilot, "s")
         assert app.monitor.focused is panel_of(app)
         await type_keys(app, pilot, "shift+tab")
-        assert focused(app) == "faults"
+        assert focused(app) == "triage"
         await type_keys(app, pilot, "tab")
         assert app.monitor.focused is panel_of(app)
         await type_keys(app, pilot, "?")

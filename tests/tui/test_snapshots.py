@@ -73,7 +73,16 @@ STATES = {
     "zoomed_engines": State("crowded", ("2", "z")),
     "zoomed_history": State("live", ("3", "z")),
     "zoomed_processes": State("crowded", ("4", "z", "G")),
-    "zoomed_faults": State("crowded", ("5", "z")),
+    "zoomed_triage": State("triage", ("5", "z")),
+    "triage": State("triage", ("t",)),
+    "triage_events": State("triage", ("t", "z", "G")),
+    "triage_healthy": State("engines_only", ("t", "z")),
+    "detail_verdict": State("live", ("t", "enter")),
+    "detail_critical": State("triage", ("t", "enter")),
+    "detail_unknown": State("triage", ("t", *["down"] * 4, "enter")),
+    "detail_judged": State("triage", ("2", "down", "enter")),
+    "history_events": State("live", ("3", "enter")),
+    "ascii_triage": State("triage", ("t", "z"), ascii=True),
 }
 
 

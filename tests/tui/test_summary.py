@@ -27,7 +27,8 @@ def text(rows: list[Row]) -> list[str]:
 @pytest.mark.parametrize(
     ("scene", "paused", "said"),
     [
-        ("live", False, "8 GPU busy 93% mfu 32% mbu 64% 3.6k tok/s 4921W"),
+        ("live", False, "8 GPU ! bandwidth vllm:8000 busy 93% mfu 32% mbu 64% 3.6k tok/s 4921W"),
+        ("triage", False, "8 GPU ✗ KV cache vllm:8001 busy 82% mfu 28% mbu 55% 3.6k tok/s 3983W 1 fault"),
         ("simulated", True, "SIM PAUSED 8 GPU busy 93% mfu 32% mbu 64% 3.6k tok/s 4921W"),
         ("one_lost", False, "8 GPU 1 DOWN busy 94% mfu 32% mbu 64% 4.7k tok/s 4341W 1 fault"),
         ("stale", False, "8 GPU 8 STALE busy – mfu – mbu – 3.6k tok/s 1 fault"),
@@ -168,7 +169,8 @@ def test_hints_come_from_the_users_own_keys() -> None:
     ("place", "word", "there"),
     [
         (Place("gpus"), "detail", True),
-        (Place("faults"), "detail", False),
+        (Place("triage"), "detail", True),
+        (Place("triage"), "sort", False),
         (Place("history"), "time span", True),
         (Place("history"), "one chart", True),
         (Place("history", opened=True), "one chart", False),

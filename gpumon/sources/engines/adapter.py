@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from itertools import pairwise
+from operator import le
 from types import MappingProxyType
 from typing import ClassVar, Final, NamedTuple
 
 from gpumon.readings.frame import Advance, EngineKind, HistogramReading, RankReading
-from gpumon.sources.exposition import Scan, Series
+from gpumon.sources.exposition import MOST_SAMPLES, Scan, Series
 
 MOST_RANKS: Final = 256
 """Data-parallel ranks read from one page."""
@@ -23,6 +23,8 @@ MOST_DIGITS: Final = 15
 MOST_VALUE: Final = 1e30
 """No engine counts as far: the FLOPs of a hundred thousand GPUs in a year are 3e27."""
 LEAST_VALUE: Final = 1e-30
+_ONE: Final = (1, 0)
+"""The width of a figure that is and was one series."""
 PATIENT: Final = 5
 """Polls in a row after which a series that was a part of a figure is taken to be gone for good."""
 START_TIME: Final = "process_start_time_seconds"
@@ -154,6 +156,10 @@ class Adapter:
         self._parts: dict[str, Adapter] = {}
         self._widths: dict[tuple[str, str], tuple[int, int]] = {}
         """(Rank, quantity) -> series that it is made of, and for how many polls there were fewer."""
+        self._places: dict[Series, tuple[str, float]] = {}
+        """What `_place` said."""
+        self._bounds: dict[str, tuple[float, ...]] = {}
+        """Quantity -> the bounds that its histogram had last."""
 
     @classmethod
     def claims(cls, page: Page) -> bool:
@@ -215,6 +221,11 @@ class Adapter:
 
     def _whole(self, quantity: str, series: Found) -> Found:
         """The series of the ranks of which none is missing that was there lately: the rest of a sum is no figure."""
+        if (
+            len(series) == 1
+            and self._widths.get((series[0][0].labels.get(self.tables.rank_label, "0"), quantity)) == _ONE
+        ):
+            return series
         ranks = Counter(one.labels.get(self.tables.rank_label, "0") for one, _ in series)
         if len(self._widths) > MOST_WIDTHS:
             self._widths.clear()
@@ -265,34 +276,51 @@ class Adapter:
         parts: dict[str, _Parts] = {}
         for end in ("_bucket", "_sum", "_count"):
             for series, value in self._unrepeated(found.get(name + end, [])):
-                if (rank := self._rank(ranks, series)) is not None:
-                    part = parts.setdefault(rank.name, _Parts({}, {}))
-                    if end == "_bucket":
-                        if math.isnan(bound := _bound(series.labels.get("le", ""))):
-                            continue
-                        part.buckets[bound] = part.buckets.get(bound, 0.0) + value
-                    else:
-                        part.totals[end] = part.totals.get(end, 0.0) + value
+                rank_name, bound = self._places.get(series) or self._place(series)
+                part = parts.get(rank_name)
+                if part is None:
+                    if self._rank(ranks, series) is None:
+                        continue
+                    part = parts[rank_name] = _Parts({}, {})
+                if end != "_bucket":
+                    part.totals[end] = part.totals.get(end, 0.0) + value
+                elif bound == bound:
+                    part.buckets[bound] = part.buckets.get(bound, 0.0) + value
         for rank_name, part in parts.items():
-            if (histogram := part.histogram()) is not None:
+            if (histogram := part.histogram(self._bounds.get(quantity, ()))) is not None:
                 ranks[rank_name].histograms[quantity] = histogram
+                self._bounds[quantity] = histogram.bounds
+
+    def _place(self, series: Series) -> tuple[str, float]:
+        """A series' rank and, of a bucket, its bound (NaN where it has none)."""
+        if len(self._places) >= MOST_SAMPLES:
+            self._places.clear()
+        place = series.labels.get(self.tables.rank_label, "0"), _bound(series.labels.get("le", ""))
+        self._places[series] = place
+        return place
 
 
 class _Parts(NamedTuple):
     buckets: dict[float, float]
     totals: dict[str, float]
 
-    def histogram(self) -> HistogramReading | None:
-        """The histogram, or None where a part is missing, no number, or the buckets do not rise."""
-        count, total = self.totals.get("_count"), self.totals.get("_sum")
-        if count is None or total is None or not 0 < len(self.buckets) <= MOST_BUCKETS:
+    def histogram(self, known: tuple[float, ...]) -> HistogramReading | None:
+        """The histogram, or None where a part is missing, no number, or the buckets do not rise.
+
+        `known`: bounds that it may have; it shares them then, as many polls are kept and all have the same.
+        """
+        count, total, buckets = self.totals.get("_count"), self.totals.get("_sum"), self.buckets
+        if count is None or total is None or not 0 < len(buckets) <= MOST_BUCKETS:
             return None
-        buckets = dict(self.buckets)
         buckets.setdefault(math.inf, count)
-        bounds = tuple(sorted(buckets))
-        counts = tuple(buckets[bound] for bound in bounds)
-        rising = all(low <= high for low, high in pairwise((0.0, *counts)))
-        sane = rising and all(map(usable, (total, count, counts[-1])))
+        bounds = tuple(buckets)
+        if bounds == known:
+            bounds, counts = known, tuple(buckets.values())
+        else:
+            bounds = tuple(sorted(buckets))
+            counts = tuple(map(buckets.__getitem__, bounds))
+        rising = counts[0] >= 0.0 and all(map(le, counts, counts[1:]))
+        sane = rising and usable(total) and usable(count) and usable(counts[-1])
         return HistogramReading(bounds, counts, total, count) if sane else None
 
 

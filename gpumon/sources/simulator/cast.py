@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from gpumon.sources.simulator.engine_model import Limits
+from gpumon.sources.simulator.engine_model import Held, Limits
+from gpumon.sources.simulator.gpus import Work
 from gpumon.sources.simulator.kv_blocks import BLOCK_TOKENS
 from gpumon.sources.simulator.physics import Chip, Instance, Shape, Speed
 from gpumon.sources.simulator.traffic import Demand, Lengths
@@ -25,6 +26,25 @@ H100 = Chip(
     power_limit_w=700.0,
 )
 """Peaks of the data sheet, dense; memory as nvidia-smi shows it."""
+H100_PCIE = Chip(
+    name="NVIDIA H100 PCIe",
+    bf16_flops_per_s=756.5e12,
+    fp8_flops_per_s=1513e12,
+    bytes_per_s=1593e6 * 2 * 5120 / 8,
+    memory_bytes=81559 * MIB,
+    sm_count=114,
+    sm_clock_hz=1755e6,
+    memory_clock_hz=1593e6,
+    memory_bus_bits=5120,
+    power_limit_w=350.0,
+    nvlink=False,
+    pcie_generation=4.0,
+)
+"""The card, without NVLink bridges, in a server of the PCIe generation before its own."""
+
+
+MAX_NUM_SEQS = 256
+"""vLLM's default."""
 
 
 class Actor(msgspec.Struct, frozen=True):
@@ -43,13 +63,22 @@ class Actor(msgspec.Struct, frozen=True):
     other_gib: float
     """Memory per GPU of what is neither weights, KV nor activations: NCCL and CUDA buffers."""
     max_model_len: int
-    max_num_seqs: int = 256
+    max_num_seqs: int = MAX_NUM_SEQS
     max_batched_tokens: int = 8192
     gpu_memory_utilization: float = 0.9
     version: str = "0.32.0"
     user: str = "simulated"
     container: str = ""
     pod: str = ""
+    chip: Chip = H100
+    shares: tuple[float, ...] = ()
+    """How the traffic falls on the data-parallel ranks, as factors; empty: evenly."""
+    most_waiting: int = 0
+    """Requests in the queue beyond which new ones are turned away; 0: none is."""
+    held: Held | None = None
+    """What keeps it from its steps on the host."""
+    hidden: tuple[str, ...] = ()
+    """Metrics that its page does not have."""
 
     @property
     def command(self) -> str:
@@ -61,6 +90,7 @@ class Actor(msgspec.Struct, frozen=True):
             f"--data-parallel-size {len(self.ranks)}" if len(self.ranks) > 1 else "",
             f"--max-model-len {self.max_model_len}",
             f"--max-num-batched-tokens {self.max_batched_tokens}",
+            f"--max-num-seqs {self.max_num_seqs}" if self.max_num_seqs != MAX_NUM_SEQS else "",
         ]
         return " ".join(part for part in parts if part)
 
@@ -72,30 +102,46 @@ class Actor(msgspec.Struct, frozen=True):
     @property
     def instance(self) -> Instance:
         """The hardware and model of one rank."""
-        return Instance(self.shape, H100, self.speed, len(self.ranks[0]))
+        return Instance(self.shape, self.chip, self.speed, len(self.ranks[0]))
 
     @property
     def kv_pool_bytes(self) -> float:
         """KV pool of one GPU: the share that vLLM may take, less weights, activations and the rest."""
         weights = self.shape.file_bytes / len(self.ranks[0])
-        return self.gpu_memory_utilization * H100.memory_bytes - weights - (self.activation_gib + self.other_gib) * GIB
+        given = self.gpu_memory_utilization * self.chip.memory_bytes
+        return given - weights - (self.activation_gib + self.other_gib) * GIB
+
+    @property
+    def demands(self) -> tuple[Demand, ...]:
+        """The traffic of each rank."""
+        shares = self.shares or (1.0,) * len(self.ranks)
+        rate = self.demand.requests_per_s
+        return tuple(msgspec.structs.replace(self.demand, requests_per_s=rate * share) for share in shares)
 
     @property
     def limits(self) -> Limits:
         """What its scheduler may do. Data-parallel vLLM starts as many API servers as ranks."""
         block_bytes = BLOCK_TOKENS * self.shape.kv_bytes / len(self.ranks[0])
         blocks = int(self.kv_pool_bytes / block_bytes)
-        return Limits(self.max_num_seqs, self.max_batched_tokens, self.max_model_len, blocks, len(self.ranks))
+        return Limits(
+            self.max_num_seqs,
+            self.max_batched_tokens,
+            self.max_model_len,
+            blocks,
+            len(self.ranks),
+            self.most_waiting,
+        )
 
 
 class Leftover(msgspec.Struct, frozen=True):
-    """A process that holds memory of a GPU and does nothing."""
+    """A process that is no engine: it holds memory of a GPU, and does nothing where no work is given."""
 
     gpu: int
     name: str
     vram_bytes: float
     command: str = ""
     user: str = "simulated"
+    work: Work = Work()
 
 
 LLAMA_70B = Shape(80, 8192, 64, 8, 128, 28672, 128256, weight_bytes=1.0)

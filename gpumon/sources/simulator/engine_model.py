@@ -25,6 +25,24 @@ class Limits(msgspec.Struct, frozen=True):
     max_model_len: int
     kv_pool_blocks: int
     api_servers: int = 1
+    most_waiting: int = 0
+    """Requests beyond are turned away at the door; 0: none is."""
+
+
+class Held(msgspec.Struct, frozen=True):
+    """The host keeps the engine from its next step for the last `held_s` of every `every_s` seconds."""
+
+    every_s: float
+    held_s: float
+
+    def free_s(self, at_s: float) -> float:
+        """When it may go on: at once, unless the host holds it."""
+        end_s = (math.floor(at_s / self.every_s) + 1) * self.every_s
+        return end_s if at_s >= end_s - self.held_s else at_s
+
+    def from_s(self, at_s: float) -> float:
+        """When the host holds it next, seen from a moment at which it is free."""
+        return (math.floor(at_s / self.every_s) + 1) * self.every_s - self.held_s
 
 
 class Meter(msgspec.Struct):
@@ -84,8 +102,20 @@ class Sequence:
 class EngineModel:
     """One data-parallel rank. It has no clock: `advance` says what time it is."""
 
-    def __init__(self, instance: Instance, limits: Limits, arrivals: Arrivals, start_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        instance: Instance,
+        limits: Limits,
+        arrivals: Arrivals,
+        start_s: float = 0.0,
+        held: Held | None = None,
+    ) -> None:
         self.instance = instance
+        """May change between two calls of `advance`: clocks that are held down make it slower."""
+        self.rejected = 0
+        """Requests that were turned away."""
+        self._held = held
+        self._hung_s = math.inf
         self.limits = limits
         self.counters = Counters(limits.max_model_len, limits.api_servers)
         self.blocks = KvBlocks(limits.kv_pool_blocks)
@@ -119,17 +149,28 @@ class EngineModel:
 
     def advance(self, to_s: float) -> None:
         """Finish every step that ends by `to_s`; the one in progress then stays in progress."""
+        if to_s > self._hung_s:
+            self._receive(to_s)
+            return
         while True:
             if self._plan is None:
-                self._receive()
+                if self._held is not None and (free_s := self._held.free_s(self._now_s)) > self._now_s:
+                    if free_s > to_s:
+                        return
+                    self._now_s = free_s
+                self._receive(self._now_s)
                 if not self._running and not self._waiting:
                     if self._arrivals.next_s() > to_s:
                         return
                     self._now_s = self._arrivals.next_s()
-                    self._receive()
+                    continue
                 self._plan = self._schedule()
             if not (self._prefill_step(self._plan, to_s) if self._plan else self._decode_steps(to_s)):
                 return
+
+    def hang(self, at_s: float) -> None:
+        """Make no step any more from `at_s` on; requests still come in."""
+        self._hung_s = at_s
 
     def meter(self, at_s: float) -> Meter:
         """What was done by `at_s`, which is no earlier than the last `advance`: a running step counts in part."""
@@ -137,13 +178,18 @@ class EngineModel:
         if self._plan is not None:
             step = self._step(self._plan)
             cost = self.instance.cost(step)
-            share = min(1.0, max(0.0, (at_s - self._now_s) / cost.seconds))
+            share = min(1.0, max(0.0, (min(at_s, self._hung_s) - self._now_s) / cost.seconds))
             total.add(cost, step.decoding + step.chunk_tokens, share)
         return total
 
-    def _receive(self) -> None:
-        while self._arrivals.next_s() <= self._now_s:
-            self._waiting.append(Sequence(self._fitted(self._arrivals.take())))
+    def _receive(self, by_s: float) -> None:
+        most = self.limits.most_waiting or math.inf
+        while self._arrivals.next_s() <= by_s:
+            request = self._arrivals.take()
+            if len(self._waiting) < most:
+                self._waiting.append(Sequence(self._fitted(request)))
+            else:
+                self.rejected += 1
 
     def _fitted(self, request: Request) -> Request:
         """The request, cut to what the model's context and the pool can hold at all."""
@@ -260,7 +306,8 @@ class EngineModel:
         if self._now_s + cost.seconds > to_s:
             return False
         growth_s = self.instance.growth_s(self._decoding, cost.memory_bound)
-        in_time = int(_steps_in(to_s - self._now_s, cost.seconds, growth_s))
+        until_s = to_s if self._held is None else min(to_s, self._held.from_s(self._now_s))
+        in_time = int(_steps_in(until_s - self._now_s, cost.seconds, growth_s))
         steps = min(self._most_steps, self._ends[0][0] - self._ordinal, in_time)
         if not self._waiting:
             steps = min(steps, math.ceil(_steps_in(self._arrivals.next_s() - self._now_s, cost.seconds, growth_s)))

@@ -7,7 +7,7 @@ import math
 import msgspec
 
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
-from gpumon.readings.missing import Missing, Reading, Reason, number
+from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason, number
 from gpumon.sources.simulator.engine_model import Meter
 from gpumon.sources.simulator.physics import Chip, Instance
 
@@ -57,6 +57,7 @@ def work_between(instance: Instance, before: Meter, after: Meter, seconds: float
     """
     shape, gpus = instance.shape, instance.gpus
     tokens_per_s = (after.tokens - before.tokens) / seconds
+    nvlink = instance.chip.nvlink
     reduced_bytes = 2 * shape.layers * shape.hidden * 2.0 * 2 * (gpus - 1) / gpus
     dram_bytes_per_s = (after.dram_bytes - before.dram_bytes) / seconds / gpus
     flops_per_s = (after.flops - before.flops) / seconds / gpus
@@ -66,8 +67,9 @@ def work_between(instance: Instance, before: Meter, after: Meter, seconds: float
         mfu_ratio=flops_per_s * gpus / instance.peak_flops_per_s,
         flops_per_s=flops_per_s,
         dram_ratio=dram_bytes_per_s / instance.chip.bytes_per_s,
-        nvlink_bytes_per_s=tokens_per_s * reduced_bytes,
-        pcie_bytes_per_s=2e5 * (after.steps - before.steps) / seconds + 60.0 * tokens_per_s,
+        nvlink_bytes_per_s=tokens_per_s * reduced_bytes if nvlink else 0.0,
+        pcie_bytes_per_s=2e5 * (after.steps - before.steps) / seconds
+        + (60.0 + (0.0 if nvlink else reduced_bytes)) * tokens_per_s,
     )
 
 
@@ -79,6 +81,7 @@ class SimulatedGpu:
         self._index = index
         self._processes = processes
         self._work = Work()
+        self._clock_share = 1.0
         self._wanted_w = self._power_w = CONTEXT_W if processes else IDLE_W
         self._heat_c = self._target_c()
         self.energy_j = 3.6e6 * (400 + 35 * index)
@@ -90,11 +93,17 @@ class SimulatedGpu:
         self._capped_s = 310.0 + 45.0 * index
         """Seconds under the power cap since the driver was loaded."""
 
-    def advance(self, seconds: float, work: Work) -> None:
-        """Do `work` for `seconds`."""
+    @property
+    def index(self) -> int:
+        """Number of its slot."""
+        return self._index
+
+    def advance(self, seconds: float, work: Work, clock_share: float = 1.0) -> None:
+        """Do `work` for `seconds`, with the SM clock held to a share of the highest."""
         self._work = work
+        self._clock_share = clock_share
         sm = self._sm_active()
-        active_w = SM_W * sm + TENSOR_W * self._tensor_active() + DRAM_W * work.dram_ratio
+        active_w = clock_share * (SM_W * sm + TENSOR_W * self._tensor_active()) + DRAM_W * work.dram_ratio
         idle_w = CONTEXT_W if self._processes else IDLE_W
         self._wanted_w = (idle_w + active_w) * SILICON[self._index % len(SILICON)]
         self._power_w = min(self._wanted_w, self._chip.power_limit_w)
@@ -113,8 +122,8 @@ class SimulatedGpu:
         return min(1.0, 0.94 * self._work.kernel_ratio + 0.3 * (self._work.busy_ratio - self._work.kernel_ratio))
 
     def _tensor_active(self) -> float:
-        """A good GEMM keeps the pipe at about three quarters of its rated speed while it is active."""
-        return min(1.0, self._work.mfu_ratio / 0.75)
+        """A good GEMM keeps the pipe at about three quarters of its speed at this clock while it is active."""
+        return min(1.0, self._work.mfu_ratio / (0.75 * self._clock_share))
 
     def initialising(self, monotonic_s: float) -> GpuReading:
         """What is known of it while the simulation warms up."""
@@ -134,8 +143,8 @@ class SimulatedGpu:
             dram_active_ratio=work.dram_ratio,
             pcie_tx_bytes_per_s=1e6 + 0.3 * work.pcie_bytes_per_s,
             pcie_rx_bytes_per_s=1e6 + work.pcie_bytes_per_s,
-            nvlink_tx_bytes_per_s=work.nvlink_bytes_per_s,
-            nvlink_rx_bytes_per_s=work.nvlink_bytes_per_s,
+            nvlink_tx_bytes_per_s=work.nvlink_bytes_per_s if self._chip.nvlink else NOT_SUPPORTED,
+            nvlink_rx_bytes_per_s=work.nvlink_bytes_per_s if self._chip.nvlink else NOT_SUPPORTED,
             power_w=round(self._power_w, 3),
             energy_j=round(self.energy_j, 3),
             temperature_c=float(round(self._heat_c)),
@@ -157,7 +166,8 @@ class SimulatedGpu:
     def _clock_hz(self) -> float:
         """Full clock while a context is there, less under the power cap, in the driver's steps of 15 MHz."""
         full_hz = self._chip.sm_clock_hz if self._processes else IDLE_CLOCK_HZ
-        return round(full_hz * math.sqrt(self._power_w / self._wanted_w) / 15e6) * 15e6
+        held = self._clock_share * math.sqrt(self._power_w / self._wanted_w)
+        return round(full_hz * held / 15e6) * 15e6
 
 
 def _still(chip: Chip, index: int, uuid: str, processes: tuple[GpuProcess, ...]) -> GpuReading:
@@ -184,8 +194,8 @@ def _still(chip: Chip, index: int, uuid: str, processes: tuple[GpuProcess, ...])
         ecc_corrected=0.0,
         remap_pending=0.0,
         remap_failed=0.0,
-        pcie_generation=5.0,
-        pcie_generation_max=5.0,
+        pcie_generation=chip.pcie_generation,
+        pcie_generation_max=chip.pcie_generation,
         pcie_width=16.0,
         pcie_width_max=16.0,
         processes=processes,

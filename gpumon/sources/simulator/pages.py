@@ -163,7 +163,8 @@ class MetricsPage:
     def _rejections(self) -> tuple[str, str, list[Labels], Callable[[], Iterable[float]]]:
         name, text, reasons = REJECTIONS
         labels: list[Labels] = [(("model_name", self._actor.model), ("reason", reason)) for reason in reasons]
-        return name, text, labels, lambda: (0.0,) * len(reasons)
+        # The first reason is the one that the simulated engines have.
+        return name, text, labels, lambda: (sum(rank.rejected for rank in self._ranks), *(0.0,) * (len(reasons) - 1))
 
     def _http_requests(self) -> tuple[str, str, list[Labels], Callable[[], Iterable[float]]]:
         text = "Total number of requests by method, status and handler."

@@ -21,6 +21,10 @@ class Chip(msgspec.Struct, frozen=True):
     memory_clock_hz: float
     memory_bus_bits: int
     power_limit_w: float
+    nvlink: bool = True
+    """Without it tensor parallelism goes over PCIe."""
+    pcie_generation: float = 5.0
+    """Of the slot."""
 
 
 class Shape(msgspec.Struct, frozen=True, dict=True):
@@ -98,6 +102,8 @@ class Speed(msgspec.Struct, frozen=True):
     bytes_share: float
     step_overhead_s: float
     sequence_overhead_s: float
+    token_overhead_s: float = 0.0
+    """Time of the all-reduces that grows with the tokens of a step: over PCIe it is no small thing."""
 
 
 EXTRA_TRAFFIC = 0.05
@@ -176,7 +182,12 @@ class Instance(msgspec.Struct, frozen=True, dict=True):
         dram_bytes = (1.0 + EXTRA_TRAFFIC) * (weight_bytes + kv_bytes) + shape.activation_bytes * tokens
         compute_s = flops / self.reached_flops_per_s
         memory_s = dram_bytes / self.reached_bytes_per_s
-        overhead_s = self.speed.step_overhead_s + self.speed.sequence_overhead_s * (step.decoding + step.chunks)
+        speed = self.speed
+        overhead_s = (
+            speed.step_overhead_s
+            + speed.sequence_overhead_s * (step.decoding + step.chunks)
+            + speed.token_overhead_s * tokens
+        )
         return Cost(
             flops, weight_bytes, kv_bytes, dram_bytes, max(compute_s, memory_s), overhead_s, memory_s >= compute_s
         )

@@ -20,13 +20,19 @@ class Answer(msgspec.Struct, frozen=True):
     body: bytes
 
 
+SILENCE = Answer(0, "", b"")
+"""No answer, ever: the connection stays open."""
+NOT_FOUND = Answer(404, "application/json", b'{"detail":"Not Found"}')
+
+
 class LoopbackServer:
     """Answers GET with what `answer` says for the path (without its query). Other methods get 405.
 
     The port is known at once: the socket listens from the start, and whoever connects before `start` waits.
     """
 
-    def __init__(self, answer: Callable[[str], Answer]) -> None:
+    def __init__(self, answer: Callable[[str], Answer | None]) -> None:
+        """`answer` gives None where the process behind it has just ended: the client is hung up on."""
         self._answer = answer
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._socket.setblocking(False)
@@ -44,6 +50,16 @@ class LoopbackServer:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Connection(self._answer, self._open), sock=self._socket)
 
+    async def listen(self, *, up: bool) -> None:
+        """Go down as a process does that ends, or come back on the same port."""
+        if up and self._server is None:
+            self._socket = socket.create_server(("127.0.0.1", self.port))
+            self._socket.setblocking(False)
+            await self.start()
+        elif not up and self._server is not None:
+            await self.close()
+            self._server = None
+
     async def close(self) -> None:
         """Stop listening and cut every connection."""
         for transport in tuple(self._open):
@@ -58,7 +74,7 @@ class LoopbackServer:
 class _Connection(asyncio.Protocol):
     """One client: requests one after the other, kept alive until it hangs up or errs."""
 
-    def __init__(self, answer: Callable[[str], Answer], others: set[asyncio.Transport]) -> None:
+    def __init__(self, answer: Callable[[str], Answer | None], others: set[asyncio.Transport]) -> None:
         self._answer = answer
         self._others = others
         self._received = b""
@@ -92,7 +108,11 @@ class _Connection(asyncio.Protocol):
             self._send(_plain(HTTPStatus.METHOD_NOT_ALLOWED), keep=False)
         else:
             close = any(line.lower().replace(" ", "") == "connection:close" for line in lines[1:])
-            self._send(self._answer(words[1].partition("?")[0]), keep=not close and words[2] == "HTTP/1.1")
+            answer = self._answer(words[1].partition("?")[0])
+            if answer is None:
+                self._transport.abort()
+            elif answer is not SILENCE:
+                self._send(answer, keep=not close and words[2] == "HTTP/1.1")
 
     def _send(self, answer: Answer, keep: bool) -> None:
         head = [

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from gpumon.sources.simulator.cast import Actor
 from gpumon.sources.simulator.engine_model import EngineModel, Meter
+from gpumon.sources.simulator.gpus import Work, work_between
 from gpumon.sources.simulator.pages import MetricsPage
-from gpumon.sources.simulator.server import Answer
+from gpumon.sources.simulator.script import EngineSpell, boundaries, standing
+from gpumon.sources.simulator.server import NOT_FOUND, Answer
 from gpumon.sources.simulator.traffic import Traffic
-
-_NOT_FOUND = Answer(404, "application/json", b'{"detail":"Not Found"}')
 
 
 class EngineTruth(msgspec.Struct, frozen=True):
@@ -36,21 +38,91 @@ class EngineTruth(msgspec.Struct, frozen=True):
 class SimulatedEngine:
     """The ranks of an `Actor`, on simulated time that begins at `start_s` (its wall time is `started_wall_s`)."""
 
-    def __init__(self, actor: Actor, seed: int, start_s: float, started_wall_s: float) -> None:
+    def __init__(
+        self, actor: Actor, seed: int, start_s: float, started_wall_s: float, spells: tuple[EngineSpell, ...] = ()
+    ) -> None:
         self.actor = actor
+        self.up = True
+        """It listens."""
+        self.mute = False
+        """It takes connections and answers none of them."""
+        self._seed = seed
+        self._begun = (start_s, started_wall_s)
+        self._spells = tuple(spell for spell in spells if spell.engine == actor.name)
+        self._changes = boundaries(self._spells)
+        self._spinning = False
+        self._at_s = self._seen_s = start_s
+        self._start(start_s)
+
+    def _start(self, at_s: float) -> None:
+        """A new process, with empty counters."""
+        actor, (start_s, wall_s) = self.actor, self._begun
+        self._started_wall_s = wall_s + at_s - start_s
         self.ranks = tuple(
-            EngineModel(actor.instance, actor.limits, Traffic(actor.demand, seed * 100 + number, start_s), start_s)
-            for number in range(len(actor.ranks))
+            EngineModel(actor.instance, actor.limits, Traffic(demand, number, at_s), at_s, actor.held)
+            for number, demand in enumerate(actor.demands, self._seed * 100)
         )
-        self._at_s = start_s
-        self._started_wall_s = started_wall_s
-        self._page = MetricsPage(actor, self.ranks, started_wall_s)
+        self._shares = (1.0,) * len(self.ranks)
+        self._seen = (Meter(),) * len(self.ranks)
+        self._page = MetricsPage(actor, self.ranks, self._started_wall_s)
 
     def advance(self, to_s: float) -> None:
         """Let all ranks work until `to_s`; a time that is past already changes nothing."""
+        while self._changes and self._changes[0] <= to_s:
+            at_s = self._changes.pop(0)
+            self._advance(at_s)
+            self._change(at_s)
+        self._advance(to_s)
+
+    def _advance(self, to_s: float) -> None:
         self._at_s = max(self._at_s, to_s)
-        for rank in self.ranks:
-            rank.advance(self._at_s)
+        if self.up:
+            for rank in self.ranks:
+                rank.advance(self._at_s)
+
+    def _change(self, at_s: float) -> None:
+        """Begin and end what the script says for this moment."""
+        now = standing(self._spells, at_s)
+        self._spinning = any(spell.spinning for spell in now)
+        self.up = not any(spell.down for spell in now)
+        self.mute = any(spell.mute for spell in now)
+        if not now:
+            self._start(at_s)
+        elif self.up:
+            for rank in self.ranks:
+                rank.hang(at_s)
+
+    def works(self, share: Callable[[int], float]) -> dict[int, Work]:
+        """What each of its GPUs did on average since the last call; `share` is a GPU's clock as one of its highest.
+
+        The GPUs of a rank go at the pace of the slowest: the others wait for it in the all-reduce.
+        """
+        seconds, self._seen_s = self._at_s - self._seen_s, self._at_s
+        if not self.up or seconds <= 0.0:
+            return {}
+        if self._spinning:
+            return {gpu: Work(busy_ratio=1.0) for gpu in self.actor.gpus}
+        works: dict[int, Work] = {}
+        meters, shares = self.meters(), []
+        for gpus, rank, before, meter in zip(self.actor.ranks, self.ranks, self._seen, meters, strict=True):
+            work = work_between(rank.instance, before, meter, seconds)
+            slowest = min(map(share, gpus))
+            for gpu in gpus:
+                works[gpu] = msgspec.structs.replace(work, kernel_ratio=work.kernel_ratio * slowest / share(gpu))
+            shares.append(slowest)
+        self._seen = meters
+        self._slow_to(tuple(shares))
+        return works
+
+    def _slow_to(self, shares: tuple[float, ...]) -> None:
+        """Arithmetic goes with the SM clock; the memory has a clock of its own."""
+        if shares == self._shares:
+            return
+        self._shares = shares
+        instance, speed = self.actor.instance, self.actor.speed
+        for rank, share in zip(self.ranks, shares, strict=True):
+            slower = msgspec.structs.replace(speed, flops_share=speed.flops_share * share)
+            rank.instance = msgspec.structs.replace(instance, speed=slower)
 
     def meters(self) -> tuple[Meter, ...]:
         """What each rank has done."""
@@ -59,12 +131,18 @@ class SimulatedEngine:
     def answer(self, path: str) -> Answer:
         """What the server says to GET `path`."""
         if path == "/metrics":
-            return Answer(200, "text/plain; version=1.0.0; charset=utf-8", self._page.text().encode())
+            return Answer(200, "text/plain; version=1.0.0; charset=utf-8", self._shown().encode())
         if path == "/version":
             return Answer(200, "application/json", msgspec.json.encode({"version": self.actor.version}))
         if path == "/v1/models":
             return Answer(200, "application/json", msgspec.json.encode({"object": "list", "data": [self._model()]}))
-        return Answer(200, "", b"") if path == "/health" else _NOT_FOUND
+        return Answer(200, "", b"") if path == "/health" else NOT_FOUND
+
+    def _shown(self) -> str:
+        text, hidden = self._page.text(), self.actor.hidden
+        if not hidden:
+            return text
+        return "".join(line for line in text.splitlines(keepends=True) if not any(name in line for name in hidden))
 
     def _model(self) -> dict[str, object]:
         return {

@@ -8,21 +8,23 @@ from collections.abc import Callable
 
 import msgspec
 
-from gpumon.config.schema import Endpoint
-from gpumon.readings.frame import GpuProcess
-from gpumon.sources.simulator.cast import CAST, GIB, H100, LEFTOVERS, Actor, Leftover
-from gpumon.sources.simulator.engine_model import Meter
-from gpumon.sources.simulator.gpus import SimulatedGpu, Work, work_between
-from gpumon.sources.simulator.server import Answer, LoopbackServer
+from gpumon.config.schema import Endpoint, Feed
+from gpumon.readings.frame import GpuReading
+from gpumon.sources.simulator.cast import CAST, H100, LEFTOVERS, Actor, Leftover
+from gpumon.sources.simulator.effects import HostMeter, ScriptedHost, scripted
+from gpumon.sources.simulator.gpus import SimulatedGpu, Work
+from gpumon.sources.simulator.occupants import processes
+from gpumon.sources.simulator.physics import Chip
+from gpumon.sources.simulator.scenario import Scenario
+from gpumon.sources.simulator.script import Script, standing
+from gpumon.sources.simulator.server import SILENCE, Answer, LoopbackServer
 from gpumon.sources.simulator.serving import EngineTruth, SimulatedEngine
+from gpumon.sources.simulator.training import Run, SimulatedRun
 from gpumon.sources.source import Contribution
+from gpumon.triage.thresholds import Thresholds
 
 GPUS = 8
 DRIVER, CUDA = "580.95.05 (simulated)", "13.0"
-FIRST_PID = 9_000_001
-"""Above the largest pid that Linux can give (2^22): no real process is meant."""
-GRAPHS_BYTES = 0.45 * GIB
-"""Memory of a vLLM worker beside the share that it was given: CUDA graphs and the context."""
 WARM_S = 600.0
 """Simulated time before the demo opens, so that it opens on a server at work."""
 SLICE_S = 4.0
@@ -31,6 +33,10 @@ LONGEST_GAP_S = 30.0
 """After a longer pause of the monitor (suspended, debugger) the simulated server has paused as well."""
 SHORTEST_S = 0.1
 """Two readings closer than this are one, as with the real activity counters."""
+
+
+NOTHING_HAPPENS = Script()
+_NO_WORK = Work()
 
 
 class GpuTruth(msgspec.Struct, frozen=True):
@@ -64,25 +70,50 @@ class SimulatedServer:
         warm_s: float = WARM_S,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
+        *,
+        runs: tuple[Run, ...] = (),
+        chip: Chip = H100,
+        gpus: int = GPUS,
+        script: Script = NOTHING_HAPPENS,
+        idle_s: float | None = None,
     ) -> None:
         self._clock = clock
+        self._wall_clock = wall_clock
         self._read_s = clock()
         self._at_s = self._reached_s = -warm_s
         started_wall_s = wall_clock() - warm_s
         self._engines = tuple(
-            SimulatedEngine(actor, seed + number, -warm_s, started_wall_s) for number, actor in enumerate(cast)
+            SimulatedEngine(actor, seed + number, -warm_s, started_wall_s, script.engines)
+            for number, actor in enumerate(cast)
         )
-        self._gpus = tuple(SimulatedGpu(H100, index, _processes(index, cast, leftovers)) for index in range(GPUS))
-        self._meters: dict[tuple[int, ...], Meter] = {gpus: Meter() for actor in cast for gpus in actor.ranks}
-        self._servers = tuple(LoopbackServer(self._answers(engine)) for engine in self._engines)
+        self._runs = tuple(SimulatedRun(run, -warm_s, started_wall_s) for run in runs)
+        self._script = script
+        self._idle_s = idle_s
+        self._strays = {left.gpu: left.work for left in leftovers}
+        self._gpus = tuple(SimulatedGpu(chip, index, processes(index, cast, leftovers, runs)) for index in range(gpus))
+        self.acts: tuple[SimulatedEngine | SimulatedRun, ...] = (*self._engines, *self._runs)
+        """The engines, then the training runs."""
+        self._servers = tuple(LoopbackServer(self._answers(act)) for act in self.acts)
         self._warming: asyncio.Task[None] | None = None
         self.warm = False
         """The warm-up is over, and the servers answer."""
         self.endpoints: tuple[Endpoint, ...] = tuple(
             Endpoint(url=server.url, name=actor.name, engine="vllm", gpus=actor.gpus)
-            for server, actor in zip(self._servers, cast, strict=True)
+            for server, actor in zip(self._servers, cast, strict=False)
         )
         """One entry per engine; whoever polls before the warm-up is over waits for its end."""
+        self.feeds: tuple[Feed, ...] = tuple(
+            run.feed(f"{server.url}/metrics") for server, run in zip(self._servers[len(cast) :], runs, strict=True)
+        )
+        """One entry per training run."""
+
+    def host_meter(self, real: HostMeter) -> HostMeter:
+        """The host as the script has it; the real one where the script says nothing of it."""
+        return ScriptedHost(real, self._script.host, lambda: self._at_s) if self._script.host else real
+
+    def thresholds(self, usual: Thresholds) -> Thresholds:
+        """Those of the config; a scenario of idleness is not waited for as long as in earnest."""
+        return impatient(usual, self._idle_s)
 
     async def start(self) -> None:
         """Begin the warm-up; the servers answer after it."""
@@ -101,8 +132,15 @@ class SimulatedServer:
             gpus = tuple(gpu.initialising(monotonic_s) for gpu in self._gpus)
             return Contribution(gpus=gpus, driver=DRIVER, cuda=CUDA)
         self.advance(self._simulated_s())
-        gpus = tuple(gpu.reading(self._read_s) for gpu in self._gpus)
-        return Contribution(gpus=gpus, driver=DRIVER, cuda=CUDA)
+        for server, act in zip(self._servers, self.acts, strict=True):
+            await server.listen(up=act.up)
+        return Contribution(gpus=self.readings(self._read_s), driver=DRIVER, cuda=CUDA)
+
+    def readings(self, monotonic_s: float) -> tuple[GpuReading, ...]:
+        """The GPUs, as they are after the last `advance`."""
+        at_s, wall_s = self._at_s, self._wall_clock()
+        gone = frozenset(engine.actor.name for engine in self._engines if not engine.up)
+        return tuple(scripted(gpu.reading(monotonic_s), self._script, at_s, wall_s, gone) for gpu in self._gpus)
 
     def set_interval(self, seconds: float) -> None:
         """Simulated time goes with the clock, whatever the ticks do."""
@@ -118,8 +156,8 @@ class SimulatedServer:
     def advance(self, to_s: float) -> None:
         """Let engines and GPUs work until `to_s` of simulated time (zero is the end of the warm-up)."""
         self._at_s = max(self._at_s, to_s)
-        for engine in self._engines:
-            engine.advance(self._at_s)
+        for act in self.acts:
+            act.advance(self._at_s)
         seconds = self._at_s - self._reached_s
         if seconds >= SHORTEST_S:
             self._reached_s = self._at_s
@@ -132,15 +170,16 @@ class SimulatedServer:
         return Truth(self._at_s, engines, gpus)
 
     def _work_gpus(self, seconds: float) -> None:
-        works = [Work()] * GPUS
-        for engine in self._engines:
-            for gpus, meter in zip(engine.actor.ranks, engine.meters(), strict=True):
-                work = work_between(engine.actor.instance, self._meters[gpus], meter, seconds)
-                self._meters[gpus] = meter
-                for gpu in gpus:
-                    works[gpu] = work
-        for card, work in zip(self._gpus, works, strict=True):
-            card.advance(seconds, work)
+        now = standing(self._script.gpus, self._at_s)
+
+        def share(gpu: int) -> float:
+            return min((spell.clock_share for spell in now if gpu in spell.gpus), default=1.0)
+
+        works = dict(self._strays)
+        for act in self.acts:
+            works |= act.works(share)
+        for card in self._gpus:
+            card.advance(seconds, works.get(card.index, _NO_WORK), share(card.index))
 
     def _simulated_s(self) -> float:
         """Simulated time now; a long gap between two looks at the clock counts as a pause of the server too."""
@@ -148,11 +187,11 @@ class SimulatedServer:
         gap_s, self._read_s = now_s - self._read_s, now_s
         return self._at_s + min(max(gap_s, 0.0), LONGEST_GAP_S)
 
-    def _answers(self, engine: SimulatedEngine) -> Callable[[str], Answer]:
-        def answer(path: str) -> Answer:
+    def _answers(self, act: SimulatedEngine | SimulatedRun) -> Callable[[str], Answer | None]:
+        def answer(path: str) -> Answer | None:
             self._at_s = self._simulated_s()
-            engine.advance(self._at_s)
-            return engine.answer(path)
+            act.advance(self._at_s)
+            return SILENCE if act.mute else act.answer(path) if act.up else None
 
         return answer
 
@@ -166,37 +205,28 @@ class SimulatedServer:
         self.warm = True
 
 
-def _title(ranks: int, rank: int, workers: int, worker: int) -> str:
-    """A process title as vLLM sets it: the engine core holds the GPU where there is but one."""
-    data_parallel = f"_DP{rank}" if ranks > 1 else ""
-    return f"VLLM::Worker{data_parallel}_TP{worker}" if workers > 1 else f"VLLM::EngineCore{data_parallel}"
+def impatient(usual: Thresholds, idle_s: float | None) -> Thresholds:
+    """Thresholds by which things count as idle sooner, where a scenario wants that."""
+    return usual if idle_s is None else msgspec.structs.replace(usual, idle_s=idle_s, gpu_idle_s=idle_s)
 
 
-def _processes(gpu: int, cast: tuple[Actor, ...], leftovers: tuple[Leftover, ...]) -> tuple[GpuProcess, ...]:
-    """What sits on a GPU: a worker of each engine there, named as vLLM names them, and what was left behind."""
-    found: list[GpuProcess] = []
-    pid = FIRST_PID
-    for actor in cast:
-        for rank, gpus in enumerate(actor.ranks):
-            for worker, at in enumerate(gpus):
-                title = _title(len(actor.ranks), rank, len(gpus), worker)
-                vram_bytes = actor.gpu_memory_utilization * H100.memory_bytes + GRAPHS_BYTES
-                if at == gpu:
-                    found.append(
-                        GpuProcess(
-                            pid,
-                            f"sim:{title}",
-                            actor.user,
-                            vram_bytes,
-                            actor.container,
-                            engine=actor.name,
-                            command=actor.command,
-                            pod=actor.pod,
-                        )
-                    )
-                pid += 1
-    for left in leftovers:
-        if left.gpu == gpu:
-            found.append(GpuProcess(pid, left.name, left.user, left.vram_bytes, command=left.command))
-        pid += 1
-    return tuple(found)
+def play(
+    scenario: Scenario,
+    seed: int = 1,
+    clock: Callable[[], float] = time.monotonic,
+    wall_clock: Callable[[], float] = time.time,
+) -> SimulatedServer:
+    """The server of a scenario."""
+    return SimulatedServer(
+        seed,
+        scenario.cast,
+        scenario.leftovers,
+        scenario.warm_s,
+        clock,
+        wall_clock,
+        runs=scenario.runs,
+        chip=scenario.chip,
+        gpus=scenario.gpus,
+        script=scenario.script,
+        idle_s=scenario.idle_s,
+    )

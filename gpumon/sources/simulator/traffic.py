@@ -32,6 +32,20 @@ class Lengths(msgspec.Struct, frozen=True):
         return min(self.most, max(self.least, round(self.median * math.exp(self.sigma * rng.gauss(0.0, 1.0)))))
 
 
+class Surge(msgspec.Struct, frozen=True):
+    """The rate is `factor` times as high from one moment to another; `every_s` repeats it."""
+
+    from_s: float
+    to_s: float
+    factor: float
+    every_s: float = math.inf
+
+    def holds(self, at_s: float) -> bool:
+        """Whether it is on at a moment."""
+        turn_s = at_s if math.isinf(self.every_s) else at_s % self.every_s
+        return self.from_s <= turn_s < self.to_s
+
+
 class Demand(msgspec.Struct, frozen=True):
     """The traffic of one rank.
 
@@ -49,17 +63,19 @@ class Demand(msgspec.Struct, frozen=True):
     """Where in the wave time zero is, in turns."""
     returning: float = 0.0
     hit_share: float = 0.0
+    surges: tuple[Surge, ...] = ()
 
     @property
     def most_per_s(self) -> float:
         """An upper bound of the rate."""
-        return self.requests_per_s * (1.0 + 1.25 * self.swing)
+        return self.requests_per_s * (1.0 + 1.25 * self.swing) * max(1.0, *(each.factor for each in self.surges), 1.0)
 
     def rate_per_s(self, at_s: float) -> float:
         """The rate of arrivals at a moment."""
         turn = at_s / self.period_s + self.phase
         wave = math.sin(2 * math.pi * turn) + 0.25 * math.sin(14 * math.pi * turn)
-        return max(0.0, self.requests_per_s * (1.0 + self.swing * wave))
+        factor = math.prod(each.factor for each in self.surges if each.holds(at_s))
+        return max(0.0, factor * self.requests_per_s * (1.0 + self.swing * wave))
 
 
 class Arrivals(Protocol):

@@ -9,6 +9,7 @@ from typing import Final
 from gpumon.readings.history import History
 from gpumon.tui.charts.axis import ago
 from gpumon.tui.charts.curves import CHARTS, Figures, ordered
+from gpumon.tui.charts.lane import NAME, Lane
 from gpumon.tui.charts.plot import LABEL, Plot, labels
 from gpumon.tui.charts.raster import RASTERS
 from gpumon.tui.charts.series import Series, grid
@@ -24,7 +25,7 @@ class Areas:
     """As many charts as fit into `height` lines of `width` cells, each at least `least` lines high.
 
     Charts of nothing but `empty` keys come last. `cursor`: a chart (its place in `CHARTS`) that must be among them;
-    `first`: how many charts were left out before it so far.
+    `first`: how many charts were left out before it so far. `lane`: a line above the axis is for what happened.
     """
 
     def __init__(
@@ -39,16 +40,19 @@ class Areas:
         empty: Collection[str] = (),
         cursor: int = 0,
         first: int = 0,
+        lane: bool = False,
     ) -> None:
         self.order = ordered(empty)
         self._across = 2 if width >= _SIDE_BY_SIDE else 1
         room = (width - 1) // self._across
         self.grid = grid(max(1, room - LABEL - 1), span_s)
         self._label = room - self.grid.columns - 1
-        down = max(1, min(-(-len(CHARTS) // self._across), (height - 1) // least))
+        self._lane = Lane(history, self.grid, glyphs) if lane else None
+        height -= 2 if lane else 1
+        down = max(1, min(-(-len(CHARTS) // self._across), height // least))
         self.first, end = window(len(CHARTS), self._across, down, first, self.order.index(cursor))
         down = -(-(end - self.first) // self._across)
-        self._heights = [(height - 1) // down + (at < (height - 1) % down) for at in range(down)]
+        self._heights = [height // down + (at < height % down) for at in range(down)]
         self._shown = self.order[self.first : end]
         self.left_out = len(CHARTS) - len(self._shown)
         self._glyphs = glyphs
@@ -76,7 +80,7 @@ class Areas:
                 for line, label, drawn in zip(lines, named, plot.lines(values, height, newest), strict=True):
                     line += [*label, *drawn, (" ", "text")]
             rows += [tuple(line) for line in lines]
-        return [*rows, self._ago]
+        return [*rows, *self._events(now_s), self._ago]
 
     def at(self, x: int, y: int) -> int | None:
         """The chart (its place in `CHARTS`) at a cell of the body."""
@@ -87,6 +91,15 @@ class Areas:
             y -= height
         return None
 
+    def _events(self, now_s: float) -> list[Row]:
+        if self._lane is None:
+            return []
+        name: Piece = (f"{NAME} ".rjust(self._label), "muted")
+        return [self._beside([name, *self._lane.pieces(now_s), (" ", "text")])]
+
     def _axis(self) -> Row:
-        stack: list[Piece] = [("0└".rjust(self._label), "muted"), *ago(self.grid), (" ", "text")]
+        return self._beside([("0└".rjust(self._label), "muted"), *ago(self.grid), (" ", "text")])
+
+    def _beside(self, stack: list[Piece]) -> Row:
+        """The same under each stack."""
         return tuple(stack * min(self._across, len(self._plots)))

@@ -9,12 +9,15 @@ from typing import Final
 from gpumon.readings.history import History
 from gpumon.tui.charts.axis import ago, clock, o_clock
 from gpumon.tui.charts.curves import CHARTS, Curve, Figures
+from gpumon.tui.charts.lane import NAME, Lane
 from gpumon.tui.charts.plot import LABEL, Plot, Values, labels, named, summary
 from gpumon.tui.charts.raster import RASTERS, area, spark
 from gpumon.tui.charts.series import Series, grid
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Glyphs
 
+_LANE_FROM: Final = 5
+"""Lines from which what happened has one of them."""
 _CLOCK_FROM: Final = 8
 """Lines from which the clock times have one of them."""
 _LEAST_AREA: Final = 6
@@ -38,6 +41,7 @@ class Single:
         *,
         glyphs: Glyphs = "braille",
         gpus: Sequence[int] = (),
+        lane: bool = False,
     ) -> None:
         self.chart = CHARTS[chart]._replace(full=0.0)
         self._glyphs = glyphs
@@ -51,6 +55,8 @@ class Single:
             for index in gpus
             if f"{curve.key}:{index}" in known
         ]
+        self._lane = Lane(history, self.grid, glyphs) if lane and height >= _LANE_FROM else None
+        height -= self._lane is not None
         axis = (height > 1) + (height >= _CLOCK_FROM)
         spare = max(0, height - axis - _LEAST_AREA)
         self._each = max(1, min(_MOST_LINES, spare // 2 // len(apart))) if apart else 1
@@ -77,6 +83,8 @@ class Single:
         said = self._said(texts, values, label, newest)
         rows: list[Row] = [(*name, *line) for name, line in zip(said[: self._height], drawn, strict=True)]
         corner = "0└".rjust(self._label)
+        if self._lane is not None:
+            rows.append(((f"{NAME} ".rjust(self._label), "muted"), *self._lane.pieces(now_s)))
         if self._axis > 0:
             rows.append(((corner, "muted"), *ago(self.grid)))
         if self._axis > 1:

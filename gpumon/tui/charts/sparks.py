@@ -10,6 +10,7 @@ from gpumon.readings.format import left, ratio, right
 from gpumon.readings.history import History
 from gpumon.tui.charts.axis import ago
 from gpumon.tui.charts.curves import CHART_OF, ONE_LINE, SPARKS, Figures, most, nice
+from gpumon.tui.charts.lane import NAME, Lane
 from gpumon.tui.charts.plot import mark
 from gpumon.tui.charts.raster import spark
 from gpumon.tui.charts.series import Series, grid
@@ -29,7 +30,7 @@ class Sparks:
     """As many sparks as fit into `height` lines of `width` cells, and the time axis where a line is to spare.
 
     Those of `empty` keys come last. `cursor`: a chart (its place in `CHARTS`) whose sparks must be among them; `first`:
-    how many sparks were left out before it so far.
+    how many sparks were left out before it so far. `lane`: where there is a line for it, it shows what happened.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Sparks:
         empty: Collection[str] = (),
         cursor: int = 0,
         first: int = 0,
+        lane: bool = False,
     ) -> None:
         curves = sorted(SPARKS if height > 1 else ONE_LINE, key=lambda curve: curve.key in empty)
         self.order = list(dict.fromkeys(CHART_OF[curve.key] for curve in curves))
@@ -64,6 +66,9 @@ class Sparks:
         if -(-len(self._curves) // self._across) < height:
             axis: list[Piece] = [(" " * (label + len(self._pad)), "text"), *ago(self.grid)]
             self._ago = (tuple(axis * min(self._across, len(self._curves))),)
+        spare = height - -(-len(self._curves) // self._across) - len(self._ago)
+        self._lane = Lane(history, self.grid, glyphs) if lane and self._ago and spare > 0 else None
+        self._name: Piece = (f"{NAME} ".rjust(label + len(self._pad)), "muted")
 
     def rows(self, now_s: float, figures: Figures, marked: int | None = None) -> list[Row]:
         """The lines at one moment of wall time; the sparks of the chart `marked` carry a mark."""
@@ -87,6 +92,9 @@ class Sparks:
             tuple(piece for pieces in sparks[at : at + across] for piece in pieces)
             for at in range(0, len(sparks), across)
         ]
+        if self._lane is not None:
+            stack = [self._name, *self._lane.pieces(now_s)]
+            lines.append(tuple(stack * min(across, len(self._curves))))
         return [*lines, *self._ago]
 
     def at(self, x: int, y: int) -> int | None:

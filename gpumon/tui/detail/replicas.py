@@ -9,7 +9,7 @@ from gpumon.tui.detail.blocks import DERIVED, Entry, Fact, Figures, Section, Sen
 from gpumon.tui.detail.latencies import latencies
 from gpumon.tui.detail.values import said
 from gpumon.tui.detail.why import Subject, explain
-from gpumon.tui.replica_rows import as_engine
+from gpumon.tui.replica_rows import as_engine, mapped_of
 from gpumon.tui.table import spans
 from gpumon.tui.view import View
 
@@ -18,6 +18,8 @@ def sections(replicas: Replicas, snapshot: Snapshot, view: View) -> list[Section
     """All sections, in the order of a narrow screen."""
     figures = Figures({}, explain(Subject()))
     own = [engine for engine in snapshot.engines if engine.name in replicas.engines]
+    partly = mapped_of(replicas)
+    whose = f"{partly}, as the GPUs of the others are not known" if partly else "of all their GPUs together"
     entries: list[Entry] = [
         figures("running", replicas.running, values.whole, "running"),
         figures("waiting", replicas.waiting, values.whole, "waiting"),
@@ -25,9 +27,9 @@ def sections(replicas: Replicas, snapshot: Snapshot, view: View) -> list[Section
         figures("decode", replicas.decode_tokens_per_s, values.token_rate, "decode_tokens_per_s"),
         figures("prefill computed", replicas.prefill_tokens_per_s, values.token_rate, "prefill_tokens_per_s"),
         figures("requests", replicas.requests_per_s, values.rate, "requests_per_s"),
-        figures("MFU", replicas.mfu_ratio, values.percent, "mfu_ratio", DERIVED),
-        figures("MBU", replicas.mbu_ratio, values.percent, "mbu_ratio", DERIVED),
-        Sentence("sums of the replicas that answer; KV cache: their mean; MFU and MBU: of all their GPUs together"),
+        figures(f"MFU {partly}".rstrip(), replicas.mfu_ratio, values.percent, "mfu_ratio", DERIVED),
+        figures(f"MBU {partly}".rstrip(), replicas.mbu_ratio, values.percent, "mbu_ratio", DERIVED),
+        Sentence(f"sums of the replicas that answer; KV cache: their mean; MFU and MBU: {whose}"),
     ]
     return [
         Section("all replicas", entries),

@@ -8,7 +8,7 @@ from gpumon.config.schema import Levels
 from gpumon.readings.format import DASH
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Engine, Gpu, Replicas, Snapshot
+from gpumon.readings.snapshot import Engine, Gpu, Kind, Level, Replicas, Snapshot, Verdict
 from gpumon.readings.text import clean
 from gpumon.tui.detail.blocks import Entry, Fact, Section, Sentence
 from gpumon.tui.detail.things import ProcessSeen, Thing, blank_reason, is_blank
@@ -17,6 +17,7 @@ from gpumon.tui.detail.why import Subject, explain
 from gpumon.tui.engine_table import STATES
 from gpumon.tui.gpu_table import state as gpu_word
 from gpumon.tui.line import Row
+from gpumon.tui.triage_words import LIMITS, mark, said
 
 _MEANINGS: Final = {
     "! low use": "it is busy, but its MFU and its MBU are both low: small batches, waits for the host, or work that "
@@ -26,6 +27,8 @@ _MEANINGS: Final = {
 """Words of the state that need one, where no fault explains them."""
 _AGED: Final = (GpuState.LOST, GpuState.STALE, GpuState.ERROR)
 """States of a GPU that count from its last answer."""
+_BELOW: Final = 4
+"""Cells before what stands below a verdict."""
 _UNREAD: Final = frozenset({Reason.UNREACHABLE, Reason.WARMING_UP})
 """Why an engine that never answered has no figures."""
 _GONE: Final = {
@@ -33,6 +36,7 @@ _GONE: Final = {
     "engine": "not polled any more",
     "replicas": "fewer than two engines serve this model now",
     "process": "on no GPU any more",
+    "verdict": "nothing speaks for it any more",
 }
 
 
@@ -68,11 +72,15 @@ def head(shown: Shown, snapshot: Snapshot, levels: Levels) -> list[Row]:
 def _now(shown: Shown, snapshot: Snapshot, levels: Levels) -> Row:
     thing = shown.now
     if thing is None and shown.figures is None:
-        return ((" ✗ there is no such thing any more", "warn"),)
+        return ((f" ✗ not there at {moment_of(snapshot.wall_s, snapshot.wall_s).clock}", "warn"),)
     if thing is None:
         since = moment_of(shown.gone_wall_s, snapshot.wall_s)
         what = "its GPU does not answer" if _dark(shown.figures, snapshot) else _GONE[shown.key[0]]
         return ((" ✗ GONE", "warn"), (f" · {what} · since {since.clock} ({lasting(since.ago_s)})", "text"))
+    if isinstance(thing, Verdict):
+        glyph, tone, word = mark(thing)
+        how = f" · {word}{_since(thing.since, snapshot)} · confidence {thing.confidence.value}"
+        return (f" {glyph} {LIMITS[thing.limit]}", tone), (how, "text")
     if isinstance(thing, Replicas):
         down = len(thing.engines) - thing.answering
         word, tone = (f"! {down} of {len(thing.engines)} without figures", "warn") if down else ("● all answer", "ok")
@@ -133,7 +141,7 @@ def _dark(figures: Thing | None, snapshot: Snapshot) -> bool:
 
 
 def troubles(shown: Shown, snapshot: Snapshot, levels: Levels) -> list[Section]:
-    """What does not work and what limits it; no section where there is nothing to say."""
+    """What does not work, and what limits it; no section where there is nothing to say."""
     thing = shown.now or shown.figures
     if isinstance(thing, Gpu):
         names, own = {f"gpu {thing.index}", thing.uuid}, thing.state_text
@@ -152,15 +160,6 @@ def troubles(shown: Shown, snapshot: Snapshot, levels: Levels) -> list[Section]:
         found.append(Sentence(meaning, "warn"))
     if own and own not in said and not any(own in text for text in said):
         found.insert(0, Fact("! now", clean(own, 1000), tone="warn"))
-    found += [
-        Fact(
-            f"! {verdict.limit.value}",
-            f"{'; '.join(one.text for one in verdict.evidence)}: {verdict.action}",
-            tone="warn",
-        )
-        for verdict in snapshot.verdicts
-        if verdict.scope in names
-    ]
     if isinstance(thing, Engine):
         found += [Sentence(f"! {text}", "warn") for text in thing.contradicts]
         found += [Sentence(f"! uneven ranks: {text}", "warn") for text in thing.uneven]
@@ -169,4 +168,21 @@ def troubles(shown: Shown, snapshot: Snapshot, levels: Levels) -> list[Section]:
         why = explain(Subject())(missing, "")
         found.append(Sentence(f"? no figures now: {why.sentence}", "text"))
         found.append(Sentence(f"→ {why.todo}", "accent"))
-    return [Section("what does not work", found)] if found else []
+    limits = _limits(thing, snapshot)
+    wrong = [Section("what does not work", found)] if found else []
+    return [*wrong, Section("what limits it", limits)] if limits else wrong
+
+
+def _limits(thing: Gpu | Engine, snapshot: Snapshot) -> list[Entry]:
+    """Each verdict with its evidence and what to try; of one without any limit the text alone."""
+    kind, key = (Kind.GPU, thing.uuid) if isinstance(thing, Gpu) else (Kind.ENGINE, thing.key)
+    found: list[Entry] = []
+    for verdict in snapshot.verdicts:
+        if (verdict.kind, verdict.key) == (kind, key):
+            glyph, tone, _ = mark(verdict)
+            found.append(Fact(f"{glyph} {LIMITS[verdict.limit]}", said(verdict), tone=tone))
+            if verdict.level is not Level.OK:
+                found += [Sentence(f"· {one.text}", indent=_BELOW) for one in verdict.evidence]
+            if verdict.action:
+                found.append(Sentence(f"→ {verdict.action}", "accent", indent=_BELOW))
+    return found

@@ -6,12 +6,14 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Engine, Gpu, Process, Replicas, Snapshot
+from gpumon.readings.snapshot import Engine, Gpu, Kind, Process, Replicas, Snapshot, Verdict
 from gpumon.readings.text import clean
 from gpumon.tui.replica_rows import name_of
+from gpumon.tui.triage_rows import verdict_key
+from gpumon.tui.triage_words import LIMITS
 
 Key = tuple[str, str]
-"""Kind (gpu, engine, replicas, process) and key (UUID, `Engine.key`, model, pid)."""
+"""Kind (gpu, engine, replicas, process, verdict) and key (UUID, `Engine.key`, model, pid, `verdict_key`)."""
 
 
 class ProcessSeen(NamedTuple):
@@ -21,7 +23,7 @@ class ProcessSeen(NamedTuple):
     on: tuple[tuple[Gpu, Process], ...]
 
 
-Thing = Gpu | Engine | Replicas | ProcessSeen
+Thing = Gpu | Engine | Replicas | ProcessSeen | Verdict
 
 BLANK: Final = frozenset({Reason.LOST, Reason.STALE, Reason.UNREACHABLE})
 """Reasons that leave a thing without any figure: said once, at the top of its page."""
@@ -44,6 +46,8 @@ def keys(snapshot: Snapshot, kind: str) -> list[str]:
         return [engine.key for engine in snapshot.engines]
     if kind == "replicas":
         return [replicas.model for replicas in snapshot.replicas]
+    if kind == "verdict":
+        return [verdict_key(verdict) for verdict in snapshot.verdicts]
     return list(dict.fromkeys(str(process.pid) for gpu in snapshot.gpus for process in gpu.processes))
 
 
@@ -56,13 +60,15 @@ def find(snapshot: Snapshot, key: Key) -> Thing | None:
         return next((engine for engine in snapshot.engines if engine.key == name), None)
     if kind == "replicas":
         return next((replicas for replicas in snapshot.replicas if replicas.model == name), None)
+    if kind == "verdict":
+        return next((verdict for verdict in snapshot.verdicts if verdict_key(verdict) == name), None)
     on = tuple((gpu, process) for gpu in snapshot.gpus for process in gpu.processes if str(process.pid) == name)
     return ProcessSeen(on[0][1].pid, on) if on else None
 
 
 def blank_reason(thing: Thing) -> Missing | None:
     """Why its figures are all missing, so that its last ones say more; None where they are not."""
-    if isinstance(thing, ProcessSeen | Replicas):
+    if isinstance(thing, ProcessSeen | Replicas | Verdict):
         return None
     reading = thing.vram_used_bytes if isinstance(thing, Gpu) else thing.running
     if isinstance(reading, Missing) and reading.reason in BLANK:
@@ -87,6 +93,8 @@ def title(key: Key, thing: Thing | None) -> str:
         return clean(f"engine {thing.name} · {model}" if model else f"engine {thing.name}")
     if isinstance(thing, Replicas):
         return clean(f"{name_of(thing)} · {thing.model}")
+    if isinstance(thing, Verdict):
+        return clean(f"{LIMITS[thing.limit]} · {thing.scope}")
     if thing is not None:
         return clean(f"process {thing.pid} · {thing.on[0][1].name}")
     return clean(" ".join(key)).strip()
@@ -94,10 +102,12 @@ def title(key: Key, thing: Thing | None) -> str:
 
 def leads_to(snapshot: Snapshot, thing: Thing | None) -> Key | None:
     """The page that Enter goes on to: from an engine to its first GPU, from a GPU or a process to its engine, from
-    replicas to the one that stands apart, else to the first.
+    replicas to the one that stands apart, else to the first; from a verdict to what it is about.
 
     Where there is none: from a process to its GPU.
     """
+    if isinstance(thing, Verdict):
+        return (thing.kind.value, thing.key) if thing.kind is not Kind.HOST else None
     if isinstance(thing, Engine):
         first = next((gpu for gpu in snapshot.gpus if gpu.index in thing.gpus and not gpu.parent_uuid), None)
         return None if first is None else ("gpu", first.uuid)

@@ -1,12 +1,13 @@
-"""The detail page: every figure of one GPU, engine or process, and where it comes from."""
+"""The detail page: every figure of one GPU, engine, process or verdict, and where it comes from."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from gpumon.readings.snapshot import Engine, Gpu, Replicas, Snapshot
-from gpumon.tui.detail import engine, gpu, process, replicas
+from gpumon.readings.history import History
+from gpumon.readings.snapshot import Engine, Gpu, Replicas, Snapshot, Verdict
+from gpumon.tui.detail import engine, gpu, process, replicas, verdict
 from gpumon.tui.detail.blocks import Heights, Section, laid_out, there_only
 from gpumon.tui.detail.gpu_health import Watch
 from gpumon.tui.detail.state import Shown, head, troubles
@@ -28,6 +29,10 @@ class DetailPage(Pane):
         super().__init__(palette, view)
         self._shown = Shown(_NOTHING, None, None, 0.0, 0.0)
         self._watch: Watch | None = None
+        self._name = ""
+        """Its title, as it was there last."""
+        self._history: History | None = None
+        self._charts = verdict.EvidenceCharts()
         self._keys_in: Callable[[str], Sequence[str]] = lambda _: ()
         self._trail: list[Key] = []
         """What was looked at before, for the way back."""
@@ -41,7 +46,7 @@ class DetailPage(Pane):
         return self._shown.key
 
     def look_at(self, thing: Key, keys_in: Callable[[str], Sequence[str]] = lambda _: ()) -> None:
-        """Show another thing: its kind (gpu, engine, process) and its key (UUID, URL, pid).
+        """Show another thing: its kind (gpu, engine, process, verdict) and its key (UUID, URL, pid, `verdict_key`).
 
         `keys_in`: the keys of all things of a kind as their list shows them, for the way from one to the next.
         """
@@ -52,9 +57,20 @@ class DetailPage(Pane):
             self._trail = _way(_way(self._trail, self._shown.key), thing)[:-1]
         self._turn_to(thing)
 
+    def read_from(self, history: History) -> None:
+        """Charts of other series."""
+        self._history = history
+        self._laid_out = (None, 0, [])
+
+    def jump(self) -> None:
+        """What was seen before may be later than what comes: nothing of it is carried over."""
+        self._shown = Shown(self._shown.key, None, None, 0.0, 0.0)
+        self._watch = None
+
     def _turn_to(self, thing: Key) -> None:
         self._shown = Shown(thing, None, None, 0.0, 0.0)
         self._watch = None
+        self._name = ""
         self._heights = (0, {})
         self._top = 0
         if self.snapshot is not None:
@@ -88,7 +104,10 @@ class DetailPage(Pane):
 
     def title(self) -> str:
         """What is shown."""
-        return title(self._shown.key, self._shown.now or self._shown.figures)
+        thing = self._shown.now or self._shown.figures
+        if thing is not None or not self._name:
+            self._name = title(self._shown.key, thing)
+        return self._name
 
     def note(self) -> str:
         """Which of its list it is, and where Enter goes."""
@@ -138,15 +157,22 @@ class DetailPage(Pane):
         """State, age and since when."""
         return head(self._shown, self.snapshot, self.view.levels) if self.snapshot is not None else ()
 
-    def body(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002
-        """All figures, set once per snapshot and width."""
+    def body(self, width: int, height: int) -> Sequence[Row]:
+        """All figures, set once per snapshot and width, and the charts of a verdict."""
         snapshot, laid_width, rows = self._laid_out
         if snapshot is None or snapshot is not self.snapshot or laid_width != width:
             if self.snapshot is None:
                 return ()
             rows = self._rows_of(self.snapshot, width)
             self._laid_out = (self.snapshot, width, rows)
-        return rows
+        return [*rows, *self._evidence(width, height - len(rows))] if isinstance(self._shown.figures, Verdict) else rows
+
+    def _evidence(self, width: int, room: int) -> Sequence[Row]:
+        snapshot, about, glyphs = self.snapshot, self._shown.figures, self.palette.glyphs
+        if self._history is None or snapshot is None or not isinstance(about, Verdict):
+            return ()
+        size = (width, room, self.view.config.screen.span_s)
+        return self._charts.rows(about, self._history, snapshot.wall_s, *size, glyphs)
 
     def _rows_of(self, snapshot: Snapshot, width: int) -> list[Row]:
         wrong = troubles(self._shown, snapshot, self.view.levels)
@@ -169,6 +195,8 @@ class DetailPage(Pane):
             return gpu.sections(thing, snapshot, self.view, self._watch)
         if isinstance(thing, Engine):
             return engine.sections(thing, snapshot, self.view)
+        if isinstance(thing, Verdict):
+            return verdict.sections(thing, self._history)
         if isinstance(thing, Replicas):
             return replicas.sections(thing, snapshot, self.view)
         return process.sections(thing, snapshot, self.view)

@@ -21,16 +21,17 @@ QUESTIONS: Final = (
 
 GROUPS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("up", "down"), "move the cursor"),
-    (("page.up", "page.down"), "a page up, down"),
-    (("top", "end"), "to the top, to the end"),
+    (("page.up", "page.down", "top", "end"), "a page; to an end"),
+    (("filter", "sort"), "filter, sort the rows"),
     (("pane.next", "pane.previous"), "next, previous pane"),
-    (("pane.gpus", "pane.engines", "pane.history"), "GPUs, engines, history"),
-    (("pane.processes", "pane.faults"), "processes, faults"),
+    (("pane.gpus", "pane.engines", "pane.history", "pane.processes", "pane.faults"), "GPUs to processes; triage"),
     (("span.shorter", "span.longer"), "shorter, longer charts"),
-    (("faster", "slower"), "read more, less often"),
-    (("left", "right"), "previous, next (or value)"),
+    (("faster", "slower"), "more, less often; speed"),
+    (("left", "right", "time.frame.back", "time.frame.forth"), "beside; paused: frame"),
+    (("time.back", "time.forth", "time.minute.back", "time.minute.forth"), "time: 10 s, a minute"),
+    (("time.previous", "time.next"), "time: verdict changes"),
+    (("time.oldest", "time.live"), "time: oldest, live; ends"),
     (("settings", "palette"), "settings, all commands"),
-    (("save",), "write the screen to files"),
     (("suspend",), "to the shell (fg: back)"),
     (("sizing.more", "sizing.less"), "a step more, less"),
     (("sizing.reset",), "as it runs"),
@@ -75,6 +76,7 @@ class HelpPage(Pane):
 
     TITLE: ClassVar[str] = "help"
     ZOOMS: ClassVar[bool] = False
+    TIMELESS: ClassVar[bool] = True
 
     def body(self, width: int, height: int) -> Sequence[Row]:
         """First questions, keys, marks."""

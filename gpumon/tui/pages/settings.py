@@ -49,6 +49,7 @@ class SettingsPage(ListPane[Setting]):
 
     TITLE: ClassVar[str] = "settings"
     ZOOMS: ClassVar[bool] = False
+    TIMELESS: ClassVar[bool] = True
 
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette, view)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpumon.config.errors import ConfigError
 from gpumon.config.validate import changed
-from gpumon.tui.control import INTERVALS_S
+from gpumon.tui.control import INTERVALS_S, Incident
 from gpumon.tui.layout import PANES
-from gpumon.tui.replica_rows import SUMS
+from gpumon.tui.picture import picture
 from gpumon.tui.screens.sizing import SizingActions
+from gpumon.tui.screens.travel import TravelActions
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import Pane
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from gpumon.tui.widgets.history_pane import HistoryPane
 
 
-class Actions(SizingActions, inherit_bindings=False):
+class Actions(TravelActions, SizingActions, inherit_bindings=False):
     """Commands of the monitor's screen."""
 
     _before = PANES[0]
@@ -37,6 +39,8 @@ class Actions(SizingActions, inherit_bindings=False):
     """Names of the themes there are, as of the last time that someone asked."""
     asked_theme = ""
     """The theme that was to be the setting last, though it may be one that can not be read."""
+    _writing = False
+    """Whether a bundle is being written."""
     recent: tuple[str, ...] = ()
     """What was chosen by name, the newest first."""
     if TYPE_CHECKING:
@@ -45,7 +49,6 @@ class Actions(SizingActions, inherit_bindings=False):
         palette: Palette
         view: View
         shown: Snapshot | None
-        paused: bool
         zoomed: str
         page: Pane | None
         pages: dict[str, Pane]
@@ -61,7 +64,6 @@ class Actions(SizingActions, inherit_bindings=False):
         unsay: Callable[[], None]
         apply: Callable[[Config], None]
 
-        def freeze(self, paused: bool) -> None: ...
         @property
         def current(self) -> Pane | None: ...
         @property
@@ -75,14 +77,11 @@ class Actions(SizingActions, inherit_bindings=False):
         """To the shell."""
         self.app.action_suspend_process()
 
-    def action_pause(self) -> None:
-        """Freeze what is shown, or go on with the newest."""
-        if self.shown is not None:
-            self.freeze(not self.paused)
-
     def action_interval(self, step: int) -> None:
-        """Go to the next longer or shorter interval."""
+        """Go to the next longer or shorter interval; of a recording to another speed."""
         if self.current is not None and self.current.change(-step):
+            return
+        if self.change_speed(-step):
             return
         now = self.control.interval_s
         others = [interval for interval in INTERVALS_S if (interval - now) * step > 1e-9]
@@ -93,9 +92,9 @@ class Actions(SizingActions, inherit_bindings=False):
         self.show_keys()
 
     def action_side(self, step: int) -> None:
-        """The value before or after, where there is one to change."""
-        if self.current is not None:
-            self.current.side(step)
+        """The value or thing before or after, where there is one; else, paused, the frame."""
+        if (self.current is None or not self.current.side(step)) and self.paused and self.timely:
+            self.action_frame(step)
 
     def action_pane(self, number: int, step: int = 0) -> None:
         """Go to a pane by its number, or to the next one; zoomed where another was, or where it has no place."""
@@ -254,16 +253,32 @@ class Actions(SizingActions, inherit_bindings=False):
         self.redraw()
 
     def action_save(self) -> None:
-        """Write what is shown to files; on the settings page the settings."""
+        """Write an incident bundle; in the settings and the sizing panel what they hold."""
         if self.current is not None and self.current.write():
             return
         if self.shown is None or self.files is None:
             return
-        screen = "\n".join(strip.text.rstrip() for strip in self._compositor.render_strips())
-        self.run_alone("save", partial(self._save, self.files, self.shown, screen))
+        if self._writing:
+            self.say("still writing the one before …")
+            return
+        self._writing = True
+        strips = self._compositor.render_strips()
+        events = {event for history in self.histories for event in history.events(-math.inf, math.inf)}
+        incident = Incident(
+            self.shown,
+            "\n".join(strip.text.rstrip() for strip in strips),
+            partial(picture, strips, self.app.size.width, "gpumon"),
+            tuple(sorted(events, key=lambda event: event.wall_s)),
+            self.control.timeline,
+        )
+        self.say("writing an incident bundle …")
+        self.run_worker(self._save(self.files, incident), group="save")
 
-    async def _save(self, files: Files, snapshot: Snapshot, screen: str) -> None:
-        self.say(await files.save_snapshot(snapshot, screen))
+    async def _save(self, files: Files, incident: Incident) -> None:
+        try:
+            self.say(await files.save_bundle(incident))
+        finally:
+            self._writing = False
 
     def ask(self, question: Question) -> None:
         """Open the drawer with a question; it takes the keys until it is closed."""
@@ -291,6 +306,7 @@ class Actions(SizingActions, inherit_bindings=False):
         if page is None:
             page = self.pages[name] = _made(name)(self.palette, self.view)
             page.display = False
+            self.new_page(page)
             self.mount(page, before=self.drawer)
         if self.shown is not None:
             page.show(self.shown)
@@ -331,11 +347,9 @@ class Actions(SizingActions, inherit_bindings=False):
             pane.go_to(key)
 
     def keys_in(self, kind: str) -> Sequence[str]:
-        """The keys of the things of one kind (gpu, engine, process) as their pane shows them: filtered and sorted."""
+        """The keys of the things of one kind (gpu, engine, process, verdict), filtered and sorted as their pane is."""
         pane = self._list_of(kind)
-        if pane is None:
-            return ()
-        return [key for item in pane.chosen() if not (key := pane.key_of(item)).startswith(SUMS)]
+        return () if pane is None else pane.pages()
 
     def _list_of(self, kind: str) -> ListPane[Any] | None:
         """The pane that lists things of a kind; replicas stand in the engines'."""

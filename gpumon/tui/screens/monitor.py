@@ -27,15 +27,14 @@ from gpumon.tui.view import View
 from gpumon.tui.widgets.board import Board
 from gpumon.tui.widgets.drawer import Drawer
 from gpumon.tui.widgets.engine_pane import EnginePane
-from gpumon.tui.widgets.fault_pane import FaultPane
-from gpumon.tui.widgets.fault_pane import wanted as fault_lines
 from gpumon.tui.widgets.gpu_pane import GpuPane
 from gpumon.tui.widgets.history_pane import HistoryPane
 from gpumon.tui.widgets.key_line import DRAWER, KeyLine, Place, hints
 from gpumon.tui.widgets.pane import Pane
 from gpumon.tui.widgets.process_pane import ProcessPane
 from gpumon.tui.widgets.summary_line import SummaryLine
-from gpumon.tui.widgets.title_bar import TitleBar
+from gpumon.tui.widgets.title_bar import Standing, TitleBar
+from gpumon.tui.widgets.triage_pane import TriagePane
 
 _NOTICE_S: Final = 4.0
 """How long a notice stands where the keys are named, unless a key is pressed before."""
@@ -62,7 +61,7 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
         self.view = view
         self.latest: Snapshot | None = None
         self.shown: Snapshot | None = None
-        self.paused = False
+        self.start_of_time()
         self.zoomed = ""
         self.page: Pane | None = None
         self.pages: dict[str, Pane] = {}
@@ -82,10 +81,10 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
             EnginePane(palette, view),
             HistoryPane(palette, view, control.history),
             ProcessPane(palette, view),
-            FaultPane(palette, view),
+            TriagePane(palette, view, control.history),
         )
         self.panes: dict[str, Pane] = dict(zip(PANES, panes, strict=True))
-        self.history = panes[2]
+        self.history, self.triage = panes[2], panes[4]
         self.drawer = Drawer(palette, self.drawer_closed)
         self.key_line = KeyLine(palette)
         self.summary = SummaryLine(palette, view)
@@ -121,10 +120,16 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
 
     def show(self, snapshot: Snapshot) -> None:
         """Take in a new snapshot; paint it unless the display is paused."""
-        self.latest = snapshot
+        before, self.latest = self.latest, snapshot
         self._arrived_s = time.monotonic()
-        if not self.paused:
-            self.paint(snapshot)
+        if rung(snapshot) - (rung(before) if before is not None else set()):
+            self.app.bell()
+        if self.panel is not None and self.panel_open:
+            self.panel.show(snapshot)
+        if self.paused:
+            self.watch_live(before, snapshot)
+        else:
+            self.show_now(snapshot)
 
     def paint(self, snapshot: Snapshot) -> None:
         """Show a snapshot in every pane."""
@@ -132,33 +137,29 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
         self.lay_out()
         for pane in (*self.panes.values(), *self.pages.values()):
             pane.show(snapshot)
-        if self.panel is not None and self.panel_open:
-            self.panel.show(snapshot)
-        self.summary.show(snapshot, paused=self.paused)
+        self.summarise()
         self.show_title()
         self._carried_s = time.monotonic()
 
     def _tick(self) -> None:
         """The clock: once per second, just after it changes; while snapshots come that often, they carry it along."""
         self.set_timer(1.005 - self._wall() % 1.0, self._tick, name="clock")
-        if not self.paused and time.monotonic() - self._carried_s > 1.2:
+        if self.moment is not None or (not self.paused and time.monotonic() - self._carried_s > 1.2):
             self.show_title()
 
     def show_title(self) -> None:
         """Paint the title line."""
-        waited_s = time.monotonic() - self._arrived_s
-        now_s = self.shown.wall_s if self.paused and self.shown is not None else self._wall()
-        self.title_bar.show(self.shown, now_s, paused=self.paused, waited_s=waited_s)
+        standing = Standing(
+            self.paused,
+            waited_s=time.monotonic() - self._arrived_s,
+            back=self.moment is not None,
+            playing=self.playing,
+        )
+        self.title_bar.show(self.shown, self._wall(), standing)
 
-    def freeze(self, paused: bool) -> None:
-        """Freeze what is shown, or go on with the newest."""
-        self.paused = paused
-        if paused:
-            self.summary.show(self.shown, paused=True)
-        elif self.latest is not None:
-            self.paint(self.latest)
-        self.show_title()
-        self.show_keys()
+    def summarise(self) -> None:
+        """Paint the line that stands for everything where the terminal is too small."""
+        self.summary.show(self.shown, paused=self.paused, back=self.moment is not None or self.playing is not None)
 
     def lay_out(self) -> None:
         """Give each part its lines; costs a layout only where that changes something."""
@@ -168,7 +169,7 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
         wanted = plan(
             width,
             height,
-            _counts(self.shown, width),
+            _counts(self.shown, width, self.triage),
             zoomed=self.zoomed,
             page=self.covered,
             drawer=self.drawer.wanted(height),
@@ -260,6 +261,8 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
             opened=(current is self.history and self.history.opened)
             or (self.panel is not None and current is self.panel and self.panel.editing),
             paused=self.paused,
+            past=self.timely,
+            speed=self.control.playback.speed if self.control.playback is not None else None,
             scrolls=self._plan.drawer > 1 if self.drawer.open else current is not None and current.scrolls,
             every=period(self.control.interval_s),
         )
@@ -317,9 +320,14 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
         self.show_keys()
 
 
-def _counts(snapshot: Snapshot | None, width: int) -> Counts:
+def rung(snapshot: Snapshot) -> set[tuple[str, str, str]]:
+    """Alerts that ring the bell, each time that they are raised."""
+    return {(alert.name, alert.scope, alert.since) for alert in snapshot.alerts if alert.bell}
+
+
+def _counts(snapshot: Snapshot | None, width: int, triage: TriagePane) -> Counts:
     if snapshot is None:
         return Counts()
     pids = {process.pid for gpu in snapshot.gpus for process in gpu.processes}
-    faults = fault_lines(snapshot.faults, snapshot.verdicts, width)
-    return Counts(len(snapshot.gpus), len(snapshot.engines) + len(snapshot.replicas), len(pids), faults)
+    engines = len(snapshot.engines) + len(snapshot.replicas)
+    return Counts(len(snapshot.gpus), engines, len(pids), *triage.lines_wanted(snapshot, width))

@@ -155,8 +155,10 @@ def _steps(here: Pane | None) -> bool:
     return here is not None and type(here).change is not Pane.change
 
 
-def _stays(_: Actions, here: Pane | None) -> bool:
-    """Whether there is nothing beside what is shown here."""
+def _stays(screen: Actions, here: Pane | None) -> bool:
+    """Whether there is nothing beside what is shown here, in time neither."""
+    if screen.paused and screen.timely:
+        return False
     return here is None or (type(here).side is Pane.side and not _steps(here))
 
 

@@ -32,7 +32,7 @@ class SizingActions(Screen[None], inherit_bindings=False):
         palette: Palette
         view: View
         drawer: Drawer
-        shown: Snapshot | None
+        latest: Snapshot | None
         page: Pane | None
         below: list[Pane]
         lay_out: Callable[[], None]
@@ -77,8 +77,8 @@ class SizingActions(Screen[None], inherit_bindings=False):
             self.page = None
             self.below.clear()
         self.lay_out()
-        if self.shown is not None:
-            self.panel.show(self.shown)
+        if self.latest is not None:
+            self.panel.show(self.latest)
         self.set_focus(self.panel)
         self.show_keys()
 

@@ -23,6 +23,7 @@ from gpumon.tui.sizing.desk import Desk
 from gpumon.tui.sizing.fields import SERVER, value_of
 from gpumon.tui.sizing.live_rows import ages, base_of
 from gpumon.tui.sizing.pictures import KINDS
+from gpumon.tui.table import clock
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 
@@ -48,12 +49,16 @@ class _Monitor(Protocol):
     show_keys: Callable[[], None]
     run_alone: Callable[[str, Callable[[], Coroutine[None, None, None]]], None]
 
+    @property
+    def gone_back(self) -> bool: ...
+
 
 class SizingPanel(Pane):
     """Made when it is opened first. While it is closed it costs nothing; while it is open a look every 2 s."""
 
     KEY: ClassVar[str] = "sizing"
     TITLE: ClassVar[str] = "sizing"
+    TIMELESS: ClassVar[bool] = True
 
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette, view)
@@ -142,13 +147,14 @@ class SizingPanel(Pane):
         """Whether the figures are live, and what is not as it runs."""
         desk = self.desk
         frozen = next(iter(self._ages.values()), "")
-        state = f"frozen {frozen}" if frozen else "live ●" if desk.live else ""
+        state = f"frozen {frozen}" if frozen else "live ●" if desk.live and not self.monitor.gone_back else ""
         before = desk.book.changes
         return " · ".join(part for part in (f"{before} changed" if before else "", state) if part)
 
-    def forget(self) -> None:
-        """Keys and units may be others now."""
-        super().forget()
+    def title(self) -> str:
+        """The panel; and of when it is, as it goes on with the newest figures while another moment is shown."""
+        of = self.snapshot if self.monitor.gone_back else None
+        return f"{self.TITLE} as of {clock(of.wall_s)}" if of is not None else self.TITLE
 
     def take(self, key: str, character: str | None = None) -> bool:
         """Numbers are typed, and the panel's own keys do what the table of keys says."""

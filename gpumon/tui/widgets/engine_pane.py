@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from gpumon.readings.frame import EndpointState
-from gpumon.readings.snapshot import Engine, Snapshot
+from gpumon.readings.snapshot import Engine, Kind, Snapshot, Verdict
 from gpumon.tui import engine_table
 from gpumon.tui.line import Row
+from gpumon.tui.palette import Palette
 from gpumon.tui.replica_rows import SUMS, grouped, is_sums
 from gpumon.tui.rows import Order
 from gpumon.tui.table import spans
+from gpumon.tui.triage_words import LIMITS, urgent_by_key
+from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import wrapped
 
@@ -22,6 +25,16 @@ class EnginePane(ListPane[Engine]):
     KEY: ClassVar[str] = "pane.engines"
     TITLE: ClassVar[str] = "engines"
     THING: ClassVar[str] = "engine"
+
+    def __init__(self, palette: Palette, view: View) -> None:
+        super().__init__(palette, view)
+        self._urgent: dict[str, Verdict] = {}
+        """`Engine.key` -> worst verdict."""
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Paint a snapshot."""
+        self._urgent = urgent_by_key(snapshot.verdicts, Kind.ENGINE)
+        super().show(snapshot)
 
     def items(self, snapshot: Snapshot) -> Sequence[Engine]:
         """The engines in the order of the config, replicas of a model together."""
@@ -34,6 +47,10 @@ class EnginePane(ListPane[Engine]):
             return "replicas", item.url.removeprefix(SUMS)
         return super().open()
 
+    def pages(self) -> Sequence[str]:
+        """The engines, without rows of sums."""
+        return [key for key in super().pages() if not key.startswith(SUMS)]
+
     def key_of(self, item: Engine) -> str:
         """The URL that it is polled at."""
         return item.key
@@ -41,9 +58,10 @@ class EnginePane(ListPane[Engine]):
     def words(self, item: Engine) -> str:
         """Name, model, URL, kind, version, GPUs, precision, and the state with what is wrong."""
         state = "ok" if item.state is EndpointState.OK else engine_table.STATES[item.state][0]
+        limit = LIMITS[self._urgent[item.key].limit] if item.key in self._urgent else ""
         gpus = f"gpu {spans(item.gpus)} {item.gpu_type}"
         return f"{item.name} {item.model} {item.url} {item.kind.value} {item.version} {gpus} {item.precision} " + (
-            f"{state} {item.state.value} {item.fault}"
+            f"{state} {item.state.value} {item.fault} {limit}"
         )
 
     def gpus_of(self, item: Engine) -> Sequence[int]:
@@ -56,7 +74,7 @@ class EnginePane(ListPane[Engine]):
 
     def trouble(self, item: Engine) -> str:
         """Its state, where it gives no figures; its name, where it is marked."""
-        return engine_table.trouble(item)
+        return engine_table.trouble(item, self._urgent.get(item.key))
 
     def more(self) -> str:
         """Columns that need a wider screen."""
@@ -84,4 +102,4 @@ class EnginePane(ListPane[Engine]):
     def row(self, item: Engine, width: int) -> Row:
         """One engine."""
         now_s = self.snapshot.wall_s if self.snapshot is not None else 0.0
-        return engine_table.row(item, width, self.view, now_s)
+        return engine_table.row(item, width, self.view, now_s, self._urgent.get(item.key))

@@ -12,13 +12,14 @@ from gpumon.readings.format import left, period
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.history import History
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Gpu, Snapshot
+from gpumon.readings.snapshot import Gpu, Kind, Snapshot, Verdict
 from gpumon.tui import gpu_table
 from gpumon.tui.charts.raster import spark
 from gpumon.tui.charts.series import Grid, Series, grid
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Order
+from gpumon.tui.triage_words import LIMITS, urgent_by_key
 from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import wrapped
@@ -46,6 +47,18 @@ class GpuPane(ListPane[Gpu]):
         self._history = history
         self._sparks: dict[str, Series] = {}
         self._grid = Grid(0, 1.0)
+        self._urgent: dict[str, Verdict] = {}
+        """UUID -> worst verdict."""
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Paint a snapshot."""
+        self._urgent = urgent_by_key(snapshot.verdicts, Kind.GPU)
+        super().show(snapshot)
+
+    def read_from(self, history: History) -> None:
+        """Sparks of other series."""
+        self._history = history
+        self._sparks.clear()
 
     def items(self, snapshot: Snapshot) -> Sequence[Gpu]:
         """The GPUs in the driver's order, MIG slices behind their parent."""
@@ -61,9 +74,9 @@ class GpuPane(ListPane[Gpu]):
         models = [engine.model for engine in engines if engine.name in item.engines]
         uuid = item.uuid if len(self.wanted) >= _LONG else ""
         state = gpu_table.state(item, self.view.levels)[0]
-        return " ".join(
-            (f"gpu {item.index}", item.name, *item.engines, *models, state, item.mig_profile, *item.throttle, uuid)
-        )
+        limit = LIMITS[self._urgent[item.uuid].limit] if item.uuid in self._urgent else ""
+        known = (f"gpu {item.index}", item.name, *item.engines, *models, state, limit, item.mig_profile)
+        return " ".join((*known, *item.throttle, uuid))
 
     def gpus_of(self, item: Gpu) -> Sequence[int]:
         """Itself; of a MIG slice the whole GPU."""
@@ -75,7 +88,7 @@ class GpuPane(ListPane[Gpu]):
 
     def trouble(self, item: Gpu) -> str:
         """Its state, where that is a warning."""
-        word, tone = gpu_table.state(item, self.view.levels)
+        word, tone = gpu_table.judged(item, self.view.levels, self._urgent.get(item.uuid))
         glyph, _, rest = word.partition(" ")
         return f"{glyph} gpu {item.index} {rest}" if tone in ("warn", "critical") else ""
 
@@ -104,7 +117,7 @@ class GpuPane(ListPane[Gpu]):
 
     def row(self, item: Gpu, width: int) -> Row:
         """One GPU."""
-        row = gpu_table.row(self._worded(item), width, self.view)
+        row = gpu_table.row(self._worded(item), width, self.view, self._urgent.get(item.uuid))
         names, columns = self._places(width)
         if not names or self.snapshot is None:
             return row

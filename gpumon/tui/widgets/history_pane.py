@@ -10,7 +10,7 @@ from textual import events
 
 from gpumon.readings.format import cells, period
 from gpumon.readings.history import History
-from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.snapshot import Event, Snapshot
 from gpumon.tui.charts.areas import Areas
 from gpumon.tui.charts.curves import CHARTS, SPARKS, Figures
 from gpumon.tui.charts.series import SPANS_S
@@ -18,6 +18,7 @@ from gpumon.tui.charts.single import Single
 from gpumon.tui.charts.sparks import Sparks
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
+from gpumon.tui.triage_words import legend
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane, wrapped
 
@@ -52,6 +53,10 @@ class HistoryPane(Pane):
         self._first_s = math.inf
         self._focused_before = False
         """Whether the pane had the focus when the mouse button went down."""
+
+    def read_from(self, history: History) -> None:
+        """Charts of other series."""
+        self._history, self._figures, self._charts = history, Figures(history), None
 
     def show(self, snapshot: Snapshot) -> None:
         """Paint the history up to a snapshot."""
@@ -131,9 +136,11 @@ class HistoryPane(Pane):
             how = f"{key('down')} {key('up')}" if self.has_focus else f"keys {key(self.KEY)} {key('zoom')}"
             left_out = f"{charts.left_out} GPUs: taller window" if self.opened else f"{charts.left_out} more: {how}"
             parts.insert(0, (0, left_out))
-        parts.append((3, f"{period(charts.grid.column_s)} a column"))
         if self.has_focus:
             parts.append((1, f"{key('back')}: all charts" if self.opened else f"{key('open')}: one chart"))
+            if self.snapshot is not None and (marks := legend(self._happened(self.snapshot), self.palette.glyphs)):
+                parts.append((4, marks))
+        parts.append((3, f"{period(charts.grid.column_s)} a column"))
         room = max(self.note_room, cells(parts[0][1]))
         fitting: list[tuple[int, str]] = []
         for part in parts:
@@ -163,29 +170,30 @@ class HistoryPane(Pane):
         gpus = tuple(gpu.index for gpu in snapshot.gpus if not gpu.parent_uuid) if self.opened else ()
         known = len(self._history.keys()) if self.opened else 0
         glyphs = self.palette.glyphs
-        wanted = (width, height, self.span_s, self.zoomed, empty, glyphs, self.cursor, self.opened, gpus, known)
+        lane = bool(self._happened(snapshot))
+        wanted = (width, height, self.span_s, self.zoomed, empty, glyphs, self.cursor, self.opened, gpus, known, lane)
         if self._charts is None or self._built != wanted:
             self._built = wanted
-            self._charts = self._made(width, height, empty, gpus)
+            self._charts = self._made(width, height, empty, gpus, lane=lane)
             if not isinstance(self._charts, Single):
                 self._first = self._charts.first
         return self._charts
 
-    def _made(self, width: int, height: int, empty: frozenset[str], gpus: tuple[int, ...]) -> Areas | Sparks | Single:
+    def _made(
+        self, width: int, height: int, empty: frozenset[str], gpus: tuple[int, ...], *, lane: bool
+    ) -> Areas | Sparks | Single:
         size, glyphs = (width, height, self.span_s), self.palette.glyphs
         if self.opened:
-            return Single(self._history, self.cursor, *size, glyphs=glyphs, gpus=gpus)
+            return Single(self._history, self.cursor, *size, glyphs=glyphs, gpus=gpus, lane=lane)
+        place = {"cursor": self.cursor, "first": self._first}
         if height < _AREAS_FROM:
-            return Sparks(self._history, *size, glyphs=glyphs, empty=empty, cursor=self.cursor, first=self._first)
-        return Areas(
-            self._history,
-            *size,
-            glyphs=glyphs,
-            least=2 if self.zoomed else 3,
-            empty=empty,
-            cursor=self.cursor,
-            first=self._first,
-        )
+            return Sparks(self._history, *size, glyphs=glyphs, empty=empty, lane=lane, **place)
+        least = 2 if self.zoomed else 3
+        return Areas(self._history, *size, glyphs=glyphs, least=least, empty=empty, lane=lane, **place)
+
+    def _happened(self, snapshot: Snapshot) -> Sequence[Event]:
+        """Events in the time that is charted, oldest first."""
+        return self._history.events(snapshot.wall_s - self.span_s, snapshot.wall_s)
 
     def _empty(self, snapshot: Snapshot) -> frozenset[str]:
         """Series that never had a value. With GPUs there is none at first: most figures come within seconds."""

@@ -22,6 +22,7 @@ _OWN: Final[dict[str, _Own]] = {
     "engines": _LIST,
     "processes": _LIST,
     "history": ((("open",), "one chart"), _SPAN),
+    "triage": _LIST[:2],
     "settings": ((("open",), "change"),),
     "sizing": (
         (("open",), "fields"),
@@ -47,8 +48,13 @@ SIZING: Final = "sizing"
 """The panel with keys of its own."""
 DRAWER: Final = "drawer"
 """The place where all keys are for what is asked; its own are fixed."""
+_ARROWS: Final = {"Left Right": "← →"}
 _PANES: Final = 3
 """Cells of `1-5`."""
+
+
+_CHANGES: Final[_Own] = ((("time.next", "time.previous"), "changes"),)
+_LIVE: Final[_Own] = ((("time.live",), "live"),)
 
 
 class Place(NamedTuple):
@@ -61,6 +67,10 @@ class Place(NamedTuple):
     opened: bool = False
     """Whether one thing of the pane has it to itself."""
     paused: bool = False
+    past: bool = False
+    """Whether the keys of time move in what is kept."""
+    speed: float | None = None
+    """Of a recording: how fast it plays."""
     scrolls: bool = False
     """Whether there is more than what is visible; of the drawer, whether it has a list."""
     every: str = "1s"
@@ -75,18 +85,37 @@ def hints(keys: Keymap, place: Place) -> list[Hint]:
     own = (_OPENED if place.opened else _OWN).get(place.name, ())
     moves: _Own = ((("up", "down"), "scroll"),) if place.scrolls else ()
     common: _Own = ((("settings",), "settings"), (("palette",), "commands"), (("save",), "save"))
-    wanted: _Own = ((("help",), "help"), (("pause",), "resume" if place.paused else "pause"))
+    frozen = "play" if place.speed is not None else "resume"
+    wanted: _Own = ((("help",), "help"), (("pause",), frozen if place.paused else "pause"), *_times(place))
     if place.name == SIZING:
         out: _Own = ((("pane.next",), "panes"), (("sizing",), "close"))
         wanted = own if place.opened else (*wanted[:1], *out[1:], *own, *out[:1])
     elif place.page:
         wanted = (*wanted, (("back",), "back"), *own, *moves)
     else:
-        wanted = (*wanted, *own, (("faster", "slower"), f"every {place.every}"), *_panes(place), *moves, *common)
+        wanted = (*wanted, *own, *_pace(place), *_panes(place), *moves, *common)
     said = [(" ".join(filter(None, map(keys.first, names))), does) for names, does in wanted]
     panes = f"{keys.first('pane.gpus')}-{keys.first('pane.faults')}"
+    said = [(_ARROWS.get(key, key), does) for key, does in said]
     said = [(panes if does == "pane" and len(panes) == _PANES else key, does) for key, does in said]
     return [hint for hint in said if hint[0]] + [(keys.first("quit") or "ctrl+c", "quit")]
+
+
+def _times(place: Place) -> _Own:
+    """Keys that move in time, where they do."""
+    if not place.past:
+        return ()
+    keys = ("time.frame.back", "time.frame.forth") if place.name == "detail" else ("left", "right")
+    frames: _Own = ((keys, "frame"),)
+    jumps: _Own = ((("time.back", "time.forth"), "10 s"),)
+    speed: _Own = () if place.speed is None else ((("faster", "slower"), f"×{place.speed:g}"),)
+    ends: _Own = _LIVE if place.speed is None else ((("time.oldest", "time.live"), "first, last"),)
+    return (*(frames if place.paused else ()), *jumps, *speed, *_CHANGES, *ends)
+
+
+def _pace(place: Place) -> _Own:
+    """How often the GPUs are read; of a recording how fast it plays stands beside the keys of time."""
+    return ((("faster", "slower"), f"every {place.every}"),) if place.speed is None else ()
 
 
 def _panes(place: Place) -> _Own:

@@ -78,6 +78,10 @@ class ListPane(Pane, Generic[T]):
         """What is said where there is no row at all."""
         raise NotImplementedError
 
+    def pages(self) -> Sequence[str]:
+        """Keys of the rows whose things have a page of this kind, in order."""
+        return [self.key_of(item) for item in self.chosen()]
+
     def chosen(self) -> list[T]:
         """The rows that pass the filter, in order."""
         snapshot = self.snapshot

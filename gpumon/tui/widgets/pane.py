@@ -8,9 +8,12 @@ from typing import ClassVar, Final
 from textual import events
 
 from gpumon.readings.format import cells, cut
+from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
+from gpumon.tui.charts.axis import dated
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
+from gpumon.tui.table import clock
 from gpumon.tui.view import View
 from gpumon.tui.widgets.board import Board
 
@@ -25,6 +28,8 @@ class Pane(Board, can_focus=True):
     """Id of the command that goes to the pane."""
     TITLE: ClassVar[str] = ""
     ZOOMS: ClassVar[bool] = True
+    TIMELESS: ClassVar[bool] = False
+    """Whether it shows no moment, so that the keys which move in time keep their other meaning there."""
 
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette)
@@ -37,6 +42,8 @@ class Pane(Board, can_focus=True):
         """Cells of the rule that the note may take, set before it is asked for."""
         self.snapshot: Snapshot | None = None
         """What is shown."""
+        self.past = False
+        """Whether that is a moment which was gone back to."""
         self._top = 0
         self._overflow = 0
         self._head_lines = 0
@@ -45,6 +52,12 @@ class Pane(Board, can_focus=True):
         """Paint a snapshot."""
         self.snapshot = snapshot
         self.update()
+
+    def read_from(self, history: History) -> None:
+        """Other series from now on: those of a moment of the past, or the live ones again."""
+
+    def jump(self) -> None:
+        """What is shown next need not follow what was shown before: it may be of any time."""
 
     def title(self) -> str:
         """The name on the rule."""
@@ -113,6 +126,8 @@ class Pane(Board, can_focus=True):
         self._head_lines = len(head)
         room = max(0, height - 1 - len(head))
         lines, total = self.in_view(width, room)
+        if self.past and self.snapshot is not None:
+            lines = [dated(line, clock(self.snapshot.wall_s)) for line in lines]
         return (self._rule(width, total, room), *head, *lines)
 
     def _rule(self, width: int, total: int, room: int) -> Row:

@@ -26,16 +26,16 @@ class SummaryLine(Board):
         super().__init__(palette)
         self._view = view
         self._snapshot: Snapshot | None = None
-        self._paused = False
+        self._paused = self._back = False
 
-    def show(self, snapshot: Snapshot | None, *, paused: bool) -> None:
-        """Paint a snapshot."""
-        self._snapshot, self._paused = snapshot, paused
+    def show(self, snapshot: Snapshot | None, *, paused: bool, back: bool = False) -> None:
+        """Paint a snapshot; `back`: it is a moment of the past."""
+        self._snapshot, self._paused, self._back = snapshot, paused, back
         self.update()
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
         """The summary, and how to see more where there is a line left to say so."""
-        rows = summary(self._snapshot, width, height, paused=self._paused)
+        rows = summary(self._snapshot, width, height, paused=self._paused, back=self._back)
         key = self._view.keymap.first("quit")
         hint = next((text for form in _HINTS if cells(text := form.format(quit=key)) <= width), "")
         return (*rows, ((hint, "muted"),))[:height]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.readings.format import age, cells, cut, left, ratio
 from gpumon.readings.missing import Missing, Reading
@@ -19,8 +19,30 @@ _LATE: Final = 3.0
 """Intervals without a snapshot after which the dot turns into a warning."""
 _LEAST_HOST: Final = 12
 """Cells of the host's name that come before the inventory."""
+_MOST_ALERT: Final = 20
+"""Cells of an alert's name."""
 _LEAST_MACHINE: Final = 20
 """Cells that the machine gets before gpumon's own cost."""
+
+
+class Playing(NamedTuple):
+    """A recording that is shown."""
+
+    file: str
+    speed: float
+    """Seconds of the recording per second."""
+    ended: bool = False
+
+
+class Standing(NamedTuple):
+    """How what is shown stands to now."""
+
+    paused: bool = False
+    waited_s: float = 0.0
+    """How long the newest snapshot has been due."""
+    back: bool = False
+    """Whether it is a moment that the user went back to."""
+    playing: Playing | None = None
 
 
 class TitleBar(Board):
@@ -30,12 +52,11 @@ class TitleBar(Board):
         super().__init__(palette)
         self._snapshot: Snapshot | None = None
         self._now_s = 0.0
-        self._paused = False
-        self._waited_s = 0.0
+        self._standing = Standing()
 
-    def show(self, snapshot: Snapshot | None, now_s: float, *, paused: bool, waited_s: float) -> None:
-        """Paint at a moment of wall time; `waited_s` is how long the newest snapshot has been due."""
-        self._snapshot, self._now_s, self._paused, self._waited_s = snapshot, now_s, paused, waited_s
+    def show(self, snapshot: Snapshot | None, now_s: float, standing: Standing) -> None:
+        """Paint at a moment of wall time."""
+        self._snapshot, self._now_s, self._standing = snapshot, now_s, standing
         self.update()
 
     def rows(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002
@@ -50,36 +71,76 @@ class TitleBar(Board):
         return ((name, (left(f" {self._machine(room - 2)}", max(0, room)), "bar"), *right),)
 
     def _badges(self) -> list[Piece]:
-        simulated = self._snapshot is not None and self._snapshot.simulated
-        return [(" ", "bar"), (" SIMULATED ", "badge")] if simulated else []
+        """Alerts that mark the title, and that nothing here is real."""
+        if self._snapshot is None:
+            return []
+        names = dict.fromkeys(alert.name for alert in self._snapshot.alerts if alert.title)
+        badges: list[Piece] = []
+        if names:
+            more = f" +{len(names) - 1}" if len(names) > 1 else ""
+            badges += [(" ", "bar"), (f" ! {cut(next(iter(names)), _MOST_ALERT)}{more} ", "badge_alert")]
+        return [*badges, (" ", "bar"), (" SIMULATED ", "badge")] if self._snapshot.simulated else badges
 
     def _cost(self) -> list[Piece]:
         snapshot = self._snapshot
         return [] if snapshot is None else [(f" self {_share(snapshot.self_cost.cpu_ratio)} ", "bar_muted")]
 
     def _clock(self) -> list[Piece]:
-        """The time now, and whether what is shown is of now; paused, the time that is shown."""
-        snapshot = self._snapshot
-        clock = (
-            datetime.fromtimestamp(self._now_s, timezone.utc).astimezone().strftime("%H:%M:%S")
-            if self._now_s
-            else "--:--:--"
-        )
-        if self._paused:
-            return [(" ", "bar"), (f" PAUSED at {clock} ", "badge_paused")]
-        if snapshot is None or self._waited_s <= _LATE * snapshot.interval_s:
+        """The time now, and whether what is shown is of now; of what is of another time, that time."""
+        snapshot, standing = self._snapshot, self._standing
+        if snapshot is not None and (standing.paused or standing.playing is not None):
+            return [(" ", "bar"), _badge(snapshot.wall_s, self._now_s, standing)]
+        if snapshot is None or standing.waited_s <= _LATE * snapshot.interval_s:
             dot: Piece = (" ●", "bar_ok" if snapshot is not None else "bar_muted")
         else:
-            dot = (f" ! no reading for {age(self._waited_s)}", "bar_warn")
-        return [dot, (f" {clock} ", "bar")]
+            dot = (f" ! no reading for {age(standing.waited_s)}", "bar_warn")
+        return [dot, (f" {_local(self._now_s):%H:%M:%S} " if self._now_s else " --:--:-- ", "bar")]
 
     def _machine(self, room: int) -> str:
         """Host, GPUs and driver, in the longest form that fits into `room` cells."""
         snapshot = self._snapshot
         if snapshot is None:
             return cut("starting …", room)
-        forms = (" · ".join(filter(None, parts)) for parts in _forms(snapshot, room))
-        return next((form for form in forms if cells(form) <= room), cut(snapshot.host.name, room))
+        playing = self._standing.playing
+        told = _forms(snapshot, room) if playing is None else _replayed(playing.file, snapshot)
+        forms = (" · ".join(filter(None, parts)) for parts in told)
+        name = snapshot.host.name if playing is None else playing.file
+        return next((form for form in forms if cells(form) <= room), cut(name, room))
+
+
+def _badge(shown_s: float, now_s: float, standing: Standing) -> Piece:
+    """When what is shown was: frozen just now, gone back to, or of a recording."""
+    shown, now = _local(shown_s), _local(now_s)
+    playing = standing.playing
+    if playing is not None:
+        how = "END" if playing.ended else "PAUSED" if standing.paused else f"×{playing.speed:g}"
+        tone = "badge_paused" if standing.paused or playing.ended else "badge"
+        return f" REPLAY {shown:%Y-%m-%d %H:%M:%S} {how} ", tone
+    if not standing.back:
+        return f" PAUSED at {shown:%H:%M:%S} ", "badge_paused"
+    date = "" if shown.date() == now.date() else f"{shown:%Y-%m-%d} "
+    return f" {_ago(now_s - shown_s)} AGO {date}{shown:%H:%M:%S} ", "badge_paused"
+
+
+def _local(wall_s: float) -> datetime:
+    return datetime.fromtimestamp(wall_s, timezone.utc).astimezone()
+
+
+def _ago(seconds: float) -> str:
+    """Two units: `13s`, `2m 13s`, `1h 02m`, `3d 04h`."""
+    whole = max(0, round(seconds))
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    if days:
+        return f"{days}d {hours % 24:02d}h"
+    if hours:
+        return f"{hours}h {minutes % 60:02d}m"
+    return f"{minutes}m {whole % 60:02d}s" if minutes else f"{whole}s"
+
+
+def _replayed(file: str, snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
+    """Parts that say which recording it is, from the longest to the shortest."""
+    host, gpus = snapshot.host.name, inventory(snapshot.gpus)
+    yield from ((file, host, gpus), (file, host), (file, host.partition(".")[0]), (file,))
 
 
 def _forms(snapshot: Snapshot, room: int) -> Iterator[tuple[str, ...]]:

@@ -13,7 +13,8 @@ from gpumon.readings.missing import Missing
 from gpumon.readings.quantities import DECODE_TOKENS, POOL_TOKENS
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.simulator.cast import CAST, H100
-from gpumon.sources.simulator.source import FIRST_PID, LONGEST_GAP_S, SimulatedServer
+from gpumon.sources.simulator.occupants import FIRST_PID
+from gpumon.sources.simulator.source import LONGEST_GAP_S, SimulatedServer
 from gpumon.sources.source import Contribution, Source
 
 

@@ -1,0 +1,41 @@
+"""What the engines on a GPU make of it: their shares added up, the peak of their arithmetic, tokens per joule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpumon.efficiency.engine import Peak, flops_peak_of, plus
+from gpumon.efficiency.engine_view import per
+from gpumon.readings.frame import EngineReading, GpuReading
+from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.readings.snapshot import Engine
+
+_SEVERAL = Missing(Reason.NOT_MODELLED, "its engines compute in several precisions, each with a peak of its own")
+
+
+def of_engines(reading: GpuReading, parts: list[Reading], alone: Missing) -> Reading:
+    """What its engines do together; `alone` where there is none."""
+    if reading.mig or reading.parent_uuid:
+        return Missing(Reason.UNDER_MIG)
+    return plus(*parts) if parts else alone
+
+
+def peak_and_precision(
+    reading: GpuReading, peak: Peak, read: Sequence[EngineReading], alone: Missing
+) -> tuple[Reading, str]:
+    """Peak FLOP/s at the precision of the engines' arithmetic, and that precision."""
+    if reading.mig or reading.parent_uuid:
+        return Missing(Reason.UNDER_MIG), ""
+    found = [flops_peak_of(peak, engine) for engine in read]
+    if not found:
+        return alone, ""
+    unknown = next((value for value, _ in found if isinstance(value, Missing)), None)
+    names = "+".join(sorted({name for _, name in found}))
+    if unknown is not None:
+        return unknown, ""
+    return found[0][0] if len({value for value, _ in found}) == 1 else _SEVERAL, names
+
+
+def tokens_per_j(engines: Sequence[Engine], power_w: Reading) -> Reading:
+    """Tokens generated per joule: of an engine on several GPUs, this one's share."""
+    return per(plus(*(per(engine.decode_tokens_per_s, float(len(engine.gpus))) for engine in engines)), power_w)

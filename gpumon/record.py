@@ -1,0 +1,92 @@
+"""The `record` command: keeps every frame in a file until it is told to stop, and says what goes wrong meanwhile."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+
+from gpumon import __version__, wiring
+from gpumon.config.errors import ConfigError
+from gpumon.config.load import named
+from gpumon.config.options import Options
+from gpumon.config.schema import Config
+from gpumon.readings.snapshot import Snapshot
+from gpumon.recording.store import Recorder
+
+Write = Callable[[str], None]
+
+DAY_S = 86400.0
+
+
+def record_command(file: str, config: Config, options: Options, environ: Mapping[str, str], write: Write) -> int:
+    """Record into `file`, or into the host's own one, until a signal; returns the exit code. Raises ConfigError."""
+    host = socket.gethostname()
+    path = Path(file) if file else _own_file(environ, host, demo=options.demo)
+    keep = config.recorder
+    recorder = Recorder(
+        path, facts(host, simulated=options.demo), keep_s=keep.keep_days * DAY_S, keep_bytes=keep.keep_gb * 1e9
+    )
+    what = "the simulated server" if options.demo else "this host"
+    how = "into" if recorder.is_new else "on into"
+    kept = f"the last {keep.keep_days:g} day{'' if keep.keep_days == 1 else 's'}, at most {keep.keep_gb:g} GB"
+    write(f"recording {what} {how} {named(path)}: {kept}; Ctrl+C ends it\n")
+    said = ""
+
+    def tell(_: Snapshot) -> None:
+        nonlocal said
+        fault = recorder.fault()
+        text = fault.text if fault is not None else ""
+        if text != said:
+            write(f"{_now()} {text or 'recording goes on'}\n")
+            said = text
+
+    try:
+        code = wiring.run_watch(config, options, tell, (recorder,))
+    finally:
+        recorder.close()
+    if code == wiring.NOTHING_TO_MONITOR:
+        if recorder.is_new:
+            path.unlink(missing_ok=True)
+        return code
+    write(_summary(recorder, path))
+    return code
+
+
+def facts(host: str, *, simulated: bool) -> dict[str, str]:
+    """What is noted of a recording as a whole."""
+    made = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return {"host": host, "gpumon": __version__, "made": made, "simulated": "yes" if simulated else ""}
+
+
+def _own_file(environ: Mapping[str, str], host: str, *, demo: bool) -> Path:
+    """`gpumon/recordings/HOST.sqlite` in the user's XDG data folder, which is made. Raises ConfigError."""
+    base, home = environ.get("XDG_DATA_HOME", ""), environ.get("HOME", "")
+    if not base.startswith("/"):
+        base = f"{home}/.local/share" if home.startswith("/") else ""
+    if not base:
+        raise ConfigError("no folder for recordings: name a file (gpumon record FILE), or set XDG_DATA_HOME or HOME")
+    folder = Path(base, "gpumon", "recordings")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as failure:
+        raise ConfigError(f"{named(folder)}: cannot be made: {failure.strerror}; name a file") from None
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", host).strip("-.")[:64] or "host"
+    return folder / f"{name}{'-simulated' if demo else ''}.sqlite"
+
+
+def _summary(recorder: Recorder, path: Path) -> str:
+    try:
+        size_mb = os.stat(path).st_size / 1e6  # noqa: PTH116 - the file may be gone
+    except OSError:
+        size_mb = 0.0
+    lost = f", {recorder.dropped} were lost" if recorder.dropped else ""
+    return f"recorded {recorder.written} frames{lost}; {named(path)} has {size_mb:.2f} MB\n"
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S")

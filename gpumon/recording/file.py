@@ -1,0 +1,213 @@
+"""The recording file as SQLite sees it: made, checked, and held by one writer at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from pathlib import Path
+from typing import Final
+
+from gpumon.config.errors import ConfigError
+from gpumon.config.load import named
+from gpumon.readings.text import clean
+
+SCHEMA: Final = 1
+"""Raised when an older gpumon could not read what is written."""
+APPLICATION: Final = 0x67707566
+"""SQLite's `application_id` of a recording."""
+BUSY_S: Final = 5.0
+"""How long SQLite waits for another process's lock."""
+_LEAST_BYTES: Final = 512
+"""Of a page: SQLite takes what is smaller for a new file."""
+_JOURNALS: Final = ("-wal", "-shm", "-journal")
+_REMOTE: Final = frozenset(
+    ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "ocfs2")
+)
+"""File systems of other machines; what FUSE mounts is taken for one, too."""
+_TABLES: Final = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE pieces (
+  id INTEGER PRIMARY KEY, kind INTEGER NOT NULL, run INTEGER NOT NULL,
+  first_s REAL NOT NULL, last_s REAL NOT NULL, data BLOB NOT NULL
+);
+CREATE INDEX pieces_by_time ON pieces (kind, run, first_s, last_s);
+"""
+
+
+class Kind(IntEnum):
+    """What a row of `pieces` holds. Rows are in the order of their ids; `run` counts how often the clock went back."""
+
+    FRAMES = 1
+    """A block of the codec: one frame, or those of a finished minute."""
+    POINTS = 2
+    CARRY = 3
+    EVENTS = 4
+
+
+def connected(path: Path, mode: str) -> sqlite3.Connection:
+    """An open file, in SQLite's `mode` (`ro`, `rw`); transactions are begun by hand. Raises sqlite3.Error."""
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    return sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+
+
+def make(path: Path, facts: Mapping[str, str]) -> None:
+    """A new, empty recording; the file appears whole or not at all. Raises FileExistsError, OSError, sqlite3.Error.
+
+    Only its user can read it: it tells what runs on this machine.
+    """
+    new = path.with_name(f".{path.name}.{os.urandom(6).hex()}.new")
+    os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    try:
+        with contextlib.closing(connected(new, "rw")) as connection:
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {SCHEMA}")
+            connection.executescript(f"BEGIN; {_TABLES}")
+            connection.executemany("INSERT INTO facts VALUES (?, ?)", facts.items())
+            connection.execute("COMMIT")
+        if not path.exists():
+            for ending in _JOURNALS:  # of a file that was taken away: SQLite would lay it over the new one
+                Path(f"{path}{ending}").unlink(missing_ok=True)
+        try:
+            os.link(new, path)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without hard links
+            if path.exists():
+                raise FileExistsError(f"{path} is there") from None
+            new.rename(path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def check(path: Path) -> None:
+    """Raises ConfigError, one line that names the file and the fix, where it can be no recording.
+
+    The file is not opened: to close any handle on it would take SQLite's locks from this process (fcntl(2)).
+    """
+    where = named(path)
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        raise ConfigError(f"{where}: there is no such file") from None
+    except OSError as failure:
+        raise ConfigError(f"{where}: cannot be read: {failure.strerror}") from None
+    if stat.S_ISDIR(status.st_mode):
+        raise ConfigError(f"{where}: is a folder: name a file in it")
+    if not stat.S_ISREG(status.st_mode):
+        raise ConfigError(f"{where}: is no file")
+    if not status.st_size:
+        raise ConfigError(f"{where}: is empty: no recording was ever in it; remove it or name another file")
+    if status.st_size < _LEAST_BYTES:
+        raise ConfigError(f"{where}: is no recording of gpumon; name one that `gpumon record` wrote, or a new file")
+
+
+def identified(connection: sqlite3.Connection, path: Path) -> dict[str, str]:
+    """What was noted of the recording as a whole. Raises ConfigError where it is none that can be read."""
+    where = named(path)
+    try:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (schema,) = connection.execute("PRAGMA user_version").fetchone()
+        if application != APPLICATION:
+            raise ConfigError(f"{where}: is a database of another program; name a recording, or a new file")
+        if schema > SCHEMA:
+            newer = f"was written by a newer gpumon (schema {schema}; this one reads {SCHEMA})"
+            raise ConfigError(f"{where}: {newer}: update gpumon")
+        return dict(connection.execute("SELECT name, value FROM facts"))
+    except sqlite3.Error as error:
+        raise unreadable(path, error) from None
+
+
+def unreadable(path: Path, error: sqlite3.Error) -> ConfigError:
+    """What SQLite refuses, for the user (sqlite.org/rescode.html: NOTADB, CORRUPT)."""
+    text = clean(str(error), 200)
+    if "not a database" in text:
+        text = "is no recording of gpumon; name one that `gpumon record` wrote, or a new file"
+    elif "malformed" in text:
+        text = "is damaged or cut off; take another copy of it"
+    else:
+        text = f"cannot be read: {text}"
+    return ConfigError(f"{named(path)}: {text}")
+
+
+def journaled(connection: sqlite3.Connection, path: Path) -> None:
+    """Choose the journal: WAL, which readers do not wait for; on network file systems, where it fails, a rollback one.
+
+    sqlite.org/wal.html: "All processes using a database must be on the same host computer". Raises sqlite3.Error.
+    """
+    if not remote(path):
+        with contextlib.suppress(sqlite3.OperationalError):
+            if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] == "wal":
+                # A commit then waits for no disk: kill -9 loses nothing of it, a power cut the last seconds.
+                connection.execute("PRAGMA synchronous = NORMAL")
+                connection.execute("PRAGMA journal_size_limit = 4194304")
+                return
+    connection.execute("PRAGMA journal_mode = TRUNCATE")
+    connection.execute("PRAGMA synchronous = NORMAL")
+
+
+def rest(connection: sqlite3.Connection) -> None:
+    """Leave a single file, to copy and to read where nothing can be written. Raises sqlite3.Error while it is read."""
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    connection.execute("PRAGMA busy_timeout = 200")
+    connection.execute("PRAGMA journal_mode = DELETE")
+
+
+def remote(path: Path, mounts: Path = Path("/proc/mounts")) -> bool:
+    """Whether a path lies on a file system of another machine."""
+    try:
+        lines = mounts.read_text(errors="replace").splitlines()
+    except OSError:
+        return False
+    folder = os.path.realpath(path.parent)
+    kind, longest = "", -1
+    for line in lines:
+        words = line.split()
+        if len(words) < 3:
+            continue
+        point = words[1].encode().decode("unicode_escape", "replace").rstrip("/")
+        if (folder == point or folder.startswith(f"{point}/")) and len(point) >= longest:
+            kind, longest = words[2], len(point)
+    return kind in _REMOTE or (kind.startswith("fuse.") and kind != "fuse.overlayfs") or kind == "fuseblk"
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Be the only writer of a file; the kernel lets go when the process ends, however it does.
+
+    The lock stands on a file beside: SQLite's own locks on the recording would be lost with any other handle on it.
+    Raises ConfigError where another process writes, OSError.
+    """
+    beside = Path(f"{os.path.realpath(path)}.lock")
+    descriptor = _locked(beside, path)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        beside.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _locked(beside: Path, path: Path) -> int:
+    while True:
+        descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), beside.stat()):
+                    return descriptor
+        except BlockingIOError:
+            pid = os.read(descriptor, 32).decode(errors="replace").strip()
+            who = f"process {pid}" if pid.isdigit() else "another process"
+            os.close(descriptor)
+            raise ConfigError(f"{named(path)}: {who} records into it: end that one, or name another file") from None
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # its last holder took the file away meanwhile

@@ -1,0 +1,249 @@
+"""Reads a recording: a `Past` in a file, also while another process writes it."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import threading
+import weakref
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+from gpumon.efficiency.carry import Carry
+from gpumon.readings.frame import Frame
+from gpumon.readings.verdict import Event
+from gpumon.recording import codec
+from gpumon.recording.file import Kind, check, connected, identified, unreadable
+from gpumon.recording.past import Points
+
+LONGEST_BLOCK_S: Final = 61.0
+"""No row but one of events reaches over more wall time."""
+_CACHE_BYTES: Final = 24_000_000
+"""Of blocks that were unpacked last."""
+
+_A_FEW: Final = 3
+"""Blocks to look at for one frame: the first may be damaged."""
+
+T = TypeVar("T")
+
+
+class _Run(NamedTuple):
+    """Frames between two moments at which the clock went back."""
+
+    number: int
+    first_s: float
+    last_s: float
+
+
+class _Block(NamedTuple):
+    """The frames of one row."""
+
+    times: list[float]
+    frames: list[codec.Packed]
+    size: int
+
+
+class Recording:
+    """A `Past` in a file. Safe to call from several threads, one call at a time.
+
+    Where the clock went back, `frames` gives what the screen would have seen at the end of the span: of the time
+    before, the frames of an older run only up to where the newer one begins.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Blocks. Raises ConfigError in one line where the file is no recording that can be read."""
+        check(path)
+        self._lock = threading.RLock()
+        self._path = path
+        self._cache: OrderedDict[int, _Block] = OrderedDict()
+        self._cached_bytes = 0
+        self.damaged = 0
+        """Rows that could not be read, which are left out."""
+        try:
+            self._connection = _opened(path)
+        except sqlite3.Error as error:
+            raise unreadable(path, error) from None
+        self._let_go = weakref.finalize(self, self._connection.close)
+        self.facts: Mapping[str, str] = identified(self._connection, path)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._let_go()
+
+    def span(self) -> tuple[float, float] | None:
+        """When the first and the last frame was taken; None without frames."""
+        runs = self._runs()
+        return (min(run.first_s for run in runs), max(run.last_s for run in runs)) if runs else None
+
+    def frames(self, from_s: float, to_s: float) -> Sequence[Frame]:
+        """Frames from a time to another, both included."""
+        with self._lock:
+            found: list[codec.Packed] = []
+            for run, since_s, until_s in self._course(from_s, to_s):
+                packed: list[codec.Packed] = []
+                for block in self._blocks(run, since_s, until_s):
+                    packed += block.frames[bisect_left(block.times, since_s) : bisect_right(block.times, until_s)]
+                found = packed + found
+            return codec.unpacked(found)
+
+    def before(self, wall_s: float) -> float | None:
+        """When the last frame before a time was taken."""
+        with self._lock:
+            for since_s, until_s, run in reversed(self._visible()):
+                latest_s = min(until_s, math.nextafter(wall_s, -math.inf))
+                for block in self._blocks(run, since_s, latest_s, newest=_A_FEW) if since_s <= latest_s else ():
+                    at = bisect_right(block.times, latest_s) - 1
+                    if at >= 0 and block.times[at] >= since_s:
+                        return block.times[at]
+        return None
+
+    def after(self, wall_s: float) -> float | None:
+        """When the first frame after a time was taken."""
+        with self._lock:
+            for since_s, until_s, run in self._visible():
+                first_s = max(since_s, math.nextafter(wall_s, math.inf))
+                for block in self._blocks(run, first_s, until_s, oldest=_A_FEW) if first_s <= until_s else ():
+                    at = bisect_left(block.times, first_s)
+                    if at < len(block.times) and block.times[at] <= until_s:
+                        return block.times[at]
+        return None
+
+    def carry(self, wall_s: float) -> tuple[float, Carry] | None:
+        """The newest carry at or before a time, and the time of the frame that it stood before.
+
+        One of another gpumon's shape is passed over.
+        """
+        with self._lock:
+            for run, _, until_s in self._course(-math.inf, wall_s):
+                rows = self._query(
+                    "SELECT first_s, data FROM pieces WHERE kind = ? AND run = ? AND first_s <= ?"
+                    " ORDER BY first_s DESC LIMIT ?",
+                    (Kind.CARRY, run, until_s, _A_FEW),
+                )
+                for at_s, data in rows:
+                    if (found := codec.carry(data)) is not None:
+                        return at_s, found
+        return None
+
+    def points(self, from_s: float, to_s: float) -> Sequence[Points]:
+        """Points for charts, oldest first."""
+        found = self._told(Kind.POINTS, from_s, to_s, codec.points)
+        return [point for point in found if from_s <= point.wall_s <= to_s]
+
+    def events(self, from_s: float, to_s: float) -> Sequence[Event]:
+        """What happened, oldest first."""
+        found = self._told(Kind.EVENTS, from_s, to_s, codec.events)
+        return [event for event in found if from_s <= event.wall_s <= to_s]
+
+    def _runs(self) -> list[_Run]:
+        """Oldest first."""
+        runs = []
+        with self._lock:
+            first, last = self._query("SELECT MIN(run), MAX(run) FROM pieces WHERE kind = ?", (Kind.FRAMES,))[0]
+            for run in range(first, last + 1) if first is not None else ():
+                where = "FROM pieces WHERE kind = ? AND run = ? ORDER BY first_s"
+                begin = self._query(f"SELECT first_s {where} LIMIT 1", (Kind.FRAMES, run))
+                end = self._query(f"SELECT last_s {where} DESC LIMIT 1", (Kind.FRAMES, run))
+                if begin and end:
+                    runs.append(_Run(run, begin[0][0], end[0][0]))
+        return runs
+
+    def _visible(self) -> list[tuple[float, float, int]]:
+        """Spans of time and the newest run in each, oldest span first."""
+        spans: list[tuple[float, float, int]] = []
+        for run in self._runs():
+            kept = []
+            for since_s, until_s, number in spans:
+                if since_s < run.first_s:
+                    kept.append((since_s, min(until_s, math.nextafter(run.first_s, -math.inf)), number))
+                if until_s > run.last_s:
+                    kept.append((max(since_s, math.nextafter(run.last_s, math.inf)), until_s, number))
+            spans = [*kept, (run.first_s, run.last_s, run.number)]
+        return sorted(spans)
+
+    def _course(self, from_s: float, to_s: float) -> Iterator[tuple[int, float, float]]:
+        """Runs that led to the moment `to_s`, the newest first, each with the span that is its own."""
+        at = [span for span in self._visible() if span[0] <= to_s]
+        newest = at[-1][2] if at else 0
+        until_s = to_s
+        for run in reversed(self._runs()):
+            if run.number <= newest and run.first_s <= until_s:
+                yield run.number, from_s, until_s
+                until_s = math.nextafter(run.first_s, -math.inf)
+            if until_s < from_s:
+                return
+
+    def _blocks(self, run: int, from_s: float, to_s: float, *, oldest: int = -1, newest: int = 0) -> Iterator[_Block]:
+        """Blocks of a run that may hold frames of a span: the oldest few, the newest few, or all."""
+        rows = self._query(
+            "SELECT id FROM pieces WHERE kind = ? AND run = ? AND first_s BETWEEN ? AND ? AND last_s >= ?"
+            f" ORDER BY first_s {'DESC' if newest else 'ASC'} LIMIT ?",
+            (Kind.FRAMES, run, -math.inf if newest else from_s - LONGEST_BLOCK_S, to_s, from_s, newest or oldest),
+        )
+        for (row,) in rows:
+            if (block := self._block(row)) is not None:
+                yield block
+
+    def _block(self, row: int) -> _Block | None:
+        """The frames of a row; None where it is damaged, or was made part of another meanwhile."""
+        if (block := self._cache.get(row)) is not None:
+            self._cache.move_to_end(row)
+            return block
+        found = self._query("SELECT data FROM pieces WHERE id = ?", (row,))
+        frames = self._read(codec.unblocked, found[0][0]) if found else []
+        if not frames:
+            return None
+        engines = {id(each): len(each) for frame in frames for each in frame.engines}
+        size = sum(len(frame.head) for frame in frames) + sum(engines.values())
+        block = self._cache[row] = _Block([codec.wall_s(frame) for frame in frames], frames, size)
+        self._cached_bytes += size
+        while self._cached_bytes > _CACHE_BYTES and len(self._cache) > 1:
+            self._cached_bytes -= self._cache.popitem(last=False)[1].size
+        return block
+
+    def _told(self, kind: Kind, from_s: float, to_s: float, read: Callable[[bytes], list[T]]) -> list[T]:
+        """What rows of a kind hold, oldest first. Events of one tick may be of very different times."""
+        with self._lock:
+            found: list[T] = []
+            reach_s = math.inf if kind is Kind.EVENTS else LONGEST_BLOCK_S
+            for run, since_s, until_s in self._course(from_s, to_s):
+                rows = self._query(
+                    "SELECT data FROM pieces WHERE kind = ? AND run = ? AND first_s BETWEEN ? AND ? AND last_s >= ?"
+                    " ORDER BY first_s",
+                    (kind, run, since_s - reach_s, until_s, since_s),
+                )
+                found = [each for (data,) in rows for each in self._read(read, data)] + found
+            return found
+
+    def _read(self, read: Callable[[bytes], list[T]], data: bytes) -> list[T]:
+        try:
+            return read(data)
+        except ValueError:
+            self.damaged += 1
+            return []
+
+    def _query(self, sql: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+        """Raises ConfigError where SQLite finds the file damaged, or its disk fails."""
+        try:
+            return self._connection.execute(sql, values).fetchall()
+        except sqlite3.Error as error:
+            raise unreadable(self._path, error) from None
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """Raises sqlite3.Error. A recording that can not even be locked (a read-only folder) is taken for one at rest."""
+    connection = connected(path, "ro")
+    try:
+        connection.execute("PRAGMA application_id").fetchall()
+    except sqlite3.OperationalError:
+        connection.close()
+        journal = Path(f"{path}-wal")
+        if journal.exists() and journal.stat().st_size:
+            text = f"{journal.name} belongs to it, and can be used only where files can be written"
+            raise sqlite3.OperationalError(text) from None
+        connection = connected(path, "ro&immutable=1")
+    return connection

@@ -1,0 +1,67 @@
+"""Times as users write them, in a recording: `03:10`, `2026-11-22T03:10Z`, `-10m`."""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime, time, timedelta, timezone
+from typing import Final
+
+_BEFORE_END: Final = re.compile(r"-(\d{1,9}(?:\.\d{1,3})?)([smhd])")
+_UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_CLOCK: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
+_DATED: Final = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:\d{2})?")
+ALLOWED: Final = "03:10, 03:10:30, 2026-11-22T03:10 (local time; with Z: UTC), or -10m (before the end; s, m, h, d)"
+
+
+def moment_of(text: str, span: tuple[float, float], zone: timezone | None = None) -> float:
+    """Unix time of what a user calls a moment of a recording. Raises ValueError or OutsideError, in one line.
+
+    A time without a date is the newest such time in the recording, in the local time zone (or `zone`). A minute or
+    second in which the recording begins or ends is in it.
+    """
+    if before := _BEFORE_END.fullmatch(text):
+        return _inside(text, span[1] - float(before[1]) * _UNITS_S[before[2]], 0.0, span, zone)
+    try:
+        if clock := _CLOCK.fullmatch(text):
+            return _newest(text, time.fromisoformat(text.zfill(len(text) + (text[1] == ":"))), not clock[1], span, zone)
+        if dated := _DATED.fullmatch(text):
+            at = datetime.fromisoformat(text.replace("Z", "+00:00"))
+            at = at if at.tzinfo is not None else _local(at, zone)
+            return _inside(text, at.timestamp(), 1.0 if dated[1] else 60.0, span, zone)
+    except (ValueError, OverflowError, OSError):
+        pass
+    raise ValueError(f"is no time: {text[:40]!a}; write it as {ALLOWED}")
+
+
+def _newest(text: str, at: time, whole_minute: bool, span: tuple[float, float], zone: timezone | None) -> float:
+    reach_s = 60.0 if whole_minute else 1.0
+    first, day = _day(span[0], zone), _day(span[1], zone)
+    while day >= first - timedelta(days=1):
+        wall_s = _local(datetime.combine(day, at), zone).timestamp()
+        if wall_s <= span[1] and wall_s + reach_s > span[0]:
+            return max(wall_s, span[0])
+        day -= timedelta(days=1)
+    raise OutsideError(text, span, zone)
+
+
+def _inside(text: str, wall_s: float, reach_s: float, span: tuple[float, float], zone: timezone | None) -> float:
+    if wall_s <= span[1] and (wall_s >= span[0] or wall_s + reach_s > span[0]):
+        return max(wall_s, span[0])
+    raise OutsideError(text, span, zone)
+
+
+class OutsideError(LookupError):
+    """A time that the recording does not hold."""
+
+    def __init__(self, text: str, span: tuple[float, float], zone: timezone | None) -> None:
+        first, last = (datetime.fromtimestamp(at_s, zone).astimezone(zone) for at_s in span)
+        form = "%Y-%m-%d %H:%M:%S"
+        super().__init__(f"is outside of the recording: {text}; it goes from {first:{form}} to {last:{form}}")
+
+
+def _local(at: datetime, zone: timezone | None) -> datetime:
+    return at.replace(tzinfo=zone) if zone is not None else at.astimezone()
+
+
+def _day(wall_s: float, zone: timezone | None) -> date:
+    return datetime.fromtimestamp(wall_s, zone).astimezone(zone).date()

@@ -1,0 +1,138 @@
+"""The `replay` command: a recording on the same screen, played as if it happened now. Nothing is polled."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gpumon.config.errors import ConfigError
+from gpumon.config.load import Loaded, named
+from gpumon.config.schema import Config
+from gpumon.flight import maker
+from gpumon.onlooker import Onlooker
+from gpumon.readings.history import History
+from gpumon.readings.snapshot import Snapshot
+from gpumon.recording.course import Make
+from gpumon.recording.player import Player
+from gpumon.recording.reader import Recording
+from gpumon.recording.store import write_recording
+from gpumon.recording.timeline import PastTimeline
+from gpumon.recording.when import OutsideError, moment_of
+from gpumon.sizing.calibration import Calibration
+from gpumon.sizing.known import Known
+
+if TYPE_CHECKING:
+    from gpumon.tui.control import Playback, Timeline
+
+SPEEDS: Final = (0.1, 100.0)
+"""Least and most seconds of a recording per second."""
+
+
+class Replay:
+    """What the screen controls: a `Control`, and its `Playback`."""
+
+    def __init__(self, recording: Recording, file: str, config: Config, at_s: float, speed: float = 1.0) -> None:
+        """Plays from the moment `at_s` on, once it is started."""
+        self.history = History()
+        self.file = file
+        self.playback: Playback | None = self
+        make: Make = maker(config)
+        self.timeline: Timeline | None = PastTimeline(
+            recording, make, lambda path: write_recording(Path(path), recording, recording.facts)
+        )
+        self._recording = recording
+        self._onlooker = Onlooker(config)
+        self._player = Player(recording, make, self.history, self._take)
+        self._player.speed = speed
+        self._player.go_on(at_s)
+        self._interval_s = config.general.interval_s
+        self._sink: Callable[[Snapshot], None] | None = None
+        self._playing: asyncio.Task[None] | None = None
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between two snapshots of the recording."""
+        return self._interval_s
+
+    @property
+    def speed(self) -> float:
+        """Seconds of the recording per second."""
+        return self._player.speed
+
+    def set_speed(self, speed: float) -> None:
+        """Play faster or slower from now on."""
+        self._player.speed = min(max(speed, SPEEDS[0]), SPEEDS[1])
+
+    def pause(self) -> None:
+        """Send no more moments until `go_on`."""
+        self._player.pause()
+
+    def go_on(self, wall_s: float) -> None:
+        """Play from that moment on."""
+        self._player.go_on(wall_s)
+
+    def set_interval(self, seconds: float) -> None:
+        """A recording has the interval that it was made with."""
+
+    def refresh(self) -> None:
+        """Nothing is read anew."""
+
+    @property
+    def calibration(self) -> Calibration:
+        """What the engines of the recording were seen to do while it played."""
+        return self._onlooker.calibration
+
+    def known(self) -> Known:
+        """What sizing looks up; the GPUs are those of the moment that was played last."""
+        return self._onlooker.known()
+
+    async def start(self, sink: Callable[[Snapshot], None]) -> None:
+        """Begin to play."""
+        self._sink = sink
+        self._onlooker.start()
+        self._playing = asyncio.create_task(self._player.play())
+
+    def _take(self, snapshot: Snapshot) -> None:
+        self._interval_s = snapshot.interval_s
+        self._onlooker.take(snapshot)
+        if self._sink is not None:
+            self._sink(snapshot)
+
+    async def ended(self) -> None:
+        """Wait until it is stopped; raises what ended it otherwise."""
+        if self._playing is not None:
+            await asyncio.shield(self._playing)
+
+    async def stop(self) -> None:
+        """Stop playing."""
+        self._onlooker.stop()
+        if self._playing is not None:
+            self._playing.cancel()
+            await asyncio.wait({self._playing}, timeout=0.25)
+
+
+def opened(file: str, at: str, speed: float, config: Config) -> Replay:
+    """A recording, ready to play from a time in it (empty: its start). Raises ConfigError in one line."""
+    recording = Recording(Path(file))
+    span = recording.span()
+    if span is None:
+        raise ConfigError(f"{named(file)}: nothing was recorded in it yet")
+    try:
+        at_s = moment_of(at, span) if at else span[0]
+    except (ValueError, OutsideError) as wrong:
+        raise ConfigError(f"--at {wrong}") from None
+    return Replay(recording, Path(file).name, config, at_s, speed)
+
+
+def run_replay(loaded: Loaded, file: str, at: str, speed: float) -> int:
+    """Play a recording on the screen; returns the exit code. Raises ConfigError."""
+    from gpumon.disk import Disk
+    from gpumon.tui.app import MonitorApp, run
+
+    replay = opened(file, at, speed, loaded.config)
+    disk = Disk(loaded, os.environ)
+    app = MonitorApp(replay, disk.first_theme(), loaded.config, disk)
+    return run(app, mouse=loaded.config.general.mouse)

@@ -1,0 +1,89 @@
+"""The `report` and `export` commands: a stretch of a recording summed up, or moment by moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from gpumon.config.errors import ConfigError
+from gpumon.config.load import named
+from gpumon.config.prices import running_prices
+from gpumon.config.schema import Config
+from gpumon.flight import maker
+from gpumon.outputs import export, period
+from gpumon.outputs.json import encode
+from gpumon.readings.snapshot import Snapshot
+from gpumon.recording.course import Course, in_order
+from gpumon.recording.past import Past
+from gpumon.recording.reader import Recording
+from gpumon.recording.summary import summed_up
+from gpumon.recording.when import OutsideError, moment_of
+from gpumon.sources.packaged import gpu_catalogue
+
+Write = Callable[[str], None]
+
+_CHUNK_S: Final = 60.0
+"""Frames are read by the minute."""
+
+
+def report_command(file: str, since: str, until: str, form: str, config: Config, write: Write, width: int) -> int:
+    """Sum up a recording from a time to another (empty: its ends) as text, or `markdown` or `json`.
+
+    Raises ConfigError.
+    """
+    recording, (from_s, to_s) = _opened(file, since, until)
+    gpus = gpu_catalogue()
+    summed = summed_up(recording, gpus, running_prices(config.sizing, gpus), from_s, to_s)
+    if form == "json":
+        write(period.encode(summed).decode() + "\n")
+    elif form == "markdown":
+        write(period.markdown(summed))
+    else:
+        write(period.report(summed, width))
+    return 0
+
+
+def export_command(file: str, since: str, until: str, every_s: float, form: str, config: Config, write: Write) -> int:
+    """Print the moments of a stretch, one per `every_s` (0: all), as `csv` or `jsonl`. Raises ConfigError."""
+    recording, (from_s, to_s) = _opened(file, since, until)
+    if form == "csv":
+        write(export.header())
+    for snapshot in _moments(recording, Course(recording, maker(config)), from_s, to_s, every_s):
+        write(export.rows(snapshot) if form == "csv" else encode(snapshot).decode() + "\n")
+    return 0
+
+
+def _opened(file: str, since: str, until: str) -> tuple[Recording, tuple[float, float]]:
+    recording = Recording(Path(file))
+    span = recording.span()
+    if span is None:
+        raise ConfigError(f"{named(file)}: nothing was recorded in it yet")
+    from_s = _moment("--from", since, span) if since else span[0]
+    to_s = _moment("--to", until, span) if until else span[1]
+    if from_s > to_s:
+        raise ConfigError(f"--from {since or 'the start'} is after --to {until or 'the end'}")
+    return recording, (from_s, to_s)
+
+
+def _moment(option: str, text: str, span: tuple[float, float]) -> float:
+    try:
+        return moment_of(text, span)
+    except (ValueError, OutsideError) as wrong:
+        raise ConfigError(f"{option} {wrong}") from None
+
+
+def _moments(past: Past, course: Course, from_s: float, to_s: float, every_s: float) -> Iterator[Snapshot]:
+    """Every frame is derived, since rates stand on the frames before; of those moments one per `every_s` is given."""
+    for _ in course.begin(from_s):
+        pass
+    next_s = from_s
+    chunk_s: float | None = from_s
+    while chunk_s is not None and chunk_s <= to_s:
+        end_s = min(to_s, chunk_s + _CHUNK_S)
+        for frame in in_order(past.frames(chunk_s, end_s)):
+            taken = course.take(frame)
+            if taken.wall_s >= next_s:
+                next_s = taken.wall_s + every_s
+                yield taken.snapshot
+        chunk_s = past.after(end_s)

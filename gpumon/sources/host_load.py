@@ -1,0 +1,185 @@
+"""What the machine's cores, disks and network do: the kernel's counters in /proc, looked at every 2 s."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from operator import sub
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason
+
+LOOK_S: Final = 1.9
+"""Seconds between two looks, so that every second tick of 1 s is one: /proc/stat grows with the number of cores."""
+SECTOR: Final = 512
+"""Bytes of a sector in /proc/diskstats, whatever the disk's own are."""
+VIRTUAL: Final = ("loop", "ram", "zram", "dm-", "md", "sr", "fd")
+"""Block devices that are no disk, or stand on one that is counted anyway."""
+PRESSURES: Final = {
+    "cpu_pressure_ratio": "cpu",
+    "io_pressure_ratio": "io",
+    "memory_pressure_ratio": "memory",
+}
+"""Field -> file in /proc/pressure."""
+CORES: Final = ("busiest_core_ratio", "iowait_ratio")
+DISKS: Final = ("disk_read_bytes_per_s", "disk_write_bytes_per_s", "disk_busy_ratio")
+NETWORK: Final = ("network_rx_bytes_per_s", "network_tx_bytes_per_s")
+NO_PRESSURE: Final = Missing(Reason.NOT_SUPPORTED, "this kernel or container has no /proc/pressure (CONFIG_PSI, psi=1)")
+NO_STAT: Final = Missing(Reason.NOT_SUPPORTED, "no /proc/stat here")
+NO_DISK: Final = Missing(Reason.NOT_SUPPORTED, "no disk in /proc/diskstats")
+NO_NETWORK: Final = Missing(Reason.NOT_SUPPORTED, "no interface but loopback in /proc/net/dev")
+
+Rows = dict[str, tuple[float, ...]]
+"""Counters by core, disk or interface."""
+
+
+class _Look(NamedTuple):
+    at_s: float
+    """Monotonic."""
+    cores: Rows
+    disks: Rows
+    network: Rows
+
+
+class HostLoad:
+    """The figures of the last look; `proc` and `sys` are where the kernel shows them."""
+
+    def __init__(self, proc: Path = Path("/proc"), sys: Path = Path("/sys"), look_s: float = LOOK_S) -> None:
+        self._proc = proc
+        self._sys = sys
+        self._look_s = look_s
+        self._last: _Look | None = None
+        self._figures: dict[str, Reading] = {}
+        self._is_real: dict[str, bool] = {}
+
+    def figures(self) -> dict[str, Reading]:
+        """The fields of `HostReading` that are told here; rates are means since the look before."""
+        now_s = time.monotonic()
+        if self._last is None or now_s - self._last.at_s >= self._look_s:
+            look = _Look(now_s, self._cores(), self._disks(), self._network())
+            self._figures = {
+                **_of_cores(self._last, look),
+                **_of_disks(self._last, look),
+                **_of_network(self._last, look),
+            }
+            self._figures |= {field: self._pressure(name) for field, name in PRESSURES.items()}
+            self._last = look
+        return self._figures
+
+    def _cores(self) -> Rows:
+        """(idle, iowait, total) in ticks; the row of all cores is `cpu`. Guests are in `user` already."""
+        rows: Rows = {}
+        for line in _lines(self._proc / "stat"):
+            if not line.startswith("cpu"):
+                break
+            name, *words = line.split()
+            ticks = [float(word) for word in words[:8]]
+            if len(ticks) >= 5:
+                rows[name] = (ticks[3], ticks[4], sum(ticks))
+        return rows
+
+    def _disks(self) -> Rows:
+        """(bytes read, bytes written, seconds with a request in flight) of whole disks."""
+        rows: Rows = {}
+        for line in _lines(self._proc / "diskstats"):
+            words = line.split()
+            if len(words) >= 13 and self._is_disk(words[2]):
+                rows[words[2]] = (float(words[5]) * SECTOR, float(words[9]) * SECTOR, float(words[12]) * 1e-3)
+        return rows
+
+    def _is_disk(self, name: str) -> bool:
+        if name.startswith(VIRTUAL):
+            return False
+        return self._seen(name, lambda: (self._sys / "block" / name).exists())
+
+    def _network(self) -> Rows:
+        """(bytes received, bytes sent) of the interfaces with a device; in a container, of all but loopback.
+
+        What passes a bridge or a bond is counted once.
+        """
+        rows: Rows = {}
+        for line in _lines(self._proc / "net" / "dev"):
+            name, colon, rest = line.partition(":")
+            words = rest.split()
+            if colon and len(words) >= 9 and name.strip() != "lo":
+                rows[name.strip()] = (float(words[0]), float(words[8]))
+        net = self._sys / "class" / "net"
+        real = {name: row for name, row in rows.items() if self._seen(f"net/{name}", (net / name / "device").exists)}
+        return real or rows
+
+    def _seen(self, name: str, look: Callable[[], bool]) -> bool:
+        """What a look found the first time: devices keep their kind."""
+        if name not in self._is_real:
+            self._is_real[name] = look()
+        return self._is_real[name]
+
+    def _pressure(self, name: str) -> Reading:
+        for line in _lines(self._proc / "pressure" / name):
+            word, _, rest = line.partition(" avg10=")
+            if word == "some":
+                return min(1.0, float(rest.split()[0]) / 100.0)
+        return NO_PRESSURE
+
+
+def _lines(path: Path) -> list[str]:
+    """Lines of a file of the kernel; none where it is not there, or refused to this user or container."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            text: bytes = b"".join(iter(lambda: file.read(1 << 16), b""))
+    except OSError:
+        return []
+    return text.decode("ascii", "replace").splitlines()
+
+
+def _growth(before: Rows, after: Rows) -> Rows:
+    """How much counters grew, of the rows that are in both; one that fell (a device was replaced) is left out."""
+    grown = (
+        (name, tuple(new - old for new, old in zip(row, before[name], strict=True)))
+        for name, row in after.items()
+        if name in before
+    )
+    return {name: row for name, row in grown if min(row) >= 0.0}
+
+
+def _of_cores(before: _Look | None, after: _Look) -> dict[str, Reading]:
+    if not after.cores:
+        return dict.fromkeys(CORES, NO_STAT)
+    old = before.cores if before else {}
+    rows = {name: tuple(map(sub, row, old[name])) for name, row in after.cores.items() if name in old}
+    _, iowait_s, total_s = rows.pop("cpu", (0.0, 0.0, 0.0))
+    busy = [1.0 - (idle + iowait) / total for idle, iowait, total in rows.values() if total > 0.0]
+    return {
+        "busiest_core_ratio": _share(max(busy)) if busy else WARMING_UP,
+        "iowait_ratio": _share(iowait_s / total_s) if total_s > 0.0 else WARMING_UP,
+    }
+
+
+def _share(value: float) -> float:
+    """Within 0..1: the kernel's idle and iowait counters may step back by a little."""
+    return min(1.0, max(0.0, value))
+
+
+def _of_disks(before: _Look | None, after: _Look) -> dict[str, Reading]:
+    if not after.disks:
+        return dict.fromkeys(DISKS, NO_DISK)
+    rows = _growth(before.disks, after.disks) if before else {}
+    if before is None or not rows:
+        return dict.fromkeys(DISKS, WARMING_UP)
+    seconds = after.at_s - before.at_s
+    busiest_s = max(row[2] for row in rows.values())
+    return {
+        "disk_read_bytes_per_s": sum(row[0] for row in rows.values()) / seconds,
+        "disk_write_bytes_per_s": sum(row[1] for row in rows.values()) / seconds,
+        "disk_busy_ratio": min(1.0, busiest_s / seconds),
+    }
+
+
+def _of_network(before: _Look | None, after: _Look) -> dict[str, Reading]:
+    if not after.network:
+        return dict.fromkeys(NETWORK, NO_NETWORK)
+    rows = _growth(before.network, after.network) if before else {}
+    if before is None or not rows:
+        return dict.fromkeys(NETWORK, WARMING_UP)
+    seconds = after.at_s - before.at_s
+    return {field: sum(row[at] for row in rows.values()) / seconds for at, field in enumerate(NETWORK)}

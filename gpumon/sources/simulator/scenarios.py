@@ -1,0 +1,26 @@
+"""Every scenario of the demo, by name."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Final
+
+from gpumon.sources.simulator.scenario import Scenario
+from gpumon.sources.simulator.scenarios_engines import ENGINES
+from gpumon.sources.simulator.scenarios_gpus import GPUS
+from gpumon.sources.simulator.scenarios_training import TRAINING
+
+SCENARIOS: Final[tuple[Scenario, ...]] = (*GPUS, *ENGINES, *TRAINING)
+
+
+def scenario(name: str) -> Scenario:
+    """The scenario of a name. Raises LookupError where there is none."""
+    for each in SCENARIOS:
+        if each.name == name:
+            return each
+    raise LookupError(name)
+
+
+def near(name: str) -> list[str]:
+    """Names like this one, the most alike first."""
+    return difflib.get_close_matches(name.lower(), [each.name for each in SCENARIOS], n=3, cutoff=0.4)

@@ -1,0 +1,128 @@
+"""A simulated training run: a data loader, steps that wait for it, and the page of metrics that its loop serves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import msgspec
+
+from gpumon.config.schema import Feed
+from gpumon.readings.quantities import STEPS, TRAINED_TOKENS
+from gpumon.sources.simulator.gpus import Work
+from gpumon.sources.simulator.physics import Chip, Shape
+from gpumon.sources.simulator.server import NOT_FOUND, Answer
+
+DRAM_SHARE = 0.38
+"""Share of the HBM peak that a training step keeps busy: activations and optimizer states."""
+KERNEL_SHARE = 0.93
+"""Share of a step in which kernels compute; the rest is all-gather and reduce-scatter that nothing hides."""
+FLOPS_PER_PARAMETER = 6.0
+"""Of one token: 2 forward and 4 backward (Kaplan et al. 2020, section 2.1)."""
+
+
+class Loader(msgspec.Struct, frozen=True):
+    """Reads the data in shards of some batches, the next one while the GPUs work on the last."""
+
+    batches: int
+    every_s: float
+    """A shard takes as long to read and decode."""
+
+
+class Run(msgspec.Struct, frozen=True):
+    """A training run over some GPUs, sharded (FSDP)."""
+
+    name: str
+    shape: Shape
+    chip: Chip
+    gpus: tuple[int, ...]
+    tokens_per_step: float
+    """Of all GPUs together."""
+    flops_share: float
+    """Share of the peak while a step runs: its MFU where it waits for nothing."""
+    vram_bytes: float
+    """Of one GPU."""
+    loader: Loader
+    command: str = "sim:torchrun train.py"
+
+    @property
+    def params(self) -> float:
+        """Weights that a token meets."""
+        return self.shape.shared_params + 2 * self.shape.head_params
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a step that waits for nothing."""
+        peak = len(self.gpus) * self.chip.bf16_flops_per_s
+        return FLOPS_PER_PARAMETER * self.params * self.tokens_per_step / (peak * self.flops_share)
+
+    def feed(self, url: str) -> Feed:
+        """How the config names it."""
+        return Feed(
+            url=url,
+            name=self.name,
+            phase="training",
+            gpus=self.gpus,
+            params_b=self.params / 1e9,
+            quantities={STEPS: "train_steps_total", TRAINED_TOKENS: "train_tokens_total"},
+        )
+
+
+class SimulatedRun:
+    """A `Run` on simulated time that begins at `start_s` (its wall time is `started_wall_s`)."""
+
+    def __init__(self, run: Run, start_s: float, started_wall_s: float) -> None:
+        self.run = run
+        self.up = True
+        self.mute = False
+        self._start_s = self._at_s = start_s
+        self._started_wall_s = started_wall_s
+        self._begun_s = start_s + run.loader.every_s
+        """When the step in progress began, or will."""
+        self.steps = 0
+        self._busy_s = self._seen_busy_s = self._seen_s = 0.0
+        self._seen_s = start_s
+
+    def advance(self, to_s: float) -> None:
+        """Work until `to_s`; a time that is past already changes nothing."""
+        self._at_s = max(self._at_s, to_s)
+        while self._begun_s + self.run.step_s <= self._at_s:
+            self.steps += 1
+            self._busy_s += self.run.step_s
+            self._begun_s = max(self._begun_s + self.run.step_s, self._ready_s(self.steps))
+
+    def works(self, share: Callable[[int], float]) -> dict[int, Work]:  # noqa: ARG002 - it runs at full clock
+        """What each of its GPUs did on average since the last call."""
+        busy_s = self._busy_s + max(0.0, self._at_s - self._begun_s)
+        seconds = self._at_s - self._seen_s
+        busy = min(1.0, (busy_s - self._seen_busy_s) / seconds) if seconds > 0.0 else 0.0
+        self._seen_busy_s, self._seen_s = busy_s, self._at_s
+        run = self.run
+        moved_bytes = 3 * 2.0 * run.params * (len(run.gpus) - 1) / len(run.gpus)
+        work = Work(
+            busy_ratio=busy,
+            kernel_ratio=busy * KERNEL_SHARE,
+            mfu_ratio=busy * run.flops_share,
+            flops_per_s=busy * run.flops_share * run.chip.bf16_flops_per_s,
+            dram_ratio=busy * DRAM_SHARE,
+            nvlink_bytes_per_s=busy * moved_bytes / run.step_s,
+            pcie_bytes_per_s=busy * 2e7,
+        )
+        return dict.fromkeys(run.gpus, work)
+
+    def answer(self, path: str) -> Answer:
+        """What the loop's metrics server says to GET `path`."""
+        if path != "/metrics":
+            return NOT_FOUND
+        tokens = self.steps * self.run.tokens_per_step
+        text = (
+            f"# TYPE train_steps_total counter\ntrain_steps_total {self.steps}\n"
+            f"# TYPE train_tokens_total counter\ntrain_tokens_total {tokens:.0f}\n"
+            f"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {self._started_wall_s}\n"
+        )
+        return Answer(200, "text/plain; version=0.0.4; charset=utf-8", text.encode())
+
+    def _ready_s(self, step: int) -> float:
+        """When the data of a step is there."""
+        loader = self.run.loader
+        return self._start_s + (math.floor(step / loader.batches) + 1) * loader.every_s

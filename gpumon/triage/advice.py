@@ -1,0 +1,136 @@
+"""What each engine calls the settings that an action names."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from gpumon.readings.frame import EngineKind
+
+
+class Advice(NamedTuple):
+    """Options of an engine; a plain word where it has no such option, or none is known. Empty: it cannot do that."""
+
+    slots: str = "the limit of requests that run at once"
+    """Requests that run at once."""
+    length: str = "the longest context"
+    """Most tokens of a request."""
+    fp8_kv: str = "an 8-bit KV cache"
+    memory: str = "the KV cache's share of the memory"
+    budget: str = "the tokens of a step"
+    """Tokens that a step computes at most."""
+    chunked: str = "chunked prefill"
+    prefix: str = "prefix caching"
+    fp8_weights: str = "8-bit weights"
+    tp: str = "tensor parallelism"
+
+
+_VLLM: Final = Advice(
+    slots="--max-num-seqs",
+    length="--max-model-len",
+    fp8_kv="--kv-cache-dtype fp8",
+    memory="--gpu-memory-utilization",
+    budget="--max-num-batched-tokens",
+    chunked="--enable-chunked-prefill",
+    prefix="--enable-prefix-caching",
+    fp8_weights="--quantization fp8",
+    tp="--tensor-parallel-size",
+)
+_TRTLLM: Final = Advice(
+    slots="--max_batch_size",
+    length="--max_seq_len",
+    fp8_kv="kv_cache_config.dtype: fp8",
+    memory="--kv_cache_free_gpu_memory_fraction",
+    budget="--max_num_tokens",
+    chunked="enable_chunked_prefill: true",
+    prefix="kv_cache_config.enable_block_reuse: true",
+    fp8_weights="an FP8 checkpoint",
+    tp="--tp_size",
+)
+_GENERIC: Final = Advice()
+_ADVICE: Final = {
+    EngineKind.VLLM: _VLLM,
+    EngineKind.RAY: Advice(
+        slots="engine_kwargs.max_num_seqs",
+        length="engine_kwargs.max_model_len",
+        fp8_kv="engine_kwargs.kv_cache_dtype: fp8",
+        memory="engine_kwargs.gpu_memory_utilization",
+        budget="engine_kwargs.max_num_batched_tokens",
+        fp8_weights="engine_kwargs.quantization: fp8",
+        tp="engine_kwargs.tensor_parallel_size",
+    ),
+    EngineKind.SGLANG: Advice(
+        slots="--max-running-requests",
+        length="--context-length",
+        fp8_kv="--kv-cache-dtype fp8_e5m2",
+        memory="--mem-fraction-static",
+        budget="--max-prefill-tokens",
+        chunked="--chunked-prefill-size",
+        prefix="the radix cache (no --disable-radix-cache)",
+        fp8_weights="--quantization fp8",
+        tp="--tp",
+    ),
+    EngineKind.LLAMA_CPP: Advice(
+        slots="-np",
+        length="-c",
+        fp8_kv="-ctk q8_0 -ctv q8_0",
+        memory="-c",
+        budget="-ub",
+        chunked="",
+        prefix="--cache-reuse",
+        fp8_weights="a GGUF of fewer bits",
+    ),
+    EngineKind.TGI: Advice(
+        slots="--max-batch-size",
+        length="--max-total-tokens",
+        fp8_kv="--kv-cache-dtype fp8_e4m3fn",
+        memory="--cuda-memory-fraction",
+        budget="--max-batch-prefill-tokens",
+        chunked="",
+        fp8_weights="--quantize fp8",
+        tp="--num-shard",
+    ),
+    EngineKind.TENSORRT_LLM: _TRTLLM,
+    EngineKind.TRITON: Advice(
+        slots="max_batch_size in config.pbtxt",
+        length="--max_seq_len of trtllm-build",
+        fp8_kv="--use_fp8_context_fmha with an FP8 KV checkpoint",
+        memory="kv_cache_free_gpu_mem_fraction",
+        budget="--max_num_tokens of trtllm-build",
+        chunked="enable_chunked_context",
+        prefix="enable_kv_cache_reuse",
+    ),
+    EngineKind.LMDEPLOY: Advice(
+        slots="--max-batch-size",
+        length="--session-len",
+        fp8_kv="--quant-policy 8",
+        memory="--cache-max-entry-count",
+        budget="--max-prefill-token-num",
+        prefix="--enable-prefix-caching",
+        tp="--tp",
+    ),
+    EngineKind.NIM: Advice(
+        length="NIM_MAX_MODEL_LEN",
+        memory="NIM_KVCACHE_PERCENT",
+        prefix="NIM_ENABLE_KV_CACHE_REUSE=1",
+        fp8_weights="an FP8 profile (NIM_MODEL_PROFILE)",
+        tp="a profile of another tp (NIM_MODEL_PROFILE)",
+    ),
+    EngineKind.OLLAMA: Advice(
+        slots="OLLAMA_NUM_PARALLEL",
+        length="OLLAMA_CONTEXT_LENGTH",
+        fp8_kv="OLLAMA_KV_CACHE_TYPE=q8_0",
+        chunked="",
+        fp8_weights="a model of fewer bits",
+    ),
+    EngineKind.TEI: Advice(
+        slots="--max-concurrent-requests",
+        budget="--max-batch-tokens",
+        chunked="",
+        prefix="",
+    ),
+}
+
+
+def advice(kind: EngineKind) -> Advice:
+    """The options of a kind of engine."""
+    return _ADVICE.get(kind, _GENERIC)

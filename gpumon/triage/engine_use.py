@@ -1,0 +1,235 @@
+"""Is a serving engine used: idle, far below what it could run, or healthy with how much room."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from gpumon.efficiency.service import NO_TOKENS
+from gpumon.readings.missing import Missing
+from gpumon.readings.snapshot import Confidence, Engine, Evidence, Level
+from gpumon.triage.advice import advice
+from gpumon.triage.engine_fewer import Fewer, capacity, fewer, money, price_per_hour
+from gpumon.triage.engine_signals import (
+    ACTIVITY,
+    NOW_S,
+    PASSING,
+    Activity,
+    activity,
+    evidence,
+    finite,
+    lasting,
+    mean,
+    missing,
+    no_bandwidth,
+    no_compute,
+    of_gpus,
+    percent,
+    requests,
+    served,
+    slots,
+)
+from gpumon.triage.engine_state import TOKENS, still_s
+from gpumon.triage.goals import missed
+from gpumon.triage.rule import Finding, Unsure
+from gpumon.triage.scene import KEPT_S, Scene
+
+FULL: Final = 0.9
+"""Share of the time over which use is judged that has to have been seen."""
+FACTOR: Final = 99.0
+"""More room than this is not told apart."""
+
+
+def idle_s(scene: Scene) -> float | None:
+    """For how long no request has been there; None where one is or just was, or where nothing tells."""
+    recent = scene.recent
+    loads = [field for field in ("running", "waiting", "inferences_per_s") if recent.last(field) is not None]
+    counts = still_s(scene, TOKENS)
+    if any(recent.last(field) != 0.0 for field in loads) or not (loads or counts is not None):
+        return None
+    quiet_s = min([*(recent.steady_s(field) for field in loads), *([] if counts is None else [counts])])
+    return quiet_s if quiet_s >= NOW_S else None
+
+
+def under_used(scene: Scene) -> Finding | None:
+    """Far fewer requests than fit, at little arithmetic and bandwidth; or none at all."""
+    engine = served(scene)
+    if engine is None or scene.found:
+        return None
+    quiet_s = idle_s(scene)
+    if quiet_s is not None and quiet_s >= scene.thresholds.idle_s:
+        return _idle(scene, engine, quiet_s)
+    seconds = min(scene.thresholds.under_used_s, KEPT_S)
+    running = mean(scene, "running", seconds)
+    if not running or scene.recent.seconds < FULL * seconds:
+        return None
+    room, seen = capacity(scene, engine, running), activity(scene, seconds)
+    limits = scene.thresholds
+    if room is None or running > limits.under_used_slots_ratio * room[0]:
+        return None
+    arithmetic = _either(mean(scene, "mfu_ratio", seconds), seen.tensor)
+    reads = _either(mean(scene, "mbu_ratio", seconds), seen.dram)
+    if arithmetic is None or reads is None:
+        return None
+    if arithmetic > limits.under_used_mfu_ratio or reads > limits.under_used_mbu_ratio:
+        return None
+    return _few(scene, engine, room, running, (seen, arithmetic, reads))
+
+
+def _either(modelled: float | None, measured: float | None) -> float | None:
+    return measured if modelled is None else modelled
+
+
+def _idle(scene: Scene, engine: Engine, quiet_s: float) -> Finding:
+    count = len(scene.gpus) or round(min(finite(engine.gpu_count) or 0.0, 1e6))
+    price = price_per_hour(scene, engine)
+    text = f"no request for {lasting(quiet_s)}"
+    proof = [evidence(scene, text, "running", quiet_s, "running")]
+    cost = ""
+    if price is not None and count:
+        cost = f": {_gpus(count)} idle, {money(price * count)}"
+        proof.append(Evidence(f"{money(price)} for each of {_gpus(count)}", "config", price * count))
+    elif count:
+        cost = f": {_gpus(count)} idle"
+    action = "send it traffic, or stop it and give its GPUs to another model"
+    sure = Confidence.HIGH if scene.recent.last("running") is not None else Confidence.MEDIUM
+    return Finding(f"{text}{cost}", tuple(proof), action, Level.NOTE, sure)
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU{'' if count == 1 else 's'}"
+
+
+def _few(
+    scene: Scene, engine: Engine, room: tuple[float, str], running: float, work: tuple[Activity, float, float]
+) -> Finding:
+    """`15 % MFU at 6 of 48 slots: this traffic fits on 2 of 8 GPUs, 14.9 $/h idle`."""
+    seen, arithmetic, reads = work
+    name = "MFU" if not isinstance(engine.mfu_ratio, Missing) else "tensor activity"
+    fit = f"{requests(room[0])} slots" if slots(scene) == room else f"about {requests(room[0])} requests that fit"
+    text = f"{percent(arithmetic)} {name} at {requests(running)} of {fit}"
+    seconds = f"mean of {lasting(min(scene.thresholds.under_used_s, KEPT_S))}"
+    proof = [
+        evidence(scene, f"{requests(running)} running, {seconds}", "running", running, "running"),
+        Evidence(f"room for {requests(room[0])}", room[1], room[0]),
+        _share(scene, engine, "mfu", arithmetic, seen.tensor),
+        _share(scene, engine, "mbu", reads, seen.dram),
+    ]
+    found = fewer(scene, engine, room[0], running)
+    price = price_per_hour(scene, engine)
+    saved = 0.0 if found is None or price is None else price * (found.here - found.needed)
+    if found is not None:
+        text += f": this traffic fits on {found.needed} of {_gpus(found.here)}"
+        text += f", {money(saved)} idle" if saved else ""
+        share = f"{requests(room[0])} x {percent(scene.thresholds.planning_ratio)} an instance"
+        source = f"requests running / ({share})" if found.instances else "weights, KV cache and use on fewer GPUs"
+        proof.append(Evidence(f"needs {_gpus(found.needed)} of {found.here}", source, float(found.needed)))
+    if saved:
+        proof.append(Evidence(f"{money(saved)} idle", "config", saved))
+    return Finding(text, tuple(proof), _consolidate(engine, found), Level.NOTE, Confidence.MEDIUM)
+
+
+def _share(scene: Scene, engine: Engine, name: str, value: float, measured: float | None) -> Evidence:
+    if not isinstance(getattr(engine, f"{name}_ratio"), Missing) or measured is None:
+        return evidence(scene, f"{name.upper()} {percent(value)}", f"{name}_ratio", value, name)
+    if name == "mfu":
+        return of_gpus(scene, f"tensor cores {percent(value)} active", "tensor_active_ratio", value, "tensor")
+    return of_gpus(scene, f"DRAM {percent(value)} active", "bandwidth_bytes_per_s", value, "dram")
+
+
+def _consolidate(engine: Engine, found: Fewer | None) -> str:
+    words = advice(engine.kind)
+    if found is not None and found.instances:
+        return f"stop {found.of - found.instances} of {found.of} instances, and send their requests to the others"
+    if found is not None:
+        return f"lower {words.tp} to {found.needed}, and give the other GPUs to another model"
+    return "send it more requests at once, or let its GPU serve another model, too"
+
+
+class _Headroom(NamedTuple):
+    name: str
+    factor: float
+    """Times the traffic of now."""
+    proof: Evidence
+
+
+def healthy(scene: Scene) -> Finding | Unsure | None:
+    """Nothing holds it back and nothing is wrong: how much more traffic until the next limit."""
+    engine = served(scene)
+    if engine is None or scene.found:
+        return None
+    if idle_s(scene) is not None:
+        return Finding(
+            "ready, no request right now",
+            (evidence(scene, "0 running", "running", 0.0, "running"),),
+            "",
+            Level.OK,
+            Confidence.HIGH,
+        )
+    if engine.decode_tokens_per_s == NO_TOKENS:  # neither requests in flight nor MFU are to be had of such models
+        return None
+    seen = activity(scene)
+    unknown = [no_compute(engine, seen), no_bandwidth(engine, seen), *_loads(engine)]
+    lacking = tuple(text for text in unknown if text)
+    if not lacking:
+        lacking = _uncounted(scene, seen)
+    if lacking:
+        return Unsure(lacking)
+    late = missed(scene)
+    if late:
+        return Unsure((f"why {late[0].text}: no figure is near its limit",), late)
+    if _passing(engine):
+        return None
+    room = _headroom(scene, engine, seen)
+    if not room:
+        return None
+    room.sort(key=lambda one: one.factor)
+    nearest = room[0]
+    text = f"{nearest.name}: about {nearest.factor:.1f}x this traffic" if nearest.factor < FACTOR else nearest.name
+    sure = Confidence.LOW if engine.contradicts else Confidence.MEDIUM
+    return Finding(text, tuple(one.proof for one in room), "", Level.OK, sure)
+
+
+def _uncounted(scene: Scene, seen: Activity) -> tuple[str, ...]:
+    """What a long prefill hides: its tokens count at its end, and MFU shows none of it until then."""
+    quiet_s = still_s(scene, TOKENS)
+    if quiet_s is None or quiet_s < scene.thresholds.stalled_s / 2 or seen.tensor is not None:
+        return ()
+    return (f"its arithmetic (no token was counted for {lasting(quiet_s)}; tensor activity {ACTIVITY})",)
+
+
+def _loads(engine: Engine) -> list[str | None]:
+    return [missing("requests running", engine.running), missing("requests waiting", engine.waiting)]
+
+
+def _passing(engine: Engine) -> bool:
+    """It has no figures yet, or none any more."""
+    return isinstance(engine.running, Missing) and engine.running.reason in PASSING
+
+
+def _headroom(scene: Scene, engine: Engine, seen: Activity) -> list[_Headroom]:
+    limits, found = scene.thresholds, []
+
+    def add(name: str, value: float, most: float, proof: Evidence) -> None:
+        if value > 0.0:
+            found.append(_Headroom(f"{name} at {percent(value)}", min(most / value, FACTOR), proof))
+
+    usage = mean(scene, "kv_usage_ratio")
+    if usage is not None:
+        add("KV", usage, 1.0, evidence(scene, f"KV cache {percent(usage)}", "kv_usage_ratio", usage, "kv"))
+    known, running = slots(scene), mean(scene, "running")
+    if known is not None and running:
+        text = f"{requests(running)} of {requests(known[0])} slots"
+        found.append(
+            _Headroom(text, min(known[0] / running, FACTOR), Evidence(text, known[1], running, f"running@{scene.key}"))
+        )
+    mfu, mbu = mean(scene, "mfu_ratio"), mean(scene, "mbu_ratio")
+    if mbu is not None:
+        add("MBU", mbu, limits.bandwidth_mbu_ratio, _share(scene, engine, "mbu", mbu, None))
+    elif seen.dram is not None:
+        add("DRAM", seen.dram, limits.bandwidth_dram_ratio, _share(scene, engine, "mbu", seen.dram, seen.dram))
+    if mfu is not None:
+        add("MFU", mfu, limits.compute_mfu_ratio, _share(scene, engine, "mfu", mfu, None))
+    elif seen.tensor is not None:
+        share = _share(scene, engine, "mfu", seen.tensor, seen.tensor)
+        add("tensor cores", seen.tensor, limits.compute_tensor_ratio, share)
+    return found

@@ -1,0 +1,142 @@
+"""Is a GPU held down? By heat, by the power supply, by its power limit, or by nobody who says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from gpumon.readings.format import age
+from gpumon.readings.snapshot import Confidence, Evidence, Gpu, Level
+from gpumon.triage.engine_signals import finite, percent
+from gpumon.triage.rule import Finding
+from gpumon.triage.scene import Scene
+
+WINDOW_S: Final = 60.0
+REASONS: Final = "nvmlDeviceGetCurrentClocksEventReasons"
+POWER_CAP: Final = "sw_power_cap"
+FAR_BELOW: Final = 0.7
+"""Clock, of the highest, below which a slowdown costs at least 30 % of the speed."""
+
+
+class _Cause(NamedTuple):
+    text: str
+    action: str
+
+
+_POWER: Final = (
+    "the server's power supply sheds load: check its PSUs and their redundancy, cables and the rack's budget"
+)
+_COOLING: Final = (
+    "check fans, airflow, inlet temperature and dust: nvidia-smi -q -d TEMPERATURE,PERFORMANCE -i {index}; until then "
+    "a lower power limit keeps the clocks steady: nvidia-smi -i {index} -pl WATTS"
+)
+SLOWDOWNS: Final[Mapping[str, _Cause]] = {
+    "hw_thermal_slowdown": _Cause("heat (the hardware's own protection)", _COOLING),
+    "hw_power_brake_slowdown": _Cause("the power brake", _POWER),
+    "sw_thermal_slowdown": _Cause("heat (the driver keeps it below its limit)", _COOLING),
+    "hw_slowdown": _Cause(
+        "the hardware (heat or power, it does not say which)",
+        "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {index}; check cooling and power supply",
+    ),
+}
+"""Clock event reasons that are faults, the most telling first: `hw_slowdown` comes along with the two above it."""
+_SET: Final = {
+    "applications_clocks_setting": "application clocks are set: nvidia-smi -i {index} -rac takes them back",
+    "display_clock_setting": "display clocks hold it: no display belongs on a compute GPU",
+    "sync_boost": "it waits for the slowest of its sync boost group: nvidia-smi -q -d PERFORMANCE, dcgmi group -l",
+}
+"""Reasons that somebody chose."""
+
+
+def throttled(scene: Scene) -> Finding | None:
+    """Clocks held down by a fault; else clocks far below the highest under load."""
+    if scene.gpu is None or scene.gpu.mig_profile:
+        return None
+    shares = {reason: _share(scene, reason) for reason in SLOWDOWNS}
+    told = [reason for reason, share in shares.items() if share > scene.thresholds.throttled_ratio]
+    return _slowed(scene, scene.gpu, told[0], shares) if told else _low_clock(scene, scene.gpu)
+
+
+def _share(scene: Scene, reason: str) -> float:
+    """Share of the last minute in which a clock event reason was active."""
+    recent = scene.recent
+    if recent.last(reason) == 0.0 and recent.steady_s(reason) >= min(WINDOW_S, recent.seconds):
+        return 0.0
+    return recent.mean(reason, WINDOW_S) or 0.0
+
+
+def _slowed(scene: Scene, gpu: Gpu, reason: str, shares: Mapping[str, float]) -> Finding:
+    cause = SLOWDOWNS[reason]
+    evidence = [
+        Evidence(f"{name}: {percent(share)} of the last minute{_counted(gpu, name)}", REASONS, share)
+        for name, share in shares.items()
+        if share > 0.0
+    ]
+    temperature = finite(gpu.temperature_c)
+    if temperature is not None:
+        evidence.append(Evidence(f"{temperature:.0f} °C", "NVML", temperature, f"temp:{gpu.index}"))
+    clock = _clock(scene, gpu)
+    if clock is not None:
+        evidence.append(_clock_evidence(gpu, *clock))
+    evidence += _power(scene, gpu)
+    cost = f", {clock[0] / 1e9:.2f} of {clock[1] / 1e9:.2f} GHz" if clock is not None else ""
+    level = Level.CRITICAL if clock is not None and clock[0] < FAR_BELOW * clock[1] else Level.WARN
+    text = f"slowed down by {cause.text}{cost}"
+    return Finding(text, tuple(evidence), _at(cause.action, gpu), level)
+
+
+def _low_clock(scene: Scene, gpu: Gpu) -> Finding | None:
+    """A power limit at work is normal, unless it takes half of the clock."""
+    limits, newest, most = scene.thresholds, finite(scene.recent.last("sm_clock_hz")), finite(gpu.sm_clock_max_hz)
+    if newest is None or most is None or newest >= limits.clock_low_ratio * most:
+        return None
+    clock, busy = _clock(scene, gpu), finite(scene.recent.mean("busy_ratio", WINDOW_S))
+    if clock is None or busy is None or busy < limits.loaded_ratio or scene.recent.seconds < WINDOW_S:
+        return None
+    if clock[0] >= limits.clock_low_ratio * clock[1]:
+        return None
+    speed = f"clocks at {clock[0] / 1e9:.2f} of {clock[1] / 1e9:.2f} GHz under load"
+    evidence = (
+        _clock_evidence(gpu, *clock),
+        Evidence(f"busy {percent(busy)}", "nvmlDeviceGetUtilizationRates", busy, f"busy:{gpu.index}"),
+        *_power(scene, gpu),
+    )
+    if _share(scene, POWER_CAP) > 0.5:
+        action = (
+            "normal for a card with a small power limit under dense work; where the limit was lowered: nvidia-smi -q "
+            f"-d POWER -i {gpu.index} shows the default, nvidia-smi -i {gpu.index} -pl WATTS sets it"
+        )
+        return Finding(f"{speed}: its power limit holds it", evidence, action, Level.NOTE, Confidence.MEDIUM)
+    for reason, action in _SET.items():
+        if _share(scene, reason) > 0.5:
+            return Finding(f"{speed}: {reason}", evidence, _at(action, gpu), Level.NOTE, Confidence.MEDIUM)
+    action = f"nvidia-smi -q -d CLOCK,PERFORMANCE -i {gpu.index}; nvidia-smi -i {gpu.index} -rgc lifts locked clocks"
+    return Finding(f"{speed}, for no reason that the driver names", evidence, action, Level.NOTE, Confidence.MEDIUM)
+
+
+def _clock(scene: Scene, gpu: Gpu) -> tuple[float, float] | None:
+    """Mean SM clock of the last minute and the highest, in Hz."""
+    mean_hz, most_hz = finite(scene.recent.mean("sm_clock_hz", WINDOW_S)), finite(gpu.sm_clock_max_hz)
+    return None if mean_hz is None or not most_hz else (mean_hz, most_hz)
+
+
+def _clock_evidence(gpu: Gpu, mean_hz: float, most_hz: float) -> Evidence:
+    text = f"SM clock {mean_hz / 1e9:.2f} GHz, {percent(mean_hz / most_hz)} of its highest"
+    return Evidence(text, "nvmlDeviceGetClockInfo", mean_hz, f"clock:{gpu.index}")
+
+
+def _power(scene: Scene, gpu: Gpu) -> list[Evidence]:
+    watts, limit = finite(scene.recent.mean("power_w", WINDOW_S)), finite(gpu.power_limit_w)
+    if watts is None:
+        return []
+    text = f"{watts:.0f} W" if limit is None else f"{watts:.0f} of {limit:.0f} W"
+    return [Evidence(text, "NVML", watts, f"power:{gpu.index}")]
+
+
+def _counted(gpu: Gpu, reason: str) -> str:
+    seconds = gpu.throttle_s.get(reason, 0.0)
+    return f", {age(seconds)} since gpumon started" if seconds >= 1.0 else ""
+
+
+def _at(action: str, gpu: Gpu) -> str:
+    return action.replace("{index}", str(gpu.index))

@@ -1,0 +1,63 @@
+"""How GPU rules name processes, memory and money."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from gpumon.readings.format import GIB
+from gpumon.readings.snapshot import Gpu, Process
+from gpumon.readings.text import clean
+from gpumon.triage.engine_fewer import money
+from gpumon.triage.engine_signals import finite
+from gpumon.triage.scene import Scene
+
+_MOST: Final = 3
+"""Processes that are named."""
+
+
+def named(processes: Sequence[Process]) -> str:
+    """The processes that hold most, by name, pid and user."""
+    ranked = sorted(processes, key=lambda process: -(finite(process.vram_bytes) or 0.0))
+    words = ", ".join(program(process) for process in ranked[:_MOST])
+    more = len(ranked) - _MOST
+    return f"{words} and {more} more" if more > 0 else words
+
+
+def program(process: Process) -> str:
+    """`python train_lora.py (pid 4711) of ada`."""
+    user = f" of {clean(process.user, 24)}" if process.user else ""
+    return f"{_short(process)} (pid {process.pid}){user}"
+
+
+def _short(process: Process) -> str:
+    """The program and its script: an interpreter's name alone says nothing."""
+    name = clean(process.name.rpartition("/")[2], 32) or "a process"
+    words = process.command.split()[1:]
+    script = next((word for word in words if not word.startswith("-")), "")
+    if name.startswith(("python", "ray", "torchrun", "node", "bash", "sh")) and script and script not in name:
+        return f"{name} {clean(script.rpartition('/')[2], 40)}"
+    return name
+
+
+def gib(size_bytes: float) -> str:
+    """`38 GiB`, `0.4 GiB`."""
+    size = size_bytes / GIB
+    return f"{size:.0f} GiB" if size >= 9.5 else f"{size:.1f} GiB"
+
+
+def hourly(scene: Scene, gpu: Gpu) -> str:
+    """What an idle GPU costs, as the end of a sentence; empty where no price is known."""
+    price = scene.prices.get(gpu.gpu_type, scene.prices.get("", 0.0))
+    return f": {money(price)} idle" if price > 0.0 else ""
+
+
+def asleep_s(scene: Scene) -> float:
+    """For how long a GPU has done nothing; 0 where it works, or where nobody knows."""
+    return scene.recent.steady_s("awake") if scene.recent.last("awake") == 0.0 else 0.0
+
+
+def vram(gpu: Gpu) -> tuple[float, float] | None:
+    """Bytes of VRAM in use and in all; None where they are not known, or are the host's."""
+    used, total = finite(gpu.vram_used_bytes), finite(gpu.vram_total_bytes)
+    return None if gpu.vram_shared or used is None or not total else (used, total)

@@ -1,0 +1,90 @@
+"""A verdict's page: what limits, the figures that say so with their sources, what to try, and their charts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from gpumon.efficiency.points import MOST_ENGINES, MOST_GPUS
+from gpumon.readings.history import History
+from gpumon.readings.snapshot import Confidence, Family, Verdict
+from gpumon.tui.charts.evidence import LEAST, MOST, Evidence
+from gpumon.tui.charts.of_things import chart_of
+from gpumon.tui.detail.blocks import Entry, Fact, Section, Sentence
+from gpumon.tui.line import Row
+from gpumon.tui.palette import Glyphs
+from gpumon.tui.triage_words import said
+
+_QUESTIONS: Final = {
+    Family.STATE: "is it broken?",
+    Family.LIMIT: "what holds it back?",
+    Family.USE: "is it used?",
+}
+_CONFIDENCE: Final = {
+    Confidence.MEDIUM: "not quite sure: it is derived, or one of its signals is an estimate",
+    Confidence.LOW: "not sure: its signals would fit something else, too",
+}
+_MOST_CHARTS: Final = 6
+
+
+def sections(verdict: Verdict, history: History | None) -> list[Section]:
+    """What it says, why, and what is to be done."""
+    entries: list[Entry] = [Sentence(f"? {signal}", "text") for signal in verdict.unknown]
+    entries = entries or [Sentence(said(verdict), "text")]
+    if verdict.confidence is not Confidence.HIGH and not verdict.unknown:
+        entries.append(Sentence(_CONFIDENCE[verdict.confidence]))
+    found = [Section(_QUESTIONS[verdict.family], entries)]
+    if verdict.evidence:
+        rows = [
+            Fact(f"figure {at}", one.text, f"from {one.source}" if one.source else "")
+            for at, one in enumerate(verdict.evidence, start=1)
+        ]
+        found.append(Section("evidence", rows, side=1))
+    if verdict.action:
+        found.append(Section("what to try", [Sentence(f"→ {verdict.action}", "accent")]))
+    return found + _charts_missing(verdict, history)
+
+
+def _charts_missing(verdict: Verdict, history: History | None) -> list[Section]:
+    """Why a figure has no chart below: the history keeps series of so many things only."""
+    known = history.keys() if history is not None else ()
+    without = sorted({one.chart for one in verdict.evidence if one.chart and one.chart not in known})
+    if not without:
+        return []
+    most = f"{MOST_GPUS} GPUs and {MOST_ENGINES} engines"
+    why = f"none of {', '.join(without)}: a figure that has not come yet, or of a thing beyond the first {most}"
+    return [Section("charts", [Sentence(why)], side=1)]
+
+
+class _Made(NamedTuple):
+    """What charts were made for."""
+
+    keys: tuple[str, ...]
+    width: int
+    each: int
+    span_s: float
+    glyphs: Glyphs
+    history: History
+
+
+class EvidenceCharts:
+    """Charts of the series that a verdict names, made anew only where they or their place are others."""
+
+    def __init__(self) -> None:
+        self._made: _Made | None = None
+        self._charts: Evidence | None = None
+
+    def rows(
+        self, verdict: Verdict, history: History, now_s: float, width: int, room: int, span_s: float, glyphs: Glyphs
+    ) -> Sequence[Row]:
+        """The charts in about `room` lines; none where no figure has one."""
+        known = set(history.keys())
+        named = list(dict.fromkeys(one.chart for one in verdict.evidence if one.chart in known))
+        charts = [chart for key in named if (chart := chart_of(key)) is not None][:_MOST_CHARTS]
+        if not charts:
+            return ()
+        each = max(LEAST, min(MOST, (room - 3) // len(charts)))
+        made = _Made(tuple(named), width, each, span_s, glyphs, history)
+        if self._charts is None or made != self._made:
+            self._made, self._charts = made, Evidence(history, charts, width, each, span_s, glyphs)
+        return [(), *self._charts.rows(now_s)]

@@ -1,0 +1,91 @@
+"""Verdicts and events as words and glyphs: the same in lists, tables, pages and charts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from gpumon.readings.snapshot import Event, EventKind, Kind, Level, Limit, Verdict
+from gpumon.tui.palette import Glyphs
+
+LIMITS: Final[dict[Limit, str]] = {
+    **{limit: limit.value.replace("_", " ") for limit in Limit},
+    Limit.KV_CACHE: "KV cache",
+    Limit.UNDER_USED: "under-used",
+}
+"""Limits in words of at most 13 cells."""
+BRIEF: Final[dict[Limit, str]] = {
+    **LIMITS,
+    Limit.COMMUNICATION: "comm",
+    Limit.INPUT_STARVED: "starved",
+    Limit.MEMORY_IDLE: "mem idle",
+    Limit.MEMORY_FULL: "mem full",
+    Limit.UNDER_USED: "low use",
+    Limit.CANNOT_TELL: "unknown",
+}
+"""The same in at most 9 cells, for a column of states."""
+LEVELS: Final[dict[Level, tuple[str, str, str]]] = {
+    Level.CRITICAL: ("✗", "critical", "critical"),
+    Level.WARN: ("!", "warn", "warning"),
+    Level.NOTE: ("+", "accent", "to gain"),
+    Level.OK: ("●", "ok", "ok"),
+}
+"""Glyph, tone and word of each level."""
+_UNKNOWN: Final = ("?", "muted", "signals are missing")
+URGENT: Final = (Level.CRITICAL, Level.WARN)
+"""Levels at which somebody suffers."""
+URGENCY: Final = {level: at for at, level in enumerate(Level)}
+EVENTS: Final[dict[EventKind, tuple[str, str, str]]] = {
+    EventKind.XID: ("✗", "X", "Xid"),
+    EventKind.GPU: ("×", "G", "GPU"),
+    EventKind.RESTART: ("●", "R", "restart"),
+    EventKind.ENGINE: ("▸", "E", "engine"),
+    EventKind.THROTTLE: ("↓", "T", "throttle"),
+    EventKind.MODEL: ("▓", "M", "model"),
+    EventKind.REPLICAS: ("‖", "N", "replicas"),
+    EventKind.VERDICT: ("◆", "V", "verdict"),
+}
+"""Glyph, its stand-in in ASCII, and the word of each kind, the most telling first."""
+_RANK: Final = {kind: at for at, kind in enumerate(EVENTS)}
+
+
+def mark(verdict: Verdict) -> tuple[str, str, str]:
+    """Glyph, tone and word of how urgent a verdict is."""
+    return _UNKNOWN if verdict.limit is Limit.CANNOT_TELL else LEVELS[verdict.level]
+
+
+def said(verdict: Verdict) -> str:
+    """What it says, without the words of its limit."""
+    return verdict.text.removeprefix("cannot tell: ")
+
+
+def event_mark(event: Event, glyphs: Glyphs) -> tuple[str, str]:
+    """Glyph of an event's kind, in the tone of its level."""
+    glyph, plain, _ = EVENTS[event.kind]
+    return plain if glyphs == "ascii" else glyph, LEVELS[event.level][1]
+
+
+def legend(events: Iterable[Event], glyphs: Glyphs) -> str:
+    """What the glyphs of these events mean: `✗ Xid ● restart`."""
+    kinds = sorted({event.kind for event in events}, key=_RANK.__getitem__)
+    return " ".join(f"{EVENTS[kind][glyphs == 'ascii']} {EVENTS[kind][2]}" for kind in kinds)
+
+
+def most_urgent(events: Iterable[Event]) -> Event:
+    """Of several events the one to be seen: by level, then by kind."""
+    return min(events, key=lambda event: (URGENCY[event.level], _RANK[event.kind]))
+
+
+def urgent_by_key(verdicts: Sequence[Verdict], kind: Kind) -> dict[str, Verdict]:
+    """Key of a thing -> its worst verdict, of those with a level that is urgent."""
+    found: dict[str, Verdict] = {}
+    for verdict in verdicts:
+        if verdict.kind is kind and verdict.level in URGENT:
+            found.setdefault(verdict.key, verdict)
+    return found
+
+
+def badge(verdict: Verdict) -> tuple[str, str]:
+    """A glyph and a word in at most 11 cells, and their tone."""
+    glyph, tone, _ = mark(verdict)
+    return f"{glyph} {BRIEF[verdict.limit]}", tone

@@ -1,0 +1,217 @@
+"""Pane 5: what does not work, what limits, and what happened."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from typing import ClassVar, Final
+
+from textual import events
+
+from gpumon.readings.format import cells
+from gpumon.readings.history import History
+from gpumon.readings.snapshot import Snapshot
+from gpumon.tui.line import Row
+from gpumon.tui.palette import Palette
+from gpumon.tui.triage_rows import Columns, Item, Steady, columns, items, lines, page_of
+from gpumon.tui.view import View
+from gpumon.tui.widgets.list_pane import ListPane, marked
+from gpumon.tui.widgets.pane import Pane
+
+_MOST_LINES: Final = 2
+"""Lines of one text that the pane asks for; what is longer is for the zoomed pane."""
+_MOST_QUIET: Final = 4
+_MOST_BELOW: Final = 8
+"""Lines of evidence and actions that it asks for where there is plenty."""
+_MOST_PAST: Final = 6
+"""Events that it asks lines for there."""
+_EVENTS: Final = 200
+"""Events that it lists."""
+_ALL: Final = 1000
+_ROOMY: Final = 80
+"""Cells of a rule that has room to name what is not in view."""
+
+
+class TriagePane(ListPane[Item]):
+    """A row each; evidence, actions and whole texts below where there are lines to spare, and where it is zoomed."""
+
+    KEY: ClassVar[str] = "pane.faults"
+    TITLE: ClassVar[str] = "triage"
+    THING: ClassVar[str] = "verdict"
+
+    def __init__(self, palette: Palette, view: View, history: History) -> None:
+        super().__init__(palette, view)
+        self._history = history
+        self._steady = Steady()
+        self._cut = False
+        self._made: tuple[object, ...] = ()
+        self._made_items: list[Item] = []
+        self._lines_said: tuple[Sequence[Item], int, tuple[int, int]] = ((), 0, (1, 0))
+        self._item_of: list[int] = []
+        """Place of the item of each line in view."""
+
+    def read_from(self, history: History) -> None:
+        """Events of another past."""
+        self._history = history
+
+    def jump(self) -> None:
+        """The figures of just the moment that comes."""
+        self._steady = Steady()
+
+    def items(self, snapshot: Snapshot) -> Sequence[Item]:
+        """Verdicts, faults and events, made anew only where one of them is another."""
+        verdicts = self._steady.of(snapshot)
+        happened = self._history.events(-math.inf, snapshot.wall_s)[-_EVENTS:]
+        unfolded = self.zoomed or bool(self.wanted)
+        made = (verdicts, snapshot.faults, happened, unfolded, self.palette.glyphs)
+        if made != self._made:
+            self._made = made
+            self._made_items = items(snapshot, verdicts, happened, self.palette.glyphs, unfolded=unfolded)
+        return self._made_items
+
+    def key_of(self, item: Item) -> str:
+        """Whatever it says at the time."""
+        return item.key
+
+    def words(self, item: Item) -> str:
+        """Limit or kind, scope, text, evidence and action."""
+        return " ".join((item.what, item.scope, item.text, *(text for text, _ in item.below)))
+
+    def gpus_of(self, item: Item) -> Collection[int]:
+        """The GPU that it is about, or those of its engine."""
+        snapshot = self.snapshot
+        engines = snapshot.engines if snapshot is not None else ()
+        gpu = item.scope.removeprefix("gpu ")
+        if gpu.isdecimal() and gpu != item.scope:
+            return (int(gpu),)
+        return next((engine.gpus for engine in engines if engine.name == item.scope), ())
+
+    def trouble(self, item: Item) -> str:
+        """A fault, or a verdict under which somebody suffers."""
+        return f"{item.mark[0].strip()} {item.what} {item.scope}" if item.trouble else ""
+
+    def pages(self) -> Sequence[str]:
+        """The verdicts."""
+        return [item.key for item in self.chosen() if item.judged]
+
+    def open(self) -> tuple[str, str] | None:
+        """The verdict's page, or that of the thing which a fault or an event is about."""
+        item, snapshot = self.selected, self.snapshot
+        return page_of(item, snapshot) if item is not None and snapshot is not None else None
+
+    def nothing(self, width: int) -> Sequence[Row]:  # noqa: ARG002
+        """Only before the first snapshot."""
+        return ((("   starting …", "muted"),),)
+
+    def more(self) -> str:
+        """How to read what is cut, unless the rule says so by itself."""
+        if not self._cut or self.scrolls:
+            return ""
+        zoom, pane = self.view.keymap.first("zoom"), self.view.keymap.first(self.KEY)
+        said = f"{zoom if self.has_focus else f'{pane} {zoom}'}: whole text"
+        return said if self.has_focus or cells(said) + 5 > self.note_room else f"keys {said}"
+
+    def alarm(self) -> str:
+        """The first trouble that is not in view, and how many more there are."""
+        if self.size.width < _ROOMY:
+            return ""
+        seen = set(self._item_of)
+        found = [said for at, item in enumerate(self.chosen()) if at not in seen and (said := self.trouble(item))]
+        return f"{found[0]} +{len(found) - 1}" if len(found) > 1 else "".join(found)
+
+    def lines_wanted(self, snapshot: Snapshot, width: int) -> tuple[int, int]:
+        """Lines for verdicts and faults, two at most for each; and those for all the rest, where there is plenty."""
+        listed = self.items(snapshot)
+        if self._lines_said[0] is not listed or self._lines_said[1] != width:
+            self._lines_said = (listed, width, _lines_of(listed, width))
+        return self._lines_said[2]
+
+    def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
+        """The items in view with all their lines."""
+        chosen = self.chosen()
+        if not chosen or room < 1:
+            self._item_of = []
+            self._cut = False
+            return super().in_view(width, room)
+        of = columns(chosen if self.zoomed else chosen[self._top : self._top + room], width)
+        counts = self._counts(chosen, of, room)
+        self._overflow = _last_top(counts, room)
+        if self.shows_cursor:
+            self._top = min(self._top, self._at)
+            while sum(counts[self._top : self._at + 1]) > room and self._top < self._at:
+                self._top += 1
+            if not (self.wanted and self._cursor):
+                self._cursor = chosen[self._at].key
+        self._top = max(0, min(self._top, self._overflow))
+        rows: list[Row] = []
+        self._item_of, self._cut = [], False
+        for at in range(self._top, len(chosen)):
+            if len(rows) >= room:
+                break
+            drawn, is_cut = lines(chosen[at], of, min(counts[at], room - len(rows)))
+            self._cut = self._cut or is_cut
+            if self.shows_cursor and at == self._at:
+                drawn[0] = marked(drawn[0])
+            rows += drawn
+            self._item_of += [at] * len(drawn)
+        self._in_view = len(set(self._item_of))
+        return rows, len(chosen)
+
+    def _counts(self, chosen: Sequence[Item], of: Columns, room: int) -> list[int]:
+        """Lines of each item: all where the pane is zoomed; else one, and what lines there are to spare in order."""
+        if self.zoomed:
+            return [len(lines(item, of, room)[0]) if not item.past else 1 for item in chosen]
+        counts = [1] * len(chosen)
+        now = [at for at, item in enumerate(chosen) if not item.past]
+        spare = room - len(now)
+        for whole in (False, True):
+            for at in now if spare > 0 else ():
+                item = chosen[at] if whole else chosen[at]._replace(below=())
+                more = min(spare, len(lines(item, of, _ALL)[0]) - counts[at])
+                counts[at] += max(0, more)
+                spare -= max(0, more)
+        return counts
+
+    def _scrolled(self, total: int, room: int, focused: bool) -> str:
+        """Which items are in view."""
+        return super()._scrolled(total, min(room, self._in_view), focused)
+
+    def watch_has_focus(self, has_focus: bool) -> None:
+        """Show the worst again once another pane has the focus; a page or the drawer gives it back."""
+        super().watch_has_focus(has_focus)
+        if not has_focus and self.is_mounted and not self.wanted:
+            taken = self.screen.focused
+            if isinstance(taken, Pane) and taken.KEY and taken is not self:
+                self._at = self._top = 0
+                self._cursor = ""
+                self.update()
+
+    def on_click(self, event: events.Click) -> None:
+        """A click puts the cursor on an item."""
+        line = event.y - 1 - self._head_lines
+        if not self.covered and 0 <= line < len(self._item_of):
+            self._at = self._item_of[line]
+            self._cursor = self.chosen()[self._at].key
+            self.update()
+
+
+def _lines_of(listed: Sequence[Item], width: int) -> tuple[int, int]:
+    """See `lines_wanted`."""
+    now = [item for item in listed if not item.past]
+    of = columns(now, width)
+    loud = [item._replace(below=()) for item in now if not item.quiet]
+    first = sum(min(_MOST_LINES, len(lines(item, of, _ALL)[0])) for item in loud)
+    below = sum(len(item.below) for item in now if item.trouble)
+    rest = min(_MOST_QUIET, len(now) - len(loud)) + min(_MOST_BELOW, below)
+    return max(1, first), (rest if loud else rest - 1) + min(_MOST_PAST, len(listed) - len(now))
+
+
+def _last_top(counts: Sequence[int], room: int) -> int:
+    """The first item in view where the last one is at the foot."""
+    top = len(counts)
+    for count in reversed(counts):
+        if count > room:
+            break
+        room -= count
+        top -= 1
+    return min(top, len(counts) - 1)

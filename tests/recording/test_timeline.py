@@ -1,0 +1,179 @@
+"""Going to and fro in a past: every moment is the one that was shown then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import pytest
+
+from gpumon.readings.frame import Frame
+from gpumon.readings.history import History
+from gpumon.readings.moment import Moment
+from gpumon.readings.snapshot import EventKind, Snapshot
+from gpumon.recording.reader import Recording
+from gpumon.recording.ring import FlightRecorder
+from gpumon.recording.store import write_recording
+from gpumon.recording.timeline import PastTimeline
+from tests.recording.frames import WALL_S, served
+from tests.recording.pasts import apart, lived, make
+from tests.recording.test_carry import without_long_means
+
+T = TypeVar("T")
+
+
+class Live:
+    """Five minutes of a server, in memory and in a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.frames = list(served(60 * 5 + 20))
+        self.ring = FlightRecorder(3600.0, 1e9)
+        self.shown = lived(self.frames, self.ring)
+        self.ring.settle()
+        self.file = folder / "past.sqlite"
+        write_recording(self.file, self.ring, {"host": "box"})
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Live:
+    return Live(tmp_path_factory.mktemp("past"))
+
+
+@pytest.fixture(params=["memory", "file"])
+def timeline(request: pytest.FixtureRequest, live: Live) -> PastTimeline:
+    past = live.ring if request.param == "memory" else Recording(live.file)
+    return PastTimeline(past, make, lambda path: None)
+
+
+def run(main: Callable[[], Awaitable[T]]) -> T:
+    async def bounded() -> T:
+        return await asyncio.wait_for(main(), 60.0)
+
+    return asyncio.run(bounded())
+
+
+def same(moment: Moment | None, snapshot: Snapshot) -> bool:
+    assert moment is not None
+    return apart(without_long_means(moment.snapshot), without_long_means(snapshot)) == []
+
+
+def test_a_moment_is_the_last_one_at_or_before_a_time(live: Live, timeline: PastTimeline):
+    async def main() -> None:
+        for at in (250, 3, 181, 60, 319):
+            assert same(await timeline.at(live.frames[at].wall_s), live.shown[at])
+            assert same(await timeline.at(live.frames[at].wall_s + 0.5), live.shown[at])
+        assert same(await timeline.at(0.0), live.shown[0])
+        assert same(await timeline.at(2e9), live.shown[-1])
+
+    run(main)
+    assert timeline.span() == (live.frames[0].wall_s, live.frames[-1].wall_s)
+
+
+def test_steps_go_frame_by_frame_over_the_edges_of_minutes(live: Live, timeline: PastTimeline):
+    async def main() -> None:
+        for begin, step in ((110, 1), (190, -1)):
+            moment = await timeline.at(live.frames[begin].wall_s)
+            for at in range(begin + step, begin + 20 * step, step):
+                assert moment is not None
+                moment = await timeline.step(moment.snapshot.wall_s, step)
+                assert same(moment, live.shown[at])
+        assert same(await timeline.step(live.frames[100].wall_s, 100), live.shown[200])
+        assert same(await timeline.step(live.frames[100].wall_s, -1000), live.shown[0])
+        assert same(await timeline.step(live.frames[100].wall_s, 1000), live.shown[-1])
+
+    run(main)
+
+
+def test_it_goes_from_one_change_of_a_verdict_to_the_next(live: Live, timeline: PastTimeline):
+    changes = sorted(
+        {e.wall_s for s in live.shown for e in s.events if e.kind is EventKind.VERDICT and e.wall_s == s.wall_s}
+    )
+    assert len(changes) >= 2
+
+    async def main() -> None:
+        found, at_s = [], 0.0
+        while (moment := await timeline.change(at_s, 1)) is not None:
+            found.append(at_s := moment.snapshot.wall_s)
+        assert found == changes
+        found, at_s = [], 2e9
+        while (moment := await timeline.change(at_s, -1)) is not None:
+            found.append(at_s := moment.snapshot.wall_s)
+        assert found == changes[::-1]
+
+    run(main)
+
+
+def test_the_charts_end_at_the_moment_and_go_back_as_far_as_there_are_points(live: Live, timeline: PastTimeline):
+    async def main() -> None:
+        for at in (200, 130, 280):
+            moment = await timeline.at(live.frames[at].wall_s)
+            assert moment is not None
+            wall_s, history = moment.snapshot.wall_s, moment.history
+            assert history.latest("busy", wall_s) == history.latest("busy", wall_s)
+            until = int(wall_s // 5.0) - 1
+            cells = history.buckets("busy", until, 20, 5.0, wall_s)
+            assert [value for value in cells if value == value] == pytest.approx(cells)
+
+    run(main)
+
+
+def test_live_charts_are_those_of_the_collector(live: Live):
+    history = History()
+    timeline = PastTimeline(live.ring, make, lambda path: None, history)
+    moment = run(lambda: timeline.at(live.frames[100].wall_s))
+    assert moment is not None
+    assert moment.history is history
+
+
+def test_a_past_that_goes_on_shows_its_newest_moment(live: Live):
+    ring = FlightRecorder(3600.0, 1e9)
+    timeline = PastTimeline(ring, make, lambda path: None, History())
+
+    class Asking:
+        """Looks at the newest moment while frames come."""
+
+        seqs: list[int] = []  # noqa: RUF012
+
+        def keep(self, kept: object) -> None:
+            frame = kept.frame  # type: ignore[attr-defined]
+            if frame.seq in (30, 59, 61, 100, 125):
+                moment = run(lambda: timeline.at(frame.wall_s))
+                assert moment is not None
+                self.seqs.append(frame.seq if moment.snapshot.wall_s == frame.wall_s else -1)
+
+    assert run(lambda: timeline.at(1.0)) is None
+    lived(live.frames[:130], ring, Asking())
+    assert Asking.seqs == [30, 59, 61, 100, 125]
+
+
+def test_after_a_clock_was_set_back_steps_still_come_to_an_end(live: Live):
+    ring = FlightRecorder(3600.0, 1e9)
+    back: list[Frame] = [msgspec.structs.replace(frame, wall_s=frame.wall_s - 70.0) for frame in live.frames[140:180]]
+    shown = lived((*live.frames[:140], *back), ring)
+    timeline = PastTimeline(ring, make, lambda path: None, History())
+
+    async def main() -> None:
+        moment = await timeline.at(back[-1].wall_s)
+        assert moment is not None
+        assert moment.snapshot.wall_s == shown[-1].wall_s
+        assert moment.snapshot.engines[1].tokens_total == shown[-1].engines[1].tokens_total
+        times: list[float] = []
+        while moment is not None and moment.snapshot.wall_s not in times:
+            times.append(moment.snapshot.wall_s)
+            moment = await timeline.step(times[-1], -1)
+        assert times == sorted(times, reverse=True)
+        assert times[-1] == live.frames[0].wall_s
+
+    run(main)
+
+
+def test_what_is_kept_becomes_a_recording(live: Live, tmp_path: Path):
+    file = tmp_path / "new.sqlite"
+    timeline = PastTimeline(live.ring, make, lambda path: write_recording(Path(path), live.ring, {}), History())
+    run(lambda: timeline.write(str(file)))
+    assert [frame.seq for frame in Recording(file).frames(WALL_S, 2e9)] == [frame.seq for frame in live.frames]
+    with pytest.raises(OSError, match=r"exists|there"):
+        run(lambda: timeline.write(str(file)))

@@ -1,0 +1,163 @@
+"""Scenes of GPUs, engines and a host that play through a real `Triage`, tick by tick."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from gpumon.readings.frame import (
+    EndpointState,
+    EngineKind,
+    EngineReading,
+    Frame,
+    GpuProcess,
+    GpuReading,
+    GpuState,
+    HostReading,
+    Phase,
+    RankReading,
+    XidEvent,
+)
+from gpumon.readings.snapshot import Engine, Event, Family, Gpu, Host, Kind, Limit, Process, Self, Snapshot, Verdict
+from gpumon.readings.times import rfc3339
+from gpumon.triage.thresholds import Thresholds
+from gpumon.triage.triage import Triage
+
+GIB = float(1 << 30)
+START_S = 1_767_225_600.0
+"""Unix time of the first tick."""
+URL = "http://127.0.0.1:8000"
+CALM = {"cpu_ratio": 0.2, "busiest_core_ratio": 0.4, "iowait_ratio": 0.0, "io_pressure_ratio": 0.0}
+"""A host with nothing to do."""
+
+
+class Of(NamedTuple):
+    """A thing as it was read, and as it is shown."""
+
+    read: Any
+    shown: Any
+
+
+def process(pid: int = 4711, name: str = "python", gib: float = 38.0, **more: Any) -> GpuProcess:
+    """A process that holds memory on a GPU."""
+    return GpuProcess(pid, name, vram_bytes=gib * GIB, **more)
+
+
+def gpu(
+    index: int = 0,
+    *,
+    state: GpuState = GpuState.OK,
+    xid: tuple[XidEvent, ...] = (),
+    processes: tuple[GpuProcess, ...] = (),
+    mig: bool = False,
+    uuid: str = "",
+    **fields: Any,
+) -> Of:
+    """A GPU: 80 GiB with nothing in it and nothing to do, unless the fields say otherwise."""
+    fields = {"busy_ratio": 0.0, "vram_used_bytes": 0.5 * GIB, "vram_total_bytes": 80.0 * GIB, **fields}
+    uuid = uuid or f"GPU-{index}"
+    shared = {name: value for name, value in fields.items() if name in GpuReading.__struct_fields__}
+    read = GpuReading(index, uuid, "H100", state, 0.0, xid=xid, processes=processes, mig=mig, **shared)
+    shown_processes = tuple(
+        Process(each.pid, each.name, each.user, each.vram_bytes, "", each.engine, each.command) for each in processes
+    )
+    codes = tuple(event.code for event in xid)
+    shown = Gpu(index, uuid, "H100", state, fields.pop("age_s", 0.0), xid=codes, processes=shown_processes, **fields)
+    return Of(read, shown)
+
+
+def engine(
+    *,
+    url: str = URL,
+    name: str = "vllm:8000",
+    kind: EngineKind = EngineKind.VLLM,
+    phase: Phase = Phase.INFERENCE,
+    state: EndpointState = EndpointState.OK,
+    gpus: tuple[int, ...] = (0,),
+    model: str = "m",
+    started_s: float = 0.0,
+    counters: Mapping[str, float] | None = None,
+    read_s: float = 0.0,
+    **fields: Any,
+) -> Of:
+    """An engine on GPUs, with the shown fields given."""
+    ranks = (RankReading("0", dict(counters), {}, {}),) if counters is not None else ()
+    read = EngineReading(
+        name,
+        url,
+        state,
+        read_s,
+        kind=kind,
+        phase=phase,
+        model=model,
+        started_wall_s=started_s,
+        gpus=tuple(f"GPU-{at}" for at in gpus),
+        ranks=ranks,
+    )
+    return Of(read, Engine(name, kind, phase, url, state, 0.0, model=model, gpus=gpus, **fields))
+
+
+class Stage:
+    """Plays ticks of 1 s; `at` is the number of the tick that comes."""
+
+    def __init__(self, prices: Mapping[str, float] | None = None, **thresholds: Any) -> None:
+        self.triage = Triage(Thresholds(**thresholds), prices or {})
+        self.at = 0
+        self.events: list[Event] = []
+        self.last: Snapshot | None = None
+
+    def tick(self, *things: Of, seconds: float = 1.0, **host: Any) -> Snapshot:
+        """One snapshot of these GPUs and engines, and of a host with these figures."""
+        wall_s, now_s = START_S + self.at, 1000.0 + self.at
+        self.at += seconds  # type: ignore[assignment]
+        gpus = [thing for thing in things if isinstance(thing.shown, Gpu)]
+        engines = [thing for thing in things if isinstance(thing.shown, Engine)]
+        frame = Frame(
+            int(self.at),
+            wall_s,
+            now_s,
+            seconds,
+            HostReading("box", **host),
+            gpus=tuple(thing.read for thing in gpus),
+            engines=tuple(thing.read for thing in engines),
+        )
+        shown = {"cpu_ratio": 0.1, "memory_used_bytes": 8 * GIB, "memory_total_bytes": 64 * GIB, **host}
+        snapshot = Snapshot(
+            rfc3339(wall_s),
+            wall_s,
+            False,
+            seconds,
+            Host("box", "580", "13.0", **shown),
+            Self(0.01, 1e7),
+            gpus=tuple(thing.shown for thing in gpus),
+            engines=tuple(thing.shown for thing in engines),
+        )
+        self.last = self.triage.judge(frame, snapshot)
+        self.events += self.last.events
+        return self.last
+
+    def play(self, seconds: int, scene: Callable[[int], tuple[Of, ...]] | tuple[Of, ...], **host: Any) -> Snapshot:
+        """Ticks of one scene, or of a scene by the number of the tick; the last snapshot."""
+        for _ in range(seconds):
+            last = self.tick(*(scene(self.at) if callable(scene) else scene), **host)
+        return last
+
+
+def verdict(snapshot: Snapshot, family: Family, kind: Kind = Kind.GPU, key: str | None = None) -> Verdict | None:
+    """The verdict of a family on the first such thing."""
+    found = (each for each in snapshot.verdicts if each.family is family and each.kind is kind)
+    return next((each for each in found if key is None or each.key == key), None)
+
+
+def limit(snapshot: Snapshot, family: Family, kind: Kind = Kind.GPU, key: str | None = None) -> Limit | None:
+    """Its limit."""
+    found = verdict(snapshot, family, kind, key)
+    return None if found is None else found.limit
+
+
+def said(snapshot: Snapshot, family: Family, kind: Kind = Kind.GPU) -> Verdict:
+    """The verdict, which must be there."""
+    found = verdict(snapshot, family, kind)
+    assert found is not None
+    assert found.evidence, "every verdict has its evidence"
+    return found

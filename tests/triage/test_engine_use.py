@@ -1,0 +1,209 @@
+"""Engines that are idle, under-used or healthy: the figures, the money, and what is not said too early."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpumon.efficiency.service import NO_TOKENS
+from gpumon.readings.frame import EndpointState, Phase
+from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Missing, Reason
+from gpumon.readings.snapshot import Confidence, Family, Kind, Level, Limit, Replicas, Snapshot, TokensTotal
+from gpumon.specs.llm import LlmSpec
+from gpumon.triage.triage import Triage
+from tests.triage.engines import BUSY, IDLE, PEAK, WORKS, EngineKind, judged, limits, of_engine, only, scene
+from tests.triage.stage import GIB, Of, Stage, engine, gpu, verdict
+
+QUIET = {**BUSY, "tensor_active_ratio": 0.05, "bandwidth_bytes_per_s": 0.12 * PEAK}
+FEW = {
+    "running": 6.0,
+    "kv_usage_ratio": 0.05,
+    "mfu_ratio": 0.15,
+    "mfu_prefill_ratio": 0.1,
+    "mbu_ratio": 0.2,
+    "kv_pool_tokens": NOT_EXPOSED,
+}
+STOPS = {"running": 0.0, "decode_tokens_per_s": 0.0, "prefill_tokens_per_s": 0.0, "mfu_ratio": 0.0, "mbu_ratio": 0.0}
+PRICES = {"H100 SXM 80GB": 2.49}
+
+
+def fleet(count: int, changes: dict[str, Any], ticks: int, prices: dict[str, float]) -> Snapshot:
+    """Replicas of one model, a GPU each."""
+    stage = Stage()
+    stage.triage = Triage(prices=prices)
+    names = tuple(f"r{at}" for at in range(count))
+    for tick in range(ticks):
+        totals = TokensTotal(10.0 * tick, 0.0, 10.0 * tick)
+        things: list[Of] = []
+        for at, name in enumerate(names):
+            fields = {**WORKS, **FEW, "tokens_total": totals, **changes}
+            one = engine(name=name, url=f"http://127.0.0.1:{8000 + at}", gpus=(at,), **fields)
+            things.append(Of(with_slots(one.read, 48.0), one.shown))
+            things.append(gpu(at, **{**QUIET, "processes": ()}))
+        last = play_replicas(stage, things, names)
+    return last
+
+
+def with_slots(read: Any, slots: float) -> Any:
+    only_one = scene(slots=slots)(0)[-1].read
+    return msgspec.structs.replace(read, ranks=only_one.ranks, live=only_one.live)
+
+
+def play_replicas(stage: Stage, things: list[Of], names: tuple[str, ...]) -> Snapshot:
+    """A tick whose snapshot says that they serve one model."""
+    judge = stage.triage.judge
+    group = (Replicas("m", names, len(names)),)
+    stage.triage.judge = lambda frame, shown: judge(frame, msgspec.structs.replace(shown, replicas=group))  # type: ignore[method-assign]
+    try:
+        return stage.tick(*things)
+    finally:
+        stage.triage.judge = judge  # type: ignore[method-assign]
+
+
+def test_replicas_say_on_how_many_gpus_the_traffic_fits_and_what_the_others_cost() -> None:
+    """8 x 6 = 48 run; 48 / (48 x 0.8) = 1.25, so 2 of 8; 15 % x 8 / 2 = 60 % MFU; 6 x 2.49 = 14.94."""
+    found = verdict(fleet(8, {}, 160, PRICES), Family.USE, Kind.ENGINE)
+    assert found is not None
+    assert found.text == "15 % MFU at 6 of 48 slots: this traffic fits on 2 of 8 GPUs, 14.9 $/h idle"
+    assert found.action == "stop 6 of 8 instances, and send their requests to the others"
+    assert (found.limit, found.level) == (Limit.UNDER_USED, Level.NOTE)
+    assert ("14.9 $/h idle", "config") in [(one.text, one.source) for one in found.evidence]
+
+
+@pytest.mark.parametrize(
+    ("prices", "money"),
+    [({}, ""), ({"": 2.0}, ", 12.0 $/h idle"), ({"": 9.0, **PRICES}, ", 14.9 $/h idle"), ({"A100": 1.0}, "")],
+)
+def test_money_is_named_where_a_price_is_known(prices: dict[str, float], money: str) -> None:
+    found = verdict(fleet(8, {}, 160, prices), Family.USE, Kind.ENGINE)
+    assert found is not None
+    assert found.text == f"15 % MFU at 6 of 48 slots: this traffic fits on 2 of 8 GPUs{money}"
+
+
+def test_arithmetic_and_kv_reads_bound_how_few_instances_will_do() -> None:
+    """18 % x 8 / 0.6 = 2.4: 3 GPUs. KV reads of half of 34 % MBU: 17 % x 8 / 0.6 = 2.3: 3 GPUs."""
+    more = fleet(8, {"mfu_ratio": 0.18}, 160, {})
+    assert "fits on 3 of 8 GPUs" in next(each.text for each in more.verdicts if each.kind is Kind.ENGINE)
+    reads = {"mbu_ratio": 0.34, "bytes_per_s": 2e12, "kv_bytes_per_s": 1e12}
+    more = fleet(8, reads, 160, {})
+    assert "fits on 3 of 8 GPUs" in next(each.text for each in more.verdicts if each.kind is Kind.ENGINE)
+
+
+def test_one_engine_says_what_it_uses_of_what_fits() -> None:
+    found = only(judged(scene(FEW, QUIET, slots=48.0), 160))
+    assert found.text == "15 % MFU at 6 of 48 slots"
+    assert found.action == "send it more requests at once, or let its GPU serve another model, too"
+    pool = only(judged(scene({**FEW, "kv_pool_tokens": 60_000.0}, QUIET), 160))
+    assert pool.text == "15 % MFU at 6 of about 60 requests that fit"
+
+
+def test_one_instance_may_fit_on_fewer_gpus() -> None:
+    """16 GB of weights and 8 sequences of 1 GB are less than 0.9 x 85.9 - 7.5 GB: one GPU of four, by memory."""
+    llm = LlmSpec("m", "test", 8e9, 8e9, 128256, 4096, 32, 8, 128, 32, read_bytes=16e9)
+    changes = {**FEW, "tp": 4, "llm": llm, "kv_bytes_per_token": 1e6, "mfu_ratio": 0.05, "mbu_ratio": 0.1}
+    card = {**QUIET, "nvlink_bytes_per_s": 1e9}
+    found = only(judged(scene(changes, (card,) * 4, slots=48.0), 160, prices=PRICES))
+    assert found.text == "5 % MFU at 6 of 48 slots: this traffic fits on 1 of 4 GPUs, 7.5 $/h idle"
+    assert found.action == "lower --tensor-parallel-size to 1, and give the other GPUs to another model"
+    reads = only(judged(scene({**changes, "mbu_ratio": 0.2}, (card,) * 4, slots=48.0), 160))
+    assert "fits on 2 of 4 GPUs" in reads.text  # 20 % x 4 is more than one GPU reads
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"running": 13.0}, {"mfu_ratio": 0.3}, {"mbu_ratio": 0.45}, {"running": 40.0}],
+)
+def test_enough_requests_arithmetic_or_bandwidth_is_no_waste(changes: dict[str, Any]) -> None:
+    assert limits(judged(scene({**FEW, **changes}, BUSY, slots=48.0), 200)) == (Limit.HEALTHY,)
+
+
+def test_two_minutes_are_looked_at_before_use_is_judged() -> None:
+    assert limits(judged(scene(FEW, QUIET, slots=48.0), 100)) == (Limit.HEALTHY,)
+    assert limits(judged(scene(FEW, QUIET, slots=48.0), 160)) == (Limit.UNDER_USED,)
+
+
+def test_what_fits_follows_from_the_share_of_the_kv_cache_that_is_used() -> None:
+    """6 requests take 10 %: 60 fit. Where nobody tells that either, few is not told from many."""
+    hidden = {**FEW, "context_tokens": NOT_EXPOSED}
+    found = only(judged(scene({**hidden, "kv_usage_ratio": 0.1}, QUIET), 160))
+    assert found.text == "15 % MFU at 6 of about 60 requests that fit"
+    assert limits(judged(scene({**hidden, "kv_usage_ratio": NOT_EXPOSED}, QUIET), 160)) == (Limit.HEALTHY,)
+
+
+def test_no_request_for_minutes_is_idle_and_costs_money() -> None:
+    of = scene(STOPS, IDLE, moves=False)
+    assert limits(judged(of, 290)) == (Limit.HEALTHY,)
+    found = only(judged(of, 345, prices=PRICES))
+    assert found.text == "no request for 6 min: 1 GPU idle, 2.5 $/h"
+    assert (found.limit, found.level, found.confidence) == (Limit.UNDER_USED, Level.NOTE, Confidence.HIGH)
+
+
+def test_requests_between_two_polls_are_requests() -> None:
+    """The gauge never sees one, and the tokens move."""
+    assert Limit.UNDER_USED not in limits(judged(scene({**STOPS, "running": 0.0}, IDLE, moves=True), 345))
+
+
+def test_healthy_says_how_much_more_fits_until_the_next_limit() -> None:
+    found = only(judged(scene({"mbu_ratio": 0.1, "mfu_ratio": 0.1, "kv_usage_ratio": 0.41})))
+    assert found.text == "KV at 41 %: about 2.4x this traffic"
+    assert (found.level, found.action) == (Level.OK, "")
+    found = only(judged(scene({"mbu_ratio": 0.4, "mfu_ratio": 0.1, "kv_usage_ratio": 0.1}, slots=96.0)))
+    assert found.text == "MBU at 40 %: about 1.5x this traffic"
+    found = only(judged(scene({"mbu_ratio": 0.1, "mfu_ratio": 0.1, "kv_usage_ratio": 0.1}, slots=36.0)))
+    assert found.text == "24 of 36 slots: about 1.5x this traffic"
+
+
+def test_figures_that_contradict_the_gpus_make_it_doubtful() -> None:
+    assert only(judged(scene({"contradicts": ("MFU 90 % beside 10 % SM",)}))).confidence is Confidence.LOW
+
+
+@pytest.mark.parametrize("state", [EndpointState.REFUSED, EndpointState.METRICS_OFF, EndpointState.STARTING])
+def test_an_engine_that_does_not_answer_is_told_of_elsewhere(state: EndpointState) -> None:
+    assert limits(judged(scene(state=state), 60)) == ()
+
+
+def test_an_engine_that_warms_up_is_not_judged() -> None:
+    names = ("running", "waiting", "kv_usage_ratio", "mfu_ratio", "mbu_ratio", "mfu_prefill_ratio")
+    assert limits(judged(scene(dict.fromkeys(names, WARMING_UP), IDLE, moves=False), 9)) == ()
+
+
+def test_a_frontend_is_judged_by_its_workers() -> None:
+    assert limits(judged(scene(kind=EngineKind.DYNAMO), 120)) == ()
+
+
+@pytest.mark.parametrize("gone", ["running", "waiting"])
+def test_healthy_is_said_of_no_engine_that_hides_its_queue(gone: str) -> None:
+    found = only(judged(scene({gone: NOT_EXPOSED})))
+    assert found.limit is Limit.CANNOT_TELL
+    assert found.unknown == (f"requests {gone} (not exposed)",)
+
+
+def test_a_server_of_models_that_are_no_llms_is_only_told_idle() -> None:
+    names = ("decode_tokens_per_s", "prefill_tokens_per_s", "mfu_ratio", "mbu_ratio", "mfu_prefill_ratio")
+    nature = {**dict.fromkeys(names, NO_TOKENS), "running": NOT_EXPOSED, "waiting": NOT_EXPOSED}
+    assert limits(judged(scene({**nature, "inferences_per_s": 40.0}, kind=EngineKind.TRITON), 60)) == ()
+    idle = judged(scene({**nature, "inferences_per_s": 0.0}, IDLE, moves=False, kind=EngineKind.TRITON), 345)
+    assert limits(idle) == (Limit.UNDER_USED,)
+
+
+def training(mfu: Any, busy: float = 0.97) -> tuple[Of, ...]:
+    one = engine(
+        name="run", phase=Phase.TRAINING, kind=EngineKind.GENERIC, mfu_ratio=mfu, trained_tokens_per_s=12_100.0
+    )
+    return gpu(**{**BUSY, "busy_ratio": busy, "vram_used_bytes": 60 * GIB}), one
+
+
+@pytest.mark.parametrize(
+    ("mfu", "busy", "limit", "text"),
+    [
+        (0.41, 0.97, Limit.HEALTHY, "MFU 41 %, 12.1k tok/s"),
+        (0.12, 0.97, Limit.UNDER_USED, "MFU 12 % while its GPUs are 97 % busy"),
+        (Missing(Reason.UNKNOWN_GPU), 0.97, Limit.CANNOT_TELL, "cannot tell: MFU (unknown GPU)"),
+    ],
+)
+def test_a_training_run_is_judged_by_its_mfu(mfu: Any, busy: float, limit: Limit, text: str) -> None:
+    found = of_engine(Stage().play(170, training(mfu, busy)), Family.USE)
+    assert found is not None
+    assert (found.limit, found.text) == (limit, text)

@@ -1,0 +1,180 @@
+"""What happened between two snapshots; nothing of what was so before, and no flood from what flaps."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from gpumon.readings.frame import EndpointState, GpuState, XidEvent
+from gpumon.readings.snapshot import Event, EventKind, Level
+from tests.triage.stage import GIB, START_S, Of, Stage, engine, gpu
+
+
+def told(stage: Stage, *kinds: EventKind) -> list[tuple[EventKind, str, str]]:
+    return [(event.kind, event.scope, event.text) for event in stage.events if not kinds or event.kind in kinds]
+
+
+def up(started_s: float = 0.0, model: str = "m", read_s: float = 0.0, **more: object) -> Of:
+    return engine(started_s=started_s, model=model, read_s=read_s, **more)  # type: ignore[arg-type]
+
+
+DOWN = engine(state=EndpointState.REFUSED, model="")
+
+
+def test_of_what_is_there_at_the_start_only_a_verdict_that_hurts_is_told() -> None:
+    stage = Stage()
+    hot = gpu(throttle=("hw_thermal_slowdown",), busy_ratio=0.9)
+    lost = gpu(1, state=GpuState.LOST, xid=(XidEvent(79, START_S - 500.0),))
+    stage.play(90, (hot, lost, up()))
+    assert {event.kind for event in stage.events} == {EventKind.VERDICT}
+    assert told(stage) == [
+        (EventKind.VERDICT, "gpu 1", "hardware: lost"),
+        (EventKind.VERDICT, "gpu 0", "throttled: slowed down by heat (the hardware's own protection)"),
+    ]
+
+
+def test_an_engine_that_is_polled_after_the_first_tick_was_there_before() -> None:
+    stage = Stage()
+    starting = engine(state=EndpointState.STARTING, model="")
+    stage.play(3, (starting,))
+    stage.play(30, (up(),))
+    assert told(stage) == []
+
+
+def test_a_model_that_takes_minutes_to_load_is_an_event_when_it_answers() -> None:
+    stage = Stage()
+    stage.play(120, (engine(state=EndpointState.STARTING, model=""),))
+    stage.play(5, (up(read_s=1.0),))
+    assert told(stage) == [
+        (EventKind.ENGINE, "vllm:8000", "answers"),
+        (EventKind.MODEL, "vllm:8000", "model m loaded"),
+    ]
+
+
+def test_an_engine_that_goes_down_and_comes_back_with_another_start_was_restarted() -> None:
+    stage = Stage()
+    stage.play(20, (up(100.0, read_s=1.0),))
+    stage.play(20, (DOWN,))
+    stage.play(20, (up(900.0, read_s=2.0),))
+    assert told(stage) == [
+        (EventKind.ENGINE, "vllm:8000", "down: refused"),
+        (EventKind.ENGINE, "vllm:8000", "answers"),
+        (EventKind.RESTART, "vllm:8000", "restarted"),
+    ]
+    assert [event.level for event in stage.events] == [Level.WARN, Level.OK, Level.WARN]
+    assert all(event.key == "http://127.0.0.1:8000" for event in stage.events)
+
+
+def test_counters_that_all_fell_are_a_restart_and_one_that_fell_is_none() -> None:
+    stage = Stage()
+    stage.play(5, (up(counters={"decode_tokens": 900.0, "requests": 9.0}, read_s=1.0),))
+    stage.play(5, (up(counters={"decode_tokens": 800.0, "requests": 9.0}, read_s=2.0),))
+    assert told(stage) == []
+    stage.play(5, (up(counters={"decode_tokens": 30.0, "requests": 1.0}, read_s=3.0),))
+    assert told(stage) == [(EventKind.RESTART, "vllm:8000", "restarted")]
+
+
+def test_another_model_is_an_event_with_clean_names() -> None:
+    stage = Stage()
+    stage.play(3, (up(read_s=1.0),))
+    stage.play(3, (up(model="evil\x1b[31m", read_s=2.0),))
+    assert told(stage, EventKind.MODEL) == [(EventKind.MODEL, "vllm:8000", "model m -> evil\\x1b[31m")]
+
+
+def test_an_engine_that_is_not_listed_any_more_is_gone() -> None:
+    stage = Stage()
+    stage.play(20, (up(),))
+    stage.play(20, ())
+    assert told(stage) == [(EventKind.ENGINE, "vllm:8000", "gone")]
+
+
+def test_replicas_are_counted_by_model() -> None:
+    stage = Stage()
+    both = (up(), up(url="http://127.0.0.1:8001", name="vllm:8001"))
+    stage.play(20, both)
+    stage.play(20, both[:1])
+    stage.play(20, both)
+    assert told(stage, EventKind.REPLICAS) == [
+        (EventKind.REPLICAS, "m", "2 -> 1 replicas answer"),
+        (EventKind.REPLICAS, "m", "1 -> 2 replicas answer"),
+    ]
+
+
+def test_an_xid_is_told_once_and_so_is_the_verdict_that_it_makes() -> None:
+    stage = Stage()
+    stage.play(30, (gpu(3),))
+    stage.play(60, (gpu(3, xid=(XidEvent(48, START_S + 30.0),)),))
+    what = "Xid 48: double bit ECC error: data in memory is wrong"
+    assert told(stage) == [(EventKind.XID, "gpu 3", what), (EventKind.VERDICT, "gpu 3", f"hardware: {what}")]
+    assert stage.events[0].level is Level.CRITICAL
+
+
+def test_an_xid_of_before_the_start_is_no_event_and_one_since_is() -> None:
+    stage = Stage()
+    stage.play(5, ())
+    stage.play(5, (gpu(xid=(XidEvent(31, START_S - 60.0), XidEvent(31, START_S + 2.0))),))
+    assert [event.kind for event in stage.events] == [EventKind.XID]
+
+
+def test_a_gpu_is_lost_and_back() -> None:
+    stage = Stage()
+    stage.play(10, (gpu(7, busy_ratio=0.9),))
+    stage.play(20, (gpu(7, state=GpuState.LOST, state_text="off the bus"),))
+    stage.play(2, (gpu(7, busy_ratio=0.9),))
+    assert told(stage) == [
+        (EventKind.GPU, "gpu 7", "lost: off the bus"),
+        (EventKind.VERDICT, "gpu 7", "hardware: lost"),
+        (EventKind.GPU, "gpu 7", "back"),
+    ]
+
+
+def test_the_start_of_a_slowdown_is_told_by_cause_and_a_power_cap_is_not() -> None:
+    stage = Stage()
+    stage.play(10, (gpu(busy_ratio=0.9),))
+    stage.play(10, (gpu(busy_ratio=0.9, throttle=("sw_power_cap",)),))
+    assert told(stage) == []
+    stage.play(10, (gpu(busy_ratio=0.9, throttle=("hw_slowdown", "hw_thermal_slowdown")),))
+    assert told(stage) == [(EventKind.THROTTLE, "gpu 0", "slowed down by heat (the hardware's own protection)")]
+
+
+def test_a_verdict_that_changes_is_told_with_both_and_its_end_too() -> None:
+    stage = Stage()
+    stage.play(60, (), cpu_ratio=0.2)
+    stage.play(90, (), cpu_ratio=0.99)
+    stage.play(120, (), cpu_ratio=0.1)
+    assert [event.text.partition(":")[0] for event in stage.events] == ["compute", "compute is over"]
+    assert stage.events[0].text.startswith("compute: all cores at work (")
+    assert stage.events[1].level is Level.OK
+
+
+def test_a_verdict_that_changes_names_what_it_was() -> None:
+    stage = Stage(gpu_idle_s=400.0)
+    stage.play(260, (gpu(vram_used_bytes=38 * GIB),))
+    stage.play(240, (gpu(vram_used_bytes=38 * GIB),))
+    assert [event.text.partition(":")[0] for event in stage.events][-1] == "under_used -> memory_idle"
+
+
+@pytest.mark.parametrize("beat", [1, 2, 3])
+def test_what_flaps_is_told_at_most_once_in_10_s(beat: int) -> None:
+    stage = Stage()
+    stage.play(20, (up(), gpu()))
+    hot = gpu(throttle=("hw_slowdown",))
+    stage.play(60, lambda at: (up(), gpu()) if at // beat % 2 else (DOWN, hot))
+    by_text: dict[str, list[Event]] = {}
+    for event in stage.events:
+        by_text.setdefault(f"{event.kind} {event.text}", []).append(event)
+    assert by_text
+    for events in by_text.values():
+        times = [event.wall_s for event in events]
+        assert all(after - before >= 10.0 for before, after in pairwise(times))
+
+
+def test_the_same_frames_give_the_same_events() -> None:
+    def played() -> list[Event]:
+        stage = Stage()
+        stage.play(30, (up(read_s=1.0), gpu()))
+        stage.play(40, (DOWN, gpu(xid=(XidEvent(31, START_S + 30.0),), throttle=("hw_slowdown",))))
+        return stage.events
+
+    assert played() == played() != []

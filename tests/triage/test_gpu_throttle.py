@@ -1,0 +1,74 @@
+"""GPUs that are held down, told apart from a power limit at work."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumon.readings.snapshot import Confidence, Family, Level, Limit
+from tests.triage.stage import Of, Stage, gpu, limit, said
+
+GHZ = 1e9
+
+
+def loaded(*reasons: str, clock: float = 1.9, **fields: object) -> Of:
+    fields = {"busy_ratio": 0.98, "power_w": 690.0, "power_limit_w": 700.0, **fields}
+    return gpu(2, throttle=reasons, sm_clock_hz=clock * GHZ, sm_clock_max_hz=1.98 * GHZ, **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("reasons", "cause", "step"),
+    [
+        (("hw_slowdown", "hw_thermal_slowdown"), "heat", "fans"),
+        (("sw_thermal_slowdown",), "heat", "airflow"),
+        (("hw_slowdown", "hw_power_brake_slowdown"), "power brake", "PSU"),
+        (("hw_slowdown",), "does not say which", "-d PERFORMANCE"),
+    ],
+)
+def test_a_slowdown_names_its_cause_and_its_cost(reasons: tuple[str, ...], cause: str, step: str) -> None:
+    found = said(Stage().play(60, (loaded(*reasons, clock=1.6, temperature_c=91.0),)), Family.STATE)
+    assert (found.limit, found.level) == (Limit.THROTTLED, Level.WARN)
+    assert cause in found.text
+    assert "1.60 of 1.98 GHz" in found.text
+    assert step in found.action
+    assert {"temp:2", "clock:2", "power:2"} <= {each.chart for each in found.evidence}
+
+
+def test_a_slowdown_that_costs_a_third_is_critical_and_tells_the_drivers_counter() -> None:
+    counted = {"throttle_s": {"hw_thermal_slowdown": 41.0}}
+    found = said(Stage().play(60, (loaded("hw_thermal_slowdown", clock=0.6, **counted),)), Family.STATE)
+    assert found.level is Level.CRITICAL
+    assert "41s since gpumon started" in found.evidence[0].text
+
+
+def test_a_power_limit_at_full_load_is_normal() -> None:
+    assert limit(Stage().play(180, (loaded("sw_power_cap", clock=1.5),)), Family.STATE) is None
+
+
+def test_a_power_limit_that_takes_half_of_the_clock_is_a_note_with_the_figure() -> None:
+    snapshot = Stage().play(180, (loaded("sw_power_cap", clock=0.9, power_w=348.0, power_limit_w=350.0),))
+    found = said(snapshot, Family.STATE)
+    assert (found.limit, found.level) == (Limit.THROTTLED, Level.NOTE)
+    assert "0.90 of 1.98 GHz" in found.text
+    assert "power limit" in found.text
+    assert "-pl" in found.action
+    assert "348 of 350 W" in " ".join(each.text for each in found.evidence)
+
+
+def test_low_clocks_without_a_reason_say_that_there_is_none() -> None:
+    found = said(Stage().play(180, (loaded(clock=0.8),)), Family.STATE)
+    assert (found.level, found.confidence) == (Level.NOTE, Confidence.MEDIUM)
+    assert "no reason" in found.text
+    assert "-rgc" in found.action
+    chosen = said(Stage().play(180, (loaded("applications_clocks_setting", clock=0.8),)), Family.STATE)
+    assert "-i 2 -rac" in chosen.action
+
+
+def test_low_clocks_of_an_idle_gpu_are_normal() -> None:
+    assert limit(Stage().play(180, (loaded(clock=0.3, busy_ratio=0.0),)), Family.STATE) is None
+
+
+def test_a_short_spike_is_no_verdict_and_a_flicker_is() -> None:
+    spike = Stage().play(90, lambda at: (loaded(*(("hw_thermal_slowdown",) if at in (20, 21) else ())),))
+    assert limit(spike, Family.STATE) is None
+    flicker = Stage().play(120, lambda at: (loaded(*(("hw_thermal_slowdown",) if at % 4 == 0 else ())),))
+    assert limit(flicker, Family.STATE) is Limit.THROTTLED

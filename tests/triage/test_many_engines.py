@@ -1,0 +1,64 @@
+"""Of many engines one is judged when it was polled anew, and now and then between; of few each at every tick."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from gpumon.readings.snapshot import Family, Kind, Limit
+from gpumon.triage.rule import Finding, Rule
+from gpumon.triage.scene import Scene
+from gpumon.triage.triage import MANY, Triage
+from tests.triage.stage import Of, Stage, engine
+
+EVERY_S = 5
+HOLD_S = 10.0
+
+
+class Asked:
+    """A rule that finds something from a moment on, and knows when it was asked about whom."""
+
+    def __init__(self, from_s: float) -> None:
+        self.at: dict[str, list[float]] = {}
+        self._from_s = from_s
+
+    def find(self, scene: Scene) -> Finding | None:
+        self.at.setdefault(scene.key, []).append(scene.now_s - 1000.0)
+        return Finding("found", (), "act") if scene.now_s - 1000.0 >= self._from_s else None
+
+
+def played(count: int, seconds: int, from_s: float) -> tuple[Asked, list[int]]:
+    """What the rule was asked, and how many verdicts stood at each tick; engines are polled in turn, each every 5 s."""
+    asked, stage, verdicts = Asked(from_s), Stage(), []
+    rule = Rule(Limit.QUEUE, Family.LIMIT, frozenset({Kind.ENGINE}), asked.find, hold_s=HOLD_S)
+    stage.triage = Triage(rules=(rule,))
+    things: dict[int, Of] = {}
+    for at in range(seconds):
+        for number in range(count):
+            if number not in things or at % EVERY_S == number % EVERY_S:
+                things[number] = engine(url=f"http://e{number}", name=f"e{number}", read_s=float(at))
+        verdicts.append(len(stage.tick(*things.values()).verdicts))
+    return asked, verdicts
+
+
+def test_few_are_judged_at_every_tick() -> None:
+    asked, verdicts = played(MANY, 30, 5.0)
+    assert all(at == [float(second) for second in range(30)] for at in asked.at.values())
+    assert verdicts == [0] * 15 + [MANY] * 15
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_many_are_judged_at_each_poll_and_every_other_second(number: int) -> None:
+    asked, _ = played(MANY + 4, 20, 5.0)
+    at = asked.at[f"http://e{number}"]
+    assert {float(second) for second in range(number, 20, EVERY_S)} <= set(at)
+    assert max(b - a for a, b in pairwise(at)) == 2.0
+    assert len(at) < 15
+
+
+def test_verdicts_on_many_stand_and_hold_as_those_on_few() -> None:
+    _, verdicts = played(MANY + 4, 40, 5.0)
+    assert verdicts[:14] == [0] * 14
+    assert verdicts[20:] == [MANY + 4] * 20
+    assert verdicts == sorted(verdicts)

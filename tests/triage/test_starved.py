@@ -1,0 +1,176 @@
+"""GPUs that wait for their input, told apart from bursty traffic, hangs, slowdowns and steady work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.readings.frame import EngineKind, Phase
+from gpumon.readings.missing import NOT_SUPPORTED
+from gpumon.readings.snapshot import Confidence, Family, Kind, Limit, Snapshot
+from gpumon.triage.starved import rhythm
+from gpumon.triage.thresholds import Thresholds
+from tests.triage.stage import CALM, Of, Stage, engine, gpu, limit, process, said, verdict
+
+DISK = {**CALM, "io_pressure_ratio": 0.45, "iowait_ratio": 0.2, "disk_busy_ratio": 0.97}
+CPU = {**CALM, "cpu_ratio": 0.97, "busiest_core_ratio": 1.0, "cpu_pressure_ratio": 0.8}
+CORE = {**CALM, "cpu_ratio": 0.12, "busiest_core_ratio": 0.99}
+NETWORK = {**CALM, "network_rx_bytes_per_s": 1.1e9}
+UNKNOWN = dict.fromkeys(CALM, NOT_SUPPORTED)
+
+
+def square(at: int, period: int = 6, low: int = 2) -> float:
+    """Busy share that drops for some seconds of each period."""
+    return 0.08 if at % period < low else 0.95
+
+
+def training(busy: Callable[[int], float], tokens: float = 5000.0, gpus: int = 2) -> Callable[[int], tuple[Of, ...]]:
+    def scene(at: int) -> tuple[Of, ...]:
+        run = engine(
+            name="run",
+            phase=Phase.TRAINING,
+            kind=EngineKind.GENERIC,
+            gpus=tuple(range(gpus)),
+            trained_tokens_per_s=tokens,
+        )
+        return (*(gpu(index, busy_ratio=busy(at)) for index in range(gpus)), run)
+
+    return scene
+
+
+def serving(
+    busy: Callable[[int], float],
+    running: Callable[[int], float] = lambda at: 6.0,
+    kind: EngineKind = EngineKind.VLLM,
+    decode: float = 300.0,
+    **of_gpu: object,
+) -> Callable[[int], tuple[Of, ...]]:
+    def scene(at: int) -> tuple[Of, ...]:
+        rates = {"running": running(at), "waiting": 0.0, "decode_tokens_per_s": decode}
+        return gpu(busy_ratio=busy(at), **of_gpu), engine(kind=kind, **rates)  # type: ignore[arg-type]
+
+    return scene
+
+
+def starved(snapshot: Snapshot) -> bool:
+    return limit(snapshot, Family.LIMIT, Kind.ENGINE) is Limit.INPUT_STARVED
+
+
+@pytest.mark.parametrize(
+    ("host", "cause", "step", "sure"),
+    [
+        (DISK, "the disk", "NVMe", Confidence.HIGH),
+        (CPU, "the CPU", "num_workers", Confidence.HIGH),
+        (CORE, "one CPU core", "num_workers", Confidence.MEDIUM),
+        (NETWORK, "the network", "copy it to local", Confidence.LOW),
+    ],
+)
+def test_a_training_that_waits_names_the_rhythm_the_cause_and_the_setting(
+    host: dict[str, float], cause: str, step: str, sure: Confidence
+) -> None:
+    found = said(Stage().play(150, training(square), **host), Family.LIMIT, Kind.ENGINE)
+    assert (found.limit, found.confidence) == (Limit.INPUT_STARVED, sure)
+    assert "every 6.0 s from 95 % to 8 %" in found.text
+    assert cause in found.text
+    assert step in found.action
+    assert {"busy:0", "cpu@host", "core@host", "iowait@host"} <= {each.chart for each in found.evidence}
+
+
+@pytest.mark.parametrize(
+    ("kind", "flag"), [(EngineKind.VLLM, "--api-server-count"), (EngineKind.SGLANG, "--tokenizer-worker-num")]
+)
+def test_a_server_whose_front_end_is_at_its_limit_names_its_own_flag(kind: EngineKind, flag: str) -> None:
+    found = said(Stage().play(150, serving(square, kind=kind), **CORE), Family.LIMIT, Kind.ENGINE)
+    assert found.limit is Limit.INPUT_STARVED
+    assert flag in found.action
+    assert "num_workers" not in found.action
+
+
+def test_a_low_share_without_a_rhythm_counts_too_with_requests_at_hand() -> None:
+    found = said(Stage().play(150, serving(lambda at: 0.4), **CPU), Family.LIMIT, Kind.ENGINE)
+    assert (found.limit, found.confidence) == (Limit.INPUT_STARVED, Confidence.LOW)
+
+
+def test_bursts_of_traffic_are_not_starved() -> None:
+    """Busy falls because nobody asks: there is nothing at hand."""
+    bursts = serving(lambda at: square(at, 10, 5), running=lambda at: 0.0 if at % 10 < 5 else 8.0)
+    assert not starved(Stage().play(150, bursts, **CPU))
+
+
+def test_a_hang_is_not_starved() -> None:
+    assert not starved(Stage().play(150, serving(lambda at: 0.0, decode=0.0), **CPU))
+    assert not starved(Stage().play(150, training(lambda at: 0.0, tokens=0.0), **DISK))
+
+
+def test_a_slowdown_is_not_starved() -> None:
+    hot = {"throttle": ("hw_thermal_slowdown",), "sm_clock_hz": 0.7e9, "sm_clock_max_hz": 1.98e9}
+    snapshot = Stage().play(150, serving(lambda at: 0.99, **hot), **CPU)
+    assert not starved(snapshot)
+    assert limit(snapshot, Family.STATE) is Limit.THROTTLED
+
+
+def test_steady_work_on_a_busy_host_is_not_starved() -> None:
+    """GPUs that wait for each other spin: their busy share does not drop."""
+    assert not starved(Stage().play(150, training(lambda at: 0.99), **CPU))
+
+
+def test_a_rhythm_on_a_calm_host_can_not_be_told() -> None:
+    found = said(Stage().play(150, training(square), **CALM), Family.LIMIT, Kind.ENGINE)
+    assert found.limit is Limit.CANNOT_TELL
+    assert "no core, disk or network here" in found.text
+
+
+def test_without_the_hosts_figures_it_can_not_be_told() -> None:
+    found = said(Stage().play(150, training(square), **UNKNOWN), Family.LIMIT, Kind.ENGINE)
+    assert found.limit is Limit.CANNOT_TELL
+    assert "CPU, disk and network of this host" in found.unknown[0]
+
+
+def test_the_host_of_another_machine_says_nothing_of_this_one() -> None:
+    def elsewhere(at: int) -> tuple[Of, ...]:
+        return gpu(busy_ratio=square(at), host="node7"), *training(square, gpus=1)(at)[1:]
+
+    found = said(Stage().play(150, elsewhere, **CPU), Family.LIMIT, Kind.ENGINE)
+    assert found.limit is Limit.CANNOT_TELL
+    assert "node7" in found.unknown[0]
+
+
+def test_a_program_without_an_engine_is_told_with_less_weight() -> None:
+    found = said(
+        Stage().play(150, lambda at: (gpu(busy_ratio=square(at), processes=(process(),)),), **DISK), Family.LIMIT
+    )
+    assert (found.limit, found.confidence) == (Limit.INPUT_STARVED, Confidence.LOW)
+    calm = Stage().play(150, lambda at: (gpu(busy_ratio=square(at), processes=(process(),)),), **CALM)
+    assert verdict(calm, Family.LIMIT) is None
+
+
+@pytest.mark.parametrize("period", [4, 5, 8, 15, 28])
+def test_periods_from_4_s_on_are_seen_at_1_s(period: int) -> None:
+    found = rhythm([(float(at), square(at, period, max(1, period // 3))) for at in range(120)], Thresholds())
+    assert found is not None
+    assert found.period_s == pytest.approx(period, rel=0.05)
+    assert found.drops >= 4
+
+
+def test_drops_at_random_are_no_rhythm() -> None:
+    gone = {5, 9, 30, 33, 71, 115}
+    assert rhythm([(float(at), 0.05 if at in gone else 0.95) for at in range(120)], Thresholds()) is None
+
+
+def test_drops_that_are_long_over_are_no_rhythm() -> None:
+    assert rhythm([(float(at), square(at) if at < 60 else 0.95) for at in range(120)], Thresholds()) is None
+
+
+@given(st.lists(st.floats(0.0, 1.0), max_size=60))
+def test_a_rhythm_is_made_of_drops_that_are_there(values: list[float]) -> None:
+    samples = [(float(at), value) for at, value in enumerate(values)]
+    found = rhythm(samples, Thresholds())
+    if found is not None:
+        assert found.lower < found.upper / 2.0 <= 0.5
+        assert found.drops >= 4
+        assert 2.0 <= found.period_s <= len(values)
+        assert math.isfinite(found.period_s)

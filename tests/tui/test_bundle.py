@@ -1,0 +1,85 @@
+"""The incident bundle by its key: what is on the screen lies in real files, and the screen never waits for them."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from gpumon.disk import RECORDING
+from tests.tui import scenes
+from tests.tui.past import Kept, Player, recorded
+from tests.tui.running import running, text_of, until
+from tests.tui.test_keys import disk_at, type_keys
+
+
+def bundles(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("gpumon-*") if path.is_dir())
+
+
+def svg_text(path: Path) -> str:
+    """What a reader of the picture sees, without the spaces that a picture has of another kind."""
+    return "".join(ElementTree.parse(path).getroot().itertext()).replace("\xa0", " ")
+
+
+@pytest.mark.parametrize("key", ["w", "f12"])
+async def test_what_is_shown_is_what_is_written(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with running(recorded(), 120, 40, files=disk_at(tmp_path)) as (app, pilot):
+        await type_keys(app, pilot, "[")
+        await until(lambda: "10s AGO" in text_of(app)[0], pilot)
+        shown = text_of(app)
+        await type_keys(app, pilot, key)
+        await until(lambda: "wrote gpumon-" in text_of(app)[-1], pilot)
+        (folder,) = bundles(tmp_path)
+        assert f" wrote {folder.name}/ in {tmp_path}"[:118] == text_of(app)[-1][:118]
+        assert folder.name == "gpumon-gpu-07-20251009-085312"
+        assert (folder / "screen.txt").read_text().splitlines()[:-1] == shown[:-1]
+        assert json.loads((folder / "snapshot.json").read_bytes())["host"]["name"] == "gpu-07"
+        assert (folder / RECORDING).read_text() == "120 frames"
+        assert (folder / "verdicts.md").read_text().startswith("# gpu-07, 2025-10-09 08:53:12+00:00")
+        picture = svg_text(folder / "screen.svg")
+        assert "10s AGO 08:53:12" in picture
+        assert "Llama" in picture
+
+
+async def test_a_slow_recording_holds_nothing_up_and_is_written_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    feed = recorded()
+    assert isinstance(feed.timeline, Kept)
+    feed.timeline.delay_s = 0.5
+    async with running(feed, files=disk_at(tmp_path)) as (app, pilot):
+        await type_keys(app, pilot, "w")
+        assert "writing an incident bundle" in text_of(app)[-1]
+        await type_keys(app, pilot, "w")
+        assert "still writing" in text_of(app)[-1]
+        await type_keys(app, pilot, "2")
+        assert app.monitor.panes["engines"].has_focus
+        await until(lambda: "wrote gpumon-" in text_of(app)[-1], pilot)
+        assert len(bundles(tmp_path)) == 1
+        feed.timeline = None
+        await type_keys(app, pilot, "w")
+        await until(lambda: len(bundles(tmp_path)) == 2, pilot)
+
+
+async def test_a_replay_has_a_bundle_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    feed = Player([scenes.snapshot(tick=tick) for tick in range(60)])
+    async with running(feed, 120, 40, files=disk_at(tmp_path)) as (app, pilot):
+        await type_keys(app, pilot, "w")
+        await until(lambda: "wrote gpumon-" in text_of(app)[-1], pilot)
+        (folder,) = bundles(tmp_path)
+        assert (folder / RECORDING).read_text() == "60 frames"
+        assert "REPLAY 2025-10-09 08:53:22" in (folder / "screen.txt").read_text()
+
+
+async def test_settings_and_sizing_keep_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with running(recorded(), 120, 40, files=disk_at(tmp_path)) as (app, pilot):
+        await type_keys(app, pilot, "f2", "w", "escape", "s", "w", "escape", "escape")
+        await pilot.pause(0.1)
+        assert bundles(tmp_path) == []

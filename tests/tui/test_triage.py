@@ -1,0 +1,381 @@
+"""Pane 5: the worst verdict on every screen, all of it zoomed, a page for each, and what happened."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from gpumon.config.themes import load_theme
+from gpumon.readings.format import cells
+from gpumon.readings.history import History
+from gpumon.readings.snapshot import Confidence, Event, EventKind, FaultShown, Kind, Level, Limit, Snapshot, Verdict
+from gpumon.tui.charts.lane import Lane
+from gpumon.tui.charts.of_things import chart_of
+from gpumon.tui.charts.series import Grid
+from gpumon.tui.palette import Palette
+from gpumon.tui.terminal import Depth
+from gpumon.tui.triage_rows import STANDS_S, Steady, verdict_key
+from gpumon.tui.triage_words import BRIEF, EVENTS, LIMITS, legend
+from gpumon.tui.widgets.triage_pane import TriagePane
+from tests.tui import scenes, verdicts
+from tests.tui.detail_scenes import flat, page_of
+from tests.tui.feed import Still
+from tests.tui.painted import PLAIN, text
+from tests.tui.running import running, text_of, until
+
+FIX = "the fix: nvidia-smi -pm 1"
+LONG = "the driver answers slowly because persistence mode is off, " * 3 + "http://" + "path/" * 20 + " " + FIX
+NOW_S = scenes.WALL_S
+
+
+def faulty(*texts: str) -> Snapshot:
+    faults = tuple(FaultShown("gpu 3", text, "2025-10-09T08:53:22Z") for text in texts)
+    return replace(scenes.snapshot(), faults=faults, verdicts=())
+
+
+def shown_below(lines: list[str], title: str) -> list[str]:
+    return lines[next(at for at, line in enumerate(lines) if title in line) + 1 : -1]
+
+
+def pane_of(snapshot: Snapshot, history: History | None = None) -> TriagePane:
+    pane = TriagePane(Palette(load_theme("default"), Depth.TRUE), PLAIN, history or History())
+    pane.snapshot = snapshot
+    return pane
+
+
+def body(snapshot: Snapshot, width: int, height: int, history: History | None = None) -> list[str]:
+    """The lines of the pane, in as many as it is given."""
+    return [text(row) for row in pane_of(snapshot, history).in_view(width, height)[0]]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+async def test_a_zoomed_pane_shows_the_whole_text(width: int) -> None:
+    async with running(Still(faulty(LONG, "short")), width, 24) as (app, pilot):
+        await pilot.press("5", "z")
+        lines = shown_below(text_of(app), " triage ")
+        assert all(cells(line) <= width for line in lines)
+        assert "".join(LONG.split()) in "".join("".join(lines).split())
+        assert any(line.endswith(" short") for line in lines)
+        assert "whole text" not in "".join(text_of(app))
+
+
+async def test_a_pane_without_spare_lines_cuts_and_says_how_to_read_on() -> None:
+    async with running(Still(faulty(LONG)), 80, 24) as (app, pilot):
+        before = "\n".join(text_of(app))
+        assert FIX not in before
+        assert "keys 5 z: whole text" in before
+        await pilot.press("5")
+        assert " z: whole text" in "\n".join(text_of(app))
+        assert "keys 5 z" not in "\n".join(text_of(app))
+
+
+async def test_a_text_that_fits_says_nothing_about_more() -> None:
+    async with running(Still(faulty("short")), 80, 24) as (app, _):
+        assert "whole text" not in "".join(text_of(app))
+
+
+def test_spare_lines_are_used_for_whole_texts_first_and_then_for_what_they_stand_on() -> None:
+    said = f"the driver answers slowly because persistence mode is off, {FIX}"
+    assert "".join(said.split()) in "".join("".join(body(faulty(said), 60, 5)).split())
+    assert len(body(faulty(said, "short"), 60, 3)) == 3
+    assert len(body(faulty(said, "short"), 60, 2)) == 2
+    of = scenes.snapshot()
+    judged = replace(of, verdicts=(verdicts.bandwidth(of.engines[0]), verdicts.hot(of.gpus[0])))
+    assert not any("→" in line for line in body(judged, 80, 2))
+    assert sum("· " in line for line in body(judged, 200, 5)) == 3
+    assert sum("→ " in line for line in body(judged, 200, 9)) == 2
+
+
+@pytest.mark.parametrize(
+    ("sources", "width", "column"),
+    [
+        (("nvml",), 80, 4),
+        (("nvml", "vllm:8000"), 80, 9),
+        (("host-with-a-name.example:8000",), 80, 20),
+        (("host-with-a-name.example:8000",), 60, 15),
+        (("host-with-a-name.example:8000",), 120, 24),
+        (("日本語のとても長いエンジン名:8000",), 120, 24),
+    ],
+)
+def test_the_column_of_scopes_is_as_wide_as_the_longest(sources: tuple[str, ...], width: int, column: int) -> None:
+    faults = tuple(FaultShown(source, "text", "2025-10-09T08:53:22Z") for source in sources)
+    lines = body(replace(scenes.snapshot(), faults=faults), width, 10)
+    assert {cells(line[: line.index("08:53:22")]) for line in lines} == {3 + 6 + column + 1}
+    assert all(line.endswith("08:53:22 text") for line in lines)
+    assert all(line.startswith(" ! fault ") for line in lines)
+
+
+def test_what_somebody_suffers_from_comes_first_and_what_is_healthy_last() -> None:
+    found = body(scenes.SCENES["triage"](), 120, 12)
+    order = ("KV cache", "throttled", "bandwidth", "fault", "cannot tell", "3 healthy: gpu 0-2")
+    starts = [line for line in found if line[1] in "✗!?+●"]
+    assert [next(word for word in order if word in line) for line in starts] == list(order)
+    assert [line[1] for line in starts] == ["✗", "!", "!", "!", "?", "●"]
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (200, 60)])
+async def test_every_screen_has_the_worst_verdict(width: int, height: int) -> None:
+    async with running("triage", width, height) as (app, _):
+        first = shown_below(text_of(app), " triage ")[0]
+        assert first.startswith(" ✗ KV cache  ")
+        assert "vllm:8001" in first
+        assert "KV cache 97 % full with 31 waiting" in first
+
+
+@pytest.mark.parametrize("said", [(), ("healthy",)])
+def test_a_healthy_host_says_so_in_one_line(said: tuple[str, ...]) -> None:
+    of = scenes.snapshot()
+    found = tuple(verdicts.healthy(each) for each in (*of.engines, *of.gpus)) if said else ()
+    assert body(replace(of, verdicts=found), 80, 1) == [
+        "   nothing limits: 11 healthy: vllm:8000, vllm:8001, vllm:8002, gpu 0-7"
+        if said
+        else "   nothing limits: no fault, no verdict"
+    ]
+
+
+async def test_the_filter_finds_what_is_folded() -> None:
+    async with running("live", 120, 40) as (app, pilot):
+        await pilot.press("t", "z", "slash", *"gpu3", "enter")
+        lines = shown_below(text_of(app), " triage ")
+        assert lines[0].startswith("▸! bandwidth vllm:8000")
+        assert any(line.startswith(" ● healthy   gpu 3 ") for line in lines)
+        assert not any("gpu 4" in line or "vllm:8001" in line for line in lines)
+
+
+async def test_a_verdict_opens_its_page_and_that_the_engine() -> None:
+    async with running("triage", 120, 40) as (app, pilot):
+        await pilot.press("t", "enter")
+        await until(lambda: "KV cache · vllm:8001" in text_of(app)[1], pilot)
+        page = "\n".join(text_of(app))
+        for said in ("critical", "since 08:50:12", "confidence medium", "vllm:kv_cache_usage_perc", "→ shorten"):
+            assert said in page
+        assert "⣿ KV cache" in page
+        assert "events" in page
+        assert page.index("⣿ waiting") < page.index("0└")
+        await pilot.press("right")
+        await until(lambda: "throttled · gpu 3" in text_of(app)[1], pilot)
+        await pilot.press("enter")
+        await until(lambda: text_of(app)[1].startswith("─── gpu 3 · "), pilot)
+        assert "! throttled" in "\n".join(text_of(app))
+        await pilot.press("escape", "escape")
+        await until(lambda: text_of(app)[1].startswith("─1─ gpus"), pilot)
+
+
+async def test_the_verdicts_page_follows_to_the_next_verdict_of_its_family() -> None:
+    of = scenes.SCENES["triage"]()
+    feed = Still(of, scenes.history(of))
+    async with running(feed, 120, 40) as (app, pilot):
+        await pilot.press("t", "enter")
+        other = replace(of.verdicts[0], limit=Limit.QUEUE, text="31 wait while KV has room", evidence=())
+        feed.give(replace(of, verdicts=(other, *of.verdicts[1:])))
+        await until(lambda: "queue · vllm:8001" in text_of(app)[1], pilot)
+        assert "31 wait while KV has room" in "\n".join(text_of(app))
+        feed.give(replace(of, verdicts=of.verdicts[1:]))
+        await until(lambda: "nothing speaks for it any more" in "\n".join(text_of(app)), pilot)
+
+
+async def test_an_event_leads_to_what_it_is_about() -> None:
+    async with running("triage", 120, 40) as (app, pilot):
+        await pilot.press("t", "G", "enter")
+        await until(lambda: text_of(app)[1].startswith("─── engine vllm:8000"), pilot)
+
+
+async def test_a_fault_leads_to_its_engine_and_what_is_about_nothing_to_nothing() -> None:
+    of = replace(scenes.SCENES["triage"](), verdicts=())
+    past = happened(Event(NOW_S - 5.0, EventKind.REPLICAS, "Llama-3.3-70B", "2 -> 3", key=""))
+    async with running(Still(of, past), 120, 40) as (app, pilot):
+        await pilot.press("t", "down", "enter")
+        assert app.monitor.page is None
+        await pilot.press("up", "enter")
+        await until(lambda: text_of(app)[1].startswith("─── engine vllm:8001"), pilot)
+
+
+async def test_the_worst_is_shown_again_once_another_pane_has_the_keys() -> None:
+    async with running("triage", 80, 24) as (app, pilot):
+        await pilot.press("t", "G")
+        assert "✗ KV cache vllm:8001" in next(line for line in text_of(app) if line.startswith("─5─"))
+        assert not any(line.startswith(" ✗ KV cache") for line in text_of(app))
+        await pilot.press("1")
+        assert any(line.startswith(" ✗ KV cache") for line in text_of(app))
+
+
+def test_what_cannot_be_told_names_the_signals_and_no_chart() -> None:
+    of = scenes.SCENES["triage"]()
+    said = flat(page_of(of, "verdict", verdict_key(of.verdicts[3])))
+    assert said.count("DRAM activity (needs Hopper, or --dcgm)") == 1
+    assert "? the model's dimensions" in said
+    assert "figure" not in said
+
+
+def test_a_series_that_the_history_does_not_keep_is_named() -> None:
+    of = scenes.SCENES["live"]()
+    said = flat(page_of(of, "verdict", verdict_key(of.verdicts[0])))
+    assert "none of dram:0, mbu@" in said
+    assert "beyond the first 16 GPUs and 12 engines" in said
+
+
+def test_pages_of_engines_and_gpus_have_their_verdicts() -> None:
+    of = scenes.SCENES["triage"]()
+    engine = flat(page_of(of, "engine", of.engines[1].key))
+    assert "what limits it ✗ KV cache KV cache 97 % full" in engine
+    assert "· 31 waiting" in engine
+    assert "→ shorten --max-model-len" in engine
+    assert "throttled" not in engine
+    assert "! throttled HW thermal slowdown" in flat(page_of(of, "gpu", of.gpus[3].uuid))
+    assert "what does not work" not in flat(page_of(of, "gpu", of.gpus[0].uuid))
+
+
+async def test_the_tables_mark_what_suffers() -> None:
+    async with running("triage", 120, 40) as (app, pilot):
+        lines = text_of(app)
+        assert any(line.startswith("✗vllm:8001") for line in lines)
+        assert any(line.startswith("  3 ") and "! throttled" in line for line in lines)
+        await pilot.press("1", "slash", *"throttled", "enter")
+        assert "1 of 8" in next(line for line in text_of(app) if line.startswith("─1─"))
+
+
+def test_a_verdict_that_stands_is_painted_with_newer_figures_every_ten_seconds_only() -> None:
+    of = scenes.snapshot()
+    steady = Steady()
+
+    def painted(tick: int, said: str, **others: object) -> str:
+        verdict = replace(verdicts.bandwidth(of.engines[0]), text=said, **others)
+        return steady.of(replace(of, wall_s=NOW_S + tick, verdicts=(verdict,)))[0].text
+
+    assert [painted(tick, f"at {tick}") for tick in range(21)] == [f"at {tick // 10 * 10}" for tick in range(21)]
+    assert STANDS_S == 10.0
+    assert painted(21, "worse", level=Level.CRITICAL) == "worse"
+    assert painted(22, "as bad", level=Level.CRITICAL) == "worse"
+    assert painted(23, "another", limit=Limit.QUEUE) == "another"
+    assert painted(400, "after a gap", limit=Limit.QUEUE) == "after a gap"
+    assert painted(300, "back in time", limit=Limit.QUEUE) == "back in time"
+
+
+async def test_a_verdict_with_other_figures_each_second_changes_no_line() -> None:
+    of = scenes.SCENES["live"]()
+    feed = Still(of, scenes.history(of))
+    async with running(feed, 120, 40) as (app, pilot):
+        pane = app.monitor.panes["triage"]
+        before = [text(row) for row in pane._rows]
+        for tick in range(1, 5):
+            verdict = replace(of.verdicts[0], text=f"reads {69 + tick}% of HBM")
+            feed.give(replace(of, wall_s=NOW_S + tick, verdicts=(verdict, *of.verdicts[1:])))
+            await until(lambda tick=tick: app.monitor.shown.wall_s == NOW_S + tick, pilot)  # type: ignore[misc]
+            assert [text(row) for row in pane._rows] == before
+        pane.jump()
+        feed.give(replace(of, wall_s=NOW_S + 5, verdicts=(verdict, *of.verdicts[1:])))
+        await until(lambda: any("reads 73%" in text(row) for row in pane._rows), pilot)
+
+
+def happened(*events: Event) -> History:
+    past = History()
+    past.append(NOW_S, {"busy": 0.5})
+    for event in events:
+        past.mark(event)
+    return past
+
+
+def event(ago_s: float, kind: EventKind, level: Level = Level.NOTE) -> Event:
+    return Event(NOW_S - ago_s, kind, "vllm:8000", "text", level)
+
+
+def test_the_lane_has_a_glyph_in_the_column_of_its_time_and_the_most_urgent_of_several() -> None:
+    past = happened(
+        event(125.0, EventKind.MODEL),
+        event(61.0, EventKind.RESTART, Level.WARN),
+        event(60.5, EventKind.XID, Level.CRITICAL),
+        event(60.0, EventKind.VERDICT),
+        event(0.0, EventKind.GPU, Level.CRITICAL),
+    )
+    columns = Grid(12, 10.0)
+    lane = Lane(past, columns, "blocks")
+    first = int(NOW_S // 10.0) - 11
+    shown = "".join(piece for piece, _ in lane.pieces(NOW_S))
+    wanted = [" "] * 12
+    for at_s, glyph in ((60.5, "✗"), (0.0, "×")):
+        wanted[int((NOW_S - at_s) // 10.0) - first] = glyph
+    assert shown == "".join(wanted)
+    assert dict(lane.pieces(NOW_S))["✗"] == "critical"
+    assert "".join(piece for piece, _ in Lane(past, columns, "ascii").pieces(NOW_S)) == shown.replace("✗", "X").replace(
+        "×", "G"
+    )
+
+
+def test_the_lane_changes_only_where_the_charts_shift() -> None:
+    past = happened(event(33.0, EventKind.RESTART))
+    lane = Lane(past, Grid(20, 4.0), "braille")
+    edge_s = (NOW_S // 4.0) * 4.0
+    within = {tuple(lane.pieces(edge_s + part)) for part in (0.0, 1.0, 2.0, 3.9)}
+    assert len(within) == 1
+    (before,), after = within, tuple(lane.pieces(edge_s + 4.0))
+    assert "".join(piece for piece, _ in after) == "".join(piece for piece, _ in before)[1:] + " "
+
+
+@pytest.mark.parametrize(("width", "height"), [(120, 40), (200, 60)])
+async def test_the_lane_stands_over_the_axis_and_its_legend_on_the_rule(width: int, height: int) -> None:
+    async with running("live", width, height) as (app, pilot):
+        lines = text_of(app)
+        at = next(at for at, line in enumerate(lines) if "0└" in line)
+        assert lines[at - 1].strip().startswith("events")
+        assert {"✗", "◆", "↓"} <= set(lines[at - 1])
+        await pilot.press("3", "z")
+        rule = next(line for line in text_of(app) if line.startswith("─3─"))
+        assert "✗ Xid ● restart ↓ throttle ◆ verdict" in rule
+
+
+async def test_without_events_the_charts_have_the_line() -> None:
+    async with running("wasted", 120, 40) as (app, _):
+        assert not any(line.strip().startswith("events") for line in text_of(app))
+
+
+def test_events_are_listed_the_newest_first_with_their_time() -> None:
+    past = happened(event(9.0, EventKind.RESTART), event(3.0, EventKind.XID))
+    lines = body(scenes.snapshot(), 80, 9, past)
+    assert [line.split()[:2] for line in lines[1:]] == [["✗", "Xid"], ["●", "restart"]]
+    assert all(":" in line.split()[3] for line in lines[1:])
+
+
+def test_every_limit_and_event_has_its_words() -> None:
+    assert set(LIMITS) == set(BRIEF) == set(Limit)
+    assert all(cells(word) <= 13 for word in LIMITS.values())
+    assert all(cells(word) <= 9 for word in BRIEF.values())
+    assert set(EVENTS) == set(EventKind)
+    assert len({glyph for glyph, _, _ in EVENTS.values()}) == len({plain for _, plain, _ in EVENTS.values()}) == 8
+    assert all(plain.isascii() for _, plain, _ in EVENTS.values())
+    assert legend([event(1.0, EventKind.VERDICT), event(2.0, EventKind.XID)], "ascii") == "X Xid V verdict"
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "full"),
+    [
+        ("kv@http://127.0.0.1:8000", "KV cache", 1.0),
+        ("itl@http://127.0.0.1:8000", "ITL p95", 0.0),
+        ("tensor:15", "gpu 15 tensor", 1.0),
+        ("power:0", "gpu 0 power", 0.0),
+        ("iowait@host", "host iowait", 1.0),
+        ("busy", "busy", 1.0),
+        ("waiting", "waiting", 0.0),
+    ],
+)
+def test_a_series_has_a_chart_by_its_key(key: str, name: str, full: float) -> None:
+    chart = chart_of(key)
+    assert chart is not None
+    assert [(curve.name, curve.key) for curve in chart.curves] == [(name, key)]
+    assert chart.full == full
+    assert cells(name) <= 13
+
+
+@pytest.mark.parametrize("key", ["nonsense", "nonsense:3", "nonsense@host", ""])
+def test_a_key_that_means_nothing_has_no_chart(key: str) -> None:
+    assert chart_of(key) is None
+
+
+def test_a_verdict_without_figures_and_hostile_texts_are_painted() -> None:
+    of = scenes.snapshot()
+    bare = Verdict("host", Limit.INPUT_STARVED, (), "", Confidence.LOW, "")
+    long = msgspec.structs.replace(bare, scope="x" * 300, text="y" * 3000, key="other", kind=Kind.HOST)
+    for width in (60, 80, 120):
+        lines = body(replace(of, verdicts=(bare, long)), width, 20)
+        assert all(cells(line) <= width for line in lines)
+        assert lines[0].startswith(" ! input starved")
