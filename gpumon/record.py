@@ -7,15 +7,15 @@ import re
 import socket
 import time
 from collections.abc import Callable, Mapping
-from datetime import datetime, timezone
 from pathlib import Path
 
-from gpumon import __version__, wiring
+from gpumon import wiring
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import named
 from gpumon.config.options import Options
 from gpumon.config.schema import Config
 from gpumon.readings.snapshot import Snapshot
+from gpumon.recording.facts import facts
 from gpumon.recording.store import Recorder
 
 Write = Callable[[str], None]
@@ -55,12 +55,6 @@ def record_command(file: str, config: Config, options: Options, environ: Mapping
         return code
     write(_summary(recorder, path))
     return code
-
-
-def facts(host: str, *, simulated: bool) -> dict[str, str]:
-    """What is noted of a recording as a whole."""
-    made = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return {"host": host, "gpumon": __version__, "made": made, "simulated": "yes" if simulated else ""}
 
 
 def _own_file(environ: Mapping[str, str], host: str, *, demo: bool) -> Path:

@@ -16,8 +16,11 @@ _OWN = frozenset({"name", "driver", "cuda", "self_cpu_ratio", "self_pss_bytes"})
 """Of a host's reading what is always the real one's: gpumon runs there."""
 
 
-def scripted(reading: GpuReading, script: Script, at_s: float, wall_s: float, gone: frozenset[str]) -> GpuReading:
-    """A GPU's reading with what the script says of it; `gone` are engines whose processes have ended."""
+def scripted(reading: GpuReading, script: Script, at_s: float, zero_wall_s: float, gone: frozenset[str]) -> GpuReading:
+    """A GPU's reading with what the script says of it.
+
+    `zero_wall_s`: Unix time of the simulated time zero. `gone`: engines whose processes have ended.
+    """
     mine = [spell for spell in script.gpus if reading.index in spell.gpus]
     fields: dict[str, object] = dict.fromkeys(script.unmeasured, NOT_SUPPORTED)
     if fields.keys() >= _ACTIVITY:
@@ -25,10 +28,10 @@ def scripted(reading: GpuReading, script: Script, at_s: float, wall_s: float, go
     if any(process.engine in gone for process in reading.processes):
         left = tuple(process for process in reading.processes if process.engine not in gone)
         fields |= {"processes": left, "vram_used_bytes": sum(number(each.vram_bytes) or 0.0 for each in left)}
-    fields["xid"] = tuple(_xids(mine, at_s, wall_s))
+    fields["xid"] = tuple(_xids(mine, at_s, zero_wall_s))
     for spell in standing(mine, at_s):
         if spell.state is GpuState.LOST:
-            return _lost(reading, spell, tuple(_xids(mine, at_s, wall_s)))
+            return _lost(reading, spell, tuple(_xids(mine, at_s, zero_wall_s)))
         fields |= spell.figures
         if spell.state is not GpuState.OK:
             fields |= {"state": spell.state, "state_text": spell.state_text}
@@ -51,11 +54,11 @@ def _lost(reading: GpuReading, spell: GpuSpell, xid: tuple[XidEvent, ...]) -> Gp
     )
 
 
-def _xids(spells: Iterable[GpuSpell], at_s: float, wall_s: float) -> Iterable[XidEvent]:
+def _xids(spells: Iterable[GpuSpell], at_s: float, zero_wall_s: float) -> Iterable[XidEvent]:
     """Those that have come since the warm-up: the driver's events begin with the monitor."""
     for spell in spells:
         if spell.xid and 0.0 <= spell.from_s <= at_s:
-            yield XidEvent(spell.xid, wall_s - (at_s - spell.from_s))
+            yield XidEvent(spell.xid, zero_wall_s + spell.from_s)
 
 
 def _throttled(reading: GpuReading, spells: Iterable[GpuSpell], at_s: float) -> dict[str, float]:

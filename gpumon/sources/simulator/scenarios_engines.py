@@ -102,7 +102,7 @@ ENGINES: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="burst",
-        about="Ten seconds of rush a minute queue at the same limit: over before it would be a verdict.",
+        about="A few seconds of rush a minute queue at the same kind of limit: over before it would be a verdict.",
         scope="llama-8b",
         expected=Limit.HEALTHY,
         cast=of(CHAT, demand=steady(4.2, 1800, 240, Surge(20.0, 26.0, 3.5, 60.0)), max_num_seqs=24),
@@ -142,7 +142,7 @@ ENGINES: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="decode-bound-long-context",
-        about="The KV pool is three quarters full and nobody waits: HBM is the limit, not the pool.",
+        about="The KV pool is two thirds full and nobody waits: HBM is the limit, not the pool.",
         scope="llama-8b",
         expected=Limit.BANDWIDTH,
         cast=of(CHAT, demand=steady(1.1, 7000, 1500), speed=Speed(0.62, 0.92, 0.4e-3, 5e-6)),

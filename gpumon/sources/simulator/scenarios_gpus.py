@@ -194,7 +194,7 @@ GPUS: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="vllm-reserves-memory",
-        about="vLLM holds 90 % of the memory with three requests: it reserved its pool, which says nothing of its use.",
+        about="vLLM holds 90 % of the memory for hardly a request: it reserved a pool, which says nothing of use.",
         scope="llama-8b",
         expected=Limit.UNDER_USED,
         cast=of(CHAT, demand=steady(0.3, 600, 250)),

@@ -50,10 +50,10 @@ class EngineSpell(_Spell, frozen=True):
 
 
 class HostSpell(_Spell, frozen=True):
-    """What the machine does for a while; rhythm and noise are left out."""
+    """What the machine does for a while; rhythm and noise are left out. Of two that hold, the later counts."""
 
     reading: HostReading
-    """Its figures that are not there yet mean: as the other spells say."""
+    """Figures that are not in it are as the spells before it say."""
 
 
 class Script(msgspec.Struct, frozen=True):

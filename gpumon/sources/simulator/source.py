@@ -79,6 +79,8 @@ class SimulatedServer:
     ) -> None:
         self._clock = clock
         self._wall_clock = wall_clock
+        self._zero_wall_s: float | None = None
+        """Unix time of the simulated time zero, as of the first reading: events keep their dates."""
         self._read_s = clock()
         self._at_s = self._reached_s = -warm_s
         started_wall_s = wall_clock() - warm_s
@@ -138,9 +140,12 @@ class SimulatedServer:
 
     def readings(self, monotonic_s: float) -> tuple[GpuReading, ...]:
         """The GPUs, as they are after the last `advance`."""
-        at_s, wall_s = self._at_s, self._wall_clock()
+        at_s = self._at_s
+        if self._zero_wall_s is None:
+            self._zero_wall_s = self._wall_clock() - at_s
+        zero_s = self._zero_wall_s
         gone = frozenset(engine.actor.name for engine in self._engines if not engine.up)
-        return tuple(scripted(gpu.reading(monotonic_s), self._script, at_s, wall_s, gone) for gpu in self._gpus)
+        return tuple(scripted(gpu.reading(monotonic_s), self._script, at_s, zero_s, gone) for gpu in self._gpus)
 
     def set_interval(self, seconds: float) -> None:
         """Simulated time goes with the clock, whatever the ticks do."""
