@@ -208,13 +208,13 @@ class Collector:
         try:
             snapshot = self._triage.judge(frame, snapshot)
         except Exception as error:  # nor do the verdicts cost the figures
-            fault = _bug("the verdicts", error, frame.wall_s)
-            snapshot = msgspec.structs.replace(snapshot, faults=(*snapshot.faults, *bare(frame, fault).faults[-1:]))
+            snapshot = _blamed(snapshot, frame, _bug("the verdicts", error, frame.wall_s))
         self.history.append(frame.wall_s, points, frame.interval_s)
         for event in snapshot.events:
             self.history.mark(event)
-        for keeper in self._keepers:
-            keeper.keep(Kept(frame, points, snapshot.events, carry))
+        kept = Kept(frame, points, snapshot.events, carry)
+        for fault in [fault for keeper in self._keepers if (fault := _kept(keeper, kept)) is not None]:
+            snapshot = _blamed(snapshot, frame, fault)
         snapshot, changes = self._alerts.judge(frame, snapshot)
         if self._on_alert is not None:
             for change in changes:
@@ -273,6 +273,20 @@ class Collector:
             faults=faults,
             simulated=self._simulated,
         )
+
+
+def _kept(keeper: Keeper, kept: Kept) -> Fault | None:
+    """Give a keeper a tick; what it fails on costs neither the screen nor the other keepers."""
+    try:
+        keeper.keep(kept)
+    except Exception as error:  # whatever a keeper does, the others go on
+        return _bug("keeping this tick", error, kept.frame.wall_s)
+    return None
+
+
+def _blamed(snapshot: Snapshot, frame: Frame, fault: Fault) -> Snapshot:
+    """The snapshot, with one fault more."""
+    return msgspec.structs.replace(snapshot, faults=(*snapshot.faults, *bare(frame, fault).faults[-1:]))
 
 
 def _bug(at: str, error: Exception, wall_s: float) -> Fault:

@@ -140,9 +140,10 @@ class Disk:
             await incident.timeline.write(str(part))
             await in_daemon_thread(os.chmod, part, 0o600)
             await in_daemon_thread(os.rename, part, folder / RECORDING)
-        except OSError as failure:
+        except Exception as failure:  # also one of the past, which may be a file: the rest is worth having
             await in_daemon_thread(_remove, folder, f"{RECORDING}*")
-            why = clean(failure.strerror or str(failure) or "cannot be written", 100)
+            strerror = failure.strerror if isinstance(failure, OSError) else None
+            why = clean(strerror or str(failure) or "cannot be written", 100)
             return f"WITHOUT {RECORDING} ({why}): {said}"
         return said
 

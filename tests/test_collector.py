@@ -11,6 +11,7 @@ from gpumon.collector import Collector
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import EndpointState, EngineReading, Fault, GpuReading, GpuState, HostReading
 from gpumon.readings.snapshot import Snapshot
+from gpumon.recording.past import Kept
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.source import Contribution, Source
 
@@ -84,6 +85,19 @@ class Nothing:
         return gpus
 
 
+class Keeps:
+    """Keeps what it can."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.kept: list[int] = []
+        self._fails = fails
+
+    def keep(self, kept: Kept) -> None:
+        if self._fails:
+            raise ValueError("oops\x1b[31m")
+        self.kept.append(kept.frame.seq)
+
+
 def collector(*sources: Source, interval_s: float = 0.25) -> Collector:
     return Collector(sources, Deriver(gpu_catalogue()), Meter(), Nothing(), interval_s=interval_s)
 
@@ -136,6 +150,18 @@ async def test_readings_at_hand_are_taken_without_waiting_and_stand_in_the_order
     assert [gpu.index for gpu in snapshots[-1].gpus] == [7, 0, 5]
     texts = {(fault.text, fault.since) for snapshot in snapshots for fault in snapshot.faults}
     assert [text for text, _ in texts] == ["Ready failed: RuntimeError: oops"]
+
+
+async def test_what_can_not_be_kept_is_named_and_costs_nothing_else():
+    good = Keeps()
+    made = Collector(
+        [Still()], Deriver(gpu_catalogue()), Meter(), Nothing(), interval_s=0.25, keepers=(Keeps(fails=True), good)
+    )
+    snapshots = await collect(made, 0.8)
+    assert len(snapshots) >= 3
+    assert good.kept[: len(snapshots)] == [*range(1, len(snapshots) + 1)]
+    text = "gpumon failed on keeping this tick, please report: ValueError: oops\\x1b[31m"
+    assert all([fault.text for fault in snapshot.faults].count(text) == 1 for snapshot in snapshots)
 
 
 async def test_the_same_fault_keeps_its_time():

@@ -42,6 +42,8 @@ class GpuCarry(msgspec.Struct, frozen=True, array_like=True):
     """Since the start, by cause; without zeros."""
     busy: tuple[tuple[int, float, float], ...]
     """Minute, busy seconds and seconds seen: the two that leave the hour next, and the sum of the others."""
+    answered_s: float | None = None
+    """When it answered last as it should (monotonic)."""
 
 
 class FaultCarry(msgspec.Struct, frozen=True, array_like=True):
@@ -73,6 +75,8 @@ class HoldCarry(msgspec.Struct, frozen=True, array_like=True):
     since_wall_s: float
     coming: tuple[Limit | None, float, float] | None
     """Another that is found of late, and since when (monotonic, Unix time)."""
+    before: tuple[tuple[Limit | None, float], ...] = ()
+    """What was found before that one, since the verdict that stands was: for how many seconds each."""
 
 
 class Carry(msgspec.Struct, frozen=True, array_like=True):
@@ -89,3 +93,5 @@ class Carry(msgspec.Struct, frozen=True, array_like=True):
     """Those that stand with evidence of before, as another is found of late."""
     steady: tuple[tuple[str, dict[str, float]], ...] = ()
     """Thing, and since when (monotonic) those of its sampled figures are as they are that are for long."""
+    holders: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """Engine, and the pids on its GPUs when it answered last."""

@@ -68,7 +68,7 @@ def gpu_carry(uuid: str, track: GpuTrack) -> GpuCarry:
     if rest:
         first.append((rest[-1][0], sum(busy_s for _, busy_s, _ in rest), sum(seen_s for _, _, seen_s in rest)))
     throttled = {cause: seconds for cause, seconds in track.throttle_s.items() if seconds}
-    return GpuCarry(uuid, number(track.energy_j), throttled, tuple(first))
+    return GpuCarry(uuid, number(track.energy_j), throttled, tuple(first), track.answered_s)
 
 
 def set_gpu(track: GpuTrack, carry: GpuCarry) -> None:
@@ -78,6 +78,7 @@ def set_gpu(track: GpuTrack, carry: GpuCarry) -> None:
     causes = dict.fromkeys((*track.throttle_s, *carry.throttle_s))
     track.throttle_s = {cause: carry.throttle_s.get(cause, 0.0) for cause in causes}
     track._busy = deque(carry.busy)
+    track.answered_s = carry.answered_s
 
 
 def claims_of(contradictions: Contradictions, deviations: Mapping[tuple[str, ...], Deviations]) -> Iterator[ClaimCarry]:

@@ -131,15 +131,14 @@ class Deriver:
         set_claims(self._contradictions, self._groups._deviations, carry.claims, carry.runs)
 
     def _add_gpus(self, frame: Frame) -> dict[str, Standing]:
-        paces = {reading.uuid: pace_s(reading, frame.interval_s) for reading in frame.gpus}
-        standings = {
-            reading.uuid: standing_of(reading, frame.monotonic_s, paces[reading.uuid]) for reading in frame.gpus
-        }
+        standings: dict[str, Standing] = {}
         window_s = _gpu_window_s(frame)
         for reading in frame.gpus:
             track = self._gpus.setdefault(reading.uuid, GpuTrack())
-            if standings[reading.uuid].blank is None:
-                track.add(reading, (GAP + 1) * paces[reading.uuid], _window_of(reading, window_s))
+            pace = pace_s(reading, frame.interval_s)
+            standing = standings[reading.uuid] = standing_of(reading, track.hear(reading), frame.monotonic_s, pace)
+            if standing.blank is None:
+                track.add(reading, (GAP + 1) * pace, _window_of(reading, window_s))
         return standings
 
     def _add_engine(self, frame: Frame, reading: EngineReading) -> EngineTrack:

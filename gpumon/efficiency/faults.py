@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from gpumon.efficiency.frontends import FRONTENDS
 from gpumon.readings.frame import EndpointState, EngineReading, GpuReading, GpuState
 from gpumon.readings.missing import Reading, number
+from gpumon.readings.verdict import Limit
 
 STATES: Final = {
     GpuState.LOST: "has fallen off the bus: drain this server, see dmesg for its Xid, reset or reboot",
@@ -22,6 +24,19 @@ SLOWED: Final = {
     "hw_slowdown": "is slowed down by the hardware: check cooling and power",
 }
 """Clock event reasons that are faults; the software power cap at full load is not."""
+REMAP_FAILED: Final = "a memory row could not be remapped: replace this GPU"
+REMAP_PENDING: Final = "a memory row waits to be remapped: reset this GPU when it is free"
+ECC: Final = "uncorrected memory errors (ECC): reset it, replace it if more come"
+_TOLD: Final[Mapping[Limit, tuple[str, ...]]] = MappingProxyType(
+    {
+        Limit.THROTTLED: tuple(SLOWED.values()),
+        Limit.HARDWARE: (
+            *(STATES[state] for state in (GpuState.LOST, GpuState.RESET_REQUIRED)),
+            *(REMAP_FAILED, REMAP_PENDING, ECC),
+        ),
+    }
+)
+"""Verdict on a GPU -> what its faults say of the same."""
 FREE: Final = 0.05
 """Share of a GPU's VRAM up to which nothing is loaded there: the driver and its contexts take some."""
 UNMAPPED: Final = "no MFU or MBU: it is not known on which GPUs it runs"
@@ -32,17 +47,19 @@ def gpu_faults(gpu: GpuReading) -> Iterator[tuple[str, str]]:
     if gpu.state in STATES:
         yield gpu.state.value, f"{STATES[gpu.state]}{_said(gpu.state_text)}"
     if _counts(gpu.remap_failed):
-        yield "remap_failed", "a memory row could not be remapped: replace this GPU"
+        yield "remap_failed", REMAP_FAILED
     if _counts(gpu.remap_pending):
-        yield "remap_pending", "a memory row waits to be remapped: reset this GPU when it is free"
+        yield "remap_pending", REMAP_PENDING
     if _counts(gpu.ecc_uncorrected):
-        yield (
-            "ecc",
-            f"{number(gpu.ecc_uncorrected):.0f} uncorrected memory errors (ECC): reset it, replace it if more come",
-        )
+        yield "ecc", f"{number(gpu.ecc_uncorrected):.0f} {ECC}"
     for reason in gpu.throttle:
         if reason in SLOWED:
             yield reason, SLOWED[reason]
+
+
+def is_told(fault: str, limit: Limit) -> bool:
+    """Whether a verdict on a GPU tells what this fault of the same GPU says."""
+    return any(said in fault for said in _TOLD.get(limit, ()))
 
 
 def engine_faults(engine: EngineReading, wrong: str, has_gpus: bool) -> Iterator[tuple[str, str]]:

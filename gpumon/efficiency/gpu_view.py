@@ -31,6 +31,8 @@ BLANK = {
     GpuState.INITIALISING: Missing(Reason.WARMING_UP),
 }
 """States in which a GPU has no figures at all."""
+SILENT = (GpuState.LOST, GpuState.ERROR)
+"""States whose age counts from the last good answer, however often it was tried again since."""
 GAUGES = (
     "busy_ratio",
     "sm_active_ratio",
@@ -79,6 +81,8 @@ class GpuTrack:
         """Mean between the two newest energy readings; missing after a gap, a reset, or without the counter."""
         self._energies: deque[tuple[float, float]] = deque()
         """The counter and when it was read, without gap or reset; the first stands about `window_s` ago."""
+        self.answered_s: float | None = None
+        """When it answered last as it should (monotonic); of one that never did: when that was seen first."""
         self._last_s: float | None = None
         self.throttle_s: dict[str, float] = {}
         """Since gpumon started, by cause; replaced, never changed."""
@@ -90,6 +94,12 @@ class GpuTrack:
         self._busy: deque[tuple[int, float, float]] = deque()
         self._recent: deque[GpuReading] = deque()
         """Without a gap; the first stands at or before `window_s` ago and only dates the second."""
+
+    def hear(self, reading: GpuReading) -> float:
+        """When the GPU answered last as it should, this reading included."""
+        if self.answered_s is None or reading.state not in SILENT:
+            self.answered_s = reading.monotonic_s
+        return self.answered_s
 
     def add(self, reading: GpuReading, longest_s: float, window_s: float = RATE_S) -> None:
         """Take in one reading; a pause longer than `longest_s` counts as missing time, not as busy or idle.
@@ -203,17 +213,21 @@ class Standing(NamedTuple):
 
     state: GpuState
     age_s: float
+    """Since it was read; of a GPU that is silent since it answered last."""
     blank: Missing | None
+    read_s: float
+    """Seconds since it was read."""
 
 
-def standing_of(reading: GpuReading, now_s: float, interval_s: float) -> Standing:
+def standing_of(reading: GpuReading, answered_s: float, now_s: float, interval_s: float) -> Standing:
     """A reading older than `GAP` intervals has no figures, whatever state the GPU was in."""
-    age_s = max(0.0, now_s - reading.monotonic_s)
-    blank = BLANK.get(reading.state)
-    if blank is None and age_s > GAP * interval_s:
-        state = GpuState.STALE if reading.state is GpuState.OK else reading.state
-        return Standing(state, age_s, Missing(Reason.STALE))
-    return Standing(reading.state, age_s, blank)
+    read_s = max(0.0, now_s - reading.monotonic_s)
+    state, blank = reading.state, BLANK.get(reading.state)
+    if blank is None and read_s > GAP * interval_s:
+        state = GpuState.STALE if state is GpuState.OK else state
+        blank = Missing(Reason.STALE)
+    age_s = max(read_s, now_s - answered_s) if state in SILENT else read_s
+    return Standing(state, age_s, blank, read_s)
 
 
 def power_of(reading: GpuReading, track: GpuTrack, standing: Standing) -> Reading:
@@ -245,7 +259,7 @@ def derive_gpu(
     alone: Missing,
 ) -> Gpu:
     """The shown GPU; `engines` are those that run on it, `read` their polls; `alone` says why there is none."""
-    state, age_s, blank = standing
+    state, age_s, blank, read_s = standing
     bandwidth, source = _bandwidth(reading, track, peak, engines) if blank is None else (blank, BandwidthSource.NONE)
     flops_peak, precision = peak_and_precision(reading, peak, read, alone)
     return Gpu(
@@ -269,7 +283,7 @@ def derive_gpu(
         flops_peak_precision=precision,
         throttle_s=track.throttle_s,
         sources=_sources(reading, track, source, peak, precision),
-        **from_elsewhere(reading, age_s),
+        **from_elsewhere(reading, read_s),
     )
 
 

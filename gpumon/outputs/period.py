@@ -85,7 +85,7 @@ def _facts(period: Period) -> Iterator[tuple[str, str]]:
     yield "energy", _energy(period)
     if not isinstance(period.cost, Missing):
         each = money(period.cost_per_million_tokens)
-        per = f", {each} per million tokens" if each != NONE else ""
+        per = f", {each} per million tokens out" if each != NONE else ""
         yield "cost", f"{money(period.cost)}, of which idle {money(period.idle_cost)}{per}"
 
 

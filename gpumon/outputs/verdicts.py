@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 
 from gpumon.outputs.markdown import header, row, safe
-from gpumon.readings.snapshot import FaultShown, Snapshot
+from gpumon.readings.snapshot import FaultShown, Gpu, Kind, Snapshot
 from gpumon.readings.verdict import Event, Verdict
 
 
@@ -20,6 +20,7 @@ def _lines(snapshot: Snapshot, events: Sequence[Event], span: tuple[float, float
     yield f"# {safe(snapshot.host.name)}, {_time(snapshot.wall_s)}{simulated}"
     yield ""
     yield f"Recorded: {_time(span[0])} to {_time(span[1])}." if span is not None else "Recorded: nothing."
+    yield from ("", "## GPUs", "", *_gpus(snapshot.gpus))
     yield from ("", "## Verdicts")
     for verdict in snapshot.verdicts:
         yield from _verdict(verdict)
@@ -29,9 +30,23 @@ def _lines(snapshot: Snapshot, events: Sequence[Event], span: tuple[float, float
     yield from ("", "## Faults", "", *_faults(snapshot.faults))
 
 
+def _gpus(gpus: Sequence[Gpu]) -> Iterator[str]:
+    """An index is another card's after a GPU is gone and the server was restarted: a ticket needs the UUID."""
+    if not gpus:
+        yield "None."
+        return
+    yield from header("GPU:|UUID|name|state|engines")
+    for gpu in gpus:
+        state = f"{gpu.state.value}: {gpu.state_text}" if gpu.state_text else gpu.state.value
+        engines = ", ".join(gpu.engines)
+        yield row(str(gpu.index), safe(gpu.uuid), safe(gpu.name) or "-", safe(state), safe(engines) or "-")
+
+
 def _verdict(verdict: Verdict) -> Iterator[str]:
     limit = verdict.limit.value.replace("_", " ")
     yield from ("", f"### {safe(verdict.scope)}: {limit} ({verdict.level.value})", "")
+    if verdict.kind is Kind.GPU:
+        yield from (safe(verdict.key), "")
     if verdict.text:
         yield from (f"{safe(verdict.text)}", "")
     for evidence in verdict.evidence:

@@ -8,3 +8,8 @@ from datetime import datetime, timezone
 def rfc3339(wall_s: float) -> str:
     """A Unix time in UTC to the millisecond: `2026-01-02T14:00:00.000Z`."""
     return datetime.fromtimestamp(wall_s, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def wall_of(rfc3339_: str) -> float:
+    """The Unix time of what `rfc3339` gave. Raises ValueError."""
+    return datetime.fromisoformat(rfc3339_.replace("Z", "+00:00")).timestamp()

@@ -137,6 +137,8 @@ class Event(msgspec.Struct, frozen=True):
     level: Level = Level.NOTE
     key: str = ""
     """As `Verdict.key`."""
+    since_s: float = 0.0
+    """Of a verdict that is given: since when it has held, which is before `wall_s`; 0 of all else."""
 
 
 class RaisedAlert(msgspec.Struct, frozen=True):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import zlib
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
@@ -20,8 +21,12 @@ QUICK: Final = 1
 """zlib's level for what is rewritten within a minute."""
 SMALL: Final = 6
 """zlib's level for what stays: 9 takes 5 times as long for 4 % less."""
-_MOST_BYTES: Final = 1 << 30
-"""A block that claims to be larger when unpacked is damaged."""
+MOST_FRAMES: Final = 300
+"""Of one block: a minute, four times a second, and some."""
+_MOST_BYTES: Final = 1 << 28
+"""What claims to be larger when unpacked is damaged: a minute of 8 GPUs and 100 engines is a third of that."""
+_MOST_PARTS: Final = 10_000
+"""Of one frame: it and its engines."""
 _SAME, _NEW = 0, 1
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -44,18 +49,18 @@ class _Moment(msgspec.Struct, array_like=True):
 class _Place(msgspec.Struct, array_like=True):
     """What stood at one place in all frames of a block: the head, the first engine, the second, ..."""
 
-    steps: bytes
+    steps: Annotated[bytes, msgspec.Meta(max_length=MOST_FRAMES)]
     """Of each frame that has this place: `_NEW` or `_SAME`."""
-    lengths: list[int]
+    lengths: Annotated[list[Annotated[int, msgspec.Meta(gt=0)]], msgspec.Meta(max_length=MOST_FRAMES)]
     """Of the new ones, in bytes."""
     rows: bytes
     """Rows of one length after another: see `_woven`."""
 
 
 class _Block(msgspec.Struct, array_like=True):
-    sizes: list[int]
+    sizes: Annotated[list[int], msgspec.Meta(max_length=MOST_FRAMES)]
     """Parts of each frame."""
-    places: list[_Place]
+    places: Annotated[list[_Place], msgspec.Meta(max_length=_MOST_PARTS)]
 
 
 class _Cells(msgspec.Struct, array_like=True):
@@ -110,12 +115,18 @@ _unsaid = lru_cache(maxsize=2048)(unsaid)
 
 
 def unpacked(packed: Iterable[Packed]) -> list[Frame]:
-    """The frames; engines that share their bytes are one object. Raises msgspec.MsgspecError."""
+    """The frames; engines that share their bytes are one object.
+
+    A frame that this gpumon can not read is left out: a newer one may know more kinds of things.
+    """
     known: dict[bytes, EngineReading] = {}
     frames = []
     for head, engines in packed:
-        known = {each: known.get(each) or _ENGINE.decode(each) for each in engines}
-        frame = _FRAME.decode(head)
+        try:
+            frame = _FRAME.decode(head)
+            known = {each: known.get(each) or _ENGINE.decode(each) for each in engines}
+        except msgspec.MsgspecError:
+            continue
         frames.append(
             msgspec.structs.replace(frame, engines=tuple(known[each] for each in engines)) if known else frame
         )
@@ -123,7 +134,7 @@ def unpacked(packed: Iterable[Packed]) -> list[Frame]:
 
 
 def wall_s(packed: Packed) -> float:
-    """When a frame was taken, read without the rest of it."""
+    """When a frame was taken, read without the rest of it. Raises msgspec.MsgspecError."""
     return _MOMENT.decode(packed.head).wall_s
 
 
@@ -181,9 +192,10 @@ def unblocked(data: bytes) -> list[Packed]:
 
 
 def _column(place: _Place) -> list[bytes]:
+    if sum(place.lengths) != len(place.rows):
+        raise LookupError("rows are missing, or too many")
     by_length, at = {}, 0
-    for length in dict.fromkeys(place.lengths):
-        count = place.lengths.count(length)
+    for length, count in Counter(place.lengths).items():
         by_length[length] = iter(_unwoven(place.rows[at : at + length * count], length, count))
         at += length * count
     rows = [next(by_length[length]) for length in place.lengths]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import glob
 import os
 import sqlite3
 import stat
@@ -22,12 +24,13 @@ APPLICATION: Final = 0x67707566
 """SQLite's `application_id` of a recording."""
 BUSY_S: Final = 5.0
 """How long SQLite waits for another process's lock."""
+_MOST_FACTS: Final = 100
 _LEAST_BYTES: Final = 512
 """Of a page: SQLite takes what is smaller for a new file."""
 _JOURNALS: Final = ("-wal", "-shm", "-journal")
 _REMOTE: Final = frozenset(
-    ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "ocfs2")
-)
+    ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "ceph", "lustre", "gpfs", "beegfs", "wekafs")
+) | {"glusterfs", "ocfs2", "gfs2"}
 """File systems of other machines; what FUSE mounts is taken for one, too."""
 _TABLES: Final = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -107,6 +110,19 @@ def check(path: Path) -> None:
         raise ConfigError(f"{where}: is no recording of gpumon; name one that `gpumon record` wrote, or a new file")
 
 
+def single(path: Path) -> None:
+    """Raises ConfigError where the file has another name: under that, another process could write it, too.
+
+    The name under which `make` made it goes: that stays where a process is killed just then.
+    """
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.new"):
+        with contextlib.suppress(FileNotFoundError):
+            if left.samefile(path):
+                left.unlink()
+    if path.stat().st_nlink > 1:
+        raise ConfigError(f"{named(path)}: has more than one name (hard links): remove the others, or record elsewhere")
+
+
 def identified(connection: sqlite3.Connection, path: Path) -> dict[str, str]:
     """What was noted of the recording as a whole. Raises ConfigError where it is none that can be read."""
     where = named(path)
@@ -118,7 +134,12 @@ def identified(connection: sqlite3.Connection, path: Path) -> dict[str, str]:
         if schema > SCHEMA:
             newer = f"was written by a newer gpumon (schema {schema}; this one reads {SCHEMA})"
             raise ConfigError(f"{where}: {newer}: update gpumon")
-        return dict(connection.execute("SELECT name, value FROM facts"))
+        # A view of that name could be anything, and without an end.
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+        if not tables >= {"facts", "pieces"}:
+            raise ConfigError(f"{where}: is damaged: a table of a recording is not there; take another copy of it")
+        texts = "typeof(name) = 'text' AND typeof(value) = 'text'"
+        return dict(connection.execute(f"SELECT name, value FROM facts WHERE {texts} LIMIT {_MOST_FACTS}"))
     except sqlite3.Error as error:
         raise unreadable(path, error) from None
 
@@ -196,7 +217,12 @@ def held(path: Path) -> Iterator[None]:
 
 def _locked(beside: Path, path: Path) -> int:
     while True:
-        descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError as failure:
+            if failure.errno != errno.ELOOP:
+                raise
+            raise ConfigError(f"{named(beside)}: is a link, not the lock of a recording: remove it") from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with contextlib.suppress(FileNotFoundError):

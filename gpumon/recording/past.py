@@ -36,6 +36,9 @@ class Past(Protocol):
     def span(self) -> tuple[float, float] | None:
         """When the first and the last frame was taken; None without frames."""
 
+    def turns(self) -> int:
+        """A number that grows when its clock goes back: moments of a time may be others from then on."""
+
     def frames(self, from_s: float, to_s: float) -> Sequence[Frame]:
         """Frames from a time to another, both included."""
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import operator
 import sqlite3
 import threading
 import weakref
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
 
 from gpumon.efficiency.carry import Carry
 from gpumon.readings.frame import Frame
@@ -24,8 +29,15 @@ LONGEST_BLOCK_S: Final = 61.0
 _CACHE_BYTES: Final = 24_000_000
 """Of blocks that were unpacked last."""
 
+_MOST_INTEGER: Final = 2**63 - 1
+"""SQLite's."""
+_UNWRITABLE: Final = ("unable to open", "readonly")
+"""What SQLite says where it can make no lock or journal: CANTOPEN and the kinds of READONLY."""
 _A_FEW: Final = 3
 """Blocks to look at for one frame: the first may be damaged."""
+
+_MOST_RUNS: Final = 1000
+"""The newest are read of a file whose clock went back more often."""
 
 T = TypeVar("T")
 
@@ -61,7 +73,7 @@ class Recording:
         self._cache: OrderedDict[int, _Block] = OrderedDict()
         self._cached_bytes = 0
         self.damaged = 0
-        """Rows that could not be read, which are left out."""
+        """Rows and frames that could not be read, each time that they were looked at; they are left out."""
         try:
             self._connection = _opened(path)
         except sqlite3.Error as error:
@@ -76,23 +88,31 @@ class Recording:
 
     def span(self) -> tuple[float, float] | None:
         """When the first and the last frame was taken; None without frames."""
-        runs = self._runs()
+        with self._reading():
+            runs = self._runs()
         return (min(run.first_s for run in runs), max(run.last_s for run in runs)) if runs else None
+
+    def turns(self) -> int:
+        """How often its clock went back."""
+        with self._reading():
+            return next(self._numbers(), 0)
 
     def frames(self, from_s: float, to_s: float) -> Sequence[Frame]:
         """Frames from a time to another, both included."""
-        with self._lock:
+        with self._reading():
             found: list[codec.Packed] = []
             for run, since_s, until_s in self._course(from_s, to_s):
                 packed: list[codec.Packed] = []
                 for block in self._blocks(run, since_s, until_s):
                     packed += block.frames[bisect_left(block.times, since_s) : bisect_right(block.times, until_s)]
                 found = packed + found
-            return codec.unpacked(found)
+        frames = codec.unpacked(found)
+        self.damaged += len(found) - len(frames)
+        return frames
 
     def before(self, wall_s: float) -> float | None:
         """When the last frame before a time was taken."""
-        with self._lock:
+        with self._reading():
             for since_s, until_s, run in reversed(self._visible()):
                 latest_s = min(until_s, math.nextafter(wall_s, -math.inf))
                 for block in self._blocks(run, since_s, latest_s, newest=_A_FEW) if since_s <= latest_s else ():
@@ -103,7 +123,7 @@ class Recording:
 
     def after(self, wall_s: float) -> float | None:
         """When the first frame after a time was taken."""
-        with self._lock:
+        with self._reading():
             for since_s, until_s, run in self._visible():
                 first_s = max(since_s, math.nextafter(wall_s, math.inf))
                 for block in self._blocks(run, first_s, until_s, oldest=_A_FEW) if first_s <= until_s else ():
@@ -117,7 +137,7 @@ class Recording:
 
         One of another gpumon's shape is passed over.
         """
-        with self._lock:
+        with self._reading():
             for run, _, until_s in self._course(-math.inf, wall_s):
                 rows = self._query(
                     "SELECT first_s, data FROM pieces WHERE kind = ? AND run = ? AND first_s <= ?"
@@ -125,7 +145,7 @@ class Recording:
                     (Kind.CARRY, run, until_s, _A_FEW),
                 )
                 for at_s, data in rows:
-                    if (found := codec.carry(data)) is not None:
+                    if isinstance(data, bytes) and (found := codec.carry(data)) is not None:
                         return at_s, found
         return None
 
@@ -142,15 +162,24 @@ class Recording:
     def _runs(self) -> list[_Run]:
         """Oldest first."""
         runs = []
-        with self._lock:
-            first, last = self._query("SELECT MIN(run), MAX(run) FROM pieces WHERE kind = ?", (Kind.FRAMES,))[0]
-            for run in range(first, last + 1) if first is not None else ():
-                where = "FROM pieces WHERE kind = ? AND run = ? ORDER BY first_s"
-                begin = self._query(f"SELECT first_s {where} LIMIT 1", (Kind.FRAMES, run))
-                end = self._query(f"SELECT last_s {where} DESC LIMIT 1", (Kind.FRAMES, run))
-                if begin and end:
-                    runs.append(_Run(run, begin[0][0], end[0][0]))
-        return runs
+        where = "FROM pieces WHERE kind = ? AND run = ? ORDER BY first_s"
+        for run in islice(self._numbers(), _MOST_RUNS):
+            ((first_s,),) = self._query(f"SELECT first_s {where} LIMIT 1", (Kind.FRAMES, run))
+            ((last_s,),) = self._query(f"SELECT last_s {where} DESC LIMIT 1", (Kind.FRAMES, run))
+            if all(isinstance(each, float) and math.isfinite(each) for each in (first_s, last_s)):
+                runs.append(_Run(run, first_s, last_s))
+        return runs[::-1]
+
+    def _numbers(self) -> Iterator[int]:
+        """Of all runs, the newest first; each is a look-up, however many rows there are."""
+        run = _MOST_INTEGER
+        while found := self._query(
+            "SELECT run FROM pieces WHERE kind = ? AND run < ? ORDER BY run DESC LIMIT 1", (Kind.FRAMES, run)
+        ):
+            (run,) = found[0]
+            if not isinstance(run, int):
+                return
+            yield run
 
     def _visible(self) -> list[tuple[float, float, int]]:
         """Spans of time and the newest run in each, oldest span first."""
@@ -194,12 +223,13 @@ class Recording:
             self._cache.move_to_end(row)
             return block
         found = self._query("SELECT data FROM pieces WHERE id = ?", (row,))
-        frames = self._read(codec.unblocked, found[0][0]) if found else []
-        if not frames:
+        timed = self._read(_timed, found[0][0]) if found else []
+        if not timed:
             return None
+        times, frames = [at_s for at_s, _ in timed], [frame for _, frame in timed]
         engines = {id(each): len(each) for frame in frames for each in frame.engines}
         size = sum(len(frame.head) for frame in frames) + sum(engines.values())
-        block = self._cache[row] = _Block([codec.wall_s(frame) for frame in frames], frames, size)
+        block = self._cache[row] = _Block(times, frames, size)
         self._cached_bytes += size
         while self._cached_bytes > _CACHE_BYTES and len(self._cache) > 1:
             self._cached_bytes -= self._cache.popitem(last=False)[1].size
@@ -207,7 +237,7 @@ class Recording:
 
     def _told(self, kind: Kind, from_s: float, to_s: float, read: Callable[[bytes], list[T]]) -> list[T]:
         """What rows of a kind hold, oldest first. Events of one tick may be of very different times."""
-        with self._lock:
+        with self._reading():
             found: list[T] = []
             reach_s = math.inf if kind is Kind.EVENTS else LONGEST_BLOCK_S
             for run, since_s, until_s in self._course(from_s, to_s):
@@ -219,14 +249,27 @@ class Recording:
                 found = [each for (data,) in rows for each in self._read(read, data)] + found
             return found
 
-    def _read(self, read: Callable[[bytes], list[T]], data: bytes) -> list[T]:
+    def _read(self, read: Callable[[bytes], list[T]], data: object) -> list[T]:
         try:
-            return read(data)
+            if isinstance(data, bytes):
+                return read(data)
         except ValueError:
-            self.damaged += 1
-            return []
+            pass
+        self.damaged += 1
+        return []
 
-    def _query(self, sql: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """One state of the file for all queries of a call, whatever a writer does meanwhile."""
+        with self._lock:
+            self._query("BEGIN")
+            try:
+                yield
+            finally:
+                with contextlib.suppress(sqlite3.Error):
+                    self._connection.execute("COMMIT")
+
+    def _query(self, sql: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         """Raises ConfigError where SQLite finds the file damaged, or its disk fails."""
         try:
             return self._connection.execute(sql, values).fetchall()
@@ -234,16 +277,49 @@ class Recording:
             raise unreadable(self._path, error) from None
 
 
+def _timed(data: bytes) -> list[tuple[float, codec.Packed]]:
+    """The frames of a block and their times, which only grow. Raises ValueError where it is damaged."""
+    frames = codec.unblocked(data)
+    try:
+        times = [codec.wall_s(frame) for frame in frames]
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"damaged: {error}") from None
+    if not all(map(math.isfinite, times)) or not all(map(operator.lt, times, times[1:])):
+        raise ValueError("damaged: its times are in no order")
+    return list(zip(times, frames, strict=True))
+
+
 def _opened(path: Path) -> sqlite3.Connection:
     """Raises sqlite3.Error. A recording that can not even be locked (a read-only folder) is taken for one at rest."""
-    connection = connected(path, "ro")
+    try:
+        return _answering(path, "ro")
+    except sqlite3.OperationalError as error:
+        if not any(each in str(error) for each in _UNWRITABLE):
+            raise
+    if _begun(path, "-journal"):  # what a killed writer had begun is taken back first: this writes
+        with contextlib.suppress(sqlite3.OperationalError):
+            _answering(path, "rw").close()
+    for ending in ("-wal", "-journal"):
+        if _begun(path, ending):
+            text = f"{path.name}{ending} belongs to it, and can be used only where files can be written"
+            raise sqlite3.OperationalError(text)
+    try:
+        return _answering(path, "ro")
+    except sqlite3.OperationalError:
+        return _answering(path, "ro&immutable=1")
+
+
+def _answering(path: Path, mode: str) -> sqlite3.Connection:
+    connection = connected(path, mode)
     try:
         connection.execute("PRAGMA application_id").fetchall()
-    except sqlite3.OperationalError:
+    except sqlite3.Error:
         connection.close()
-        journal = Path(f"{path}-wal")
-        if journal.exists() and journal.stat().st_size:
-            text = f"{journal.name} belongs to it, and can be used only where files can be written"
-            raise sqlite3.OperationalError(text) from None
-        connection = connected(path, "ro&immutable=1")
+        raise
     return connection
+
+
+def _begun(path: Path, ending: str) -> bool:
+    """Whether a journal holds something."""
+    journal = Path(f"{path}{ending}")
+    return journal.exists() and journal.stat().st_size > 0

@@ -78,6 +78,7 @@ class FlightRecorder:
         self._packer = codec.Packer()
         self._cell = Cell()
         self._bytes = 0
+        self._turns = 0
         self._lock = threading.Lock()
         self._full: deque[_Chunk] = deque()
         self._squeezer: threading.Thread | None = None
@@ -95,6 +96,7 @@ class FlightRecorder:
         self._cell.add(wall_s, kept.frame.interval_s, kept.points)
         with self._lock:
             chunk = self._chunks[-1] if self._chunks else None
+            self._turns += chunk is not None and wall_s <= chunk.walls[-1]
             if chunk is not None and points is not None:
                 chunk.points.append(points)
             if chunk is None or kept.carry is not None or not _belongs(wall_s, chunk):
@@ -139,6 +141,10 @@ class FlightRecorder:
             if not self._chunks:
                 return None
             return min(chunk.walls[0] for chunk in self._chunks), max(chunk.walls[-1] for chunk in self._chunks)
+
+    def turns(self) -> int:
+        """How often its clock went back."""
+        return self._turns
 
     def frames(self, from_s: float, to_s: float) -> Sequence[Frame]:
         """Frames from a time to another, both included."""

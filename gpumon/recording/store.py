@@ -18,7 +18,7 @@ from gpumon.config.errors import ConfigError
 from gpumon.config.load import named
 from gpumon.readings.frame import Fault
 from gpumon.readings.text import clean
-from gpumon.recording.file import check, connected, held, identified, journaled, make, rest
+from gpumon.recording.file import check, connected, held, identified, journaled, make, rest, single
 from gpumon.recording.past import Kept, Past
 from gpumon.recording.writer import BLOCK_S, Writer
 
@@ -112,12 +112,13 @@ class Recorder:
             make(self._path, self._facts)
             self.is_new = True
         check(self._path)
-        with contextlib.closing(connected(self._path, "ro")) as connection:
-            theirs = identified(connection, self._path)
+        single(self._path)
+        # Not read-only: what a killed writer left in a rollback journal has to be taken back first.
+        self._connection = connection = connected(self._path, "rw")
+        theirs = identified(connection, self._path)
         for name, text in _OTHERS.items():
             if theirs.get(name, "") != self._facts.get(name, ""):
                 raise ConfigError(f"{named(self._path)}: {text.format(clean(theirs.get(name, '')))}")
-        self._connection = connection = connected(self._path, "rw")
         journaled(connection, self._path)
         connection.execute("BEGIN IMMEDIATE")  # raises where it can not be written
         connection.execute("ROLLBACK")
@@ -211,27 +212,36 @@ def _reason(error: Exception, path: Path) -> str:
 
 
 def write_recording(path: Path, past: Past, facts: Mapping[str, str]) -> None:
-    """Write all of a past into a new file. Blocks. Raises OSError, FileExistsError where there is one already."""
-    make(path, facts)
+    """Write all of a past into a new file. Blocks. Raises OSError, FileExistsError where there is one already.
+
+    What reading the past raises goes through; no file is left then.
+    """
     try:
-        with contextlib.closing(connected(path, "rw")) as connection:
-            writer = Writer(connection)
-            span = past.span()
-            at_s: float | None = span[0] if span is not None else None
-            since_s = -math.inf
-            while at_s is not None:
-                end_s = math.nextafter((at_s // BLOCK_S + 1) * BLOCK_S, -math.inf)
-                writer.write(_ticks(past, at_s, end_s))
-                at_s = past.after(end_s)
-                until_s = math.inf if at_s is None else end_s
-                writer.finish(past.points(since_s, until_s), past.events(since_s, until_s))
-                since_s = math.nextafter(end_s, math.inf)
-            connection.execute("PRAGMA incremental_vacuum").fetchall()
-    except BaseException as error:
-        path.unlink(missing_ok=True)
-        if isinstance(error, sqlite3.Error):
-            raise OSError(errno.EIO, clean(str(error), 120), str(path)) from None
-        raise
+        make(path, facts)
+        try:
+            with contextlib.closing(connected(path, "rw")) as connection:
+                _copy(past, connection)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+    except sqlite3.Error as error:
+        raise OSError(errno.EIO, clean(str(error), 120), str(path)) from None
+
+
+def _copy(past: Past, connection: sqlite3.Connection) -> None:
+    """Minute by minute. Raises sqlite3.Error."""
+    writer = Writer(connection)
+    span = past.span()
+    at_s: float | None = span[0] if span is not None else None
+    since_s = -math.inf
+    while at_s is not None:
+        end_s = math.nextafter((at_s // BLOCK_S + 1) * BLOCK_S, -math.inf)
+        writer.write(_ticks(past, at_s, end_s))
+        at_s = past.after(end_s)
+        until_s = math.inf if at_s is None else end_s
+        writer.finish(past.points(since_s, until_s), past.events(since_s, until_s))
+        since_s = math.nextafter(end_s, math.inf)
+    connection.execute("PRAGMA incremental_vacuum").fetchall()
 
 
 def _ticks(past: Past, from_s: float, to_s: float) -> list[Kept]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -68,7 +69,8 @@ class _Course(NamedTuple):
 
     means: Mapping[str, _Mean]
     covered_s: float
-    gaps: int
+    gaps: tuple[tuple[float, float], ...]
+    """Unix times from which to which nothing is recorded."""
 
     def mean(self, series: str, otherwise: Missing = NOT_EXPOSED) -> Reading:
         return self.means[series].reading(otherwise) if series in self.means else otherwise
@@ -94,21 +96,38 @@ class _Counted:
         self.last = known
 
 
+class _Sample(NamedTuple):
+    """A frame that counters are read from."""
+
+    frame: Frame
+    broken: bool
+    """Time before it is not recorded: what was counted there counts to nothing."""
+
+
 class _Counts:
-    """What the sampled frames say: the things there were, and what their counters counted."""
+    """What the sampled frames say: the things there were, for how long, and what their counters counted."""
 
     def __init__(self) -> None:
         self.gpus: dict[str, Gpu] = {}
+        self.seconds: dict[str, float] = {}
+        """GPU -> recorded time in which it was there."""
         self.engines: dict[str, Engine] = {}
         self.joules: dict[str, _Counted] = {}
         self.tokens: dict[tuple[str, str], _Counted] = {}
         self.host = ""
         self.simulated = False
 
+    def begin_anew(self) -> None:
+        """What the counters say next is a base line."""
+        for counted in (*self.joules.values(), *self.tokens.values()):
+            counted.last = None
+
     def add(self, frame: Frame, gpus: Sequence[Gpu], engines: Sequence[Engine], seconds: float) -> None:
+        """`seconds`: since the frame before, as far as they are recorded."""
         self.host, self.simulated = clean(frame.host.name, 64), self.simulated or frame.simulated
         for raw, gpu in zip(frame.gpus, gpus, strict=True):
             self.gpus[gpu.uuid] = gpu
+            self.seconds[gpu.uuid] = self.seconds.get(gpu.uuid, -seconds) + seconds
             self.joules.setdefault(gpu.uuid, _Counted()).add(raw.energy_j, seconds)
         for engine in engines:
             self.engines[engine.key] = engine
@@ -120,9 +139,9 @@ class _Counts:
 def summed_up(past: Past, catalogue: GpuCatalogue, prices: Mapping[str, float], from_s: float, to_s: float) -> Period:
     """A stretch of a past, both ends included (Unix time). `prices`: as `Triage` takes them. Reads a disk."""
     course = _course(past, from_s, to_s)
-    counts = _counts(past, catalogue, from_s, to_s)
-    hours = course.covered_s / _HOUR_S
-    gpus = [_gpu(gpu, counts, course, prices, hours) for gpu in counts.gpus.values()]
+    counts = _counts(past, catalogue, from_s, to_s, course.gaps)
+    indices = Counter(gpu.index for gpu in counts.gpus.values() if not gpu.parent_uuid)
+    gpus = [_gpu(gpu, counts, course, prices, indices[gpu.index] > 1) for gpu in counts.gpus.values()]
     engines = [_engine(engine, counts, course, gpus, to_s - from_s) for engine in counts.engines.values()]
     found, left_out = incidents(past.events(from_s, to_s), to_s)
     whole = Period(
@@ -130,7 +149,7 @@ def summed_up(past: Past, catalogue: GpuCatalogue, prices: Mapping[str, float], 
         end=rfc3339(to_s),
         seconds=to_s - from_s,
         covered_s=course.covered_s,
-        gaps=course.gaps,
+        gaps=len(course.gaps),
         host=counts.host,
         simulated=counts.simulated,
         gpus=tuple(sorted(gpus, key=lambda gpu: gpu.index)),
@@ -141,20 +160,25 @@ def summed_up(past: Past, catalogue: GpuCatalogue, prices: Mapping[str, float], 
         incidents=found,
         incidents_left_out=left_out,
     )
-    return _with_sums(whole, adding_up(counts.engines.values()))
+    cards = {uuid for uuid, gpu in counts.gpus.items() if not gpu.parent_uuid}
+    return _with_sums(whole, adding_up(counts.engines.values()), cards)
 
 
 def _course(past: Past, from_s: float, to_s: float) -> _Course:
     means: dict[str, _Mean] = {}
-    covered_s, gaps, last_s = 0.0, 0, math.nan
+    gaps: list[tuple[float, float]] = []
+    covered_s, last_s = 0.0, math.nan
     for points, seconds in _points(past, from_s, to_s):
-        if points.wall_s - points.seconds - last_s > GAP_S:
-            gaps += 1
+        begin_s = points.wall_s - points.seconds
+        if begin_s - last_s > GAP_S:
+            gaps.append((last_s, begin_s))
+        else:  # ticks that came late are no gap: the next one stands for the time before it
+            seconds += max(0.0, begin_s - last_s) if last_s == last_s else 0.0
         last_s = points.wall_s
         covered_s += seconds
         for series, value in points.values.items():
             means.setdefault(series, _Mean()).add(value, seconds)
-    return _Course(means, min(covered_s, to_s - from_s), gaps)
+    return _Course(means, min(covered_s, to_s - from_s), tuple(gaps))
 
 
 def _points(past: Past, from_s: float, to_s: float) -> Iterator[tuple[Points, float]]:
@@ -169,29 +193,43 @@ def _points(past: Past, from_s: float, to_s: float) -> Iterator[tuple[Points, fl
         begin_s = end_s
 
 
-def _counts(past: Past, catalogue: GpuCatalogue, from_s: float, to_s: float) -> _Counts:
-    """A Deriver over a frame a minute. Where the clock of the machine began anew (a reboot), so does the Deriver."""
+def _counts(
+    past: Past, catalogue: GpuCatalogue, from_s: float, to_s: float, gaps: Sequence[tuple[float, float]]
+) -> _Counts:
+    """A Deriver over a frame a minute. Where the clock of the machine began anew (a reboot), so do all counters."""
     counts, deriver = _Counts(), Deriver(catalogue)
-    last_s = math.inf
-    for frame in _sampled(past, from_s, to_s):
-        if frame.monotonic_s < last_s:
+    last: Frame | None = None
+    for frame, broken in _sampled(past, from_s, to_s, gaps):
+        seconds = 0.0 if last is None else frame.monotonic_s - last.monotonic_s
+        unseen_s = 0.0 if last is None else seconds - (frame.wall_s - last.wall_s)
+        if seconds < 0.0:
             deriver = Deriver(catalogue)
-        seconds = max(0.0, frame.monotonic_s - last_s)
-        last_s = frame.monotonic_s
+        if broken or seconds < 0.0 or unseen_s > GAP_S:  # the last: time that the clock went through twice
+            counts.begin_anew()
+            seconds = 0.0
+        last = frame
         snapshot = deriver.derive(msgspec.structs.replace(frame, interval_s=SAMPLE_S)).snapshot
         counts.add(frame, snapshot.gpus, snapshot.engines, seconds)
     return counts
 
 
-def _sampled(past: Past, from_s: float, to_s: float) -> Iterator[Frame]:
-    """The first frame, one per minute from there on, and the last one; all of a minute in which an engine came or went,
-    as what it counted there is in none of the others."""
+def _sampled(past: Past, from_s: float, to_s: float, gaps: Sequence[tuple[float, float]]) -> Iterator[_Sample]:
+    """The first frame, one per minute from there on, and the last one; all of a minute in which an engine or a GPU came
+    or went, or with a gap, as what was counted there is in none of the others."""
     last: Frame | None = None
     for at_s in _minutes(past, from_s, to_s):
         frames = past.frames(at_s, at_s)[-1:]
-        if frames and last is not None and _answering(frames[0]) != _answering(last):
-            frames = [frame for frame in past.frames(last.wall_s, at_s) if frame.seq != last.seq]
-        yield from frames
+        if frames and last is not None:
+            since_s = last.wall_s
+            holed = any(begin_s < at_s and since_s < end_s for begin_s, end_s in gaps)
+            if holed or _counting(frames[0]) != _counting(last):
+                frames = [frame for frame in past.frames(since_s, at_s) if frame.seq != last.seq]
+                for frame in frames:
+                    yield _Sample(frame, broken=frame.wall_s - since_s > GAP_S + frame.interval_s)
+                    since_s = frame.wall_s
+                last = frames[-1] if frames else last
+                continue
+        yield from (_Sample(frame, broken=False) for frame in frames)
         last = frames[-1] if frames else last
 
 
@@ -209,27 +247,33 @@ def _minutes(past: Past, from_s: float, to_s: float) -> Iterator[float]:
         at_s = last_s if next_s is None or next_s > last_s else next_s
 
 
-def _answering(frame: Frame) -> frozenset[str]:
-    return frozenset(reading.key for reading in frame.engines if reading.ranks)
+def _counting(frame: Frame) -> frozenset[str]:
+    """What gives counters: engines that answer, GPUs that count their energy."""
+    gpus = (gpu.uuid for gpu in frame.gpus if not isinstance(gpu.energy_j, Missing))
+    return frozenset((*(reading.key for reading in frame.engines if reading.ranks), *gpus))
 
 
-def _gpu(gpu: Gpu, counts: _Counts, course: _Course, prices: Mapping[str, float], hours: float) -> GpuPeriod:
-    joules = counts.joules[gpu.uuid]
-    busy = course.mean(f"busy:{gpu.index}", NOT_SUPPORTED) if not gpu.parent_uuid else NOT_SUPPORTED
-    price = prices.get(gpu.gpu_type, prices.get("", math.nan)) if not gpu.parent_uuid else math.nan
-    cost: Reading = price * hours if price == price else NO_PRICE
-    idle: Reading = busy if isinstance(busy, Missing) else 1.0 - busy
+def _gpu(gpu: Gpu, counts: _Counts, course: _Course, prices: Mapping[str, float], shared: bool) -> GpuPeriod:
+    """`shared`: another card had its index in the same time, so that no series is its own."""
+    joules, slice_ = counts.joules[gpu.uuid], bool(gpu.parent_uuid)
+
+    def mean(series: str) -> Reading:
+        return NOT_SUPPORTED if slice_ or shared else course.mean(f"{series}:{gpu.index}", NOT_SUPPORTED)
+
+    busy = mean("busy")
+    price = math.nan if slice_ else prices.get(gpu.gpu_type, prices.get("", math.nan))
+    cost: Reading = price * counts.seconds[gpu.uuid] / _HOUR_S if price == price else NO_PRICE
     return GpuPeriod(
         index=gpu.index,
         uuid=gpu.uuid,
         name=clean(gpu.name, 64),
         busy_ratio=busy,
-        mfu_ratio=course.mean(f"mfu:{gpu.index}", NOT_SUPPORTED),
-        mbu_ratio=course.mean(f"mbu:{gpu.index}", NOT_SUPPORTED),
+        mfu_ratio=mean("mfu"),
+        mbu_ratio=mean("mbu"),
         power_w=joules.total / joules.seconds if joules.seconds else NOT_SUPPORTED,
         energy_j=joules.total if joules.seconds else NOT_SUPPORTED,
         cost=cost,
-        idle_cost=_product(cost, idle),
+        idle_cost=_product(cost, busy if isinstance(busy, Missing) else 1.0 - busy),
     )
 
 
@@ -260,11 +304,13 @@ def _engine(
     )
 
 
-def _with_sums(period: Period, engines: Iterable[Engine]) -> Period:
+def _with_sums(period: Period, engines: Iterable[Engine], cards: Collection[str]) -> Period:
+    """`cards`: uuids of GPUs that are no slices of others."""
     keys = {engine.key for engine in engines}
     here = [engine for engine in period.engines if engine.key in keys]
     sums = {field: _sum_of_known([getattr(engine, field) for engine in here]) for field in _TOTALS}
-    energy, cost = _sum([gpu.energy_j for gpu in period.gpus]), _sum([gpu.cost for gpu in period.gpus])
+    gpus = [gpu for gpu in period.gpus if gpu.uuid in cards]
+    energy, cost = _sum([gpu.energy_j for gpu in gpus]), _sum([gpu.cost for gpu in gpus])
     made = _sum_of_known([sums["decode_tokens"], sums["trained_tokens"]])
     return msgspec.structs.replace(
         period,
@@ -272,7 +318,7 @@ def _with_sums(period: Period, engines: Iterable[Engine]) -> Period:
         energy_j=energy,
         tokens_per_j=_quotient(made, energy),
         cost=cost,
-        idle_cost=_sum([gpu.idle_cost for gpu in period.gpus]),
+        idle_cost=_sum([gpu.idle_cost for gpu in gpus]),
         cost_per_million_tokens=_product(_quotient(cost, made), 1e6),
     )
 

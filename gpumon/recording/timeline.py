@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.history import History
 from gpumon.readings.moment import Moment
-from gpumon.readings.snapshot import Event, EventKind
 from gpumon.recording.course import Course, Make
 from gpumon.recording.past import Past
 from gpumon.recording.stretch import Stretch, minute_of
@@ -48,6 +47,7 @@ class PastTimeline:
         self._live = history
         self._span = past.span()
         self._stretches: OrderedDict[int, Stretch] = OrderedDict()
+        self._turns = past.turns()
         self._travel = 1
         self._shown: int | None = None
         self._worker = Worker(self._ahead)
@@ -67,7 +67,7 @@ class PastTimeline:
         return await self._moment(lambda: self._moved(wall_s, frames))
 
     async def change(self, wall_s: float, step: int) -> Moment | None:
-        """The next (1) or the previous (-1) moment at which a verdict changed; None where there is none."""
+        """The next (1) or the previous (-1) moment at which something happened; None where there is none."""
         return await self._moment(lambda: self._changed(wall_s, step))
 
     async def write(self, path: str) -> None:
@@ -76,6 +76,7 @@ class PastTimeline:
 
     async def _moment(self, find: Callable[[], _Place | None]) -> Moment | None:
         def derived() -> _Place | None:
+            self._turn()
             place = find()
             self._span = self._past.span()
             if place is not None:
@@ -90,6 +91,13 @@ class PastTimeline:
             return None
         history = self._live if self._live is not None else place.stretch.history(place.at)
         return Moment(place.stretch.taken[place.at].snapshot, history)
+
+    def _turn(self) -> None:
+        """Forget all moments where the clock went back: those of a time that came again are others now."""
+        turns = self._past.turns()
+        if turns != self._turns:
+            self._turns = turns
+            self._stretches.clear()
 
     def _find(self, wall_s: float) -> _Place | None:
         stretch = self._stretch(minute_of(wall_s))
@@ -123,7 +131,7 @@ class PastTimeline:
         if span is None:
             return None
         events = self._past.events(*((wall_s, span[1]) if step > 0 else (span[0], wall_s)))
-        times = {event.wall_s for event in events if _is_change(event)}
+        times = {event.wall_s for event in events}
         for at_s in sorted(times, reverse=step < 0):
             place = self._find(at_s)
             if place is not None and (place.wall_s - wall_s) * step > 0.0:
@@ -178,7 +186,3 @@ class PastTimeline:
                 if known is not None:
                     self._stretches.move_to_end(here.minute)
         return known
-
-
-def _is_change(event: Event) -> bool:
-    return event.kind is EventKind.VERDICT

@@ -16,8 +16,6 @@ from gpumon.recording.past import Kept, Points
 
 BLOCK_S: Final = 60.0
 """Wall time of one block: what must be read to see one of its frames."""
-_MOST_FRAMES: Final = 300
-"""Frames of one block."""
 _HEADROOM_BYTES: Final = 1 << 20
 """What a minute may add before room is made for it."""
 _BATCH: Final = 8
@@ -47,11 +45,13 @@ class Writer:
         self._run: int = newest[0] if newest else 1
         self._last_s: float = newest[1] if newest else -math.inf
         self._packer = codec.Packer()
-        self._frames = _Tail(Kind.FRAMES, codec.block)
-        self._points = _Tail(Kind.POINTS, codec.cells)
+        self._frames = _Tail(Kind.FRAMES, codec.block, codec.unblocked)
+        self._points = _Tail(Kind.POINTS, codec.cells, codec.points)
         self._cell = Cell()
         self._clock = _Clock()
         self._behind = False
+        if newest:
+            self._resume()
 
     def write(self, ticks: Iterable[Kept]) -> None:
         """Write and commit. Raises sqlite3.Error, with nothing of these ticks written then."""
@@ -74,6 +74,17 @@ class Writer:
         self._tell(events)
         self._end_minute()
         self._connection.execute("COMMIT")
+
+    def _resume(self) -> None:
+        """Go on in the minute that the writer before did not end: its rows become one with those to come."""
+        minute_s = self._last_s // BLOCK_S * BLOCK_S
+        for tail in (self._frames, self._points):
+            rows = self._connection.execute(
+                "SELECT id, first_s, last_s, data FROM pieces"
+                " WHERE kind = ? AND run = ? AND first_s BETWEEN ? AND ? ORDER BY first_s LIMIT ?",
+                (tail.kind, self._run, minute_s, self._last_s, codec.MOST_FRAMES),
+            )
+            tail.resume(rows.fetchall())
 
     def _add(self, kept: Kept) -> None:
         frame = kept.frame
@@ -170,16 +181,19 @@ class Writer:
 class _Tail(Generic[T]):
     """Rows that will be one."""
 
-    def __init__(self, kind: Kind, bytes_of: Callable[[Sequence[T]], bytes]) -> None:
+    def __init__(
+        self, kind: Kind, bytes_of: Callable[[Sequence[T]], bytes], items_of: Callable[[bytes], list[T]]
+    ) -> None:
         self.kind = kind
         self.bytes_of = bytes_of
+        self._items_of = items_of
         self.rows: list[int] = []
         self.items: list[T] = []
         self.first_s = self.last_s = 0.0
 
     @property
     def full(self) -> bool:
-        return len(self.rows) >= _MOST_FRAMES
+        return len(self.items) >= codec.MOST_FRAMES
 
     def add(self, row: int, wall_s: float, item: T) -> None:
         if not self.rows:
@@ -187,6 +201,22 @@ class _Tail(Generic[T]):
         self.last_s = wall_s
         self.rows.append(row)
         self.items.append(item)
+
+    def resume(self, rows: Iterable[tuple[int, float, float, bytes]]) -> None:
+        """Take rows that another left, oldest first; those that are damaged or full stay as they are."""
+        for row, first_s, last_s, data in rows:
+            try:
+                items = self._items_of(data)
+            except ValueError:
+                items = []
+            if not items or len(self.items) + len(items) > codec.MOST_FRAMES:
+                self.clear()
+                continue
+            if not self.rows:
+                self.first_s = first_s
+            self.last_s = last_s
+            self.rows.append(row)
+            self.items += items
 
     def clear(self) -> None:
         self.rows.clear()

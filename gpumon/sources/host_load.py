@@ -104,6 +104,8 @@ class HostLoad:
             words = rest.split()
             if colon and len(words) >= 9 and name.strip() != "lo":
                 rows[name.strip()] = (float(words[0]), float(words[8]))
+        seen = {f"net/{name}" for name in rows}  # a container's end of a veth has a new name each time
+        self._is_real = {name: it for name, it in self._is_real.items() if name in seen or not name.startswith("net/")}
         net = self._sys / "class" / "net"
         real = {name: row for name, row in rows.items() if self._seen(f"net/{name}", (net / name / "device").exists)}
         return real or rows

@@ -22,6 +22,7 @@ class Advice(NamedTuple):
     prefix: str = "prefix caching"
     fp8_weights: str = "8-bit weights"
     tp: str = "tensor parallelism"
+    pp: str = "pipeline parallelism"
 
 
 _VLLM: Final = Advice(
@@ -34,6 +35,7 @@ _VLLM: Final = Advice(
     prefix="--enable-prefix-caching",
     fp8_weights="--quantization fp8",
     tp="--tensor-parallel-size",
+    pp="--pipeline-parallel-size",
 )
 _TRTLLM: Final = Advice(
     slots="--max_batch_size",
@@ -45,6 +47,7 @@ _TRTLLM: Final = Advice(
     prefix="kv_cache_config.enable_block_reuse: true",
     fp8_weights="an FP8 checkpoint",
     tp="--tp_size",
+    pp="--pp_size",
 )
 _GENERIC: Final = Advice()
 _ADVICE: Final = {
@@ -57,6 +60,7 @@ _ADVICE: Final = {
         budget="engine_kwargs.max_num_batched_tokens",
         fp8_weights="engine_kwargs.quantization: fp8",
         tp="engine_kwargs.tensor_parallel_size",
+        pp="engine_kwargs.pipeline_parallel_size",
     ),
     EngineKind.SGLANG: Advice(
         slots="--max-running-requests",
@@ -68,12 +72,13 @@ _ADVICE: Final = {
         prefix="the radix cache (no --disable-radix-cache)",
         fp8_weights="--quantization fp8",
         tp="--tp",
+        pp="--pp-size",
     ),
     EngineKind.LLAMA_CPP: Advice(
         slots="-np",
         length="-c",
         fp8_kv="-ctk q8_0 -ctv q8_0",
-        memory="-c",
+        memory="",
         budget="-ub",
         chunked="",
         prefix="--cache-reuse",

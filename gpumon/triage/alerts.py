@@ -40,11 +40,18 @@ class AlertChange(NamedTuple):
 class _State(NamedTuple):
     since_s: float
     """Monotonic: since when it holds without a break; once raised, when it held last."""
+    held_s: float
+    """Monotonic: when it held last."""
+    missed: bool
+    """The figure has been missing since."""
     raised: RaisedAlert | None
 
 
 class Alerts:
-    """Which alerts hold; knows no clock. A figure that is missing neither raises an alert nor ends one."""
+    """Which alerts hold; knows no clock. A figure that is missing neither raises an alert nor ends one.
+
+    One that is missing for as long as an alert waits to be raised is waited for anew.
+    """
 
     def __init__(self, rules: Sequence[AlertRule] = ()) -> None:
         self._rules = tuple(rules)
@@ -69,20 +76,23 @@ class Alerts:
         state = self._states.get(at)
         holds = False if sight is None else sight.holds
         if holds is None:
+            if state is not None:
+                self._states[at] = state._replace(missed=True)
             return None
         if state is None or state.raised is None:
             if not holds or sight is None:
                 self._states.pop(at, None)
                 return None
-            since_s = now_s if state is None else state.since_s
+            lapsed = state is not None and state.missed and now_s - state.held_s > rule.for_s
+            since_s = now_s if state is None or lapsed else state.since_s
             if now_s - since_s < rule.for_s:
-                self._states[at] = _State(since_s, None)
+                self._states[at] = _State(since_s, now_s, missed=False, raised=None)
                 return None
             alert = _raised(rule, sight, frame.wall_s)
-            self._states[at] = _State(now_s, alert)
+            self._states[at] = _State(now_s, now_s, missed=False, raised=alert)
             return AlertChange(rule, alert, raised=True)
         if holds:
-            self._states[at] = state._replace(since_s=now_s)
+            self._states[at] = state._replace(since_s=now_s, held_s=now_s, missed=False)
         elif now_s - state.since_s >= rule.clear_s:
             del self._states[at]
             return AlertChange(rule, state.raised, raised=False)

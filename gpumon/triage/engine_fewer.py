@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from gpumon.readings.frame import EndpointState
-from gpumon.readings.snapshot import Engine
+from gpumon.efficiency.frontends import FRONTENDS
+from gpumon.readings.frame import EndpointState, EngineReading
+from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.triage.engine_signals import finite, held, mean, slots
 from gpumon.triage.scene import KEPT_S, Scene
 
@@ -23,6 +25,10 @@ LEAST_USAGE: Final = 0.01
 """KV cache use below which its rounding decides what fits (SGLang tells it in steps of 0.01)."""
 
 
+_THERE: Final = frozenset({EndpointState.OK, EndpointState.STARTING, EndpointState.TIMEOUT})
+_Instance = tuple[Engine, EngineReading]
+
+
 class Fewer(NamedTuple):
     """What the traffic needs."""
 
@@ -33,6 +39,8 @@ class Fewer(NamedTuple):
     """Instances that are needed; 0: it is one instance on fewer GPUs."""
     of: int
     """Instances that are here."""
+    told_at: str = ""
+    """The replica that tells it, where it is another."""
 
 
 def capacity(scene: Scene, engine: Engine, running: float) -> tuple[float, str] | None:
@@ -50,8 +58,10 @@ def fewer(scene: Scene, engine: Engine, room: float, running: float) -> Fewer | 
     """Fewer instances of the model where it has several, else fewer GPUs for its one; None where it needs all."""
     siblings = _siblings(scene, engine)
     ranks = max(1, engine.ranks)
+    if not _taken(scene, {one.key for one, _ in siblings}).isdisjoint(_gpus(siblings)):
+        return None
     if len(siblings) > 1:
-        return _of_instances(scene, siblings, room)
+        return _of_instances(scene, engine, siblings, room)
     gpus = finite(engine.gpu_count)
     if ranks > 1 and gpus:
         each = gpus / ranks
@@ -60,28 +70,65 @@ def fewer(scene: Scene, engine: Engine, room: float, running: float) -> Fewer | 
     return _of_gpus(scene, engine, running)
 
 
-def _siblings(scene: Scene, engine: Engine) -> list[Engine]:
+def _siblings(scene: Scene, engine: Engine) -> list[_Instance]:
     """The engines that serve its model and answer, itself among them."""
-    for group in scene.snapshot.replicas:
-        if engine.name in group.engines:
-            names = frozenset(group.engines)
-            return [one for one in scene.snapshot.engines if one.name in names and one.state is EndpointState.OK]
-    return [engine]
+    names = next((group.engines for group in scene.snapshot.replicas if engine.name in group.engines), (engine.name,))
+    pairs = zip(scene.snapshot.engines, scene.frame.engines, strict=True)
+    return [(one, reading) for one, reading in pairs if one.name in names and one.state is EndpointState.OK]
 
 
-def _of_instances(scene: Scene, siblings: list[Engine], room: float) -> Fewer | None:
-    """The replicas together, each as large as this one."""
-    running, gpus = 0.0, 0.0
-    for one in siblings:
-        recent, count = scene.others.get(one.key), finite(one.gpu_count)
-        load = None if recent is None else finite(recent.mean("running", scene.thresholds.under_used_s))
-        if load is None or count is None:
-            return None
-        running, gpus = running + load, gpus + count
-    k = _instances(scene, siblings, running, room, len(siblings))
-    if k >= len(siblings) or not gpus:
+def _gpus(instances: Sequence[_Instance]) -> set[str]:
+    return {uuid for _, reading in instances for uuid in reading.gpus}
+
+
+def _taken(scene: Scene, keys: set[str]) -> set[str]:
+    """GPUs that engines other than these run on: they do not become free."""
+    others = (one for one in scene.frame.engines if one.state in _THERE and one.kind not in FRONTENDS)
+    return {uuid for one in others if one.key not in keys for uuid in one.gpus}
+
+
+def freed(scene: Scene, engine: Engine) -> int:
+    """GPUs that an idle engine keeps from others: those whole ones that nothing else is at work on."""
+    if not scene.gpus:
+        return round(min(finite(engine.gpu_count) or 0.0, 1e6))
+    taken = _taken(scene, {engine.key})
+    return sum(not (gpu.parent_uuid or gpu.uuid in taken or _is_awake(scene, gpu)) for gpu in scene.gpus)
+
+
+def _is_awake(scene: Scene, gpu: Gpu) -> bool:
+    recent = scene.others.get(gpu.uuid)
+    return recent is not None and (recent.mean("awake", KEPT_S) or 0.0) >= 0.5
+
+
+def _of_instances(scene: Scene, engine: Engine, siblings: list[_Instance], room: float) -> Fewer | None:
+    """The replicas together, each as large as this one and on such GPUs; the first of little load tells it."""
+    sizes = {len(reading.gpus) or finite(one.gpu_count) for one, reading in siblings}
+    if len(sizes) > 1 or len(_kinds(scene, siblings)) > 1 or not (size := sizes.pop()):
         return None
-    return Fewer(math.ceil(k * gpus / len(siblings)), round(gpus), k, len(siblings))
+    loads = [_load(scene, one) for one, _ in siblings]
+    known = [load for load in loads if load is not None]
+    if len(known) < len(loads):
+        return None
+    elsewhere = size * sum(not reading.gpus for _, reading in siblings)
+    gpus = elsewhere + len(_gpus(siblings))
+    k = _instances(scene, [one for one, _ in siblings], sum(known), room, len(siblings))
+    needed, few = math.ceil(k * gpus / len(siblings)), scene.thresholds.under_used_slots_ratio * room
+    if needed >= gpus:
+        return None
+    first = next((one for (one, _), load in zip(siblings, known, strict=True) if 0.0 < load <= few), engine)
+    return Fewer(needed, round(gpus), k, len(siblings), "" if first.key == engine.key else first.name)
+
+
+def _load(scene: Scene, engine: Engine) -> float | None:
+    recent = scene.others.get(engine.key)
+    return None if recent is None else finite(recent.mean("running", scene.thresholds.under_used_s))
+
+
+def _kinds(scene: Scene, siblings: list[_Instance]) -> set[str]:
+    """Types of their GPUs: what fits on one says nothing of another, nor which is to stop."""
+    types = {gpu.uuid: gpu.gpu_type for gpu in scene.snapshot.gpus}
+    mapped = {types[uuid] for uuid in _gpus(siblings) if uuid in types}
+    return mapped | {one.gpu_type for one, reading in siblings if not reading.gpus}
 
 
 def _instances(scene: Scene, engines: list[Engine], running: float, each: float, here: int) -> int:
@@ -107,27 +154,37 @@ def _kv_mbu(engine: Engine) -> float:
 
 def _of_gpus(scene: Scene, engine: Engine, running: float) -> Fewer | None:
     """One instance of fewer GPUs: half as many again and again, as long as memory and the chips allow."""
-    sizes = [total for gpu in scene.gpus if (total := finite(gpu.vram_total_bytes))]
-    llm, now = engine.llm, len(scene.gpus)
-    weights = None if llm is None else finite(llm.stored_bytes or llm.read_bytes)
-    mfu, mbu = mean(scene, "mfu_ratio"), mean(scene, "mbu_ratio")
-    kv, context = finite(engine.kv_bytes_per_token), finite(engine.context_tokens)
-    if not weights or not sizes or len(sizes) < now or mfu is None or mbu is None or kv is None or context is None:
+    now, mfu, mbu = len(scene.gpus), mean(scene, "mfu_ratio"), mean(scene, "mbu_ratio")
+    if mfu is None or mbu is None:
         return None
-    needs = weights + running / scene.thresholds.planning_ratio * kv * context if scene.thresholds.planning_ratio else 0
     needed = now
-    while needed % 2 == 0:
+    while needed and needed % 2 == 0:
         half = needed // 2
-        if needs > half * (RESERVED * min(sizes) - OVERHEAD_BYTES) or not needs:
-            break
-        if mfu * now / half > MOST_MFU or mbu * now / half > MOST_MBU:
+        if not fits(scene, engine, half, running) or mfu * now / half > MOST_MFU or mbu * now / half > MOST_MBU:
             break
         needed = half
     return Fewer(needed, now, 0, 1) if needed < now else None
 
 
+def fits(scene: Scene, engine: Engine, gpus: int, running: float) -> bool | None:
+    """Whether the weights and the KV cache of these requests fit on so many GPUs of its kind; None: not known."""
+    sizes = [total for gpu in scene.gpus if (total := finite(gpu.vram_total_bytes))]
+    weights = None if engine.llm is None else finite(engine.llm.stored_bytes or engine.llm.read_bytes)
+    if not weights or not sizes or len(sizes) < len(scene.gpus):
+        return None
+    room = gpus * (RESERVED * min(sizes) - OVERHEAD_BYTES) - weights
+    kv, context = finite(engine.kv_bytes_per_token), finite(engine.context_tokens)
+    if room < 0.0:
+        return False
+    if kv is None or context is None:
+        return None
+    return running * kv * context <= room * scene.thresholds.planning_ratio
+
+
 def price_per_hour(scene: Scene, engine: Engine) -> float | None:
-    """Of one of its GPUs; None where none is given."""
+    """Of one of its GPUs; None where none is given, or it has but a MIG slice of one."""
+    if any(gpu.parent_uuid for gpu in scene.gpus):
+        return None
     kinds = {gpu.gpu_type for gpu in scene.gpus} or {engine.gpu_type}
     prices = [scene.prices.get(kind, scene.prices.get("")) for kind in kinds]
     known = [price for price in prices if price is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from gpumon.readings.snapshot import Confidence, Engine, Evidence, Level
+from gpumon.readings.snapshot import Confidence, Engine, Evidence, Level, Limit
 from gpumon.triage.advice import advice
 from gpumon.triage.engine_signals import (
     Activity,
@@ -19,6 +19,7 @@ from gpumon.triage.engine_signals import (
     no_bandwidth,
     no_compute,
     of_gpus,
+    own_activity,
     percent,
     pinned,
     request_tokens,
@@ -26,6 +27,7 @@ from gpumon.triage.engine_signals import (
     served,
     slots,
     tokens,
+    works,
 )
 from gpumon.triage.engine_state import TOKENS, still_s
 from gpumon.triage.engine_wider import more_batch, quantise
@@ -55,7 +57,8 @@ def kv_cache(scene: Scene) -> Finding | None:
         return None
     waiting, thrown = _waiting(scene), mean(scene, "preemptions_per_s") or 0.0
     limits = scene.thresholds
-    full = usage >= limits.kv_full_ratio or (waiting > 0.0 and _no_room(engine, usage) and not pinned(scene))
+    full_at = limits.kv_full_ratio - (limits.kv_full_band_ratio if Limit.KV_CACHE in scene.near else 0.0)
+    full = usage >= full_at or (waiting > 0.0 and _no_room(engine, usage) and not _held(scene))
     if not full or not (waiting > 0.0 or thrown >= limits.kv_preemptions_per_s):
         return None
     running = mean(scene, "running") or 0.0
@@ -72,8 +75,19 @@ def kv_cache(scene: Scene) -> Finding | None:
         proof.append(Evidence(text, "KV pool / tokens of a running request", fits))
     then = f"{requests(waiting)} wait" if waiting > 0.0 else f"{thrown * 60.0:.3g} thrown out a minute"
     text = f"KV cache {percent(usage)} full at {requests(running)} requests{size}: {then}"
-    level = Confidence.HIGH if usage >= limits.kv_full_ratio else Confidence.MEDIUM
+    level = Confidence.HIGH if usage >= full_at else Confidence.MEDIUM
     return Finding(text, tuple(proof), _more_kv(scene, engine, running + waiting, fits), Level.WARN, level)
+
+
+def _held(scene: Scene) -> bool:
+    """Room in the pool would help none of those that wait: the scheduler is full, or the GPUs compute all they can."""
+    return pinned(scene) or _mute(scene) or _computes(scene, activity(scene))
+
+
+def _mute(scene: Scene) -> bool:
+    """No token comes out: a long prompt is computed, of which nothing counts until its end, or it hangs."""
+    quiet_s = still_s(scene, TOKENS)
+    return quiet_s is not None and quiet_s >= scene.thresholds.stalled_s / 2
 
 
 def _no_room(engine: Engine, usage: float) -> bool:
@@ -94,7 +108,7 @@ def _more_kv(scene: Scene, engine: Engine, load: float, fits: float | None) -> s
         done.append(f"{words.fp8_kv} (holds twice as many)")
     share = info.get("gpu_memory_utilization", "")
     given = f" (now {share})" if share.replace(".", "", 1).isdigit() and len(share) < 8 else ""
-    return "; ".join((*done, f"raise {words.memory}{given}"))
+    return "; ".join((*done, *([f"raise {words.memory}{given}"] if words.memory else [])))
 
 
 def queue(scene: Scene) -> Finding | Unsure | None:
@@ -103,9 +117,8 @@ def queue(scene: Scene) -> Finding | Unsure | None:
     waiting = 0.0 if engine is None else _waiting(scene)
     if engine is None or waiting < scene.thresholds.queue_waiting:
         return None
-    stuck_s = still_s(scene, TOKENS)
-    if stuck_s is not None and stuck_s >= scene.thresholds.stalled_s / 2:
-        return None  # nothing comes out: that is no question of slots
+    if _mute(scene):
+        return None
     seen, share = activity(scene), _queued_share(engine)
     if share is not None and share < scene.thresholds.queue_ttft_ratio:
         return None
@@ -235,25 +248,36 @@ def _reads(scene: Scene, seen: Activity) -> bool:
 def compute(scene: Scene) -> Finding | None:
     """The tensor cores are at their limit."""
     engine = served(scene)
-    seen = None if engine is None else activity(scene)
-    if engine is None or seen is None or not _computes(scene, seen):
+    if engine is None or not works(scene):
+        return None
+    waiting, late = _waiting(scene), missed(scene)
+    seen, others = own_activity(scene, urgent=bool(waiting or late))
+    if not _computes(scene, seen):
         return None
     mfu, prefill = mean(scene, "mfu_ratio"), mean(scene, "mfu_prefill_ratio")
     measured = seen.tensor is not None and seen.tensor >= scene.thresholds.compute_tensor_ratio
     proof = list(_work(scene, seen))
     if prefill is not None:
         proof.append(evidence(scene, f"prefill MFU {percent(prefill)}", "mfu_prefill_ratio", prefill, "mfu"))
-    waiting, late = _waiting(scene), missed(scene)
     if waiting:
         proof.append(evidence(scene, f"{requests(waiting)} waiting", "waiting", waiting, "waiting"))
     of_prompts = prefill is not None and mfu is not None and prefill >= SPLIT * mfu
     share = f"tensor cores {percent(seen.tensor or 0.0)} active" if measured else f"MFU {percent(mfu or 0.0)}"
     parts = f", {percent(prefill / mfu)} of it prefill" if of_prompts and prefill is not None and mfu else ""
     then = f": {requests(waiting)} wait" if waiting else ""
-    text = f"computes at its limit: {share}{parts}{then}"
-    sure = Confidence.LOW if engine.contradicts else Confidence.HIGH if measured else Confidence.MEDIUM
+    shared = others if measured else ""
+    text = f"computes at its limit: {share}{_beside(shared)}{parts}{then}"
+    sure = Confidence.LOW if engine.contradicts or shared else Confidence.HIGH if measured else Confidence.MEDIUM
     level = Level.WARN if waiting or late else Level.NOTE
-    return Finding(text, (*proof, *late), _less_work(engine, of_prompts), level, sure)
+    return Finding(text, (*proof, *late), f"{_alone(shared)}{_less_work(engine, of_prompts)}", level, sure)
+
+
+def _beside(others: str) -> str:
+    return f", shared with {others}" if others else ""
+
+
+def _alone(others: str) -> str:
+    return f"GPUs that it does not share with {others}; " if others else ""
 
 
 def _less_work(engine: Engine, of_prompts: bool) -> str:
@@ -270,12 +294,15 @@ def _less_work(engine: Engine, of_prompts: bool) -> str:
 def bandwidth(scene: Scene) -> Finding | None:
     """The memory is read as fast as it can be."""
     engine = served(scene)
-    seen = None if engine is None else activity(scene)
-    if engine is None or seen is None or not _reads(scene, seen):
+    if engine is None or not works(scene):
+        return None
+    batch, late, waiting = finite(engine.batch), missed(scene), _waiting(scene)
+    seen, others = own_activity(scene, urgent=bool(waiting or late))
+    if not _reads(scene, seen):
         return None
     mbu = mean(scene, "mbu_ratio")
-    share = seen.dram if seen.dram is not None and seen.dram >= scene.thresholds.bandwidth_dram_ratio else mbu
-    batch, late, waiting = finite(engine.batch), missed(scene), _waiting(scene)
+    full = seen.dram is not None and seen.dram >= scene.thresholds.bandwidth_dram_ratio
+    share, shared = (seen.dram, others) if full else (mbu, "")
     at = f" at batch {requests(batch)}" if batch else ""
     bigger = more_batch(scene)
     promise = "" if bigger is None else f": {bigger.text}"
@@ -287,10 +314,11 @@ def bandwidth(scene: Scene) -> Finding | None:
     measured = seen.dram is not None
     sure = Confidence.LOW if engine.contradicts and not measured else Confidence.HIGH
     sure = sure if measured or sure is Confidence.LOW else Confidence.MEDIUM
+    sure = Confidence.LOW if shared else sure
     return Finding(
-        f"reads {percent(share or 0.0)} of HBM{at}{promise}",
+        f"reads {percent(share or 0.0)} of HBM{_beside(shared)}{at}{promise}",
         tuple(proof),
-        _fewer_bytes(engine, bigger),
+        f"{_alone(shared)}{_fewer_bytes(engine, bigger)}",
         Level.WARN if late or waiting else Level.NOTE,
         sure,
     )

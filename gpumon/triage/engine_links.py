@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Confidence, Engine, Evidence, Gpu, Level
 from gpumon.triage.advice import advice
+from gpumon.triage.engine_fewer import fits
 from gpumon.triage.engine_signals import (
     ACTIVITY,
     MEASURED,
@@ -21,10 +22,12 @@ from gpumon.triage.engine_signals import (
     mean,
     no_bandwidth,
     no_compute,
+    of_gpu,
     of_gpus,
     percent,
     served,
 )
+from gpumon.triage.engine_wider import quantise
 from gpumon.triage.goals import missed
 from gpumon.triage.rule import Finding, Unsure
 from gpumon.triage.scene import Scene
@@ -91,7 +94,7 @@ def _unseen(scene: Scene, seen: Activity) -> tuple[str, ...]:
     lacking = []
     if seen.sm is None and seen.dram is None:
         lacking.append(f"what each of its busy GPUs does ({ACTIVITY})")
-    if _nvlink(scene) is None and _pcie(scene) is None:
+    if _nvlink(scene) is None and (_pcie(scene) is None or any(_joined(gpu) for gpu in scene.gpus)):
         lacking.append("bytes over NVLink and PCIe between its GPUs")
     return tuple(lacking)
 
@@ -146,14 +149,12 @@ def _odd(scene: Scene, shares: Sequence[tuple[Gpu, float]], name: str, chart: st
     wait = "they wait for it" if own > rest else "the ranks wait for each other"
     said = f"GPU {odd.index} is at {percent(own)} {name} activity"
     text = f"{said}, {'the others' if len(others) > 1 else 'the other one'} at {percent(rest)}"
-    proof = [
-        Evidence(text, odd.sources.get(_FIELDS[chart], f"{name} activity of each GPU"), own, f"{chart}:{odd.index}")
-    ]
+    proof = [Evidence(text, odd.sources.get(_FIELDS[chart], f"{name} activity of each GPU"), own, of_gpu(odd, chart))]
     clock, clocks = gpu_mean(scene, odd, "sm_clock_hz"), [gpu_mean(scene, gpu, "sm_clock_hz") for gpu, _ in shares]
     top = max((one for one in clocks if one is not None), default=None)
     if clock is not None and top is not None and clock < SLOW_CLOCK * top:
         slow = f"its clock is at {clock / 1e9:.2f} GHz, others are at {top / 1e9:.2f} GHz"
-        proof.append(Evidence(slow, "SM clock", clock, f"clock:{odd.index}"))
+        proof.append(Evidence(slow, "SM clock", clock, of_gpu(odd, "clock")))
     action = (
         f"look at GPU {odd.index}: clocks and locks (nvidia-smi -q -d CLOCK,PERFORMANCE), heat, link, "
         "other processes on it; else lower the tensor parallelism"
@@ -168,18 +169,21 @@ def _share(scene: Scene, gpu: Gpu, chart: str) -> float | None:
 def _links(scene: Scene, engine: Engine) -> _Sign | None:
     """What goes over the links between the GPUs."""
     nvlink, pcie = _nvlink(scene), _pcie(scene)
-    smaller = _smaller(engine)
+    smaller = _smaller(scene, engine)
     limit = scene.thresholds.communication_link_ratio
     if nvlink is not None and nvlink[1] >= limit:
         text = f"NVLink carries {nvlink[0] / 1e9:.0f} GB/s, {percent(nvlink[1])} of its peak"
         proof = (of_gpus(scene, text, "nvlink_bytes_per_s", nvlink[0], ""),)
         return _Sign(text, _uncharted(proof), f"{smaller}, or data parallelism instead", Confidence.HIGH)
     without = _without_nvlink(scene)
-    if pcie is not None and pcie[1] >= limit and (without or nvlink is None):
+    own = without or not any(_joined(gpu) for gpu in scene.gpus)
+    if pcie is not None and pcie[1] >= limit and nvlink is None and own:
         text = f"PCIe carries {pcie[0] / 1e9:.1f} GB/s, {percent(pcie[1])} of its peak"
         proof = (of_gpus(scene, text, "pcie_bytes_per_s", pcie[0], ""),)
         action = f"{smaller}, or GPUs that NVLink joins (nvidia-smi topo -m)"
-        return _Sign(f"{text}: tensor parallelism over PCIe", _uncharted(proof), action, Confidence.HIGH)
+        bridged = not without and any(_nvlink_peak(gpu) for gpu in scene.gpus)
+        sure = Confidence.MEDIUM if bridged else Confidence.HIGH
+        return _Sign(f"{text}: tensor parallelism over PCIe", _uncharted(proof), action, sure)
     if without:
         text = f"tensor parallelism of {engine.tp} without NVLink"
         proof = (Evidence(text, "the GPUs count no NVLink bytes", float(engine.tp)),)
@@ -191,17 +195,23 @@ def _uncharted(proof: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
     return tuple(Evidence(one.text, one.source, one.value) for one in proof)
 
 
-def _smaller(engine: Engine) -> str:
-    name = advice(engine.kind).tp
-    half = f" from {engine.tp} to {engine.tp // 2} with twice the instances" if engine.tp > 1 else ""
-    return f"lower {name}{half}" if half else f"a smaller {name}"
+def _smaller(scene: Scene, engine: Engine) -> str:
+    """Half the tensor parallelism, where half the GPUs hold an instance; else what makes its layers talk less."""
+    words, half = advice(engine.kind), engine.tp // 2
+    stages = engine.pp or max(1, len(scene.gpus) // max(1, engine.ranks) // engine.tp)
+    fit = fits(scene, engine, half * stages, (mean(scene, "running") or 0.0) / 2.0)
+    if fit is False:
+        split = f"{words.pp} {2 * stages} with {words.tp} {half} (stages talk less than ranks)"
+        return ", or ".join((*quantise(engine), split))
+    unless = "" if fit else ", if the model fits"
+    return f"lower {words.tp} from {engine.tp} to {half} with twice the instances{unless}"
 
 
 def _nvlink(scene: Scene) -> tuple[float, float] | None:
     """Bytes/s of a GPU over NVLink, and their share of its peak: the mean of the GPUs; None where not known."""
     found = []
     for gpu in scene.gpus:
-        moved, peak = finite(gpu.nvlink_bytes_per_s), _nvlink_peak(gpu)
+        moved, peak = gpu_mean(scene, gpu, "nvlink_bytes_per_s"), _nvlink_peak(gpu)
         if moved is not None and peak:
             found.append((moved, moved / peak))
     return _mean(found)
@@ -214,11 +224,17 @@ def _nvlink_peak(gpu: Gpu) -> float:
     return next(names, 0.0)
 
 
+def _joined(gpu: Gpu) -> bool:
+    """NVLink is part of its board, so that PCIe carries no all-reduce: offloaded KV cache, or weights that load."""
+    return bool(_nvlink_peak(gpu)) and "PCIe" not in gpu.gpu_type
+
+
 def _pcie(scene: Scene) -> tuple[float, float] | None:
     """Bytes/s of a GPU over PCIe in its busier direction, and their share of its link."""
     found = []
     for gpu in scene.gpus:
-        ways = [way for way in (finite(gpu.pcie_tx_bytes_per_s), finite(gpu.pcie_rx_bytes_per_s)) if way is not None]
+        sides = (gpu_mean(scene, gpu, f"pcie_{side}_bytes_per_s") for side in ("tx", "rx"))
+        ways = [way for way in sides if way is not None]
         lanes, generation = finite(gpu.pcie_width), finite(gpu.pcie_generation)
         lane = PCIE_LANE_BYTES_PER_S.get(int(generation), 0.0) if generation and generation < 100.0 else 0.0
         if ways and lanes and lane:

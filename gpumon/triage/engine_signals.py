@@ -12,6 +12,7 @@ from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.quantities import MOST_RUNNING
 from gpumon.readings.snapshot import BandwidthSource, Engine, Evidence, Gpu, Limit
+from gpumon.readings.text import clean
 from gpumon.triage.advice import advice
 from gpumon.triage.scene import Scene
 
@@ -22,6 +23,8 @@ PINNED_S: Final = 30.0
 PINNED_SAMPLES: Final = 5
 PINNED_SHARE: Final = 0.02
 """Part of the running requests that may end and be replaced between two polls at the limit."""
+PINNED_LEAST: Final = 8.0
+"""Fewer requests than this stand still by chance, or as long prompts take turns; no engine's default limit is lower."""
 FULL_SLOTS: Final = 0.95
 """Share of the slots that are in use on average while requests wait for one: some are just being handed on."""
 LARGEST: Final = 1e21
@@ -140,14 +143,66 @@ def _option(command: str, flag: str) -> float:
 
 
 def pinned(scene: Scene) -> bool:
-    """The scheduler runs as many requests as it may; where the limit is not known: their number stands still."""
+    """The scheduler runs as many requests as it may; where the limit is not known: their number stands still.
+
+    Beside much prefill it stands still, too: the prompts are what is waited for.
+    """
     running, known = mean(scene, "running"), slots(scene)
     if running is None or running < 1.0:
         return False
     if known is not None:
         return running >= FULL_SLOTS * known[0]
+    if running < PINNED_LEAST or (mean(scene, "mfu_prefill_ratio") or 0.0) >= scene.thresholds.compute_queued_mfu_ratio:
+        return False
     samples = [value for _, value in scene.recent.values("running", PINNED_S)]
     return len(samples) >= PINNED_SAMPLES and max(samples) - min(samples) <= max(1.0, PINNED_SHARE * max(samples))
+
+
+def works(scene: Scene) -> bool:
+    """It had something to do: what its GPUs do is then its own work. Also where it tells nothing of that."""
+    fields = ("running", "decode_tokens_per_s", "prefill_tokens_per_s", "inferences_per_s")
+    known = [value for field in fields if (value := mean(scene, field)) is not None]
+    return not known or any(known)
+
+
+def shared_with(scene: Scene) -> str:
+    """Who else works on its GPUs, as far as it can be told: `emb:8001`, `python (pid 999)`; empty: nobody."""
+    own, limits = scene.engine, scene.thresholds
+    if own is None:
+        return ""
+    here = {gpu.uuid for gpu in scene.gpus}
+    for other, reading in zip(scene.snapshot.engines, scene.frame.engines, strict=True):
+        beside = other.key != own.key and other.kind not in FRONTENDS and not here.isdisjoint(reading.gpus)
+        if beside and not _rests(scene, other):
+            return other.name
+    for gpu in scene.gpus:
+        mine = [process for process in gpu.processes if process.engine == own.name]
+        for process in gpu.processes if mine else ():
+            held, total = finite(process.vram_bytes), finite(gpu.vram_total_bytes)
+            small = held is not None and total is not None and held <= limits.held_ratio * total
+            share = finite(process.sm_ratio)
+            if not process.engine and not small and (share is None or share > limits.stalled_busy_ratio):
+                return f"{clean(process.name.rpartition('/')[2], 32)} (pid {process.pid})"
+    return ""
+
+
+def _rests(scene: Scene, other: Engine) -> bool:
+    """Whether another engine has had nothing to do."""
+    recent = scene.others.get(other.key)
+    return recent is not None and recent.last("running") is not None and not recent.mean("running", NOW_S)
+
+
+def own_activity(scene: Scene, *, urgent: bool) -> tuple[Activity, str]:
+    """What its GPUs do for it, and with whom it shares them.
+
+    Beside others MFU and MBU are its own; the GPUs' activity stands in where one of them is not known, or where it is
+    `urgent` to know what its GPUs are full of.
+    """
+    seen, others = activity(scene), shared_with(scene)
+    if others and not urgent:
+        tensor = seen.tensor if mean(scene, "mfu_ratio") is None else None
+        seen = seen._replace(tensor=tensor, dram=seen.dram if mean(scene, "mbu_ratio") is None else None)
+    return seen, others
 
 
 def request_tokens(engine: Engine) -> float | None:
@@ -221,9 +276,14 @@ def evidence(scene: Scene, text: str, field: str, value: float, chart: str = "")
     return Evidence(text, source, value, f"{chart}@{scene.key}" if chart else "")
 
 
+def of_gpu(gpu: Gpu, chart: str) -> str:
+    """Its chart; a MIG slice has its parent's index, and no chart of its own."""
+    return "" if gpu.parent_uuid or not chart else f"{chart}:{gpu.index}"
+
+
 def of_gpus(scene: Scene, text: str, field: str, value: float, chart: str) -> Evidence:
     """A mean over the engine's GPUs; its chart is that of the first."""
     gpu = scene.gpus[0]
     source = gpu.sources.get(field, "")
     several = f", mean of {len(scene.gpus)} GPUs" if len(scene.gpus) > 1 else ""
-    return Evidence(text, f"{source}{several}".removeprefix(", "), value, f"{chart}:{gpu.index}")
+    return Evidence(text, f"{source}{several}".removeprefix(", "), value, of_gpu(gpu, chart))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import NO_TOKENS
+from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Confidence, Engine, Evidence, Level
 from gpumon.triage.advice import advice
-from gpumon.triage.engine_fewer import Fewer, capacity, fewer, money, price_per_hour
+from gpumon.triage.engine_fewer import Fewer, capacity, fewer, freed, money, price_per_hour
 from gpumon.triage.engine_signals import (
     ACTIVITY,
     NOW_S,
@@ -16,12 +17,12 @@ from gpumon.triage.engine_signals import (
     Activity,
     activity,
     evidence,
-    finite,
     lasting,
     mean,
     missing,
     no_bandwidth,
     no_compute,
+    now,
     of_gpus,
     percent,
     requests,
@@ -80,7 +81,7 @@ def _either(modelled: float | None, measured: float | None) -> float | None:
 
 
 def _idle(scene: Scene, engine: Engine, quiet_s: float) -> Finding:
-    count = len(scene.gpus) or round(min(finite(engine.gpu_count) or 0.0, 1e6))
+    count = freed(scene, engine)
     price = price_per_hour(scene, engine)
     text = f"no request for {lasting(quiet_s)}"
     proof = [evidence(scene, text, "running", quiet_s, "running")]
@@ -90,7 +91,8 @@ def _idle(scene: Scene, engine: Engine, quiet_s: float) -> Finding:
         proof.append(Evidence(f"{money(price)} for each of {_gpus(count)}", "config", price * count))
     elif count:
         cost = f": {_gpus(count)} idle"
-    action = "send it traffic, or stop it and give its GPUs to another model"
+    gain = "give its GPUs to another model" if count else "give its memory to another model"
+    action = f"send it traffic, or stop it and {gain}"
     sure = Confidence.HIGH if scene.recent.last("running") is not None else Confidence.MEDIUM
     return Finding(f"{text}{cost}", tuple(proof), action, Level.NOTE, sure)
 
@@ -116,8 +118,8 @@ def _few(
     ]
     found = fewer(scene, engine, room[0], running)
     price = price_per_hour(scene, engine)
-    saved = 0.0 if found is None or price is None else price * (found.here - found.needed)
-    if found is not None:
+    saved = 0.0 if found is None or found.told_at or price is None else price * (found.here - found.needed)
+    if found is not None and not found.told_at:
         text += f": this traffic fits on {found.needed} of {_gpus(found.here)}"
         text += f", {money(saved)} idle" if saved else ""
         share = f"{requests(room[0])} x {percent(scene.thresholds.planning_ratio)} an instance"
@@ -137,12 +139,24 @@ def _share(scene: Scene, engine: Engine, name: str, value: float, measured: floa
 
 
 def _consolidate(engine: Engine, found: Fewer | None) -> str:
-    words = advice(engine.kind)
+    if found is not None and found.told_at:
+        return f"see {found.told_at}, which tells on how many GPUs the traffic of its replicas fits"
     if found is not None and found.instances:
         return f"stop {found.of - found.instances} of {found.of} instances, and send their requests to the others"
     if found is not None:
-        return f"lower {words.tp} to {found.needed}, and give the other GPUs to another model"
+        return f"lower {_split(engine, found)}, and give the other GPUs to another model"
     return "send it more requests at once, or let its GPU serve another model, too"
+
+
+def _split(engine: Engine, found: Fewer) -> str:
+    """The settings of one instance on fewer GPUs: fewer stages first, as they only add to the latency."""
+    words, stages = advice(engine.kind), found.here // engine.tp if engine.tp else 1
+    if stages < 2:
+        return f"{words.tp} to {found.needed}"
+    tp = min(engine.tp, found.needed)
+    parts = [f"{words.pp} from {stages} to {max(1, found.needed // tp)}"]
+    parts += [f"{words.tp} from {engine.tp} to {tp}"] if tp < engine.tp else []
+    return " and ".join(parts)
 
 
 class _Headroom(NamedTuple):
@@ -150,6 +164,17 @@ class _Headroom(NamedTuple):
     factor: float
     """Times the traffic of now."""
     proof: Evidence
+
+
+def stands_still(scene: Scene) -> bool:
+    """Whether an engine gives nothing right now though it has requests, or has lost a GPU: that it did well until just
+    now is no reason to say that it does."""
+    if scene.engine is None:
+        return False
+    if any(gpu.state is not GpuState.OK for gpu in scene.gpus):
+        return True
+    rates = [now(scene, field) for field in ("decode_tokens_per_s", "prefill_tokens_per_s")]
+    return bool(now(scene, "running") and now(scene, "waiting")) and rates == [0.0, 0.0]
 
 
 def healthy(scene: Scene) -> Finding | Unsure | None:
@@ -206,12 +231,17 @@ def _passing(engine: Engine) -> bool:
     return isinstance(engine.running, Missing) and engine.running.reason in PASSING
 
 
+def _times(factor: float) -> float:
+    """At least once: a verdict that nothing holds it back does not tell it to slow down."""
+    return min(max(factor, 1.0), FACTOR)
+
+
 def _headroom(scene: Scene, engine: Engine, seen: Activity) -> list[_Headroom]:
     limits, found = scene.thresholds, []
 
     def add(name: str, value: float, most: float, proof: Evidence) -> None:
         if value > 0.0:
-            found.append(_Headroom(f"{name} at {percent(value)}", min(most / value, FACTOR), proof))
+            found.append(_Headroom(f"{name} at {percent(value)}", _times(most / value), proof))
 
     usage = mean(scene, "kv_usage_ratio")
     if usage is not None:
@@ -220,13 +250,14 @@ def _headroom(scene: Scene, engine: Engine, seen: Activity) -> list[_Headroom]:
     if known is not None and running:
         text = f"{requests(running)} of {requests(known[0])} slots"
         found.append(
-            _Headroom(text, min(known[0] / running, FACTOR), Evidence(text, known[1], running, f"running@{scene.key}"))
+            _Headroom(text, _times(known[0] / running), Evidence(text, known[1], running, f"running@{scene.key}"))
         )
     mfu, mbu = mean(scene, "mfu_ratio"), mean(scene, "mbu_ratio")
-    if mbu is not None:
+    if seen.dram is not None:  # measured: outweighs what is modelled, as it does where it is a limit
+        proof = of_gpus(scene, f"DRAM {percent(seen.dram)} active", "bandwidth_bytes_per_s", seen.dram, "dram")
+        add("DRAM", seen.dram, limits.bandwidth_dram_ratio, proof)
+    elif mbu is not None:
         add("MBU", mbu, limits.bandwidth_mbu_ratio, _share(scene, engine, "mbu", mbu, None))
-    elif seen.dram is not None:
-        add("DRAM", seen.dram, limits.bandwidth_dram_ratio, _share(scene, engine, "mbu", seen.dram, seen.dram))
     if mfu is not None:
         add("MFU", mfu, limits.compute_mfu_ratio, _share(scene, engine, "mfu", mfu, None))
     elif seen.tensor is not None:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, GpuState
 from gpumon.readings.snapshot import Engine, Event, EventKind, Family, Gpu, Level, Limit, Snapshot, Verdict
 from gpumon.readings.text import clean
-from gpumon.readings.times import rfc3339
+from gpumon.readings.times import rfc3339, wall_of
 from gpumon.triage.gpu_throttle import SLOWDOWNS
 from gpumon.triage.xid import xid_of
 
@@ -152,8 +152,6 @@ class Events:
         """Whether a first verdict that nobody suffers from tells what already was when its thing was seen first."""
         if verdict is None or verdict.level not in (Level.NOTE, Level.OK):
             return False
-        if verdict.family is Family.USE:
-            return True
         known = self._engines.get(verdict.key)
         since_s = known.since_s if known is not None else self._began_s
         return verdict.since <= rfc3339(since_s + SETTLE_S)
@@ -234,16 +232,16 @@ def _of_verdict(old: Verdict | None, new: Verdict | None, wall_s: float) -> _Fac
     verdict = new or old
     if verdict is None or before is after or (before in _QUIET and after in _QUIET):
         return None
+    since_s = 0.0
     if new is None:
         text, level = f"{verdict.limit.value} is over", Level.OK
     else:
         change = f"{before.value} -> {new.limit.value}" if before is not None else new.limit.value
         text, level = f"{change}: {new.text}" if new.text else change, new.level
+        since_s = wall_of(new.since)
     same = f"{verdict.family.value} {before} {after}"
-    return _Fact(
-        same,
-        Event(wall_s, EventKind.VERDICT, clean(verdict.scope, MOST_MODEL), clean(text, MOST_TEXT), level, verdict.key),
-    )
+    told = (clean(verdict.scope, MOST_MODEL), clean(text, MOST_TEXT), level, verdict.key, since_s)
+    return _Fact(same, Event(wall_s, EventKind.VERDICT, *told))
 
 
 def _event(wall_s: float, kind: EventKind, gpu: Gpu, text: str, level: Level) -> Event:

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.format import age
 from gpumon.readings.snapshot import Confidence, Evidence, Gpu, Level
-from gpumon.triage.engine_signals import finite, percent
+from gpumon.triage.engine_signals import finite, of_gpu, percent
 from gpumon.triage.rule import Finding
-from gpumon.triage.scene import Scene
+from gpumon.triage.scene import AWAKE, Scene
 
 WINDOW_S: Final = 60.0
 REASONS: Final = "nvmlDeviceGetCurrentClocksEventReasons"
@@ -74,15 +74,20 @@ def _slowed(scene: Scene, gpu: Gpu, reason: str, shares: Mapping[str, float]) ->
     ]
     temperature = finite(gpu.temperature_c)
     if temperature is not None:
-        evidence.append(Evidence(f"{temperature:.0f} °C", "NVML", temperature, f"temp:{gpu.index}"))
-    clock = _clock(scene, gpu)
+        evidence.append(Evidence(f"{temperature:.0f} °C", "NVML", temperature, of_gpu(gpu, "temp")))
+    clock, busy = _clock(scene, gpu), finite(scene.recent.mean("busy_ratio", WINDOW_S))
     if clock is not None:
         evidence.append(_clock_evidence(gpu, *clock))
+    if busy is not None:
+        evidence.append(_busy(gpu, busy))
     evidence += _power(scene, gpu)
-    cost = f", {clock[0] / 1e9:.2f} of {clock[1] / 1e9:.2f} GHz" if clock is not None else ""
-    level = Level.CRITICAL if clock is not None and clock[0] < FAR_BELOW * clock[1] else Level.WARN
-    text = f"slowed down by {cause.text}{cost}"
-    return Finding(text, tuple(evidence), _at(cause.action, gpu), level)
+    cost, level = "", Level.WARN
+    if busy is not None and busy < AWAKE:
+        cost, level = ", but nothing runs on it", Level.NOTE
+    elif clock is not None and busy is not None and busy >= scene.thresholds.loaded_ratio:
+        cost = f", {clock[0] / 1e9:.2f} of {clock[1] / 1e9:.2f} GHz"
+        level = Level.CRITICAL if clock[0] < FAR_BELOW * clock[1] else Level.WARN
+    return Finding(f"slowed down by {cause.text}{cost}", tuple(evidence), _at(cause.action, gpu), level)
 
 
 def _low_clock(scene: Scene, gpu: Gpu) -> Finding | None:
@@ -98,7 +103,7 @@ def _low_clock(scene: Scene, gpu: Gpu) -> Finding | None:
     speed = f"clocks at {clock[0] / 1e9:.2f} of {clock[1] / 1e9:.2f} GHz under load"
     evidence = (
         _clock_evidence(gpu, *clock),
-        Evidence(f"busy {percent(busy)}", "nvmlDeviceGetUtilizationRates", busy, f"busy:{gpu.index}"),
+        _busy(gpu, busy),
         *_power(scene, gpu),
     )
     if _share(scene, POWER_CAP) > 0.5:
@@ -120,9 +125,13 @@ def _clock(scene: Scene, gpu: Gpu) -> tuple[float, float] | None:
     return None if mean_hz is None or not most_hz else (mean_hz, most_hz)
 
 
+def _busy(gpu: Gpu, busy: float) -> Evidence:
+    return Evidence(f"busy {percent(busy)}", "nvmlDeviceGetUtilizationRates", busy, of_gpu(gpu, "busy"))
+
+
 def _clock_evidence(gpu: Gpu, mean_hz: float, most_hz: float) -> Evidence:
     text = f"SM clock {mean_hz / 1e9:.2f} GHz, {percent(mean_hz / most_hz)} of its highest"
-    return Evidence(text, "nvmlDeviceGetClockInfo", mean_hz, f"clock:{gpu.index}")
+    return Evidence(text, "nvmlDeviceGetClockInfo", mean_hz, of_gpu(gpu, "clock"))
 
 
 def _power(scene: Scene, gpu: Gpu) -> list[Evidence]:
@@ -130,7 +139,7 @@ def _power(scene: Scene, gpu: Gpu) -> list[Evidence]:
     if watts is None:
         return []
     text = f"{watts:.0f} W" if limit is None else f"{watts:.0f} of {limit:.0f} W"
-    return [Evidence(text, "NVML", watts, f"power:{gpu.index}")]
+    return [Evidence(text, "NVML", watts, of_gpu(gpu, "power"))]
 
 
 def _counted(gpu: Gpu, reason: str) -> str:

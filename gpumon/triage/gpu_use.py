@@ -9,8 +9,8 @@ from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Confidence, Evidence, Gpu, Level, Process
 from gpumon.readings.text import clean
-from gpumon.triage.engine_signals import finite, percent
-from gpumon.triage.gpu_words import asleep_s, gib, hourly, named, program, vram
+from gpumon.triage.engine_signals import finite, of_gpu, percent
+from gpumon.triage.gpu_words import asleep_s, gib, hourly, named, program, unplaced, vram
 from gpumon.triage.rule import Finding, Unsure
 from gpumon.triage.scene import AWAKE, KEPT_S, Scene
 
@@ -34,15 +34,22 @@ _MEMORY: Final = "nvmlDeviceGetMemoryInfo"
 def memory_idle(scene: Scene) -> Finding | None:
     """Memory held on a GPU without an engine that has done nothing for long."""
     gpu, idle_s = scene.gpu, asleep_s(scene)
-    if gpu is None or _is_told(scene) or idle_s < scene.thresholds.gpu_idle_s or (room := vram(gpu)) is None:
+    engine = unplaced(scene)
+    if (
+        gpu is None
+        or _is_told(scene)
+        or (engine is not None and engine.listed)
+        or idle_s < scene.thresholds.gpu_idle_s
+        or (room := vram(gpu)) is None
+    ):
         return None
     used, total = room
     if used < scene.thresholds.held_ratio * total:
         return None
     holders = [process for process in gpu.processes if (finite(process.vram_bytes) or 0.0) > 0.0]
     evidence = (
-        Evidence(f"VRAM {percent(used / total)}: {gib(used)} of {gib(total)}", _MEMORY, used, f"vram:{gpu.index}"),
-        Evidence(f"at most {percent(AWAKE)} busy for {_long(idle_s)}", _BUSY, idle_s, f"busy:{gpu.index}"),
+        Evidence(f"VRAM {percent(used / total)}: {gib(used)} of {gib(total)}", _MEMORY, used, of_gpu(gpu, "vram")),
+        Evidence(f"at most {percent(AWAKE)} busy for {_long(idle_s)}", _BUSY, idle_s, of_gpu(gpu, "busy")),
         *(_holds(process) for process in holders[:4]),
     )
     if not holders:
@@ -51,6 +58,7 @@ def memory_idle(scene: Scene) -> Finding | None:
     else:
         who = f"{named(holders)} {'holds' if len(holders) == 1 else 'hold'} {gib(used)}"
         action = f"ask {_owners(holders)} to end it, or end it; then the GPU is free for {gib(total)}"
+        action = action if engine is None else f"{engine.fix} if its server still answers; else {action}"
     text = f"{who} and nothing computes for {_long(idle_s)}{hourly(scene, gpu)}"
     return Finding(text, evidence, action, Level.NOTE)
 
@@ -73,13 +81,13 @@ def memory_full(scene: Scene) -> Finding | None:
         return None
     used, total = room
     limits = scene.thresholds
-    if used < limits.vram_note_ratio * total or asleep_s(scene) > 0.0:
+    if used < limits.vram_note_ratio * total or asleep_s(scene) > 0.0 or unplaced(scene) is not None:
         return None
     level = Level.WARN if used >= limits.vram_warn_ratio * total else Level.NOTE
     trains = any(engine.phase is Phase.TRAINING for engine in scene.engines)
     who = named(gpu.processes) if gpu.processes else "training" if trains else "programs that are not visible here"
     evidence = (
-        Evidence(f"VRAM {percent(used / total)}: {gib(used)} of {gib(total)}", _MEMORY, used, f"vram:{gpu.index}"),
+        Evidence(f"VRAM {percent(used / total)}: {gib(used)} of {gib(total)}", _MEMORY, used, of_gpu(gpu, "vram")),
         *(_holds(process) for process in gpu.processes[:3] if finite(process.vram_bytes) is not None),
     )
     text = f"VRAM {percent(used / total)}, {gib(total - used)} left for {who}: a larger batch may run out of memory"
@@ -99,17 +107,19 @@ def under_used(scene: Scene) -> Finding | None:
     if busy is None or busy >= scene.thresholds.busy_low_ratio:
         return None
     idle_s = asleep_s(scene)
-    evidence = [Evidence(f"busy {percent(busy)} over 3 min", _BUSY, busy, f"busy:{gpu.index}")]
+    evidence = [Evidence(f"busy {percent(busy)} over 3 min", _BUSY, busy, of_gpu(gpu, "busy"))]
     room = vram(gpu)
     if room is not None:
         text = f"VRAM {gib(room[0])} of {gib(room[1])}"
-        evidence.append(Evidence(text, _MEMORY, room[0], f"vram:{gpu.index}"))
+        evidence.append(Evidence(text, _MEMORY, room[0], of_gpu(gpu, "vram")))
     loaded = f", with {named(gpu.processes)} on it" if gpu.processes else ", nothing runs on it"
     said = f"idle for {_long(idle_s)}" if idle_s > SHOWN_S else f"{percent(busy)} busy over 3 min"
     text = f"{said}{loaded}{hourly(scene, gpu) if idle_s > SHOWN_S else ''}"
     action = (
         "free for other work" if not gpu.processes else "let it share its GPU with others, or give it larger batches"
     )
+    engine = unplaced(scene)
+    action = action if engine is None else f"{engine.fix}: its own figures tell what it is used for"
     return Finding(text, tuple(evidence), action, Level.NOTE, Confidence.MEDIUM)
 
 
@@ -123,20 +133,22 @@ def at_work(scene: Scene) -> Finding | Unsure | None:
         return Unsure((f"busy share ({_why(gpu)})",), (Evidence(f"state {gpu.state.value}", "NVML"),))
     if scene.recent.seconds < SHOWN_S:
         return None
-    evidence = [Evidence(f"busy {percent(busy)} over 3 min", _BUSY, busy, f"busy:{gpu.index}")]
+    evidence = [Evidence(f"busy {percent(busy)} over 3 min", _BUSY, busy, of_gpu(gpu, "busy"))]
     tensor = finite(scene.recent.mean("tensor_active_ratio", SHOWN_S))
     sm = finite(scene.recent.mean("sm_active_ratio", SHOWN_S))
     for name, value, chart in (("SM active", sm, "sm"), ("tensor active", tensor, "tensor")):
         if value is not None:
             evidence.append(
-                Evidence(f"{name} {percent(value)}", gpu.activity_source or "GPM", value, f"{chart}:{gpu.index}")
+                Evidence(f"{name} {percent(value)}", gpu.activity_source or "GPM", value, of_gpu(gpu, chart))
             )
     if busy < scene.thresholds.busy_low_ratio:
         return None
     who = named(gpu.processes) if gpu.processes else "a program that is not visible here"
     if sm is not None and sm >= 0.5:
         return Finding(f"{who}: SM active {percent(sm)}", tuple(evidence), "", Level.OK, Confidence.MEDIUM)
-    asked = f"what {who} does with it (busy {percent(busy)}): no engine is known here, add its URL with --endpoint"
+    engine = unplaced(scene)
+    fix = "no engine is known here, add its URL with --endpoint" if engine is None else engine.fix
+    asked = f"what {who} does with it (busy {percent(busy)}): {fix}"
     return Unsure((asked,), tuple(evidence))
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
+from gpumon.efficiency.faults import is_free, is_unmapped
 from gpumon.readings.format import GIB
 from gpumon.readings.snapshot import Gpu, Process
 from gpumon.readings.text import clean
@@ -14,6 +16,40 @@ from gpumon.triage.scene import Scene
 
 _MOST: Final = 3
 """Processes that are named."""
+_SERVER: Final = re.compile(
+    r"(?:^|[\s/])(?:vllm|sglang|trtllm|tritonserver|text-generation|llama-server|ollama|lmdeploy)\b"
+    r"|\bsglang::|ray::(?:ServeReplica|RayWorkerWrapper)|::(?:EngineCore|Worker|APIServer)",
+    re.IGNORECASE,
+)
+"""How the processes of engines are called: by their program, or by the title that they give themselves."""
+SPINNER: Final = re.compile(r"\bsglang\b", re.IGNORECASE)
+"""The same of an engine whose scheduler keeps a core at 100 % while it is idle (sglang#9863)."""
+
+
+class Unplaced(NamedTuple):
+    """An engine that probably runs on a GPU, and that nobody knows to run there."""
+
+    listed: bool
+    """It is one of those that are shown; else only its process is seen."""
+    fix: str
+
+
+def unplaced(scene: Scene) -> Unplaced | None:
+    """Of a GPU without an engine: one that it may have."""
+    gpu, reading = scene.gpu, scene.gpu_reading
+    if gpu is None or reading is None or scene.engines:
+        return None
+    names = [clean(engine.name, 40) for engine in scene.frame.engines if is_unmapped(engine)]
+    named_so = any(is_called(_SERVER, process) for process in gpu.processes)
+    unknown = any(not process.command for process in gpu.processes) or not (gpu.processes or is_free(reading))
+    if names and (named_so or unknown):
+        return Unplaced(True, f"add gpus to the [[endpoint]] of {' or '.join(names[:_MOST])}")
+    return Unplaced(False, "add the engine's URL with --endpoint") if named_so else None
+
+
+def is_called(pattern: re.Pattern[str], process: Process) -> bool:
+    """Whether a process has such a name, title or script."""
+    return any(pattern.search(text) for text in (process.name, _short(process)))
 
 
 def named(processes: Sequence[Process]) -> str:
@@ -47,8 +83,8 @@ def gib(size_bytes: float) -> str:
 
 
 def hourly(scene: Scene, gpu: Gpu) -> str:
-    """What an idle GPU costs, as the end of a sentence; empty where no price is known."""
-    price = scene.prices.get(gpu.gpu_type, scene.prices.get("", 0.0))
+    """What an idle GPU costs, as the end of a sentence; empty where no price is known, as of a part of a GPU."""
+    price = 0.0 if gpu.parent_uuid else scene.prices.get(gpu.gpu_type, scene.prices.get("", 0.0))
     return f": {money(price)} idle" if price > 0.0 else ""
 
 

@@ -1,4 +1,7 @@
-"""Hysteresis: what was found must hold for a while to become the verdict, and be gone as long to go."""
+"""Hysteresis: what was found must hold for a while to become the verdict, and be gone as long to go.
+
+Where several take turns, none of them holds for so long: the one that was found most of that time becomes it.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,19 @@ class _Held(NamedTuple):
     coming_s: float
     """Monotonic time since which it was found without a break."""
     coming_wall_s: float
+    before: tuple[tuple[Limit | None, float], ...] = ()
+    """What was found before it, since the verdict that stands was: for how many seconds each."""
+
+    def turns(self, now_s: float) -> dict[Limit | None, float]:
+        """Seconds for which each was found since the verdict that stands was."""
+        return {**dict(self.before), self.coming: dict(self.before).get(self.coming, 0.0) + now_s - self.coming_s}
+
+    def is_due(self, hold_s: float, now_s: float) -> bool:
+        """Whether what is coming held for long enough; or nobody did, and it was found most."""
+        if now_s - self.coming_s >= hold_s:
+            return True
+        turns = self.turns(now_s)
+        return sum(turns.values()) >= hold_s and turns[self.coming] >= max(turns.values())
 
 
 class Holds:
@@ -31,17 +47,23 @@ class Holds:
         held = self._held.get((key, family))
         return None if held is None else held.limit
 
+    def near(self, key: str) -> frozenset[Limit]:
+        """The verdicts that stand on a thing, and those about to."""
+        found = (held for family in Family if (held := self._held.get((key, family))) is not None)
+        return frozenset(limit for held in found for limit in (held.limit, held.coming) if limit is not None)
+
     def take(
         self, key: str, family: Family, found: Limit | None, hold_s: float, now_s: float, wall_s: float
     ) -> tuple[Limit | None, float]:
         """The verdict that stands after this finding, and since when (Unix time)."""
         held = self._held.get((key, family), _Held(None, wall_s, None, now_s, wall_s))
         if found is held.limit:
-            held = held._replace(coming=found, coming_s=now_s, coming_wall_s=wall_s)
+            held = _Held(found, held.since_wall_s, found, now_s, wall_s)
         else:
-            if found is not held.coming or held.coming is held.limit:
-                held = held._replace(coming=found, coming_s=now_s, coming_wall_s=wall_s)
-            if now_s - held.coming_s >= hold_s:
+            if found is not held.coming:
+                before = () if held.coming is held.limit else tuple(held.turns(now_s).items())
+                held = _Held(held.limit, held.since_wall_s, found, now_s, wall_s, before)
+            if held.is_due(hold_s, now_s):
                 held = _Held(found, held.coming_wall_s, found, now_s, wall_s)
         self._held[key, family] = held
         return held.limit, held.since_wall_s
@@ -54,6 +76,7 @@ class Holds:
                 held.limit,
                 held.since_wall_s,
                 None if held.coming is held.limit else (held.coming, held.coming_s, held.coming_wall_s),
+                held.before,
             )
             for at, held in self._held.items()
             if held.limit is not None or held.coming is not None
@@ -62,7 +85,9 @@ class Holds:
     def restore(self, carry: Iterable[HoldCarry]) -> None:
         """Hold this, and nothing else."""
         self._held = {
-            (hold.key, hold.family): _Held(hold.limit, hold.since_wall_s, *(hold.coming or (hold.limit, 0.0, 0.0)))
+            (hold.key, hold.family): _Held(
+                hold.limit, hold.since_wall_s, *(hold.coming or (hold.limit, 0.0, 0.0)), before=hold.before
+            )
             for hold in carry
         }
 

@@ -31,6 +31,8 @@ def memory_full(scene: Scene) -> Finding | None:
     if pressure is not None:
         shown = f"tasks wait for memory {percent(pressure)} of the time"
         evidence.append(Evidence(shown, "/proc/pressure/memory", pressure))
+    if used < limits.host_memory_tight_ratio * total:
+        return _cgroup_full(tuple(evidence), pressure or 0.0, total - used)
     worst = full and (waits or total - used < _FEW)
     text = f"memory {percent(used / total)} used, {gib(total - used)} left"
     text += (
@@ -43,6 +45,16 @@ def memory_full(scene: Scene) -> Finding | None:
     )
     level = Level.CRITICAL if worst else Level.WARN
     return Finding(text, tuple(evidence), action, level, Confidence.HIGH if full else Confidence.MEDIUM)
+
+
+def _cgroup_full(evidence: tuple[Evidence, ...], pressure: float, left: float) -> Finding:
+    """The kernel counts tasks that wait at a cgroup's limit, too: the host itself has memory left."""
+    text = f"tasks wait for memory {percent(pressure)} of the time, with {gib(left)} left: likely a container's limit"
+    action = (
+        "systemd-cgtop -m shows which is at its limit, its memory.events counts how often; raise it (docker update "
+        "--memory, resources.limits.memory, MemoryMax=)"
+    )
+    return Finding(text, evidence, action, Level.NOTE, Confidence.LOW)
 
 
 def cpu_saturated(scene: Scene) -> Finding | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from math import isfinite
 from operator import attrgetter
@@ -33,6 +34,7 @@ SAMPLED: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.GPU: (
         *("busy_ratio", "sm_active_ratio", "tensor_active_ratio", "bandwidth_bytes_per_s", "sm_clock_hz"),
         *("power_w", "vram_used_bytes", "ecc_uncorrected"),
+        *("nvlink_bytes_per_s", "pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"),
     ),
     Kind.HOST: (
         *("cpu_ratio", "busiest_core_ratio", "iowait_ratio", "io_pressure_ratio", "network_rx_bytes_per_s"),
@@ -65,6 +67,8 @@ class Recent:
         self._means: dict[tuple[str, float], float | None] = {}
         """Of this sample: several rules ask for the same."""
         self._firsts: dict[float, int] = {}
+        self.holders: frozenset[int] = frozenset()
+        """Of an engine: the processes on its GPUs (pids) when it answered last."""
         self.worked_out: dict[object, Any] = {}
         """What rules keep of this sample for each other."""
 
@@ -189,6 +193,8 @@ class Scene(NamedTuple):
     """`Recent` of every thing, by key ("" is the host): what its GPUs and the host did in the same minutes."""
     found: tuple[Limit, ...] = ()
     """What the families before this one found here, whether it holds yet or not."""
+    near: frozenset[Limit] = frozenset()
+    """What stands here as a verdict, or is about to."""
 
 
 def scenes(
@@ -210,7 +216,12 @@ def scenes(
             on[gpu.uuid].append(engine)
         head = (Kind.ENGINE, engine.key, engine.name, *around, recents[engine.key], thresholds, prices, goals)
         yield Scene(*head, engine=engine, reading=reading, gpus=gpus, others=recents)
+    slices: Counter[str] = Counter()
     for raw, gpu in zip(frame.gpus, snapshot.gpus, strict=True):
-        head = (Kind.GPU, gpu.uuid, f"gpu {gpu.index}", *around, recents[gpu.uuid], thresholds, prices, goals)
+        name = f"gpu {gpu.index}"
+        if raw.parent_uuid:
+            slices[raw.parent_uuid] += 1
+            name += f" {raw.mig_profile or 'slice'} #{raw.mig_instance or slices[raw.parent_uuid]}"
+        head = (Kind.GPU, gpu.uuid, name, *around, recents[gpu.uuid], thresholds, prices, goals)
         yield Scene(*head, gpu=gpu, gpu_reading=raw, gpus=(gpu,), engines=tuple(on[gpu.uuid]), others=recents)
     yield Scene(Kind.HOST, "", "host", *around, recents[""], thresholds, prices, gpus=snapshot.gpus, others=recents)

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from gpumon.readings.format import amount
 from gpumon.readings.frame import EngineKind, Phase
 from gpumon.readings.snapshot import Confidence, Evidence, Kind, Level, Limit
-from gpumon.triage.engine_signals import finite, percent
-from gpumon.triage.gpu_words import named
+from gpumon.triage.engine_signals import finite, of_gpu, percent
+from gpumon.triage.gpu_words import SPINNER, is_called, named
 from gpumon.triage.rule import Finding, Unsure
 from gpumon.triage.scene import Recent, Scene
 from gpumon.triage.thresholds import Thresholds
@@ -24,6 +24,8 @@ LEAST_S: Final = 30.0
 LEAST_SAMPLES: Final = 15
 HARDLY: Final = 0.9
 """Mean busy share above which drops cost next to nothing."""
+_CORE: Final = "one core"
+"""Which one is not known: it may belong to another program, so that it is never more than a hint."""
 _RX: Final = "network_rx_bytes_per_s"
 
 
@@ -55,7 +57,7 @@ _ACTIONS: Final = {
         "data loading is CPU-bound: prepare (tokenise, decode, augment) ahead of time or on the GPU; num_workers up to "
         "the free cores, persistent_workers=True, prefetch_factor=4, pin_memory=True with non_blocking copies"
     ),
-    (True, "one core"): (
+    (True, _CORE): (
         "one thread feeds the GPUs: DataLoader(num_workers > 0, prefetch_factor=4, persistent_workers=True, "
         "pin_memory=True); py-spy dump --pid PID shows what it does"
     ),
@@ -71,7 +73,7 @@ _ACTIONS: Final = {
         False,
         "CPU",
     ): "give the server cores of its own: move other jobs away, pin it (taskset, numactl), raise its CPU limit",
-    (False, "one core"): "a single thread holds the requests back: py-spy dump --pid PID shows what it does",
+    (False, _CORE): "a single thread holds the requests back: py-spy dump --pid PID shows what it does",
     (False, "network"): "the network feeds it: check who receives (nethogs)",
 }
 """By whether it trains, and by the cause."""
@@ -123,7 +125,7 @@ def input_starved(scene: Scene) -> Finding | Unsure | None:
     said = f"busy {percent(busy)}"
     if found is not None:
         said = f"busy drops every {found.period_s:.1f} s from {percent(found.upper)} to {percent(found.lower)}"
-    shown = Evidence(said, "nvmlDeviceGetUtilizationRates", busy, f"busy:{scene.gpus[0].index}")
+    shown = Evidence(said, "nvmlDeviceGetUtilizationRates", busy, of_gpu(scene.gpus[0], "busy"))
     return _judged(scene, found is not None, said, (shown, *at_hand))
 
 
@@ -152,19 +154,29 @@ def _judged(scene: Scene, is_even: bool, said: str, evidence: tuple[Evidence, ..
     if host is None or elsewhere or not _is_known(host):
         return Unsure((f"CPU, disk and network of {elsewhere or 'this host'}: what the GPUs wait for",), evidence)
     figures = tuple(_figures(host))
-    cause = next(_causes(scene, host), None)
+    spins = _spins(scene)
+    cause = next((one for one in _causes(scene, host) if not (spins and one.name == _CORE)), None)
     if cause is None:
         if not is_even or scene.kind is Kind.GPU:
             return None
-        waits = "what the GPUs wait for: no core, disk or network here is at its limit (a remote store? the steps?)"
+        core = "(a core that is at work all the time may be SGLang's, which waits for requests so)"
+        where = f"no disk or network {core}" if spins else "no core, disk or network here"
+        waits = f"what the GPUs wait for: {where} is at its limit (a remote store? the steps?)"
         return Unsure((waits,), (*evidence, *figures))
     trains = scene.engine is None or scene.engine.phase is Phase.TRAINING
     action = _ACTIONS[trains, cause.name]
-    if not trains and scene.engine is not None and cause.name in ("CPU", "one core"):
+    if not trains and scene.engine is not None and cause.name in ("CPU", _CORE):
         action = _SERVERS.get(scene.engine.kind, "") + action
     sure = cause.confidence if is_even and scene.kind is Kind.ENGINE else Confidence.LOW
-    level = Level.WARN if scene.kind is Kind.ENGINE else Level.NOTE
+    level = Level.WARN if scene.kind is Kind.ENGINE and cause.name != _CORE else Level.NOTE
     return Finding(f"{said} with work at hand: waits for {cause.text}", (*evidence, *figures), action, level, sure)
+
+
+def _spins(scene: Scene) -> bool:
+    """Whether an engine is here that keeps a core at work while it waits."""
+    return any(engine.kind is EngineKind.SGLANG for engine in scene.snapshot.engines) or any(
+        is_called(SPINNER, process) for gpu in scene.snapshot.gpus for process in gpu.processes
+    )
 
 
 def _at_hand(scene: Scene) -> tuple[Evidence, ...] | None:
@@ -228,7 +240,7 @@ def _causes(scene: Scene, host: Recent) -> Iterator[_Cause]:
     if (value := over("disk_busy_ratio", limits.disk_busy_ratio)) is not None:
         yield _Cause("disk", f"the disk ({percent(value)} busy)", Confidence.MEDIUM)
     if (value := over("busiest_core_ratio", limits.core_high_ratio)) is not None:
-        yield _Cause("one core", f"one CPU core ({percent(value)} busy)", Confidence.MEDIUM)
+        yield _Cause(_CORE, f"one CPU core ({percent(value)} busy), if that is what feeds it", Confidence.LOW)
     if (value := over(_RX, limits.network_bytes_per_s)) is not None:
         yield _Cause("network", f"the network ({amount(value)}B/s received)", Confidence.LOW)
 

@@ -21,6 +21,8 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Share of the time to first token that is spent in the queue, from which on the queue decides it."""
     kv_full_ratio: Share = 0.9
     """KV cache use that counts as full: admission keeps blocks for the next tokens of those that run."""
+    kv_full_band_ratio: Share = 0.05
+    """How far it may fall below that while it is told as full: it breathes as requests end and others are let in."""
     kv_preemptions_per_s: Positive = 0.05
     """Requests thrown out of a full KV cache, one in 20 s: each computes its prompt anew."""
     bandwidth_dram_ratio: Share = 0.75
@@ -49,6 +51,8 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Busy share up to which a GPU is idle."""
     stalled_dram_ratio: Share = 0.03
     """DRAM activity up to which a busy GPU only waits: a step of any model reads its weights."""
+    compile_s: Positive = 900.0
+    """Seconds in which an engine that never gave a token may compile: kernels and graphs of a large model take long."""
     stalled_training_s: Positive = 600.0
     """Seconds without a step of a training run: validation and a checkpoint take minutes."""
     silent_s: Positive = 30.0
@@ -111,5 +115,7 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes/s received above which a data set over the network may be the limit: 1 Gbit/s at 80 %."""
     host_memory_ratio: Share = 0.95
     """Host memory in use (not counting caches) above which the kernel may soon kill a process."""
+    host_memory_tight_ratio: Share = 0.8
+    """Host memory in use below which tasks that wait for memory are those of a cgroup with a limit of its own."""
     memory_pressure_ratio: Share = 0.1
     """Share of time in which tasks wait for memory: the host swaps, or writes out caches to find pages."""

@@ -9,9 +9,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.efficiency.carry import Carry
-from gpumon.readings.frame import EngineReading, Frame
+from gpumon.readings.frame import EndpointState, EngineReading, Frame
 from gpumon.readings.snapshot import Confidence, Family, Kind, Level, Limit, Snapshot, Verdict
 from gpumon.readings.times import rfc3339
+from gpumon.triage.engine_state import holders
+from gpumon.triage.engine_use import stands_still
 from gpumon.triage.events import Events
 from gpumon.triage.following import as_read
 from gpumon.triage.hold import Holds
@@ -22,6 +24,7 @@ from gpumon.triage.thresholds import Thresholds
 
 _URGENCY: Final = {level: at for at, level in enumerate(Level)}
 _FAMILIES: Final = {family: at for at, family in enumerate(Family)}
+_LIMITS: Final = {limit: at for at, limit in enumerate(Limit)}
 
 
 MANY: Final = 16
@@ -81,7 +84,7 @@ class Triage:
         around = (self._recents, self._thresholds, self._prices, self._goals)
         found = [verdict for scene in scenes(frame, snapshot, *around) for verdict in self._of(scene)]
         self._last = {(verdict.key, verdict.family): verdict for verdict in found}
-        ranked = sorted(found, key=lambda verdict: (_URGENCY[verdict.level], _FAMILIES[verdict.family]))
+        ranked = sorted(found, key=_rank)
         judged = msgspec.structs.replace(snapshot, verdicts=tuple(ranked))
         return msgspec.structs.replace(judged, events=self._events.between(frame, judged))
 
@@ -98,7 +101,8 @@ class Triage:
             for hold in holds
             if hold.coming is not None and (hold.key, hold.family) in self._last
         )
-        return msgspec.structs.replace(derived, holds=holds, verdicts=verdicts, steady=steady)
+        held = tuple((key, tuple(sorted(recent.holders))) for key, recent in self._recents.items() if recent.holders)
+        return msgspec.structs.replace(derived, holds=holds, verdicts=verdicts, steady=steady, holders=held)
 
     def restore(self, carry: Carry) -> None:
         """Let stand what stood in the one that gave this carry; its samples are those of the frames seen here."""
@@ -107,6 +111,9 @@ class Triage:
         for key, since in carry.steady:
             if key in self._recents:
                 self._recents[key].restore(since)
+        for key, pids in carry.holders:
+            if key in self._recents and not self._recents[key].holders:
+                self._recents[key].holders = frozenset(pids)
 
     def _sample(self, frame: Frame, snapshot: Snapshot) -> None:
         things: list[tuple[Kind, str, object]] = [(Kind.HOST, "", snapshot.host)]
@@ -122,6 +129,11 @@ class Triage:
             if recent is None:
                 recent = self._recents[key] = Recent(kind)
             recent.add(frame.monotonic_s, thing)
+        by_uuid = {gpu.uuid: gpu for gpu in snapshot.gpus}
+        for reading, engine in zip(frame.engines, snapshot.engines, strict=True):
+            if engine.state is EndpointState.OK:
+                gpus = [by_uuid[uuid] for uuid in reading.gpus if uuid in by_uuid]
+                self._recents[engine.key].holders = frozenset(holders(engine, gpus))
 
     def _of(self, scene: Scene) -> Sequence[Verdict]:
         """The verdicts of a thing. One of many engines that was not polled anew since was judged just before."""
@@ -133,14 +145,15 @@ class Triage:
         return last.verdicts
 
     def _verdicts(self, scene: Scene) -> Iterator[Verdict]:
-        """Those that stand for a thing, none beside a critical one; each family is told what was found before."""
-        critical = False
+        """Those that stand for it, none beside a critical one or a hang; a family is told what was found before."""
+        alone = False
+        scene = scene._replace(near=self._holds.near(scene.key))
         for family in Family:
             rule, answer = self._answer(scene, family)
             found = None if rule is None else rule.limit if isinstance(answer, Finding) else Limit.CANNOT_TELL
             verdict = self._standing(scene, family, rule, answer, found)
-            if verdict is not None and not critical:
-                critical = verdict.level is Level.CRITICAL
+            if verdict is not None and not alone:
+                alone = verdict.level is Level.CRITICAL or verdict.limit is Limit.STALLED
                 yield verdict
             if found is not None:
                 scene = scene._replace(found=(*scene.found, found))
@@ -152,7 +165,7 @@ class Triage:
         hold_s = self._thresholds.hold_s if rule is None or rule.hold_s is None else rule.hold_s
         wall_s = scene.frame.wall_s
         stands, since_s = self._holds.take(scene.key, family, found, hold_s, scene.now_s, wall_s)
-        if stands is None:
+        if stands is None or (stands is Limit.HEALTHY and stands_still(scene)):
             return None
         if stands is found and answer is not None:
             return _said(scene, family, stands, answer, since_s)
@@ -197,3 +210,8 @@ def _said(scene: Scene, family: Family, limit: Limit, answer: Finding | Unsure, 
     return msgspec.structs.replace(
         said, action=answer.action, confidence=answer.confidence, level=answer.level, text=answer.text
     )
+
+
+def _rank(verdict: Verdict) -> tuple[int, int, int]:
+    """The most urgent first; of equals what may be the cause of the other: broken hardware before a hang."""
+    return _URGENCY[verdict.level], _FAMILIES[verdict.family], _LIMITS[verdict.limit]

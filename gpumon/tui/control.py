@@ -37,7 +37,7 @@ class Timeline(Protocol):
         """The moment so many frames after the one of `wall_s` (negative: before); the last or first where it ends."""
 
     async def change(self, wall_s: float, step: int) -> Moment | None:
-        """The next (1) or the previous (-1) moment at which a verdict changed; None where there is none."""
+        """The next (1) or the previous (-1) moment at which something happened (an event); None where there is none."""
 
     async def write(self, path: str) -> None:
         """Write all that is kept into a new recording file. Raises OSError."""

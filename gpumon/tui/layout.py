@@ -43,6 +43,13 @@ class Counts(NamedTuple):
     """Lines of faults and verdicts."""
     evidence: int = 0
     """Lines of what they stand on, and of what happened."""
+    urgent: int = 0
+    """Of the lines of faults and verdicts those under which somebody suffers."""
+
+    @property
+    def calm(self) -> Counts:
+        """If nothing but what is urgent had verdicts."""
+        return self._replace(triage=self.urgent, evidence=0)
 
 
 class Plan(NamedTuple):

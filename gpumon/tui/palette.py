@@ -54,7 +54,6 @@ _BASE: Final[dict[str, Tone]] = {
     "bar_ok": Tone("ok", "selected"),
     "bar_warn": Tone("warn", "selected", bold=True),
     "badge": Tone("background", "warn", bold=True, own=("reverse",), plain=("reverse",)),
-    "badge_alert": Tone("background", "critical", bold=True, own=("reverse",), plain=("reverse",)),
     "badge_paused": Tone("background", "accent", bold=True, own=("reverse",), plain=("reverse",)),
 }
 _STAND_OUT: Final[dict[str, Attributes]] = {"warn": ("bold",), "critical": ("bold", "underline")}

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from gpumon.efficiency.faults import is_told
 from gpumon.readings.format import cells, cut, left
+from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.snapshot import Event, FaultShown, Level, Limit, Snapshot, Verdict
 from gpumon.readings.text import clean
 from gpumon.tui.fold import folded
@@ -27,6 +30,9 @@ _LEAST_SCOPE: Final = 12
 _DATED: Final = 100
 """Cells of a pane from which verdicts have the time since which they stand, too."""
 _GPU: Final = re.compile(r"gpu (\d{1,6})")
+_MONEY: Final = re.compile(r"\d[\d,.]{0,12} \$/h(?: idle)?")
+_LEAST_ACTION: Final = 24
+"""Cells from which an action behind a text says something."""
 
 
 HEALTHY: Final = "healthy"
@@ -46,6 +52,8 @@ class Item(NamedTuple):
     text: str
     below: tuple[Piece, ...] = ()
     """Evidence and action."""
+    action: str = ""
+    """The action alone, for the line of its text."""
     about: str = ""
     """Of a fault its source, of an event the key of its thing."""
     judged: bool = False
@@ -93,44 +101,83 @@ class Steady:
 
 
 def items(
-    snapshot: Snapshot, verdicts: Sequence[Verdict], events: Sequence[Event], glyphs: Glyphs, *, unfolded: bool
+    snapshot: Snapshot,
+    verdicts: Sequence[Verdict],
+    events: Sequence[Event],
+    glyphs: Glyphs,
+    *,
+    unfolded: bool,
+    coming: Sequence[str] = (),
+    hold_s: float = 0.0,
 ) -> list[Item]:
     """Urgent verdicts, faults, other verdicts, one row for all that are healthy unless `unfolded`, then what happened.
 
-    `events`: oldest first; the newest comes first here.
+    `events`: oldest first; the newest comes first here. `coming`: what has no verdict yet; `hold_s`: seconds that one
+    takes at least.
     """
     healthy = [verdict for verdict in verdicts if verdict.level is Level.OK]
     urgent = [_of_verdict(verdict) for verdict in verdicts if verdict.level in URGENT]
     others = [_of_verdict(verdict) for verdict in verdicts if verdict.level is Level.NOTE]
-    found = [*urgent, *map(_of_fault, snapshot.faults), *others]
+    found = [*urgent, *map(_of_fault, _untold(snapshot, verdicts)), *others]
     if not found:
-        found.append(_nothing([] if unfolded else healthy, said=bool(healthy)))
+        found.append(_nothing(healthy, coming, hold_s, named=not unfolded))
         healthy = healthy if unfolded else []
     if unfolded or len(healthy) == 1:
         found += [_of_verdict(verdict) for verdict in healthy]
     elif healthy:
         found.append(Item(HEALTHY, (" ● ", "ok"), "", "", "", _names(healthy), quiet=True, tone="muted"))
-    return found + [_of_event(event, glyphs) for event in reversed(events)]
+    return found + _of_events(events, glyphs)
 
 
-def _nothing(healthy: Sequence[Verdict], *, said: bool) -> Item:
-    """`said`: those that are healthy have their own rows below, or are named here."""
-    names = f": {_names(healthy)}" if healthy else "" if said else ": no fault, no verdict"
-    return Item(HEALTHY, ("   ", "muted"), "", "", "", f"nothing limits{names}", tone="muted")
+def _untold(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> Iterator[FaultShown]:
+    """Faults but those of a GPU that an urgent verdict on it tells."""
+    told = {(verdict.scope, verdict.limit) for verdict in verdicts if verdict.level in URGENT}
+    for fault in snapshot.faults:
+        if not any(fault.source == scope and is_told(fault.text, limit) for scope, limit in told):
+            yield fault
+
+
+def _nothing(healthy: Sequence[Verdict], coming: Sequence[str], hold_s: float, *, named: bool) -> Item:
+    """`named`: those that are healthy have no rows of their own below."""
+    if coming and not healthy:
+        text = f"judging: verdicts need {hold_s:.0f} s, those of use some minutes"
+    else:
+        names = [_names(healthy)] if healthy and named else []
+        names += [f"no verdict yet: {_joined(coming)}"] if coming else []
+        names += [] if healthy else ["no fault, no verdict"]
+        text = f"nothing limits: {'; '.join(names)}" if names else "nothing limits"
+    return Item(HEALTHY, ("   ", "muted"), "", "", "", text, tone="muted")
+
+
+def unjudged(snapshot: Snapshot) -> tuple[str, ...]:
+    """Names of what is up and has no verdict yet; a GPU with engines is judged by what they do."""
+    judged = {verdict.key for verdict in snapshot.verdicts}
+    engines = (each for each in snapshot.engines if each.state is EndpointState.OK and each.key not in judged)
+    alone = (each for each in snapshot.gpus if each.state is GpuState.OK and not each.engines and not each.parent_uuid)
+    return (
+        *(engine.name for engine in engines),
+        *(f"gpu {gpu.index}" for gpu in alone if gpu.uuid not in judged),
+    )
 
 
 def _names(healthy: Sequence[Verdict]) -> str:
     """`3 healthy: vllm:8000, gpu 0-3, host`."""
     scopes = list(dict.fromkeys(verdict.scope for verdict in healthy))
+    return f"{len(scopes)} healthy: {_joined(scopes)}"
+
+
+def _joined(scopes: Sequence[str]) -> str:
+    """`vllm:8000, gpu 0-3`."""
     gpus = [int(found[1]) for scope in scopes if (found := _GPU.fullmatch(scope))]
     named = [scope for scope in scopes if not _GPU.fullmatch(scope)]
-    return f"{len(scopes)} healthy: {', '.join([*named, *([f'gpu {spans(gpus)}'] if gpus else [])])}"
+    return ", ".join([*named, *([f"gpu {spans(gpus)}"] if gpus else [])])
 
 
 def _of_verdict(verdict: Verdict) -> Item:
     glyph, tone, _ = mark(verdict)
     below = [("· " + (f"{one.text} ({one.source})" if one.source else one.text), "muted") for one in verdict.evidence]
-    below += [(f"→ {verdict.action}", "accent")] if verdict.action else []
+    action = f"→ {clean(verdict.action, _TEXT)}" if verdict.action else ""
+    below += [(action, "accent")] if action else []
     return Item(
         key=verdict_key(verdict),
         mark=(f" {glyph} ", tone),
@@ -139,6 +186,7 @@ def _of_verdict(verdict: Verdict) -> Item:
         since=verdict.since,
         text=clean(said(verdict), _TEXT),
         below=tuple((clean(text, _TEXT), tone) for text, tone in below),
+        action=action,
         judged=True,
         trouble=verdict.level in URGENT,
         quiet=verdict.level is Level.OK or verdict.limit is Limit.CANNOT_TELL,
@@ -151,10 +199,25 @@ def _of_fault(fault: FaultShown) -> Item:
     return Item(key, (" ! ", "warn"), *named, about=fault.source, trouble=True)
 
 
-def _of_event(event: Event, glyphs: Glyphs) -> Item:
+def _of_events(events: Sequence[Event], glyphs: Glyphs) -> list[Item]:
+    """The newest first; one that came several times is one row, with how often and when first."""
+    first: dict[tuple[str, ...], Event] = {}
+    newest: dict[tuple[str, ...], Event] = {}
+    times: Counter[tuple[str, ...]] = Counter()
+    for event in events:
+        same = (event.kind.value, event.key, event.scope, event.text)
+        first.setdefault(same, event)
+        newest.pop(same, None)
+        newest[same] = event
+        times[same] += 1
+    return [_of_event(event, first[same], times[same], glyphs) for same, event in reversed(newest.items())]
+
+
+def _of_event(event: Event, first: Event, times: int, glyphs: Glyphs) -> Item:
     glyph, tone = event_mark(event, glyphs)
-    key = f"event/{event.wall_s}/{event.kind.value}/{event.key}/{event.text}"
-    named = (EVENTS[event.kind][2], clean(event.scope), "", clean(event.text, _TEXT))
+    key = f"event/{event.kind.value}/{event.key}/{event.scope}/{event.text}"
+    often = f"x{times}, first {clock(first.wall_s)}: " if times > 1 else ""
+    named = (EVENTS[event.kind][2], clean(event.scope), "", often + clean(event.text, _TEXT))
     return Item(key, (f" {glyph} ", tone), *named, about=event.key, past=True, at_s=event.wall_s)
 
 
@@ -209,7 +272,7 @@ def lines(item: Item, of: Columns, most: int) -> tuple[list[Row], bool]:
     texts = folded(item.text, room)
     is_cut = len(texts) > most
     if is_cut:
-        texts = (*texts[: most - 1], cut(" ".join(texts[most - 1 :]), room))
+        texts = (*texts[: most - 1], _cut(" ".join(texts[most - 1 :]), room))
     rows: list[Row] = [(*before, (texts[0], item.tone))]
     rows += [((" " * indent + line, item.tone),) for line in texts[1:]]
     for text, tone in item.below:
@@ -217,8 +280,25 @@ def lines(item: Item, of: Columns, most: int) -> tuple[list[Row], bool]:
         folds = folded(text, max(_LEAST_TEXT, of.width - start - 2))
         rows += [((" " * (start + (2 if at else 0)) + line, tone),) for at, line in enumerate(folds)]
     if len(rows) > most:
-        rows[most - 1], is_cut = _unfinished(rows[most - 1], of.width), True
+        last, is_cut = rows[most - 1], True
+        bare = item.action and most == len(texts) and sum(cells(text) for text, _ in last) + _LEAST_ACTION < of.width
+        rows[most - 1] = _acted(last, item.action, of.width) if bare else _unfinished(last, of.width)
     return rows[:most], is_cut
+
+
+def _cut(text: str, room: int) -> str:
+    """Cut at its end, or before what it costs."""
+    found = list(_MONEY.finditer(text))
+    if cells(text) <= room or not found or cells(text[: found[-1].end()]) < room:
+        return cut(text, room)
+    cost = f" {found[-1][0]}"
+    return cut(text[: found[-1].start()], room - cells(cost)) + cost if cells(cost) < room // 2 else cut(text, room)
+
+
+def _acted(row: Row, action: str, width: int) -> Row:
+    """A text that leaves room, with what to do behind it."""
+    room = width - sum(cells(piece) for piece, _ in row) - 1
+    return (*row, (" " + cut(action, room), "accent"))
 
 
 def _unfinished(row: Row, width: int) -> Row:

@@ -232,6 +232,29 @@ def test_a_lost_gpu_has_no_figures_and_costs_no_other(catalogue: GpuCatalogue):
     assert shown[0].busy_ratio == 1.0
 
 
+@pytest.mark.parametrize("state", [GpuState.LOST, GpuState.ERROR])
+def test_the_age_of_a_silent_gpu_counts_from_its_last_answer_however_often_it_is_tried(
+    catalogue: GpuCatalogue, state: GpuState
+):
+    deriver = Deriver(catalogue)
+    for at in range(15):
+        read = gpu(at_s=float(at))
+        silent = read if at < 5 else msgspec.structs.replace(read, state=state)
+        shown = deriver.derive(frame(at, (silent,))).snapshot.gpus[0]
+        assert shown.age_s == (0.0 if at < 5 else at - 4.0)
+    later = Deriver(catalogue)
+    later.restore(deriver.carry())
+    lost = msgspec.structs.replace(gpu(at_s=600.0), state=state)
+    assert later.derive(frame(600, (lost,))).snapshot.gpus[0].age_s == 596.0
+    assert later.derive(frame(601, (gpu(at_s=601.0),))).snapshot.gpus[0].age_s == 0.0
+
+
+def test_a_gpu_that_never_answered_is_silent_since_it_was_seen_first(catalogue: GpuCatalogue):
+    deriver = Deriver(catalogue)
+    lost = [msgspec.structs.replace(gpu(at_s=float(at)), state=GpuState.LOST) for at in range(4)]
+    assert [deriver.derive(frame(at, (lost[at],))).snapshot.gpus[0].age_s for at in range(4)] == [0.0, 1.0, 2.0, 3.0]
+
+
 def test_power_is_the_mean_of_the_energy_counter(catalogue: GpuCatalogue):
     deriver = Deriver(catalogue)
     for at in range(3):

@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from gpumon.outputs.verdicts import markdown
-from gpumon.readings.snapshot import FaultShown
+from gpumon.readings.frame import GpuState
+from gpumon.readings.snapshot import FaultShown, Kind
 from gpumon.readings.verdict import Confidence, Event, EventKind, Evidence, Level, Limit, Verdict
 from tests.tui import scenes
 
@@ -43,11 +44,19 @@ VERDICTS = (
         since="2025-10-09T08:53:00Z",
         level=Level.NOTE,
         unknown=("SM active",),
+        kind=Kind.GPU,
+        key="GPU-00000003",
     ),
 )
 SAID = """# gpu-07, 2025-10-09 08:53:22+00:00, SIMULATED
 
 Recorded: 2025-10-09 08:23:22+00:00 to 2025-10-09 08:53:22+00:00.
+
+## GPUs
+
+| GPU | UUID | name | state | engines |
+| --: | --- | --- | --- | --- |
+| 3 | GPU-00000003 | NVIDIA H100 80GB HBM3 | lost: off the bus | vllm:8000 |
 
 ## Verdicts
 
@@ -61,6 +70,8 @@ the cache is full
 - confidence high, since 2025-10-09T08:52:00Z
 
 ### gpu 3: cannot tell (note)
+
+GPU-00000003
 
 - missing: SM active
 - confidence low, since 2025-10-09T08:53:00Z
@@ -82,12 +93,14 @@ the cache is full
 def test_it_says_all_there_is() -> None:
     event = Event(scenes.WALL_S - 5.0, EventKind.XID, "gpu 3", "Xid 79", Level.CRITICAL)
     faults = (FaultShown("gpu 5", "no answer", "2025-10-09T08:50:00Z"),)
-    shot = replace(scenes.snapshot(), simulated=True, verdicts=VERDICTS, faults=faults)
+    gpu = scenes.gpu(3, state=GpuState.LOST, state_text="off the bus", engines=("vllm:8000",))
+    shot = replace(scenes.snapshot(), simulated=True, gpus=(gpu,), verdicts=VERDICTS, faults=faults)
     assert markdown(shot, (event,), (scenes.WALL_S - 1800.0, scenes.WALL_S)) == SAID
 
 
 def test_it_says_that_there_is_nothing() -> None:
-    said = markdown(scenes.snapshot(), (), None)
+    said = markdown(replace(scenes.snapshot(), gpus=()), (), None)
+    assert "## GPUs\n\nNone." in said
     assert "Recorded: nothing." in said
     assert "## Verdicts\n\nNone." in said
     assert "## What happened\n\nNothing of note." in said

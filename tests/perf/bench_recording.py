@@ -38,11 +38,11 @@ TRIES: Final = 3
 """The best counts: others use this machine too."""
 
 
-def hour() -> list[Kept]:
-    """What the collector would keep in an hour."""
+def made(seconds: int) -> list[Kept]:
+    """What the collector would keep in that time."""
     deriver, ticks = Deriver(gpu_catalogue()), []
     minute = -1.0
-    for frame in served(HOUR_S):
+    for frame in served(seconds):
         _, points = deriver.derive(frame)
         carry = deriver.carry() if frame.wall_s // 60.0 != minute else None
         minute = frame.wall_s // 60.0
@@ -50,19 +50,18 @@ def hour() -> list[Kept]:
     return ticks
 
 
-def moved(kept: Kept, hours: int, last: Frame, known: dict[int, EngineReading]) -> Kept:
-    """The tick, that many hours later. `last` tells how far counters go in an hour; `known` are moved already."""
-    by_s = float(hours * HOUR_S)
+def moved(kept: Kept, times: int, by_s: float, last: Frame, known: dict[int, EngineReading]) -> Kept:
+    """The tick, so much later. `last` tells how far counters go, `times` how often; `known` are moved already."""
     frame = kept.frame
-    gpus = tuple(_gpu(gpu, by_s, hours * 1e6) for gpu in frame.gpus)
+    gpus = tuple(_gpu(gpu, by_s, times * 1e6) for gpu in frame.gpus)
     engines = []
     for engine, end in zip(frame.engines, last.engines, strict=True):
         if id(engine) not in known:
-            known[id(engine)] = _engine(engine, end, by_s, hours)
+            known[id(engine)] = _engine(engine, end, by_s, times)
         engines.append(known[id(engine)])
     moved = msgspec.structs.replace(
         frame,
-        seq=frame.seq + hours * HOUR_S,
+        seq=frame.seq + int(by_s),
         wall_s=frame.wall_s + by_s,
         monotonic_s=frame.monotonic_s + by_s,
         gpus=gpus,
@@ -77,32 +76,32 @@ def _gpu(gpu: GpuReading, by_s: float, by_j: float) -> GpuReading:
     return msgspec.structs.replace(gpu, monotonic_s=gpu.monotonic_s + by_s, energy_j=energy_j)
 
 
-def _engine(engine: EngineReading, end: EngineReading, by_s: float, hours: int) -> EngineReading:
-    ranks = tuple(_rank(rank, there, hours) for rank, there in zip(engine.ranks, end.ranks, strict=True))
+def _engine(engine: EngineReading, end: EngineReading, by_s: float, times: int) -> EngineReading:
+    ranks = tuple(_rank(rank, there, times) for rank, there in zip(engine.ranks, end.ranks, strict=True))
     return msgspec.structs.replace(engine, monotonic_s=engine.monotonic_s + by_s, ranks=ranks)
 
 
-def _rank(rank: RankReading, end: RankReading, hours: int) -> RankReading:
+def _rank(rank: RankReading, end: RankReading, times: int) -> RankReading:
     return RankReading(
         rank.rank,
-        {name: value + hours * end.counters[name] for name, value in rank.counters.items()},
+        {name: value + times * end.counters[name] for name, value in rank.counters.items()},
         rank.gauges,
-        {name: _histogram(each, end.histograms[name], hours) for name, each in rank.histograms.items()},
+        {name: _histogram(each, end.histograms[name], times) for name, each in rank.histograms.items()},
     )
 
 
-def _histogram(reading: HistogramReading, end: HistogramReading, hours: int) -> HistogramReading:
-    counts = tuple(count + hours * last for count, last in zip(reading.counts, end.counts, strict=True))
-    return HistogramReading(reading.bounds, counts, reading.sum + hours * end.sum, reading.count + hours * end.count)
+def _histogram(reading: HistogramReading, end: HistogramReading, times: int) -> HistogramReading:
+    counts = tuple(count + times * last for count, last in zip(reading.counts, end.counts, strict=True))
+    return HistogramReading(reading.bounds, counts, reading.sum + times * end.sum, reading.count + times * end.count)
 
 
-def day(hours: int) -> Iterator[Kept]:
-    """One tick a second."""
-    first = hour()
-    for number in range(hours):
+def day(hours: int, made_s: int = HOUR_S) -> Iterator[Kept]:
+    """One tick a second: those of the first `made_s`, again and again."""
+    first = made(made_s)
+    for times in range(hours * HOUR_S // made_s):
         known: dict[int, EngineReading] = {}
         for kept in first:
-            yield moved(kept, number, first[-1].frame, known)
+            yield moved(kept, times, float(times * made_s), first[-1].frame, known)
 
 
 def record(path: Path, hours: int) -> None:

@@ -24,8 +24,9 @@ from gpumon.recording.store import Recorder
 from tests.recording.ticks import FACTS, tick
 
 EVERY_S = 0.005
-LONGEST_S = 1.2
-"""From a writer's first frame to its end, at most."""
+SHORT_S, LONG_S = (0.0, 0.3), (1.0, 1.2)
+"""From a writer's first frame to its end: of most, and of the few that show what is lost of the last second."""
+LONG_SHARE = 0.15
 EARLY_SHARE, EARLY_S = 0.1, 0.2
 """So many are killed within that time of their start: some have not made their file yet."""
 TOGETHER = 8
@@ -94,6 +95,7 @@ def killed(pid: int, pipe: int, path: Path) -> Killed | None:
 def kills(count: int, seed: int = 1) -> list[Killed]:
     """Start and kill that many writers, several at a time. Raises AssertionError where a file is not as it must be."""
     chance, done = random.Random(seed), list[Killed]()
+    tick(0)  # the frames are made here once: what is forked has them
     waiting: dict[int, tuple[int, Path]] = {}
     due_s: dict[int, float] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -106,7 +108,7 @@ def kills(count: int, seed: int = 1) -> list[Killed]:
                 if chance.random() < EARLY_SHARE:
                     due_s[pipe] = time.monotonic() + chance.uniform(0.0, EARLY_S)
             for pipe in select.select([pipe for pipe in waiting if pipe not in due_s], [], [], 0.002)[0]:
-                due_s[pipe] = time.monotonic() + chance.uniform(0.0, LONGEST_S)
+                due_s[pipe] = time.monotonic() + chance.uniform(*LONG_S if chance.random() < LONG_SHARE else SHORT_S)
             for pipe in [pipe for pipe, at_s in due_s.items() if at_s <= time.monotonic()]:
                 del due_s[pipe]
                 if (one := killed(waiting[pipe][0], pipe, waiting[pipe][1])) is not None:

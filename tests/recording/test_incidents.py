@@ -38,6 +38,24 @@ def test_the_most_urgent_come_first_and_events_have_no_length() -> None:
     assert (found[0].end, found[0].seconds, left_out) == ("", 0.0, 0)
 
 
+def test_an_incident_begins_when_its_verdict_began_to_hold() -> None:
+    late = Event(134.0, EventKind.VERDICT, "gpu 0", "throttled", Level.WARN, "u", since_s=104.0)
+    over = Event(200.0, EventKind.VERDICT, "gpu 0", "throttled is over", Level.OK, "u")
+    assert told(late, over) == [("gpu 0", "throttled", 96.0, True)]
+
+
+def test_what_led_to_a_verdict_is_not_told_twice_and_the_same_event_once() -> None:
+    slow = Event(97.0, EventKind.THROTTLE, "gpu 0", "slowed down by heat", Level.WARN, "u")
+    other = Event(97.0, EventKind.THROTTLE, "gpu 1", "slowed down by heat", Level.WARN, "v")
+    late = Event(134.0, EventKind.VERDICT, "gpu 0", "throttled", Level.WARN, "u", since_s=104.0)
+    xids = [Event(at, EventKind.XID, "gpu 2", "Xid 79", Level.CRITICAL, "w") for at in (50.0, 61.0, 72.0)]
+    assert told(*xids, slow, other, late) == [
+        ("gpu 2", "Xid 79 (3 times)", 22.0, True),
+        ("gpu 0", "throttled", 896.0, False),
+        ("gpu 1", "slowed down by heat", 0.0, True),
+    ]
+
+
 def test_what_is_left_out_is_counted() -> None:
     events = [verdict(float(at), Level.WARN, "queue", scope=f"e{at}") for at in range(MOST + 7)]
     found, left_out = incidents(events, 1000.0)

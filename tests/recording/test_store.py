@@ -359,6 +359,38 @@ def test_where_nothing_can_be_written_a_recording_can_be_read(tmp_path: Path) ->
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+COPY = """
+import resource, sys
+from pathlib import Path
+from gpumon.recording.ring import FlightRecorder
+from gpumon.recording.store import write_recording
+from tests.recording.ticks import FACTS, tick
+ring = FlightRecorder(1800.0, 24e6)
+for number in range(100):
+    ring.keep(tick(number))
+for most in (4096, 30000):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+    try:
+        write_recording(Path(sys.argv[1]), ring, FACTS)
+    except OSError as failure:
+        print(failure.strerror)
+"""
+
+
+def test_a_copy_that_does_not_fit_is_an_error_of_the_disk_and_leaves_nothing(tmp_path: Path) -> None:
+    """Neither where the first page does not fit, nor where a later one does not; and never what was there before."""
+    path = tmp_path / "copy"
+    for before in (None, "precious"):
+        if before is not None:
+            path.write_text(before)
+        done = subprocess.run(
+            [sys.executable, "-c", COPY, str(path)], capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert len(done.stdout.splitlines()) == 2
+        assert [each.read_text() for each in tmp_path.iterdir()] == ([] if before is None else [before])
+
+
 def test_a_file_that_was_taken_away_is_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "r.sqlite"
     with recording(path) as recorder:

@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from gpumon.efficiency.deriver import Deriver
-from gpumon.readings.frame import Frame
+from gpumon.readings.frame import Frame, GpuReading, GpuState
 from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.period import Period
 from gpumon.readings.quantities import DECODE_TOKENS
 from gpumon.readings.snapshot import Event, EventKind, Level
 from gpumon.recording.past import Kept
@@ -19,6 +20,7 @@ from gpumon.recording.reader import Recording
 from gpumon.recording.store import Recorder
 from gpumon.recording.summary import summed_up
 from gpumon.sources.packaged import gpu_catalogue
+from gpumon.sources.simulator.cast import CAST
 from tests.recording.frames import WALL_S, served
 
 SECONDS = 170
@@ -105,3 +107,94 @@ def test_one_moment_has_no_length_and_no_figures_over_time(made: Made) -> None:
     assert (point.seconds, point.covered_s) == (0.0, 0.0)
     assert isinstance(point.energy_j, Missing)
     assert isinstance(point.decode_tokens, Missing)
+
+
+def stretch(tmp_path: Path, frames: list[Frame]) -> Period:
+    """These frames recorded and summed up, at a price of 3 an hour."""
+    path = tmp_path / "b.gpumon"
+    recorder, deriver = Recorder(path, {"host": "box"}), Deriver(CATALOGUE)
+    for at, frame in enumerate(frames):
+        recorder.keep(Kept(frame, deriver.derive(frame).points, (), None))
+        while recorder.written < at - 30:
+            assert recorder.fault() is None
+    recorder.close()
+    recording = Recording(path)
+    span = recording.span()
+    assert span is not None
+    return summed_up(recording, CATALOGUE, {"": 3.0}, *span)
+
+
+def frames_of(seconds: int) -> list[Frame]:
+    return list(served(seconds, cast=CAST[1:2]))
+
+
+def test_what_was_counted_in_a_gap_counts_to_nothing_and_costs_nothing(tmp_path: Path) -> None:
+    frames = frames_of(150)
+    kept = [frame for at, frame in enumerate(frames) if not 40 <= at < 110]
+    told = stretch(tmp_path, kept)
+    parts = counted(frames[:40], frames[0].engines[0].key) + counted(frames[110:], frames[0].engines[0].key)
+    assert told.gaps == 1
+    assert told.decode_tokens == pytest.approx(parts, rel=0.03)
+    assert told.cost == pytest.approx(8 * 3.0 * 78 / 3600.0, rel=0.03)
+    assert told.covered_s == pytest.approx(79, abs=2)
+
+
+def test_ticks_that_come_late_are_no_gap_and_no_discount(tmp_path: Path) -> None:
+    frames = frames_of(120)[::3]
+    told = stretch(tmp_path, frames)
+    assert told.gaps == 0
+    assert told.covered_s == pytest.approx(117, abs=2)
+    assert told.cost == pytest.approx(8 * 3.0 * 117 / 3600.0, rel=0.03)
+
+
+def test_a_clock_that_was_ahead_makes_no_energy(tmp_path: Path) -> None:
+    ahead_s, frames = 3e7, frames_of(120)
+    early = [msgspec.structs.replace(frame, wall_s=frame.wall_s + ahead_s) for frame in frames[:60]]
+    told = stretch(tmp_path, [*early, *frames[60:]])
+    counted_j = sum(frames[-1].gpus[at].energy_j - frames[60].gpus[at].energy_j for at in range(8))
+    assert 0.9 * counted_j <= told.energy_j <= 2.1 * counted_j
+
+
+def test_a_card_that_took_the_place_of_another_costs_only_its_own_time(tmp_path: Path) -> None:
+    frames = frames_of(120)
+    changed = [
+        msgspec.structs.replace(
+            frame, gpus=(msgspec.structs.replace(frame.gpus[0], uuid="GPU-new"), *frame.gpus[1:]), engines=()
+        )
+        if at >= 60
+        else msgspec.structs.replace(frame, engines=())
+        for at, frame in enumerate(frames)
+    ]
+    told = stretch(tmp_path, changed)
+    assert len(told.gpus) == 9
+    assert told.cost == pytest.approx(8 * 3.0 * 119 / 3600.0, rel=0.03)
+    assert isinstance(told.gpus[0].busy_ratio, Missing)
+
+
+def test_the_energy_of_a_gpu_up_to_its_loss_counts(tmp_path: Path) -> None:
+    frames = frames_of(100)
+    lost = [
+        msgspec.structs.replace(
+            frame,
+            gpus=(*frame.gpus[:7], GpuReading(7, frame.gpus[7].uuid, "H100", GpuState.LOST, frame.monotonic_s)),
+        )
+        if at >= 55
+        else frame
+        for at, frame in enumerate(frames)
+    ]
+    told = stretch(tmp_path, lost)
+    assert told.gpus[7].energy_j == pytest.approx(frames[54].gpus[7].energy_j - frames[0].gpus[7].energy_j)
+
+
+def test_slices_of_a_card_are_in_no_sum_of_money(tmp_path: Path) -> None:
+    frames = [
+        msgspec.structs.replace(
+            frame,
+            gpus=(frame.gpus[0], msgspec.structs.replace(frame.gpus[0], uuid="MIG-1", parent_uuid=frame.gpus[0].uuid)),
+            engines=(),
+        )
+        for frame in frames_of(40)
+    ]
+    told = stretch(tmp_path, frames)
+    assert told.cost == pytest.approx(3.0 * 39 / 3600.0, rel=0.05)
+    assert isinstance(told.gpus[1].cost, Missing)

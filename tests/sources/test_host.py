@@ -178,6 +178,24 @@ def test_one_thread_at_its_limit_a_wait_for_the_disk_and_a_disk_that_is_never_fr
     assert [figures[field] for field in PRESSURES] == [0.125] * 3
 
 
+def test_an_interface_that_comes_back_is_looked_at_anew(tmp_path: Path) -> None:
+    """A host of containers sees thousands of names of virtual interfaces come and go: none is kept."""
+    load = HostLoad(tmp_path, tmp_path, 0.0)
+
+    def look(**received: int) -> dict[str, Reading]:
+        rows = "".join(f"  {name}: {count} 0 0 0 0 0 0 0 {1000 * count} 0\n" for name, count in received.items())
+        kernel(tmp_path, network=f"Inter-|\n face |\n{rows}")
+        return load.figures()
+
+    (tmp_path / "class" / "net" / "eth0" / "device").mkdir(parents=True)
+    look(eth0=0, veth1=0)
+    look(eth0=0)
+    (tmp_path / "class" / "net" / "veth1" / "device").mkdir(parents=True)
+    look(eth0=0, veth1=0)
+    figures = look(eth0=0, veth1=5)
+    assert ratio(figures, "network_tx_bytes_per_s", "network_rx_bytes_per_s") == pytest.approx(1000.0)
+
+
 def ratio(figures: dict[str, Reading], above: str, below: str) -> float:
     """One figure over another: what a look of unknown length says for certain."""
     over, under = figures[above], figures[below]

@@ -41,6 +41,14 @@ def test_what_is_missing_neither_raises_nor_ends() -> None:
     assert run([95, 95, 95, GONE, GONE, GONE, GONE, GONE, GONE]) == [(10, True)]
 
 
+def test_after_a_long_gap_it_is_waited_for_anew() -> None:
+    """Missing for 15 s while the alert waits for 10 s: what was before does not count."""
+    assert run([95, GONE, GONE, GONE, 95, 95]) == []
+    assert run([95, GONE, GONE, GONE, 95, 95, 95]) == [(30, True)]
+    assert run([95, GONE, 95]) == [(10, True)]
+    assert run([95, GONE, GONE, GONE, GONE, 80]) == []
+
+
 def test_what_is_gone_for_good_ends() -> None:
     assert run([95, 95, 95, None, None, None, None]) == [(10, True), (30, False)]
 

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from gpumon.readings.frame import GpuProcess
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reason
-from gpumon.readings.snapshot import BandwidthSource, Confidence, Family, Level, Limit, Quantiles
+from gpumon.readings.snapshot import BandwidthSource, Confidence, Family, Kind, Level, Limit, Quantiles, TokensTotal
 from gpumon.specs.llm import LlmSpec
-from tests.triage.engines import BUSY, PEAK, EngineKind, Goals, judged, limits, of_engine, only, scene
+from tests.triage.engines import BUSY, PEAK, WORKS, EngineKind, Goals, judged, limits, of_engine, only, scene
+from tests.triage.stage import GIB, Stage, engine
 
 QUEUED = {"waiting": 12.0, "queue_s": Quantiles(mean=0.9), "ttft_s": Quantiles(mean=1.0)}
 FULL = {**QUEUED, "kv_usage_ratio": 0.97, "running": 48.0, "kv_pool_tokens": 100_000.0, "context_tokens": 2000.0}
@@ -61,6 +63,73 @@ def test_each_limit_and_its_neighbours(expected: Limit, changes: dict[str, Any],
     assert found.limit is expected, found.text
     assert found.text
     assert all(one.text for one in found.evidence)
+
+
+NOTHING = dict.fromkeys(
+    ("running", "decode_tokens_per_s", "prefill_tokens_per_s", "mfu_ratio", "mfu_prefill_ratio", "mbu_ratio"), 0.0
+)
+LORA = GpuProcess(999, "python", user="bob", vram_bytes=8.0 * GIB)
+TRAINS = {**COMPUTES, "processes": (*BUSY["processes"], LORA)}
+READS_TOO = {**READS, "processes": (*BUSY["processes"], LORA)}
+
+
+@pytest.mark.parametrize("card", [TRAINS, READS_TOO])
+def test_an_engine_with_nothing_to_do_does_not_do_what_its_gpu_does(card: dict[str, Any]) -> None:
+    assert limits(judged(scene(NOTHING, card, moves=False))) == (Limit.HEALTHY,)
+
+
+@pytest.mark.parametrize("card", [TRAINS, READS_TOO])
+def test_beside_another_its_own_figures_count(card: dict[str, Any]) -> None:
+    assert limits(judged(scene({}, card))) == (Limit.HEALTHY,)
+    quiet = {**card, "processes": (*BUSY["processes"], GpuProcess(999, "python", vram_bytes=0.4 * GIB))}
+    assert limits(judged(scene({}, quiet)))[0] in {Limit.COMPUTE, Limit.BANDWIDTH}  # a bare context does nothing
+
+
+@pytest.mark.parametrize(
+    ("card", "said"),
+    [
+        (TRAINS, "computes at its limit: tensor cores 78 % active, shared with python (pid 999), 60 % of it prefill"),
+        (READS_TOO, "reads 81 % of HBM, shared with python (pid 999) at batch 24"),
+    ],
+)
+def test_where_users_wait_for_a_shared_gpu_it_is_said_with_doubt(card: dict[str, Any], said: str) -> None:
+    found = only(judged(scene(QUEUED, card, slots=64.0)))
+    assert found.text.startswith(said)
+    assert (found.level, found.confidence) == (Level.WARN, Confidence.LOW)
+    assert found.action.startswith("GPUs that it does not share with python (pid 999); ")
+
+
+def test_of_two_engines_on_a_gpu_the_one_at_work_computes() -> None:
+    both = {**COMPUTES, "engines": ("vllm:8000", "emb:8001")}
+    first, rest = scene({"mfu_ratio": 0.6}, both), {**WORKS, **NOTHING, "tokens_total": TokensTotal(7.0, 0.0, 7.0)}
+    second = engine(url="http://127.0.0.1:8001", name="emb:8001", **rest)
+    found = Stage().play(60, lambda tick: (*first(tick), second))
+    said = {each.scope: each for each in found.verdicts if each.kind is Kind.ENGINE}
+    assert said["vllm:8000"].limit is Limit.COMPUTE
+    assert said["vllm:8000"].confidence is Confidence.HIGH
+    assert said["emb:8001"].limit is Limit.HEALTHY
+
+
+@pytest.mark.parametrize(
+    ("running", "prefill", "limit"),
+    [
+        (1.3, 0.41, Limit.COMPUTE),  # long prompts take turns
+        (24.0, 0.41, Limit.COMPUTE),  # they stand still beside much prefill
+        (2.0, 0.1, Limit.QUEUE),
+    ],
+)
+def test_a_few_prompts_that_take_turns_are_no_limit_of_the_scheduler(
+    running: float, prefill: float, limit: Limit
+) -> None:
+    changes = {**QUEUED, "running": running, "mfu_ratio": prefill + 0.01, "mfu_prefill_ratio": prefill}
+    found = only(judged(scene(changes, BUSY)))
+    assert found.limit is limit
+    assert "--max-num-seqs" not in found.action
+
+
+def test_llama_cpp_is_not_told_to_lower_and_raise_the_same() -> None:
+    found = only(judged(scene(FULL, kind=EngineKind.LLAMA_CPP)))
+    assert found.action.endswith("lower -c; -ctk q8_0 -ctv q8_0 (holds twice as many)")
 
 
 def test_a_queue_names_the_flag_and_how_far() -> None:
@@ -232,7 +301,44 @@ def test_tensor_parallelism_over_pcie() -> None:
     card = {**UNCOUPLED, **link, "nvlink_bytes_per_s": NOT_SUPPORTED, "gpu_type": "H100 PCIe 80GB"}
     found = only(judged(scene(TP4, (card,) * 4)))
     assert found.text.endswith("PCIe carries 25.2 GB/s, 40 % of its peak: tensor parallelism over PCIe")
-    assert found.action.startswith("lower --tensor-parallel-size from 4 to 2 with twice the instances")
+    assert found.action.startswith("lower --tensor-parallel-size from 4 to 2 with twice the instances, if the model")
+
+
+@pytest.mark.parametrize(
+    ("weights", "action"),
+    [
+        (
+            139e9,
+            "--quantization fp8 halves the weights, or --pipeline-parallel-size 2 with --tensor-parallel-size 1 "
+            "(stages talk less than ranks), or data parallelism instead",
+        ),
+        (16e9, "lower --tensor-parallel-size from 2 to 1 with twice the instances, or data parallelism instead"),
+    ],
+)
+def test_fewer_ranks_are_advised_where_the_model_fits_on_them(weights: float, action: str) -> None:
+    """A GPU has 0.9 x 85.9 - 7.5 = 69.8 GB for weights and KV cache."""
+    llm = LlmSpec("m", "test", 70e9, 70e9, 128256, 8192, 64, 8, 128, 80, read_bytes=weights)
+    changes = {**LOW, "tp": 2, "llm": llm, "kv_bytes_per_token": 1e6, "weight_precision": "bf16"}
+    found = only(judged(scene(changes, (UNCOUPLED,) * 2)))
+    assert (found.limit, found.action) == (Limit.COMMUNICATION, action)
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit", "confidence"),
+    [
+        ("A100 SXM4 80GB", Limit.CANNOT_TELL, Confidence.LOW),  # its board has NVLink, which nobody counts
+        ("A100 PCIe 80GB", Limit.COMMUNICATION, Confidence.MEDIUM),  # it may have a bridge
+        ("L40S", Limit.COMMUNICATION, Confidence.HIGH),
+    ],
+)
+def test_pcie_carries_the_ranks_only_where_no_nvlink_does(kind: str, limit: Limit, confidence: Confidence) -> None:
+    """Generation 4 x 16 lanes carry 31.5 GB/s in a direction: 9 GB/s are 29 %, and may be an offloaded KV cache."""
+    link = {"pcie_rx_bytes_per_s": 9e9, "pcie_tx_bytes_per_s": 9e9, "pcie_generation": 4.0, "pcie_width": 16.0}
+    card = {**NO_ACTIVITY, **link, "nvlink_bytes_per_s": NOT_SUPPORTED, "gpu_type": kind}
+    found = only(judged(scene(TP4, (card,) * 4)))
+    assert (found.limit, found.confidence) == (limit, confidence)
+    if limit is Limit.CANNOT_TELL:
+        assert "bytes over NVLink and PCIe between its GPUs" in found.unknown
 
 
 def test_ranks_with_unequal_shares_are_told_in_the_engines_words() -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from gpumon.readings.frame import EndpointState, GpuProcess, Phase
+from gpumon.efficiency.carry import Carry
+from gpumon.readings.frame import EndpointState, GpuProcess, GpuState, Phase, RankReading
 from gpumon.readings.missing import NOT_SUPPORTED
+from gpumon.readings.quantities import DECODE_TOKENS, PREFILL_COMPUTED
 from gpumon.readings.snapshot import BandwidthSource, Confidence, Family, Kind, Level, Limit, Quantiles, TokensTotal
 from tests.triage.engines import BUSY, IDLE, PEAK, SPINS, EngineKind, judged, limits, of_engine, only, scene
 from tests.triage.stage import GIB, Of, Stage, engine, gpu
@@ -20,10 +23,63 @@ BLIND = {"sm_active_ratio": NOT_SUPPORTED, "tensor_active_ratio": NOT_SUPPORTED,
 def test_requests_run_no_token_comes_and_the_gpu_does_nothing(gpus: dict[str, Any]) -> None:
     assert Limit.STALLED not in limits(judged(scene(STOPS, gpus, moves=False), 30))
     found = only(judged(scene(STOPS, gpus, moves=False), 32))
-    assert (found.limit, found.level, found.confidence) == (Limit.STALLED, Level.CRITICAL, Confidence.HIGH)
     busy = "100 %" if gpus is SPINS else "0 %"
-    assert found.text == f"no token for 31 s with 24 running: its GPUs read no memory (DRAM 0 %, busy {busy})"
+    said = f"no token for 31 s with 24 running: its GPUs read no memory (DRAM 0 %, busy {busy})"
     assert "pid 4711 (py-spy dump --pid 4711)" in found.action
+    if gpus is SPINS:
+        assert (found.limit, found.level, found.confidence) == (Limit.STALLED, Level.CRITICAL, Confidence.HIGH)
+        assert found.text == said
+    else:  # all requests may have been aborted: no step renews the gauges then
+        assert (found.limit, found.level, found.confidence) == (Limit.STALLED, Level.WARN, Confidence.MEDIUM)
+        assert found.text == f"{said}. It hangs, or its gauges froze after an abort"
+        assert found.action.startswith("send it one request")
+
+
+@pytest.mark.parametrize("gpus", [IDLE, BUSY])
+def test_the_first_request_after_a_quiet_night_is_no_hang(gpus: dict[str, Any]) -> None:
+    stage = Stage()
+    stage.play(300, scene({**STOPS, "running": 0.0}, IDLE, moves=False))
+    for _ in range(29):
+        last = stage.tick(*scene(STOPS, gpus, moves=False)(0))
+        assert Limit.STALLED not in limits(last)
+    assert (Limit.STALLED in limits(stage.play(5, scene(STOPS, gpus, moves=False)))) == (gpus is IDLE)
+
+
+def never_gave(totals: float, counted: float | None, gpus: dict[str, Any]) -> Any:
+    """An engine whose own counters, and gpumon's count since its start, stand at this."""
+
+    def at(tick: int) -> tuple[Of, ...]:
+        *cards, one = scene({**STOPS, "tokens_total": TokensTotal(totals, 0.0, totals)}, gpus, moves=False)(tick)
+        counters = {} if counted is None else {DECODE_TOKENS: counted, PREFILL_COMPUTED: counted}
+        return (*cards, Of(msgspec.structs.replace(one.read, ranks=(RankReading("0", counters, {}, {}),)), one.shown))
+
+    return at
+
+
+@pytest.mark.parametrize("gpus", [IDLE, SPINS])
+@pytest.mark.parametrize(
+    ("totals", "counted", "compiles"), [(0.0, 0.0, True), (0.0, None, True), (0.0, 500.0, False), (9.0, None, False)]
+)
+def test_an_engine_that_never_gave_a_token_compiles(
+    totals: float, counted: float | None, compiles: bool, gpus: dict[str, Any]
+) -> None:
+    """gpumon may have begun to count when it hung already: the engine's own counters decide."""
+    found = only(judged(never_gave(totals, counted, gpus), 40))
+    assert found.limit is Limit.STALLED
+    assert (found.level is Level.NOTE) == compiles
+    assert found.text.endswith("No token yet: compiling?") == compiles
+    assert found.action.startswith("wait") == compiles
+
+
+def test_nothing_compiles_for_a_quarter_of_an_hour() -> None:
+    stage = Stage()
+    assert only(stage.play(890, never_gave(0.0, 0.0, SPINS))).level is Level.NOTE
+    assert only(stage.play(20, never_gave(0.0, 0.0, SPINS))).level is Level.CRITICAL
+
+
+def test_a_hang_on_another_host_is_told_to_be_looked_at_there() -> None:
+    found = only(judged(scene({**STOPS, "gpu_type": "H100 SXM 80GB"}, (), moves=False), 40))
+    assert found.unknown == ("what its GPUs do (they are another host's: run gpumon there)",)
 
 
 @pytest.mark.parametrize("gpus", [BUSY, {**SPINS, "bandwidth_bytes_per_s": 0.1 * PEAK}])
@@ -77,11 +133,9 @@ def test_a_gpu_that_cannot_be_seen_leaves_it_open(gpus: Any, lacks: str) -> None
 )
 def test_an_engine_that_is_mute_while_its_processes_hold_the_gpu(state: EndpointState, how: str) -> None:
     stage = Stage()
+    stage.tick(gpu(**IDLE), engine())
     for tick in range(40):
-        one = engine(state=state)
-        shown = type(one.shown)(**{**_fields(one.shown), "age_s": float(tick)})
-        last = stage.tick(gpu(**IDLE), Of(one.read, shown))
-        found = of_engine(last, Family.STATE)
+        found = of_engine(stage.tick(gpu(**IDLE), silent(tick, state)), Family.STATE)
         assert (found is not None) == (tick >= 30)
     assert found is not None
     assert found.text.startswith(how)
@@ -89,8 +143,10 @@ def test_an_engine_that_is_mute_while_its_processes_hold_the_gpu(state: Endpoint
     assert found.level is Level.CRITICAL
 
 
-def _fields(of: Any) -> dict[str, Any]:
-    return {name: getattr(of, name) for name in of.__struct_fields__}
+def silent(tick: int, state: EndpointState = EndpointState.REFUSED) -> Of:
+    """An engine that does not answer since so many seconds."""
+    one = engine(state=state)
+    return Of(one.read, msgspec.structs.replace(one.shown, age_s=float(tick)))
 
 
 @pytest.mark.parametrize(
@@ -100,14 +156,31 @@ def _fields(of: Any) -> dict[str, Any]:
         lambda tick: {**IDLE, "vram_used_bytes": (1.0 + tick) * GIB},  # it loads its weights
         lambda tick: {**BUSY},  # it warms up
         lambda tick: {**IDLE, "processes": (GpuProcess(1, "python", engine="another"),)},
+        lambda tick: {**IDLE, "processes": (GpuProcess(999, "jupyter", user="bob", vram_bytes=20 * GIB),)},
+        # Its weights are loaded after 20 s, and then it compiles on the CPU for minutes.
+        lambda tick: {
+            **IDLE,
+            "vram_used_bytes": (2 if tick < 20 else 66) * GIB,
+            "processes": (GpuProcess(5000, "vllm", vram_bytes=66 * GIB, engine="vllm:8000"),),
+        },
     ],
 )
 def test_an_engine_that_has_ended_or_starts_anew_is_no_hang(card: Any) -> None:
     stage = Stage()
-    for tick in range(90):
-        one = engine(state=EndpointState.REFUSED)
-        shown = type(one.shown)(**{**_fields(one.shown), "age_s": float(tick)})
-        assert of_engine(stage.tick(gpu(**card(tick)), Of(one.read, shown)), Family.STATE) is None
+    stage.tick(gpu(**IDLE), engine())
+    for tick in range(300):
+        shown = card(tick)
+        assert of_engine(stage.tick(gpu(**shown), silent(tick)), Family.STATE) is None
+
+
+def test_the_processes_that_were_there_when_it_answered_go_with_the_carry() -> None:
+    stage, later = Stage(), Stage()
+    stage.tick(gpu(**IDLE), engine())
+    stage.play(40, lambda tick: (gpu(**IDLE), silent(tick)))
+    later.at = stage.at
+    later.tick(gpu(**IDLE), silent(41))
+    later.triage.restore(stage.triage.carry(Carry()))
+    assert limits(later.tick(gpu(**IDLE), silent(42))) == (Limit.STALLED,)
 
 
 def run(trained: float, card: dict[str, Any]) -> tuple[Of, ...]:
@@ -128,6 +201,30 @@ def test_a_training_run_without_a_step_for_ten_minutes() -> None:
     assert of_engine(stage.play(32, run(8.0, SPINS)), Family.STATE) is None
 
 
+@pytest.mark.parametrize(
+    ("card", "level", "said"),
+    [
+        (SPINS, Level.CRITICAL, "busy 100 %)"),
+        (IDLE, Level.WARN, "It hangs, or has ended and left its exporter"),
+        ({**IDLE, "vram_used_bytes": 0.5 * GIB, "processes": ()}, Level.NOTE, "They hold nothing of it: it has ended"),
+    ],
+)
+def test_a_run_that_has_ended_may_have_left_its_exporter(card: dict[str, Any], level: Level, said: str) -> None:
+    found = of_engine(Stage().play(700, run(7.0, card)), Family.STATE)
+    assert found is not None
+    assert (found.limit, found.level) == (Limit.STALLED, level)
+    assert found.text.endswith(said)
+
+
 def test_nothing_is_said_beside_a_hang() -> None:
     queued = {**STOPS, "waiting": 40.0, "queue_s": Quantiles(mean=9.0), "ttft_s": Quantiles(mean=9.1)}
     assert limits(judged(scene(queued, IDLE, moves=False), 120)) == (Limit.STALLED,)
+
+
+def test_an_engine_whose_gpu_is_lost_is_told_to_wait_for_that_gpu() -> None:
+    found = only(judged(scene(STOPS, {**SPINS, "state": GpuState.LOST}, moves=False), 32))
+    assert (found.limit, found.level) == (Limit.STALLED, Level.CRITICAL)
+    assert found.text.startswith("no token for 31 s: gpu 0")
+    assert found.text.endswith("lost")
+    assert found.action.startswith("see to gpu 0")
+    assert "restart" in found.action

@@ -10,7 +10,17 @@ import pytest
 from gpumon.efficiency.service import NO_TOKENS
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Missing, Reason
-from gpumon.readings.snapshot import Confidence, Family, Kind, Level, Limit, Replicas, Snapshot, TokensTotal
+from gpumon.readings.snapshot import (
+    BandwidthSource,
+    Confidence,
+    Family,
+    Kind,
+    Level,
+    Limit,
+    Replicas,
+    Snapshot,
+    TokensTotal,
+)
 from gpumon.specs.llm import LlmSpec
 from gpumon.triage.triage import Triage
 from tests.triage.engines import BUSY, IDLE, PEAK, WORKS, EngineKind, judged, limits, of_engine, only, scene
@@ -112,6 +122,23 @@ def test_one_instance_may_fit_on_fewer_gpus() -> None:
 
 
 @pytest.mark.parametrize(
+    ("weights", "lowers"),
+    [
+        (16e9, "--pipeline-parallel-size from 2 to 1 and --tensor-parallel-size from 4 to 1"),
+        (100e9, "--pipeline-parallel-size from 2 to 1 and --tensor-parallel-size from 4 to 2"),
+        (150e9, "--pipeline-parallel-size from 2 to 1"),
+    ],
+)
+def test_of_several_stages_those_go_first(weights: float, lowers: str) -> None:
+    """A GPU has 0.9 x 85.9 - 7.5 = 69.8 GB; 16 GB of weights fit on one, 100 GB on two, 150 GB on four."""
+    llm = LlmSpec("m", "test", 8e9, 8e9, 128256, 4096, 32, 8, 128, 32, read_bytes=weights)
+    changes = {**FEW, "tp": 4, "pp": 2, "llm": llm, "kv_bytes_per_token": 1e5, "mfu_ratio": 0.02, "mbu_ratio": 0.05}
+    card = {**QUIET, "nvlink_bytes_per_s": 1e9}
+    found = only(judged(scene(changes, (card,) * 8, slots=48.0), 160))
+    assert found.action == f"lower {lowers}, and give the other GPUs to another model"
+
+
+@pytest.mark.parametrize(
     "changes",
     [{"running": 13.0}, {"mfu_ratio": 0.3}, {"mbu_ratio": 0.45}, {"running": 40.0}],
 )
@@ -146,13 +173,23 @@ def test_requests_between_two_polls_are_requests() -> None:
 
 
 def test_healthy_says_how_much_more_fits_until_the_next_limit() -> None:
-    found = only(judged(scene({"mbu_ratio": 0.1, "mfu_ratio": 0.1, "kv_usage_ratio": 0.41})))
+    card = {**BUSY, "bandwidth_bytes_per_s": 0.15 * PEAK}
+    modelled = {**BUSY, "bandwidth_source": BandwidthSource.ENGINE}
+    found = only(judged(scene({"mbu_ratio": 0.1, "mfu_ratio": 0.1, "kv_usage_ratio": 0.41}, card)))
     assert found.text == "KV at 41 %: about 2.4x this traffic"
     assert (found.level, found.action) == (Level.OK, "")
-    found = only(judged(scene({"mbu_ratio": 0.4, "mfu_ratio": 0.1, "kv_usage_ratio": 0.1}, slots=96.0)))
+    found = only(judged(scene({"mbu_ratio": 0.4, "mfu_ratio": 0.1, "kv_usage_ratio": 0.1}, modelled, slots=96.0)))
     assert found.text == "MBU at 40 %: about 1.5x this traffic"
-    found = only(judged(scene({"mbu_ratio": 0.1, "mfu_ratio": 0.1, "kv_usage_ratio": 0.1}, slots=36.0)))
+    found = only(judged(scene({"mbu_ratio": 0.1, "mfu_ratio": 0.1, "kv_usage_ratio": 0.1}, card, slots=36.0)))
     assert found.text == "24 of 36 slots: about 1.5x this traffic"
+
+
+def test_measured_bandwidth_says_how_much_fits_and_it_is_never_less_than_now() -> None:
+    """DRAM at 50 % leaves 0.75 / 0.5, whatever the model says; 70 % MBU would leave 0.9."""
+    half = {**BUSY, "bandwidth_bytes_per_s": 0.5 * PEAK}
+    assert only(judged(scene({"mbu_ratio": 0.7}, half))).text == "DRAM at 50 %: about 1.5x this traffic"
+    found = only(judged(scene({"kv_usage_ratio": 0.3, "running": 25.0}, BUSY, slots=24.0)))
+    assert found.text == "25 of 24 slots: about 1.0x this traffic"
 
 
 def test_figures_that_contradict_the_gpus_make_it_doubtful() -> None:

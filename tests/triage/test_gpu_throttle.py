@@ -72,3 +72,20 @@ def test_a_short_spike_is_no_verdict_and_a_flicker_is() -> None:
     assert limit(spike, Family.STATE) is None
     flicker = Stage().play(120, lambda at: (loaded(*(("hw_thermal_slowdown",) if at % 4 == 0 else ())),))
     assert limit(flicker, Family.STATE) is Limit.THROTTLED
+
+
+def test_a_slowdown_of_an_idle_gpu_is_a_note_that_hides_nothing() -> None:
+    """It clocks down by itself: that the power brake is on costs nobody anything yet."""
+    bits = ("hw_power_brake_slowdown", "hw_slowdown")
+    snapshot = Stage().play(240, (loaded(*bits, clock=0.345, busy_ratio=0.0),))
+    found = said(snapshot, Family.STATE)
+    assert (found.limit, found.level) == (Limit.THROTTLED, Level.NOTE)
+    assert "GHz" not in found.text
+    assert "nothing runs on it" in found.text
+    assert limit(snapshot, Family.USE) is Limit.UNDER_USED
+
+
+def test_what_the_clock_costs_is_told_under_load_only() -> None:
+    found = said(Stage().play(60, (loaded("hw_thermal_slowdown", clock=0.6, busy_ratio=0.3),)), Family.STATE)
+    assert (found.level, "GHz" in found.text) == (Level.WARN, False)
+    assert any("0.60 GHz" in each.text for each in found.evidence)

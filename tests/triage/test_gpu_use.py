@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
+from gpumon.readings.frame import EndpointState, EngineKind, GpuProcess, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Family, Level, Limit
 from tests.triage.stage import GIB, Of, Stage, engine, gpu, limit, process, said
@@ -126,3 +127,52 @@ def test_a_slice_sleeps_by_its_sm_activity(active: float, expected: Limit) -> No
 def test_memory_that_is_the_hosts_is_not_held_by_a_gpu() -> None:
     shared = gpu(vram_used_bytes=100 * GIB, vram_total_bytes=119 * GIB, vram_shared=True)
     assert limit(Stage(gpu_idle_s=60).play(240, (shared,)), Family.USE) is Limit.UNDER_USED
+
+
+CORE = process(name="VLLM::EngineCore", gib=74.0, user="root", command="VLLM::EngineCore")
+UNMAPPED = engine(gpus=(), running=3.0)
+
+
+@pytest.mark.parametrize("holds", [(CORE,), ()])
+def test_the_full_memory_of_an_engine_that_nobody_places_is_its_pool(holds: tuple[GpuProcess, ...]) -> None:
+    busy = gpu(vram_used_bytes=75 * GIB, busy_ratio=0.9, processes=holds)
+    found = said(Stage().play(200, (busy, UNMAPPED)), Family.USE)
+    assert found.limit is Limit.CANNOT_TELL
+    assert "add gpus to the [[endpoint]] of vllm:8000" in found.unknown[0]
+    assert "--endpoint" not in found.unknown[0]
+
+
+def test_an_idle_engine_that_nobody_places_is_not_to_be_ended() -> None:
+    found = said(Stage().play(800, (gpu(vram_used_bytes=75 * GIB, processes=(CORE,)), UNMAPPED)), Family.USE)
+    assert found.limit is Limit.UNDER_USED
+    assert found.action.startswith("add gpus to the [[endpoint]] of vllm:8000")
+
+
+def test_an_engine_by_its_process_alone_may_be_a_left_over_or_one_to_add() -> None:
+    idle = said(Stage().play(800, (gpu(vram_used_bytes=75 * GIB, processes=(CORE,)),)), Family.USE)
+    assert idle.limit is Limit.MEMORY_IDLE
+    assert idle.action.startswith("add the engine's URL with --endpoint if its server still answers; else ask root")
+    busy = Stage().play(200, (gpu(vram_used_bytes=75 * GIB, busy_ratio=0.9, processes=(CORE,)),))
+    assert limit(busy, Family.USE) is Limit.CANNOT_TELL
+
+
+def test_a_program_that_is_no_engine_is_told_as_before_beside_an_engine_elsewhere() -> None:
+    held = gpu(vram_used_bytes=38 * GIB, processes=(LEFTOVER,))
+    assert limit(Stage().play(800, (held, UNMAPPED)), Family.USE) is Limit.MEMORY_IDLE
+    full = gpu(vram_used_bytes=75 * GIB, busy_ratio=0.9, processes=(LEFTOVER,))
+    assert limit(Stage().play(200, (full, UNMAPPED)), Family.USE) is Limit.MEMORY_FULL
+
+
+def test_a_slice_has_a_name_of_its_own_no_price_and_not_its_parents_chart() -> None:
+    fields = {"vram_used_bytes": 8 * GIB, "vram_total_bytes": 10 * GIB, "sm_active_ratio": 0.0}
+    things = [gpu(uuid="GPU-p", mig=True, busy_ratio=Missing(Reason.UNDER_MIG))]
+    for at in range(2):
+        own = gpu(uuid=f"MIG-{at}", busy_ratio=Missing(Reason.UNDER_MIG), processes=(LEFTOVER,), **fields)  # type: ignore[arg-type]
+        names = {"mig_profile": "1g.10gb", "parent_uuid": "GPU-p"}
+        read = msgspec.structs.replace(own.read, mig_instance="9" if at else "", **names)
+        things.append(Of(read, msgspec.structs.replace(own.shown, **names)))
+    found = list(Stage(prices={"": 2.5}, gpu_idle_s=60).play(200, tuple(things)).verdicts)
+    assert {each.scope for each in found} == {"gpu 0 1g.10gb #1", "gpu 0 1g.10gb #9"}
+    assert {each.limit for each in found} == {Limit.MEMORY_IDLE}
+    assert not any("$" in each.text for each in found)
+    assert {one.chart for each in found for one in each.evidence} == {""}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpumon.readings.frame import EngineKind, Phase
 from gpumon.readings.missing import NOT_SUPPORTED
-from gpumon.readings.snapshot import Confidence, Family, Kind, Limit, Snapshot
+from gpumon.readings.snapshot import Confidence, Family, Kind, Level, Limit, Snapshot
 from gpumon.triage.starved import rhythm
 from gpumon.triage.thresholds import Thresholds
 from tests.triage.stage import CALM, Of, Stage, engine, gpu, limit, process, said, verdict
@@ -65,7 +65,7 @@ def starved(snapshot: Snapshot) -> bool:
     [
         (DISK, "the disk", "NVMe", Confidence.HIGH),
         (CPU, "the CPU", "num_workers", Confidence.HIGH),
-        (CORE, "one CPU core", "num_workers", Confidence.MEDIUM),
+        (CORE, "one CPU core", "num_workers", Confidence.LOW),
         (NETWORK, "the network", "copy it to local", Confidence.LOW),
     ],
 )
@@ -81,13 +81,39 @@ def test_a_training_that_waits_names_the_rhythm_the_cause_and_the_setting(
 
 
 @pytest.mark.parametrize(
-    ("kind", "flag"), [(EngineKind.VLLM, "--api-server-count"), (EngineKind.SGLANG, "--tokenizer-worker-num")]
+    ("kind", "flag", "host"),
+    [(EngineKind.VLLM, "--api-server-count", CORE), (EngineKind.SGLANG, "--tokenizer-worker-num", CPU)],
 )
-def test_a_server_whose_front_end_is_at_its_limit_names_its_own_flag(kind: EngineKind, flag: str) -> None:
-    found = said(Stage().play(150, serving(square, kind=kind), **CORE), Family.LIMIT, Kind.ENGINE)
+def test_a_server_whose_front_end_is_at_its_limit_names_its_own_flag(
+    kind: EngineKind, flag: str, host: dict[str, float]
+) -> None:
+    found = said(Stage().play(150, serving(square, kind=kind), **host), Family.LIMIT, Kind.ENGINE)
     assert found.limit is Limit.INPUT_STARVED
     assert flag in found.action
     assert "num_workers" not in found.action
+
+
+@pytest.mark.parametrize(("host", "level"), [(CORE, Level.NOTE), (CPU, Level.WARN), (DISK, Level.WARN)])
+def test_one_busy_core_of_nobody_known_is_no_more_than_a_hint(host: dict[str, float], level: Level) -> None:
+    for scene in (training(square), serving(lambda at: 0.5)):
+        found = said(Stage().play(150, scene, **host), Family.LIMIT, Kind.ENGINE)
+        assert (found.limit, found.level) == (Limit.INPUT_STARVED, level)
+        assert (found.confidence is Confidence.LOW) or host is not CORE
+
+
+def test_a_core_at_work_says_nothing_where_sglang_waits_for_requests() -> None:
+    """Its scheduler spins, busy or idle (sglang#9863)."""
+    idle = engine(url="http://127.0.0.1:30000", name="sglang:30000", kind=EngineKind.SGLANG, gpus=(7,), running=0.0)
+    title = gpu(7, processes=(process(name="sglang::scheduler"),))
+    for here in (idle, title):
+        rhythmic = Stage().play(150, lambda at, here=here: (*training(square)(at), here), **CORE)  # type: ignore[misc]
+        found = verdict(rhythmic, Family.LIMIT, Kind.ENGINE)
+        assert found is not None
+        assert (found.limit, "SGLang" in found.unknown[0]) == (Limit.CANNOT_TELL, True)
+        low = Stage().play(150, lambda at, here=here: (*serving(lambda _: 0.5)(at), here), **CORE)  # type: ignore[misc]
+        assert not starved(low)
+        full = Stage().play(150, lambda at, here=here: (*training(square)(at), here), **CPU)  # type: ignore[misc]
+        assert starved(full)
 
 
 def test_a_low_share_without_a_rhythm_counts_too_with_requests_at_hand() -> None:

@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.disk import RECORDING
+from gpumon.config.errors import ConfigError
+from gpumon.config.load import Loaded
+from gpumon.config.schema import Config
+from gpumon.disk import RECORDING, Disk
+from gpumon.tui.control import Incident
 from tests.tui import scenes
 from tests.tui.past import Kept, Player, recorded
 from tests.tui.running import running, text_of, until
@@ -64,6 +68,44 @@ async def test_a_slow_recording_holds_nothing_up_and_is_written_once(
         feed.timeline = None
         await type_keys(app, pilot, "w")
         await until(lambda: len(bundles(tmp_path)) == 2, pilot)
+
+
+class Unreadable(Kept):
+    """A past in a file that is damaged."""
+
+    async def write(self, path: str) -> None:
+        raise ConfigError("r.sqlite: is damaged or cut off; take another copy of it")
+
+
+async def test_a_past_that_can_not_be_read_costs_the_recording_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    feed = recorded()
+    feed.timeline = Unreadable([scenes.snapshot()])
+    async with running(feed, 160, 40, files=disk_at(tmp_path)) as (app, pilot):
+        await type_keys(app, pilot, "w")
+        await until(lambda: "WITHOUT recording.gpumon (r.sqlite: is damaged" in text_of(app)[-1], pilot)
+        (folder,) = bundles(tmp_path)
+        assert not list(folder.glob(f"{RECORDING}*"))
+        assert (folder / "snapshot.json").exists()
+
+
+async def test_whatever_goes_wrong_is_said_and_the_screen_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Unwilling(Disk):
+        """Files that fail as nobody expected."""
+
+        async def save_bundle(self, incident: Incident) -> str:
+            raise ValueError("oops\x1b[31m")
+
+    monkeypatch.chdir(tmp_path)
+    text = "the bundle can not be written: ValueError: oops\\x1b[31m"
+    async with running(recorded(), 120, 40, files=Unwilling(Loaded(Config(), "", {}), {})) as (app, pilot):
+        for _ in range(2):
+            await type_keys(app, pilot, "w")
+            await until(lambda: text in text_of(app)[-1], pilot)
 
 
 async def test_a_replay_has_a_bundle_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

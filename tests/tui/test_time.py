@@ -129,7 +129,7 @@ async def test_paused_the_pages_keep_the_keys_that_they_need() -> None:
 async def test_a_verdict_that_never_changed_has_no_next_one() -> None:
     async with running(recorded(20)) as (app, pilot):
         await type_keys(app, pilot, "N")
-        await until(lambda: "no verdict changed before this in what is kept" in text_of(app)[-1], pilot)
+        await until(lambda: "nothing happened before this in what is kept" in text_of(app)[-1], pilot)
 
 
 async def test_without_a_past_a_notice_says_so() -> None:
@@ -272,7 +272,7 @@ async def test_the_key_line_names_the_keys_of_time() -> None:
     async with running(recorded(), 120, 40) as (app, pilot):
         assert "changes" not in text_of(app)[-1]
         await type_keys(app, pilot, "space")
-        assert "resume  ← → frame  [ ] 10 s  n N changes  End live" in text_of(app)[-1]
+        assert "resume  ← → frame  [ ] 10 s  n N events  End live" in text_of(app)[-1]
         await type_keys(app, pilot, "enter")
         assert ", . frame  [ ] 10 s" in text_of(app)[-1]
         await type_keys(app, pilot, "escape", "f2")

@@ -7,9 +7,12 @@ import pytest
 from msgspec.structs import replace
 
 from gpumon.config.themes import load_theme
+from gpumon.efficiency.faults import gpu_faults
 from gpumon.readings.format import cells
+from gpumon.readings.frame import EndpointState, GpuReading, GpuState
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Confidence, Event, EventKind, FaultShown, Kind, Level, Limit, Snapshot, Verdict
+from gpumon.tui.charts.areas import Areas
 from gpumon.tui.charts.lane import Lane
 from gpumon.tui.charts.of_things import chart_of
 from gpumon.tui.charts.series import Grid
@@ -130,8 +133,90 @@ def test_a_healthy_host_says_so_in_one_line(said: tuple[str, ...]) -> None:
     assert body(replace(of, verdicts=found), 80, 1) == [
         "   nothing limits: 11 healthy: vllm:8000, vllm:8001, vllm:8002, gpu 0-7"
         if said
-        else "   nothing limits: no fault, no verdict"
+        else "   judging: verdicts need 30 s, those of use some minutes"
     ]
+
+
+def test_nothing_at_all_to_judge_is_said_so() -> None:
+    assert body(replace(scenes.snapshot(), gpus=(), engines=(), verdicts=()), 80, 1) == [
+        "   nothing limits: no fault, no verdict"
+    ]
+
+
+def test_what_has_no_verdict_yet_is_named_beside_what_is_healthy() -> None:
+    of = scenes.snapshot()
+    alone = (*of.gpus[:6], replace(of.gpus[6], engines=()), replace(of.gpus[7], engines=()))
+    first = replace(of, gpus=alone, verdicts=tuple(map(verdicts.healthy, of.engines[:2])))
+    assert body(first, 100, 1) == [
+        "   nothing limits: 2 healthy: vllm:8000, vllm:8001; no verdict yet: vllm:8002, gpu 6-7"
+    ]
+    down = replace(of.engines[2], state=EndpointState.REFUSED)
+    gone = replace(first, engines=(*of.engines[:2], down), gpus=of.gpus)
+    assert body(gone, 100, 1) == ["   nothing limits: 2 healthy: vllm:8000, vllm:8001"]
+
+
+def test_a_fault_that_a_verdict_on_the_same_gpu_tells_has_no_row() -> None:
+    of = scenes.snapshot()
+    read = GpuReading(3, "GPU-3", "H100", GpuState.OK, 0.0, throttle=("hw_slowdown", "hw_thermal_slowdown"))
+    lost = GpuReading(5, "GPU-5", "H100", GpuState.LOST, 0.0, "GPU is lost", ecc_uncorrected=2.0)
+    said = [(f"gpu {gpu.index}", text) for gpu in (read, lost) for _, text in gpu_faults(gpu)]
+    assert len(said) == 4
+    faults = tuple(FaultShown(*each, "2025-10-09T08:53:22Z") for each in (*said, ("gpu 4", said[0][1])))
+    gone = verdicts.of_gpu(of.gpus[5], Limit.HARDWARE, "lost for 2 min", level=Level.CRITICAL)
+    judged = replace(of, faults=faults, verdicts=(gone, verdicts.hot(of.gpus[3])))
+    assert [line[:16] for line in body(judged, 120, 3)] == [" ✗ hardware  gpu", " ! throttled gpu", " ! fault     gpu"]
+    assert " gpu 4 " in body(judged, 120, 3)[2]
+    other = replace(judged, verdicts=(verdicts.of_gpu(of.gpus[3], Limit.HARDWARE, "x", level=Level.CRITICAL),))
+    assert sum(" fault " in line for line in body(other, 120, 8)) == 5
+    assert sum(" fault " in line for line in body(replace(judged, verdicts=()), 120, 8)) == 5
+
+
+def test_a_short_text_has_what_to_do_on_its_line() -> None:
+    of = scenes.snapshot()
+    action = "drain this server and power-cycle it (a reboot is often not enough); then reseat the GPU"
+    lost = verdicts.of_gpu(of.gpus[2], Limit.HARDWARE, "lost for 2 min", level=Level.CRITICAL, action=action)
+    (line,) = body(replace(of, verdicts=(lost,)), 80, 1)
+    assert line.startswith(" ✗ hardware gpu 2 lost for 2 min → drain this server and power-cycle it")
+    assert line.endswith("…")
+    assert cells(line) <= 80
+    assert body(replace(of, verdicts=(replace(lost, action="free"),)), 80, 1)[0].endswith("min → free")
+    tight = replace(lost, text="lost for 2 min, and a word or two more of it here")
+    assert body(replace(of, verdicts=(tight,)), 80, 1)[0].endswith("of it here …")
+
+
+def test_a_cut_text_keeps_its_money() -> None:
+    of = scenes.snapshot()
+    text = "15 % MFU at 6 of 48 slots: this traffic fits on 2 of 8 GPUs, 14.9 $/h idle"
+    shown = body(replace(of, verdicts=(verdicts.of_engine(of.engines[0], Limit.UNDER_USED, text),)), 80, 1)[0]
+    assert "15 % MFU at 6 of 48 slots" in shown
+    assert shown.endswith("… 14.9 $/h idle")
+    assert cells(shown) == 80
+
+
+def test_the_same_event_again_and_again_is_one_row() -> None:
+    events = [Event(NOW_S - 205.0 + 8.0 * at, EventKind.THROTTLE, "gpu 3", "heat", Level.WARN) for at in range(25)]
+    other = Event(NOW_S - 100.0, EventKind.RESTART, "vllm:8000", "restarted", Level.WARN)
+    past = happened(*sorted([*events, other], key=lambda event: event.wall_s))
+    for height in (3, 12):
+        lines = body(replace(scenes.snapshot(), verdicts=()), 100, height, past)
+        assert lines[1:] == [
+            " ↓ throttle gpu 3     08:53:09 x25, first 08:49:57: heat",
+            " ● restart  vllm:8000 08:51:42 restarted",
+        ]
+
+
+async def test_quiet_rows_and_events_do_not_turn_the_charts_into_sparks() -> None:
+    of = replace(scenes.snapshot(8, 3), verdicts=())
+    feed = Still(of, scenes.history(of))
+    notes = tuple(replace(verdicts.bandwidth(engine), level=Level.NOTE) for engine in of.engines)
+    async with running(feed, 100, 30) as (app, pilot):
+        await until(lambda: isinstance(app.monitor.history._charts, Areas), pilot)
+        lines = app.monitor._plan.history
+        for tick in range(1, 150):
+            feed.give(replace(of, wall_s=NOW_S + tick, verdicts=notes if tick % 40 >= 35 else ()))
+            await pilot.pause()
+            assert isinstance(app.monitor.history._charts, Areas)
+            assert app.monitor._plan.history == (lines if tick < 35 else lines - 2), tick
 
 
 async def test_the_filter_finds_what_is_folded() -> None:
@@ -319,6 +404,8 @@ async def test_the_lane_stands_over_the_axis_and_its_legend_on_the_rule(width: i
         at = next(at for at, line in enumerate(lines) if "0└" in line)
         assert lines[at - 1].strip().startswith("events")
         assert {"✗", "◆", "↓"} <= set(lines[at - 1])
+        rule = next(line for line in lines if line.startswith("─3─"))
+        assert "✗ Xid ● restart ↓ throttle ◆ verdict" in rule
         await pilot.press("3", "z")
         rule = next(line for line in text_of(app) if line.startswith("─3─"))
         assert "✗ Xid ● restart ↓ throttle ◆ verdict" in rule

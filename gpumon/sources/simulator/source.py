@@ -78,19 +78,18 @@ class SimulatedServer:
         idle_s: float | None = None,
     ) -> None:
         self._clock = clock
+        self._zero_wall_s = wall_clock()
+        """Unix time of the simulated time zero: events keep their dates. Set again when the warm-up ends."""
         self._wall_clock = wall_clock
-        self._zero_wall_s: float | None = None
-        """Unix time of the simulated time zero, as of the first reading: events keep their dates."""
         self._read_s = clock()
         self._at_s = self._reached_s = -warm_s
-        started_wall_s = wall_clock() - warm_s
+        started_wall_s = self._zero_wall_s - warm_s
         self._engines = tuple(
             SimulatedEngine(actor, seed + number, -warm_s, started_wall_s, script.engines)
             for number, actor in enumerate(cast)
         )
         self._runs = tuple(SimulatedRun(run, -warm_s, started_wall_s) for run in runs)
-        self._script = script
-        self._idle_s = idle_s
+        self._script, self._idle_s = script, idle_s
         self._strays = {left.gpu: left.work for left in leftovers}
         self._gpus = tuple(SimulatedGpu(chip, index, processes(index, cast, leftovers, runs)) for index in range(gpus))
         self.acts: tuple[SimulatedEngine | SimulatedRun, ...] = (*self._engines, *self._runs)
@@ -141,11 +140,10 @@ class SimulatedServer:
     def readings(self, monotonic_s: float) -> tuple[GpuReading, ...]:
         """The GPUs, as they are after the last `advance`."""
         at_s = self._at_s
-        if self._zero_wall_s is None:
-            self._zero_wall_s = self._wall_clock() - at_s
-        zero_s = self._zero_wall_s
         gone = frozenset(engine.actor.name for engine in self._engines if not engine.up)
-        return tuple(scripted(gpu.reading(monotonic_s), self._script, at_s, zero_s, gone) for gpu in self._gpus)
+        return tuple(
+            scripted(gpu.reading(monotonic_s), self._script, at_s, self._zero_wall_s, gone) for gpu in self._gpus
+        )
 
     def set_interval(self, seconds: float) -> None:
         """Simulated time goes with the clock, whatever the ticks do."""
@@ -204,7 +202,7 @@ class SimulatedServer:
         while self._at_s < 0.0:
             self.advance(min(0.0, self._at_s + SLICE_S))
             await asyncio.sleep(0)
-        self._read_s = self._clock()
+        self._read_s, self._zero_wall_s = self._clock(), self._wall_clock()
         for server in self._servers:
             await server.start()
         self.warm = True

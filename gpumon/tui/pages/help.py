@@ -29,7 +29,7 @@ GROUPS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("faster", "slower"), "more, less often; speed"),
     (("left", "right", "time.frame.back", "time.frame.forth"), "beside; paused: frame"),
     (("time.back", "time.forth", "time.minute.back", "time.minute.forth"), "time: 10 s, a minute"),
-    (("time.previous", "time.next"), "time: verdict changes"),
+    (("time.previous", "time.next"), "time: what happened"),
     (("time.oldest", "time.live"), "time: oldest, live; ends"),
     (("settings", "palette"), "settings, all commands"),
     (("suspend",), "to the shell (fg: back)"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpumon.config.errors import ConfigError
 from gpumon.config.validate import changed
+from gpumon.readings.text import clean
 from gpumon.tui.control import INTERVALS_S, Incident
 from gpumon.tui.layout import PANES
 from gpumon.tui.picture import picture
@@ -277,6 +278,8 @@ class Actions(TravelActions, SizingActions, inherit_bindings=False):
     async def _save(self, files: Files, incident: Incident) -> None:
         try:
             self.say(await files.save_bundle(incident))
+        except Exception as error:  # what can not be written costs the bundle, not the screen
+            self.say(f"the bundle can not be written: {clean(f'{type(error).__name__}: {error}', 200)}")
         finally:
             self._writing = False
 

@@ -166,15 +166,12 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
         whole, height = self.app.size
         panel = self.panel_columns
         width = whole - panel
-        wanted = plan(
-            width,
-            height,
-            _counts(self.shown, width, self.triage),
-            zoomed=self.zoomed,
-            page=self.covered,
-            drawer=self.drawer.wanted(height),
-            about=self._before,
+        counts, drawer = _counts(self.shown, width, self.triage), self.drawer.wanted(height)
+        wanted, calm = (
+            plan(width, height, of, zoomed=self.zoomed, page=self.covered, drawer=drawer, about=self._before)
+            for of in (counts, counts.calm)
         )
+        self.history.calm_lines = calm.history
         if wanted.tiny and self.drawer.open:
             self.drawer.drop()  # what is typed must be seen; it lays out again
             return

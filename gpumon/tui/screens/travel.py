@@ -115,7 +115,7 @@ class TravelActions(Screen[None], inherit_bindings=False):
         self.travel(Ask(Way.SECONDS, seconds))
 
     def action_change(self, step: int) -> None:
-        """To the next (1) or the previous (-1) moment at which a verdict changed."""
+        """To the next (1) or the previous (-1) moment at which something happened."""
         self.travel(Ask(Way.CHANGES, step))
 
     def action_oldest(self) -> None:
@@ -273,7 +273,7 @@ class TravelActions(Screen[None], inherit_bindings=False):
         span = timeline.span()
         if moment is None or span is None:
             if ask.way is Way.CHANGES:
-                self.say(f"no verdict changed {'after' if ask.by > 0.0 else 'before'} this in what is kept")
+                self.say(f"nothing happened {'after' if ask.by > 0.0 else 'before'} this in what is kept")
             elif span is None:
                 self.say("nothing is kept yet")
             return

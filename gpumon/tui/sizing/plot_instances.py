@@ -19,6 +19,8 @@ _NEAR = 3.0
 """What the instances of now carry is shown up to so many times the target."""
 _STEPS = 4.0
 """Steps that are shown of a target of nothing."""
+_MOST = 1e300
+"""Instances: those of next to no capacity are more than a number can be."""
 
 
 def instances(width: int, height: int, plan: WorkloadPlan, here: int | None, glyphs: Glyphs) -> list[Row]:
@@ -31,7 +33,7 @@ def instances(width: int, height: int, plan: WorkloadPlan, here: int | None, gly
         return said(title, plan.problem or "the target in requests in flight is not known", width, height)
 
     def steps(requests: float) -> float:
-        return math.ceil(requests / each - 1e-9) + plan.spares
+        return math.ceil(min(requests / each, _MOST) - 1e-9) + plan.spares
 
     mark = needed if needed is not None and usable(needed) else steps(target) if target else 0.0
     carried = here * each if here is not None and here > 0 else 0.0

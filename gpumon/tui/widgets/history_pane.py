@@ -24,6 +24,10 @@ from gpumon.tui.widgets.pane import Pane, wrapped
 
 _AREAS_FROM: Final = 10
 """Lines from which there are areas and not sparks."""
+_AREAS_TO: Final = 7
+"""Lines down to which they stay areas: as few as rows of the triage pane leave that are not urgent."""
+_ROOMY: Final = 120
+"""Cells of a rule that has room for what the glyphs of the events mean."""
 _KEYS: Final = frozenset(curve.key for curve in SPARKS)
 _SETTLED_S: Final = 30.0
 """Seconds after which a series without a value is not just late."""
@@ -51,6 +55,9 @@ class HistoryPane(Pane):
         self._first = 0
         self._seen: set[str] = set()
         self._first_s = math.inf
+        self.calm_lines = 0
+        """Lines that it would have if nothing but what is urgent stood in the triage pane: they choose the charts, so
+        that what comes and goes there does not."""
         self._focused_before = False
         """Whether the pane had the focus when the mouse button went down."""
 
@@ -138,15 +145,22 @@ class HistoryPane(Pane):
             parts.insert(0, (0, left_out))
         if self.has_focus:
             parts.append((1, f"{key('back')}: all charts" if self.opened else f"{key('open')}: one chart"))
-            if self.snapshot is not None and (marks := legend(self._happened(self.snapshot), self.palette.glyphs)):
-                parts.append((4, marks))
+        marks = self._marks() if self.has_focus or self.size.width >= _ROOMY else ""
+        if marks and self.has_focus:
+            parts.append((4, marks))
         parts.append((3, f"{period(charts.grid.column_s)} a column"))
+        if marks and not self.has_focus:
+            parts.append((4, marks))
         room = max(self.note_room, cells(parts[0][1]))
         fitting: list[tuple[int, str]] = []
         for part in parts:
             if sum(cells(text) + 3 for _, text in [*fitting, part]) - 3 <= room:
                 fitting.append(part)
         return " · ".join(text for _, text in sorted(fitting))
+
+    def _marks(self) -> str:
+        """What the glyphs of the events mean."""
+        return legend(self._happened(self.snapshot), self.palette.glyphs) if self.snapshot is not None else ""
 
     def body(self, width: int, height: int) -> Sequence[Row]:
         """The charts."""
@@ -171,22 +185,24 @@ class HistoryPane(Pane):
         known = len(self._history.keys()) if self.opened else 0
         glyphs = self.palette.glyphs
         lane = bool(self._happened(snapshot))
-        wanted = (width, height, self.span_s, self.zoomed, empty, glyphs, self.cursor, self.opened, gpus, known, lane)
+        areas = height >= _AREAS_TO and max(height, self.calm_lines - 1) >= _AREAS_FROM
+        kind = (areas, self.zoomed, self.opened)
+        wanted = (width, height, self.span_s, kind, empty, glyphs, self.cursor, gpus, known, lane)
         if self._charts is None or self._built != wanted:
             self._built = wanted
-            self._charts = self._made(width, height, empty, gpus, lane=lane)
+            self._charts = self._made(width, height, empty, gpus, areas=areas, lane=lane)
             if not isinstance(self._charts, Single):
                 self._first = self._charts.first
         return self._charts
 
     def _made(
-        self, width: int, height: int, empty: frozenset[str], gpus: tuple[int, ...], *, lane: bool
+        self, width: int, height: int, empty: frozenset[str], gpus: tuple[int, ...], *, areas: bool, lane: bool
     ) -> Areas | Sparks | Single:
         size, glyphs = (width, height, self.span_s), self.palette.glyphs
         if self.opened:
             return Single(self._history, self.cursor, *size, glyphs=glyphs, gpus=gpus, lane=lane)
         place = {"cursor": self.cursor, "first": self._first}
-        if height < _AREAS_FROM:
+        if not areas:
             return Sparks(self._history, *size, glyphs=glyphs, empty=empty, lane=lane, **place)
         least = 2 if self.zoomed else 3
         return Areas(self._history, *size, glyphs=glyphs, least=least, empty=empty, lane=lane, **place)

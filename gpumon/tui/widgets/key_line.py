@@ -53,7 +53,7 @@ _PANES: Final = 3
 """Cells of `1-5`."""
 
 
-_CHANGES: Final[_Own] = ((("time.next", "time.previous"), "changes"),)
+_CHANGES: Final[_Own] = ((("time.next", "time.previous"), "events"),)
 _LIVE: Final[_Own] = ((("time.live",), "live"),)
 
 

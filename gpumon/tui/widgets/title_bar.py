@@ -78,7 +78,7 @@ class TitleBar(Board):
         badges: list[Piece] = []
         if names:
             more = f" +{len(names) - 1}" if len(names) > 1 else ""
-            badges += [(" ", "bar"), (f" ! {cut(next(iter(names)), _MOST_ALERT)}{more} ", "badge_alert")]
+            badges += [(" ", "bar"), (f" ! {cut(next(iter(names)), _MOST_ALERT)}{more} ", "badge")]
         return [*badges, (" ", "bar"), (" SIMULATED ", "badge")] if self._snapshot.simulated else badges
 
     def _cost(self) -> list[Piece]:

@@ -13,7 +13,8 @@ from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
-from gpumon.tui.triage_rows import Columns, Item, Steady, columns, items, lines, page_of
+from gpumon.tui.settled import Settled
+from gpumon.tui.triage_rows import Columns, Item, Steady, columns, items, lines, page_of, unjudged
 from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane, marked
 from gpumon.tui.widgets.pane import Pane
@@ -46,7 +47,8 @@ class TriagePane(ListPane[Item]):
         self._cut = False
         self._made: tuple[object, ...] = ()
         self._made_items: list[Item] = []
-        self._lines_said: tuple[Sequence[Item], int, tuple[int, int]] = ((), 0, (1, 0))
+        self._lines_said: tuple[Sequence[Item], int, tuple[int, int, int]] = ((), 0, (1, 0, 1))
+        self._settled = _settling()
         self._item_of: list[int] = []
         """Place of the item of each line in view."""
 
@@ -57,16 +59,23 @@ class TriagePane(ListPane[Item]):
     def jump(self) -> None:
         """The figures of just the moment that comes."""
         self._steady = Steady()
+        self._settled = _settling()
 
     def items(self, snapshot: Snapshot) -> Sequence[Item]:
         """Verdicts, faults and events, made anew only where one of them is another."""
         verdicts = self._steady.of(snapshot)
         happened = self._history.events(-math.inf, snapshot.wall_s)[-_EVENTS:]
         unfolded = self.zoomed or bool(self.wanted)
-        made = (verdicts, snapshot.faults, happened, unfolded, self.palette.glyphs)
+        coming = unjudged(snapshot)
+        made = (verdicts, snapshot.faults, happened, unfolded, coming, self.palette.glyphs)
         if made != self._made:
             self._made = made
-            self._made_items = items(snapshot, verdicts, happened, self.palette.glyphs, unfolded=unfolded)
+            self._made_items = items(
+                *(snapshot, verdicts, happened, self.palette.glyphs),
+                unfolded=unfolded,
+                coming=coming,
+                hold_s=self.view.config.triage.hold_s,
+            )
         return self._made_items
 
     def key_of(self, item: Item) -> str:
@@ -81,8 +90,9 @@ class TriagePane(ListPane[Item]):
         """The GPU that it is about, or those of its engine."""
         snapshot = self.snapshot
         engines = snapshot.engines if snapshot is not None else ()
-        gpu = item.scope.removeprefix("gpu ")
-        if gpu.isdecimal() and gpu != item.scope:
+        kind, _, gpu = item.scope.partition(" ")
+        gpu = gpu.partition(" ")[0]  # of a MIG slice, its parent
+        if gpu.isdecimal() and kind == "gpu":
             return (int(gpu),)
         return next((engine.gpus for engine in engines if engine.name == item.scope), ())
 
@@ -119,12 +129,20 @@ class TriagePane(ListPane[Item]):
         found = [said for at, item in enumerate(self.chosen()) if at not in seen and (said := self.trouble(item))]
         return f"{found[0]} +{len(found) - 1}" if len(found) > 1 else "".join(found)
 
-    def lines_wanted(self, snapshot: Snapshot, width: int) -> tuple[int, int]:
-        """Lines for verdicts and faults, two at most for each; and those for all the rest, where there is plenty."""
+    def lines_wanted(self, snapshot: Snapshot, width: int) -> tuple[int, int, int]:
+        """Lines for verdicts and faults, two at most for each; for all the rest, where there is plenty; and of the
+        first those for what is urgent.
+
+        All grow at once, and shrink only after a while: what comes and goes does not move the other panes.
+        """
         listed = self.items(snapshot)
+        if self._lines_said[1] != width:
+            self._settled = _settling()
         if self._lines_said[0] is not listed or self._lines_said[1] != width:
             self._lines_said = (listed, width, _lines_of(listed, width))
-        return self._lines_said[2]
+        (first, rest, urgent), lines_now = self._settled, self._lines_said[2]
+        at_s = snapshot.wall_s
+        return first.of(lines_now[0], at_s), rest.of(lines_now[1], at_s), urgent.of(lines_now[2], at_s)
 
     def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
         """The items in view with all their lines."""
@@ -158,14 +176,18 @@ class TriagePane(ListPane[Item]):
         return rows, len(chosen)
 
     def _counts(self, chosen: Sequence[Item], of: Columns, room: int) -> list[int]:
-        """Lines of each item: all where the pane is zoomed; else one, and what lines there are to spare in order."""
+        """Lines of each item: all where the pane is zoomed; else one, and what lines there are to spare in order.
+
+        What is quiet gives its line for the texts of the others.
+        """
         if self.zoomed:
             return [len(lines(item, of, room)[0]) if not item.past else 1 for item in chosen]
         counts = [1] * len(chosen)
         now = [at for at, item in enumerate(chosen) if not item.past]
-        spare = room - len(now)
-        for whole in (False, True):
-            for at in now if spare > 0 else ():
+        loud = [at for at in now if not chosen[at].quiet]
+        for whole, those in ((False, loud), (True, now)):
+            spare = room - sum(counts[at] for at in those)
+            for at in those if spare > 0 else ():
                 item = chosen[at] if whole else chosen[at]._replace(below=())
                 more = min(spare, len(lines(item, of, _ALL)[0]) - counts[at])
                 counts[at] += max(0, more)
@@ -195,15 +217,21 @@ class TriagePane(ListPane[Item]):
             self.update()
 
 
-def _lines_of(listed: Sequence[Item], width: int) -> tuple[int, int]:
+def _settling() -> tuple[Settled, Settled, Settled]:
+    return Settled(), Settled(), Settled()
+
+
+def _lines_of(listed: Sequence[Item], width: int) -> tuple[int, int, int]:
     """See `lines_wanted`."""
     now = [item for item in listed if not item.past]
     of = columns(now, width)
     loud = [item._replace(below=()) for item in now if not item.quiet]
-    first = sum(min(_MOST_LINES, len(lines(item, of, _ALL)[0])) for item in loud)
+    each = [min(_MOST_LINES, len(lines(item, of, _ALL)[0])) for item in loud]
+    first, urgent = sum(each), sum(count for count, item in zip(each, loud, strict=True) if item.trouble)
     below = sum(len(item.below) for item in now if item.trouble)
     rest = min(_MOST_QUIET, len(now) - len(loud)) + min(_MOST_BELOW, below)
-    return max(1, first), (rest if loud else rest - 1) + min(_MOST_PAST, len(listed) - len(now))
+    rest += min(_MOST_PAST, len(listed) - len(now)) - (0 if loud else 1)
+    return max(1, first), rest, max(1, urgent)
 
 
 def _last_top(counts: Sequence[int], room: int) -> int:

@@ -1,0 +1,121 @@
+"""What replicas could give back: whole GPUs that nothing else uses, once, at a price that is theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpumon.readings.frame import GpuProcess
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.snapshot import Family, Kind, Limit, Replicas, TokensTotal, Verdict
+from gpumon.triage.triage import Triage
+from tests.triage.engines import BUSY, IDLE, PEAK, WORKS
+from tests.triage.stage import GIB, Of, Stage, engine, gpu, verdict
+
+FEW: Mapping[str, Any] = {
+    **WORKS,
+    "running": 2.0,
+    "kv_usage_ratio": 0.03,
+    "mfu_ratio": 0.02,
+    "mfu_prefill_ratio": 0.01,
+    "mbu_ratio": 0.05,
+    "kv_pool_tokens": 200_000.0,
+}
+REST: Mapping[str, Any] = {**FEW, "running": 0.0, "mfu_ratio": 0.0, "mfu_prefill_ratio": 0.0, "mbu_ratio": 0.0}
+LOW = {**BUSY, "tensor_active_ratio": 0.02, "bandwidth_bytes_per_s": 0.05 * PEAK, "processes": ()}
+PRICES = {"H100 SXM 80GB": 2.5, "L4": 0.4}
+
+
+class _Alike(Triage):
+    """The engines that are named are replicas."""
+
+    names: tuple[str, ...] = ()
+
+    def judge(self, frame: Any, snapshot: Any) -> Any:
+        group = (Replicas("m", self.names, len(self.names)),)
+        return super().judge(frame, msgspec.structs.replace(snapshot, replicas=group))
+
+
+def played(
+    gpus: Sequence[Mapping[str, Any]],
+    engines: Mapping[str, tuple[tuple[int, ...], Mapping[str, Any]]],
+    replicas: tuple[str, ...] = (),
+    seconds: int = 160,
+) -> dict[str, Verdict]:
+    """Engine -> its use, after so long; engines by name, with their GPUs."""
+    stage = Stage()
+    stage.triage = _Alike(prices=PRICES)
+    stage.triage.names = replicas
+    cards = [gpu(at, **fields) for at, fields in enumerate(gpus)]
+
+    def at(tick: int) -> tuple[Of, ...]:
+        things = list(cards)
+        for port, (name, (on, fields)) in enumerate(engines.items(), 8000):
+            moved = {} if fields is REST else {"tokens_total": TokensTotal(10.0 * tick, 0.0, 10.0 * tick)}
+            count = {"gpu_count": float(len(on))}
+            things.append(engine(name=name, url=f"http://127.0.0.1:{port}", gpus=on, **{**fields, **count, **moved}))
+        return tuple(things)
+
+    last = stage.play(seconds, at)
+    found = {one.key: one.name for one in last.engines}
+    uses = {name: verdict(last, Family.USE, Kind.ENGINE, key) for key, name in found.items()}
+    return {name: use for name, use in uses.items() if use is not None}
+
+
+def test_replicas_with_gpus_of_their_own_give_them_back_and_one_of_them_says_so() -> None:
+    found = played([LOW, LOW, LOW], {name: ((at,), FEW) for at, name in enumerate("abc")}, ("a", "b", "c"))
+    assert {use.limit for use in found.values()} == {Limit.UNDER_USED}
+    assert found["a"].text.endswith("this traffic fits on 1 of 3 GPUs, 5.0 $/h idle")
+    for other in "bc":
+        assert "$" not in found[other].text
+        assert "see a," in found[other].action
+
+
+def test_replicas_that_share_a_gpu_give_none_back() -> None:
+    found = played([LOW], {"a": ((0,), FEW), "b": ((0,), FEW)}, ("a", "b"))
+    assert {use.limit for use in found.values()} == {Limit.UNDER_USED}
+    assert not any("fits on" in use.text or "$" in use.text for use in found.values())
+
+
+def test_replicas_on_gpus_of_different_types_or_numbers_are_not_counted_together() -> None:
+    for gpus, second in (([LOW, {**LOW, "gpu_type": "L4"}], (1,)), ([LOW, LOW, LOW], (1, 2))):
+        found = played(gpus, {"a": ((0,), FEW), "b": (second, FEW)}, ("a", "b"))
+        assert not any("fits on" in use.text or "$" in use.text for use in found.values())
+
+
+def test_a_gpu_that_another_model_runs_on_is_not_given_back() -> None:
+    others = {"n": ((1,), WORKS)}
+    found = played([LOW, LOW], {"a": ((0,), FEW), "b": ((1,), FEW), **others}, ("a", "b"))
+    assert "fits on" not in found["a"].text
+
+
+def test_the_replica_that_has_much_to_do_leaves_it_to_the_one_that_has_not() -> None:
+    much = {**FEW, "running": 100.0}
+    found = played([LOW, LOW], {"a": ((0,), much), "b": ((1,), FEW)}, ("a", "b"))
+    assert found["b"].text.endswith("this traffic fits on 1 of 2 GPUs, 2.5 $/h idle")
+
+
+@pytest.mark.parametrize(
+    ("fields", "beside", "cost"),
+    [
+        (IDLE, {}, ": 1 GPU idle, 2.5 $/h"),
+        (BUSY, {"b": ((0,), WORKS)}, ""),
+        ({**BUSY, "processes": (GpuProcess(9, "python", vram_bytes=9.0 * GIB),)}, {}, ""),
+        (IDLE, {"b": ((0,), REST)}, ""),
+    ],
+)
+def test_an_idle_engine_costs_the_gpus_that_nothing_else_uses(
+    fields: Mapping[str, Any], beside: Mapping[str, Any], cost: str
+) -> None:
+    found = played([fields], {"a": ((0,), REST), **beside}, seconds=360)["a"]
+    assert (found.limit, found.text) == (Limit.UNDER_USED, f"no request for 6 min{cost}")
+    assert ("GPUs" in found.action) == bool(cost)
+
+
+def test_an_engine_on_a_slice_has_no_price() -> None:
+    part = {**IDLE, "mig_profile": "1g.10gb", "parent_uuid": "GPU-p", "busy_ratio": Missing(Reason.UNDER_MIG)}
+    found = played([part], {"a": ((0,), REST)}, seconds=360)["a"]
+    assert found.text == "no request for 6 min"

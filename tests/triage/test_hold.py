@@ -1,0 +1,129 @@
+"""What must hold how long to stand, also where several take turns; and that it goes on as it was after a restore."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import msgspec
+import pytest
+
+from gpumon.efficiency.carry import HoldCarry
+from gpumon.readings.snapshot import Family, Kind, Limit, Quantiles
+from gpumon.triage.hold import Holds
+from tests.triage.engines import scene
+from tests.triage.stage import Stage, limit
+
+HOLD_S = 30.0
+KEY = "a"
+
+
+def stands(found: Sequence[Limit | None], holds: Holds | None = None, since_s: int = 0) -> list[Limit | None]:
+    """What stands after each of these, a second apart."""
+    holds = holds or Holds()
+    return [
+        holds.take(KEY, Family.LIMIT, one, HOLD_S, 1000.0 + at, 5000.0 + at)[0] for at, one in enumerate(found, since_s)
+    ]
+
+
+def turns(*of: tuple[Limit | None, int], seconds: int = 600) -> list[Limit | None]:
+    round_ = [limit for limit, count in of for _ in range(count)]
+    return [round_[at % len(round_)] for at in range(seconds)]
+
+
+def flips(seen: Sequence[Limit | None]) -> list[int]:
+    return [at for at, (before, after) in enumerate(pairwise(seen), 1) if before is not after]
+
+
+def test_one_that_holds_comes_and_goes_after_as_long() -> None:
+    seen = stands([Limit.QUEUE] * 40 + [None] * 40)
+    assert flips(seen) == [30, 70]
+    assert seen[30] is Limit.QUEUE
+
+
+def test_what_is_gone_now_and_then_never_held() -> None:
+    assert set(stands(turns((Limit.QUEUE, 20), (None, 5)))) == {None}
+
+
+@pytest.mark.parametrize(
+    ("of", "expected"),
+    [
+        (((Limit.QUEUE, 1), (Limit.KV_CACHE, 3)), Limit.KV_CACHE),
+        (((Limit.QUEUE, 20), (Limit.KV_CACHE, 10)), Limit.QUEUE),
+        (((Limit.QUEUE, 5), (Limit.KV_CACHE, 12), (Limit.COMPUTE, 6)), Limit.KV_CACHE),
+        (((Limit.QUEUE, 20), (Limit.KV_CACHE, 20)), Limit.QUEUE),
+    ],
+)
+def test_of_several_that_take_turns_the_one_found_most_stands(
+    of: tuple[tuple[Limit, int], ...], expected: Limit
+) -> None:
+    seen = stands(turns(*of))
+    (at,) = flips(seen)
+    assert HOLD_S <= at < 2 * HOLD_S
+    assert seen[-1] is expected
+
+
+def test_what_stands_and_is_found_now_and_then_stays() -> None:
+    seen = stands([Limit.KV_CACHE] * 31 + turns((Limit.QUEUE, 28), (Limit.KV_CACHE, 1)))
+    assert flips(seen) == [30]
+
+
+def test_what_stands_goes_where_others_take_turns_and_it_is_not_among_them() -> None:
+    seen = stands([Limit.KV_CACHE] * 31 + turns((None, 20), (Limit.QUEUE, 9)))
+    assert len(flips(seen)) == 2
+    assert seen[-1] is None
+
+
+def test_no_mix_flips_more_often_than_the_time_it_must_hold() -> None:
+    for long in (7, 20, 29, 31, 50, 64):
+        at = flips(stands(turns((Limit.QUEUE, long), (Limit.KV_CACHE, 31), (None, long // 2), (Limit.COMPUTE, 11))))
+        assert all(after - before >= HOLD_S for before, after in pairwise(at)), long
+
+
+@pytest.mark.parametrize("cut", [25, 33, 37, 52, 300])
+def test_it_goes_on_after_a_restore(cut: int) -> None:
+    found = turns((Limit.QUEUE, 9), (Limit.KV_CACHE, 8), (Limit.COMPUTE, 7), (None, 2), seconds=90)
+    found = [Limit.BANDWIDTH] * 31 + [one or Limit.QUEUE for one in found[:45]] + found + [None] * 200
+    before = Holds()
+    head = stands(found[:cut], before)
+    data = msgspec.msgpack.encode(before.carry())
+    after = Holds()
+    after.restore(msgspec.msgpack.decode(data, type=tuple[HoldCarry, ...]))
+    assert after.carry() == before.carry()
+    assert head + stands(found[cut:], after, cut) == stands(found)
+
+
+def test_a_carry_of_before_there_were_turns_is_read() -> None:
+    old = (KEY, Family.LIMIT, Limit.QUEUE, 4000.0, (Limit.KV_CACHE, 990.0, 4990.0))
+    carried = msgspec.msgpack.decode(msgspec.msgpack.encode((old,)), type=tuple[HoldCarry, ...])
+    holds = Holds()
+    holds.restore(carried)
+    assert holds.near(KEY) == {Limit.QUEUE, Limit.KV_CACHE}
+    assert stands([Limit.KV_CACHE] * 25, holds)[-6:] == [Limit.QUEUE] + [Limit.KV_CACHE] * 5
+
+
+def waiting(usage: Callable[[int], float]) -> Stage:
+    """Ten minutes of an engine at its limit of requests, whose KV cache is as full as this says."""
+    late = {"waiting": 20.0, "running": 64.0, "queue_s": Quantiles(mean=1.8), "ttft_s": Quantiles(mean=2.0, p95=4.0)}
+    stage = Stage()
+    stage.play(600, lambda at: scene({**late, "kv_usage_ratio": usage(at)}, slots=64)(at))
+    return stage
+
+
+def wave(at: int, period: int) -> float:
+    """0.9 +- 0.03."""
+    half = period / 2
+    return 0.87 + 0.06 * abs(at % period - half) / half
+
+
+@pytest.mark.parametrize("period", [20, 40, 100])
+def test_a_kv_cache_that_breathes_around_its_mark_is_one_verdict(period: int) -> None:
+    stage = waiting(lambda at: wave(at, period))
+    assert [event.text.partition(":")[0] for event in stage.events] == ["kv_cache"]
+
+
+def test_requests_that_always_wait_have_a_verdict_though_the_cause_takes_turns() -> None:
+    stage = waiting(lambda at: 0.96 if at // 20 % 2 else 0.6)
+    assert stage.last is not None
+    assert limit(stage.last, Family.LIMIT, Kind.ENGINE) in (Limit.QUEUE, Limit.KV_CACHE)
+    assert len(stage.events) == 1
