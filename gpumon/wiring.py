@@ -79,12 +79,12 @@ def build(
     from gpumon.collector import Collector
     from gpumon.flight import maker
     from gpumon.sources.attachment import EngineFacts
-    from gpumon.sources.endpoint import EndpointSource
+    from gpumon.sources.endpoint import sources_of
     from gpumon.sources.host import HostMeter
 
     endpoints: tuple[Endpoint, ...] = getattr(hardware, "endpoints", config.endpoint)
     pages, files = _feeds(config, hardware)
-    polled = [*(EndpointSource(each, config.general.engine_interval_s) for each in endpoints), *pages]
+    polled = [*sources_of(endpoints, config.general.engine_interval_s), *pages]
     listed = {each.reading.key: each.endpoint for each in polled} | {each.reading.key: each.endpoint for each in files}
     exporters = _exporters(config, options)
     owner = discovery = None

@@ -7,7 +7,7 @@ import contextlib
 import math
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -57,6 +57,8 @@ ANOTHER: Final = frozenset(
 )
 """After these the next server there may be another one, or want another key: it is looked for anew."""
 
+MANY: Final = 16
+"""Endpoints beyond which their polls are spread."""
 SPREAD_AFTER: Final = (2, 3, 4)
 """After these polls the next one comes a little earlier, each endpoint's by another share of the interval: many that
 were started together would go on to be polled, and their figures worked out, all at once. Two polls are never closer
@@ -83,8 +85,9 @@ class EndpointSource:
         back_off: BackOff = BACK_OFF,
         wall: Callable[[], float] = time.time,
         found_by: str = "config",
+        spread: bool = False,
     ) -> None:
-        """Raises ValueError where the endpoint's URL is malformed."""
+        """`spread`: it takes a place of its own in the interval. Raises ValueError where its URL is malformed."""
         self.endpoint = endpoint
         self.interval_s = interval_s
         self.url: EndpointUrl = parse_url(endpoint.url)
@@ -95,7 +98,7 @@ class EndpointSource:
             self.url, tls_ca=endpoint.tls_ca, tls_verify=endpoint.tls_verify, limits=limits, clock=clock
         )
         self._look_for = Probe(self._fetcher, self.url, endpoint)
-        self._place = zlib.crc32(self.url.metrics.encode()) / 2**32
+        self._place = zlib.crc32(self.url.metrics.encode()) / 2**32 if spread else 0.0
         """Its place in the interval, as a share."""
         self._failures = 0
         self._notices: dict[str, float] = {}
@@ -384,3 +387,8 @@ def _another(old: EngineReading, page: EnginePage) -> bool:
         return abs(old.started_wall_s - page.started_wall_s) > 1.0
     before = {rank.rank: rank.counters.get(DECODE_TOKENS, 0.0) for rank in old.ranks}
     return any(rank.counters.get(DECODE_TOKENS, math.inf) < before.get(rank.rank, 0.0) for rank in page.ranks)
+
+
+def sources_of(endpoints: Sequence[Endpoint], interval_s: float) -> list[EndpointSource]:
+    """A source for each; many are spread over the interval."""
+    return [EndpointSource(endpoint, interval_s, spread=len(endpoints) > MANY) for endpoint in endpoints]

@@ -40,10 +40,16 @@ def always(reply: Reply) -> Callable[[Request], Reply]:
 
 @contextlib.asynccontextmanager
 async def polling(
-    url: str, *, interval_s: float = 0.05, limits: Limits = QUICK, back_off: BackOff = HURRIED, **settings: Any
+    url: str,
+    *,
+    interval_s: float = 0.05,
+    limits: Limits = QUICK,
+    back_off: BackOff = HURRIED,
+    spread: bool = False,
+    **settings: Any,
 ) -> AsyncIterator[EndpointSource]:
     """A started source that has had its first answer or failure."""
-    source = EndpointSource(Endpoint(url=url, **settings), interval_s, limits=limits, back_off=back_off)
+    source = EndpointSource(Endpoint(url=url, **settings), interval_s, limits=limits, back_off=back_off, spread=spread)
     await source.start()
     try:
         await source.ready(15.0)

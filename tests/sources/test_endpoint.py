@@ -364,7 +364,7 @@ async def test_a_cookie_is_not_sent_back() -> None:
 
 def test_many_endpoints_lie_evenly_in_the_interval() -> None:
     urls = [f"http://gpu-{host:02}:{port}" for host in range(16) for port in range(8000, 8008)]
-    fifths = Counter(int(5 * EndpointSource(Endpoint(url=url), 5.0)._place) for url in urls)
+    fifths = Counter(int(5 * EndpointSource(Endpoint(url=url), 5.0, spread=True)._place) for url in urls)
     assert set(fifths) == set(range(5))
     assert all(15 <= count <= 36 for count in fifths.values())
 
@@ -378,7 +378,7 @@ async def test_an_endpoint_moves_to_its_place_without_a_gap() -> None:
         return vllm(request)
 
     with LoopbackServer(answer) as server:
-        async with polling(server.url, interval_s=interval_s) as source:
+        async with polling(server.url, interval_s=interval_s, spread=True) as source:
             assert await until(lambda: len(moments) >= 7, 20.0)
             moved_s = 6 * interval_s - (moments[6] - moments[0])
             assert moved_s == pytest.approx(source._place * interval_s, abs=0.15)
