@@ -30,7 +30,7 @@ _LIMITS: Final = {limit: at for at, limit in enumerate(Limit)}
 MANY: Final = 16
 """Engines up to which each is judged at every tick."""
 REST_S: Final = 2.0
-"""Of more, one is judged when it was polled anew, and after so long, as its GPUs and the host go on."""
+"""Of more, one is judged when it was polled anew, and after so long or its interval, as its GPUs and the host go on."""
 
 
 USED_S: Final = 4.0
@@ -140,7 +140,11 @@ class Triage:
         if scene.reading is None or len(scene.frame.engines) <= MANY:
             return tuple(self._verdicts(scene))
         last = self._judged.get(scene.key)
-        if last is None or last.reading is not scene.reading or scene.now_s - last.at_s >= REST_S:
+        if (
+            last is None
+            or last.reading is not scene.reading
+            or scene.now_s - last.at_s >= max(REST_S, scene.reading.interval_s)
+        ):
             last = self._judged[scene.key] = _Judged(scene.reading, scene.now_s, tuple(self._verdicts(scene)))
         return last.verdicts
 
