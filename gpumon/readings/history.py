@@ -9,6 +9,7 @@ import math
 from array import array
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Final, NamedTuple
 
 from gpumon.readings.verdict import Event
@@ -125,8 +126,7 @@ class History:
             self._numbers[there] = array("q", numbers[here])
             self._cell_firsts[there] = self._cell_lasts[there] = array("d", times[here])
             self._cell_intervals[there] = array("f", lengths[here])
-        for key, series in self._series.items():
-            found = [values.get(key, math.nan) for _, _, values in cells]
+        for series, found in zip(self._series.values(), _columns(tuple(self._series), cells), strict=True):
             counts, sums = array("I", [1]) * len(cells), array("d", found)
             series.ticks[: len(cells)] = sums
             if math.isnan(sum(found)):
@@ -270,3 +270,11 @@ def _hold(later: _Read, earlier_s: float, sums: list[float], counts: list[int], 
     for at in range(max(0, min(start, own)), min(end, len(counts))):
         if not counts[at]:
             sums[at], counts[at] = mean, 1
+
+
+def _columns(
+    keys: tuple[str, ...], cells: Sequence[tuple[float, float, Mapping[str, float]]]
+) -> Iterator[tuple[float, ...]]:
+    """The values of each key in all cells, NaN where there is none."""
+    rows = (map(values.get, keys, repeat(math.nan)) for _, _, values in cells)
+    return zip(*rows, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from array import array
 from collections import Counter
@@ -235,7 +236,10 @@ def points(data: bytes) -> list[Points]:
 
 
 def _values(keys: Sequence[str], row: bytes) -> dict[str, float]:
-    return {key: value for key, value in zip(keys, array("f", row), strict=True) if value == value}
+    values = array("f", row)
+    if not math.isnan(sum(values)):
+        return dict(zip(keys, values, strict=True))
+    return {key: value for key, value in zip(keys, values, strict=True) if value == value}
 
 
 def carried(carry: Carry) -> bytes:
