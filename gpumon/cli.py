@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gpumon.arguments import SETTINGS, Usage, understood
+from gpumon.arguments import Usage, understood
+from gpumon.command_tables import SETTINGS
 
 if TYPE_CHECKING:
     from gpumon.config.load import Loaded
@@ -115,12 +116,18 @@ def _screen(run: _Run) -> int:
     isatty = bool(sys.stdin and sys.stdin.isatty() and sys.stdout.isatty())
     if refused := refusal(os.environ, isatty, demo=run.options.demo):
         raise Usage(refused)
+    if run.loaded.config.prometheus.url and not run.options.demo:
+        from gpumon.fleetwatch import run_fleet
+
+        return run_fleet(run.loaded, run.options)
     from gpumon import wiring
 
     return wiring.run_screen(run.loaded, run.options)
 
 
 def _snapshot(run: _Run) -> int:
+    if run.chosen.prometheus:
+        return _printed_fleet(run, once=True)
     from gpumon import wiring
 
     result = wiring.run_snapshot(run.loaded.config, run.options)
@@ -138,6 +145,8 @@ def _snapshot(run: _Run) -> int:
 
 
 def _watch(run: _Run) -> int:
+    if run.chosen.prometheus:
+        return _printed_fleet(run, once=False)
     form = _form(run, ("json", "plain"))
     from gpumon import wiring
 
@@ -150,6 +159,33 @@ def _watch(run: _Run) -> int:
     from gpumon.outputs.plain import lines
 
     return _ended(wiring.run_watch(run.loaded.config, run.options, lambda snapshot: _write(lines(snapshot))))
+
+
+def _printed_fleet(run: _Run, *, once: bool) -> int:
+    import msgspec
+
+    from gpumon.fleetwatch import print_fleet
+
+    options = msgspec.structs.replace(run.options, count=1) if once else run.options
+    return _ended(print_fleet(run.loaded.config, options, "json" if run.chosen.json else "plain", _write))
+
+
+def _serve_metrics(run: _Run) -> int:
+    from gpumon.serving import serve_command
+
+    return serve_command(run.loaded.config, run.options, os.environ, _write)
+
+
+def _rules(run: _Run) -> int:
+    from gpumon.ruling import rules_command
+
+    return rules_command(run.loaded.config, run.options, _write, dashboard=run.chosen.dashboard)
+
+
+def _web(run: _Run) -> int:
+    from gpumon.web import web_command
+
+    return web_command(run.chosen, run.loaded, _write)
 
 
 def _replay(run: _Run) -> int:
@@ -262,6 +298,9 @@ _RUN: Final[dict[str, Callable[[_Run], int]]] = {
     "size": _size,
     "models": _models,
     "profiles": _profiles,
+    "serve-metrics": _serve_metrics,
+    "rules": _rules,
+    "web": _web,
     "doctor": _doctor,
     "config": _config,
 }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
-from gpumon.arguments import Usage, struck
+from gpumon.arguments import Usage
+from gpumon.command_tables import struck
 
 LIST = "list"
 """`--scenario list` prints them."""

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gpumon import __version__
-from gpumon.arguments import COMMANDS
+from gpumon.command_tables import COMMANDS
 from gpumon.config.resources import resource
 from gpumon.outputs.schema import schema
 from gpumon.tui.terminal import refusal

@@ -33,6 +33,7 @@ VARIABLES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     ),
     "GPUMON_DISCOVERY": (("discovery", "enabled"), "0: look for nothing by itself"),
     "GPUMON_DCGM": (("dcgm", "url"), "URL (or host:port) of a dcgm-exporter"),
+    "GPUMON_PROMETHEUS": (("prometheus", "url"), "URL of a Prometheus: the screen shows its fleet"),
 }
 """Variable -> setting and meaning. `GPUMON_CONFIG` names the file. Others that begin with GPUMON_ are not errors:
 Kubernetes sets GPUMON_SERVICE_HOST and its like in every pod beside a service called gpumon."""

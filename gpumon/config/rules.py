@@ -49,6 +49,20 @@ def _gpus_problem(gpus: tuple[int, ...]) -> str:
     return "names a GPU twice" if len(set(gpus)) < len(gpus) else ""
 
 
+def _labels_problem(labels: tuple[str, ...]) -> str:
+    wrong = next((label for label in labels if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", label)), None)
+    if wrong is not None:
+        return f"{clean(wrong, 40)!r} is no name of a label"
+    return "" if labels else "must name at least one label"
+
+
+def _address_problem(address: str) -> str:
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 <= int(port[:6]) <= 65535:
+        return "must be address:port, such as 127.0.0.1:9454, 0.0.0.0:9454 or [::1]:9454"
+    return ""
+
+
 def _columns_problem(columns: tuple[str, ...]) -> str:
     wrong = next((column for column in columns if column not in NAMES), None)
     if wrong is None:
@@ -158,6 +172,16 @@ _FIELDS: Final = {
     "Dcgm.url": FieldRule(lambda url: urls.problem(url) if url else "", read=urls.with_scheme),
     "Dcgm.api_key_env": _KEY_ENV,
     "Dcgm.api_key_file": _KEY_FILE,
+    "Prometheus.url": FieldRule(lambda url: urls.problem(url) if url else "", read=urls.with_scheme),
+    "Prometheus.api_key_env": _KEY_ENV,
+    "Prometheus.api_key_file": _KEY_FILE,
+    "Prometheus.password_env": _KEY_ENV,
+    "Prometheus.password_file": _KEY_FILE,
+    "Prometheus.tenant": FieldRule(_matches(r"[!-~]{0,150}", "must be printable ASCII without spaces")),
+    "Prometheus.host_labels": FieldRule(_labels_problem),
+    "Exporter.listen": FieldRule(_address_problem),
+    "Exporter.password_env": _KEY_ENV,
+    "Exporter.password_file": _KEY_FILE,
     "Endpoint.gpu_type": FieldRule(gpu_type_problem),
     "Endpoint.gpus": _GPUS,
     "Feed.url": FieldRule(urls.problem, read=urls.with_scheme),
@@ -191,6 +215,23 @@ _ONE_TLS: Final[TableRule] = (
     "tls_ca",
     "has no use with tls_verify = false: leave one out",
 )
+_BASIC_AUTH: Final[tuple[TableRule, ...]] = (
+    (
+        lambda e: bool(e.password_env and e.password_file),
+        "password_file",
+        "give one: password_env or password_file",
+    ),
+    (
+        lambda e: bool(e.user) != bool(e.password_env or e.password_file),
+        "user",
+        "and a password go together: give user and one of password_env, password_file",
+    ),
+)
+_ONE_LOGIN: Final[TableRule] = (
+    lambda e: bool(e.user) and bool(e.api_key_env or e.api_key_file),
+    "user",
+    "and a bearer token exclude each other: leave one out",
+)
 _GPUS_RULES: Final[tuple[TableRule, ...]] = (
     (lambda e: bool(e.gpu_type) and not e.gpu_count, "gpu_type", "needs gpu_count beside it"),
     (lambda e: bool(e.gpu_count) and not e.gpu_type, "gpu_count", "needs gpu_type beside it"),
@@ -210,6 +251,11 @@ _TABLES: Final[dict[str, tuple[TableRule, ...]]] = {
     "Feed": (*feed_rules.FEED, _ONE_KEY, *_GPUS_RULES, _ONE_TLS),
     "Config": feed_rules.CONFIG,
     "Dcgm": (_ONE_KEY, _ONE_TLS),
+    "Prometheus": (_ONE_KEY, *_BASIC_AUTH, _ONE_TLS, _ONE_LOGIN),
+    "Exporter": (
+        *_BASIC_AUTH,
+        (lambda e: bool(e.tls_cert) != bool(e.tls_key), "tls_cert", "and tls_key go together: give both"),
+    ),
     "Model": (
         (lambda m: not m.match, "match", "must not be empty"),
         (

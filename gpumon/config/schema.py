@@ -175,6 +175,53 @@ class Dcgm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tls_verify: bool = True
 
 
+class Prometheus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A Prometheus, or what answers as one (Thanos, Mimir, VictoriaMetrics): the fleet's screen reads it."""
+
+    url: str = ""
+    """Base URL of its API, e.g. http://prometheus:9090 or https://mimir/prometheus; empty: this host alone is shown."""
+    match: str = ""
+    """Label matchers that every query gets, e.g. cluster="a",env=~"prod.*"."""
+    host_labels: tuple[str, ...] = ("node", "nodename", "kubernetes_node", "host", "Hostname", "hostname", "instance")
+    """Labels that name a series' machine, the best first; of `instance` the port is left out."""
+    interval_s: Annotated[float, msgspec.Meta(ge=1.0, le=3600.0)] = 15.0
+    """Seconds between two refreshes; more often than the targets are scraped shows nothing new."""
+    timeout_s: Annotated[float, msgspec.Meta(ge=1.0, le=300.0)] = 20.0
+    """Longest wait for one answer."""
+    api_key_env: str = ""
+    """Environment variable that holds a bearer token."""
+    api_key_file: str = ""
+    """Path of the file that holds the bearer token, with a slash in it: a bare word is taken for the token itself."""
+    user: str = ""
+    """Name for basic auth."""
+    password_env: str = ""
+    """Environment variable that holds its password."""
+    password_file: str = ""
+    """Path of the file that holds its password, with a slash in it."""
+    tenant: str = ""
+    """Sent as X-Scope-OrgID (Mimir, Loki's relatives)."""
+    tls_ca: str = ""
+    """PEM file of the certificate authority to trust."""
+    tls_verify: bool = True
+
+
+class Exporter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `gpumon serve-metrics` serves, and to whom."""
+
+    listen: str = "127.0.0.1:9454"
+    """Address and port; another address than loopback's shows the figures to whoever reaches it."""
+    tls_cert: str = ""
+    """PEM file of the server's certificate (with its chain); with `tls_key` it speaks HTTPS."""
+    tls_key: str = ""
+    """PEM file of the certificate's key."""
+    user: str = ""
+    """Name for basic auth; empty: everybody may read."""
+    password_env: str = ""
+    """Environment variable that holds its password."""
+    password_file: str = ""
+    """Path of the file that holds its password, with a slash in it."""
+
+
 class Screen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the screen shows, and in which units."""
 
@@ -287,3 +334,5 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     triage: Thresholds = Thresholds()
     recorder: Recorder = Recorder()
     alert: tuple[Alert, ...] = ()
+    prometheus: Prometheus = Prometheus()
+    exporter: Exporter = Exporter()

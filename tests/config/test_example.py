@@ -19,11 +19,13 @@ from gpumon.config.schema import (
     Dcgm,
     Discovery,
     Endpoint,
+    Exporter,
     Feed,
     General,
     Goals,
     Levels,
     Model,
+    Prometheus,
     Recorder,
     Screen,
     Sizing,
@@ -46,6 +48,8 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "triage": Thresholds,
     "recorder": Recorder,
     "alert": Alert,
+    "prometheus": Prometheus,
+    "exporter": Exporter,
 }
 TABLES_INSIDE = {"sizing.prices", "feed.quantities"}
 """Tables of a table, whose keys the user chooses."""

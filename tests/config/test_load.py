@@ -294,9 +294,11 @@ def test_every_variable_sets_its_setting() -> None:
         "GPUMON_ENDPOINTS": " http://a:1  https://b ",
         "GPUMON_DISCOVERY": "off",
         "GPUMON_DCGM": "node7:9400",
+        "GPUMON_PROMETHEUS": "prometheus:9090",
     }
     assert set(values) == set(VARIABLES)
     config = load("", values).config
+    assert config.prometheus.url == "http://prometheus:9090"
     assert (config.general.interval_s, config.general.engine_interval_s) == (3, 4)
     assert (config.general.theme, config.general.ascii, config.general.mouse) == ("night", True, False)
     assert [endpoint.url for endpoint in config.endpoint] == ["http://a:1", "https://b"]

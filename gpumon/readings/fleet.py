@@ -1,0 +1,39 @@
+"""Many machines at one moment, as a Prometheus tells of them: what the fleet's screen is derived from."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpumon.readings.frame import EngineReading, Fault, GpuReading
+from gpumon.readings.snapshot import Snapshot
+
+
+class HostFrame(msgspec.Struct, frozen=True):
+    """One machine: the raw series of its exporters and engines, or what its own gpumon exports."""
+
+    name: str
+    """Text from outside: escape before showing."""
+    gpus: tuple[GpuReading, ...] = ()
+    engines: tuple[EngineReading, ...] = ()
+    ready: Snapshot | None = None
+    """What a gpumon on that machine has worked out and exports; `gpus` and `engines` are then empty."""
+    labels: dict[str, str] = {}
+    """Labels of its scrape targets that all of them share, for filters. Text from outside."""
+    interval_s: float = 15.0
+    """Seconds between two scrapes of it."""
+    faults: tuple[Fault, ...] = ()
+
+
+class FleetFrame(msgspec.Struct, frozen=True):
+    """All machines at `wall_s` (Unix time), the moment that was asked for. All clocks in it are Unix time."""
+
+    wall_s: float
+    interval_s: float
+    """Seconds between two scrapes, as most targets have it."""
+    hosts: tuple[HostFrame, ...] = ()
+    """By name."""
+    faults: tuple[Fault, ...] = ()
+    queries: int = 0
+    """Requests that it took."""
+    cost_s: float = 0.0
+    """Seconds from the first request to the last answer."""
