@@ -5,10 +5,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 3
 
-.PHONY: demo run test lint check wheel bench compare pictures rivals accuracy calibration triage prove schema clean
+.PHONY: demo fleet-demo run test lint check wheel bench compare pictures rivals accuracy calibration triage prove browser schema clean
 
 demo: $(VENV)/.run  ## the monitor on a simulated server: no GPU needed
 	@$(BIN)/gpumon demo
+
+fleet-demo: $(VENV)/.dev  ## a simulated fleet of 12 hosts, a real Prometheus (Debian's package) and the screen over it
+	@$(BIN)/python -m tests.perf.farm --demo
 
 run: $(VENV)/.run  ## the monitor on this host; more options: .venv/bin/gpumon --help
 	@$(BIN)/gpumon
@@ -22,7 +25,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 check: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not gpu and not perf"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not gpu and not perf"
 
 wheel: $(VENV)/.dev  ## builds sdist and wheel, and tries the wheel in a venv of its own
 	rm -rf dist
@@ -33,6 +36,7 @@ bench: $(VENV)/.dev  ## sizing per keystroke; gpumon against other monitors on o
 	$(BIN)/python -m tests.perf.bench_sizing
 	$(BIN)/python -m tests.perf.bench_placement
 	$(BIN)/python -m tests.perf.bench_fleet
+	$(BIN)/python -m tests.perf.bench_prometheus
 	$(BIN)/python -m tests.perf.bench
 
 compare: $(VENV)/.dev  ## the screens of gpumon and of other monitors on one fake driver, as text in build/screens
@@ -56,6 +60,9 @@ triage: $(VENV)/.dev  ## every scenario of the demo against every rule: the tabl
 prove: $(VENV)/.dev  ## real engines on this host (installed when missing), found and measured without configuration
 	-$(BIN)/python -m tests.real.install
 	$(BIN)/python -m tests.real.prove
+
+browser: $(VENV)/.dev  ## `gpumon web --demo` in a headless Chromium (installed already): screen, keys, size, its end
+	$(BIN)/python -m tests.real.browser
 
 schema: $(VENV)/.dev  ## docs/schema.json and docs/sizing.schema.json from the types
 	$(BIN)/python -m gpumon.outputs.schema > docs/schema.json.new && mv docs/schema.json.new docs/schema.json

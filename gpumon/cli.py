@@ -179,7 +179,7 @@ def _serve_metrics(run: _Run) -> int:
 def _rules(run: _Run) -> int:
     from gpumon.ruling import rules_command
 
-    return rules_command(run.loaded.config, run.options, _write, dashboard=run.chosen.dashboard)
+    return rules_command(run.chosen, run.loaded.config, os.environ, _write)
 
 
 def _web(run: _Run) -> int:

@@ -24,7 +24,7 @@ COMMANDS: Final = {
     "doctor": "what works here, what does not, why, and the fix",
     "config": "print the settings in effect, or the example file",
 }
-_SCREEN = ("", "demo", "replay")
+_SCREEN = ("", "demo", "replay", "web")
 _MONITORS = ("", "demo", "snapshot", "watch", "record", "serve-metrics", "web", "doctor", "config")
 """The commands that read this host or its settings of what to read."""
 _ALL = tuple(COMMANDS)
@@ -79,7 +79,50 @@ OPTIONS: Final[tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]] = (
         {"metavar": "ADDRESS", "help": "address:port to serve at (default 127.0.0.1:9454)"},
     ),
     ("--dashboard", ("rules",), {"action": "store_true", "help": "print a Grafana dashboard over the rules instead"}),
+    (
+        "--model",
+        ("rules",),
+        {
+            "metavar": "NAME",
+            "action": "append",
+            "help": "a model, as its engines' label model_name has it (repeatable)",
+        },
+    ),
+    (
+        "--gpu",
+        ("rules",),
+        {"metavar": "[MODEL=]TYPE", "action": "append", "help": 'type of its GPUs, e.g. "H100 SXM 80GB" (repeatable)'},
+    ),
+    (
+        "--gpus-per-engine",
+        ("rules",),
+        {"metavar": "[MODEL=]N", "action": "append", "help": "GPUs of one engine (default 1; repeatable)"},
+    ),
+    ("--price", ("rules",), {"metavar": "P", "type": _number(1e-6, 1e9), "help": "price of one GPU for an hour"}),
+    (
+        "--interval",
+        ("rules",),
+        {
+            "metavar": "S",
+            "dest": "scrape_s",
+            "type": _number(0.25, 3600),
+            "default": 15.0,
+            "help": "seconds between two scrapes (default 15): windows of rates hold 4 of them",
+        },
+    ),
+    (
+        "--context",
+        ("rules",),
+        {"metavar": "N", "type": _number(1, 1e8), "help": "mean tokens in context where no series tells them"},
+    ),
+    (
+        "--join",
+        ("rules",),
+        {"metavar": "LABEL", "help": "label that an engine and its GPUs share, e.g. pod (default: their host)"},
+    ),
     ("--listen", ("web",), {"metavar": "ADDRESS", "help": "address:port to serve at (default 127.0.0.1:8484)"}),
+    ("--allow-remote", ("web",), {"action": "store_true", "help": "serve at another address than loopback's, too"}),
+    ("--public-url", ("web",), {"metavar": "URL", "help": "of a reverse proxy in front (docs/web.md)"}),
     ("--no-nvml", _MONITORS, {"action": "store_true", "help": "leave this host's GPUs alone"}),
     ("--no-discovery", _MONITORS, {"action": "store_true", "help": "look for nothing by itself"}),
     ("--ascii", _SCREEN, {"action": "store_true", "help": "draw with ASCII only"}),

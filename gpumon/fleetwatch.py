@@ -2,18 +2,343 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import contextlib
+import math
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, Protocol
+from urllib.parse import urlsplit
+
+import msgspec
 
 from gpumon.config.load import Loaded
 from gpumon.config.options import Options
 from gpumon.config.schema import Config
+from gpumon.config.urls import with_scheme, without_secrets
+from gpumon.fleet.snapshot import NOTHING_YET, FleetSnapshot
+from gpumon.onlooker import Onlooker
+from gpumon.readings.fleet import FleetFrame
+from gpumon.readings.frame import Fault
+from gpumon.readings.times import rfc3339
+
+if TYPE_CHECKING:
+    from gpumon.fleet.course import Make
+    from gpumon.fleet.fleet import Fleet
+    from gpumon.readings.fleet import HostFrame
+    from gpumon.sizing.calibration import Calibration
+    from gpumon.sizing.known import Known
+    from gpumon.tui.control import Control
+
+KEPT_S: Final = 15 * 86400.0
+"""How far back one may go: what a Prometheus keeps unless it was told otherwise."""
+BEFORE: Final = 2
+"""Moments before the first one, and before one of the past, that are asked for so that there are rates."""
+WIDE: Final = 160
+"""Columns of a table that no terminal shows."""
+LEAST_S: Final = 1.0
+"""Shortest time between two refreshes."""
 
 
-def run_fleet(loaded: Loaded, options: Options) -> int:
+class FleetSource(Protocol):
+    """What tells of the fleet."""
+
+    async def frame(self, at_s: float | None = None) -> FleetFrame:
+        """The fleet at a Unix time (None: now); what does not work is in the frame."""
+
+    async def past(self, host: str, start_s: float, end_s: float, step_s: float) -> tuple[tuple[float, HostFrame], ...]:
+        """One host at each step that it is known of, oldest first, with its time. Raises ApiFault."""
+
+    async def close(self) -> None:
+        """Let go of connections."""
+
+
+class FleetControl:
+    """A `FleetControl` of the screen (`tui.fleet.control`), and what `watch` prints from."""
+
+    def __init__(self, config: Config, source: Callable[[], FleetSource] | None = None) -> None:
+        """`source` gives what tells of the fleet; else it is the Prometheus of the config."""
+        self.snapshot: FleetSnapshot = NOTHING_YET
+        self.newest: FleetFrame | None = None
+        self._config = config
+        self._made = source or (lambda: _source(config))
+        self._source: FleetSource | None = None
+        self._make: Make | None = None
+        self._fleet: Fleet | None = None
+        self._prices: Mapping[str, float] | None = None
+        self._interval_s = config.prometheus.interval_s
+        self._onlooker = Onlooker(config)
+        self._takers: list[Callable[[FleetFrame], None]] = []
+        self._asking = 0
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def place(self) -> str:
+        """Host and port of the Prometheus, without user, password and query."""
+        try:
+            split = urlsplit(with_scheme(self._config.prometheus.url))
+            return f"{split.hostname or ''}{f':{split.port}' if split.port else ''}"
+        except ValueError:
+            return without_secrets(self._config.prometheus.url)
+
+    @property
+    def prices(self) -> Mapping[str, float]:
+        """Catalogue name of a GPU -> price of one hour, "" for all others."""
+        if self._prices is None:
+            from gpumon.config.prices import running_prices
+            from gpumon.sources.packaged import gpu_catalogue
+
+            self._prices = running_prices(self._config.sizing, gpu_catalogue())
+        return self._prices
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between two refreshes."""
+        return self._interval_s
+
+    @property
+    def asking(self) -> bool:
+        """Whether the Prometheus is being asked right now."""
+        return self._asking > 0
+
+    @property
+    def calibration(self) -> Calibration:
+        """What the engines of all hosts were seen to do, gathered at every refresh."""
+        return self._onlooker.calibration
+
+    def known(self) -> Known:
+        """Models, GPUs, prices and imported profiles, as they are known by now."""
+        return self._onlooker.known()
+
+    def set_interval(self, seconds: float) -> None:
+        """Change the time between two refreshes."""
+        self._interval_s = max(LEAST_S, seconds)
+        if self._fleet is not None:
+            self._fleet.interval_s = self._interval_s
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Ask now."""
+        self._wake.set()
+
+    def follow(self, take: Callable[[FleetFrame], None]) -> None:
+        """Give every answer to `take`, which never blocks."""
+        self._takers.append(take)
+
+    def leave(self, take: Callable[[FleetFrame], None]) -> None:
+        """Give it no more."""
+        with contextlib.suppress(ValueError):
+            self._takers.remove(take)
+
+    async def open(self) -> None:
+        """Make what asks and what derives, in a thread: catalogues are read. Raises ConfigError."""
+        if self._source is None:
+            self._make, self._fleet, self._source = await asyncio.to_thread(self._built)
+
+    def _built(self) -> tuple[Make, Fleet, FleetSource]:
+        """It imports what it needs here: the screen's first paint does not wait for it."""
+        from gpumon.fleet.fleet import Fleet
+        from gpumon.flight import maker
+
+        make = maker(self._config)
+        return make, Fleet(make, self._interval_s), self._made()
+
+    async def start(self, sink: Callable[[FleetSnapshot], None]) -> None:
+        """Begin to ask; returns at once."""
+        self._onlooker.start()
+        self._task = asyncio.create_task(self._run(sink))
+
+    async def ended(self) -> None:
+        """Wait until asking ends, by `stop`; raises what ended it otherwise."""
+        if self._task is not None:
+            await asyncio.shield(self._task)
+
+    async def stop(self) -> None:
+        """Stop asking."""
+        self._onlooker.stop()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=0.25)
+        if self._source is not None:
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(self._source.close(), 0.25)
+
+    def span(self) -> tuple[float, float] | None:
+        """Unix times of the first and the last moment that can be asked for."""
+        return None if self.newest is None else (self.newest.wall_s - KEPT_S, self.newest.wall_s)
+
+    async def at(self, wall_s: float) -> FleetSnapshot:
+        """The fleet as it was at a time, with the rates of the scrapes before it."""
+        from gpumon.fleet.fleet import Fleet
+
+        await self.open()
+        assert self._make is not None
+        step_s = self.snapshot.interval_s or self._interval_s
+        fleet = Fleet(self._make)
+        at_s = [wall_s - number * step_s for number in range(BEFORE, -1, -1)]
+        for frame in await asyncio.gather(*(self._frame(one_s) for one_s in at_s)):
+            await _take(fleet, frame)
+        if fleet.snapshot.wall_s:
+            return fleet.snapshot
+        return msgspec.structs.replace(fleet.snapshot, wall_s=wall_s, time=rfc3339(wall_s))
+
+    def host(self, name: str) -> Control:
+        """One host, for the screen of one machine."""
+        from gpumon.fleethost import HostControl
+
+        assert self._source is not None, "nothing was asked yet"
+        assert self._make is not None
+        return HostControl(name, self, self._source, self._make, self._config)
+
+    async def refreshed(self) -> FleetSnapshot:
+        """Ask once; the first answer comes with what was before it, so that there are rates."""
+        await self.open()
+        first = self.newest is None
+        frame = await self._frame(None)
+        if first and frame.hosts:
+            await self._take_before(frame)
+        return await self._taken(frame)
+
+    async def _run(self, sink: Callable[[FleetSnapshot], None]) -> None:
+        await self.open()
+        slot_s = time.monotonic()
+        while True:
+            self._wake.clear()
+            frame = await self._frame(None)
+            first = self.newest is None and bool(frame.hosts)
+            sink(await self._taken(frame))
+            if first and await self._take_before(frame):
+                sink(await self._taken(frame))
+            now_s = time.monotonic()
+            slot_s = max(slot_s + self._interval_s, now_s)
+            timer = asyncio.get_running_loop().call_later(slot_s - now_s, self._wake.set)
+            try:
+                await self._wake.wait()
+            finally:
+                timer.cancel()
+            slot_s = min(slot_s, time.monotonic())
+
+    async def _take_before(self, frame: FleetFrame) -> bool:
+        """Begin a fleet with the moments before a frame; False where the Prometheus has none of them."""
+        from gpumon.fleet.fleet import Fleet
+
+        assert self._make is not None
+        step_s = max(frame.interval_s, self._interval_s)
+        fleet = Fleet(self._make, self._interval_s)
+        before = await asyncio.gather(*(self._frame(frame.wall_s - at * step_s) for at in range(BEFORE, 0, -1)))
+        for one in before:
+            if one.hosts:
+                await _take(fleet, one)
+        if fleet.snapshot.wall_s:
+            self._fleet = fleet
+        return bool(fleet.snapshot.wall_s)
+
+    async def _frame(self, at_s: float | None) -> FleetFrame:
+        assert self._source is not None
+        self._asking += 1
+        try:
+            return await self._source.frame(at_s)
+        except Exception as error:  # a bug in what asks costs this refresh, not the screen
+            wall_s = time.time() if at_s is None else at_s
+            text = f"gpumon failed on the answers, please report: {type(error).__name__}: {error}"
+            return FleetFrame(wall_s, self._interval_s, faults=(Fault("gpumon", text, wall_s),), answered=False)
+        finally:
+            self._asking -= 1
+
+    async def _taken(self, frame: FleetFrame) -> FleetSnapshot:
+        """Take an answer in, and give it to those that follow single hosts."""
+        from gpumon.fleet.whole import whole
+
+        assert self._fleet is not None
+        before = self.snapshot
+        await _take(self._fleet, frame)
+        self.snapshot = self._fleet.snapshot
+        if frame.hosts:
+            self.newest = frame
+            if self.snapshot.wall_s > before.wall_s:
+                self._onlooker.take(whole(self.snapshot))
+        for take in tuple(self._takers):
+            take(frame)
+        return self.snapshot
+
+
+async def _take(fleet: Fleet, frame: FleetFrame) -> None:
+    """Take a frame in, a host at a time, so that nobody waits for long."""
+    from gpumon.fleetpast import Turns
+
+    turns = Turns()
+    for _ in fleet.steps(frame):
+        await turns.give()
+
+
+def _source(config: Config) -> FleetSource:
+    from gpumon.sources.prometheus.source import FleetSource as Prometheus
+
+    return Prometheus(config.prometheus, config.model, config.endpoint)
+
+
+def run_fleet(loaded: Loaded, options: Options) -> int:  # noqa: ARG001
     """The fleet's screen; returns the exit code. Raises ConfigError."""
-    raise NotImplementedError
+    from gpumon.disk import Disk
+    from gpumon.tui.app import run
+    from gpumon.tui.fleet.app import FleetApp
+
+    disk = Disk(loaded, os.environ)
+    app = FleetApp(FleetControl(loaded.config), disk.first_theme(), loaded.config, disk)
+    return run(app, mouse=loaded.config.general.mouse)
 
 
 def print_fleet(config: Config, options: Options, form: str, write: Callable[[str | bytes], None]) -> int:
-    """Print the fleet, `json` or `plain`, `options.count` times (0: until a signal); returns the exit code."""
-    raise NotImplementedError
+    """Print the fleet, `json` or `plain`, `options.count` times (0: until a signal); returns the exit code.
+
+    It is 1 where the last answer was none: a fleet of nothing is no fleet.
+    """
+    return asyncio.run(_printed(FleetControl(config), options, _printer(form), write))
+
+
+def _printer(form: str) -> Callable[[FleetSnapshot, Mapping[str, float]], str | bytes]:
+    from gpumon.outputs.fleet import encode, report
+
+    if form == "json":
+        return lambda snapshot, prices: encode(snapshot, prices) + b"\n"
+    columns = max(60, shutil.get_terminal_size((WIDE, 24)).columns) if sys.stdout.isatty() else WIDE
+    return lambda snapshot, prices: report(snapshot, prices, columns)
+
+
+async def _printed(
+    control: FleetControl,
+    options: Options,
+    printer: Callable[[FleetSnapshot, Mapping[str, float]], str | bytes],
+    write: Callable[[str | bytes], None],
+) -> int:
+    done, number, snapshot = asyncio.Event(), 0, NOTHING_YET
+    loop = asyncio.get_running_loop()
+    for signal_ in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
+            loop.add_signal_handler(signal_, done.set)
+    slot_s = time.monotonic()
+    end_s = slot_s + (options.duration_s or math.inf)
+    try:
+        while not done.is_set():
+            asked, stopped = asyncio.ensure_future(control.refreshed()), asyncio.ensure_future(done.wait())
+            await asyncio.wait({asked, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            if not asked.done():
+                asked.cancel()
+                break
+            snapshot = asked.result()
+            write(printer(snapshot, control.prices))
+            number += 1
+            slot_s = max(slot_s + control.interval_s, time.monotonic())
+            if (options.count and number >= options.count) or slot_s >= end_s:
+                break
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(done.wait(), slot_s - time.monotonic())
+    finally:
+        await control.stop()
+    return 1 if snapshot.faults and not snapshot.wall_s else 0

@@ -71,6 +71,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("palette", (":", "ctrl+p"), "palette", "all commands by name"),
     Command("save", ("w", "f12"), "save", "write an incident bundle"),
     Command("suspend", ("ctrl+z",), "suspend", "to the shell; fg comes back", anywhere=True),
+    Command("fleet.models", ("m",), "models", "rows: hosts, or models", scope="fleet"),
     *(
         Command(f"sizing.{name}", keys, f"size('{name}')", does, scope="sizing")
         for name, keys, does in (

@@ -180,6 +180,7 @@ _FIELDS: Final = {
     "Prometheus.tenant": FieldRule(_matches(r"[!-~]{0,150}", "must be printable ASCII without spaces")),
     "Prometheus.host_labels": FieldRule(_labels_problem),
     "Exporter.listen": FieldRule(_address_problem),
+    "Exporter.user": FieldRule(_matches(r"[^:\x00-\x1f\x7f]{0,128}", "must be a name without a colon")),
     "Exporter.password_env": _KEY_ENV,
     "Exporter.password_file": _KEY_FILE,
     "Endpoint.gpu_type": FieldRule(gpu_type_problem),

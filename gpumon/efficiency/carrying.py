@@ -50,6 +50,7 @@ def set_engine(track: EngineTrack, carry: EngineCarry) -> None:
     track.totals = _named(carry.totals)
     track._counted = {rank: _named(counted) for rank, counted in carry.counted}
     track._started = deque(carry.started, maxlen=track._started.maxlen)
+    track._added = None
     track.last_s, track._good_wall_s, track.keep_s = carry.last_s, carry.good_wall_s, carry.keep_s
     track.several_servers = carry.several_servers
     marks = [Mark(*mark) for mark in carry.marks]

@@ -20,7 +20,15 @@ from gpumon.efficiency.renewed import pace_s, renewed
 from gpumon.efficiency.replicas import Member, ReplicaGroups
 from gpumon.efficiency.windows import GAP, RATE_S, grown
 from gpumon.readings.dcgm import DCGM
-from gpumon.readings.frame import EndpointState, EngineReading, Fault, Frame, GpuReading, HostReading
+from gpumon.readings.frame import (
+    EndpointState,
+    EngineReading,
+    Fault,
+    Frame,
+    GpuReading,
+    HistogramReading,
+    HostReading,
+)
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Gpu, Host, Replicas, Self, Snapshot
 from gpumon.readings.text import clean
@@ -29,6 +37,7 @@ from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak, clock_bandwidth
 
 SEVERAL_SERVERS = "several servers answer at this URL in turn (a load balancer?): poll each by its own URL"
+MOST_REMOTES = 1024
 MOST_GPU_S = 120.0
 """Longest window of GPUs that are read more often than their engines: every reading in it is kept."""
 
@@ -53,12 +62,16 @@ class Deriver:
         self._engines: dict[str, EngineTrack] = {}
         self._gpus: dict[str, GpuTrack] = {}
         self._peaks: dict[tuple[object, ...], Peak] = {}
+        self._remotes: dict[tuple[str, int], list[Peak]] = {}
+        """GPU type and count by the config -> the peaks."""
         self._totals = Totals()
         self._since: dict[tuple[str, str], float] = {}
         self._states: dict[str, tuple[EndpointState, str]] = {}
         """`EngineReading.key` -> the engine's state, and since when (RFC 3339)."""
         self._wrong: dict[str, str] = {}
         """`EngineReading.key` -> what is wrong with the figures of an engine that answers."""
+        self._shown: dict[tuple[str, str, float], FaultShown] = {}
+        """The faults of the last frame as they were shown: most of them last."""
         self._groups = ReplicaGroups()
         self._contradictions = Contradictions()
 
@@ -105,6 +118,14 @@ class Deriver:
         self._add_gpus(frame)
         for reading in frame.engines:
             self._add_engine(frame, reading)
+
+    def observed(self, key: str, quantity: str) -> HistogramReading | None:
+        """An engine's (`Engine.key`) observations in the window of its quantiles; None where it has none, or no window.
+
+        With those of other engines they give the quantiles over all their requests (`quantiles.merge_common`).
+        """
+        track = self._engines.get(key)
+        return None if track is None else track.histogram(quantity, track.quantile_s)
 
     def carry(self) -> Carry:
         """What outlives the windows; verdicts are not among it."""
@@ -231,13 +252,21 @@ class Deriver:
         """Peaks of an engine on another host: its GPU type and count come from the config."""
         if not reading.gpu_type or reading.gpu_count < 1:
             return []
+        asked = reading.gpu_type, reading.gpu_count
+        if asked not in self._remotes:
+            if len(self._remotes) > MOST_REMOTES:
+                self._remotes.clear()
+            self._remotes[asked] = self._of_type(*asked)
+        return self._remotes[asked]
+
+    def _of_type(self, gpu_type: str, count: int) -> list[Peak]:
         try:
-            spec = self._catalogue.find(reading.gpu_type)
+            spec = self._catalogue.find(gpu_type)
         except ValueError:
             return []
         bandwidth: Reading = spec.bandwidth_bytes_per_s or Missing(Reason.UNKNOWN_GPU)
         doubtful = not _settled(spec)
-        return [Peak(spec, bandwidth, spec.source, doubtful, doubtful)] * reading.gpu_count
+        return [Peak(spec, bandwidth, spec.source, doubtful, doubtful)] * count
 
     def _peak(self, reading: GpuReading) -> Peak:
         if reading.mig or reading.parent_uuid:
@@ -272,13 +301,10 @@ class Deriver:
             for cause, text in engine_faults(engine, self._wrong.get(engine.key, ""), bool(frame.gpus))
         ]
         self._since = {(key, cause): self._since.get((key, cause), frame.wall_s) for key, _, cause, _ in found}
-        return tuple(
-            FaultShown(clean(fault.source), clean(fault.text), rfc3339(fault.since_wall_s))
-            for fault in (
-                *frame.faults,
-                *(Fault(source, text, self._since[key, cause]) for key, source, cause, text in found),
-            )
-        )
+        faults = [(fault.source, fault.text, fault.since_wall_s) for fault in frame.faults]
+        faults += [(source, text, self._since[key, cause]) for key, source, cause, text in found]
+        self._shown = {fault: self._shown.get(fault) or _shown(*fault) for fault in faults}
+        return tuple(map(self._shown.__getitem__, faults))
 
 
 def _window_of(reading: GpuReading, window_s: float) -> float:
@@ -305,11 +331,12 @@ def bare(frame: Frame, *faults: Fault) -> Snapshot:
         interval_s=frame.interval_s,
         host=_host(frame.host),
         self_cost=Self(frame.host.self_cpu_ratio, frame.host.self_pss_bytes),
-        faults=tuple(
-            FaultShown(clean(fault.source), clean(fault.text), rfc3339(fault.since_wall_s))
-            for fault in (*frame.faults, *faults)
-        ),
+        faults=tuple(_shown(fault.source, fault.text, fault.since_wall_s) for fault in (*frame.faults, *faults)),
     )
+
+
+def _shown(source: str, text: str, since_wall_s: float) -> FaultShown:
+    return FaultShown(clean(source), clean(text), rfc3339(since_wall_s))
 
 
 def _host(host: HostReading) -> Host:

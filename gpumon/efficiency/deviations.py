@@ -235,6 +235,8 @@ def _stands_out(row: Row, known: Sequence[tuple[float, int]], place: int, fed: S
 
     Of an even number of others it is worse than both middle ones: one odd replica must not make its neighbours odd.
     """
+    if (place > len(known) // 2) if row.less else (place < (len(known) - 1) // 2):
+        return False  # it is on the better side of the median
     (value, at), middle = known[place], _middle(known, place)
     if not all(_is_worse(row, value, other) for other, _ in middle):
         return False

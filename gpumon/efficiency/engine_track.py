@@ -37,10 +37,10 @@ class Figures(NamedTuple):
 class Shown(NamedTuple):
     """An engine as it was last shown, and what it was made of."""
 
+    reading: EngineReading
     figures: Figures
-    peaks: Sequence[Peak]
-    indices: tuple[int, ...]
-    since: str
+    made_of: tuple[Sequence[Peak], tuple[int, ...], str]
+    """Besides them: the peaks and indices of its GPUs, and since when it is in its state."""
     engine: Engine
 
 
@@ -54,12 +54,17 @@ class EngineTrack(Track):
         self._laid: Layout | None = None
         self._figures: Figures | None = None
         self._mean = LongMean()
+        self._added: tuple[EngineReading, float] | None = None
+        """The last poll that was taken in, and the frames' interval then: most frames have no newer one."""
 
     def add(self, reading: EngineReading, wall_s: float, frames_s: float = 0.0) -> bool:
         """Take in one poll (`Track.add`), and its tokens into the mean of the last minutes.
 
         Before it, what its source had at hand of before: that fills the windows, and was counted before gpumon began.
         """
+        if self._added is not None and reading is self._added[0] and frames_s == self._added[1]:
+            return False
+        self._added = reading, frames_s
         began = False
         for before in reading.earlier if reading.state is EndpointState.OK else ():
             began = super().add(before, wall_s - (reading.monotonic_s - before.monotonic_s), frames_s) or began

@@ -53,16 +53,16 @@ def derive_engine(
     if gone is not None or not track.points:
         reason = gone if gone is not None else Missing(Reason.WARMING_UP)
         return without_figures(reading, track, age_s, indices, reason, since), None
-    laid = layout(reading, len(track.points[-1].ranks), len(indices) or reading.gpu_count)
-    figures, shown = track.figures(reading, laid), track.shown
-    if (
-        shown is None
-        or shown.figures is not figures
-        or (shown.peaks, shown.indices, shown.since) != (peaks, indices, since)
-    ):
-        engine = _with_figures(reading, track, _identity(reading, age_s, indices, since), laid, peaks)
-        shown = track.shown = Shown(figures, peaks, indices, since, engine)
-    return _at(shown.engine, figures.found, age_s, power_w), figures.found
+    shown, made_of = track.shown, (peaks, indices, since)
+    if shown is None or shown.reading is not reading or shown.made_of != made_of:
+        laid = layout(reading, len(track.points[-1].ranks), len(indices) or reading.gpu_count)
+        figures = track.figures(reading, laid)
+        if shown is None or shown.figures is not figures or shown.made_of != made_of:
+            engine = _with_figures(reading, track, _identity(reading, age_s, indices, since), laid, peaks)
+        else:
+            engine = shown.engine
+        shown = track.shown = Shown(reading, figures, made_of, engine)
+    return _at(shown.engine, shown.figures.found, age_s, power_w), shown.figures.found
 
 
 def _at(engine: Engine, found: Rates, age_s: float, power_w: Reading) -> Engine:

@@ -37,6 +37,9 @@ class _Part(NamedTuple):
     """Since when it is counted again."""
 
 
+_ANSWERS: Final = _Part()
+
+
 class Totals:
     """Sums over things that come and go; remembers when each of them fell silent."""
 
@@ -70,9 +73,9 @@ class Totals:
 def _counted(last: _Part | None, now_s: float) -> _Part:
     """A part that is counted now."""
     if last is None or last.silent_s is None:
-        return _Part()
+        return _ANSWERS
     back_s = last.back_s or now_s
-    return _Part() if now_s - back_s >= SETTLED_S else _Part(last.silent_s, back_s)
+    return _ANSWERS if now_s - back_s >= SETTLED_S else _Part(last.silent_s, back_s)
 
 
 def chart_points(

@@ -246,7 +246,7 @@ class Spans(NamedTuple):
     quantile: int = round(QUANTILE_S)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def engine_sources(
     live: tuple[tuple[str, str], ...],
     spans_s: Spans,

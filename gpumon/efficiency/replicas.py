@@ -22,7 +22,7 @@ SUMS: Final = ("running", "waiting", "prefill_tokens_per_s", "decode_tokens_per_
 
 MANY: Final = 16
 """Members from which on a group rests after it was worked out: each tick has new polls of some."""
-REST: Final = 0.45
+REST: Final = 0.9
 """For so long, as a share of the interval of its members' polls."""
 
 

@@ -37,3 +37,5 @@ class FleetFrame(msgspec.Struct, frozen=True):
     """Requests that it took."""
     cost_s: float = 0.0
     """Seconds from the first request to the last answer."""
+    answered: bool = True
+    """False where the Prometheus gave no usable answer: the hosts may be as they were; `faults` say why."""

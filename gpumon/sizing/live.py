@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -20,6 +21,10 @@ from gpumon.specs.llm import LlmSpec
 
 REMOTE_GPUS = 8
 """GPUs of a server that gpumon does not run on: usual, and said in the note."""
+MOST_SHAPES = 8
+"""Shapes of servers that a plan begins with: those that serve most."""
+MOST_NOTED = 8
+"""Things of a kind that the note names."""
 HELD_RATIO = 0.05
 """Share of a GPU's memory in use above which something holds it: an idle driver takes less."""
 
@@ -38,17 +43,18 @@ def from_live(
     was assumed or left out stands in the note.
     """
     base = base if base is not None else Scenario()
-    notes: list[str] = []
+    odd: list[str] = []
     models: dict[str, list[Engine]] = {}
     for engine in adding_up(snapshot.engines):
         if engine.phase is not Phase.INFERENCE:
             continue
         if not _generates(engine):
-            notes.append(f"{engine.name}: left out (it generates no tokens)")
+            odd.append(f"{engine.name}: left out (it generates no tokens)")
         elif engine.model:
             models.setdefault(engine.model, []).append(engine)
         else:
-            notes.append(f"{engine.name}: its model is not known")
+            odd.append(f"{engine.name}: its model is not known")
+    notes = _few(odd, "engines")
     peaks = {model: found for model, found in (in_flight or {}).items() if model in models}
     notes += _peaks_note(peaks)
     workloads = tuple(_workload(model, engines, observed, peaks.get(model), notes) for model, engines in models.items())
@@ -69,8 +75,9 @@ def have(snapshot: Snapshot) -> tuple[tuple[str, int], ...]:
     The type is the catalogue's name; a GPU that is not in the catalogue goes by the name that its driver gives it.
     """
     counts: dict[str, int] = {}
+    placed = _placed(snapshot)
     for gpu in snapshot.gpus:
-        if _usable(gpu) and not _holder(gpu, snapshot):
+        if _usable(gpu) and not _holder(gpu, placed):
             name = gpu.gpu_type or f"{gpu.name} (not in the catalogue)"
             counts[name] = counts.get(name, 0) + 1
     for engine in snapshot.engines:
@@ -116,7 +123,7 @@ def _workload(
     silent = [engine.name for engine in engines if credible(engine.running) is None]
     if silent:
         when = f", last seen {seen.time}" if seen is not None and seen.time else ""
-        notes.append(f"{', '.join(silent)}: no figures now ({engines[0].state.value}{when})")
+        notes.append(f"{', '.join(_few(silent, 'engines'))}: no figures now ({engines[0].state.value}{when})")
     if target <= 0.0:
         why = "nothing in flight now" if answering or peak is not None else "what it had in flight is not known"
         notes.append(f"{model}: {why}, so its target is 1")
@@ -136,7 +143,12 @@ def _peaks_note(peaks: Mapping[str, InFlight]) -> list[str]:
     return [f"targets: the peak of the last {span}, {each}"]
 
 
-def _holder(gpu: Gpu, snapshot: Snapshot) -> str:
+def _placed(snapshot: Snapshot) -> bool:
+    """Whether the GPUs of all engines are known: else one of those engines may be what holds memory."""
+    return all(engine.gpus or engine.gpu_type for engine in snapshot.engines)
+
+
+def _holder(gpu: Gpu, placed: bool) -> str:
     """What holds memory of a GPU that no engine is on; empty where nothing does, or where that can not be told."""
     used, total = credible(gpu.vram_used_bytes), credible(gpu.vram_total_bytes)
     own = gpu.engines or any(process.engine for process in gpu.processes)
@@ -147,35 +159,66 @@ def _holder(gpu: Gpu, snapshot: Snapshot) -> str:
         more = f" and {len(processes) - 1} more" if len(processes) > 1 else ""
         return f"{clean(processes[0].name) or 'a process'}{more}"
     # Processes are hidden: an engine whose GPUs are not known may be the one.
-    placed = all(engine.gpus or engine.gpu_type for engine in snapshot.engines)
     return "a process that can not be seen" if placed else ""
 
 
 def _servers(snapshot: Snapshot, notes: list[str]) -> tuple[Server, ...]:
-    """This host by GPU type, those that serve most in front; else one of eight GPUs for each type of remote engines."""
-    counts: dict[str, int] = {}
-    serving: dict[str, int] = {}
+    """The shapes of servers here: GPUs of one type on one host, those that serve most in front; else, for each type of
+    remote engines, one of eight GPUs."""
+    counts: dict[tuple[str, str], int] = {}
+    serving: dict[tuple[str, str], int] = {}
+    left_out: Counter[str] = Counter()
+    placed = _placed(snapshot)
     for gpu in snapshot.gpus:
         if gpu.parent_uuid:
             continue
         if not _usable(gpu):
-            notes.append(f"GPU {gpu.index}: left out ({_why_not(gpu)})")
+            left_out[f"{_at(gpu)}: left out ({_why_not(gpu)})"] += 1
         elif not gpu.gpu_type:
-            notes.append(f"GPU {gpu.index}: left out ({gpu.name} is not in the catalogue)")
+            left_out[f"{_at(gpu)}: left out ({gpu.name} is not in the catalogue)"] += 1
         else:
-            if holder := _holder(gpu, snapshot):
+            if holder := _holder(gpu, placed):
                 used = credible(gpu.vram_used_bytes) or 0.0
-                notes.append(f"GPU {gpu.index}: held by {holder}, {used / 1e9:.1f} GB")
-            counts[gpu.gpu_type] = counts.get(gpu.gpu_type, 0) + 1
-            serving[gpu.gpu_type] = serving.get(gpu.gpu_type, 0) + bool(gpu.engines)
+                left_out[f"{_at(gpu)}: held by {holder}, {used / 1e9:.1f} GB"] += 1
+            at = gpu.host, gpu.gpu_type
+            counts[at] = counts.get(at, 0) + 1
+            serving[at] = serving.get(at, 0) + bool(gpu.engines)
+    notes += _few([f"{text} x {count}" if count > 1 else text for text, count in left_out.items()], "GPUs or hosts")
     if counts:
-        # What is measured on one type and planned on another is only re-scaled.
-        names = sorted(counts, key=lambda name: -serving[name])
-        return tuple(Server(gpu=name, gpus=counts[name]) for name in names)
+        return _shapes(counts, serving, notes)
     remote = dict.fromkeys(engine.gpu_type for engine in snapshot.engines if engine.gpu_type)
     if remote:
         notes.append(f"servers of remote engines: taken to have {REMOTE_GPUS} GPUs each")
     return tuple(Server(gpu=name, gpus=REMOTE_GPUS) for name in remote)
+
+
+def _shapes(
+    counts: Mapping[tuple[str, str], int], serving: Mapping[tuple[str, str], int], notes: list[str]
+) -> tuple[Server, ...]:
+    """One server for each shape: what is measured on one type and planned on another is only re-scaled.
+
+    `counts` and `serving` are GPUs by host and type; where there are several hosts, the note says how many of each.
+    """
+    hosts = Counter((name, number) for (_, name), number in counts.items())
+    busy: Counter[tuple[str, int]] = Counter()
+    for (host, name), number in counts.items():
+        busy[name, number] += serving[host, name]
+    shapes = sorted(hosts, key=lambda shape: -busy[shape])
+    if len({host for host, _ in counts}) > 1:
+        here = _few([f"{hosts[shape]} of {shape[1]} x {shape[0]}" for shape in shapes], "shapes")
+        notes.append(f"servers here: {', '.join(here)}")
+    return tuple(Server(gpu=name, gpus=number) for name, number in shapes[:MOST_SHAPES])
+
+
+def _at(gpu: Gpu) -> str:
+    """How a note names a GPU: of a fleet by its host."""
+    return f"a GPU of {clean(gpu.host, 64)}" if gpu.host else f"GPU {gpu.index}"
+
+
+def _few(texts: Sequence[str], of: str) -> list[str]:
+    """The first of many texts, and how many more there are."""
+    more = len(texts) - MOST_NOTED
+    return [*texts[:MOST_NOTED], f"and {more} more {of}"] if more > 0 else [*texts]
 
 
 def _usable(gpu: Gpu) -> bool:

@@ -94,9 +94,9 @@ class EngineFacts:
             return last.attached
         attached = msgspec.structs.replace(
             reading,
-            llm=_marked(llm, reading),
+            llm=marked(llm, reading),
             training=costed(reading, llm),
-            info=reading.info if llm is not None else {**reading.info, **_no_model(reading, why)},
+            info=reading.info if llm is not None else {**reading.info, **no_model(reading, why)},
             gpus=uuids,
             gpus_source=source,
             gpu_type=endpoint.gpu_type,
@@ -172,7 +172,7 @@ class EngineFacts:
         return NOTHING_YET
 
 
-def _no_model(reading: EngineReading, why: str) -> dict[str, str]:
+def no_model(reading: EngineReading, why: str) -> dict[str, str]:
     """What says that there is no model: why, or that it may still come from a server that answers or starts."""
     if why:
         return {"model_missing": why}
@@ -218,7 +218,7 @@ def _hints(endpoint: Endpoint, reading: EngineReading) -> dict[str, str]:
     return {key: said[key] for key in (STORAGE_HINTS if endpoint.model else SPEC_HINTS) if key in said}
 
 
-def _marked(llm: LlmSpec | None, reading: EngineReading) -> LlmSpec | None:
+def marked(llm: LlmSpec | None, reading: EngineReading) -> LlmSpec | None:
     """The spec with what this engine does beside the model's forward pass, which no figure counts."""
     if llm is None:
         return None

@@ -14,7 +14,6 @@ import msgspec
 
 from gpumon.config.schema import Endpoint
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Fault, part_of_name
-from gpumon.readings.quantities import DECODE_TOKENS
 from gpumon.sources.endpoint_url import EndpointUrl
 from gpumon.sources.endpoint_url import parse_url as parse_url
 from gpumon.sources.engines.adapter import MOST_PARTS, MOST_RANKS, Adapter, Bodies, EnginePage
@@ -24,6 +23,7 @@ from gpumon.sources.fetch import Answer, Fetcher, Limits
 from gpumon.sources.http_faults import FetchError
 from gpumon.sources.identity import IDENTITY, UNASKED, Identity, ask
 from gpumon.sources.probe import Probe, Server, get_keyed
+from gpumon.sources.restarts import restarted
 from gpumon.sources.source import Contribution
 
 SCANNED_IN_LOOP_BYTES: Final = 256 * 1024
@@ -61,8 +61,10 @@ MANY: Final = 16
 """Endpoints beyond which their polls are spread."""
 SPREAD_AFTER: Final = (2, 3, 4)
 """After these polls the next one comes a little earlier, each endpoint's by another share of the interval: many that
-were started together would go on to be polled, and their figures worked out, all at once. Two polls are never closer
-than two thirds of the interval, and the first two never other than it."""
+were started together would go on to be polled, and worked out, all at once. Two polls are never closer than 0.6 of the
+interval, and the first two never other than it."""
+MOMENTS: Final = 20
+"""Of an interval, at which many are polled: the program wakes up once for several of them."""
 
 NO_SCAN: Final = Scan({}, 0, 0, cut=False)
 
@@ -100,6 +102,7 @@ class EndpointSource:
         self._look_for = Probe(self._fetcher, self.url, endpoint)
         self._place = zlib.crc32(self.url.metrics.encode()) / 2**32 if spread else 0.0
         """Its place in the interval, as a share."""
+        self._step_s = interval_s / MOMENTS if spread else 0.0
         self._failures = 0
         self._notices: dict[str, float] = {}
         self._task: asyncio.Task[None] | None = None
@@ -169,11 +172,17 @@ class EndpointSource:
             polls += 1
             if polls in SPREAD_AFTER:
                 anchor_s -= self._place * self.interval_s / len(SPREAD_AFTER)
+                if polls == SPREAD_AFTER[-1]:
+                    anchor_s = self._together(anchor_s - self._step_s)
             now_s = self._clock()
             due_s = anchor_s + (math.floor((now_s - anchor_s) / self.interval_s) + 1) * self.interval_s
             if (pause_s := self._back_off.pause_s(self._failures)) > due_s - now_s:
-                anchor_s = due_s = now_s + pause_s
+                anchor_s = due_s = self._together(now_s + pause_s)
             await asyncio.sleep(due_s - now_s)
+
+    def _together(self, at_s: float) -> float:
+        """The first moment from then on at which others are polled, too."""
+        return at_s + -at_s % self._step_s if self._step_s else at_s
 
     async def _scrape(self) -> None:
         """One poll. Nothing that the server sends ends the polling."""
@@ -241,7 +250,7 @@ class EndpointSource:
         if not pages:
             in_loop = len(answer.body) <= SCANNED_IN_LOOP_BYTES
             return self._unread(server, answer) if in_loop else await asyncio.to_thread(self._unread, server, answer)
-        if _restarted(self.readings, pages):
+        if restarted(self.readings, pages):
             # Another object, so that what the process before still answers is not taken for this one's.
             server = server._replace()
             self._take_on(server)
@@ -374,19 +383,6 @@ def _facts(part: str, known: Identity) -> dict[str, str]:
 def _flags(scan: Scan) -> dict[str, str]:
     flags = {"skipped_lines": scan.skipped, "duplicate_series": scan.duplicates}
     return {name: str(count) for name, count in flags.items() if count}
-
-
-def _restarted(old: tuple[EngineReading, ...], pages: tuple[EnginePage, ...]) -> bool:
-    """Whether these pages are of another process than the last ones."""
-    before = {reading.part: reading for reading in old}
-    return any(page.part in before and _another(before[page.part], page) for page in pages)
-
-
-def _another(old: EngineReading, page: EnginePage) -> bool:
-    if old.started_wall_s and page.started_wall_s:
-        return abs(old.started_wall_s - page.started_wall_s) > 1.0
-    before = {rank.rank: rank.counters.get(DECODE_TOKENS, 0.0) for rank in old.ranks}
-    return any(rank.counters.get(DECODE_TOKENS, math.inf) < before.get(rank.rank, 0.0) for rank in page.ranks)
 
 
 def sources_of(endpoints: Sequence[Endpoint], interval_s: float) -> list[EndpointSource]:

@@ -121,12 +121,20 @@ class Family:
         self.chains = {pid: ancestry(pid, known) for pid in gpu_pids}
         """By GPU process, itself first; empty where /proc does not have it."""
         self.members = frozenset(one.pid for chain in self.chains.values() for one in chain)
+        self._owned: dict[frozenset[int], frozenset[int]] = {}
+        """What was found of processes already: one process may listen for many endpoints."""
 
     def gpu_processes_of(self, pids: Collection[int]) -> frozenset[int]:
         """GPU processes among `pids` and their descendants; else among those of the server that `pids` are workers of.
 
         A server with several API processes listens in children that are siblings of the one that holds the GPU.
         """
+        asked = frozenset(pids)
+        if asked not in self._owned:
+            self._owned[asked] = self._gpu_processes_of(asked)
+        return self._owned[asked]
+
+    def _gpu_processes_of(self, pids: Collection[int]) -> frozenset[int]:
         for _ in range(CLIMBS):
             owned = frozenset(pid for pid, chain in self.chains.items() if any(one.pid in pids for one in chain))
             if owned or not pids:

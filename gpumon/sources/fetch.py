@@ -1,4 +1,4 @@
-"""Bounded HTTP GET: capped time and size, no redirects, no proxy, and every failure told as a state with its fix."""
+"""Bounded HTTP: capped time and size, no redirects, no proxy, and every failure told as a state with its fix."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import socket
 import ssl
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpumon.readings.frame import EndpointState
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     import httpx
 
 ACCEPT: Final = "text/plain;version=0.0.4"
-KEEP_ALIVE_S: Final = 4.0
-"""Below the 5 s after which uvicorn closes an idle connection: else a request can meet the closing."""
+KEEP_ALIVE_S: Final = 75.0
+"""Longer than between two polls: a connection for each costs a seventh of the whole. Where the server closes it before
+(uvicorn after 5 s), a new one is made; a request that meets the closing is sent once more (`_attempts`)."""
 PLAIN: Final = ("", "identity")
 GZIP_OR_ZLIB: Final = 47
 """zlib's wbits: it tells the two by their header."""
@@ -56,23 +57,40 @@ class Fetcher:
     """One server's client: a connection kept open, built at the first request so that starting costs nothing."""
 
     def __init__(
-        self, url: EndpointUrl, *, tls_ca: str, tls_verify: bool, limits: Limits, clock: Callable[[], float]
+        self,
+        url: EndpointUrl,
+        *,
+        tls_ca: str,
+        tls_verify: bool,
+        limits: Limits,
+        clock: Callable[[], float],
+        connections: int = 2,
     ) -> None:
+        """`connections`: so many requests are under way at once."""
         self._url = url
+        self._connections = connections
         self._tls = (tls_ca, tls_verify)
         self._limits = limits
         self._clock = clock
         self._transport: httpx.AsyncHTTPTransport | None = None
         self._looking = False
         self._resolved = False
+        self._last: tuple[tuple[object, ...], httpx.Request] | None = None
+        """What the last request was made of, and the request: a poll is the same as the one before."""
 
     async def get(self, url: str, key: str = "", most_bytes: int = 0) -> Answer:
         """GET `url` (on this server), with `key` as bearer token if given. Raises FetchError.
 
         `most_bytes` is a tighter bound of the body than the one of the limits.
         """
+        return await self.send("GET", url, {"Authorization": f"Bearer {key}"} if key else {}, most_bytes=most_bytes)
+
+    async def send(
+        self, method: str, url: str, headers: Mapping[str, str], content: bytes = b"", most_bytes: int = 0
+    ) -> Answer:
+        """The answer to a request that may be repeated, with these headers besides its own. Raises FetchError."""
         transport = self._transport or await self._build()
-        request = self._request(url, key)
+        request = self._request(method, url, headers, content)
         most = most_bytes or self._limits.body_bytes
         try:
             await self._resolve()
@@ -104,7 +122,11 @@ class Fetcher:
         import httpx
 
         # The transport alone, not a client around it: no redirects, cookies, proxies, or log lines, at 2/3 of the cost.
-        limits = httpx.Limits(max_connections=2, max_keepalive_connections=1, keepalive_expiry=KEEP_ALIVE_S)
+        limits = httpx.Limits(
+            max_connections=self._connections,
+            max_keepalive_connections=max(1, self._connections - 1),
+            keepalive_expiry=KEEP_ALIVE_S,
+        )
         self._transport = httpx.AsyncHTTPTransport(verify=context, trust_env=False, limits=limits)
         return self._transport
 
@@ -137,18 +159,22 @@ class Fetcher:
             self._looking = False
         return True
 
-    def _request(self, url: str, key: str) -> httpx.Request:
+    def _request(self, method: str, url: str, more: Mapping[str, str], content: bytes) -> httpx.Request:
         import httpx
 
-        headers = {"Accept": ACCEPT, "Accept-Encoding": "identity", "User-Agent": "gpumon"}
-        if key:
-            headers["Authorization"] = f"Bearer {key}"
+        made_of = method, url, more, content
+        if self._last is not None and self._last[0] == made_of:
+            return self._last[1]
+        headers = {"Accept": ACCEPT, "Accept-Encoding": "identity", "User-Agent": "gpumon", **more}
         connect_s, total_s, _ = self._limits
-        timeout = {"connect": connect_s, "read": total_s, "write": total_s, "pool": total_s}
+        # The whole has an end of its own: no timer for each read and write.
+        timeouts = {"timeout": {"connect": connect_s, "read": None, "write": None, "pool": None}}
         try:
-            return httpx.Request("GET", url, headers=headers, extensions={"timeout": timeout})
+            request = httpx.Request(method, url, headers=headers, content=content or None, extensions=timeouts)
         except httpx.InvalidURL:
             raise fault(socket.gaierror(), self._url, connect_s, total_s) from None
+        self._last = made_of, request
+        return request
 
     async def _attempts(self, transport: httpx.AsyncHTTPTransport, request: httpx.Request, most: int) -> Answer:
         try:

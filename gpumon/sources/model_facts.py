@@ -56,7 +56,7 @@ def resolve(
     root: str,
     config_models: Sequence[Model],
     llms: LlmCatalogue,
-    env: Mapping[str, str],
+    env: Mapping[str, str] | None,
     hints: Mapping[str, str] = NO_HINTS,
 ) -> tuple[LlmSpec | None, str]:
     """The model's spec and where it comes from; or None, and why with the `[[model]]` lines that would tell it."""
@@ -69,13 +69,14 @@ def look_up(
     root: str,
     config_models: Sequence[Model],
     llms: LlmCatalogue,
-    env: Mapping[str, str],
+    env: Mapping[str, str] | None,
     hints: Mapping[str, str] = NO_HINTS,
 ) -> Facts:
     """First hit of: config entry, the model's own files, the engine's own words, catalogue row.
 
     `model_id` is the served name, `root` the path or Hugging Face id that it was loaded from, `hints` what the engine
-    says of it (`specs.hints`); all are text from a server. Reads files: run it in a thread. Never raises for what a
+    says of it (`specs.hints`); all are text from a server. `env` None: the server is on another machine, so that its
+    files are not here to be read. Reads files: run it in a thread. Never raises for what a
     file, a name or a hint holds.
     """
     looked: list[Looked] = []
@@ -85,7 +86,7 @@ def look_up(
         return Facts(None, str(error), (Looked("config", str(error)),))
     looked.append(Looked("config", spec.source.removeprefix("config ") if spec else "no [[model]] entry matches"))
     names = [each for each in dict.fromkeys((root, hints.get(MODEL_PATH, ""), model_id)) if each]
-    if spec is None:
+    if spec is None and env is not None:
         try:
             spec = _from_files(names, model_id, env, hints, looked)
         except UnknownFormatError as error:

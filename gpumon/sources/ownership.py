@@ -67,12 +67,15 @@ class Ownership:
         """
         verdict = self._told.get(url)
         if verdict is None:
-            self._urls |= {url}
+            if url not in self._urls:
+                self._urls |= {url}
             self._look_again(gpus)
             verdict = self._verdicts.get(url)
         if verdict is None:
             return (), ""
         before = self._held.get(url, {})
+        if not verdict.pids and not before:
+            return (), verdict.text
         held = {gpu.uuid: pids for gpu in gpus if (pids := _pids_on(gpu, verdict.pids, before))}
         self._held[url] = held
         return tuple(held), OWNED if held else verdict.text
@@ -95,13 +98,16 @@ class Ownership:
 
     def _look(self, urls: frozenset[str], gpu_pids: frozenset[int]) -> None:
         family, table = Family(gpu_pids), listening()
-        self._verdicts = {url: self._judge(url, family, table) for url in urls}
+        on_port: dict[int, list[Listener]] = {}
+        for listener in table:
+            on_port.setdefault(listener.port, []).append(listener)
+        self._verdicts = {url: self._judge(url, family, on_port) for url in urls}
 
-    def _judge(self, url: str, family: Family, table: list[Listener]) -> _Verdict:
+    def _judge(self, url: str, family: Family, on_port: Mapping[int, list[Listener]]) -> _Verdict:
         place = self._locate(url)
         if isinstance(place, str):
             return _Verdict(frozenset(), place)
-        sockets = reached(place, table)
+        sockets = reached(place, on_port.get(place.port, ()))
         if not sockets:
             text = f"no process of this host listens on port {place.port}: it may be in a container; {SET_GPUS}"
             return _Verdict(frozenset(), text)

@@ -168,7 +168,7 @@ def works(scene: Scene) -> bool:
 def shared_with(scene: Scene) -> str:
     """Who else works on its GPUs, as far as it can be told: `emb:8001`, `python (pid 999)`; empty: nobody."""
     own, limits = scene.engine, scene.thresholds
-    if own is None:
+    if own is None or not scene.gpus:
         return ""
     here = {gpu.uuid for gpu in scene.gpus}
     for other, reading in zip(scene.snapshot.engines, scene.frame.engines, strict=True):

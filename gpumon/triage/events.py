@@ -88,7 +88,8 @@ class Events:
         for reading, engine in zip(frame.engines, snapshot.engines, strict=True):
             known = self._engines.get(engine.key)
             seen[engine.key] = now = _seen(known, reading, frame.wall_s)
-            facts += _of_engine(known, now, engine, frame.wall_s)
+            if now is not known:
+                facts += _of_engine(known, now, engine, frame.wall_s)
         for key in self._engines.keys() - seen.keys():
             gone = self._engines[key]
             if gone.up:
@@ -164,7 +165,7 @@ def _seen(known: _Seen | None, reading: EngineReading, wall_s: float) -> _Seen:
     if not up and (known is None or known.up is None) and wall_s - since_s < SETTLE_S:
         up = None
     if known is not None and (not _answers(reading.state) or reading.monotonic_s == known.read_s):
-        return known._replace(up=up)
+        return known if known.up is up else known._replace(up=up)
     return _Seen(
         reading.name, since_s, up, reading.model, reading.started_wall_s, _counters(reading), reading.monotonic_s
     )

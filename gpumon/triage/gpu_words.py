@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.faults import is_free, is_unmapped
@@ -39,11 +40,11 @@ def unplaced(scene: Scene) -> Unplaced | None:
     gpu, reading = scene.gpu, scene.gpu_reading
     if gpu is None or reading is None or scene.engines:
         return None
-    names = [clean(engine.name, 40) for engine in scene.frame.engines if is_unmapped(engine)]
+    names = [clean(engine.name, 40) for engine in islice(filter(is_unmapped, scene.frame.engines), _MOST)]
     named_so = any(is_called(_SERVER, process) for process in gpu.processes)
     unknown = any(not process.command for process in gpu.processes) or not (gpu.processes or is_free(reading))
     if names and (named_so or unknown):
-        return Unplaced(True, f"add gpus to the [[endpoint]] of {' or '.join(names[:_MOST])}")
+        return Unplaced(True, f"add gpus to the [[endpoint]] of {' or '.join(names)}")
     return Unplaced(False, "add the engine's URL with --endpoint") if named_so else None
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import compress
 from math import isfinite
-from operator import attrgetter
+from operator import attrgetter, ne
 from typing import Any, Final, NamedTuple
 
 from gpumon.readings.frame import EngineReading, Frame, GpuReading
@@ -62,6 +63,7 @@ class Recent:
         self._read = attrgetter(*SAMPLED[kind])
         self._times: list[float] = []
         self._columns: tuple[list[float | None], ...] = tuple([] for _ in self._at)
+        self._newest: list[float | None] = []
         self._since: list[float] = []
         """When each field took the value that it has."""
         self._means: dict[tuple[str, float], float | None] = {}
@@ -82,10 +84,13 @@ class Recent:
             values += _signs(thing)
         if not times:
             self._since = [now_s] * len(values)
-        times.append(now_s)
-        for at, (column, value) in enumerate(zip(self._columns, values, strict=True)):
-            if column and column[-1] != value:
+        elif values != self._newest:
+            changed = compress(range(len(values)), map(ne, values, self._newest))
+            for at in changed:
                 self._since[at] = now_s
+        self._newest = values
+        times.append(now_s)
+        for column, value in zip(self._columns, values, strict=True):
             column.append(value)
         self._means.clear()
         self._firsts.clear()

@@ -1,4 +1,4 @@
-"""The Textual application: mounts the monitor, connects it to the collector, and leaves the terminal as found."""
+"""The Textual application: mounts the screen, connects it to what collects, and leaves the terminal as found."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import gc
 import os
 import signal
 import time
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 from textual import constants, events
@@ -30,15 +31,21 @@ from gpumon.tui.shift import can_shift
 from gpumon.tui.terminal import depth, drawn_with
 from gpumon.tui.view import View
 
+if TYPE_CHECKING:
+    from gpumon.tui.screens.fleet import FleetScreen
+
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _THEME_S: Final = 2.0
 """Between two looks at the theme's file."""
+_GC_THRESHOLDS: Final = (20_000, 10, 10)
+"""Frames and snapshots are in no cycle: they go without the garbage collector, which is to look at them seldom."""
+_SETTLED_S: Final = 30.0
 _STOP_S: Final = 2.0
 """The collector promises a fraction of a second; a broken promise must not keep the shell waiting."""
 
 
-class MonitorApp(App[int], inherit_bindings=False):
-    """The screen of gpumon."""
+class TerminalApp(App[int], inherit_bindings=False):
+    """What a screen of gpumon runs in, whatever it shows."""
 
     ENABLE_COMMAND_PALETTE = False
     ALLOW_SELECT = False
@@ -48,18 +55,9 @@ class MonitorApp(App[int], inherit_bindings=False):
         "Board { width: 100%; height: 1; layer: base; } SizingPanel { layer: beside; }"
     )
 
-    def __init__(
-        self,
-        control: Control,
-        theme: Theme,
-        config: Config | None = None,
-        files: Files | None = None,
-        *,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, theme: Theme, config: Config | None = None, files: Files | None = None) -> None:
         super().__init__()
         self.animation_level = "none"
-        self.control = control
         self.files = files
         config = config or Config()
         glyphs = drawn_with(config, os.environ)
@@ -67,9 +65,21 @@ class MonitorApp(App[int], inherit_bindings=False):
             theme, depth(os.environ), ascii=glyphs == "ascii", glyphs=glyphs, shifts=can_shift(os.environ)
         )
         self.view = View(config)
-        self.monitor = MonitorScreen(control, files, self.palette, self.view, wall)
         self._collecting: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
+
+    @property
+    @abstractmethod
+    def front(self) -> MonitorScreen | FleetScreen:
+        """The screen that has the keys."""
+
+    @abstractmethod
+    async def collect(self) -> None:
+        """Collect until that ends."""
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """Stop collecting."""
 
     def get_driver_class(self) -> type[Driver]:
         """Our own terminal driver, unless the environment names one (a browser)."""
@@ -79,8 +89,8 @@ class MonitorApp(App[int], inherit_bindings=False):
         return TerminalDriver
 
     def get_default_screen(self) -> Screen[Any]:
-        """The monitor is there from the first paint on."""
-        return self.monitor
+        """It is there from the first paint on."""
+        return self.front
 
     def on_mount(self) -> None:
         """Nothing slow stands before the first paint."""
@@ -89,6 +99,9 @@ class MonitorApp(App[int], inherit_bindings=False):
 
     def _begin(self) -> None:
         gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
+        # What stands by then stays: the models, and what was remembered of every endpoint's page.
+        self.set_timer(_SETTLED_S, gc.freeze)
         self._collecting = asyncio.create_task(self._collect())
         if self.files is not None:
             self._following = asyncio.create_task(self._follow_theme(self.files))
@@ -99,15 +112,14 @@ class MonitorApp(App[int], inherit_bindings=False):
             await asyncio.sleep(_THEME_S)
             found = await files.theme_changed()
             if isinstance(found, str):
-                self.monitor.say(found)
+                self.front.say(found)
             elif found is not None:
-                self.monitor.show_theme(found)
+                self.front.show_theme(found)
 
     async def _collect(self) -> None:
         """Run the collector; without it there is nothing to show, so its failure is the screen's end."""
         try:
-            await self.control.start(self._sink)
-            await self.control.ended()
+            await self.collect()
         except Exception as error:  # whatever ended the collecting, the user has to see it
             self.exit(
                 return_code=1, message=Text(clean(f"gpumon failed, please report: {type(error).__name__}: {error}"))
@@ -122,25 +134,19 @@ class MonitorApp(App[int], inherit_bindings=False):
         self._exit_renderables.append(Text("\n".join(said)))
         self._close_messages_no_wait()
 
-    def _sink(self, snapshot: Snapshot) -> None:
-        self.post_message(SnapshotReady(snapshot))
-
     async def on_key(self, event: events.Key) -> None:
         """A key that was typed before the drawer stood is for the drawer all the same: `/q` filters, it never quits.
 
         Keys are run here, in the order in which they were typed, and not where they were typed.
         """
-        current = self.monitor.current
-        if self.monitor.drawer.open:
-            await self.monitor.drawer.on_key(event)
+        front = self.front
+        current = front.current
+        if front.drawer.open:
+            await front.drawer.on_key(event)
             return
-        self.monitor.unsay()
+        front.unsay()
         if current is not None and current.take(event.key, event.character):
             event.prevent_default()
-
-    def on_snapshot_ready(self, message: SnapshotReady) -> None:
-        """Show the newest snapshot."""
-        self.monitor.show(message.snapshot)
 
     async def on_unmount(self) -> None:
         """Stop collecting; the terminal is restored by now."""
@@ -148,15 +154,53 @@ class MonitorApp(App[int], inherit_bindings=False):
             if task is not None:
                 task.cancel()
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self.control.stop(), _STOP_S)
+            await asyncio.wait_for(self.stop(), _STOP_S)
 
 
-def run(app: MonitorApp, mouse: bool = True) -> int:
+class MonitorApp(TerminalApp, inherit_bindings=False):
+    """The screen of one machine."""
+
+    def __init__(
+        self,
+        control: Control,
+        theme: Theme,
+        config: Config | None = None,
+        files: Files | None = None,
+        *,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(theme, config, files)
+        self.control = control
+        self.monitor = MonitorScreen(control, files, self.palette, self.view, wall)
+
+    @property
+    def front(self) -> MonitorScreen:
+        """The monitor: there is no other screen."""
+        return self.monitor
+
+    async def collect(self) -> None:
+        """Run the collector."""
+        await self.control.start(self._sink)
+        await self.control.ended()
+
+    async def stop(self) -> None:
+        """Stop the collector."""
+        await self.control.stop()
+
+    def _sink(self, snapshot: Snapshot) -> None:
+        self.post_message(SnapshotReady(snapshot))
+
+    def on_snapshot_ready(self, message: SnapshotReady) -> None:
+        """Show the newest snapshot."""
+        self.monitor.show(message.snapshot)
+
+
+def run(app: TerminalApp, mouse: bool = True) -> int:
     """Run the screen until it is left; returns the exit code: 128 + n after signal n, as a shell expects."""
     return asyncio.run(_run(app, mouse))
 
 
-async def _run(app: MonitorApp, mouse: bool) -> int:
+async def _run(app: TerminalApp, mouse: bool) -> int:
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         loop.add_signal_handler(number, app.exit, 128 + number)

@@ -74,21 +74,23 @@ def _number(gpu: Gpu, _: View, tone: str) -> Row:
 
 
 def _busy(gpu: Gpu, view: View, tone: str) -> Row:
-    """Busy in the light tone, SM activity over it in the solid one: the gap between them is the story."""
     sm = NOT_SUPPORTED if "gpus.sm" in view.hidden else gpu.sm_active_ratio
-    light = _cells(gpu.busy_ratio)
-    solid = min(_cells(sm), light) if light else _cells(sm)
-    rest = _BAR - max(light, solid)
-    bar = (("█" * solid, "sm"), ("▒" * (light - solid), "busy"), ("·" * rest, "border"))
     text, tone = share(gpu.busy_ratio, 4, tone)
-    return (*bar, (" " + text, tone))
+    return (*bar(gpu.busy_ratio, sm, _BAR), (" " + text, tone))
 
 
-def _cells(value: Reading) -> int:
+def bar(busy: Reading, sm: Reading, size: int) -> Row:
+    """Busy in the light tone, SM activity over it in the solid one: the gap between them is the story."""
+    light = _filled(busy, size)
+    solid = min(_filled(sm, size), light) if light else _filled(sm, size)
+    return (("█" * solid, "sm"), ("▒" * (light - solid), "busy"), ("·" * (size - max(light, solid)), "border"))
+
+
+def _filled(value: Reading, size: int) -> int:
     """Filled cells: a share above 0 fills at least one, and only a full one fills all."""
     if isinstance(value, Missing) or value != value or value <= 0.0:
         return 0
-    return max(1, min(_BAR if value >= 0.995 else _BAR - 1, int(min(value, 1.0) * _BAR + 0.5)))
+    return max(1, min(size if value >= 0.995 else size - 1, int(min(value, 1.0) * size + 0.5)))
 
 
 def _sm(gpu: Gpu, _: View, tone: str) -> Row:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from textual.binding import Binding, BindingsMap
 from textual.keys import _character_to_key
 
@@ -16,13 +18,13 @@ def named(key: str) -> str:
     return key[:-1] + _character_to_key(key[-1]) if key[-2:-1] == "+" and not key[-1].isalnum() else key
 
 
-def bindings(keymap: Keymap) -> BindingsMap:
-    """Every command of the whole screen that has a key.
+def bindings(keymap: Keymap, ids: Collection[str] = ()) -> BindingsMap:
+    """Every command of the whole screen that has a key, or only those with these ids.
 
     Not `App.set_keymap`: keys that two commands exchange are a clash to it.
     """
-    everywhere = [command for command in COMMANDS if not command.scope]
-    return BindingsMap([QUIT, *(_binding(command, key) for command in everywhere for key in keymap.keys[command.id])])
+    wanted = [command for command in COMMANDS if (command.id in ids if ids else not command.scope)]
+    return BindingsMap([QUIT, *(_binding(command, key) for command in wanted for key in keymap.keys[command.id])])
 
 
 def scoped(keymap: Keymap, scope: str) -> dict[str, str]:

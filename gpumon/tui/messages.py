@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textual.message import Message
 
+from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.readings.snapshot import Snapshot
 
 
@@ -17,3 +18,15 @@ class SnapshotReady(Message, bubble=False):
     def can_replace(self, message: Message) -> bool:
         """Whether this message takes the place of `message` in the queue."""
         return isinstance(message, SnapshotReady)
+
+
+class FleetReady(Message, bubble=False):
+    """A new snapshot of a fleet; a newer one replaces an older one that still waits."""
+
+    def __init__(self, fleet: FleetSnapshot) -> None:
+        super().__init__()
+        self.fleet = fleet
+
+    def can_replace(self, message: Message) -> bool:
+        """Whether this message takes the place of `message` in the queue."""
+        return isinstance(message, FleetReady)

@@ -31,6 +31,8 @@ def refusal(environ: Mapping[str, str], isatty: bool, *, demo: bool = False) -> 
     `isatty`: both stdin (keys) and stdout (screen) are terminals. `demo`: it is the simulated server that would be
     watched. The exit code of a refusal is 2.
     """
+    if environ.get("TEXTUAL_DRIVER"):
+        return None  # the screen goes elsewhere than to a terminal: to a browser
     instead = _INSTEAD.format(" --demo" if demo else "")
     if not isatty:
         return f"the screen needs a terminal for input and output: {instead}"

@@ -34,7 +34,7 @@ def groups(count: int, seconds: int, *, down_from: int = 10_000) -> list[Replica
     return found
 
 
-@pytest.mark.parametrize(("count", "shares"), [(MANY, 1.0), (MANY + 4, 0.5)])
+@pytest.mark.parametrize(("count", "shares"), [(MANY, 1.0), (MANY + 4, 0.25)])
 def test_only_many_rest(count: int, shares: float) -> None:
     anew = [a is not b for a, b in pairwise(groups(count, 30))]
     assert sum(anew) <= shares * len(anew)

@@ -22,6 +22,7 @@ class Request(NamedTuple):
     method: str
     path: str
     headers: Mapping[str, str]
+    body: bytes = b""
 
 
 class Reply(NamedTuple):
@@ -180,4 +181,5 @@ def _request(stream: object) -> Request | None:
     while line := readline(65536).decode("latin-1").strip():
         name, _, value = line.partition(":")
         headers[name.strip().lower()] = value.strip()
-    return Request(words[0], words[1], headers)
+    length = int(headers.get("content-length", 0))
+    return Request(words[0], words[1], headers, stream.read(length) if length else b"")  # type: ignore[attr-defined]

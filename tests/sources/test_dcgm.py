@@ -14,7 +14,8 @@ import pytest
 
 from gpumon.config.schema import Dcgm
 from gpumon.readings.frame import GpuReading, GpuState
-from gpumon.sources.dcgm import EXPORTER_S, DcgmSource, Pace
+from gpumon.sources.dcgm import DcgmSource
+from gpumon.sources.dcgm_gpus import EXPORTER_S, Pace
 from gpumon.sources.fetch import Limits
 from tests.fakes.http_server import LoopbackServer, Reply, Request, self_signed
 from tests.sources.polling import HURRIED, QUICK, always, until

@@ -388,3 +388,26 @@ def test_importing_the_source_does_not_import_httpx() -> None:
     code = "import sys, gpumon.sources.endpoint; print('httpx' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_many_endpoints_are_polled_at_common_moments() -> None:
+    many, few = (EndpointSource(Endpoint(url="http://gpu-1:8000"), 5.0, spread=spread) for spread in (True, False))
+    found = [many._together(at_s) for at_s in (100.0, 100.01, 100.2, 100.26)]
+    assert found == pytest.approx([100.0, 100.25, 100.25, 100.5])
+    assert few._together(100.01) == 100.01
+
+
+async def test_a_server_that_closes_its_connections_is_read_all_the_same() -> None:
+    """As uvicorn does after 5 s without a request; here after each answer."""
+
+    def closing(request: Request) -> Reply:
+        reply = vllm(request)
+        kind, size = reply.content_type, len(reply.body)
+        head = f"HTTP/1.1 {reply.status} OK\r\nContent-Type: {kind}\r\nContent-Length: {size}\r\n\r\n"
+        return Reply(raw=head.encode() + reply.body)
+
+    with LoopbackServer(closing) as server:
+        async with polling(server.url, interval_s=0.1) as source:
+            assert await until(lambda: sum(one.path == "/metrics" for one in server.requests) > 5)
+            assert source.reading.state is EndpointState.OK
+        assert server.connections > 5

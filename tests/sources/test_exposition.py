@@ -311,3 +311,39 @@ def test_pages_of_ever_new_series_do_not_grow_the_memory_without_bound() -> None
     finally:
         tracemalloc.stop()
     assert size < 12 * 2**20
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_a_scanner_that_knows_the_page_before_reads_as_one_that_does_not(name: str) -> None:
+    wanted = VllmAdapter().wanted
+    warm = Scanner(wanted)
+    for scrape in Capture(name).scrapes:
+        found, fresh = warm.scan(scrape.body), Scanner(wanted).scan(scrape.body)
+        told, anew = ([(one.name, one.labels, value) for one, value in scan.values.items()] for scan in (found, fresh))
+        assert str(told) == str(anew)  # NaN is equal to itself here
+        assert found[1:] == fresh[1:]
+
+
+CHANGES = (
+    "x 2\ny 2\nz 1",
+    "y 1\nx 1\nz 1",
+    "x 1\ny 1",
+    "x 1\ny 1\nx 3",
+    "x 1\ny one\nz 1",
+    "x 1\ny 1_0\nz 1",
+    "x 1 1700000000000\ny 1\nz 1",
+    "x 1\n# y 1\nz 1",
+    "x NaN\ny 1\nz -nan(ind)",
+    'x{a="b"} 1\ny 1\nz 1',
+    "x 1\ny 1\nw 4",
+)
+
+
+@pytest.mark.parametrize("page", CHANGES)
+def test_a_page_of_as_many_lines_is_read_as_it_stands(page: str) -> None:
+    scanner = Scanner({"x", "y"})
+    for body in ("x 1\ny 1\nz 1", page, "x 1\ny 1\nz 1", page):
+        found, fresh = scanner.scan(body.encode()), Scanner({"x", "y"}).scan(body.encode())
+        told, anew = ([(one.name, one.labels, value) for one, value in scan.values.items()] for scan in (found, fresh))
+        assert str(told) == str(anew)
+        assert found[1:] == fresh[1:]

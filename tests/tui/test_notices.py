@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.tui.screens import monitor
+from gpumon.tui.screens import notices
 from tests.tui.running import running, text_of, until
 from tests.tui.test_keys import type_keys
 
@@ -34,8 +34,8 @@ async def test_the_drawer_keeps_its_keys_and_the_newest_notice_waits() -> None:
 
 
 async def test_a_notice_goes_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert monitor._NOTICE_S <= 4.0
-    monkeypatch.setattr(monitor, "_NOTICE_S", 0.1)
+    assert notices._NOTICE_S <= 4.0
+    monkeypatch.setattr(notices, "_NOTICE_S", 0.1)
     async with running("live", 80, 24) as (app, pilot):
         app.monitor.say("wrote something")
         await until(lambda: "help" in text_of(app)[-1], pilot)

@@ -11,7 +11,6 @@ from textual import events
 from textual.app import ComposeResult
 from textual.geometry import Size
 from textual.screen import Screen
-from textual.timer import Timer
 
 from gpumon.config.schema import Config
 from gpumon.readings.format import period
@@ -21,6 +20,7 @@ from gpumon.tui.keys import bindings
 from gpumon.tui.layout import PANES, Counts, Plan, plan
 from gpumon.tui.palette import Palette
 from gpumon.tui.screens.actions import Actions
+from gpumon.tui.screens.notices import Notices
 from gpumon.tui.screens.sizing import sized
 from gpumon.tui.terminal import drawn_with
 from gpumon.tui.view import View
@@ -36,14 +36,11 @@ from gpumon.tui.widgets.summary_line import SummaryLine
 from gpumon.tui.widgets.title_bar import Standing, TitleBar
 from gpumon.tui.widgets.triage_pane import TriagePane
 
-_NOTICE_S: Final = 4.0
-"""How long a notice stands where the keys are named, unless a key is pressed before."""
-
 _ROOMY: Final = 80
 """Columns from which a rule has room for the word `key`."""
 
 
-class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
+class MonitorScreen(Actions, Notices, Screen[None], inherit_bindings=False):
     """Title, five panes or a page over them, drawer, keys."""
 
     ALLOW_SELECT = False
@@ -72,9 +69,6 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
         self._laid: tuple[object, ...] = ()
         self._arrived_s = time.monotonic()
         self._carried_s = 0.0
-        self._notice: Timer | None = None
-        self._unsaid = ""
-        """A notice that waits until the drawer is closed."""
         self.title_bar = TitleBar(palette)
         panes = (
             GpuPane(palette, view, control.history),
@@ -265,30 +259,11 @@ class MonitorScreen(Actions, Screen[None], inherit_bindings=False):
         )
         self.key_line.show(hints(self.view.keymap, place))
 
-    def say(self, text: str) -> None:
-        """A notice where the keys are named, for some seconds or until the next key; while the drawer is open it waits,
-        as the keys of what is asked stand there."""
-        self.unsay()
-        if self.drawer.open:
-            self._unsaid = text
-            return
-        self.key_line.say(text)
-        self._notice = self.set_timer(_NOTICE_S, self.unsay)
-
-    def unsay(self) -> None:
-        """No notice any more: neither the one that stands there nor the one that waits."""
-        self._unsaid = ""
-        if self._notice is not None:
-            self._notice.stop()
-            self._notice = None
-            self.key_line.unsay()
-
     def drawer_closed(self) -> None:
         """The keys go back to where they were; what had to wait is said."""
         self.lay_out()
         self.give_keys()
-        if self._unsaid:
-            self.say(self._unsaid)
+        self.say_what_waited()
 
     def on_descendant_focus(self) -> None:
         """The keys that make sense depend on the pane."""

@@ -51,6 +51,14 @@ class ListPane(Pane, Generic[T]):
         """The text that the filter looks into."""
         raise NotImplementedError
 
+    def passes(self, item: T) -> bool:
+        """Whether the filter lets a row through."""
+        return matches(self.words(item), self.wanted, self.gpus_of(item))
+
+    def in_order(self, items: Sequence[T]) -> list[T]:
+        """The rows in the order that was chosen."""
+        return ordered(items, self.order, turned=self.turned)
+
     def gpus_of(self, item: T) -> Collection[int]:
         """The GPUs that the row is about: `gpu7` in a filter means these."""
         raise NotImplementedError
@@ -93,8 +101,8 @@ class ListPane(Pane, Generic[T]):
             items = self.items(snapshot)
             self._total = len(items)
             if self.wanted:
-                items = [item for item in items if matches(self.words(item), self.wanted, self.gpus_of(item))]
-            self._items = ordered(items, self.order, turned=self.turned)
+                items = [item for item in items if self.passes(item)]
+            self._items = self.in_order(items)
             self._follow()
         return self._items
 

@@ -50,6 +50,8 @@ class TitleBar(Board):
 
     def __init__(self, palette: Palette) -> None:
         super().__init__(palette)
+        self.lead = ""
+        """What the machine is one of, before its name."""
         self._snapshot: Snapshot | None = None
         self._now_s = 0.0
         self._standing = Standing()
@@ -68,7 +70,9 @@ class TitleBar(Board):
         if room - _size(cost) >= _LEAST_MACHINE:
             right = [*cost, *right]
             room -= _size(cost)
-        return ((name, (left(f" {self._machine(room - 2)}", max(0, room)), "bar"), *right),)
+        return (
+            (name, (left(f" {self.lead}{self._machine(room - 2 - cells(self.lead))}", max(0, room)), "bar"), *right),
+        )
 
     def _badges(self) -> list[Piece]:
         """Alerts that mark the title, and that nothing here is real."""
@@ -119,14 +123,14 @@ def _badge(shown_s: float, now_s: float, standing: Standing) -> Piece:
     if not standing.back:
         return f" PAUSED at {shown:%H:%M:%S} ", "badge_paused"
     date = "" if shown.date() == now.date() else f"{shown:%Y-%m-%d} "
-    return f" {_ago(now_s - shown_s)} AGO {date}{shown:%H:%M:%S} ", "badge_paused"
+    return f" {ago(now_s - shown_s)} AGO {date}{shown:%H:%M:%S} ", "badge_paused"
 
 
 def _local(wall_s: float) -> datetime:
     return datetime.fromtimestamp(wall_s, timezone.utc).astimezone()
 
 
-def _ago(seconds: float) -> str:
+def ago(seconds: float) -> str:
     """Two units: `13s`, `2m 13s`, `1h 02m`, `3d 04h`."""
     whole = max(0, round(seconds))
     minutes, hours, days = whole // 60, whole // 3600, whole // 86400

@@ -1,0 +1,44 @@
+"""A snapshot of which only what does not age is left: of a host that nothing new is known of."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from gpumon.readings.frame import GpuState
+from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.snapshot import Engine, Gpu, Quantiles, Snapshot
+
+_FIXED: Final = frozenset(
+    {"bandwidth_peak_bytes_per_s", "flops_peak_per_s", "gpu_count", "peak_flops_per_s", "peak_bandwidth_bytes_per_s"}
+)
+"""Readings that do not age."""
+
+
+def without_figures(snapshot: Snapshot, why: Missing) -> Snapshot:
+    """The snapshot of a host that nothing new is known of: what it has and serves, and no figure of it."""
+    blank = {kind: _blank(kind, why) for kind in (Gpu, Engine)}
+    gpus = (
+        msgspec.structs.replace(gpu, state=GpuState.STALE, throttle=(), processes=(), **blank[Gpu])
+        for gpu in snapshot.gpus
+    )
+    engines = (
+        msgspec.structs.replace(engine, window=None, rank_loads=(), uneven=(), **blank[Engine])
+        for engine in snapshot.engines
+    )
+    return msgspec.structs.replace(
+        snapshot, gpus=tuple(gpus), engines=tuple(engines), verdicts=(), replicas=(), events=(), alerts=()
+    )
+
+
+def _blank(kind: type[msgspec.Struct], why: Missing) -> dict[str, Any]:
+    """A value for each reading of a GPU or an engine that ages."""
+    none = Quantiles(*(why for _ in Quantiles.__struct_fields__))
+    found: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        if field.type == Reading and field.name not in _FIXED:
+            found[field.name] = why
+        elif field.type is Quantiles:
+            found[field.name] = none
+    return found

@@ -1,0 +1,108 @@
+"""One host of a fleet from moment to moment: its readings to snapshots, verdicts and points for charts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpumon.efficiency.deriver import Deriver, bare
+from gpumon.efficiency.points import Totals, chart_points
+from gpumon.efficiency.windows import GAP
+from gpumon.fleet.blank import without_figures
+from gpumon.fleet.snapshot import HostState
+from gpumon.readings.fleet import HostFrame
+from gpumon.readings.frame import EndpointState, Fault, Frame, GpuState, HostReading
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.names import unique
+from gpumon.readings.snapshot import Engine, FaultShown, Snapshot
+from gpumon.readings.text import clean
+from gpumon.readings.times import rfc3339
+from gpumon.triage.triage import Triage
+
+Make = Callable[[], tuple[Deriver, Triage]]
+"""Gives a fresh deriver and triage."""
+
+_STALE: Final = Missing(Reason.STALE)
+
+
+class Taken(NamedTuple):
+    """A moment of a host."""
+
+    snapshot: Snapshot
+    points: dict[str, float]
+    """For the charts; NaN is a gap."""
+    state: HostState
+
+
+class HostCourse:
+    """Takes the frames of one host in their order. Knows no clock: all times are the frames' Unix times."""
+
+    def __init__(self, make: Make) -> None:
+        self._make = make
+        self.deriver, self._triage = make()
+        self._totals = Totals()
+        self._seq = 0
+        self._last_s = float("-inf")
+
+    def take(self, host: HostFrame, wall_s: float, interval_s: float) -> Taken:
+        """The host at `wall_s`, where frames come every `interval_s`, which is not shorter than its scrapes.
+
+        A frame of before the last one (a clock was set back) begins anew.
+        """
+        if wall_s < self._last_s:
+            self.deriver, self._triage = self._make()
+        self._last_s = wall_s
+        if host.ready is not None:
+            return self._ready(host, host.ready, wall_s, interval_s)
+        self._seq += 1
+        frame = Frame(
+            seq=self._seq,
+            wall_s=wall_s,
+            monotonic_s=wall_s,
+            interval_s=interval_s,
+            host=HostReading(name=host.name),
+            gpus=host.gpus,
+            engines=unique(host.engines),
+            faults=host.faults,
+        )
+        try:
+            derived = self.deriver.derive(frame)
+            snapshot = self._triage.judge(frame, derived.snapshot)
+        except Exception as error:  # what one host's series lead to costs its own row
+            self.deriver, self._triage = self._make()
+            text = f"gpumon failed on these series, please report: {type(error).__name__}: {error}"
+            return Taken(bare(frame, Fault("gpumon", text, wall_s)), {}, HostState.OK)
+        return Taken(snapshot, derived.points, state_of(snapshot))
+
+    def _ready(self, host: HostFrame, ready: Snapshot, wall_s: float, interval_s: float) -> Taken:
+        """What the host's own gpumon worked out; without figures once it is older than 3 intervals."""
+        faults = tuple(
+            FaultShown(clean(fault.source), clean(fault.text), rfc3339(fault.since_wall_s)) for fault in host.faults
+        )
+        shown = msgspec.structs.replace(ready, faults=(*ready.faults, *faults)) if faults else ready
+        if wall_s - ready.wall_s > GAP * interval_s:
+            said = FaultShown("gpumon", f"no new figures since {ready.time}: is gpumon serve-metrics up?", ready.time)
+            shown = without_figures(msgspec.structs.replace(shown, faults=(*shown.faults, said)), _STALE)
+            return Taken(shown, {}, HostState.STALE)
+        ticks = [engine.decode_tokens_per_s for engine in shown.engines]
+        traffic = [gpu.bandwidth_bytes_per_s for gpu in shown.gpus]
+        points = chart_points(shown.gpus, shown.engines, ticks, traffic, shown.host, self._totals, shown.wall_s)
+        return Taken(shown, points, state_of(shown))
+
+
+def state_of(snapshot: Snapshot) -> HostState:
+    """Of a host that is in the frame: one thing that answers makes it `ok`."""
+    polled = [engine for engine in snapshot.engines if engine.state is EndpointState.OK]
+    if any(gpu.state is not GpuState.STALE for gpu in snapshot.gpus) or any(map(_fresh, polled)):
+        return HostState.OK
+    if snapshot.gpus or polled:
+        return HostState.STALE
+    return HostState.UNREACHABLE if snapshot.engines or snapshot.faults else HostState.OK
+
+
+def _fresh(engine: Engine) -> bool:
+    """Whether an engine that answered did so within its windows: a stale one has no gauge."""
+    running = engine.running
+    return not (isinstance(running, Missing) and running.reason is Reason.STALE)

@@ -1,0 +1,97 @@
+"""All hosts of a fleet from moment to moment: frames in, fleet snapshots out. Pure, and a host at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from gpumon.fleet.course import HostCourse, Make
+from gpumon.fleet.snapshot import NOTHING_YET, FleetSnapshot, HostShown, HostState, Latencies
+from gpumon.readings.fleet import FleetFrame, HostFrame
+from gpumon.readings.quantities import ITL, TTFT
+from gpumon.readings.snapshot import FaultShown, Snapshot
+from gpumon.readings.text import clean
+from gpumon.readings.times import rfc3339
+
+GONE_S: Final = 600.0
+"""For so long a host that the Prometheus has nothing of any more is shown as gone."""
+
+
+class Fleet:
+    """Holds what each host's figures are derived from; no history of any. The same frames give the same snapshots."""
+
+    def __init__(self, make: Make, interval_s: float = 0.0) -> None:
+        """`make` gives a fresh deriver and triage; `interval_s`: seconds between two frames, where that is longer than
+        between two scrapes."""
+        self.interval_s = interval_s
+        self.snapshot: FleetSnapshot = NOTHING_YET
+        self._make = make
+        self._courses: dict[str, HostCourse] = {}
+        self._shown: dict[str, HostShown] = {}
+
+    def steps(self, frame: FleetFrame) -> Iterator[None]:
+        """Take a frame in, a host to a step; afterwards `snapshot` is that of it.
+
+        A frame that is no answer leaves the hosts, and their time, as they were known last.
+        """
+        faults = tuple(shown_fault(fault.source, fault.text, fault.since_wall_s) for fault in frame.faults)
+        if not frame.answered:
+            self.snapshot = msgspec.structs.replace(
+                self.snapshot, faults=faults, queries=frame.queries, cost_s=frame.cost_s
+            )
+            return
+        for host in frame.hosts:
+            self._take(host, frame.wall_s)
+            yield
+        self._forget({host.name for host in frame.hosts}, frame.wall_s)
+        self.snapshot = FleetSnapshot(
+            time=rfc3339(frame.wall_s),
+            wall_s=frame.wall_s,
+            interval_s=frame.interval_s,
+            hosts=tuple(self._shown[name] for name in sorted(self._shown)),
+            faults=faults,
+            queries=frame.queries,
+            cost_s=frame.cost_s,
+        )
+
+    def _take(self, host: HostFrame, wall_s: float) -> None:
+        course = self._courses.get(host.name)
+        if course is None:
+            course = self._courses[host.name] = HostCourse(self._make)
+        taken = course.take(host, wall_s, max(host.interval_s, self.interval_s))
+        self._shown[host.name] = HostShown(
+            name=host.name,
+            labels=host.labels,
+            snapshot=taken.snapshot,
+            state=taken.state,
+            seen_wall_s=wall_s,
+            ready=host.ready is not None,
+            latencies={} if host.ready is not None else _latencies(course, taken.snapshot),
+        )
+
+    def _forget(self, here: set[str], wall_s: float) -> None:
+        """Hosts that are in no frame any more: gone, and after a while forgotten."""
+        for name in [name for name in self._shown if name not in here]:
+            shown = self._shown[name]
+            self._courses.pop(name, None)
+            if not 0.0 <= wall_s - shown.seen_wall_s <= GONE_S:
+                del self._shown[name]
+            elif shown.state is not HostState.GONE:
+                self._shown[name] = msgspec.structs.replace(shown, state=HostState.GONE, latencies={})
+
+
+def shown_fault(source: str, text: str, since_wall_s: float) -> FaultShown:
+    """A fault, safe to print."""
+    return FaultShown(clean(source), clean(text), rfc3339(since_wall_s))
+
+
+def _latencies(course: HostCourse, snapshot: Snapshot) -> dict[str, Latencies]:
+    """The observations of the engines' windows: latencies of many are those of all their requests together."""
+    found = {}
+    for engine in snapshot.engines:
+        ttft, itl = (course.deriver.observed(engine.key, quantity) for quantity in (TTFT, ITL))
+        if ttft is not None or itl is not None:
+            found[engine.key] = Latencies(ttft, itl)
+    return found

@@ -1,0 +1,184 @@
+"""What a row of the fleet is made of, and the sums over it: what is not known is left out, and said to be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from math import fsum
+from typing import Final, NamedTuple
+
+from gpumon.efficiency.quantiles import merge_common, quantiles
+from gpumon.fleet.snapshot import HostShown, Latencies
+from gpumon.readings.frame import EndpointState, HistogramReading
+from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason, number
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles
+
+NO_PRICE: Final = Missing(Reason.NO_PRICE)
+ONE, MERGED, WORST = "one", "merged", "worst"
+"""How a latency of several engines was found: there is one; over all requests of all of them; the worst of theirs."""
+_SURENESS: Final = {source: at for at, source in enumerate(BandwidthSource)}
+
+
+class Known(NamedTuple):
+    """A figure over GPUs, and for how many of how many it is known: the others are not in it."""
+
+    value: Reading
+    gpus: int
+    of: int
+
+
+class Latency(NamedTuple):
+    """A p95 in seconds over several engines."""
+
+    value: Reading
+    how: str = ONE
+    """`one`, `merged` or `worst`."""
+
+
+class Placed(NamedTuple):
+    """A GPU of a row, with the MFU and MBU that are the row's there."""
+
+    host: str
+    gpu: Gpu
+    mfu: Reading
+    mbu: Reading
+
+
+class Served(NamedTuple):
+    """An engine of a row."""
+
+    host: str
+    engine: Engine
+    counts: bool
+    """Whether its tokens and requests are in the sums: those of a frontend are those of its workers."""
+    latencies: Latencies | None = None
+
+    @property
+    def answers(self) -> bool:
+        """Whether it gave figures within 3 of its intervals."""
+        running = self.engine.running
+        stale = isinstance(running, Missing) and running.reason in (Reason.STALE, Reason.UNREACHABLE)
+        return self.engine.state is EndpointState.OK and not stale
+
+
+class Parts(NamedTuple):
+    """All of a row; none is in it twice."""
+
+    hosts: tuple[HostShown, ...]
+    gpus: tuple[Placed, ...]
+    engines: tuple[Served, ...]
+    prices: Mapping[str, float]
+    """Catalogue name of a GPU -> price of one hour; under "" that of all others."""
+
+
+def mean(values: Iterable[Reading]) -> Known:
+    """The mean over the GPUs that it is known of."""
+    every = list(values)
+    known = [value for value in every if not isinstance(value, Missing)]
+    return Known(fsum(known) / len(known) if known else _why(every), len(known), len(every))
+
+
+def total(values: Iterable[Reading]) -> Known:
+    """The sum over the GPUs that it is known of."""
+    every = list(values)
+    known = [value for value in every if not isinstance(value, Missing)]
+    return Known(fsum(known) if known else _why(every), len(known), len(every))
+
+
+def share(pairs: Iterable[tuple[Reading, Reading]]) -> Known:
+    """Sum of the parts / sum of the wholes, over the GPUs that both are known of."""
+    every = list(pairs)
+    known = [(part, whole) for part, whole in every if not isinstance(part, Missing) and not isinstance(whole, Missing)]
+    most = fsum(whole for _, whole in known)
+    if not most > 0.0:
+        lacking = [part if isinstance(part, Missing) else whole for part, whole in every]
+        return Known(_why(lacking), 0, len(every))
+    return Known(fsum(part for part, _ in known) / most, len(known), len(every))
+
+
+def weighted(pairs: Iterable[tuple[Reading, Reading]]) -> Known:
+    """The mean of shares, each weighted with its peak: what the GPUs do together of what they could."""
+    return share((product(ratio, peak), peak) for ratio, peak in pairs)
+
+
+def product(one: Reading, other: Reading) -> Reading:
+    """One times the other, missing where either is."""
+    if isinstance(one, Missing):
+        return one
+    return other if isinstance(other, Missing) else one * other
+
+
+def sum_known(values: Iterable[Reading]) -> Reading:
+    """The sum of what is known; where nothing is, the first reason."""
+    return total(values).value
+
+
+def most_known(values: Iterable[Reading]) -> Reading:
+    """The largest of what is known; where nothing is, the first reason."""
+    every = list(values)
+    known = [value for value in every if not isinstance(value, Missing)]
+    return max(known) if known else _why(every, NOT_EXPOSED)
+
+
+def _why(values: Sequence[Reading], otherwise: Missing = NOT_SUPPORTED) -> Missing:
+    """Why nothing is known, as most of them have it."""
+    reasons = Counter(value for value in values if isinstance(value, Missing))
+    return reasons.most_common(1)[0][0] if reasons else otherwise
+
+
+def idle(gpu: Gpu) -> Reading:
+    """The share of a GPU that lies idle: what its busy share leaves, as a report counts it."""
+    return gpu.busy_ratio if isinstance(gpu.busy_ratio, Missing) else max(0.0, 1.0 - gpu.busy_ratio)
+
+
+def price_per_h(gpu: Gpu, prices: Mapping[str, float]) -> Reading:
+    """What one hour of a GPU costs."""
+    found = prices.get(gpu.gpu_type, prices.get(""))
+    return NO_PRICE if found is None else found
+
+
+def bandwidth_source(gpus: Sequence[Placed]) -> BandwidthSource:
+    """The least sure source of the bandwidths that are in a row's share."""
+    found = [
+        placed.gpu.bandwidth_source for placed in gpus if not isinstance(placed.gpu.bandwidth_bytes_per_s, Missing)
+    ]
+    return max(found, key=lambda source: _SURENESS[source], default=BandwidthSource.NONE)
+
+
+def tokens_per_j(engines: Sequence[Served]) -> Reading:
+    """Decode tokens/s over the mean watts of the GPUs that they run on; a GPU that engines share counts once."""
+    sharers = Counter((one.host, index) for one in engines for index in set(one.engine.gpus))
+    tokens: list[float] = []
+    watts: list[float] = []
+    for one in engines:
+        rate, power = number(one.engine.decode_tokens_per_s), number(one.engine.power_w)
+        gpus = set(one.engine.gpus)
+        if rate is not None and power is not None and gpus:
+            tokens.append(rate)
+            watts.append(power * sum(1.0 / sharers[one.host, index] for index in gpus) / len(gpus))
+    power_w = fsum(watts)
+    if not power_w > 0.0:
+        return _why([one.engine.tokens_per_j for one in engines])
+    return fsum(tokens) / power_w
+
+
+def p95(engines: Sequence[Served], field: str, window: str) -> Latency:
+    """Of the engines that answer: over all their requests where all have their buckets, else the worst of theirs.
+
+    `field` is that of `Engine`, `window` that of `Latencies`. Engines that have no such latency are left out.
+    """
+    latencies: list[Quantiles] = [getattr(one.engine, field) for one in engines if one.answers]
+    if len(latencies) < 2:
+        return Latency(latencies[0].p95 if latencies else NOT_EXPOSED)
+    windows: list[HistogramReading] = []
+    bare = False
+    for one in engines:
+        found = None if one.latencies is None else getattr(one.latencies, window)
+        if one.answers and found is not None:
+            windows.append(found)
+        elif one.answers and not isinstance(getattr(one.engine, field).p95, Missing):
+            bare = True
+    merged = None if bare else merge_common(windows)
+    if merged is not None:
+        return Latency(quantiles(merged).p95, MERGED if len(windows) > 1 else ONE)
+    return Latency(most_known(each.p95 for each in latencies), WORST)

@@ -1,0 +1,323 @@
+"""Rows of the fleet: one per host or per model, their order, and their sum."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpumon.efficiency.frontends import adding_up, model_key
+from gpumon.fleet.blank import without_figures
+from gpumon.fleet.parts import (
+    Known,
+    Latency,
+    Parts,
+    Placed,
+    Served,
+    bandwidth_source,
+    idle,
+    mean,
+    most_known,
+    p95,
+    price_per_h,
+    product,
+    share,
+    sum_known,
+    tokens_per_j,
+    weighted,
+)  # fmt: skip
+from gpumon.fleet.parts import (
+    total as total_of,
+)
+from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
+from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.readings.snapshot import BandwidthSource, Engine, Level, Limit, Snapshot, Verdict
+
+NO_ENGINE: Final = "no engine"
+"""Name of the row of the GPUs, and hosts, that no engine is on."""
+NO_MODEL: Final = "model not known"
+_URGENCY: Final = {level: at for at, level in enumerate(Level)}
+_STATES: Final = {state: at for at, state in enumerate(HostState)}
+_UNREACHABLE: Final = Missing(Reason.UNREACHABLE)
+
+
+class Row(msgspec.Struct, frozen=True, eq=False):
+    """A host, a model, or all of it. Texts are from outside: escape before showing. Whole GPUs only, no MIG slices.
+
+    Figures over GPUs say of how many they are known (`Known`); those of engines are of the ones that answer.
+    """
+
+    key: str
+    """Tells rows apart for good: the host's name, or the model's as its engines have it."""
+    name: str
+    labels: Mapping[str, str]
+    """Of a host, as `HostShown.labels`; of several those that all share."""
+    hosts: tuple[str, ...]
+    gpus: int
+    gpu_types: tuple[tuple[str, int], ...]
+    """(Catalogue name, else the driver's, how many), most first."""
+    engines: int
+    silent: int
+    """Engines that do not answer."""
+    models: tuple[str, ...]
+    busy_ratio: Known
+    """Mean."""
+    vram_used_bytes: Known
+    vram_total_bytes: Known
+    bandwidth_ratio: Known
+    """Bytes/s of all / peak of all."""
+    bandwidth_source: BandwidthSource
+    """The least sure one in it."""
+    mfu_ratio: Known
+    """Weighted with the GPUs' FLOP/s peaks."""
+    mbu_ratio: Known
+    """Weighted with the GPUs' bandwidth peaks."""
+    decode_tokens_per_s: Reading
+    prefill_tokens_per_s: Reading
+    requests_per_s: Reading
+    running: Reading
+    waiting: Reading
+    kv_usage_ratio: Reading
+    """Of the fullest."""
+    ttft_p95_s: Latency
+    itl_p95_s: Latency
+    power_w: Known
+    tokens_per_j: Reading
+    """Decode tokens/s over the mean watts of the engines' GPUs."""
+    idle_gpus: Known
+    """Sum of what the busy shares leave: 8 GPUs at 75 % are 2 idle ones."""
+    idle_cost_per_h: Known
+    """Price x what the busy share leaves, as in a report."""
+    level: Level | None
+    """Of the worst verdict; None where there is none."""
+    verdict: str
+    """The worst verdict in one line, with its scope."""
+    state: HostState
+    """Of a host; of several `ok` where any is."""
+    troubled: int
+    """Hosts that are not `ok`."""
+    faults: int
+    parts: Parts
+    """What it is worked out from."""
+
+
+class _Whole(NamedTuple):
+    """A host as it counts: one that is gone has no figures."""
+
+    shown: HostShown
+    snapshot: Snapshot
+    served: tuple[Served, ...]
+
+
+def by_host(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Row]:
+    """A row per host, by name. `prices`: catalogue name of a GPU -> price of one hour; under "" that of all others."""
+    rows = []
+    for shown, counted, served in _wholes(snapshot):
+        gpus = tuple(
+            Placed(shown.name, gpu, gpu.mfu_ratio, gpu.mbu_ratio) for gpu in counted.gpus if not gpu.parent_uuid
+        )
+        parts = Parts((shown,), gpus, served, prices)
+        rows.append(_row(shown.name, shown.name, parts, counted.verdicts))
+    return rows
+
+
+def by_model(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Row]:
+    """A row per model that is served or trained, however its name is written; the last one is what no engine is on.
+
+    A GPU that several models share is in the row of each, with the part of MFU and MBU that is the row's.
+    """
+    groups: dict[tuple[str, ...], list[tuple[_Whole, list[Served]]]] = {}
+    rest: list[tuple[HostShown, list[Placed]]] = []
+    for whole in _wholes(snapshot):
+        here: dict[tuple[str, ...], list[Served]] = {}
+        for one in whole.served:
+            here.setdefault(model_key(one.engine.model), []).append(one)
+        for model, served in here.items():
+            groups.setdefault(model, []).append((whole, served))
+        on = {index for one in whole.served for index in one.engine.gpus}
+        free = [
+            Placed(whole.shown.name, gpu, gpu.mfu_ratio, gpu.mbu_ratio)
+            for gpu in whole.snapshot.gpus
+            if not gpu.parent_uuid and gpu.index not in on
+        ]
+        if free or not whole.served:
+            rest.append((whole.shown, free))
+    rows = [_model_row(model, found, prices) for model, found in sorted(groups.items())]
+    if rest:
+        gpus = tuple(placed for _, found in rest for placed in found)
+        parts = Parts(tuple(shown for shown, _ in rest), gpus, (), prices)
+        rows.append(_row("", NO_ENGINE, parts, _verdicts_on(parts, hosts=True)))
+    return rows
+
+
+def total(rows: Sequence[Row]) -> Row:
+    """All rows as one; what is in several of them counts once."""
+    hosts = {host.name: host for row in rows for host in row.parts.hosts}
+    gpus = {
+        id(placed.gpu): placed._replace(mfu=placed.gpu.mfu_ratio, mbu=placed.gpu.mbu_ratio)
+        for row in rows
+        for placed in row.parts.gpus
+    }
+    engines = {id(one.engine): one for row in rows for one in row.parts.engines}
+    prices = rows[0].parts.prices if rows else {}
+    parts = Parts(tuple(hosts.values()), tuple(gpus.values()), tuple(engines.values()), prices)
+    return _row("", "total", parts, _verdicts_on(parts, hosts=True))
+
+
+def _wholes(snapshot: FleetSnapshot) -> list[_Whole]:
+    counted = [
+        without_figures(host.snapshot, _UNREACHABLE) if host.state is HostState.GONE else host.snapshot
+        for host in snapshot.hosts
+    ]
+    # A frontend may stand on another host than its workers.
+    adding = {id(engine) for engine in adding_up(engine for each in counted for engine in each.engines)}
+    return [
+        _Whole(
+            host,
+            each,
+            tuple(
+                Served(host.name, engine, id(engine) in adding, host.latencies.get(engine.key))
+                for engine in each.engines
+            ),
+        )
+        for host, each in zip(snapshot.hosts, counted, strict=True)
+    ]
+
+
+def _model_row(
+    model: tuple[str, ...], found: Sequence[tuple[_Whole, Sequence[Served]]], prices: Mapping[str, float]
+) -> Row:
+    names = Counter(one.engine.model for _, served in found for one in served)
+    name = names.most_common(1)[0][0] or NO_MODEL
+    gpus = tuple(placed for whole, served in found for placed in _placed(whole, [one.engine for one in served]))
+    engines = tuple(one for _, served in found for one in served)
+    parts = Parts(tuple(whole.shown for whole, _ in found), gpus, engines, prices)
+    return _row(" ".join(model) or NO_MODEL, name, parts, _verdicts_on(parts))
+
+
+def _placed(whole: _Whole, engines: Sequence[Engine]) -> Iterator[Placed]:
+    """The GPUs that these engines are on, each with their own part of its MFU and MBU."""
+    for gpu in whole.snapshot.gpus:
+        here = [] if gpu.parent_uuid else [engine for engine in engines if gpu.index in engine.gpus]
+        if not here:
+            continue
+        if len(gpu.engines) > len(here):
+            yield Placed(
+                whole.shown.name,
+                gpu,
+                sum_known(engine.mfu_ratio for engine in here),
+                sum_known(engine.mbu_ratio for engine in here),
+            )
+        else:
+            yield Placed(whole.shown.name, gpu, gpu.mfu_ratio, gpu.mbu_ratio)
+
+
+def _verdicts_on(parts: Parts, *, hosts: bool = False) -> Iterator[Verdict]:
+    """The verdicts on the GPUs and engines of a row that is no host's; with `hosts` those on hosts, too."""
+    keys = {(one.host, one.engine.key) for one in parts.engines} | {(at.host, at.gpu.uuid) for at in parts.gpus}
+    for host in parts.hosts:
+        for verdict in () if host.state is HostState.GONE else host.snapshot.verdicts:
+            if (host.name, verdict.key) in keys or (hosts and not verdict.key):
+                yield msgspec.structs.replace(verdict, scope=f"{host.name} {verdict.scope}")
+
+
+def _row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Row:
+    gpus, every = parts.gpus, [one.engine for one in parts.engines]
+    sums = [one.engine for one in parts.engines if one.counts]
+    worst = min(verdicts, key=_badness, default=None)
+    prices = parts.prices
+    return Row(
+        key=key,
+        name=name,
+        labels=_shared([host.labels for host in parts.hosts]),
+        hosts=tuple(host.name for host in parts.hosts),
+        gpus=len(gpus),
+        gpu_types=tuple(Counter(placed.gpu.gpu_type or placed.gpu.name for placed in gpus).most_common()),
+        engines=len(every),
+        silent=sum(not one.answers for one in parts.engines),
+        models=tuple(dict.fromkeys(engine.model for engine in every if engine.model)),
+        busy_ratio=mean(placed.gpu.busy_ratio for placed in gpus),
+        vram_used_bytes=total_of(placed.gpu.vram_used_bytes for placed in gpus),
+        vram_total_bytes=total_of(placed.gpu.vram_total_bytes for placed in gpus),
+        bandwidth_ratio=share((at.gpu.bandwidth_bytes_per_s, at.gpu.bandwidth_peak_bytes_per_s) for at in gpus),
+        bandwidth_source=bandwidth_source(gpus),
+        mfu_ratio=weighted((placed.mfu, placed.gpu.flops_peak_per_s) for placed in gpus),
+        mbu_ratio=weighted((placed.mbu, placed.gpu.bandwidth_peak_bytes_per_s) for placed in gpus),
+        decode_tokens_per_s=sum_known(engine.decode_tokens_per_s for engine in sums),
+        prefill_tokens_per_s=sum_known(engine.prefill_tokens_per_s for engine in sums),
+        requests_per_s=sum_known(engine.requests_per_s for engine in sums),
+        running=sum_known(engine.running for engine in sums),
+        waiting=sum_known(engine.waiting for engine in sums),
+        kv_usage_ratio=most_known(engine.kv_usage_ratio for engine in every),
+        ttft_p95_s=p95([one for one in parts.engines if one.counts], "ttft_s", "ttft"),
+        itl_p95_s=p95([one for one in parts.engines if one.counts], "itl_s", "itl"),
+        power_w=total_of(placed.gpu.power_w for placed in gpus),
+        tokens_per_j=tokens_per_j([one for one in parts.engines if one.counts]),
+        idle_gpus=total_of(idle(placed.gpu) for placed in gpus),
+        idle_cost_per_h=total_of(product(price_per_h(placed.gpu, prices), idle(placed.gpu)) for placed in gpus),
+        level=None if worst is None else worst.level,
+        verdict="" if worst is None else f"{worst.scope}: {worst.text}",
+        state=min((host.state for host in parts.hosts), key=_STATES.__getitem__, default=HostState.OK),
+        troubled=sum(host.state is not HostState.OK for host in parts.hosts),
+        faults=sum(len(host.snapshot.faults) for host in parts.hosts),
+        parts=parts,
+    )
+
+
+def _badness(verdict: Verdict) -> int:
+    """The most urgent first; that nothing can be told says less than that all is well."""
+    return len(Level) if verdict.limit is Limit.CANNOT_TELL else _URGENCY[verdict.level]
+
+
+def _shared(labels: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    first = labels[0] if labels else {}
+    return {name: value for name, value in first.items() if all(other.get(name) == value for other in labels[1:])}
+
+
+def _waste(row: Row) -> tuple[Reading, ...]:
+    return (row.idle_cost_per_h.value, row.idle_gpus.value)
+
+
+def _level(row: Row) -> tuple[Reading, ...]:
+    """A host that nothing is known of comes before those that a warning is given of."""
+    if row.state is not HostState.OK:
+        return (-0.5,)
+    return (Missing(Reason.NOT_SUPPORTED) if row.level is None else -1.0 - _URGENCY[row.level],)
+
+
+SORTS: Final[dict[str, Callable[[Row], tuple[Reading, ...]]]] = {
+    "waste": _waste,
+    "name": lambda _: (),
+    "busy": lambda row: (row.busy_ratio.value,),
+    "mfu": lambda row: (row.mfu_ratio.value,),
+    "mbu": lambda row: (row.mbu_ratio.value,),
+    "tokens": lambda row: (row.decode_tokens_per_s,),
+    "power": lambda row: (row.power_w.value,),
+    "vram": lambda row: (row.vram_used_bytes.value,),
+    "waiting": lambda row: (row.waiting,),
+    "level": _level,
+}
+"""Name of a sort -> what it goes by, the largest first; a figure that is missing comes last."""
+
+
+def ordered(rows: Iterable[Row], sort: str = "waste") -> list[Row]:
+    """The rows in the order of a sort (`SORTS`); equals by name, numbers in names by their value."""
+    figures = SORTS[sort]
+
+    def place(row: Row) -> tuple[object, ...]:
+        return (*(_last(figure) for figure in figures(row)), by_name(row.name), row.key)
+
+    return sorted(rows, key=place)
+
+
+def _last(figure: Reading) -> tuple[bool, float]:
+    return (True, 0.0) if isinstance(figure, Missing) else (False, -figure)
+
+
+def by_name(name: str) -> tuple[tuple[bool, int, str], ...]:
+    """Puts `gpu2` before `gpu10`."""
+    parts = re.split(r"(\d+)", name.lower()[:256])
+    return tuple((False, int(part), "") if part.isdecimal() else (True, 0, part) for part in parts if part)

@@ -1,0 +1,139 @@
+"""Which hosts and rows are shown: words and `label=glob` as a user types them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import translate
+from typing import Final, NamedTuple
+
+from gpumon.fleet.rows import Row
+from gpumon.fleet.snapshot import FleetSnapshot, HostShown
+
+MOST_CHARACTERS: Final = 500
+_TERM: Final = re.compile(r"""\s*((?:[^\s"']|"[^"]*"|'[^']*')+)""")
+_LABELLED: Final = re.compile(r"([A-Za-z_][\w.\-/]*)(!?=)(.*)", re.DOTALL)
+_WHOLE: Final = re.compile(r"[*?\[]")
+
+
+class SelectionError(ValueError):
+    """What was typed is no selection; the text says why, in one line."""
+
+
+class _Term(NamedTuple):
+    label: str
+    """Empty: one of the texts has it."""
+    wanted: bool
+    """False for `!=`."""
+    pattern: Callable[[str], object]
+
+
+class _Texts(NamedTuple):
+    """What a term is held against, lower case."""
+
+    labels: Mapping[str, str]
+    by_kind: Mapping[str, tuple[str, ...]]
+    """`host`, `model`, `engine` and `gpu`: the names of those there."""
+
+
+class Selection:
+    """Terms that all have to match; an empty one matches everything. Capitals do not matter."""
+
+    def __init__(self, terms: Iterable[_Term] = (), text: str = "") -> None:
+        self.text = text
+        self._terms = tuple(terms)
+
+    @classmethod
+    def parse(cls, text: str) -> Selection:
+        """A selection such as `host=gpu0* model!=*llama* h100`. Raises SelectionError.
+
+        `label=glob` and `label!=glob` go by a label of the host, or by `host`, `model`, `engine` or `gpu`: the names
+        of its things, one of which has to match (or none of which may). A bare word is a part of one of those names;
+        with `*`, `?` or `[` in it, it is a glob. Quotes hold words with spaces together.
+        """
+        text = text.strip()
+        if len(text) > MOST_CHARACTERS:
+            raise SelectionError(f"a selection has at most {MOST_CHARACTERS} characters, not {len(text)}")
+        terms, at = [], 0
+        while at < len(text):
+            found = _TERM.match(text, at)
+            if found is None:
+                raise SelectionError(f"a quote is not closed: {text[at : at + 40].strip()}")
+            terms.append(_term(found[1]))
+            at = found.end()
+        return cls(terms, text)
+
+    def __bool__(self) -> bool:
+        return bool(self._terms)
+
+    def matches(self, one: HostShown | Row) -> bool:
+        """Whether a host, or a row, is among what was asked for."""
+        if not self._terms:
+            return True
+        texts = _of_row(one) if isinstance(one, Row) else _of_host(one)
+        return all(_matches(term, texts) for term in self._terms)
+
+    def hosts(self, snapshot: FleetSnapshot) -> tuple[HostShown, ...]:
+        """The hosts of a fleet that match."""
+        return tuple(host for host in snapshot.hosts if self.matches(host))
+
+
+def _term(text: str) -> _Term:
+    labelled = _LABELLED.fullmatch(text)
+    if labelled is None:
+        if text.startswith(("=", "!=")) or (("=" in text) and text[0] not in "\"'"):
+            raise SelectionError(f"no label stands before the = in {text[:40]}: write label=value, such as host=gpu0*")
+        word = _unquoted(text)
+        return _Term("", True, _glob(word if _WHOLE.search(word) else f"*{word}*"))
+    label, how, value = labelled.groups()
+    value = _unquoted(value)
+    if value.startswith(("=", "~")):
+        raise SelectionError(f"{label}{how}{value[:40]}: only = and != are known, with * and ? in the value")
+    return _Term(label, how == "=", _glob(value))
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"\"([^\"]*)\"|'([^']*)'", lambda found: found[1] if found[1] is not None else found[2], text)
+
+
+def _glob(glob: str) -> Callable[[str], object]:
+    return re.compile(translate(glob.lower())).match
+
+
+def _matches(term: _Term, texts: _Texts) -> bool:
+    if not term.label:
+        return any(term.pattern(text) for names in texts.by_kind.values() for text in names)
+    names = texts.by_kind.get(term.label.lower())
+    if names is None or term.label in texts.labels:
+        names = (texts.labels.get(term.label, "").lower(), *(names or ()))
+    return any(term.pattern(text) for text in names) is term.wanted
+
+
+def _of_host(host: HostShown) -> _Texts:
+    snapshot = host.snapshot
+    return _Texts(
+        host.labels,
+        {
+            "host": (host.name.lower(), *_lower([snapshot.host.name])),
+            "model": _lower(engine.model for engine in snapshot.engines),
+            "engine": _lower(text for engine in snapshot.engines for text in (engine.name, engine.kind.value)),
+            "gpu": _lower(text for gpu in snapshot.gpus for text in (gpu.name, gpu.gpu_type)),
+        },
+    )
+
+
+def _of_row(row: Row) -> _Texts:
+    parts = row.parts
+    return _Texts(
+        row.labels,
+        {
+            "host": _lower(row.hosts),
+            "model": _lower(row.models),
+            "engine": _lower(text for one in parts.engines for text in (one.engine.name, one.engine.kind.value)),
+            "gpu": _lower(text for at in parts.gpus for text in (at.gpu.name, at.gpu.gpu_type)),
+        },
+    )
+
+
+def _lower(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.lower() for name in names if name))

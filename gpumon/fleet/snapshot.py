@@ -1,0 +1,69 @@
+"""A fleet at one moment: what its screen, its table and its JSON show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+import msgspec
+
+from gpumon.readings.frame import HistogramReading
+from gpumon.readings.snapshot import FaultShown, Snapshot
+
+
+class HostState(str, Enum):
+    """How fresh what is known of a host is, the best first."""
+
+    OK = "ok"
+    STALE = "stale"
+    """Nothing of it is newer than 3 of its intervals: its figures are missing."""
+    UNREACHABLE = "unreachable"
+    """The Prometheus knows it, and none of its exporters and engines answers."""
+    GONE = "gone"
+    """The Prometheus has nothing of it any more: what is shown is its last moment."""
+
+
+class Latencies(msgspec.Struct, frozen=True):
+    """An engine's observations in the window of its quantiles; None where it has no such histogram, or no window."""
+
+    ttft: HistogramReading | None = None
+    itl: HistogramReading | None = None
+
+
+class HostShown(msgspec.Struct, frozen=True, eq=False):
+    """One host, as shown. `name` and `labels` are text from outside: escape before showing."""
+
+    name: str
+    labels: Mapping[str, str]
+    snapshot: Snapshot
+    state: HostState = HostState.OK
+    seen_wall_s: float = 0.0
+    """Unix time of the last frame that had it."""
+    ready: bool = False
+    """Whether its own gpumon worked the snapshot out."""
+    latencies: Mapping[str, Latencies] = {}
+    """By `Engine.key`; what its own gpumon worked out has none."""
+
+
+class FleetSnapshot(msgspec.Struct, frozen=True, eq=False):
+    """All hosts at one moment. `time` is RFC 3339 in UTC; 0 in `wall_s`: there was no answer yet."""
+
+    time: str
+    wall_s: float
+    interval_s: float
+    """Seconds between two scrapes, as most hosts have it."""
+    hosts: tuple[HostShown, ...] = ()
+    """By name; those that are gone among them, for some minutes."""
+    faults: tuple[FaultShown, ...] = ()
+    queries: int = 0
+    """Requests that it took."""
+    cost_s: float = 0.0
+    """Seconds from the first request to the last answer."""
+
+    def host(self, name: str) -> HostShown | None:
+        """The host of a name; None where there is none."""
+        return next((host for host in self.hosts if host.name == name), None)
+
+
+NOTHING_YET = FleetSnapshot("", 0.0, 0.0)
+"""Before the first answer."""

@@ -1,0 +1,58 @@
+"""A fleet as one machine: what sizing asks of a snapshot, over the GPUs and engines of all hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
+from gpumon.readings.missing import NOT_SUPPORTED
+from gpumon.readings.snapshot import Engine, Gpu, Host, Self, Snapshot
+
+
+def whole(fleet: FleetSnapshot) -> Snapshot:
+    """All GPUs and engines of the hosts that are there: each GPU with its host and an index of its own.
+
+    Engines are named `host/name` and have the host before their URL, too: two hosts may have engines of one URL.
+    Verdicts, replicas and faults stay with the hosts.
+    """
+    gpus: list[Gpu] = []
+    engines: list[Engine] = []
+    for host in fleet.hosts:
+        if host.state is not HostState.GONE:
+            first = len(gpus)
+            gpus += _gpus(host, first)
+            engines += _engines(host, first)
+    return Snapshot(
+        time=fleet.time,
+        wall_s=fleet.wall_s,
+        simulated=any(host.snapshot.simulated for host in fleet.hosts),
+        interval_s=fleet.interval_s,
+        host=Host("", "", "", NOT_SUPPORTED, NOT_SUPPORTED, NOT_SUPPORTED),
+        self_cost=Self(NOT_SUPPORTED, NOT_SUPPORTED),
+        gpus=tuple(gpus),
+        engines=tuple(engines),
+    )
+
+
+def _indices(host: HostShown, first: int) -> dict[int, int]:
+    """Index on the host -> index in the fleet; a MIG slice has that of its parent."""
+    own = dict.fromkeys(gpu.index for gpu in host.snapshot.gpus)
+    return {index: first + at for at, index in enumerate(own)}
+
+
+def _gpus(host: HostShown, first: int) -> Iterator[Gpu]:
+    indices = _indices(host, first)
+    for gpu in host.snapshot.gpus:
+        names = tuple(f"{host.name}/{name}" for name in gpu.engines)
+        yield msgspec.structs.replace(gpu, index=indices[gpu.index], host=host.name, engines=names)
+
+
+def _engines(host: HostShown, first: int) -> Iterator[Engine]:
+    indices = _indices(host, first)
+    for engine in host.snapshot.engines:
+        gpus = tuple(indices[index] for index in engine.gpus if index in indices)
+        yield msgspec.structs.replace(
+            engine, name=f"{host.name}/{engine.name}", url=f"{host.name}/{engine.url}", gpus=gpus
+        )

@@ -1,0 +1,190 @@
+"""A fleet printed: a table of hosts and one of models, or one JSON object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+
+from gpumon.fleet.parts import MERGED, ONE, Known, Latency
+from gpumon.fleet.rows import Row, by_host, by_model, ordered, total
+from gpumon.fleet.snapshot import FleetSnapshot, HostState
+from gpumon.outputs.json import MOST_CHARACTERS, as_object
+from gpumon.outputs.tables import Column, table
+from gpumon.outputs.units import NONE, milliseconds, quantities, token
+from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Level
+from gpumon.readings.text import clean
+from gpumon.readings.times import rfc3339
+
+_NOT_PRINTED: Final = frozenset({"parts", "labels"})
+_BEFORE: Final = {BandwidthSource.ENGINE: ">=", BandwidthSource.UPPER_BOUND: "<="}
+_NAME: Final = 48
+_VERDICT: Final = 70
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def encode(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> bytes:
+    """The fleet as one line of JSON, without a newline: the hosts with their snapshots, and the rows over them."""
+    rows = by_host(snapshot, prices)
+    hosts = [
+        {
+            "name": clean(host.name),
+            "labels": {clean(name): clean(value, MOST_CHARACTERS) for name, value in host.labels.items()},
+            "state": host.state.value,
+            "seen": rfc3339(host.seen_wall_s) if host.seen_wall_s else None,
+            "own_gpumon": host.ready,
+            "figures": _row_object(row),
+            "snapshot": {"schema": SCHEMA, **as_object(host.snapshot)},
+        }
+        for host, row in zip(snapshot.hosts, rows, strict=True)
+    ]
+    return _ENCODER.encode(
+        {
+            "schema": SCHEMA,
+            "time": snapshot.time or None,
+            "interval_s": snapshot.interval_s,
+            "queries": snapshot.queries,
+            "cost_s": round(snapshot.cost_s, 3),
+            "faults": [as_object(fault) for fault in snapshot.faults],
+            "hosts": hosts,
+            "models": [_row_object(row) for row in by_model(snapshot, prices)],
+            "total": _row_object(total(rows)),
+        }
+    )
+
+
+def _row_object(row: Row) -> dict[str, Any]:
+    """The figures by key; what is missing is null, and its reason stands under `missing`."""
+    printed: dict[str, Any] = {}
+    missing: dict[str, str] = {}
+    for name in row.__struct_fields__:
+        if name in _NOT_PRINTED:
+            continue
+        value = getattr(row, name)
+        reading: Reading | object = value.value if isinstance(value, Known | Latency) else value
+        if isinstance(reading, Missing):
+            missing[name] = reading.reason.value
+        printed[name] = _printed(value)
+    return {**printed, "missing": missing}
+
+
+def _printed(value: Any) -> Any:
+    if isinstance(value, Missing):
+        return None
+    if isinstance(value, Known):
+        return {"value": _printed(value.value), "gpus": value.gpus, "of": value.of}
+    if isinstance(value, Latency):
+        return {"value": _printed(value.value), "how": value.how}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, str):
+        return clean(value, MOST_CHARACTERS)
+    return [_printed(item) for item in value] if isinstance(value, tuple) else value
+
+
+def report(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int = 160) -> str:
+    """A table of hosts with their sum, those that waste most first, one of models, and what does not work."""
+    return "\n".join(line.rstrip() for line in _lines(snapshot, prices, width)) + "\n"
+
+
+def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int) -> Iterator[str]:
+    rows = by_host(snapshot, prices)
+    whole = total(rows)
+    yield f"gpumon fleet  {snapshot.time or 'no answer yet'}  {_summary(whole)}"
+    yield f"{snapshot.queries} queries, {snapshot.cost_s:.2f} s"
+    if rows:
+        hosts = ordered(rows)
+        yield ""
+        yield from table(_columns("host", [*hosts, whole]), width)
+        yield ""
+        yield from table(_columns("model", ordered(by_model(snapshot, prices), "tokens")), width)
+    for fault in snapshot.faults:
+        yield ""
+        yield f"fault {token(fault.source)}  since {fault.since}"
+        yield f"  {token(fault.text, spaces=True)}"
+
+
+def _summary(whole: Row) -> str:
+    silent = f" ({whole.silent} without an answer)" if whole.silent else ""
+    troubled = f" ({whole.troubled} not ok)" if whole.troubled else ""
+    return (
+        f"{_count(len(whole.hosts), 'host')}{troubled}  {_count(whole.gpus, 'GPU')}  "
+        f"{_count(whole.engines, 'engine')}{silent}"
+    )
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _columns(first: str, rows: Sequence[Row]) -> list[Column]:
+    """What leaves first where there is no room has the lowest number."""
+    other = ("hosts", lambda row: str(len(row.hosts))) if first == "model" else ("state", lambda row: _state(row))
+    named: tuple[tuple[str, Callable[[Row], str], int], ...] = (
+        (other[0], other[1], 8),
+        ("gpus", lambda row: str(row.gpus), 9),
+        ("busy", lambda row: _known(row.busy_ratio, "ratio"), 8),
+        ("idle", _idle, 8),
+        ("vram GiB", _vram, 4),
+        ("bw", _bandwidth, 3),
+        ("mfu", lambda row: _known(row.mfu_ratio, "ratio"), 8),
+        ("mbu", lambda row: _known(row.mbu_ratio, "ratio"), 8),
+        ("decode/s", lambda row: quantities["number"](row.decode_tokens_per_s), 7),
+        ("prefill/s", lambda row: quantities["number"](row.prefill_tokens_per_s), 3),
+        ("run", lambda row: quantities["count"](row.running), 5),
+        ("wait", lambda row: quantities["count"](row.waiting), 5),
+        ("kv", lambda row: quantities["ratio"](row.kv_usage_ratio), 4),
+        ("ttft", lambda row: _latency(row.ttft_p95_s), 4),
+        ("itl", lambda row: _latency(row.itl_p95_s), 3),
+        ("power", lambda row: _known(row.power_w, "w"), 2),
+        ("tok/J", lambda row: quantities["number"](row.tokens_per_j), 2),
+    )
+    return [
+        Column(first, [clean(row.name, _NAME) for row in rows]),
+        *(Column(title, [text(row) for row in rows], right=True, keep=keep) for title, text, keep in named),
+        Column("worst", [_worst(row) for row in rows], keep=1),
+    ]
+
+
+def _state(row: Row) -> str:
+    silent = f" {row.engines - row.silent}/{row.engines}" if row.silent and row.state is HostState.OK else ""
+    return f"{row.state.value}{silent}"
+
+
+def _known(known: Known, unit: str) -> str:
+    """`31%`, or `31% 6/8` where it is known for 6 of 8 GPUs."""
+    shown = quantities[unit](known.value)
+    return shown if shown == NONE or known.gpus == known.of else f"{shown} {known.gpus}/{known.of}"
+
+
+def _idle(row: Row) -> str:
+    """What idle GPUs cost; how many GPUs lie idle where no price is known."""
+    cost, gpus = row.idle_cost_per_h.value, row.idle_gpus.value
+    if not isinstance(cost, Missing):
+        return f"{cost:,.2f}/h"
+    return NONE if isinstance(gpus, Missing) else f"{gpus:.1f}"
+
+
+def _vram(row: Row) -> str:
+    used, whole = quantities["gib"](row.vram_used_bytes.value), quantities["gib"](row.vram_total_bytes.value)
+    return NONE if used == whole == NONE else f"{used}/{whole}"
+
+
+def _bandwidth(row: Row) -> str:
+    shown = _known(row.bandwidth_ratio, "ratio")
+    return shown if shown == NONE else _BEFORE.get(row.bandwidth_source, "") + shown
+
+
+def _latency(latency: Latency) -> str:
+    """`^` marks the worst of several engines whose requests can not be put together."""
+    shown = milliseconds(latency.value)
+    return shown if shown == NONE or latency.how in (ONE, MERGED) else f"^{shown}"
+
+
+def _worst(row: Row) -> str:
+    if row.level in (None, Level.OK) or not row.verdict:
+        return ""
+    return clean(row.verdict, _VERDICT)

@@ -1,0 +1,244 @@
+"""A small HTTP server of GET requests in a thread of its own: it knows a callable, and nothing of what it serves."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import hmac
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, cast
+
+MOST_CONNECTIONS: Final = 32
+"""Open at once; one more ends the one that has been quiet for longest."""
+MOST_HEAD: Final = 8192
+"""Bytes of a request's head."""
+HEAD_S: Final = 10.0
+"""Longest time from the first byte of a request to its last, and of a TLS handshake."""
+IDLE_S: Final = 120.0
+"""Longest time between two requests of a connection."""
+SEND_S: Final = 20.0
+"""Longest time that a client takes for an answer."""
+CLOSE_S: Final = 5.0
+"""Longest time that a client takes for the rest of the last answer of its connection."""
+WORDS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+
+
+class Answer(NamedTuple):
+    """What a request gets."""
+
+    status: int
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+    headers: Mapping[str, str] = {}
+
+
+class Login(NamedTuple):
+    """Name and password of basic auth; only their digest is kept."""
+
+    digest: bytes
+
+    @classmethod
+    def of(cls, user: str, password: str) -> Login:
+        """The login of a user."""
+        return cls(hashlib.sha256(f"{user}:{password}".encode()).digest())
+
+    def admits(self, authorization: str) -> bool:
+        """Whether an `Authorization` header is this login; takes the same time whatever is wrong with it."""
+        scheme, _, word = authorization.partition(" ")
+        try:
+            given = base64.b64decode(word.strip(), validate=True) if scheme.lower() == "basic" else b""
+        except ValueError:
+            given = b""
+        return hmac.compare_digest(hashlib.sha256(given).digest(), self.digest)
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that listens at an address. Raises OSError."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, address = found[0]
+    one = socket.socket(family, kind, protocol)
+    try:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        one.bind(address)
+        one.listen(MOST_CONNECTIONS)
+    except OSError:
+        one.close()
+        raise
+    return one
+
+
+class HttpServer:
+    """Serves what `answer` gives for a path and header lines (lower-case names), until `close`."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        answer: Callable[[str, Mapping[str, str]], Answer],
+        *,
+        tls: ssl.SSLContext | None = None,
+        login: Login | None = None,
+    ) -> None:
+        """`answer` is called in the server's thread, one call at a time."""
+        self._listener = listener
+        self._answer = answer
+        self._tls = tls
+        self._login = login
+        self._loop = asyncio.new_event_loop()
+        self._open: dict[asyncio.Task[None], float] = {}
+        """Connections, and when each was opened or last answered."""
+        self._raw: dict[asyncio.Task[None], socket.socket] = {}
+        self._transports: dict[asyncio.Task[None], asyncio.WriteTransport] = {}
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+
+    def start(self) -> None:
+        """Serve from now on; returns at once."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop, whatever clients do; takes a fraction of a second."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(2.0)
+        self._listener.close()
+
+    def _run(self) -> None:
+        loop = self._loop
+        asyncio.set_event_loop(loop)
+        loop.set_exception_handler(lambda *_: None)  # what clients do is no news
+        accepting = loop.create_task(self._accept())
+        loop.run_forever()
+        tasks = (accepting, *self._open)
+        for task in tasks:
+            self._end(task)
+        with contextlib.suppress(Exception):
+            loop.run_until_complete(asyncio.wait(tasks, timeout=1.0))
+            loop.run_until_complete(asyncio.sleep(0.01))  # transports close their sockets a turn later
+        loop.close()
+
+    async def _accept(self) -> None:
+        self._listener.setblocking(False)
+        while True:
+            try:
+                one, _ = await self._loop.sock_accept(self._listener)
+            except OSError:  # it went away, or this process has too many files open
+                await asyncio.sleep(0.1)
+                continue
+            while len(self._open) >= MOST_CONNECTIONS:
+                self._end(min(self._open, key=lambda task: self._open[task]))
+            task = self._loop.create_task(self._serve(one))
+            self._open[task], self._raw[task] = self._loop.time(), one
+            task.add_done_callback(self._unserved)
+            await asyncio.sleep(0)  # what waits to be accepted must not hold up what is being served
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        """End a connection. Its transport, too: `wait_for` may lose a cancellation before Python 3.12."""
+        self._open.pop(task, None)
+        task.cancel()
+        if (transport := self._transports.pop(task, None)) is not None:
+            transport.abort()
+
+    def _unserved(self, task: asyncio.Task[None]) -> None:
+        """Close the socket of a connection that was ended before it had a transport to do so."""
+        if (one := self._raw.pop(task, None)) is not None:
+            one.close()
+
+    async def _serve(self, one: socket.socket) -> None:
+        """A connection, from its TLS handshake to its end."""
+        task = asyncio.current_task()
+        assert task is not None
+        reader = asyncio.StreamReader(limit=MOST_HEAD, loop=self._loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=self._loop)
+        hello_s = HEAD_S if self._tls else None
+        try:
+            opened, _ = await self._loop.connect_accepted_socket(
+                lambda: protocol, one, ssl=self._tls, ssl_handshake_timeout=hello_s
+            )
+            del self._raw[task]
+            transport = self._transports[task] = cast("asyncio.WriteTransport", opened)
+            writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
+            while await self._exchange(reader, writer):
+                if task not in self._open:
+                    return
+                self._open[task] = self._loop.time()
+            writer.close()
+            self._loop.call_later(CLOSE_S, self._transports.pop(task).abort)
+        except (OSError, EOFError, KeyError, asyncio.TimeoutError, asyncio.CancelledError):
+            pass
+        finally:
+            self._end(task)
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """One request and its answer; returns whether the connection goes on."""
+        first = await asyncio.wait_for(reader.readexactly(1), IDLE_S)
+        try:
+            head = first + await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEAD_S)
+            method, path, headers, lasting = _request(head)
+            answer = self._answered(method, path, headers)
+        except asyncio.TimeoutError:
+            method, answer, lasting = "GET", Answer(408, b"the request did not end in time\n"), False
+        except asyncio.LimitOverrunError:
+            method, answer, lasting = "GET", Answer(431, b"the request is too long\n"), False
+        except ValueError:
+            method, answer, lasting = "GET", Answer(400, b"this is no HTTP request\n"), False
+        writer.write(_lines(answer, lasting) + (b"" if method == "HEAD" else answer.body))
+        await asyncio.wait_for(writer.drain(), SEND_S)
+        return lasting
+
+    def _answered(self, method: str, path: str, headers: Mapping[str, str]) -> Answer:
+        if self._login is not None and not self._login.admits(headers.get("authorization", "")):
+            return Answer(401, b"name and password, please\n", headers={"WWW-Authenticate": 'Basic realm="gpumon"'})
+        if method not in ("GET", "HEAD"):
+            return Answer(405, b"only GET and HEAD\n", headers={"Allow": "GET, HEAD"})
+        try:
+            return self._answer(path, headers)
+        except Exception as bug:  # whatever a page fails on costs that page
+            return Answer(500, f"gpumon failed on this page, please report: {type(bug).__name__}\n".encode())
+
+
+def _request(head: bytes) -> tuple[str, str, dict[str, str], bool]:
+    """Method, path without its query, header lines, and whether the connection goes on. Raises ValueError."""
+    first, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
+    method, target, version = first.split(" ")
+    if not version.startswith("HTTP/1."):
+        raise ValueError(version)
+    headers = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not name or name != name.strip():
+            raise ValueError(line)
+        headers[name.lower()] = value.strip()
+    has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+    wants = headers.get("connection", "").lower()
+    lasting = "close" not in wants and (version != "HTTP/1.0" or "keep-alive" in wants)
+    return method, target.partition("?")[0], headers, lasting and not has_body
+
+
+def _lines(answer: Answer, lasting: bool) -> bytes:
+    headers = {
+        "Content-Type": answer.content_type,
+        "Content-Length": str(len(answer.body)),
+        "Connection": "keep-alive" if lasting else "close",
+        "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+        "Content-Security-Policy": "default-src 'none'",
+        **answer.headers,
+    }
+    lines = (f"HTTP/1.1 {answer.status} {WORDS[answer.status]}", *(f"{name}: {text}" for name, text in headers.items()))
+    return "\r\n".join((*lines, "", "")).encode("latin-1")

@@ -1,0 +1,162 @@
+"""The page of a snapshot as OpenMetrics and as classic Prometheus text, worked out once per snapshot and form."""
+
+from __future__ import annotations
+
+import gzip
+import platform
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from prometheus_client import exposition
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.openmetrics import exposition as openmetrics_exposition
+
+from gpumon import __version__
+from gpumon.readings.exported import METRICS, MOST, Sample, names_of, samples
+from gpumon.readings.snapshot import EventKind, Snapshot
+
+LATE: Final = 3.0
+"""Intervals after which a snapshot is no longer of now: its collector is stuck."""
+LEAST_LATE_S: Final = 3.0
+"""That in seconds at least: a short interval on a busy machine is no stuck collector."""
+MOST_COUNTED: Final = 1024
+"""Engines whose restarts are remembered before those that are gone are forgotten."""
+_GZIP_LEVEL: Final = 4
+_BY_SAMPLE: Final = {metric.sample: metric for metric in METRICS}
+_CLASSIC: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Page(NamedTuple):
+    """An answer's body."""
+
+    body: bytes
+    content_type: str
+    encoding: str = ""
+
+
+class _Families(NamedTuple):
+    """What prometheus-client calls a registry."""
+
+    families: tuple[Family, ...]
+
+    def collect(self) -> Iterable[Family]:
+        return self.families
+
+
+class MetricsPage:
+    """Takes snapshots in the collector's thread, gives pages in the server's: each takes what is newest."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
+        self.renderings = 0
+        """Pages that were worked out: at most one per snapshot, form and encoding."""
+        self._clock = clock
+        self._started_s = wall()
+        self._lock = threading.Lock()
+        self._newest: tuple[Snapshot, float] | None = None
+        self._events: Counter[str] = Counter({kind.value: 0 for kind in EventKind})
+        self._restarts: Counter[str] = Counter()
+        self._pages: dict[tuple[str, str], Page] = {}
+        self._shown: tuple[int, bool] = (0, False)
+
+    def take(self, snapshot: Snapshot) -> None:
+        """The newest snapshot; returns at once."""
+        with self._lock:
+            self._newest = snapshot, self._clock()
+            for event in snapshot.events:
+                self._events[event.kind.value] += 1
+                if event.kind is EventKind.RESTART:
+                    self._restarts[event.key] += 1
+            if len(self._restarts) > MOST_COUNTED:  # engines come and go, each on a port of its own
+                here = {engine.key for engine in snapshot.engines}
+                self._restarts = Counter({key: count for key, count in self._restarts.items() if key in here})
+
+    @property
+    def newest(self) -> Snapshot | None:
+        """The newest snapshot; None where there is none yet, or none of now."""
+        newest = self._newest
+        return newest[0] if newest is not None and not self._trouble(newest) else None
+
+    def trouble(self) -> str:
+        """Why there are no figures of now, in one line; empty where there are."""
+        return self._trouble(self._newest)
+
+    def page(self, accept: str, accept_encoding: str) -> Page:
+        """The page in the form and encoding that a client takes (its header lines)."""
+        modern = "application/openmetrics-text" in accept.lower()
+        packed = any(
+            word.partition(";")[0].strip() == "gzip" and word.replace(" ", "").partition(";")[2] not in ("q=0", "q=0.0")
+            for word in accept_encoding.lower().split(",")
+        )
+        with self._lock:
+            newest, events, restarts = self._newest, dict(self._events), dict(self._restarts)
+        stuck = bool(self._trouble(newest))
+        shown = (id(newest[0]) if newest is not None else 0), stuck
+        if shown != self._shown:
+            self._pages.clear()
+            self._shown = shown
+        key = ("openmetrics" if modern else "classic"), ("gzip" if packed else "")
+        if key not in self._pages:
+            self._pages[key] = self._worked_out(newest[0] if newest and not stuck else None, events, restarts, *key)
+        return self._pages[key]
+
+    def _trouble(self, newest: tuple[Snapshot, float] | None) -> str:
+        if newest is None:
+            return "no snapshot yet: the sources are being opened"
+        snapshot, taken_s = newest
+        age_s = self._clock() - taken_s
+        if age_s <= max(LATE * snapshot.interval_s, LEAST_LATE_S):
+            return ""
+        return f"the newest snapshot is {age_s:.0f} s old, one is due every {snapshot.interval_s:g} s: gpumon is stuck"
+
+    def _worked_out(
+        self, snapshot: Snapshot | None, events: dict[str, int], restarts: dict[str, int], form: str, encoding: str
+    ) -> Page:
+        plain = self._pages.get((form, ""))
+        if plain is None:
+            self.renderings += 1
+            families = _Families(tuple(_families((*self._own(), *_page(snapshot, events, restarts)))))
+            modern = form == "openmetrics"
+            written = openmetrics_exposition.generate_latest if modern else exposition.generate_latest
+            kind = "application/openmetrics-text; version=1.0.0; charset=utf-8" if modern else _CLASSIC
+            plain = self._pages[form, ""] = Page(written(families), kind)
+        if not encoding:
+            return plain
+        return Page(gzip.compress(plain.body, _GZIP_LEVEL, mtime=0), plain.content_type, encoding)
+
+    def _own(self) -> Iterator[Sample]:
+        yield Sample("gpumon_process_start_time_seconds", {}, self._started_s)
+        build = {"version": __version__, "python": platform.python_version()}
+        yield Sample("gpumon_build_info", build, 1.0)
+
+
+def _page(snapshot: Snapshot | None, events: dict[str, int], restarts: dict[str, int]) -> Iterator[Sample]:
+    if snapshot is None:
+        yield Sample("gpumon_source_up", {"source": "collector", "name": ""}, 0.0)
+        return
+    yield from samples(snapshot)
+    for kind, count in events.items():
+        yield Sample("gpumon_events_total", {"kind": kind}, float(count))
+    names = names_of(snapshot.engines)
+    for name, count in _restarts(snapshot, restarts).items():
+        yield Sample("gpumon_engine_restarts_total", {"engine": names[name]}, float(count))
+
+
+def _restarts(snapshot: Snapshot, restarts: dict[str, int]) -> dict[str, int]:
+    """Restarts by engine's name, of the engines that are there: the page keeps its size."""
+    return {engine.name: restarts.get(engine.key, 0) for engine in snapshot.engines[: MOST["engines"]]}
+
+
+def _families(page: Iterable[Sample]) -> Iterator[Family]:
+    """The samples by family, in the order of the table, as prometheus-client wants them."""
+    grouped: dict[str, list[Sample]] = {}
+    for sample in page:
+        grouped.setdefault(sample.name, []).append(sample)
+    for name, found in sorted(grouped.items()):
+        metric = _BY_SAMPLE[name]
+        family = Family(metric.name, metric.help, metric.kind, metric.unit)
+        for _, labels, value in found:
+            family.add_sample(name, labels, value)
+        yield family

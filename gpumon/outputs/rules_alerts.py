@@ -1,0 +1,105 @@
+"""The few alerts that are worth a page, over the recorded figures: each names what to do."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gpumon.efficiency import promql as p
+from gpumon.outputs.rules_engines import KV_USAGE, WAITING
+from gpumon.outputs.rules_gpus import BUSY, MEMORY
+from gpumon.outputs.rules_scope import Scope, duration, number
+from gpumon.triage.scene import AWAKE
+from gpumon.triage.thresholds import Thresholds
+
+
+class Alert(NamedTuple):
+    """An alerting rule."""
+
+    name: str
+    expr: str
+    for_s: float
+    severity: str
+    summary: str
+    fix: str
+
+
+ENGINE = "{{ $labels.model_name }} on {{ $labels.instance }}"
+GPU = "GPU {{ $labels.gpu }} of {{ $labels.Hostname }} ({{ $labels.instance }})"
+SLOW_BITS = {32: "SW thermal", 64: "HW thermal", 128: "power brake"}
+"""Bits of the reasons for a lower clock that are no part of normal work under a power limit."""
+WASTE_S = 1800.0
+
+
+def alerts(s: Scope, limits: Thresholds) -> tuple[Alert, ...]:
+    """All alerts; their limits are those of triage where it judges the same."""
+    return (*_of_engines(s, limits), *_of_gpus(s, limits))
+
+
+def _of_engines(s: Scope, limits: Thresholds) -> tuple[Alert, ...]:
+    target = f"on ({', '.join(s.target)})"
+    mfu, mbu = "gpumon:engine_mfu:ratio", "gpumon:engine_mbu:ratio"
+    low = f"{mfu} < {number(limits.under_used_mfu_ratio)} and {mbu} < {number(limits.under_used_mbu_ratio)}"
+    busy = f"min_over_time({p.RUNNING}[{s.quantile}]) > 0"
+    return (
+        Alert(
+            "GpumonEngineDown",
+            f"{s.of('up')} == 0 and {target} max_over_time({p.RUNNING}[1h])",
+            60.0,
+            "critical",
+            "engine on {{ $labels.instance }} does not answer",
+            "see its log and its GPUs: `gpumon doctor` on that host",
+        ),
+        Alert(
+            "GpumonKvCacheFull",
+            f"{KV_USAGE} > {number(limits.kv_full_ratio)} and {WAITING} > 0",
+            300.0,
+            "warning",
+            f"{ENGINE}: KV cache {{{{ $value | humanizePercentage }}}} full and requests wait",
+            "more instances, a shorter maximum length, or an FP8 KV cache",
+        ),
+        Alert(
+            "GpumonLowUse",
+            f"{low} and {busy}",
+            WASTE_S,
+            "info",
+            f"{ENGINE}: busy, with low MFU ({{{{ $value | humanizePercentage }}}}) and low MBU",
+            "a larger batch, or the same traffic on fewer GPUs: `gpumon size`",
+        ),
+    )
+
+
+def _of_gpus(s: Scope, limits: Thresholds) -> tuple[Alert, ...]:
+    xid = s.of("DCGM_FI_DEV_XID_ERRORS")
+    names = (s.of("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"), s.of("DCGM_FI_DEV_CLOCKS_EVENT_REASONS"))
+    slow = " + ".join(f"floor(({' or '.join(names)}) / {bit}) % 2" for bit in SLOW_BITS)
+    return (
+        Alert(
+            "GpumonGpuHeldIdle",
+            f"{BUSY} < {number(AWAKE)} and {MEMORY} > {number(limits.held_ratio)}",
+            max(limits.gpu_idle_s, WASTE_S),
+            "info",
+            f"{GPU} does nothing and its memory is held",
+            "stop what holds it, or put the model beside others",
+        ),
+        Alert(
+            "GpumonXid",
+            f"{xid} > 0 and changes({xid}[1h]) > 0",
+            0.0,
+            "critical",
+            f"{GPU}: Xid error",
+            "drain it and read dmesg: the number is the value of DCGM_FI_DEV_XID_ERRORS",
+        ),
+        Alert(
+            "GpumonThrottled",
+            f"{slow} > 0",
+            300.0,
+            "warning",
+            f"{GPU}: clocks lowered by heat or power brake",
+            "cooling, power supply, power limits",
+        ),
+    )
+
+
+def seconds(alert: Alert) -> str:
+    """How long it must hold."""
+    return duration(alert.for_s)

@@ -1,0 +1,366 @@
+"""A snapshot from the samples of a scrape: the table of `exported_metrics`, read backwards. Samples are untrusted."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from gpumon.readings import exported_metrics as table
+from gpumon.readings.engine_snapshot import Engine, OwnEstimate, Quantiles, RankLoad, Replicas, TokensTotal
+from gpumon.readings.exported_metrics import PREFIX, Field, Sample
+from gpumon.readings.exported_texts import joined
+from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
+from gpumon.readings.snapshot import BandwidthSource, FaultShown, Gpu, Host, Self, Snapshot
+from gpumon.readings.times import rfc3339
+from gpumon.readings.verdict import Confidence, Evidence, Family, Kind, Level, Limit, RaisedAlert, Verdict
+
+Series = tuple[dict[str, str], float]
+E = TypeVar("E", bound=Enum)
+
+PARTS: Final[dict[str, type[msgspec.Struct]]] = {
+    "ttft_s": Quantiles,
+    "itl_s": Quantiles,
+    "queue_s": Quantiles,
+    "e2e_s": Quantiles,
+}
+"""Objects in an engine's or a model's row."""
+ENGINE_PARTS: Final[dict[str, type[msgspec.Struct]]] = {**PARTS, "tokens_total": TokensTotal, "own": OwnEstimate}
+STUCK: Final = "the gpumon of this host has not renewed its figures: see its journal, then restart gpumon serve-metrics"
+_SILENT: Final = {
+    GpuState.STALE: Reason.STALE,
+    GpuState.LOST: Reason.LOST,
+    GpuState.INITIALISING: Reason.WARMING_UP,
+    GpuState.ERROR: Reason.ERROR,
+}
+_ORDER: Final = tuple({member: at for at, member in enumerate(kind)} for kind in (Level, Family, Limit))
+
+
+class Scrape:
+    """The samples of one page, by name, and then by one of their labels."""
+
+    def __init__(self, samples: Iterable[Sample]) -> None:
+        self._named: dict[str, list[Series]] = defaultdict(list)
+        self._grouped: dict[tuple[str, str], dict[str, list[Series]]] = {}
+        for name, labels, value in samples:
+            if name.startswith(PREFIX) and math.isfinite(value):
+                self._named[name[len(PREFIX) :]].append((labels, value))
+        self.texts = self._texts()
+
+    def all(self, name: str) -> Sequence[Series]:
+        """Series of a name, without `PREFIX`."""
+        return self._named.get(name, ())
+
+    def of(self, name: str, label: str, value: str) -> Sequence[Series]:
+        """Those whose label has that value."""
+        groups = self._grouped.get((name, label))
+        if groups is None:
+            groups = self._grouped[name, label] = defaultdict(list)
+            for series in self.all(name):
+                groups[series[0].get(label, "")].append(series)
+        return groups.get(value, ())
+
+    def value(self, name: str, labels: Mapping[str, str]) -> float | None:
+        """The value of the series that has these labels."""
+        if not labels:
+            found = self.all(name)
+        else:
+            label = next(iter(labels))
+            found = self.of(name, label, labels[label])
+        for has, value in found:
+            if all(has.get(key, "") == wanted for key, wanted in labels.items()):
+                return value
+        return None
+
+    def since(self, name: str, labels: Mapping[str, str]) -> str:
+        """A Unix time as RFC 3339; empty where there is none."""
+        return _when(self.value(name, labels))
+
+    def _texts(self) -> dict[tuple[str, str], dict[str, str]]:
+        """(of, thing) -> part -> text."""
+        figures: dict[tuple[str, str, str], dict[int, float]] = defaultdict(dict)
+        for labels, value in self.all("text_figure"):
+            figures[_place(labels)][_whole(labels.get("at", ""))] = value
+        texts: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+        for labels, _ in self.all("text_info"):
+            of, thing, part = _place(labels)
+            found = figures.get((of, thing, part), {})
+            in_order = [found.get(at) for at in range(max(found, default=-1) + 1)] if len(found) < 64 else []
+            texts[of, thing][part] = joined(labels.get("text", ""), in_order)
+        return texts
+
+    def text(self, of: str, thing: str, part: str) -> str:
+        """One text; empty where there is none."""
+        return self.texts.get((of, thing), {}).get(part, "")
+
+    def several(self, of: str, thing: str, name: str) -> tuple[str, ...]:
+        """Texts of one name that are numbered."""
+        parts = self.texts.get((of, thing), {})
+        numbered = [
+            (_whole(part[len(name) + 1 :]), text) for part, text in parts.items() if part.startswith(f"{name} ")
+        ]
+        return tuple(text for _, text in sorted(numbered))
+
+
+def rebuilt(samples: Iterable[Sample], wall_s: float, interval_s: float) -> Snapshot | None:
+    """The snapshot that `samples` gave; None where they are of no gpumon. Raises nothing, whatever they hold.
+
+    What is not exported has the values of a Struct's defaults: processes, provenance, events, what only sizing needs.
+    Where that gpumon's collector is stuck, the snapshot is empty but for a fault that says so.
+    """
+    page = Scrape(samples)
+    collector = page.value("source_up", {"source": "collector"})
+    if collector is None:
+        return None
+    names = next((labels for labels, _ in page.all("host_info")), {})
+    about: dict[str, Any] = {key: names.get(key, "") for key in ("name", "driver", "cuda")}
+    gpus = tuple(sorted(_gpus(page), key=lambda gpu: (gpu.index, gpu.uuid)))
+    engines = tuple(sorted(_engines(page), key=lambda engine: engine.name))
+    time = _when(wall_s)
+    stuck = () if collector else (FaultShown("gpumon", STUCK, time),)
+    return Snapshot(
+        time=time,
+        wall_s=wall_s,
+        simulated=names.get("simulated") == "yes",
+        interval_s=interval_s,
+        host=Host(**about, **_figures(page, table.HOST, {}, {}, NOT_EXPOSED)),
+        self_cost=Self(**_figures(page, table.SELF, {}, {}, NOT_EXPOSED)),
+        gpus=gpus,
+        engines=engines,
+        verdicts=tuple(sorted(_verdicts(page), key=_urgency)),
+        faults=(*stuck, *_faults(page)),
+        replicas=tuple(_models(page)),
+        alerts=tuple(_alerts(page)),
+    )
+
+
+def _when(wall_s: float | None) -> str:
+    if wall_s is None:
+        return ""
+    try:
+        return rfc3339(wall_s)
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+def _place(labels: Mapping[str, str]) -> tuple[str, str, str]:
+    return labels.get("of", ""), labels.get("thing", ""), labels.get("part", "")
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+def _member(kind: type[E], text: str, otherwise: E) -> E:
+    try:
+        return kind(text)
+    except ValueError:
+        return otherwise
+
+
+def _figures(
+    page: Scrape,
+    fields: Sequence[Field],
+    labels: Mapping[str, str],
+    parts: Mapping[str, type[msgspec.Struct]],
+    absent: Reading,
+    reasons: Mapping[str, Reading] = {},
+) -> dict[str, Any]:
+    """Keyword arguments of a Struct: every field of the table, those in its parts as Structs of their own."""
+    found: dict[str, Any] = {}
+    nested: dict[str, dict[str, Any]] = {name: {} for name in parts}
+    for path, name, _, fixed, whole in fields:
+        value: Any = page.value(name, {**labels, **fixed})
+        if whole:
+            value = 0 if value is None or not 0 <= value < 1e9 else int(value)
+        elif value is None:
+            value = reasons.get(path, absent)
+        head, dot, tail = path.partition(".")
+        if dot:
+            nested[head][tail] = value
+        else:
+            found[path] = value
+    return {**found, **{name: kind(**nested[name]) for name, kind in parts.items()}}
+
+
+def _reasons(page: Scrape, of: str, thing: str) -> dict[str, Reading]:
+    given = page.of("missing_info", "thing", thing)
+    return {
+        labels.get("field", ""): Missing(_member(Reason, labels.get("reason", ""), Reason.NOT_EXPOSED))
+        for labels, _ in given
+        if labels.get("of") == of
+    }
+
+
+def _texts(labels: Mapping[str, str], fields: Mapping[str, str], flags: Sequence[str]) -> dict[str, Any]:
+    return {
+        name: labels.get(label, "") == "yes" if name in flags else labels.get(label, "")
+        for label, name in fields.items()
+    }
+
+
+_GPU_FLAGS: Final = ("vram_shared", "peak_unverified", "bandwidth_peak_unverified")
+_ENGINE_FLAGS: Final = ("from_documentation", "peak_unverified", "bandwidth_peak_unverified")
+
+
+def _gpus(page: Scrape) -> Iterator[Gpu]:
+    for info, _ in page.all("gpu_info"):
+        index, uuid = info.get("gpu", ""), info.get("uuid", "")
+        if not index.isascii() or not index.isdigit() or len(index) > 9:
+            continue
+        labels = {"uuid": uuid, "gpu": index}
+        key = uuid or index
+        state = next((has["state"] for has in _own(page, "gpu_state", labels) if "state" in has), "")
+        standing = _member(GpuState, state, GpuState.ERROR)
+        absent = Missing(_SILENT.get(standing, Reason.NOT_EXPOSED))
+        texts = _texts(info, table.GPU_TEXTS, _GPU_FLAGS)
+        texts["bandwidth_source"] = _member(BandwidthSource, texts["bandwidth_source"], BandwidthSource.NONE)
+        slowed = page.of("gpu_throttle_seconds_total", "uuid", uuid)
+        engines = (has.get("engine", "") for has in _own(page, "engine_gpu_info", labels))
+        yield Gpu(
+            index=int(index),
+            uuid=uuid,
+            state=standing,
+            age_s=page.value("gpu_age_seconds", labels) or 0.0,
+            state_text=page.text("gpu", key, "state_text"),
+            throttle=tuple(has.get("cause", "") for has in _own(page, "gpu_throttled", labels)),
+            throttle_s={has.get("cause", ""): value for has, value in slowed if has.get("gpu") == index},
+            xid=tuple(sorted(_whole(has.get("xid", "")) for has in _own(page, "gpu_xid", labels))),
+            engines=tuple(sorted(engines)),
+            **texts,
+            **_figures(page, table.GPU, labels, {}, absent, _reasons(page, "gpu", key)),
+        )
+
+
+def _own(page: Scrape, name: str, labels: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Labels of the series of one thing."""
+    label = next(iter(labels))
+    for has, _ in page.of(name, label, labels[label]):
+        if all(has.get(key, "") == value for key, value in labels.items()):
+            yield has
+
+
+def _engines(page: Scrape) -> Iterator[Engine]:
+    for info, _ in page.all("engine_info"):
+        name = info.get("engine", "")
+        labels = {"engine": name}
+        state = next((has["state"] for has in _own(page, "engine_state", labels) if "state" in has), "")
+        up = page.value("source_up", {"name": name, "source": "engine"})
+        standing = _member(EndpointState, state, EndpointState.ERROR)
+        absent = (
+            NOT_EXPOSED if up else Missing(Reason.UNREACHABLE if standing is not EndpointState.OK else Reason.STALE)
+        )
+        texts = _texts(info, table.ENGINE_TEXTS, _ENGINE_FLAGS)
+        texts["kind"] = _member(EngineKind, texts["kind"], EngineKind.UNKNOWN)
+        texts["phase"] = _member(Phase, texts["phase"], Phase.INFERENCE)
+        figures = _figures(page, table.ENGINE, labels, ENGINE_PARTS, absent, _reasons(page, "engine", name))
+        own = msgspec.structs.replace(figures.pop("own"), notes=page.several("engine", name, "own.notes"))
+        yield Engine(
+            name=name,
+            state=standing,
+            since=page.since("engine_state_since_timestamp_seconds", labels),
+            age_s=page.value("engine_age_seconds", labels) or 0.0,
+            fault=page.text("engine", name, "fault"),
+            gpus=tuple(sorted({_whole(has.get("gpu", "")) for has in _own(page, "engine_gpu_info", labels)})),
+            own=own,
+            rank_loads=tuple(_ranks(page, name)),
+            uneven=page.several("engine", name, "uneven"),
+            deviates=page.several("engine", name, "deviates"),
+            contradicts=page.several("engine", name, "contradicts"),
+            **texts,
+            **figures,
+        )
+
+
+def _ranks(page: Scrape, engine: str) -> Iterator[RankLoad]:
+    names = {field.sample: None for field in table.RANK}
+    ranks = {has.get("rank", "") for name in names for has, _ in page.of(name, "engine", engine)}
+    for rank in sorted(ranks, key=lambda text: (_whole(text), text)):
+        labels = {"engine": engine, "rank": rank}
+        yield RankLoad(rank, **_figures(page, table.RANK, labels, {}, NOT_EXPOSED))
+
+
+def _models(page: Scrape) -> Iterator[Replicas]:
+    samples = {field.sample for field in table.MODEL}
+    names: dict[str, dict[str, str]] = {has.get("model", ""): {} for name in samples for has, _ in page.all(name)}
+    for labels, _ in page.all("model_replica_info"):
+        names.setdefault(labels.get("model", ""), {})
+        names[labels.get("model", "")][labels.get("engine", "")] = labels.get("deviating", "")
+    for model in sorted(names):
+        engines = sorted(names[model])
+        yield Replicas(
+            model=model,
+            engines=tuple(engines),
+            deviating=tuple(engine for engine in engines if names[model][engine] == "yes"),
+            **_figures(page, table.MODEL, {"model": model}, PARTS, NOT_EXPOSED),
+        )
+
+
+def _urgency(verdict: Verdict) -> tuple[int, int, int, str, str]:
+    """As triage orders them: the most urgent first."""
+    levels, families, limits = _ORDER
+    return levels[verdict.level], families[verdict.family], limits[verdict.limit], verdict.kind.value, verdict.key
+
+
+def _verdicts(page: Scrape) -> Iterator[Verdict]:
+    for said, _ in page.all("verdict"):
+        labels = {"thing": said.get("thing", ""), "kind": said.get("kind", ""), "family": said.get("family", "")}
+        try:
+            kind, family = Kind(labels["kind"]), Family(labels["family"])
+            limit, level = Limit(said.get("limit", "")), Level(said.get("level", ""))
+            confidence = Confidence(said.get("confidence", ""))
+        except ValueError:  # of a newer gpumon
+            continue
+        thing = f"{kind.value} {labels['thing']} {family.value}"
+        yield Verdict(
+            scope=said.get("scope", ""),
+            limit=limit,
+            evidence=tuple(_evidence(page, labels, thing)),
+            action=page.text("verdict", thing, "action"),
+            confidence=confidence,
+            since=page.since("verdict_since_timestamp_seconds", labels),
+            kind=kind,
+            key=labels["thing"],
+            family=family,
+            level=level,
+            text=page.text("verdict", thing, "text"),
+            unknown=page.several("verdict", thing, "unknown"),
+        )
+
+
+def _evidence(page: Scrape, labels: Mapping[str, str], thing: str) -> Iterator[Evidence]:
+    for has in sorted(_own(page, "verdict_evidence_info", labels), key=lambda one: _whole(one.get("at", ""))):
+        at = has.get("at", "")
+        value = page.value("verdict_evidence_value", {**labels, "at": at})
+        yield Evidence(
+            text=page.text("verdict", thing, f"evidence {at}"),
+            source=has.get("source", ""),
+            value=NOT_EXPOSED if value is None else value,
+            chart=has.get("chart", ""),
+        )
+
+
+def _alerts(page: Scrape) -> Iterator[RaisedAlert]:
+    for labels, _ in page.all("alert"):
+        key = {"alert": labels.get("alert", ""), "scope": labels.get("scope", "")}
+        value = page.value("alert_value", key)
+        yield RaisedAlert(
+            name=key["alert"],
+            scope=key["scope"],
+            text=page.text("alert", f"{key['alert']} {key['scope']}", "text"),
+            since=page.since("alert_since_timestamp_seconds", key),
+            value=NOT_EXPOSED if value is None else value,
+        )
+
+
+def _faults(page: Scrape) -> Iterator[FaultShown]:
+    for labels, _ in sorted(page.all("fault"), key=lambda series: _whole(series[0].get("at", ""))):
+        key = {"at": labels.get("at", ""), "source": labels.get("source", "")}
+        yield FaultShown(
+            key["source"], page.text("fault", key["at"], "text"), page.since("fault_since_timestamp_seconds", key)
+        )

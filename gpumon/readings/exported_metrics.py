@@ -1,0 +1,340 @@
+"""The table of exported metrics: which field of a snapshot stands under which name, with unit and help. Pure data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+import msgspec
+
+PREFIX: Final = "gpumon_"
+UNITS: Final = (
+    "bytes_per_second",
+    "flops_per_second",
+    "seconds",
+    "bytes",
+    "watts",
+    "joules",
+    "celsius",
+    "hertz",
+    "ratio",
+)
+"""Base units that a name may end with, as OpenMetrics names them."""
+
+
+class Sample(NamedTuple):
+    """One series at one moment."""
+
+    name: str
+    """As it stands on the wire: with `_total` or `_info`."""
+    labels: dict[str, str]
+    value: float
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """One family of series."""
+
+    name: str
+    """Without `_total` and `_info`."""
+    kind: str
+    """gauge, counter, info, or summary (of its quantiles alone)."""
+    unit: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+    @property
+    def sample(self) -> str:
+        """The name on the wire."""
+        return self.name + {"counter": "_total", "info": "_info"}.get(self.kind, "")
+
+
+class Field(NamedTuple):
+    """One field of a snapshot's object and its series."""
+
+    path: str
+    """Attribute, with a dot for one of an object in it: `ttft_s.p95`."""
+    sample: str
+    """Name on the wire, without `PREFIX`."""
+    help: str = ""
+    """Empty where a field before it has the same name."""
+    fixed: Mapping[str, str] = MappingProxyType({})
+    """Labels that tell it from other fields of that name."""
+    whole: bool = False
+    """It is an int whose 0 says that it is not known."""
+
+
+GPU_LABELS: Final = ("gpu", "uuid")
+GPU: Final = (
+    Field("busy_ratio", "gpu_busy_ratio", "Share of time in which some kernel ran (NVML utilization.gpu)."),
+    Field("busy_mean_ratio", "gpu_busy_mean_ratio", "Mean of gpumon_gpu_busy_ratio since gpumon started, 1 h at most."),
+    Field("sm_active_ratio", "gpu_sm_active_ratio", "Share of time in which the SMs had a warp."),
+    Field("sm_occupancy_ratio", "gpu_sm_occupancy_ratio", "Resident warps / the most that fit."),
+    Field("tensor_active_ratio", "gpu_tensor_active_ratio", "Share of time in which the tensor cores worked."),
+    Field("memory_busy_ratio", "gpu_memory_busy_ratio", "Share of time in which memory was accessed; no bandwidth."),
+    Field("vram_used_bytes", "gpu_memory_used_bytes", "Memory that processes hold."),
+    Field("vram_total_bytes", "gpu_memory_size_bytes", "Memory of the GPU."),
+    Field("vram_reserved_bytes", "gpu_memory_reserved_bytes", "Memory that the driver itself holds."),
+    Field("bandwidth_bytes_per_s", "gpu_memory_bandwidth_bytes_per_second", "Memory read and written."),
+    Field(
+        "bandwidth_peak_bytes_per_s", "gpu_memory_bandwidth_peak_bytes_per_second", "Peak of the memory's bandwidth."
+    ),
+    Field("flops_peak_per_s", "gpu_peak_flops_per_second", "Dense peak at the precision of its engines."),
+    Field("mfu_ratio", "gpu_mfu_ratio", "Model FLOPs utilization: FLOP/s of its engines' models / its peak."),
+    Field("mbu_ratio", "gpu_mbu_ratio", "Model bandwidth utilization: bytes that its engines' models need / its peak."),
+    Field("power_w", "gpu_power_watts", "Power of the last second."),
+    Field("power_limit_w", "gpu_power_limit_watts", "Power limit in force."),
+    Field("energy_j", "gpu_energy_joules_total", "Energy since gpumon started."),
+    Field("temperature_c", "gpu_temperature_celsius", "Temperature of the GPU.", {"sensor": "gpu"}),
+    Field("memory_temperature_c", "gpu_temperature_celsius", "", {"sensor": "memory"}),
+    Field("sm_clock_hz", "gpu_clock_hertz", "Clock now.", {"clock": "sm"}),
+    Field("memory_clock_hz", "gpu_clock_hertz", "", {"clock": "memory"}),
+    Field("sm_clock_max_hz", "gpu_clock_max_hertz", "Highest clock.", {"clock": "sm"}),
+    Field("memory_clock_max_hz", "gpu_clock_max_hertz", "", {"clock": "memory"}),
+    Field("nvlink_bytes_per_s", "gpu_nvlink_bytes_per_second", "NVLink, by direction.", {"direction": "both"}),
+    Field("nvlink_tx_bytes_per_s", "gpu_nvlink_bytes_per_second", "", {"direction": "tx"}),
+    Field("nvlink_rx_bytes_per_s", "gpu_nvlink_bytes_per_second", "", {"direction": "rx"}),
+    Field("pcie_bytes_per_s", "gpu_pcie_bytes_per_second", "PCIe, by direction (tx: to host).", {"direction": "both"}),
+    Field("pcie_tx_bytes_per_s", "gpu_pcie_bytes_per_second", "", {"direction": "tx"}),
+    Field("pcie_rx_bytes_per_s", "gpu_pcie_bytes_per_second", "", {"direction": "rx"}),
+    Field("pcie_generation", "gpu_pcie_generation", "Generation of the PCIe link.", {"at": "now"}),
+    Field("pcie_generation_max", "gpu_pcie_generation", "", {"at": "most"}),
+    Field("pcie_width", "gpu_pcie_lanes", "Lanes of the PCIe link.", {"at": "now"}),
+    Field("pcie_width_max", "gpu_pcie_lanes", "", {"at": "most"}),
+    Field("ecc_corrected", "gpu_ecc_errors_total", "ECC errors that the driver counts.", {"kind": "corrected"}),
+    Field("ecc_uncorrected", "gpu_ecc_errors_total", "", {"kind": "uncorrected"}),
+    Field("remap_pending", "gpu_row_remap", "Row remapping that is pending or has failed.", {"state": "pending"}),
+    Field("remap_failed", "gpu_row_remap", "", {"state": "failed"}),
+    Field("tokens_per_j", "gpu_tokens_per_joule", "Decode tokens of its engines / its energy, over 10 s."),
+    Field("activity_age_s", "gpu_activity_age_seconds", "Age of SM, tensor and DRAM activity."),
+)
+GPU_TEXTS: Final = {
+    "name": "name",
+    "type": "gpu_type",
+    "machine": "host",
+    "parent": "parent_uuid",
+    "mig_profile": "mig_profile",
+    "compute_capability": "compute_capability",
+    "bandwidth_source": "bandwidth_source",
+    "activity_source": "activity_source",
+    "peak_source": "peak_source",
+    "precision": "flops_peak_precision",
+    "shared_memory": "vram_shared",
+    "peak_unverified": "peak_unverified",
+    "bandwidth_peak_unverified": "bandwidth_peak_unverified",
+}
+"""Label of `gpumon_gpu_info` -> field."""
+
+_LATENCIES: Final = (
+    ("ttft_s", "ttft", "Time to the first token"),
+    ("itl_s", "itl", "Time per token after the first"),
+    ("queue_s", "queue", "Time in the queue"),
+    ("e2e_s", "e2e", "Time of whole requests"),
+)
+WINDOW: Final = {"window": "60s"}
+_QUANTILES: Final = (("p50", "0.5"), ("p95", "0.95"), ("p99", "0.99"))
+
+
+def _latencies(of: str) -> tuple[Field, ...]:
+    fields = []
+    for attribute, word, text in _LATENCIES:
+        name = f"{of}_{word}"
+        for path, quantile in _QUANTILES:
+            fixed = {"quantile": quantile, **WINDOW}
+            fields.append(Field(f"{attribute}.{path}", f"{name}_seconds", f"{text}, of the last 60 s.", fixed))
+            for end in ("low", "high"):
+                words = f"{text}: the histogram's bucket that the quantile fell in."
+                bound = {"of": path, "bound": end}
+                fields.append(Field(f"{attribute}.{path}_{end}", f"{name}_bound_seconds", words, bound))
+        fields.append(Field(f"{attribute}.mean", f"{name}_mean_seconds", f"{text}, mean of the last 60 s."))
+        words = f"{text}: end of the histogram's first bucket; a quantile below it is known no better."
+        fields.append(Field(f"{attribute}.first_bound_s", f"{name}_first_bound_seconds", words))
+    return tuple(fields)
+
+
+ENGINE_LABELS: Final = ("engine",)
+ENGINE: Final = (
+    Field("running", "engine_requests_running", "Requests that are being worked on."),
+    Field("running_mean", "engine_requests_running_mean", "Mean of gpumon_engine_requests_running over 10 s."),
+    Field("waiting", "engine_requests_waiting", "Requests in the queue."),
+    Field("kv_usage_ratio", "engine_kv_cache_used_ratio", "Share of the KV cache in use."),
+    Field("kv_pool_tokens", "engine_kv_cache_size_tokens", "Tokens that the KV cache holds, all ranks."),
+    Field("prefill_tokens_per_s", "engine_prefill_tokens_per_second", "Prompt tokens computed; none of the cache."),
+    Field("decode_tokens_per_s", "engine_decode_tokens_per_second", "Tokens generated, over 10 s."),
+    Field("cached_tokens_per_s", "engine_cached_tokens_per_second", "Prompt tokens from the prefix cache."),
+    Field("decode_mean_tokens_per_s", "engine_decode_mean_tokens_per_second", "Mean of 10 minutes at most."),
+    Field("requests_per_s", "engine_requests_per_second", "Requests that ended, over 10 s."),
+    Field("failures_per_s", "engine_failures_per_second", "Requests that ended in an error."),
+    Field("inferences_per_s", "engine_inferences_per_second", "Items of a server of models that are no LLMs."),
+    Field("steps_per_s", "engine_steps_per_second", "Forward passes."),
+    Field("preemptions_per_s", "engine_preemptions_per_second", "Requests thrown out of the KV cache."),
+    Field("tokens_per_step", "engine_tokens_per_step", "Tokens per step and sequence: 1 without speculation."),
+    Field("batch", "engine_batch_sequences", "Mean sequences per step of one rank."),
+    Field("context_tokens", "engine_context_tokens", "Mean tokens in context of a running sequence."),
+    Field("prompt_tokens_mean", "engine_prompt_tokens_mean", "Mean prompt of the requests of the last 60 s."),
+    Field("answer_tokens_mean", "engine_answer_tokens_mean", "Mean answer of the requests of the last 60 s."),
+    Field("cached_ratio", "engine_prompt_cached_ratio", "Share of prompt tokens from the prefix cache, 60 s."),
+    Field("itl_mean_s", "engine_itl_mean_10s_seconds", "Mean time per token after the first, over 10 s."),
+    *_latencies("engine"),
+    Field("tokens_total.prefill_computed", "engine_tokens_total", "Since gpumon started.", {"kind": "prefill"}),
+    Field("tokens_total.prefill_cached", "engine_tokens_total", "", {"kind": "cached"}),
+    Field("tokens_total.decode", "engine_tokens_total", "", {"kind": "decode"}),
+    Field("tokens_total.trained", "engine_tokens_total", "", {"kind": "trained"}),
+    Field("tokens_total.samples", "engine_training_samples_total", "Samples that a training run consumed."),
+    Field("samples_per_s", "engine_training_samples_per_second", "Samples of a training run, all its GPUs."),
+    Field("trained_tokens_per_s", "engine_training_tokens_per_second", "Tokens of a training run, all its GPUs."),
+    Field("mfu_ratio", "engine_mfu_ratio", "Model FLOPs utilization: FLOP/s of its model / peak.", {"part": "all"}),
+    Field("mfu_prefill_ratio", "engine_mfu_ratio", "", {"part": "prefill"}),
+    Field("mfu_decode_ratio", "engine_mfu_ratio", "", {"part": "decode"}),
+    Field("mbu_ratio", "engine_mbu_ratio", "Model bandwidth utilization: bytes that its steps need / peak."),
+    Field("mbu_single_stream_ratio", "engine_mbu_single_stream_ratio", "Parameters x bytes x tokens/s / peak."),
+    Field("flops_per_s", "engine_flops_per_second", "FLOP/s of its model.", {"part": "all"}),
+    Field("prefill_flops_per_s", "engine_flops_per_second", "", {"part": "prefill"}),
+    Field("decode_flops_per_s", "engine_flops_per_second", "", {"part": "decode"}),
+    Field("bytes_per_s", "engine_memory_bytes_per_second", "Bytes that its steps read and write.", {"part": "all"}),
+    Field("weight_bytes_per_s", "engine_memory_bytes_per_second", "", {"part": "weights"}),
+    Field("kv_bytes_per_s", "engine_memory_bytes_per_second", "", {"part": "kv"}),
+    Field("power_w", "engine_power_watts", "Power of its GPUs, mean of 10 s."),
+    Field("tokens_per_j", "engine_tokens_per_joule", "Decode tokens / energy of its GPUs."),
+    Field("flops_per_j", "engine_flops_per_joule", "FLOPs of its model / energy of its GPUs."),
+    Field("gpu_count", "engine_gpus", "GPUs that it runs on."),
+    Field("params", "engine_model_parameters", "Parameters of its model.", {"part": "all"}),
+    Field("active_params", "engine_model_parameters", "", {"part": "active"}),
+    Field("layers", "engine_model_layers", "Layers of its model."),
+    Field("weight_bytes", "engine_model_step_weight_bytes", "Weights that one step reads at this batch."),
+    Field("kv_bytes_per_token", "engine_model_kv_token_bytes", "KV cache of one token in context, one copy."),
+    Field("flops_per_decode_token", "engine_model_decode_token_flops", "FLOPs of a token at the present context."),
+    Field("peak_flops_per_s", "engine_peak_flops_per_second", "Dense peak of its GPUs: MFU's denominator."),
+    Field("peak_bandwidth_bytes_per_s", "engine_peak_memory_bytes_per_second", "Of its GPUs: MBU's denominator."),
+    Field("own.flops_per_s", "engine_own_flops_per_second", "FLOP/s by the engine's own count."),
+    Field("own.read_bytes_per_s", "engine_own_memory_bytes_per_second", "By its own count.", {"direction": "read"}),
+    Field("own.write_bytes_per_s", "engine_own_memory_bytes_per_second", "", {"direction": "write"}),
+    Field("own.flops_ratio", "engine_own_flops_ratio", "The engine's own FLOP/s / gpumon's."),
+    Field("own.read_bytes_ratio", "engine_own_read_bytes_ratio", "The engine's own bytes read / gpumon's."),
+    Field("tp", "engine_tensor_parallel", "GPUs that share each layer of one rank.", whole=True),
+    Field("pp", "engine_pipeline_parallel", "Pipeline stages of one instance.", whole=True),
+    Field("ranks", "engine_data_parallel", "Instances of the model on their own GPUs.", whole=True),
+)
+ENGINE_TEXTS: Final = {
+    "kind": "kind",
+    "phase": "phase",
+    "url": "url",
+    "part": "part",
+    "version": "version",
+    "model": "model",
+    "model_source": "model_source",
+    "gpu_type": "gpu_type",
+    "gpus_source": "gpus_source",
+    "precision": "precision",
+    "weight_precision": "weight_precision",
+    "kv_precision": "kv_precision",
+    "found_by": "found_by",
+    "from_documentation": "from_documentation",
+    "peak_unverified": "peak_unverified",
+    "bandwidth_peak_unverified": "bandwidth_peak_unverified",
+}
+"""Label of `gpumon_engine_info` -> field."""
+RANK_LABELS: Final = ("engine", "rank")
+RANK: Final = (
+    Field("running", "engine_rank_requests_running", "Requests that a data-parallel rank works on."),
+    Field("waiting", "engine_rank_requests_waiting", "Requests in a rank's queue."),
+    Field("kv_usage_ratio", "engine_rank_kv_cache_used_ratio", "Share of a rank's KV cache in use."),
+    Field("decode_tokens_per_s", "engine_rank_decode_tokens_per_second", "Tokens that a rank generates."),
+)
+MODEL_LABELS: Final = ("model",)
+MODEL: Final = (
+    Field("answering", "model_replicas_answering", "Engines of one model that give figures.", whole=True),
+    Field("mapped", "model_replicas_mapped", "Those of them that run on GPUs that are known.", whole=True),
+    Field("running", "model_requests_running", "Requests that all replicas work on."),
+    Field("waiting", "model_requests_waiting", "Requests in all replicas' queues."),
+    Field("kv_usage_ratio", "model_kv_cache_used_ratio", "Share of the KV cache in use, mean of the replicas."),
+    Field("prefill_tokens_per_s", "model_prefill_tokens_per_second", "Prompt tokens that all replicas compute."),
+    Field("decode_tokens_per_s", "model_decode_tokens_per_second", "Tokens that all replicas generate."),
+    Field("requests_per_s", "model_requests_per_second", "Requests that ended at any replica."),
+    *_latencies("model"),
+    Field("mfu_ratio", "model_mfu_ratio", "Model FLOPs utilization of all replicas' GPUs."),
+    Field("mbu_ratio", "model_mbu_ratio", "Model bandwidth utilization of all replicas' GPUs."),
+)
+HOST: Final = (
+    Field("cpu_ratio", "host_cpu_ratio", "Share of all cores' time."),
+    Field("busiest_core_ratio", "host_busiest_core_ratio", "Share of the busiest core's time."),
+    Field("iowait_ratio", "host_iowait_ratio", "Share of all cores' time that waited for a disk."),
+    Field("memory_used_bytes", "host_memory_used_bytes", "Memory in use."),
+    Field("memory_total_bytes", "host_memory_size_bytes", "Memory of the host."),
+    Field("cpu_pressure_ratio", "host_pressure_ratio", "Linux PSI, some, mean of 10 s.", {"resource": "cpu"}),
+    Field("io_pressure_ratio", "host_pressure_ratio", "", {"resource": "io"}),
+    Field("memory_pressure_ratio", "host_pressure_ratio", "", {"resource": "memory"}),
+    Field("disk_read_bytes_per_s", "host_disk_bytes_per_second", "Disks, by direction.", {"direction": "read"}),
+    Field("disk_write_bytes_per_s", "host_disk_bytes_per_second", "", {"direction": "write"}),
+    Field("disk_busy_ratio", "host_disk_busy_ratio", "Share of time in which the busiest disk had a request."),
+    Field("network_rx_bytes_per_s", "host_network_bytes_per_second", "Network.", {"direction": "rx"}),
+    Field("network_tx_bytes_per_s", "host_network_bytes_per_second", "", {"direction": "tx"}),
+)
+SELF: Final = (
+    Field("cpu_ratio", "self_cpu_ratio", "What gpumon costs: share of one core, its worker included."),
+    Field("pss_bytes", "self_memory_bytes", "What gpumon costs: proportional memory (PSS)."),
+)
+VERDICT_LABELS: Final = ("kind", "thing", "family")
+_OTHERS: Final = (
+    ("source_up", "gauge", "1: the source answers; 0: it does not, and its series are absent.", ("source", "name")),
+    ("host", "info", "The machine.", ("name", "driver", "cuda", "simulated")),
+    ("gpu", "info", "What a GPU is.", (*GPU_LABELS, *GPU_TEXTS)),
+    ("gpu_state", "gauge", "1 for the state that the GPU is in.", (*GPU_LABELS, "state")),
+    ("gpu_age_seconds", "gauge", "Since the GPU was read.", GPU_LABELS),
+    ("gpu_throttled", "gauge", "1 for each cause that holds the clocks down now.", (*GPU_LABELS, "cause")),
+    ("gpu_throttle_seconds", "counter", "Time throttled since gpumon started.", (*GPU_LABELS, "cause")),
+    ("gpu_xid", "gauge", "1 for each Xid error that the driver reported.", (*GPU_LABELS, "xid")),
+    ("engine", "info", "What an engine is.", (*ENGINE_LABELS, *ENGINE_TEXTS)),
+    ("engine_state", "gauge", "1 for what the last poll came to.", (*ENGINE_LABELS, "state")),
+    ("engine_state_since_timestamp_seconds", "gauge", "Since when the state is so.", ENGINE_LABELS),
+    ("engine_age_seconds", "gauge", "Since the engine was read.", ENGINE_LABELS),
+    ("engine_gpu", "info", "Which engine runs on which GPU.", (*ENGINE_LABELS, *GPU_LABELS)),
+    ("engine_restarts", "counter", "Restarts that gpumon saw since it started.", ENGINE_LABELS),
+    ("model_replica", "info", "Which engines serve a model.", ("model", "engine", "deviating")),
+    ("verdict", "gauge", "1 for each verdict.", (*VERDICT_LABELS, "scope", "limit", "level", "confidence")),
+    ("verdict_since_timestamp_seconds", "gauge", "Since when a verdict holds.", VERDICT_LABELS),
+    ("verdict_evidence", "info", "Where a verdict's figures come from.", (*VERDICT_LABELS, "at", "source", "chart")),
+    ("verdict_evidence_value", "gauge", "A verdict's figures, in base units.", (*VERDICT_LABELS, "at")),
+    ("alert", "gauge", "1 for each alert of the config that holds.", ("alert", "scope")),
+    ("alert_since_timestamp_seconds", "gauge", "Since when an alert holds.", ("alert", "scope")),
+    ("alert_value", "gauge", "The figure that raised an alert.", ("alert", "scope")),
+    ("faults", "gauge", "Things that do not work right now.", ()),
+    ("fault", "gauge", "1 for each thing that does not work.", ("at", "source")),
+    ("fault_since_timestamp_seconds", "gauge", "Since when.", ("at", "source")),
+    ("text", "info", "Texts; {} stands for a figure, {.2} for one with two decimals.", ("of", "thing", "part", "text")),
+    ("text_figure", "gauge", "The figures of the texts, in their order.", ("of", "thing", "part", "at")),
+    ("missing", "info", "Why a series is absent.", ("of", "thing", "field", "reason")),
+    ("events", "counter", "Events since gpumon started.", ("kind",)),
+    ("left_out", "gauge", "Things that are not on this page because there are too many.", ("what",)),
+    ("interval_seconds", "gauge", "Between two snapshots.", ()),
+    ("snapshot_timestamp_seconds", "gauge", "When this snapshot was taken.", ()),
+    ("process_start_time_seconds", "gauge", "When this gpumon started; each change is a restart.", ()),
+    ("build", "info", "Which gpumon this is.", ("version", "python")),
+)
+
+
+def _unit(name: str) -> str:
+    return next((unit for unit in UNITS if name.endswith(f"_{unit}")), "")
+
+
+def _metrics() -> tuple[Metric, ...]:
+    found: dict[str, Metric] = {}
+    for name, kind, text, labels in _OTHERS:
+        found[name] = Metric(PREFIX + name, kind, "" if kind == "info" else _unit(name), text, labels)
+    for fields, labels in (
+        *((GPU, GPU_LABELS), (ENGINE, ENGINE_LABELS), (RANK, RANK_LABELS)),
+        *((MODEL, MODEL_LABELS), (HOST, ()), (SELF, ())),
+    ):
+        for field in fields:
+            name = field.sample.removesuffix("_total")
+            plain = "summary" if "quantile" in field.fixed else "gauge"
+            kind = plain if name == field.sample else "counter"
+            metric = Metric(PREFIX + name, kind, _unit(name), field.help, (*labels, *field.fixed))
+            found.setdefault(name, metric)
+    return tuple(sorted(found.values(), key=lambda metric: metric.name))
+
+
+METRICS: Final = _metrics()
+"""Every family, by name."""
+NAMES: Final = frozenset(metric.sample for metric in METRICS)
+"""Every name on the wire."""

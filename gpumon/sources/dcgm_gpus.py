@@ -1,0 +1,148 @@
+"""GPUs of a dcgm-exporter from page to page: how old their figures are, and which Xid errors came."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gpumon.readings.dcgm import DCGM, PROFILED, RATIOS, XID
+from gpumon.readings.frame import GpuReading, GpuState, XidEvent
+from gpumon.readings.missing import Missing, Reading, number
+from gpumon.sources.dcgm_page import ABSENT, MOST_GPUS, Key, Page, figures
+
+EXPORTER_S: Final = 30.0
+"""Between two measurements of a dcgm-exporter whose interval nobody changed (30 000 ms)."""
+GAPS: Final = 5
+"""So many of the newest intervals are looked at."""
+IDLE: Final = 0.001
+"""Activity below this share may well stay the same for minutes."""
+GONE_S: Final = 600.0
+"""A GPU that is not on the page any more is shown as stale for so long."""
+XID_MOST: Final = 16
+
+
+class Pace:
+    """When values last changed, and how far apart their changes come.
+
+    The page repeats what was measured last until the next measurement: only a change says that there was one. What
+    the first page shows may be older than the look at it.
+    """
+
+    def __init__(self, shortest_s: float) -> None:
+        self.changed_s = 0.0
+        self._shortest_s = shortest_s
+        self._values: object = None
+        self._gaps: deque[float] = deque(maxlen=GAPS)
+        self._dated = self._unbroken = False
+
+    @property
+    def interval_s(self) -> float:
+        """Between two changes, by the upper quartile of the last ones: a look in the middle of a measurement makes two
+        changes of one, which are too close, and a pause too long is rare. The exporter's default before there were any.
+        """
+        gaps = sorted(self._gaps)
+        return max(self._shortest_s, gaps[3 * len(gaps) // 4] if gaps else EXPORTER_S)
+
+    def see(self, values: object, now_s: float) -> None:
+        """The values of an answer at `now_s`."""
+        if values != self._values:
+            if self._dated:
+                self._gaps.append(now_s - self.changed_s)
+            self._dated = self._unbroken  # only a change since the answer before this one has a known moment
+            self._values, self.changed_s = values, now_s
+        self._unbroken = True
+
+    def miss(self) -> None:
+        """There was no answer: a change in the meantime goes unseen."""
+        self._dated = self._unbroken = False
+
+
+class Gpus:
+    """The GPUs that one exporter tells of, from page to page, with how old their figures are."""
+
+    def __init__(self, shortest_s: float) -> None:
+        """`shortest_s`: seconds between two looks."""
+        self._shortest_s = shortest_s
+        self._hosts: dict[str, Pace] = {}
+        self._active: dict[str, Pace] = {}
+        self._readings: dict[str, GpuReading] = {}
+        """By UUID, in the order of the pages."""
+        self._seen_s: dict[str, float] = {}
+        self._xid: dict[str, float] = {}
+
+    @property
+    def readings(self) -> tuple[GpuReading, ...]:
+        """The newest of each GPU; one that has left the page stays for `GONE_S`."""
+        return tuple(self._readings.values())
+
+    def miss(self) -> None:
+        """There was no page."""
+        for pace in self._hosts.values():
+            pace.miss()
+
+    def follow(self, page: Page, now_s: float, wall_s: float) -> None:
+        """Date the page's figures by what has changed, and make the readings. `wall_s` is Unix time, for Xid errors."""
+        hosts: dict[str, list[Mapping[str, Reading]]] = {}
+        for key, found in page.found.items():
+            hosts.setdefault(key.host, []).append(found.values)
+        for host, values in hosts.items():
+            self._hosts.setdefault(host, Pace(self._shortest_s)).see(values, now_s)
+        fresh: dict[str, GpuReading] = {}
+        for key in page.found:
+            uuid = f"MIG-{key.uuid}/{key.instance}" if key.instance else key.uuid
+            if uuid not in fresh:  # an exporter that was started anew may stand there under both its names
+                fresh[uuid] = self._reading(page, key, uuid, (now_s, wall_s))
+        self._seen_s.update(dict.fromkeys(fresh, now_s))
+        kept = {uuid: one for uuid, one in self._readings.items() if now_s - self._seen_s[uuid] <= GONE_S} | fresh
+        kept = kept if len(kept) <= MOST_GPUS else fresh
+        self._readings = dict(sorted(kept.items(), key=_place))
+        for memory in (self._seen_s, self._xid, self._active):
+            for uuid in memory.keys() - kept.keys():
+                del memory[uuid]
+        for host in self._hosts.keys() - {one.host for one in kept.values()}:
+            del self._hosts[host]
+
+    def _reading(self, page: Page, key: Key, uuid: str, now: tuple[float, float]) -> GpuReading:
+        found = page.found[key]
+        host = self._hosts[key.host]
+        pace = self._active.setdefault(uuid, Pace(self._shortest_s))
+        pace.see({field: value for field, value in found.values.items() if field in PROFILED}, now[0])
+        filled: dict[str, Any] = figures(page, key)
+        measured = tuple(field for field in filled if field in PROFILED and not isinstance(filled[field], Missing))
+        # A busy GPU whose counters stand still while the rest of the page moves is no GPU that does the same for ever.
+        idle = all((number(filled[field]) or 0.0) < IDLE for field in RATIOS)
+        return GpuReading(
+            index=found.gpu_index,
+            uuid=uuid,
+            name=found.name,
+            state=GpuState.OK,
+            monotonic_s=host.changed_s,
+            mig=key in page.sliced,
+            parent_uuid=key.uuid if key.instance else "",
+            mig_profile=found.profile,
+            mig_instance=key.instance,
+            xid=self._xids(uuid, found.values, now[1]),
+            source=DCGM,
+            host=key.host,
+            activity_source=DCGM if any(field in RATIOS for field in measured) else "",
+            activity_monotonic_s=host.changed_s if idle else pace.changed_s,
+            activity_interval_s=host.interval_s,
+            from_dcgm=measured,
+            **filled,
+        )
+
+    def _xids(self, uuid: str, values: Mapping[str, Reading], wall_s: float) -> tuple[XidEvent, ...]:
+        """The Xid errors seen to come: the page has the last one only, and one on the first page is old."""
+        code = number(values.get(XID, ABSENT)) or 0.0
+        known = self._readings.get(uuid)
+        events = known.xid if known is not None else ()
+        if code and code != self._xid.get(uuid, code):
+            events = (*events, XidEvent(int(code), wall_s))
+        self._xid[uuid] = code
+        return events[-XID_MOST:]
+
+
+def _place(item: tuple[str, GpuReading]) -> tuple[Any, ...]:
+    one = item[1]
+    return one.host, one.index, one.parent_uuid or one.uuid, len(one.mig_instance), one.mig_instance

@@ -1,0 +1,237 @@
+"""Answers of Prometheus' HTTP API decoded: the series of an instant or range query, each series one object for good."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpumon.readings.text import clean
+from gpumon.sources.exposition import MOST_LABEL_CHARS, MOST_LABELS, Series
+
+MOST_SERIES: Final = 1_000_000
+"""Series taken from one answer."""
+MOST_KNOWN: Final = 2_000_000
+"""Series remembered from one answer to the next."""
+SLICE_S: Final = 0.01
+"""Work in a thread lets the event loop in after so long."""
+VALUE: Final = b',"value":['
+VALUES: Final = b',"values":['
+SHOWN: Final = 200
+"""Characters of a server's own text that are shown."""
+
+
+class Vector(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """One series of an instant query. The value may be NaN or infinite; labels are text from outside."""
+
+    series: Series
+    at_s: float
+    """Unix time of the evaluation, not of the scrape."""
+    value: float
+
+
+class Matrix(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """One series of a range query: Unix time and value of each point, in order."""
+
+    series: Series
+    points: list[tuple[float, float]]
+
+
+class Result(NamedTuple):
+    """What an answer holds."""
+
+    type: str
+    items: list[msgspec.Raw]
+    """Of a vector or matrix: its series, not yet decoded."""
+    warnings: tuple[str, ...]
+    """What the server says of a partial answer, safe to show."""
+    error: str
+    """Why there is none, safe to show."""
+    cut: bool
+    """It has more than `MOST_SERIES`."""
+
+
+class _Found(msgspec.Struct):
+    resultType: str = ""  # noqa: N815 (Prometheus spells it so)
+    result: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+class _Body(msgspec.Struct):
+    status: str
+    data: _Found | None = None
+    errorType: str = ""  # noqa: N815 (Prometheus spells it so)
+    error: str = ""
+    warnings: list[str] | None = None
+
+
+class _Item(msgspec.Struct):
+    metric: dict[str, str] = {}
+    value: tuple[float, str] | None = None
+    values: list[tuple[float, str]] | None = None
+
+
+class _Head(msgspec.Struct):
+    metric: dict[str, str] = {}
+
+
+_BODY: Final = msgspec.json.Decoder(_Body)
+_ITEMS: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_ITEM: Final = msgspec.json.Decoder(_Item)
+_HEAD: Final = msgspec.json.Decoder(_Head)
+_PAIR: Final = msgspec.json.Decoder(tuple[float, str])
+_PAIRS: Final = msgspec.json.Decoder(list[tuple[float, str]])
+
+
+def opened(body: bytes) -> Result | None:
+    """The envelope of an answer; None where it is none of Prometheus' API."""
+    try:
+        found = _BODY.decode(body)
+        result = found.data or _Found()
+        items = _ITEMS.decode(result.result) if result.resultType in ("vector", "matrix") else [result.result]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    wrong = ""
+    if found.status != "success":
+        wrong = clean(found.error or found.errorType or "it gives no reason", SHOWN)
+    warnings = tuple(clean(text, SHOWN) for text in (found.warnings or ())[:8])
+    return Result(result.resultType, items[:MOST_SERIES], warnings, wrong, len(items) > MOST_SERIES)
+
+
+class Reader:
+    """Decodes answer after answer. A series keeps its object, so that identity is equality, as with a `Scanner`.
+
+    It remembers the start of every item (all before the value) with the series that it stands for: an answer that
+    repeats them costs one dictionary look-up a series. Items in another form are decoded as any JSON. Threads may
+    share it.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Series] = {}
+        self._used: dict[bytes, Series] = {}
+        self._texts: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def vectors(self, result: Result) -> list[Vector]:
+        """The series of an instant query; a scalar is one without labels. Native histograms are left out."""
+        if result.type == "scalar":
+            return [Vector(Series("", {}), *_numbers(_PAIR.decode(result.items[0])))]
+        with self._lock:
+            found: list[Vector] = []
+            pause = _Pause()
+            for number, raw in enumerate(result.items):
+                if not number % 256:
+                    pause()
+                if (one := self._vector(bytes(raw))) is not None:
+                    found.append(one)
+            return found
+
+    def matrices(self, result: Result) -> list[Matrix]:
+        """The series of a range query."""
+        with self._lock:
+            pause = _Pause()
+            found: list[Matrix] = []
+            for raw in result.items:
+                pause()
+                if (one := self._matrix(bytes(raw))) is not None:
+                    found.append(one)
+            return found
+
+    def forget(self) -> None:
+        """Leave out of the memory what no answer had since the last call."""
+        with self._lock:
+            self._known, self._used = self._used, {}
+            self._texts = {}
+
+    def _vector(self, raw: bytes) -> Vector | None:
+        head, _, tail = raw.rpartition(VALUE)
+        series = self._used.get(head) or self._series(head)
+        if series is not None and tail.endswith(b'"]}'):
+            at, _, text = tail.partition(b',"')
+            try:
+                return Vector(series, float(at), float(text[:-3]))
+            except ValueError:
+                pass
+        item = _decoded(raw)
+        if item is None or item.value is None:
+            return None
+        at_s, value = _numbers(item.value)
+        return Vector(self._plain(item.metric), at_s, value)
+
+    def _matrix(self, raw: bytes) -> Matrix | None:
+        head, _, tail = raw.rpartition(VALUES)
+        series = self._used.get(head) or self._series(head)
+        if series is not None:
+            try:
+                return Matrix(series, [_numbers(pair) for pair in _PAIRS.decode(b"[" + tail[:-1])])
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                pass
+        item = _decoded(raw)
+        if item is None or not item.values:
+            return None
+        return Matrix(self._plain(item.metric), [_numbers(pair) for pair in item.values])
+
+    def _series(self, head: bytes) -> Series | None:
+        """The series of an item's start; None where that is no start of one."""
+        series = self._known.get(head)
+        if series is None:
+            try:
+                metric = _HEAD.decode(head + b"}") if head else None
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                metric = None
+            if metric is None:
+                return None
+            series = self._made(metric.metric)
+        if len(self._used) < MOST_KNOWN:
+            self._used[head] = series
+        return series
+
+    def _plain(self, metric: dict[str, str]) -> Series:
+        head = repr(sorted(metric.items())).encode("utf-8", "replace")
+        series = self._used.get(head) or self._known.get(head) or self._made(metric)
+        if len(self._used) < MOST_KNOWN:
+            self._used[head] = series
+        return series
+
+    def _made(self, metric: dict[str, str]) -> Series:
+        same = self._texts.setdefault
+        kept = list(metric.items())[:MOST_LABELS]
+        labels = {same(name, name): same(text, text) for name, value in kept if (text := value[:MOST_LABEL_CHARS])}
+        name = labels.pop("__name__", "")
+        return Series(name, labels)
+
+
+class _Pause:
+    """Lets other threads in from time to time: decoding holds the interpreter."""
+
+    def __init__(self) -> None:
+        self._since_s = time.perf_counter()
+
+    def __call__(self) -> None:
+        if time.perf_counter() - self._since_s > SLICE_S:
+            time.sleep(0)
+            self._since_s = time.perf_counter()
+
+
+def _decoded(raw: bytes) -> _Item | None:
+    try:
+        return _ITEM.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _numbers(pair: tuple[float, str]) -> tuple[float, float]:
+    try:
+        return pair[0], float(pair[1])
+    except ValueError:
+        return pair[0], float("nan")
+
+
+def paused(work: Sequence[Callable[[], None]]) -> None:
+    """Do these one after the other in a thread, and let the event loop in between."""
+    pause = _Pause()
+    for one in work:
+        one()
+        pause()

@@ -1,0 +1,229 @@
+"""The HTTP API of a Prometheus, or of what answers as one: bounded queries; every failure is one line with its fix."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ipaddress
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+from urllib.parse import urlencode, urlsplit
+
+from gpumon.config.schema import Endpoint, Prometheus
+from gpumon.config.urls import with_scheme
+from gpumon.readings.frame import EndpointState
+from gpumon.readings.text import clean
+from gpumon.sources.endpoint_url import EndpointUrl, parse_url
+from gpumon.sources.fetch import Answer, Fetcher, Limits
+from gpumon.sources.http_faults import FetchError
+from gpumon.sources.probe import api_key
+from gpumon.sources.prometheus.answers import Matrix, Reader, Result, Vector, opened
+
+T = TypeVar("T")
+CONNECT_S: Final = 5.0
+MOST_BYTES: Final = 256 * 1024 * 1024
+"""Of one answer."""
+CONNECTIONS: Final = 8
+MOST_POINTS: Final = 11_000
+"""Per series: Prometheus refuses a range query with more."""
+FORM: Final = "application/x-www-form-urlencoded"
+NO_POST: Final = frozenset({405, 501})
+WITH_REASON: Final = frozenset({400, 422, 500, 503})
+"""Answers that carry Prometheus' own words."""
+PREFIX: Final = (
+    "set [prometheus].url with the server's path prefix (Mimir: /prometheus; vmselect: /select/0/prometheus)"
+)
+BY_STATUS: Final = {
+    401: "401: it wants a login: set api_key_env or api_key_file, or user and password_env, in [prometheus]",
+    403: "403: it is forbidden: check the key, the user and the tenant in [prometheus]",
+    404: f"404: no Prometheus API at {{base}}/api/v1: {PREFIX}",
+    414: "414: the query is too long for a GET: let POST through to it",
+    429: "429: it asks for fewer requests: raise [prometheus].interval_s",
+    502: "502: the proxy in front of it gets no answer: is the server behind it up?",
+    503: "503: it is not ready or overloaded: is it still reading its log (WAL)?",
+    504: "504: the proxy in front of it waited too long: raise its limit, or narrow [prometheus].match",
+}
+TOO_SLOW: Final = "no answer of {at} within {limit:g} s: raise [prometheus].timeout_s, or narrow [prometheus].match"
+TOO_LARGE: Final = f"an answer is larger than {MOST_BYTES >> 20} MiB: narrow [prometheus].match"
+
+
+class ApiFault(Exception):  # noqa: N818 (no fault of the program)
+    """A query without a usable answer: one line with the fix, safe to show, without any secret."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+class PrometheusApi:
+    """One server. `warnings` are what it said of partial answers since they were last taken."""
+
+    def __init__(self, config: Prometheus, clock: Callable[[], float] = time.monotonic) -> None:
+        """Raises ValueError where the URL is malformed."""
+        self.url: EndpointUrl = parse_url(config.url)
+        self.base = _base(config.url, self.url)
+        self.requests = 0
+        """Sent so far."""
+        self.warnings: dict[str, None] = {}
+        self.reader = Reader()
+        self._config = config
+        limits = Limits(min(CONNECT_S, config.timeout_s), config.timeout_s, MOST_BYTES)
+        self._fetcher = Fetcher(
+            self.url,
+            tls_ca=config.tls_ca,
+            tls_verify=config.tls_verify,
+            limits=limits,
+            clock=clock,
+            connections=CONNECTIONS,
+        )
+        self._login: dict[str, str] | None = None
+        self._get = False
+
+    def __repr__(self) -> str:
+        return f"PrometheusApi({self.base!r})"
+
+    async def query(self, promql: str, at_s: float | None = None) -> list[Vector]:
+        """The series of an instant query at `at_s` (Unix time; None: the server's now). Raises ApiFault."""
+        form = {"query": promql} | ({} if at_s is None else {"time": f"{at_s:.3f}"})
+        return await self._series("query", form, ("vector", "scalar"), self.reader.vectors)
+
+    async def samples(self, promql: str, at_s: float) -> list[Matrix]:
+        """The stored samples of an instant query for a range, such as `up[5m]`. Raises ApiFault."""
+        form = {"query": promql, "time": f"{at_s:.3f}"}
+        return await self._series("query", form, ("matrix",), self.reader.matrices)
+
+    async def query_range(self, promql: str, start_s: float, end_s: float, step_s: float) -> list[Matrix]:
+        """The series of a range query, a point every `step_s`. Raises ApiFault; ValueError for an impossible range."""
+        if not (step_s > 0.0 and start_s <= end_s and (end_s - start_s) / step_s < MOST_POINTS):
+            raise ValueError(f"a range has 1 to {MOST_POINTS} points: {start_s} to {end_s} by {step_s} s")
+        form = {"query": promql, "start": f"{start_s:.3f}", "end": f"{end_s:.3f}", "step": f"{step_s:.3f}"}
+        return await self._series("query_range", form, ("matrix",), self.reader.matrices)
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self._fetcher.close()
+
+    def taken_warnings(self) -> tuple[str, ...]:
+        """What the server said of partial answers since the last call."""
+        warnings, self.warnings = tuple(self.warnings), {}
+        return warnings
+
+    async def _series(
+        self, path: str, form: Mapping[str, str], types: tuple[str, ...], decode: Callable[[Result], list[T]]
+    ) -> list[T]:
+        """The decoded answer. In a thread, however small: another one may hold the reader for long."""
+        answer = await self._asked(f"{self.base}/api/v1/{path}", urlencode(form).encode("ascii"))
+        result = self._judged(answer, await asyncio.to_thread(opened, answer.body), types)
+        return await asyncio.to_thread(decode, result)
+
+    def _judged(self, answer: Answer, result: Result | None, types: tuple[str, ...]) -> Result:
+        """The result if it is one of these types. Raises ApiFault."""
+        if answer.status != 200:
+            raise ApiFault(self._refusal(answer, result))
+        if result is None:
+            raise ApiFault(self._no_api(answer))
+        if result.error:
+            raise ApiFault(f"{self._at} refuses the query: {result.error}")
+        if result.type not in types:
+            kind = clean(result.type, 20) or "nothing"
+            raise ApiFault(f"{self._at} answered a query with a {kind}, not with a {types[0]}: is it a Prometheus?")
+        self.warnings |= dict.fromkeys(result.warnings)
+        if result.cut:
+            self.warnings["an answer has more series than gpumon reads: narrow [prometheus].match"] = None
+        return result
+
+    @property
+    def _at(self) -> str:
+        return clean(f"{self.url.host}:{self.url.port}", 90)
+
+    def _refusal(self, answer: Answer, result: Result | None) -> str:
+        """What a status other than 200 means."""
+        status = answer.status
+        if status in WITH_REASON and result is not None and result.error:
+            return f"{status}: {self._at} refuses the query: {result.error}"
+        if 300 <= status < 400:
+            to = clean(answer.location.split("?")[0].split("#")[0].rpartition("@")[2], 80) or "another place"
+            return f"{status}: redirected to {to}, which gpumon does not follow: give the final URL (a login page?)"
+        text = BY_STATUS.get(status, f"{status}: {self._at} does not answer the query: see its log")
+        return text.format(base=clean(self.base, 120))
+
+    def _no_api(self, answer: Answer) -> str:
+        start = answer.body[:500].lstrip(b"\xef\xbb\xbf \t\r\n")
+        if start[:1] == b"<" or "html" in answer.content_type:
+            return f"{self._at} answers with a web page: a login in front of it? Else {PREFIX}"
+        return (
+            f"the answer of {self._at} is not that of a Prometheus API: check host, port and path in [prometheus].url"
+        )
+
+    async def _asked(self, url: str, form: bytes) -> Answer:
+        """The answer to a query, by POST, or by GET where that is not allowed; a login is read anew once refused."""
+        try:
+            fresh = self._login is None
+            answer = await self._sent(url, form)
+            if answer.status in NO_POST and not self._get:
+                self._get = True
+                answer = await self._sent(url, form)
+            if answer.status in (401, 403) and not fresh:
+                self._login = None
+                answer = await self._sent(url, form)
+            return answer
+        except FetchError as fault:
+            raise ApiFault(self._fetch_fault(fault)) from None
+
+    async def _sent(self, url: str, form: bytes) -> Answer:
+        if self._login is None:
+            self._login = await self._read_login()
+        headers = {**self._login, "Accept": "application/json", "Accept-Encoding": self._packing}
+        self.requests += 1
+        if self._get:
+            return await self._fetcher.send("GET", f"{url}?{form.decode('ascii')}", headers)
+        return await self._fetcher.send("POST", url, {**headers, "Content-Type": FORM}, form)
+
+    @property
+    def _packing(self) -> str:
+        """Packing costs the server more time than loopback takes."""
+        try:
+            near = ipaddress.ip_address(self.url.host).is_loopback
+        except ValueError:
+            near = self.url.host == "localhost"
+        return "identity" if near else "gzip"
+
+    async def _read_login(self) -> dict[str, str]:
+        """The headers that say who asks. Raises ApiFault where the config names a secret that can not be had."""
+        config = self._config
+        headers = {"X-Scope-OrgID": config.tenant} if config.tenant else {}
+        if config.user:
+            place = Endpoint(url=config.url, api_key_env=config.password_env, api_key_file=config.password_file)
+            password, wrong = await api_key(place)
+            wrong = (
+                wrong.replace("api_key_", "password_").replace("the key in", "the password in").replace("key", "one")
+            )
+            pair = base64.b64encode(f"{config.user}:{password}".encode()).decode("ascii")
+            headers["Authorization"] = f"Basic {pair}"
+        else:
+            place = Endpoint(url=config.url, api_key_env=config.api_key_env, api_key_file=config.api_key_file)
+            key, wrong = await api_key(place)
+            if key:
+                headers["Authorization"] = f"Bearer {key}"
+        if wrong:
+            raise ApiFault(f"[prometheus] {wrong}")
+        return headers
+
+    def _fetch_fault(self, fault: FetchError) -> str:
+        if fault.state is EndpointState.REFUSED:
+            return f"nothing listens on {self._at}: is the Prometheus up? Its port is 9090 unless it was told another"
+        if fault.state is EndpointState.TIMEOUT and "complete answer" in fault.text:
+            return TOO_SLOW.format(at=self._at, limit=self._config.timeout_s)
+        if fault.state is EndpointState.TOO_LARGE:
+            return TOO_LARGE
+        return fault.text
+
+
+def _base(text: str, url: EndpointUrl) -> str:
+    """Scheme, host, port and path prefix, whichever page below it the user copied."""
+    path = urlsplit(with_scheme(text.strip())).path.rstrip("/")
+    for page in ("/api/v1", "/query", "/graph"):
+        path = path.removesuffix(page)
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    return f"{url.base.partition('://')[0]}://{host}:{url.port}{path}"

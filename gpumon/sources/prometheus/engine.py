@@ -1,0 +1,121 @@
+"""One engine's page as a Prometheus keeps it, read by the very adapter that reads the page itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpumon.config.schema import Endpoint
+from gpumon.readings.frame import EndpointState, EngineReading, part_of_name
+from gpumon.sources.endpoint import NO_SCAN
+from gpumon.sources.engines.adapter import Adapter, EnginePage, Page
+from gpumon.sources.engines.registry import METRICS, Row, claimed
+from gpumon.sources.exposition import MOST_SAMPLES, Scan, Series
+from gpumon.sources.identity import IDENTITY
+from gpumon.sources.prometheus.hosts import named_port, port_of
+from gpumon.sources.prometheus.models import Models
+from gpumon.sources.prometheus.queries import TABLED
+from gpumon.sources.prometheus.targets import Target
+from gpumon.sources.restarts import restarted
+
+FOUND_BY: Final = "prometheus"
+DOWN: Final = "the Prometheus can not scrape it (up is 0): see its page /targets for the reason"
+CUT: Final = "more series than gpumon reads: figures may be too low"
+
+
+class Scrape(NamedTuple):
+    """What the Prometheus has of one page at one moment."""
+
+    target: Target
+    values: dict[Series, float]
+    scraped_s: float
+    """Unix time."""
+    interval_s: float
+
+
+def kind_of(values: Iterable[Series]) -> Row | None:
+    """The engine that a page with these series is of; None where it is of none."""
+    return claimed(Page(METRICS, frozenset(series.name for series in values), b""), TABLED)
+
+
+class Engine:
+    """One target. It keeps the adapter, which remembers; a scrape is read once, however often it is asked for."""
+
+    def __init__(self, row: Row) -> None:
+        self.row = row
+        self.readings: tuple[EngineReading, ...] = ()
+        """The newest, one for each model; what stands in them of GPUs is another's."""
+        self.cut = False
+        self._adapter: Adapter = row.adapter()
+        self._scraped_s = 0.0
+
+    def take(self, scrape: Scrape, models: Models) -> bool:
+        """Read a scrape into `readings`, unless it is the last one; whether it is a page of this engine."""
+        if scrape.scraped_s == self._scraped_s and self.readings and self.readings[0].state is EndpointState.OK:
+            return True
+        self.cut = len(scrape.values) > MOST_SAMPLES
+        values = dict(list(scrape.values.items())[:MOST_SAMPLES]) if self.cut else scrape.values
+        scan = NO_SCAN._replace(values=values, cut=self.cut)
+        pages = self._read(scan)
+        if not pages:
+            return False
+        if restarted(self.readings, pages):
+            self._adapter = self.row.adapter()
+            pages = self._read(scan)
+        self._scraped_s = scrape.scraped_s
+        endpoint = models.endpoint(scrape.target.instance)
+        self.readings = tuple(models.attach(self._reading(page, scrape, endpoint), endpoint) for page in pages)
+        return True
+
+    def fail(self, target: Target, at_s: float, interval_s: float, text: str = DOWN) -> None:
+        """The target did not answer: what was read last stays, with its moment. `at_s` is that of a first failure."""
+        blank = EngineReading(
+            name=self._name(target, Endpoint(url="http://nothing")),
+            url=url_of(target),
+            state=EndpointState.REFUSED,
+            monotonic_s=at_s,
+            kind=self.row.kind,
+            found_by=FOUND_BY,
+        )
+        changes = {"state": EndpointState.REFUSED, "fault": text, "interval_s": interval_s}
+        self.readings = tuple(msgspec.structs.replace(one, **changes) for one in self.readings or (blank,))
+
+    def _read(self, scan: Scan) -> tuple[EnginePage, ...]:
+        return tuple(sorted(self._adapter.read_all(scan), key=lambda page: page.part))
+
+    def _name(self, target: Target, endpoint: Endpoint, part: str = "") -> str:
+        return (endpoint.name or named_port(self.row.kind.value, port_of(target.instance))) + part_of_name(part)
+
+    def _reading(self, page: EnginePage, scrape: Scrape, endpoint: Endpoint) -> EngineReading:
+        return EngineReading(
+            name=self._name(scrape.target, endpoint, page.part),
+            url=url_of(scrape.target),
+            state=EndpointState.OK,
+            monotonic_s=scrape.scraped_s,
+            kind=self.row.kind,
+            interval_s=scrape.interval_s,
+            version=page.version,
+            model=page.model,
+            model_root=page.model_root,
+            started_wall_s=page.started_wall_s,
+            exact_steps=page.exact_steps,
+            live=dict(page.live),
+            advance=dict(page.advance),
+            info={IDENTITY: "none", **page.info},
+            ranks=page.ranks,
+            part=page.part,
+            from_documentation=self.row.adapter.from_documentation,
+            tp=page.tp,
+            pp=page.pp,
+            dp=page.dp,
+            found_by=FOUND_BY,
+        )
+
+
+def url_of(target: Target) -> str:
+    """What tells the targets of a host apart: the address, or where that names no port, all that is known."""
+    if port_of(target.instance):
+        return target.instance
+    return " ".join(value for name in ("instance", "job", "namespace", "pod") if (value := target.labels.get(name, "")))

@@ -1,0 +1,78 @@
+"""GPUs of a fleet: the pages of its dcgm-exporters, each GPU with its host, and with the pods that use it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from gpumon.readings.frame import GpuReading
+from gpumon.sources.dcgm_gpus import Gpus
+from gpumon.sources.dcgm_page import read
+from gpumon.sources.endpoint import NO_SCAN
+from gpumon.sources.exposition import Series
+from gpumon.sources.prometheus.engine import Scrape
+from gpumon.sources.prometheus.hosts import CLUSTER, User, host_of, user_of
+
+DOWN: Final = "the Prometheus can not scrape this host's dcgm-exporter (up is 0): see its page /targets for the reason"
+
+
+class Exporter:
+    """One dcgm-exporter as a Prometheus keeps it. A scrape is read once, however often it is asked for."""
+
+    def __init__(self, interval_s: float) -> None:
+        self.gpus: tuple[tuple[str, GpuReading], ...] = ()
+        """Each GPU with its host's name."""
+        self.users: dict[str, tuple[User, ...]] = {}
+        """UUID -> pods that use it."""
+        self.cut = False
+        self._followed = Gpus(interval_s)
+        self._scraped_s = 0.0
+        self._hosts: dict[str, str] = {}
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """Hosts of its GPUs."""
+        return frozenset(self._hosts.values())
+
+    def miss(self) -> None:
+        """The exporter did not answer: its GPUs stay as they were, with their moment."""
+        self._followed.miss()
+        self._scraped_s = 0.0
+
+    def take(self, scrape: Scrape, ladder: Sequence[str]) -> None:
+        """Read a scrape into `gpus`, unless it is the last one."""
+        if scrape.scraped_s == self._scraped_s:
+            return
+        page = read(NO_SCAN._replace(values=scrape.values))
+        self.cut = page.cut
+        if not page.found:
+            return
+        self._scraped_s = scrape.scraped_s
+        self._followed.follow(page, scrape.scraped_s, scrape.scraped_s)
+        self._place(scrape, ladder)
+        # Empty in a reading of this machine, and within a host of the fleet every GPU is of that machine.
+        readings = (msgspec.structs.replace(one, host="") for one in self._followed.readings)
+        self.gpus = tuple((self._hosts.get(one.uuid, ""), one) for one in readings)
+
+    def _place(self, scrape: Scrape, ladder: Sequence[str]) -> None:
+        """Host and users of each GPU and slice, by the labels of its series."""
+        cluster = scrape.target.labels.get(CLUSTER, "")
+        users: dict[str, dict[User, None]] = {}
+        for series in scrape.values:
+            uuid = series.labels.get("UUID") or series.labels.get("uuid")
+            if not uuid:
+                continue
+            instance = series.labels.get("GPU_I_ID", "")
+            name = f"MIG-{uuid}/{instance}" if instance else uuid
+            if name not in users:
+                self._hosts[name] = self._hosts[uuid] = host_of(scrape.target.labels, series.labels, ladder)
+                users[name] = {}
+            if (user := _user(series, cluster)) is not None:
+                users[name][user] = None
+        self.users = {name: tuple(each) for name, each in users.items() if each}
+
+
+def _user(series: Series, cluster: str) -> User | None:
+    return user_of(series.labels, series.labels.get(CLUSTER, cluster))

@@ -1,0 +1,66 @@
+"""The models of a fleet's engines, and what the config says of single engines: no file of another machine is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from gpumon.config.schema import Endpoint, Model
+from gpumon.readings.frame import EngineReading
+from gpumon.readings.missing import NOT_EXPOSED
+from gpumon.sources.attachment import NAMELESS, marked
+from gpumon.sources.endpoint_url import parse_url
+from gpumon.sources.model_facts import resolve
+from gpumon.sources.packaged import llm_catalogue
+from gpumon.specs.hints import SPEC_HINTS, STORAGE_HINTS, hints_of
+from gpumon.specs.llm import LlmSpec
+
+MOST_MODELS: Final = 4096
+"""Models whose dimensions are kept."""
+NOTHING: Final = Endpoint(url="http://nothing")
+
+
+class Models:
+    """Looks models up in the config and the catalogue, and by what the engine says; each once."""
+
+    def __init__(self, models: Sequence[Model], endpoints: Sequence[Endpoint]) -> None:
+        self._models = tuple(models)
+        self._endpoints = {_address(endpoint.url): endpoint for endpoint in endpoints}
+        self._known: dict[tuple[str, str, tuple[tuple[str, str], ...]], tuple[LlmSpec | None, str]] = {}
+
+    def endpoint(self, instance: str) -> Endpoint:
+        """What the config says of the engine at this address, as a Prometheus names it."""
+        return self._endpoints.get(instance) or NOTHING
+
+    def attach(self, reading: EngineReading, endpoint: Endpoint) -> EngineReading:
+        """The reading with its model, as far as that is known."""
+        model, root = (endpoint.model, "") if endpoint.model else (reading.model, reading.model_root)
+        said = hints_of(reading.info)
+        names: tuple[str, ...] = STORAGE_HINTS if endpoint.model else SPEC_HINTS
+        hints = {key: said[key] for key in names if key in said}
+        llm, why = self._look(model, root, hints)
+        return msgspec.structs.replace(
+            reading,
+            llm=marked(llm, reading),
+            info=reading.info if llm is not None else {**reading.info, "model_missing": why},
+            gpu_type=endpoint.gpu_type,
+            gpu_count=endpoint.gpu_count,
+            context_tokens=NOT_EXPOSED if endpoint.context_tokens is None else endpoint.context_tokens,
+        )
+
+    def _look(self, model: str, root: str, hints: Mapping[str, str]) -> tuple[LlmSpec | None, str]:
+        if not model:
+            return None, NAMELESS
+        key = (model, root, tuple(sorted(hints.items())))
+        if key not in self._known:
+            if len(self._known) >= MOST_MODELS:
+                self._known.clear()
+            self._known[key] = resolve(model, root, self._models, llm_catalogue(), None, hints)
+        return self._known[key]
+
+
+def _address(url: str) -> str:
+    parsed = parse_url(url)
+    return f"[{parsed.host}]:{parsed.port}" if ":" in parsed.host else f"{parsed.host}:{parsed.port}"

@@ -1,0 +1,130 @@
+"""The PromQL of a fleet: a constant number of queries, whatever the number of hosts, GPUs and engines."""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from gpumon.readings.quantities import DECODE_TOKENS, REQUESTS, RUNNING, WAITING
+from gpumon.sources.dcgm_page import WANTED as GPU_NAMES
+from gpumon.sources.engines.adapter import START_TIME, Adapter
+from gpumon.sources.engines.registry import ROWS
+
+SEEN_S: Final = 300
+"""Over which a target's scrapes are looked at."""
+ENDS: Final = ("_bucket", "_count", "_sum")
+OWN: Final = "gpumon_.+"
+_PLAIN: Final = re.compile(r"[^a-zA-Z0-9_:]")
+
+TABLED: Final = tuple(row for row in ROWS if len(row.json_paths) < len(row.paths))
+"""The engines whose metrics a Prometheus can scrape; what answers JSON alone never comes through one."""
+_ADAPTERS: Final[tuple[Adapter, ...]] = tuple(row.adapter() for row in TABLED)
+ENGINE_NAMES: Final = frozenset(name for adapter in _ADAPTERS for name in adapter.wanted) - {START_TIME}
+"""All sample names that an engine is read from, but one that every exporter writes."""
+_SIGNED_BY: Final = frozenset({RUNNING, WAITING, REQUESTS, DECODE_TOKENS})
+
+
+def _signs() -> frozenset[str]:
+    """Names of which an engine writes one at least."""
+    return frozenset(
+        metric.name
+        for adapter in _ADAPTERS
+        for rule in (*adapter.tables.counters, *adapter.tables.gauges)
+        if rule.quantity in _SIGNED_BY
+        for metric in rule.metrics
+    )
+
+
+class Queries(NamedTuple):
+    """What one frame asks, in this order; all for one moment."""
+
+    scraped: str
+    """When each target was scraped: value and labels of `up`."""
+    up: str
+    engines: str
+    started: str
+    """Start time of the engines' processes: every exporter writes it, so only beside an engine's series."""
+    gpus: str
+    own: str
+    """What `gpumon serve-metrics` writes."""
+
+
+def selector(names: Iterable[str], matchers: str) -> str:
+    """Series of these names. Names are made of letters, digits, `_` and `:`."""
+    return _of(pattern(names), matchers)
+
+
+def pattern(names: Iterable[str]) -> str:
+    """A regular expression of exactly these names, a third as long as a list: VictoriaMetrics takes 16 KiB a query."""
+    all_names = frozenset(names)
+    bases = {name[: -len(ENDS[0])] for name in all_names if name.endswith(ENDS[0])}
+    bases = {base for base in bases if all(base + end in all_names for end in ENDS)}
+    others = all_names - {base + end for base in bases for end in ENDS}
+    of_bases = f"({_factored(sorted(bases))})({'|'.join(ENDS)})" if bases else ""
+    return "|".join(part for part in (of_bases, _factored(sorted(others))) if part)
+
+
+def _factored(names: list[str]) -> str:
+    """The names, sorted, with their common beginnings written once."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(name[:1], []).append(name)
+    parts = []
+    for group in groups.values():
+        begin = os.path.commonprefix(group)  # noqa: RUF071 (of characters)
+        rest = [name[len(begin) :] for name in group]
+        parts.append(begin + (f"({_factored(rest)})" if len(group) > 1 else ""))
+    return "|".join(parts)
+
+
+def queries(match: str = "", own: str = OWN) -> Queries:
+    """`match` are label matchers in PromQL; `own` is the regular expression of the names that gpumon itself exports."""
+    started = f"{_metric(START_TIME, match)} and on (job, instance) {selector(_signs(), match)}"
+    return Queries(
+        scraped=f"timestamp({_metric('up', match)})",
+        up=_metric("up", match),
+        engines=selector(ENGINE_NAMES, match),
+        started=started,
+        gpus=selector(GPU_NAMES, match),
+        own=_of(own, match),
+    )
+
+
+def own_names(names: Iterable[str]) -> str:
+    """The regular expression of exactly these names."""
+    return pattern(name for name in names if not _PLAIN.search(name)) or OWN
+
+
+def scrapes(instances: Iterable[str], match: str = "") -> str:
+    """The very scrapes of these targets within `SEEN_S`, by their `up`."""
+    return f"up{{{matchers(match, 'instance', instances)}}}[{SEEN_S}s]"
+
+
+def matchers(match: str, label: str, values: Iterable[str]) -> str:
+    """`match`, and one of these values of a label, whatever stands in them."""
+    one_of = "|".join(sorted(map(_literal, values)))
+    return joined(match, f'{label}=~"{one_of}"')
+
+
+def joined(*parts: str) -> str:
+    """Several matchers as one list."""
+    return ",".join(part for each in parts if (part := each.strip().strip(",").strip()))
+
+
+def _literal(value: str) -> str:
+    """A value as a regular expression (RE2) inside a quoted string."""
+    escaped = "".join(f"\\{one}" if one in r"\.+*?()|[]{}^$" else one for one in value)
+    quoted = escaped.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return quoted.replace("\r", "\\r").replace("\0", "\\x00")
+
+
+def _of(names: str, match: str) -> str:
+    name = f'__name__=~"{names}"'
+    return f"{{{joined(name, match)}}}"
+
+
+def _metric(name: str, match: str) -> str:
+    matchers = joined(match)
+    return f"{name}{{{matchers}}}" if matchers else name

@@ -1,0 +1,192 @@
+"""Series of many targets told apart: which target each is of, and how the target's own page wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from gpumon.sources.exposition import Series
+from gpumon.sources.prometheus.answers import Vector
+
+REPLICAS: Final = ("prometheus_replica", "__replica__", "thanos_replica", "receive_replica")
+"""Labels that tell two Prometheus apart which scrape the same targets."""
+REPLICA: Final = "replica"
+"""Usual name of such a label, too; it is one where every target has it."""
+EXPORTED: Final = "exported_"
+"""Prometheus writes so what a page says under the name of a label that it adds itself."""
+UNKNOWN: Final[tuple[str, ...]] = ("job", "instance", "cluster", "namespace", "pod", *REPLICAS)
+"""Labels taken for those of the target where there is no `up` of it."""
+OF_WORKLOADS: Final = frozenset({"namespace", "pod"})
+"""A dcgm-exporter writes them of the pods that use a GPU."""
+FORGET_EVERY: Final = 20
+"""After so many moments what no answer had in them is forgotten."""
+MOST_UNKNOWN: Final = 20_000
+"""Targets without `up` that are remembered."""
+GPU_PREFIX: Final = "DCGM_"
+
+
+class Target(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """One page that is scraped. Texts are from outside. There is one object for each."""
+
+    labels: dict[str, str]
+    """Those that Prometheus adds, without the label of a replica."""
+    key: tuple[tuple[str, str], ...]
+    """Equal for the same page, whichever replica scrapes it."""
+    replica: str
+    """Which of several Prometheus this is from."""
+    known: bool
+    """Whether there is an `up` of it."""
+
+    @property
+    def instance(self) -> str:
+        """Address that is scraped, unless it was relabelled."""
+        return self.labels.get("instance", "")
+
+
+class Placed(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """A series as its page wrote it."""
+
+    target: Target
+    own: Series
+    candidates: tuple[Target, ...]
+    """Targets that it was chosen from."""
+
+
+class Placer:
+    """Finds each series' target. What it found is remembered while the targets stay the same."""
+
+    def __init__(self) -> None:
+        self._targets: dict[frozenset[tuple[str, str]], Target] = {}
+        self._candidates: dict[tuple[str, str], tuple[Target, ...]] = {}
+        self._placed: dict[Series, Placed] = {}
+        self._used: dict[Series, Placed] = {}
+        self._replicas: tuple[str, ...] = REPLICAS
+        self._frames = 0
+
+    def know(self, up: Iterable[Vector]) -> dict[Target, float]:
+        """The targets there are, each with the value of `up`; to be called before the others."""
+        found = list(up)
+        every = bool(found) and all(REPLICA in one.series.labels for one in found)
+        replicas = (*REPLICAS, REPLICA) if every else REPLICAS
+        if replicas != self._replicas:
+            self._replicas, self._targets, self._placed, self._used = replicas, {}, {}, {}
+        values = {self.of_up(one.series.labels): one.value for one in found}
+        unknown = {id_: one for id_, one in self._targets.items() if not one.known}
+        self._targets = {frozenset(one.labels.items()) | _replica_pair(one): one for one in values}
+        if len(unknown) <= MOST_UNKNOWN:
+            self._targets |= unknown
+        else:
+            self._used = {}
+        by_place: dict[tuple[str, str], list[Target]] = {}
+        for target in values:
+            by_place.setdefault(_place(target.labels), []).append(target)
+        fresh = {place: tuple(targets) for place, targets in by_place.items()}
+        same = self._candidates
+        self._frames += 1
+        if fresh != same or self._frames % FORGET_EVERY == 0:
+            self._candidates = {
+                place: same[place] if same.get(place) == targets else targets for place, targets in fresh.items()
+            }
+            self._placed, self._used = self._used, {}
+        return values
+
+    def of_up(self, labels: Mapping[str, str]) -> Target:
+        """The target whose `up` (or its time) has these labels."""
+        kept = {name: value for name, value in labels.items() if name not in self._replicas}
+        replica = "/".join(labels.get(name, "") for name in self._replicas if name in labels)
+        id_ = frozenset({*kept.items(), ("", replica)})
+        target = self._targets.get(id_)
+        if target is None:
+            target = self._targets[id_] = Target(kept, tuple(sorted(kept.items())), replica, known=True)
+        return target
+
+    def place(self, series: Series) -> Placed:
+        """The target of a series, and the series as the page of that target wrote it."""
+        found = self._used.get(series)
+        if found is not None:
+            return found
+        labels = series.labels
+        candidates = self._candidates.get((labels.get("job", ""), labels.get("instance", "")), ())
+        found = self._placed.get(series)
+        if found is None or found.candidates is not candidates:
+            found = self._new(series, candidates)
+        self._used[series] = found
+        return found
+
+    def _new(self, series: Series, candidates: tuple[Target, ...]) -> Placed:
+        target = self._best(series.labels, candidates)
+        if target is None:
+            target = self._unknown(series)
+        theirs = target.labels
+        own: dict[str, str] = {}
+        for name, value in series.labels.items():
+            if name in self._replicas or theirs.get(name) == value or EXPORTED + name in series.labels:
+                continue
+            plain = name.removeprefix(EXPORTED)
+            own[plain if plain in theirs or plain in series.labels else name] = value
+        return Placed(target, Series(series.name, own), candidates)
+
+    def _best(self, labels: Mapping[str, str], candidates: tuple[Target, ...]) -> Target | None:
+        """The candidate whose labels the series has most of. A page may overwrite some (`honor_labels`)."""
+        if not candidates:
+            return None
+        replica = "/".join(labels.get(name, "") for name in self._replicas if name in labels)
+
+        def shared(target: Target) -> tuple[bool, int, int]:
+            same = sum(labels.get(name) == value for name, value in target.labels.items())
+            return target.replica == replica, same - len(target.labels), same
+
+        return max(candidates, key=shared) if len(candidates) > 1 else candidates[0]
+
+    def _unknown(self, series: Series) -> Target:
+        names = [name for name in UNKNOWN if name in series.labels]
+        if series.name.startswith(GPU_PREFIX):
+            names = [name for name in names if name not in OF_WORKLOADS]
+        labels = {name: series.labels[name] for name in names}
+        kept = {name: value for name, value in labels.items() if name not in self._replicas}
+        replica = "/".join(labels[name] for name in self._replicas if name in labels)
+        id_ = frozenset({*kept.items(), ("", replica), ("", "no up")})
+        target = self._targets.get(id_)
+        if target is None:
+            target = self._targets[id_] = Target(kept, tuple(sorted(kept.items())), replica, known=False)
+        return target
+
+
+def _place(labels: Mapping[str, str]) -> tuple[str, str]:
+    return labels.get("job", ""), labels.get("instance", "")
+
+
+def _replica_pair(target: Target) -> frozenset[tuple[str, str]]:
+    return frozenset({("", target.replica)})
+
+
+class Choice:
+    """Of several replicas' accounts of one page, the one that counts: the last chosen, unless it has fallen behind."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[tuple[str, str], ...], str] = {}
+        self.repeated = 0
+        """Pages that the newest answer told more than once."""
+
+    def of(self, targets: Iterable[Target], scraped_s: Mapping[Target, float], patience_s: float) -> list[Target]:
+        """One target for each page."""
+        by_page: dict[tuple[tuple[str, str], ...], list[Target]] = {}
+        for target in targets:
+            by_page.setdefault(target.key, []).append(target)
+        self.repeated = sum(len(several) > 1 for several in by_page.values())
+        kept = [
+            several[0] if len(several) == 1 else self._one(several, scraped_s, patience_s)
+            for several in by_page.values()
+        ]
+        self._last = {target.key: target.replica for target in kept if len(by_page[target.key]) > 1}
+        return kept
+
+    def _one(self, several: list[Target], scraped_s: Mapping[Target, float], patience_s: float) -> Target:
+        newest = max(several, key=lambda target: (scraped_s.get(target, 0.0), target.replica))
+        last = self._last.get(newest.key)
+        for target in several:
+            if target.replica == last and scraped_s.get(target, 0.0) >= scraped_s.get(newest, 0.0) - patience_s:
+                return target
+        return newest

@@ -1,0 +1,247 @@
+"""Columns of the fleet's tables: a row per host or model in 80 cells with its worst verdict behind, more on wider
+screens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from gpumon.fleet.parts import Known, mean
+from gpumon.fleet.rows import SORTS, Row
+from gpumon.readings.format import (
+    age,
+    cells,
+    count,
+    cut,
+    figure,
+    left,
+    model_name,
+    ratio,
+    right,
+    seconds,
+    short,
+    watts,
+    whole,
+)
+from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.snapshot import Level, Verdict
+from gpumon.readings.text import clean
+from gpumon.tui import line
+from gpumon.tui.fleet.title import STATES
+from gpumon.tui.gpu_table import bar
+from gpumon.tui.rows import Order
+from gpumon.tui.table import Column, Table, efficiency, figures, share, words
+from gpumon.tui.triage_words import BRIEF, URGENT, mark
+from gpumon.tui.view import View
+
+_NAME: Final = 19
+_WIDE_NAME: Final = 34
+_WIDE: Final = 160
+"""Columns from which names have more room."""
+_BAR: Final = 5
+LEAST_VERDICT: Final = 13
+"""Cells of the worst verdict behind the columns: a glyph and a word."""
+_ROOM: Final = 34
+"""Cells that the columns of a wider screen leave to it."""
+_MOST_ROOM: Final = 60
+"""The same of the last ones."""
+
+
+def priced(view: View) -> bool:
+    """Whether GPUs have a price, so that what lies idle is money."""
+    sizing = view.config.sizing
+    return bool(sizing.prices) or sizing.price_per_gpu_hour is not None
+
+
+def vram_ratio(row: Row) -> Reading:
+    """VRAM in use of all there is."""
+    used, total = row.vram_used_bytes.value, row.vram_total_bytes.value
+    if isinstance(used, Missing):
+        return used
+    if isinstance(total, Missing):
+        return total
+    return used / total if total > 0.0 else 0.0
+
+
+def unsure(row: Row) -> bool:
+    """Whether a FLOP/s peak in it is not verified."""
+    return any(placed.gpu.peak_unverified for placed in row.parts.gpus)
+
+
+def bandwidth_unsure(row: Row) -> bool:
+    """Whether a bandwidth peak in it is not verified."""
+    return any(placed.gpu.bandwidth_peak_unverified for placed in row.parts.gpus)
+
+
+def _gpus(row: Row, _: View, tone: str) -> line.Row:
+    """How many, and of how many of them it is known what they do where that is not all."""
+    known = row.busy_ratio.gpus
+    text = f"{known}/{row.gpus}" if known < row.gpus else f"{row.gpus}"
+    return ((right(text if cells(text) <= 5 else f"{row.gpus}", 6), tone),)
+
+
+def _busy(row: Row, _: View, tone: str) -> line.Row:
+    sm = mean(placed.gpu.sm_active_ratio for placed in row.parts.gpus).value
+    text, tone = share(row.busy_ratio.value, 4, tone)
+    return ((" ", tone), *bar(row.busy_ratio.value, sm, _BAR), (" " + text, tone))
+
+
+def _vram(row: Row, _: View, tone: str) -> line.Row:
+    return ((right(ratio(vram_ratio(row), 4), 5), tone),)
+
+
+def _idle(money: bool) -> Column[Row]:
+    """What lies idle: its price per hour where prices are known, else how many GPUs' worth."""
+
+    def text(row: Row) -> str:
+        value = idle_of(row, money).value
+        return short(value, 5) if isinstance(value, Missing) else figure(value)
+
+    return figures("idle", "idle/h" if money else "idle", 6, text, gap=0)
+
+
+def idle_of(row: Row, money: bool) -> Known:
+    """Idle money per hour, or idle GPUs."""
+    return row.idle_cost_per_h if money else row.idle_gpus
+
+
+def _waiting(row: Row, _: View, tone: str) -> line.Row:
+    waiting = row.waiting
+    some = not isinstance(waiting, Missing) and waiting > 0.0
+    return ((right(whole(waiting), 6), "warn" if some else tone),)
+
+
+def _bandwidth(row: Row, _: View, tone: str) -> line.Row:
+    text, tone = share(row.bandwidth_ratio.value, 5, tone, bandwidth_unsure(row))
+    return ((" " + text, tone),)
+
+
+def _engines(row: Row) -> str:
+    return f"{row.engines - row.silent}/{row.engines}" if row.silent else f"{row.engines}"
+
+
+def _types(row: Row) -> str:
+    return " ".join(f"{number}x {clean(name, 40).removeprefix('NVIDIA ')}" for name, number in row.gpu_types)
+
+
+_EFFICIENCY: Final[tuple[Column[Row], Column[Row]]] = efficiency(
+    "fleet",
+    (6, 6),
+    lambda row: (row.mfu_ratio.value, unsure(row)),
+    lambda row: (row.mbu_ratio.value, bandwidth_unsure(row)),
+)
+
+_BUSY_HEAD: Final = ((" " * (_BAR + 1), "muted"), ("▒", "busy"), ("busy", "muted"))
+
+
+def _base(name: Column[Row], money: bool) -> tuple[Column[Row], ...]:
+    return (
+        name,
+        Column("gpus", "gpus", 6, (("  gpus", "muted"),), _gpus),
+        Column("busy", "busy", _BAR + 6, _BUSY_HEAD, _busy),
+        Column("vram", "vram", 5, ((" vram", "muted"),), _vram),
+        *_EFFICIENCY,
+        figures("tokens", "tok/s", 6, lambda row: count(row.decode_tokens_per_s), gap=0),
+        _idle(money),
+    )
+
+
+_WAITING: Final[Column[Row]] = Column("waiting", "waiting", 6, (("  wait", "muted"),), _waiting, _ROOM)
+_MORE: Final[tuple[Column[Row], ...]] = (
+    figures("power", "power", 6, lambda row: watts(row.power_w.value), gap=0, keep=_ROOM),
+    Column("bandwidth", "memory bandwidth", 6, (("   mem", "muted"),), _bandwidth, _ROOM),
+    figures("tok_j", "tok/J", 6, lambda row: figure(row.tokens_per_j), gap=0, keep=_ROOM),
+    figures("kv", "KV", 5, lambda row: ratio(row.kv_usage_ratio, 4), gap=0, keep=_ROOM),
+    figures("engines", "engines", 7, _engines, keep=_MOST_ROOM),
+    figures("ttft", "TTFT p95", 8, lambda row: seconds(row.ttft_p95_s.value), keep=_MOST_ROOM),
+    figures("itl", "ITL p95", 7, lambda row: seconds(row.itl_p95_s.value), keep=_MOST_ROOM),
+    figures("prefill", "prefill/s", 9, lambda row: count(row.prefill_tokens_per_s), keep=_MOST_ROOM),
+    figures("requests", "req/s", 5, lambda row: figure(row.requests_per_s), keep=_MOST_ROOM),
+    words("types", "GPU types", 18, _types, gap=2, keep=_MOST_ROOM),
+)
+
+
+def _table(money: bool, title: str, named: Callable[[str, int], str], width: int, *last: Column[Row]) -> Table[Row]:
+    name: Column[Row] = words("name", title, width, lambda row: named(clean(row.name, 200), width), fixed=True)
+    drops = ("vram", "gpus", "mbu", "idle", "tokens")
+    return Table("fleet", _base(name, money), (_WAITING, *_MORE, *last), drops=drops, least=LEAST_VERDICT)
+
+
+def _models(row: Row) -> str:
+    return " ".join(model_name(clean(model, 100), 20) for model in row.models)
+
+
+_MODELS: Final[Column[Row]] = words("models", "models", 30, _models, gap=2, keep=_MOST_ROOM)
+_HOSTS: Final[Column[Row]] = figures("hosts", "hosts", 5, lambda row: f"{len(row.hosts)}", keep=_MOST_ROOM)
+_TABLES: Final = {
+    (models, wide, money): (
+        _table(money, "model", model_name, width, _HOSTS) if models else _table(money, "host", cut, width, _MODELS)
+    )
+    for models in (False, True)
+    for wide, width in ((False, _NAME), (True, _WIDE_NAME))
+    for money in (False, True)
+}
+
+
+def table(models: bool, width: int, view: View) -> Table[Row]:
+    """The columns of a row per model, or per host, on a screen of `width` cells."""
+    return _TABLES[models, width >= _WIDE, priced(view)]
+
+
+def worst(row: Row) -> Verdict | None:
+    """The verdict that `Row.verdict` is of; None where there is none."""
+    found = (
+        verdict
+        for host in row.parts.hosts
+        for verdict in host.snapshot.verdicts
+        if verdict.level is row.level and row.verdict.endswith(f"{verdict.scope}: {verdict.text}")
+    )
+    return next(found, None) if row.verdict else None
+
+
+def said(row: Row, now_s: float, room: int) -> line.Row:
+    """What is wrong with a row, in `room` cells: its state, else its worst verdict."""
+    if row.state in STATES and row.troubled == len(row.hosts):
+        word, tone = STATES[row.state]
+        seen_s = max((host.seen_wall_s for host in row.parts.hosts), default=0.0)
+        old = f" {age(now_s - seen_s)}" if now_s - seen_s >= 1.0 else ""
+        return ((" " + cut(f"{word}{old}{_fault(row)}", room - 1), tone),)
+    verdict = worst(row)
+    if row.silent and (verdict is None or verdict.level not in URGENT):
+        return ((" " + cut(_silent(row), room - 1), "warn"),)
+    if verdict is None:
+        return ()
+    glyph, tone, _ = mark(verdict)
+    calm = verdict.level is Level.OK or tone == "muted"
+    head = f"{glyph} {BRIEF[verdict.limit]}"
+    text = clean(row.verdict, 300)
+    if room - 1 < cells(head) + 8:
+        return ((" " + cut(head, room - 1), tone),)
+    return ((" " + left(head, 11), tone), (" " + cut(text, room - 13), "muted" if calm else "text"))
+
+
+def _silent(row: Row) -> str:
+    """Engines that do not answer, and why the first of them does not."""
+    first = next(one for one in row.parts.engines if not one.answers)
+    why = f": {clean(first.engine.name, 40)}: {clean(first.engine.fault, 200)}" if first.engine.fault else ""
+    return f"! {row.silent} silent{why}"
+
+
+def _fault(row: Row) -> str:
+    """Why, as the first fault has it."""
+    faults = [fault for host in row.parts.hosts for fault in host.snapshot.faults]
+    return f": {clean(faults[-1].text, 200)}" if faults else ""
+
+
+def _first(row: Row, sort: str) -> Reading:
+    """What a sort goes by first; 0 where it goes by the name alone."""
+    figures = SORTS[sort](row)
+    return figures[0] if figures else 0.0
+
+
+_MEANS: Final = {"waste": "what lies idle: in money, or GPUs", "level": "how bad the worst verdict is"}
+ORDERS: Final[tuple[Order[Row], ...]] = tuple(
+    Order(name, lambda row, name=name: _first(row, name), name != "name", _MEANS.get(name, ""))  # type: ignore[misc]
+    for name in SORTS
+)
+"""The ways to sort, as rows of a fleet have them."""

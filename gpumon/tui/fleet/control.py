@@ -1,0 +1,73 @@
+"""What the fleet's screen may ask of what is behind it: a Prometheus, and the machines that it tells of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from gpumon.fleet.snapshot import FleetSnapshot
+from gpumon.tui.control import Control
+
+if TYPE_CHECKING:
+    from gpumon.sizing.calibration import Calibration
+    from gpumon.sizing.known import Known
+
+
+class FleetControl(Protocol):
+    """A fleet, as the screen sees it. Nothing here holds the event loop up; whatever waits is awaited."""
+
+    @property
+    def place(self) -> str:
+        """Host and port of the Prometheus, for the title; without user, password and query. Text from outside."""
+
+    @property
+    def prices(self) -> Mapping[str, float]:
+        """Catalogue name of a GPU -> price of one hour, "" for all others; empty: none are known."""
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between two refreshes."""
+
+    @property
+    def asking(self) -> bool:
+        """Whether the Prometheus is being asked right now, for a refresh or for a moment of the past."""
+
+    @property
+    def calibration(self) -> Calibration:
+        """What the engines of all hosts were seen to do, gathered at every refresh."""
+
+    def known(self) -> Known:
+        """Models, GPUs, prices and imported profiles, as they are known by now; returns at once."""
+
+    async def start(self, sink: Callable[[FleetSnapshot], None]) -> None:
+        """Begin to ask; returns at once. `sink` gets every snapshot and never blocks.
+
+        A Prometheus that does not answer gives a snapshot, too: with the hosts as they were known last (`wall_s` and
+        `time` are those of the last answer) and the reason in `faults`; with no hosts and `wall_s` 0 where there was
+        no answer yet.
+        """
+
+    async def ended(self) -> None:
+        """Wait until asking ends, by `stop`; raises what ended it otherwise."""
+
+    def set_interval(self, seconds: float) -> None:
+        """Change the time between two refreshes."""
+
+    def refresh(self) -> None:
+        """Ask now."""
+
+    async def stop(self) -> None:
+        """Stop asking, within a fraction of a second."""
+
+    def span(self) -> tuple[float, float] | None:
+        """Unix times of the first and the last moment that can be asked for; None: nothing yet. Returns at once.
+
+        The first one may be what the Prometheus is assumed to keep: what it has nothing of comes without hosts.
+        """
+
+    async def at(self, wall_s: float) -> FleetSnapshot:
+        """The fleet as it was at a time, from queries at that time; what can not be had is in its `faults`."""
+
+    def host(self, name: str) -> Control:
+        """One host, for the screen of one machine: `start` gives its snapshots as refreshes bring them, `history` is
+        filled from range queries, `timeline` asks the Prometheus. A new one each time; `stop` lets go of it."""

@@ -1,0 +1,128 @@
+"""The foot of the fleet's screen: what the host, or the model, under the cursor holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Final
+
+from gpumon.fleet.rows import Row
+from gpumon.fleet.snapshot import HostShown
+from gpumon.readings.format import cells, cut, left
+from gpumon.readings.snapshot import Kind, Level, Snapshot
+from gpumon.readings.text import clean
+from gpumon.tui import engine_table, gpu_table, line
+from gpumon.tui.palette import Palette
+from gpumon.tui.triage_words import LIMITS, mark, said, urgent_by_key
+from gpumon.tui.view import View
+from gpumon.tui.widgets.pane import Pane
+
+_MOST_VERDICTS: Final = 4
+"""Lines of what is wrong that stand before the GPUs."""
+_HOST: Final = 20
+"""Cells of an engine's host in the lines of a model."""
+
+
+class HostPane(Pane):
+    """What is wrong first, then GPUs and engines, as their tables on the host's own screen have them."""
+
+    TITLE: ClassVar[str] = "host"
+
+    def __init__(self, palette: Palette, view: View) -> None:
+        super().__init__(palette, view)
+        self._row: Row | None = None
+        self._models = False
+        self.can_focus = False
+
+    def look_at(self, row: Row | None, *, models: bool) -> None:
+        """Another row, or the same one at another moment."""
+        self._row, self._models = row, models
+        self._top = 0
+        self.update()
+
+    @property
+    def wanted(self) -> int:
+        """Lines that it could use, its rule included."""
+        row = self._row
+        if row is None:
+            return 0
+        if self._models:
+            return 1 + len(row.parts.engines) + min(_MOST_VERDICTS, row.faults)
+        return 1 + sum(1 for host in row.parts.hosts for _ in self._of_host(host, 80))
+
+    def title(self) -> str:
+        """Whose it is."""
+        return "" if self._row is None else clean(self._row.name, 60)
+
+    def note(self) -> str:
+        """What stands on the rule: its GPUs, driver and labels."""
+        row = self._row
+        if row is None:
+            return ""
+        types = " ".join(f"{number}x {clean(name, 40).removeprefix('NVIDIA ')}" for name, number in row.gpu_types)
+        labels = " ".join(f"{clean(name, 30)}={clean(value, 40)}" for name, value in sorted(row.labels.items()))
+        parts = [types, f"{len(row.hosts)} hosts" if self._models else "", labels]
+        return " · ".join(part for part in parts if part)
+
+    def _more(self, focused: bool) -> str:  # noqa: ARG002
+        return f"{self.view.keymap.first('open')}: all of it"
+
+    def body(self, width: int, height: int) -> Sequence[line.Row]:  # noqa: ARG002
+        """All lines there are."""
+        row = self._row
+        if row is None:
+            return ()
+        if self._models:
+            return list(self._of_model(row, width))
+        return [each for host in row.parts.hosts for each in self._of_host(host, width)]
+
+    def _of_host(self, host: HostShown, width: int) -> Iterator[line.Row]:
+        snapshot = host.snapshot
+        yield from _wrong(snapshot, width)
+        if snapshot.gpus:
+            urgent = urgent_by_key(snapshot.verdicts, Kind.GPU)
+            yield gpu_table.head(width, self.view)
+            for gpu in snapshot.gpus:
+                yield gpu_table.row(gpu, width, self.view, urgent.get(gpu.uuid))
+        if snapshot.engines:
+            urgent = urgent_by_key(snapshot.verdicts, Kind.ENGINE)
+            yield engine_table.head(width, self.view)
+            for engine in snapshot.engines:
+                yield engine_table.row(engine, width, self.view, snapshot.wall_s, urgent.get(engine.key))
+        if not snapshot.gpus and not snapshot.engines:
+            yield ((" no GPU and no engine is known of it", "muted"),)
+
+    def _of_model(self, row: Row, width: int) -> Iterator[line.Row]:
+        """Its engines, each with its host."""
+        head = engine_table.head(width - _HOST - 1, self.view)
+        if row.parts.engines:
+            yield ((" " + left("host", _HOST), "muted"), *head)
+        else:
+            yield ((f" {len(row.hosts)} hosts: {cut(clean(' '.join(row.hosts), 500), max(8, width - 20))}", "text"),)
+        walls = {host.name: host.snapshot.wall_s for host in row.parts.hosts}
+        for one in row.parts.engines:
+            now_s = walls.get(one.host, 0.0)
+            cells_of = engine_table.row(one.engine, width - _HOST - 1, self.view, now_s)
+            yield ((" " + left(clean(one.host, 100), _HOST), "text"), *cells_of)
+
+
+def _wrong(snapshot: Snapshot, width: int) -> Iterator[line.Row]:
+    """Faults and verdicts, but those that say that all is well; how many more there are at the last."""
+    rows: list[line.Row] = [
+        ((" ! ", "warn"), (f"{clean(fault.source, 40)} ", "strong"), (clean(fault.text, 300), "text"))
+        for fault in snapshot.faults
+    ]
+    for verdict in snapshot.verdicts:
+        if verdict.level is not Level.OK:
+            glyph, tone, _ = mark(verdict)
+            scope, text = clean(verdict.scope, 30), clean(said(verdict), 300)
+            room = max(8, width - 20 - cells(scope))
+            rows.append(
+                (
+                    (f" {glyph} {left(LIMITS[verdict.limit], 13)} ", tone),
+                    (f"{scope} ", "strong"),
+                    (cut(text, room), "text"),
+                )
+            )
+    yield from rows[:_MOST_VERDICTS]
+    if len(rows) > _MOST_VERDICTS:
+        yield ((f"   +{len(rows) - _MOST_VERDICTS} more", "muted"),)

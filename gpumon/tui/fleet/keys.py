@@ -1,0 +1,91 @@
+"""The keys of the fleet's screen: those of the screen of one machine that mean something here, and what the key line
+says of them."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from gpumon.config.keymap import Keymap
+from gpumon.readings.format import period
+from gpumon.tui.widgets.key_line import DRAWER, SIZING, Hint, Place
+from gpumon.tui.widgets.key_line import hints as monitor_hints
+
+MEANINGS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
+    (("up", "down"), "move the cursor"),
+    (("page.up", "page.down"), "a page up, down"),
+    (("top", "end"), "to the top, the end"),
+    (("open",), "the host's screen; a model's hosts"),
+    (("back",), "from a host, of a filter (never quits)"),
+    (("fleet.models",), "a row per model, or per host"),
+    (("filter",), "filter the rows"),
+    (("sort",), "sort the rows"),
+    (("sizing",), "sizing, for the whole fleet"),
+    (("pane.next", "pane.previous"), "between sizing panel and table"),
+    (("pause",), "freeze the display"),
+    (("left", "right", "time.frame.back", "time.frame.forth"), "frozen: one refresh back, forth"),
+    (("time.back", "time.forth"), "freeze, and 5 minutes back; forth"),
+    (("time.minute.back", "time.minute.forth"), "freeze, and an hour back; forth"),
+    (("time.oldest",), "top; frozen: the oldest moment"),
+    (("time.live",), "end; frozen: live again"),
+    (("faster", "slower"), "ask more, less often"),
+    (("redraw",), "ask now, redraw"),
+    (("help",), "help"),
+    (("suspend",), "to the shell (fg: back)"),
+    (("quit",), "quit (ctrl+c too)"),
+)
+"""Commands and what they do here, in the order of the help."""
+
+IDS: Final = frozenset(name for names, _ in MEANINGS for name in names if not name.startswith("fleet."))
+"""Commands of the whole screen that have a meaning here."""
+
+
+class FleetPlace(NamedTuple):
+    """What the keys are for right now."""
+
+    drawer: bool = False
+    panel: bool = False
+    editing: bool = False
+    """Whether a value of the sizing panel is being typed."""
+    page: bool = False
+    models: bool = False
+    paused: bool = False
+    narrowed: bool = False
+    """Whether there is a filter to go back from."""
+    scrolls: bool = False
+    every_s: float = 0.0
+
+
+def hints(keys: Keymap, place: FleetPlace) -> list[Hint]:
+    """The keys that do something here, most important first, and at last how to leave."""
+    if place.drawer:
+        return monitor_hints(keys, Place(DRAWER, scrolls=place.scrolls))
+    if place.panel:
+        return monitor_hints(keys, Place(SIZING, opened=place.editing))
+    wanted: list[tuple[tuple[str, ...], str]] = [(("help",), "help")]
+    if place.page:
+        wanted.append((("back",), "back"))
+    else:
+        wanted += [(("back",), "all rows")] if place.narrowed else []
+        wanted += _times() if place.paused else []
+        wanted += [
+            (("open",), "its hosts" if place.models else "host"),
+            (("fleet.models",), "hosts" if place.models else "models"),
+            (("filter",), "filter"),
+            (("sort",), "sort"),
+            (("sizing",), "sizing"),
+        ]
+        wanted += [] if place.paused else [(("pause",), "freeze"), (("time.back",), "5 min back")]
+        wanted += [(("faster", "slower"), f"every {period(place.every_s)}"), (("redraw",), "refresh")]
+    said = [(" ".join(filter(None, map(keys.first, names))), does) for names, does in wanted]
+    arrows = {"Left Right": "← →"}
+    return [(arrows.get(key, key), does) for key, does in said if key] + [(keys.first("quit") or "ctrl+c", "quit")]
+
+
+def _times() -> list[tuple[tuple[str, ...], str]]:
+    return [
+        (("pause",), "live"),
+        (("left", "right"), "refresh"),
+        (("time.back", "time.forth"), "5 min"),
+        (("time.minute.back", "time.minute.forth"), "1 h"),
+        (("time.oldest",), "oldest"),
+    ]

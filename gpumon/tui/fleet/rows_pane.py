@@ -1,0 +1,217 @@
+"""The fleet's table: a row per host, or per model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
+from typing import ClassVar, Final
+
+from gpumon.fleet.rows import Row, ordered
+from gpumon.fleet.select import Selection, SelectionError
+from gpumon.readings.missing import Missing
+from gpumon.readings.snapshot import Level, Snapshot
+from gpumon.readings.text import clean
+from gpumon.tui import line
+from gpumon.tui.fleet import columns
+from gpumon.tui.fleet.shown import Shown
+from gpumon.tui.keys import scoped
+from gpumon.tui.palette import Palette
+from gpumon.tui.rows import Order
+from gpumon.tui.table import Table
+from gpumon.tui.triage_words import BRIEF
+from gpumon.tui.view import View
+from gpumon.tui.widgets.list_pane import ListPane
+from gpumon.tui.widgets.pane import wrapped
+
+SCOPE: Final = "fleet"
+"""Of its keys, in the table of keys."""
+_GLOB: Final = str.maketrans(dict.fromkeys("*?[]\"'", "?"))
+"""What has a meaning in a selection, to what stands for one character there."""
+
+
+class RowsPane(ListPane[Row]):
+    """The selection stays on its host or model; the rows keep their order until the figures change."""
+
+    TITLE: ClassVar[str] = "hosts"
+    THING: ClassVar[str] = "host"
+    ZOOMS: ClassVar[bool] = False
+
+    def __init__(self, palette: Palette, view: View) -> None:
+        super().__init__(palette, view)
+        self.models = False
+        """Whether there is a row per model."""
+        self.order = columns.ORDERS[0]
+        self.moved: Callable[[], None] = lambda: None
+        """Called after the cursor may be on another row."""
+        self.error = ""
+        """Why the filter is none; it lets all rows through then."""
+        self._shown: Shown | None = None
+        self._others: dict[bool, tuple[str, str]] = {}
+        """Filter and cursor of the table that is not shown."""
+
+    def show_fleet(self, shown: Shown) -> None:
+        """Paint a moment of the fleet."""
+        self._shown = shown
+        self.show(shown.whole)
+
+    @property
+    def count(self) -> int:
+        """Rows that there are."""
+        return len(self.chosen())
+
+    @property
+    def table(self) -> Table[Row]:
+        """The columns of what a row is now."""
+        return columns.table(self.models, self.size.width, self.view)
+
+    def turn_to_models(self, models: bool) -> None:
+        """A row per model, or per host; each table keeps its filter and its cursor."""
+        self._others[self.models] = (self.wanted, self._cursor)
+        self.models = models
+        wanted, self._cursor = self._others.get(models, ("", ""))
+        self._chosen, self._at, self._top = (), 0, 0
+        self.filter(wanted)
+
+    def narrow_to_model(self, row: Row) -> bool:
+        """The hosts that serve a model; returns whether the row is one's."""
+        if not row.models:
+            return False
+        shortest = min(row.models, key=len)
+        same = all(model.lower().endswith(shortest.lower()) for model in row.models)
+        name = (shortest if same else row.name).translate(_GLOB)
+        name = f"*{name}" if len(row.models) > 1 else name
+        self.turn_to_models(False)
+        self.filter(f'model="{name}"')
+        return True
+
+    def filter(self, text: str) -> None:
+        """Show what matches; what is no selection lets all rows through, and the rule says why."""
+        self.wanted = text.strip()
+        try:
+            Selection.parse(self.wanted)
+            self.error = ""
+        except SelectionError as refused:
+            self.error = clean(str(refused), 200)
+        self.update()
+        self.moved()
+
+    def items(self, snapshot: Snapshot) -> Sequence[Row]:  # noqa: ARG002
+        """All rows."""
+        return () if self._shown is None else self._shown.models if self.models else self._shown.hosts
+
+    def key_of(self, item: Row) -> str:
+        """The host's name, or the model's."""
+        return item.key
+
+    def passes(self, item: Row) -> bool:
+        """Whether the filter lets a row through."""
+        return bool(self.error) or _selection(self.wanted).matches(item)
+
+    def words(self, item: Row) -> str:
+        """What a row is called."""
+        return item.name
+
+    def gpus_of(self, item: Row) -> Collection[int]:  # noqa: ARG002
+        """A fleet has no numbers of GPUs."""
+        return ()
+
+    def in_order(self, items: Sequence[Row]) -> list[Row]:
+        """The rows as rows of a fleet are sorted everywhere; turned round, what is missing stays last."""
+        order = self.order
+        found = ordered(items, "name" if order is None else order.name)
+        if order is None or not self.turned:
+            return found
+        missing = [row for row in found if isinstance(order.value(row), Missing)]
+        return [row for row in reversed(found) if not isinstance(order.value(row), Missing)] + missing
+
+    def orders(self) -> Sequence[Order[Row]]:
+        """By every figure that is worth it."""
+        return columns.ORDERS
+
+    def title(self) -> str:
+        """What a row is."""
+        return "models" if self.models else self.TITLE
+
+    def _keys_back(self) -> str:
+        return self.view.keymap.first("back")
+
+    def note(self) -> str:
+        """The filter and what is wrong with it, the order, columns without a place."""
+        if self.error:
+            return f"no filter: {self.error}"
+        return super().note()
+
+    def more(self) -> str:
+        """Columns that need a wider screen."""
+        return self.table.note(self.size.width, self.view, self.note_room) if self.chosen() else ""
+
+    def head(self, width: int) -> Sequence[line.Row]:
+        """Column headers, once there is a row."""
+        if self._shown is None or not self._shown.hosts:
+            return ()
+        return ((*self.table.head(width, self.view), ("  verdict", "muted")),)
+
+    def nothing(self, width: int) -> Sequence[line.Row]:
+        """Why there is no row."""
+        shown = self._shown
+        if shown is None:
+            return wrapped("asking the Prometheus: waiting for its first answer …", width, "muted")
+        if shown.fleet.faults:
+            return wrapped("nothing is known yet: see the line above", width, "muted")
+        if not shown.fleet.hosts:
+            text = (
+                "the Prometheus has no host with GPUs or engines at this time: it should scrape dcgm-exporter, the "
+                "engines' /metrics or gpumon serve-metrics; [prometheus] match may leave them out"
+            )
+            return wrapped(text, width, "muted")
+        return wrapped("no engine runs here", width, "muted")
+
+    def row(self, item: Row, width: int) -> line.Row:
+        """One host or model, its worst verdict behind."""
+        tone = "text" if item.troubled < max(1, len(item.hosts)) else "muted"
+        pieces = self.table.row(item, width, self.view, tone)
+        room = width - self.table.used(width, self.view)
+        wall_s = self._shown.fleet.wall_s if self._shown is not None else 0.0
+        return (*pieces, *columns.said(item, wall_s, room))
+
+    def trouble(self, item: Row) -> str:
+        """Its worst verdict where it is critical, with its name."""
+        if item.level is not Level.CRITICAL:
+            return ""
+        found = columns.worst(item)
+        return f"✗ {clean(item.name, 40)} {BRIEF[found.limit]}" if found is not None else ""
+
+    def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002
+        """Keys of a fleet's table alone."""
+        call = scoped(self.view.keymap, SCOPE).get(key)
+        if call is None:
+            return False
+        self.screen.call_later(self.screen.run_action, call)
+        return True
+
+    def move(self, lines: int) -> None:
+        """Move the cursor."""
+        super().move(lines)
+        self.moved()
+
+    def sort(self, order: Order[Row] | None) -> None:
+        """Sort so; the same order again turns it round."""
+        super().sort(order)
+        self.moved()
+
+    def back(self) -> bool:
+        """Drop the filter."""
+        if not self.wanted:
+            return False
+        self.filter("")
+        return True
+
+    @property
+    def shows_cursor(self) -> bool:
+        """Always: the foot is about its row."""
+        return True
+
+
+@lru_cache(maxsize=8)
+def _selection(text: str) -> Selection:
+    return Selection.parse(text)

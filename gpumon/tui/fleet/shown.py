@@ -1,0 +1,28 @@
+"""A fleet as its screen shows it: rows, their sum, and all of it as one machine. Worked out beside the event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from gpumon.fleet.rows import Row, by_host, by_model, total
+from gpumon.fleet.snapshot import FleetSnapshot
+from gpumon.fleet.whole import whole
+from gpumon.readings.snapshot import Snapshot
+
+
+class Shown(NamedTuple):
+    """One moment of a fleet."""
+
+    fleet: FleetSnapshot
+    hosts: tuple[Row, ...]
+    models: tuple[Row, ...]
+    total: Row
+    whole: Snapshot
+    """What sizing asks of."""
+
+
+def worked_out(fleet: FleetSnapshot, prices: Mapping[str, float]) -> Shown:
+    """All of it, in a time that grows with the hosts: for a thread."""
+    hosts = by_host(fleet, prices)
+    return Shown(fleet, tuple(hosts), tuple(by_model(fleet, prices)), total(hosts), whole(fleet))

@@ -1,0 +1,150 @@
+"""Time on the fleet's screen: frozen, and back and forth in what the Prometheus keeps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from textual.screen import Screen
+
+from gpumon.readings.format import period
+from gpumon.readings.text import clean
+from gpumon.tui.fleet.shown import worked_out
+from gpumon.tui.fleet.title import utc
+
+if TYPE_CHECKING:
+    from gpumon.tui.fleet.control import FleetControl
+    from gpumon.tui.fleet.shown import Shown
+    from gpumon.tui.view import View
+
+JUMPS_S: Final = {10: 300.0, 60: 3600.0}
+"""What the keys that go 10 s and a minute on the screen of one machine go here, where a frame is a scrape."""
+
+
+class FleetTravel(Screen[None], inherit_bindings=False):
+    """The part of the fleet's screen that is about time."""
+
+    paused = False
+    back = False
+    """Whether what is shown is a moment that was gone back to."""
+    aim_s: float | None = None
+    """The moment that was asked for last; None while what is shown is live, or was."""
+    seeking_s: float | None = None
+    """The moment that is being asked for."""
+    if TYPE_CHECKING:
+        control: FleetControl
+        view: View
+        shown: Shown | None
+        newest: Shown | None
+        say: Callable[[str], None]
+        show_keys: Callable[[], None]
+        show_title: Callable[[], None]
+        paint: Callable[[Shown], None]
+
+        @property
+        def timely(self) -> bool: ...
+
+    def action_pause(self) -> None:
+        """Freeze what is shown, or go on with the newest."""
+        if self.shown is not None:
+            self.freeze(not self.paused)
+
+    def action_side(self, step: int) -> None:
+        """Paused, one refresh back (-1) or forth (1)."""
+        if self.paused:
+            self.action_frame(step)
+
+    def action_frame(self, frames: int) -> None:
+        """So many refreshes back (below 0) or forth."""
+        self.travel(frames * self.control.interval_s)
+
+    def action_jump(self, seconds: int) -> None:
+        """By what the keys stand for here."""
+        self.travel(JUMPS_S[abs(seconds)] * (1 if seconds > 0 else -1))
+
+    def action_oldest(self) -> None:
+        """Paused, the oldest moment that can be asked for; else the top of the list."""
+        if self.timely:
+            self.travel(float("-inf"))
+        else:
+            self.run_move(-100000)
+
+    def action_live(self) -> None:
+        """Paused, live again; else the end of the list."""
+        if self.timely:
+            self.freeze(False)
+        else:
+            self.run_move(100000)
+
+    def run_move(self, lines: int) -> None:
+        """Move in what has the keys."""
+        raise NotImplementedError
+
+    def freeze(self, paused: bool) -> None:
+        """Freeze what is shown, or go on with the newest."""
+        self.paused = paused
+        if not paused:
+            self.back, self.aim_s = False, None
+            if self.newest is not None:
+                self.paint(self.newest)
+        self.show_title()
+        self.show_keys()
+
+    def travel(self, by_s: float) -> None:
+        """Go so many seconds back (below 0) or forth; what is asked for while an answer is awaited adds up."""
+        span = self.control.span()
+        if self.shown is None or span is None:
+            self.say("nothing is known of the past yet")
+            return
+        if not self.paused:
+            if by_s > 0.0:
+                self.say(f"this is live: {self.view.keymap.first('time.back')} goes back")
+                return
+            self.freeze(True)
+        wanted_s = (self.shown.fleet.wall_s if self.aim_s is None else self.aim_s) + by_s
+        self.aim_s = min(max(wanted_s, span[0]), span[1])
+        self._say_where_it_ends(wanted_s, span)
+        if self.seeking_s is None:
+            self.seeking_s = self.aim_s
+            self.run_worker(self._seek(), group="travel")
+        self.show_title()
+
+    def _say_where_it_ends(self, wanted_s: float, span: tuple[float, float]) -> None:
+        if wanted_s <= span[0]:
+            self.say(f"the oldest moment that can be asked for: {utc(span[0])}Z, {period(span[1] - span[0])} back")
+        elif wanted_s > span[1]:
+            self.say(f"the newest moment; {self.view.keymap.first('time.live')}: live again")
+
+    async def _seek(self) -> None:
+        """Ask for the moment wanted by now, until it is the one that came."""
+        try:
+            while (aim_s := self.aim_s) is not None:
+                self.seeking_s = aim_s
+                self.show_title()
+                arrived = await self._ask(aim_s)
+                if aim_s == self.aim_s:
+                    if not arrived and self.shown is not None:
+                        self.aim_s = self.shown.fleet.wall_s  # the next step begins where this one did
+                    break
+        finally:
+            self.seeking_s = None
+            self.show_title()
+
+    async def _ask(self, aim_s: float) -> bool:
+        """Show that moment; returns whether there is one to show."""
+        try:
+            moment = await self.control.at(aim_s)
+            shown = await asyncio.to_thread(worked_out, moment, self.control.prices)
+        except Exception as error:  # a past that can not be read costs this step, not the screen
+            self.say(f"this moment can not be read: {clean(f'{type(error).__name__}: {error}', 200)}")
+            return False
+        if self.aim_s is None:
+            return True  # live again meanwhile
+        if moment.faults and not moment.hosts:
+            self.say(f"this moment can not be had: {clean(moment.faults[0].text, 200)}")
+            return False
+        self.back = True
+        self.paint(shown)
+        self.show_keys()
+        return True

@@ -1,0 +1,55 @@
+"""Who may talk to `gpumon web`: whoever has the key of its link, from a page of its own, under a name of its own.
+
+A page that somebody else serves can make a browser ask here: under this server's name (then the browser says its own
+`Origin`), or under a name of theirs that they point at 127.0.0.1 (then `Host` is theirs). Both are refused.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+
+
+class Admission:
+    """What a request has to bring with it."""
+
+    def __init__(self, key: str, names: tuple[str, ...], public: str) -> None:
+        """`names`: hosts besides loopback's, where another address is listened at. `public`: of a reverse proxy."""
+        self.key, self.public = key, public
+        self._remote = bool(names)
+        proxy = urlsplit(public)
+        self._names = {*_LOOPBACK, *names, *([proxy.hostname] if proxy.hostname else [])}
+        self._public_origin = f"{proxy.scheme}://{proxy.netloc}".lower()
+
+    def refusal(self, headers: Mapping[str, str]) -> str:
+        """Why the names in a request's headers are not taken; empty where they are."""
+        host, origin = headers.get("Host", "").lower(), headers.get("Origin", "").lower()
+        if not self._named(host):
+            return "this name is not served here: use the link that gpumon web printed (--public-url for a proxy)"
+        if origin and origin not in (f"http://{host}", f"https://{host}", self._public_origin):
+            return "a page of another server may not use this one"
+        return ""
+
+    def admits(self, key: str) -> bool:
+        """Whether it is the key, in a time that does not tell how much of it is right."""
+        return hmac.compare_digest(key.encode(), self.key.encode())
+
+    def _named(self, host: str) -> bool:
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            return False
+        return name in self._names or (self._remote and _is_address(name))
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

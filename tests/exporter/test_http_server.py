@@ -1,0 +1,142 @@
+"""The HTTP server against clients that are slow, many, or talk nonsense; all over real sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+
+import psutil
+import pytest
+
+from gpumon.outputs import http
+from gpumon.outputs.http import MOST_CONNECTIONS, Answer, HttpServer, Login, bound
+from tests.exporter.served import get
+from tests.fakes.http_server import wait_until
+
+LARGE = b"x" * 4_000_000
+
+
+def pages(path: str, headers: Mapping[str, str]) -> Answer:
+    if path == "/bug":
+        raise RuntimeError("secret")
+    return Answer(200, LARGE if path == "/large" else b"hello\n")
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    listener = bound("127.0.0.1", 0)
+    server = HttpServer(listener, pages)
+    server.start()
+    try:
+        yield int(listener.getsockname()[1])
+    finally:
+        server.close()
+        assert not any(thread.name == "http" for thread in threading.enumerate())
+
+
+def opened(port: int) -> socket.socket:
+    one = socket.create_connection(("127.0.0.1", port), timeout=30.0)
+    one.settimeout(30.0)
+    return one
+
+
+def answered(one: socket.socket) -> bytes:
+    """All that comes until the other side closes."""
+    received = b""
+    with contextlib.suppress(ConnectionResetError):
+        while piece := one.recv(65536):
+            received += piece
+    return received
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET / HTTP/1.0\r\n\r\n", b"200"),
+        (b"GET /metrics?name[]=x HTTP/1.0\r\nHost: x\r\n\r\n", b"200"),
+        (b"GET /bug HTTP/1.0\r\n\r\n", b"500"),
+        (b"DELETE / HTTP/1.0\r\n\r\n", b"405"),
+        (b"POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", b"405"),
+        (b"GET /\r\n\r\n", b"400"),
+        (b"GET / HTTP/2.0\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", b"400"),
+        (b"\x16\x03\x01\x02\x00\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nCookie: " + b"x" * 70_000 + b"\r\n\r\n", b"431"),
+    ],
+)
+def test_every_request_gets_an_answer_and_the_connection_ends(port: int, request_: bytes, status: bytes) -> None:
+    with opened(port) as one:
+        one.sendall(request_)
+        head = answered(one)
+    assert head.startswith(b"HTTP/1.1 " + status) or (status == b"431" and head == b"")
+    assert b"secret" not in head
+
+
+def test_a_connection_serves_many_requests(port: int) -> None:
+    with opened(port) as one:
+        for _ in range(3):
+            one.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            received = b""
+            while not received.endswith(b"hello\n"):
+                received += one.recv(4096)
+            assert b"Connection: keep-alive" in received
+
+
+def test_connections_that_never_ask_make_room_for_one_that_does(port: int) -> None:
+    with contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(opened(port)) for _ in range(3 * MOST_CONNECTIONS)]
+        for one in slow:
+            with contextlib.suppress(OSError):
+                one.sendall(b"GET / HT")
+        assert get(f"http://127.0.0.1:{port}/").body == b"hello\n"
+        assert wait_until(lambda: held(port) <= MOST_CONNECTIONS)
+
+
+def held(port: int) -> int:
+    """Connections that the server has accepted and holds; it is in this process."""
+    each = psutil.Process().net_connections("tcp")
+    return sum(one.laddr.port == port and one.status == psutil.CONN_ESTABLISHED for one in each)
+
+
+def test_clients_that_do_not_read_hold_up_nobody(port: int) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(8):
+            stack.enter_context(opened(port)).sendall(b"GET /large HTTP/1.1\r\n\r\n")
+        assert get(f"http://127.0.0.1:{port}/large").body == LARGE
+
+
+def test_a_request_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    monkeypatch.setattr(http, "HEAD_S", 0.05)
+    with opened(port) as one:
+        one.sendall(b"GET / HT")
+        assert answered(one).startswith(b"HTTP/1.1 408")
+
+
+def test_close_ends_open_connections() -> None:
+    listener = bound("127.0.0.1", 0)
+    server = HttpServer(listener, pages)
+    server.start()
+    with opened(listener.getsockname()[1]) as one:
+        one.sendall(b"GET /la")
+        server.close()
+        assert answered(one) == b""
+    assert wait_until(lambda: not any(thread.name == "http" for thread in threading.enumerate()))
+
+
+@pytest.mark.parametrize(
+    ("authorization", "right"),
+    [
+        ("Basic dXNlcjpww6Rzcw==", True),
+        ("basic dXNlcjpww6Rzcw==", True),
+        ("Basic dXNlcjpwYXNz", False),
+        ("Bearer dXNlcjpww6Rzcw==", False),
+        ("Basic", False),
+        ("Basic !!!", False),
+        ("Basic \xff", False),
+        ("", False),
+    ],
+)
+def test_a_login_admits_its_own_user_alone(authorization: str, right: bool) -> None:
+    assert Login.of("user", "päss").admits(authorization) is right

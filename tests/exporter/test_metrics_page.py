@@ -1,0 +1,111 @@
+"""The page of snapshots: worked out once, gone when the collector is stuck, counting what happens in between."""
+
+from __future__ import annotations
+
+import gzip
+
+import msgspec
+import pytest
+
+from gpumon.outputs.openmetrics import MetricsPage
+from gpumon.readings.exported import Sample
+from gpumon.readings.snapshot import Event, EventKind
+from tests.exporter.served import MODERN, classic, modern, ups
+from tests.outputs import shots
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def page(clock: Clock) -> MetricsPage:
+    return MetricsPage(clock, lambda: 1_767_000_000.5)
+
+
+def read(page: MetricsPage) -> list[Sample]:
+    return modern(page.page(MODERN, "").body)
+
+
+def test_a_page_is_worked_out_once_per_snapshot_and_form(page: MetricsPage) -> None:
+    for number in range(1, 4):
+        page.take(shots.snapshot())
+        for _ in range(5):
+            plain, packed = page.page(MODERN, ""), page.page(MODERN, "br, gzip")
+            page.page("text/plain", "gzip;q=0")
+        assert page.renderings == 2 * number
+    assert gzip.decompress(packed.body) == plain.body
+    assert (packed.encoding, plain.encoding) == ("gzip", "")
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        (MODERN, "application/openmetrics-text"),
+        ("", "text/plain"),
+        ("*/*", "text/plain"),
+        ("application/vnd.google.protobuf;q=0.6,application/openmetrics-text;version=1.0.0;q=0.5", "application/open"),
+    ],
+)
+def test_the_client_chooses_the_form(page: MetricsPage, accept: str, kind: str) -> None:
+    page.take(shots.snapshot())
+    assert page.page(accept, "").content_type.startswith(kind)
+
+
+def test_nothing_is_shown_before_the_first_snapshot(page: MetricsPage) -> None:
+    assert ups(read(page)) == {("collector", ""): 0.0}
+    assert page.trouble().startswith("no snapshot yet")
+
+
+@pytest.mark.parametrize(("interval_s", "fresh_s"), [(0.25, 3.0), (1.0, 3.0), (10.0, 30.0)])
+def test_a_stuck_collector_leaves_no_figure(page: MetricsPage, clock: Clock, interval_s: float, fresh_s: float) -> None:
+    page.take(shots.snapshot(interval_s=interval_s))
+    clock.now_s += fresh_s
+    assert page.trouble() == ""
+    assert ups(read(page))["collector", ""] == 1.0
+    clock.now_s += 0.5
+    assert "gpumon is stuck" in page.trouble()
+    left = read(page)
+    assert ups(left) == {("collector", ""): 0.0}
+    assert {one.name for one in left} == {
+        "gpumon_source_up",
+        "gpumon_build_info",
+        "gpumon_process_start_time_seconds",
+    }
+    page.take(shots.snapshot(interval_s=interval_s))
+    assert ups(read(page))["collector", ""] == 1.0
+
+
+def test_events_and_restarts_are_counted_since_the_start(page: MetricsPage) -> None:
+    engine = shots.engine()
+    events = (
+        Event(1.0, EventKind.RESTART, engine.name, "restarted", key=engine.key),
+        Event(1.0, EventKind.XID, "gpu 0", "Xid 79"),
+    )
+    for _ in range(3):
+        page.take(shots.snapshot(events=events))
+    page.take(shots.snapshot())
+    counts = {one.labels.get("kind", "restarts"): one.value for one in read(page) if "events" in one.name}
+    restarts = [one.value for one in read(page) if one.name == "gpumon_engine_restarts_total"]
+    assert (counts["restart"], counts["xid"], counts["model"], restarts) == (3.0, 3.0, 0.0, [3.0])
+
+
+def test_hostile_text_stays_in_its_label_in_both_forms(page: MetricsPage) -> None:
+    gpu = shots.gpu(name=shots.HOSTILE, uuid=shots.HOSTILE)
+    engine = shots.engine(name=shots.HOSTILE, model=shots.HOSTILE, fault=shots.HOSTILE, url=shots.HOSTILE)
+    page.take(shots.snapshot(gpus=(gpu,), engines=(engine, msgspec.structs.replace(engine, name="b"))))
+    new, old = read(page), classic(page.page("", "").body)
+    assert new == old
+    assert all(text.isprintable() and len(text) <= 1024 for one in new for text in one.labels.values())
+    assert len({one.labels["engine"] for one in new if one.name == "gpumon_engine_info"}) == 2

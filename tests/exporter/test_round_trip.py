@@ -1,0 +1,87 @@
+"""Snapshots of the simulated server through a real page and back: all that the main screen and triage show is there."""
+
+from __future__ import annotations
+
+import asyncio
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon import wiring
+from gpumon.config.load import load
+from gpumon.config.options import Options
+from gpumon.outputs.openmetrics import MetricsPage
+from gpumon.readings import exported_metrics as table
+from gpumon.readings.exported import Sample, answers, rebuilt
+from gpumon.readings.missing import Missing
+from gpumon.readings.snapshot import Snapshot
+from tests.exporter.served import MODERN, classic, modern
+
+GPU_TEXTS = tuple(table.GPU_TEXTS.values())
+ENGINE_TEXTS = tuple(table.ENGINE_TEXTS.values())
+GPU_OTHERS = ("index", "uuid", "state", "age_s", "state_text", "throttle_s", "engines")
+ENGINE_OTHERS = ("name", "state", "age_s", "since", "fault", "gpus", "uneven", "deviates", "contradicts", "key")
+VERDICT = ("scope", "limit", "action", "confidence", "since", "kind", "key", "family", "level", "text", "unknown")
+"""Fields that come back as they are."""
+
+
+async def snapshots(scenario: str, wanted: int, folder: Path) -> list[Snapshot]:
+    """Snapshots of the simulated server, until there are verdicts; these need not hold for long."""
+    options = Options(demo=True, scenario=scenario)
+    file = folder / "config.toml"
+    file.write_text("[triage]\nhold_s = 3.0\n")
+    config = load(str(file), {}, []).config
+    collector = wiring.build(config, options, await wiring.open_hardware(config, options))
+    try:
+        await collector.open()
+        await collector.ready(30.0)
+        taken = []
+        while len(taken) < wanted or not taken[-1].verdicts:
+            assert len(taken) < 120
+            taken.append(await collector.tick())
+            await asyncio.sleep(0.5)
+        return taken
+    finally:
+        await collector.stop()
+
+
+def assert_comes_back(shot: Snapshot, samples: list[Sample]) -> None:
+    back = rebuilt(samples, shot.wall_s, shot.interval_s)
+    assert back is not None
+    assert (back.time, back.simulated, len(back.gpus)) == (shot.time, shot.simulated, len(shot.gpus))
+    same(shot.host, back.host, table.HOST, ("name", "driver", "cuda"))
+    same(shot.self_cost, back.self_cost, table.SELF, ())
+    for was, now in zip(shot.gpus, back.gpus, strict=True):
+        same(was, now, table.GPU, (*GPU_TEXTS, *GPU_OTHERS))
+        assert set(was.throttle) == set(now.throttle)
+    engines = {engine.name: engine for engine in back.engines}
+    for engine in shot.engines:
+        figures = table.ENGINE if answers(engine) else ()
+        same(engine, engines[engine.name], figures, (*ENGINE_TEXTS, *ENGINE_OTHERS))
+        assert len(engines[engine.name].rank_loads) == len(engine.rank_loads)
+    assert len(back.verdicts) == len(shot.verdicts)
+    for verdict in shot.verdicts:
+        found = next(one for one in back.verdicts if (one.key, one.family) == (verdict.key, verdict.family))
+        same(verdict, found, (), VERDICT)
+        assert [(one.text, one.source, one.chart) for one in found.evidence] == [
+            (one.text, one.source, one.chart) for one in verdict.evidence
+        ]
+    assert [verdict.level for verdict in back.verdicts] == [verdict.level for verdict in shot.verdicts]
+    assert back.faults == shot.faults
+
+
+def same(was: Any, now: Any, fields: tuple[table.Field, ...], names: tuple[str, ...]) -> None:
+    for name in (*(field.path for field in fields), *names):
+        before, after = attrgetter(name)(was), attrgetter(name)(now)
+        assert isinstance(after, Missing) if isinstance(before, Missing) else after == before, (name, before, after)
+
+
+@pytest.mark.parametrize("scenario", ["", "reset-required", "kv-cache-full", "engine-mute"])
+async def test_what_the_screen_shows_comes_back_exactly(scenario: str, tmp_path: Path) -> None:
+    page = MetricsPage()
+    for shot in (await snapshots(scenario, 6, tmp_path))[-6:]:
+        page.take(shot)
+        assert_comes_back(shot, modern(page.page(MODERN, "").body))
+        assert_comes_back(shot, classic(page.page("", "").body))

@@ -1,0 +1,208 @@
+"""Rows per host and per model: sums by hand, weights, and what is not known."""
+
+from __future__ import annotations
+
+from math import fsum
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpumon.efficiency.quantiles import quantile
+from gpumon.fleet.parts import MERGED, WORST, weighted
+from gpumon.fleet.rows import NO_ENGINE, SORTS, Row, by_host, by_model, ordered, total
+from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
+from gpumon.readings.frame import EndpointState, HistogramReading
+from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
+from gpumon.readings.snapshot import Engine, Gpu, Level
+from tests.fleet.fleets import fed, fleet_frame
+
+PRICES = {"H100 SXM5 80GB": 3.0, "": 1.0}
+
+
+@pytest.fixture(scope="module")
+def fleet() -> FleetSnapshot:
+    return fed(*(fleet_frame(at) for at in range(8)))
+
+
+def gpus(fleet: FleetSnapshot) -> list[Gpu]:
+    return [gpu for host in fleet.hosts for gpu in host.snapshot.gpus]
+
+
+def engines(fleet: FleetSnapshot) -> list[Engine]:
+    return [engine for host in fleet.hosts for engine in host.snapshot.engines]
+
+
+def changed(fleet: FleetSnapshot, at: int, **changes: Any) -> FleetSnapshot:
+    """The fleet with one host changed: `gpu` and `engine` are what to replace in its first GPU and engine."""
+    host = fleet.hosts[at]
+    shown = changes.pop("snapshot", host.snapshot)
+    for field, things in (("gpu", shown.gpus), ("engine", shown.engines)):
+        if field in changes:
+            first = msgspec.structs.replace(things[0], **changes.pop(field))
+            shown = msgspec.structs.replace(shown, **{f"{field}s": (first, *things[1:])})
+    host = msgspec.structs.replace(host, snapshot=shown, **changes)
+    return msgspec.structs.replace(fleet, hosts=(*fleet.hosts[:at], host, *fleet.hosts[at + 1 :]))
+
+
+def known(*values: Any) -> list[float]:
+    return [value for value in values if not isinstance(value, Missing)]
+
+
+def test_a_host_has_the_sums_and_means_of_its_own(fleet: FleetSnapshot):
+    row, shown = by_host(fleet, PRICES)[1], fleet.hosts[1].snapshot
+    assert (row.name, row.gpus, row.engines, row.silent) == ("gpu02", 8, 4, 0)
+    assert row.gpu_types == (("H100 SXM5 80GB", 8),)
+    assert row.busy_ratio.value == pytest.approx(fsum(known(*(gpu.busy_ratio for gpu in shown.gpus))) / 8)
+    assert row.power_w == (pytest.approx(fsum(known(*(gpu.power_w for gpu in shown.gpus)))), 8, 8)
+    assert row.decode_tokens_per_s == pytest.approx(
+        fsum(known(*(engine.decode_tokens_per_s for engine in shown.engines)))
+    )
+    assert row.kv_usage_ratio == max(known(*(engine.kv_usage_ratio for engine in shown.engines)))
+    assert row.idle_gpus.value == pytest.approx(8 - fsum(known(*(gpu.busy_ratio for gpu in shown.gpus))))
+    assert row.idle_cost_per_h.value == pytest.approx(3.0 * row.idle_gpus.value)
+
+
+def test_all_rows_as_one_have_the_sums_of_all(fleet: FleetSnapshot):
+    whole = total(by_host(fleet, PRICES))
+    assert (whole.gpus, whole.engines, len(whole.hosts)) == (24, 12, 3)
+    for field in ("decode_tokens_per_s", "prefill_tokens_per_s", "running", "requests_per_s"):
+        assert getattr(whole, field) == pytest.approx(fsum(known(*(getattr(one, field) for one in engines(fleet)))))
+    assert whole.vram_used_bytes.value == pytest.approx(fsum(known(*(gpu.vram_used_bytes for gpu in gpus(fleet)))))
+    both = [(gpu.mfu_ratio, gpu.flops_peak_per_s) for gpu in gpus(fleet)]
+    pairs = [(ratio, peak) for ratio, peak in both if isinstance(ratio, float) and isinstance(peak, float)]
+    mfu = fsum(ratio * peak for ratio, peak in pairs) / fsum(peak for _, peak in pairs)
+    assert whole.mfu_ratio == (pytest.approx(mfu), len(pairs), 24)
+
+
+def test_by_model_all_is_the_same_as_by_host(fleet: FleetSnapshot):
+    hosts, models = total(by_host(fleet, PRICES)), total(by_model(fleet, PRICES))
+    for field in Row.__struct_fields__:
+        if field not in ("parts", "models", "verdict"):
+            mine, other = getattr(hosts, field), getattr(models, field)
+            assert mine == pytest.approx(other) if isinstance(mine, float) else mine == other, field
+
+
+def test_a_model_has_the_engines_and_gpus_of_all_hosts(fleet: FleetSnapshot):
+    rows = {row.name: row for row in by_model(fleet, PRICES)}
+    llama = rows["RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic"]
+    assert (llama.hosts, llama.gpus, llama.engines) == (("gpu01", "gpu02", "gpu03"), 12, 3)
+    assert sum(row.engines for row in rows.values()) == 12
+
+
+def test_gpus_without_an_engine_have_a_row_of_their_own(fleet: FleetSnapshot):
+    bare = msgspec.structs.replace(fleet.hosts[0].snapshot, engines=())
+    fleet = changed(fleet, 0, snapshot=bare)
+    rest = by_model(fleet, PRICES)[-1]
+    assert (rest.name, rest.gpus, rest.engines, rest.hosts) == (NO_ENGINE, 8, 0, ("gpu01",))
+    assert total(by_model(fleet, PRICES)).gpus == 24
+
+
+def test_a_share_is_weighted_with_its_peak_and_says_of_how_many_it_is_known():
+    unknown = Missing(Reason.NO_ENGINE)
+    assert weighted([(0.5, 1000.0), (0.2, 3000.0), (unknown, 1000.0)]) == (pytest.approx(0.275), 2, 3)
+    assert weighted([(unknown, 1000.0), (0.2, NOT_SUPPORTED)]).value == unknown
+    assert weighted([]) == (NOT_SUPPORTED, 0, 0)
+
+
+def test_what_is_not_known_is_left_out_and_never_zero(fleet: FleetSnapshot):
+    lost = Missing(Reason.LOST)
+    row = by_host(changed(fleet, 0, gpu={"busy_ratio": lost, "power_w": lost, "mfu_ratio": lost}), PRICES)[0]
+    assert (row.busy_ratio.gpus, row.power_w.gpus, row.mfu_ratio.gpus) == (7, 7, 7)
+    assert row.busy_ratio.of == row.gpus == 8
+    assert by_host(fleet, {})[0].idle_cost_per_h == (Missing(Reason.NO_PRICE), 0, 8)
+
+
+def test_latencies_of_many_engines_are_those_of_all_their_requests(fleet: FleetSnapshot):
+    whole = total(by_host(fleet, PRICES))
+    windows = [found.ttft for host in fleet.hosts for found in host.latencies.values() if found.ttft is not None]
+    merged = HistogramReading(
+        windows[0].bounds,
+        tuple(sum(column) for column in zip(*(window.counts for window in windows), strict=True)),
+        sum(window.sum for window in windows),
+        sum(window.count for window in windows),
+    )
+    assert len(windows) == 12
+    assert whole.ttft_p95_s == (pytest.approx(quantile(merged, 0.95)), MERGED)
+
+
+def test_without_buckets_the_worst_latency_is_shown_and_marked(fleet: FleetSnapshot):
+    row = by_host(changed(fleet, 0, latencies={}), PRICES)[0]
+    worst = max(known(*(engine.ttft_s.p95 for engine in fleet.hosts[0].snapshot.engines)))
+    assert row.ttft_p95_s == (worst, WORST)
+
+
+def test_a_host_that_is_gone_counts_for_nothing(fleet: FleetSnapshot):
+    row = by_host(changed(fleet, 1, state=HostState.GONE), PRICES)[1]
+    assert (row.state, row.gpus, row.engines, row.silent, row.troubled) == (HostState.GONE, 8, 4, 4, 1)
+    assert isinstance(row.decode_tokens_per_s, Missing)
+    assert isinstance(row.busy_ratio.value, Missing)
+    assert row.level is None
+
+
+def test_an_engine_that_does_not_answer_is_counted(fleet: FleetSnapshot):
+    row = by_host(changed(fleet, 0, engine={"state": EndpointState.REFUSED}), PRICES)[0]
+    assert (row.engines, row.silent) == (4, 1)
+
+
+def test_joules_of_a_gpu_that_two_engines_share_count_once(fleet: FleetSnapshot):
+    shared = [
+        msgspec.structs.replace(engine, gpus=(0,), decode_tokens_per_s=100.0, power_w=500.0)
+        for engine in fleet.hosts[0].snapshot.engines[:2]
+    ]
+    shown = msgspec.structs.replace(fleet.hosts[0].snapshot, engines=tuple(shared))
+    assert by_host(changed(fleet, 0, snapshot=shown), PRICES)[0].tokens_per_j == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("sort", [sort for sort in SORTS if sort != "name"])
+def test_missing_figures_come_last_and_equals_go_by_name(fleet: FleetSnapshot, sort: str):
+    first = fleet.hosts[0]
+    names = ["gpu10", "gpu9", "gpu1"]
+    same = [msgspec.structs.replace(first, name=name) for name in names]
+    nothing = msgspec.structs.replace(first, name="a", snapshot=msgspec.structs.replace(first.snapshot, gpus=(),
+                                      engines=(), verdicts=()))  # fmt: skip
+    rows = by_host(msgspec.structs.replace(fleet, hosts=(nothing, *same)), PRICES)
+    assert [row.name for row in ordered(rows, sort)] == ["gpu1", "gpu9", "gpu10", "a"]
+    assert [row.name for row in ordered(reversed(rows), sort)] == ["gpu1", "gpu9", "gpu10", "a"]
+
+
+def test_the_most_waste_comes_first(fleet: FleetSnapshot):
+    rows = ordered(by_host(fleet, PRICES))
+    costs = [row.idle_cost_per_h.value for row in rows]
+    assert costs == sorted(costs, reverse=True)
+    idle = [row.idle_gpus.value for row in ordered(by_host(fleet, {}))]
+    assert idle == sorted(idle, reverse=True)
+
+
+def test_the_worst_verdict_comes_first(fleet: FleetSnapshot):
+    verdict = fleet.hosts[2].snapshot.verdicts[0]
+    critical = msgspec.structs.replace(verdict, level=Level.CRITICAL, text="it burns")
+    shown = msgspec.structs.replace(fleet.hosts[2].snapshot, verdicts=(verdict, critical))
+    rows = ordered(by_host(changed(fleet, 2, snapshot=shown), PRICES), "level")
+    assert (rows[0].name, rows[0].level) == ("gpu03", Level.CRITICAL)
+    assert rows[0].verdict.endswith("it burns")
+
+
+def test_labels_of_a_model_are_those_that_its_hosts_share(fleet: FleetSnapshot):
+    assert by_host(fleet, PRICES)[0].labels == {"cluster": "a", "rack": "0"}
+    assert by_model(fleet, PRICES)[0].labels == {"cluster": "a"}
+
+
+def test_no_hosts_are_no_rows():
+    empty = FleetSnapshot("", 0.0, 0.0)
+    assert by_host(empty, {}) == by_model(empty, {}) == []
+    assert total([]).gpus == 0
+    assert isinstance(total([]).busy_ratio.value, Missing)
+
+
+def test_a_shared_gpu_is_in_the_row_of_each_model_with_its_part(fleet: FleetSnapshot):
+    shown = fleet.hosts[0].snapshot
+    one, two = (
+        msgspec.structs.replace(engine, gpus=(0,), mfu_ratio=ratio)
+        for engine, ratio in zip(shown.engines[:2], (0.1, 0.3), strict=True)
+    )
+    gpu = msgspec.structs.replace(shown.gpus[0], engines=(one.name, two.name), mfu_ratio=0.4, flops_peak_per_s=1e15)
+    host = HostShown("h", {}, msgspec.structs.replace(shown, gpus=(gpu,), engines=(one, two)))
+    rows = by_model(FleetSnapshot("", 1.0, 15.0, (host,)), PRICES)
+    assert sorted(row.mfu_ratio.value for row in rows) == [pytest.approx(0.1), pytest.approx(0.3)]
+    assert total(rows).mfu_ratio == (pytest.approx(0.4), 1, 1)

@@ -1,0 +1,92 @@
+"""A fleet as one machine, and sizing on it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpumon.config.schema import Config
+from gpumon.fleet.fleet import Fleet
+from gpumon.fleet.snapshot import FleetSnapshot, HostState
+from gpumon.fleet.whole import whole
+from gpumon.onlooker import Onlooker
+from gpumon.readings.frame import GpuState
+from gpumon.sizing.live import from_live, have, instances_here
+from gpumon.sizing.plan import plan
+from gpumon.sizing.scenario import Server
+from tests.fleet.fleets import fed, fleet_frame, make
+
+H100 = "H100 SXM5 80GB"
+
+
+def cut(fleet: FleetSnapshot, at: int, gpus: int) -> FleetSnapshot:
+    """The fleet with a host of fewer GPUs, and no engine on them."""
+    host = fleet.hosts[at]
+    here = tuple(msgspec.structs.replace(gpu, engines=(), processes=(), vram_used_bytes=0.0)
+                 for gpu in host.snapshot.gpus[:gpus])  # fmt: skip
+    host = msgspec.structs.replace(host, snapshot=msgspec.structs.replace(host.snapshot, gpus=here, engines=()))
+    return msgspec.structs.replace(fleet, hosts=(*fleet.hosts[:at], host, *fleet.hosts[at + 1 :]))
+
+
+def test_each_gpu_and_engine_is_there_once_under_a_name_of_its_own():
+    fleet = fed(fleet_frame(0), fleet_frame(1))
+    shot = whole(fleet)
+    assert [gpu.index for gpu in shot.gpus] == [*range(24)]
+    assert [gpu.host for gpu in shot.gpus] == [name for name in ("gpu01", "gpu02", "gpu03") for _ in range(8)]
+    assert len({engine.key for engine in shot.engines}) == len({engine.name for engine in shot.engines}) == 12
+    by_index = {gpu.index: gpu for gpu in shot.gpus}
+    for engine in shot.engines:
+        assert engine.name.startswith(tuple(f"{by_index[index].host}/" for index in engine.gpus))
+        assert all(engine.name in by_index[index].engines for index in engine.gpus)
+
+
+def test_servers_are_grouped_by_type_and_gpus_per_host():
+    shot = whole(cut(fed(fleet_frame(0), fleet_frame(1)), 2, 4))
+    scenario = from_live(shot, ())
+    assert scenario.server == (Server(H100, gpus=8), Server(H100, gpus=4))
+    assert "servers here: 2 of 8 x H100 SXM5 80GB, 1 of 4 x H100 SXM5 80GB" in scenario.note
+    assert have(shot) == ((H100, 20),)
+    assert sum(instances_here(shot).values()) >= 8
+
+
+def test_the_note_names_hosts_and_stays_short():
+    fleet = fed(fleet_frame(0, 12), fleet_frame(1, 12))
+    lost = tuple(
+        msgspec.structs.replace(
+            host,
+            snapshot=msgspec.structs.replace(
+                host.snapshot,
+                gpus=tuple(msgspec.structs.replace(gpu, state=GpuState.LOST) for gpu in host.snapshot.gpus[:2])
+                + host.snapshot.gpus[2:],
+            ),
+        )
+        for host in fleet.hosts
+    )
+    note = from_live(whole(msgspec.structs.replace(fleet, hosts=lost)), ()).note
+    assert "a GPU of gpu01: left out (lost) x 2" in note
+    assert "and 4 more" in note
+    assert "gpu12" not in note
+
+
+def test_a_host_that_is_gone_is_not_planned_with():
+    fleet = fed(fleet_frame(0), fleet_frame(1))
+    gone = msgspec.structs.replace(fleet.hosts[0], state=HostState.GONE)
+    assert len(whole(msgspec.structs.replace(fleet, hosts=(gone, *fleet.hosts[1:]))).gpus) == 16
+
+
+def test_a_plan_stands_on_what_the_whole_fleet_showed():
+    fleet, onlooker = Fleet(make()), Onlooker(Config())
+    for at in range(12):
+        onlooker.take(whole(fed(fleet_frame(at), fleet=fleet)))
+    shot = whole(fleet.snapshot)
+    scenario = from_live(shot, onlooker.calibration.observed(), None, onlooker.calibration.in_flight())
+    llama = next(each for each in scenario.workload if "70B" in each.model)
+    running = sum(
+        engine.running for engine in shot.engines if "70B" in engine.model and isinstance(engine.running, float)
+    )
+    assert llama.seen is not None
+    assert llama.target >= running * 0.5
+    scenario = msgspec.structs.replace(scenario, workload=(llama,))
+    answer = plan(scenario, onlooker.known(), dict(have(shot)))
+    assert not answer.problem
+    assert answer.have is not None
+    assert answer.have.gpus == 24

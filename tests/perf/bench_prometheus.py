@@ -1,0 +1,251 @@
+"""What a fleet of 1,000 GPUs and 500 engines costs: a refresh from a real Prometheus, and the keys on the screen.
+
+python -m tests.perf.bench_prometheus [--hosts 125] [--engines 500] [--seconds 45] [--url URL]
+
+--url names a Prometheus that already scrapes such a farm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import psutil
+
+from gpumon.config import schema
+from gpumon.fleet.fleet import Fleet
+from gpumon.fleet.rows import by_host, by_model
+from gpumon.flight import maker
+from gpumon.sources.prometheus.source import FleetSource
+from tests.fakes.prometheus import Prometheus
+from tests.perf.bench_fleet import KEY_EVERY_S, KEYS, key_wait_s
+from tests.perf.contestants import BIN
+from tests.perf.farm import ENGINES, HOSTS, running
+from tests.terminal import Terminal
+
+SCRAPE_S: Final = 15
+REFRESHES: Final = 5
+"""The first is not counted: it meets every series for the first time."""
+TICK_S: Final = 0.005
+PAUSE_S: Final = 3.0
+GC_THRESHOLDS: Final = (20_000, 10, 10)
+FIRST_S: Final = 90.0
+"""Longest wait for two scrapes, and for the first rows on the screen."""
+REFRESH_LIMIT_S, BLOCK_LIMIT_S, KEY_LIMIT_S, REQUESTS_LIMIT, PSS_LIMIT = 2.0, 0.05, 0.1, 12, 400e6
+
+
+class Line(NamedTuple):
+    """One figure, and what it may be at most."""
+
+    what: str
+    value: float
+    limit: float | None
+    unit: str
+
+    def __str__(self) -> str:
+        mark = "" if self.limit is None else f"{self.limit:,.4g} {self.unit}"
+        missed = "  MISSED" if self.missed else ""
+        return f"{self.what:<52} {self.value:>10,.4g} {self.unit:<6} {mark:>12}{missed}"
+
+    @property
+    def missed(self) -> bool:
+        """Whether it is above its limit."""
+        return self.limit is not None and self.value > self.limit
+
+
+@contextmanager
+def served(given: argparse.Namespace) -> Iterator[tuple[str, int]]:
+    """URL and process (0: not known) of a Prometheus that has scraped the farm twice."""
+    if given.url:
+        yield given.url, given.pid
+        return
+    with (
+        tempfile.TemporaryDirectory() as name,
+        running(Path(name), given.hosts, engines=given.engines) as farm,
+        Prometheus(Path(name), farm.scrapes, interval=f"{SCRAPE_S}s") as prometheus,
+    ):
+        # All targets that are up: seven of a hundred are down.
+        prometheus.until(
+            "count_over_time(up[2m]) >= 2", results=int(0.99 * (given.hosts + given.engines)), timeout_s=FIRST_S
+        )
+        yield prometheus.url, prometheus.pid
+
+
+class Ticker:
+    """Wakes every few milliseconds and notes how late it is: as long was the event loop held up."""
+
+    def __init__(self) -> None:
+        self.late_s: list[float] = []
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            due_s = time.perf_counter() + TICK_S
+            await asyncio.sleep(TICK_S)
+            self.late_s.append(time.perf_counter() - due_s)
+
+
+class Refresh(NamedTuple):
+    """What one refresh took."""
+
+    frame_s: float
+    derive_s: float
+    rows_s: float
+    server_cpu_s: float
+    own_cpu_s: float
+    late_s: float
+    requests: int
+    gpus: int
+    engines: int
+
+    @property
+    def whole_s(self) -> float:
+        """From the first query to the last row."""
+        return self.frame_s + self.derive_s + self.rows_s
+
+
+def _cpu_s(pid: int) -> float:
+    times = psutil.Process(pid).cpu_times() if pid else None
+    return times.user + times.system if times else float("nan")
+
+
+async def refreshes(url: str, pid: int, count: int) -> list[Refresh]:
+    """So many refreshes of one fleet, as the monitor does them."""
+    config = schema.Config(prometheus=schema.Prometheus(url=url))
+    source, fleet, ticker = FleetSource(config.prometheus), Fleet(maker(config, None)), Ticker()
+    task = asyncio.create_task(ticker.run())
+    gc.set_threshold(*GC_THRESHOLDS)
+    try:
+        found = []
+        for _ in range(count):
+            ticker.late_s.clear()
+            found.append(await _refresh(source, fleet, ticker, pid))
+            # As the screen does (tui.app): what lives long is not looked at by every collection.
+            gc.freeze()
+            await asyncio.sleep(PAUSE_S)
+        return found
+    finally:
+        task.cancel()
+        await source.close()
+
+
+async def _refresh(source: FleetSource, fleet: Fleet, ticker: Ticker, pid: int) -> Refresh:
+    server_s, own_s, at_s = _cpu_s(pid), time.process_time(), time.perf_counter()
+    frame = await source.frame()
+    assert not frame.faults, frame.faults
+    asked_s = time.perf_counter()
+    for _ in fleet.steps(frame):
+        await asyncio.sleep(0)
+    derived_s = time.perf_counter()
+    by_host(fleet.snapshot, {})
+    by_model(fleet.snapshot, {})
+    end_s = time.perf_counter()
+    await asyncio.sleep(2 * TICK_S)
+    return Refresh(
+        asked_s - at_s,
+        derived_s - asked_s,
+        end_s - derived_s,
+        _cpu_s(pid) - server_s,
+        time.process_time() - own_s,
+        max(ticker.late_s, default=0.0),
+        frame.queries,
+        sum(len(host.snapshot.gpus) for host in fleet.snapshot.hosts),
+        sum(len(host.snapshot.engines) for host in fleet.snapshot.hosts),
+    )
+
+
+class Screen(NamedTuple):
+    """What the screen took."""
+
+    first_rows_s: float
+    waits_s: list[float]
+    cpu: float
+    """Share of a core."""
+    pss_bytes: int
+    bytes_per_s: float
+
+
+def screen(url: str, seconds: float) -> Screen:
+    """The fleet's screen in a pty: keys through several refreshes."""
+    with tempfile.TemporaryDirectory() as folder:
+        env = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", "XDG_CONFIG_HOME": folder}
+        with Terminal([str(BIN / "gpumon"), "--prometheus", url], env, 120, 40) as terminal:
+            end_s = time.monotonic() + FIRST_S
+            while (first_s := terminal.first(lambda text: "gpu-00" in text)) is None and time.monotonic() < end_s:
+                terminal.run(0.5)
+            assert first_s is not None, "\n".join(terminal.screen())
+            cpu_s, written, at_s = terminal.cpu_s(), terminal.written(), time.monotonic()
+            waits = [key_wait_s(terminal, KEYS[number % 2]) for number in range(int(seconds / KEY_EVERY_S))]
+            elapsed_s = time.monotonic() - at_s
+            return Screen(
+                first_s,
+                waits,
+                (terminal.cpu_s() - cpu_s) / elapsed_s,
+                terminal.pss_bytes(),
+                (terminal.written() - written) / elapsed_s,
+            )
+
+
+def lines(found: list[Refresh], rss_bytes: int, shown: Screen | None) -> list[Line]:
+    """The table."""
+    warm = found[1:]
+
+    def middle(field: str) -> float:
+        return statistics.median(getattr(refresh, field) for refresh in warm)
+
+    rows = [
+        Line("refresh, the slowest of " + str(len(warm)), max(each.whole_s for each in warm), REFRESH_LIMIT_S, "s"),
+        Line("refresh, the first (all series are new)", found[0].whole_s, 2 * REFRESH_LIMIT_S, "s"),
+        Line("  ask and read (median)", middle("frame_s"), None, "s"),
+        Line("  derive", middle("derive_s"), None, "s"),
+        Line("  rows by host and by model", middle("rows_s"), None, "s"),
+        Line("requests of a refresh", middle("requests"), REQUESTS_LIMIT, ""),
+        Line("CPU of the Prometheus for a refresh", middle("server_cpu_s"), None, "s"),
+        Line("CPU of gpumon for a refresh", middle("own_cpu_s"), None, "s"),
+        Line("longest hold of the event loop", max(each.late_s for each in warm) * 1e3, BLOCK_LIMIT_S * 1e3, "ms"),
+        Line("memory after these refreshes (RSS)", rss_bytes / 1e6, PSS_LIMIT / 1e6, "MB"),
+    ]
+    if shown is not None:
+        rows += [
+            Line("screen: start to first rows", shown.first_rows_s, 2 * REFRESH_LIMIT_S, "s"),
+            Line("screen: key to first byte, median", statistics.median(shown.waits_s) * 1e3, None, "ms"),
+            Line("screen: key to first byte, longest", max(shown.waits_s) * 1e3, KEY_LIMIT_S * 1e3, "ms"),
+            Line("screen: CPU of a core", shown.cpu * 100.0, None, "%"),
+            Line("screen: bytes to the terminal", shown.bytes_per_s, None, "B/s"),
+            Line("screen: memory (PSS)", shown.pss_bytes / 1e6, PSS_LIMIT / 1e6, "MB"),
+        ]
+    return rows
+
+
+def main() -> None:
+    """Print the figures; ends with 1 where one is above its limit."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--hosts", type=int, default=HOSTS)
+    arguments.add_argument("--engines", type=int, default=ENGINES)
+    arguments.add_argument("--seconds", type=float, default=45.0, help="of keys on the screen; 0: no screen")
+    arguments.add_argument("--url", default="")
+    arguments.add_argument("--pid", type=int, default=0, help="of the Prometheus at --url, for its CPU time")
+    given = arguments.parse_args()
+    with served(given) as (url, pid):
+        found = asyncio.run(refreshes(url, pid, REFRESHES))
+        rss_bytes = psutil.Process().memory_info().rss
+        shown = screen(url, given.seconds) if given.seconds else None
+    rows = lines(found, rss_bytes, shown)
+    print(f"{given.hosts} hosts: {found[-1].gpus:,} GPUs that answer, {found[-1].engines} engines; every {SCRAPE_S} s")
+    print(f"{'':<52} {'':>10} {'':<6} {'at most':>12}")
+    print("\n".join(map(str, rows)))
+    sys.exit(any(row.missed for row in rows))
+
+
+if __name__ == "__main__":
+    main()

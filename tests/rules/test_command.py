@@ -1,0 +1,210 @@
+"""`gpumon rules` as a user runs it: names of every kind, what is refused and why, and what a real Prometheus has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpumon import cli
+from gpumon.outputs.dashboard import dashboard, expressions
+from gpumon.outputs.rules import Prices, Ruled, quoted, recorded
+from gpumon.outputs.rules_scope import Scope
+from tests.fakes.engine import FakeEngine
+from tests.fakes.http_server import LoopbackServer, Reply
+from tests.fakes.prometheus import Prometheus, promtool
+
+GPU = ("--gpu", "H100 SXM 80GB", "--gpus-per-engine", "16")
+CONFIG = """
+[[model]]
+match = "{match}"
+params_b = 8.0
+layers = 32
+hidden = 4096
+heads = 32
+kv_heads = 8
+vocab = 128256
+"""
+ODD = (
+    'say "hi"',
+    "back\\slash",
+    "org/llama 3.1 (8B)",
+    "模型-é-😀",
+    "tab\there",
+    "${x} {{ $labels }} %s",
+    "a" * 300,
+    "line\u2028two",
+    "nel\x85",
+    "'; drop",
+)
+
+
+@pytest.fixture(autouse=True)
+def _own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    file = tmp_path / "gpumon.toml"
+    file.write_text("")
+    monkeypatch.setenv("GPUMON_CONFIG", str(file))
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
+    assert cli.main(["rules", *words]) == code
+    out, err = capsys.readouterr()
+    assert (code != 0) == bool(err)
+    return err if code else out
+
+
+def checked(folder: Path, text: str) -> int:
+    """Rules that promtool found."""
+    (folder / "rules.yml").write_text(text, encoding="utf-8")
+    result = promtool("check", "rules", str(folder / "rules.yml"))
+    assert result.returncode == 0, result.stdout + result.stderr
+    return int(result.stdout.partition("SUCCESS: ")[2].split()[0])
+
+
+def test_models_of_the_catalogue(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    names = ("Llama-3.1-70B", "Qwen3-235B-A22B", "DeepSeek-V3", "Qwen3-Next-80B-A3B", "gpt-oss-120b", "Gemma-3-27B")
+    text = printed(capsys, *(word for name in names for word in ("--model", name)), *GPU, "--price", "2.5")
+    assert checked(tmp_path, text) > 100
+    assert text.count("gpumon:model_gpu_peak_flops:const\n") == len(names) + 1, "one stands in its formula"
+    assert "No figures of" not in text
+
+
+@pytest.mark.parametrize("name", ODD, ids=range(len(ODD)))
+def test_odd_names_stay_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str):
+    (tmp_path / "gpumon.toml").write_text(CONFIG.format(match="*"))
+    text = printed(capsys, "--model", name, "--gpu", "H100 SXM 80GB")
+    assert checked(tmp_path, text) > 50
+    # What Prometheus understood, in its own words.
+    asked = f"count(gpumon:model_engine_gpus:const{{model_name={json.dumps(name, ensure_ascii=False)}}})"
+    (tmp_path / "test.yml").write_text(
+        "rule_files: [rules.yml]\ntests:\n- interval: 1m\n  promql_expr_test:\n"
+        "  - expr: count(gpumon:model_engine_gpus:const{model_name=" + '~".*"} == 1)\n'
+        "    eval_time: 2m\n    exp_samples: [{value: 1}]\n"
+        f"  - expr: {quoted(asked)}\n"
+        "    eval_time: 2m\n    exp_samples: [{value: 1}]\n"
+    )
+    result = promtool("test", "rules", str(tmp_path / "test.yml"))
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_no_group_is_larger_than_what_mimir_takes(capsys: pytest.CaptureFixture[str]):
+    text = printed(capsys, "--model", "Llama-3.1-70B", *GPU, "--price", "2", "--context", "2000")
+    groups = text.split("  - name: ")[1:]
+    assert len(groups) >= 8
+    assert all(group.count("- record:") + group.count("- alert:") <= 20 for group in groups)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "--model NAME"),
+        (("--model", "Llama-3.1-8B"), "--gpu TYPE"),
+        (("--model", "Llama-3.1-8B", "--gpu", "H101"), "near names"),
+        (("--model", "Llama-3.1-70B", "--gpu", "H100 SXM 80GB"), "--gpus-per-engine 'Llama-3.1-70B=N'"),
+        (("--model", "Llama-3.1-8B", "--gpu", "other=H100 SXM 80GB"), "no such model here"),
+        (("--model", "Llama-3.1-8B", *GPU, "--gpus-per-engine", "x"), "whole number"),
+        (("--model", "\udcff", *GPU), "UTF-8"),
+        (("--interval", "0"), "from 0.25"),
+        (("--model", "Llama-3.1-8B", *GPU, "--join", 'pod"'), "name of a label"),
+    ],
+)
+def test_what_is_refused_says_what_to_give(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str):
+    err = printed(capsys, *words, code=2)
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_nobody_answers_at_the_url(capsys: pytest.CaptureFixture[str]):
+    assert "nothing listens" in printed(capsys, "--prometheus", "http://127.0.0.1:9", code=2)
+
+
+def test_an_unknown_model_is_a_comment_with_the_lines_to_add(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    text = printed(capsys, "--model", "acme/secret-9b\ngroups: []", *GPU)
+    assert checked(tmp_path, text) > 50
+    assert "#   [[model]]" in text
+    assert "gpumon:model_weight_bytes:const\n" not in text
+
+
+class TestDashboard:
+    def test_it_is_json_with_variables(self, capsys: pytest.CaptureFixture[str]):
+        made = json.loads(printed(capsys, "--dashboard"))
+        assert made["schemaVersion"] >= 36
+        assert [one["name"] for one in made["templating"]["list"]] == ["datasource", "model"]
+        assert len({panel["id"] for panel in made["panels"]}) == len(made["panels"]) >= 12
+        cells = [(x, y) for panel in made["panels"] for x, y in [(panel["gridPos"]["x"], panel["gridPos"]["y"])]]
+        assert len(set(cells)) == len(cells)
+
+    @pytest.mark.parametrize("priced", [False, True])
+    def test_every_series_is_one_that_the_rules_make(self, priced: bool):
+        made = recorded(Ruled((), Scope("", (), 15.0), Prices({}, "2" if priced else "")))
+        for expr in expressions(dashboard(priced=priced)):
+            names = {word for word in expr.replace("(", " ").replace("{", " ").replace(")", " ").split() if ":" in word}
+            assert names
+            assert names <= made, expr
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory):
+    """A Prometheus that scrapes an engine."""
+    with FakeEngine("vllm-basic", start_s=30.0) as engine:
+        scrape = (
+            f"  - {{job_name: vllm, static_configs: [{{targets: ['127.0.0.1:{engine.server.port}'], "
+            "labels: {cluster: a}}]}"
+        )
+        with Prometheus(tmp_path_factory.mktemp("prometheus"), [scrape]) as server:
+            server.until("vllm:num_requests_running")
+            yield server
+
+
+def test_models_are_those_of_the_prometheus(tmp_path: Path, capsys: pytest.CaptureFixture[str], served: Prometheus):
+    (tmp_path / "gpumon.toml").write_text(CONFIG.format(match="tiny-*"))
+    text = printed(capsys, "--prometheus", served.url, "--gpu", "H100 SXM 80GB")
+    assert checked(tmp_path, text) > 50
+    assert 'labels: {model_name: "tiny-llama"}' in text
+    assert "gpumon:model_kv_pool_tokens:const" in text.partition("gpumon-prompt-buckets")[0]
+
+
+def test_a_model_that_nobody_knows_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], served: Prometheus):
+    text = printed(capsys, "--prometheus", served.url)
+    assert checked(tmp_path, text) > 50
+    assert "# No figures of tiny-llama:" in text
+
+
+def test_matchers_leave_out_other_engines(tmp_path: Path, capsys: pytest.CaptureFixture[str], served: Prometheus):
+    (tmp_path / "gpumon.toml").write_text("[prometheus]\nmatch = 'cluster=\"b\"'\n")
+    assert "has no series" in printed(capsys, "--prometheus", served.url, code=2)
+
+
+@pytest.mark.parametrize("priced", [False, True])
+def test_every_panel_is_a_query_that_prometheus_understands(served: Prometheus, priced: bool):
+    for expr in expressions(dashboard(priced=priced)):
+        assert served.query(expr.replace("$model", ".*")) == []
+
+
+@pytest.mark.parametrize(
+    ("types", "code", "said"),
+    [
+        (("NVIDIA H100 80GB HBM3",), 0, "tiny-llama: config [[model]] 'tiny-llama', on H100 SXM5 80GB"),
+        (("NVIDIA H100 80GB HBM3", "NVIDIA L40S"), 2, "several types (NVIDIA H100 80GB HBM3, NVIDIA L40S)"),
+        (("Matrox",), 2, "--gpu TYPE"),
+    ],
+)
+def test_the_type_of_the_gpus_is_dcgms(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], types: tuple[str, ...], code: int, said: str
+):
+    page = "".join(f'DCGM_FI_DEV_GPU_UTIL{{gpu="{at}",modelName="{name}"}} 5\n' for at, name in enumerate(types))
+    page += 'vllm:num_requests_running{model_name="tiny-llama",engine="0"} 1\n'
+    (tmp_path / "gpumon.toml").write_text(CONFIG.format(match="tiny-llama"))
+    server = LoopbackServer(lambda _: Reply(200, page.encode(), "text/plain; version=0.0.4"))
+    try:
+        server.listen()
+        scrape = f"  - {{job_name: all, static_configs: [{{targets: ['127.0.0.1:{server.port}']}}]}}"
+        folder = tmp_path / "prometheus"
+        folder.mkdir()
+        with Prometheus(folder, [scrape]) as prometheus:
+            prometheus.until("DCGM_FI_DEV_GPU_UTIL", results=len(types))
+            prometheus.until("vllm:num_requests_running")
+            assert said in printed(capsys, "--prometheus", prometheus.url, code=code)
+    finally:
+        server.close()

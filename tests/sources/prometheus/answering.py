@@ -1,0 +1,94 @@
+"""A scripted Prometheus API on loopback, for what no real one is made to say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from gpumon.config.schema import Prometheus
+from gpumon.sources.prometheus.api import ApiFault, PrometheusApi
+from tests.fakes.http_server import LoopbackServer, Reply, Request
+
+
+def vector(series: Iterable[tuple[Mapping[str, str], str]], at_s: float = 1000.0, **more: Any) -> Reply:
+    """The answer to an instant query."""
+    result = [{"metric": dict(labels), "value": [at_s, value]} for labels, value in series]
+    return success({"resultType": "vector", "result": result}, **more)
+
+
+def success(data: object, **more: Any) -> Reply:
+    """An answer of Prometheus' API."""
+    body = json.dumps({"status": "success", "data": data, **more}, separators=(",", ":"))
+    return Reply(body=body.encode(), content_type="application/json")
+
+
+def asked(request: Request) -> dict[str, str]:
+    """The parameters of a query, however it was sent."""
+    text = request.body.decode() or urlsplit(request.path).query
+    return {name: values[0] for name, values in parse_qs(text).items()}
+
+
+async def fault_of(answer: Callable[[Request], Reply], **settings: Any) -> str:
+    """The fault that a query comes to."""
+    with LoopbackServer(answer) as server:
+        return await fault_at(server.url, **settings)
+
+
+async def fault_at(url: str, **settings: Any) -> str:
+    """The fault that a query to this server comes to."""
+    api = PrometheusApi(Prometheus(url=url, **settings))
+    with pytest.raises(ApiFault) as found:
+        await api.query("up", 1000.0)
+    await api.close()
+    text = found.value.text
+    assert text.isprintable()
+    assert len(text) < 330
+    return text
+
+
+class Api:
+    """A Prometheus with just these series at every moment, scraped at `scraped_s`. Labels as Prometheus stores them."""
+
+    def __init__(self) -> None:
+        self.up: list[tuple[dict[str, str], float, float]] = []
+        """Labels, value, Unix time of the scrape."""
+        self.series: dict[str, list[tuple[dict[str, str], str]]] = {"engines": [], "gpus": [], "own": [], "started": []}
+        self.warnings: list[str] = []
+        self.queries: list[str] = []
+        self.server = LoopbackServer(self._answer)
+
+    def target(self, labels: dict[str, str], scraped_s: float = 990.0, up: float = 1.0) -> dict[str, str]:
+        """A target that was scraped; returns its labels."""
+        self.up.append((labels, up, scraped_s))
+        return labels
+
+    def engine(self, labels: dict[str, str], tokens: float = 7.0, **more: str) -> None:
+        """A little vLLM."""
+        own = {"engine": "0", "model_name": "m", **more}
+        for name, value in (("vllm:generation_tokens_total", tokens), ("vllm:num_requests_running", 1.0)):
+            self.series["engines"].append(({"__name__": name, **own, **labels}, str(value)))
+
+    def gpu(self, labels: dict[str, str], uuid: str, index: int = 0, **more: str) -> None:
+        """A GPU of a dcgm-exporter."""
+        own = {"__name__": "DCGM_FI_DEV_GPU_UTIL", "gpu": str(index), "UUID": uuid, "modelName": "NVIDIA H100", **more}
+        self.series["gpus"].append(({**own, **labels}, "50"))
+
+    def _answer(self, request: Request) -> Reply:
+        query = asked(request)["query"]
+        at_s = float(asked(request)["time"])
+        self.queries.append(query)
+        if query.startswith("timestamp("):
+            return vector([(labels, str(at)) for labels, _, at in self.up], at_s)
+        if query.endswith("s]"):
+            values = [[990.0 + 15.0 * each, "1"] for each in range(-4, 1)]
+            result = [{"metric": labels, "values": values} for labels, _, _ in self.up]
+            return success({"resultType": "matrix", "result": result})
+        if query.startswith("up"):
+            return vector([({"__name__": "up", **labels}, str(value)) for labels, value, _ in self.up], at_s)
+        kinds = (("gpumon_", "own"), ("process_start", "started"), ("DCGM_FI", "gpus"), ("vllm:", "engines"))
+        kind = next(kind for mark, kind in kinds if mark in query)
+        return vector(self.series[kind], at_s, warnings=self.warnings)

@@ -1,0 +1,233 @@
+"""A fleet read from a real Prometheus that scrapes recorded pages of real engines and of a dcgm-exporter."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from gpumon.config.schema import Model
+from gpumon.config.schema import Prometheus as Settings
+from gpumon.efficiency.deriver import Deriver
+from gpumon.readings.fleet import FleetFrame, HostFrame
+from gpumon.readings.frame import EndpointState, Frame, HostReading
+from gpumon.readings.missing import Missing, number
+from gpumon.sources.engines.registry import BY_KIND
+from gpumon.sources.exposition import Scanner
+from gpumon.sources.packaged import gpu_catalogue
+from gpumon.sources.prometheus.source import FleetSource
+from tests.fakes.engine import Capture, FakeEngine
+from tests.fakes.http_server import LoopbackServer, Reply, Request
+from tests.fakes.prometheus import Prometheus
+
+DATA = Path(__file__).parents[2] / "data"
+DCGM = (DATA / "pages" / "dcgm" / "a100-all.prom").read_bytes()
+CAPTURES = {
+    "vllm": "vllm-poisson",
+    "vllm-dp": "vllm-dp2",
+    "vllm-old": "vllm-v0",
+    "sglang": "sglang-basic",
+    "llamacpp": "llamacpp-basic",
+    "triton": "triton-two-models",
+}
+TINY = Model(
+    match="tiny-llama",
+    params_b=0.02,
+    layers=4,
+    hidden=256,
+    heads=8,
+    kv_heads=4,
+    head_dim=32,
+    vocab=32000,
+    weight_precision="bf16",
+)
+
+
+def item(job: str, port: int, path: str = "/metrics", **labels: str) -> str:
+    """An item of scrape_configs."""
+    named = ", ".join(f"{name}: {value!r}" for name, value in labels.items())
+    target = f"{{targets: ['127.0.0.1:{port}'], labels: {{{named}}}}}"
+    return f"- {{job_name: {job}, metrics_path: {path}, static_configs: [{target}]}}"
+
+
+@contextlib.asynccontextmanager
+async def watching(url: str, models: Sequence[Model] = ()) -> AsyncIterator[FleetSource]:
+    source = FleetSource(Settings(url=url, interval_s=1.0), models)
+    try:
+        yield source
+    finally:
+        await source.close()
+
+
+async def framed(source: FleetSource, right: Callable[[FleetFrame], object], timeout_s: float = 40.0) -> FleetFrame:
+    """The first frame that is right."""
+    end_s = time.monotonic() + timeout_s
+    while not right(frame := await source.frame()):
+        assert time.monotonic() < end_s, frame
+        await asyncio.sleep(0.2)
+    return frame
+
+
+def one(frame: FleetFrame) -> HostFrame:
+    (host,) = frame.hosts
+    return host
+
+
+async def test_figures_are_those_of_the_pages_themselves(tmp_path: Path):
+    pages = {name: max(Capture(of).scrapes, key=lambda each: len(each.body)).body for name, of in CAPTURES.items()}
+    pages["dcgm"] = DCGM
+
+    def answer(request: Request) -> Reply:
+        return Reply(body=pages[request.path[1:]])
+
+    with LoopbackServer(answer) as server:
+        # A label of the target's that the page has too becomes exported_...: the adapter must not notice.
+        jobs = [item(name, server.port, f"/{name}", node=f"host-{name}", model_name="x", engine="y") for name in pages]
+        with Prometheus(tmp_path, jobs) as prometheus:
+            async with watching(prometheus.url, [TINY]) as source:
+                frame = await framed(source, lambda frame: len(frame.hosts) == len(pages))
+    assert frame.faults == ()
+    assert frame.interval_s == 1.0
+    hosts = {host.name.removeprefix("host-"): host for host in frame.hosts}
+    for name in CAPTURES:
+        readings = hosts[name].engines
+        adapter = BY_KIND[readings[0].kind].adapter()
+        direct = sorted(adapter.read_all(Scanner(adapter.wanted).scan(pages[name])), key=lambda page: page.part)
+        assert [reading.ranks for reading in readings] == [page.ranks for page in direct], name
+        assert any(rank.counters for reading in readings for rank in reading.ranks), name
+        for reading, page in zip(readings, direct, strict=True):
+            assert (reading.model, reading.part, reading.live) == (page.model, page.part, dict(page.live))
+            assert (reading.exact_steps, reading.started_wall_s) == (page.exact_steps, page.started_wall_s)
+            assert reading.state is EndpointState.OK
+            assert 0.0 <= frame.wall_s - reading.monotonic_s < 30.0
+    assert hosts["vllm"].engines[0].llm is not None
+    assert hosts["vllm"].engines[0].name == f"vllm:{server.port}"
+    assert hosts["vllm"].labels == {"node": "host-vllm", "model_name": "x", "engine": "y"}
+    assert [gpu.uuid[-4:] for gpu in hosts["dcgm"].gpus] == ["a100", "a101"]
+    assert number(hosts["dcgm"].gpus[0].sm_clock_hz) == 1410e6
+
+
+def steady(rate: float) -> Callable[[Request], Reply]:
+    """A vLLM that has made `rate` tokens per second ever since."""
+    begun_s = time.monotonic()
+
+    def answer(_: Request) -> Reply:
+        tokens = rate * (time.monotonic() - begun_s)
+        labels = '{engine="0",model_name="tiny-llama"}'
+        lines = (
+            f"vllm:generation_tokens_total{labels} {tokens}",
+            f"vllm:prompt_tokens_total{labels} {2.0 * tokens}",
+            f"vllm:num_requests_running{labels} 4",
+            "process_start_time_seconds 1700000000",
+        )
+        return Reply(body="\n".join((*lines, "")).encode())
+
+    return answer
+
+
+async def test_rates_are_those_of_the_engine_whenever_frames_are_asked_for(tmp_path: Path):
+    deriver = Deriver(gpu_catalogue())
+    rates: list[float] = []
+    with (
+        LoopbackServer(steady(1000.0)) as server,
+        Prometheus(tmp_path, [item("vllm", server.port)]) as prometheus,
+    ):
+        async with watching(prometheus.url) as source:
+            end_s = time.monotonic() + 60.0
+            while time.monotonic() < end_s and not (rates and abs(rates[-1] / 1000.0 - 1.0) < 0.01):
+                frame = await source.frame()
+                engines = frame.hosts[0].engines if frame.hosts else ()
+                # Not the scrapes' interval: a frame may repeat a scrape, or leave one out.
+                await asyncio.sleep(0.37)
+                seen = Frame(len(rates), frame.wall_s, frame.wall_s, 1.0, HostReading(), (), engines)
+                told = [engine.decode_tokens_per_s for engine in deriver.derive(seen).snapshot.engines]
+                rates += [each for each in told if not isinstance(each, Missing)]
+    assert rates
+    assert rates[-1] == pytest.approx(1000.0, rel=0.01)
+    assert min(rates) > 500.0, "a scrape that is seen twice is no standstill"
+
+
+async def test_a_replayed_engine_counts_as_when_it_is_polled_itself(tmp_path: Path):
+    with (
+        FakeEngine("vllm-poisson", start_s=20.0) as fake,
+        Prometheus(tmp_path, [item("vllm", fake.server.port)]) as prometheus,
+    ):
+        prometheus.until("count_over_time(vllm:generation_tokens_total[1m]) > 6")
+        async with watching(prometheus.url) as source:
+            frame = await source.frame()
+            name = one(frame).name
+            past = await source.past(name, frame.wall_s - 5.0, frame.wall_s, 1.0)
+            (reading,) = one(frame).engines
+            raw = prometheus.query("vllm:generation_tokens_total[1m]", frame.wall_s)[0]
+    stored = {float(at): float(value) for at, value in raw["values"]}  # type: ignore[attr-defined]
+    assert stored[reading.monotonic_s] == reading.ranks[0].counters["decode_tokens"]
+    told = {each.monotonic_s: each.ranks[0].counters["decode_tokens"] for _, host in past for each in host.engines}
+    assert len(told) >= 4
+    assert all(stored[at] == value for at, value in told.items())
+    assert [at for at, _ in past] == sorted(at for at, _ in past)
+
+
+async def test_a_target_that_goes_down_is_refused_and_keeps_its_last_figures(tmp_path: Path):
+    with LoopbackServer(steady(10.0)) as server, LoopbackServer(steady(10.0)) as other:
+        jobs = [item("vllm", server.port, node="a"), item("sglang", other.port, node="b")]
+        with Prometheus(tmp_path, jobs) as prometheus:
+            async with watching(prometheus.url) as source:
+                before = await framed(source, lambda frame: len(frame.hosts) == 2)
+                server.refuse()
+                after = await framed(source, lambda frame: frame.hosts[0].engines[0].state is EndpointState.REFUSED)
+                server.listen()
+                again = await framed(source, lambda frame: frame.hosts[0].engines[0].state is EndpointState.OK)
+    (reading,) = after.hosts[0].engines
+    assert "can not scrape it (up is 0)" in reading.fault
+    assert reading.ranks
+    assert reading.monotonic_s < after.wall_s
+    assert after.hosts[1].engines[0].state is EndpointState.OK
+    assert again.hosts[0].engines[0].name == before.hosts[0].engines[0].name
+    assert again.hosts[0].engines[0].fault == ""
+
+
+async def test_a_prometheus_that_stops_is_a_fault_and_nothing_is_shown_as_new(tmp_path: Path):
+    with LoopbackServer(steady(10.0)) as server:
+        async with contextlib.AsyncExitStack() as stack:
+            prometheus = stack.enter_context(Prometheus(tmp_path, [item("vllm", server.port)]))
+            source = await stack.enter_async_context(watching(prometheus.url))
+            await framed(source, lambda frame: frame.hosts)
+            prometheus.__exit__()
+            frame = await source.frame()
+            later = await source.frame()
+    assert frame.hosts == ()
+    assert "is the Prometheus up?" in frame.faults[0].text
+    assert later.faults[0].since_wall_s == frame.faults[0].since_wall_s
+
+
+async def test_looking_back_leaves_the_present_alone(tmp_path: Path):
+    with LoopbackServer(steady(100.0)) as server:
+        jobs = [item("vllm", server.port)]
+        with Prometheus(tmp_path, jobs) as prometheus:
+            async with watching(prometheus.url) as source:
+                first = await framed(source, lambda frame: frame.hosts)
+                second = await framed(
+                    source, lambda frame: one(frame).engines[0].monotonic_s > one(first).engines[0].monotonic_s
+                )
+                back = await source.frame(first.wall_s)
+                before = await source.frame(first.wall_s - 3600.0)
+                third = await source.frame()
+    assert one(back).engines[0].ranks == one(first).engines[0].ranks
+    assert one(back).engines[0].monotonic_s == one(first).engines[0].monotonic_s
+    assert back.wall_s == pytest.approx(first.wall_s, abs=0.001)
+    assert before.hosts == ()
+    counted = [one(frame).engines[0].ranks[0].counters["decode_tokens"] for frame in (first, second, third)]
+    assert counted == sorted(counted)
+    assert one(third).engines[0].state is EndpointState.OK
+
+
+async def test_a_prometheus_without_gpus_and_engines_says_so(tmp_path: Path):
+    with Prometheus(tmp_path) as prometheus:
+        async with watching(prometheus.url) as source:
+            frame = await source.frame()
+    assert frame.hosts == ()
+    assert "no engine, no GPU and no gpumon is among its series" in frame.faults[0].text

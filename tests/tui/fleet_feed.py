@@ -1,0 +1,152 @@
+"""A fleet for the screen's tests: simulated servers, asked for in place of a Prometheus through the real control."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import lru_cache
+
+import msgspec
+from textual.pilot import Pilot
+
+from gpumon.config.schema import Config, General, Prometheus
+from gpumon.config.themes import load_theme
+from gpumon.fleetwatch import FleetControl
+from gpumon.readings.fleet import FleetFrame, HostFrame
+from gpumon.readings.frame import EndpointState, Fault, GpuState
+from gpumon.sources.prometheus.api import ApiFault
+from gpumon.tui.fleet.app import FleetApp
+from tests.fleet.fleets import EVERY_S, fleet_frame, host, scraped
+from tests.recording.frames import WALL_S
+from tests.tui.running import until
+
+LAST = 11
+"""The newest scrape there is."""
+NEWEST_S = WALL_S + LAST * EVERY_S + 3.0
+CONFIG = Config(prometheus=Prometheus(url="http://reader:secret@prometheus.example:9090/api?x=1", interval_s=15.0))
+
+
+@lru_cache(maxsize=64)
+def many(at: int, hosts: int) -> FleetFrame:
+    """A fleet of hosts with one GPU each, and an engine on every fourth."""
+    frames = [scraped(1 + seed)[at] for seed in range(2)]
+    alone = [
+        msgspec.structs.replace(
+            frames[number % 2],
+            gpus=frames[number % 2].gpus[number % 8 : number % 8 + 1],
+            engines=frames[number % 2].engines[:1] if number % 4 == 0 else (),
+        )
+        for number in range(hosts)
+    ]
+    found = tuple(host(f"node{number:04d}", frame) for number, frame in enumerate(alone))
+    return FleetFrame(WALL_S + at * EVERY_S + 3.0, float(EVERY_S), found, queries=7, cost_s=0.3)
+
+
+def lost(host: HostFrame) -> HostFrame:
+    """Its third GPU does not answer any more."""
+    gpu = msgspec.structs.replace(host.gpus[2], state=GpuState.LOST, state_text="fell off the bus")
+    return msgspec.structs.replace(host, gpus=(*host.gpus[:2], gpu, *host.gpus[3:]))
+
+
+def refused(host: HostFrame) -> HostFrame:
+    """Its engines do not answer."""
+    engines = tuple(
+        msgspec.structs.replace(each, state=EndpointState.REFUSED, fault="connection refused") for each in host.engines
+    )
+    return msgspec.structs.replace(host, engines=engines)
+
+
+MIXED: Mapping[str, Callable[[HostFrame], HostFrame]] = {"gpu02": lost, "gpu04": refused}
+"""What is wrong with which host."""
+
+
+class Scrapes:
+    """Answers as a Prometheus would, of times from `WALL_S` on; the test says what is wrong with it."""
+
+    def __init__(
+        self,
+        hosts: int = 5,
+        *,
+        single: bool = False,
+        names: Mapping[str, str] | None = None,
+        wrong: Mapping[str, Callable[[HostFrame], HostFrame]] = MIXED,
+    ) -> None:
+        """`single`: hosts of one GPU. `names`: other names for some hosts. `wrong`: what is done to some."""
+        self.wrong = wrong
+        self.hosts = hosts
+        self.single = single
+        self.names = dict(names or {})
+        self.newest = LAST
+        self.fault = ""
+        """Why there is no answer; empty: there is one."""
+        self.lacking: set[str] = set()
+        """Hosts that there is nothing of any more."""
+        self.only: Sequence[str] = ()
+        """The only hosts there are; empty: all."""
+        self.free = asyncio.Event()
+        """While it is not set no answer comes."""
+        self.free.set()
+        self.asked: list[float | None] = []
+
+    async def frame(self, at_s: float | None = None) -> FleetFrame:
+        """The fleet at a time."""
+        self.asked.append(at_s)
+        await self.free.wait()
+        at = self.newest if at_s is None else int((at_s - WALL_S) // EVERY_S)
+        wall_s = WALL_S + self.newest * EVERY_S + 3.0 if at_s is None else at_s
+        if self.fault:
+            return FleetFrame(wall_s, float(EVERY_S), answered=False, faults=(Fault("prometheus", self.fault, wall_s),))
+        if not 0 <= at <= self.newest:
+            return FleetFrame(wall_s, float(EVERY_S))
+        frame = many(at, self.hosts) if self.single else fleet_frame(at, self.hosts)
+        found = tuple(self._told(each) for each in frame.hosts if each.name not in self.lacking)
+        if self.only:
+            found = tuple(each for each in found if each.name in self.only)
+        return msgspec.structs.replace(frame, wall_s=wall_s, hosts=found)
+
+    async def past(self, host: str, start_s: float, end_s: float, step_s: float) -> tuple[tuple[float, HostFrame], ...]:
+        """One host at each scrape of a stretch."""
+        if self.fault:
+            raise ApiFault(self.fault)
+        found = []
+        for at in range(self.newest + 1):
+            wall_s = WALL_S + at * EVERY_S + 3.0
+            if start_s <= wall_s <= end_s:
+                frame = await self.frame(wall_s)
+                found += [(wall_s, each) for each in frame.hosts if each.name == host]
+        return tuple(found)
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _told(self, host: HostFrame) -> HostFrame:
+        wrong = self.wrong.get(host.name)
+        host = host if wrong is None else wrong(host)
+        name = self.names.get(host.name)
+        return host if name is None else msgspec.structs.replace(host, name=name)
+
+
+@asynccontextmanager
+async def watching(
+    source: Scrapes,
+    width: int = 80,
+    height: int = 24,
+    *,
+    config: Config = CONFIG,
+    ascii: bool = False,  # noqa: A002
+    answered: bool = True,
+) -> AsyncIterator[tuple[FleetApp, Pilot[int]]]:
+    """The application with its first rates painted, 12 s after the newest scrape."""
+    config = msgspec.structs.replace(config, general=General(ascii=ascii))
+    app = FleetApp(FleetControl(config, lambda: source), load_theme("default"), config, wall=lambda: NEWEST_S + 12.0)
+    async with app.run_test(size=(width, height)) as pilot:
+        if answered:
+            await until(lambda: has_rates(app), pilot, 30.0)
+        yield app, pilot
+
+
+def has_rates(app: FleetApp) -> bool:
+    """Whether what is shown stands on more than one scrape, and no more is to come by itself."""
+    shown = app.fleet.shown
+    return shown is not None and isinstance(shown.total.decode_tokens_per_s, float) and not app.control.asking

@@ -1,0 +1,485 @@
+"""The fleet's screen in the real application over the real control: keys, drill-down, filter, order, time, faults."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from gpumon.config.schema import Config, Prometheus
+from gpumon.config.schema import Sizing as Prices
+from gpumon.readings.format import cells
+from gpumon.tui.fleet.app import FleetApp
+from gpumon.tui.fleet.keys import MEANINGS
+from gpumon.tui.screens.host import HostScreen
+from tests.recording.frames import WALL_S
+from tests.tui.fleet_feed import CONFIG, NEWEST_S, Scrapes, has_rates, watching
+from tests.tui.running import text_of, until
+
+
+def rows_of(app: FleetApp) -> list[str]:
+    """Names in the table, in order."""
+    return [row.name for row in app.fleet.table.chosen()]
+
+
+def cursor_of(app: FleetApp) -> str:
+    """The name under the cursor."""
+    found = [line for line in text_of(app) if line.startswith("▸")]
+    assert len(found) == 1, text_of(app)
+    return found[0][1:].split()[0]
+
+
+async def test_the_title_says_where_how_many_and_how_old_and_never_a_secret() -> None:
+    async with watching(Scrapes(5), 120, 40) as (app, _):
+        title, screen = text_of(app)[0], "\n".join(text_of(app))
+    assert title.startswith(" gpumon  fleet · prometheus.example:9090 · 5 hosts · 40 GPUs · 20 engines ")
+    assert title.endswith("● 12s ago 08:03:00Z")
+    assert "secret" not in screen
+    assert "reader" not in screen
+
+
+async def test_the_sums_say_of_how_many_gpus_they_are() -> None:
+    async with watching(Scrapes(5), 120, 40) as (app, _):
+        lines = text_of(app)
+    assert lines[1].startswith(" busy ")
+    assert "39/40 GPUs, mfu 31" in lines[1]
+    assert lines[2].startswith(" tok/s ")
+    assert "idle" in lines[2]
+    assert "$" not in lines[2]
+
+
+async def test_with_prices_what_lies_idle_is_money() -> None:
+    config = msgspec.structs.replace(CONFIG, sizing=Prices(price_per_gpu_hour=2.5))
+    async with watching(Scrapes(5), 120, 40, config=config) as (app, _):
+        lines = text_of(app)
+        shown = app.fleet.shown
+    assert shown is not None
+    cost = shown.total.idle_cost_per_h.value
+    idle = shown.total.idle_gpus.value
+    assert cost == pytest.approx(2.5 * idle)  # type: ignore[operator]
+    assert any("$/h" in line and " GPUs" in line for line in lines[:5])
+    assert any("idle/h" in line for line in lines)
+
+
+async def test_keys_move_and_the_view_follows() -> None:
+    async with watching(Scrapes(30, wrong={}), 80, 24) as (app, pilot):
+        names = rows_of(app)
+        assert cursor_of(app) == names[0]
+        for keys, at in (
+            (("down", "j"), 2),
+            (("up",), 1),
+            (("G",), 29),
+            (("k",), 28),
+            (("g",), 0),
+            (("end",), 29),
+            (("home",), 0),
+        ):
+            await pilot.press(*keys)
+            assert cursor_of(app) == names[at]
+        await pilot.press("pagedown")
+        assert cursor_of(app) == names[app.fleet.table.page()]
+        await pilot.press("pageup")
+        assert cursor_of(app) == names[0]
+        assert f"1-{app.fleet.table.size.height - 2} of 30" in text_of(app)[3]
+
+
+async def test_the_cursor_stays_on_its_host_through_orders_and_refreshes() -> None:
+    source = Scrapes(30)
+    async with watching(source, 80, 24) as (app, pilot):
+        await pilot.press("down", "down", "down")
+        chosen = cursor_of(app)
+        await pilot.press("o", "down", "enter")
+        assert app.fleet.table.order is app.fleet.table.orders()[1]
+        assert cursor_of(app) == chosen
+        assert rows_of(app) == sorted(rows_of(app), reverse=rows_of(app)[0] > rows_of(app)[-1])
+        asked = len(source.asked)
+        await pilot.press("r")
+        await until(lambda: len(source.asked) > asked and not app.control.asking, pilot)
+        assert cursor_of(app) == chosen
+
+
+async def test_the_same_order_again_turns_it_round() -> None:
+    async with watching(Scrapes(5), 80, 24) as (app, pilot):
+        await pilot.press("o", *["down"] * 1, "enter")
+        first = rows_of(app)
+        await pilot.press("o", "enter")
+        assert rows_of(app) == first[::-1]
+
+
+async def test_models_and_hosts() -> None:
+    async with watching(Scrapes(5), 120, 40) as (app, pilot):
+        await pilot.press("m")
+        assert app.fleet.table.models
+        lines = text_of(app)
+        assert any(line.startswith("─── models ") for line in lines)
+        assert any("Qwen3-30B-A3B" in name for name in rows_of(app))
+        await pilot.press("enter")
+        assert not app.fleet.table.models
+        assert app.fleet.table.wanted.startswith('model="')
+        assert rows_of(app)
+        await pilot.press("escape")
+        assert len(rows_of(app)) == 5
+        await pilot.press("m", "m")
+        assert not app.fleet.table.models
+
+
+async def test_enter_on_gpus_without_engine_says_why_it_does_nothing() -> None:
+    async with watching(Scrapes(4, single=True), 80, 24) as (app, pilot):
+        await pilot.press("m", "G")
+        names = rows_of(app)
+        at = names.index("no engine")
+        await pilot.press("g", *["down"] * at, "enter")
+        assert app.fleet.table.models
+        assert "no engine runs there" in text_of(app)[-1]
+
+
+async def test_a_filter_follows_what_is_typed_and_escape_drops_it() -> None:
+    async with watching(Scrapes(12), 80, 24) as (app, pilot):
+        await pilot.press("slash", *"host=gpu0*")
+        assert len(rows_of(app)) == 9
+        await pilot.press("enter")
+        assert len(rows_of(app)) == 9
+        assert "9 of 12" in text_of(app)[3]
+        await pilot.press("escape")
+        assert len(rows_of(app)) == 12
+        await pilot.press("slash", *"rack=0", "escape")
+        assert len(rows_of(app)) == 12
+        await pilot.press("slash", *"rack=0", "enter")
+        assert rows_of(app) == sorted(rows_of(app), key=rows_of(app).index)
+        assert set(rows_of(app)) == {"gpu01", "gpu02"}
+
+
+async def test_what_is_no_filter_is_said_and_hides_nothing() -> None:
+    async with watching(Scrapes(5), 120, 30) as (app, pilot):
+        await pilot.press("slash", *'"gpu')
+        assert len(rows_of(app)) == 5
+        assert any("no filter: a quote is not closed" in line for line in text_of(app))
+        await pilot.press("escape")
+        assert not any("no filter" in line for line in text_of(app))
+
+
+async def test_a_host_is_opened_and_left_again() -> None:
+    async with watching(Scrapes(5), 120, 40) as (app, pilot):
+        await pilot.press("down")
+        name = cursor_of(app)
+        await pilot.press("enter")
+        await until(lambda: app.host is not None and app.host.shown is not None, pilot, 20.0)
+        assert isinstance(app.screen, HostScreen)
+        assert text_of(app)[0].startswith(f" gpumon  fleet > {name}")
+        assert any("─2─ engines" in line for line in text_of(app))
+        await pilot.press("enter")
+        assert app.host is not None
+        assert app.host.page is not None
+        await pilot.press("escape")
+        assert app.host is not None
+        assert app.host.page is None
+        await pilot.press("z", "escape")
+        assert app.host is not None
+        await pilot.press("escape")
+        await until(lambda: app.screen is app.fleet, pilot)
+        assert app.host is None
+        assert cursor_of(app) == name
+        await pilot.press("up", "enter")
+        await until(lambda: app.host is not None and app.host.shown is not None, pilot, 20.0)
+        assert name not in text_of(app)[0]
+
+
+async def test_a_host_is_opened_at_the_moment_that_is_shown() -> None:
+    async with watching(Scrapes(3), 120, 40) as (app, pilot):
+        await pilot.press("space", "left", "left")
+        await until(lambda: app.fleet.back and app.fleet.seeking_s is None, pilot, 20.0)
+        at_s = NEWEST_S - 30.0
+        await pilot.press("enter")
+        await until(lambda: app.host is not None and app.host.moment is not None, pilot, 20.0)
+        assert app.host is not None
+        assert app.host.shown is not None
+        assert app.host.shown.wall_s == pytest.approx(at_s, abs=15.0)
+        assert "AGO" in text_of(app)[0]
+
+
+async def test_a_host_opens_on_a_small_terminal_and_is_left_there() -> None:
+    async with watching(Scrapes(3), 80, 24) as (app, pilot):
+        await pilot.press("enter")
+        await until(lambda: app.host is not None and app.host.shown is not None, pilot, 20.0)
+        await pilot.resize_terminal(40, 10)
+        await pilot.press("escape")
+        await until(lambda: app.screen is app.fleet, pilot)
+        assert "3 hosts" in text_of(app)[0]
+
+
+async def test_back_in_time_and_live_again() -> None:
+    source = Scrapes(5)
+    async with watching(source, 120, 40) as (app, pilot):
+        await pilot.press("left")
+        assert not app.fleet.paused
+        await pilot.press("right_square_bracket")
+        assert "this is live" in text_of(app)[-1]
+        await pilot.press("space")
+        assert "PAUSED at 08:02:48Z" in text_of(app)[0]
+        await pilot.press("left")
+        await until(lambda: app.fleet.back and app.fleet.seeking_s is None, pilot, 20.0)
+        assert "27s AGO 08:02:33Z" in text_of(app)[0]
+        await pilot.press("comma", "comma", "full_stop")
+        await until(lambda: "42s AGO" in text_of(app)[0] and app.fleet.seeking_s is None, pilot, 20.0)
+        asked = len(source.asked)
+        await pilot.press("r")
+        await until(lambda: len(source.asked) > asked and not app.control.asking, pilot)
+        assert "42s AGO" in text_of(app)[0], "a refresh does not take the display away from the past"
+        await pilot.press("end")
+        assert text_of(app)[0].endswith("● 12s ago 08:03:00Z")
+        assert not app.fleet.back
+
+
+async def test_a_moment_that_is_asked_for_is_announced_and_keys_go_on_meanwhile() -> None:
+    source = Scrapes(5)
+    async with watching(source, 120, 40) as (app, pilot):
+        await pilot.press("space")
+        source.free.clear()
+        await pilot.press("left")
+        await until(lambda: "ASKING FOR 08:02:33" in text_of(app)[0], pilot)
+        before = cursor_of(app)
+        await pilot.press("down")
+        assert cursor_of(app) != before
+        await pilot.press("left", "left")
+        source.free.set()
+        await until(lambda: "57s AGO" in text_of(app)[0] and app.fleet.seeking_s is None, pilot, 20.0)
+
+
+async def test_live_again_while_a_moment_is_asked_for() -> None:
+    source = Scrapes(5)
+    async with watching(source, 120, 40) as (app, pilot):
+        await pilot.press("space")
+        source.free.clear()
+        await pilot.press("left")
+        await pilot.press("space")
+        source.free.set()
+        await until(lambda: app.fleet.seeking_s is None, pilot, 20.0)
+        assert not app.fleet.back
+        assert text_of(app)[0].endswith("● 12s ago 08:03:00Z")
+
+
+async def test_a_past_that_can_not_be_had_leaves_what_is_shown() -> None:
+    source = Scrapes(5)
+    async with watching(source, 120, 40) as (app, pilot):
+        await pilot.press("space")
+        source.fault = "it takes too long"
+        await pilot.press("left_square_bracket")
+        await until(lambda: "it takes too long" in text_of(app)[-1], pilot, 20.0)
+        assert "PAUSED at 08:02:48Z" in text_of(app)[0]
+        assert len(rows_of(app)) == 5
+
+
+async def test_before_all_there_is_the_screen_says_so() -> None:
+    async with watching(Scrapes(5), 120, 40) as (app, pilot):
+        await pilot.press("space", "home")
+        await until(lambda: app.fleet.back and app.fleet.seeking_s is None, pilot, 20.0)
+        assert "the oldest moment" in text_of(app)[-1]
+        assert any("has no host with GPUs or engines at this time" in line for line in text_of(app))
+        assert "0 hosts" in text_of(app)[0]
+
+
+async def test_a_prometheus_that_does_not_answer_is_never_shown_as_live() -> None:
+    source = Scrapes(5)
+    async with watching(source, 120, 40) as (app, pilot):
+        source.fault = "http://prometheus.example:9090 refuses the connection"
+        await pilot.press("r")
+        await until(lambda: any("NOT LIVE" in line for line in text_of(app)), pilot, 20.0)
+        title, fault = text_of(app)[:2]
+        assert "! 12s old" in title
+        assert "●" not in title
+        assert "✗ NOT LIVE: 12s old, of 08:02:48Z" in fault
+        assert "refuses the connection" in fault
+        assert len(rows_of(app)) == 5
+        source.fault = ""
+        await pilot.press("r")
+        await until(lambda: not any("NOT LIVE" in line for line in text_of(app)), pilot, 20.0)
+
+
+async def test_a_prometheus_that_never_answered() -> None:
+    source = Scrapes(5)
+    source.fault = "no such host"
+    async with watching(source, 80, 24, answered=False) as (app, pilot):
+        await until(lambda: any("no such host" in line for line in text_of(app)), pilot, 20.0)
+        assert "starting" in text_of(app)[0]
+        assert any("nothing is known yet" in line for line in text_of(app))
+        source.fault = ""
+        await pilot.press("r")
+        await until(lambda: has_rates(app), pilot, 20.0)
+        assert len(rows_of(app)) == 5
+
+
+async def test_a_host_that_is_gone_is_marked_and_has_no_figures() -> None:
+    source = Scrapes(5, wrong={})
+    async with watching(source, 120, 40) as (app, pilot):
+        source.lacking = {"gpu03"}
+        await pilot.press("r")
+        await until(lambda: any("GONE" in line for line in text_of(app)), pilot, 20.0)
+        line = next(line for line in text_of(app) if line[1:].startswith("gpu03 "))
+        assert "✗ GONE" in line
+        assert "0/8" in line
+        assert any("! hosts: 1 gone" in line for line in text_of(app))
+
+
+HOSTILE = {
+    "gpu01": "[bold red]evil[/]",
+    "gpu02": "\x1b[31mred\x1b]0;title\x07",
+    "gpu03": "主机主机主机主机主机主机主机主机",
+    "gpu04": "\u202eabc\u2066def",
+    "gpu05": "a\nb\tc" + "x" * 300,
+}
+
+
+@pytest.mark.parametrize(("width", "height"), [(60, 15), (80, 24), (200, 60), (40, 10)])
+async def test_names_from_outside_are_text(width: int, height: int) -> None:
+    async with watching(Scrapes(5, names=HOSTILE), width, height) as (app, pilot):
+        await pilot.press("down", "down")
+        lines = text_of(app)
+        assert len(lines) == height
+        assert all(cells(line) <= width for line in lines)
+        said = "\n".join(lines)
+        assert not any(bad in said for bad in ("\x1b", "\u202e", "\u2066", "\x07", "\t", "this pane failed"))
+        if width >= 80:
+            assert "[bold red]evil[/]" in said
+        if width > 40:
+            await pilot.press("enter")
+            await until(lambda: app.host is not None and app.host.shown is not None, pilot, 20.0)
+            assert not any(bad in "\n".join(text_of(app)) for bad in ("\x1b", "\u202e", "this pane failed"))
+
+
+async def test_a_terminal_that_is_too_small_shows_the_sums_and_how_to_quit() -> None:
+    async with watching(Scrapes(5), 40, 10) as (app, pilot):
+        lines = text_of(app)
+        assert "5 hosts" in lines[0]
+        assert any("busy" in line for line in lines)
+        await pilot.press("slash", "m", "o", "s", "question_mark", "enter")
+        assert not app.fleet.drawer.open
+        app.host = None
+        await pilot.resize_terminal(80, 24)
+        assert any(line.startswith(("─── hosts ", "─1─")) for line in text_of(app))
+
+
+async def test_a_resize_lays_out_anew() -> None:
+    async with watching(Scrapes(5), 80, 24) as (app, pilot):
+        assert not app.fleet.foot.display
+        for width, height, foot in ((120, 40, True), (60, 15, False), (200, 60, True), (80, 29, False), (80, 30, True)):
+            await pilot.resize_terminal(width, height)
+            await pilot.pause(0.05)
+            assert app.fleet.foot.display is foot, (width, height)
+            assert len(text_of(app)) == height
+
+
+async def test_the_foot_is_about_the_row_under_the_cursor() -> None:
+    async with watching(Scrapes(5), 120, 50) as (app, pilot):
+        for _ in range(2):
+            name = cursor_of(app)
+            foot = next(at for at, line in enumerate(text_of(app)) if line.startswith(f"─── {name} ─"))
+            assert any("▒busy" in line for line in text_of(app)[foot:])
+            await pilot.press("down")
+        assert cursor_of(app) != name
+
+
+async def test_the_sizing_panel_is_about_the_whole_fleet() -> None:
+    async with watching(Scrapes(5, wrong={}), 80, 24) as (app, pilot):
+        await pilot.press("s")
+        await until(lambda: any("have  40 GPUs" in line for line in text_of(app)), pilot)
+        await pilot.press("s")
+        assert any(line.startswith("─── hosts ") for line in text_of(app))
+        await pilot.resize_terminal(160, 50)
+        await pilot.press("s")
+        await until(lambda: any("have  40 GPUs" in line for line in text_of(app)), pilot)
+        assert any(line.startswith("─── hosts ") for line in text_of(app))
+        await pilot.press("tab")
+        assert app.fleet.focused is app.fleet.table
+        await pilot.press("tab")
+        assert app.fleet.focused is app.fleet.panel
+        await pilot.press("escape")
+        assert not app.fleet.panel_open
+
+
+async def test_the_help_names_every_key_and_is_left_with_escape() -> None:
+    async with watching(Scrapes(3), 120, 50) as (app, pilot):
+        await pilot.press("question_mark")
+        said = "\n".join(text_of(app))
+        assert "…" not in said
+        keymap = app.view.keymap
+        for names, does in MEANINGS:
+            assert does in said
+            assert all(keymap.shown(name) in said for name in names)
+        await pilot.press("escape")
+        assert any(line.startswith("─── hosts ") for line in text_of(app))
+        await pilot.press("f1", "question_mark")
+        assert any(line.startswith("─── hosts ") for line in text_of(app))
+
+
+async def test_the_interval_has_keys_and_is_never_below_a_second() -> None:
+    async with watching(Scrapes(3), 160, 40) as (app, pilot):
+        await pilot.press("minus")
+        assert app.control.interval_s == 30.0
+        assert "every 30s" in text_of(app)[-1]
+        await pilot.press(*["plus"] * 12)
+        assert app.control.interval_s == 1.0
+
+
+async def test_quit_ends_it_with_a_host_open() -> None:
+    async with watching(Scrapes(3), 80, 24) as (app, pilot):
+        await pilot.press("enter")
+        await until(lambda: app.host is not None and app.host.shown is not None, pilot, 20.0)
+        await pilot.press("q")
+        await pilot.pause(0.1)
+    assert app.return_code == 0
+
+
+async def test_keys_of_the_user_hold_here_too() -> None:
+    config = Config(prometheus=Prometheus(url="http://a:1"), keys={"fleet.models": "v", "filter": "x"})
+    async with watching(Scrapes(3), 80, 24, config=config) as (app, pilot):
+        await pilot.press("v")
+        assert app.fleet.table.models
+        await pilot.press("x")
+        assert app.fleet.drawer.open
+
+
+async def test_without_unicode_all_is_ascii() -> None:
+    async with watching(Scrapes(5), 120, 40, ascii=True) as (app, pilot):
+        assert all(line.isascii() for line in text_of(app))
+        await pilot.press("question_mark")
+        assert all(line.isascii() for line in text_of(app))
+
+
+async def test_a_thousand_hosts() -> None:
+    source = Scrapes(1000, single=True)
+    async with watching(source, 120, 40) as (app, pilot):
+        assert "1000 hosts · 1000 GPUs" in text_of(app)[0]
+        await pilot.press("G")
+        assert "of 1000" in "\n".join(text_of(app))
+        last = cursor_of(app)
+        assert last == rows_of(app)[-1]
+        source.free.clear()
+        await pilot.press("r")
+        await until(lambda: app.control.asking, pilot)
+        await pilot.press("up")
+        assert cursor_of(app) == rows_of(app)[-2], "keys are answered while a refresh is under way"
+        source.free.set()
+        await until(lambda: not app.control.asking, pilot, 30.0)
+        assert cursor_of(app) == rows_of(app)[-2]
+
+
+async def test_a_refresh_that_changes_nothing_paints_nothing_of_the_table() -> None:
+    async with watching(Scrapes(30), 120, 40) as (app, pilot):
+        await pilot.pause()
+        assert app.fleet.table.update() == 0
+        await pilot.press("down")
+        painted: list[int] = []
+        repaint = app.fleet.table.repaint
+        app.fleet.table.repaint = lambda lines: (painted.extend(lines), repaint(painted))[1]  # type: ignore[method-assign, func-returns-value]
+        await pilot.press("down")
+        assert len(painted) == 2, "the line that the cursor left, and the one that it came to"
+
+
+async def test_the_clock_of_the_newest_scrape_is_unix_time() -> None:
+    source = Scrapes(3)
+    async with watching(source, 80, 24) as (app, _):
+        assert app.fleet.shown is not None
+        assert app.fleet.shown.fleet.wall_s == NEWEST_S
+        assert all(at is None or WALL_S <= at <= NEWEST_S for at in source.asked)
+    await asyncio.sleep(0)
