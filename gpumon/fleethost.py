@@ -59,8 +59,8 @@ class Feed(Protocol):
     def span(self) -> tuple[float, float] | None:
         """Unix times of the first and the last moment that can be asked for."""
 
-    def follow(self, take: Callable[[FleetFrame], None]) -> None:
-        """Give every answer to `take`, which never blocks."""
+    def follow(self, host: str, take: Callable[[FleetFrame], None]) -> None:
+        """Give every answer to `take`, which never blocks; from now on with all that there is of this host."""
 
     def leave(self, take: Callable[[FleetFrame], None]) -> None:
         """Give it no more."""
@@ -117,7 +117,7 @@ class HostControl:
     async def start(self, sink: Callable[[Snapshot], None]) -> None:
         """Show what is known of it at once, then with its past, then as refreshes come."""
         self._onlooker.start()
-        self._feed.follow(self._offer)
+        self._feed.follow(self._name, self._offer)
         shown = self._feed.snapshot.host(self._name)
         if shown is not None:
             self._last = shown.snapshot
@@ -163,8 +163,7 @@ class HostControl:
             self._fault = Fault("past", f"the charts begin now: {fault.text}", end_s)
             return
         for at_s, host in frames:
-            if at_s < end_s - SAME_S:  # the newest answer itself comes after
-                self._add(host, at_s, step_s)
+            self._add(host, at_s, step_s)
             await turns.give()
 
     def _take(self, frame: FleetFrame) -> Snapshot | None:
@@ -186,7 +185,7 @@ class HostControl:
 
     def _add(self, host: HostFrame, wall_s: float, interval_s: float) -> None:
         """One moment of it, in their order."""
-        if wall_s <= self._taken_s:
+        if wall_s <= self._taken_s + SAME_S:  # the past ends with the newest answer, and has more of it
             return
         self._taken_s = wall_s
         taken = self._course.take(host, wall_s, max(host.interval_s, interval_s))

@@ -24,6 +24,7 @@ from gpumon.fleet.snapshot import NOTHING_YET, FleetSnapshot
 from gpumon.onlooker import Onlooker
 from gpumon.readings.fleet import FleetFrame
 from gpumon.readings.frame import Fault
+from gpumon.readings.quantities import E2E
 from gpumon.readings.times import rfc3339
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ class FleetSource(Protocol):
 
     async def past(self, host: str, start_s: float, end_s: float, step_s: float) -> tuple[tuple[float, HostFrame], ...]:
         """One host at each step that it is known of, oldest first, with its time. Raises ApiFault."""
+
+    def look_at(self, host: str) -> None:
+        """Ask of this host, from the next frame on, for all that there is; "": of none."""
 
     async def close(self) -> None:
         """Let go of connections."""
@@ -126,14 +130,22 @@ class FleetControl:
         """Ask now."""
         self._wake.set()
 
-    def follow(self, take: Callable[[FleetFrame], None]) -> None:
-        """Give every answer to `take`, which never blocks."""
+    def follow(self, host: str, take: Callable[[FleetFrame], None]) -> None:
+        """Give every answer to `take`, which never blocks; from now on with all that there is of this host."""
         self._takers.append(take)
+        self._look_at(host)
+        self.refresh()
 
     def leave(self, take: Callable[[FleetFrame], None]) -> None:
         """Give it no more."""
         with contextlib.suppress(ValueError):
             self._takers.remove(take)
+        if not self._takers:
+            self._look_at("")
+
+    def _look_at(self, host: str) -> None:
+        if self._source is not None:
+            self._source.look_at(host)
 
     async def open(self) -> None:
         """Make what asks and what derives, in a thread: catalogues are read. Raises ConfigError."""
@@ -277,9 +289,11 @@ async def _take(fleet: Fleet, frame: FleetFrame) -> None:
 
 
 def _source(config: Config) -> FleetSource:
+    from gpumon.sources.prometheus.queries import FLEET_BUCKETS
     from gpumon.sources.prometheus.source import FleetSource as Prometheus
 
-    return Prometheus(config.prometheus, config.model, config.endpoint)
+    buckets = FLEET_BUCKETS if config.goals.e2e_p95_ms is None else FLEET_BUCKETS | {E2E}
+    return Prometheus(config.prometheus, config.model, config.endpoint, buckets=buckets)
 
 
 def run_fleet(loaded: Loaded, options: Options) -> int:  # noqa: ARG001

@@ -65,13 +65,24 @@ def no_quantiles(why: Missing) -> Quantiles:
 
 
 def difference(old: HistogramReading | None, new: HistogramReading | None) -> HistogramReading | None:
-    """Observations between two readings of one histogram; None where they do not belong together or it was reset."""
-    if old is None or new is None or old.bounds != new.bounds or len(old.counts) != len(new.counts):
+    """Observations between two readings of one histogram; None where they do not belong together or it was reset.
+
+    Where one of the two has no bucket but +Inf (of a fleet not all buckets are asked for all the time), it has that.
+    """
+    if old is None or new is None:
+        return None
+    if len(old.bounds) != len(new.bounds) and 1 in (len(old.bounds), len(new.bounds)):
+        old, new = _without_buckets(old), _without_buckets(new)
+    if old.bounds != new.bounds or len(old.counts) != len(new.counts):
         return None
     counts = tuple(map(sub, new.counts, old.counts))
     if new.count < old.count or new.sum < old.sum or (counts and min(counts) < 0):
         return None
     return HistogramReading(new.bounds, counts, new.sum - old.sum, new.count - old.count)
+
+
+def _without_buckets(histogram: HistogramReading) -> HistogramReading:
+    return HistogramReading(histogram.bounds[-1:], histogram.counts[-1:], histogram.sum, histogram.count)
 
 
 def mean(window: HistogramReading | None) -> Reading:

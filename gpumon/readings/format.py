@@ -186,40 +186,41 @@ def memory(value: Reading, unit: float = GIB) -> str:
 
 
 _SECONDS: Final = (
-    (1e-3, "m", 1, 0.9),
-    (1e-3, "m", 0, 999.0),
+    (1e-3, "ms", 1, 0.9),
+    (1e-3, "ms", 0, 999.0),
+    (1.0, "s", 2, 0.99),
     (1.0, "s", 1, 9.9),
     (1.0, "s", 0, 999.0),
     (1e3, "ks", 1, 9.9),
     (1e3, "ks", 0, 999.0),
 )
-"""How a time may be written, the most precise first: unit, its letter, decimals, the most that is written so."""
+"""How a time may be written, the most precise first: unit, its letters, decimals, the most that is written so."""
 _LONGER: Final = ((99e3, ">99ks"), (9e3, ">9ks"), (99.0, ">99s"))
 """What is said of a time that no form above fits."""
 
 
 def seconds(value: Reading, width: int = 5) -> str:
-    """A latency in at most `width` (4 or 5) cells: `24m` is 24 milliseconds, then `1.2s`, `12s`, `999s`, `1.2ks`."""
+    """A latency in at most `width` (4 or 5) cells: `24ms`, `120ms` (in 4 `.12s`), `1.2s`, `999s`, `1.2ks`."""
     if isinstance(value, Missing):
         return short(value, width)
     return _time(value, width) or _beyond(value, width)
 
 
-def quantile(of: Quantiles, width: int = 5) -> str:
-    """The p95 in at most `width` (4 or 5) cells: `<10m` in the first bucket, `~24m` the mean where no quantile is.
+def quantile(of: Quantiles) -> str:
+    """The p95 in at most 5 cells: `<10ms` in the first bucket, `~24ms` the mean where no quantile is.
 
     The bound of the bucket is rounded up, so that what is said holds.
     """
     if isinstance(of.p95, Missing):
         if isinstance(of.mean, Missing):
-            return short(of.p95, width)
-        text = _time(of.mean, width - 1)
-        return f"~{text}" if text else _beyond(of.mean, width)
+            return short(of.p95)
+        text = _time(of.mean, 4)
+        return f"~{text}" if text else _beyond(of.mean, 5)
     bound = of.first_bound_s
     if not isinstance(bound, Missing) and of.p95 <= bound and bound > 0.0:
-        text = _time(bound, width - 1, up=True)
+        text = _time(bound, 4, up=True)
         return f"<{text}" if text else DASH
-    return seconds(of.p95, width)
+    return seconds(of.p95)
 
 
 def _time(value: float, width: int, *, up: bool = False) -> str:
@@ -245,7 +246,7 @@ def _beyond(value: float, width: int) -> str:
     """A bound for a time that is too short or too long to be written."""
     if not 0.0 <= value < math.inf:
         return DASH
-    return next((text for least, text in _LONGER if value > least and len(text) <= width), "<.1m")
+    return next((text for least, text in _LONGER if value > least and len(text) <= width), "<1ms")
 
 
 def watts(value: Reading) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -18,7 +19,7 @@ class Kept(NamedTuple):
     """This tick's points of the charts."""
     events: tuple[Event, ...]
     carry: Carry | None
-    """Of the first tick of each minute: what the deriver and triage hold longer than their windows."""
+    """Of the first tick of each `CARRIED_S`: what the deriver and triage hold longer than their windows."""
 
 
 class Points(NamedTuple):
@@ -27,6 +28,16 @@ class Points(NamedTuple):
     wall_s: float
     seconds: float
     values: Mapping[str, float]
+
+
+class Cells(NamedTuple):
+    """Points that follow each other and have the same series."""
+
+    times: list[float]
+    seconds: list[float]
+    keys: tuple[str, ...]
+    values: array[float]
+    """Of all series at the first time, then at the second, ...; NaN is a gap."""
 
 
 class Past(Protocol):
@@ -53,6 +64,12 @@ class Past(Protocol):
 
     def points(self, from_s: float, to_s: float) -> Sequence[Points]:
         """Points for charts, oldest first; none where a past keeps none."""
+
+    def cells(self, from_s: float, to_s: float) -> Sequence[Cells]:
+        """The same as they are kept: a minute is given as a whole."""
+
+    def stride_s(self) -> float:
+        """Seconds between two carries, a part of a minute: as much of it is worked out at once."""
 
     def events(self, from_s: float, to_s: float) -> Sequence[Event]:
         """What happened, oldest first."""

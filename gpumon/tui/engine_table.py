@@ -17,6 +17,7 @@ from gpumon.readings.format import (
     rate,
     ratio,
     right,
+    seconds,
     watts,
     whole,
 )
@@ -111,26 +112,26 @@ def _other(of: Quantiles, value: Reading) -> str:
     return quantile(Quantiles(p95=value, first_bound_s=of.first_bound_s))
 
 
-def _latency(of: Quantiles, goal_ms: float | None, tone: str, most: int) -> Piece:
-    """A p95 in 4 cells and its mark in the fifth; up to `most` cells where there is no mark."""
+def _latency(of: Quantiles, goal_ms: float | None, tone: str) -> Piece:
+    """A p95 in 4 cells and its mark in the fifth; up to 5 cells where there is no mark."""
     if _is_late(of, goal_ms):
-        return f"{right(quantile(of, 4), 4)}!", "warn"
-    text = quantile(of, most)
+        return f"{right(seconds(of.p95, 4), 4)}!", "warn"
+    text = quantile(of)
     return (right(text, 5) if len(text) > 4 else f"{right(text, 4)} "), tone
 
 
 def _ttft(engine: Engine, view: View, tone: str) -> Row:
-    text, tone = _latency(engine.ttft_s, view.goals.ttft_p95_ms, tone, 4 if "engines.itl" in view.hidden else 5)
+    text, tone = _latency(engine.ttft_s, view.goals.ttft_p95_ms, tone)
     return ((" " + text, tone),)
 
 
 def _itl(engine: Engine, view: View, tone: str) -> Row:
-    text, tone = _latency(engine.itl_s, view.goals.itl_p95_ms, tone, 4)
+    text, tone = _latency(engine.itl_s, view.goals.itl_p95_ms, tone)
     return ((" " + text, tone),)
 
 
 def _e2e(engine: Engine, view: View, tone: str) -> Row:
-    text, tone = _latency(engine.e2e_s, view.goals.e2e_p95_ms, tone, 4)
+    text, tone = _latency(engine.e2e_s, view.goals.e2e_p95_ms, tone)
     return ((" " + text, tone),)
 
 

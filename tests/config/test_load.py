@@ -19,7 +19,10 @@ from gpumon.config.themes import load_theme
 BAD = Path(__file__).parent / "bad"
 SECRET = "hunter2"
 
-SECTIONS = "general, screen, levels, goals, keys, endpoint, feed, model, discovery, dcgm, sizing, triage, recorder, alert, prometheus, exporter"
+SECTIONS = (
+    "general, screen, levels, goals, keys, endpoint, feed, model, discovery, dcgm, sizing, triage, recorder, alert, "
+    "prometheus, exporter"
+)
 
 MESSAGES = {
     "alert_command": '3: alert[0].command = [""]: must begin with the path or the name of a program',

@@ -85,16 +85,16 @@ CASES: list[tuple[Callable[[Reading], str], float, str]] = [
     (f.gib, 140.4 * f.GIB, "140"),
     (f.gib, 20_000 * f.GIB, "20T"),
     (f.seconds, 0.0, "0s"),
-    (f.seconds, 0.0004, "0.4m"),
-    (f.seconds, 0.0242, "24m"),
-    (f.seconds, 0.21, "210m"),
+    (f.seconds, 0.0004, "0.4ms"),
+    (f.seconds, 0.0242, "24ms"),
+    (f.seconds, 0.21, "210ms"),
     (f.seconds, 0.9996, "1.0s"),
     (f.seconds, 1.24, "1.2s"),
     (f.seconds, 12.4, "12s"),
     (f.seconds, 1200.0, "1.2ks"),
     (f.seconds, 12_000.0, "12ks"),
     (f.seconds, 1e9, ">99ks"),
-    (f.seconds, 1e-5, "<.1m"),
+    (f.seconds, 1e-5, "<1ms"),
     (f.ratio, 1e308, ">10x!"),
     (f.whole, 12_340.0, "12k"),
     (f.whole, 1e308, "999E"),
@@ -188,62 +188,62 @@ def test_every_reason_has_a_short_and_a_long_word(reason: Reason) -> None:
 
 
 @pytest.mark.parametrize(
-    ("quantiles", "width", "expected"),
+    ("quantiles", "expected"),
     [
-        (Quantiles(p95=0.21, mean=0.1, first_bound_s=0.001), 5, "210m"),
-        (Quantiles(p95=0.004, mean=0.003, first_bound_s=0.01), 4, "<10m"),
-        (Quantiles(p95=0.05, mean=0.03, first_bound_s=0.1), 5, "<100m"),
-        (Quantiles(p95=0.05, mean=0.03, first_bound_s=0.1), 4, "<.1s"),
-        (Quantiles(p95=0.25, mean=0.2, first_bound_s=0.3), 5, "<300m"),
-        (Quantiles(p95=Missing(Reason.FEW), mean=0.024), 4, "~24m"),
-        (Quantiles(p95=Missing(Reason.FEW), mean=0.21), 5, "~210m"),
-        (Quantiles(p95=Missing(Reason.FEW), mean=0.21), 4, "~.2s"),
-        (Quantiles(p95=Missing(Reason.FEW), mean=NOT_EXPOSED), 5, "few"),
-        (Quantiles(p95=Missing(Reason.IDLE)), 5, "–"),
-        (Quantiles(p95=1.2, mean=0.4), 5, "1.2s"),
-        (Quantiles(p95=123.0, mean=0.4), 4, "123s"),
-        (Quantiles(p95=Missing(Reason.FEW), mean=1200.0), 4, "~1ks"),
-        (Quantiles(p95=Missing(Reason.FEW), mean=120.0), 4, ">99s"),
-        (Quantiles(p95=900.0, mean=0.4, first_bound_s=1200.0), 4, "<2ks"),
-        (Quantiles(p95=900.0, mean=0.4, first_bound_s=1200.0), 5, "<2ks"),
-        (Quantiles(p95=1.0, mean=0.4, first_bound_s=1.21), 5, "<1.3s"),
-        (Quantiles(p95=1200.0, mean=0.4), 4, "1ks"),
-        (Quantiles(p95=Missing(Reason.RESET)), 4, "–"),
+        (Quantiles(p95=0.21, mean=0.1, first_bound_s=0.001), "210ms"),
+        (Quantiles(p95=0.004, mean=0.003, first_bound_s=0.01), "<10ms"),
+        (Quantiles(p95=0.05, mean=0.03, first_bound_s=0.1), "<.10s"),
+        (Quantiles(p95=0.25, mean=0.2, first_bound_s=0.3), "<.30s"),
+        (Quantiles(p95=Missing(Reason.FEW), mean=0.024), "~24ms"),
+        (Quantiles(p95=Missing(Reason.FEW), mean=0.21), "~.21s"),
+        (Quantiles(p95=Missing(Reason.FEW), mean=NOT_EXPOSED), "few"),
+        (Quantiles(p95=Missing(Reason.IDLE)), "–"),
+        (Quantiles(p95=1.2, mean=0.4), "1.2s"),
+        (Quantiles(p95=123.0, mean=0.4), "123s"),
+        (Quantiles(p95=Missing(Reason.FEW), mean=1200.0), "~1ks"),
+        (Quantiles(p95=Missing(Reason.FEW), mean=120.0), "~120s"),
+        (Quantiles(p95=900.0, mean=0.4, first_bound_s=1200.0), "<2ks"),
+        (Quantiles(p95=1.0, mean=0.4, first_bound_s=1.21), "<1.3s"),
+        (Quantiles(p95=Missing(Reason.RESET)), "reset"),
     ],
 )
-def test_a_quantile_says_where_it_comes_from(quantiles: Quantiles, width: int, expected: str) -> None:
-    assert f.quantile(quantiles, width) == expected
+def test_a_quantile_says_where_it_comes_from(quantiles: Quantiles, expected: str) -> None:
+    assert f.quantile(quantiles) == expected
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.021, "21ms"), (0.21, ".21s"), (0.999, "1.0s"), (1200.0, "1ks")])
+def test_a_latency_in_four_cells(value: float, text: str) -> None:
+    assert f.seconds(value, 4) == text
 
 
 @given(
     st.one_of(st.floats(min_value=1e-5, max_value=5e3), st.just(Missing(Reason.FEW))),
     st.floats(min_value=1e-5, max_value=5e3),
     st.floats(min_value=1e-3, max_value=10.0),
-    st.sampled_from([4, 5]),
 )
-def test_no_quantile_outgrows_its_column(p95: Reading, mean: float, bound: float, width: int) -> None:
-    assert f.cells(f.quantile(Quantiles(p95=p95, mean=mean, first_bound_s=bound), width)) <= width
+def test_no_quantile_outgrows_its_column(p95: Reading, mean: float, bound: float) -> None:
+    assert f.cells(f.quantile(Quantiles(p95=p95, mean=mean, first_bound_s=bound))) <= 5
 
 
-UNITS = {"m": 1e-3, "s": 1.0, "ks": 1e3}
+UNITS = {"ms": 1e-3, "s": 1.0, "ks": 1e3}
 
 
 def parsed(text: str) -> tuple[float, float]:
     """The seconds that a latency says, and the step of its last digit."""
-    digits, unit = re.fullmatch(r"(\d*\.?\d+)(m|s|ks)", text).groups()  # type: ignore[union-attr]
-    return float(digits) * UNITS[unit], UNITS[unit] * (0.1 if "." in digits else 1.0)
+    digits, unit = re.fullmatch(r"(\d*\.?\d+)(ms|s|ks)", text).groups()  # type: ignore[union-attr]
+    return float(digits) * UNITS[unit], UNITS[unit] * 0.1 ** len(digits.partition(".")[2])
 
 
-@given(st.floats(1e-6, 1e7), st.sampled_from([4, 5]), st.sampled_from(["", "~", "<"]))
-def test_a_latency_says_what_it_is(value: float, width: int, mark: str) -> None:
+@given(st.floats(1e-6, 1e7), st.sampled_from(["", "~", "<"]))
+def test_a_latency_says_what_it_is(value: float, mark: str) -> None:
     few = Missing(Reason.FEW)
     of = {
         "": Quantiles(p95=value),
         "~": Quantiles(p95=few, mean=value),
         "<": Quantiles(p95=value / 2, first_bound_s=value),
     }[mark]
-    text = f.quantile(of, width)
-    assert f.cells(text) <= width
+    text = f.quantile(of)
+    assert f.cells(text) <= 5
     if text == f.DASH:
         assert mark == "<"
     elif text[0] in "<>":

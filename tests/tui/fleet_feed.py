@@ -117,6 +117,9 @@ class Scrapes:
                 found += [(wall_s, each) for each in frame.hosts if each.name == host]
         return tuple(found)
 
+    def look_at(self, host: str) -> None:
+        """There is all of every host anyway."""
+
     async def close(self) -> None:
         """Nothing to let go of."""
 

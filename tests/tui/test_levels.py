@@ -49,12 +49,12 @@ def test_a_figure_of_a_gpu_above_its_level_has_a_mark_and_a_tone(
         ({"waiting": 999.0}, " 999!", "warn"),
         ({"waiting": 1240.0}, "  1k!", "warn"),
         ({"waiting": 240_000.0}, " >9k!", "warn"),
-        ({"ttft_s": Quantiles(p95=0.999)}, " 999m ", "text"),
+        ({"ttft_s": Quantiles(p95=0.999)}, " 999ms ", "text"),
         ({"ttft_s": Quantiles(p95=1.2)}, " 1.2s!", "warn"),
-        ({"itl_s": Quantiles(p95=0.041)}, "  41m!", "warn"),
-        ({"itl_s": Quantiles(p95=0.141)}, " 141m!", "warn"),
-        ({"itl_s": Quantiles(p95=0.05, first_bound_s=0.06)}, " <60m ", "text"),
-        ({"itl_s": Quantiles(p95=Missing(Reason.FEW), mean=0.05)}, " ~50m ", "text"),
+        ({"itl_s": Quantiles(p95=0.041)}, " 41ms!", "warn"),
+        ({"itl_s": Quantiles(p95=0.141)}, " .14s!", "warn"),
+        ({"itl_s": Quantiles(p95=0.05, first_bound_s=0.06)}, " <60ms ", "text"),
+        ({"itl_s": Quantiles(p95=Missing(Reason.FEW), mean=0.05)}, " ~50ms ", "text"),
     ],
 )
 def test_a_figure_of_an_engine_above_its_level_or_goal_has_a_mark_and_a_tone(

@@ -13,7 +13,7 @@ from gpumon.config.schema import Config
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.layout import PANES
 from gpumon.tui.pages.detail import DetailPage
-from gpumon.tui.screens import monitor
+from gpumon.tui.screens import notices
 from gpumon.tui.widgets.list_pane import ListPane
 from tests.tui import scenes
 from tests.tui.running import running, text_of, until
@@ -184,7 +184,7 @@ async def test_the_palette_names_what_its_commands_do_here(tmp_path: Path) -> No
 
 
 async def test_a_notice_said_again_is_not_taken_away_with_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(monitor, "_NOTICE_S", 1.4)
+    monkeypatch.setattr(notices, "_NOTICE_S", 1.4)
     async with running("live") as (app, pilot):
         app.monitor.say("one")
         await asyncio.sleep(1.0)

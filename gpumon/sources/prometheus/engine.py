@@ -16,12 +16,14 @@ from gpumon.sources.exposition import MOST_SAMPLES, Scan, Series
 from gpumon.sources.identity import IDENTITY
 from gpumon.sources.prometheus.hosts import named_port, port_of
 from gpumon.sources.prometheus.models import Models
-from gpumon.sources.prometheus.queries import TABLED
+from gpumon.sources.prometheus.queries import ENDS, FLEET_BUCKETS, TABLED, left_out
 from gpumon.sources.prometheus.targets import Target
 from gpumon.sources.restarts import restarted
 
 FOUND_BY: Final = "prometheus"
 DOWN: Final = "the Prometheus can not scrape it (up is 0): see its page /targets for the reason"
+_OF_COUNTS: Final = {name[: -len(ENDS[0])] + ENDS[1]: name for name in left_out(FLEET_BUCKETS)}
+"""Name of a histogram's count -> that of its buckets, where a fleet is not asked for these."""
 CUT: Final = "more series than gpumon reads: figures may be too low"
 
 
@@ -50,6 +52,8 @@ class Engine:
         self.cut = False
         self._adapter: Adapter = row.adapter()
         self._scraped_s = 0.0
+        self._open: dict[Series, Series] = {}
+        """A histogram's count -> the bucket +Inf, which is as high, where no bucket was asked for."""
 
     def take(self, scrape: Scrape, models: Models) -> bool:
         """Read a scrape into `readings`, unless it is the last one; whether it is a page of this engine."""
@@ -57,7 +61,7 @@ class Engine:
             return True
         self.cut = len(scrape.values) > MOST_SAMPLES
         values = dict(list(scrape.values.items())[:MOST_SAMPLES]) if self.cut else scrape.values
-        scan = NO_SCAN._replace(values=values, cut=self.cut)
+        scan = NO_SCAN._replace(values=self._with_buckets(values), cut=self.cut)
         pages = self._read(scan)
         if not pages:
             return False
@@ -81,6 +85,15 @@ class Engine:
         )
         changes = {"state": EndpointState.REFUSED, "fault": text, "interval_s": interval_s}
         self.readings = tuple(msgspec.structs.replace(one, **changes) for one in self.readings or (blank,))
+
+    def _with_buckets(self, values: dict[Series, float]) -> dict[Series, float]:
+        """The page, in which each histogram has a bucket: without one an adapter takes it for none."""
+        names = {series.name for series in values}
+        lacking = [one for one in values if (name := _OF_COUNTS.get(one.name)) is not None and name not in names]
+        if not lacking:
+            return values
+        self._open = {one: self._open.get(one) or _open_bucket(one) for one in lacking}
+        return values | {bucket: values[count] for count, bucket in self._open.items()}
 
     def _read(self, scan: Scan) -> tuple[EnginePage, ...]:
         return tuple(sorted(self._adapter.read_all(scan), key=lambda page: page.part))
@@ -112,6 +125,10 @@ class Engine:
             dp=page.dp,
             found_by=FOUND_BY,
         )
+
+
+def _open_bucket(count: Series) -> Series:
+    return Series(_OF_COUNTS[count.name], {**count.labels, "le": "+Inf"})
 
 
 def url_of(target: Target) -> str:

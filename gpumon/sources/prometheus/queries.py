@@ -7,7 +7,19 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from gpumon.readings.quantities import DECODE_TOKENS, REQUESTS, RUNNING, WAITING
+from gpumon.readings.frame import Advance
+from gpumon.readings.quantities import (
+    DECODE_TOKENS,
+    E2E,
+    ITL,
+    OUTPUT_LENGTH,
+    PROMPT_LENGTH,
+    QUEUE,
+    REQUESTS,
+    RUNNING,
+    TTFT,
+    WAITING,
+)
 from gpumon.sources.dcgm_page import WANTED as GPU_NAMES
 from gpumon.sources.engines.adapter import START_TIME, Adapter
 from gpumon.sources.engines.registry import ROWS
@@ -24,6 +36,10 @@ _ADAPTERS: Final[tuple[Adapter, ...]] = tuple(row.adapter() for row in TABLED)
 ENGINE_NAMES: Final = frozenset(name for adapter in _ADAPTERS for name in adapter.wanted) - {START_TIME}
 """All sample names that an engine is read from, but one that every exporter writes."""
 _SIGNED_BY: Final = frozenset({RUNNING, WAITING, REQUESTS, DECODE_TOKENS})
+ALL_BUCKETS: Final = frozenset({TTFT, ITL, E2E, QUEUE, PROMPT_LENGTH, OUTPUT_LENGTH})
+FLEET_BUCKETS: Final = frozenset({TTFT, ITL, PROMPT_LENGTH})
+"""Quantities whose buckets a whole fleet is asked for: latencies that its rows merge, and of prompts what attention
+takes, which grows with the square of a length. Of the others the means are enough there: a third fewer series."""
 
 
 def _signs() -> frozenset[str]:
@@ -35,6 +51,31 @@ def _signs() -> frozenset[str]:
         if rule.quantity in _SIGNED_BY
         for metric in rule.metrics
     )
+
+
+def buckets_of(quantities: frozenset[str]) -> frozenset[str]:
+    """Names of the series of buckets that these are read from.
+
+    Where tokens may be counted at a request's end alone, how long requests take is asked for in full: the longest one
+    tells how long such a count has to be looked at.
+    """
+    return frozenset(
+        f"{metric.name}{ENDS[0]}"
+        for adapter in _ADAPTERS
+        for rule in adapter.tables.histograms
+        if rule.quantity in quantities or (rule.quantity == E2E and _counts_at_end(adapter))
+        for metric in rule.metrics
+    )
+
+
+def _counts_at_end(adapter: Adapter) -> bool:
+    counted = (rule for rule in adapter.tables.counters if rule.quantity == DECODE_TOKENS)
+    return any(metric.advance is Advance.END for rule in counted for metric in rule.metrics)
+
+
+def left_out(quantities: frozenset[str]) -> frozenset[str]:
+    """Names of the series of buckets that are not asked for where these are."""
+    return buckets_of(ALL_BUCKETS) - buckets_of(quantities)
 
 
 class Queries(NamedTuple):
@@ -59,11 +100,13 @@ def selector(names: Iterable[str], matchers: str) -> str:
 def pattern(names: Iterable[str]) -> str:
     """A regular expression of exactly these names, a third as long as a list: VictoriaMetrics takes 16 KiB a query."""
     all_names = frozenset(names)
-    bases = {name[: -len(ENDS[0])] for name in all_names if name.endswith(ENDS[0])}
-    bases = {base for base in bases if all(base + end in all_names for end in ENDS)}
-    others = all_names - {base + end for base in bases for end in ENDS}
-    of_bases = f"({_factored(sorted(bases))})({'|'.join(ENDS)})" if bases else ""
-    return "|".join(part for part in (of_bases, _factored(sorted(others))) if part)
+    parts, others = [], all_names
+    for ends in (ENDS, ENDS[1:]):
+        bases = {name[: -len(ends[0])] for name in others if name.endswith(ends[0])}
+        bases = {base for base in bases if all(base + end in others for end in ends)}
+        others -= {base + end for base in bases for end in ends}
+        parts += [f"({_factored(sorted(bases))})({'|'.join(ends)})"] if bases else []
+    return "|".join((*parts, *filter(None, (_factored(sorted(others)),))))
 
 
 def _factored(names: list[str]) -> str:
@@ -79,13 +122,16 @@ def _factored(names: list[str]) -> str:
     return "|".join(parts)
 
 
-def queries(match: str = "", own: str = OWN) -> Queries:
-    """`match` are label matchers in PromQL; `own` is the regular expression of the names that gpumon itself exports."""
+def queries(match: str = "", own: str = OWN, buckets: frozenset[str] = ALL_BUCKETS) -> Queries:
+    """`match` are label matchers in PromQL; `own` is the regular expression of the names that gpumon itself exports.
+
+    `buckets`: quantities of which the distribution is asked for, not the sum and the count alone.
+    """
     started = f"{_metric(START_TIME, match)} and on (job, instance) {selector(_signs(), match)}"
     return Queries(
         scraped=f"timestamp({_metric('up', match)})",
         up=_metric("up", match),
-        engines=selector(ENGINE_NAMES, match),
+        engines=selector(ENGINE_NAMES - left_out(buckets), match),
         started=started,
         gpus=selector(GPU_NAMES, match),
         own=_of(own, match),

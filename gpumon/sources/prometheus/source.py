@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -18,7 +19,16 @@ from gpumon.sources.prometheus.api import ApiFault, PrometheusApi
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.moment import SOURCE, Answers, Memory, Moment
 from gpumon.sources.prometheus.past import Past, instances_of
-from gpumon.sources.prometheus.queries import Queries, matchers, own_names, queries, scrapes
+from gpumon.sources.prometheus.queries import (
+    FLEET_BUCKETS,
+    Queries,
+    left_out,
+    matchers,
+    own_names,
+    queries,
+    scrapes,
+    selector,
+)
 
 LAG_S: Final = 2.0
 """Now is asked for so late: a scrape is dated by its begin, and is there, whole, at its end."""
@@ -40,16 +50,20 @@ class FleetSource:
         models: Sequence[Model] = (),
         endpoints: Sequence[Endpoint] = (),
         *,
+        buckets: frozenset[str] = FLEET_BUCKETS,
         wall: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`endpoints`: what the config says of single engines, by their address. Raises ValueError for a bad URL."""
+        """`endpoints`: what the config says of single engines, by their address. `buckets`: quantities whose
+        distribution all hosts are asked for. Raises ValueError for a bad URL."""
         self.api = PrometheusApi(config, clock)
         self._config = config
         self._models = Models(models, endpoints)
         self._wall = wall
         self._clock = clock
-        self._queries: Queries = queries(config.match, own_names(NAMES))
+        self._queries: Queries = queries(config.match, own_names(NAMES), buckets)
+        self._left_out = left_out(buckets)
+        self._looked_at = ""
         self._memory = Memory(config.interval_s)
         self._learn_again_s = -math.inf
         self._since: dict[str, float] = {}
@@ -99,6 +113,10 @@ class FleetSource:
         memory = self._memory.beside()
         return await asyncio.to_thread(past.frames, memory, self._models, self._config.host_labels, host)
 
+    def look_at(self, host: str) -> None:
+        """Ask of this host, from the next frame on, for all distributions; "": of none."""
+        self._looked_at = host
+
     async def close(self) -> None:
         """Hang up."""
         await self.api.close()
@@ -107,9 +125,17 @@ class FleetSource:
         """The answers to a constant number of queries. Raises ApiFault."""
         first, *others = self._queries
         scraped = await self.api.query(first, at_s)
-        up, engines, started, gpus, own = await asyncio.gather(*(self.api.query(each, at_s) for each in others))
+        others += self._more()
+        up, engines, started, gpus, own, *more = await asyncio.gather(*(self.api.query(each, at_s) for each in others))
         again = await self.api.query(first, at_s)
-        return Answers(at_s, scraped, up, engines, started, gpus, own, again)
+        return Answers(at_s, scraped, up, [*engines, *chain(*more)], started, gpus, own, again)
+
+    def _more(self) -> list[str]:
+        """What is asked beside of the host that is looked at."""
+        instances = instances_of(self._memory.hosts.get(self._looked_at, ()))
+        if not instances or not self._left_out:
+            return []
+        return [selector(self._left_out, matchers(self._config.match, "instance", instances))]
 
     async def _learn(self, answers: Answers) -> None:
         """Look at how often jobs are scraped that are new, but not all the time. Raises ApiFault."""
