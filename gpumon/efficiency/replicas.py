@@ -19,11 +19,8 @@ from gpumon.readings.snapshot import Quantiles, Replicas
 NO_COMMON: Final = Missing(Reason.NOT_SUPPORTED, "the replicas' buckets have too few bounds in common")
 SUMS: Final = ("running", "waiting", "prefill_tokens_per_s", "decode_tokens_per_s", "requests_per_s")
 
-
 MANY: Final = 16
-"""Members from which on a group rests after it was worked out: each tick has new polls of some."""
-REST: Final = 0.9
-"""For so long, as a share of the interval of its members' polls."""
+"""Members from which on a group is worked out once in the shortest interval of their polls: each tick has new ones."""
 
 
 class _Group(NamedTuple):
@@ -31,7 +28,7 @@ class _Group(NamedTuple):
 
     who: object
     polls: object
-    at_s: float
+    slot: float
     replicas: Replicas
     apart: dict[str, tuple[str, ...]]
 
@@ -46,18 +43,19 @@ class ReplicaGroups:
     def of(self, members: Sequence[Member], now_s: float) -> tuple[tuple[Replicas, ...], dict[str, tuple[str, ...]]]:
         """One for each model that two or more serve; and by `EngineReading.key` in what one stands apart.
 
-        A group is worked out anew at once where another set of engines answers, else at
-        the next new poll, of many engines after `REST`.
+        A group is worked out anew at once where another set of engines answers, else at the next new poll; that of
+        many engines once in each interval of their polls.
         """
         found: dict[tuple[str, ...], _Group] = {}
         for model, group in grouped(members).items():
             last = self._last.get(model)
             who = tuple((member.reading.key, member.engine.name, member.answers) for member in group)
             polls = tuple((member.track.polls, member.engine.mfu_ratio, member.engine.mbu_ratio) for member in group)
-            rest_s = REST * max(member.track.cadence_s for member in group) if len(group) > MANY else 0.0
-            if last is None or last.who != who or (last.polls != polls and now_s - last.at_s >= rest_s):
+            # On a grid of its own, not from the last time on: one who begins later finds the same moments.
+            slot = now_s // min(member.reading.interval_s for member in group) if len(group) > MANY else now_s
+            if last is None or last.who != who or (last.polls != polls and last.slot != slot):
                 apart = self._deviations.setdefault(model, Deviations()).of(group)
-                last = _Group(who, polls, now_s, replicas_of(group, apart), apart)
+                last = _Group(who, polls, slot, replicas_of(group, apart), apart)
             found[model] = last
         self._last = found
         self._deviations = {model: kept for model, kept in self._deviations.items() if model in found}

@@ -20,6 +20,8 @@ MOST_SAMPLES: Final = 20_000
 MOST_LABELS: Final = 128
 MOST_LABEL_CHARS: Final = 1024
 """Characters kept of one label value; the rest is cut."""
+MOST_KEPT_BYTES: Final = 256 * 1024
+"""Size up to which a page is kept, to look at what is new in the next one."""
 MOST_KNOWN_BYTES: Final = 1024 * 1024
 """Size of the line starts remembered from one page to the next."""
 
@@ -64,6 +66,8 @@ class _Line(Enum):
 
 _UNSEEN: Final = Series("", {})
 _HASH: Final = ord("#")
+_PLAIN = re.compile(rb"[-+.0-9a-zA-Z]+")
+"""A value that stands alone behind the last space of its line."""
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(?=[ \t{])")
 _QUOTED = r'"([^"\\]*(?:\\.[^"\\]*)*)"'
 _TERM = re.compile(rf"\s*(?:([a-zA-Z_][a-zA-Z0-9_:]*)|{_QUOTED})\s*(?:=\s*{_QUOTED}\s*)?(,|(?=\}}))")
@@ -134,7 +138,8 @@ class Scanner:
                 cut = True
                 break
         scan = Scan(values, taken - len(values), skipped, cut)
-        self._last = None if cut or skipped or scan.duplicates else (body, scan)
+        plain = not (cut or skipped or scan.duplicates) and len(body) <= MOST_KEPT_BYTES
+        self._last = (body, scan) if plain else None
         return scan
 
     def _again(self, body: bytes, lines: Sequence[bytes]) -> Scan | None:
@@ -147,8 +152,9 @@ class Scanner:
         values = self._last[1].values.copy()
         for old, new in compress(zip(before, lines, strict=True), map(ne, before, lines)):
             head, _, tail = new.rpartition(b" ")
+            before_head, _, before_tail = old.rpartition(b" ")
             series = self._known.get(head, _UNSEEN)
-            if series is _UNSEEN or head != old.rpartition(b" ")[0] or b"_" in tail:
+            if series is _UNSEEN or head != before_head or b"_" in tail or not _PLAIN.fullmatch(before_tail):
                 return None
             if series is not None:
                 try:

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     import httpx
 
 ACCEPT: Final = "text/plain;version=0.0.4"
-KEEP_ALIVE_S: Final = 75.0
-"""Longer than between two polls: a connection for each costs a seventh of the whole. Where the server closes it before
+KEEP_ALIVE_S: Final = 20.0
+"""Longer than between two polls: a connection for each costs a seventh of the whole. Not longer than that: what stands
+between may forget a quiet connection without a word. Where the server closes it before
 (uvicorn after 5 s), a new one is made; a request that meets the closing is sent once more (`_attempts`)."""
 PLAIN: Final = ("", "identity")
 GZIP_OR_ZLIB: Final = 47

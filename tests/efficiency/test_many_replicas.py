@@ -41,6 +41,29 @@ def test_only_many_rest(count: int, shares: float) -> None:
     assert sum(anew) >= 0.6 * shares * len(anew)
 
 
+@pytest.mark.parametrize("begun_s", range(37, 57))
+def test_many_show_the_same_to_one_who_began_later(begun_s: int) -> None:
+    """As a jump in time does it: followed until 12 s before a moment, derived from there on."""
+    frames = [
+        frame(at_s, (), tuple(polled(number, at_s) for number in range(MANY + 4))) for at_s in range(20, begun_s + 1)
+    ]
+    live, late = Deriver(gpu_catalogue()), Deriver(gpu_catalogue())
+    shown = [live.derive(each).snapshot.replicas for each in frames]
+    for each in frames[:-12]:
+        late.follow(each)
+    assert [late.derive(each).snapshot.replicas for each in frames[-12:]][-1] == shown[-1]
+
+
+def test_a_slow_one_holds_nobody_up() -> None:
+    readings = [polled(number, 20) for number in range(MANY + 4)]
+    deriver, found = Deriver(gpu_catalogue()), []
+    for at_s in range(20, 60):
+        fresh = [polled(number, at_s) for number in range(1, MANY + 4)]
+        slow = msgspec.structs.replace(readings[0], interval_s=60.0)
+        found += deriver.derive(frame(at_s, (), (slow, *fresh))).snapshot.replicas
+    assert sum(a is not b for a, b in pairwise(found)) >= 6
+
+
 def test_one_of_many_that_goes_down_is_missed_at_once() -> None:
     found = groups(MANY + 4, 12, down_from=27)
     assert [each.answering for each in found] == [MANY + 4] * 7 + [MANY + 3] * 5

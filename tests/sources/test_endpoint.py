@@ -287,7 +287,7 @@ async def test_a_model_list_that_is_not_ready_is_asked_for_again_later(monkeypat
 
 async def test_a_recorded_restart_is_followed_through_refusal_to_the_new_process() -> None:
     states, starts = [], set()
-    with FakeEngine("vllm-lifecycle", start_s=112.0, speed=40.0) as engine:
+    with FakeEngine("vllm-lifecycle", start_s=100.0, speed=40.0) as engine:
         async with polling(engine.url, back_off=BackOff(0.02, 0.05)) as source:
             while engine.t < 185.0:
                 reading = source.reading

@@ -347,3 +347,40 @@ def test_a_page_of_as_many_lines_is_read_as_it_stands(page: str) -> None:
         told, anew = ([(one.name, one.labels, value) for one, value in scan.values.items()] for scan in (found, fresh))
         assert str(told) == str(anew)
         assert found[1:] == fresh[1:]
+
+
+def counted(page: int) -> bytes:
+    """A page whose lines stay and whose values grow."""
+    return b"".join(b'a_total{n="%d"} %d\n' % (line, page + line) for line in range(50))
+
+
+def test_a_page_with_the_lines_of_the_last_costs_only_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    scanner = Scanner(["a_total"])
+    first = scanner.scan(counted(1))
+    monkeypatch.setattr(scanner, "_known", {b'a_total{n="7"}': next(s for s in first.values if s.labels["n"] == "7")})
+    second = scanner.scan(counted(1).replace(b'n="7"} 8', b'n="7"} 80'))
+    assert list(second.values) == list(first.values)
+    assert [value for value in second.values.values() if value not in first.values.values()] == [80.0]
+
+
+@pytest.mark.parametrize("before", [b'x {a="b"}\t8\n', b'x{a="b"} 8 \n', b"x\t8\n"])
+def test_a_series_that_left_the_page_in_an_odd_line_is_gone(before: bytes) -> None:
+    """What stands before the last space of both lines is the same, and still they are two series."""
+    scanner = Scanner(["x"])
+    scanner.scan(b"x 40\n")
+    scanner.scan(before)
+    assert [(dict(series.labels), value) for series, value in scanner.scan(b"x 41\n").values.items()] == [({}, 41.0)]
+
+
+def test_a_huge_page_is_not_kept() -> None:
+    comments = b"# just words\n" * 190_000
+    tracemalloc.start()
+    try:
+        scanner = Scanner(["a_total"])
+        scanner.scan(counted(1) + comments)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(comments) > 2e6
+    assert held < 1e6
+    assert list(scanner.scan(counted(2)).values.values()) == [float(2 + line) for line in range(50)]
