@@ -167,7 +167,7 @@ def _printed_fleet(run: _Run, *, once: bool) -> int:
     from gpumon.fleetwatch import print_fleet
 
     options = msgspec.structs.replace(run.options, count=1) if once else run.options
-    return _ended(print_fleet(run.loaded.config, options, "json" if run.chosen.json else "plain", _write))
+    return _ended(print_fleet(run.loaded.config, options, "json" if run.chosen.json else "plain", _write, _width()))
 
 
 def _serve_metrics(run: _Run) -> int:
@@ -178,8 +178,12 @@ def _serve_metrics(run: _Run) -> int:
 
 def _rules(run: _Run) -> int:
     from gpumon.ruling import rules_command
+    from gpumon.sources.prometheus.api import ApiFault
 
-    return rules_command(run.chosen, run.loaded.config, os.environ, _write)
+    try:
+        return rules_command(run.chosen, run.loaded.config, os.environ, _write)
+    except ApiFault as fault:
+        raise _Failed(f"rules: {fault}") from None
 
 
 def _web(run: _Run) -> int:

@@ -16,7 +16,7 @@ from gpumon.readings.history import History
 from gpumon.readings.merge import merged
 from gpumon.readings.names import told_apart
 from gpumon.readings.snapshot import Snapshot
-from gpumon.recording.past import Kept
+from gpumon.recording.past import CARRIED_S, Kept
 from gpumon.sources.source import AtHand, Contribution, Source
 from gpumon.triage.alerts import AlertChange, Alerts
 from gpumon.triage.triage import Triage
@@ -98,7 +98,7 @@ class Collector:
         self._on_alert = on_alert
         self._troubles = tuple(troubles)
         self._seq = 0
-        self._minute: float | None = None
+        self._stride: float | None = None
         self._opened = self._asked = False
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -222,9 +222,9 @@ class Collector:
         return snapshot
 
     def _carry(self, wall_s: float) -> Carry | None:
-        """At the first tick of each minute what one who starts from this frame has to know."""
-        minute, self._minute = self._minute, wall_s // 60.0
-        return None if minute == self._minute else self._triage.carry(self._deriver.carry())
+        """At the first tick of each `CARRIED_S` what one who starts from this frame has to know."""
+        stride, self._stride = self._stride, wall_s // CARRIED_S
+        return None if stride == self._stride else self._triage.carry(self._deriver.carry())
 
     async def _poll(self, source: Source, now_s: float) -> Contribution:
         """One source's part; a bug in a source costs its own part of the frame and is named as a fault."""

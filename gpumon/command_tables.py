@@ -96,7 +96,11 @@ OPTIONS: Final[tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]] = (
     (
         "--gpus-per-engine",
         ("rules",),
-        {"metavar": "[MODEL=]N", "action": "append", "help": "GPUs of one engine (default 1; repeatable)"},
+        {
+            "metavar": "[MODEL=]N[/RANKS]",
+            "action": "append",
+            "help": "GPUs of one engine (default 1), and data-parallel ranks where its page shows fewer (repeatable)",
+        },
     ),
     ("--price", ("rules",), {"metavar": "P", "type": _number(1e-6, 1e9), "help": "price of one GPU for an hour"}),
     (

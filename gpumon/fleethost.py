@@ -36,6 +36,7 @@ SAME_S: Final = 0.1
 MOST_WAITING: Final = 8
 """Refreshes that are kept while the past is read."""
 _UNREACHABLE: Final = Missing(Reason.UNREACHABLE)
+_STALE: Final = Missing(Reason.STALE)
 
 
 class Feed(Protocol):
@@ -49,6 +50,10 @@ class Feed(Protocol):
     @property
     def interval_s(self) -> float:
         """Seconds between two refreshes."""
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the moment of the newest answer."""
 
     def set_interval(self, seconds: float) -> None:
         """Change the time between two refreshes."""
@@ -69,10 +74,13 @@ class Feed(Protocol):
 class HostControl:
     """A `Control` (`tui.control`)."""
 
-    def __init__(self, name: str, feed: Feed, source: HostSource, make: Make, config: Config) -> None:
+    def __init__(
+        self, name: str, feed: Feed, source: HostSource, make: Make, config: Config, seen: Snapshot | None = None
+    ) -> None:
+        """`seen`: as it was shown last, for where the newest answer and its past have nothing of it."""
         self.history = History()
         self.playback: Playback | None = None
-        self.timeline: Timeline | None = HostPast(name, source, make, feed.span, self._step_s)
+        self.timeline: Timeline | None = HostPast(name, source, make, feed.span, self._step_s, seen)
         self._name = name
         self._feed = feed
         self._source = source
@@ -82,6 +90,8 @@ class HostControl:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._last: Snapshot | None = None
+        self._seen = seen
+        self._sink: Callable[[Snapshot], None] = _nobody
         self._taken_s = self._charted_s = float("-inf")
         self._fault: Fault | None = None
         """Why the past could not be had."""
@@ -98,8 +108,10 @@ class HostControl:
         return self._feed.interval_s
 
     def set_interval(self, seconds: float) -> None:
-        """Change that, of the whole fleet."""
-        self._feed.set_interval(seconds)
+        """Change that, of the whole fleet: a Prometheus is not asked more often than it scrapes."""
+        newest = self._feed.newest
+        scraped_s = self._feed.interval_s if newest is None else newest.interval_s
+        self._feed.set_interval(max(seconds, scraped_s, self._step_s()))
 
     def refresh(self) -> None:
         """Ask for the whole fleet now."""
@@ -117,12 +129,16 @@ class HostControl:
     async def start(self, sink: Callable[[Snapshot], None]) -> None:
         """Show what is known of it at once, then with its past, then as refreshes come."""
         self._onlooker.start()
+        self._sink = sink
         self._feed.follow(self._name, self._offer)
         shown = self._feed.snapshot.host(self._name)
         if shown is not None:
             self._last = shown.snapshot
-            sink(shown.snapshot)
-        self._task = asyncio.create_task(self._run(sink))
+            sink(self._told(shown.snapshot))
+        elif self._seen is not None:
+            self._last = _gone(self._seen, self._feed.snapshot.wall_s, self._seen.wall_s)
+            sink(self._told(self._last))
+        self._task = asyncio.create_task(self._run())
 
     async def ended(self) -> None:
         """Wait until `stop`; raises what ended it otherwise."""
@@ -131,6 +147,7 @@ class HostControl:
 
     async def stop(self) -> None:
         """Let go of the host."""
+        self._sink = _nobody
         self._feed.leave(self._offer)
         self._onlooker.stop()
         if self._task is not None:
@@ -138,10 +155,14 @@ class HostControl:
             await asyncio.wait({self._task}, timeout=0.25)
 
     def _offer(self, frame: FleetFrame) -> None:
-        self._waiting.append(frame)
-        self._wake.set()
+        """An answer waits for the past; that there is none is said at once, as the past may hang, too."""
+        if frame.answered:
+            self._waiting.append(frame)
+            self._wake.set()
+        elif self._last is not None:
+            self._sink(self._told(self._last))
 
-    async def _run(self, sink: Callable[[Snapshot], None]) -> None:
+    async def _run(self) -> None:
         newest = self._feed.newest
         if newest is not None:
             await self._read_past(newest.wall_s)
@@ -152,7 +173,7 @@ class HostControl:
             self._wake.clear()
             while self._waiting:
                 if (snapshot := self._take(self._waiting.popleft())) is not None:
-                    sink(snapshot)
+                    self._sink(self._told(snapshot))
 
     async def _read_past(self, end_s: float) -> None:
         """Fill the charts, the windows, and what verdicts stand on."""
@@ -168,20 +189,14 @@ class HostControl:
 
     def _take(self, frame: FleetFrame) -> Snapshot | None:
         """The snapshot after an answer; None where nothing is new in it."""
-        if not frame.answered:
-            return self._beside(frame.faults)
         if frame.wall_s < self._taken_s:
             return None
         host = _of(frame, self._name)
         if host is not None:
             self._add(host, frame.wall_s, self._feed.interval_s)
-            return self._beside(() if self._fault is None else (self._fault,))
-        if self._last is None:
-            return None
-        self._last = msgspec.structs.replace(
-            without_figures(self._last, _UNREACHABLE), wall_s=frame.wall_s, time=rfc3339(frame.wall_s), faults=()
-        )
-        return self._beside((Fault("prometheus", GONE, self._taken_s if self._taken_s > 0.0 else frame.wall_s),))
+        elif self._last is not None:
+            self._last = _gone(self._last, frame.wall_s, self._taken_s if self._taken_s > 0.0 else frame.wall_s)
+        return self._last
 
     def _add(self, host: HostFrame, wall_s: float, interval_s: float) -> None:
         """One moment of it, in their order."""
@@ -195,12 +210,30 @@ class HostControl:
             charted(self.history, taken, max(host.interval_s, interval_s))
         self._onlooker.take(taken.snapshot)
 
-    def _beside(self, faults: tuple[Fault, ...]) -> Snapshot | None:
-        """The last snapshot, with faults of the fleet beside its own."""
-        if self._last is None or not faults:
-            return self._last
-        said = (shown_fault(fault.source, fault.text, fault.since_wall_s) for fault in faults)
-        return msgspec.structs.replace(self._last, faults=(*self._last.faults, *said))
+    def _told(self, last: Snapshot) -> Snapshot:
+        """A snapshot of it as it may be shown now: without figures once the Prometheus was silent for too long, and
+        with what is wrong with that beside its own faults."""
+        fleet = self._feed.snapshot
+        said = () if fleet.answered else fleet.faults
+        own = last.faults
+        if self._fault is not None:
+            own = (*own, shown_fault(self._fault.source, self._fault.text, self._fault.since_wall_s))
+        shown = without_figures(last, _STALE, self._feed.silent_s) if fleet.late else last
+        return msgspec.structs.replace(shown, faults=(*said, *own))
+
+
+def _nobody(snapshot: Snapshot) -> None:
+    """Takes what nobody waits for."""
+
+
+def _gone(last: Snapshot, wall_s: float, since_s: float) -> Snapshot:
+    """A host that the Prometheus has nothing of at `wall_s`, and had until `since_s`."""
+    return msgspec.structs.replace(
+        without_figures(last, _UNREACHABLE),
+        wall_s=wall_s,
+        time=rfc3339(wall_s),
+        faults=(shown_fault("prometheus", GONE, since_s),),
+    )
 
 
 def _of(frame: FleetFrame, name: str) -> HostFrame | None:

@@ -13,6 +13,7 @@ from gpumon.fleet.course import HostCourse, Make, Taken
 from gpumon.readings.fleet import HostFrame
 from gpumon.readings.history import History
 from gpumon.readings.moment import Moment
+from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.prometheus.api import ApiFault
 
 CHART_S: Final = 1800.0
@@ -90,20 +91,26 @@ class HostPast:
         make: Make,
         span: Callable[[], tuple[float, float] | None],
         step_s: Callable[[], float],
+        seen: Snapshot | None = None,
     ) -> None:
-        """`span` tells what can be asked for, `step_s` how far scrapes are apart."""
+        """`span` tells what can be asked for, `step_s` how far scrapes are apart. `seen`: a moment that is known."""
         self._name = name
         self._source = source
         self._make = make
         self.span = span
         self._step_s = step_s
+        self._seen = seen
         self._stretches: deque[_Stretch] = deque(maxlen=MOST_STRETCHES)
         self._one = asyncio.Lock()
 
     async def at(self, wall_s: float) -> Moment | None:
         """The last moment at or before a time; the first one of its stretch where there is none."""
         stretch = await self._stretch(wall_s)
-        return None if stretch is None else stretch.moment(max(0, bisect_right(stretch.walls, wall_s) - 1))
+        if stretch is not None:
+            return stretch.moment(max(0, bisect_right(stretch.walls, wall_s) - 1))
+        if self._seen is not None and abs(self._seen.wall_s - wall_s) <= self._step_s():
+            return Moment(self._seen, History())
+        return None
 
     async def step(self, wall_s: float, frames: int) -> Moment | None:
         """The moment so many scrapes after the one of `wall_s`; the last or first where it ends."""

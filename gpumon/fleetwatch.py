@@ -6,9 +6,7 @@ import asyncio
 import contextlib
 import math
 import os
-import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
@@ -21,6 +19,8 @@ from gpumon.config.options import Options
 from gpumon.config.schema import Config
 from gpumon.config.urls import with_scheme, without_secrets
 from gpumon.fleet.snapshot import NOTHING_YET, FleetSnapshot
+from gpumon.fleetlate import Lateness
+from gpumon.fleetwarm import moments_before
 from gpumon.onlooker import Onlooker
 from gpumon.readings.fleet import FleetFrame
 from gpumon.readings.frame import Fault
@@ -31,16 +31,13 @@ if TYPE_CHECKING:
     from gpumon.fleet.course import Make
     from gpumon.fleet.fleet import Fleet
     from gpumon.readings.fleet import HostFrame
+    from gpumon.readings.snapshot import Snapshot
     from gpumon.sizing.calibration import Calibration
     from gpumon.sizing.known import Known
     from gpumon.tui.control import Control
 
 KEPT_S: Final = 15 * 86400.0
 """How far back one may go: what a Prometheus keeps unless it was told otherwise."""
-BEFORE: Final = 2
-"""Moments before the first one, and before one of the past, that are asked for so that there are rates."""
-WIDE: Final = 160
-"""Columns of a table that no terminal shows."""
 LEAST_S: Final = 1.0
 """Shortest time between two refreshes."""
 
@@ -80,6 +77,8 @@ class FleetControl:
         self._asking = 0
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._sink: Callable[[FleetSnapshot], None] = _nobody
+        self._late = Lateness(self._grow_late)
 
     @property
     def place(self) -> str:
@@ -104,6 +103,11 @@ class FleetControl:
     def interval_s(self) -> float:
         """Seconds between two refreshes."""
         return self._interval_s
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the moment of the newest answer."""
+        return self._late.silent_s
 
     @property
     def asking(self) -> bool:
@@ -163,6 +167,7 @@ class FleetControl:
     async def start(self, sink: Callable[[FleetSnapshot], None]) -> None:
         """Begin to ask; returns at once."""
         self._onlooker.start()
+        self._sink = sink
         self._task = asyncio.create_task(self._run(sink))
 
     async def ended(self) -> None:
@@ -173,6 +178,8 @@ class FleetControl:
     async def stop(self) -> None:
         """Stop asking."""
         self._onlooker.stop()
+        self._sink = _nobody
+        self._late.stop()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=0.25)
@@ -185,27 +192,36 @@ class FleetControl:
         return None if self.newest is None else (self.newest.wall_s - KEPT_S, self.newest.wall_s)
 
     async def at(self, wall_s: float) -> FleetSnapshot:
-        """The fleet as it was at a time, with the rates of the scrapes before it."""
+        """The fleet as it was at a time, with the rates and the verdicts of the scrapes before it."""
         from gpumon.fleet.fleet import Fleet
 
         await self.open()
         assert self._make is not None
         step_s = self.snapshot.interval_s or self._interval_s
         fleet = Fleet(self._make)
-        at_s = [wall_s - number * step_s for number in range(BEFORE, -1, -1)]
-        for frame in await asyncio.gather(*(self._frame(one_s) for one_s in at_s)):
+        at_s = (*moments_before(wall_s, step_s, self._config.triage.hold_s), wall_s)
+        for frame in await asyncio.gather(*map(self._frame, at_s)):
             await _take(fleet, frame)
         if fleet.snapshot.wall_s:
             return fleet.snapshot
         return msgspec.structs.replace(fleet.snapshot, wall_s=wall_s, time=rfc3339(wall_s))
 
-    def host(self, name: str) -> Control:
-        """One host, for the screen of one machine."""
+    async def first_after(self, none_s: float, there_s: float) -> float:
+        """Where the fleet begins, to a refresh: there is none at `none_s`, and one at `there_s` (Unix times)."""
+        await self.open()
+        while there_s - none_s > max(LEAST_S, self.snapshot.interval_s):
+            middle_s = (none_s + there_s) / 2.0
+            frame = await self._frame(middle_s)
+            none_s, there_s = (none_s, middle_s) if frame.hosts else (middle_s, there_s)
+        return there_s
+
+    def host(self, name: str, seen: Snapshot | None = None) -> Control:
+        """One host, for the screen of one machine; `seen`: as it was shown last."""
         from gpumon.fleethost import HostControl
 
         assert self._source is not None, "nothing was asked yet"
         assert self._make is not None
-        return HostControl(name, self, self._source, self._make, self._config)
+        return HostControl(name, self, self._source, self._make, self._config, seen)
 
     async def refreshed(self) -> FleetSnapshot:
         """Ask once; the first answer comes with what was before it, so that there are rates."""
@@ -242,8 +258,8 @@ class FleetControl:
         assert self._make is not None
         step_s = max(frame.interval_s, self._interval_s)
         fleet = Fleet(self._make, self._interval_s)
-        before = await asyncio.gather(*(self._frame(frame.wall_s - at * step_s) for at in range(BEFORE, 0, -1)))
-        for one in before:
+        before = moments_before(frame.wall_s, step_s, self._config.triage.hold_s)
+        for one in await asyncio.gather(*map(self._frame, before)):
             if one.hosts:
                 await _take(fleet, one)
         if fleet.snapshot.wall_s:
@@ -270,13 +286,29 @@ class FleetControl:
         before = self.snapshot
         await _take(self._fleet, frame)
         self.snapshot = self._fleet.snapshot
+        if frame.answered:
+            self._late.hear(frame.wall_s, frame.cost_s, max(self._interval_s, frame.interval_s))
         if frame.hosts:
             self.newest = frame
             if self.snapshot.wall_s > before.wall_s:
-                self._onlooker.take(whole(self.snapshot))
+                self._onlooker.take(await asyncio.to_thread(whole, self.snapshot))
         for take in tuple(self._takers):
             take(frame)
         return self.snapshot
+
+    def _grow_late(self, wall_s: float) -> None:
+        """No answer for too long, and maybe no failure either: whatever hangs, what is shown has no figures now."""
+        fault = Fault("prometheus", f"no answer since {rfc3339(wall_s)}: is it up, and is the network?", wall_s)
+        if self._fleet is not None and not self.snapshot.late:
+            self._fleet.grow_late(fault)
+            self.snapshot = self._fleet.snapshot
+            self._sink(self.snapshot)
+        for take in tuple(self._takers):
+            take(FleetFrame(wall_s, self._interval_s, faults=(fault,), answered=False))
+
+
+def _nobody(snapshot: FleetSnapshot) -> None:
+    """Takes what nobody waits for."""
 
 
 async def _take(fleet: Fleet, frame: FleetFrame) -> None:
@@ -307,21 +339,24 @@ def run_fleet(loaded: Loaded, options: Options) -> int:  # noqa: ARG001
     return run(app, mouse=loaded.config.general.mouse)
 
 
-def print_fleet(config: Config, options: Options, form: str, write: Callable[[str | bytes], None]) -> int:
+def print_fleet(
+    config: Config, options: Options, form: str, write: Callable[[str | bytes], None], width: int = 160
+) -> int:
     """Print the fleet, `json` or `plain`, `options.count` times (0: until a signal); returns the exit code.
+
+    `width`: columns of the table.
 
     It is 1 where the last answer was none: a fleet of nothing is no fleet.
     """
-    return asyncio.run(_printed(FleetControl(config), options, _printer(form), write))
+    return asyncio.run(_printed(FleetControl(config), options, _printer(form, width), write))
 
 
-def _printer(form: str) -> Callable[[FleetSnapshot, Mapping[str, float]], str | bytes]:
+def _printer(form: str, width: int) -> Callable[[FleetSnapshot, Mapping[str, float]], str | bytes]:
     from gpumon.outputs.fleet import encode, report
 
     if form == "json":
         return lambda snapshot, prices: encode(snapshot, prices) + b"\n"
-    columns = max(60, shutil.get_terminal_size((WIDE, 24)).columns) if sys.stdout.isatty() else WIDE
-    return lambda snapshot, prices: report(snapshot, prices, columns)
+    return lambda snapshot, prices: report(snapshot, prices, width)
 
 
 async def _printed(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
@@ -22,12 +23,14 @@ from gpumon.sources.engines.vllm import CONFIG, MAMBA_SETTINGS
 from gpumon.sources.exposition import Series
 from gpumon.sources.model_facts import look_up
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
-from gpumon.sources.prometheus.api import ApiFault, PrometheusApi
+from gpumon.sources.prometheus.api import PrometheusApi
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
 
 OK: Final = 0
 LABEL: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+MOST_GPUS: Final = 1024
+"""Of one engine."""
 MOST_MODELS: Final = 500
 """Models that rules are printed for."""
 MODELS_ASKED: Final = (
@@ -52,6 +55,14 @@ class Pool(NamedTuple):
     """The engine says it in tokens: else it is blocks x block size, which layers of several kinds share."""
 
 
+class Size(NamedTuple):
+    """Of one engine."""
+
+    gpus: int
+    ranks: int = 0
+    """Data-parallel ranks that share them; 0: as many as its page shows."""
+
+
 class Seen(NamedTuple):
     """What a Prometheus has."""
 
@@ -65,7 +76,10 @@ class Seen(NamedTuple):
 def rules_command(
     chosen: argparse.Namespace, config: Config, environ: Mapping[str, str], write: Callable[[str], None]
 ) -> int:
-    """Print the rules, or with `--dashboard` the dashboard; returns the exit code. Raises ConfigError."""
+    """Print the rules, or with `--dashboard` the dashboard; returns the exit code.
+
+    Raises ConfigError, and ApiFault where the Prometheus does not answer.
+    """
     join = chosen.join or ""
     if join and not LABEL.fullmatch(join):
         raise ConfigError(f"--join {clean(join, 60)!a}: must be the name of a label, such as pod")
@@ -88,21 +102,24 @@ def rules_command(
             unknown.append((name, facts.why if facts.spec is None else "its layers are not modelled"))
             continue
         gpu = _gpu(gpus.get(name, gpus.get("", "")) or config.sizing.gpu, seen.gpus, name)
-        count = _count(counts.get(name, counts.get("", "1")))
-        _check_fits(name, facts.spec, gpu, count)
-        models.append(_model(name, facts.spec, gpu, count, seen.pools.get(name, Pool()), chosen.context or 0.0))
+        size = _size(counts.get(name, counts.get("", "1")))
+        _check_fits(name, facts.spec, gpu, size.gpus)
+        models.append(_model(name, facts.spec, gpu, size, seen.pools.get(name, Pool()), chosen.context or 0.0))
     ruled = Ruled(tuple(models), scope, _prices(config, chosen), config.triage, tuple(unknown))
     write(rules_yaml(ruled))
+    for name, why in unknown:  # the rules go into a file: nobody sees its comments
+        said = clean(why.partition(". Add")[0], 160)
+        sys.stderr.write(f"gpumon: no MFU and MBU of {clean(name, 80)}: {said}; the file has the lines to add\n")
     return OK
 
 
-def _model(name: str, llm: LlmSpec, gpu: GpuSpec | None, count: int, pool: Pool, context: float) -> ModelFacts:
+def _model(name: str, llm: LlmSpec, gpu: GpuSpec | None, size: Size, pool: Pool, context: float) -> ModelFacts:
     peaks = compute_peak(gpu, llm) if gpu is not None else None
     mixed = llm.window_layers > 0 or llm.linear_layers > 0
     constants = (
-        *model_constants(llm, count),
+        *model_constants(llm, size.gpus),
         *peak_constants(0.0 if peaks is None else peaks[0], 0.0 if gpu is None else gpu.bandwidth_bytes_per_s),
-        *told_constants(0.0 if mixed and not pool.told else pool.tokens, context),
+        *told_constants(0.0 if mixed and not pool.told else pool.tokens, context, size.ranks),
     )
     return ModelFacts(name, llm.source, constants, "" if gpu is None else gpu.name)
 
@@ -140,14 +157,16 @@ def _gpu(asked: str, seen: Sequence[str], model: str) -> GpuSpec | None:
     )
 
 
-def _count(text: str) -> int:
-    try:
-        count = int(text)
-    except ValueError:
-        count = 0
-    if not 1 <= count <= 1024:
-        raise ConfigError(f"--gpus-per-engine {clean(text, 40)!a}: must be a whole number from 1 to 1024")
-    return count
+def _size(text: str) -> Size:
+    """`GPUS` or `GPUS/RANKS`. Raises ConfigError."""
+    numbers = re.fullmatch("([1-9][0-9]{0,3})(?:/([1-9][0-9]{0,3}))?", text)
+    size = Size(*(int(number or 0) for number in numbers.groups())) if numbers else Size(0)
+    if not 1 <= size.gpus <= MOST_GPUS or size.gpus % (size.ranks or 1):
+        raise ConfigError(
+            f"--gpus-per-engine {clean(text, 40)!a}: must be a whole number from 1 to {MOST_GPUS}, or GPUS/RANKS, "
+            "such as 8/4: the GPUs of an engine and the data-parallel ranks that share them evenly"
+        )
+    return size
 
 
 def _check_fits(name: str, llm: LlmSpec, gpu: GpuSpec | None, count: int) -> None:
@@ -197,8 +216,8 @@ def _valid(name: str) -> str:
 def _seen(config: Config) -> Seen:
     try:
         return asyncio.run(_asked(config))
-    except (ApiFault, ValueError) as fault:
-        raise ConfigError(f"rules: {clean(str(fault), 300)}") from None
+    except ValueError as malformed:
+        raise ConfigError(f"rules: {clean(str(malformed), 300)}") from None
 
 
 async def _asked(config: Config) -> Seen:

@@ -13,16 +13,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from gpumon import wiring
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import named
 from gpumon.config.options import Options
 from gpumon.config.schema import Config, Exporter
-from gpumon.outputs.http import Answer, HttpServer, Login, bound
+from gpumon.outputs.http import Answer, HttpServer, Login, bound, host_of
 from gpumon.outputs.json import encode
 from gpumon.outputs.openmetrics import MetricsPage
+from gpumon.readings.exported import without_processes
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 
@@ -33,6 +32,7 @@ FRONT: Final = (
     b'<p><a href="/metrics">Metrics</a> for a Prometheus</p>'
     b'<p><a href="/snapshot.json">The snapshot</a> as JSON</p><p><a href="/healthz">Health</a></p></html>\n'
 )
+STRANGE: Final = Answer(403, b"ask by an address or as localhost; a proxy has to set Host so, or give a login\n")
 _REFUSED: Final = {
     errno.EADDRINUSE: "the port is in use: stop what listens there, or give another with --listen",
     errno.EADDRNOTAVAIL: "this host has no such address: give one of its own, 127.0.0.1, or 0.0.0.0 for all",
@@ -57,7 +57,12 @@ def serve_command(config: Config, options: Options, environ: Mapping[str, str], 
             write(f"{NOTHING}\n")
         said = empty
 
-    server = HttpServer(listener, lambda path, headers: answer(page, path, headers), tls=tls, login=login)
+    alone = _is_loopback(address) and login is None
+
+    def answered(path: str, headers: Mapping[str, str]) -> Answer:
+        return STRANGE if alone and not is_own(headers) else answer(page, path, headers)
+
+    server = HttpServer(listener, answered, tls=tls, login=login)
     try:
         if not _is_loopback(address) and login is None:
             write(f"{address} is no loopback address: whoever reaches it reads the figures; set user in [exporter]\n")
@@ -108,12 +113,6 @@ def answer(page: MetricsPage, path: str, headers: Mapping[str, str]) -> Answer:
     return Answer(404, b"there are /metrics, /snapshot.json and /healthz\n")
 
 
-def without_processes(snapshot: Snapshot) -> Snapshot:
-    """What is told over the network: command lines and users stay on this host, as on the page of metrics."""
-    gpus = tuple(msgspec.structs.replace(gpu, processes=()) for gpu in snapshot.gpus)
-    return msgspec.structs.replace(snapshot, gpus=gpus)
-
-
 def _listener(address: str) -> socket.socket:
     """Raises ConfigError."""
     host, _, port = address.rpartition(":")
@@ -127,6 +126,20 @@ def _listener(address: str) -> socket.socket:
         raise ConfigError(
             f"exporter.listen = {clean(address, 80)!r}: {_REFUSED.get(number or 0, clean(why))}"
         ) from None
+
+
+def is_own(headers: Mapping[str, str]) -> bool:
+    """Whether `Host` is an address or localhost: a page elsewhere can point a name of its own at 127.0.0.1.
+
+    Every browser sends a `Host`; what sends none is no browser.
+    """
+    host = host_of(headers["host"]) if "host" in headers else "localhost"
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return bool(ipaddress.ip_address(host))
+    except ValueError:
+        return False
 
 
 def _is_loopback(address: str) -> bool:

@@ -14,9 +14,11 @@ import pytest
 from gpumon.config.options import Options
 from gpumon.config.schema import Config
 from gpumon.config.schema import Prometheus as Settings
+from gpumon.fleet.rows import by_host, by_model, total
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
+from gpumon.fleetwarm import moments_before
 from gpumon.fleetwatch import FleetControl, print_fleet
-from gpumon.readings.missing import Missing
+from gpumon.readings.missing import NOT_EXPOSED, Missing
 from gpumon.readings.snapshot import Snapshot
 from tests.fakes.engine import FakeEngine
 from tests.fakes.prometheus import Prometheus, free_port
@@ -143,6 +145,12 @@ async def test_a_host_has_its_past_at_once_and_follows_the_fleet(prometheus: Pro
             engine.name for engine in seen[-1].hosts[1].snapshot.engines
         ]
         assert host.interval_s == control.interval_s
+        assert newest.engines[0].e2e_s.p95 != NOT_EXPOSED
+        unopened = seen[-1].hosts[0].snapshot.engines[0]
+        assert unopened.e2e_s.p95 == unopened.queue_s.p95 == NOT_EXPOSED
+        assert unopened.ttft_s.p95 != NOT_EXPOSED
+        host.set_interval(0.2)
+        assert control.interval_s == 1.0
         await host.stop()
         count = len(shown)
         control.refresh()
@@ -220,3 +228,18 @@ async def test_figures_of_an_idle_fleet_are_not_zero_where_nothing_is_known(prom
         mfu = [engine.mfu_ratio for host in snapshot.hosts for engine in host.snapshot.engines]
         assert gpus == []
         assert all(isinstance(ratio, Missing) for ratio in mfu)
+        rows = by_host(snapshot, control.prices)
+        assert [row.name for row in rows] == list(HOSTS)
+        for row in (*rows, *by_model(snapshot, control.prices), total(rows)):
+            unknown = row.busy_ratio.value, row.mfu_ratio.value, row.mbu_ratio.value, row.power_w.value
+            assert all(isinstance(value, Missing) for value in (*unknown, row.idle_gpus.value, row.tokens_per_j))
+            assert isinstance(row.decode_tokens_per_s, float)
+
+
+@pytest.mark.parametrize(("step_s", "moments"), [(15.0, 3), (30.0, 2), (60.0, 2), (5.0, 7), (1.0, 2)])
+def test_verdicts_have_held_long_enough_where_that_takes_few_moments(step_s: float, moments: int) -> None:
+    before = moments_before(1000.0, step_s, 30.0)
+    assert len(before) == moments
+    assert before == sorted(before)
+    assert 1000.0 - before[-1] == step_s
+    assert 1000.0 - before[1] >= 30.0 or step_s == 1.0

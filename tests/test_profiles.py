@@ -121,7 +121,7 @@ REFUSED = [
     (["remove", "guide-nemo-5b"], "comes with gpumon and can not be removed"),
     (["list", "--tp", "2"], "--tp belongs to `gpumon profiles add`"),
     (["add", "/nowhere/x.json"], "/nowhere/x.json: cannot be read: No such file or directory"),
-    (["add", VLLM, "--gpu", "H100"], "--gpu: unknown GPU type 'H100'; near names: H100 PCIe 80GB"),
+    (["add", VLLM, "--gpu", "H100"], "--gpu: GPU type 'H100' is several, give the whole name: H100 PCIe 80GB"),
     (["add", VLLM, "--precision", "fp3"], "--precision: 'fp3' is no precision; allowed: bf16"),
     (["add", VLLM, "--name", "../x"], "is no name for a profile"),
     (["add", VLLM, "--concurrency", "a"], "--concurrency: 'a' must be numbers from 1 to 1e6"),

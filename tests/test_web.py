@@ -35,16 +35,21 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 
 class Served:
-    """The running command, and one visitor with its cookie."""
+    """The running command, and one visitor with its link."""
 
     def __init__(self, process: asyncio.subprocess.Process, link: str, session: aiohttp.ClientSession) -> None:
         self.process, self.link, self.session = process, link, session
-        self.url = link.partition("?")[0]
+        self.url, _, self.key = link.partition("#key=")
         self.server = psutil.Process(process.pid)
 
     def tab(self, size: str = "width=120&height=40", **headers: str) -> Any:
         """The websocket of a page; an async context manager."""
-        return self.session.ws_connect(f"{self.url}ws?{size}", headers=headers)
+        return self.session.ws_connect(f"{self.url}ws/{self.key}?{size}", headers=headers)
+
+    async def said(self) -> bytes:
+        """What it has written since its link, at its end."""
+        assert self.process.stdout is not None
+        return await asyncio.wait_for(self.process.stdout.read(), WAIT_S)
 
     async def ended(self, children: int = 0) -> None:
         """Wait until so many processes are left."""
@@ -55,19 +60,18 @@ class Served:
 async def served(folder: Path, *options: str, **variables: str) -> AsyncIterator[Served]:
     command = [sys.executable, "-m", "gpumon", "web", "--demo", "--listen", "127.0.0.1:0", *options]
     process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, env=environment(folder, **variables)
+        *command,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env=environment(folder, **variables),
     )
     assert process.stdout is not None
     try:
         said = await asyncio.wait_for(process.stdout.readline(), WAIT_S)
-        link = re.search(rb"http://127\.0\.0\.1:\d+/\?key=\S+", said)
+        link = re.search(rb"http://127\.0\.0\.1:\d+/#key=\S+", said)
         assert link is not None
-        # An address gets no cookies unless the jar is told so.
-        async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
-            there = Served(process, link[0].decode(), session)
-            async with session.get(there.link) as page:
-                assert (page.status, str(page.url)) == (200, there.url)
-            yield there
+        async with aiohttp.ClientSession() as session:
+            yield Served(process, link[0].decode(), session)
     finally:
         if process.returncode is None:
             process.terminate()
@@ -133,7 +137,7 @@ async def test_a_tab_shows_the_screen_answers_keys_follows_its_size_and_ends(tmp
             (child,) = there.server.children()
             argv = child.cmdline()
             assert argv[1:] == ["-m", "gpumon", "demo", "--interval=0.25", "--theme=light"]
-            assert there.link.partition("key=")[2] not in " ".join([*argv, *child.environ().values()])
+            assert there.key not in " ".join([*argv, *child.environ().values()])
         await there.ended()
 
 
@@ -172,18 +176,47 @@ async def test_only_pages_of_its_own_with_the_key_may_talk_to_it(tmp_path: Path)
             {"Host": "evil.example:8484", "Origin": "http://evil.example:8484"},
             {"Host": "127.0.0.1.evil.example"},
             {"Host": "["},
+            {"Host": "127.0.0.1:abc"},
+            {"Host": f"evil@{own.rpartition('/')[2]}"},
+            {"Host": "127.0.0.1; script-src *"},
         )
         for headers in refused:
             with pytest.raises(aiohttp.WSServerHandshakeError) as error:
                 await there.tab(**headers)
             assert error.value.status == 403, headers
-        for path in ("", "ws", "page.js", "static/js/textual.js", "?key=wrong"):
-            async with stranger.get(there.url + path) as page:
-                assert page.status == 403, path
-                assert "the link that gpumon web printed" in await page.text()
+        for path in ("ws/", "ws/wrong", "ws/%FF", f"ws/{there.key}x", "ws/none?key=" + there.key, "ws"):
+            async with stranger.get(there.url + path, cookies={"key": there.key}) as page:
+                assert page.status in (403, 404), path
         assert not there.server.children()
         async with there.tab(Origin=own) as socket:
             await Screen(socket).shows("gpumon")
+
+
+async def test_no_cookie_is_set_and_the_key_is_in_nothing_that_is_served(tmp_path: Path) -> None:
+    async with served(tmp_path) as there:
+        for path in ("", "page.js", "static/js/textual.js", f"?key={there.key}"):
+            async with there.session.get(there.url + path) as page:
+                assert page.status == 200, path
+                assert "Set-Cookie" not in page.headers
+                assert there.key not in await page.text() + str(page.headers)
+
+
+@pytest.mark.parametrize(
+    "line", [b"Host: 127.0.0.1:abc", b"Host: 127.0.0.1:99999", b"Host: evil@127.0.0.1", b"Cookie: gpumon-0=\xff"]
+)
+async def test_a_strange_request_is_answered_and_leaves_no_trace(tmp_path: Path, line: bytes) -> None:
+    async with served(tmp_path) as there:
+        host, _, port = there.url.split("/")[2].partition(":")
+        lines = [b"GET /ws/%FF HTTP/1.1", line, b"Connection: close"]
+        if not line.startswith(b"Host"):
+            lines.insert(1, f"Host: {host}:{port}".encode())
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"\r\n".join((*lines, b"", b"")))
+        answer = await asyncio.wait_for(reader.read(), WAIT_S)
+        writer.close()
+    assert re.match(rb"HTTP/1\.1 4\d\d ", answer), answer
+    assert b"evil" not in answer
+    assert b"Traceback" not in await there.said()
 
 
 async def test_the_page_asks_nobody_else_and_is_in_no_frame(tmp_path: Path) -> None:
@@ -258,7 +291,7 @@ async def closed(socket: aiohttp.ClientWebSocketResponse) -> None:
 async def test_a_key_of_ones_own_keeps_the_link_and_stays_out_of_the_processes(tmp_path: Path) -> None:
     key = "a-key-of-ones-own-0123"
     async with served(tmp_path, GPUMON_WEB_KEY=key) as there, there.tab() as socket:
-        assert there.link.endswith(f"?key={key}")
+        assert there.key == key
         await Screen(socket).shows("gpumon")
         assert not [child for child in there.server.children() if "GPUMON_WEB_KEY" in child.environ()]
 
@@ -296,7 +329,7 @@ async def test_with_allow_remote_it_warns(tmp_path: Path) -> None:
         process.terminate()
         await process.wait()
     assert warning.startswith(b"warning: 0.0.0.0 is no loopback address, and this is plain HTTP")
-    assert re.match(rb"gpumon is at http://[^/]+:\d+/\?key=\S{32}\n", link)
+    assert re.match(rb"gpumon is at http://[^/]+:\d+/#key=\S{32}\n", link)
 
 
 MISSING: Final = """

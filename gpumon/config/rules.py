@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gpumon import specs
-from gpumon.config import feed_rules, keymap, urls
+from gpumon.config import feed_rules, keymap, matchers, urls
 from gpumon.config.columns import NAMES
 from gpumon.config.schema import Config, Price
 from gpumon.readings.text import clean
@@ -178,6 +178,7 @@ _FIELDS: Final = {
     "Prometheus.password_env": _KEY_ENV,
     "Prometheus.password_file": _KEY_FILE,
     "Prometheus.tenant": FieldRule(_matches(r"[!-~]{0,150}", "must be printable ASCII without spaces")),
+    "Prometheus.match": FieldRule(matchers.problem),
     "Prometheus.host_labels": FieldRule(_labels_problem),
     "Exporter.listen": FieldRule(_address_problem),
     "Exporter.user": FieldRule(_matches(r"[^:\x00-\x1f\x7f]{0,128}", "must be a name without a colon")),

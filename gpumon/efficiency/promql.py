@@ -31,14 +31,14 @@ class Constant(NamedTuple):
 
 
 def model_constants(llm: LlmSpec, gpus: int) -> tuple[Constant, ...]:
-    """What the formulas need of a model on engines of `gpus` GPUs each, all of them one tensor-parallel group.
+    """What the formulas need of a model on engines of `gpus` GPUs each, those of a rank one tensor-parallel group.
 
     Without bytes of its weights, their constants are left out, and what is made of them is absent.
     """
     decode = _parts(llm, decode_flops_per_token)
     prefill = _parts(llm, lambda one, tokens: prefill_flops_per_token(one, 0.0, tokens))
     width = BYTES_PER_ELEMENT[Precision.BF16]
-    kv = _parts(llm, lambda one, tokens: kv_read_bytes(one, tokens, gpus, Precision.BF16))
+    kv = _parts(llm, lambda one, tokens: kv_read_bytes(one, tokens, 1, Precision.BF16))
     missed = 1.0 - llm.experts_per_token / llm.experts if llm.experts else 1.0
     found = [
         Constant(_of("decode_flops_per_token"), decode[0], "2 x parameters multiplied per token"),
@@ -49,8 +49,9 @@ def model_constants(llm: LlmSpec, gpus: int) -> tuple[Constant, ...]:
         Constant(_of("prefill_flops_per_window_position"), prefill[2], "the same of the window layers"),
         Constant(_of("prompt_flops"), head_flops(llm), "the LM head, once per prompt"),
         Constant(_of("window_tokens"), float(llm.window), "tokens that a window layer sees"),
-        Constant(_of("kv_elements_per_full_position"), kv[1] / width, "KV read per token in context, all copies"),
+        Constant(_of("kv_elements_per_full_position"), kv[1] / width, "KV read per token in context, one copy"),
         Constant(_of("kv_elements_per_window_position"), kv[2] / width, "the same of the window layers"),
+        Constant(_of("kv_copies_per_gpu"), 1.0 if llm.kv_lora_rank else 1.0 / llm.kv_heads, "by each GPU of a rank"),
         Constant(_of("kv_element_bytes"), BYTES_PER_ELEMENT[llm.kv_precision], "where the engine names no FP8 cache"),
         Constant(_of("state_bytes_per_token"), kv[0], "state of linear layers, read and written"),
         Constant(_of("engine_gpus"), float(gpus), "GPUs of one engine"),
@@ -74,11 +75,16 @@ def peak_constants(flops_per_s: float, bandwidth_bytes_per_s: float) -> tuple[Co
     return tuple(one for one in found if one.value > 0.0)
 
 
-def told_constants(pool_tokens: float, context_tokens: float) -> tuple[Constant, ...]:
-    """What no counter tells: tokens of an engine's KV pool, and the context where nothing else gives it; 0: unknown."""
+def told_constants(pool_tokens: float, context_tokens: float, ranks: int = 0) -> tuple[Constant, ...]:
+    """What no counter tells, 0 where it is not known.
+
+    Tokens of an engine's KV pool, the context where nothing else gives it, and data-parallel ranks of an engine whose
+    page shows fewer.
+    """
     found = (
         Constant(_of("kv_pool_tokens"), pool_tokens, "tokens of each rank's KV pool, from cache_config_info"),
         Constant(_of("context_tokens"), context_tokens, "mean context where no series tells it (--context)"),
+        Constant(_of("engine_ranks"), float(ranks), "data-parallel ranks of one engine, instead of those on its page"),
     )
     return tuple(one for one in found if one.value > 0.0)
 
@@ -106,6 +112,7 @@ PREFILL: Final = _engine("prefill_tokens:rate")
 CACHED: Final = _engine("cached_tokens:rate")
 PROMPTS: Final = _engine("prompts:rate")
 RUNNING: Final = _engine("requests_running:sum")
+RANKS: Final = _engine("ranks:count")
 STEPS: Final = _engine("steps:rate")
 TOGETHER: Final = _engine("steps_together:rate")
 PER_STEP: Final = _engine("tokens_per_step:ratio")
@@ -221,15 +228,18 @@ def _flops() -> tuple[tuple[str, str, str], ...]:
 
 def _bytes() -> tuple[tuple[str, str, str], ...]:
     missed = f"({_of('expert_missed_ratio')} ^ on (model_name) group_right () ({DECODE} / ({TOGETHER} > 0)))"
-    width, kv, weights = (
-        _engine(name) for name in ("kv_element:bytes", "kv_read_bytes:rate", "weight_read_bytes:rate")
+    width, copies, kv, weights = (
+        _engine(name)
+        for name in ("kv_element:bytes", "kv_copies:ratio", "kv_read_bytes:rate", "weight_read_bytes:rate")
     )
+    ranks = f"({RUNNING} * 0 {_joined('engine_ranks')} or {RANKS})"
     return (
         (
             weights,
-            f"{TOGETHER} * (0 * {TOGETHER} {_joined('weight_bytes')} - {missed} {OF_MODEL} {_of('expert_bytes')})\n"
-            f"+ ({STEPS} - {TOGETHER}) {OF_MODEL} ({_of('weight_bytes')} - {_of('expert_bytes')})\nor {DECODE} == 0",
-            "steps/s x weights of a step: of a MoE the experts that its tokens touch",
+            f"({DECODE} == 0)\n"
+            f"or {TOGETHER} * (0 * {TOGETHER} {_joined('weight_bytes')} - {missed} {OF_MODEL} {_of('expert_bytes')})\n"
+            f"+ ({STEPS} - {TOGETHER}) {OF_MODEL} ({_of('weight_bytes')} - {_of('expert_bytes')})",
+            "steps/s x weights of a step: of a MoE the experts that its tokens touch; 0 where none decodes",
         ),
         (
             width,
@@ -237,9 +247,14 @@ def _bytes() -> tuple[tuple[str, str, str], ...]:
             "bytes of one element of the KV cache",
         ),
         (
+            copies,
+            f"clamp_min(({RUNNING} * 0 {_joined('engine_gpus')}) / {ranks} {OF_MODEL} {_of('kv_copies_per_gpu')}, 1)",
+            "GPUs of a rank that read the same KV: MLA all of them, else those beyond its KV heads",
+        ),
+        (
             kv,
-            f"{DECODE} / {PER_STEP} * (\n({of_context('kv_elements', CONTEXT)}) * {width}\n"
-            f"{_joined('state_bytes_per_token')}\n)\nor {DECODE} == 0",
+            f"({DECODE} == 0)\nor {DECODE} / {PER_STEP} * (\n"
+            f"({of_context('kv_elements', CONTEXT)}) * {width} * {copies}\n{_joined('state_bytes_per_token')}\n)",
             "decode tokens/s / tokens per step and request x KV of the context",
         ),
         (_engine("read_bytes:rate"), f"{weights} + {kv}", "weights and KV cache"),

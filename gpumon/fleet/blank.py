@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -16,15 +17,22 @@ _FIXED: Final = frozenset(
 """Readings that do not age."""
 
 
-def without_figures(snapshot: Snapshot, why: Missing) -> Snapshot:
-    """The snapshot of a host that nothing new is known of: what it has and serves, and no figure of it."""
+def without_figures(snapshot: Snapshot, why: Missing, older_s: float = 0.0) -> Snapshot:
+    """The snapshot of a host that nothing new is known of: what it has and serves, and no figure of it.
+
+    `older_s`: seconds since the snapshot, by which all in it is older now.
+    """
     blank = {kind: _blank(kind, why) for kind in (Gpu, Engine)}
     gpus = (
-        msgspec.structs.replace(gpu, state=GpuState.STALE, throttle=(), processes=(), **blank[Gpu])
+        msgspec.structs.replace(
+            gpu, state=GpuState.STALE, age_s=gpu.age_s + older_s, throttle=(), processes=(), **blank[Gpu]
+        )
         for gpu in snapshot.gpus
     )
     engines = (
-        msgspec.structs.replace(engine, window=None, rank_loads=(), uneven=(), **blank[Engine])
+        msgspec.structs.replace(
+            engine, age_s=engine.age_s + older_s, window=None, rank_loads=(), uneven=(), **blank[Engine]
+        )
         for engine in snapshot.engines
     )
     return msgspec.structs.replace(
@@ -32,6 +40,7 @@ def without_figures(snapshot: Snapshot, why: Missing) -> Snapshot:
     )
 
 
+@lru_cache(maxsize=16)
 def _blank(kind: type[msgspec.Struct], why: Missing) -> dict[str, Any]:
     """A value for each reading of a GPU or an engine that ages."""
     none = Quantiles(*(why for _ in Quantiles.__struct_fields__))

@@ -77,12 +77,13 @@ class HostCourse:
         return Taken(snapshot, derived.points, state_of(snapshot))
 
     def _ready(self, host: HostFrame, ready: Snapshot, wall_s: float, interval_s: float) -> Taken:
-        """What the host's own gpumon worked out; without figures once it is older than 3 intervals."""
+        """What the host's own gpumon worked out; without figures once it is older than 3 of its own scrapes, which
+        may be fewer than those of the host's other targets."""
         faults = tuple(
             FaultShown(clean(fault.source), clean(fault.text), rfc3339(fault.since_wall_s)) for fault in host.faults
         )
         shown = msgspec.structs.replace(ready, faults=(*ready.faults, *faults)) if faults else ready
-        if wall_s - ready.wall_s > GAP * interval_s:
+        if wall_s - ready.wall_s > GAP * max(ready.interval_s, interval_s):
             said = FaultShown("gpumon", f"no new figures since {ready.time}: is gpumon serve-metrics up?", ready.time)
             shown = without_figures(msgspec.structs.replace(shown, faults=(*shown.faults, said)), _STALE)
             return Taken(shown, {}, HostState.STALE)

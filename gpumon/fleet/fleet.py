@@ -7,9 +7,12 @@ from typing import Final
 
 import msgspec
 
+from gpumon.fleet.blank import without_figures
 from gpumon.fleet.course import HostCourse, Make
 from gpumon.fleet.snapshot import NOTHING_YET, FleetSnapshot, HostShown, HostState, Latencies
 from gpumon.readings.fleet import FleetFrame, HostFrame
+from gpumon.readings.frame import Fault
+from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.quantities import ITL, TTFT
 from gpumon.readings.snapshot import FaultShown, Snapshot
 from gpumon.readings.text import clean
@@ -17,6 +20,7 @@ from gpumon.readings.times import rfc3339
 
 GONE_S: Final = 600.0
 """For so long a host that the Prometheus has nothing of any more is shown as gone."""
+_STALE: Final = Missing(Reason.STALE)
 
 
 class Fleet:
@@ -39,7 +43,7 @@ class Fleet:
         faults = tuple(shown_fault(fault.source, fault.text, fault.since_wall_s) for fault in frame.faults)
         if not frame.answered:
             self.snapshot = msgspec.structs.replace(
-                self.snapshot, faults=faults, queries=frame.queries, cost_s=frame.cost_s
+                self.snapshot, faults=faults, queries=frame.queries, cost_s=frame.cost_s, answered=False
             )
             return
         for host in frame.hosts:
@@ -54,6 +58,18 @@ class Fleet:
             faults=faults,
             queries=frame.queries,
             cost_s=frame.cost_s,
+        )
+
+    def grow_late(self, why: Fault) -> None:
+        """The newest answer is older than 3 intervals: nothing stays of it that ages. `why`, unless a fault says so."""
+        fleet = self.snapshot
+        said = (shown_fault(why.source, why.text, why.since_wall_s),) if fleet.answered else ()
+        self.snapshot = msgspec.structs.replace(
+            fleet,
+            hosts=tuple(map(_late, fleet.hosts)),
+            faults=(*said, *fleet.faults),
+            answered=False,
+            late=True,
         )
 
     def _take(self, host: HostFrame, wall_s: float) -> None:
@@ -80,6 +96,16 @@ class Fleet:
                 del self._shown[name]
             elif shown.state is not HostState.GONE:
                 self._shown[name] = msgspec.structs.replace(shown, state=HostState.GONE, latencies={})
+
+
+def _late(host: HostShown) -> HostShown:
+    """A host of which nothing was heard for 3 intervals, as the Prometheus itself was not."""
+    return msgspec.structs.replace(
+        host,
+        snapshot=without_figures(host.snapshot, _STALE),
+        state=HostState.STALE if host.state is HostState.OK else host.state,
+        latencies={},
+    )
 
 
 def shown_fault(source: str, text: str, since_wall_s: float) -> FaultShown:

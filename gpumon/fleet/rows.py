@@ -34,10 +34,13 @@ from gpumon.fleet.parts import (
 )
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.readings.snapshot import BandwidthSource, Engine, Level, Limit, Snapshot, Verdict
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Level, Limit, Snapshot, Verdict
 
 NO_ENGINE: Final = "no engine"
 """Name of the row of the GPUs, and hosts, that no engine is on."""
+NOT_PLACED: Final = "engine not known"
+"""Name of the row of the GPUs that engines of their host may be on: it is not known which of them are on which."""
+UNPLACED_KEY: Final = "?"
 NO_MODEL: Final = "model not known"
 _URGENCY: Final = {level: at for at, level in enumerate(Level)}
 _STATES: Final = {state: at for at, state in enumerate(HostState)}
@@ -56,7 +59,8 @@ class Row(msgspec.Struct, frozen=True, eq=False):
     labels: Mapping[str, str]
     """Of a host, as `HostShown.labels`; of several those that all share."""
     hosts: tuple[str, ...]
-    gpus: int
+    gpus: int | Missing
+    """Missing where nobody tells of any: what is behind an engine, or a host that does not answer, is not none."""
     gpu_types: tuple[tuple[str, int], ...]
     """(Catalogue name, else the driver's, how many), most first."""
     engines: int
@@ -125,12 +129,14 @@ def by_host(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Row]:
 
 
 def by_model(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Row]:
-    """A row per model that is served or trained, however its name is written; the last one is what no engine is on.
+    """A row per model that is served or trained, however its name is written; the last ones are what no engine is on,
+    and what is on GPUs that nobody can tell.
 
     A GPU that several models share is in the row of each, with the part of MFU and MBU that is the row's.
     """
     groups: dict[tuple[str, ...], list[tuple[_Whole, list[Served]]]] = {}
     rest: list[tuple[HostShown, list[Placed]]] = []
+    unplaced: list[tuple[HostShown, list[Placed]]] = []
     for whole in _wholes(snapshot):
         here: dict[tuple[str, ...], list[Served]] = {}
         for one in whole.served:
@@ -143,14 +149,23 @@ def by_model(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Row]:
             for gpu in whole.snapshot.gpus
             if not gpu.parent_uuid and gpu.index not in on
         ]
-        if free or not whole.served:
-            rest.append((whole.shown, free))
+        unknown = [placed for placed in free if _is_unplaced(placed.gpu)]
+        if unknown:
+            unplaced.append((whole.shown, unknown))
+        if len(free) > len(unknown) or not whole.served:
+            rest.append((whole.shown, [placed for placed in free if not _is_unplaced(placed.gpu)]))
     rows = [_model_row(model, found, prices) for model, found in sorted(groups.items())]
-    if rest:
-        gpus = tuple(placed for _, found in rest for placed in found)
-        parts = Parts(tuple(shown for shown, _ in rest), gpus, (), prices)
-        rows.append(_row("", NO_ENGINE, parts, _verdicts_on(parts, hosts=True)))
+    for key, name, others in (("", NO_ENGINE, rest), (UNPLACED_KEY, NOT_PLACED, unplaced)):
+        if others:
+            gpus = tuple(placed for _, found in others for placed in found)
+            parts = Parts(tuple(shown for shown, _ in others), gpus, (), prices)
+            rows.append(_row(key, name, parts, _verdicts_on(parts, hosts=not key)))
     return rows
+
+
+def _is_unplaced(gpu: Gpu) -> bool:
+    """Whether an engine of its host may be on it, as far as anybody can tell."""
+    return isinstance(gpu.mfu_ratio, Missing) and gpu.mfu_ratio.reason is Reason.UNMAPPED
 
 
 def total(rows: Sequence[Row]) -> Row:
@@ -234,7 +249,7 @@ def _row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Row:
         name=name,
         labels=_shared([host.labels for host in parts.hosts]),
         hosts=tuple(host.name for host in parts.hosts),
-        gpus=len(gpus),
+        gpus=len(gpus) if gpus or (parts.hosts and all(host.ready for host in parts.hosts)) else _no_gpus(parts),
         gpu_types=tuple(Counter(placed.gpu.gpu_type or placed.gpu.name for placed in gpus).most_common()),
         engines=len(every),
         silent=sum(not one.answers for one in parts.engines),
@@ -267,6 +282,12 @@ def _row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Row:
     )
 
 
+def _no_gpus(parts: Parts) -> Missing:
+    """Why it is not known how many GPUs there are."""
+    troubled = any(host.state is not HostState.OK for host in parts.hosts)
+    return _UNREACHABLE if troubled else Missing(Reason.NOT_EXPOSED)
+
+
 def _badness(verdict: Verdict) -> int:
     """The most urgent first; that nothing can be told says less than that all is well."""
     return len(Level) if verdict.limit is Limit.CANNOT_TELL else _URGENCY[verdict.level]
@@ -278,7 +299,12 @@ def _shared(labels: Sequence[Mapping[str, str]]) -> dict[str, str]:
 
 
 def _waste(row: Row) -> tuple[Reading, ...]:
-    return (row.idle_cost_per_h.value, row.idle_gpus.value)
+    """As coarse as it is noisy, so that hosts of nearly equal waste do not change places at each refresh."""
+    cost, gpus = row.idle_cost_per_h.value, row.idle_gpus.value
+    return (
+        cost if isinstance(cost, Missing) else float(f"{cost:.2g}"),
+        gpus if isinstance(gpus, Missing) else round(gpus, 1),
+    )
 
 
 def _level(row: Row) -> tuple[Reading, ...]:

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import translate
 from typing import Final, NamedTuple
 
 from gpumon.fleet.rows import Row
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown
+from gpumon.readings.snapshot import Level, Limit, Verdict
 
 MOST_CHARACTERS: Final = 500
+KINDS: Final = ("host", "model", "engine", "gpu", "verdict")
+"""What a term may go by beside labels."""
+_VERDICT: Final = KINDS[-1]
+_ALSO: Final = {
+    Limit.KV_CACHE: ("kv",),
+    Limit.UNDER_USED: ("under-used", "low use"),
+    Limit.COMMUNICATION: ("comm",),
+    Limit.INPUT_STARVED: ("starved",),
+    Limit.MEMORY_IDLE: ("mem idle",),
+    Limit.MEMORY_FULL: ("mem full",),
+    Limit.CANNOT_TELL: ("unknown",),
+}
+"""What tables call a limit, too."""
 _TERM: Final = re.compile(r"""\s*((?:[^\s"']|"[^"]*"|'[^']*')+)""")
 _LABELLED: Final = re.compile(r"([A-Za-z_][\w.\-/]*)(!?=)(.*)", re.DOTALL)
 _WHOLE: Final = re.compile(r"[*?\[]")
@@ -33,7 +47,7 @@ class _Texts(NamedTuple):
 
     labels: Mapping[str, str]
     by_kind: Mapping[str, tuple[str, ...]]
-    """`host`, `model`, `engine` and `gpu`: the names of those there."""
+    """`host`, `model`, `engine` and `gpu`: the names of those there; `verdict`: those of what is not well."""
 
 
 class Selection:
@@ -48,7 +62,8 @@ class Selection:
         """A selection such as `host=gpu0* model!=*llama* h100`. Raises SelectionError.
 
         `label=glob` and `label!=glob` go by a label of the host, or by `host`, `model`, `engine` or `gpu`: the names
-        of its things, one of which has to match (or none of which may). A bare word is a part of one of those names;
+        of its things, one of which has to match (or none of which may); `verdict=kv` by what is not well.
+        A bare word is a part of one of those names;
         with `*`, `?` or `[` in it, it is a glob. Quotes hold words with spaces together.
         """
         text = text.strip()
@@ -65,6 +80,12 @@ class Selection:
 
     def __bool__(self) -> bool:
         return bool(self._terms)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels that it goes by, but those that everything has (`KINDS`)."""
+        named = (term.label for term in self._terms if term.label)
+        return tuple(dict.fromkeys(label for label in named if label.lower() not in KINDS))
 
     def matches(self, one: HostShown | Row) -> bool:
         """Whether a host, or a row, is among what was asked for."""
@@ -102,7 +123,8 @@ def _glob(glob: str) -> Callable[[str], object]:
 
 def _matches(term: _Term, texts: _Texts) -> bool:
     if not term.label:
-        return any(term.pattern(text) for names in texts.by_kind.values() for text in names)
+        found = (names for kind, names in texts.by_kind.items() if kind != _VERDICT)
+        return any(term.pattern(text) for names in found for text in names)
     names = texts.by_kind.get(term.label.lower())
     if names is None or term.label in texts.labels:
         names = (texts.labels.get(term.label, "").lower(), *(names or ()))
@@ -118,6 +140,7 @@ def _of_host(host: HostShown) -> _Texts:
             "model": _lower(engine.model for engine in snapshot.engines),
             "engine": _lower(text for engine in snapshot.engines for text in (engine.name, engine.kind.value)),
             "gpu": _lower(text for gpu in snapshot.gpus for text in (gpu.name, gpu.gpu_type)),
+            _VERDICT: _verdicts(snapshot.verdicts),
         },
     )
 
@@ -131,8 +154,24 @@ def _of_row(row: Row) -> _Texts:
             "model": _lower(row.models),
             "engine": _lower(text for one in parts.engines for text in (one.engine.name, one.engine.kind.value)),
             "gpu": _lower(text for at in parts.gpus for text in (at.gpu.name, at.gpu.gpu_type)),
+            _VERDICT: _verdicts(_of_things(row)),
         },
     )
+
+
+def _of_things(row: Row) -> Iterator[Verdict]:
+    """The verdicts on the hosts of a row, as far as they are about it."""
+    keys = {at.gpu.uuid for at in row.parts.gpus} | {one.engine.key for one in row.parts.engines}
+    for host in row.parts.hosts:
+        yield from (each for each in host.snapshot.verdicts if not each.key or each.key in keys)
+
+
+def _verdicts(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
+    """Names of what is not well; where all is, of that."""
+    every = tuple(verdicts)
+    limits = dict.fromkeys(each.limit for each in every if each.level is not Level.OK) or {each.limit for each in every}
+    names = ((limit.value, limit.value.replace("_", " "), *_ALSO.get(limit, ())) for limit in limits)
+    return tuple(name for found in names for name in found)
 
 
 def _lower(names: Iterable[str]) -> tuple[str, ...]:

@@ -59,6 +59,10 @@ class FleetSnapshot(msgspec.Struct, frozen=True, eq=False):
     """Requests that it took."""
     cost_s: float = 0.0
     """Seconds from the first request to the last answer."""
+    answered: bool = True
+    """False: the Prometheus did not answer when it was asked last, so hosts and time are those of the answer before."""
+    late: bool = False
+    """Whether that answer is older than 3 intervals: no host has figures."""
 
     def host(self, name: str) -> HostShown | None:
         """The host of a name; None where there is none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import msgspec
 
@@ -11,11 +12,12 @@ from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import Engine, Gpu, Host, Self, Snapshot
 
 
+@lru_cache(maxsize=2)
 def whole(fleet: FleetSnapshot) -> Snapshot:
     """All GPUs and engines of the hosts that are there: each GPU with its host and an index of its own.
 
     Engines are named `host/name` and have the host before their URL, too: two hosts may have engines of one URL.
-    Verdicts, replicas and faults stay with the hosts.
+    Verdicts, replicas and faults stay with the hosts. The same fleet gives the same object.
     """
     gpus: list[Gpu] = []
     engines: list[Engine] = []

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from gpumon.outputs.rules_gpus import BUSY, DRAM, IDLE_GPUS, TENSOR
+from gpumon.outputs.rules_gpus import BUSY, DRAM, IDLE_COSTS, IDLE_GPUS, TENSOR
 
 SCHEMA: Final = 39
 """Grafana's `schemaVersion`: that of Grafana 11, which later ones read."""
@@ -63,7 +63,7 @@ _MONEY: Final = (
     Panel(
         "Idle money per hour",
         "short",
-        (("sum(gpumon:gpu_idle_cost:per_hour)", "all GPUs"), *_model("idle_cost:per_hour")),
+        ((IDLE_COSTS, "all GPUs"), *_model("idle_cost:per_hour")),
         "price of a GPU x (1 - busy)",
     ),
 )

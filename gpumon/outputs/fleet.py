@@ -9,13 +9,13 @@ from typing import Any, Final
 import msgspec
 
 from gpumon.fleet.parts import MERGED, ONE, Known, Latency
-from gpumon.fleet.rows import Row, by_host, by_model, ordered, total
+from gpumon.fleet.rows import Row, by_host, by_model, by_name, ordered, total
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.outputs.json import MOST_CHARACTERS, as_object
 from gpumon.outputs.tables import Column, table
 from gpumon.outputs.units import NONE, milliseconds, quantities, token
 from gpumon.readings.missing import Missing, Reading
-from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Level
+from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Level, Limit
 from gpumon.readings.text import clean
 from gpumon.readings.times import rfc3339
 
@@ -23,6 +23,8 @@ _NOT_PRINTED: Final = frozenset({"parts", "labels"})
 _BEFORE: Final = {BandwidthSource.ENGINE: ">=", BandwidthSource.UPPER_BOUND: "<="}
 _NAME: Final = 48
 _VERDICT: Final = 70
+_MOST_VERDICTS: Final = 20
+_URGENCY: Final = {level: at for at, level in enumerate(Level)}
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -101,19 +103,42 @@ def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int) -> 
         yield from table(_columns("host", [*hosts, whole]), width)
         yield ""
         yield from table(_columns("model", ordered(by_model(snapshot, prices), "tokens")), width)
+    yield from _verdicts(snapshot)
     for fault in snapshot.faults:
         yield ""
         yield f"fault {token(fault.source)}  since {fault.since}"
         yield f"  {token(fault.text, spaces=True)}"
 
 
+def _verdicts(snapshot: FleetSnapshot) -> Iterator[str]:
+    """What is not well, a line each, the worst first."""
+    found = [
+        (host.name, verdict)
+        for host in snapshot.hosts
+        if host.state is not HostState.GONE
+        for verdict in host.snapshot.verdicts
+        if verdict.level is not Level.OK and verdict.limit is not Limit.CANNOT_TELL
+    ]
+    found.sort(key=lambda one: (_URGENCY[one[1].level], by_name(one[0])))
+    if found:
+        yield from ("", "verdicts, worst first")
+    for host, verdict in found[:_MOST_VERDICTS]:
+        action = f" - {token(verdict.action, spaces=True)}" if verdict.action else ""
+        scope, limit = token(verdict.scope, spaces=True), verdict.limit.value.replace("_", " ")
+        text = token(verdict.text, spaces=True) or limit
+        yield f"  {token(host)} {scope}: {text}{action}"
+    if len(found) > _MOST_VERDICTS:
+        yield f"  +{len(found) - _MOST_VERDICTS} more"
+
+
 def _summary(whole: Row) -> str:
     silent = f" ({whole.silent} without an answer)" if whole.silent else ""
     troubled = f" ({whole.troubled} not ok)" if whole.troubled else ""
-    return (
-        f"{_count(len(whole.hosts), 'host')}{troubled}  {_count(whole.gpus, 'GPU')}  "
-        f"{_count(whole.engines, 'engine')}{silent}"
-    )
+    return f"{_count(len(whole.hosts), 'host')}{troubled}  {_gpus(whole)}  {_count(whole.engines, 'engine')}{silent}"
+
+
+def _gpus(row: Row) -> str:
+    return f"{NONE} GPUs" if isinstance(row.gpus, Missing) else _count(row.gpus, "GPU")
 
 
 def _count(number: int, word: str) -> str:
@@ -125,7 +150,7 @@ def _columns(first: str, rows: Sequence[Row]) -> list[Column]:
     other = ("hosts", lambda row: str(len(row.hosts))) if first == "model" else ("state", lambda row: _state(row))
     named: tuple[tuple[str, Callable[[Row], str], int], ...] = (
         (other[0], other[1], 8),
-        ("gpus", lambda row: str(row.gpus), 9),
+        ("gpus", lambda row: NONE if isinstance(row.gpus, Missing) else str(row.gpus), 9),
         ("busy", lambda row: _known(row.busy_ratio, "ratio"), 8),
         ("idle", _idle, 8),
         ("vram GiB", _vram, 4),

@@ -7,6 +7,7 @@ import base64
 import contextlib
 import hashlib
 import hmac
+import re
 import socket
 import ssl
 import threading
@@ -29,6 +30,7 @@ WORDS: Final = {
     200: "OK",
     400: "Bad Request",
     401: "Unauthorized",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     408: "Request Timeout",
@@ -36,6 +38,11 @@ WORDS: Final = {
     500: "Internal Server Error",
     503: "Service Unavailable",
 }
+
+_HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9_.-]+))(?::\d{1,5})?", re.ASCII | re.IGNORECASE)
+_TARGET: Final = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
+_ONCE: Final = ("host", "content-length")
+"""Header lines of which two are an error (RFC 9112, 3.2 and 6.3)."""
 
 
 class Answer(NamedTuple):
@@ -82,6 +89,12 @@ def bound(host: str, port: int) -> socket.socket:
         one.close()
         raise
     return one
+
+
+def host_of(header: str) -> str:
+    """Name or address in a `Host` header line, in lower case, without port and brackets; empty where it is none."""
+    found = _HOST.fullmatch(header)
+    return (found[1] or found[2]).lower() if found else ""
 
 
 class HttpServer:
@@ -218,16 +231,17 @@ def _request(head: bytes) -> tuple[str, str, dict[str, str], bool]:
     method, target, version = first.split(" ")
     if not version.startswith("HTTP/1."):
         raise ValueError(version)
-    headers = {}
+    headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
-        if not colon or not name or name != name.strip():
+        if not colon or not name or name != name.strip() or (name.lower() in _ONCE and name.lower() in headers):
             raise ValueError(line)
         headers[name.lower()] = value.strip()
     has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
     wants = headers.get("connection", "").lower()
     lasting = "close" not in wants and (version != "HTTP/1.0" or "keep-alive" in wants)
-    return method, target.partition("?")[0], headers, lasting and not has_body
+    path = _TARGET.sub("", target, count=1) if _TARGET.match(target) else target  # as it is asked of a proxy
+    return method, path.partition("?")[0] or "/", headers, lasting and not has_body
 
 
 def _lines(answer: Answer, lasting: bool) -> bytes:

@@ -56,6 +56,8 @@ class MetricsPage:
         self._started_s = wall()
         self._lock = threading.Lock()
         self._newest: tuple[Snapshot, float] | None = None
+        self._taken = 0
+        """Snapshots so far: no two are of one number, while a new one may well have the address of an old one."""
         self._events: Counter[str] = Counter({kind.value: 0 for kind in EventKind})
         self._restarts: Counter[str] = Counter()
         self._pages: dict[tuple[str, str], Page] = {}
@@ -65,6 +67,7 @@ class MetricsPage:
         """The newest snapshot; returns at once."""
         with self._lock:
             self._newest = snapshot, self._clock()
+            self._taken += 1
             for event in snapshot.events:
                 self._events[event.kind.value] += 1
                 if event.kind is EventKind.RESTART:
@@ -91,9 +94,10 @@ class MetricsPage:
             for word in accept_encoding.lower().split(",")
         )
         with self._lock:
-            newest, events, restarts = self._newest, dict(self._events), dict(self._restarts)
+            newest, taken = self._newest, self._taken
+            events, restarts = dict(self._events), dict(self._restarts)
         stuck = bool(self._trouble(newest))
-        shown = (id(newest[0]) if newest is not None else 0), stuck
+        shown = taken, stuck
         if shown != self._shown:
             self._pages.clear()
             self._shown = shown

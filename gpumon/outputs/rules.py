@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from gpumon.efficiency import promql
 from gpumon.efficiency.promql import Constant, bucket_weights
 from gpumon.outputs.rules_alerts import Alert, alerts, seconds
-from gpumon.outputs.rules_engines import LEFT_OUT, bounds_of, families
+from gpumon.outputs.rules_engines import LEFT_OUT, bounds_of, families, quantiles
 from gpumon.outputs.rules_gpus import gpu_rules, model_rules, place_rules
 from gpumon.outputs.rules_scope import Rule, Scope, number
 from gpumon.readings.text import clean
@@ -20,6 +20,9 @@ _HEAD: Final = (
     "`promtool check rules FILE`. The figures of a model are in the groups gpumon-model-*, one line each:",
     "change a number there (the GPUs of an engine, a peak), and everything follows. Load one such file only.",
 )
+
+MOST_RULES: Final = 20
+"""Of a group: Mimir's default limit."""
 
 
 class ModelFacts(NamedTuple):
@@ -62,11 +65,15 @@ def rules_yaml(ruled: Ruled) -> str:
     lines.append("groups:")
     for at, model in enumerate(ruled.models, 1):
         what = f"{model.name}: {model.source}{f', on {model.gpu}' if model.gpu else ', GPU not known: no MFU, no MBU'}"
-        lines += _group(f"gpumon-model-{at}", _constants(model), clean(what, 300))
+        constants = _constants(model)
+        lines += _group(f"gpumon-model-{at}", constants[:MOST_RULES], clean(what, 300))
+        if len(constants) > MOST_RULES:
+            lines += _group(f"gpumon-model-{at}-more", constants[MOST_RULES:], "of the same model")
     lines += _group("gpumon-prompt-buckets", _buckets(ruled.scope), "what the bounds of prompts' histograms weigh")
     for family in families(ruled.scope):
         lines += _group(f"gpumon-{family.kind}", family.rules, family.title)
     lines += [f"  # {line}" for line in LEFT_OUT]
+    lines += _group("gpumon-latency", quantiles(ruled.scope), "latencies of each engine and model")
     lines += _group("gpumon-engines", _derived(ruled.scope), "FLOPs, bytes, MFU and MBU of each engine")
     lines += _group("gpumon-models", model_rules(), "sums per model")
     gpus = gpu_rules(ruled.scope, ruled.prices.by_price, ruled.prices.any_other)
@@ -82,7 +89,7 @@ def recorded(ruled: Ruled) -> frozenset[str]:
     priced = bool(ruled.prices.by_price or ruled.prices.any_other)
     rules: list[Rule] = [rule for model in ruled.models for rule in _constants(model)]
     rules += [rule for family in families(ruled.scope) for rule in family.rules]
-    rules += [*_buckets(ruled.scope), *_derived(ruled.scope), *model_rules()]
+    rules += [*quantiles(ruled.scope), *_buckets(ruled.scope), *_derived(ruled.scope), *model_rules()]
     rules += gpu_rules(ruled.scope, ruled.prices.by_price, ruled.prices.any_other)
     rules += place_rules(ruled.scope, priced=priced)
     return frozenset(rule.record for rule in rules)

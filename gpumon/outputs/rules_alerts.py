@@ -43,7 +43,7 @@ def _of_engines(s: Scope, limits: Thresholds) -> tuple[Alert, ...]:
     return (
         Alert(
             "GpumonEngineDown",
-            f"{s.of('up')} == 0 and {target} max_over_time({p.RUNNING}[1h])",
+            f"up == 0 and {target} max_over_time({p.RUNNING}[1h])",
             60.0,
             "critical",
             "engine on {{ $labels.instance }} does not answer",
@@ -69,7 +69,10 @@ def _of_engines(s: Scope, limits: Thresholds) -> tuple[Alert, ...]:
 
 
 def _of_gpus(s: Scope, limits: Thresholds) -> tuple[Alert, ...]:
-    xid = s.of("DCGM_FI_DEV_XID_ERRORS")
+    of_xid = s.of("DCGM_FI_DEV_XID_ERRORS")
+    # A new Xid may be a new series: newer exporters have it as a label, too, and a new pod's series begins with it.
+    xid = f"max {s.by_gpu} ({of_xid})"
+    before = f"max {s.by_gpu} (last_over_time({of_xid}[1h] offset 1h))"
     names = (s.of("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"), s.of("DCGM_FI_DEV_CLOCKS_EVENT_REASONS"))
     slow = " + ".join(f"floor(({' or '.join(names)}) / {bit}) % 2" for bit in SLOW_BITS)
     return (
@@ -83,7 +86,7 @@ def _of_gpus(s: Scope, limits: Thresholds) -> tuple[Alert, ...]:
         ),
         Alert(
             "GpumonXid",
-            f"{xid} > 0 and changes({xid}[1h]) > 0",
+            f"{xid} > 0\nand (max {s.by_gpu} (changes({of_xid}[1h])) > 0 or {xid} unless {xid} == {before})",
             0.0,
             "critical",
             f"{GPU}: Xid error",

@@ -40,6 +40,15 @@ def families(scope: Scope) -> tuple[Family, ...]:
     )
 
 
+def quantiles(scope: Scope) -> tuple[Rule, ...]:
+    """Latencies of all engines that have histograms of them."""
+    return tuple(
+        rule._replace(labels=(("engine_kind", kind),))
+        for kind, matchers in (("vllm", (_SERVED,)), ("sglang", ()))
+        for rule in _quantiles(scope, _names(kind), *matchers)
+    )
+
+
 LEFT_OUT: Final = (
     "TensorRT-LLM, Triton, Ollama, LiteLLM: no token counter that moves while a request runs, so no rate of now.",
     "SGLang before 0.5.7: the same. TGI, LMDeploy, NIM, Dynamo and Ray: not written as rules yet;",
@@ -57,9 +66,11 @@ def _vllm(s: Scope) -> list[Rule]:
     drafts, accepted = (_summed(s, f"spec_decode_num_{name}_total") for name in ("drafts", "accepted_tokens"))
     drafted = f"(1 + {accepted} / ({drafts} > 0))"
     usage = " or ".join(s.of(f"vllm:{name}_cache_usage_perc", _SERVED) for name in ("kv", "gpu"))
-    fp8 = s.of("vllm:cache_config_info", 'cache_dtype=~"fp8.*"')
+    fp8 = 'vllm:cache_config_info{cache_dtype=~"fp8.*"}'
+    asked = s.of("vllm:num_requests_running", _SERVED)
     return [
-        Rule(p.RUNNING, f"sum {by} ({s.of('vllm:num_requests_running', _SERVED)})", "requests in decode or prefill"),
+        Rule(p.RUNNING, f"sum {by} ({asked})", "requests in decode or prefill"),
+        Rule(p.RANKS, f"count {by} (count {rank} ({asked}))", "data-parallel ranks on the page"),
         Rule(WAITING, f"sum {by} ({s.of('vllm:num_requests_waiting', _SERVED)})", "requests in the queue"),
         Rule(KV_USAGE, f"avg {by} (max {rank} ({usage}))", "share of the KV cache in use, mean of the ranks"),
         *_vllm_tokens(s),
@@ -76,13 +87,12 @@ def _vllm(s: Scope) -> list[Rule]:
         ),
         Rule(p.FP8_CACHE, f"{running} * 0 + 1 and {_on_target(s)} {fp8}", "bytes of an element of an FP8 KV cache"),
         *_lengths(s, "vllm:request_prompt_tokens", "vllm:request_generation_tokens", (_SERVED,)),
-        *_quantiles(s, _names("vllm"), _SERVED),
     ]
 
 
 def _vllm_tokens(s: Scope) -> list[Rule]:
     prompts, hits = _summed(s, "prompt_tokens_total"), _summed(s, "prefix_cache_hits_total")
-    no_cache = s.of("vllm:cache_config_info", 'enable_prefix_caching="False"')
+    no_cache = 'vllm:cache_config_info{enable_prefix_caching="False"}'
     return [
         Rule(p.DECODE, _summed(s, "generation_tokens_total"), "generated tokens/s"),
         Rule(
@@ -110,7 +120,7 @@ def _vllm_steps(s: Scope) -> list[Rule]:
     )
     duty = f"max {rank} (avg_over_time(({s.of('vllm:num_requests_running', _SERVED)} > bool 0)[{s.rate}:{s.step}]))"
     counted = s.per_s("vllm:iteration_tokens_total_count", _SERVED, 'engine!=""')
-    exact = f"sum {rank} ({counted})\n  and {_on_target(s)} {s.of('process_start_time_seconds')}"
+    exact = f"sum {rank} ({counted})\n  and {_on_target(s)} process_start_time_seconds"
     steps = f"(\n  {exact}\n  or {duty} * {gaps} / ({gap_s} > 0)\n)"
     return [
         Rule(p.STEPS, f"sum {s.by} {steps}", "steps/s of all ranks: counted; with several API servers duty / mean gap"),
@@ -140,6 +150,7 @@ def _sglang(s: Scope) -> list[Rule]:
     held = f"(max {rank} ({s.of('sglang:decode_sum_seq_lens')}) or max {rank} ({s.of('sglang:num_used_tokens')}))"
     return [
         Rule(p.RUNNING, f"sum {by} ({running})", "requests in decode or prefill"),
+        Rule(p.RANKS, f"count {by} ({running})", "data-parallel ranks on the page"),
         Rule(
             WAITING, f"sum {by} (max {s.also_by('dp_rank', '__name__')} ({waiting}))", "requests in all of its queues"
         ),
@@ -152,7 +163,6 @@ def _sglang(s: Scope) -> list[Rule]:
         *_sglang_steps(s),
         Rule(p.HELD, f"sum {by} ({held} and {running} > 0)", "tokens in the contexts of the running requests"),
         *_lengths(s, "sglang:prompt_tokens_histogram", "sglang:generation_tokens_histogram", ()),
-        *_quantiles(s, _names("sglang")),
     ]
 
 
@@ -211,7 +221,8 @@ def _llamacpp(s: Scope) -> list[Rule]:
     length = s.rate.removesuffix("s").removesuffix("m")
     unit = 1000.0 if s.rate.endswith("ms") else 1.0
     grown = f"clamp_min({steps} * {busy} - {before}, 0) / {float(length) / unit:g}"
-    reset = f"resets({s.of('llamacpp:n_decode_total')}[{seconds}]) == 0"
+    # From before the offset sample on: that is a scrape older than the window, or two where one failed.
+    reset = f"resets({steps}[{s.rate_and_before}]) == 0"
 
     def summed(name: str) -> str:
         return f"sum {by} ({s.per_s(f'llamacpp:{name}')})"
@@ -225,6 +236,7 @@ def _llamacpp(s: Scope) -> list[Rule]:
         Rule(p.STEPS, summed("n_decode_total"), "decode steps/s"),
         Rule(p.TOGETHER, summed("n_decode_total"), "the same: it has one rank"),
         Rule(p.PER_STEP, f"{_own(s, p.RUNNING, 'llamacpp')} * 0 + 1", "without speculation"),
+        Rule(p.RANKS, f"{_own(s, p.RUNNING, 'llamacpp')} * 0 + 1", "it has one"),
     ]
 
 

@@ -18,6 +18,7 @@ POWER: Final = "gpumon:gpu_power:watts"
 MEMORY: Final = "gpumon:gpu_memory_used:ratio"
 PRICE: Final = "gpumon:gpu_price:per_hour"
 IDLE_COST: Final = "gpumon:gpu_idle_cost:per_hour"
+IDLE_COSTS: Final = "gpumon:gpus_idle_cost:per_hour"
 IDLE_GPUS: Final = "gpumon:gpus_idle:sum"
 PLACE_DECODE: Final = "gpumon:place_decode_tokens:rate"
 PLACE_ALONE: Final = "gpumon:place_models:one"
@@ -51,15 +52,31 @@ def gpu_rules(s: Scope, prices: Mapping[str, tuple[str, ...]], any_price: str) -
             f"{card('vram_used_bytes')} / ({card('vram_used_bytes')} + {card('vram_free_bytes')} > 0)",
             "share of the memory in use",
         ),
-        Rule(IDLE_GPUS, f"sum(1 - {BUSY})", "GPUs' worth of time in which nothing ran"),
+        Rule(IDLE_GPUS, f"sum({_all_once(s, f'1 - {BUSY}')})", "GPUs' worth of time in which nothing ran"),
     ]
     priced = _priced(prices, any_price)
     if priced:
         rules += [
             Rule(PRICE, priced, "price of one hour: config [sizing] or --price"),
             Rule(IDLE_COST, f"{PRICE} * (1 - {BUSY})", "money per hour for time in which nothing ran"),
+            Rule(IDLE_COSTS, f"sum({_all_once(s, IDLE_COST)})", "of all GPUs"),
         ]
     return rules
+
+
+PLACE: Final = "(cluster, place)"
+"""What tells places apart: two clusters may each have a machine of the same name."""
+
+
+def _once(s: Scope, vector: str) -> str:
+    """Each GPU of a place once: two scrape jobs may have the same exporter."""
+    return f"max by (cluster, place, UUID, gpu) ({s.placed(vector)})"
+
+
+def _all_once(s: Scope, series: str) -> str:
+    """Each GPU once, wherever it is: it may be in the places of two pods."""
+    nameless = _once(s, f'{series}{{UUID=""}}')
+    return f'max by (cluster, UUID) ({series}{{UUID!=""}})\nor {nameless}'
 
 
 def _priced(prices: Mapping[str, tuple[str, ...]], any_price: str) -> str:
@@ -84,32 +101,38 @@ def place_rules(s: Scope, priced: bool) -> list[Rule]:
     """
     power, idle = "gpumon:place_power:watts", "gpumon:place_idle_cost:per_hour"
     per_joule = "gpumon:place_tokens_per_joule:ratio"
-    alone = f"and on (place) {PLACE_ALONE}"
-    watts = f"{PLACE_DECODE} * 0 + on (place) group_left () {power} {alone}"
+    alone = f"and on {PLACE} {PLACE_ALONE}"
+    watts = f"{PLACE_DECODE} * 0 + on {PLACE} group_left () {power} {alone}"
     rules = [
-        Rule(PLACE_DECODE, f"sum by (place, model_name) ({s.placed(p.DECODE)})", "tokens/s of the engines in a place"),
-        Rule(PLACE_ALONE, f"count by (place) ({PLACE_DECODE}) == 1", "places with engines of one model only"),
-        Rule(power, f"sum by (place) ({s.placed(POWER)})", "power of all GPUs in a place"),
+        Rule(
+            PLACE_DECODE,
+            f"sum by (cluster, place, model_name) ({s.placed(p.DECODE)})",
+            "tokens/s of the engines in a place",
+        ),
+        Rule(PLACE_ALONE, f"count by {PLACE} ({PLACE_DECODE}) == 1", "places with engines of one model only"),
+        Rule(power, f"sum by {PLACE} ({_once(s, POWER)})", "power of all GPUs in a place"),
         Rule(
             per_joule,
-            f"{PLACE_DECODE} / on (place) group_left () ({power} > 0) {alone}",
+            f"{PLACE_DECODE} / on {PLACE} group_left () ({power} > 0) {alone}",
             "generated tokens per joule, where one model has the place",
         ),
         Rule("gpumon:model_power:watts", f"sum by (model_name) ({watts})", "power of the places of a model"),
         Rule(
             "gpumon:model_tokens_per_joule:ratio",
-            f"sum by (model_name) ({PLACE_DECODE} and on (place) {power} {alone}) / (gpumon:model_power:watts > 0)",
+            f"sum by (model_name) ({PLACE_DECODE} and on {PLACE} {power} {alone}) / (gpumon:model_power:watts > 0)",
             "generated tokens per joule of GPU energy",
         ),
     ]
     if priced:
         rules += [
             Rule(
-                idle, f"sum by (place) ({s.placed(IDLE_COST)})", "money per hour for idle time of the GPUs in a place"
+                idle,
+                f"sum by {PLACE} ({_once(s, IDLE_COST)})",
+                "money per hour for idle time of the GPUs in a place",
             ),
             Rule(
                 "gpumon:model_idle_cost:per_hour",
-                f"sum by (model_name) ({PLACE_DECODE} * 0 + on (place) group_left () {idle} {alone})",
+                f"sum by (model_name) ({PLACE_DECODE} * 0 + on {PLACE} group_left () {idle} {alone})",
                 "the same of a model's places",
             ),
         ]

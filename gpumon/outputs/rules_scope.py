@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final, NamedTuple
+
+from gpumon.config.matchers import matched
 
 KEPT: Final = ("cluster", "namespace", "pod", "job", "instance")
 """Labels of a target that its series keep, beside those that name its host."""
@@ -11,7 +12,10 @@ RATE_SCRAPES, QUANTILE_SCRAPES = 4.0, 20.0
 """Scrapes that the windows of rates and of quantiles hold."""
 RATE_S, QUANTILE_S = 10.0, 60.0
 """Shortest windows, as the monitor's own."""
-_LABEL: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\s*(?:=~|!~|!=|=)")
+OF_ENGINES: Final = frozenset(
+    ("__name__", "model_name", "engine", "engine_type", "dp_rank", "tp_rank", "pp_rank", "moe_ep_rank")
+)
+"""Labels that no target has: what is joined over a target does not have them."""
 
 
 class Rule(NamedTuple):
@@ -37,10 +41,8 @@ class Scope(NamedTuple):
     @property
     def target(self) -> tuple[str, ...]:
         """Labels that tell targets apart."""
-        matched = _LABEL.findall(re.sub(r'"(?:[^"\\]|\\.)*"', '""', self.match))
-        own = ("__name__", "model_name")
-        names = (*KEPT, *self.hosts, *matched, *((self.join,) if self.join else ()))
-        return tuple(name for name in dict.fromkeys(names) if name not in own)
+        names = (*KEPT, *self.hosts, *matched(self.match), *((self.join,) if self.join else ()))
+        return tuple(name for name in dict.fromkeys(names) if name not in OF_ENGINES)
 
     @property
     def by(self) -> str:
@@ -51,6 +53,11 @@ class Scope(NamedTuple):
     def rate(self) -> str:
         """Window of the rates."""
         return duration(max(RATE_S, RATE_SCRAPES * self.scrape_s))
+
+    @property
+    def rate_and_before(self) -> str:
+        """The same and two scrapes before."""
+        return duration(max(RATE_S, RATE_SCRAPES * self.scrape_s) + 2.0 * self.scrape_s)
 
     @property
     def quantile(self) -> str:

@@ -16,6 +16,7 @@ from gpumon.readings.exported_metrics import NAMES as NAMES
 from gpumon.readings.exported_metrics import PREFIX, Field
 from gpumon.readings.exported_metrics import Metric as Metric
 from gpumon.readings.exported_metrics import Sample as Sample
+from gpumon.readings.exported_private import without_processes as without_processes
 from gpumon.readings.exported_texts import parted
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
@@ -51,6 +52,7 @@ T = TypeVar("T")
 
 def samples(snapshot: Snapshot) -> Iterator[Sample]:
     """Every series of a snapshot. What is missing, or of a source that does not answer, has none. No two are equal."""
+    snapshot = without_processes(snapshot)
     yield _sample("source_up", {"source": "collector", "name": ""}, 1.0)
     yield _sample("interval_seconds", {}, snapshot.interval_s)
     yield _sample("snapshot_timestamp_seconds", {}, snapshot.wall_s)

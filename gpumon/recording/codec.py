@@ -16,7 +16,7 @@ from gpumon.efficiency.carry import Carry
 from gpumon.readings.frame import EngineReading, Frame, GpuReading
 from gpumon.readings.text import unsaid
 from gpumon.readings.verdict import Event
-from gpumon.recording.past import Points
+from gpumon.recording.past import Cells, Points
 
 QUICK: Final = 1
 """zlib's level for what is rewritten within a minute."""
@@ -207,9 +207,9 @@ def _column(place: _Place) -> list[bytes]:
     return column
 
 
-def _inflated(data: bytes) -> bytes:
-    """Raises zlib.error, also for what is cut off or too large."""
-    stream = zlib.decompressobj()
+def _inflated(data: bytes, known: bytes = b"") -> bytes:
+    """Raises zlib.error, also for what is cut off or too large. `known` is the dictionary that it was packed with."""
+    stream = zlib.decompressobj(zdict=known) if known else zlib.decompressobj()
     found = stream.decompress(data, _MOST_BYTES)
     if not stream.eof:
         raise zlib.error("incomplete or too large")
@@ -235,6 +235,26 @@ def points(data: bytes) -> list[Points]:
         raise ValueError(f"damaged: {error}") from None
 
 
+def table(data: bytes) -> Cells:
+    """The same, not taken apart. Raises ValueError where it is damaged."""
+    try:
+        found = _CELLS.decode(_inflated(data))
+        values = array("f", b"".join([row for _, _, row in found.cells]))
+    except (zlib.error, msgspec.MsgspecError) as error:
+        raise ValueError(f"damaged: {error}") from None
+    if len(values) != len(found.cells) * len(found.keys) or len({*found.keys}) != len(found.keys):
+        raise ValueError("damaged: values are missing, or too many")
+    times, seconds = [at for at, _, _ in found.cells], [seconds for _, seconds, _ in found.cells]
+    return Cells(times, seconds, tuple(found.keys), values)
+
+
+def tabled(points: Sequence[Points]) -> Cells:
+    """Points as `table` gives them."""
+    keys = tuple(dict.fromkeys(key for each in points for key in each.values))
+    values = array("f", [each.values.get(key, math.nan) for each in points for key in keys])
+    return Cells([each.wall_s for each in points], [each.seconds for each in points], keys, values)
+
+
 def _values(keys: Sequence[str], row: bytes) -> dict[str, float]:
     values = array("f", row)
     if not math.isnan(sum(values)):
@@ -242,15 +262,18 @@ def _values(keys: Sequence[str], row: bytes) -> dict[str, float]:
     return {key: value for key, value in zip(keys, values, strict=True) if value == value}
 
 
-def carried(carry: Carry) -> bytes:
-    """A carry as bytes."""
-    return zlib.compress(_encode(carry), SMALL)
+def carried(carry: Carry, before: Carry | None = None) -> bytes:
+    """A carry as bytes; with one `before` it they are a fifth, and of use only with that."""
+    if before is None:
+        return zlib.compress(_encode(carry), SMALL)
+    stream = zlib.compressobj(SMALL, zdict=_encode(before))
+    return stream.compress(_encode(carry)) + stream.flush()
 
 
-def carry(data: bytes) -> Carry | None:
-    """What `carried` made bytes of; None where another gpumon's carry is of another shape."""
+def carry(data: bytes, before: bytes = b"") -> Carry | None:
+    """What `carried` made bytes of, `before` too; None where another gpumon's carry is of another shape."""
     try:
-        return _CARRY.decode(_inflated(data))
+        return _CARRY.decode(_inflated(data, _inflated(before) if before else b""))
     except (zlib.error, msgspec.MsgspecError):
         return None
 

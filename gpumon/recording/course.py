@@ -14,8 +14,8 @@ from gpumon.recording.past import Past
 from gpumon.triage.triage import Triage
 
 WARM_UP_S: Final = 130.0
-"""How far before a moment frames are taken in for it. Quantiles are of 60 s, what a rule looks back at is of 120 s at
-most. What is of longer comes from the carry of the moment's minute: counts since the start, the means of an hour and
+"""How far before a carry frames are taken in for it. Quantiles are of 60 s, what a rule looks back at is of 120 s at
+most. What is of longer comes from the carry: counts since the start, the means of an hour and
 of 10 minutes, since when things are as they are, and which verdicts stand.
 
 Only windows that grow beyond it are shorter than they were: those of prompts that take longer than 2 minutes, and of
@@ -25,7 +25,9 @@ DERIVED_EVERY_S: Final = 10.0
 frame all the same, and an engine's rates are means of 10 s. So evidence that is a mean over up to 2 minutes of an
 engine's figures may differ in its last digits in the first 2 minutes after a jump; the verdict does not."""
 EXACT_S: Final = 12.0
-"""So long before the moment all frames are derived: most evidence on engines is a mean of 10 s."""
+"""So long before the carry all frames are derived and judged: most evidence on engines is a mean of 10 s."""
+CARRY_AGE_S: Final = 60.0
+"""From an older carry no past goes on: too many frames would have to be judged."""
 
 Make = Callable[[], tuple[Deriver, Triage]]
 
@@ -40,7 +42,11 @@ class Taken(NamedTuple):
 
 
 class Course:
-    """Goes on from a moment of a past, frame by frame. What does not go on from the frame before starts anew."""
+    """Goes on from a moment of a past, frame by frame. What does not go on from the frame before starts anew.
+
+    Verdicts stand on every frame since they were given, so all frames since a carry are judged; before it none has to
+    be, as the carry tells which stand.
+    """
 
     def __init__(self, past: Past, make: Make) -> None:
         self._past = past
@@ -49,6 +55,8 @@ class Course:
         self._last: Frame | None = None
         self._shown: Snapshot | None = None
         self._derived_s = float("-inf")
+        self._carried_s: float | None = None
+        """When the frame was taken before which the first carry stood."""
 
     @property
     def last(self) -> Frame | None:
@@ -58,13 +66,26 @@ class Course:
     def begin(self, wall_s: float) -> Iterator[None]:
         """Get ready to take the first frame at or after a time, in small steps."""
         self._renew()
-        before = self._past.frames(wall_s - WARM_UP_S, wall_s)
-        for frame in unbroken([frame for frame in in_order(before) if frame.wall_s < wall_s]):
-            if wall_s - frame.wall_s <= EXACT_S or frame.monotonic_s - self._derived_s >= DERIVED_EVERY_S:
+        carried_s = self._newest_carry_s(wall_s)
+        from_s = wall_s if carried_s is None else carried_s
+        before = self._past.frames(from_s - WARM_UP_S, wall_s)
+        frames = unbroken([frame for frame in in_order(before) if frame.wall_s < wall_s])
+        if carried_s is not None and carried_s not in (wall_s, *(frame.wall_s for frame in frames)):
+            carried_s = None  # it is of another process
+        self._carried_s = carried_s
+        for frame in frames:
+            is_due = frame.monotonic_s - self._derived_s >= DERIVED_EVERY_S
+            if self._last is None or from_s - frame.wall_s <= EXACT_S or (is_due and carried_s is None):
                 self.take(frame)
+            elif is_due:
+                self._sample(frame)
             else:
                 self._follow(frame)
             yield
+
+    def _newest_carry_s(self, wall_s: float) -> float | None:
+        found = self._past.carry(wall_s)
+        return found[0] if found is not None and wall_s - found[0] <= CARRY_AGE_S else None
 
     def take(self, frame: Frame) -> Taken:
         """The moment of the next frame."""
@@ -79,6 +100,12 @@ class Course:
         self._derived_s = frame.monotonic_s
         return Taken(frame.wall_s, frame.interval_s, self._shown, points)
 
+    def _sample(self, frame: Frame) -> None:
+        self._go_on(frame)
+        self._shown = self._deriver.derive(frame).snapshot
+        self._triage.follow(frame, self._shown)
+        self._derived_s = frame.monotonic_s
+
     def _follow(self, frame: Frame) -> None:
         self._go_on(frame)
         self._deriver.follow(frame)
@@ -90,7 +117,7 @@ class Course:
         if self._last is not None and not _follows(frame, self._last):
             self._renew()
         last, self._last = self._last, frame
-        if last is None or frame.wall_s // 60.0 != last.wall_s // 60.0:
+        if last is None or frame.wall_s == self._carried_s or frame.wall_s // 60.0 != last.wall_s // 60.0:
             at_s, carry = self._past.carry(frame.wall_s) or (None, None)
             if carry is not None and at_s == frame.wall_s:
                 self._deriver.restore(carry)

@@ -50,6 +50,8 @@ class Kind(IntEnum):
     POINTS = 2
     CARRY = 3
     EVENTS = 4
+    LATER = 5
+    """A carry within a minute, packed with the newest `CARRY` before it as zlib's dictionary; older gpumons pass it."""
 
 
 def connected(path: Path, mode: str) -> sqlite3.Connection:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from gpumon.efficiency.carry import Carry
 from gpumon.readings.frame import Frame
 from gpumon.readings.snapshot import Event
+
+CARRIED_S: Final = 10.0
+"""A carry is kept so often: to show any moment, so many seconds before it are judged frame by frame."""
 
 
 class Kept(NamedTuple):

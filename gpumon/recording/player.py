@@ -110,7 +110,7 @@ class Player:
             pass
         self._at_s = first_s
         self._read(first_s - 1e-6)
-        return filled(self._past, first_s, first_s)
+        return filled(self._past, first_s)
 
     def _until(self, wall_s: float) -> list[Taken]:
         """Derive the frames up to a time. A long time without any is passed over."""

@@ -16,7 +16,7 @@ from gpumon.readings.frame import Frame
 from gpumon.readings.snapshot import Event
 from gpumon.recording import codec
 from gpumon.recording.cell import Cell
-from gpumon.recording.past import Kept, Points
+from gpumon.recording.past import Cells, Kept, Points
 
 LONGEST_S: Final = 60.0
 """A chunk is full then, or with the next minute of the clock."""
@@ -99,7 +99,7 @@ class FlightRecorder:
             self._turns += chunk is not None and wall_s <= chunk.walls[-1]
             if chunk is not None and points is not None:
                 chunk.points.append(points)
-            if chunk is None or kept.carry is not None or not _belongs(wall_s, chunk):
+            if chunk is None or not _belongs(wall_s, chunk):
                 if chunk is not None:
                     self._full.append(chunk)
                 chunk = _Chunk(kept.carry)
@@ -189,6 +189,19 @@ class FlightRecorder:
                 cells, points = chunk.cells, [*chunk.points]
             found += [each for each in (codec.points(cells) if cells else points) if from_s <= each.wall_s <= to_s]
         return found
+
+    def cells(self, from_s: float, to_s: float) -> Sequence[Cells]:
+        """The same as they are kept: a minute is given as a whole."""
+        found: list[Cells] = []
+        for chunk in self._between(from_s, to_s):
+            with self._lock:
+                cells, points = chunk.cells, [*chunk.points]
+            found.append(codec.table(cells) if cells else codec.tabled(points))
+        return found
+
+    def stride_s(self) -> float:
+        """Seconds between two carries: of each minute the first is kept."""
+        return LONGEST_S
 
     def events(self, from_s: float, to_s: float) -> Sequence[Event]:
         """What happened, oldest first."""

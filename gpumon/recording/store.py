@@ -16,6 +16,7 @@ from typing import Final
 
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import named
+from gpumon.efficiency.carry import Carry
 from gpumon.readings.frame import Fault
 from gpumon.readings.text import clean
 from gpumon.recording.file import check, connected, held, identified, journaled, make, rest, single
@@ -245,7 +246,9 @@ def _copy(past: Past, connection: sqlite3.Connection) -> None:
 
 
 def _ticks(past: Past, from_s: float, to_s: float) -> list[Kept]:
-    """The frames of a minute of a past, and its carry where that stood before one of them."""
-    carry_s, carry = past.carry(to_s) or (math.nan, None)
-    frames = past.frames(from_s, to_s)
-    return [Kept(frame, {}, (), carry if frame.wall_s == carry_s else None) for frame in frames]
+    """The frames of a minute of a past, and its carries where they stood before one of them."""
+    carries, until_s = dict[float, Carry](), to_s
+    while (found := past.carry(until_s)) is not None and found[0] >= from_s:
+        carries[found[0]] = found[1]
+        until_s = math.nextafter(found[0], -math.inf)
+    return [Kept(frame, {}, (), carries.get(frame.wall_s)) for frame in past.frames(from_s, to_s)]

@@ -1,32 +1,36 @@
-"""A minute of a past, derived as far as it was looked at."""
+"""A minute of a past, or a part of it, derived as far as it was looked at."""
 
 from __future__ import annotations
 
+import math
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from operator import lt
 from typing import Final
 
 from gpumon.readings.frame import Frame
 from gpumon.readings.history import History
 from gpumon.recording.course import Course, Taken, in_order
-from gpumon.recording.past import Past, Points
+from gpumon.recording.past import Cells, Past, Points
 
 MINUTE_S: Final = 60.0
-"""A carry comes with each minute of the clock."""
 CHART_S: Final = 7200.0
 """Span of the longest chart."""
 
 
-def minute_of(wall_s: float) -> int:
-    """The minute of the clock that a time lies in."""
-    return int(wall_s // MINUTE_S)
+def number_of(wall_s: float, stride_s: float) -> int:
+    """Which of all stretches a time lies in."""
+    return int(wall_s // stride_s)
 
 
 class Stretch:
-    """The frames of one minute. What is derived of them stays, so that going to and fro is a look-up."""
+    """The frames between two carries. What is derived of them stays, so that going to and fro is a look-up."""
 
-    def __init__(self, past: Past, minute: int, course: Course, before: Stretch | None) -> None:
-        """`before`: the minute before it, where `course` goes on from its end."""
-        self.minute = minute
+    def __init__(self, past: Past, number: int, stride_s: float, course: Course, before: Stretch | None) -> None:
+        """`before`: the one before it, where `course` goes on from its end."""
+        self.number = number
+        self._stride_s = stride_s
         self._past = past
         self._frames: list[Frame] = []
         self.walls: list[float] = []
@@ -47,13 +51,13 @@ class Stretch:
     def read_on(self) -> None:
         """Read frames that have come since: the past may go on."""
         next_s = self._past.after(self.walls[-1]) if self.walls else None
-        if next_s is not None and minute_of(next_s) == self.minute:
+        if next_s is not None and number_of(next_s, self._stride_s) == self.number:
             self._read()
 
     def _read(self) -> None:
-        end_s = (self.minute + 1) * MINUTE_S
+        begin_s, end_s = self.number * self._stride_s, (self.number + 1) * self._stride_s
         newest_s = self.walls[-1] if self.walls else -1.0
-        found = in_order(self._past.frames(max(self.minute * MINUTE_S, newest_s), end_s))
+        found = in_order(self._past.frames(max(begin_s, newest_s), end_s))
         self._frames += (frame for frame in found if newest_s < frame.wall_s < end_s)
         self.walls = [frame.wall_s for frame in self._frames]
 
@@ -92,7 +96,7 @@ class Stretch:
             self._before.prepare()
             self._history = self._before._history
             return
-        self._history = filled(self._past, self.walls[0], (self.minute + 1) * MINUTE_S)
+        self._history = filled(self._past, self.walls[0])
 
     def history(self, place: int) -> History:
         """The charts up to a moment at least. In the event loop, where the charts are drawn from it."""
@@ -102,18 +106,48 @@ class Stretch:
             before.history(len(before.taken) - 1)
         for taken in self.taken[self._charted : place + 1]:
             self._history.append(taken.wall_s, taken.points, taken.interval_s)
+            for event in taken.snapshot.events:
+                self._history.mark(event)
             self._charted += 1
         return self._history
 
 
-def filled(past: Past, before_s: float, to_s: float) -> History:
-    """A history with the points of the charts before a time, and the events until another."""
+def filled(past: Past, before_s: float) -> History:
+    """A history with the points of the charts and the events before a time."""
     history = History()
-    points = _forward(past.points(before_s - CHART_S, before_s))
-    history.begin([(each.wall_s, each.seconds, each.values) for each in points if each.wall_s < before_s])
-    for event in past.events(before_s - CHART_S, to_s):
-        history.mark(event)
+    cells = [_until(each, before_s) for each in past.cells(before_s - CHART_S, before_s)]
+    times = [at_s for each in cells for at_s in each.times]
+    if all(map(lt, times, times[1:])):
+        history.fill(times, [seconds for each in cells for seconds in each.seconds], _columns(cells))
+    else:
+        points = _forward(past.points(before_s - CHART_S, before_s))
+        history.begin([(each.wall_s, each.seconds, each.values) for each in points if each.wall_s < before_s])
+    for event in past.events(before_s - CHART_S, before_s):
+        if event.wall_s < before_s:
+            history.mark(event)
     return history
+
+
+def _until(cells: Cells, before_s: float) -> Cells:
+    """Those before a time."""
+    count = bisect_left(cells.times, before_s)
+    if count == len(cells.times):
+        return cells
+    return Cells(cells.times[:count], cells.seconds[:count], cells.keys, cells.values[: count * len(cells.keys)])
+
+
+def _columns(cells: Sequence[Cells]) -> dict[str, array[float]]:
+    """The values of each series at all times; NaN where it was not there."""
+    keys = tuple(dict.fromkeys(key for each in dict.fromkeys(each.keys for each in cells) for key in each))
+    parts = zip(*(_apart(keys, each) for each in cells), strict=True)
+    return {key: array("d", array("f", b"".join(part)).tolist()) for key, part in zip(keys, parts, strict=True)}
+
+
+def _apart(keys: Sequence[str], cells: Cells) -> list[array[float]]:
+    """The values of each of these series."""
+    width, gap = len(cells.keys), array("f", [math.nan]) * len(cells.times)
+    place = {key: at for at, key in enumerate(cells.keys)}
+    return [cells.values[place[key] :: width] if key in place else gap for key in keys]
 
 
 def _forward(points: Sequence[Points]) -> list[Points]:

@@ -12,10 +12,10 @@ from gpumon.readings.history import History
 from gpumon.readings.moment import Moment
 from gpumon.recording.course import Course, Make
 from gpumon.recording.past import Past
-from gpumon.recording.stretch import Stretch, minute_of
+from gpumon.recording.stretch import MINUTE_S, Stretch, number_of
 from gpumon.recording.worker import Worker
 
-MOST_STRETCHES: Final = 4
+MOST_MINUTES: Final = 4
 MOST_THINGS: Final = 8000
 """GPUs and engines in the moments that are kept, all in all: some 4 kB each."""
 
@@ -47,6 +47,10 @@ class PastTimeline:
         self._live = history
         self._span = past.span()
         self._stretches: OrderedDict[int, Stretch] = OrderedDict()
+        self._stride_s = past.stride_s()
+        self._ahead_of = round(MINUTE_S / self._stride_s)
+        """Stretches of a minute."""
+        self._most = MOST_MINUTES * self._ahead_of
         self._turns = past.turns()
         self._travel = 1
         self._shown: int | None = None
@@ -83,7 +87,7 @@ class PastTimeline:
                 place.stretch.at(place.at)
                 if self._live is None:
                     place.stretch.prepare()
-                self._look(place.stretch.minute)
+                self._look(place.stretch.number)
             return place
 
         place = await self._worker.call(derived)
@@ -100,12 +104,12 @@ class PastTimeline:
             self._stretches.clear()
 
     def _find(self, wall_s: float) -> _Place | None:
-        stretch = self._stretch(minute_of(wall_s))
+        stretch = self._stretch(self._number(wall_s))
         if stretch is None or stretch.walls[0] > wall_s:
             span = self._past.span()
             earlier_s = self._past.before(wall_s)
             wall_s = earlier_s if earlier_s is not None else span[0] if span is not None else math.nan
-            stretch = self._stretch(minute_of(wall_s)) if span is not None else None
+            stretch = self._stretch(self._number(wall_s)) if span is not None else None
         if stretch is None:
             return None
         return _Place(stretch, max(0, bisect_right(stretch.walls, wall_s) - 1))
@@ -118,13 +122,23 @@ class PastTimeline:
         while not 0 <= at < len(stretch.walls):
             over = at >= len(stretch.walls)
             next_s = self._past.after(stretch.walls[-1]) if over else self._past.before(stretch.walls[0])
-            other = None if next_s is None else self._stretch(minute_of(next_s))
-            if other is None or (other.minute > stretch.minute) is not over:
+            if not over and next_s is not None:
+                self._lead_to(self._number(next_s))
+            other = None if next_s is None else self._stretch(self._number(next_s))
+            if other is None or (other.number > stretch.number) is not over:
                 at = len(stretch.walls) - 1 if over else 0
             else:
                 at = at - len(stretch.walls) if over else at + len(other.walls)
                 stretch = other
         return _Place(stretch, at)
+
+    def _lead_to(self, number: int) -> None:
+        """Work out the minute before a stretch: whoever goes back comes to all of it, and one warm-up does for it."""
+        if number not in self._stretches:
+            for each in range(number - number % self._ahead_of, number):
+                stretch = self._stretch(each)
+                if stretch is not None:
+                    stretch.at(len(stretch.walls) - 1)
 
     def _changed(self, wall_s: float, step: int) -> _Place | None:
         span = self._past.span()
@@ -138,30 +152,30 @@ class PastTimeline:
                 return place
         return None
 
-    def _stretch(self, minute: int) -> Stretch | None:
-        """A minute, where there are frames in it; its moments are derived when they are asked for."""
-        found = self._stretches.pop(minute, None)
+    def _stretch(self, number: int) -> Stretch | None:
+        """A part of the past, where there are frames in it; its moments are derived when they are asked for."""
+        found = self._stretches.pop(number, None)
         if found is not None:
             found.read_on()
         if found is None or (found.spent and len(found.taken) < len(found.walls)):
-            before = self._stretches.get(minute - 1)
+            before = self._stretches.get(number - 1)
             if before is not None:
                 before.read_on()
             course = before.handed_on() if before is not None else None
             going_on = before if course is not None else None
-            found = Stretch(self._past, minute, course or Course(self._past, self._make), going_on)
+            found = Stretch(self._past, number, self._stride_s, course or Course(self._past, self._make), going_on)
         if not found.walls:
             return None
-        self._stretches[minute] = found
+        self._stretches[number] = found
         return found
 
-    def _look(self, minute: int) -> None:
+    def _look(self, number: int) -> None:
         """Note where the screen is and where it goes; forget what it has not looked at for longest."""
-        if self._shown is not None and minute != self._shown:
-            self._travel = 1 if minute > self._shown else -1
-        self._shown = minute
+        if self._shown is not None and number != self._shown:
+            self._travel = 1 if number > self._shown else -1
+        self._shown = number
         while len(self._stretches) > 1 and (
-            len(self._stretches) > MOST_STRETCHES or sum(each.things for each in self._stretches.values()) > MOST_THINGS
+            len(self._stretches) > self._most or sum(each.things for each in self._stretches.values()) > MOST_THINGS
         ):
             self._stretches.popitem(last=False)
 
@@ -174,15 +188,20 @@ class PastTimeline:
             return True
         if sum(each.things for each in self._stretches.values()) > MOST_THINGS / 2:
             return False
-        return (next_to := self._next_to(here)) is not None and next_to.step()
+        return any(
+            (known := self._next_to(here, away)) is not None and known.step() for away in range(1, self._ahead_of + 1)
+        )
 
-    def _next_to(self, here: Stretch) -> Stretch | None:
-        minute = here.minute + self._travel
-        known = self._stretches.get(minute)
-        if known is None and len(self._stretches) < MOST_STRETCHES:
+    def _next_to(self, here: Stretch, away: int) -> Stretch | None:
+        number = here.number + self._travel * away
+        known = self._stretches.get(number)
+        if known is None and len(self._stretches) < self._most:
             edge = self._past.span()
-            if edge is not None and minute_of(edge[0]) <= minute <= minute_of(edge[1]):
-                known = self._stretch(minute)
+            if edge is not None and self._number(edge[0]) <= number <= self._number(edge[1]):
+                known = self._stretch(number)
                 if known is not None:
-                    self._stretches.move_to_end(here.minute)
+                    self._stretches.move_to_end(here.number)
         return known
+
+    def _number(self, wall_s: float) -> int:
+        return number_of(wall_s, self._stride_s)

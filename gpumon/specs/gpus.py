@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Mapping
+from difflib import SequenceMatcher
 from typing import Final
 
 import msgspec
@@ -76,7 +77,9 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
         rows = self.by_name.get(_nvml_key(short_name), ())
         if len(rows) == 1 and len(begun) < 2:
             return rows[0]
-        near = begun or _nearest(key, self.by_short)
+        if begun:
+            raise ValueError(f"GPU type {short_name[:80]!r} is several, give the whole name: {', '.join(begun[:8])}")
+        near = _nearest(key, self.by_short)
         raise ValueError(f"unknown GPU type {short_name[:80]!r}; near names: {', '.join(near[:8])}")
 
 
@@ -210,8 +213,10 @@ def _short_key(name: str) -> str:
 def _nearest(key: str, names: Mapping[str, GpuSpec]) -> list[str]:
     words = set(re.findall(r"[a-z]+\d+[a-z]*|\d+|[a-z]+", key))
 
-    def distance(each: str) -> tuple[int, int, str]:
-        return -len(words & set(re.findall(r"[a-z]+\d+[a-z]*|\d+|[a-z]+", each))), abs(len(each) - len(key)), each
+    def distance(each: str) -> tuple[int, float, int, str]:
+        shared = len(words & set(re.findall(r"[a-z]+\d+[a-z]*|\d+|[a-z]+", each)))
+        alike = SequenceMatcher(None, key.partition(" ")[0], each.partition(" ")[0]).ratio()
+        return -shared, -alike, abs(len(each) - len(key)), each
 
     ordered: Iterable[str] = sorted(names, key=distance)
     return [names[each].name for each in ordered]

@@ -10,9 +10,9 @@ from gpumon.efficiency.service import BY_NATURE
 from gpumon.readings.format import phrase
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.readings.process_words import briefly
 from gpumon.readings.quantities import MOST_RUNNING
 from gpumon.readings.snapshot import BandwidthSource, Engine, Evidence, Gpu, Limit
-from gpumon.readings.text import clean
 from gpumon.triage.advice import advice
 from gpumon.triage.scene import Scene
 
@@ -182,7 +182,7 @@ def shared_with(scene: Scene) -> str:
             small = held is not None and total is not None and held <= limits.held_ratio * total
             share = finite(process.sm_ratio)
             if not process.engine and not small and (share is None or share > limits.stalled_busy_ratio):
-                return f"{clean(process.name.rpartition('/')[2], 32)} (pid {process.pid})"
+                return briefly(process)
     return ""
 
 

@@ -7,10 +7,11 @@ from typing import Final
 from gpumon.readings.format import age
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.process_words import program
 from gpumon.readings.snapshot import Confidence, Evidence, Gpu, Level, Process
 from gpumon.readings.text import clean
 from gpumon.triage.engine_signals import finite, of_gpu, percent
-from gpumon.triage.gpu_words import asleep_s, gib, hourly, named, program, unplaced, vram
+from gpumon.triage.gpu_words import asleep_s, gib, hourly, named, unplaced, vram
 from gpumon.triage.rule import Finding, Unsure
 from gpumon.triage.scene import AWAKE, KEPT_S, Scene
 

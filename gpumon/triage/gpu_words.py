@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.faults import is_free, is_unmapped
 from gpumon.readings.format import GIB
+from gpumon.readings.process_words import program, titled
 from gpumon.readings.snapshot import Gpu, Process
 from gpumon.readings.text import clean
 from gpumon.triage.engine_fewer import money
@@ -50,7 +51,7 @@ def unplaced(scene: Scene) -> Unplaced | None:
 
 def is_called(pattern: re.Pattern[str], process: Process) -> bool:
     """Whether a process has such a name, title or script."""
-    return any(pattern.search(text) for text in (process.name, _short(process)))
+    return any(pattern.search(text) for text in (process.name, titled(process)))
 
 
 def named(processes: Sequence[Process]) -> str:
@@ -59,22 +60,6 @@ def named(processes: Sequence[Process]) -> str:
     words = ", ".join(program(process) for process in ranked[:_MOST])
     more = len(ranked) - _MOST
     return f"{words} and {more} more" if more > 0 else words
-
-
-def program(process: Process) -> str:
-    """`python train_lora.py (pid 4711) of ada`."""
-    user = f" of {clean(process.user, 24)}" if process.user else ""
-    return f"{_short(process)} (pid {process.pid}){user}"
-
-
-def _short(process: Process) -> str:
-    """The program and its script: an interpreter's name alone says nothing."""
-    name = clean(process.name.rpartition("/")[2], 32) or "a process"
-    words = process.command.split()[1:]
-    script = next((word for word in words if not word.startswith("-")), "")
-    if name.startswith(("python", "ray", "torchrun", "node", "bash", "sh")) and script and script not in name:
-        return f"{name} {clean(script.rpartition('/')[2], 40)}"
-    return name
 
 
 def gib(size_bytes: float) -> str:

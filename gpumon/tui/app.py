@@ -39,6 +39,10 @@ _THEME_S: Final = 2.0
 """Between two looks at the theme's file."""
 _GC_THRESHOLDS: Final = (20_000, 10, 10)
 """Frames and snapshots are in no cycle: they go without the garbage collector, which is to look at them seldom."""
+_LARGE_THRESHOLDS: Final = (5_000, 1_000, 10)
+"""Where each answer leaves 100,000 objects: the young are looked at in small parts, the old by `keep` alone."""
+_COLLECT_EVERY_S: Final = 3600.0
+"""Screens that were left are in cycles: so often all is looked at, which takes some tenths of a second."""
 _SETTLED_S: Final = 30.0
 _STOP_S: Final = 2.0
 """The collector promises a fraction of a second; a broken promise must not keep the shell waiting."""
@@ -65,6 +69,7 @@ class TerminalApp(App[int], inherit_bindings=False):
             theme, depth(os.environ), ascii=glyphs == "ascii", glyphs=glyphs, shifts=can_shift(os.environ)
         )
         self.view = View(config)
+        self._collect_at_s = time.monotonic() + _COLLECT_EVERY_S
         self._collecting: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
 
@@ -105,6 +110,18 @@ class TerminalApp(App[int], inherit_bindings=False):
         self._collecting = asyncio.create_task(self._collect())
         if self.files is not None:
             self._following = asyncio.create_task(self._follow_theme(self.files))
+
+    def keep(self) -> None:
+        """Leave all that there is out of the garbage collector's sight: to be called after each large answer.
+
+        Nearly all of it goes by its count of references. What is in a cycle goes within the hour.
+        """
+        gc.set_threshold(*_LARGE_THRESHOLDS)
+        if time.monotonic() >= self._collect_at_s:
+            self._collect_at_s = time.monotonic() + _COLLECT_EVERY_S
+            gc.unfreeze()
+            gc.collect()
+        gc.freeze()
 
     async def _follow_theme(self, files: Files) -> None:
         """Show the theme as its file stands."""

@@ -1,5 +1,7 @@
 """Who may talk to `gpumon web`: whoever has the key of its link, from a page of its own, under a name of its own.
 
+The key is in no cookie: a browser sends those to every server of the same host, whatever its port. It is in the link
+behind `#`, which browsers send to nobody; the page keeps it, and puts it into the path of its websocket.
 A page that somebody else serves can make a browser ask here: under this server's name (then the browser says its own
 `Origin`), or under a name of theirs that they point at 127.0.0.1 (then `Host` is theirs). Both are refused.
 """
@@ -11,6 +13,8 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
+
+from gpumon.outputs.http import host_of
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
@@ -37,13 +41,10 @@ class Admission:
 
     def admits(self, key: str) -> bool:
         """Whether it is the key, in a time that does not tell how much of it is right."""
-        return hmac.compare_digest(key.encode(), self.key.encode())
+        return hmac.compare_digest(key.encode(errors="backslashreplace"), self.key.encode())
 
     def _named(self, host: str) -> bool:
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
-            return False
+        name = host_of(host)
         return name in self._names or (self._remote and _is_address(name))
 
 

@@ -59,7 +59,7 @@ def web_command(chosen: argparse.Namespace, loaded: Loaded, write: Callable[[str
         if not local:
             write(_WARNING.format(without_secrets(host)))
         at = admission.public or f"http://{_shown(host)}:{listening.getsockname()[1]}"
-        write(f"gpumon is at {at}/?key={admission.key}\nCtrl+C ends it\n")
+        write(f"gpumon is at {at}/#key={admission.key}\nCtrl+C ends it\n")
         serve(listening, screen_command(chosen), admission)
     return 0
 

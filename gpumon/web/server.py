@@ -131,7 +131,7 @@ class Tabs(Server):
         application.add_routes(
             [
                 web.get("/", self._page),
-                web.get("/ws", self._tab),
+                web.get("/ws/{key}", self._tab),
                 web.get("/page.js", self._script),
                 web.static("/static", self.statics_path),
             ]
@@ -144,13 +144,6 @@ class Tabs(Server):
     async def _guard(self, request: web.Request, handler: Answer) -> web.StreamResponse:
         if refused := self._admission.refusal(request.headers):
             return web.Response(status=403, text=f"{refused}\n", headers=_HEADERS)
-        cookie = f"gpumon-{request.url.port or 0}"
-        if (key := request.query.get("key")) is not None and request.path == "/" and self._admission.admits(key):
-            away = web.Response(status=303, headers={**_HEADERS, "Location": "./"})
-            away.set_cookie(cookie, key, httponly=True, samesite="Lax")
-            return away
-        if not self._admission.admits(request.cookies.get(cookie, "")):
-            return web.Response(status=403, text=_NO_KEY, headers=_HEADERS)
         response = await handler(request)
         if not response.prepared:
             response.headers.update({**_HEADERS, "Content-Security-Policy": _POLICY.format(request.host)})
@@ -165,6 +158,8 @@ class Tabs(Server):
         return web.FileResponse(_HERE / "page.js")
 
     async def _tab(self, request: web.Request) -> web.StreamResponse:
+        if not self._admission.admits(request.match_info["key"]):
+            return web.Response(status=403, text=_NO_KEY)
         if len(self._open) >= MOST_TABS:
             return web.Response(status=503, text=_FULL)
         websocket = web.WebSocketResponse(heartbeat=15, max_msg_size=_MOST_MESSAGE)

@@ -48,14 +48,14 @@ MESSAGES = {
     "levels": "3: levels.kv_critical = 0.4: must be at least kv_warn",
     "levels_default": "1: levels.temperature_critical_c: must be at least temperature_warn_c",
     "sizing_factor": "2: sizing.planning_factor = 0: must be a number above 0, at most 1",
-    "sizing_gpu": "2: sizing.gpu = \"H100\": unknown GPU type 'H100'; near names: "
+    "sizing_gpu": "2: sizing.gpu = \"H100\": GPU type 'H100' is several, give the whole name: "
     "H100 PCIe 80GB, H100 SXM5 80GB, H100 NVL 94GB, H100 SXM5 64GB",
     "sizing_packing": '2: sizing.packing = "tight": must be "busy" or "memory"',
     "sizing_price": '2: sizing.prices.L40S = "cheap": must be a number from 1e-06 to 1e+09',
     "sizing_price_bool": "2: sizing.prices.L40S = true: must be a number from 1e-06 to 1e+09",
     "sizing_price_negative": "2: sizing.prices.L40S = -1.0: must be a number from 1e-06 to 1e+09",
     "sizing_price_twice": "3: sizing.prices.H100 SXM5 80GB = 2.5: is the same GPU as H100 SXM 80GB",
-    "sizing_price_unknown": "2: sizing.prices.H200: unknown GPU type 'H200'; near names: "
+    "sizing_price_unknown": "2: sizing.prices.H200: GPU type 'H200' is several, give the whole name: "
     "H200 SXM 141GB, H200 NVL 141GB",
     "sizing_prices_no_table": "2: sizing.prices = 2.5: must be a table: [prices]",
     "sizing_share": "2: sizing.usable_memory_ratio = 92: must be a number above 0, at most 1",
@@ -74,7 +74,7 @@ MESSAGES = {
     "http://127.0.0.1:8000, without spaces or control characters",
     "date": "2: general.interval_s = 2026-01-01: must be a number from 0.25 to 3600",
     "gpu_type": '3: endpoint[0].gpu_type = "H100 SXM 80GB": needs gpu_count beside it',
-    "gpu_type_unknown": "3: endpoint[0].gpu_type = \"H100\": unknown GPU type 'H100'; near names: "
+    "gpu_type_unknown": "3: endpoint[0].gpu_type = \"H100\": GPU type 'H100' is several, give the whole name: "
     "H100 PCIe 80GB, H100 SXM5 80GB, H100 NVL 94GB, H100 SXM5 64GB",
     "gpus": '3: endpoint[0].gpus = [0, -1]: must be "auto" or a list, each a whole number of at least 0',
     "gpus_twice": "3: endpoint[0].gpus = [0, 1, 1]: names a GPU twice",

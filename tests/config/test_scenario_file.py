@@ -47,7 +47,7 @@ MESSAGES = {
     "goal_zero": "1: itl_p95_ms = 0: must be a number from 0.001 to 1e+07",
     "gpu_empty": '2: server[0].gpu = "": must be the type of its GPUs, such as "H100 SXM 80GB"',
     "gpu_missing": "1: server[0]: needs gpu: text in quotes",
-    "gpu_unknown": "2: server[0].gpu = \"H100\": unknown GPU type 'H100'; near names: "
+    "gpu_unknown": "2: server[0].gpu = \"H100\": GPU type 'H100' is several, give the whole name: "
     "H100 PCIe 80GB, H100 SXM5 80GB, H100 NVL 94GB, H100 SXM5 64GB",
     "gpus_fraction": "3: server[0].gpus = 1.5: must be a whole number from 1 to 576",
     "gpus_zero": "3: server[0].gpus = 0: must be a whole number from 1 to 576",
@@ -293,7 +293,7 @@ def test_an_error_behind_many_points_has_its_line() -> None:
         (Scenario(workload=(Workload("m", True),)), "workload[0].target = true: must be a number above 0"),
         (Scenario(workload=(Workload("m\ud800", 1.0),)), "workload[0].model: holds half a character"),
         (Scenario(workload=(Workload("m", 1.0), Workload("m", 2.0))), "is the name of workload[0] as well"),
-        (Scenario(server=(Server("H100"),), workload=ONE.workload), "unknown GPU type 'H100'"),
+        (Scenario(server=(Server("H100"),), workload=ONE.workload), "GPU type 'H100' is several"),
         (Scenario(packing="tight", workload=ONE.workload), 'must be "busy" or "memory"'),  # type: ignore[arg-type]
     ],
 )

@@ -107,3 +107,13 @@ def test_a_quantile_lies_in_its_bucket(counts: list[int], share: float):
     assert 0.0 <= value <= bounds[-2]
     below = sum(count for bound, count in zip(bounds, counts, strict=True) if bound < value)
     assert below <= share * total + 1e-9
+
+
+def test_a_reading_without_buckets_has_the_sum_and_count_of_one_with_them():
+    full = HistogramReading((1.0, 2.0, INF), (5.0, 8.0, 9.0), 14.0, 9.0)
+    bare = HistogramReading((INF,), (12.0,), 20.0, 12.0)
+    assert difference(full, bare) == HistogramReading((INF,), (3.0,), 6.0, 3.0)
+    assert difference(bare, HistogramReading((1.0, INF), (5.0, 14.0), 26.0, 14.0)) == (
+        HistogramReading((INF,), (2.0,), 6.0, 2.0)
+    )
+    assert difference(bare, full) is None

@@ -109,7 +109,7 @@ def exporters(tmp_path: Path) -> Iterator[tuple[Prometheus, dict[str, Truth]]]:
             truth.start()
             stack.callback(truth.close)
         prometheus = stack.enter_context(Prometheus(tmp_path, [scrape("gpumon", addresses)], interval=f"{SCRAPE_S}s"))
-        prometheus.until("gpumon_engine_mfu_ratio", results=4)
+        prometheus.until("gpumon_engine_mfu_part_ratio", results=4)
         yield prometheus, truths
 
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from gpumon.outputs import http
-from gpumon.outputs.http import MOST_CONNECTIONS, Answer, HttpServer, Login, bound
+from gpumon.outputs.http import MOST_CONNECTIONS, Answer, HttpServer, Login, bound, host_of
 from tests.exporter.served import get
 from tests.fakes.http_server import wait_until
 
@@ -21,6 +21,8 @@ LARGE = b"x" * 4_000_000
 def pages(path: str, headers: Mapping[str, str]) -> Answer:
     if path == "/bug":
         raise RuntimeError("secret")
+    if path not in ("/", "/metrics", "/large"):
+        return Answer(404, path.encode())
     return Answer(200, LARGE if path == "/large" else b"hello\n")
 
 
@@ -62,6 +64,10 @@ def answered(one: socket.socket) -> bytes:
         (b"GET /\r\n\r\n", b"400"),
         (b"GET / HTTP/2.0\r\n\r\n", b"400"),
         (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nContent-Length: 5\r\ncontent-length: 0\r\n\r\nhello", b"400"),
+        (b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.example\r\n\r\n", b"400"),
+        (b"GET HTTP://x:1/metrics?a=http://y/z HTTP/1.0\r\nHost: x\r\n\r\n", b"200"),
+        (b"GET http://x:1 HTTP/1.0\r\nHost: x\r\n\r\n", b"200"),
         (b"\x16\x03\x01\x02\x00\r\n\r\n", b"400"),
         (b"GET / HTTP/1.1\r\nCookie: " + b"x" * 70_000 + b"\r\n\r\n", b"431"),
     ],
@@ -123,6 +129,27 @@ def test_close_ends_open_connections() -> None:
         server.close()
         assert answered(one) == b""
     assert wait_until(lambda: not any(thread.name == "http" for thread in threading.enumerate()))
+
+
+@pytest.mark.parametrize(
+    ("header", "host"),
+    [
+        ("127.0.0.1:9454", "127.0.0.1"),
+        ("[::1]:9454", "::1"),
+        ("[FE80::1]", "fe80::1"),
+        ("LocalHost", "localhost"),
+        ("gpu-07.example:80", "gpu-07.example"),
+        ("", ""),
+        ("127.0.0.1:abc", ""),
+        ("evil@127.0.0.1", ""),
+        ("127.0.0.1, evil.example", ""),
+        ("127.0.0.1;x", ""),
+        ("[::1", ""),
+        ("127.0.0.1/evil", ""),
+    ],
+)
+def test_a_host_line_names_one_host_or_none(header: str, host: str) -> None:
+    assert host_of(header) == host
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,16 @@ def test_a_page_is_worked_out_once_per_snapshot_and_form(page: MetricsPage) -> N
     assert (packed.encoding, plain.encoding) == ("gzip", "")
 
 
+def test_every_page_is_of_the_newest_snapshot_however_many_came_between_two(page: MetricsPage) -> None:
+    shot, wall_s = shots.snapshot(), 1_000_000.0
+    for between in (1, 2, 3, 2, 3, 1) * 10:
+        for _ in range(between):
+            wall_s += 1.0  # the page alone holds it: the next one may come to lie where it lay
+            page.take(msgspec.structs.replace(shot, wall_s=wall_s))
+        (shown,) = (one.value for one in read(page) if one.name == "gpumon_snapshot_timestamp_seconds")
+        assert shown == wall_s
+
+
 @pytest.mark.parametrize(
     ("accept", "kind"),
     [

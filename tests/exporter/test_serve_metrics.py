@@ -65,6 +65,20 @@ def test_other_paths_and_methods_are_refused(tmp_path: Path) -> None:
         assert served.end(signal.SIGINT) == (0, "")
 
 
+def test_a_page_under_a_name_of_its_own_gets_nothing_of_a_server_of_this_host_alone(tmp_path: Path) -> None:
+    config = tmp_path / "gpumon.toml"
+    config.write_text('[exporter]\nuser = "a"\npassword_env = "GPUMON_TEST_PASSWORD"\n')
+    with Served(quiet(tmp_path), "--demo") as served:
+        for path in ("metrics", "snapshot.json", "healthz", ""):
+            refused = get(f"{served.url}/{path}", Host="evil.example")
+            assert (refused.status, b"gpumon_" in refused.body) == (403, False)
+        for host in ("localhost:9454", "127.0.0.1", "[::1]:9454", "gpu.localhost"):
+            assert get(f"{served.url}/metrics", Host=host).status == 200
+        assert get(f"{served.url}/metrics", Host="127.0.0.1.evil.example").status == 403
+    with Served(quiet(tmp_path, GPUMON_TEST_PASSWORD="b"), "--demo", "--config", str(config)) as served:
+        assert get(f"{served.url}/metrics", Host="gpu.example", Authorization="Basic YTpi").status == 200
+
+
 def test_with_nothing_to_monitor_it_goes_on_and_says_so(tmp_path: Path) -> None:
     with Served(quiet(tmp_path), "--no-nvml", "--interval=0.25") as served:
         assert served.line().startswith("nothing to monitor yet")
@@ -194,13 +208,17 @@ def test_the_plain_scrape_config_of_the_docs_works(tmp_path: Path) -> None:
         job = text[text.index("  - job_name: gpumon\n") : text.index("  # Other hosts")]
         assert "127.0.0.1:9454" in job
         job = job.replace("127.0.0.1:9454", served.url.removeprefix("http://")).replace("15s", "1s")
-        with Prometheus(tmp_path, [job]) as prometheus:
-            prometheus.until("rate(gpumon_engine_tokens_total[5s]) > 0")
+        again = job.replace("job_name: gpumon", "job_name: again")
+        hosts = '["127.0.0.1:PORT", "localhost:PORT"]'.replace("PORT", served.url.rpartition(":")[2])
+        again = re.sub(r"targets: \[.*?\]", f"targets: {hosts}", again)
+        with Prometheus(tmp_path, [job, again]) as prometheus:
+            prometheus.until("rate(gpumon_engine_tokens_total[5s]) > 0", results=27)
             for query in re.findall(
                 "^    ((?:sum|count) by .*)$", (DOCS / "serve-metrics.md").read_text(), re.MULTILINE
             ):
-                wanted = 3 if query.startswith("sum") else 0
-                prometheus.until(query, results=wanted)
+                wanted = 9 if "instance, engine) (gpumon" in query else 3 if query.startswith("sum") else 0
+                found = prometheus.until(query, results=wanted)
+                assert len({str(one["metric"]) for one in found}) >= wanted
             assert query.startswith("count by (limit)")
             assert prometheus.query("scrape_samples_scraped > 300")
 

@@ -9,6 +9,7 @@ import pytest
 
 from gpumon.fleet.course import HostCourse
 from gpumon.fleet.fleet import GONE_S, Fleet
+from gpumon.fleet.rows import by_host, total
 from gpumon.fleet.snapshot import HostShown, HostState
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import EndpointState, Fault
@@ -97,8 +98,36 @@ def test_an_answer_that_is_none_leaves_the_hosts_and_their_time():
     after = fed(failed, fleet=fleet)
     assert (after.hosts, after.wall_s, after.time) == (before.hosts, before.wall_s, before.time)
     assert after.faults[0].text == "refused\\x1b"
+    assert not after.answered
+    assert not after.late
     nothing = fed(failed)
     assert (nothing.hosts, nothing.wall_s) == ((), 0.0)
+
+
+def test_a_notice_is_no_outage():
+    notice = (Fault("prometheus", "two jobs scrape the same engine", 1.8e9),)
+    snapshot = fed(fleet_frame(0), msgspec.structs.replace(fleet_frame(1), faults=notice))
+    assert snapshot.answered
+    assert snapshot.faults[0].text == notice[0].text
+
+
+def test_what_was_not_answered_for_too_long_has_no_figures():
+    fleet = Fleet(make())
+    before = fed(fleet_frame(0), fleet_frame(1), without(fleet_frame(2), "gpu02"), fleet=fleet)
+    why = Fault("prometheus", "no answer since\x1b", before.wall_s)
+    fleet.grow_late(why)
+    late = fleet.snapshot
+    assert (late.answered, late.late, late.wall_s) == (False, True, before.wall_s)
+    assert [fault.text for fault in late.faults] == ["no answer since\\x1b"]
+    assert [host.state for host in late.hosts] == [HostState.STALE, HostState.GONE, HostState.STALE]
+    assert {rate for host in late.hosts for rate in decodes(host.snapshot)} == {Missing(Reason.STALE)}
+    assert isinstance(total(by_host(late, {})).decode_tokens_per_s, Missing)
+    assert isinstance(total(by_host(late, {})).busy_ratio.value, Missing)
+    fleet.grow_late(why)
+    assert len(fleet.snapshot.faults) == 1
+    again = fed(fleet_frame(3), fleet=fleet)
+    assert (again.answered, again.late, again.faults) == (True, False, ())
+    assert all(isinstance(rate, float) for rate in decodes(again.hosts[0].snapshot))
 
 
 def test_all_hosts_may_vanish():
@@ -138,6 +167,14 @@ def test_a_gpumon_that_is_silent_is_not_shown_as_fresh():
     assert host.snapshot.verdicts == ()
     assert [fault.text[:14] for fault in host.snapshot.faults] == ["old", "no new figures"]
     assert host.snapshot.gpus[0].flops_peak_per_s == ready.gpus[0].flops_peak_per_s
+
+
+def test_a_gpumon_that_is_scraped_seldom_is_as_fresh_as_its_last_scrape():
+    """The other targets of its host are scraped every 15 s, itself every minute."""
+    ready = msgspec.structs.replace(fed(fleet_frame(2), fleet_frame(3)).hosts[0].snapshot, interval_s=60.0)
+    own = HostFrame("gpu01", ready=ready, interval_s=15.0)
+    assert fed(FleetFrame(ready.wall_s + 59.0, 15.0, (own,))).hosts[0].state is HostState.OK
+    assert fed(FleetFrame(ready.wall_s + 181.0, 15.0, (own,))).hosts[0].state is HostState.STALE
 
 
 def test_points_of_a_ready_host_are_its_figures():

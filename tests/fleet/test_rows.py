@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from gpumon.efficiency.quantiles import quantile
-from gpumon.fleet.parts import MERGED, WORST, weighted
-from gpumon.fleet.rows import NO_ENGINE, SORTS, Row, by_host, by_model, ordered, total
+from gpumon.fleet.parts import MERGED, WORST, Known, weighted
+from gpumon.fleet.rows import NO_ENGINE, NOT_PLACED, SORTS, Row, by_host, by_model, ordered, total
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.frame import EndpointState, HistogramReading
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
@@ -174,6 +174,37 @@ def test_the_most_waste_comes_first(fleet: FleetSnapshot):
     assert idle == sorted(idle, reverse=True)
 
 
+def test_hosts_of_nearly_equal_waste_keep_their_places(fleet: FleetSnapshot):
+    rows = by_host(fleet, {})[:2]
+    nearly = (Known(3.02, 8, 8), Known(3.04, 8, 8))
+    rows = [msgspec.structs.replace(row, idle_gpus=idle) for row, idle in zip(rows, nearly, strict=True)]
+    assert [row.name for row in ordered(rows)] == ["gpu01", "gpu02"]
+    rows = [msgspec.structs.replace(row, idle_cost_per_h=each.idle_gpus) for row, each in zip(rows, rows, strict=True)]
+    assert [row.name for row in ordered(rows)] == ["gpu01", "gpu02"]
+
+
+def test_a_host_whose_gpus_nobody_knows_has_not_none(fleet: FleetSnapshot):
+    without = msgspec.structs.replace(fleet.hosts[0].snapshot, gpus=())
+    silent = changed(fleet, 0, snapshot=without, state=HostState.UNREACHABLE)
+    found = by_host(silent, {})[0].gpus
+    assert isinstance(found, Missing)
+    assert found.reason is Reason.UNREACHABLE
+    assert by_host(changed(fleet, 0, snapshot=without, ready=True), {})[0].gpus == 0
+
+
+def test_gpus_that_engines_may_be_on_are_not_without_an_engine(fleet: FleetSnapshot):
+    unplaced = {"mfu_ratio": Missing(Reason.UNMAPPED), "mbu_ratio": Missing(Reason.UNMAPPED)}
+    shown = fleet.hosts[1].snapshot
+    more = msgspec.structs.replace(shown.gpus[0], index=99, uuid="GPU-more", engines=(), **unplaced)
+    bare = msgspec.structs.replace(more, index=98, uuid="GPU-bare", mfu_ratio=Missing(Reason.NO_ENGINE))
+    rows = by_model(changed(fleet, 1, snapshot=msgspec.structs.replace(shown, gpus=(*shown.gpus, more, bare))), PRICES)
+    assert [(row.name, row.gpus, row.hosts) for row in rows[-2:]] == [
+        (NO_ENGINE, 1, ("gpu02",)),
+        (NOT_PLACED, 1, ("gpu02",)),
+    ]
+    assert len({row.key for row in rows}) == len(rows)
+
+
 def test_the_worst_verdict_comes_first(fleet: FleetSnapshot):
     verdict = fleet.hosts[2].snapshot.verdicts[0]
     critical = msgspec.structs.replace(verdict, level=Level.CRITICAL, text="it burns")
@@ -191,7 +222,7 @@ def test_labels_of_a_model_are_those_that_its_hosts_share(fleet: FleetSnapshot):
 def test_no_hosts_are_no_rows():
     empty = FleetSnapshot("", 0.0, 0.0)
     assert by_host(empty, {}) == by_model(empty, {}) == []
-    assert total([]).gpus == 0
+    assert isinstance(total([]).gpus, Missing)
     assert isinstance(total([]).busy_ratio.value, Missing)
 
 

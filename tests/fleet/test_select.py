@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from gpumon.fleet.rows import by_host, by_model
 from gpumon.fleet.select import Selection, SelectionError
 from gpumon.fleet.snapshot import FleetSnapshot
+from gpumon.readings.snapshot import Kind, Level, Limit, Verdict
+from gpumon.readings.verdict import Confidence
 from tests.fleet.fleets import fed, fleet_frame
 
 
@@ -78,3 +81,29 @@ def test_what_is_no_selection_is_told_in_one_line(text: str, says: str):
 
 def test_a_hostile_glob_takes_no_time(fleet: FleetSnapshot):
     assert Selection.parse("*a" * 200).hosts(fleet) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("verdict=KV", "gpu02"),
+        ("verdict=kv_cache", "gpu02"),
+        ('verdict="KV cache"', "gpu02"),
+        ("verdict!=kv*", "gpu01 gpu03"),
+        ("verdict=queue", ""),
+        ("kv", ""),
+    ],
+)
+def test_a_verdict_matches_by_its_name(fleet: FleetSnapshot, text: str, hosts: str):
+    engine = fleet.hosts[1].snapshot.engines[0]
+    full = Verdict(engine.name, Limit.KV_CACHE, (), "", Confidence.HIGH, "", Kind.ENGINE, engine.key, level=Level.WARN)
+    snapshot = msgspec.structs.replace(fleet.hosts[1].snapshot, verdicts=(full,))
+    host = msgspec.structs.replace(fleet.hosts[1], snapshot=snapshot)
+    troubled = msgspec.structs.replace(fleet, hosts=(fleet.hosts[0], host, fleet.hosts[2]))
+    selection = Selection.parse(text)
+    assert " ".join(host.name for host in selection.hosts(troubled)) == hosts
+    assert " ".join(row.name for row in by_host(troubled, {}) if selection.matches(row)) == hosts
+
+
+def test_the_labels_of_a_selection_are_those_that_not_everything_has():
+    assert Selection.parse("rack=1 host=a zone!=b Verdict=kv rack=2 word").labels == ("rack", "zone")

@@ -27,6 +27,12 @@ def cut(fleet: FleetSnapshot, at: int, gpus: int) -> FleetSnapshot:
     return msgspec.structs.replace(fleet, hosts=(*fleet.hosts[:at], host, *fleet.hosts[at + 1 :]))
 
 
+def test_it_is_worked_out_once_for_all_who_ask():
+    fleet = fed(fleet_frame(0))
+    assert whole(fleet) is whole(fleet)
+    assert whole(fed(fleet_frame(1))) is not whole(fleet)
+
+
 def test_each_gpu_and_engine_is_there_once_under_a_name_of_its_own():
     fleet = fed(fleet_frame(0), fleet_frame(1))
     shot = whole(fleet)

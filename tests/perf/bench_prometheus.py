@@ -38,7 +38,8 @@ REFRESHES: Final = 5
 """The first is not counted: it meets every series for the first time."""
 TICK_S: Final = 0.005
 PAUSE_S: Final = 3.0
-GC_THRESHOLDS: Final = (20_000, 10, 10)
+GC_THRESHOLDS: Final = (5_000, 1_000, 10)
+"""Those of the screen (tui.app)."""
 FIRST_S: Final = 90.0
 """Longest wait for two scrapes, and for the first rows on the screen."""
 REFRESH_LIMIT_S, BLOCK_LIMIT_S, KEY_LIMIT_S, REQUESTS_LIMIT, PSS_LIMIT = 2.0, 0.05, 0.1, 12, 400e6

@@ -3,8 +3,8 @@
 python -m tests.perf.bench_recording [--hours 24] [--file FILE]
 
 One hour of frames is made by the simulator's physics and the real vLLM adapter, with noise on every moving field
-(`tests.recording.frames`), and derived by the real deriver for the points of the charts. The other hours are that hour
-with all times and counters moved on; a block never holds more than a minute: the repetition saves nothing.
+(`tests.recording.frames`), derived and judged as for the screen: for charts, events and carries. The other hours are
+that hour with all times and counters moved on; a block never holds more than a minute: the repetition saves nothing.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from typing import Final
 
 import msgspec
 
-from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import EngineReading, Frame, GpuReading, HistogramReading, RankReading
 from gpumon.recording import codec
 from gpumon.recording.file import connected, journaled, make
 from gpumon.recording.past import Kept
 from gpumon.recording.store import Recorder
 from gpumon.recording.writer import Writer
-from gpumon.sources.packaged import gpu_catalogue
 from tests.recording.frames import served
+from tests.recording.pasts import lived
 
 HOUR_S: Final = 3600
 LIMIT_MB, LIMIT_ENCODE_MS = 150.0, 0.5
@@ -40,14 +39,20 @@ TRIES: Final = 3
 
 def made(seconds: int) -> list[Kept]:
     """What the collector would keep in that time."""
-    deriver, ticks = Deriver(gpu_catalogue()), []
-    minute = -1.0
-    for frame in served(seconds):
-        _, points = deriver.derive(frame)
-        carry = deriver.carry() if frame.wall_s // 60.0 != minute else None
-        minute = frame.wall_s // 60.0
-        ticks.append(Kept(frame, points, (), carry))
-    return ticks
+    ticks = _Ticks()
+    lived(served(seconds), ticks)
+    return ticks.kept
+
+
+class _Ticks:
+    def __init__(self) -> None:
+        self.kept: list[Kept] = []
+
+    def keep(self, kept: Kept) -> None:
+        self.kept.append(kept)
+
+    def fault(self, _wall_s: float) -> None:
+        return None
 
 
 def moved(kept: Kept, times: int, by_s: float, last: Frame, known: dict[int, EngineReading]) -> Kept:
@@ -67,7 +72,8 @@ def moved(kept: Kept, times: int, by_s: float, last: Frame, known: dict[int, Eng
         gpus=gpus,
         engines=tuple(engines),
     )
-    return kept._replace(frame=moved)
+    events = tuple(msgspec.structs.replace(event, wall_s=event.wall_s + by_s) for event in kept.events)
+    return kept._replace(frame=moved, events=events)
 
 
 def _gpu(gpu: GpuReading, by_s: float, by_j: float) -> GpuReading:

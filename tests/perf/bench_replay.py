@@ -90,8 +90,9 @@ def main() -> None:
     bad = False
     for minutes, where in ((True, "at a minute"), (False, "anywhere")):
         took = asyncio.run(seeks(given.file, minutes=minutes))
-        bad |= minutes and max(took) > LIMIT_SEEK_S
-        print(f"opened {where}: median {statistics.median(took) * 1e3:.0f} ms, longest {max(took) * 1e3:.0f} ms")
+        bad |= max(took) > LIMIT_SEEK_S
+        middle_ms, longest_ms = statistics.median(took) * 1e3, max(took) * 1e3
+        print(f"opened {where}: median {middle_ms:.0f} ms, longest {longest_ms:.0f} ms (limit {LIMIT_SEEK_S:.1f} s)")
     for step in (1, -1):
         per_s = asyncio.run(steps(given.file, step))
         bad |= per_s < LIMIT_STEPS_PER_S

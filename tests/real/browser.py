@@ -187,9 +187,22 @@ async def look(page: Page, link: str, server: psutil.Process, pictures: Path | N
 
     await until(smaller, "the terminal follows the window")
     await shows(MONITOR, "another size of the window")
-    outside = [url for url in page.asked if not url.startswith((link.partition("?")[0], "data:", "ws:"))]
+    outside = [url for url in page.asked if not url.startswith((link.partition("#")[0], "data:", "ws:"))]
     assert not outside, f"the page asks others: {outside}"
     told.append(f"{len(page.asked)} requests, none of them to another server")
+    assert not (await page.call("Network.getCookies"))["cookies"], "the page sets a cookie"
+    await page.call("Page.reload")
+    await shows(MONITOR, "a reload, whose address has no key")
+    await page.value("sessionStorage.clear()")
+    await page.call("Page.reload")
+
+    async def asks() -> bool:
+        return str(await page.value("document.body.innerText")).startswith("Open the link that gpumon web printed")
+
+    await until(asks, "a tab without the key says so")
+    told.append("a tab without the key says so")
+    await page.value(f"location.href = {link!r}")
+    await shows(MONITOR, "the link, pasted into an open tab")
     children = server.children(recursive=True)
     assert children, "no process of the tab"
     await page.call("Page.navigate", url="about:blank")

@@ -11,7 +11,7 @@ from gpumon.collector import Keeper
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import Frame
 from gpumon.readings.snapshot import Snapshot
-from gpumon.recording.past import Kept
+from gpumon.recording.past import CARRIED_S, Kept
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.triage.triage import Triage
 
@@ -24,10 +24,10 @@ def make() -> tuple[Deriver, Triage]:
 def lived(frames: Iterable[Frame], *keepers: Keeper) -> list[Snapshot]:
     """What the screen showed while these frames came; the keepers get what the collector gives them."""
     deriver, triage = make()
-    minute, shown = math.nan, []
+    stride, shown = math.nan, []
     for frame in frames:
-        carry = triage.carry(deriver.carry()) if frame.wall_s // 60.0 != minute else None
-        minute = frame.wall_s // 60.0
+        carry = triage.carry(deriver.carry()) if frame.wall_s // CARRIED_S != stride else None
+        stride = frame.wall_s // CARRIED_S
         snapshot, points = deriver.derive(frame)
         snapshot = triage.judge(frame, snapshot)
         shown.append(snapshot)

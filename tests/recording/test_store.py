@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -70,6 +70,36 @@ def test_frames_points_events_and_carries_come_back(tmp_path: Path) -> None:
     points = past.points(WALL_S + 5.0, WALL_S + 9.0)
     assert [(point.wall_s, point.seconds, point.values["decode"]) for point in points] == [(WALL_S + 9, 5.0, 7.0)]
     assert (past.facts["host"], past.damaged) == ("box", 0)
+
+
+def carry_of(number: int) -> Carry | None:
+    """One each 10 s, all different."""
+    return None if number % 10 else Carry(faults=(FaultCarry("vllm:8000", "refused", float(number)),))
+
+
+def carried(path: Path, ticks: int) -> Recording:
+    with recording(path) as recorder:
+        for number in range(ticks):
+            recorder.keep(tick(number)._replace(carry=carry_of(number)))
+            until(lambda: recorder._waiting.qsize() < 32)
+    return Recording(path)
+
+
+def test_carries_within_a_minute_are_found_and_copied(tmp_path: Path) -> None:
+    past = carried(tmp_path / "r.sqlite", 80)
+    write_recording(tmp_path / "copy.sqlite", past, FACTS)
+    for each in (past, Recording(tmp_path / "copy.sqlite")):
+        assert each.stride_s() == 10.0
+        for number in range(80):
+            begun = number // 10 * 10
+            assert each.carry(WALL_S + number + 0.5) == (WALL_S + begun, carry_of(begun))
+
+
+def test_carries_of_a_minute_whose_first_is_damaged_are_passed_over(tmp_path: Path) -> None:
+    carried(tmp_path / "r.sqlite", 120).close()
+    with closing(sqlite3.connect(tmp_path / "r.sqlite")) as connection, connection:
+        connection.execute("UPDATE pieces SET data = x'00' WHERE kind = 3 AND first_s > ?", (WALL_S + 30,))
+    assert Recording(tmp_path / "r.sqlite").carry(WALL_S + 110.0) == (WALL_S, carry_of(0))
 
 
 def test_a_minute_becomes_one_row_and_its_pages_are_used_again(tmp_path: Path) -> None:
@@ -315,6 +345,7 @@ def test_a_full_disk_is_named_and_what_is_there_stays_readable(tmp_path: Path) -
     try:
         with recording(path) as recorder:
             keep(recorder, range(20))
+            until(lambda: recorder.written == 20)
             filler = folder / "filler"
             with pytest.raises(OSError, match="No space"):
                 filler.write_bytes(bytes(2 << 20))

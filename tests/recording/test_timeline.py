@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -14,10 +15,14 @@ from gpumon.readings.frame import Frame
 from gpumon.readings.history import History
 from gpumon.readings.moment import Moment
 from gpumon.readings.snapshot import Snapshot
+from gpumon.recording.file import connected
+from gpumon.recording.file import make as make_file
+from gpumon.recording.past import Kept
 from gpumon.recording.reader import Recording
 from gpumon.recording.ring import FlightRecorder
 from gpumon.recording.store import write_recording
 from gpumon.recording.timeline import PastTimeline
+from gpumon.recording.writer import Writer
 from tests.recording.frames import WALL_S, served
 from tests.recording.pasts import apart, lived, make
 from tests.recording.test_carry import without_long_means
@@ -25,13 +30,31 @@ from tests.recording.test_carry import without_long_means
 T = TypeVar("T")
 
 
+class Writing:
+    """Writes each tick at once."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    def keep(self, kept: Kept) -> None:
+        self._writer.write([kept])
+
+    def fault(self, _wall_s: float = 0.0) -> None:
+        return None
+
+
 class Live:
-    """Five minutes of a server, in memory and in a file."""
+    """Five minutes of a server: in memory, in a file with a carry each minute, and in one with all carries."""
 
     def __init__(self, folder: Path) -> None:
         self.frames = list(served(60 * 5 + 20))
         self.ring = FlightRecorder(3600.0, 1e9)
-        self.shown = lived(self.frames, self.ring)
+        self.recorded = folder / "recorded.sqlite"
+        make_file(self.recorded, {"host": "box"})
+        with contextlib.closing(connected(self.recorded, "rw")) as connection:
+            writer = Writer(connection)
+            self.shown = lived(self.frames, self.ring, Writing(writer))
+            writer.finish()
         self.ring.settle()
         self.file = folder / "past.sqlite"
         write_recording(self.file, self.ring, {"host": "box"})
@@ -42,9 +65,11 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Live:
     return Live(tmp_path_factory.mktemp("past"))
 
 
-@pytest.fixture(params=["memory", "file"])
+@pytest.fixture(params=["memory", "file", "recorded"])
 def timeline(request: pytest.FixtureRequest, live: Live) -> PastTimeline:
-    past = live.ring if request.param == "memory" else Recording(live.file)
+    files = {"file": live.file, "recorded": live.recorded}
+    past = Recording(files[request.param]) if request.param in files else live.ring
+    assert past.stride_s() == (10.0 if request.param == "recorded" else 60.0)
     return PastTimeline(past, make, lambda path: None)
 
 
@@ -70,6 +95,37 @@ def test_a_moment_is_the_last_one_at_or_before_a_time(live: Live, timeline: Past
 
     run(main)
     assert timeline.span() == (live.frames[0].wall_s, live.frames[-1].wall_s)
+
+
+def test_any_second_of_a_recording_is_as_it_was(live: Live):
+    """Each from a file that is opened anew: nothing but the carry before it is known."""
+
+    async def main() -> None:
+        for at in (127, 139, 175, 204, 238, 299, 311):
+            recording = Recording(live.recorded)
+            moment = await PastTimeline(recording, make, lambda path: None).at(live.frames[at].wall_s)
+            assert same(moment, live.shown[at])
+            assert moment is not None
+            assert moment.snapshot.events == live.shown[at].events
+            recording.close()
+
+    run(main)
+
+
+def test_charts_mark_each_event_once(live: Live):
+    events = sorted(event.wall_s for shown in live.shown[:290] for event in shown.events)
+    assert events
+
+    async def main() -> None:
+        timeline = PastTimeline(Recording(live.recorded), make, lambda path: None)
+        moment = await timeline.at(live.frames[int(events[-1] - WALL_S) - 5].wall_s)
+        while moment is not None and moment.snapshot.wall_s < live.frames[289].wall_s:
+            moment = await timeline.step(moment.snapshot.wall_s, 1)
+        assert moment is not None
+        marked = moment.history.events(0.0, live.frames[289].wall_s)
+        assert sorted(event.wall_s for event in marked) == events
+
+    run(main)
 
 
 def test_steps_go_frame_by_frame_over_the_edges_of_minutes(live: Live, timeline: PastTimeline):

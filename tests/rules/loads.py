@@ -34,6 +34,8 @@ class Load(NamedTuple):
     pool: float = 400000.0
     accepted_per_draft: float = 0.0
     gpus: int = 8
+    ranks: int = 0
+    """Those that are told; 0: those on the page."""
     fp8_cache: bool = False
 
 
@@ -151,7 +153,7 @@ def expected(
         load.decode,
         tokens,
         1.0 + load.accepted_per_draft,
-        load.gpus,
+        load.gpus // (load.ranks or len(load.steps)),
         Precision.FP8 if load.fp8_cache else None,
         traffic.Spread(group),
     )

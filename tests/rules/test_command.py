@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -50,7 +51,9 @@ def _own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def printed(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
     assert cli.main(["rules", *words]) == code
     out, err = capsys.readouterr()
-    assert (code != 0) == bool(err)
+    told = [line for line in err.splitlines() if not line.startswith("gpumon: no MFU and MBU of ")]
+    assert (code != 0) == bool(told)
+    assert ("# No figures of " in out) == (not code and bool(err))
     return err if code else out
 
 
@@ -89,7 +92,8 @@ def test_odd_names_stay_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_no_group_is_larger_than_what_mimir_takes(capsys: pytest.CaptureFixture[str]):
-    text = printed(capsys, "--model", "Llama-3.1-70B", *GPU, "--price", "2", "--context", "2000")
+    more = ("--gpus-per-engine", "16/2", "--price", "2", "--context", "2000")
+    text = printed(capsys, "--model", "Llama-3.1-70B", *GPU, *more)
     groups = text.split("  - name: ")[1:]
     assert len(groups) >= 8
     assert all(group.count("- record:") + group.count("- alert:") <= 20 for group in groups)
@@ -104,6 +108,10 @@ def test_no_group_is_larger_than_what_mimir_takes(capsys: pytest.CaptureFixture[
         (("--model", "Llama-3.1-70B", "--gpu", "H100 SXM 80GB"), "--gpus-per-engine 'Llama-3.1-70B=N'"),
         (("--model", "Llama-3.1-8B", "--gpu", "other=H100 SXM 80GB"), "no such model here"),
         (("--model", "Llama-3.1-8B", *GPU, "--gpus-per-engine", "x"), "whole number"),
+        (("--model", "Llama-3.1-8B", *GPU, "--gpus-per-engine", "8/3"), "evenly"),
+        (("--model", "Llama-3.1-8B", *GPU, "--gpus-per-engine", "8/0"), "GPUS/RANKS"),
+        (("--model", "Llama-3.1-8B", *GPU, "--gpus-per-engine", "8/4/2"), "GPUS/RANKS"),
+        (("--model", "Llama-3.1-8B", *GPU, "--gpus-per-engine", "1025"), "1024"),
         (("--model", "\udcff", *GPU), "UTF-8"),
         (("--interval", "0"), "from 0.25"),
         (("--model", "Llama-3.1-8B", *GPU, "--join", 'pod"'), "name of a label"),
@@ -116,7 +124,49 @@ def test_what_is_refused_says_what_to_give(capsys: pytest.CaptureFixture[str], w
 
 
 def test_nobody_answers_at_the_url(capsys: pytest.CaptureFixture[str]):
-    assert "nothing listens" in printed(capsys, "--prometheus", "http://127.0.0.1:9", code=2)
+    """A failure at run time: the words were right."""
+    err = printed(capsys, "--prometheus", "http://127.0.0.1:9", code=1)
+    assert "nothing listens" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("given", ["16/8", "acme/x=16/8"])
+def test_gpus_and_ranks_of_an_engine_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], given: str):
+    (tmp_path / "gpumon.toml").write_text(CONFIG.format(match="acme/x"))
+    text = printed(capsys, "--gpu", "H100 SXM 80GB", "--gpus-per-engine", given)
+    assert checked(tmp_path, text) > 50
+    expr = "        expr: |-\n          vector({})\n".format
+    assert f"record: gpumon:model_engine_gpus:const\n{expr(16)}" in text
+    assert f"record: gpumon:model_engine_ranks:const\n{expr(8)}" in text
+    assert "record: gpumon:model_engine_ranks:const" not in printed(capsys, "--gpu", "H100 SXM 80GB")
+
+
+@pytest.mark.parametrize(
+    ("match", "fine"),
+    [
+        ('cluster="a"', True),
+        ('cluster = "a", env=~"prod.*|x{1}",', True),
+        ("cluster='a',b!~`c\"}`", True),
+        ('a="x\\"y"', True),
+        ("", True),
+        ("cluster=a", False),
+        ('{cluster="a"}', False),
+        ('cluster="a" env="b"', False),
+        ('cluster="a"} or up{b="c"', False),
+        ('a="b', False),
+        ('my.label="b"', False),
+        ('__name__="up"', False),
+    ],
+)
+def test_matchers_of_the_config_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str], match: str, fine: bool):
+    (tmp_path / "gpumon.toml").write_text(f"[prometheus]\nmatch = {json.dumps(match)}\n")
+    words = ("--model", "Llama-3.1-8B", *GPU)
+    if fine:
+        assert checked(tmp_path, printed(capsys, *words)) > 50
+        return
+    err = printed(capsys, *words, code=2)
+    assert "prometheus.match = " in err
+    assert err.count("\n") == 1
 
 
 def test_an_unknown_model_is_a_comment_with_the_lines_to_add(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -144,17 +194,38 @@ class TestDashboard:
             assert names <= made, expr
 
 
+TYPES = {
+    "one": ("NVIDIA H100 80GB HBM3",),
+    "two": ("NVIDIA H100 80GB HBM3", "NVIDIA L40S"),
+    "strange": ("Matrox",),
+}
+"""GPUs of a cluster, as DCGM names them."""
+
+
+def page(types: tuple[str, ...]) -> Reply:
+    """Of a target with GPUs and an engine."""
+    lines = [f'DCGM_FI_DEV_GPU_UTIL{{gpu="{at}",modelName="{name}"}} 5\n' for at, name in enumerate(types)]
+    lines.append('vllm:num_requests_running{model_name="tiny-llama",engine="0"} 1\n')
+    return Reply(200, "".join(lines).encode(), "text/plain; version=0.0.4")
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory):
-    """A Prometheus that scrapes an engine."""
-    with FakeEngine("vllm-basic", start_s=30.0) as engine:
-        scrape = (
-            f"  - {{job_name: vllm, static_configs: [{{targets: ['127.0.0.1:{engine.server.port}'], "
-            "labels: {cluster: a}}]}"
+    """A Prometheus that scrapes an engine of cluster a, and the clusters of `TYPES`."""
+    with contextlib.ExitStack() as stack:
+        ports = {"a": stack.enter_context(FakeEngine("vllm-basic", start_s=30.0)).server.port}
+        for cluster, types in TYPES.items():
+            target = LoopbackServer(lambda _, types=types: page(types))
+            stack.callback(target.close)
+            target.listen()
+            ports[cluster] = target.port
+        targets = ", ".join(
+            f"{{targets: ['127.0.0.1:{port}'], labels: {{cluster: {cluster}}}}}" for cluster, port in ports.items()
         )
-        with Prometheus(tmp_path_factory.mktemp("prometheus"), [scrape]) as server:
-            server.until("vllm:num_requests_running")
-            yield server
+        scrape = f"  - {{job_name: all, static_configs: [{targets}]}}"
+        server = stack.enter_context(Prometheus(tmp_path_factory.mktemp("prometheus"), [scrape]))
+        server.until("vllm:num_requests_running", results=len(ports))
+        yield server
 
 
 def test_models_are_those_of_the_prometheus(tmp_path: Path, capsys: pytest.CaptureFixture[str], served: Prometheus):
@@ -183,28 +254,16 @@ def test_every_panel_is_a_query_that_prometheus_understands(served: Prometheus, 
 
 
 @pytest.mark.parametrize(
-    ("types", "code", "said"),
+    ("cluster", "code", "said"),
     [
-        (("NVIDIA H100 80GB HBM3",), 0, "tiny-llama: config [[model]] 'tiny-llama', on H100 SXM5 80GB"),
-        (("NVIDIA H100 80GB HBM3", "NVIDIA L40S"), 2, "several types (NVIDIA H100 80GB HBM3, NVIDIA L40S)"),
-        (("Matrox",), 2, "--gpu TYPE"),
+        ("one", 0, "tiny-llama: config [[model]] 'tiny-llama', on H100 SXM5 80GB"),
+        ("two", 2, "several types (NVIDIA H100 80GB HBM3, NVIDIA L40S)"),
+        ("strange", 2, "--gpu TYPE"),
     ],
 )
 def test_the_type_of_the_gpus_is_dcgms(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], types: tuple[str, ...], code: int, said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], served: Prometheus, cluster: str, code: int, said: str
 ):
-    page = "".join(f'DCGM_FI_DEV_GPU_UTIL{{gpu="{at}",modelName="{name}"}} 5\n' for at, name in enumerate(types))
-    page += 'vllm:num_requests_running{model_name="tiny-llama",engine="0"} 1\n'
-    (tmp_path / "gpumon.toml").write_text(CONFIG.format(match="tiny-llama"))
-    server = LoopbackServer(lambda _: Reply(200, page.encode(), "text/plain; version=0.0.4"))
-    try:
-        server.listen()
-        scrape = f"  - {{job_name: all, static_configs: [{{targets: ['127.0.0.1:{server.port}']}}]}}"
-        folder = tmp_path / "prometheus"
-        folder.mkdir()
-        with Prometheus(folder, [scrape]) as prometheus:
-            prometheus.until("DCGM_FI_DEV_GPU_UTIL", results=len(types))
-            prometheus.until("vllm:num_requests_running")
-            assert said in printed(capsys, "--prometheus", prometheus.url, code=code)
-    finally:
-        server.close()
+    match = f"[prometheus]\nmatch = 'cluster=\"{cluster}\"'\n"
+    (tmp_path / "gpumon.toml").write_text(match + CONFIG.format(match="tiny-llama"))
+    assert said in printed(capsys, "--prometheus", served.url, code=code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from gpumon.efficiency.promql import model_constants, peak_constants, told_const
 from gpumon.outputs.rules import ModelFacts, Prices, Ruled, quoted, rules_yaml
 from gpumon.outputs.rules_engines import ONE_TWO_FIVE, SGLANG_BOUNDS
 from gpumon.outputs.rules_scope import Scope
+from gpumon.sources.engines.sglang import QUEUES
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.llm import LlmSpec
 from tests.fakes.prometheus import promtool
@@ -24,7 +26,9 @@ MODELS = {
     "few window": "Gemma-2-27B",
 }
 SCOPE = Scope("", ("Hostname", "instance"), 15.0)
-AT = "10m"
+AT = "6m"
+"""The longest windows are 5 min."""
+NAN = float("nan")
 
 
 def spec(name: str) -> LlmSpec:
@@ -34,15 +38,24 @@ def spec(name: str) -> LlmSpec:
 
 
 def facts(llm: LlmSpec, name: str, load: Load, context: float = 0.0, pool: float | None = None) -> ModelFacts:
-    told = told_constants(load.pool if pool is None else pool, context)
+    told = told_constants(load.pool if pool is None else pool, context, load.ranks)
     return ModelFacts(name, "test", (*model_constants(llm, load.gpus), *peak_constants(PEAK, BANDWIDTH), *told), "x")
 
 
-def check(folder: Path, ruled: Ruled, series: list[str], values: dict[str, float], at: str = AT) -> None:
+def check(
+    folder: Path,
+    ruled: Ruled,
+    series: list[str],
+    values: dict[str, float],
+    at: str = AT,
+    *,
+    every: str = "15s",
+    evaluated: str = "30s",
+) -> None:
     """Each expression has this value, to a millionth; NaN: it has none."""
     (folder / "rules.yml").write_text(rules_yaml(ruled))
-    lines = ["rule_files: [rules.yml]", "evaluation_interval: 15s", "tests:", "- interval: 15s", "  input_series:"]
-    lines += [*series, "  promql_expr_test:"]
+    lines = ["rule_files: [rules.yml]", f"evaluation_interval: {evaluated}", "tests:", f"- interval: {every}"]
+    lines += ["  input_series:", *series, "  promql_expr_test:"]
     for expr, value in values.items():
         there = value == value
         near = f"abs({expr} - {value!r}) <= {abs(value) * 1e-6!r}" if there else expr
@@ -60,6 +73,7 @@ def figures(kind: str, load: Load, found: Expected) -> dict[str, float]:
     return {
         of("decode_tokens:rate"): load.decode,
         of("prefill_tokens:rate"): load.computed,
+        of("cached_tokens:rate"): load.cached if kind != "llamacpp" else NAN,
         of("steps:rate"): sum(load.steps),
         of("requests_running:sum"): load.running,
         of("requests_waiting:sum"): 2.0 * len(load.steps),
@@ -75,6 +89,7 @@ def figures(kind: str, load: Load, found: Expected) -> dict[str, float]:
         "gpumon:model_mbu:ratio": found.mbu,
         "gpumon:model_decode_tokens:rate": load.decode,
         "gpumon:model_prefill_tokens:rate": load.computed,
+        "gpumon:model_cached_tokens:rate": load.cached if kind != "llamacpp" else NAN,
     }
 
 
@@ -87,11 +102,49 @@ def test_vllm(tmp_path: Path, name: str):
 
 
 @pytest.mark.parametrize("name", [MODELS["dense"], MODELS["moe"], MODELS["mla"]])
-def test_data_parallel_ranks_share_the_experts_of_a_step(tmp_path: Path, name: str):
-    llm, load = spec(name), Load(steps=(25.0, 20.0, 24.0))
+@pytest.mark.parametrize("steps", [(25.0, 20.0, 24.0, 21.0), (25.0,) * 8])
+def test_data_parallel_ranks_share_experts_and_have_their_own_kv_cache(
+    tmp_path: Path, name: str, steps: tuple[float, ...]
+):
+    """Of 8 GPUs with 8 ranks each reads the KV cache of its own requests alone, of MLA, too."""
+    llm, load = spec(name), Load(steps=steps)
     found = expected(llm, load, ONE_TWO_FIVE[:13])
     ruled = Ruled((facts(llm, "m", load),), SCOPE)
     check(tmp_path, ruled, vllm(load, "m"), figures("vllm", load, found))
+
+
+def test_ranks_that_the_page_does_not_show_are_told(tmp_path: Path):
+    llm, load = spec(MODELS["mla"]), Load(ranks=4)
+    found = expected(llm, load, ONE_TWO_FIVE[:13])
+    one = expected(llm, load._replace(ranks=0), ONE_TWO_FIVE[:13])
+    assert one.mbu > 1.02 * found.mbu
+    check(tmp_path, Ruled((facts(llm, "m", load),), SCOPE), vllm(load, "m"), figures("vllm", load, found))
+
+
+def test_sglang_ranks_have_their_own_kv_cache(tmp_path: Path):
+    llm, load = spec(MODELS["mla"]), Load()
+    lines = sglang(load, "m")
+    second = [line.replace('tp_rank="', 'dp_rank="1", tp_rank="') for line in lines if 'tp_rank="' in line]
+    first = [line.replace('tp_rank="', 'dp_rank="0", tp_rank="') for line in lines]
+    asked = {
+        "gpumon:engine_ranks:count": 2.0,
+        "gpumon:engine_kv_copies:ratio": 4.0,
+        "gpumon:engine_requests_running:sum": 2.0 * load.running,
+    }
+    check(tmp_path, Ruled((facts(llm, "m", load),), SCOPE), [*first, *second], asked)
+
+
+@pytest.mark.parametrize("name", [MODELS["dense"], MODELS["moe"]])
+def test_steps_that_prefill_alone_read_no_weights_for_decode(tmp_path: Path, name: str):
+    llm, load = spec(name), Load(decode=0.0)
+    asked = {
+        "gpumon:engine_steps:rate": 25.0,
+        "gpumon:engine_weight_read_bytes:rate": 0.0,
+        "gpumon:engine_kv_read_bytes:rate": 0.0,
+        "gpumon:engine_mbu:ratio": 0.0,
+        "gpumon:model_mbu:ratio": 0.0,
+    }
+    check(tmp_path, Ruled((facts(llm, "m", load),), SCOPE), vllm(load, "m"), asked)
 
 
 def test_speculation_and_an_fp8_cache(tmp_path: Path):
@@ -125,12 +178,12 @@ def test_llamacpp(tmp_path: Path):
 
 
 def test_of_an_unknown_model_tokens_are_there_and_no_share_is(tmp_path: Path):
-    load, nan = Load(), float("nan")
+    load = Load()
     asked = {
         "gpumon:model_decode_tokens:rate": load.decode,
-        "gpumon:model_mfu:ratio": nan,
-        "gpumon:model_mbu:ratio": nan,
-        "gpumon:engine_flops:rate": nan,
+        "gpumon:model_mfu:ratio": NAN,
+        "gpumon:model_mbu:ratio": NAN,
+        "gpumon:engine_flops:rate": NAN,
     }
     check(tmp_path, Ruled((), SCOPE), vllm(load, "m"), asked)
 
@@ -143,7 +196,7 @@ def test_an_idle_engine_does_no_work_and_an_engine_that_is_gone_has_no_figure(tm
     ruled = Ruled((facts(llm, "m", load),), SCOPE)
     zero = {"gpumon:engine_mfu:ratio": 0.0, "gpumon:engine_mbu:ratio": 0.0}
     check(tmp_path, ruled, vllm(load, "m"), zero)
-    check(tmp_path, ruled, vllm(load, "m"), dict.fromkeys(zero, float("nan")), at="30m")
+    check(tmp_path, ruled, vllm(load, "m"), dict.fromkeys(zero, NAN), at="26m")
 
 
 def test_two_engines_of_one_model_add_up_and_two_models_do_not_mix(tmp_path: Path):
@@ -184,13 +237,40 @@ def test_a_restart_is_no_spike(tmp_path: Path):
     assert any(rising in line for line in series)
     ruled = Ruled((facts(llm, "m", load),), SCOPE)
     # What came between the last scrape and the restart is lost: it is less, never more.
-    check(tmp_path, ruled, series, {"(gpumon:engine_decode_tokens:rate <= bool 1200.1)": 1.0})
+    check(tmp_path, ruled, series, {"(gpumon:engine_decode_tokens:rate <= bool 1200.1)": 1.0}, "10m")
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_llamacpp_after_a_restart_has_no_rate_before_it_has_one(tmp_path: Path, lost: bool):
+    """Whenever the rules are evaluated between two scrapes, and when a scrape before the restart failed."""
+    target = 'job="llamacpp", instance="gpu03:8080", model_name="m"'
+    before = [10000 + 300 * at for at in range(20)]
+    steps = [*before, *(200 + 300 * at for at in range(20))]
+
+    def values(of: list[int]) -> str:
+        gone = {19} if lost else set()
+        return " ".join("_ _ _" if at in gone else f"_ _ {value}" for at, value in enumerate(of))
+
+    series = [
+        f"  - {{series: 'llamacpp:{name}{{{target}}}', values: '{values(of)}'}}"
+        for name, of in {
+            "requests_processing": [2] * 40,
+            "n_decode_total": steps,
+            "n_busy_slots_per_decode": [2] * 40,
+        }.items()
+    ]
+    rate = "gpumon:engine_decode_tokens:rate"
+    # 300 steps x 2 slots each 15 s; the restart is between 295 s and 310 s. A lost scrape is a quarter of a window.
+    asked = {f"min_over_time({rate}[10m])": 30.0 if lost else 40.0, f"max_over_time({rate}[10m])": 40.0, rate: 40.0}
+    check(tmp_path, Ruled((), SCOPE), series, asked, "9m45s", every="5s", evaluated="15s")
+    check(tmp_path, Ruled((), SCOPE), series, {rate: NAN}, "345s", every="5s", evaluated="15s")
 
 
 def dcgm(host: str, gpu: int, busy: float, watts: float) -> list[str]:
     labels = f'job="dcgm", instance="{host}:9400", Hostname="{host}", gpu="{gpu}", UUID="GPU-{host}-{gpu}"'
     labels += ', modelName="NVIDIA H100 80GB HBM3"'
     return [
+        gauge("DCGM_FI_PROF_DRAM_ACTIVE", labels, 0.45),
         # The exporter repeats a GPU for each pod that shares it.
         *(gauge("DCGM_FI_DEV_GPU_UTIL", f'{labels}, pod="{pod}"', busy * 100.0) for pod in ("a", "b")),
         counter("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", labels, watts * 1000.0),
@@ -217,14 +297,81 @@ def test_energy_and_money_of_the_gpus_beside_an_engine(tmp_path: Path):
         'gpumon:place_tokens_per_joule:ratio{place="gpu01"}': 2.0,
         'gpumon:gpu_memory_used:ratio{Hostname="gpu09"}': 0.75,
         'gpumon:gpu_tensor_active:ratio{Hostname="gpu09"}': 0.3,
+        'gpumon:gpu_dram_active:ratio{Hostname="gpu09"}': 0.45,
+        "gpumon:gpus_idle_cost:per_hour": 8.0,
     }
     check(tmp_path, ruled, series, asked)
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_two_scrape_jobs_of_one_exporter_count_its_gpus_once(tmp_path: Path, named: bool):
+    load = Load()
+    gpus = dcgm("gpu01", 0, 0.75, 400.0) + dcgm("gpu01", 1, 0.25, 200.0) + dcgm("gpu09", 0, 0.0, 80.0)
+    gpus += [line.replace('job="dcgm"', 'job="other"') for line in gpus]
+    series = vllm(load, "m") + (gpus if named else [re.sub(', UUID="[^"]*"', "", line) for line in gpus])
+    asked = {
+        "count(gpumon:gpu_busy:ratio)": 6.0,
+        "gpumon:gpus_idle:sum": 2.0,
+        "gpumon:gpus_idle_cost:per_hour": 8.0,
+        'gpumon:place_idle_cost:per_hour{place="gpu01"}': 4.0,
+        'gpumon:place_power:watts{place="gpu01"}': 600.0,
+        'gpumon:model_power:watts{model_name="m"}': 600.0,
+        'gpumon:model_idle_cost:per_hour{model_name="m"}': 4.0,
+        'gpumon:model_tokens_per_joule:ratio{model_name="m"}': 2.0,
+    }
+    check(tmp_path, Ruled((), SCOPE, Prices({}, "4")), series, asked)
+
+
+def test_hosts_of_the_same_name_in_two_clusters_are_two_places(tmp_path: Path):
+    load = Load()
+    here = [line.replace("job=", 'cluster="a", job=') for line in vllm(load, "m") + dcgm("gpu01", 0, 0.5, 400.0)]
+    there = [
+        line.replace("job=", 'cluster="b", job=').replace("GPU-gpu01-0", "GPU-b")
+        for line in vllm(load, "n") + dcgm("gpu01", 0, 0.25, 800.0)
+    ]
+    asked = {
+        'gpumon:model_power:watts{model_name="m"}': 400.0,
+        'gpumon:model_power:watts{model_name="n"}': 800.0,
+        'gpumon:model_tokens_per_joule:ratio{model_name="m"}': 3.0,
+        'gpumon:model_tokens_per_joule:ratio{model_name="n"}': 1.5,
+        'gpumon:place_tokens_per_joule:ratio{cluster="b", place="gpu01"}': 1.5,
+        'gpumon:model_idle_cost:per_hour{model_name="n"}': 1.5,
+        "gpumon:gpus_idle:sum": 1.25,
+    }
+    check(tmp_path, Ruled((), SCOPE, Prices({}, "2")), here + there, asked)
+
+
+def test_quantiles_are_those_of_the_buckets(tmp_path: Path):
+    """Of 10 per second 8 are up to 0.1 s, all up to 0.5 s: rank 9.5 is 3/4 of the way from one to the other."""
+    series = []
+    for engine, more in (("vllm", ', engine="0"'), ("sglang", ', engine_type="unified"')):
+        for name in ("time_to_first_token_seconds", "inter_token_latency_seconds"):
+            slower = 1.0 if name.startswith("time") else 0.1
+            labels = f'job="{engine}", instance="gpu01:8000", model_name="{engine}"{more}'
+            for bound, count in ((0.1 * slower, 8.0), (0.5 * slower, 10.0), ("+Inf", 10.0)):
+                series.append(counter(f"{engine}:{name}_bucket", f'{labels}, le="{bound}"', count))
+    asked = {
+        f'gpumon:{level}_{name}_seconds:p95{{model_name="{engine}"}}': value
+        for level in ("engine", "model")
+        for engine in ("vllm", "sglang")
+        for name, value in (("ttft", 0.4), ("itl", 0.04))
+    }
+    check(tmp_path, Ruled((), SCOPE), series, asked)
+
+
+def test_sglangs_queues_are_all_that_the_screen_counts_and_no_others(tmp_path: Path):
+    labels = 'job="sglang", instance="gpu02:30000", model_name="m"'
+    queues = ("sglang:num_queue_reqs", *QUEUES)
+    series = [gauge(name, labels, 2.0**at) for at, name in enumerate(queues)]
+    others = ("sglang:num_running_reqs", "sglang:num_retracted_reqs", "sglang:num_used_tokens", "sglang:queue_time")
+    series += [gauge(name, labels, 1000.0) for name in others]
+    check(tmp_path, Ruled((), SCOPE), series, {"gpumon:engine_requests_waiting:sum": 2.0 ** len(queues) - 1.0})
+
+
 def test_gpus_of_two_models_are_neither_ones(tmp_path: Path):
-    load, nan = Load(), float("nan")
+    load = Load()
     series = vllm(load, "m") + vllm(load, "n", 'job="vllm", instance="gpu01:8001"') + dcgm("gpu01", 0, 0.5, 400.0)
-    asked = {"gpumon:model_tokens_per_joule:ratio": nan, "gpumon:model_idle_cost:per_hour": nan}
+    asked = {"gpumon:model_tokens_per_joule:ratio": NAN, "gpumon:model_idle_cost:per_hour": NAN}
     check(tmp_path, Ruled((), SCOPE, Prices({}, "1.5")), series, asked | {"sum(gpumon:gpu_idle_cost:per_hour)": 0.75})
 
 
@@ -253,10 +400,58 @@ def test_matchers_stand_in_every_selector(tmp_path: Path, cluster: str, there: b
     kinds = {
         kind: f"count(count by (engine_kind) (gpumon:engine_{kind}))" for kind in ("decode_tokens:rate", "steps:rate")
     }
-    asked = dict.fromkeys(kinds.values(), 3.0 if there else float("nan"))
-    asked["count(gpumon:gpu_busy:ratio)"] = 1.0 if there else float("nan")
-    asked['count({__name__=~"gpumon:(engine|gpu|place|gpus)_.*"}) > bool 0'] = 1.0 if there else float("nan")
+    asked = dict.fromkeys(kinds.values(), 3.0 if there else NAN)
+    asked["count(gpumon:gpu_busy:ratio)"] = 1.0 if there else NAN
+    asked['count({__name__=~"gpumon:(engine|gpu|place|gpus)_.*"}) > bool 0'] = 1.0 if there else NAN
     check(tmp_path, ruled, series, {f"({expr})": value for expr, value in asked.items()})
+
+
+def test_a_matcher_on_a_label_of_engines_leaves_the_other_rules_alive(tmp_path: Path):
+    """`up`, the start of a process and the settings of a cache have no model_name."""
+    llm, load = spec(MODELS["dense"]), Load(fp8_cache=True)
+    target = 'job="vllm", instance="gpu01:8000"'
+    series = [
+        *vllm(load, "m"),
+        f"  - {{series: 'up{{{target}}}', values: '1x35 0x25'}}",
+        *vllm(load, "n", 'job="vllm", instance="gpu02:8000"'),
+    ]
+    ruled = Ruled((facts(llm, "m", load),), SCOPE._replace(match='model_name="m"'))
+    found = expected(llm, load, ONE_TWO_FIVE[:13])
+    asked = {
+        "gpumon:engine_mbu:ratio": found.mbu,
+        "gpumon:engine_steps:rate": 25.0,
+        "count(gpumon:engine_requests_running:sum)": 1.0,
+        'count(ALERTS{alertname="GpumonEngineDown", alertstate="firing", instance="gpu01:8000"})': 1.0,
+    }
+    check(tmp_path, ruled, series, asked, at="11m")
+
+
+XIDS = {
+    "new": ({'pod="a"': "0x280 79x120"}, True),
+    "first": ({'pod="a"': "_x280 79x120"}, True),
+    "other code": ({'pod="a", err_code="43"': "43x280 stale", 'pod="a", err_code="79"': "_x280 79x120"}, True),
+    "with code": ({'pod="a", err_code="0"': "0x280 stale", 'pod="a", err_code="79"': "_x280 79x120"}, True),
+    "again": ({'pod="a"': "79x280 0x10 79x110"}, True),
+    "old": ({'pod="a"': "79x400"}, False),
+    "pod": ({'pod="a"': "79x280 stale", 'pod="b"': "_x280 79x120"}, False),
+    "gap": ({'pod="a"': "79x20 _x40 79x340"}, False),
+    "none": ({'pod="a"': "0x400"}, False),
+}
+"""Series of a GPU, and whether its Xid is new."""
+
+
+def test_an_xid_is_raised_when_it_is_new(tmp_path: Path):
+    card = 'job="dcgm", instance="gpu01:9400", Hostname="gpu01"'
+    series = [
+        f"  - {{series: 'DCGM_FI_DEV_XID_ERRORS{{{card}, gpu=\"{gpu}\", {labels}}}', values: '{text}'}}"
+        for gpu, (values, _) in XIDS.items()
+        for labels, text in values.items()
+    ]
+    asked = {
+        f'count(ALERTS{{alertname="GpumonXid", alertstate="firing", gpu="{gpu}"}})': 1.0 if there else NAN
+        for gpu, (_, there) in XIDS.items()
+    }
+    check(tmp_path, Ruled((), SCOPE), series, asked, "75m", evaluated="1m")
 
 
 def raised(folder: Path, ruled: Ruled, series: list[str], names: dict[str, bool], at: str) -> None:
@@ -264,7 +459,8 @@ def raised(folder: Path, ruled: Ruled, series: list[str], names: dict[str, bool]
     asked = {
         f'count(ALERTS{{alertname="{name}", alertstate="firing"}}) > bool 0': there for name, there in names.items()
     }
-    check(folder, ruled, series, {f"({expr})": 1.0 if there else float("nan") for expr, there in asked.items()}, at)
+    values = {f"({expr})": 1.0 if there else NAN for expr, there in asked.items()}
+    check(folder, ruled, series, values, at, evaluated="1m")
 
 
 ALERTS = ("GpumonKvCacheFull", "GpumonLowUse", "GpumonGpuHeldIdle", "GpumonXid", "GpumonThrottled", "GpumonEngineDown")
@@ -277,10 +473,10 @@ def test_an_alert_is_raised_by_what_it_names_and_by_nothing_else(tmp_path: Path,
     if wrong == "GpumonLowUse":
         load = load._replace(decode=40.0, steps=(1.0,), computed=10.0)
     target = 'job="vllm", instance="gpu01:8000"'
-    up = "1x20 0x40" if wrong == "GpumonEngineDown" else "1x60"
+    up = "1x280 0x120" if wrong == "GpumonEngineDown" else "1x60"
     busy = 0.01 if wrong == "GpumonGpuHeldIdle" else 0.9
     card = 'job="dcgm", instance="gpu01:9400", Hostname="gpu01", gpu="0"'
-    xid = "0x30 79x30" if wrong == "GpumonXid" else "43x60"
+    xid = "0x280 79x120" if wrong == "GpumonXid" else "43x60"
     series = [
         *vllm(load, "m"),
         *dcgm("gpu01", 0, busy, 300.0),
@@ -289,7 +485,6 @@ def test_an_alert_is_raised_by_what_it_names_and_by_nothing_else(tmp_path: Path,
         # 4: at its power limit, which is normal work; 64: the hardware slows down for heat.
         gauge("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", card, 68.0 if wrong == "GpumonThrottled" else 4.0),
     ]
-    series = [line.replace("x60", "x240") for line in series]
-    at = {"GpumonEngineDown": "8m", "GpumonXid": "9m"}.get(wrong, "45m")
+    series = [line.replace("x60", "x400") for line in series]
     ruled = Ruled((facts(llm, "m", load),), SCOPE)
-    raised(tmp_path, ruled, series, {name: name == wrong for name in ALERTS}, at)
+    raised(tmp_path, ruled, series, {name: name == wrong for name in ALERTS}, "75m")

@@ -80,6 +80,12 @@ class Scrapes:
         self.newest = LAST
         self.fault = ""
         """Why there is no answer; empty: there is one."""
+        self.notice = ""
+        """What is wrong with the answers, which come."""
+        self.later_s = 0.0
+        """So long after the newest scrape's time now is."""
+        self.left: set[str] = set()
+        """Hosts that there is nothing of from the newest scrape on, nor in range queries."""
         self.lacking: set[str] = set()
         """Hosts that there is nothing of any more."""
         self.only: Sequence[str] = ()
@@ -94,21 +100,26 @@ class Scrapes:
         self.asked.append(at_s)
         await self.free.wait()
         at = self.newest if at_s is None else int((at_s - WALL_S) // EVERY_S)
-        wall_s = WALL_S + self.newest * EVERY_S + 3.0 if at_s is None else at_s
+        wall_s = WALL_S + self.newest * EVERY_S + 3.0 + self.later_s if at_s is None else at_s
         if self.fault:
             return FleetFrame(wall_s, float(EVERY_S), answered=False, faults=(Fault("prometheus", self.fault, wall_s),))
         if not 0 <= at <= self.newest:
             return FleetFrame(wall_s, float(EVERY_S))
         frame = many(at, self.hosts) if self.single else fleet_frame(at, self.hosts)
         found = tuple(self._told(each) for each in frame.hosts if each.name not in self.lacking)
+        if at_s is None or at >= self.newest:
+            found = tuple(each for each in found if each.name not in self.left)
         if self.only:
             found = tuple(each for each in found if each.name in self.only)
-        return msgspec.structs.replace(frame, wall_s=wall_s, hosts=found)
+        faults = (Fault("prometheus", self.notice, wall_s),) if self.notice else ()
+        return msgspec.structs.replace(frame, wall_s=wall_s, hosts=found, faults=faults)
 
     async def past(self, host: str, start_s: float, end_s: float, step_s: float) -> tuple[tuple[float, HostFrame], ...]:
         """One host at each scrape of a stretch."""
         if self.fault:
             raise ApiFault(self.fault)
+        if host in self.left:
+            return ()
         found = []
         for at in range(self.newest + 1):
             wall_s = WALL_S + at * EVERY_S + 3.0

@@ -9,7 +9,9 @@ import pytest
 
 from gpumon.config.schema import Config, Prometheus
 from gpumon.config.schema import Sizing as Prices
+from gpumon.fleet.fleet import GONE_S
 from gpumon.readings.format import cells
+from gpumon.readings.missing import Missing
 from gpumon.tui.fleet.app import FleetApp
 from gpumon.tui.fleet.keys import MEANINGS
 from gpumon.tui.screens.host import HostScreen
@@ -43,7 +45,7 @@ async def test_the_sums_say_of_how_many_gpus_they_are() -> None:
     async with watching(Scrapes(5), 120, 40) as (app, _):
         lines = text_of(app)
     assert lines[1].startswith(" busy ")
-    assert "39/40 GPUs, mfu 31" in lines[1]
+    assert "mfu of 31/40 GPUs  busy of 39/40" in lines[1]
     assert lines[2].startswith(" tok/s ")
     assert "idle" in lines[2]
     assert "$" not in lines[2]
@@ -198,6 +200,30 @@ async def test_a_host_is_opened_at_the_moment_that_is_shown() -> None:
         assert "AGO" in text_of(app)[0]
 
 
+async def test_a_host_of_the_past_alone_is_opened_as_it_was() -> None:
+    source = Scrapes(3)
+    async with watching(source, 120, 40) as (app, pilot):
+        source.left = {"gpu02"}
+        await pilot.press("r")
+        await until(lambda: any("GONE" in line for line in text_of(app)), pilot, 20.0)
+        source.later_s = GONE_S + 1.0
+        await pilot.press("r")
+        await until(lambda: "2 hosts" in text_of(app)[0], pilot, 20.0)
+        await pilot.press("space", "left_square_bracket", "left_square_bracket", "left")
+        await until(lambda: "3 hosts" in text_of(app)[0] and app.fleet.seeking_s is None, pilot, 20.0)
+        await pilot.press(*["up"] * 3, *["down"] * rows_of(app).index("gpu02"), "enter")
+        await until(lambda: app.host is not None and app.host.moment is not None, pilot, 20.0)
+        assert app.host is not None
+        assert app.host.shown is not None
+        assert app.host.shown.wall_s == NEWEST_S - 14.0
+        assert "26s AGO" in text_of(app)[0]
+        assert any(isinstance(engine.decode_tokens_per_s, float) for engine in app.host.shown.engines)
+        await pilot.press("end")
+        await until(lambda: app.host is not None and app.host.moment is None, pilot, 20.0)
+        assert all(isinstance(engine.decode_tokens_per_s, Missing) for engine in app.host.shown.engines)
+        assert any("has nothing of this host any more" in fault.text for fault in app.host.shown.faults)
+
+
 async def test_a_host_opens_on_a_small_terminal_and_is_left_there() -> None:
     async with watching(Scrapes(3), 80, 24) as (app, pilot):
         await pilot.press("enter")
@@ -252,11 +278,17 @@ async def test_live_again_while_a_moment_is_asked_for() -> None:
         await pilot.press("space")
         source.free.clear()
         await pilot.press("left")
+        await until(lambda: "ASKING FOR" in text_of(app)[0], pilot)
         await pilot.press("space")
+        assert "ASKING FOR" not in text_of(app)[0], "what hangs does not matter any more"
+        await until(lambda: text_of(app)[0].endswith("● 12s ago 08:03:00Z"), pilot)
+        await pilot.press("space", "left")
+        await until(lambda: "ASKING FOR 08:02:33" in text_of(app)[0], pilot)
         source.free.set()
-        await until(lambda: app.fleet.seeking_s is None, pilot, 20.0)
+        await until(lambda: "27s AGO" in text_of(app)[0] and app.fleet.seeking_s is None, pilot, 20.0)
+        await pilot.press("end")
         assert not app.fleet.back
-        assert text_of(app)[0].endswith("● 12s ago 08:03:00Z")
+        await until(lambda: text_of(app)[0].endswith("● 12s ago 08:03:00Z"), pilot)
 
 
 async def test_a_past_that_can_not_be_had_leaves_what_is_shown() -> None:
@@ -270,13 +302,149 @@ async def test_a_past_that_can_not_be_had_leaves_what_is_shown() -> None:
         assert len(rows_of(app)) == 5
 
 
-async def test_before_all_there_is_the_screen_says_so() -> None:
-    async with watching(Scrapes(5), 120, 40) as (app, pilot):
-        await pilot.press("space", "home")
+@pytest.mark.parametrize("keys", [("space", "home"), ("left_square_bracket",)])
+async def test_before_all_there_is_the_screen_goes_to_where_it_begins(keys: tuple[str, ...]) -> None:
+    async with watching(Scrapes(5), 80, 24) as (app, pilot):
+        await pilot.press(*keys)
         await until(lambda: app.fleet.back and app.fleet.seeking_s is None, pilot, 20.0)
-        assert "the oldest moment" in text_of(app)[-1]
-        assert any("has no host with GPUs or engines at this time" in line for line in text_of(app))
-        assert "0 hosts" in text_of(app)[0]
+        said = text_of(app)[-1]
+        asked = "2026-12-31 08:02:48Z" if "home" in keys else "07:57:48Z"
+        assert f"nothing at {asked.removeprefix('2026-12-31 ') if asked not in said else asked}" in said
+        assert "the first after it" in said
+        assert "…" not in said
+        assert app.fleet.shown is not None
+        assert app.fleet.shown.fleet.wall_s - WALL_S < 30.0
+        assert len(rows_of(app)) == 5
+
+
+async def test_a_moment_that_can_not_be_had_leaves_the_screen_live() -> None:
+    source = Scrapes(5)
+    async with watching(source, 80, 24) as (app, pilot):
+        source.fault = "it takes too long"
+        await pilot.press("left_square_bracket")
+        await until(lambda: "07:57:48Z can not be had: it takes too long" in text_of(app)[-1], pilot, 20.0)
+        assert not app.fleet.paused
+        assert text_of(app)[0].endswith("● 12s ago 08:03:00Z")
+
+
+async def test_a_host_of_a_frozen_fleet_is_opened_at_that_moment() -> None:
+    source = Scrapes(3)
+    async with watching(source, 120, 40) as (app, pilot):
+        await pilot.press("space")
+        source.later_s = 120.0
+        await pilot.press("r")
+        await until(lambda: app.fleet.newest is not app.fleet.shown, pilot, 20.0)
+        await pilot.press("enter")
+        await until(lambda: app.host is not None and app.host.moment is not None, pilot, 20.0)
+        assert app.host is not None
+        assert app.host.shown is not None
+        assert app.host.shown.wall_s == pytest.approx(NEWEST_S, abs=15.0)
+
+
+async def test_the_column_that_rows_are_sorted_by_is_always_shown() -> None:
+    async with watching(Scrapes(5), 80, 24) as (app, pilot):
+        for order in app.fleet.table.orders():
+            app.fleet.table.sort(None)
+            app.fleet.table.sort(order)
+            await pilot.pause()
+            shown = {column.name for column in app.fleet.table.table.columns(80, app.view.hidden)}
+            assert {"waste": "idle", "level": "name"}.get(order.name, order.name) in shown
+            head = next(line for line in text_of(app) if line.startswith(" host "))
+            assert head.rstrip().endswith("verdict")
+
+
+@pytest.mark.parametrize(("hosts", "lines"), [(5, 3), (30, 1)])
+async def test_the_worst_verdict_of_the_row_is_a_whole_sentence_below_the_table(hosts: int, lines: int) -> None:
+    async with watching(Scrapes(hosts), 80, 24) as (app, pilot):
+        await pilot.press("g", *["down"] * rows_of(app).index("gpu02"))
+        said = text_of(app)[-1 - app.fleet.row_line.size.height : -1]
+        assert said[0].startswith(" ✗ gpu02: hardware: gpu 2: lost")
+        assert len(said) <= lines
+        assert ("…" not in " ".join(said)) is (hosts == 5)
+        row = next(line for line in text_of(app) if line[1:].startswith("gpu02 "))
+        assert row.rstrip().endswith("✗ hardware")
+
+
+async def test_a_share_of_a_part_of_the_gpus_is_marked_and_the_foot_says_of_how_many() -> None:
+    async with watching(Scrapes(5), 120, 40) as (app, _):
+        row = app.fleet.table.selected
+        assert row is not None
+        assert row.mfu_ratio.gpus < row.mfu_ratio.of
+        line = next(line for line in text_of(app) if line.startswith("▸"))
+        assert "%~" in line
+        assert any(f"MFU of {row.mfu_ratio.gpus} of {row.mfu_ratio.of} GPUs" in line for line in text_of(app))
+
+
+async def test_with_a_filter_the_sums_and_the_title_are_of_what_it_lets_through() -> None:
+    async with watching(Scrapes(12), 120, 40) as (app, pilot):
+        await pilot.press("slash", *"host=gpu02", "enter")
+        assert "1 of 12 hosts · 8 of 96 GPUs · 4 of 48 engines" in text_of(app)[0]
+        assert text_of(app)[1].startswith(" 1 of 12 hosts:  busy 86%")
+        await pilot.press("escape")
+        assert "12 hosts · 96 GPUs" in text_of(app)[0]
+        assert text_of(app)[1].startswith(" busy ")
+
+
+async def test_a_label_that_nothing_has_is_named() -> None:
+    async with watching(Scrapes(3), 120, 40) as (app, pilot):
+        await pilot.press("slash", *"zone=eu", "enter")
+        said = " ".join(text_of(app))
+        assert "nothing has a label zone: there are host model engine gpu verdict, and of the targets" in said
+        await pilot.press("escape", "slash", *"rack=7", "enter")
+        assert 'none of 3 hosts matches "rack=7"' in " ".join(text_of(app))
+
+
+async def test_the_models_say_what_they_are() -> None:
+    async with watching(Scrapes(5), 80, 24) as (app, pilot):
+        await pilot.press("m", "o")
+        assert any("sort models by" in line for line in text_of(app))
+        await pilot.press("escape")
+        assert not any(line[1:].startswith(("Qwen/", "meta-llama/")) for line in text_of(app))
+        assert any(line[1:].startswith("Qwen3-30B-A3B") for line in text_of(app))
+        assert any("idle gpu" in line for line in text_of(app))
+
+
+async def test_keys_that_do_nothing_say_so() -> None:
+    async with watching(Scrapes(3), 120, 40) as (app, pilot):
+        await pilot.press("z")
+        assert "nothing to zoom here: Enter opens the host" in text_of(app)[-1]
+
+
+async def test_enter_on_a_triage_line_without_a_page_says_so() -> None:
+    source = Scrapes(3, wrong={})
+    async with watching(source, 120, 40) as (app, pilot):
+        await pilot.press("enter")
+        await until(lambda: app.host is not None and app.host.shown is not None, pilot, 20.0)
+        source.fault = "it takes too long"
+        app.control.refresh()
+        await until(lambda: app.host is not None and bool(app.host.shown and app.host.shown.faults), pilot, 20.0)
+        await pilot.press("5", "g", "enter")
+        assert app.host is not None
+        assert app.host.page is None
+        assert "this line has no page of its own" in text_of(app)[-1]
+
+
+async def test_why_there_was_never_an_answer_is_read_to_its_end_at_80_columns() -> None:
+    source = Scrapes(5)
+    source.fault = "http://prometheus.example:9090 " + "refuses the connection for a long reason " * 3 + "- start it"
+    async with watching(source, 80, 24, answered=False) as (app, pilot):
+        await until(lambda: any("- start it" in line for line in text_of(app)), pilot, 20.0)
+        title = text_of(app)[0]
+        assert "no answer" in title
+        assert "●" not in title
+        assert "starting" not in "".join(text_of(app))
+
+
+async def test_a_fault_wraps_into_room_that_rows_leave() -> None:
+    source = Scrapes(5)
+    async with watching(source, 80, 24) as (app, pilot):
+        source.fault = (
+            "http://prometheus.example:9090 " + "refuses the connection for a long reason " * 3 + "- start it"
+        )
+        await pilot.press("r")
+        await until(lambda: any("- start it" in line for line in text_of(app)), pilot, 20.0)
+        assert "✗ NOT LIVE" in text_of(app)[1]
+        assert len(rows_of(app)) == 5
 
 
 async def test_a_prometheus_that_does_not_answer_is_never_shown_as_live() -> None:
@@ -296,13 +464,28 @@ async def test_a_prometheus_that_does_not_answer_is_never_shown_as_live() -> Non
         await until(lambda: not any("NOT LIVE" in line for line in text_of(app)), pilot, 20.0)
 
 
+@pytest.mark.parametrize(("width", "height"), [(120, 40), (40, 10)])
+async def test_a_notice_is_said_and_is_no_outage(width: int, height: int) -> None:
+    source = Scrapes(5)
+    source.notice = "two jobs scrape 3 engines"
+    async with watching(source, width, height) as (app, pilot):
+        said = "\n".join(text_of(app))
+        assert "! prometheus: two jobs scrape 3 engines" in said or "! two jobs scrape 3 engines" in said
+        assert "NOT LIVE" not in said
+        if width > 40:
+            assert text_of(app)[0].endswith("● 12s ago 08:03:00Z")
+            await pilot.press("space", "left")
+            await until(lambda: "27s AGO" in text_of(app)[0] and app.fleet.seeking_s is None, pilot, 20.0)
+            await pilot.press("home")
+            await until(lambda: "nothing at" in text_of(app)[-1], pilot, 20.0)
+
+
 async def test_a_prometheus_that_never_answered() -> None:
     source = Scrapes(5)
     source.fault = "no such host"
     async with watching(source, 80, 24, answered=False) as (app, pilot):
         await until(lambda: any("no such host" in line for line in text_of(app)), pilot, 20.0)
-        assert "starting" in text_of(app)[0]
-        assert any("nothing is known yet" in line for line in text_of(app))
+        assert "no answer" in text_of(app)[0]
         source.fault = ""
         await pilot.press("r")
         await until(lambda: has_rates(app), pilot, 20.0)

@@ -51,13 +51,15 @@ class Engine:
         """The newest, one for each model; what stands in them of GPUs is another's."""
         self.cut = False
         self._adapter: Adapter = row.adapter()
-        self._scraped_s = 0.0
+        self._read_last = (0.0, 0)
+        """Time of the scrape, and its series: more of the same one are asked for where a host is looked at."""
         self._open: dict[Series, Series] = {}
         """A histogram's count -> the bucket +Inf, which is as high, where no bucket was asked for."""
 
     def take(self, scrape: Scrape, models: Models) -> bool:
         """Read a scrape into `readings`, unless it is the last one; whether it is a page of this engine."""
-        if scrape.scraped_s == self._scraped_s and self.readings and self.readings[0].state is EndpointState.OK:
+        asked = scrape.scraped_s, len(scrape.values)
+        if asked == self._read_last and self.readings and self.readings[0].state is EndpointState.OK:
             return True
         self.cut = len(scrape.values) > MOST_SAMPLES
         values = dict(list(scrape.values.items())[:MOST_SAMPLES]) if self.cut else scrape.values
@@ -68,10 +70,15 @@ class Engine:
         if restarted(self.readings, pages):
             self._adapter = self.row.adapter()
             pages = self._read(scan)
-        self._scraped_s = scrape.scraped_s
+        self._read_last = asked
         endpoint = models.endpoint(scrape.target.instance)
         self.readings = tuple(models.attach(self._reading(page, scrape, endpoint), endpoint) for page in pages)
         return True
+
+    @property
+    def read_s(self) -> float:
+        """Unix time of the newest scrape that was read; 0 where none was."""
+        return self._read_last[0]
 
     def fail(self, target: Target, at_s: float, interval_s: float, text: str = DOWN) -> None:
         """The target did not answer: what was read last stays, with its moment. `at_s` is that of a first failure."""

@@ -26,15 +26,12 @@ class Exporter:
         """Each GPU with its host's name."""
         self.users: dict[str, tuple[User, ...]] = {}
         """UUID -> pods that use it."""
+        self.here: frozenset[str] = frozenset()
+        """UUIDs of what stood on its newest page; `gpus` has some of before, too."""
         self.cut = False
         self._followed = Gpus(interval_s)
         self._scraped_s = 0.0
         self._hosts: dict[str, str] = {}
-
-    @property
-    def hosts(self) -> frozenset[str]:
-        """Hosts of its GPUs."""
-        return frozenset(self._hosts.values())
 
     def miss(self) -> None:
         """The exporter did not answer: its GPUs stay as they were, with their moment."""
@@ -71,6 +68,7 @@ class Exporter:
                 users[name] = {}
             if (user := _user(series, cluster)) is not None:
                 users[name][user] = None
+        self.here = frozenset(users)
         self.users = {name: tuple(each) for name, each in users.items() if each}
 
 

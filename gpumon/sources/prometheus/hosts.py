@@ -84,6 +84,13 @@ def user_of(labels: Mapping[str, str], cluster: str) -> User | None:
     return None
 
 
+def same_pod(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether the labels of two targets may be of one pod: what one of them does not say is no contradiction."""
+    users = user_of(one, ""), user_of(other, "")
+    pairs = zip(*(user.pod for user in users if user is not None), strict=True) if None not in users else ()
+    return all(a == b or not a or not b for a, b in pairs)
+
+
 class Seats:
     """Which GPUs each pod uses, by the labels of a dcgm-exporter."""
 

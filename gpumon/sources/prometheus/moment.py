@@ -3,80 +3,53 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Final
 
 import msgspec
 
-from gpumon.readings.exported import Sample, rebuilt
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import EngineReading, Fault, GpuReading, part_of_name
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
-from gpumon.sources.engines.registry import Row
-from gpumon.sources.exposition import Series
 from gpumon.sources.prometheus import exporters
-from gpumon.sources.prometheus.answers import Vector
-from gpumon.sources.prometheus.engine import CUT, Engine, Scrape, kind_of, url_of
-from gpumon.sources.prometheus.exporters import Exporter
-from gpumon.sources.prometheus.hosts import CLUSTER, Pod, Seats, by_count, host_of, named_apart, port_of, shown, user_of
-from gpumon.sources.prometheus.intervals import Intervals
+from gpumon.sources.prometheus.engine import CUT, Engine, url_of
+from gpumon.sources.prometheus.hosts import (
+    CLUSTER,
+    Pod,
+    Seats,
+    User,
+    by_count,
+    host_of,
+    named_apart,
+    port_of,
+    same_pod,
+    shown,
+    user_of,
+    without_port,
+)
+from gpumon.sources.prometheus.machines import Place
+from gpumon.sources.prometheus.memory import Answers, Memory
 from gpumon.sources.prometheus.models import Models
-from gpumon.sources.prometheus.targets import Choice, Placer, Target
+from gpumon.sources.prometheus.taking import OFTEN, Own, Taking, job_of
+from gpumon.sources.prometheus.targets import Target
 
 SOURCE: Final = "prometheus"
-OFTEN: Final = 3
-"""A page that was not scraped for so many intervals is old."""
 NOTHING: Final = (
     "no engine, no GPU and no gpumon is among its series: does it scrape engines, dcgm-exporters or gpumon "
     "serve-metrics, and does [prometheus].match fit?"
 )
-NO_UP: Final = "{} targets have no series `up`: their figures are taken to be of the moment that was asked for"
+NO_UP: Final = "{} targets have no series `up`, so nothing tells whether they answer: does [prometheus].match fit `up`?"
 TWICE: Final = "{} targets come from several Prometheus (a replica label): each counts once; ask for deduplication"
 TWO_JOBS: Final = "{} engines are scraped by two jobs: each counts once"
 TWO_EXPORTERS: Final = "{} GPUs are told by two exporters: each counts once"
+TWO_NAMES: Final = (
+    "{} hosts have two names, such as {} and {}: each counts once; give all its targets one label of "
+    "[prometheus].host_labels"
+)
 CUT_GPUS: Final = "the dcgm-exporter has more GPUs than gpumon reads"
-
-Key = tuple[tuple[str, str], ...]
-Pages = dict[Target, dict[Series, float]]
-
-
-class Answers(NamedTuple):
-    """What was asked for one moment; in the order of `Queries`, and at the end the first again."""
-
-    at_s: float
-    scraped: Sequence[Vector]
-    up: Sequence[Vector]
-    engines: Sequence[Vector]
-    started: Sequence[Vector]
-    gpus: Sequence[Vector]
-    own: Sequence[Vector]
-    again: Sequence[Vector]
-
-
-class Memory:
-    """What stays from one moment to the next."""
-
-    def __init__(self, default_s: float) -> None:
-        self.placer = Placer()
-        self.choice = Choice()
-        self.intervals = Intervals(default_s)
-        self.engines: dict[Key, Engine] = {}
-        self.exporters: dict[Key, Exporter] = {}
-        self.ready: dict[Key, tuple[float, Snapshot | None]] = {}
-        self.jobs: dict[str, Row] = {}
-        """Jobs all of whose targets are engines of one kind."""
-        self.hosts: dict[str, tuple[Target, ...]] = {}
-        """Host, as it is shown -> its targets."""
-        self.clusters: set[str] = set()
-        """That there ever were: one more must not rename a host twice."""
-        self.since: dict[str, float] = {}
-
-    def beside(self) -> Memory:
-        """A fresh one for another time, with what is so at any time."""
-        other = Memory(0.0)
-        other.intervals, other.jobs, other.clusters = self.intervals.copy(), dict(self.jobs), set(self.clusters)
-        return other
+OWN_DOWN: Final = "the Prometheus can not scrape this host's gpumon serve-metrics (up is 0): see its page /targets"
 
 
 class _Host:
@@ -90,185 +63,146 @@ class _Host:
         self.faults: dict[str, None] = {}
 
 
-class Moment:
+class Moment(Taking):
     """One use: `frame` takes in the answers and leaves in the memory what the next moment needs."""
 
     def __init__(self, answers: Answers, memory: Memory, models: Models, ladder: Sequence[str]) -> None:
-        self._answers = answers
-        self._memory = memory
-        self._models = models
-        self._ladder = ladder
-        self._hosts: dict[tuple[str, str], _Host] = {}
+        super().__init__(answers, memory, models, ladder)
+        self._hosts: dict[Place, _Host] = {}
         self._texts: dict[str, None] = {}
         self._lasting: dict[str, float] = {}
         self._seats = Seats()
         self._twice = Counter[str]()
+        self._gpus: set[str] = set()
+        self._addresses: dict[str, set[str]] = {}
 
     def frame(self) -> FleetFrame:
         """All hosts, by name."""
-        answers, memory = self._answers, self._memory
-        placer = memory.placer
-        self._up = placer.know(answers.up)
-        first = {placer.of_up(one.series.labels): one.value for one in answers.scraped}
-        self._scraped = {placer.of_up(one.series.labels): one.value for one in answers.again}
-        self._moving = {target for target, at_s in self._scraped.items() if first.get(target) != at_s}
-        engines, gpus, own = (
-            self._pages(each) for each in ((*answers.engines, *answers.started), answers.gpus, answers.own)
-        )
-        pages = {**engines, **gpus, **own}
-        memory.intervals.see(self._scraped)
-        patience_s = 2.0 * memory.intervals.most(pages)
-        self._chosen = frozenset(memory.choice.of({**self._up, **pages}, self._scraped, patience_s))
-        here = [target for target in pages if target in self._chosen]
-        memory.clusters.update(target.labels.get(CLUSTER, "") for target in here)
-        self._take_gpus(gpus)
-        self._take_engines(engines)
-        self._take_own(own)
+        here, owns, found = self._take()
+        self._join(owns, found)
+        self._seat_gpus()
+        self._seat_own(owns)
+        for target, engine in found:
+            self._seat(target, engine)
         self._say(here)
         return self._whole(here)
 
-    def _pages(self, vectors: Iterable[Vector]) -> Pages:
-        """The series of each target, as its page wrote them."""
-        pages: Pages = {}
-        place = self._memory.placer.place
-        for vector in vectors:
-            placed = place(vector.series)
-            page = pages.get(placed.target)
-            if page is None:
-                page = pages[placed.target] = {}
-            page[placed.own] = vector.value
-        return pages
+    def _place(self, target: Target, name: str) -> Place:
+        return Place(self._cluster(target), name)
 
-    def _scrape(self, target: Target, values: dict[Series, float]) -> Scrape:
-        at_s = self._scraped.get(target, self._answers.at_s)
-        return Scrape(target, values, at_s, self._memory.intervals.of(target))
+    def _cluster(self, target: Target) -> str:
+        """Where there are several; one that some targets do not name tells nothing apart."""
+        return target.labels.get(CLUSTER, "") if len(self._memory.clusters) > 1 else ""
 
     def _host(self, target: Target, name: str) -> _Host:
-        cluster = target.labels.get(CLUSTER, "") if len(self._memory.clusters) > 1 else ""
-        host = self._hosts.setdefault((cluster, name), _Host())
+        place = self._memory.machines.of(self._place(target, name))
+        host = self._hosts.setdefault(place, _Host())
         if not host.targets or host.targets[-1] is not target:
             host.targets.append(target)
         return host
 
-    def _is_down(self, target: Target) -> bool:
-        return self._up.get(target, 1.0) == 0.0
+    def _join(self, owns: Sequence[Own], found: Sequence[tuple[Target, Engine]]) -> None:
+        """Find out which names are of one machine, before anything is put on a host."""
+        machines, told = self._memory.machines, dict[Place, set[str]]()
+        for target, exporter in self._exporters:
+            for name, reading in exporter.gpus:
+                if reading.uuid in exporter.here and not self._is_down(target):
+                    told.setdefault(self._place(target, name), set()).add(reading.uuid)
+        best = {self._place(target, name): ready for target, name, ready in owns if ready is not None}
+        for place, ready in best.items():
+            told.setdefault(place, set()).update(gpu.uuid for gpu in ready.gpus if gpu.uuid)
+        self._renamed = machines.see(told, best)
+        self._know_users(frozenset(chain(*told.values())))
+        for target, name, _ in owns:
+            self._know_address(target, name)
+        clusters: dict[str, set[str]] = {}
+        for place in (*told, *(self._place(target, self._name(target)) for target, _ in found)):
+            clusters.setdefault(place.name, set()).add(place.cluster)
+        for name, several in clusters.items():
+            if len(several) == 2 and "" in several:
+                machines.lend(Place("", name), Place(max(several), name))
 
-    def _take_gpus(self, pages: Pages) -> None:
-        memory, kept = self._memory, {}
-        silent = (target for target in self._chosen if self._is_down(target) and target.key in memory.exporters)
-        for target in sorted({*pages, *silent} & self._chosen, key=lambda target: (not target.known, target.key)):
-            exporter = memory.exporters.get(target.key) or Exporter(memory.intervals.of(target))
-            kept[target.key] = exporter
+    def _know_users(self, fresh: Collection[str]) -> None:
+        """Who uses which GPUs; of an exporter that is down only where no other tells of them."""
+        for target, exporter in self._exporters:
+            for name, reading in exporter.gpus:
+                kept = self._know_address(target, name)
+                if self._is_down(target) and reading.uuid in fresh:
+                    continue
+                for user in exporter.users.get(reading.uuid, ()):
+                    self._seats.take(self._of_cluster(user), kept, reading.uuid)
+
+    def _know_address(self, target: Target, name: str) -> str:
+        """Whose address a target has; the name under which that machine is shown."""
+        kept = self._memory.machines.of(self._place(target, name)).name
+        self._addresses.setdefault(without_port(target.instance), set()).add(kept)
+        return kept
+
+    def _seat_gpus(self) -> None:
+        for target, exporter in self._exporters:
             down = self._is_down(target)
-            if down:
-                exporter.miss()
-            elif not (target in self._moving and exporter.gpus):
-                exporter.take(self._scrape(target, pages[target]), self._ladder)
             for name, reading in exporter.gpus:
                 host = self._host(target, name)
-                self._twice["gpu"] += reading.uuid in host.gpus
-                host.gpus.setdefault(reading.uuid, reading)
-                if down or exporter.cut:
-                    host.faults[exporters.DOWN if down else CUT_GPUS] = None
-                for user in exporter.users.get(reading.uuid, ()):
-                    self._seats.take(user, name, reading.uuid)
-        memory.exporters = kept
+                counts = self._counts(host, target, reading)
+                if counts:
+                    host.gpus[reading.uuid] = reading
+                    self._gpus.add(reading.uuid)
+                if down and (counts or not host.gpus):
+                    host.faults[exporters.DOWN] = None
+                if exporter.cut:
+                    host.faults[CUT_GPUS] = None
+        for target in self._down:
+            if job_of(target) in self._memory.exporter_jobs and target.key not in self._memory.exporters:
+                host = self._host(target, self._name(target))
+                host.faults |= {} if host.gpus else {exporters.DOWN: None}
 
-    def _take_engines(self, pages: Pages) -> None:
-        memory = self._memory
-        kept: dict[Key, Engine] = {}
-        found: list[tuple[Target, Engine]] = []
-        for target, values in pages.items():
-            if target not in self._chosen or self._is_down(target):
-                continue
-            engine = memory.engines.get(target.key)
-            if not (engine is not None and target in self._moving):
-                engine = self._read(engine, self._scrape(target, values))
-            if engine is not None and engine.readings:
-                kept[target.key] = engine
-                found.append((target, engine))
-        self._learn_jobs(found)
-        for target in self._chosen:
-            if not self._is_down(target) or not self._up:
-                continue
-            row = memory.jobs.get(target.labels.get("job", ""))
-            engine = memory.engines.get(target.key) or (Engine(row) if row is not None else None)
-            if engine is not None:
-                engine.fail(target, self._answers.at_s, memory.intervals.of(target))
-                kept[target.key] = engine
-                found.append((target, engine))
-        memory.engines = kept
-        for target, engine in sorted(found, key=lambda each: each[0].key):
-            self._seat(target, engine)
+    def _counts(self, host: _Host, target: Target, reading: GpuReading) -> bool:
+        """Whether this account of a GPU is the one that is shown: what is up comes first, then what is not behind."""
+        if reading.uuid not in self._gpus:
+            return True
+        self._twice["gpu"] += 1
+        known = host.gpus.get(reading.uuid)
+        patience_s = OFTEN * self._memory.intervals.of(target)
+        return not self._is_down(target) and known is not None and reading.monotonic_s > known.monotonic_s + patience_s
 
-    def _read(self, engine: Engine | None, scrape: Scrape) -> Engine | None:
-        """The engine with this scrape read; another where the page is of another kind now."""
-        try:
-            return self._read_page(engine, scrape)
-        except Exception as error:  # a fault of gpumon's own costs this row only
-            row = kind_of(scrape.values)
-            failed = engine or (Engine(row) if row is not None else None)
-            if failed is not None:
-                text = f"gpumon failed on this page ({type(error).__name__}): please report"
-                failed.fail(scrape.target, scrape.scraped_s, scrape.interval_s, text)
-            return failed
+    def _name(self, target: Target) -> str:
+        """Host of an engine: that of its pod's GPUs, else by its labels; by its address where that is another's."""
+        user = user_of(target.labels, self._cluster(target))
+        name = (self._seats.host(user) if user is not None else "") or host_of(target.labels, {}, self._ladder)
+        near = self._addresses.get(name, set()) if name == without_port(target.instance) else set()
+        return next(iter(near)) if len(near) == 1 else name
 
-    def _read_page(self, engine: Engine | None, scrape: Scrape) -> Engine | None:
-        if engine is not None and engine.take(scrape, self._models):
-            return engine
-        row = kind_of(scrape.values)
-        if row is None:
-            return None
-        fresh = Engine(row)
-        return fresh if fresh.take(scrape, self._models) else None
-
-    def _learn_jobs(self, found: Sequence[tuple[Target, Engine]]) -> None:
-        """A target that is down is taken for an engine only in a job where all that is up is one."""
-        answering = Counter(
-            target.labels.get("job", "") for target, up in self._up.items() if up and target in self._chosen
-        )
-        rows: dict[str, list[Row]] = {}
-        for target, engine in found:
-            rows.setdefault(target.labels.get("job", ""), []).append(engine.row)
-        for job, several in rows.items():
-            if len({row.kind for row in several}) == 1 and len(several) == answering[job]:
-                self._memory.jobs[job] = several[0]
-            else:
-                self._memory.jobs.pop(job, None)
+    def _of_cluster(self, user: User) -> User:
+        """A GPU's user, as its engine's labels call it."""
+        return user if len(self._memory.clusters) > 1 else user._replace(pod=user.pod._replace(cluster=""))
 
     def _seat(self, target: Target, engine: Engine) -> None:
-        """Put an engine on its host: that of its pod's GPUs, else by its labels."""
-        user = user_of(target.labels, target.labels.get(CLUSTER, ""))
-        name = (self._seats.host(user) if user is not None else "") or host_of(target.labels, {}, self._ladder)
-        host = self._host(target, name)
+        """Put an engine on its host."""
+        host = self._host(target, self._name(target))
         for at, (other, known) in enumerate(host.engines):
-            if known.row.kind is engine.row.kind and url_of(other) == url_of(target) and port_of(target.instance):
+            if known.row.kind is engine.row.kind and _same(other, target):
                 self._twice["job"] += 1
-                behind_s = engine.readings[0].monotonic_s - known.readings[0].monotonic_s
-                if behind_s > OFTEN * engine.readings[0].interval_s:
+                if self._is_better((target, engine), (other, known)):
                     host.engines[at] = (target, engine)
                 return
         host.engines.append((target, engine))
         if engine.cut:
             host.faults[CUT] = None
 
-    def _take_own(self, pages: Pages) -> None:
+    def _is_better(self, one: tuple[Target, Engine], other: tuple[Target, Engine]) -> bool:
+        """What is up goes before what is down; of two alike the first stays, unless it has fallen behind."""
+        up, was_up = (not self._is_down(target) for target, _ in (one, other))
+        behind_s = one[1].read_s - other[1].read_s
+        return up > was_up or (up == was_up and behind_s > OFTEN * one[1].readings[0].interval_s)
+
+    def _seat_own(self, owns: Sequence[Own]) -> None:
         """What a host's own gpumon exports goes before what is worked out here, as long as it is fresh."""
-        kept: dict[Key, tuple[float, Snapshot | None]] = {}
-        for target, values in pages.items():
-            if target not in self._chosen or self._is_down(target):
-                continue
-            scrape = self._scrape(target, values)
-            known = self._memory.ready.get(target.key)
-            if known is None or (known[0] != scrape.scraped_s and target not in self._moving):
-                samples = (Sample(series.name, series.labels, value) for series, value in values.items())
-                known = scrape.scraped_s, rebuilt(samples, scrape.scraped_s, scrape.interval_s)
-            kept[target.key] = known
-            old = self._answers.at_s - known[0] > OFTEN * scrape.interval_s
-            if known[1] is not None and not old:
-                labels = {"Hostname": known[1].host.name}
-                self._host(target, host_of(target.labels, labels, self._ladder)).ready = known[1]
-        self._memory.ready = kept
+        for target, name, ready in owns:
+            host = self._host(target, name)
+            if ready is not None:
+                host.ready = ready
+            else:
+                host.faults[OWN_DOWN] = None
 
     def _say(self, here: Sequence[Target]) -> None:
         without = sum(not target.known for target in here)
@@ -278,8 +212,13 @@ class Moment:
             (TWICE.format(self._memory.choice.repeated), self._memory.choice.repeated),
             (TWO_JOBS.format(self._twice["job"]), self._twice["job"]),
             (TWO_EXPORTERS.format(self._twice["gpu"]), self._twice["gpu"]),
+            (self._two_names(), self._renamed),
         )
         self._texts |= {text: None for text, holds in notices if holds}
+
+    def _two_names(self) -> str:
+        first = self._renamed[0] if self._renamed else ()
+        return TWO_NAMES.format(len(self._renamed), *(clean(place.name, 60) for place in first)) if first else ""
 
     def _whole(self, here: Sequence[Target]) -> FleetFrame:
         hosts = [self._one(cluster, name, host) for (cluster, name), host in self._hosts.items()]
@@ -318,13 +257,19 @@ class Moment:
         """The engines of a host with names of their own, and their GPUs as far as labels tell them."""
         names = named_apart((engine.readings[0].server_name, target.labels) for target, engine in host.engines)
         pods = Counter(
-            user.pod for target, _ in host.engines if (user := user_of(target.labels, target.labels.get(CLUSTER, "")))
+            user.pod for target, _ in host.engines if (user := user_of(target.labels, self._cluster(target)))
         )
+        urls = Counter(engine.readings[0].url for _, engine in host.engines)
         for name, (target, engine) in zip(names, host.engines, strict=True):
             for reading in engine.readings:
                 uuids, source = self._gpus_of(target, reading, gpus, (len(host.engines), pods))
+                pod = f" {target.labels.get('pod', '')}" if urls[reading.url] > 1 else ""
                 yield msgspec.structs.replace(
-                    reading, name=name + part_of_name(reading.part), gpus=uuids, gpus_source=source
+                    reading,
+                    name=name + part_of_name(reading.part),
+                    url=reading.url + pod.rstrip(),
+                    gpus=uuids,
+                    gpus_source=source,
                 )
 
     def _gpus_of(
@@ -343,7 +288,7 @@ class Moment:
             return tuple(by_index[index] for index in endpoint.gpus), "config"
         if endpoint.gpu_type:
             return (), "config"
-        user = user_of(target.labels, target.labels.get(CLUSTER, ""))
+        user = user_of(target.labels, self._cluster(target))
         if user is not None:
             uuids, source = self._seats.gpus(user, among[1][user.pod])
             here = {gpu.uuid for gpu in gpus}
@@ -352,6 +297,12 @@ class Moment:
             if not uuids and self._seats.host(user):
                 return (), source
         return by_count(reading, among[0], gpus)
+
+
+def _same(one: Target, other: Target) -> bool:
+    """Whether two jobs scrape one engine: at one address with a port, and no pod's name says otherwise."""
+    same_address = url_of(one) == url_of(other) and port_of(one.instance) != ""
+    return same_address and job_of(one) != job_of(other) and same_pod(one.labels, other.labels)
 
 
 def _shared(targets: Sequence[Target]) -> dict[str, str]:

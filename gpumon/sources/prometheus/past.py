@@ -3,37 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
-from typing import Final
+import time
+from collections.abc import Collection, Coroutine, Iterator, Sequence
+from typing import Final, TypeVar
 
 from gpumon.readings.fleet import HostFrame
 from gpumon.sources.prometheus.answers import Matrix, Vector
 from gpumon.sources.prometheus.api import PrometheusApi
+from gpumon.sources.prometheus.memory import Answers, Memory
 from gpumon.sources.prometheus.models import Models
-from gpumon.sources.prometheus.moment import Answers, Memory, Moment
+from gpumon.sources.prometheus.moment import Moment
 from gpumon.sources.prometheus.queries import Queries
 from gpumon.sources.prometheus.targets import Target
 
+T = TypeVar("T")
 MOST_STEPS: Final = 600
 """Moments of one past: no chart is wider, and a Prometheus gives 11,000 at most."""
+FEWEST_STEPS: Final = 60
+MOST_POINTS: Final = 600_000
+"""Of all series together: a host with many engines gets fewer moments, not a pause of many seconds."""
 LEAST_STEP_S: Final = 0.1
 
 
 class Past:
     """One use: `ask`, then `frames` in a thread."""
 
-    def __init__(self, api: PrometheusApi, asked: Queries, start_s: float, end_s: float, step_s: float) -> None:
-        """The step is made longer where there would be more than `MOST_STEPS`."""
+    def __init__(
+        self, api: PrometheusApi, asked: Queries, start_s: float, end_s: float, step_s: float, series: int = 0
+    ) -> None:
+        """The step is made longer where there would be more than `MOST_STEPS`, or, for so many series (0: it is not
+        known), more than `MOST_POINTS`."""
         self._api = api
         self._queries = asked
         self._start_s = start_s
-        self.step_s = max(step_s, (end_s - start_s) / (MOST_STEPS - 1), LEAST_STEP_S)
+        steps = min(MOST_STEPS, max(FEWEST_STEPS, MOST_POINTS // max(1, series)))
+        self.step_s = max(step_s, (end_s - start_s) / (steps - 1), LEAST_STEP_S)
         self._end_s = end_s
         self._answers: list[list[Matrix]] = []
 
     async def ask(self) -> None:
         """A constant number of range queries. Raises ApiFault."""
-        self._answers = await asyncio.gather(
+        self._answers = await together(
             *(self._api.query_range(each, self._start_s, self._end_s, self.step_s) for each in self._queries)
         )
 
@@ -42,33 +52,50 @@ class Past:
     ) -> tuple[tuple[float, HostFrame], ...]:
         """The host at each moment at which there is something of it."""
         found: list[tuple[float, HostFrame]] = []
-        moments = self._moments()
-        for at in range(len(moments)):
-            answers, moments[at] = moments[at], None
-            if answers is None or not any((answers.engines, answers.gpus, answers.own)):
+        for answers in self._moments():
+            if not any((answers.engines, answers.gpus, answers.own)):
                 continue
             frame = Moment(answers, memory, models, ladder).frame()
             found += [(answers.at_s, one) for one in frame.hosts if one.name == host]
+            time.sleep(0)  # the event loop and its screen go on in between
         return tuple(found)
 
-    def _moments(self) -> list[Answers | None]:
+    def _moments(self) -> Iterator[Answers]:
+        """Moment after moment; what was used of the answers is freed."""
         steps = int((self._end_s - self._start_s) / self.step_s + 1e-6) + 1
-        by_query = [self._by_step(each, steps) for each in self._answers]
-        moments: list[Answers | None] = []
+        waiting, self._answers = [_backwards(each) for each in self._answers], []
         for at in range(steps):
-            scraped, up, engines, started, gpus, own = (each[at] for each in by_query)
+            scraped, up, engines, started, gpus, own = (self._due(each, at) for each in waiting)
             at_s = self._start_s + at * self.step_s
-            moments.append(Answers(at_s, scraped, up, engines, started, gpus, own, scraped))
-        return moments
+            yield Answers(at_s, scraped, up, engines, started, gpus, own, scraped)
 
-    def _by_step(self, matrices: Iterable[Matrix], steps: int) -> list[list[Vector]]:
-        found: list[list[Vector]] = [[] for _ in range(steps)]
+    def _due(self, matrices: list[Matrix], at: int) -> list[Vector]:
+        """The values of this step, which are taken away."""
+        due: list[Vector] = []
         for one in matrices:
-            for at_s, value in one.points:
-                at = round((at_s - self._start_s) / self.step_s)
-                if 0 <= at < steps:
-                    found[at].append(Vector(one.series, at_s, value))
-        return found
+            while one.points and (step := round((one.points[-1][0] - self._start_s) / self.step_s)) <= at:
+                at_s, value = one.points.pop()
+                if step == at:
+                    due.append(Vector(one.series, at_s, value))
+        return due
+
+
+def _backwards(matrices: list[Matrix]) -> list[Matrix]:
+    for one in matrices:
+        one.points.reverse()
+    return matrices
+
+
+async def together(*asked: Coroutine[object, object, T]) -> list[T]:
+    """All answers; where one fails the others are given up, so that nothing is still asked afterwards."""
+    tasks = [asyncio.ensure_future(each) for each in asked]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
 
 
 def instances_of(targets: Collection[Target]) -> frozenset[str]:

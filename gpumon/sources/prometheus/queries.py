@@ -42,7 +42,7 @@ FLEET_BUCKETS: Final = frozenset({TTFT, ITL, PROMPT_LENGTH})
 takes, which grows with the square of a length. Of the others the means are enough there: a third fewer series."""
 
 
-def _signs() -> frozenset[str]:
+def signs() -> frozenset[str]:
     """Names of which an engine writes one at least."""
     return frozenset(
         metric.name
@@ -127,7 +127,7 @@ def queries(match: str = "", own: str = OWN, buckets: frozenset[str] = ALL_BUCKE
 
     `buckets`: quantities of which the distribution is asked for, not the sum and the count alone.
     """
-    started = f"{_metric(START_TIME, match)} and on (job, instance) {selector(_signs(), match)}"
+    started = f"{_metric(START_TIME, match)} and on (job, instance) {selector(signs(), match)}"
     return Queries(
         scraped=f"timestamp({_metric('up', match)})",
         up=_metric("up", match),

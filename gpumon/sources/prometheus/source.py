@@ -15,10 +15,13 @@ from gpumon.config.schema import Endpoint, Model, Prometheus
 from gpumon.readings.exported import NAMES
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import Fault
+from gpumon.sources.prometheus.answers import Vector
 from gpumon.sources.prometheus.api import ApiFault, PrometheusApi
+from gpumon.sources.prometheus.lookups import CLOCK, addresses, dated, exporters_of_range, targets_of_range
+from gpumon.sources.prometheus.memory import Answers, Memory
 from gpumon.sources.prometheus.models import Models
-from gpumon.sources.prometheus.moment import SOURCE, Answers, Memory, Moment
-from gpumon.sources.prometheus.past import Past, instances_of
+from gpumon.sources.prometheus.moment import SOURCE, Moment
+from gpumon.sources.prometheus.past import Past, instances_of, together
 from gpumon.sources.prometheus.queries import (
     FLEET_BUCKETS,
     Queries,
@@ -34,8 +37,16 @@ LAG_S: Final = 2.0
 """Now is asked for so late: a scrape is dated by its begin, and is there, whole, at its end."""
 LAG_SHARE: Final = 0.2
 """Of the interval, at most."""
-LEARN_AGAIN_S: Final = 300.0
-"""New jobs are looked at so often at most."""
+LEARN_AGAIN_S: Final = 60.0
+"""How often jobs are scraped is looked at so often."""
+LACKING_S: Final = 5.0
+"""And so often where it is not known of a job, as nothing was scraped twice."""
+CLOCK_AGAIN_S: Final = 300.0
+"""The server's clock is looked at so often."""
+MOST_SKEW_S: Final = 5.0
+SKEWED: Final = (
+    "this machine's clock is {:.0f} s {} the Prometheus': its clock is taken, so ages may look wrong; set both by NTP"
+)
 
 
 class FleetSource:
@@ -65,7 +76,9 @@ class FleetSource:
         self._left_out = left_out(buckets)
         self._looked_at = ""
         self._memory = Memory(config.interval_s)
-        self._learn_again_s = -math.inf
+        self._learn_again_s = self._clock_again_s = -math.inf
+        self._ahead_s = 0.0
+        self._sent = 0
         self._since: dict[str, float] = {}
         self._one_at_a_time = asyncio.Lock()
         self._newest: FleetFrame | None = None
@@ -75,27 +88,31 @@ class FleetSource:
 
     async def frame(self, at_s: float | None = None) -> FleetFrame:
         """All hosts at `at_s` (Unix time; None: now). Without hosts, but with a fault, where the Prometheus fails."""
-        begun_s, before = self._clock(), self.api.requests
+        async with self._one_at_a_time:
+            begun_s, self._sent = self._clock(), 0
+            frame = await self._frame(at_s)
+            return msgspec.structs.replace(frame, queries=self._sent, cost_s=self._clock() - begun_s)
+
+    async def _frame(self, at_s: float | None) -> FleetFrame:
         now = at_s is None
-        asked_s = at_s if at_s is not None else self._wall() - min(LAG_S, LAG_SHARE * self._config.interval_s)
+        asked_s = self._wall() if at_s is None else at_s
         try:
-            async with self._one_at_a_time:
-                answers = await self._ask(asked_s)
-                await self._learn(answers)
-                frame = await self._built(answers, self._memory if now else self._memory.beside())
-        except ApiFault as fault:
-            frame = self._failed(fault.text, asked_s)
-        except Exception as error:  # a fault of gpumon's own costs this frame only
-            frame = self._failed(f"gpumon failed on the answers ({type(error).__name__}): please report", asked_s)
-        else:
             if now:
-                self._newest = frame
-                await asyncio.to_thread(self.api.reader.forget)
-            frame = msgspec.structs.replace(
-                frame, faults=(*frame.faults, *self._faults(self.api.taken_warnings(), asked_s))
-            )
-        cost_s = self._clock() - begun_s
-        return msgspec.structs.replace(frame, queries=self.api.requests - before, cost_s=cost_s)
+                await self._look_at_clock()
+                asked_s = self._wall() + self._ahead_s - min(LAG_S, LAG_SHARE * self._config.interval_s)
+            answers = await self._ask(asked_s)
+            await self._learn(answers)
+            frame = await self._built(answers, self._memory if now else self._memory.beside())
+        except ApiFault as fault:
+            return self._failed(fault.text, asked_s, now)
+        except Exception as error:  # a fault of gpumon's own costs this frame only
+            text = f"gpumon failed on the answers ({type(error).__name__}): please report"
+            return self._failed(text, asked_s, now)
+        if now:
+            self._newest = frame
+            await asyncio.to_thread(self.api.reader.forget)
+        faults = self._faults((*self.api.taken_warnings(), *self._skew()), asked_s, now)
+        return msgspec.structs.replace(frame, faults=(*frame.faults, *faults))
 
     async def past(self, host: str, start_s: float, end_s: float, step_s: float) -> tuple[tuple[float, HostFrame], ...]:
         """One host at each step from `start_s` to `end_s` (Unix time), the oldest first; empty where nothing is known.
@@ -104,14 +121,29 @@ class FleetSource:
         """
         if self._newest is None:
             await self.frame()
-        targets = self._memory.hosts.get(host, ())
-        if not targets or end_s < start_s:
+        if end_s < start_s:
             return ()
-        match = matchers(self._config.match, "instance", instances_of(targets))
-        past = Past(self.api, queries(match, own_names(NAMES)), start_s, end_s, step_s)
+        targets = self._memory.hosts.get(host, ())
+        instances = instances_of(targets) | await self._were(host, start_s, end_s)
+        if not instances:
+            return ()
+        match = matchers(self._config.match, "instance", instances)
+        asked = queries(match, own_names(NAMES))
+        if self._memory.undated:
+            asked = asked._replace(scraped=dated(asked.scraped, match))
+        past = Past(self.api, asked, start_s, end_s, step_s, self._memory.series_of(targets))
         await past.ask()
         memory = self._memory.beside()
         return await asyncio.to_thread(past.frames, memory, self._models, self._config.host_labels, host)
+
+    async def _were(self, host: str, start_s: float, end_s: float) -> frozenset[str]:
+        """Addresses that this host's targets had from then to then. Raises ApiFault."""
+        names, match, seconds = self._memory.names_of(host), self._config.match, end_s - start_s
+        up, exporters = await together(
+            self.api.query(targets_of_range(match, seconds), end_s),
+            self.api.query(exporters_of_range(names, match, seconds), end_s),
+        )
+        return await asyncio.to_thread(addresses, up, exporters, names, self._config.host_labels)
 
     def look_at(self, host: str) -> None:
         """Ask of this host, from the next frame on, for all distributions; "": of none."""
@@ -124,11 +156,32 @@ class FleetSource:
     async def _ask(self, at_s: float) -> Answers:
         """The answers to a constant number of queries. Raises ApiFault."""
         first, *others = self._queries
-        scraped = await self.api.query(first, at_s)
+        if self._memory.undated:
+            first = dated(first, self._config.match)
         others += self._more()
-        up, engines, started, gpus, own, *more = await asyncio.gather(*(self.api.query(each, at_s) for each in others))
-        again = await self.api.query(first, at_s)
+        scraped = await self._query(first, at_s)
+        up, engines, started, gpus, own, *more = await together(*(self._query(each, at_s) for each in others))
+        again = await self._query(first, at_s)
         return Answers(at_s, scraped, up, [*engines, *chain(*more)], started, gpus, own, again)
+
+    async def _query(self, promql: str, at_s: float | None) -> list[Vector]:
+        self._sent += 1
+        return await self.api.query(promql, at_s)
+
+    async def _look_at_clock(self) -> None:
+        """How far the server's clock is ahead of this machine's, as far as an answer tells that. Raises ApiFault."""
+        if self._clock() < self._clock_again_s:
+            return
+        begun_s, sent_s = self._clock(), self._wall()
+        told = await self._query(CLOCK, None)
+        took_s = self._clock() - begun_s
+        ahead_s = told[0].value - sent_s - took_s / 2 if told else 0.0
+        self._ahead_s = ahead_s if abs(ahead_s) > took_s else 0.0
+        self._clock_again_s = self._clock() + CLOCK_AGAIN_S
+
+    def _skew(self) -> tuple[str, ...]:
+        off_s = abs(self._ahead_s)
+        return (SKEWED.format(off_s, "behind" if self._ahead_s > 0.0 else "ahead of"),) if off_s > MOST_SKEW_S else ()
 
     def _more(self) -> list[str]:
         """What is asked beside of the host that is looked at."""
@@ -138,24 +191,27 @@ class FleetSource:
         return [selector(self._left_out, matchers(self._config.match, "instance", instances))]
 
     async def _learn(self, answers: Answers) -> None:
-        """Look at how often jobs are scraped that are new, but not all the time. Raises ApiFault."""
+        """Look at how often jobs are scraped, but not all the time. Raises ApiFault."""
         if self._clock() < self._learn_again_s:
             return
-        targets = [one for several in self._memory.hosts.values() for one in several]
+        targets = [one for several in self._memory.hosts.values() for one in several if one.known]
         places = {target.labels.get("job", ""): target.instance for target in targets}
         places = places or await asyncio.to_thread(_places, answers)
-        if places and self._memory.intervals.lacks(places):
-            self._learn_again_s = self._clock() + LEARN_AGAIN_S
+        if places:
+            self._sent += 1
             asked = scrapes(places.values(), self._config.match)
             self._memory.intervals.learn(await self.api.samples(asked, answers.at_s))
+            again_s = LACKING_S if self._memory.intervals.lacks(places) else LEARN_AGAIN_S
+            self._learn_again_s = self._clock() + again_s
 
-    def _failed(self, text: str, at_s: float) -> FleetFrame:
-        return FleetFrame(at_s, self._config.interval_s, faults=self._faults([text], at_s), answered=False)
+    def _failed(self, text: str, at_s: float, now: bool) -> FleetFrame:
+        return FleetFrame(at_s, self._config.interval_s, faults=self._faults([text], at_s, now), answered=False)
 
-    def _faults(self, texts: Iterable[str], at_s: float) -> tuple[Fault, ...]:
-        """Faults of the server itself, each with the time since when it holds."""
-        self._since = {text: self._since.get(text, at_s) for text in texts}
-        return tuple(Fault(SOURCE, text, since) for text, since in self._since.items())
+    def _faults(self, texts: Iterable[str], at_s: float, now: bool) -> tuple[Fault, ...]:
+        """Faults of the server itself, each with the time since when it holds; another time's change nothing of it."""
+        since = {text: self._since.get(text, at_s) for text in texts} if now else dict.fromkeys(texts, at_s)
+        self._since = since if now else self._since
+        return tuple(Fault(SOURCE, text, since_s) for text, since_s in since.items())
 
     async def _built(self, answers: Answers, memory: Memory) -> FleetFrame:
         moment = Moment(answers, memory, self._models, self._config.host_labels)

@@ -94,13 +94,30 @@ class Placer:
 
     def of_up(self, labels: Mapping[str, str]) -> Target:
         """The target whose `up` (or its time) has these labels."""
-        kept = {name: value for name, value in labels.items() if name not in self._replicas}
-        replica = "/".join(labels.get(name, "") for name in self._replicas if name in labels)
-        id_ = frozenset({*kept.items(), ("", replica)})
+        id_ = self._id(labels)
         target = self._targets.get(id_)
         if target is None:
+            kept = {name: value for name, value in labels.items() if name not in self._replicas}
+            replica = dict(id_)[""]
             target = self._targets[id_] = Target(kept, tuple(sorted(kept.items())), replica, known=True)
         return target
+
+    def _id(self, labels: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+        replica = "/".join(labels.get(name, "") for name in self._replicas if name in labels)
+        kept = {(name, value) for name, value in labels.items() if name not in self._replicas}
+        return frozenset({*kept, ("", replica)})
+
+    def dates(self, scraped: Iterable[Vector]) -> dict[Target, float]:
+        """When each target was scraped (Unix time), by its `up`, or where it has none by its series."""
+        found: dict[Target, float] = {}
+        for one in scraped:
+            target = self._targets.get(self._id(one.series.labels))
+            if target is None:
+                target = self.place(one.series).target
+                if target.known:
+                    continue
+            found[target] = max(one.value, found.get(target, 0.0))
+        return found
 
     def place(self, series: Series) -> Placed:
         """The target of a series, and the series as the page of that target wrote it."""

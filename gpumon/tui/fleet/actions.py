@@ -102,12 +102,17 @@ class FleetActions(FleetTravel, inherit_bindings=False):
         if row is None:
             return
         if not self.table.models:
-            at_s = self.shown.fleet.wall_s if self.back and self.shown is not None else None
+            at_s = self.shown.fleet.wall_s if self.paused and self.shown is not None else None
             self.opens(self.table.key_of(row), at_s)
         elif self.table.narrow_to_model(row):
             self.follow_table()
         else:
             self.say(f"no engine runs there: {self.view.keymap.first('fleet.models')} shows all hosts")
+
+    def action_zoom(self) -> None:
+        """Nothing of a fleet has a larger form but its hosts."""
+        key = self.view.keymap.first
+        self.say(f"nothing to zoom here: {key('open')} opens the host, where {key('zoom')} zooms a pane")
 
     def follow_table(self) -> None:
         self.look_at_row()
@@ -150,7 +155,7 @@ class FleetActions(FleetTravel, inherit_bindings=False):
 
     def action_sort(self) -> None:
         """Choose the order of the rows."""
-        from gpumon.tui.screens.questions import order_of
+        from gpumon.tui.fleet.questions import order_of
 
         if self.current is self.table:
             self.ask(order_of(self.table))

@@ -61,11 +61,13 @@ class FleetApp(TerminalApp, inherit_bindings=False):
     def on_fleet_ready(self, message: FleetReady) -> None:
         """Show the newest snapshot; beneath a host's screen, too, for when that is left."""
         self.fleet.show(message.fleet)
+        self.keep()
 
     def open_host(self, name: str, at_s: float | None) -> None:
         """Show one host; `at_s`: the Unix time to begin at, None: live."""
         if self.host is None:
-            control = self.control.host(name)
+            shown = self.fleet.shown.fleet.host(name) if self.fleet.shown is not None else None
+            control = self.control.host(name, shown.snapshot if shown is not None else None)
             self.host = HostScreen(control, self.files, self.palette, self.view, self._wall, self.leave_host, at_s)
             self.push_screen(self.host)
 

@@ -4,11 +4,14 @@ screens."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 from gpumon.fleet.parts import Known, mean
 from gpumon.fleet.rows import SORTS, Row
 from gpumon.readings.format import (
+    DASH,
     age,
     cells,
     count,
@@ -31,16 +34,18 @@ from gpumon.tui.fleet.title import STATES
 from gpumon.tui.gpu_table import bar
 from gpumon.tui.rows import Order
 from gpumon.tui.table import Column, Table, efficiency, figures, share, words
-from gpumon.tui.triage_words import BRIEF, URGENT, mark
+from gpumon.tui.triage_words import BRIEF, LIMITS, URGENT, mark
 from gpumon.tui.view import View
 
-_NAME: Final = 19
+_NAME: Final = 18
 _WIDE_NAME: Final = 34
 _WIDE: Final = 160
 """Columns from which names have more room."""
 _BAR: Final = 5
-LEAST_VERDICT: Final = 13
+LEAST_VERDICT: Final = 12
 """Cells of the worst verdict behind the columns: a glyph and a word."""
+_BRIEF_ROOM: Final = 24
+"""Cells of it in which a part of its sentence would say nothing."""
 _ROOM: Final = 34
 """Cells that the columns of a wider screen leave to it."""
 _MOST_ROOM: Final = 60
@@ -75,6 +80,8 @@ def bandwidth_unsure(row: Row) -> bool:
 
 def _gpus(row: Row, _: View, tone: str) -> line.Row:
     """How many, and of how many of them it is known what they do where that is not all."""
+    if isinstance(row.gpus, Missing):
+        return ((right(DASH, 6), "muted"),)
     known = row.busy_ratio.gpus
     text = f"{known}/{row.gpus}" if known < row.gpus else f"{row.gpus}"
     return ((right(text if cells(text) <= 5 else f"{row.gpus}", 6), tone),)
@@ -97,7 +104,7 @@ def _idle(money: bool) -> Column[Row]:
         value = idle_of(row, money).value
         return short(value, 5) if isinstance(value, Missing) else figure(value)
 
-    return figures("idle", "idle/h" if money else "idle", 6, text, gap=0)
+    return figures("idle", "idle/h" if money else "idle gpu", 6 if money else 9, text, gap=0)
 
 
 def idle_of(row: Row, money: bool) -> Known:
@@ -124,11 +131,37 @@ def _types(row: Row) -> str:
     return " ".join(f"{number}x {clean(name, 40).removeprefix('NVIDIA ')}" for name, number in row.gpu_types)
 
 
-_EFFICIENCY: Final[tuple[Column[Row], Column[Row]]] = efficiency(
+PART: Final = "~"
+"""Behind a share that is known for a part of the GPUs."""
+
+
+def in_part(known: Known) -> bool:
+    """Whether a figure is known, and not of all GPUs."""
+    return not isinstance(known.value, Missing) and known.gpus < known.of
+
+
+def _marked(column: Column[Row], known: Callable[[Row], Known]) -> Column[Row]:
+    """The column with a mark behind a figure of a part of the GPUs, where it has a cell for it."""
+
+    def cell(row: Row, view: View, tone: str) -> line.Row:
+        pieces = column.cell(row, view, tone)
+        if not pieces or not in_part(known(row)):
+            return pieces
+        (text, tone), *_ = pieces
+        return ((right(text.strip() + PART, column.width), tone),) if text.startswith("  ") else pieces
+
+    return replace(column, cell=cell)
+
+
+_SHARES: Final[tuple[Column[Row], Column[Row]]] = efficiency(
     "fleet",
     (6, 6),
     lambda row: (row.mfu_ratio.value, unsure(row)),
     lambda row: (row.mbu_ratio.value, bandwidth_unsure(row)),
+)
+_EFFICIENCY: Final[tuple[Column[Row], Column[Row]]] = (
+    _marked(_SHARES[0], lambda row: row.mfu_ratio),
+    _marked(_SHARES[1], lambda row: row.mbu_ratio),
 )
 
 _BUSY_HEAD: Final = ((" " * (_BAR + 1), "muted"), ("▒", "busy"), ("busy", "muted"))
@@ -161,10 +194,10 @@ _MORE: Final[tuple[Column[Row], ...]] = (
 )
 
 
-def _table(money: bool, title: str, named: Callable[[str, int], str], width: int, *last: Column[Row]) -> Table[Row]:
-    name: Column[Row] = words("name", title, width, lambda row: named(clean(row.name, 200), width), fixed=True)
-    drops = ("vram", "gpus", "mbu", "idle", "tokens")
-    return Table("fleet", _base(name, money), (_WAITING, *_MORE, *last), drops=drops, least=LEAST_VERDICT)
+_DROPS: Final = ("vram", "gpus", "mbu", "idle", "tokens")
+"""Columns that a narrow screen does without, the first one first."""
+_COLUMN: Final = {"waste": "idle"}
+"""Sort -> the column that shows what it goes by, where that has another name."""
 
 
 def _models(row: Row) -> str:
@@ -173,19 +206,34 @@ def _models(row: Row) -> str:
 
 _MODELS: Final[Column[Row]] = words("models", "models", 30, _models, gap=2, keep=_MOST_ROOM)
 _HOSTS: Final[Column[Row]] = figures("hosts", "hosts", 5, lambda row: f"{len(row.hosts)}", keep=_MOST_ROOM)
-_TABLES: Final = {
-    (models, wide, money): (
-        _table(money, "model", model_name, width, _HOSTS) if models else _table(money, "host", cut, width, _MODELS)
+
+
+def bare_model(model: str, width: int) -> str:
+    """A model without its organisation, whether or not that has room: names of a list are alike."""
+    return model_name(model.rstrip("/").rpartition("/")[2] or model, width)
+
+
+@lru_cache(maxsize=128)
+def _table(models: bool, wide: bool, money: bool, sort: str) -> Table[Row]:
+    width, named = _WIDE_NAME if wide else _NAME, bare_model if models else cut
+    title = "model" if models else "host"
+    name: Column[Row] = words("name", title, width, lambda row: named(clean(row.name, 200), width), fixed=True)
+    base, more = _base(name, money), (_WAITING, *_MORE, _HOSTS if models else _MODELS)
+    sorted_by = _COLUMN.get(sort, sort)
+    first = tuple(column for column in more if column.name == sorted_by)
+    return Table(
+        "fleet",
+        (*base, *first),
+        tuple(column for column in more if column not in first),
+        drops=tuple(name for name in _DROPS if name != sorted_by),
+        least=LEAST_VERDICT,
     )
-    for models in (False, True)
-    for wide, width in ((False, _NAME), (True, _WIDE_NAME))
-    for money in (False, True)
-}
 
 
-def table(models: bool, width: int, view: View) -> Table[Row]:
-    """The columns of a row per model, or per host, on a screen of `width` cells."""
-    return _TABLES[models, width >= _WIDE, priced(view)]
+def table(models: bool, width: int, view: View, sort: str = "") -> Table[Row]:
+    """The columns of a row per model, or per host, on a screen of `width` cells; the one that the rows are sorted by
+    has a place on every screen."""
+    return _table(models, width >= _WIDE, priced(view), sort)
 
 
 def worst(row: Row) -> Verdict | None:
@@ -199,25 +247,48 @@ def worst(row: Row) -> Verdict | None:
     return next(found, None) if row.verdict else None
 
 
+def state_of(row: Row, now_s: float) -> tuple[str, str] | None:
+    """Word and tone of a row of which nothing is known, and since when; None for all others."""
+    if row.state not in STATES or row.troubled < len(row.hosts):
+        return None
+    word, tone = STATES[row.state]
+    seen_s = max((host.seen_wall_s for host in row.parts.hosts), default=0.0)
+    return f"{word} {age(now_s - seen_s)}" if now_s - seen_s >= 1.0 else word, tone
+
+
 def said(row: Row, now_s: float, room: int) -> line.Row:
-    """What is wrong with a row, in `room` cells: its state, else its worst verdict."""
-    if row.state in STATES and row.troubled == len(row.hosts):
-        word, tone = STATES[row.state]
-        seen_s = max((host.seen_wall_s for host in row.parts.hosts), default=0.0)
-        old = f" {age(now_s - seen_s)}" if now_s - seen_s >= 1.0 else ""
-        return ((" " + cut(f"{word}{old}{_fault(row)}", room - 1), tone),)
+    """What is wrong with a row, in `room` cells: its state, else its worst verdict; where room is short, its name."""
+    brief = room < _BRIEF_ROOM
+    state = state_of(row, now_s)
+    if state is not None:
+        return ((" " + cut(state[0] if brief else f"{state[0]}{_fault(row)}", room - 1), state[1]),)
     verdict = worst(row)
     if row.silent and (verdict is None or verdict.level not in URGENT):
-        return ((" " + cut(_silent(row), room - 1), "warn"),)
+        return ((" " + cut(f"! {row.silent} silent" if brief else _silent(row), room - 1), "warn"),)
     if verdict is None:
         return ()
     glyph, tone, _ = mark(verdict)
     calm = verdict.level is Level.OK or tone == "muted"
     head = f"{glyph} {BRIEF[verdict.limit]}"
-    text = clean(row.verdict, 300)
-    if room - 1 < cells(head) + 8:
+    if brief:
         return ((" " + cut(head, room - 1), tone),)
+    text = clean(row.verdict, 300)
     return ((" " + left(head, 11), tone), (" " + cut(text, room - 13), "muted" if calm else "text"))
+
+
+def sentence(row: Row, now_s: float) -> tuple[str, str, str]:
+    """Glyph, its tone, and a whole sentence: what is wrong with a row, and what to do; empty where nothing is known."""
+    name, state, verdict = clean(row.name, 60), state_of(row, now_s), worst(row)
+    if state is not None:
+        glyph, _, word = state[0].partition(" ")
+        return glyph, state[1], f"{name}: {word}{_fault(row)}"
+    if row.silent and (verdict is None or verdict.level not in URGENT):
+        return "!", "warn", f"{name}: {_silent(row).removeprefix('! ')}"
+    if verdict is None:
+        return "", "text", ""
+    glyph, tone, _ = mark(verdict)
+    action = f" - {clean(verdict.action, 400)}" if verdict.action else ""
+    return glyph, tone, f"{name}: {LIMITS[verdict.limit]}: {clean(row.verdict, 400)}{action}"
 
 
 def _silent(row: Row) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from gpumon.fleet.snapshot import FleetSnapshot
+from gpumon.readings.snapshot import Snapshot
 from gpumon.tui.control import Control
 
 if TYPE_CHECKING:
@@ -68,6 +69,10 @@ class FleetControl(Protocol):
     async def at(self, wall_s: float) -> FleetSnapshot:
         """The fleet as it was at a time, from queries at that time; what can not be had is in its `faults`."""
 
-    def host(self, name: str) -> Control:
+    async def first_after(self, none_s: float, there_s: float) -> float:
+        """Where the fleet begins, to a refresh: there is none at `none_s`, and one at `there_s` (Unix times)."""
+
+    def host(self, name: str, seen: Snapshot | None = None) -> Control:
         """One host, for the screen of one machine: `start` gives its snapshots as refreshes bring them, `history` is
-        filled from range queries, `timeline` asks the Prometheus. A new one each time; `stop` lets go of it."""
+        filled from range queries, `timeline` asks the Prometheus. A new one each time; `stop` lets go of it.
+        `seen`: the host as it was shown last, for where the Prometheus has nothing of it now."""

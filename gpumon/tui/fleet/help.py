@@ -14,7 +14,8 @@ MARKS: Final = (
     ("▒busy █sm", "a kernel ran; SMs at work: means"),
     ("gpus 6/8", "busy is known of 6 of them"),
     ("! 2 silent", "engines that do not answer"),
-    ("mfu 87", "of how many GPUs MFU is known"),
+    ("mfu of 87/96", "of how many GPUs MFU is known"),
+    ("37%~", "known for a part of its GPUs"),
     ("mfu mbu", "FLOPs, bytes used of peak"),
     ("idle", "1 - busy, summed: GPUs, or money per hour"),
     ("104%! 31%?", "wrong facts; unsure peak"),
@@ -28,6 +29,7 @@ FILTERS: Final = (
     ("host=gpu0*", "of that host"),
     ("model!=*llama*", "without that model"),
     ("engine= gpu=", "names of engines, GPUs"),
+    ("verdict=kv", "what is not well there"),
     ("zone=eu-1", "any label of its targets"),
 )
 _WIDTH: Final = 60

@@ -11,6 +11,7 @@ from gpumon.readings.format import cells, cut, left
 from gpumon.readings.snapshot import Kind, Level, Snapshot
 from gpumon.readings.text import clean
 from gpumon.tui import engine_table, gpu_table, line
+from gpumon.tui.fleet.columns import in_part
 from gpumon.tui.palette import Palette
 from gpumon.tui.triage_words import LIMITS, mark, said, urgent_by_key
 from gpumon.tui.view import View
@@ -60,7 +61,9 @@ class HostPane(Pane):
             return ""
         types = " ".join(f"{number}x {clean(name, 40).removeprefix('NVIDIA ')}" for name, number in row.gpu_types)
         labels = " ".join(f"{clean(name, 30)}={clean(value, 40)}" for name, value in sorted(row.labels.items()))
-        parts = [types, f"{len(row.hosts)} hosts" if self._models else "", labels]
+        known = row.mfu_ratio
+        share = f"MFU of {known.gpus} of {known.of} GPUs" if in_part(known) else ""
+        parts = [types, share, f"{len(row.hosts)} hosts" if self._models else "", labels]
         return " · ".join(part for part in parts if part)
 
     def _more(self, focused: bool) -> str:  # noqa: ARG002

@@ -35,8 +35,10 @@ MEANINGS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
 )
 """Commands and what they do here, in the order of the help."""
 
-IDS: Final = frozenset(name for names, _ in MEANINGS for name in names if not name.startswith("fleet."))
-"""Commands of the whole screen that have a meaning here."""
+_SAYS_WHY: Final = frozenset({"zoom"})
+"""Commands that only say why they do nothing here."""
+IDS: Final = _SAYS_WHY | {name for names, _ in MEANINGS for name in names if not name.startswith("fleet.")}
+"""Commands of the whole screen that are answered here."""
 
 
 class FleetPlace(NamedTuple):

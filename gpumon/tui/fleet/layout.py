@@ -11,6 +11,8 @@ FOOT_HEIGHT: Final = 30
 _LEAST_ROWS: Final = 8
 """Rows of the table that come before the foot."""
 _LEAST_FOOT: Final = 4
+_LEAST_BODY: Final = 6
+"""Lines of table below which the sentence of a row has none."""
 _WIDE: Final = 150
 """Columns from which the summary needs one line only."""
 
@@ -22,6 +24,8 @@ class FleetPlan(NamedTuple):
     summary: int = 0
     table: int = 0
     foot: int = 0
+    said: int = 0
+    """Lines of what is wrong with the row under the cursor."""
     page: int = 0
     """Lines of what covers the table: the help, or the sizing panel."""
     drawer: int = 0
@@ -39,13 +43,15 @@ def plan(
     rows: int,
     foot: int,
     faults: int,
+    said: int,
     drawer: int,
     covered: bool,
 ) -> FleetPlan:
     """The lines of each part on a screen of `width` x `height` cells.
 
-    `rows`: lines of the table's body; `foot`: lines that the foot could use; `faults`: lines of the fault line;
-    `covered`: the help or the sizing panel stands over the table.
+    `rows`: lines of the table's body; `foot`: lines that the foot could use; `faults`: lines of the faults;
+    `said`: lines of what is wrong with the row under the cursor. Faults and that sentence have a line each, and more
+    where rows leave some. `covered`: the help or the sizing panel stands over the table.
     """
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         return FleetPlan()
@@ -53,11 +59,13 @@ def plan(
     body = height - 2 - drawer
     if covered:
         return FleetPlan(page=body, drawer=drawer)
-    faults = min(faults, body)
     summary = 1 if width >= _WIDE else 2
+    free = max(0, body - summary - 2 - rows - min(1, faults))
+    faults = min(faults, 1 + free)
     body -= faults + summary
     lines = 0
     if height >= FOOT_HEIGHT:
         most = body - 2 - min(rows, max(_LEAST_ROWS, (body - 2) // 2))
         lines = min(foot, most) if min(foot, most) >= _LEAST_FOOT else 0
-    return FleetPlan(faults, summary, body - lines, lines, 0, drawer)
+    said = 0 if lines or not rows or body < _LEAST_BODY else min(said, max(1, body - 2 - rows))
+    return FleetPlan(faults, summary, body - lines - said, lines, said, 0, drawer)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from typing import ClassVar, Final
 
-from gpumon.fleet.rows import Row, ordered
-from gpumon.fleet.select import Selection, SelectionError
+from gpumon.fleet.rows import Row, ordered, total
+from gpumon.fleet.select import KINDS, Selection, SelectionError
+from gpumon.readings.format import cut
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Level, Snapshot
 from gpumon.readings.text import clean
@@ -23,6 +24,8 @@ from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import wrapped
 
+_MOST_LINES: Final = 20
+"""Of why there is no fleet."""
 SCOPE: Final = "fleet"
 """Of its keys, in the table of keys."""
 _GLOB: Final = str.maketrans(dict.fromkeys("*?[]\"'", "?"))
@@ -48,6 +51,8 @@ class RowsPane(ListPane[Row]):
         self._shown: Shown | None = None
         self._others: dict[bool, tuple[str, str]] = {}
         """Filter and cursor of the table that is not shown."""
+        self._summed: tuple[list[Row] | None, Row | None] = (None, None)
+        """Rows in view, and their sum."""
 
     def show_fleet(self, shown: Shown) -> None:
         """Paint a moment of the fleet."""
@@ -60,9 +65,19 @@ class RowsPane(ListPane[Row]):
         return len(self.chosen())
 
     @property
+    def sum(self) -> Row | None:
+        """The sum of the rows that the filter lets through; None where there is no filter."""
+        if not self.wanted or self.error or self._shown is None:
+            return None
+        chosen = self.chosen()
+        if chosen is not self._summed[0]:
+            self._summed = (chosen, total(chosen))
+        return self._summed[1]
+
+    @property
     def table(self) -> Table[Row]:
         """The columns of what a row is now."""
-        return columns.table(self.models, self.size.width, self.view)
+        return columns.table(self.models, self.size.width, self.view, self.order.name if self.order is not None else "")
 
     def turn_to_models(self, models: bool) -> None:
         """A row per model, or per host; each table keeps its filter and its cursor."""
@@ -156,8 +171,9 @@ class RowsPane(ListPane[Row]):
         shown = self._shown
         if shown is None:
             return wrapped("asking the Prometheus: waiting for its first answer …", width, "muted")
-        if shown.fleet.faults:
-            return wrapped("nothing is known yet: see the line above", width, "muted")
+        if shown.fleet.faults and not shown.fleet.wall_s:
+            fault = shown.fleet.faults[0]
+            return wrapped(f"✗ {clean(fault.source, 40)}: {clean(fault.text, 2000)}", width, "warn", most=_MOST_LINES)
         if not shown.fleet.hosts:
             text = (
                 "the Prometheus has no host with GPUs or engines at this time: it should scrape dcgm-exporter, the "
@@ -165,6 +181,28 @@ class RowsPane(ListPane[Row]):
             )
             return wrapped(text, width, "muted")
         return wrapped("no engine runs here", width, "muted")
+
+    def _none_left(self, width: int) -> Sequence[line.Row]:
+        """That nothing passes the filter; and that no row has such a label, where that is why."""
+        unknown = self._unknown_label()
+        if unknown:
+            return wrapped(unknown, width, "muted")
+        wanted = cut(self.wanted, max(8, width - 50))
+        text = f'none of {self._total} {self.title()} matches "{wanted}"; {self._keys_back()}: all rows'
+        return wrapped(text, width, "muted")
+
+    def _unknown_label(self) -> str:
+        """Why a filter by a label that there is not can match nothing; empty where it has none."""
+        if self._shown is None:
+            return ""
+        rows = self._shown.models if self.models else self._shown.hosts
+        there = {name for row in rows for name in row.labels}
+        for name in _selection(self.wanted).labels:
+            if name not in there:
+                labels = " ".join(sorted(clean(each, 40) for each in there)) or "none"
+                kinds = " ".join(KINDS)
+                return f"nothing has a label {clean(name, 40)}: there are {kinds}, and of the targets {labels}"
+        return ""
 
     def row(self, item: Row, width: int) -> line.Row:
         """One host or model, its worst verdict behind."""

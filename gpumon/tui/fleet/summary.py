@@ -9,11 +9,11 @@ from typing import Final
 from gpumon.fleet.parts import Known
 from gpumon.fleet.rows import Row
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
-from gpumon.readings.format import cells, count, cut, figure, memory, ratio, watts, whole
+from gpumon.readings.format import DASH, cells, count, cut, figure, memory, ratio, watts, whole
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
 from gpumon.tui import line
-from gpumon.tui.fleet.columns import bandwidth_unsure, priced, unsure, vram_ratio
+from gpumon.tui.fleet.columns import bandwidth_unsure, in_part, priced, unsure, vram_ratio
 from gpumon.tui.fleet.shown import Shown
 from gpumon.tui.fleet.title import utc
 from gpumon.tui.layout import LEAST_HEIGHT, LEAST_WIDTH
@@ -24,28 +24,41 @@ from gpumon.tui.widgets.title_bar import ago
 
 _HINT: Final = f"{LEAST_WIDTH}x{LEAST_HEIGHT} or more shows tables, {{quit}} quits"
 _GAP: Final = 2
+_MOST_FAULTS: Final = 5
+"""Lines of what is wrong, where rows leave them."""
 
 
 class FleetSummary(Board):
-    """The sums over all hosts, whatever the table's filter leaves out."""
+    """The sums over all hosts, or over those rows that the table's filter lets through."""
 
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette)
         self._view = view
         self._shown: Shown | None = None
+        self._chosen: Row | None = None
 
     def show(self, shown: Shown) -> None:
         """Paint a moment of the fleet."""
         self._shown = shown
         self.update()
 
+    def narrow(self, chosen: Row | None) -> None:
+        """The sum of the rows that a filter lets through; None: there is no filter."""
+        if chosen is not self._chosen:
+            self._chosen = chosen
+            self.update()
+
     def rows(self, width: int, height: int) -> Sequence[line.Row]:
         """As many whole figures as fit, the most important first: on two lines GPUs stand over engines."""
         if self._shown is None or not self._shown.fleet.wall_s:
             return ()
-        of_gpus, of_work = list(_gpus(self._shown.total, self._view)), list(_work(self._shown.total, self._view))
+        total = self._chosen or self._shown.total
+        of_gpus, of_work = list(_gpus(total, self._view)), list(_work(total, self._view))
+        if self._chosen is not None:
+            of_gpus.insert(0, ("", f"{len(total.hosts)} of {len(self._shown.total.hosts)} hosts:", "accent"))
         if height < 2:
-            return (_fitting([*of_gpus[:-1], *of_work, of_gpus[-1]], width),)
+            ratios = len(of_gpus) - len(_coverage(total))
+            return (_fitting([*of_gpus[:ratios], *of_work, *of_gpus[ratios:]], width),)
         return (_fitting(of_gpus, width), _fitting(of_work, width))
 
 
@@ -69,9 +82,15 @@ def _gpus(total: Row, view: View) -> Iterator[tuple[str, str, str]]:
     yield "mem", _share(total.bandwidth_ratio.value, bandwidth_unsure(total)), "text"
     yield "mfu", _share(total.mfu_ratio.value, unsure(total)), "strong"
     yield "mbu", _share(total.mbu_ratio.value, bandwidth_unsure(total)), "strong"
-    known, least = total.busy_ratio, total.mfu_ratio
-    text = f"{known.gpus}/{known.of} GPUs" + (f", mfu {least.gpus}" if least.gpus < known.gpus else "")
-    yield "", text, "warn" if known.gpus < known.of else "muted"
+    yield from _coverage(total)
+
+
+def _coverage(total: Row) -> list[tuple[str, str, str]]:
+    """Of how many GPUs it is known what they do, where that is not of all."""
+    busy, mfu = total.busy_ratio, total.mfu_ratio
+    parts = [("mfu of", f"{mfu.gpus}/{mfu.of} GPUs", "muted")] if in_part(mfu) else []
+    parts += [("busy of", f"{busy.gpus}/{busy.of}", "warn")] if busy.gpus < busy.of else []
+    return parts or [("", f"{busy.gpus}/{busy.of} GPUs", "muted")]
 
 
 def _memory(value: Reading, view: View) -> str:
@@ -116,10 +135,9 @@ class FaultLine(Board):
         self._now_s = 0.0
         self._back = False
 
-    @property
-    def wanted(self) -> int:
-        """Lines that it needs."""
-        return int(bool(self._told()))
+    def wanted(self, width: int) -> int:
+        """Lines that it could use."""
+        return len(_wrapped(self._told(), width, _MOST_FAULTS))
 
     def show(self, fleet: FleetSnapshot, now_s: float, *, back: bool) -> None:
         """Take a fleet in; `back`: it is a moment that was gone back to."""
@@ -131,32 +149,45 @@ class FaultLine(Board):
         self._now_s = now_s
         self.update()
 
-    def rows(self, width: int, height: int) -> Sequence[line.Row]:  # noqa: ARG002
-        """One line: the Prometheus, and then the hosts."""
-        parts = self._told()
-        row: list[line.Piece] = []
-        room = width - 1
-        for text, tone in parts:
-            said = cut(text, max(0, room))
-            row += [(" " if not row else "  ", "text"), (said, tone)]
-            room -= cells(said) + 2
-        return (tuple(row),)
+    def rows(self, width: int, height: int) -> Sequence[line.Row]:
+        """The Prometheus, and then the hosts: wrapped where there are lines for that."""
+        return _wrapped(self._told(), width, max(1, height))
 
     def _told(self) -> list[line.Piece]:
         fleet = self._fleet
-        if fleet is None:
-            return []
+        if fleet is None or not fleet.wall_s:
+            return []  # the empty table has room for the whole text
         parts: list[line.Piece] = []
         if fleet.faults:
             fault = fleet.faults[0]
             more = f" +{len(fleet.faults) - 1}" if len(fleet.faults) > 1 else ""
-            text = f"! {clean(fault.source, 40)}: {clean(fault.text, 300)}{more}"
+            text = f"! {clean(fault.source, 40)}: {clean(fault.text, 600)}{more}"
             shown = f"✗ NOT LIVE: {ago(self._now_s - fleet.wall_s)} old, of {utc(fleet.wall_s)}Z"
-            parts += [(shown, "critical")] if fleet.wall_s and fleet.hosts and not self._back else []
+            silent = not fleet.answered and not self._back
+            parts += [(shown, "critical")] if silent and fleet.wall_s and fleet.hosts else []
             parts.append((text, "warn"))
         states = Counter(host.state for host in fleet.hosts)
         hosts = [f"{states[state]} {state.value}" for state in HostState if state is not HostState.OK and states[state]]
         return [*parts, (f"! hosts: {', '.join(hosts)}", "warn")] if hosts else parts
+
+
+def _wrapped(parts: Sequence[line.Piece], width: int, most: int) -> list[line.Row]:
+    """The parts one behind the other, over at most `most` lines, broken at blanks; the last one is cut."""
+    lines: list[list[line.Piece]] = []
+    room = 0
+    words = [(word, tone, at) for text, tone in parts for at, word in enumerate(text.split(" "))]
+    for number, (word, tone, at) in enumerate(words):
+        gap = 1 if at else 2
+        if not lines or (cells(word) + gap > room and len(lines) < most):
+            lines.append([(" " if not lines else "   ", "text")])
+            room, gap = width - (2 if len(lines) == 1 else 4), 0
+        if cells(word) + gap > room:
+            rest = " ".join(text for text, other, _ in words[number:] if other == tone)
+            lines[-1].append((" " * gap + cut(rest, max(0, room - gap)), tone))
+            break
+        lines[-1].append((" " * gap + word, tone))
+        room -= cells(word) + gap
+    return [tuple(each) for each in lines]
 
 
 class TinyFleet(Board):
@@ -199,12 +230,14 @@ class TinyFleet(Board):
             yield f"AT {fleet.time}", "badge_paused"
         elif self._paused:
             yield "PAUSED", "badge_paused"
-        if fleet.faults:
-            yield f"✗ NOT LIVE {clean(fleet.faults[0].text, 30)}", "critical"
+        if not fleet.answered and not self._back:
+            yield f"✗ NOT LIVE {clean(fleet.faults[0].text, 30) if fleet.faults else ''}".rstrip(), "critical"
+        elif fleet.faults:
+            yield f"! {clean(fleet.faults[0].text, 30)}", "warn"
         yield f"{len(fleet.hosts)} hosts", "text"
         if total.troubled:
             yield f"{total.troubled} not ok", "warn"
-        yield f"{total.gpus} GPUs", "text"
+        yield f"{DASH if isinstance(total.gpus, Missing) else total.gpus} GPUs", "text"
         yield f"busy {ratio(total.busy_ratio.value)}", "strong"
         yield f"mfu {ratio(total.mfu_ratio.value)}", "text"
         yield f"mbu {ratio(total.mbu_ratio.value)}", "text"

@@ -11,9 +11,10 @@ from textual.screen import Screen
 from gpumon.readings.format import period
 from gpumon.readings.text import clean
 from gpumon.tui.fleet.shown import worked_out
-from gpumon.tui.fleet.title import utc
+from gpumon.tui.fleet.title import dated, utc
 
 if TYPE_CHECKING:
+    from gpumon.fleet.snapshot import FleetSnapshot
     from gpumon.tui.fleet.control import FleetControl
     from gpumon.tui.fleet.shown import Shown
     from gpumon.tui.view import View
@@ -32,6 +33,10 @@ class FleetTravel(Screen[None], inherit_bindings=False):
     """The moment that was asked for last; None while what is shown is live, or was."""
     seeking_s: float | None = None
     """The moment that is being asked for."""
+    _by_the_way = False
+    """Whether the display is frozen only because a moment was asked for."""
+    _journey = 0
+    """Counts the ways back to what is live: what was asked for before that is not wanted any more."""
     if TYPE_CHECKING:
         control: FleetControl
         view: View
@@ -83,13 +88,19 @@ class FleetTravel(Screen[None], inherit_bindings=False):
 
     def freeze(self, paused: bool) -> None:
         """Freeze what is shown, or go on with the newest."""
-        self.paused = paused
+        self.paused, self._by_the_way = paused, False
         if not paused:
-            self.back, self.aim_s = False, None
-            if self.newest is not None:
-                self.paint(self.newest)
+            self.workers.cancel_group(self, "travel")
+            self._be_live()
         self.show_title()
         self.show_keys()
+
+    def _be_live(self) -> None:
+        self.paused = self.back = self._by_the_way = False
+        self.aim_s = self.seeking_s = None
+        self._journey += 1
+        if self.newest is not None:
+            self.paint(self.newest)
 
     def travel(self, by_s: float) -> None:
         """Go so many seconds back (below 0) or forth; what is asked for while an answer is awaited adds up."""
@@ -102,6 +113,7 @@ class FleetTravel(Screen[None], inherit_bindings=False):
                 self.say(f"this is live: {self.view.keymap.first('time.back')} goes back")
                 return
             self.freeze(True)
+            self._by_the_way = True
         wanted_s = (self.shown.fleet.wall_s if self.aim_s is None else self.aim_s) + by_s
         self.aim_s = min(max(wanted_s, span[0]), span[1])
         self._say_where_it_ends(wanted_s, span)
@@ -118,33 +130,61 @@ class FleetTravel(Screen[None], inherit_bindings=False):
 
     async def _seek(self) -> None:
         """Ask for the moment wanted by now, until it is the one that came."""
+        journey = self._journey
         try:
             while (aim_s := self.aim_s) is not None:
                 self.seeking_s = aim_s
                 self.show_title()
                 arrived = await self._ask(aim_s)
                 if aim_s == self.aim_s:
-                    if not arrived and self.shown is not None:
-                        self.aim_s = self.shown.fleet.wall_s  # the next step begins where this one did
+                    span = self.control.span()
+                    if self.shown is not None and (not arrived or span is None or aim_s <= span[0]):
+                        self.aim_s = self.shown.fleet.wall_s  # else steps go on from what was asked for, over gaps
+                    if not arrived and self._by_the_way:
+                        self._be_live()
                     break
         finally:
-            self.seeking_s = None
+            if journey == self._journey:
+                self.seeking_s = None
             self.show_title()
+            self.show_keys()
 
     async def _ask(self, aim_s: float) -> bool:
         """Show that moment; returns whether there is one to show."""
         try:
             moment = await self.control.at(aim_s)
+            if moment.answered and not moment.hosts:
+                moment = await self._first(aim_s, moment)
             shown = await asyncio.to_thread(worked_out, moment, self.control.prices)
         except Exception as error:  # a past that can not be read costs this step, not the screen
-            self.say(f"this moment can not be read: {clean(f'{type(error).__name__}: {error}', 200)}")
+            self.say(f"{self._named(aim_s)} can not be read: {clean(f'{type(error).__name__}: {error}', 200)}")
             return False
         if self.aim_s is None:
             return True  # live again meanwhile
-        if moment.faults and not moment.hosts:
-            self.say(f"this moment can not be had: {clean(moment.faults[0].text, 200)}")
+        if not moment.hosts and moment.answered:
+            self.say(f"nothing at {self._named(aim_s)}, and before what is shown")
+            if self._by_the_way:
+                self._be_live()
+            return True
+        if not moment.hosts:
+            why = clean(moment.faults[0].text, 200) if moment.faults else "no answer"
+            self.say(f"{self._named(aim_s)} can not be had: {why}")
             return False
-        self.back = True
+        self.back, self._by_the_way = True, False
         self.paint(shown)
         self.show_keys()
         return True
+
+    async def _first(self, aim_s: float, nothing: FleetSnapshot) -> FleetSnapshot:
+        """Nothing is known of the moment that was asked for: the first one that there is before what is shown."""
+        there_s = self.shown.fleet.wall_s if self.shown is not None else aim_s
+        if there_s <= aim_s:
+            return nothing
+        first_s = await self.control.first_after(aim_s, there_s)
+        if self.aim_s == aim_s:
+            self.say(f"nothing at {self._named(aim_s)}: shown is {self._named(first_s)}, the first after it")
+        return await self.control.at(first_s)
+
+    def _named(self, wall_s: float) -> str:
+        newest_s = self.newest.fleet.wall_s if self.newest is not None else wall_s
+        return f"{dated(wall_s, newest_s)}Z"

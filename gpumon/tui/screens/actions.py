@@ -17,6 +17,7 @@ from gpumon.tui.screens.sizing import SizingActions
 from gpumon.tui.screens.travel import TravelActions
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import Pane
+from gpumon.tui.widgets.triage_pane import TriagePane
 
 if TYPE_CHECKING:
     from textual.worker import WorkType
@@ -143,6 +144,8 @@ class Actions(TravelActions, SizingActions, inherit_bindings=False):
             assert isinstance(page, DetailPage)
             page.look_at(thing, self.keys_in)
             self._put_over(page)
+        elif isinstance(self.current, TriagePane) and self.current.selected is not None:
+            self.say("this line has no page of its own: it is no verdict, and about no engine or GPU here")
         self.show_keys()
 
     def action_page(self, name: str) -> None:

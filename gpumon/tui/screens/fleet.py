@@ -20,6 +20,7 @@ from gpumon.tui.fleet.control import FleetControl
 from gpumon.tui.fleet.host_pane import HostPane
 from gpumon.tui.fleet.keys import IDS, FleetPlace, hints
 from gpumon.tui.fleet.layout import FleetPlan, plan
+from gpumon.tui.fleet.row_line import RowLine
 from gpumon.tui.fleet.rows_pane import RowsPane
 from gpumon.tui.fleet.shown import Shown, worked_out
 from gpumon.tui.fleet.summary import FaultLine, FleetSummary, TinyFleet
@@ -74,6 +75,7 @@ class FleetScreen(FleetActions, SizingActions, Notices, Screen[None], inherit_bi
         self.summary = FleetSummary(palette, view)
         self.table = RowsPane(palette, view)
         self.foot = HostPane(palette, view)
+        self.row_line = RowLine(palette)
         self.drawer = Drawer(palette, self.drawer_closed)
         self.key_line = KeyLine(palette)
         self.tiny_line = TinyFleet(palette, view)
@@ -86,7 +88,7 @@ class FleetScreen(FleetActions, SizingActions, Notices, Screen[None], inherit_bi
 
     def boards(self) -> Iterator[Board]:
         """Everything that is painted, top to bottom."""
-        yield from (self.title_bar, self.faults, self.summary, self.table, self.foot)
+        yield from (self.title_bar, self.faults, self.summary, self.table, self.foot, self.row_line)
         yield from (*self.panels, *(() if self.page is None else (self.page,)))
         yield from (self.drawer, self.key_line, self.tiny_line)
 
@@ -155,7 +157,11 @@ class FleetScreen(FleetActions, SizingActions, Notices, Screen[None], inherit_bi
 
     def look_at_row(self) -> None:
         """The foot follows the cursor."""
+        chosen = self.table.sum
+        self.title_bar.narrow(chosen)
+        self.summary.narrow(chosen)
         self.foot.look_at(self.table.selected, models=self.table.models)
+        self.row_line.look_at(self.table.selected, self.shown.fleet.wall_s if self.shown is not None else 0.0)
         self.lay_out()
 
     def show_title(self) -> None:
@@ -182,7 +188,8 @@ class FleetScreen(FleetActions, SizingActions, Notices, Screen[None], inherit_bi
             height,
             rows=self.table.count,
             foot=self.foot.wanted,
-            faults=self.faults.wanted,
+            faults=self.faults.wanted(width),
+            said=self.row_line.wanted(width),
             drawer=self.drawer.wanted(height),
             covered=self.covered,
         )
@@ -198,6 +205,7 @@ class FleetScreen(FleetActions, SizingActions, Notices, Screen[None], inherit_bi
             (self.summary, wanted.summary),
             (self.table, wanted.table),
             (self.foot, wanted.foot),
+            (self.row_line, wanted.said),
         ):
             sized(board, lines, width)
         if self.page is not None:

@@ -52,6 +52,11 @@ class HostScreen(MonitorScreen, inherit_bindings=False):
     def _sink(self, snapshot: Snapshot) -> None:
         self.post_message(SnapshotReady(snapshot))
 
+    def waited_s(self) -> float:
+        """How old the newest snapshot is: it may have been so already when the host was opened."""
+        known = self._wall() - self.latest.wall_s if self.latest is not None else 0.0
+        return max(super().waited_s(), known)
+
     def on_snapshot_ready(self, message: SnapshotReady) -> None:
         """Show the newest snapshot; at first go to where the fleet's screen is in time."""
         self.show(message.snapshot)

@@ -115,7 +115,8 @@ class MonitorScreen(Actions, Notices, Screen[None], inherit_bindings=False):
     def show(self, snapshot: Snapshot) -> None:
         """Take in a new snapshot; paint it unless the display is paused."""
         before, self.latest = self.latest, snapshot
-        self._arrived_s = time.monotonic()
+        if before is None or snapshot.wall_s != before.wall_s:  # the same moment again is nothing new
+            self._arrived_s = time.monotonic()
         if rung(snapshot) - (rung(before) if before is not None else set()):
             self.app.bell()
         if self.panel is not None and self.panel_open:
@@ -145,11 +146,16 @@ class MonitorScreen(Actions, Notices, Screen[None], inherit_bindings=False):
         """Paint the title line."""
         standing = Standing(
             self.paused,
-            waited_s=time.monotonic() - self._arrived_s,
+            waited_s=self.waited_s(),
+            every_s=self.control.interval_s,
             back=self.moment is not None,
             playing=self.playing,
         )
         self.title_bar.show(self.shown, self._wall(), standing)
+
+    def waited_s(self) -> float:
+        """How long the newest snapshot has been there."""
+        return time.monotonic() - self._arrived_s
 
     def summarise(self) -> None:
         """Paint the line that stands for everything where the terminal is too small."""

@@ -39,7 +39,9 @@ class Standing(NamedTuple):
 
     paused: bool = False
     waited_s: float = 0.0
-    """How long the newest snapshot has been due."""
+    """How long the newest snapshot has been there."""
+    every_s: float = 0.0
+    """Seconds between two snapshots, where that is longer than the snapshot says."""
     back: bool = False
     """Whether it is a moment that the user went back to."""
     playing: Playing | None = None
@@ -94,7 +96,7 @@ class TitleBar(Board):
         snapshot, standing = self._snapshot, self._standing
         if snapshot is not None and (standing.paused or standing.playing is not None):
             return [(" ", "bar"), _badge(snapshot.wall_s, self._now_s, standing)]
-        if snapshot is None or standing.waited_s <= _LATE * snapshot.interval_s:
+        if snapshot is None or standing.waited_s <= _LATE * max(snapshot.interval_s, standing.every_s):
             dot: Piece = (" ●", "bar_ok" if snapshot is not None else "bar_muted")
         else:
             dot = (f" ! no reading for {age(standing.waited_s)}", "bar_warn")

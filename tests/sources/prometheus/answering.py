@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -58,7 +59,15 @@ class Api:
         """Labels, value, Unix time of the scrape."""
         self.series: dict[str, list[tuple[dict[str, str], str]]] = {"engines": [], "gpus": [], "own": [], "started": []}
         self.warnings: list[str] = []
+        self.up_once: list[dict[str, str]] = []
+        self.exporters_once: list[tuple[dict[str, str], str]] = []
         self.queries: list[str] = []
+        self.asked_s: list[float] = []
+        """Moments that were asked for."""
+        self.now_s: Callable[[], float] = time.time
+        """Its clock."""
+        self.undated: list[tuple[dict[str, str], float]] = []
+        """Labels and Unix time of the pages without `up`."""
         self.server = LoopbackServer(self._answer)
 
     def target(self, labels: dict[str, str], scraped_s: float = 990.0, up: float = 1.0) -> dict[str, str]:
@@ -79,14 +88,25 @@ class Api:
 
     def _answer(self, request: Request) -> Reply:
         query = asked(request)["query"]
-        at_s = float(asked(request)["time"])
         self.queries.append(query)
+        if query == "time()":
+            now_s = self.now_s()
+            return success({"resultType": "scalar", "result": [now_s, str(now_s)]})
+        if "start" in asked(request):
+            return success({"resultType": "matrix", "result": []})
+        at_s = float(asked(request)["time"])
+        self.asked_s.append(at_s)
         if query.startswith("timestamp("):
-            return vector([(labels, str(at)) for labels, _, at in self.up], at_s)
+            pages = self.undated if " or max by (" in query else []
+            return vector([(labels, str(at)) for labels, at in [(one[0], one[2]) for one in self.up] + pages], at_s)
         if query.endswith("s]"):
             values = [[990.0 + 15.0 * each, "1"] for each in range(-4, 1)]
             result = [{"metric": labels, "values": values} for labels, _, _ in self.up]
             return success({"resultType": "matrix", "result": result})
+        if query.startswith("group by "):
+            return vector(self.exporters_once, at_s)
+        if query.startswith("last_over_time(up"):
+            return vector([({"__name__": "up", **labels}, "1") for labels in self.up_once], at_s)
         if query.startswith("up"):
             return vector([({"__name__": "up", **labels}, str(value)) for labels, value, _ in self.up], at_s)
         kinds = (("gpumon_", "own"), ("process_start", "started"), ("DCGM_FI", "gpus"), ("vllm:", "engines"))

@@ -14,11 +14,13 @@ from gpumon.config.schema import Model
 from gpumon.config.schema import Prometheus as Settings
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.fleet import FleetFrame, HostFrame
-from gpumon.readings.frame import EndpointState, Frame, HostReading
+from gpumon.readings.frame import EndpointState, EngineKind, Frame, HostReading
 from gpumon.readings.missing import Missing, number
+from gpumon.readings.quantities import E2E
 from gpumon.sources.engines.registry import BY_KIND
 from gpumon.sources.exposition import Scanner
 from gpumon.sources.packaged import gpu_catalogue
+from gpumon.sources.prometheus.queries import ALL_BUCKETS, FLEET_BUCKETS
 from gpumon.sources.prometheus.source import FleetSource
 from tests.fakes.engine import Capture, FakeEngine
 from tests.fakes.http_server import LoopbackServer, Reply, Request
@@ -55,8 +57,10 @@ def item(job: str, port: int, path: str = "/metrics", **labels: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def watching(url: str, models: Sequence[Model] = ()) -> AsyncIterator[FleetSource]:
-    source = FleetSource(Settings(url=url, interval_s=1.0), models)
+async def watching(
+    url: str, models: Sequence[Model] = (), buckets: frozenset[str] = FLEET_BUCKETS
+) -> AsyncIterator[FleetSource]:
+    source = FleetSource(Settings(url=url, interval_s=1.0), models, buckets=buckets)
     try:
         yield source
     finally:
@@ -88,10 +92,19 @@ async def test_figures_are_those_of_the_pages_themselves(tmp_path: Path):
         # A label of the target's that the page has too becomes exported_...: the adapter must not notice.
         jobs = [item(name, server.port, f"/{name}", node=f"host-{name}", model_name="x", engine="y") for name in pages]
         with Prometheus(tmp_path, jobs) as prometheus:
-            async with watching(prometheus.url, [TINY]) as source:
+            async with watching(prometheus.url, [TINY], ALL_BUCKETS) as source:
                 frame = await framed(source, lambda frame: len(frame.hosts) == len(pages))
+            async with watching(prometheus.url, [TINY]) as source:
+                await source.frame()
+                fewer = await source.frame()
+                source.look_at("host-vllm")
+                looked_at = await source.frame()
     assert frame.faults == ()
     assert frame.interval_s == 1.0
+    assert_buckets(fewer, frame, full=())
+    # All these pages have one address, by which more is asked of a host.
+    assert_buckets(looked_at, frame, full=[host.name for host in frame.hosts])
+    assert looked_at.queries == fewer.queries + 1
     hosts = {host.name.removeprefix("host-"): host for host in frame.hosts}
     for name in CAPTURES:
         readings = hosts[name].engines
@@ -109,6 +122,26 @@ async def test_figures_are_those_of_the_pages_themselves(tmp_path: Path):
     assert hosts["vllm"].labels == {"node": "host-vllm", "model_name": "x", "engine": "y"}
     assert [gpu.uuid[-4:] for gpu in hosts["dcgm"].gpus] == ["a100", "a101"]
     assert number(hosts["dcgm"].gpus[0].sm_clock_hz) == 1410e6
+
+
+AT_END = {EngineKind.SGLANG, EngineKind.TGI, EngineKind.TENSORRT_LLM}
+"""They may count tokens at a request's end alone."""
+
+
+def assert_buckets(frame: FleetFrame, whole: FleetFrame, full: Sequence[str]) -> None:
+    """All sums and counts are those of the whole; the buckets, too, but of four quantities, unless of a full host."""
+    for host, other in zip(frame.hosts, whole.hosts, strict=True):
+        for reading, expected in zip(host.engines, other.engines, strict=True):
+            for rank, entire in zip(reading.ranks, expected.ranks, strict=True):
+                assert (rank.counters, rank.gauges) == (entire.counters, entire.gauges)
+                assert rank.histograms.keys() == entire.histograms.keys()
+                for quantity, found in rank.histograms.items():
+                    wanted = entire.histograms[quantity]
+                    assert (found.sum, found.count, found.counts[-1]) == (wanted.sum, wanted.count, wanted.counts[-1])
+                    kept = (
+                        quantity in FLEET_BUCKETS or host.name in full or (reading.kind in AT_END and quantity == E2E)
+                    )
+                    assert found.bounds == (wanted.bounds if kept else (float("inf"),)), (host.name, quantity)
 
 
 def steady(rate: float) -> Callable[[Request], Reply]:

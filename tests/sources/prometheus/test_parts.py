@@ -17,8 +17,9 @@ from gpumon.sources.prometheus import answers as answers_file
 from gpumon.sources.prometheus.answers import Matrix, Vector
 from gpumon.sources.prometheus.api import PrometheusApi
 from gpumon.sources.prometheus.intervals import Intervals
+from gpumon.sources.prometheus.memory import Answers, Memory
 from gpumon.sources.prometheus.models import Models
-from gpumon.sources.prometheus.moment import Answers, Memory, Moment
+from gpumon.sources.prometheus.moment import Moment
 from gpumon.sources.prometheus.queries import ENGINE_NAMES, GPU_NAMES, joined, matchers, pattern, queries, scrapes
 from gpumon.sources.prometheus.targets import Choice, Target
 from tests.fakes.http_server import LoopbackServer
@@ -69,19 +70,30 @@ def target(labels: dict[str, str], replica: str = "") -> Target:
     return Target(labels, tuple(sorted(labels.items())), replica, known=True)
 
 
-def test_intervals_are_the_usual_ones_and_are_watched_from_then_on():
-    intervals = Intervals(15.0)
-    one = target(LLM)
-    assert intervals.of(one) == 15.0
-    times = [0.0, 29.9, 60.1, 90.0]
+def learned(intervals: Intervals, *times: float) -> float:
+    """Seconds between scrapes after these were looked at."""
     intervals.learn([Matrix(Series("up", LLM), [(at, 1.0) for at in times])])
-    assert intervals.of(one) == 30.0
-    for at in (100.0, 105.01, 115.0):
-        intervals.see({one: at})
-    assert intervals.of(one) == 5.0
-    assert intervals.copy().of(one) == 5.0
+    return intervals.of(target(LLM))
+
+
+def test_intervals_are_the_usual_ones_and_may_grow_again():
+    intervals = Intervals(15.0)
+    assert intervals.of(target(LLM)) == 15.0
+    assert learned(intervals, 0.0, 29.9, 60.1, 90.0) == 30.0
+    assert learned(intervals, 100.0, 105.01, 110.0, 115.0) == 5.0
+    assert learned(intervals, *(5.0 * number for number in range(40)), 260.0, 320.0, 380.0) == 60.0
+    assert intervals.copy().of(target(LLM)) == 60.0
     assert intervals.lacks(["llm", "other"])
     assert not intervals.lacks(["llm"])
+
+
+def test_two_servers_a_second_apart_make_no_interval_of_a_second():
+    memory = Memory(15.0)
+    learned(memory.intervals, 30.0, 45.0, 60.0, 75.0, 90.0)
+    for at_s in (100.0, 101.0, 115.0, 116.0, 131.0):
+        scraped = [Vector(Series("", labels), at_s, at_s - 1.0) for labels in (LLM, DCGM)]
+        frame = moment(memory, at_s, at_s, scraped=scraped, again=scraped)
+    assert frame.hosts[0].interval_s == 15.0
 
 
 def test_the_chosen_replica_stays_until_it_has_fallen_behind():
