@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-WORKERS ?= 3
+WORKERS ?= 4
 
 .PHONY: demo fleet-demo run test lint check wheel bench compare pictures rivals accuracy calibration triage prove browser schema clean
 
