@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +35,11 @@ REAL_TIME: Final = (
 )
 """Modules that mostly wait, the longest first: one worker waits for them from the start, while the others compute."""
 
+_PLACES: Final = {Path(__file__).parent / name: place for place, name in enumerate(REAL_TIME)}
+
+BEHIND: Final = 10
+"""Niceness of a worker that computes: it yields to the one whose tests keep time."""
+
 # The objects of ten thousand tests all stay: to look through them for garbage, again and again, is a third of the
 # time that collecting takes.
 gc.disable()
@@ -42,9 +48,14 @@ gc.disable()
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What waits goes first; everything else stays in its order."""
-    folder = Path(__file__).parent
-    places = {folder / name: place for place, name in enumerate(REAL_TIME)}
-    items.sort(key=lambda item: places.get(item.path, len(places)))
+    items.sort(key=lambda item: _PLACES.get(item.path, len(_PLACES)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A worker that is done with waiting, or never had to, steps back."""
+    if item.path not in _PLACES and os.environ.get("PYTEST_XDIST_WORKER") and os.nice(0) < BEHIND:
+        os.nice(BEHIND - os.nice(0))
 
 
 def pytest_collection_finish() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -56,7 +55,6 @@ class Truth:
         self.requests = capture.truth
         self.decode: list[tuple[float, float]] = []
         self.prompt: list[tuple[float, float]] = []
-        self.prompt_sent: list[tuple[float, float]] = []
         self.cached: list[tuple[float, float]] = []
         self.ended: list[tuple[float, float]] = []
         self.items: list[tuple[float, float]] = []
@@ -66,11 +64,10 @@ class Truth:
                 events = [[request["t_end"], request["output_tokens"]]]
             self.decode += [(at, tokens) for at, tokens in events]
             aborted = request.get("aborted_by_client")
-            # A cut answer has no usage: the length that was asked for.
-            prompt = request.get("prompt_tokens") or (request.get("prompt_len") if aborted else 0)
+            # An answer that the client or the server's end cut has no usage: the length that was asked for.
+            prompt = request.get("prompt_tokens") or request.get("prompt_len")
             if request.get("t_first") is not None and prompt:
                 self.prompt.append((request["t_first"], prompt))
-                self.prompt_sent.append((request["t_start"], prompt))
             if (timings := request.get("server_timings")) is not None:
                 self.cached.append((request["t_first"], timings["cache_n"]))
             # A refused request ended, too; one that broke off in its answer did not.
@@ -83,17 +80,6 @@ class Truth:
     def tokens(self, of: str, since_s: float, until_s: float) -> float:
         """Tokens (prompts, requests) that arrived in (since, until]."""
         return sum(tokens for at, tokens in getattr(self, of) if since_s < at <= until_s)
-
-    def prompts(self, lives: Sequence[tuple[float, float]], counted: float) -> float:
-        """Prompt tokens of these spans. One that was sent and not yet answered at an end of a span may be counted on
-        either side of it, as the engine prefilled it somewhere between: of all such sums the one nearest to `counted`.
-        """
-        least = sum(self.tokens("prompt", *life) - self._in_prefill(life[0]) for life in lives)
-        most = sum(self.tokens("prompt", *life) + self._in_prefill(life[1]) for life in lives)
-        return min(max(counted, least), most)
-
-    def _in_prefill(self, t: float) -> float:
-        return sum(tokens for at, tokens in self.prompt_sent if at <= t) - self.tokens("prompt", -math.inf, t)
 
     def in_flight(self, t: float) -> int:
         """Requests that were sent and not answered to their end."""
@@ -180,7 +166,7 @@ def judge(done: Replay) -> Result:
         _number(last.decode),
         sum(truth.tokens("decode", *life) for life in lives),
         prompt,
-        truth.prompts(lives, prompt),
+        sum(truth.tokens("prompt", *life) for life in lives),
         tuple(_rate_errors(done, truth)),
         max((tick.decode_tick for tick in done.ticks if tick.decode_tick == tick.decode_tick), default=0.0),
         max(spans, default=0.0),
