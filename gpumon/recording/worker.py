@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -14,10 +16,22 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 BREATH_S: Final = 0.002
 """Between two steps of what nobody waits for: the screen's thread gets its turn."""
+END_S: Final = 0.3
+"""Longest wait for all threads when the program ends: SQLite in a thread does not survive the interpreter's end, and a
+disk that hangs must not hold it up."""
+_THREADS: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
+
+
+@atexit.register
+def _end() -> None:
+    """The main thread is over by now, so that no thread begins another step."""
+    end_s = time.monotonic() + END_S
+    for thread in list(_THREADS):
+        thread.join(max(0.0, end_s - time.monotonic()))
 
 
 class Worker:
-    """Runs calls in their order. The thread is there while there is something to do; nobody waits for it at the end."""
+    """Runs calls in their order. The thread is there while there is something to do, and ends with the main thread."""
 
     def __init__(self, idle: Callable[[], bool] = lambda: False) -> None:
         """`idle` is called while nothing is asked for, as long as it returns True: a small step at a time."""
@@ -41,7 +55,9 @@ class Worker:
             self._calls.append((function, future))
             if not self._running:
                 self._running = True
-                threading.Thread(target=self._run, name="timeline", daemon=True).start()
+                thread = threading.Thread(target=self._run, name="timeline", daemon=True)
+                _THREADS.add(thread)
+                thread.start()
         try:
             await done.wait()
         except asyncio.CancelledError:
@@ -65,7 +81,7 @@ class Worker:
 
     def _more(self) -> bool:
         try:
-            return self._idle()
+            return threading.main_thread().is_alive() and self._idle()
         except Exception:  # whoever asks for that comes upon it again, and is told then
             return False
 
