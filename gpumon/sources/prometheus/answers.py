@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -250,11 +250,3 @@ def _numbers(pair: tuple[float, str]) -> tuple[float, float]:
         return pair[0], float(pair[1])
     except ValueError:
         return pair[0], float("nan")
-
-
-def paused(work: Sequence[Callable[[], None]]) -> None:
-    """Do these one after the other in a thread, and let the event loop in between."""
-    pause = _Pause()
-    for one in work:
-        one()
-        pause()

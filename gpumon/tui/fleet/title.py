@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from gpumon.fleet.rows import Row
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
-from gpumon.readings.format import age, cells, cut, left
+from gpumon.readings.format import cells, cut, left
 from gpumon.readings.text import clean
 from gpumon.tui.line import Piece
 from gpumon.tui.line import Row as Line
@@ -141,9 +141,3 @@ STATES: Final[dict[HostState, tuple[str, str]]] = {
     HostState.GONE: ("✗ GONE", "critical"),
 }
 """Word and tone of a host that is not well known."""
-
-
-def state_word(state: HostState, seconds: float) -> tuple[str, str]:
-    """Glyph, word, and of what is gone since when; `ok` has none."""
-    word, tone = STATES.get(state, ("", "text"))
-    return (f"{word} {age(seconds)}" if state is HostState.GONE else word), tone
