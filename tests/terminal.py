@@ -38,11 +38,13 @@ class Terminal:
     def __init__(self, command: Sequence[str], env: Mapping[str, str], columns: int = 120, lines: int = 40) -> None:
         self.columns, self.lines = columns, lines
         self.chunks: list[Chunk] = []
+        self._glass: _Glass | None = None
         self._started_s = time.monotonic()
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
+            # Set by the child: set from outside it may come after the program has asked for it.
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
             os.execvpe(command[0], list(command), dict(env))
-        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def __enter__(self) -> Terminal:
         return self
@@ -78,6 +80,7 @@ class Terminal:
     def resize(self, columns: int, lines: int) -> None:
         """Change the window's size."""
         self.columns, self.lines = columns, lines
+        self._glass = None
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         os.kill(self.pid, signal.SIGWINCH)
 
@@ -89,6 +92,7 @@ class Terminal:
     def forget(self) -> None:
         """Drop what was written so far, for a screen that begins anew (after a resize)."""
         self.chunks.clear()
+        self._glass = None
 
     def tree(self) -> list[psutil.Process]:
         """The program and all its descendants."""
@@ -122,22 +126,32 @@ class Terminal:
 
     def screen(self) -> list[str]:
         """The screen as text."""
-        screen, stream = self._emulator()
-        for chunk in self.chunks:
-            stream.feed(chunk.text)
-        return list(screen.display)
+        self._glass = self._glass or _Glass(self.columns, self.lines)
+        for chunk in self.chunks[self._glass.fed :]:
+            self._glass.feed(chunk)
+        return list(self._glass.screen.display)
 
     def first(self, shows: Callable[[str], bool]) -> float | None:
         """Seconds from the start until the screen first satisfied `shows`; None if it never did."""
-        screen, stream = self._emulator()
+        glass = _Glass(self.columns, self.lines)
         for chunk in self.chunks:
-            stream.feed(chunk.text)
-            if shows("\n".join(screen.display)):
+            glass.feed(chunk)
+            if shows("\n".join(glass.screen.display)):
                 return chunk.at_s
         return None
 
-    def _emulator(self) -> tuple[pyte.Screen, pyte.ByteStream]:
-        screen = pyte.Screen(self.columns, self.lines)
+
+class _Glass:
+    """An emulator that was fed so many chunks: each is parsed once, however often the screen is looked at."""
+
+    def __init__(self, columns: int, lines: int) -> None:
+        self.screen = pyte.Screen(columns, lines)
         # Textual asks for things that pyte does not know; what it can not parse it must not print either.
-        screen.report_device_status = lambda *_, **__: None  # type: ignore[method-assign]
-        return screen, pyte.ByteStream(screen)
+        self.screen.report_device_status = lambda *_, **__: None  # type: ignore[method-assign]
+        self._stream = pyte.ByteStream(self.screen)
+        self.fed = 0
+
+    def feed(self, chunk: Chunk) -> None:
+        """Show what one chunk wrote."""
+        self._stream.feed(chunk.text)
+        self.fed += 1

@@ -32,13 +32,13 @@ _END_S: Final = CELL_S - 1e-3
 
 
 class _Values:
-    """The numbers of one series in both tiers."""
+    """The numbers of one series in both tiers, in single precision: more than any chart shows, as in recordings."""
 
     __slots__ = ("counts", "sums", "ticks")
 
     def __init__(self, ticks: int, cells: int) -> None:
-        self.ticks = array("d", [math.nan]) * ticks
-        self.sums = array("d", bytes(8 * cells))
+        self.ticks = array("f", [math.nan]) * ticks
+        self.sums = array("f", bytes(4 * cells))
         self.counts = array("I", bytes(4 * cells))
 
 
@@ -57,7 +57,7 @@ class _Read(NamedTuple):
 
 
 class History:
-    """Named series over the same wall clock, for charts. Memory is bounded: 38 kB a series, `most_series` of them."""
+    """Named series over the same wall clock, for charts. Memory is bounded: 22 kB a series, `most_series` of them."""
 
     def __init__(self, ticks: int = _TICKS, cells: int = _CELLS, most_series: int = 256) -> None:
         self._most = most_series
@@ -111,11 +111,11 @@ class History:
         """
         cells = cells[-min(len(self._times), len(self._numbers)) :]
         keys = tuple(dict.fromkeys(key for _, _, values in cells for key in values))
-        columns = dict(zip(keys, (array("d", found) for found in _columns(keys, cells)), strict=True)) if keys else {}
+        columns = dict(zip(keys, (array("f", found) for found in _columns(keys, cells)), strict=True)) if keys else {}
         self.fill([wall_s for wall_s, _, _ in cells], [seconds for _, seconds, _ in cells], columns)
 
     def fill(self, times: Sequence[float], seconds: Sequence[float], columns: Mapping[str, array[float]]) -> None:
-        """As `begin`, the values of each series apart (NaN is a gap): a past is opened while somebody waits."""
+        """As `begin`, the values of each series apart ("f", NaN is a gap): a past is opened while somebody waits."""
         most = min(len(self._times), len(self._numbers))
         times, seconds = times[-most:], seconds[-most:]
         numbers = [math.floor(wall_s / CELL_S) for wall_s in times]
@@ -138,7 +138,7 @@ class History:
             series.ticks[:count] = sums
             if math.isnan(sum(sums)):
                 counts = array("I", [value == value for value in sums])
-                sums = array("d", [value if value == value else 0.0 for value in sums])
+                sums = array("f", [value if value == value else 0.0 for value in sums])
             for there, here in places:
                 series.counts[there], series.sums[there] = counts[here], sums[here]
 

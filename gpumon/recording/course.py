@@ -75,9 +75,10 @@ class Course:
         self._carried_s = carried_s
         for frame in frames:
             is_due = frame.monotonic_s - self._derived_s >= DERIVED_EVERY_S
-            if self._last is None or from_s - frame.wall_s <= EXACT_S or (is_due and carried_s is None):
+            is_near = from_s - frame.wall_s <= EXACT_S
+            if self._last is None or frame.wall_s >= from_s or (carried_s is None and (is_near or is_due)):
                 self.take(frame)
-            elif is_due:
+            elif is_due or (is_near and frame.engines != self._last.engines):
                 self._sample(frame)
             else:
                 self._follow(frame)

@@ -7,16 +7,15 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Final
-
-import msgspec
 
 from gpumon.efficiency.carry import Carry
 from gpumon.readings.frame import Frame
 from gpumon.readings.snapshot import Event
 from gpumon.recording import codec
 from gpumon.recording.cell import Cell
-from gpumon.recording.past import Cells, Kept, Points
+from gpumon.recording.past import CARRIED_S, Cells, Kept, Points
 
 LONGEST_S: Final = 60.0
 """A chunk is full then, or with the next minute of the clock."""
@@ -24,25 +23,26 @@ MOST_FRAMES: Final = 120
 _OVERHEAD_BYTES: Final = 160
 """Of a bytes object and its places in lists."""
 
-_encode = msgspec.msgpack.Encoder().encode
-_carry: Final = msgspec.msgpack.Decoder(Carry).decode
-
 
 class _Chunk:
     """Frames of one minute of the clock: one by one while it lasts, then as one block."""
 
-    def __init__(self, carry: Carry | None) -> None:
+    def __init__(self, run: int) -> None:
+        """`run`: how often the clock had gone back before."""
+        self.run = run
         self.walls: list[float] = []
         self.packed: list[codec.Packed] = []
         self.block = b""
-        self.carry = b"" if carry is None else _encode(carry)
+        self.carries: list[tuple[float, bytes]] = []
+        """The first by itself, the others packed with it; each with the time of the frame that it stood before."""
+        self._first: Carry | None = None
         self.points: list[Points] = []
         self.cells = b""
         """The points, once the frames are a block."""
         self.last_s = 0.0
         """When the last frame was taken, on the monotonic clock."""
         self.events: list[Event] = []
-        self.bytes = len(self.carry)
+        self.bytes = 0
 
     def add(self, kept: Kept, packed: codec.Packed) -> int:
         """Take in one frame; returns the bytes that it takes."""
@@ -53,15 +53,27 @@ class _Chunk:
         self.last_s = kept.frame.monotonic_s
         self.packed.append(packed)
         self.events += kept.events
+        if kept.carry is not None:
+            carried = codec.carried(kept.carry, self._first)
+            self._first = self._first or kept.carry
+            self.carries.append((kept.frame.wall_s, carried))
+            added += len(carried) + _OVERHEAD_BYTES
         self.bytes += added
         return added
 
+    def carried(self, wall_s: float) -> tuple[float, bytes, bytes] | None:
+        """When the newest carry at or before a time was taken, its bytes, and those that it was packed with."""
+        at = bisect_right(self.carries, wall_s, key=itemgetter(0)) - 1
+        return None if at < 0 else (*self.carries[at], self.carries[0][1] if at else b"")
+
     def squeezed(self, block: bytes, cells: bytes) -> int:
         """Keep these in place of the frames and points one by one; returns the bytes that this saves."""
-        new = len(self.carry) + len(block) + len(cells) + _OVERHEAD_BYTES * (2 + len(self.events))
+        kept = sum(len(carried) for _, carried in self.carries) + len(block) + len(cells)
+        new = kept + _OVERHEAD_BYTES * (2 + len(self.carries) + len(self.events))
         saved, self.bytes = self.bytes - new, new
         self.block, self.packed = block, []
         self.cells, self.points = cells, []
+        self._first = None
         return saved
 
 
@@ -102,8 +114,7 @@ class FlightRecorder:
             if chunk is None or not _belongs(wall_s, chunk):
                 if chunk is not None:
                     self._full.append(chunk)
-                chunk = _Chunk(kept.carry)
-                self._bytes += chunk.bytes
+                chunk = _Chunk(self._turns)
                 self._chunks.append(chunk)
             self._bytes += chunk.add(kept, packed)
             self._drop(kept.frame.monotonic_s)
@@ -147,14 +158,25 @@ class FlightRecorder:
         return self._turns
 
     def frames(self, from_s: float, to_s: float) -> Sequence[Frame]:
-        """Frames from a time to another, both included."""
+        """Frames from a time to another, both included; of a time that came again only those of the newer one."""
         found: list[Frame] = []
         for chunk in self._between(from_s, to_s):
             with self._lock:
-                block, packed = chunk.block, [*chunk.packed]
+                block, packed, again = chunk.block, [*chunk.packed], self._came_again(chunk)
             frames = codec.unpacked(codec.unblocked(block) if block else packed)
-            found += [frame for frame in frames if from_s <= frame.wall_s <= to_s]
+            found += [
+                frame
+                for frame in frames
+                if from_s <= frame.wall_s <= to_s
+                and not any(first_s <= frame.wall_s <= last_s for first_s, last_s in again)
+            ]
         return found
+
+    def _came_again(self, chunk: _Chunk) -> list[tuple[float, float]]:
+        """Spans of time of the chunks that were taken after the clock was set back behind this one."""
+        later = [each for each in self._chunks if each.run > chunk.run]
+        runs = {run: [each.walls for each in later if each.run == run] for run in {each.run for each in later}}
+        return [(walls[0][0], walls[-1][-1]) for walls in runs.values()]
 
     def before(self, wall_s: float) -> float | None:
         """When the last frame before a time was taken."""
@@ -173,13 +195,13 @@ class FlightRecorder:
     def carry(self, wall_s: float) -> tuple[float, Carry] | None:
         """The newest carry at or before a time, and the time of the frame that it stood before."""
         with self._lock:
-            known = [
-                (chunk.walls[0], chunk.carry) for chunk in self._chunks if chunk.carry and chunk.walls[0] <= wall_s
-            ]
+            known = [found for chunk in self._chunks if (found := chunk.carried(wall_s)) is not None]
         if not known:
             return None
-        newest_s = max(at_s for at_s, _ in known)
-        return newest_s, _carry(next(carry for at_s, carry in reversed(known) if at_s == newest_s))
+        at_s, data, before = max(reversed(known), key=itemgetter(0))
+        carry = codec.carry(data, before)
+        assert carry is not None, "this process packed it"
+        return at_s, carry
 
     def points(self, from_s: float, to_s: float) -> Sequence[Points]:
         """Points for charts, oldest first."""
@@ -200,8 +222,8 @@ class FlightRecorder:
         return found
 
     def stride_s(self) -> float:
-        """Seconds between two carries: of each minute the first is kept."""
-        return LONGEST_S
+        """Seconds between two carries."""
+        return CARRIED_S
 
     def events(self, from_s: float, to_s: float) -> Sequence[Event]:
         """What happened, oldest first."""

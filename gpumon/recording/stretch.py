@@ -140,7 +140,7 @@ def _columns(cells: Sequence[Cells]) -> dict[str, array[float]]:
     """The values of each series at all times; NaN where it was not there."""
     keys = tuple(dict.fromkeys(key for each in dict.fromkeys(each.keys for each in cells) for key in each))
     parts = zip(*(_apart(keys, each) for each in cells), strict=True)
-    return {key: array("d", array("f", b"".join(part)).tolist()) for key, part in zip(keys, parts, strict=True)}
+    return {key: array("f", b"".join(part)) for key, part in zip(keys, parts, strict=True)}
 
 
 def _apart(keys: Sequence[str], cells: Cells) -> list[array[float]]:

@@ -21,7 +21,7 @@ GPUMON = str(Path(sys.executable).with_name("gpumon"))
 ARGUMENT, VARIABLE = "sk-argument-of-a-process", "sk-variable-of-an-endpoint"
 
 
-def wait(terminal: Terminal, shows: Callable[[str], object], seconds: float = 15.0) -> str:
+def wait(terminal: Terminal, shows: Callable[[str], object], seconds: float = 60.0) -> str:
     """Run until the screen shows it."""
     end_s = time.monotonic() + seconds
     text = ""

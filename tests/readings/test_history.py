@@ -103,7 +103,7 @@ def test_the_latest_value_is_that_of_the_moment_asked_for() -> None:
     history = History()
     history.append(10.0, {"busy": 0.5, "mfu": 0.1})
     history.append(11.0, {"busy": 0.6})
-    assert history.latest("busy", 11.0) == 0.6
+    assert history.latest("busy", 11.0) == pytest.approx(0.6)
     assert history.latest("busy", 10.0) == 0.5
     assert math.isnan(history.latest("mfu", 11.0))
     assert math.isnan(history.latest("unknown", 11.0))

@@ -26,7 +26,7 @@ from tests.recording.ticks import FACTS, frame, tick
 EVER = 4e9
 
 
-def until(condition: Callable[[], object], most_s: float = 20.0) -> None:
+def until(condition: Callable[[], object], most_s: float = 60.0) -> None:
     end_s = time.monotonic() + most_s
     while not condition():
         assert time.monotonic() < end_s, "it did not come to that"

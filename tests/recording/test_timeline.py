@@ -15,7 +15,7 @@ from gpumon.readings.frame import Frame
 from gpumon.readings.history import History
 from gpumon.readings.moment import Moment
 from gpumon.readings.snapshot import Snapshot
-from gpumon.recording.file import connected
+from gpumon.recording.file import Kind, connected
 from gpumon.recording.file import make as make_file
 from gpumon.recording.past import Kept
 from gpumon.recording.reader import Recording
@@ -44,7 +44,7 @@ class Writing:
 
 
 class Live:
-    """Five minutes of a server: in memory, in a file with a carry each minute, and in one with all carries."""
+    """Five minutes of a server: in memory, in a file, and in one of an older gpumon with a carry each minute."""
 
     def __init__(self, folder: Path) -> None:
         self.frames = list(served(60 * 5 + 20))
@@ -56,8 +56,10 @@ class Live:
             self.shown = lived(self.frames, self.ring, Writing(writer))
             writer.finish()
         self.ring.settle()
-        self.file = folder / "past.sqlite"
-        write_recording(self.file, self.ring, {"host": "box"})
+        self.older = folder / "older.sqlite"
+        write_recording(self.older, self.ring, {"host": "box"})
+        with contextlib.closing(connected(self.older, "rw")) as connection:
+            assert connection.execute("DELETE FROM pieces WHERE kind = ?", (Kind.LATER,)).rowcount > 20
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +67,11 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Live:
     return Live(tmp_path_factory.mktemp("past"))
 
 
-@pytest.fixture(params=["memory", "file", "recorded"])
+@pytest.fixture(params=["memory", "older", "recorded"])
 def timeline(request: pytest.FixtureRequest, live: Live) -> PastTimeline:
-    files = {"file": live.file, "recorded": live.recorded}
+    files = {"older": live.older, "recorded": live.recorded}
     past = Recording(files[request.param]) if request.param in files else live.ring
-    assert past.stride_s() == (10.0 if request.param == "recorded" else 60.0)
+    assert past.stride_s() == (60.0 if request.param == "older" else 10.0)
     return PastTimeline(past, make, lambda path: None)
 
 

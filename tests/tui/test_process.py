@@ -33,7 +33,7 @@ MODES_SET = re.compile(rb"\x1b\[\?(\d+)([hl])")
 def program() -> Iterator[PtyProcess]:
     """The screen at 80x24, painted, on a busy server."""
     process = screen(80, 24, "busy")
-    process.read(10.0, lambda written: PAINTED in written and b"vllm:8002" in written)
+    process.read(60.0, lambda written: PAINTED in written and b"vllm:8002" in written)
     yield process
     process.close()
 
@@ -53,7 +53,7 @@ def assert_restored(process: PtyProcess, since: int = 0) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_ends_it_and_restores_the_terminal(program: PtyProcess, number: signal.Signals) -> None:
     os.kill(program.pid, number)
-    assert program.wait(5.0) == 128 + number
+    assert program.wait(60.0) == 128 + number
     assert_restored(program)
 
 
@@ -61,7 +61,7 @@ def test_a_signal_ends_it_and_restores_the_terminal(program: PtyProcess, number:
 def test_a_key_ends_it_and_restores_the_terminal(program: PtyProcess, key: bytes) -> None:
     """The last key is `q` as the Kitty keyboard protocol sends it."""
     program.type(key)
-    assert program.wait(5.0) == 0
+    assert program.wait(60.0) == 0
     assert_restored(program)
 
 
@@ -95,16 +95,16 @@ def test_no_garbage_from_the_terminal_ends_it(program: PtyProcess) -> None:
     program.type(b"\x1b")
     program.read(0.4)
     program.type(b"?")
-    program.read(5.0, lambda written: HELP in written[before:])
+    program.read(60.0, lambda written: HELP in written[before:])
     assert HELP in program.written[before:]
     program.type(b"q")
-    assert program.wait(5.0) == 0
+    assert program.wait(60.0) == 0
     assert_restored(program)
 
 
 def test_a_closed_terminal_ends_it(program: PtyProcess) -> None:
     program.hang_up()
-    assert program.wait(5.0) is not None
+    assert program.wait(60.0) is not None
 
 
 @pytest.mark.parametrize("delay_s", [0.05, 0.2, 0.35, 0.5])
@@ -112,7 +112,7 @@ def test_a_signal_while_it_starts_ends_it(delay_s: float) -> None:
     process = screen(80, 24)
     process.read(delay_s)
     os.kill(process.pid, signal.SIGTERM)
-    assert process.wait(5.0) in (-signal.SIGTERM, 128 + signal.SIGTERM)
+    assert process.wait(60.0) in (-signal.SIGTERM, 128 + signal.SIGTERM)
     if b"\x1b[?1049h" in process.written:
         assert_restored(process)
     process.close()
@@ -125,20 +125,20 @@ def test_it_stops_for_the_shell_and_comes_back(program: PtyProcess, how: str) ->
         program.type(b"\x1a")
     else:
         os.kill(program.pid, signal.SIGTSTP)
-    program.read(5.0, lambda _: state_of(program) == "T")
+    program.read(60.0, lambda _: state_of(program) == "T")
     assert state_of(program) == "T"
     program.read(0.2)
     assert_restored(program, before)
     back = len(program.written)
     os.kill(program.pid, signal.SIGCONT)
-    program.read(5.0, lambda written: PAINTED in written[back:])
+    program.read(60.0, lambda written: PAINTED in written[back:])
     assert b"\x1b[?1049h" in program.written[back:]
     assert PAINTED in program.written[back:]
     program.type(b"?")
-    program.read(5.0, lambda written: HELP in written[back:])
+    program.read(60.0, lambda written: HELP in written[back:])
     assert HELP in program.written[back:]
     program.type(b"q")
-    assert program.wait(5.0) == 0
+    assert program.wait(60.0) == 0
     assert_restored(program, back)
 
 
@@ -147,10 +147,10 @@ def test_a_stop_that_no_one_can_catch_is_survived(program: PtyProcess) -> None:
     program.read(0.3)
     back = len(program.written)
     os.kill(program.pid, signal.SIGCONT)
-    program.read(5.0, lambda written: PAINTED in written[back:])
+    program.read(60.0, lambda written: PAINTED in written[back:])
     assert PAINTED in program.written[back:]
     program.type(b"q")
-    assert program.wait(5.0) == 0
+    assert program.wait(60.0) == 0
     assert_restored(program)
 
 
@@ -164,7 +164,7 @@ def test_many_patches_leave_what_a_fresh_paint_shows() -> None:
     process = screen(width, height, "busy", "0.05")
     terminal = pyte.Screen(width, height)
     stream = pyte.ByteStream(terminal)
-    process.read(10.0, lambda written: b"vllm:8002" in written)
+    process.read(60.0, lambda written: b"vllm:8002" in written)
     for keys in (b"2", b"j", b"?", b"\x1b", b"3", b"z", b"z", b"\t"):
         process.type(keys)
         process.read(0.3)
@@ -176,7 +176,7 @@ def test_many_patches_leave_what_a_fresh_paint_shows() -> None:
     patched = [dict(terminal.buffer[y]) for y in range(height)]
     shown = list(terminal.display)
     process.type(b"r")
-    process.read(3.0, lambda written: PAINTED in written[at:])
+    process.read(60.0, lambda written: PAINTED in written[at:])
     process.read(0.3)
     stream.feed(process.written[at:])
     process.close()
@@ -192,7 +192,7 @@ def test_many_patches_leave_what_a_fresh_paint_shows() -> None:
 def test_the_first_paint_does_not_wait_for_the_collector() -> None:
     """The collector of this feed blocks the whole program when it starts."""
     process = screen(80, 24, "slow")
-    process.read(10.0, lambda written: PAINTED in written)
+    process.read(60.0, lambda written: PAINTED in written)
     assert b"starting" in process.written
     process.close()
 
@@ -213,7 +213,7 @@ def test_a_resize_storm_ends_at_the_last_size(program: PtyProcess) -> None:
             break
     assert "q quit" in last
     program.type(b"q")
-    assert program.wait(5.0) == 0
+    assert program.wait(60.0) == 0
 
 
 @pytest.mark.parametrize(("width", "height"), [(20, 3), (1, 1), (0, 0)])
@@ -222,7 +222,7 @@ def test_a_tiny_terminal_is_no_reason_to_fail(width: int, height: int) -> None:
     process.read(1.0)
     assert process.wait(0.1) is None
     process.type(b"q")
-    assert process.wait(5.0) == 0
+    assert process.wait(60.0) == 0
     assert_restored(process)
 
 
@@ -230,10 +230,10 @@ def test_a_tiny_terminal_is_no_reason_to_fail(width: int, height: int) -> None:
 def test_a_terminal_that_takes_nothing_cannot_hold_it(unread_s: float) -> None:
     """Nobody reads: first the terminal's buffer fills, then the writer's queue."""
     process = screen(120, 40, "busy", "0.05")
-    process.read(10.0, lambda written: b"vllm:8002" in written)
+    process.read(60.0, lambda written: b"vllm:8002" in written)
     time.sleep(unread_s)
     os.kill(process.pid, signal.SIGTERM)
-    end_s = time.monotonic() + 5.0
+    end_s = time.monotonic() + 60.0
     while (done := os.waitpid(process.pid, os.WNOHANG)) == (0, 0) and time.monotonic() < end_s:
         time.sleep(0.05)
     process.pid = 0
@@ -246,7 +246,7 @@ def test_a_terminal_that_takes_nothing_cannot_hold_it(unread_s: float) -> None:
 @pytest.mark.parametrize("scene", ["broken", "failing"])
 def test_a_collector_that_fails_ends_it_with_its_error(scene: str) -> None:
     process = screen(80, 24, scene)
-    assert process.wait(10.0) == 1
+    assert process.wait(60.0) == 1
     process.read(0.3)
     assert_restored(process)
     end = process.written.rindex(b"\x1b[?1049l")
@@ -256,7 +256,7 @@ def test_a_collector_that_fails_ends_it_with_its_error(scene: str) -> None:
 
 def test_no_colour_and_no_unicode_where_there_is_none() -> None:
     process = screen(80, 24, "one_lost", NO_COLOR="1", LC_ALL="C")
-    process.read(10.0, lambda written: b"LOST" in written)
+    process.read(60.0, lambda written: b"LOST" in written)
     process.read(0.3)
     process.close()
     assert process.written.isascii()
@@ -266,7 +266,7 @@ def test_no_colour_and_no_unicode_where_there_is_none() -> None:
 
 def test_the_mouse_reports_no_motion() -> None:
     process = screen(80, 24, "live")
-    process.read(10.0, lambda written: PAINTED in written)
+    process.read(60.0, lambda written: PAINTED in written)
     process.close()
     assert b"\x1b[?1000h" in process.written
     assert b"\x1b[?1003h" not in process.written
@@ -274,7 +274,7 @@ def test_the_mouse_reports_no_motion() -> None:
 
 def test_a_still_server_costs_the_clock_alone() -> None:
     process = screen(120, 40, "still", "0.25")
-    process.read(10.0, lambda written: b"vllm:8002" in written)
+    process.read(60.0, lambda written: b"vllm:8002" in written)
     process.read(1.5)
     before = len(process.written)
     process.read(3.0)
@@ -288,7 +288,7 @@ def test_a_still_server_costs_the_clock_alone() -> None:
 def test_the_bytes_of_a_busy_server_stay_in_their_budget() -> None:
     """3 kB/s on average at 120x40 with 8 busy GPUs and moving charts; a tick is a second of the feed's clock."""
     process = screen(120, 40, "busy", "0.1")
-    process.read(10.0, lambda written: b"vllm:8002" in written)
+    process.read(60.0, lambda written: b"vllm:8002" in written)
     process.read(1.0)
     before = len(process.written)
     process.read(3.0)
