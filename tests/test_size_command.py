@@ -126,6 +126,35 @@ def test_what_can_not_be_met_is_said_and_exits_4(form: str, env: dict[str, str])
     assert "TTFT" in done.stdout
 
 
+PARTLY = f"""{NO_WAY.replace("ttft_p95_ms = 0.001", "").replace("L40S", "H100 SXM 80GB")}
+name = "chat"
+[[workload]]
+model = "meta-llama/Llama-3.1-8B-Instruct"
+name = "never"
+target = 10
+prompt_tokens = 1000
+answer_tokens = 100
+ttft_p95_ms = 0.001
+"""
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ("", "need                without never: 1 instance, 1 GPU, 1 server, packed"),
+        ("--markdown", "**Need without never:** 1 instance, 1 GPU, 1 server, packed"),
+        ("--csv", "total_without,"),
+    ],
+)
+def test_one_that_can_not_be_met_hides_nothing_of_the_others(form: str, said: str, env: dict[str, str]) -> None:
+    done = size("-", *([form] if form else []), env=env, text=PARTLY)
+    assert (done.returncode, done.stderr) == (4, "")
+    assert said in done.stdout
+    found = answer("-", env=env, text=PARTLY, code=4)
+    assert (found["without"], found["totals_without"]["gpus"], found["totals"]["gpus"]) == (["never"], 1.0, None)
+    assert [each["servers"] for each in found["workloads"]] == [1.0, None]
+
+
 def test_what_can_not_be_met_has_a_problem_and_no_number(env: dict[str, str]) -> None:
     found = answer("-", env=env, text=NO_WAY, code=4)
     assert "TTFT" in found["problem"]

@@ -77,7 +77,8 @@ COMMANDS: Final[tuple[Command, ...]] = (
         for name, keys, does in (
             ("more", ("+", "="), "a step more"),
             ("less", ("-",), "a step less"),
-            ("double", ("d",), "twice the traffic"),
+            ("double", ("d",), "twice this target"),
+            ("double.all", ("D",), "twice all targets"),
             ("add", ("a",), "add a workload"),
             ("remove", ("x", "delete"), "remove, or look it up"),
             ("gpu", ("g",), "choose the GPU type"),

@@ -35,7 +35,7 @@ def _lines(answer: Answer, scenario: Scenario, width: int) -> Iterator[str]:
     if scenario.note:
         yield from wrapped(clean(scenario.note, words.MOST), width, "")
     yield ""
-    yield from _need(answer, scenario, width)
+    yield from _need(answer, width)
     yield ""
     yield from table(_workloads(answer.workloads), width)
     if not all(isinstance(each.instances, Missing) for each in (answer.plans.memory_only, answer.plans.busy_aware)):
@@ -46,13 +46,14 @@ def _lines(answer: Answer, scenario: Scenario, width: int) -> Iterator[str]:
         yield from ("", *wrapped(words.name(plan.name), width, ""), *_detail(plan, width))
 
 
-def _need(answer: Answer, scenario: Scenario, width: int) -> Iterator[str]:
+def _need(answer: Answer, width: int) -> Iterator[str]:
     """What is needed with its warnings, or why nothing is said."""
     if answer.problem:
         yield from labelled("no answer", clean(answer.problem, words.MOST), width, "")
-    known = not isinstance(answer.totals.instances, Missing)
-    packed = f"{words.counts(answer.totals)}, packed {words.PACKINGS[answer.packing]}"
-    said = (packed, words.other(answer)) if known else (words.without(answer, scenario),)
+    sums, without = words.sums(answer), words.without(answer)
+    known = not isinstance(sums.instances, Missing)
+    packed = f"{words.counts(sums)}, packed {words.PACKINGS[answer.packing]}"
+    said = (f"{without}: {packed}" if without else packed, words.other(answer)) if known else ()
     yield from labelled("need", "; ".join(filter(None, said)), width, "")
     for warning in answer.warnings:
         yield from labelled("warning", clean(warning, words.MOST), width, "")
@@ -60,7 +61,7 @@ def _need(answer: Answer, scenario: Scenario, width: int) -> Iterator[str]:
         return
     for what, text in words.totals(answer):
         yield from labelled(what, text, width, "")
-    if missing := words.unknown(answer.totals):
+    if missing := words.unknown(sums):
         yield from labelled("not known", missing, width, "")
 
 
@@ -71,6 +72,7 @@ def _workloads(plans: Sequence[WorkloadPlan]) -> tuple[Column, ...]:
         Column("per instance", [words.number(plan.capacity_per_instance) for plan in plans], right=True),
         Column("instances", [words.number(plan.instances) for plan in plans], right=True),
         Column("GPUs", [words.number(plan.gpus) for plan in plans], right=True),
+        Column("servers", [words.servers(plan) for plan in plans], right=True, keep=5),
         Column("limit", [plan.limit or NONE for plan in plans], keep=4),
         Column("then", [plan.next_limit or NONE for plan in plans], keep=1),
         Column("memory each", [words.gigabytes(plan.memory_bytes) for plan in plans], right=True, keep=2),

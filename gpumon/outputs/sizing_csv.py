@@ -26,16 +26,19 @@ COLUMNS: Final = (
         "problem",
         "itl_p95_s",
         "ttft_p95_s",
+        "servers_shared",
     ),
 )
-"""Fields of a workload's plan and of the totals, in order. `row` is workload or total."""
+"""Fields of a workload's plan and of the totals, in order. `row` is workload, total or total_without: the sums over the
+workloads that have an answer, where others have none."""
 
 
 def table(answer: Answer) -> str:
     """RFC 4180, with a header. Units as in the names; what is not known is an empty cell, never a 0.
 
     `memory_bytes` is that of one instance, in the last line that of all. A text that a spreadsheet would take for a
-    formula gets an apostrophe in front.
+    formula gets an apostrophe in front. Where only some workloads have an answer the line of totals has none, and one
+    more has the sums over the others; its `problem` names those that are missing.
     """
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\r\n")
@@ -45,6 +48,11 @@ def table(answer: Answer) -> str:
     writer.writerow(
         _cells({"row": "total", "name": answer.name, **_fields(answer.totals), "problem": answer.problem}),
     )
+    if answer.without:
+        without = f"without {', '.join(answer.without)}"
+        writer.writerow(
+            _cells({"row": "total_without", "name": answer.name, **_fields(answer.totals_without), "problem": without})
+        )
     return stream.getvalue()
 
 

@@ -27,11 +27,11 @@ def _lines(answer: Answer, scenario: Scenario) -> Iterator[str]:
         yield from ("", safe(scenario.note))
     if answer.problem:
         yield from ("", f"**No answer:** {safe(answer.problem)}")
-    if not isinstance(answer.totals.instances, Missing):
-        said = f"**Need {words.counts(answer.totals)}**, packed {words.PACKINGS[answer.packing]}"
+    sums, without = words.sums(answer), words.without(answer)
+    if not isinstance(sums.instances, Missing):
+        need = f"**Need {safe(without)}:** {words.counts(sums)}" if without else f"**Need {words.counts(sums)}**"
+        said = f"{need}, packed {words.PACKINGS[answer.packing]}"
         yield from ("", f"{'; '.join(filter(None, (said, words.other(answer))))}.")
-    elif others := words.without(answer, scenario):
-        yield from ("", f"**Need:** {others}.")
     for warning in answer.warnings:
         yield from ("", f"**Warning:** {safe(warning)}")
     yield ""
@@ -42,13 +42,13 @@ def _lines(answer: Answer, scenario: Scenario) -> Iterator[str]:
 
 
 def _workloads(plans: Sequence[WorkloadPlan]) -> Iterator[str]:
-    yield from header("workload|target:|per instance:|instances:|GPUs:|limit|memory each:|ITL:|TTFT:|capacity")
+    yield from header("workload|target:|per instance:|instances:|GPUs:|servers:|limit|memory each:|ITL:|TTFT:|capacity")
     for plan in plans:
         limit = " then ".join(each for each in (plan.limit, plan.next_limit) if each) or NONE
         latencies = (milliseconds(plan.itl_s), milliseconds(plan.ttft_s))
         yield row(
             *(safe(words.name(plan.name)), words.target(plan), words.number(plan.capacity_per_instance)),
-            *(words.number(plan.instances), words.number(plan.gpus), safe(limit)),
+            *(words.number(plan.instances), words.number(plan.gpus), words.servers(plan), safe(limit)),
             *(words.gigabytes(plan.memory_bytes), *latencies, safe(words.origin(plan))),
         )
 
@@ -57,7 +57,7 @@ def _totals(answer: Answer) -> Iterator[str]:
     yield from header("total|")
     for what, text in words.totals(answer):
         yield row(what, text)
-    if missing := words.unknown(answer.totals):
+    if missing := words.unknown(words.sums(answer)):
         yield row("not known", missing)
 
 

@@ -13,7 +13,6 @@ from gpumon.readings.format import phrase
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import Answer, Degraded, Limit, Packed, Totals, WorkloadPlan
-from gpumon.sizing.placement import DRAWN_SERVERS
 from gpumon.sizing.scenario import Scenario
 
 _TARGETS: Final = {"concurrency": "in flight", "users": "users", "requests_per_s": "req/s"}
@@ -23,6 +22,8 @@ MOST: Final = 400
 _OTHER: Final = {"memory": "by memory alone", "busy": "by busy share"}
 _BYTES: Final = ((1e18, "EB"), (1e15, "PB"), (1e12, "TB"), (1e9, "GB"))
 _WATTS: Final = ((1e9, "GW"), (1e6, "MW"), (1e3, "kW"))
+_MOST_NAMED: Final = 3
+"""Workloads that the sums leave out and that are named."""
 _MOST_DIGITS: Final = 1e15
 """From there on a count is told in powers of ten."""
 
@@ -171,11 +172,18 @@ TOTALS: Final[tuple[tuple[str, str, Callable[[Reading], str]], ...]] = (
 
 
 def totals(answer: Answer) -> Iterator[tuple[str, str]]:
-    """Name and text of the totals that are known; a price says what it is of where servers have free GPUs."""
+    """Name and text of the totals that are known; a price says what it is of where servers have free GPUs, and sums
+    that workloads are missing from say so."""
+    partial = f" (without {len(answer.without)} of {len(answer.workloads)} workloads)" if answer.without else ""
     for field, what, form in TOTALS:
-        text = form(getattr(answer.totals, field))
+        text = form(getattr(sums(answer), field))
         if text != NONE:
-            yield what, text + (_whole_servers(answer) if field == "price_per_hour" else "")
+            yield what, text + (_whole_servers(answer) if field == "price_per_hour" else "") + partial
+
+
+def sums(answer: Answer) -> Totals:
+    """The totals, or those of the workloads that have an answer where others have none."""
+    return answer.totals_without if answer.without else answer.totals
 
 
 def _whole_servers(answer: Answer) -> str:
@@ -209,7 +217,9 @@ def needed(answer: Answer) -> Packed:
 
 
 def other(answer: Answer) -> str:
-    """What the other packing takes, where that differs: `by busy share 24 GPUs, 6 servers`."""
+    """What the other packing takes of the same workloads, where that differs: `by busy share 24 GPUs, 6 servers`."""
+    if answer.without:
+        return ""
     mine, name = needed(answer), "busy" if answer.packing == "memory" else "memory"
     theirs = answer.plans.busy_aware if name == "busy" else answer.plans.memory_only
     if (theirs.gpus, theirs.servers) == (mine.gpus, mine.servers):
@@ -219,20 +229,21 @@ def other(answer: Answer) -> str:
     return f"{_OTHER[name]} {counted(theirs.gpus, 'GPU')}, {counted(theirs.servers, 'server')}"
 
 
-def without(answer: Answer, scenario: Scenario) -> str:
-    """What the workloads with an answer take where others have none; empty where all or none have one."""
-    failed = sum(bool(plan.problem) for plan in answer.workloads)
-    if not 0 < failed < len(answer.workloads):
+def without(answer: Answer, most: int = _MOST_NAMED) -> str:
+    """`without 70B, 8B and 2 more`: the workloads that the sums leave out; empty where there are none."""
+    if not answer.without:
         return ""
-    said = f"no answer for {failed:,} of {len(answer.workloads):,} workloads"
-    layout = needed(answer).layout
-    if len(layout) >= DRAWN_SERVERS:
-        return said
-    # A workload may have a place for a part of its instances: what it takes is none of the others'.
-    sound = {at for at, plan in enumerate(answer.workloads) if not plan.problem}
-    used = [sum(not sound.isdisjoint(slot.workloads) for slot in server.gpus) for server in layout]
-    servers = float(sum(map(bool, used)) + scenario.spare_servers)
-    return f"{said}; the others: {counted(float(sum(used)), 'GPU')}, {counted(servers, 'server')}"
+    more = len(answer.without) - most
+    shown = ", ".join(map(name, answer.without[:most]))
+    return f"without {shown} and {more:,} more" if more > 0 else f"without {shown}"
+
+
+def servers(plan: WorkloadPlan) -> str:
+    """Servers that hold it, those that other workloads share with it named: `4`, `3 (1 shared)`, `1 (shared)`."""
+    count, shared = plan.servers, plan.servers_shared
+    if isinstance(count, Missing) or isinstance(shared, Missing) or not shared:
+        return number(count)
+    return f"{number(count)} (shared)" if shared == count else f"{number(count)} ({number(shared)} shared)"
 
 
 def unknown(totals: Totals) -> str:

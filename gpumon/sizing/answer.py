@@ -133,6 +133,11 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     seen_name: str = ""
     """Engine or profile that it was calibrated by."""
     seen_time: str = ""
+    servers: Reading = NOT_KNOWN
+    """Servers that hold an instance of it, in the plan that is needed. One that several workloads share counts for each
+    of them, so that the sum may be more than the total; spare servers count for none."""
+    servers_shared: Reading = NOT_KNOWN
+    """Of these, those that hold instances of other workloads, too."""
 
 
 class GpuSlot(msgspec.Struct, frozen=True):
@@ -186,6 +191,10 @@ class Totals(msgspec.Struct, frozen=True):
     tokens_per_j: Reading
 
 
+NONE_LEFT_OUT = Totals(*[NOT_GIVEN] * 9)
+"""Sums without some workloads, where there is no need for them."""
+
+
 class Plans(msgspec.Struct, frozen=True):
     """Both packings: by memory alone, and by memory and busy share."""
 
@@ -219,3 +228,7 @@ class Answer(msgspec.Struct, frozen=True):
     problem: str = ""
     """The first workload's or placement's problem: there is no whole answer then."""
     have: Have | None = None
+    without: tuple[str, ...] = ()
+    """Names of the workloads that have no answer, where others have one."""
+    totals_without: Totals = NONE_LEFT_OUT
+    """Sums over those others, packed without them; `totals` are missing then. Not given where `without` is empty."""

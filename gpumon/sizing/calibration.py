@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.frontends import FRONTENDS, adding_up
@@ -30,8 +30,10 @@ FREE_KV: Final = 0.8
 """KV usage up to which a queue is not the pool's doing."""
 HELD_WINDOWS: Final = 3
 """Windows in a row that a prefill rate has to last: one prompt is booked at once, so a single one can read too high."""
-MOST_REPLICAS: Final = 16
-"""Models or settings remembered; the one not seen for longest goes first."""
+MOST_REPLICAS: Final = 64
+"""Models or settings remembered, as those of a fleet; the one not seen for longest goes first."""
+RECENT_S: Final = 60.0
+"""What was seen so short a time before the newest runs now: not all engines are scraped at one moment."""
 MOST_ENGINES: Final = 256
 _MOST: Final = 1e12
 """Beyond it nothing that an engine says is believed."""
@@ -80,7 +82,7 @@ class Calibration:
     stale or unreachable engine gives none, as the rates are missing then. Engines of one model with the same settings
     pool their points. What an engine showed stays after it is gone, with the time when it was last seen.
 
-    Memory: 140 kB per full mix, 3 mixes per model and setting, 16 of those: 7 MB at the very most, some 30 kB usually.
+    Memory: 140 kB per full mix, 3 mixes per model and setting, 64 of those: 27 MB at the very most, some 30 kB usually.
     """
 
     def __init__(self) -> None:
@@ -108,9 +110,19 @@ class Calibration:
             self._looks = {key: look for key, look in self._looks.items() if key in keys}
 
     def observed(self) -> tuple[Observed, ...]:
-        """One per model and settings, with the points of the traffic mix that it has now; newest first."""
-        found = sorted(self._all, key=lambda each: each.last_s, reverse=True)
-        return tuple(each.observed() for each in found)
+        """One per model and settings, with the points of the traffic mix that it has now.
+
+        What runs now comes first, of that what is known to be on GPUs, then what most engines have: which of them was
+        polled last says nothing. What is gone follows, the newest first.
+        """
+        newest_s = max((each.last_s for each in self._all), default=0.0)
+        engines = Counter(id(look.replicas) for look in self._looks.values())
+
+        def place(each: Replicas) -> tuple[float, bool, int]:
+            age_s, count = newest_s - each.last_s, engines[id(each)]
+            return 0.0 if count and age_s <= RECENT_S else RECENT_S + age_s, not each.setting.gpus, -count
+
+        return tuple(each.observed() for each in sorted(self._all, key=place))
 
     def in_flight(self) -> dict[str, InFlight]:
         """Served model name -> requests in flight over the last minutes, running and waiting, all its engines."""
@@ -127,6 +139,7 @@ class Calibration:
         if at_s - look.noticed_s >= LEAST_S:
             look.noticed_s = at_s
             replicas.notice(engine, here)
+            _learn_lengths(look, engine, replicas)
         window = engine.window
         if window is None or window.seconds < LEAST_S:
             return
@@ -140,18 +153,14 @@ class Calibration:
         itl_s, replicas = credible(engine.itl_mean_s), look.replicas
         if not itl_s or replicas is None:
             return
-        for at, length in enumerate((engine.prompt_tokens_mean, engine.answer_tokens_mean, engine.cached_ratio)):
-            found = credible(length)
-            if found is not None and (at < _HIT or found <= 1.0):
-                look.lengths[at] = found
-        prompt, answer, hit = look.lengths
-        if prompt is None or answer is None:
+        traffic = _learn_lengths(look, engine, replicas)
+        if traffic is None:
             return  # the mix is known once a request has ended
         ticks, ranks = look.since(at_s - window.seconds), engine.ranks
         itl_tail, ttft_tail = _tails(engine, ticks)
         ttft_s = None if window.first_token_s is None else credible(window.first_token_s)
         alike = _same_load(look.since(at_s - QUANTILES_S), credible(engine.running_mean) or running)
-        mix = replicas.mix(Traffic(prompt, answer, hit), 60.0 * (credible(engine.requests_per_s) or 0.0))
+        mix = replicas.mix(traffic, 60.0 * (credible(engine.requests_per_s) or 0.0))
         mix.add(
             Seen(
                 at_s,
@@ -165,7 +174,7 @@ class Calibration:
                 itl_s * itl_tail if itl_tail and alike else None,
                 ttft_s * ttft_tail if ttft_s and ttft_tail and alike else None,
             ),
-            Traffic(prompt, answer, hit),
+            traffic,
         )
         mix.add_tails(itl_tail, ttft_tail)
         if _held_at_limit(window, ticks):
@@ -191,6 +200,19 @@ class Calibration:
         found.learn(setting)
         look.setting, look.replicas = setting, found
         return found
+
+
+def _learn_lengths(look: _Look, engine: Engine, replicas: Replicas) -> Traffic | None:
+    """Mean lengths as last known, without a steady window, too; None while no request has ended."""
+    for at, length in enumerate((engine.prompt_tokens_mean, engine.answer_tokens_mean, engine.cached_ratio)):
+        found = credible(length)
+        if found is not None and (at < _HIT or found <= 1.0):
+            look.lengths[at] = found
+    prompt, answer, hit = look.lengths
+    if prompt is None or answer is None:
+        return None
+    replicas.lengths = Traffic(prompt, answer, hit)
+    return replicas.lengths
 
 
 def credible(reading: Reading) -> float | None:

@@ -100,7 +100,8 @@ class Curve(msgspec.Struct, frozen=True):
 
     def tokens_per_s(self, running: float) -> float:
         """Output tokens per second of `running` sequences: b / ITL(b)."""
-        return running / self.itl_s(running) if checked("running", running) else 0.0
+        itl_s = self.itl_s(running) if checked("running", running) else 0.0
+        return running / itl_s if itl_s > 0.0 else 0.0
 
     def running_at_rate(self, tokens_per_s: float) -> float:
         """Fewest sequences that yield `tokens_per_s`; infinite at and above the 1/slope that is never reached.

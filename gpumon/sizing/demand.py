@@ -137,13 +137,14 @@ def _nothing_bounds(instance: Instance) -> str:
         what
         for what, value in (
             ("the model's dimensions (a [[model]] entry, or a typed capacity and memory)", instance.llm),
-            ("prompt tokens", instance.prompt_tokens),
-            ("answer tokens", instance.answer_tokens),
+            ("prompt_tokens", instance.prompt_tokens),
+            ("answer_tokens", instance.answer_tokens),
         )
         if value is None
     ]
-    later = " (a running engine tells lengths once requests have ended)" if instance.prompt_tokens is None else ""
-    return f"capacity per instance is not known: it needs {', '.join(lacks) or 'a goal'}{later}, or a typed capacity"
+    later = instance.prompt_tokens is None and instance.seen is not None
+    told = " (the engine tells lengths once requests have ended)" if later else ""
+    return f"capacity per instance is not known: it needs {', '.join(lacks) or 'a goal'}{told}, or a typed capacity"
 
 
 def _memory(instance: Instance, planned: float, scenario: Scenario) -> tuple[Reading, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 STEP_S: Final = 10.0
@@ -12,6 +12,8 @@ STEP_S: Final = 10.0
 KEPT_STEPS: Final = 30
 LEAST_TICKS: Final = 2
 """Of a step; fewer are an instant, too."""
+WIDTHS: Final = (1, 3, 6, 15)
+"""Steps that are taken as one where polls are seldom."""
 MOST_MODELS: Final = 64
 
 
@@ -19,7 +21,7 @@ class InFlight(NamedTuple):
     """Requests in flight of one model, all its engines."""
 
     peak: float
-    """Highest mean of 10 s."""
+    """Highest mean of 10 s, of longer where polls are more than 5 s apart."""
     mean: float
     seconds: float
     """That it was looked at, at most 5 minutes."""
@@ -67,17 +69,31 @@ class Peaks:
             steps[-1].count += 1
 
     def found(self) -> dict[str, InFlight]:
-        """Of every model that was seen for one whole step at least; the step under way is not looked at."""
+        """Of every model that was seen for one whole step at least; the step under way is not looked at.
+
+        Where polls come so seldom that no step has two of them, as from a Prometheus, several steps are one.
+        """
         found = {}
         for model, steps in self._steps.items():
-            whole = [step for step in steps if step.at != self._now and step.count >= LEAST_TICKS][-KEPT_STEPS:]
-            if whole:
-                total, count = sum(step.total for step in whole), sum(step.count for step in whole)
+            whole = next(filter(None, (self._whole(steps, width) for width in WIDTHS)), None)
+            if whole is not None:
+                width, means = whole
+                total, count = sum(step.total for step in means), sum(step.count for step in means)
                 # A step that was hardly looked at is an instant again.
-                ticks = max(step.count for step in whole)
-                most = max(step.mean for step in whole if 2 * step.count >= ticks)
-                found[model] = InFlight(most, total / count, STEP_S * len(whole))
+                ticks = max(step.count for step in means)
+                most = max(step.mean for step in means if 2 * step.count >= ticks)
+                found[model] = InFlight(most, total / count, STEP_S * width * len(means))
         return found
+
+    def _whole(self, steps: Iterable[_Step], width: int) -> tuple[int, list[_Step]] | None:
+        """So many steps as one, where that is whole and was looked at often enough; None where none was."""
+        wide: dict[int, _Step] = {}
+        for step in steps:
+            one = wide.setdefault(step.at // width, _Step(step.at // width))
+            one.total += step.total
+            one.count += step.count
+        whole = [one for one in wide.values() if one.at != self._now // width and one.count >= LEAST_TICKS]
+        return (width, whole[-(KEPT_STEPS // width) :]) if whole else None
 
     def _forget(self) -> None:
         for model, steps in list(self._steps.items()):

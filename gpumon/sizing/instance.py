@@ -196,7 +196,8 @@ def _parallel(
 ) -> tuple[int, int]:
     """TP and PP: typed, as seen, else the smallest TP that holds the model. ValueError where none does.
 
-    On another GPU the TP that was seen stays, unless that one holds too little.
+    On another GPU the TP that was seen stays, unless that one holds too little. Where nobody tells on how many GPUs an
+    engine runs, they hold the KV pool that it says it has.
     """
     pp = workload.pp or (seen.parallel[1] if seen is not None else 1)
     if workload.tp is not None:
@@ -207,10 +208,12 @@ def _parallel(
     if llm is None or workload.memory_gb is not None:
         return was or 1, pp
     domain = server.nvlink_gpus or server.gpus
-    least = memory.least_tp(llm, gpu.memory_bytes, domain, scenario.usable_memory_ratio, context)
-    if isinstance(least, str):
-        raise ValueError(least)
-    return max(was, least), pp
+    pool = seen.kv_pool_tokens or 0.0 if seen is not None and not was else 0.0
+    for tokens in (max(context, pool), context):
+        least = memory.least_tp(llm, gpu.memory_bytes, domain, scenario.usable_memory_ratio, tokens)
+        if not isinstance(least, str):
+            return max(was, least), pp
+    raise ValueError(least)
 
 
 def _alike(seen: Observed, gpu: GpuSpec, gpus: int, tp: int) -> bool:

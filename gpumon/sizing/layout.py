@@ -87,6 +87,16 @@ def gpus_of(rows: Sequence[Standing], blocks: Sequence[Block], shape: Shape) -> 
     return gpus
 
 
+def servers_of(rows: Sequence[Standing], blocks: Sequence[Block], least: int = 1) -> dict[int, int]:
+    """Servers that hold an instance of each workload; counted are those that hold at least `least` workloads."""
+    servers: dict[int, int] = {}
+    for row in rows:
+        here = {blocks[at].workload for content in (row.whole, *row.shared) for at, _ in content}
+        for workload in here if len(here) >= least else ():
+            servers[workload] = servers.get(workload, 0) + row.times
+    return servers
+
+
 def draw(rows: Sequence[Standing], blocks: Sequence[Block], shape: Shape, index: int, most: int) -> list[PlacedServer]:
     """The first `most` servers, GPU by GPU: GPUs of one domain stand side by side."""
     stages: dict[int, int] = {}

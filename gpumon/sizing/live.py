@@ -15,7 +15,7 @@ from gpumon.readings.text import clean
 from gpumon.sizing.calibration import Calibration as Calibration
 from gpumon.sizing.calibration import credible
 from gpumon.sizing.in_flight import InFlight
-from gpumon.sizing.observed import Observed
+from gpumon.sizing.observed import Observed, seen_of
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.specs.llm import LlmSpec
 
@@ -96,6 +96,16 @@ def instances_here(snapshot: Snapshot) -> dict[str, int]:
     return counts
 
 
+def kv_ratios(snapshot: Snapshot) -> dict[str, float]:
+    """Served model name -> how full the fullest KV cache is of its engines that answer and tell."""
+    ratios: dict[str, float] = {}
+    for engine in snapshot.engines:
+        ratio = credible(engine.kv_usage_ratio)
+        if engine.state is EndpointState.OK and engine.model and ratio is not None:
+            ratios[engine.model] = max(ratio, ratios.get(engine.model, 0.0))
+    return ratios
+
+
 def own_models(snapshot: Snapshot) -> dict[str, LlmSpec]:
     """Served model name -> dimensions, of the engines whose model is known."""
     return {engine.model: engine.llm for engine in snapshot.engines if engine.llm is not None and engine.model}
@@ -110,8 +120,7 @@ def _generates(engine: Engine) -> bool:
 def _workload(
     model: str, engines: Sequence[Engine], observed: Sequence[Observed], peak: InFlight | None, notes: list[str]
 ) -> Workload:
-    known = [each for each in observed if each.model == model]
-    seen = next((each for each in known if each.points), known[0] if known else None)
+    seen = seen_of(model, observed)
     answering = [engine for engine in engines if credible(engine.running) is not None]
     if peak is not None:
         target = float(round(peak.peak))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final
 
@@ -102,3 +103,13 @@ class Observed(msgspec.Struct, frozen=True, omit_defaults=True):
         pp = max(1, self.pp)
         tp = self.tp or max(1, self.gpus // pp)
         return tp, max(pp, self.gpus // tp)
+
+
+def seen_of(model: str, observed: Sequence[Observed], before: Observed | None = None) -> Observed | None:
+    """What was seen of a model, of `observed` in their order: what is known to be on GPUs goes before what is not, as
+    without their number an instance's memory can not be told; then what has points; then what was taken `before`."""
+
+    def place(each: Observed) -> tuple[bool, bool, bool]:
+        return not each.gpus, not each.points, before is None or each.name != before.name
+
+    return min((each for each in observed if each.model == model), key=place, default=None)

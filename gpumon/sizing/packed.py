@@ -29,6 +29,10 @@ class Filled(msgspec.Struct):
     instances: list[int]
     gpus: list[int]
     """GPUs that hold an instance of each workload."""
+    servers: list[int]
+    """Servers that hold an instance of each workload."""
+    servers_shared: list[int]
+    """Of these, those that hold another workload, too."""
     problems: list[str]
     """Why instances of a workload have no place; empty where all have."""
     parts: list[list[Part]]
@@ -61,6 +65,7 @@ class _Filling:
         self.left = [1.0 if demand.instances else 0.0 for demand in demands]
         """Share of each workload that has no place yet."""
         self._instances, self._gpus = [0] * number, [0] * number
+        self._servers_of, self._shared_of = [0] * number, [0] * number
         self._problems = [""] * number
         self._parts: list[list[Part]] = [[] for _ in demands]
         self._notes: list[list[str]] = [[] for _ in demands]
@@ -113,8 +118,13 @@ class _Filling:
             self._problems[at] = problems.get(at, "")
             self.left[at] *= missed.get(at, 0) / count
             self._bytes = _plus(self._bytes, here[at].memory_bytes, stands)
-        for at, number in placed.gpus_of:
-            self._gpus[at] += number
+        for counted, found in (
+            (self._gpus, placed.gpus_of),
+            (self._servers_of, placed.servers_of),
+            (self._shared_of, placed.shared_servers_of),
+        ):
+            for at, number in found:
+                counted[at] += number
 
     def done(self) -> Filled:
         """All of it. Figures are missing where a workload has no answer or a part no place."""
@@ -139,6 +149,8 @@ class _Filling:
             packed,
             self._instances,
             self._gpus,
+            self._servers_of,
+            self._shared_of,
             self._problems,
             self._parts,
             self._notes,

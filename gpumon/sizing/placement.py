@@ -11,7 +11,7 @@ import msgspec
 
 from gpumon.sizing.answer import PlacedServer
 from gpumon.sizing.bins import Budget
-from gpumon.sizing.layout import draw, gpus_of, most_on_one, standing, unit_gpus
+from gpumon.sizing.layout import draw, gpus_of, most_on_one, servers_of, standing, unit_gpus
 from gpumon.sizing.packing import Block, Filled, Shape, fewest_shared, misfit, pack
 from gpumon.sizing.scenario import Packing
 
@@ -39,6 +39,10 @@ class Placement(msgspec.Struct, frozen=True):
     """The same for servers, in whatever order the shapes are filled."""
     gpus_of: tuple[tuple[int, int], ...] = ()
     """(workload, GPUs that hold at least one instance of it)."""
+    servers_of: tuple[tuple[int, int], ...] = ()
+    """(workload, servers that hold at least one instance of it)."""
+    shared_servers_of: tuple[tuple[int, int], ...] = ()
+    """(workload, servers that hold an instance of it and of another one)."""
     most_on_a_server: tuple[tuple[int, int], ...] = ()
     """(workload, instances of it that the loss of one server costs at most)."""
     unplaced: tuple[tuple[int, int], ...] = ()
@@ -100,6 +104,8 @@ def place(blocks: Sequence[Block], shapes: Sequence[Shape], packing: Packing, st
         least_gpus,
         least_servers,
         _joined(gpus_of(row, stage.filled.blocks, shapes[stage.shape]) for stage, row in rows),
+        _joined(servers_of(row, stage.filled.blocks) for stage, row in rows),
+        _joined(servers_of(row, stage.filled.blocks, least=2) for stage, row in rows),
         _joined((most_on_one(row, stage.filled.blocks, shapes[stage.shape]) for stage, row in rows), most=True),
         tuple(sorted(unplaced.items())),
         tuple(sorted(problems.items())),
@@ -249,5 +255,6 @@ def _reason(block: Block, number: int, shapes: Sequence[Shape], stages: tuple[_S
     if block.gpus > max(shapes[at].count * shapes[at].gpus for at in fitting):
         return text + f"each takes {block.gpus} GPUs, and there are {shapes[at].count} servers of {shapes[at].gpus}"
     if len(shapes) == 1 and at in wanted:
-        return text + f"{wanted[at]} servers are needed, there are {shapes[at].count}"
+        there = "is" if shapes[at].count == 1 else "are"
+        return text + f"{wanted[at]} servers are needed, there {there} {shapes[at].count}"
     return text + f"the servers that fit them are full ({sum(shapes[at].count for at in fitting)})"

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from gpumon.readings.missing import Missing, Reading
-from gpumon.sizing.answer import Answer, Packed, Plans, Totals, WorkloadPlan
+from gpumon.sizing.answer import NONE_LEFT_OUT, Answer, Packed, Plans, Totals, WorkloadPlan
 from gpumon.sizing.demand import INFEASIBLE, NOT_GIVEN, OPERATING_POINTS, Demand, first_demand_of, source_of
 from gpumon.sizing.guide import queue_warning
 from gpumon.sizing.here import have_of
@@ -36,6 +36,7 @@ def plan(scenario: Scenario, known: Known, have: Mapping[str, int] | None = None
     workloads = tuple(_workload(index, demand, scenario, needed) for index, demand in enumerate(demands))
     totals = _totals(workloads, needed.packed)
     problem = next((f"{each.name}: {each.problem}" for each in workloads if each.problem), needed.packed.problem)
+    others = _others(demands, workloads, scenario, known)
     return Answer(
         name=scenario.name,
         packing=scenario.packing,
@@ -45,7 +46,19 @@ def plan(scenario: Scenario, known: Known, have: Mapping[str, int] | None = None
         warnings=(*_assumed(asked, scenario), *_warnings(demands, scenario, memory_only, busy_aware)),
         problem=problem if demands else NO_WORKLOAD,
         have=None if have is None else have_of(have, scenario, needed, known),
+        without=() if others is NONE_LEFT_OUT else tuple(each.name for each in workloads if each.problem),
+        totals_without=others,
     )
+
+
+def _others(demands: Sequence[Demand], workloads: Sequence[WorkloadPlan], scenario: Scenario, known: Known) -> Totals:
+    """Totals of the workloads that have an answer, packed without the rest; nothing where all or none have."""
+    sound = [demand for demand, each in zip(demands, workloads, strict=True) if not each.problem]
+    if not sound or len(sound) == len(demands):
+        return NONE_LEFT_OUT
+    filled = fill(sound, scenario, known, scenario.packing)
+    plans = tuple(_workload(index, demand, scenario, filled) for index, demand in enumerate(sound))
+    return NONE_LEFT_OUT if any(each.problem for each in plans) else _totals(plans, filled.packed)
 
 
 def _with_server(scenario: Scenario, known: Known) -> Scenario:
@@ -89,6 +102,8 @@ def _workload(index: int, demand: Demand, scenario: Scenario, filled: Filled) ->
         capacity_per_instance=demand.planned or INFEASIBLE,
         instances=INFEASIBLE if problem else float(filled.instances[index]),
         gpus=INFEASIBLE if problem else float(filled.gpus[index]),
+        servers=INFEASIBLE if problem else float(filled.servers[index]),
+        servers_shared=INFEASIBLE if problem else float(filled.servers_shared[index]),
         limit="queue" if load.queue else kinds[first] if kinds else "",
         next_limit=kinds[first] if load.queue else others[0] if others else "",
         limits=demand.limits,

@@ -65,6 +65,8 @@ class Replicas:
         self.time = ""
         """When one of them was last seen (RFC 3339)."""
         self.prefill_tokens_per_s = 0.0
+        self.lengths: Traffic | None = None
+        """Of the requests that ended last on one of them: what is known of the traffic before there is a point."""
         self._mixes: list[Gathered] = []
         self._current: Gathered | None = None
         self._memory_bytes: float | None = None
@@ -137,7 +139,7 @@ class Replicas:
     def observed(self) -> Observed:
         """All of it, with the points of the current mix."""
         mix, setting = self._current, self.setting
-        traffic = mix.traffic if mix is not None else None
+        traffic = mix.traffic if mix is not None else self.lengths
         points = mix.points() if mix is not None else ()
         names = sorted(self.names.values())
         return Observed(

@@ -75,6 +75,8 @@ def workload(**changes: Any) -> WorkloadPlan:
         "notes": ("the p95 is not known",),
         "seen_name": "vllm:8000",
         "seen_time": "2026-01-02T14:03:22+01:00",
+        "servers": 3.0,
+        "servers_shared": 1.0,
     }
     return WorkloadPlan(**{**fields, **changes})
 
@@ -82,7 +84,7 @@ def workload(**changes: Any) -> WorkloadPlan:
 SMALL = workload(
     name="small", model="acme/8b", target=12.0, target_kind="requests_per_s", source=Source.ROOFLINE, band_ratio=0.5,
     extrapolated=False, gpus_per_instance=1, tp=1, gpus=2.0, instances=4.0, memory_bytes=20e9, limits=(), degraded=(),
-    limit="", next_limit="", notes=(), seen_name="", spares=0,
+    limit="", next_limit="", notes=(), seen_name="", spares=0, servers=1.0, servers_shared=1.0,
 )  # fmt: skip
 
 LARGE = tuple(GpuSlot((0,), 36e9, 0.9, group) for group in (0, 0, 0, 0, 1, 1, 1, 1))
@@ -133,12 +135,33 @@ def infeasible() -> Answer:
         "e2e_s",
         "itl_p95_s",
         "ttft_p95_s",
+        "servers",
+        "servers_shared",
     )
     nothing = dict.fromkeys((*readings, "tokens_per_s", "requests_per_s", "power_w", "memory_bytes"), INFEASIBLE)
     none = Packed(*[INFEASIBLE] * 6)
     plan = workload(**nothing, problem=problem, limits=(), limit="", next_limit="", degraded=(), tp=0, power_source="")
     totals = Totals(*[INFEASIBLE] * 9)
     return Answer("", "memory", (plan,), totals, Plans(none, none), problem=f"large: {problem}")
+
+
+def partly() -> Answer:
+    """The small workload has an answer, the large one only a place for a part of it."""
+    nothing = dict.fromkeys(("instances", "gpus", "servers", "servers_shared"), INFEASIBLE)
+    none = Packed(*[INFEASIBLE] * 6, layout=packed().layout, problem="no room")
+    plans = (workload(**nothing, problem="no room"), SMALL)
+    others = Totals(4.0, 2.0, 1.0, 80e9, NO_PRICE, 1400.0, 1234.5, NO_PRICE, 0.88)
+    totals = Totals(*[INFEASIBLE] * 9)
+    return Answer(
+        "",
+        "busy",
+        plans,
+        totals,
+        Plans(none, none),
+        problem="large: no room",
+        without=("large",),
+        totals_without=others,
+    )
 
 
 def hostile() -> Answer:
@@ -151,4 +174,4 @@ def hostile() -> Answer:
     return Answer(HOSTILE, "busy", (plan,), TOTALS, Plans(many, many), (HOSTILE,), HOSTILE)
 
 
-ALL = {"full": full, "infeasible": infeasible, "hostile": hostile}
+ALL = {"full": full, "infeasible": infeasible, "partly": partly, "hostile": hostile}

@@ -10,7 +10,7 @@ from gpumon.outputs.sizing_layout import SameGpus, grouped
 from gpumon.outputs.sizing_markdown import markdown
 from gpumon.outputs.sizing_words import gigabytes, money, number, watts
 from gpumon.readings.format import cells
-from gpumon.sizing.answer import Answer, GpuSlot, Packed, PlacedServer, Plans, Source, Totals
+from gpumon.sizing.answer import Answer, GpuSlot, PlacedServer, Plans, Source
 from tests.outputs import answers
 
 FULL = """\
@@ -25,9 +25,9 @@ price               79.68 per hour for 4 whole servers
 power               12.6 kW
 not known           price of tokens (not given), output (not given), energy (not given)
 
-workload     target  per instance  instances  GPUs  limit  then  memory each  source
-large     500 users            16          5    20  ITL    KV       143.3 GB  measured +-10 % !
-small      12 req/s            16          4     2  -      -        20.00 GB  roofline +-50 %
+workload     target  per instance  instances  GPUs       servers  limit  then  memory each  source
+large     500 users            16          5    20  3 (1 shared)  ITL    KV       143.3 GB  measured +-10 % !
+small      12 req/s            16          4     2    1 (shared)  -      -        20.00 GB  roofline +-50 %
 
 plan                                instances  GPUs  servers    memory  price/h
 by memory alone                             9    21        3  796.5 GB    59.76
@@ -72,25 +72,29 @@ def test_without_an_answer_it_says_why_and_shows_no_number() -> None:
     assert "no answer           large: not even one request at a time: TTFT 2.1 s, goal 1.0 s; more TP" in text
     assert "\nneed " not in text
     assert "by memory alone" not in text
-    assert "servers" not in text
+    assert "\nservers" not in text
     assert "at the target" not in text
 
 
-def partly() -> Answer:
-    """The small workload has an answer, the large one only a place for a part of it."""
-    nothing = dict.fromkeys(("instances", "gpus"), answers.INFEASIBLE)
-    totals = Totals(*[answers.INFEASIBLE] * 9)
-    none = Packed(*[answers.INFEASIBLE] * 6, layout=answers.packed().layout, problem="no room")
-    plans = (answers.workload(**nothing, problem="no room"), answers.SMALL)
-    return Answer("", "busy", plans, totals, Plans(none, none), problem="large: no room")
-
-
 def test_where_one_workload_has_no_answer_it_says_what_the_others_take() -> None:
-    said = "no answer for 1 of 2 workloads; the others: 2 GPUs, 1 server"
-    assert f"\nneed                {said}\n" in report(partly(), answers.SCENARIO)
-    assert f"**Need:** {said}." in markdown(partly(), answers.SCENARIO)
-    spare = msgspec.structs.replace(answers.SCENARIO, spare_servers=1)
-    assert "the others: 2 GPUs, 2 servers" in report(partly(), spare)
+    text = report(answers.partly(), answers.SCENARIO)
+    said = "4 instances, 2 GPUs, 1 server, packed by memory and busy share"
+    assert text.splitlines()[3:5] == [
+        "no answer           large: no room",
+        f"need                without large: {said}",
+    ]
+    assert "memory              80.00 GB (without 1 of 2 workloads)" in text
+    assert "power               1,400 W (without 1 of 2 workloads)" in text
+    assert "not known           price (no price), price of tokens (no price)" in text
+    page = markdown(answers.partly(), answers.SCENARIO)
+    assert f"**Need without large:** {said}." in page
+    assert "| output | 1,234 tok/s (without 1 of 2 workloads) |" in page
+
+
+def test_many_workloads_without_an_answer_are_counted() -> None:
+    many = msgspec.structs.replace(answers.partly(), without=("a", "b", "c", "d", "e"))
+    assert "need                without a, b, c and 2 more: 4 instances" in report(many, answers.SCENARIO)
+    assert "without" not in report(answers.full(), answers.SCENARIO)
 
 
 def test_alike_packings_are_told_once() -> None:
@@ -162,8 +166,8 @@ def test_alike_gpus_and_servers_are_told_once_the_largest_instance_first() -> No
 def test_markdown_has_a_table_of_workloads_one_of_totals_and_one_of_plans() -> None:
     text = markdown(answers.full(), answers.SCENARIO)
     assert text.startswith("## Sizing: chat\n\nfor 2027\n\n**Need 9 instances, 22 GPUs, 4 servers**, packed by memory")
-    row = "| large | 500 users | 16 | 5 | 20 | ITL then KV | 143.3 GB | 31ms | 210ms | measured +-10 %, from vllm:8000"
-    assert row in text
+    row = "| large | 500 users | 16 | 5 | 20 | 3 (1 shared) | ITL then KV | 143.3 GB | 31ms | 210ms | measured +-10 %, "
+    assert f"{row}from vllm:8000" in text
     assert "; by memory alone 21 GPUs, 3 servers.\n" in text
     assert "| price | 79.68 per hour for 4 whole servers |" in text
     assert "| by memory and busy share **(needed)** | 9 | 22 | 4 | 796.5 GB | 79.68 |" in text

@@ -20,11 +20,11 @@ from tests.outputs.validator import problems
 DOCS = Path(__file__).parents[2] / "docs"
 
 CONTRACT = {
-    "": "schema name packing workloads totals plans warnings problem",
+    "": "schema name packing workloads totals plans warnings problem without totals_without",
     "workloads": "name model target target_kind concurrency capacity_per_instance instances gpus limit next_limit "
     "limits source band_ratio extrapolated gpus_per_instance tp pp spares memory_bytes memory_source busy_ratio "
     "running itl_s ttft_s e2e_s itl_p95_s ttft_p95_s tokens_per_s requests_per_s power_w power_source degraded notes "
-    "problem seen_name seen_time missing",
+    "problem seen_name seen_time servers servers_shared missing",
     "workloads.limits": "kind concurrency text",
     "workloads.degraded": "lost instances running itl_s ttft_s text missing",
     "totals": "instances gpus servers memory_bytes price_per_hour power_w tokens_per_s price_per_mtok tokens_per_j "
@@ -80,6 +80,20 @@ def test_values_and_reasons() -> None:
     assert none["problem"].startswith("large: not even one request")
     assert set(none["totals"]["missing"].values()) == {"infeasible"}
     assert none["workloads"][0]["instances"] is None
+    assert (none["without"], none["totals_without"]["gpus"]) == ([], None)
+
+
+def test_the_sums_of_some_workloads_are_not_the_totals() -> None:
+    shot = decoded("partly")
+    assert (shot["without"], shot["totals"]["gpus"]) == (["large"], None)
+    assert (shot["totals_without"]["gpus"], shot["totals_without"]["servers"]) == (2.0, 1.0)
+    assert shot["totals_without"]["missing"] == {"price_per_hour": "no_price", "price_per_mtok": "no_price"}
+    assert [each["servers"] for each in shot["workloads"]] == [None, 1.0]
+    *workloads, total, others = rows("partly")
+    assert [each["row"] for each in workloads] == ["workload", "workload"]
+    assert (total["row"], total["gpus"], total["problem"]) == ("total", "", "large: no room")
+    assert (others["row"], others["gpus"], others["servers"]) == ("total_without", "2", "1")
+    assert others["problem"] == "without large"
 
 
 def test_the_layout_is_compact() -> None:
@@ -124,7 +138,7 @@ def test_csv_has_a_row_per_workload_and_one_of_totals() -> None:
     assert (large["row"], large["name"], large["target"], large["target_kind"]) == ("workload", "large", "500", "users")
     assert (large["itl_s"], large["extrapolated"], large["source"], large["tp"]) == ("0.031", "yes", "measured", "4")
     assert (large["itl_p95_s"], large["ttft_p95_s"]) == ("0.045", "0.42")
-    assert (small["instances"], small["servers"]) == ("4", "")
+    assert (small["instances"], small["servers"], small["servers_shared"]) == ("4", "1", "1")
     assert (total["row"], total["name"], total["servers"], total["price_per_hour"]) == ("total", "chat", "4", "79.68")
     assert total["tokens_per_s"] == ""
 

@@ -30,6 +30,17 @@ def test_five_minutes_are_kept_and_a_step_under_way_is_none() -> None:
     assert peaks.found() == {}
 
 
+@pytest.mark.parametrize(("every_s", "seconds"), [(5, 290.0), (15, 270.0), (30, 240.0), (60, 150.0)])
+def test_polls_as_seldom_as_a_prometheus_scrapes_have_a_peak_too(every_s: int, seconds: float) -> None:
+    peaks = Peaks()
+    for second in range(0, 600, every_s):
+        peaks.take(float(second), {"a": 40.0 if second % (2 * every_s) else 60.0})
+    found = peaks.found()["a"]
+    assert found.mean == pytest.approx(50.0, rel=0.1)
+    assert 45.0 <= found.peak <= 55.0
+    assert found.seconds >= seconds
+
+
 def test_models_are_bounded() -> None:
     peaks = Peaks()
     for second in range(25):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Quantiles, Window
-from gpumon.sizing.calibration import Calibration
+from gpumon.sizing.calibration import MOST_REPLICAS, Calibration
 from gpumon.sizing.gathered import MOST_POINTS, MOST_WINDOWS, Gathered, Seen, Traffic, tail_ratio
 from gpumon.sizing.observed import Observed, Origin
 from tests.sizing.live_scenes import BASE_S, H100, SLOPE_S, at, engine, gone, gpu
@@ -82,6 +82,14 @@ def test_a_window_counts_only_while_concurrency_is_steady(running: float, spread
 )
 def test_a_reset_a_restart_a_start_and_an_unknown_mix_give_no_point(facts: dict[str, Any]):
     assert only(watched(engine(8.0, **facts))).points == ()
+
+
+def test_lengths_are_known_without_a_steady_window():
+    found = only(watched(engine(0.4)))
+    assert found.points == ()
+    busy = only(watched(engine(24.0)))
+    assert (found.prompt_tokens, found.answer_tokens) == (busy.prompt_tokens, busy.answer_tokens)
+    assert found.prompt_tokens is not None
 
 
 def test_windows_do_not_straddle_a_step():
@@ -230,7 +238,7 @@ def test_half_a_day_of_many_engines_stays_small():
         load = 1.0 + (tick // 30) % 300
         engines = tuple(engine(load + number, f"vllm:{number}", model=f"m{number % 20}") for number in range(20))
         calibration.take(at(tick, *engines, gpus=()))
-    assert len(calibration.observed()) <= 16
+    assert len(calibration.observed()) <= MOST_REPLICAS
     assert all(len(observed.points) <= MOST_POINTS for observed in calibration.observed())
     assert _size(calibration) < 5e6
 

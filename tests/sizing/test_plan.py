@@ -50,6 +50,64 @@ class TestDesignGuide:
         assert (answer.totals.gpus, answer.totals.servers) == (24, 6)
 
 
+def asked(*workloads: Workload, **fields: object) -> Answer:
+    scenario = Scenario(itl_p95_ms=40, server=(Server("H100 SXM5 80GB"),), workload=workloads)
+    return plan(msgspec.structs.replace(scenario, **fields), KNOWN)
+
+
+class TestPartly:
+    """One workload without an answer hides nothing of the others."""
+
+    BAD = Workload("meta-llama/Llama-3.3-70B-Instruct", 10, prompt_tokens=1000, answer_tokens=100, itl_p95_ms=0.1)
+
+    def test_the_others_are_summed_up_and_the_missing_one_is_named(self):
+        alone = ask()
+        both = asked(self.BAD, EIGHT_B)
+        assert both.without == (self.BAD.model,)
+        assert both.totals_without == alone.totals
+        assert isinstance(both.totals.gpus, Missing)
+        assert both.workloads[1] == alone.workloads[0]
+        assert both.problem.startswith(f"{self.BAD.model}: not even one request")
+
+    def test_what_has_no_place_takes_none_from_the_others(self):
+        few = (Server("H100 SXM5 80GB", gpus=4, count=1),)
+        two = msgspec.structs.replace(EIGHT_B, name="two", target=10, tp=2)
+        both = asked(msgspec.structs.replace(EIGHT_B, target=100_000), two, server=few)
+        assert "have no place" in both.workloads[0].problem
+        assert both.without == (EIGHT_B.model,)
+        assert both.totals_without == asked(two, server=few).totals
+        assert (both.totals_without.gpus, both.workloads[1].servers_shared) == (2, 1)
+
+    def test_nothing_is_left_out_where_all_or_none_have_an_answer(self):
+        for answer in (ask(), asked(self.BAD), asked()):
+            assert answer.without == ()
+            assert isinstance(answer.totals_without.gpus, Missing)
+
+
+class TestServers:
+    """Servers of each workload, where they share some, too."""
+
+    def test_each_has_its_own(self):
+        both = asked(SEVENTY.workload[0], msgspec.structs.replace(EIGHT_B, spare_instances=40), itl_p95_ms=100.0)
+        large, small = both.workloads
+        assert (large.servers, small.servers) != (0, 0)
+        layout = both.plans.busy_aware.layout
+        for at, each in enumerate(both.workloads):
+            held = [server for server in layout if any(at in slot.workloads for slot in server.gpus)]
+            shared = [one for one in held if any(set(slot.workloads) - {at} for slot in one.gpus)]
+            assert (each.servers, each.servers_shared) == (len(held), len(shared))
+
+    def test_models_on_the_same_gpus_share_their_servers(self):
+        for each in plan(GUIDE, KNOWN).workloads:
+            assert (each.servers, each.servers_shared) == (2, 2)
+        [alone] = plan(SEVENTY, KNOWN).workloads
+        assert (alone.servers, alone.servers_shared) == (2, 0)
+
+    def test_a_spare_server_holds_nobody(self):
+        [alone] = plan(msgspec.structs.replace(SEVENTY, spare_servers=1), KNOWN).workloads
+        assert alone.servers == 2
+
+
 class TestMeasured:
     """NIM Llama-3.3-70B FP8 on 2 x H100, 5000 in and 500 out."""
 
@@ -202,7 +260,7 @@ class TestNoAnswer:
             ({"weight_precision": "fp3"}, "unknown precision"),
             ({"profile": "nothing"}, "no profile 'nothing'"),
             ({"model": "nobody/knows-it"}, "dimensions"),
-            ({"prompt_tokens": None}, "prompt tokens"),
+            ({"prompt_tokens": None}, "it needs prompt_tokens, or a typed capacity"),
             ({"memory_gb": 500.0}, "usable"),
             ({"kv_pool_tokens": 100.0}, "not even one request"),
             ({"model": "meta-llama/Llama-3.1-405B", "tp": 1}, "not even one request"),

@@ -79,7 +79,7 @@ def watched() -> Still:
     """A feed whose calibration has seen loads of 4 to 50."""
     feed = Still(snapshot())
     for tick in range(WINDOWS):
-        feed.calibration.take(snapshot((tick - WINDOWS) * 11.0, 4.0 + 2.0 * tick))
+        feed.calibration.take(snapshot((tick + 1 - WINDOWS) * 160.0 - 11.0, 4.0 + 2.0 * tick))
     return feed
 
 

@@ -16,7 +16,7 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.tui.app import MonitorApp
-from gpumon.tui.sizing.fields import labelled
+from gpumon.tui.sizing.fields import Place, field, labelled, with_value
 from tests.tui import scenes
 from tests.tui.feed import Still
 from tests.tui.running import running, text_of, until
@@ -180,14 +180,87 @@ async def test_plus_and_minus_step_the_value_and_not_the_interval() -> None:
 
 async def test_twice_the_traffic_is_one_key_and_one_step_back() -> None:
     async with running(watched(), 140, 40) as (app, pilot):
-        await type_keys(app, pilot, "s", "d")
+        await type_keys(app, pilot, "s", "D")
         assert [target(app, at) for at in range(3)] == [48.0, 54.0, 60.0]
-        await type_keys(app, pilot, "d", "u")
+        await type_keys(app, pilot, "D", "u")
         assert target(app) == 48.0
         await type_keys(app, pilot, "R")
         assert target(app) == 24.0
         await type_keys(app, pilot, "u")
         assert target(app) == 48.0
+
+
+async def test_twice_is_for_the_row_under_the_cursor() -> None:
+    async with running(watched(), 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", "down")
+        assert "+ -: step · d: twice · D: all twice" in text_of(app)[-2]
+        await type_keys(app, pilot, "d")
+        assert [target(app, at) for at in range(3)] == [24.0, 54.0, 30.0]
+        await type_keys(app, pilot, "u")
+        assert [target(app, at) for at in range(3)] == [24.0, 27.0, 30.0]
+        await type_keys(app, pilot, "up", "up", "d")
+        assert "d doubles the model under the cursor; all: D" in text_of(app)[-1]
+        assert [target(app, at) for at in range(3)] == [24.0, 27.0, 30.0]
+
+
+async def test_a_model_without_an_answer_hides_nothing_of_the_others() -> None:
+    async with running(watched(), 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", "enter")
+        desk = desk_of(app)
+        desk.put(with_value(desk.book.present, Place("workload", 2, field("workload", "itl_p95_ms")), 0.1))
+        await type_keys(app, pilot, "escape", "up", "down")
+        page = said(app)
+        assert "need without 1 of 3: 6 GPUs 1 server" in page
+        assert "without Mistral-Small-3.2" in page
+        assert "no answer" in page
+        await type_keys(app, pilot, "down", "down")
+        assert "not even one request at a time" in said(app)
+        await type_keys(app, pilot, "v")
+        assert desk_of(app).columns[1].answer.without == ("mistralai/Mistral-Small-3.2-24B-Instruct-2506",)
+        assert "without Mistral-Small-3.2-24B-Instruct-2506" in shown(app)
+        [row] = [line.partition("L40S")[2].split() for line in text_of(app) if "L40S" in line]
+        assert all(int(figure.strip("*")) > 0 for figure in row[:2])
+
+
+async def test_each_model_has_its_gpus_and_servers() -> None:
+    async with running(watched(), 80, 24) as (app, pilot):
+        await type_keys(app, pilot, "s")
+        assert "takes: 4 GPUs in 1 server, shared with other models*" in said(app)
+        [row] = [line for line in text_of(app) if line.startswith("▸Llama")]
+        assert row.split()[-5:-2] == ["1", "4", "1*"]
+        await type_keys(app, pilot, *"1000", "enter")
+        assert "takes: 32 GPUs in 4 servers, of its own" in said(app)
+
+
+async def test_a_full_kv_cache_is_no_room_for_more() -> None:
+    feed = watched()
+    async with running(feed, 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s")
+        assert "carries 128 (80 % of the KV limit): room for 104 more" in said(app)
+        await type_keys(app, pilot, *"128", "enter")
+        assert "carries 128 (80 % of the KV limit): no room for more" in said(app)
+        shot = snapshot(30.0)
+        full = tuple(replace(each, kv_usage_ratio=0.99) for each in shot.engines)
+        feed.give(replace(shot, engines=full))
+        await type_keys(app, pilot, *"100", "enter")
+        await until(lambda: "28 above the target, but KV here is 99 % full now" in said(app), pilot)
+        assert "room for" not in said(app)
+
+
+async def test_a_capacity_that_was_typed_is_no_share_of_a_limit() -> None:
+    async with running(watched(), 140, 60) as (app, pilot):
+        await type_keys(app, pilot, "s", "enter", "down", "down", "down", *"4", "enter", "escape")
+        assert "(as typed)" in said(app)
+        assert "% of" not in said(app)
+        await type_keys(app, pilot, "enter", "down", "right", "escape")
+        assert desk_of(app).scenario.workload[0].target_kind == "users"
+        assert "carries 4 in flight (as typed)" in said(app)
+
+
+async def test_a_key_that_has_nothing_to_remove_says_so() -> None:
+    async with running(watched(), 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", "up", "up", "x")
+        assert "ITL p95: nothing was typed here" in text_of(app)[-1]
 
 
 async def test_the_fields_of_a_workload_say_where_their_values_come_from() -> None:
@@ -475,7 +548,7 @@ async def test_the_palette_has_its_commands_while_it_is_open() -> None:
         await type_keys(app, pilot, ":", *"twice")
         assert names_of(app) == []
         await type_keys(app, pilot, "escape", "s", ":", *"twice")
-        assert names_of(app)[0] == "twice the traffic"
+        assert names_of(app)[:2] == ["twice this target", "twice all targets"]
         await type_keys(app, pilot, "enter")
         await until(lambda: target(app) == 48.0, pilot)
 

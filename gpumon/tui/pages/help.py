@@ -34,6 +34,7 @@ GROUPS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("settings", "palette"), "settings, all commands"),
     (("suspend",), "to the shell (fg: back)"),
     (("sizing.more", "sizing.less"), "a step more, less"),
+    (("sizing.double", "sizing.double.all"), "twice: this target, all"),
     (("sizing.reset",), "as it runs"),
     (("sizing.undo", "sizing.redo"), "undo, redo"),
     (("sizing.save", "sizing.load"), "save, load a file"),

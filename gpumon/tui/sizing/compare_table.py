@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from gpumon.readings.format import DASH, cells, cut, figure, left, right, seconds, watts, whole
 from gpumon.readings.missing import Missing, Reading, number
 from gpumon.readings.text import clean
@@ -84,9 +86,12 @@ def lines(width: int, height: int, columns: Sequence[Column], workload: int = 0)
         return []
     if not columns:
         return filled([fitted([("nothing to compare yet", "muted")], width)], width, height)
+    columns, without = _alike(columns)
     fields, hidden, name = _fitting(width, columns)
     best = _best(columns, fields)
-    foot = _foot(fields, best, hidden, width, height - 1 - len(columns)) if height >= 3 else []
+    foot = _foot(fields, best, hidden, width, height - 1 - len(columns) - bool(without)) if height >= 3 else []
+    if without and height >= 3:
+        foot = [fitted([(without, "warn")], width), *foot]
     room = height - 1 - len(foot)
     wrong = sum(1 for column in columns if _problem(column.answer))
     most = max(1, min(_REASON_LINES, 1 + (room - len(columns)) // wrong)) if wrong else 1
@@ -97,6 +102,18 @@ def lines(width: int, height: int, columns: Sequence[Column], workload: int = 0)
         rows = [*rows[: room - 1], fitted([(f"+ {left_out} more in a taller window", "muted")], width)]
     head: list[Piece] = [(left("GPU", name), "muted"), *((_titled(field), "muted") for field in fields)]
     return filled([fitted(head, width), *rows, *foot], width, height)
+
+
+def _alike(columns: Sequence[Column]) -> tuple[Sequence[Column], str]:
+    """Where the same workloads have no answer on any type, the answers of the others, and which those without are."""
+    missing = columns[0].answer.without
+    if not missing or any(column.answer.without != missing for column in columns):
+        return columns, ""
+    of_others = [
+        replace(column, answer=replace(column.answer, totals=column.answer.totals_without, problem=""))
+        for column in columns
+    ]
+    return of_others, f"without {', '.join(clean(each).rpartition('/')[2] for each in missing)}"
 
 
 def _fitting(width: int, columns: Sequence[Column]) -> tuple[list[_Field | _Word], list[str], int]:

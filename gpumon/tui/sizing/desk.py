@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from gpumon.sizing.compare import Column
 from gpumon.sizing.known import Known
-from gpumon.sizing.observed import Observed, Origin
+from gpumon.sizing.observed import Observed, Origin, seen_of
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.tui.sizing.book import Book
 from gpumon.tui.sizing.editing import Edit
 from gpumon.tui.sizing.effects import Asked, effect
 from gpumon.tui.sizing.field_list import places
 from gpumon.tui.sizing.fields import SERVER, WORKLOAD, Place, default_of, left_open, value_of, with_value
-from gpumon.tui.sizing.live_rows import renewed, seen_of
+from gpumon.tui.sizing.live_rows import renewed
 from gpumon.tui.sizing.reckoner import Reckoner
 from gpumon.tui.sizing.sheet import Stop, stops
 
@@ -105,16 +105,19 @@ class Desk:
         return self.reckoner.columns(self.gpus_before)
 
     @property
-    def seen(self) -> tuple[int, float | None]:
-        """Of the chosen workload: instances that run here as they are planned, and the most that was measured."""
+    def seen(self) -> tuple[int, float | None, float | None]:
+        """Of the chosen workload: instances that run here as they are planned, the most that was measured, and how full
+        the fullest KV cache of them is."""
         at, instance = self.workload, self.reckoner.instance(self.workload)
         seen = instance.seen if instance is not None else None
         if instance is None or seen is None:
-            return 0, None
+            return 0, None, None
         same = not seen.gpu or (instance.gpu is not None and seen.gpu == instance.gpu.name)
         alike = same and seen.origin is Origin.LIVE and seen.parallel == (instance.tp, instance.pp)
-        running = self.reckoner.here.get(self.scenario.workload[at].model, 0) if alike else 0
-        return running, instance.fitted.high if instance.fitted is not None else None
+        model = self.scenario.workload[at].model
+        running = self.reckoner.here.get(model, 0) if alike else 0
+        kv_ratio = self.reckoner.kv_ratios.get(model) if alike else None
+        return running, instance.fitted.high if instance.fitted is not None else None, kv_ratio
 
     def answer(self) -> None:
         """Answer what is asked now."""
@@ -253,12 +256,16 @@ class Desk:
         """Whether there is something that has this value: a server may not be given."""
         return place.section != SERVER or place.at < len(self.book.present.server)
 
-    def double(self) -> bool:
-        """Twice the target of every workload."""
+    def double(self, *, every: bool = False) -> bool:
+        """Twice the target of the workload under the cursor, or of every one; returns whether there was one."""
         if not self.accept():
             return False
-        now = self.book.present
-        return self.put(replace(now, workload=tuple(replace(each, target=each.target * 2) for each in now.workload)))
+        now, stop = self.book.present, self.stop
+        chosen = set(range(len(now.workload))) if every else {stop.at} if stop.section == WORKLOAD else set()
+        doubled = (
+            replace(each, target=each.target * 2) if at in chosen else each for at, each in enumerate(now.workload)
+        )
+        return self.put(replace(now, workload=tuple(doubled)))
 
     def add(self, workload: Workload, observed: Sequence[Observed] = ()) -> None:
         """One more workload, and the cursor on it."""

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gpumon.config.schema import Config
 from gpumon.readings.format import age
-from gpumon.sizing.observed import Observed, Origin
+from gpumon.sizing.observed import Observed, Origin, seen_of
 from gpumon.sizing.scenario import Scenario, Server, Workload
 
 FROZEN_S = 30.0
@@ -50,13 +50,6 @@ def _renewed(workload: Workload, observed: Sequence[Observed], models: Collectio
         return workload
     found = seen_of(workload.model, observed, workload.seen)
     return workload if found is None or found == workload.seen else replace(workload, seen=found)
-
-
-def seen_of(model: str, observed: Sequence[Observed], before: Observed | None = None) -> Observed | None:
-    """What was seen of a model: of the same engine as before, else what has points, else whatever there is."""
-    known = [each for each in observed if each.model == model]
-    same = [each for each in known if before is not None and each.name == before.name]
-    return next((each for each in (*same, *known) if each.points), next(iter((*same, *known)), None))
 
 
 def ages(scenario: Scenario, now_s: float) -> dict[int, str]:

@@ -11,6 +11,7 @@ from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing import field_list, result, sheet
 from gpumon.tui.sizing.desk import Desk
+from gpumon.tui.sizing.fields import WORKLOAD
 from gpumon.tui.sizing.pictures import Kind, Shown, stack
 from gpumon.tui.sizing.plot_latency import curve_picture
 from gpumon.tui.sizing.sheet import Sheet
@@ -191,6 +192,8 @@ def _foot(scene: Scene, first: str = "") -> list[Row]:
         return wrapped(field_list.means(desk.place), scene.width, "muted", most=2)
     step = f"{key('sizing.more')} {key('sizing.less')}: step"
     beside = f" · {key('left')} {key('right')}: beside" if desk.stop.cells > 1 else ""
-    keys = f"type a number · {step}{beside} · {key('open')}: all of it · {key('sizing.double')}: twice"
+    twice = f"{key('sizing.double')}: twice · " if desk.stop.section == WORKLOAD else ""
+    twice += f"{key('sizing.double.all')}: all twice"
+    keys = f"type a number · {step}{beside} · {twice}"
     said = f"{first} · {keys}" if first else keys
     return [((f" {cut(said, scene.width - 2)}", "muted"),)]

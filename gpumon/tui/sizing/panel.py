@@ -12,7 +12,7 @@ from gpumon.config.errors import ConfigError
 from gpumon.readings.format import cut
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
-from gpumon.sizing.live import from_live, have, instances_here
+from gpumon.sizing.live import from_live, have, instances_here, kv_ratios
 from gpumon.sizing.scenario import Server, Workload
 from gpumon.tui.control import Control, Files
 from gpumon.tui.keys import scoped
@@ -20,7 +20,7 @@ from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.sizing import field_list, painting, questions
 from gpumon.tui.sizing.desk import Desk
-from gpumon.tui.sizing.fields import SERVER, value_of
+from gpumon.tui.sizing.fields import SERVER, WORKLOAD, value_of
 from gpumon.tui.sizing.live_rows import ages, base_of
 from gpumon.tui.sizing.pictures import KINDS
 from gpumon.tui.table import clock
@@ -116,7 +116,7 @@ class SizingPanel(Pane):
         if snapshot is None:
             return
         self._looked_s = snapshot.wall_s
-        desk.reckoner.here = instances_here(snapshot)
+        desk.reckoner.here, desk.reckoner.kv_ratios = instances_here(snapshot), kv_ratios(snapshot)
         if desk.reckoner.use(self.monitor.control.known(), dict(have(snapshot))):
             desk.answer()
         desk.renew(self.monitor.control.calibration.observed())
@@ -147,7 +147,9 @@ class SizingPanel(Pane):
         """Whether the figures are live, and what is not as it runs."""
         desk = self.desk
         frozen = next(iter(self._ages.values()), "")
-        state = f"frozen {frozen}" if frozen else "live ●" if desk.live and not self.monitor.gone_back else ""
+        live = self.view.keymap.first("pause")  # keys that go to an end move within the panel
+        state = f"{live}: live again" if self.monitor.gone_back and live else "live ●" if desk.live else ""
+        state = f"frozen {frozen}" if frozen else state
         before = desk.book.changes
         return " · ".join(part for part in (f"{before} changed" if before else "", state) if part)
 
@@ -195,8 +197,9 @@ class SizingPanel(Pane):
         simple: dict[str, Callable[[], object]] = {
             "more": lambda: desk.step(1),
             "less": lambda: desk.step(-1),
-            "double": desk.double,
-            "remove": desk.remove,
+            "double": self._double,
+            "double.all": partial(desk.double, every=True),
+            "remove": self._remove,
             "undo": partial(self._turn, forth=False),
             "redo": partial(self._turn, forth=True),
             "reset": self._reset,
@@ -273,6 +276,15 @@ class SizingPanel(Pane):
         """The key for saving saves the scenario."""
         self._ask_name()
         return True
+
+    def _double(self) -> None:
+        if not self.desk.double() and self.desk.stop.section != WORKLOAD:
+            one, every = map(self.view.keymap.first, ("sizing.double", "sizing.double.all"))
+            self.monitor.say(f"{one} doubles the model under the cursor; all: {every}")
+
+    def _remove(self) -> None:
+        if not self.desk.remove():
+            self.monitor.say(f"{self.desk.place.field.name}: nothing was typed here, so there is nothing to remove")
 
     def _turn(self, *, forth: bool) -> None:
         if not self.desk.turn(forth):

@@ -23,6 +23,8 @@ class Reckoner:
         self.have: Mapping[str, int] | None = None
         self.here: Mapping[str, int] = {}
         """Served model name -> instances that run now."""
+        self.kv_ratios: Mapping[str, float] = {}
+        """Served model name -> how full the fullest KV cache of its instances is now."""
         self.answer: Answer | None = None
         """Of `scenario`."""
         self.scenario: Scenario | None = None

@@ -9,6 +9,7 @@ from gpumon.readings.format import cells, count, seconds, watts
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import NOT_KNOWN, Answer, LimitKind, Packed, Source, WorkloadPlan
+from gpumon.sizing.limits import KV_SHARE
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Row
 from gpumon.tui.sizing.effects import SOURCES
@@ -16,6 +17,13 @@ from gpumon.tui.sizing.fields import labelled
 from gpumon.tui.sizing.sheet import Sheet, whole_count
 from gpumon.tui.widgets.pane import wrapped
 
+_LIMITS: Final = {
+    LimitKind.TYPED.value: "as typed",
+    LimitKind.RANGE.value: "the most that was measured",
+    LimitKind.KNEE.value: "the knee of the sweep",
+    LimitKind.QUEUE.value: "so that few enough wait",
+}
+"""What a capacity comes from where that is not called a limit of some kind."""
 _OTHER: Final = {"busy": "by memory alone", "memory": "by memory and busy share"}
 
 
@@ -24,12 +32,10 @@ def need(sheet: Sheet, width: int) -> list[Row]:
     answer = sheet.answer
     if answer is None:
         return [((" need …", "muted"),)]
-    if answer.problem:
-        chosen = sheet.plan(sheet.stop.at) if sheet.stop.section == "workload" else None
-        said = f"{chosen.name}: {chosen.problem}" if chosen is not None and chosen.problem else answer.problem
-        rows = wrapped(clean(labelled(said), 400), width, sheet.tone("critical"), most=3)
+    rows = _why_not(sheet, answer, width)
+    if rows and not answer.without:
         return [((" need  no answer", sheet.tone("critical")),), *rows, *_have(sheet, answer, width)]
-    totals = answer.totals
+    totals = answer.totals_without if answer.without else answer.totals
     parts = [
         _number(totals.gpus, "GPU"),
         _number(totals.servers, "server"),
@@ -38,13 +44,37 @@ def need(sheet: Sheet, width: int) -> list[Row]:
         "" if isinstance(totals.power_w, Missing) else watts(totals.power_w),
         "" if isinstance(totals.price_per_mtok, Missing) else f"{totals.price_per_mtok:,.2f} /1M tokens",
     ]
-    return [
-        (
-            (" was   " if sheet.grey else " need  ", sheet.tone("muted")),
-            (_fitted(parts, width - 8), sheet.tone("strong")),
-        ),
-        *_have(sheet, answer, width),
-    ]
+    without = f"without {len(answer.without)} of {len(answer.workloads)}: " if answer.without else ""
+    needed: Row = (
+        (" was   " if sheet.grey else " need  ", sheet.tone("muted")),
+        (without, sheet.tone("critical")),
+        (_fitted(parts, width - 8 - cells(without)), sheet.tone("strong")),
+    )
+    return [needed, *rows, *_have(sheet, answer, width)]
+
+
+def _why_not(sheet: Sheet, answer: Answer, width: int) -> list[Row]:
+    """What has no answer and why: of the row under the cursor, else of the first one; the others by name."""
+    if not answer.problem:
+        return []
+    about = sheet.plan(sheet.stop.at) if sheet.stop.section == "workload" else None
+    failed = (each for each in (about, *answer.workloads) if each is not None and each.problem)
+    chosen = next(failed, None)
+    said = answer.problem
+    if chosen is not None:
+        said = f"{chosen.name}: {chosen.problem}"
+        said = f"without {_short(chosen.name)}: {chosen.problem}" if answer.without else said
+    # Where the cursor is on another row, that row's figures have the lines.
+    most = 1 if answer.without and about is not None and not about.problem else 3
+    rows = wrapped(clean(labelled(said), 400), width, sheet.tone("critical"), most=most)
+    others = [_short(each) for each in answer.without if chosen is None or each != chosen.name]
+    also = wrapped(clean(f"also without {', '.join(others)}", 400), width, sheet.tone("critical"), most=2)
+    return [*rows, *also] if others else rows
+
+
+def _short(name: str) -> str:
+    """Without the organisation."""
+    return name.rpartition("/")[2] or name
 
 
 def _have(sheet: Sheet, answer: Answer, width: int) -> list[Row]:
@@ -82,12 +112,24 @@ def about(sheet: Sheet, width: int) -> list[Row]:
     if plan is None or plan.problem:
         return []
     return [
+        *_takes(sheet, plan),
         *_limit(sheet, plan),
         *_carries(sheet, plan, width),
         *_load(sheet, plan, width),
         *_source(sheet, plan, width),
         *_degraded(sheet, plan, width),
     ]
+
+
+def _takes(sheet: Sheet, plan: WorkloadPlan) -> list[Row]:
+    """GPUs and servers of one of several workloads, and whether it shares these."""
+    servers, shared = plan.servers, plan.servers_shared
+    if len(sheet.scenario.workload) < 2 or isinstance(servers, Missing) or isinstance(shared, Missing):
+        return []
+    whose = "shared" if shared == servers else f"{whole_count(shared)} of them shared"
+    whose = f"{whose} with other models*" if shared else "of its own"
+    said = f"{_number(plan.gpus, 'GPU')} in {_number(servers, 'server')}, {whose}"
+    return [((" takes: ", sheet.tone("muted")), (said, sheet.tone("text")))]
 
 
 def _limit(sheet: Sheet, plan: WorkloadPlan) -> list[Row]:
@@ -114,12 +156,27 @@ def _carries(sheet: Sheet, plan: WorkloadPlan, width: int) -> list[Row]:
     if not math.isfinite(most) or not math.isfinite(target):
         return []
     more = math.floor(most + 1e-6) - math.ceil(target - 1e-6)
-    room = f"room for {more:,} more" if more >= 0 else f"short of {-more:,}"
     here = "the one that runs here" if sheet.here == 1 else f"the {sheet.here} that run here"
-    begin = here if sheet.here else f"the {whole_count(needed)} needed"
+    begin = here if sheet.here else "the one needed" if needed == 1 else f"the {whole_count(needed)} needed"
     verb = "carries" if (sheet.here or needed) == 1 else "carry"
-    said = f"{verb} {whole_count(most)}{_share(sheet, plan, each)}: {room}"
+    # A target that is no number of requests in flight would be taken for one of the same unit.
+    unit = "" if plan.target_kind == "concurrency" else " in flight"
+    said = f"{verb} {whole_count(most)}{unit}"
+    said += _full(sheet, more) or f"{_share(sheet, plan, each)}: {_room(more)}"
     return _folded(sheet, f" {begin} ", said, width)
+
+
+def _full(sheet: Sheet, more: int) -> str:
+    """What stands in the place of room while a KV cache here is full, whatever target is typed; empty while none is."""
+    if more < 0 or not sheet.here or sheet.kv_ratio is None or sheet.kv_ratio < KV_SHARE:
+        return ""
+    above = f"{more:,} above the target" if more else "just the target"
+    return f": {above}, but KV here is {sheet.kv_ratio * 100:.0f} % full now"
+
+
+def _room(more: int) -> str:
+    """How far the target is from what is carried."""
+    return f"room for {more:,} more" if more > 0 else f"short of {-more:,}" if more else "no room for more"
 
 
 def _folded(sheet: Sheet, begin: str, said: str, width: int) -> list[Row]:
@@ -130,10 +187,12 @@ def _folded(sheet: Sheet, begin: str, said: str, width: int) -> list[Row]:
 
 
 def _share(sheet: Sheet, plan: WorkloadPlan, each: float) -> str:
-    """Which share of the limit a capacity is planned with; empty where it is planned with as it is."""
+    """The limit that a capacity comes from, and which share of it is planned with: ` (80 % of the KV limit)`."""
+    name = _LIMITS.get(plan.limit, f"the {plan.limit} limit")
     factor = sheet.scenario.planning_factor
     first = next((limit.concurrency for limit in plan.limits if limit.kind.value == plan.limit), 0.0)
-    return f" ({factor * 100:.3g} % of the limit)" if factor < 1.0 and abs(first * factor - each) <= 1.0 else ""
+    planned = plan.limit not in _LIMITS and factor < 1.0 and abs(first * factor - each) <= 1.0
+    return f" ({factor * 100:.3g} % of {name})" if planned else f" ({name})"
 
 
 def _load(sheet: Sheet, plan: WorkloadPlan, width: int) -> list[Row]:

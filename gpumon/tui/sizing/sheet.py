@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -19,7 +19,9 @@ _TARGET: Final = 11
 _PER: Final = 15
 _COUNT: Final = 6
 _TIME: Final = 7
-_LEAST_NAME: Final = 18
+_SHARED: Final = "*"
+"""Behind the servers of a workload that others stand on, too."""
+_LEAST_NAME: Final = 17
 _CELLS: Final = {
     GOALS: ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms"),
     SERVER: ("gpus", "gpu", "price_per_gpu_hour"),
@@ -83,6 +85,8 @@ class Sheet(NamedTuple):
     """Instances of the chosen workload that run now, on GPUs of the type that is planned with."""
     measured: float | None = None
     """Most requests in flight that the chosen workload was measured at."""
+    kv_ratio: float | None = None
+    """How full the fullest KV cache is of the instances of it that run here."""
 
     def plan(self, at: int) -> WorkloadPlan | None:
         """The answer for one workload; none for one that was added since."""
@@ -106,30 +110,46 @@ def above(sheet: Sheet, width: int) -> Iterator[tuple[Stop, Row]]:
 def table(sheet: Sheet, width: int, left_out: str = "") -> tuple[Row, list[tuple[Stop, Row]]]:
     """Header and rows of the workloads; `left_out` says how many of them have no place."""
     more = _more(width)
-    name = width - 2 - _TARGET - _PER - 2 * _COUNT - sum(size for _, _, size in more)
+    name = width - 2 - _TARGET - _PER - 2 * _COUNT - sum(figure.width for figure in more)
     sizes = (("target", _TARGET), ("per inst", _PER), ("inst", _COUNT), ("GPUs", _COUNT))
     titles = [left(f"  {left_out or 'model'}", name + 2), *(right(text, size) for text, size in sizes)]
-    titles += [right(title, size) for title, _, size in more]
+    titles += [right(figure.title, figure.width) for figure in more]
     rows = [(stop, _workload(sheet, stop, name, more)) for stop in stops(sheet.scenario) if stop.section == WORKLOAD]
     return (("".join(titles), "muted"),), rows
 
 
-_MORE: Final = (("each", "running"), ("ITL", "itl_s"), ("TTFT", "ttft_s"), ("E2E", "e2e_s"))
-"""Columns of wide panels: requests in flight of each instance at the target, and its latencies there."""
+class _Figure(NamedTuple):
+    """A column of panels that are wide enough."""
+
+    title: str
+    said: str
+    """The title where there is room for a longer one."""
+    width: int
+    text: Callable[[WorkloadPlan], str]
 
 
-def _more(width: int) -> tuple[tuple[str, str, int], ...]:
-    """Title, attribute and cells of each; where there is room the titles say which latencies they are."""
+def _servers(plan: WorkloadPlan) -> str:
+    """Servers that hold it; marked where other workloads stand there, too."""
+    shared = not isinstance(plan.servers_shared, Missing) and plan.servers_shared > 0
+    return f"{whole_count(plan.servers)}{_SHARED if shared else ''}"
+
+
+_MORE: Final = (
+    _Figure("servers", "servers", 8, _servers),
+    _Figure("each", "each", _TIME, lambda plan: whole(plan.running)),
+    _Figure("ITL", "ITL mean", _TIME, lambda plan: seconds(plan.itl_s)),
+    _Figure("TTFT", "TTFT mean", _TIME, lambda plan: seconds(plan.ttft_s)),
+    _Figure("E2E", "E2E mean", _TIME, lambda plan: seconds(plan.e2e_s)),
+)
+"""Servers, requests in flight of each instance at the target, and its latencies there."""
+
+
+def _more(width: int) -> tuple[_Figure, ...]:
+    """As many as there is room for; where there is more, the titles say which latencies they are."""
     room = width - 2 - _LEAST_NAME - _TARGET - _PER - 2 * _COUNT
-    shown = _MORE[: max(0, room // _TIME)]
-    said = tuple((_SAID.get(title, title), key) for title, key in shown)
-    sizes = [max(_TIME, cells(title) + 1) for title, _ in said]
-    if sum(sizes) <= room:
-        return tuple((title, key, size) for (title, key), size in zip(said, sizes, strict=True))
-    return tuple((title, key, _TIME) for title, key in shown)
-
-
-_SAID: Final = {"ITL": "ITL mean", "TTFT": "TTFT mean", "E2E": "E2E mean"}
+    shown = [each for at, each in enumerate(_MORE) if sum(figure.width for figure in _MORE[: at + 1]) <= room]
+    said = [each._replace(title=each.said, width=max(each.width, cells(each.said) + 1)) for each in shown]
+    return tuple(said if sum(figure.width for figure in said) <= room else shown)
 
 
 def _goals(sheet: Sheet, stop: Stop, width: int) -> Row:
@@ -140,7 +160,8 @@ def _goals(sheet: Sheet, stop: Stop, width: int) -> Row:
         pieces.append((f"{name} {'≤ ' if value is not None else ''}", "muted"))
         pieces += _cell(sheet, stop, cell, place.field.shown(value), 7)
         pieces.append(("  ", "text"))
-    said = "p95; columns: means" if any(title in _SAID for title, _, _ in _more(width)) else "p95"
+    means = any(figure.title != figure.said for figure in _more(width))
+    said = "p95; columns: means" if means else "p95"
     return (*pieces, (cut(said, max(3, width - sum(cells(text) for text, _ in pieces))), "muted"))
 
 
@@ -184,7 +205,7 @@ def _cell(sheet: Sheet, stop: Stop, cell: int, shown: str, width: int) -> list[P
     return [(shown, "text")]
 
 
-def _workload(sheet: Sheet, stop: Stop, name_width: int, more: Sequence[tuple[str, str, int]]) -> Row:
+def _workload(sheet: Sheet, stop: Stop, name_width: int, more: Sequence[_Figure]) -> Row:
     workload = sheet.scenario.workload[stop.at]
     plan = sheet.plan(stop.at)
     here = stop == sheet.stop
@@ -197,10 +218,7 @@ def _workload(sheet: Sheet, stop: Stop, name_width: int, more: Sequence[tuple[st
     values = [(right(whole_count(value), _COUNT), sheet.tone("strong")) for value in (plan.instances, plan.gpus)]
     if plan.problem:
         values = [(right("–", _COUNT), sheet.tone("warn"))] * 2
-    figures = [
-        (right((whole if key == "running" else seconds)(getattr(plan, key)), size), sheet.tone("text"))
-        for _, key, size in more
-    ]
+    figures = [(right("–" if plan.problem else figure.text(plan), figure.width), sheet.tone("text")) for figure in more]
     return (begin, *target, *_per_instance(sheet, stop.at, plan), *values, *figures)
 
 
