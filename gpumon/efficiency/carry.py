@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gpumon.readings.frame import EndpointState
-from gpumon.readings.snapshot import Family, Limit, Verdict
+from gpumon.readings.snapshot import Family, Level, Limit, Verdict
 
 
 class EngineCarry(msgspec.Struct, frozen=True, array_like=True):
@@ -77,6 +77,9 @@ class HoldCarry(msgspec.Struct, frozen=True, array_like=True):
     """Another that is found of late, and since when (monotonic, Unix time)."""
     before: tuple[tuple[Limit | None, float], ...] = ()
     """What was found before that one, since the verdict that stands was: for how many seconds each."""
+    level: Level | None = None
+    lower_s: float | None = None
+    """Monotonic: since when the verdict that stands was found at a lower level."""
 
 
 class Carry(msgspec.Struct, frozen=True, array_like=True):

@@ -24,6 +24,8 @@ SLOWED: Final = {
     "hw_slowdown": "is slowed down by the hardware: check cooling and power",
 }
 """Clock event reasons that are faults; the software power cap at full load is not."""
+UNNAMED: Final = "hw_slowdown"
+"""Comes along with the cause, where the driver names that, too."""
 REMAP_FAILED: Final = "a memory row could not be remapped: replace this GPU"
 REMAP_PENDING: Final = "a memory row waits to be remapped: reset this GPU when it is free"
 ECC: Final = "uncorrected memory errors (ECC): reset it, replace it if more come"
@@ -52,8 +54,9 @@ def gpu_faults(gpu: GpuReading) -> Iterator[tuple[str, str]]:
         yield "remap_pending", REMAP_PENDING
     if _counts(gpu.ecc_uncorrected):
         yield "ecc", f"{number(gpu.ecc_uncorrected):.0f} {ECC}"
-    for reason in gpu.throttle:
-        if reason in SLOWED:
+    slowed = [reason for reason in gpu.throttle if reason in SLOWED]
+    for reason in slowed:
+        if reason != UNNAMED or len(slowed) == 1:
             yield reason, SLOWED[reason]
 
 

@@ -13,3 +13,8 @@ def rfc3339(wall_s: float) -> str:
 def wall_of(rfc3339_: str) -> float:
     """The Unix time of what `rfc3339` gave. Raises ValueError."""
     return datetime.fromisoformat(rfc3339_.replace("Z", "+00:00")).timestamp()
+
+
+def clock_utc(wall_s: float) -> str:
+    """`13:13:29 UTC`: the time of day in a text, which does not know where it is read."""
+    return f"{rfc3339(wall_s)[11:19]} UTC"

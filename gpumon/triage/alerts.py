@@ -15,6 +15,7 @@ from gpumon.readings.times import rfc3339
 from gpumon.triage.condition import Condition, Sight
 
 _MOST_TEXT: Final = 300
+_MOST_ACTION: Final = 600
 
 
 class AlertRule(NamedTuple):
@@ -40,6 +41,8 @@ class AlertChange(NamedTuple):
 class _State(NamedTuple):
     since_s: float
     """Monotonic: since when it holds without a break; once raised, when it held last."""
+    since_wall_s: float
+    """Unix time since when it holds, or held when it was raised."""
     held_s: float
     """Monotonic: when it held last."""
     missed: bool
@@ -84,12 +87,12 @@ class Alerts:
                 self._states.pop(at, None)
                 return None
             lapsed = state is not None and state.missed and now_s - state.held_s > rule.for_s
-            since_s = now_s if state is None or lapsed else state.since_s
+            since_s, wall_s = (now_s, frame.wall_s) if state is None or lapsed else (state.since_s, state.since_wall_s)
             if now_s - since_s < rule.for_s:
-                self._states[at] = _State(since_s, now_s, missed=False, raised=None)
+                self._states[at] = _State(since_s, wall_s, now_s, missed=False, raised=None)
                 return None
-            alert = _raised(rule, sight, frame.wall_s)
-            self._states[at] = _State(now_s, now_s, missed=False, raised=alert)
+            alert = _raised(rule, sight, wall_s)
+            self._states[at] = _State(now_s, wall_s, now_s, missed=False, raised=alert)
             return AlertChange(rule, alert, raised=True)
         if holds:
             self._states[at] = state._replace(since_s=now_s, held_s=now_s, missed=False)
@@ -99,13 +102,17 @@ class Alerts:
         return None
 
 
-def _raised(rule: AlertRule, sight: Sight, wall_s: float) -> RaisedAlert:
+def _raised(rule: AlertRule, sight: Sight, since_wall_s: float) -> RaisedAlert:
+    """A verdict has held for a while before it is given, and so before it was seen."""
+    verdict, seen = sight.verdict, rfc3339(since_wall_s)
     return RaisedAlert(
         name=clean(rule.name, 80),
         scope=clean(sight.scope, 80),
         text=clean(sight.text, _MOST_TEXT),
-        since=rfc3339(wall_s),
+        since=min(seen, verdict.since) if verdict is not None else seen,
         value=sight.value if sight.value is not None else NOT_EXPOSED,
         bell=rule.bell,
         title=rule.title,
+        level=verdict.level.value if verdict is not None else "",
+        action=clean(verdict.action, _MOST_ACTION) if verdict is not None else "",
     )

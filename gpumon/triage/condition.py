@@ -44,6 +44,8 @@ class Sight(NamedTuple):
     """None: the figure is missing, so nobody knows."""
     text: str
     value: Reading
+    verdict: Verdict | None = None
+    """What it saw; None of a figure."""
 
 
 class Condition(NamedTuple):
@@ -83,7 +85,8 @@ def _verdicts(snapshot: Snapshot, glob: str, wanted: Callable[[Verdict], bool]) 
         at = (verdict.kind.value, verdict.key)
         if at not in seen and fnmatchcase(verdict.scope, glob) and wanted(verdict):
             seen.add(at)
-            yield Sight("/".join(at), verdict.scope, True, f"{verdict.limit.value}: {verdict.text}", NOT_EXPOSED)
+            text = f"{verdict.limit.value}: {verdict.text}"
+            yield Sight("/".join(at), verdict.scope, True, text, NOT_EXPOSED, verdict)
 
 
 def _figure(found: re.Match[str]) -> Callable[[Snapshot], Iterator[Sight]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Final
 
 from gpumon.readings.snapshot import Confidence, Engine, Evidence, Level, Limit
+from gpumon.specs.hints import CONTEXT_LEN
 from gpumon.triage.advice import advice
 from gpumon.triage.engine_signals import (
     Activity,
@@ -45,6 +47,8 @@ KV_ROOM: Final = 0.85
 """KV use that more slots may lead to."""
 MOST_SLOTS: Final = 2.0
 """No step of a setting is larger than this factor: what comes then has to be seen first."""
+LONG: Final = 0.5
+"""Mean context, of the longest that is allowed, from which on a lower limit frees room: shorter ones never meet it."""
 SUPPORTED: Final = 0.55
 """DRAM activity that a high MBU must come with, where it is measured."""
 
@@ -66,17 +70,22 @@ def kv_cache(scene: Scene) -> Finding | None:
     if waiting > 0.0:
         proof.append(evidence(scene, f"{requests(waiting)} waiting", "waiting", waiting, "waiting"))
     if thrown > 0.0:
-        text = f"{thrown * 60.0:.3g} preemptions a minute"
+        text = f"{_a_minute(thrown)} preemptions a minute"
         proof.append(evidence(scene, text, "preemptions_per_s", thrown, "preempt"))
     fits, each = held(engine), request_tokens(engine)
     size = f" of {tokens(each)} tokens" if each else ""
     if fits is not None and each is not None:
         text = f"it holds about {requests(fits)} requests{size}"
         proof.append(Evidence(text, "KV pool / tokens of a running request", fits))
-    then = f"{requests(waiting)} wait" if waiting > 0.0 else f"{thrown * 60.0:.3g} thrown out a minute"
+    then = f"{requests(waiting)} wait" if waiting > 0.0 else f"{_a_minute(thrown)} thrown out a minute"
     text = f"KV cache {percent(usage)} full at {requests(running)} requests{size}: {then}"
     level = Confidence.HIGH if usage >= full_at else Confidence.MEDIUM
     return Finding(text, tuple(proof), _more_kv(scene, engine, running + waiting, fits), Level.WARN, level)
+
+
+def _a_minute(per_s: float) -> str:
+    """A rate of 10 s is known to so much only: `about 38`."""
+    return f"about {min(per_s * 60.0, 1e9):.0f}" if per_s * 60.0 >= 0.5 else "less than one"
 
 
 def _held(scene: Scene) -> bool:
@@ -101,14 +110,22 @@ def _more_kv(scene: Scene, engine: Engine, load: float, fits: float | None) -> s
     instances = max(1, engine.ranks)
     wanted = math.ceil(min(load / fits * instances / KV_ROOM, 1e6)) if fits else 0
     more = f"{wanted} instances instead of {instances} for these {requests(load)} requests"
-    done = [more if wanted > instances else "more instances", f"lower {words.length}"]
     info = scene.reading.info if scene.reading is not None else {}
+    done = [more if wanted > instances else "more instances"]
+    if (each := request_tokens(engine)) and each >= LONG * _longest(info):
+        done.append(f"lower {words.length}")
     kept = engine.kv_precision or info.get("cache_dtype", "")
     if words.fp8_kv and not kept.startswith((*NARROW_BITS, "q8", "q4")):
         done.append(f"{words.fp8_kv} (holds twice as many)")
     share = info.get("gpu_memory_utilization", "")
     given = f" (now {share})" if share.replace(".", "", 1).isdigit() and len(share) < 8 else ""
     return "; ".join((*done, *([f"raise {words.memory}{given}"] if words.memory else [])))
+
+
+def _longest(info: Mapping[str, str]) -> float:
+    """Tokens of the longest context that the engine allows; infinite where it does not say."""
+    told = (info.get(name, "") for name in (CONTEXT_LEN, "max_model_len"))
+    return next((float(word) for word in told if word.isascii() and word.isdigit() and len(word) < 12), math.inf)
 
 
 def queue(scene: Scene) -> Finding | Unsure | None:

@@ -11,6 +11,7 @@ from gpumon.readings.frame import Advance, EndpointState, GpuState, Phase
 from gpumon.readings.missing import number
 from gpumon.readings.quantities import DECODE_TOKENS, PREFILL_CACHED, PREFILL_COMPUTED, PROMPT_TOKENS
 from gpumon.readings.snapshot import BandwidthSource, Confidence, Engine, Evidence, Gpu, Level, Process
+from gpumon.readings.text import clean
 from gpumon.triage.engine_signals import (
     ACTIVITY,
     activity,
@@ -178,7 +179,7 @@ def _resting(scene: Scene, seconds: float) -> _Rest | Unsure | None:
     spins = active is not None and active > limits.stalled_busy_ratio
     if seen.dram is not None:
         most = max(dram_of(scene, gpu, seconds) or 0.0 for gpu in scene.gpus)
-        text = f"its GPUs read no memory (DRAM {percent(most)}, busy {percent(seen.busy or 0.0)})"
+        text = f"its GPUs read {_none(most)} memory (DRAM {percent(most)}, busy {percent(seen.busy or 0.0)})"
         proof = of_gpus(scene, text, "bandwidth_bytes_per_s", most, "dram")
         return _Rest(proof, spins) if most <= limits.stalled_dram_ratio else None
     if seen.sm is not None and seen.sm <= limits.stalled_busy_ratio:
@@ -193,8 +194,12 @@ def _resting(scene: Scene, seconds: float) -> _Rest | Unsure | None:
     most = max(bound)
     if most > limits.stalled_dram_ratio:
         return None
-    text = f"its GPUs are busy and read no memory (DRAM at most {percent(most)})"
+    text = f"its GPUs are busy and read {_none(most)} memory (DRAM at most {percent(most)})"
     return _Rest(of_gpus(scene, text, "bandwidth_bytes_per_s", most, "dram"), spins=True)
+
+
+def _none(share: float) -> str:
+    return "next to no" if share > 0.0 else "no"
 
 
 def _unseen(scene: Scene) -> str:
@@ -267,4 +272,15 @@ def _look(holding: Sequence[Process]) -> str:
     whose = f" of {_pids(holding)}" if holding else ""
     stack = "py-spy dump --pid" if holding else "py-spy dump"
     first = f" {holding[0].pid}" if holding else ""
-    return f"save its log and the stacks{whose} ({stack}{first}), look for Xid and NCCL errors, then restart it"
+    saved = f"save its log{_log(holding)} and the stacks{whose} ({stack}{first})"
+    return f"{saved}, look for Xid and NCCL errors, then restart it"
+
+
+def _log(holding: Sequence[Process]) -> str:
+    """Where the log of a process is, as far as its cgroup tells."""
+    if not holding:
+        return ""
+    first = holding[0]
+    if not first.container:
+        return f" (journalctl _PID={first.pid}, or where its output goes)"
+    return f" ({'crictl' if first.pod else 'docker'} logs {clean(first.container, 12)})"

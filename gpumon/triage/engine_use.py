@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+import msgspec
+
 from gpumon.efficiency.service import NO_TOKENS
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing
@@ -17,6 +19,8 @@ from gpumon.triage.engine_signals import (
     Activity,
     activity,
     evidence,
+    finite,
+    gpu_mean,
     lasting,
     mean,
     missing,
@@ -31,11 +35,16 @@ from gpumon.triage.engine_signals import (
 )
 from gpumon.triage.engine_state import TOKENS, still_s
 from gpumon.triage.goals import missed
+from gpumon.triage.gpu_throttle import REASONS, slowed_by
 from gpumon.triage.rule import Finding, Unsure
 from gpumon.triage.scene import KEPT_S, Scene
+from gpumon.triage.scene import REASONS as HOLDING
+from gpumon.triage.starved import rhythm_of
 
 FULL: Final = 0.9
 """Share of the time over which use is judged that has to have been seen."""
+HELD: Final = 0.95
+"""SM clock, of the highest, below which a GPU's arithmetic has less room than its peak says."""
 FACTOR: Final = 99.0
 """More room than this is not told apart."""
 
@@ -127,7 +136,17 @@ def _few(
         proof.append(Evidence(f"needs {_gpus(found.needed)} of {found.here}", source, float(found.needed)))
     if saved:
         proof.append(Evidence(f"{money(saved)} idle", "config", saved))
-    return Finding(text, tuple(proof), _consolidate(engine, found), Level.NOTE, Confidence.MEDIUM)
+    bursts = rhythm_of(scene) if found is None else None
+    if bursts is None:
+        return Finding(text, tuple(proof), _consolidate(scene, engine, found), Level.NOTE, Confidence.MEDIUM)
+    every = f"in bursts every {bursts.period_s:.0f} s"
+    shown = f"busy drops every {bursts.period_s:.1f} s from {percent(bursts.upper)} to {percent(bursts.lower)}"
+    proof.append(of_gpus(scene, shown, "busy_ratio", bursts.lower, "busy"))
+    action = (
+        f"its requests come {every}, and it has none in between: let the client send the next ones before the last are "
+        "done, or let its GPU serve another model, too"
+    )
+    return Finding(f"{text}, {every}", tuple(proof), action, Level.NOTE, Confidence.MEDIUM)
 
 
 def _share(scene: Scene, engine: Engine, name: str, value: float, measured: float | None) -> Evidence:
@@ -138,13 +157,17 @@ def _share(scene: Scene, engine: Engine, name: str, value: float, measured: floa
     return of_gpus(scene, f"DRAM {percent(value)} active", "bandwidth_bytes_per_s", value, "dram")
 
 
-def _consolidate(engine: Engine, found: Fewer | None) -> str:
+def _consolidate(scene: Scene, engine: Engine, found: Fewer | None) -> str:
+    seen = lasting(min(scene.thresholds.under_used_s, KEPT_S))
+    unless = f"; {seen} were looked at, and a quiet hour proves nothing: gpumon report tells of the busy ones"
     if found is not None and found.told_at:
         return f"see {found.told_at}, which tells on how many GPUs the traffic of its replicas fits"
     if found is not None and found.instances:
-        return f"stop {found.of - found.instances} of {found.of} instances, and send their requests to the others"
+        return (
+            f"stop {found.of - found.instances} of {found.of} instances, and send their requests to the others{unless}"
+        )
     if found is not None:
-        return f"lower {_split(engine, found)}, and give the other GPUs to another model"
+        return f"lower {_split(engine, found)}, and give the other GPUs to another model{unless}"
     return "send it more requests at once, or let its GPU serve another model, too"
 
 
@@ -209,6 +232,9 @@ def healthy(scene: Scene) -> Finding | Unsure | None:
         return None
     room.sort(key=lambda one: one.factor)
     nearest = room[0]
+    if slow := _slowed(scene):
+        proof = (*(one.proof for one in room), Evidence(slow, REASONS))
+        return Finding(f"{nearest.name}, room unknown: {slow}", proof, "", Level.OK, Confidence.LOW)
     text = f"{nearest.name}: about {nearest.factor:.1f}x this traffic" if nearest.factor < FACTOR else nearest.name
     sure = Confidence.LOW if engine.contradicts else Confidence.MEDIUM
     return Finding(text, tuple(one.proof for one in room), "", Level.OK, sure)
@@ -236,6 +262,26 @@ def _times(factor: float) -> float:
     return min(max(factor, 1.0), FACTOR)
 
 
+def _slowed(scene: Scene) -> str:
+    """`heat slowed gpu 0 down in the last minute`; empty where nothing slowed any of its GPUs."""
+    for gpu in scene.gpus:
+        recent = scene.others.get(gpu.uuid)
+        if recent is not None and (cause := slowed_by(recent, scene.thresholds)):
+            return f"{cause} slowed gpu {gpu.index} down in the last minute"
+    return ""
+
+
+def _clock(scene: Scene) -> float:
+    """SM clock of its slowest GPU that is held or at work, as a share of the highest: an idle one rests by itself."""
+    shares = [1.0]
+    for gpu in scene.gpus:
+        clock, most, busy = gpu_mean(scene, gpu, "sm_clock_hz"), finite(gpu.sm_clock_max_hz), finite(gpu.busy_ratio)
+        held = any(reason in HOLDING for reason in gpu.throttle)
+        if clock and most and (held or (busy or 0.0) >= scene.thresholds.loaded_ratio):
+            shares.append(clock / most)
+    return min(shares)
+
+
 def _headroom(scene: Scene, engine: Engine, seen: Activity) -> list[_Headroom]:
     limits, found = scene.thresholds, []
 
@@ -259,7 +305,12 @@ def _headroom(scene: Scene, engine: Engine, seen: Activity) -> list[_Headroom]:
     elif mbu is not None:
         add("MBU", mbu, limits.bandwidth_mbu_ratio, _share(scene, engine, "mbu", mbu, None))
     if mfu is not None:
-        add("MFU", mfu, limits.compute_mfu_ratio, _share(scene, engine, "mfu", mfu, None))
+        clock = _clock(scene)
+        proof = _share(scene, engine, "mfu", mfu, None)
+        if clock < HELD:
+            text = f"{proof.text} of the peak, at {percent(clock)} of the highest SM clock"
+            proof = msgspec.structs.replace(proof, text=text)
+        add("MFU", mfu, limits.compute_mfu_ratio * (clock if clock < HELD else 1.0), proof)
     elif seen.tensor is not None:
         share = _share(scene, engine, "mfu", seen.tensor, seen.tensor)
         add("tensor cores", seen.tensor, limits.compute_tensor_ratio, share)

@@ -137,7 +137,7 @@ class Events:
                 yield _Fact(str(xid.code), _event(wall_s, EventKind.XID, gpu, text, kind.level))
 
     def _of_verdicts(self, snapshot: Snapshot) -> list[_Fact]:
-        """Verdicts that came, changed or went."""
+        """Verdicts that came, changed (their level, too) or went."""
         now = {(verdict.key, verdict.family): verdict for verdict in snapshot.verdicts}
         before, self._verdicts = self._verdicts, now
         things = {engine.key for engine in snapshot.engines} | {gpu.uuid for gpu in snapshot.gpus} | {""}
@@ -231,8 +231,10 @@ def _of_gpu(known: Gpu | None, gpu: Gpu, wall_s: float) -> Iterator[_Fact]:
 def _of_verdict(old: Verdict | None, new: Verdict | None, wall_s: float) -> _Fact | None:
     before, after = old.limit if old is not None else None, new.limit if new is not None else None
     verdict = new or old
-    if verdict is None or before is after or (before in _QUIET and after in _QUIET):
+    if verdict is None or (before in _QUIET and after in _QUIET):
         return None
+    if before is after:
+        return _of_level(old, new, wall_s)
     since_s = 0.0
     if new is None:
         text, level = f"{verdict.limit.value} is over", Level.OK
@@ -243,6 +245,15 @@ def _of_verdict(old: Verdict | None, new: Verdict | None, wall_s: float) -> _Fac
     same = f"{verdict.family.value} {before} {after}"
     told = (clean(verdict.scope, MOST_MODEL), clean(text, MOST_TEXT), level, verdict.key, since_s)
     return _Fact(same, Event(wall_s, EventKind.VERDICT, *told))
+
+
+def _of_level(old: Verdict | None, new: Verdict | None, wall_s: float) -> _Fact | None:
+    """The same verdict, more or less urgent than it was."""
+    if old is None or new is None or old.level is new.level:
+        return None
+    text = f"{new.limit.value}: now {new.level.value}: {new.text}"
+    told = (clean(new.scope, MOST_MODEL), clean(text, MOST_TEXT), new.level, new.key)
+    return _Fact(f"{new.family.value} {new.level.value}", Event(wall_s, EventKind.VERDICT, *told))
 
 
 def _event(wall_s: float, kind: EventKind, gpu: Gpu, text: str, level: Level) -> Event:

@@ -16,6 +16,7 @@ from gpumon.triage.scene import KEPT_S, Scene
 from gpumon.triage.xid import RESET, XIDS, xid_of
 
 _URGENCY: Final = {level: at for at, level in enumerate(Level)}
+OFF_THE_BUS: Final = 79
 XID_SOURCE: Final = "NVML Xid event"
 ECC_SOURCE: Final = "nvmlDeviceGetTotalEccErrors"
 ROWS_SOURCE: Final = "nvmlDeviceGetRemappedRows"
@@ -60,10 +61,20 @@ def _state(scene: Scene) -> list[_Sign]:
         return []
     said = f": {clean(gpu.state_text, 120)}" if gpu.state_text else ""
     if gpu.state is GpuState.LOST:
-        text, action = f"lost for {age(gpu.age_s)}" if gpu.age_s >= 1.0 else "lost", XIDS[79].action
+        lost = f"lost for {age(gpu.age_s)}" if gpu.age_s >= 1.0 else "lost"
+        text, action = f"{_why_lost(scene)}{lost}", XIDS[OFF_THE_BUS].action
     else:
         text, action = "needs a reset", RESET
     return [_Sign(Level.CRITICAL, text, action, Evidence(f"state {gpu.state.value}{said}", "NVML"))]
+
+
+def _why_lost(scene: Scene) -> str:
+    """What the driver said of it, as the beginning of a sentence: `fell off the bus (Xid 79), `."""
+    codes = [event.code for event in scene.gpu_reading.xid] if scene.gpu_reading is not None else []
+    if OFF_THE_BUS in codes:
+        return f"fell off the bus (Xid {OFF_THE_BUS}), "
+    code = next((code for code in reversed(codes) if xid_of(code).level is Level.CRITICAL), None)
+    return "" if code is None else f"Xid {code} ({xid_of(code).text.partition(':')[0]}), "
 
 
 def _xids(scene: Scene, *, is_application: bool) -> list[_Sign]:

@@ -96,7 +96,7 @@ def memory_full(scene: Scene) -> Finding | None:
         "smaller micro-batch with gradient accumulation, activation checkpointing, PYTORCH_ALLOC_CONF="
         "expandable_segments:True; torch.cuda.memory_reserved() tells how much is only cached"
     )
-    return Finding(text, evidence, action, level, Confidence.MEDIUM)
+    return Finding(text, evidence, action, level)
 
 
 def under_used(scene: Scene) -> Finding | None:
@@ -108,14 +108,16 @@ def under_used(scene: Scene) -> Finding | None:
     if busy is None or busy >= scene.thresholds.busy_low_ratio:
         return None
     idle_s = asleep_s(scene)
-    evidence = [Evidence(f"busy {percent(busy)} over 3 min", _BUSY, busy, of_gpu(gpu, "busy"))]
+    rests = idle_s > SHOWN_S
+    shown = f"at most {percent(AWAKE)} busy for {_long(idle_s)}" if rests else f"busy {percent(busy)} over 3 min"
+    evidence = [Evidence(shown, _BUSY, busy, of_gpu(gpu, "busy"))]
     room = vram(gpu)
     if room is not None:
         text = f"VRAM {gib(room[0])} of {gib(room[1])}"
         evidence.append(Evidence(text, _MEMORY, room[0], of_gpu(gpu, "vram")))
     loaded = f", with {named(gpu.processes)} on it" if gpu.processes else ", nothing runs on it"
-    said = f"idle for {_long(idle_s)}" if idle_s > SHOWN_S else f"{percent(busy)} busy over 3 min"
-    text = f"{said}{loaded}{hourly(scene, gpu) if idle_s > SHOWN_S else ''}"
+    said = f"idle for {_long(idle_s)}" if rests else f"{percent(busy)} busy over 3 min"
+    text = f"{said}{loaded}{hourly(scene, gpu) if rests else ''}"
     action = (
         "free for other work" if not gpu.processes else "let it share its GPU with others, or give it larger batches"
     )
@@ -140,7 +142,9 @@ def at_work(scene: Scene) -> Finding | Unsure | None:
     for name, value, chart in (("SM active", sm, "sm"), ("tensor active", tensor, "tensor")):
         if value is not None:
             evidence.append(
-                Evidence(f"{name} {percent(value)}", gpu.activity_source or "GPM", value, of_gpu(gpu, chart))
+                Evidence(
+                    f"{name} {percent(value)}, mean of 60 s", gpu.activity_source or "GPM", value, of_gpu(gpu, chart)
+                )
             )
     if busy < scene.thresholds.busy_low_ratio:
         return None

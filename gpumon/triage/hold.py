@@ -1,15 +1,18 @@
 """Hysteresis: what was found must hold for a while to become the verdict, and be gone as long to go.
 
 Where several take turns, none of them holds for so long: the one that was found most of that time becomes it.
+The level of the one that stands rises at once, and falls after as long.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gpumon.efficiency.carry import HoldCarry
-from gpumon.readings.snapshot import Family, Limit
+from gpumon.readings.snapshot import Family, Level, Limit
+
+_URGENCY: Final = {level: at for at, level in enumerate(Level)}
 
 
 class _Held(NamedTuple):
@@ -23,6 +26,10 @@ class _Held(NamedTuple):
     coming_wall_s: float
     before: tuple[tuple[Limit | None, float], ...] = ()
     """What was found before it, since the verdict that stands was: for how many seconds each."""
+    level: Level | None = None
+    """Of the verdict that stands; None: it was not given yet."""
+    lower_s: float | None = None
+    """Monotonic time since which it was found at a lower level."""
 
     def turns(self, now_s: float) -> dict[Limit | None, float]:
         """Seconds for which each was found since the verdict that stands was."""
@@ -58,15 +65,32 @@ class Holds:
         """The verdict that stands after this finding, and since when (Unix time)."""
         held = self._held.get((key, family), _Held(None, wall_s, None, now_s, wall_s))
         if found is held.limit:
-            held = _Held(found, held.since_wall_s, found, now_s, wall_s)
+            held = _Held(found, held.since_wall_s, found, now_s, wall_s, (), held.level, held.lower_s)
         else:
             if found is not held.coming:
                 before = () if held.coming is held.limit else tuple(held.turns(now_s).items())
-                held = _Held(held.limit, held.since_wall_s, found, now_s, wall_s, before)
+                held = held._replace(coming=found, coming_s=now_s, coming_wall_s=wall_s, before=before)
             if held.is_due(hold_s, now_s):
                 held = _Held(found, held.coming_wall_s, found, now_s, wall_s)
         self._held[key, family] = held
         return held.limit, held.since_wall_s
+
+    def gone_s(self, key: str, family: Family, now_s: float) -> float:
+        """For how long the verdict that stands has not been found."""
+        held = self._held.get((key, family))
+        return 0.0 if held is None or held.coming is held.limit else sum(held.turns(now_s).values())
+
+    def level(self, key: str, family: Family, found: Level, hold_s: float, now_s: float) -> Level:
+        """The level of the verdict that stands, after it was found at this one."""
+        held = self._held[key, family]
+        if held.level is not None and _URGENCY[found] > _URGENCY[held.level]:
+            lower_s = now_s if held.lower_s is None else held.lower_s
+            if now_s - lower_s < hold_s:
+                self._held[key, family] = held._replace(lower_s=lower_s)
+                return held.level
+        if (held.level, held.lower_s) != (found, None):
+            self._held[key, family] = held._replace(level=found, lower_s=None)
+        return found
 
     def carry(self) -> tuple[HoldCarry, ...]:
         """What stands, and what is about to."""
@@ -77,6 +101,8 @@ class Holds:
                 held.since_wall_s,
                 None if held.coming is held.limit else (held.coming, held.coming_s, held.coming_wall_s),
                 held.before,
+                held.level,
+                held.lower_s,
             )
             for at, held in self._held.items()
             if held.limit is not None or held.coming is not None
@@ -86,7 +112,12 @@ class Holds:
         """Hold this, and nothing else."""
         self._held = {
             (hold.key, hold.family): _Held(
-                hold.limit, hold.since_wall_s, *(hold.coming or (hold.limit, 0.0, 0.0)), before=hold.before
+                hold.limit,
+                hold.since_wall_s,
+                *(hold.coming or (hold.limit, 0.0, 0.0)),
+                before=hold.before,
+                level=hold.level,
+                lower_s=hold.lower_s,
             )
             for hold in carry
         }

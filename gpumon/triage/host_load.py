@@ -11,6 +11,8 @@ from gpumon.triage.rule import Finding
 from gpumon.triage.scene import Scene
 
 WINDOW_S: Final = 60.0
+MEAN: Final = ", mean of 60 s"
+"""Of `WINDOW_S`."""
 STAT: Final = "/proc/stat"
 _FEW: Final = 1 << 30
 """Bytes left at which a host of any size is full."""
@@ -29,7 +31,7 @@ def memory_full(scene: Scene) -> Finding | None:
         return None
     evidence = [Evidence(f"memory {percent(used / total)}: {gib(total - used)} left", "/proc/meminfo", used)]
     if pressure is not None:
-        shown = f"tasks wait for memory {percent(pressure)} of the time"
+        shown = f"tasks wait for memory {percent(pressure)} of the time{MEAN}"
         evidence.append(Evidence(shown, "/proc/pressure/memory", pressure))
     if used < limits.host_memory_tight_ratio * total:
         return _cgroup_full(tuple(evidence), pressure or 0.0, total - used)
@@ -63,12 +65,12 @@ def cpu_saturated(scene: Scene) -> Finding | None:
     limits = scene.thresholds
     if cpu is None or cpu < limits.cpu_high_ratio or (pressure is not None and pressure < limits.cpu_pressure_ratio):
         return None
-    evidence = [Evidence(f"CPU {percent(cpu)} of all cores", STAT, cpu, "cpu@host")]
+    evidence = [Evidence(f"CPU {percent(cpu)} of all cores{MEAN}", STAT, cpu, "cpu@host")]
     text = f"all cores at work ({percent(cpu)})"
     if pressure is not None:
         text += f": tasks wait for one {percent(pressure)} of the time"
         evidence.append(
-            Evidence(f"tasks wait for a core {percent(pressure)} of the time", "/proc/pressure/cpu", pressure)
+            Evidence(f"tasks wait for a core {percent(pressure)} of the time{MEAN}", "/proc/pressure/cpu", pressure)
         )
     action = "what feeds the GPUs waits too: move other jobs away, fewer workers than cores, pin the engine (taskset)"
     confidence = Confidence.HIGH if pressure is not None else Confidence.MEDIUM
@@ -83,12 +85,14 @@ def disk_waits(scene: Scene) -> Finding | None:
     if pressure is None or pressure < limits.io_pressure_ratio or (disk is not None and disk < limits.disk_busy_ratio):
         return None
     evidence = [
-        Evidence(f"tasks wait for a disk {percent(pressure)} of the time", "/proc/pressure/io", pressure, "io@host")
+        Evidence(
+            f"tasks wait for a disk {percent(pressure)} of the time{MEAN}", "/proc/pressure/io", pressure, "io@host"
+        )
     ]
     if iowait is not None:
-        evidence.append(Evidence(f"iowait {percent(iowait)} of all cores", STAT, iowait, "iowait@host"))
+        evidence.append(Evidence(f"iowait {percent(iowait)} of all cores{MEAN}", STAT, iowait, "iowait@host"))
     if disk is not None:
-        evidence.append(Evidence(f"busiest disk {percent(disk)} busy", "/proc/diskstats", disk, "disk@host"))
+        evidence.append(Evidence(f"busiest disk {percent(disk)} busy{MEAN}", "/proc/diskstats", disk, "disk@host"))
     action = "find the reader: iotop -o; put data and weights on local NVMe, in fewer and larger files"
     text = f"tasks wait for a disk {percent(pressure)} of the time"
     return Finding(text, tuple(evidence), action, Level.NOTE, Confidence.MEDIUM)

@@ -36,3 +36,5 @@ class Rule(NamedTuple):
     find: Callable[[Scene], Finding | Unsure | None]
     hold_s: float | None = None
     """How long it must hold; None: `Thresholds.hold_s`. 0 for what is true at once: a GPU that is lost is lost."""
+    leave_s: float | None = None
+    """How long it must be gone to go; None: `Thresholds.hold_s`. 0 for one that says itself that it is over."""

@@ -12,6 +12,7 @@ from gpumon.readings.format import amount
 from gpumon.readings.frame import EngineKind, Phase
 from gpumon.readings.snapshot import Confidence, Evidence, Kind, Level, Limit
 from gpumon.triage.engine_signals import finite, of_gpu, percent
+from gpumon.triage.engine_state import processes
 from gpumon.triage.gpu_words import SPINNER, is_called, named
 from gpumon.triage.rule import Finding, Unsure
 from gpumon.triage.scene import Recent, Scene
@@ -22,6 +23,8 @@ HOST_S: Final = 60.0
 LEAST_S: Final = 30.0
 """Of samples that are needed; at 1 s they show periods of 4 s and more."""
 LEAST_SAMPLES: Final = 15
+MEAN: Final = ", mean of 60 s"
+"""Of `HOST_S`."""
 HARDLY: Final = 0.9
 """Mean busy share above which drops cost next to nothing."""
 _CORE: Final = "one core"
@@ -59,7 +62,7 @@ _ACTIONS: Final = {
     ),
     (True, _CORE): (
         "one thread feeds the GPUs: DataLoader(num_workers > 0, prefetch_factor=4, persistent_workers=True, "
-        "pin_memory=True); py-spy dump --pid PID shows what it does"
+        "pin_memory=True); {stacks} what it does"
     ),
     (
         True,
@@ -73,7 +76,7 @@ _ACTIONS: Final = {
         False,
         "CPU",
     ): "give the server cores of its own: move other jobs away, pin it (taskset, numactl), raise its CPU limit",
-    (False, _CORE): "a single thread holds the requests back: py-spy dump --pid PID shows what it does",
+    (False, _CORE): "a single thread holds the requests back: {stacks} what it does",
     (False, "network"): "the network feeds it: check who receives (nethogs)",
 }
 """By whether it trains, and by the cause."""
@@ -106,9 +109,16 @@ def rhythm(samples: Sequence[tuple[float, float]], limits: Thresholds) -> Rhythm
     return Rhythm(period_s, len(drops), upper, fmean(value for value in values if value < half))
 
 
+def rhythm_of(scene: Scene) -> Rhythm | None:
+    """The rhythm in which its GPUs are busy: of the first one that tells, as a step takes all of them."""
+    recents = (scene.others[gpu.uuid] for gpu in scene.gpus)
+    told = next((recent for recent in recents if recent.last("busy_ratio") is not None), None)
+    return rhythm(told.values("busy_ratio", WINDOW_S), scene.thresholds) if told is not None else None
+
+
 def even_drops(scene: Scene) -> Finding | None:
     """An engine's GPUs that stop in a rhythm: queues and waits come of that, so it is asked before them."""
-    found = _rhythm(scene) if _low_busy(scene) is not None and _at_hand(scene) is not None else None
+    found = rhythm_of(scene) if _low_busy(scene) is not None and _at_hand(scene) is not None else None
     answer = input_starved(scene) if found is not None else None
     return answer if isinstance(answer, Finding) else None
 
@@ -119,13 +129,14 @@ def input_starved(scene: Scene) -> Finding | Unsure | None:
     at_hand = _at_hand(scene) if busy is not None else None
     if busy is None or at_hand is None:
         return None
-    found = _rhythm(scene)
+    found = rhythm_of(scene)
     if found is None and (scene.kind is Kind.GPU or busy >= scene.thresholds.starved_busy_ratio):
         return None
-    said = f"busy {percent(busy)}"
+    said, mean = f"busy {percent(busy)}", MEAN
     if found is not None:
         said = f"busy drops every {found.period_s:.1f} s from {percent(found.upper)} to {percent(found.lower)}"
-    shown = Evidence(said, "nvmlDeviceGetUtilizationRates", busy, of_gpu(scene.gpus[0], "busy"))
+        mean = ""
+    shown = Evidence(f"{said}{mean}", "nvmlDeviceGetUtilizationRates", busy, of_gpu(scene.gpus[0], "busy"))
     return _judged(scene, found is not None, said, (shown, *at_hand))
 
 
@@ -137,15 +148,6 @@ def _low_busy(scene: Scene) -> float | None:
     known = [value for value in means if value is not None]
     busy = fmean(known) if known else HARDLY
     return busy if busy < HARDLY else None
-
-
-def _rhythm(scene: Scene) -> Rhythm | None:
-    """Of the first GPU that tells: a step takes all of them."""
-    if _low_busy(scene) is None:
-        return None
-    recents = (scene.others[gpu.uuid] for gpu in scene.gpus)
-    told = next((recent for recent in recents if recent.last("busy_ratio") is not None), None)
-    return rhythm(told.values("busy_ratio", WINDOW_S), scene.thresholds) if told is not None else None
 
 
 def _judged(scene: Scene, is_even: bool, said: str, evidence: tuple[Evidence, ...]) -> Finding | Unsure | None:
@@ -167,9 +169,20 @@ def _judged(scene: Scene, is_even: bool, said: str, evidence: tuple[Evidence, ..
     action = _ACTIONS[trains, cause.name]
     if not trains and scene.engine is not None and cause.name in ("CPU", _CORE):
         action = _SERVERS.get(scene.engine.kind, "") + action
+    action = action.replace("{stacks}", _stacks(scene))
     sure = cause.confidence if is_even and scene.kind is Kind.ENGINE else Confidence.LOW
     level = Level.WARN if scene.kind is Kind.ENGINE and cause.name != _CORE else Level.NOTE
     return Finding(f"{said} with work at hand: waits for {cause.text}", (*evidence, *figures), action, level, sure)
+
+
+def _stacks(scene: Scene) -> str:
+    """How to see what its thread does. Of a server the process on the GPU is known, whose parent takes the requests."""
+    engine = scene.engine
+    here = list(scene.gpu.processes) if scene.gpu is not None else processes(scene, engine) if engine else []
+    if not here:
+        return "py-spy dump --pid PID shows"
+    serves = engine is not None and engine.phase is not Phase.TRAINING
+    return f"py-spy dump --pid {here[0].pid}{' (and of its parent)' if serves else ''} shows"
 
 
 def _spins(scene: Scene) -> bool:
@@ -259,7 +272,7 @@ def _figures(host: Recent) -> Iterator[Evidence]:
     for field, text, source, chart in _SHOWN:
         value = finite(host.mean(field, HOST_S))
         if value is not None:
-            yield Evidence(text.format(percent(value)), source, value, chart)
+            yield Evidence(f"{text.format(percent(value))}{MEAN}", source, value, chart)
     received = finite(host.mean(_RX, HOST_S))
     if received is not None:
-        yield Evidence(f"receives {amount(received)}B/s", "/proc/net/dev", received, "net@host")
+        yield Evidence(f"receives {amount(received)}B/s{MEAN}", "/proc/net/dev", received, "net@host")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpumon.readings.format import amount
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.snapshot import Confidence, Engine, Evidence, Level
-from gpumon.triage.engine_signals import activity, evidence, finite, mean, missing, of_gpus, percent
+from gpumon.triage.engine_signals import activity, evidence, finite, lasting, mean, missing, of_gpus, percent
 from gpumon.triage.engine_use import FULL
 from gpumon.triage.rule import Finding, Unsure
 from gpumon.triage.scene import Scene
@@ -24,11 +24,11 @@ def slow(scene: Scene) -> Finding | Unsure | None:
     if mfu is None or mfu >= scene.thresholds.under_used_training_mfu_ratio:
         return None
     busy = "" if seen.busy is None else f" while its GPUs are {percent(seen.busy)} busy"
-    proof = _proof(scene, engine, mfu)
+    proof, over = _proof(scene, engine, mfu), f"mean of {lasting(seconds)}"
     if seen.busy is not None:
-        proof = (*proof, of_gpus(scene, f"busy {percent(seen.busy)}", "busy_ratio", seen.busy, "busy"))
+        proof = (*proof, of_gpus(scene, f"busy {percent(seen.busy)}, {over}", "busy_ratio", seen.busy, "busy"))
     if seen.tensor is not None:
-        text = f"tensor cores {percent(seen.tensor)} active"
+        text = f"tensor cores {percent(seen.tensor)} active, {over}"
         proof = (*proof, of_gpus(scene, text, "tensor_active_ratio", seen.tensor, "tensor"))
     working = seen.busy is not None and seen.busy >= scene.thresholds.communication_busy_ratio
     action = (

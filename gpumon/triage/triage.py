@@ -11,7 +11,7 @@ import msgspec
 from gpumon.efficiency.carry import Carry
 from gpumon.readings.frame import EndpointState, EngineReading, Frame
 from gpumon.readings.snapshot import Confidence, Family, Kind, Level, Limit, Snapshot, Verdict
-from gpumon.readings.times import rfc3339
+from gpumon.readings.times import clock_utc, rfc3339
 from gpumon.triage.engine_state import holders
 from gpumon.triage.engine_use import stands_still
 from gpumon.triage.events import Events
@@ -27,12 +27,15 @@ _FAMILIES: Final = {family: at for at, family in enumerate(Family)}
 _LIMITS: Final = {limit: at for at, limit in enumerate(Limit)}
 
 
+CANNOT_TELL: Final = "cannot tell: "
 MANY: Final = 16
 """Engines up to which each is judged at every tick."""
 REST_S: Final = 2.0
 """Of more, one is judged when it was polled anew, and after so long or its interval, as its GPUs and the host go on."""
 
 
+FADES_S: Final = 5.0
+"""A verdict that was not found for so long tells that its figures are of then."""
 USED_S: Final = 4.0
 """For so long an engine's use counts as it was found."""
 
@@ -84,7 +87,7 @@ class Triage:
         around = (self._recents, self._thresholds, self._prices, self._goals)
         found = [verdict for scene in scenes(frame, snapshot, *around) for verdict in self._of(scene)]
         self._last = {(verdict.key, verdict.family): verdict for verdict in found}
-        ranked = sorted(found, key=_rank)
+        ranked = sorted((self._dated(verdict, frame) for verdict in found), key=_rank)
         judged = msgspec.structs.replace(snapshot, verdicts=tuple(ranked))
         return msgspec.structs.replace(judged, events=self._events.between(frame, judged))
 
@@ -166,14 +169,32 @@ class Triage:
         self, scene: Scene, family: Family, rule: Rule | None, answer: Finding | Unsure | None, found: Limit | None
     ) -> Verdict | None:
         """The verdict that stands for a thing in a family, with the newest evidence that it has."""
-        hold_s = self._thresholds.hold_s if rule is None or rule.hold_s is None else rule.hold_s
-        wall_s = scene.frame.wall_s
-        stands, since_s = self._holds.take(scene.key, family, found, hold_s, scene.now_s, wall_s)
+        usual_s, now_s = self._thresholds.hold_s, scene.now_s
+        own_s = self._leave_s(scene, family) if rule is None else rule.hold_s
+        hold_s = usual_s if own_s is None else own_s
+        stands, since_s = self._holds.take(scene.key, family, found, hold_s, now_s, scene.frame.wall_s)
         if stands is None or (stands is Limit.HEALTHY and stands_still(scene)):
             return None
         if stands is found and answer is not None:
-            return _said(scene, family, stands, answer, since_s)
+            said = _said(scene, family, stands, answer, since_s)
+            level = self._holds.level(scene.key, family, said.level, usual_s, now_s)
+            return said if level is said.level else msgspec.structs.replace(said, level=level)
         return self._last.get((scene.key, family))
+
+    def _leave_s(self, scene: Scene, family: Family) -> float | None:
+        """How long nothing must be found for what stands to go."""
+        stands = self._holds.limit(scene.key, family)
+        rules = () if stands is None else self._rules[scene.kind, family]
+        return next((rule.leave_s for rule in rules if rule.limit is stands and rule.leave_s is not None), None)
+
+    def _dated(self, verdict: Verdict, frame: Frame) -> Verdict:
+        """One that is not found any more says when it was: its figures are of then."""
+        gone_s = self._holds.gone_s(verdict.key, verdict.family, frame.monotonic_s)
+        if gone_s < FADES_S:
+            return verdict
+        unknown = CANNOT_TELL if verdict.limit is Limit.CANNOT_TELL else ""
+        text = f"{unknown}until {clock_utc(frame.wall_s - gone_s)}: {verdict.text.removeprefix(unknown)}"
+        return msgspec.structs.replace(verdict, text=text)
 
     def _answer(self, scene: Scene, family: Family) -> tuple[Rule | None, Finding | Unsure | None]:
         """What the rules say; an engine's use is a mean of minutes, so it is not worked out at every tick."""
@@ -209,7 +230,7 @@ def _said(scene: Scene, family: Family, limit: Limit, answer: Finding | Unsure, 
         level=Level.NOTE,
     )
     if isinstance(answer, Unsure):
-        text = f"cannot tell: {', '.join(answer.missing)}"
+        text = f"{CANNOT_TELL}{', '.join(answer.missing)}"
         return msgspec.structs.replace(said, text=text, unknown=answer.missing)
     return msgspec.structs.replace(
         said, action=answer.action, confidence=answer.confidence, level=answer.level, text=answer.text

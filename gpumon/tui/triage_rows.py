@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.faults import is_told
 from gpumon.readings.format import cells, cut, left
 from gpumon.readings.frame import EndpointState, GpuState
-from gpumon.readings.snapshot import Event, FaultShown, Level, Limit, Snapshot, Verdict
+from gpumon.readings.snapshot import Event, EventKind, FaultShown, Level, Limit, Snapshot, Verdict
 from gpumon.readings.text import clean
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row
@@ -35,6 +35,8 @@ _LEAST_ACTION: Final = 24
 """Cells from which an action behind a text says something."""
 
 
+_COMING: Final = frozenset((EndpointState.OK, EndpointState.STARTING, GpuState.OK, GpuState.INITIALISING))
+"""States of what works, or may work at the next reading."""
 HEALTHY: Final = "healthy"
 """Key of the row that stands for many."""
 
@@ -91,13 +93,18 @@ class Steady:
         for verdict in snapshot.verdicts:
             key = verdict_key(verdict)
             at_s, was = before.get(key, (snapshot.wall_s, verdict))
-            same = (was.limit, was.level, was.scope) == (verdict.limit, verdict.level, verdict.scope)
+            same = _kind(was) == _kind(verdict)
             stands = same and snapshot.wall_s - at_s < STANDS_S
             self._painted[key] = (at_s, was) if stands else (snapshot.wall_s, verdict)
         given = tuple(verdict for _, verdict in self._painted.values())
         if len(given) != len(self._given) or any(a is not b for a, b in zip(given, self._given, strict=True)):
             self._given = given
         return self._given
+
+
+def _kind(verdict: Verdict) -> tuple[object, ...]:
+    """What a row says that may not wait: that it is over, too."""
+    return verdict.limit, verdict.level, verdict.scope, verdict.text.startswith(("until ", "was "))
 
 
 def items(
@@ -150,10 +157,10 @@ def _nothing(healthy: Sequence[Verdict], coming: Sequence[str], hold_s: float, *
 
 
 def unjudged(snapshot: Snapshot) -> tuple[str, ...]:
-    """Names of what is up and has no verdict yet; a GPU with engines is judged by what they do."""
+    """Names of what is up or starting and has no verdict yet; a GPU with engines is judged by what they do."""
     judged = {verdict.key for verdict in snapshot.verdicts}
-    engines = (each for each in snapshot.engines if each.state is EndpointState.OK and each.key not in judged)
-    alone = (each for each in snapshot.gpus if each.state is GpuState.OK and not each.engines and not each.parent_uuid)
+    engines = (each for each in snapshot.engines if each.state in _COMING and each.key not in judged)
+    alone = (each for each in snapshot.gpus if each.state in _COMING and not each.engines and not each.parent_uuid)
     return (
         *(engine.name for engine in engines),
         *(f"gpu {gpu.index}" for gpu in alone if gpu.uuid not in judged),
@@ -215,10 +222,28 @@ def _of_events(events: Sequence[Event], glyphs: Glyphs) -> list[Item]:
 
 def _of_event(event: Event, first: Event, times: int, glyphs: Glyphs) -> Item:
     glyph, tone = event_mark(event, glyphs)
-    key = f"event/{event.kind.value}/{event.key}/{event.scope}/{event.text}"
-    often = f"x{times}, first {clock(first.wall_s)}: " if times > 1 else ""
-    named = (EVENTS[event.kind][2], clean(event.scope), "", often + clean(event.text, _TEXT))
-    return Item(key, (f" {glyph} ", tone), *named, about=event.key, past=True, at_s=event.wall_s)
+    told = f"x{times}, first {clock(first.wall_s)}: {event.text}" if times > 1 else happened(event)
+    named = (EVENTS[event.kind][2], clean(event.scope), "", clean(told, _TEXT))
+    return Item(_event_key(event), (f" {glyph} ", tone), *named, about=event.key, past=True, at_s=event.wall_s)
+
+
+def happened(event: Event) -> str:
+    """What an event says; of a verdict that held for a while before it was given, since when it has."""
+    since = clock(event.since_s) if event.since_s else ""
+    return f"since {since}: {event.text}" if since and since != clock(event.wall_s) else event.text
+
+
+def _event_key(event: Event) -> str:
+    return f"event/{event.kind.value}/{event.key}/{event.scope}/{event.text}"
+
+
+def row_of(event: Event, snapshot: Snapshot) -> str:
+    """Key of the row that tells an event best: the verdict that it gave, while that stands; else its own."""
+    given = event.text.partition(":")[0].split(" -> ")[-1] if event.kind is EventKind.VERDICT else ""
+    for verdict in snapshot.verdicts:
+        if (verdict.key, verdict.limit.value) == (event.key, given) and verdict.level is not Level.OK:
+            return verdict_key(verdict)
+    return _event_key(event)
 
 
 def page_of(item: Item, snapshot: Snapshot) -> tuple[str, str] | None:

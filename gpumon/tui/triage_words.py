@@ -36,7 +36,7 @@ URGENT: Final = (Level.CRITICAL, Level.WARN)
 """Levels at which somebody suffers."""
 URGENCY: Final = {level: at for at, level in enumerate(Level)}
 EVENTS: Final[dict[EventKind, tuple[str, str, str]]] = {
-    EventKind.XID: ("✗", "X", "Xid"),
+    EventKind.XID: ("X", "X", "Xid"),
     EventKind.GPU: ("×", "G", "GPU"),
     EventKind.RESTART: ("●", "R", "restart"),
     EventKind.ENGINE: ("▸", "E", "engine"),

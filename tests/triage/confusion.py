@@ -146,7 +146,7 @@ def _frames(server: SimulatedServer, now_s: list[float], to_s: float) -> Iterato
 
 def _look_up(facts: EngineFacts, poll: _Poll) -> None:
     """Wait for the thread that finds the model, so that every run is the same."""
-    end_s = time.monotonic() + 10.0
+    end_s = time.monotonic() + 60.0
     while poll.reading.training is None and facts.attach(poll.reading, ()).llm is None:
         if time.monotonic() > end_s:
             raise TimeoutError(f"no model for {poll.reading.model}")

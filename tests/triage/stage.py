@@ -59,7 +59,10 @@ def gpu(
     shared = {name: value for name, value in fields.items() if name in GpuReading.__struct_fields__}
     read = GpuReading(index, uuid, "H100", state, 0.0, xid=xid, processes=processes, mig=mig, **shared)
     shown_processes = tuple(
-        Process(each.pid, each.name, each.user, each.vram_bytes, "", each.engine, each.command) for each in processes
+        Process(
+            each.pid, each.name, each.user, each.vram_bytes, each.container, each.engine, each.command, pod=each.pod
+        )
+        for each in processes
     )
     codes = tuple(event.code for event in xid)
     shown = Gpu(index, uuid, "H100", state, fields.pop("age_s", 0.0), xid=codes, processes=shown_processes, **fields)

@@ -1,14 +1,32 @@
-"""Every scenario of the demo has its verdict and no other, neighbours are told apart, and docs/triage.md shows it."""
+"""Every scenario of the demo has its verdict and no other, whatever is missing; docs/triage.md shows it."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from itertools import chain
 
+import msgspec
 import pytest
 
+from gpumon.readings.frame import Frame, HostReading
+from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import EventKind, Limit
+from gpumon.sources.simulator.scenario import Scenario
 from gpumon.sources.simulator.scenarios import SCENARIOS, scenario
-from tests.triage.confusion import BEGIN, DOCS, END, marks, seen_of, watched, written, wrong
+from tests.triage.confusion import (
+    BEGIN,
+    DOCS,
+    EASY,
+    END,
+    Timed,
+    judged,
+    marks,
+    recorded,
+    watched,
+    written,
+    wrong,
+)
 
 NEIGHBOURS = (
     # Two scenarios that differ in one thing, and what only the first of them is.
@@ -42,6 +60,42 @@ NEIGHBOURS = (
 )
 
 
+Change = Callable[[Frame], Frame]
+GPU_FIELDS = {
+    "tensor": ("tensor_active_ratio",),
+    "sm": ("sm_active_ratio", "sm_occupancy_ratio"),
+    "dram": ("dram_active_ratio",),
+    "nvlink": ("nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s"),
+    "pcie": ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"),
+    "power": ("power_w", "power_limit_w"),
+    "memory busy": ("memory_busy_ratio",),
+}
+"""Signals of GPUs that a generation, a driver or a container does not give."""
+SIGNALS = (*GPU_FIELDS, "host", "model")
+
+
+def without(signals: frozenset[str]) -> Change:
+    """Takes signals from a frame, as hardware or a container that lacks them would."""
+    fields = {field: NOT_SUPPORTED for signal in signals & GPU_FIELDS.keys() for field in GPU_FIELDS[signal]}
+
+    def change(frame: Frame) -> Frame:
+        gpus = tuple(msgspec.structs.replace(gpu, **fields) for gpu in frame.gpus)
+        engines = frame.engines
+        if "model" in signals:
+            info = {"model_missing": "no such model"}
+            engines = tuple(msgspec.structs.replace(each, llm=None, info={**each.info, **info}) for each in engines)
+        host = HostReading(name=frame.host.name) if "host" in signals else frame.host
+        return msgspec.structs.replace(frame, gpus=gpus, engines=engines, host=host)
+
+    return change
+
+
+def mixes(name: str) -> list[frozenset[str]]:
+    """All that the GPUs measure of their activity, and a mix drawn by the scenario's name."""
+    draw = random.Random(name)
+    return [frozenset({"tensor", "sm", "dram"}), frozenset(signal for signal in SIGNALS if draw.random() < 0.4)]
+
+
 def rows() -> dict[str, list[str]]:
     """The table on the page: cells of the limits by scenario."""
     table = DOCS.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
@@ -49,12 +103,29 @@ def rows() -> dict[str, list[str]]:
     return {line.split("`")[1]: [cell.strip() for cell in line.strip("|").split("|")][2:] for line in lines}
 
 
-@pytest.mark.parametrize("name", [each.name for each in SCENARIOS])
-def test_it_has_its_verdict_and_no_other_and_the_page_says_so(name: str) -> None:
+@pytest.fixture(scope="module", params=[each.name for each in SCENARIOS])
+def played(request: pytest.FixtureRequest) -> tuple[Scenario, list[Timed]]:
+    """A scenario and all its frames, played once for all that is asked of them."""
+    return scenario(request.param), recorded(scenario(request.param))
+
+
+def test_it_has_its_verdict_and_no_other_and_the_page_says_so(played: tuple[Scenario, list[Timed]]) -> None:
     """After a change that is right, `make triage` writes the page anew."""
-    seen = seen_of(scenario(name))
-    assert wrong(scenario(name), seen) == []
-    assert rows()[name] == marks(scenario(name), seen)
+    of, frames = played
+    seen = judged(of, frames).seen
+    assert wrong(of, seen) == []
+    assert rows()[of.name] == marks(of, seen)
+
+
+def test_a_mix_of_missing_signals_is_never_another_verdict(played: tuple[Scenario, list[Timed]]) -> None:
+    """They cost a verdict its confidence, or make it `cannot tell`."""
+    of, frames = played
+    meant = {of.expected, Limit.CANNOT_TELL}
+    around = {*EASY, *meant, *of.elsewhere}
+    for signals in mixes(of.name):
+        for each in judged(of, frames, without(signals)).seen:
+            allowed = meant if each.scope == of.scope else around
+            assert each.limit in allowed, (sorted(signals), each)
 
 
 @pytest.mark.parametrize(("limit", "first", "second"), NEIGHBOURS, ids=[f"{a}-{b}" for _, a, b in NEIGHBOURS])

@@ -129,7 +129,7 @@ def test_a_few_prompts_that_take_turns_are_no_limit_of_the_scheduler(
 
 def test_llama_cpp_is_not_told_to_lower_and_raise_the_same() -> None:
     found = only(judged(scene(FULL, kind=EngineKind.LLAMA_CPP)))
-    assert found.action.endswith("lower -c; -ctk q8_0 -ctv q8_0 (holds twice as many)")
+    assert found.action.endswith("for these 60 requests; -ctk q8_0 -ctv q8_0 (holds twice as many)")
 
 
 def test_a_queue_names_the_flag_and_how_far() -> None:
@@ -180,11 +180,24 @@ def test_a_full_kv_cache_says_what_it_holds_and_how_many_instances() -> None:
     found = only(judged(scene(FULL, info={"gpu_memory_utilization": "0.9", "cache_dtype": "auto"})))
     assert found.text == "KV cache 97 % full at 48 requests of 2k tokens: 12 wait"
     assert found.action == (
-        "2 instances instead of 1 for these 60 requests; lower --max-model-len; --kv-cache-dtype fp8 (holds twice as "
-        "many); raise --gpu-memory-utilization (now 0.9)"
+        "2 instances instead of 1 for these 60 requests; --kv-cache-dtype fp8 (holds twice as many); "
+        "raise --gpu-memory-utilization (now 0.9)"
     )
     assert "it holds about 50 requests of 2k tokens" in [one.text for one in found.evidence]
     assert (found.level, found.confidence) == (Level.WARN, Confidence.HIGH)
+
+
+@pytest.mark.parametrize(("most", "advised"), [("4000", True), ("4001", False), ("", False), ("many", False)])
+@pytest.mark.parametrize("name", ["max_model_len", "context_len"])
+def test_a_lower_limit_of_the_context_helps_where_contexts_come_near_it(name: str, most: str, advised: bool) -> None:
+    found = only(judged(scene(FULL, info={name: most})))
+    assert ("lower --max-model-len" in found.action) is advised
+
+
+def test_preemptions_are_told_as_exactly_as_they_are_known() -> None:
+    found = only(judged(scene({**FULL, "waiting": 0.0, "preemptions_per_s": 0.64})))
+    assert found.text.endswith(": about 38 thrown out a minute")
+    assert "about 38 preemptions a minute" in [one.text for one in found.evidence]
 
 
 @pytest.mark.parametrize("kept", [{"kv_precision": "fp8"}, {}])

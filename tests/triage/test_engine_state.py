@@ -228,3 +228,23 @@ def test_an_engine_whose_gpu_is_lost_is_told_to_wait_for_that_gpu() -> None:
     assert found.text.endswith("lost")
     assert found.action.startswith("see to gpu 0")
     assert "restart" in found.action
+
+
+def test_gpus_that_read_a_little_are_not_said_to_read_nothing() -> None:
+    little = {**IDLE, "bandwidth_bytes_per_s": 0.02 * PEAK}
+    found = only(judged(scene(STOPS, little, moves=False), 40))
+    assert "its GPUs read next to no memory (DRAM 2 %, busy 0 %)" in found.text
+
+
+@pytest.mark.parametrize(
+    ("where", "log"),
+    [
+        ({}, "save its log (journalctl _PID=4711, or where its output goes)"),
+        ({"container": "51b1a7ed0c0d"}, "save its log (docker logs 51b1a7ed0c0d)"),
+        ({"container": "51b1a7ed0c0d", "pod": "51b1a7ed-0000"}, "save its log (crictl logs 51b1a7ed0c0d)"),
+    ],
+)
+def test_the_log_to_save_is_named(where: dict[str, str], log: str) -> None:
+    holder = GpuProcess(4711, "vllm", vram_bytes=70.0 * GIB, engine="vllm:8000", **where)
+    found = only(judged(scene(STOPS, {**SPINS, "processes": (holder,)}, moves=False), 40))
+    assert found.action.startswith(log)

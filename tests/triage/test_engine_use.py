@@ -37,6 +37,7 @@ FEW = {
 }
 STOPS = {"running": 0.0, "decode_tokens_per_s": 0.0, "prefill_tokens_per_s": 0.0, "mfu_ratio": 0.0, "mbu_ratio": 0.0}
 PRICES = {"H100 SXM 80GB": 2.49}
+UNLESS = "; 2 min were looked at, and a quiet hour proves nothing: gpumon report tells of the busy ones"
 
 
 def fleet(count: int, changes: dict[str, Any], ticks: int, prices: dict[str, float]) -> Snapshot:
@@ -77,7 +78,7 @@ def test_replicas_say_on_how_many_gpus_the_traffic_fits_and_what_the_others_cost
     found = verdict(fleet(8, {}, 160, PRICES), Family.USE, Kind.ENGINE)
     assert found is not None
     assert found.text == "15 % MFU at 6 of 48 slots: this traffic fits on 2 of 8 GPUs, 14.9 $/h idle"
-    assert found.action == "stop 6 of 8 instances, and send their requests to the others"
+    assert found.action == f"stop 6 of 8 instances, and send their requests to the others{UNLESS}"
     assert (found.limit, found.level) == (Limit.UNDER_USED, Level.NOTE)
     assert ("14.9 $/h idle", "config") in [(one.text, one.source) for one in found.evidence]
 
@@ -116,7 +117,7 @@ def test_one_instance_may_fit_on_fewer_gpus() -> None:
     card = {**QUIET, "nvlink_bytes_per_s": 1e9}
     found = only(judged(scene(changes, (card,) * 4, slots=48.0), 160, prices=PRICES))
     assert found.text == "5 % MFU at 6 of 48 slots: this traffic fits on 1 of 4 GPUs, 7.5 $/h idle"
-    assert found.action == "lower --tensor-parallel-size to 1, and give the other GPUs to another model"
+    assert found.action == f"lower --tensor-parallel-size to 1, and give the other GPUs to another model{UNLESS}"
     reads = only(judged(scene({**changes, "mbu_ratio": 0.2}, (card,) * 4, slots=48.0), 160))
     assert "fits on 2 of 4 GPUs" in reads.text  # 20 % x 4 is more than one GPU reads
 
@@ -135,7 +136,7 @@ def test_of_several_stages_those_go_first(weights: float, lowers: str) -> None:
     changes = {**FEW, "tp": 4, "pp": 2, "llm": llm, "kv_bytes_per_token": 1e5, "mfu_ratio": 0.02, "mbu_ratio": 0.05}
     card = {**QUIET, "nvlink_bytes_per_s": 1e9}
     found = only(judged(scene(changes, (card,) * 8, slots=48.0), 160))
-    assert found.action == f"lower {lowers}, and give the other GPUs to another model"
+    assert found.action == f"lower {lowers}, and give the other GPUs to another model{UNLESS}"
 
 
 @pytest.mark.parametrize(
@@ -190,6 +191,67 @@ def test_measured_bandwidth_says_how_much_fits_and_it_is_never_less_than_now() -
     assert only(judged(scene({"mbu_ratio": 0.7}, half))).text == "DRAM at 50 %: about 1.5x this traffic"
     found = only(judged(scene({"kv_usage_ratio": 0.3, "running": 25.0}, BUSY, slots=24.0)))
     assert found.text == "25 of 24 slots: about 1.0x this traffic"
+
+
+def slowed(at: int, until: int) -> dict[str, Any]:
+    """A GPU that heat slows down to half its clock."""
+    hot = at < until
+    clocks = {"sm_clock_hz": 0.99e9 if hot else 1.98e9, "sm_clock_max_hz": 1.98e9}
+    return {**BUSY, **clocks, "throttle": ("hw_slowdown", "hw_thermal_slowdown") if hot else ()}
+
+
+def test_no_factor_is_promised_while_one_of_its_gpus_is_slowed_down() -> None:
+    """24 % MFU at half the clock are 48 % of what the GPU can do: not 2.1x."""
+    changes = {"mfu_ratio": 0.24, "mbu_ratio": 0.1, "kv_usage_ratio": 0.1}
+
+    def at(tick: int, until: int) -> tuple[Of, ...]:
+        cool = {**BUSY, "bandwidth_bytes_per_s": 0.1 * PEAK}
+        return scene(changes, (cool, {**cool, **slowed(tick, until), "bandwidth_bytes_per_s": 0.1 * PEAK}))(tick)
+
+    stage = Stage()
+    found = of_engine(stage.play(100, lambda tick: at(tick, 100)), Family.USE)
+    assert found is not None
+    assert found.text == "MFU at 24 %, room unknown: heat slowed gpu 1 down in the last minute"
+    assert (found.level, found.confidence) == (Level.OK, Confidence.LOW)
+    assert "heat slowed gpu 1 down in the last minute" in [one.text for one in found.evidence]
+    just_over = of_engine(stage.play(30, lambda tick: at(tick, 100)), Family.USE)
+    assert just_over is not None
+    assert "x this traffic" not in just_over.text
+    over = of_engine(stage.play(40, lambda tick: at(tick, 100)), Family.USE)
+    assert over is not None
+    assert over.text == "MFU at 24 %: about 2.1x this traffic"
+
+
+@pytest.mark.parametrize(
+    ("clock_hz", "busy", "reasons", "said"),
+    [
+        (0.99e9, 0.95, (), "MFU at 20 %: about 1.2x this traffic"),
+        (0.99e9, 0.3, ("sw_power_cap",), "MFU at 20 %: about 1.2x this traffic"),
+        (0.99e9, 0.3, (), "MFU at 20 %: about 2.5x this traffic"),
+        (1.95e9, 0.95, (), "MFU at 20 %: about 2.5x this traffic"),
+    ],
+)
+def test_the_room_in_arithmetic_is_that_at_the_clock_that_it_runs_at(
+    clock_hz: float, busy: float, reasons: tuple[str, ...], said: str
+) -> None:
+    card = {**BUSY, "busy_ratio": busy, "sm_clock_hz": clock_hz, "sm_clock_max_hz": 1.98e9, "throttle": reasons}
+    card |= {"bandwidth_bytes_per_s": 0.1 * PEAK}
+    found = of_engine(judged(scene({"mbu_ratio": 0.1, "mfu_ratio": 0.2, "kv_usage_ratio": 0.1}, card)), Family.USE)
+    assert found is not None
+    assert found.text == said
+
+
+def test_bursts_are_named_where_few_requests_come_in_bursts() -> None:
+    def at(tick: int) -> tuple[Of, ...]:
+        burst = tick % 10 < 5
+        card = {**QUIET, "busy_ratio": 0.95 if burst else 0.02}
+        return scene({**FEW, "running": 12.0 if burst else 0.0}, card, slots=48.0)(tick)
+
+    found = of_engine(judged(at, 170), Family.USE)
+    assert found is not None
+    assert found.text == "15 % MFU at 6 of 48 slots, in bursts every 10 s"
+    assert found.action.startswith("its requests come in bursts every 10 s, and it has none in between")
+    assert "busy drops every 10.0 s from 95 % to 2 %" in [one.text for one in found.evidence]
 
 
 def test_figures_that_contradict_the_gpus_make_it_doubtful() -> None:

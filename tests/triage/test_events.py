@@ -29,7 +29,7 @@ def test_of_what_is_there_at_the_start_only_a_verdict_that_hurts_is_told() -> No
     stage.play(90, (hot, lost, up()))
     assert {event.kind for event in stage.events} == {EventKind.VERDICT}
     assert told(stage) == [
-        (EventKind.VERDICT, "gpu 1", "hardware: lost"),
+        (EventKind.VERDICT, "gpu 1", "hardware: fell off the bus (Xid 79), lost"),
         (EventKind.VERDICT, "gpu 0", "throttled: slowed down by heat (the hardware's own protection)"),
     ]
 
@@ -178,3 +178,21 @@ def test_the_same_frames_give_the_same_events() -> None:
         return stage.events
 
     assert played() == played() != []
+
+
+def test_a_verdict_that_gets_more_or_less_urgent_is_told_with_its_level() -> None:
+    stage = Stage()
+
+    def slow(clock_hz: float) -> tuple[Of, ...]:
+        hot = {"throttle": ("hw_thermal_slowdown",), "busy_ratio": 0.95, "sm_clock_max_hz": 2e9}
+        return (gpu(sm_clock_hz=clock_hz, **hot),)  # type: ignore[arg-type]
+
+    stage.play(60, slow(1.6e9))
+    stage.play(120, slow(1.0e9))
+    stage.play(180, slow(1.6e9))
+    begins = "slowed down by heat (the hardware's own protection), "
+    assert [(event.level, event.text.partition(begins)[0]) for event in stage.events] == [
+        (Level.WARN, "throttled: "),
+        (Level.CRITICAL, "throttled: now critical: "),
+        (Level.WARN, "throttled: now warn: "),
+    ]

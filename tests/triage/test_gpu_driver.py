@@ -42,7 +42,7 @@ class Chain:
         self._collector = collector
         self.events: list[Event] = []
 
-    async def until(self, accept: Callable[[Snapshot], bool], within_s: float = 20.0) -> Snapshot:
+    async def until(self, accept: Callable[[Snapshot], bool], within_s: float = 60.0) -> Snapshot:
         end_s = time.monotonic() + within_s
         while True:
             snapshot = await self._collector.tick()
@@ -52,7 +52,7 @@ class Chain:
             assert time.monotonic() < end_s, f"not within {within_s} s: {snapshot.verdicts}"
             await asyncio.sleep(INTERVAL_S)
 
-    async def verdict(self, limit: Limit, level: Level, within_s: float = 20.0) -> Verdict:
+    async def verdict(self, limit: Limit, level: Level, within_s: float = 60.0) -> Verdict:
         """The verdict on GPU 1, once it is that."""
 
         def found(snapshot: Snapshot) -> Verdict | None:

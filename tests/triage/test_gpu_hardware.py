@@ -110,3 +110,17 @@ def test_the_table_of_xids_has_a_step_for_every_class() -> None:
         assert kind.action
         assert kind.is_application is False or kind.level in (Level.NOTE, Level.WARN)
         assert "{" not in kind.action.replace("{index}", "0")
+
+
+@pytest.mark.parametrize(
+    ("codes", "said_first"),
+    [
+        ((79,), "fell off the bus (Xid 79), lost"),
+        ((13, 119), "Xid 119 (GSP did not answer in time), lost"),
+        ((13,), "lost"),
+        ((), "lost"),
+    ],
+)
+def test_a_lost_gpu_says_what_happened_where_the_driver_did(codes: tuple[int, ...], said_first: str) -> None:
+    lost = with_xid(*codes, ago_s=9.0, state=GpuState.LOST, age_s=70.0)
+    assert said(Stage().tick(lost), Family.STATE).text == f"{said_first} for 1m"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import Confidence, Family, Level, Limit
 from tests.triage.stage import Of, Stage, gpu, limit, said
 
@@ -26,6 +27,8 @@ def loaded(*reasons: str, clock: float = 1.9, **fields: object) -> Of:
 )
 def test_a_slowdown_names_its_cause_and_its_cost(reasons: tuple[str, ...], cause: str, step: str) -> None:
     found = said(Stage().play(60, (loaded(*reasons, clock=1.6, temperature_c=91.0),)), Family.STATE)
+    assert "WATTS" not in found.action
+    assert ("sudo nvidia-smi -i 2 -pl 490, and -pl 700 takes it back" in found.action) == (cause == "heat")
     assert (found.limit, found.level) == (Limit.THROTTLED, Level.WARN)
     assert cause in found.text
     assert "1.60 of 1.98 GHz" in found.text
@@ -89,3 +92,54 @@ def test_what_the_clock_costs_is_told_under_load_only() -> None:
     found = said(Stage().play(60, (loaded("hw_thermal_slowdown", clock=0.6, busy_ratio=0.3),)), Family.STATE)
     assert (found.level, "GHz" in found.text) == (Level.WARN, False)
     assert any("0.60 GHz" in each.text for each in found.evidence)
+
+
+HOT = ("hw_slowdown", "hw_thermal_slowdown")
+
+
+def test_a_slowdown_is_over_within_30_s_and_says_so_before() -> None:
+    stage = Stage()
+    stage.play(120, (loaded(*HOT, clock=0.99, temperature_c=91.0),))
+    for second in range(1, 40):
+        snapshot = stage.tick(loaded(clock=1.98, temperature_c=42.0))
+        if limit(snapshot, Family.STATE) is None:
+            break
+        found = said(snapshot, Family.STATE)
+        texts = [each.text for each in found.evidence]
+        assert "42 °C now" in texts
+        assert any(text.endswith("mean of 60 s; now 1.98 GHz") for text in texts)
+        if second > 5:
+            assert found.text.startswith("was slowed down until 00:02:00 UTC by heat")
+            assert found.text.endswith("; 1.98 of 1.98 GHz now")
+    assert 15 < second <= 30
+    assert [event.text.partition(":")[0] for event in stage.events][-1] == "throttled is over"
+
+
+@pytest.mark.parametrize(("draw", "advised"), [(690.0, 490), (350.0, 350), (90.0, 280)])
+def test_the_power_limit_that_is_advised_is_no_more_than_it_draws(draw: float, advised: int) -> None:
+    found = said(Stage().play(60, (loaded(*HOT, clock=1.0, power_w=draw),)), Family.STATE)
+    assert f"sudo nvidia-smi -i 2 -pl {advised}, and -pl 700 takes it back" in found.action
+    unknown = said(Stage().play(60, (loaded(*HOT, clock=1.0, power_limit_w=NOT_SUPPORTED),)), Family.STATE)
+    assert "-pl" not in unknown.action
+
+
+def test_figures_of_a_minute_are_told_as_means() -> None:
+    found = said(Stage().play(60, (loaded(*HOT, clock=1.6, temperature_c=91.0),)), Family.STATE)
+    texts = [each.text for each in found.evidence]
+    assert {"SM clock 1.60 GHz, 81 % of its highest, mean of 60 s", "busy 98 %, mean of 60 s"} <= set(texts)
+    assert {"690 of 700 W, mean of 60 s", "91 °C now"} <= set(texts)
+
+
+def test_a_clock_at_the_edge_of_its_level_is_of_one_level() -> None:
+    """0.99 GHz is critical under load, and the load breathes around 80 %."""
+    stage = Stage()
+    stage.play(300, lambda at: (loaded(*HOT, clock=0.99, busy_ratio=0.8 + (0.08 if at // 20 % 2 else -0.08)),))
+    levels = [event.level for event in stage.events if "throttled" in event.text]
+    assert levels == [Level.WARN, Level.CRITICAL]
+
+
+@pytest.mark.parametrize("clock", [0.98, 1.0])
+def test_a_low_clock_at_its_edge_is_one_verdict(clock: float) -> None:
+    stage = Stage()
+    stage.play(400, lambda at: (loaded("applications_clocks_setting", clock=clock + (0.05 if at % 80 > 70 else 0.0)),))
+    assert len(stage.events) <= 1

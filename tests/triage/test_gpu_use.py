@@ -7,7 +7,7 @@ import pytest
 
 from gpumon.readings.frame import EndpointState, EngineKind, GpuProcess, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Family, Level, Limit
+from gpumon.readings.snapshot import Confidence, Family, Level, Limit
 from tests.triage.stage import GIB, Of, Stage, engine, gpu, limit, process, said
 
 LEFTOVER = process(command="python -u train_lora.py --lr 1", user="ada")
@@ -176,3 +176,16 @@ def test_a_slice_has_a_name_of_its_own_no_price_and_not_its_parents_chart() -> N
     assert {each.limit for each in found} == {Limit.MEMORY_IDLE}
     assert not any("$" in each.text for each in found)
     assert {one.chart for each in found for one in each.evidence} == {""}
+
+
+def test_the_evidence_of_an_idle_gpu_is_as_long_as_its_text() -> None:
+    found = said(Stage().play(760, (gpu(vram_used_bytes=0.5 * GIB),)), Family.USE)
+    assert found.text == "idle for 13 min, nothing runs on it"
+    assert found.evidence[0].text == "at most 5 % busy for 13 min"
+
+
+def test_memory_that_is_nearly_full_is_as_sure_as_it_is_measured() -> None:
+    holder = process(gib=75.0)
+    full = (gpu(vram_used_bytes=75 * GIB, busy_ratio=0.9, processes=(holder,)),)
+    found = said(Stage().play(90, full), Family.USE)
+    assert (found.limit, found.confidence) == (Limit.MEMORY_FULL, Confidence.HIGH)

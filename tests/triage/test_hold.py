@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from gpumon.efficiency.carry import HoldCarry
-from gpumon.readings.snapshot import Family, Kind, Limit, Quantiles
+from gpumon.readings.snapshot import Family, Kind, Level, Limit, Quantiles
 from gpumon.triage.hold import Holds
 from tests.triage.engines import scene
-from tests.triage.stage import Stage, limit
+from tests.triage.stage import Stage, limit, said
 
 HOLD_S = 30.0
 KEY = "a"
@@ -127,3 +127,51 @@ def test_requests_that_always_wait_have_a_verdict_though_the_cause_takes_turns()
     assert stage.last is not None
     assert limit(stage.last, Family.LIMIT, Kind.ENGINE) in (Limit.QUEUE, Limit.KV_CACHE)
     assert len(stage.events) == 1
+
+
+def levels(found: Sequence[Level], holds: Holds | None = None, since_s: int = 0) -> list[Level]:
+    """The level of one verdict that is found at these, a second apart."""
+    holds, given = holds or Holds(), []
+    for at, level in enumerate(found, since_s):
+        holds.take(KEY, Family.STATE, Limit.THROTTLED, 0.0, 1000.0 + at, 5000.0 + at)
+        given.append(holds.level(KEY, Family.STATE, level, HOLD_S, 1000.0 + at))
+    return given
+
+
+EDGE = [Level.WARN] * 3 + ([Level.CRITICAL] * 4 + [Level.WARN] * 9) * 4 + [Level.WARN] * 60
+
+
+def test_a_level_rises_at_once_and_falls_after_as_long_as_a_verdict() -> None:
+    given = levels(EDGE)
+    assert [at for at, (before, after) in enumerate(pairwise(given), 1) if before is not after] == [3, 76]
+    assert given[2:4] == [Level.WARN, Level.CRITICAL]
+    assert given[76] is Level.WARN
+
+
+@pytest.mark.parametrize("cut", [2, 5, 30, 60, 100])
+def test_a_level_goes_on_after_a_restore(cut: int) -> None:
+    before, after = Holds(), Holds()
+    head = levels(EDGE[:cut], before)
+    after.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(before.carry()), type=tuple[HoldCarry, ...]))
+    assert head + levels(EDGE[cut:], after, cut) == levels(EDGE)
+
+
+def test_another_verdict_has_its_own_level() -> None:
+    holds = Holds()
+    assert levels([Level.CRITICAL] * 3, holds)[-1] is Level.CRITICAL
+    holds.take(KEY, Family.STATE, Limit.HARDWARE, 0.0, 1003.0, 5003.0)
+    assert holds.level(KEY, Family.STATE, Level.NOTE, HOLD_S, 1003.0) is Level.NOTE
+
+
+def test_a_verdict_on_its_way_out_says_of_when_its_figures_are() -> None:
+    stage = waiting(lambda _: 0.97)
+    assert stage.last is not None
+    stood = said(stage.last, Family.LIMIT, Kind.ENGINE)
+    rest = scene({"kv_usage_ratio": 0.3})
+    gone = [said(stage.play(1, rest), Family.LIMIT, Kind.ENGINE).text for _ in range(15)]
+    late = [at for at, text in enumerate(gone) if text != stood.text and not text.startswith("KV")]
+    assert late[-1] == 14
+    # The first tick of `gone` is that of 00:10:00; it is dated from its sixth second without the finding on.
+    assert gone[14] == f"until 00:10:{late[0] - 5:02d} UTC: {gone[late[0] - 1]}"
+    again = said(stage.play(15, scene({"kv_usage_ratio": 0.97, "waiting": 20.0})), Family.LIMIT, Kind.ENGINE)
+    assert again.text.startswith("KV cache 97 % full")

@@ -200,3 +200,18 @@ def test_a_rhythm_is_made_of_drops_that_are_there(values: list[float]) -> None:
         assert found.drops >= 4
         assert 2.0 <= found.period_s <= len(values)
         assert math.isfinite(found.period_s)
+
+
+def test_the_process_whose_stacks_tell_is_named_by_its_pid() -> None:
+    on = (process(pid=812, engine="vllm:8000"),)
+    served = said(Stage().play(150, serving(square, processes=on), **CORE), Family.LIMIT, Kind.ENGINE)
+    assert "py-spy dump --pid 812 (and of its parent) shows what it does" in served.action
+    unknown = said(Stage().play(150, serving(square), **CORE), Family.LIMIT, Kind.ENGINE)
+    assert "py-spy dump --pid PID shows" in unknown.action
+
+
+def test_figures_of_the_host_are_told_as_means_of_a_minute() -> None:
+    found = said(Stage().play(150, training(square), **DISK), Family.LIMIT, Kind.ENGINE)
+    host = [each.text for each in found.evidence if each.source.startswith("/proc")]
+    assert len(host) >= 4
+    assert all(text.endswith(", mean of 60 s") for text in host)

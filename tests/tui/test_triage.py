@@ -126,6 +126,11 @@ async def test_every_screen_has_the_worst_verdict(width: int, height: int) -> No
         assert "KV cache 97 % full with 31 waiting" in first
 
 
+def test_a_verdict_that_held_before_it_was_given_says_since_when() -> None:
+    given = Event(NOW_S - 4.0, EventKind.VERDICT, "gpu 3", "memory_full: 79 GB", Level.WARN, "3", NOW_S - 34.0)
+    assert any("since 08:52:48: memory_full: 79 GB" in line for line in body(scenes.snapshot(), 80, 9, happened(given)))
+
+
 @pytest.mark.parametrize("said", [(), ("healthy",)])
 def test_a_healthy_host_says_so_in_one_line(said: tuple[str, ...]) -> None:
     of = scenes.snapshot()
@@ -135,6 +140,14 @@ def test_a_healthy_host_says_so_in_one_line(said: tuple[str, ...]) -> None:
         if said
         else "   judging: verdicts need 30 s, those of use some minutes"
     ]
+
+
+def test_what_has_only_begun_is_not_healthy() -> None:
+    of = scenes.snapshot()
+    gpus = tuple(replace(gpu, state=GpuState.INITIALISING, engines=()) for gpu in of.gpus)
+    engines = tuple(replace(engine, state=EndpointState.STARTING) for engine in of.engines)
+    for first in (replace(of, gpus=gpus, engines=()), replace(of, gpus=(), engines=engines)):
+        assert body(replace(first, verdicts=()), 80, 1) == ["   judging: verdicts need 30 s, those of use some minutes"]
 
 
 def test_nothing_at_all_to_judge_is_said_so() -> None:
@@ -160,15 +173,15 @@ def test_a_fault_that_a_verdict_on_the_same_gpu_tells_has_no_row() -> None:
     read = GpuReading(3, "GPU-3", "H100", GpuState.OK, 0.0, throttle=("hw_slowdown", "hw_thermal_slowdown"))
     lost = GpuReading(5, "GPU-5", "H100", GpuState.LOST, 0.0, "GPU is lost", ecc_uncorrected=2.0)
     said = [(f"gpu {gpu.index}", text) for gpu in (read, lost) for _, text in gpu_faults(gpu)]
-    assert len(said) == 4
+    assert len(said) == 3
     faults = tuple(FaultShown(*each, "2025-10-09T08:53:22Z") for each in (*said, ("gpu 4", said[0][1])))
     gone = verdicts.of_gpu(of.gpus[5], Limit.HARDWARE, "lost for 2 min", level=Level.CRITICAL)
     judged = replace(of, faults=faults, verdicts=(gone, verdicts.hot(of.gpus[3])))
     assert [line[:16] for line in body(judged, 120, 3)] == [" ✗ hardware  gpu", " ! throttled gpu", " ! fault     gpu"]
     assert " gpu 4 " in body(judged, 120, 3)[2]
     other = replace(judged, verdicts=(verdicts.of_gpu(of.gpus[3], Limit.HARDWARE, "x", level=Level.CRITICAL),))
-    assert sum(" fault " in line for line in body(other, 120, 8)) == 5
-    assert sum(" fault " in line for line in body(replace(judged, verdicts=()), 120, 8)) == 5
+    assert sum(" fault " in line for line in body(other, 120, 8)) == 4
+    assert sum(" fault " in line for line in body(replace(judged, verdicts=()), 120, 8)) == 4
 
 
 def test_a_short_text_has_what_to_do_on_its_line() -> None:
@@ -378,13 +391,11 @@ def test_the_lane_has_a_glyph_in_the_column_of_its_time_and_the_most_urgent_of_s
     first = int(NOW_S // 10.0) - 11
     shown = "".join(piece for piece, _ in lane.pieces(NOW_S))
     wanted = [" "] * 12
-    for at_s, glyph in ((60.5, "✗"), (0.0, "×")):
+    for at_s, glyph in ((60.5, "X"), (0.0, "×")):
         wanted[int((NOW_S - at_s) // 10.0) - first] = glyph
     assert shown == "".join(wanted)
-    assert dict(lane.pieces(NOW_S))["✗"] == "critical"
-    assert "".join(piece for piece, _ in Lane(past, columns, "ascii").pieces(NOW_S)) == shown.replace("✗", "X").replace(
-        "×", "G"
-    )
+    assert dict(lane.pieces(NOW_S))["X"] == "critical"
+    assert "".join(piece for piece, _ in Lane(past, columns, "ascii").pieces(NOW_S)) == shown.replace("×", "G")
 
 
 def test_the_lane_changes_only_where_the_charts_shift() -> None:
@@ -403,12 +414,12 @@ async def test_the_lane_stands_over_the_axis_and_its_legend_on_the_rule(width: i
         lines = text_of(app)
         at = next(at for at, line in enumerate(lines) if "0└" in line)
         assert lines[at - 1].strip().startswith("events")
-        assert {"✗", "◆", "↓"} <= set(lines[at - 1])
+        assert {"X", "◆", "↓"} <= set(lines[at - 1])
         rule = next(line for line in lines if line.startswith("─3─"))
-        assert "✗ Xid ● restart ↓ throttle ◆ verdict" in rule
+        assert "X Xid ● restart ↓ throttle ◆ verdict" in rule
         await pilot.press("3", "z")
         rule = next(line for line in text_of(app) if line.startswith("─3─"))
-        assert "✗ Xid ● restart ↓ throttle ◆ verdict" in rule
+        assert "X Xid ● restart ↓ throttle ◆ verdict" in rule
 
 
 async def test_without_events_the_charts_have_the_line() -> None:
@@ -419,7 +430,7 @@ async def test_without_events_the_charts_have_the_line() -> None:
 def test_events_are_listed_the_newest_first_with_their_time() -> None:
     past = happened(event(9.0, EventKind.RESTART), event(3.0, EventKind.XID))
     lines = body(scenes.snapshot(), 80, 9, past)
-    assert [line.split()[:2] for line in lines[1:]] == [["✗", "Xid"], ["●", "restart"]]
+    assert [line.split()[:2] for line in lines[1:]] == [["X", "Xid"], ["●", "restart"]]
     assert all(":" in line.split()[3] for line in lines[1:])
 
 

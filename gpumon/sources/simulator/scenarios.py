@@ -22,5 +22,6 @@ def scenario(name: str) -> Scenario:
 
 
 def near(name: str) -> list[str]:
-    """Names like this one, the most alike first."""
-    return difflib.get_close_matches(name.lower(), [each.name for each in SCENARIOS], n=3, cutoff=0.4)
+    """Names like this one, the most alike first; where none is, those that have it in them."""
+    names, name = [each.name for each in SCENARIOS], name.lower()
+    return difflib.get_close_matches(name, names, n=3) or [each for each in names if name in each][:3]

@@ -4,40 +4,19 @@ from __future__ import annotations
 
 import msgspec
 
-from gpumon.readings.frame import HostReading
 from gpumon.readings.verdict import Limit
 from gpumon.sources.simulator.cast import CAST, H100_PCIE, LLAMA_8B, Actor, Leftover
 from gpumon.sources.simulator.engine_model import Held
 from gpumon.sources.simulator.gpus import Work
 from gpumon.sources.simulator.physics import Speed
 from gpumon.sources.simulator.scenario import Scenario
-from gpumon.sources.simulator.script import EngineSpell, GpuSpell, HostSpell, Script
+from gpumon.sources.simulator.script import EngineSpell, GpuSpell, Script, host
 from gpumon.sources.simulator.traffic import Demand, Lengths, Surge
 
 GIB = float(1 << 30)
 
 
-def host(**figures: float) -> HostSpell:
-    """A host of 64 cores that has little to do, but for what is said of it."""
-    quiet = {
-        "cpu_ratio": 0.06,
-        "busiest_core_ratio": 0.45,
-        "iowait_ratio": 0.0,
-        "cpu_pressure_ratio": 0.0,
-        "io_pressure_ratio": 0.0,
-        "memory_pressure_ratio": 0.0,
-        "memory_used_bytes": 96 * GIB,
-        "memory_total_bytes": 1024 * GIB,
-        "disk_read_bytes_per_s": 2e5,
-        "disk_write_bytes_per_s": 4e5,
-        "disk_busy_ratio": 0.01,
-        "network_rx_bytes_per_s": 3e5,
-        "network_tx_bytes_per_s": 9e5,
-    }
-    return HostSpell(reading=msgspec.structs.replace(HostReading(), **{**quiet, **figures}))
-
-
-QUIET = Script(host=(host(),))
+QUIET = Script()
 
 
 def fixed(tokens: int) -> Lengths:
@@ -174,7 +153,7 @@ ENGINES: tuple[Scenario, ...] = (
         expected=Limit.COMMUNICATION,
         cast=of(LARGE, demand=steady(2.4, 3000, 100)),
         gpus=4,
-        script=Script(host=(host(),), gpus=(GpuSpell(gpus=(1,), clock_share=0.52),)),
+        script=Script(gpus=(GpuSpell(gpus=(1,), clock_share=0.52),)),
     ),
     Scenario(
         name="engine-hang",
@@ -183,7 +162,7 @@ ENGINES: tuple[Scenario, ...] = (
         expected=Limit.STALLED,
         cast=of(LARGE),
         gpus=4,
-        script=Script(host=(host(),), engines=(EngineSpell(engine="llama-70b", from_s=5.0, spinning=True),)),
+        script=Script(engines=(EngineSpell(engine="llama-70b", from_s=5.0, spinning=True),)),
         from_s=100.0,
         to_s=150.0,
     ),
@@ -193,7 +172,7 @@ ENGINES: tuple[Scenario, ...] = (
         scope="llama-8b",
         expected=Limit.STALLED,
         cast=of(CHAT),
-        script=Script(host=(host(),), engines=(EngineSpell(engine="llama-8b", from_s=5.0),)),
+        script=Script(engines=(EngineSpell(engine="llama-8b", from_s=5.0),)),
         from_s=100.0,
         to_s=150.0,
     ),
@@ -203,7 +182,7 @@ ENGINES: tuple[Scenario, ...] = (
         scope="llama-8b",
         expected=Limit.STALLED,
         cast=BUSY,
-        script=Script(host=(host(),), engines=(EngineSpell(engine="llama-8b", from_s=5.0, mute=True),)),
+        script=Script(engines=(EngineSpell(engine="llama-8b", from_s=5.0, mute=True),)),
     ),
     Scenario(
         name="quiet-night",
@@ -257,7 +236,6 @@ ENGINES: tuple[Scenario, ...] = (
         leftovers=(Leftover(0, "sim:python", 40 * GIB, "sim:python simulate.py", work=Work(1.0, 0.9, 0.2, 0.0, 0.3)),),
         gpus=1,
         script=Script(
-            host=(host(),),
             unmeasured=("sm_active_ratio", "sm_occupancy_ratio", "tensor_active_ratio", "dram_active_ratio"),
         ),
     ),
@@ -274,7 +252,6 @@ ENGINES: tuple[Scenario, ...] = (
             hidden=("kv_cache_usage_perc", "num_requests_waiting", "request_queue_time", "num_preemptions"),
         ),
         script=Script(
-            host=(host(),),
             unmeasured=("sm_active_ratio", "sm_occupancy_ratio", "tensor_active_ratio", "dram_active_ratio"),
         ),
     ),
@@ -284,7 +261,7 @@ ENGINES: tuple[Scenario, ...] = (
         scope="llama-8b",
         expected=Limit.HEALTHY,
         cast=BUSY,
-        script=Script(host=(host(),), engines=(EngineSpell(engine="llama-8b", from_s=60.0, to_s=90.0, down=True),)),
+        script=Script(engines=(EngineSpell(engine="llama-8b", from_s=60.0, to_s=90.0, down=True),)),
         from_s=180.0,
         to_s=220.0,
     ),

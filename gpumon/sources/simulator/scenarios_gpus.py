@@ -9,7 +9,7 @@ from gpumon.readings.verdict import Level, Limit
 from gpumon.sources.simulator.cast import H100, Leftover
 from gpumon.sources.simulator.gpus import Work
 from gpumon.sources.simulator.scenario import Scenario
-from gpumon.sources.simulator.scenarios_engines import BUSY, CHAT, GIB, LARGE, QUIET, host, of, steady
+from gpumon.sources.simulator.scenarios_engines import BUSY, CHAT, GIB, LARGE, QUIET, of, steady
 from gpumon.sources.simulator.script import EngineSpell, GpuSpell, Script
 
 SOLD_LOW = msgspec.structs.replace(H100, power_limit_w=400.0)
@@ -19,7 +19,7 @@ FULL = steady(6.1, 6000, 4)
 
 def on(*spells: GpuSpell, engines: tuple[EngineSpell, ...] = ()) -> Script:
     """These spells, on a quiet host."""
-    return Script(host=(host(),), gpus=spells, engines=engines)
+    return Script(gpus=spells, engines=engines)
 
 
 GPUS: tuple[Scenario, ...] = (

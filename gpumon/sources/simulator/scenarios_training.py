@@ -7,8 +7,7 @@ import msgspec
 from gpumon.readings.verdict import Limit
 from gpumon.sources.simulator.cast import GIB, H100, LLAMA_8B
 from gpumon.sources.simulator.scenario import Scenario
-from gpumon.sources.simulator.scenarios_engines import host
-from gpumon.sources.simulator.script import Script
+from gpumon.sources.simulator.script import Script, host
 from gpumon.sources.simulator.training import Loader, Run
 
 PRETRAIN = Run(
@@ -94,7 +93,7 @@ TRAINING: tuple[Scenario, ...] = (
         expected=Limit.CANNOT_TELL,
         runs=_slow(6.5),
         gpus=4,
-        script=Script(host=(host(),)),
+        script=Script(),
     ),
     Scenario(
         name="training-low-mfu",
@@ -103,7 +102,7 @@ TRAINING: tuple[Scenario, ...] = (
         expected=Limit.UNDER_USED,
         runs=(msgspec.structs.replace(PRETRAIN, flops_share=0.12),),
         gpus=4,
-        script=Script(host=(host(),)),
+        script=Script(),
         from_s=200.0,
         to_s=260.0,
     ),

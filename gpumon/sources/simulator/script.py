@@ -11,6 +11,8 @@ import msgspec
 from gpumon.readings.frame import GpuState, HostReading
 from gpumon.readings.missing import Reading
 
+_GIB = float(1 << 30)
+
 
 class _Spell(msgspec.Struct, frozen=True, kw_only=True):
     """Holds from one moment to another: seconds of simulated time, of which zero is the end of the warm-up."""
@@ -56,13 +58,32 @@ class HostSpell(_Spell, frozen=True):
     """Figures that are not in it are as the spells before it say."""
 
 
+def host(**figures: float) -> HostSpell:
+    """A host of 64 cores that has little to do, but for what is said of it."""
+    quiet = {
+        "cpu_ratio": 0.06,
+        "busiest_core_ratio": 0.45,
+        "iowait_ratio": 0.0,
+        "cpu_pressure_ratio": 0.0,
+        "io_pressure_ratio": 0.0,
+        "memory_pressure_ratio": 0.0,
+        "memory_used_bytes": 96 * _GIB,
+        "memory_total_bytes": 1024 * _GIB,
+        "disk_read_bytes_per_s": 2e5,
+        "disk_write_bytes_per_s": 4e5,
+        "disk_busy_ratio": 0.01,
+        "network_rx_bytes_per_s": 3e5,
+        "network_tx_bytes_per_s": 9e5,
+    }
+    return HostSpell(reading=msgspec.structs.replace(HostReading(), **{**quiet, **figures}))
+
+
 class Script(msgspec.Struct, frozen=True):
     """All of it."""
 
     gpus: tuple[GpuSpell, ...] = ()
     engines: tuple[EngineSpell, ...] = ()
-    host: tuple[HostSpell, ...] = ()
-    """Empty: the figures of the real host are shown."""
+    host: tuple[HostSpell, ...] = (host(),)
     unmeasured: tuple[str, ...] = ()
     """Fields of `GpuReading` that these GPUs do not have."""
 

@@ -109,8 +109,8 @@ class SimulatedServer:
         """One entry per training run."""
 
     def host_meter(self, real: HostMeter) -> HostMeter:
-        """The host as the script has it; the real one where the script says nothing of it."""
-        return ScriptedHost(real, self._script.host, lambda: self._at_s) if self._script.host else real
+        """The host as the script has it: what this machine does has no part in the play."""
+        return ScriptedHost(real, self._script.host, lambda: self._at_s)
 
     def thresholds(self, usual: Thresholds) -> Thresholds:
         """Those of the config; a scenario of idleness is not waited for as long as in earnest."""

@@ -18,7 +18,7 @@ from gpumon.tui.triage_words import said
 _QUESTIONS: Final = {
     Family.STATE: "is it broken?",
     Family.LIMIT: "what holds it back?",
-    Family.USE: "is it used?",
+    Family.USE: "how is it used?",
 }
 _CONFIDENCE: Final = {
     Confidence.MEDIUM: "not quite sure: it is derived, or one of its signals is an estimate",

@@ -16,8 +16,8 @@ from gpumon.sources.simulator.engine_model import EngineModel, Held
 from gpumon.sources.simulator.gpus import Work
 from gpumon.sources.simulator.scenario import Scenario
 from gpumon.sources.simulator.scenarios import SCENARIOS, near, scenario
-from gpumon.sources.simulator.scenarios_engines import CHAT, LARGE, host, of, steady
-from gpumon.sources.simulator.script import EngineSpell, GpuSpell, HostSpell, Script, boundaries, standing
+from gpumon.sources.simulator.scenarios_engines import CHAT, LARGE, of, steady
+from gpumon.sources.simulator.script import EngineSpell, GpuSpell, HostSpell, Script, boundaries, host, standing
 from gpumon.sources.simulator.serving import SimulatedEngine
 from gpumon.sources.simulator.source import SimulatedServer, play
 from gpumon.sources.simulator.traffic import Demand, Surge, Traffic
@@ -204,9 +204,14 @@ def test_a_scripted_host_says_so_and_keeps_gpumons_own_cost() -> None:
     shown = server.host_meter(_Real()).read((1, 2))
     assert (shown.name, shown.cpu_ratio, shown.self_cpu_ratio) == ("gpu-07 (simulated load)", 0.06, 0.02)
     closed(server)
-    plain = staged(Script())
-    assert isinstance(plain.host_meter(_Real()), _Real)
-    closed(plain)
+
+
+def test_the_host_is_simulated_where_a_script_says_nothing_of_it_too() -> None:
+    server = SimulatedServer(warm_s=1.0)
+    shown = server.host_meter(_Real()).read(())
+    assert (shown.cpu_ratio, shown.name) == (0.06, "gpu-07 (simulated load)")
+    assert shown.memory_total_bytes == float(1 << 40)
+    closed(server)
 
 
 async def test_an_engine_that_is_gone_refuses_and_comes_back_on_its_port() -> None:
@@ -217,9 +222,9 @@ async def test_an_engine_that_is_gone_refuses_and_comes_back_on_its_port() -> No
     )
     server = play(quick, clock=lambda: now_s[0], wall_clock=lambda: WALL_S)
     await server.start()
-    await server.ready(10.0)
+    await server.ready(60.0)
     url = f"{server.endpoints[0].url}/metrics"
-    async with httpx.AsyncClient(trust_env=False, timeout=10.0) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=60.0) as client:
         assert (await client.get(url)).status_code == 200
         now_s[0] += 3.0
         gone = (await server.poll(0.0)).gpus[0]
@@ -242,8 +247,8 @@ async def test_a_mute_engine_never_answers() -> None:
     )
     server = play(quick)
     await server.start()
-    await server.ready(10.0)
-    async with httpx.AsyncClient(trust_env=False, timeout=0.3) as client:
+    await server.ready(60.0)
+    async with httpx.AsyncClient(trust_env=False, timeout=httpx.Timeout(60.0, read=0.3)) as client:
         with pytest.raises(httpx.ReadTimeout):
             await client.get(f"{server.endpoints[0].url}/metrics")
     await server.close()
@@ -256,6 +261,8 @@ def test_scenarios_are_named_and_told_apart() -> None:
     assert all(each.script.host for each in SCENARIOS)
     assert scenario("kv-cache-full").expected == "kv_cache"
     assert near("kv-cash-full")[0] == "kv-cache-full"
+    assert near("thermall") == ["thermal"]
+    assert near("kv") == ["kv-cache-full", "metrics-without-kv"]
     with pytest.raises(LookupError):
         scenario("no-such")
 

@@ -65,7 +65,7 @@ async def test_it_opens_at_once_and_warms_up_beside(server: SimulatedServer) -> 
 async def test_endpoints_name_their_gpus_and_answer_real_http(server: SimulatedServer) -> None:
     assert [endpoint.gpus for endpoint in server.endpoints] == [(0, 1, 2, 3), (4,), (5, 6)]
     assert [endpoint.name for endpoint in server.endpoints] == [actor.name for actor in CAST]
-    async with httpx.AsyncClient(trust_env=False, timeout=20.0) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=60.0) as client:
         for endpoint, actor in zip(server.endpoints, CAST, strict=True):
             page = await client.get(f"{endpoint.url}/metrics")
             assert page.headers["content-type"] == "text/plain; version=1.0.0; charset=utf-8"
@@ -80,7 +80,7 @@ async def test_the_ordinary_endpoint_source_reads_them(server: SimulatedServer) 
     for source in sources:
         await source.start()
     for source, actor in zip(sources, CAST, strict=True):
-        await source.ready(20.0)
+        await source.ready(60.0)
         reading = source.reading
         assert (reading.state, reading.fault) == (EndpointState.OK, "")
         assert (reading.name, reading.model, reading.version) == (actor.name, actor.model, "0.32.0")
@@ -181,7 +181,7 @@ async def test_close_during_the_warm_up(clock: Clock) -> None:
     server = SimulatedServer(clock=clock)
     await server.start()
     await asyncio.sleep(0)
-    await asyncio.wait_for(server.close(), 2.0)
+    await asyncio.wait_for(server.close(), 60.0)
     async with httpx.AsyncClient(trust_env=False) as client:
         for endpoint in server.endpoints:
             with pytest.raises(httpx.ConnectError):
