@@ -119,7 +119,7 @@ def _screen(run: _Run) -> int:
     if run.loaded.config.prometheus.url and not run.options.demo:
         from gpumon.fleetwatch import run_fleet
 
-        return run_fleet(run.loaded, run.options)
+        return run_fleet(_paced(run), run.options)
     from gpumon import wiring
 
     return wiring.run_screen(run.loaded, run.options)
@@ -164,10 +164,24 @@ def _watch(run: _Run) -> int:
 def _printed_fleet(run: _Run, *, once: bool) -> int:
     import msgspec
 
-    from gpumon.fleetwatch import print_fleet
+    from gpumon.fleetprint import print_fleet
 
     options = msgspec.structs.replace(run.options, count=1) if once else run.options
-    return _ended(print_fleet(run.loaded.config, options, "json" if run.chosen.json else "plain", _write, _width()))
+    code = print_fleet(_paced(run).config, options, "json" if run.chosen.json else "plain", _write, _width())
+    if code == NOTHING:
+        return _complain("nothing to monitor: the Prometheus has nothing of any host now", NOTHING)
+    return code
+
+
+def _paced(run: _Run) -> Loaded:
+    """The settings; with `--interval` a fleet is asked so often, every second at most."""
+    if getattr(run.chosen, "interval", None) is None:
+        return run.loaded
+    from msgspec.structs import replace
+
+    config = run.loaded.config
+    asked = replace(config.prometheus, interval_s=max(1.0, config.general.interval_s))
+    return replace(run.loaded, config=replace(config, prometheus=asked))
 
 
 def _serve_metrics(run: _Run) -> int:
@@ -193,14 +207,14 @@ def _web(run: _Run) -> int:
 
 
 def _replay(run: _Run) -> int:
+    from gpumon.replaying import opened, run_replay
     from gpumon.tui.terminal import refusal
 
+    replay = opened(run.chosen.file or "", run.chosen.at or "", run.chosen.speed, run.loaded.config)
     isatty = bool(sys.stdin and sys.stdin.isatty() and sys.stdout.isatty())
-    if refused := refusal(os.environ, isatty, demo=False):
+    if refused := refusal(os.environ, isatty, recording=True):
         raise Usage(refused)
-    from gpumon.replaying import run_replay
-
-    return run_replay(run.loaded, run.chosen.file, run.chosen.at or "", run.chosen.speed)
+    return run_replay(run.loaded, replay)
 
 
 def _record(run: _Run) -> int:
@@ -225,7 +239,7 @@ def _export(run: _Run) -> int:
 
 
 def _stretch(run: _Run) -> tuple[str, str, str]:
-    return run.chosen.file, run.chosen.since or "", run.chosen.until or ""
+    return run.chosen.file or "", run.chosen.since or "", run.chosen.until or ""
 
 
 def _form(run: _Run, forms: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -51,6 +52,19 @@ def _number(low: float, high: float, kind: type[float] | type[int] = float) -> C
     return read
 
 
+def _length(text: str) -> float:
+    """Seconds, with a unit as in `--at -10m` or without one."""
+    from gpumon.recording.when import length_of
+
+    seconds = length_of(text)
+    if seconds is None:
+        with contextlib.suppress(ValueError):
+            seconds = float(text)
+    if seconds is None or not 0.0 <= seconds <= 86400.0:
+        raise argparse.ArgumentTypeError(f"must be seconds, or such as 90s, 5m, 1h, up to 24h, not {struck(text)!a}")
+    return seconds
+
+
 OPTIONS: Final[tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]] = (
     (
         "--endpoint",
@@ -70,9 +84,15 @@ OPTIONS: Final[tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]] = (
     ),
     (
         "--prometheus",
-        ("", "snapshot", "watch", "rules", "web", "config"),
+        ("", "snapshot", "watch", "web", "config"),
         {"metavar": "URL", "help": "a fleet instead of this host, from a Prometheus (docs/fleet.md)"},
     ),
+    (
+        "--prometheus",
+        ("rules",),
+        {"metavar": "URL", "help": "the Prometheus that is to have the rules: what it scrapes is looked up there"},
+    ),
+    ("-o", ("rules",), {"metavar": "FILE", "dest": "output", "help": "write a new file, whole or not at all"}),
     (
         "--listen",
         ("serve-metrics",),
@@ -99,7 +119,7 @@ OPTIONS: Final[tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]] = (
         {
             "metavar": "[MODEL=]N[/RANKS]",
             "action": "append",
-            "help": "GPUs of one engine (default 1), and data-parallel ranks where its page shows fewer (repeatable)",
+            "help": "GPUs of one engine (default: as labels tell, else 1), and ranks that its page lacks (repeatable)",
         },
     ),
     ("--price", ("rules",), {"metavar": "P", "type": _number(1e-6, 1e9), "help": "price of one GPU for an hour"}),
@@ -124,7 +144,11 @@ OPTIONS: Final[tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]] = (
         ("rules",),
         {"metavar": "LABEL", "help": "label that an engine and its GPUs share, e.g. pod (default: their host)"},
     ),
-    ("--listen", ("web",), {"metavar": "ADDRESS", "help": "address:port to serve at (default 127.0.0.1:8484)"}),
+    (
+        "--listen",
+        ("web",),
+        {"metavar": "ADDRESS", "dest": "web_listen", "help": "address:port to serve at (default 127.0.0.1:8484)"},
+    ),
     ("--allow-remote", ("web",), {"action": "store_true", "help": "serve at another address than loopback's, too"}),
     ("--public-url", ("web",), {"metavar": "URL", "help": "of a reverse proxy in front (docs/web.md)"}),
     ("--no-nvml", _MONITORS, {"action": "store_true", "help": "leave this host's GPUs alone"}),
@@ -200,7 +224,7 @@ OPTIONS: Final[tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]] = (
     ),
     ("--json", ("report",), {"action": "store_true", "help": "one JSON object (docs/recording.md)"}),
     ("--markdown", ("report",), {"action": "store_true", "help": "tables to paste into a ticket"}),
-    ("--csv", ("export",), {"action": "store_true", "help": "a line per GPU and engine and moment (the default)"}),
+    ("--csv", ("export",), {"action": "store_true", "help": "a line per moment and GPU, engine or host (the default)"}),
     (
         "--jsonl",
         ("export",),
@@ -215,7 +239,12 @@ OPTIONS: Final[tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]] = (
     (
         "--every",
         ("export",),
-        {"metavar": "S", "type": _number(0, 86400), "default": 0.0, "help": "a moment every S seconds (default: all)"},
+        {
+            "metavar": "S",
+            "type": _length,
+            "default": 0.0,
+            "help": "a moment every S seconds, or 5m, 1h (default 0: all)",
+        },
     ),
     ("--keep-days", ("record",), {"metavar": "D", "help": "days that the file goes back (default 7)"}),
     ("--keep-gb", ("record",), {"metavar": "GB", "help": "size that the file may reach, in 1e9 bytes (default 2)"}),
@@ -248,8 +277,11 @@ OPTIONS: Final[tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]] = (
 """Option, the commands that take it, and how it is read. All may stand before or after the command."""
 
 WORDS: Final[tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]] = (
-    ("file", ("replay",), {"metavar": "FILE", "help": "recording to replay"}),
-    ("file", ("report", "export"), {"metavar": "FILE", "help": "recording to read"}),
+    (
+        "file",
+        ("replay", "report", "export"),
+        {"metavar": "[FILE]", "nargs": "?", "help": "recording, or folder of a bundle (default: this host's own)"},
+    ),
     (
         "file",
         ("record",),

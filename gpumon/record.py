@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from gpumon.config.options import Options
 from gpumon.config.schema import Config
 from gpumon.readings.snapshot import Snapshot
 from gpumon.recording.facts import facts
+from gpumon.recording.place import own_file
 from gpumon.recording.store import Recorder
 
 Write = Callable[[str], None]
@@ -26,7 +26,7 @@ DAY_S = 86400.0
 def record_command(file: str, config: Config, options: Options, environ: Mapping[str, str], write: Write) -> int:
     """Record into `file`, or into the host's own one, until a signal; returns the exit code. Raises ConfigError."""
     host = socket.gethostname()
-    path = Path(file) if file else _own_file(environ, host, demo=options.demo)
+    path = Path(file) if file else _own_file(environ, host, simulated=options.demo)
     keep = config.recorder
     recorder = Recorder(
         path, facts(host, simulated=options.demo), keep_s=keep.keep_days * DAY_S, keep_bytes=keep.keep_gb * 1e9
@@ -57,20 +57,14 @@ def record_command(file: str, config: Config, options: Options, environ: Mapping
     return code
 
 
-def _own_file(environ: Mapping[str, str], host: str, *, demo: bool) -> Path:
-    """`gpumon/recordings/HOST.sqlite` in the user's XDG data folder, which is made. Raises ConfigError."""
-    base, home = environ.get("XDG_DATA_HOME", ""), environ.get("HOME", "")
-    if not base.startswith("/"):
-        base = f"{home}/.local/share" if home.startswith("/") else ""
-    if not base:
-        raise ConfigError("no folder for recordings: name a file (gpumon record FILE), or set XDG_DATA_HOME or HOME")
-    folder = Path(base, "gpumon", "recordings")
+def _own_file(environ: Mapping[str, str], host: str, *, simulated: bool) -> Path:
+    """In a folder that is made. Raises ConfigError."""
+    path = own_file(environ, host, simulated=simulated)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as failure:
-        raise ConfigError(f"{named(folder)}: cannot be made: {failure.strerror}; name a file") from None
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", host).strip("-.")[:64] or "host"
-    return folder / f"{name}{'-simulated' if demo else ''}.sqlite"
+        raise ConfigError(f"{named(path.parent)}: cannot be made: {failure.strerror}; name a file") from None
+    return path
 
 
 def _summary(recorder: Recorder, path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,6 +17,7 @@ from gpumon.onlooker import Onlooker
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
 from gpumon.recording.course import Make
+from gpumon.recording.place import to_read
 from gpumon.recording.player import Player
 from gpumon.recording.reader import Recording
 from gpumon.recording.store import write_recording
@@ -115,24 +117,27 @@ class Replay:
 
 
 def opened(file: str, at: str, speed: float, config: Config) -> Replay:
-    """A recording, ready to play from a time in it (empty: its start). Raises ConfigError in one line."""
-    recording = Recording(Path(file))
+    """A recording (empty: the host's own), ready to play from a time in it (empty: its start).
+
+    Raises ConfigError in one line.
+    """
+    path = to_read(file, os.environ, socket.gethostname())
+    recording = Recording(path)
     span = recording.span()
     if span is None:
-        raise ConfigError(f"{named(file)}: nothing was recorded in it yet")
+        raise ConfigError(f"{named(path)}: nothing was recorded in it yet")
     try:
         at_s = moment_of(at, span) if at else span[0]
     except (ValueError, OutsideError) as wrong:
         raise ConfigError(f"--at {wrong}") from None
-    return Replay(recording, Path(file).name, config, at_s, speed)
+    return Replay(recording, path.name, config, at_s, speed)
 
 
-def run_replay(loaded: Loaded, file: str, at: str, speed: float) -> int:
+def run_replay(loaded: Loaded, replay: Replay) -> int:
     """Play a recording on the screen; returns the exit code. Raises ConfigError."""
     from gpumon.disk import Disk
     from gpumon.tui.app import MonitorApp, run
 
-    replay = opened(file, at, speed, loaded.config)
     disk = Disk(loaded, os.environ)
     app = MonitorApp(replay, disk.first_theme(), loaded.config, disk)
     return run(app, mouse=loaded.config.general.mouse)

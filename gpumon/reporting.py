@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Final
 
 from gpumon.config.errors import ConfigError
@@ -16,6 +17,7 @@ from gpumon.outputs.json import encode
 from gpumon.readings.snapshot import Snapshot
 from gpumon.recording.course import Course, in_order
 from gpumon.recording.past import Past
+from gpumon.recording.place import to_read
 from gpumon.recording.reader import Recording
 from gpumon.recording.summary import summed_up
 from gpumon.recording.when import OutsideError, moment_of
@@ -28,7 +30,7 @@ _CHUNK_S: Final = 60.0
 
 
 def report_command(file: str, since: str, until: str, form: str, config: Config, write: Write, width: int) -> int:
-    """Sum up a recording from a time to another (empty: its ends) as text, or `markdown` or `json`.
+    """Sum up a recording (empty: the host's own) from a time to another (empty: its ends) as text, markdown or JSON.
 
     Raises ConfigError.
     """
@@ -55,10 +57,11 @@ def export_command(file: str, since: str, until: str, every_s: float, form: str,
 
 
 def _opened(file: str, since: str, until: str) -> tuple[Recording, tuple[float, float]]:
-    recording = Recording(Path(file))
+    path = to_read(file, os.environ, socket.gethostname())
+    recording = Recording(path)
     span = recording.span()
     if span is None:
-        raise ConfigError(f"{named(file)}: nothing was recorded in it yet")
+        raise ConfigError(f"{named(path)}: nothing was recorded in it yet")
     from_s = _moment("--from", since, span) if since else span[0]
     to_s = _moment("--to", until, span) if until else span[1]
     if from_s > to_s:

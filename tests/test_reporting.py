@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -52,9 +54,24 @@ def test_an_export_has_every_moment_or_one_in_so_many_seconds(recording: Path) -
     assert [moment["time"] for moment in moments] == sorted({moment["time"] for moment in moments})
     assert moments[-1]["engines"][0]["decode_tokens_per_s"] > 0
     rows = list(csv.DictReader(io.StringIO(run("export", recording, "--every", "10"))))
-    assert len(rows) == 5 * 12
-    assert {row["kind"] for row in rows} == {"gpu", "engine"}
-    assert float(rows[-1]["decode_tokens_per_s"]) > 0
+    assert len(rows) == 5 * 13
+    assert [row["kind"] for row in rows[-13:]] == ["gpu"] * 8 + ["engine"] * 4 + ["host"]
+    assert float(rows[-2]["decode_tokens_per_s"]) > 0
+    assert run("export", recording, "--every", "1m").count("\n") == 14
+
+
+def test_without_a_name_it_is_the_hosts_own_and_of_a_folder_the_one_in_it(
+    recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert "this host has none of its own yet" in run("report", code=2)
+    folder, bundle = tmp_path / "gpumon" / "recordings", tmp_path / "gpumon-box-20260102-030405"
+    folder.mkdir(parents=True)
+    bundle.mkdir()
+    shutil.copy(recording, folder / f"{os.uname().nodename}.sqlite")
+    shutil.copy(recording, bundle / "recording.gpumon")
+    assert run("report") == run("report", bundle) == run("report", recording)
+    assert run("export", "--every", "1h") == run("export", recording, "--every", "3600")
 
 
 def test_a_stretch_begins_with_rates_and_not_with_a_warm_up(recording: Path) -> None:
@@ -71,7 +88,9 @@ def test_a_stretch_begins_with_rates_and_not_with_a_warm_up(recording: Path) -> 
         (("export", "{}", "--from", "-5s", "--to", "-10s"), "--from -5s is after --to -10s"),
         (("export", "{}", "--csv", "--jsonl"), "--csv and --jsonl exclude each other"),
         (("report", "/nowhere/a.gpumon"), "/nowhere/a.gpumon: there is no such file"),
-        (("report",), "the following arguments are required: FILE"),
+        (("export", "{}", "--every", "5x"), "argument --every: must be seconds, or such as 90s, 5m, 1h, up to 24h"),
+        (("export", "{}", "--every", "2d"), "argument --every: must be seconds, or such as 90s, 5m, 1h, up to 24h"),
+        (("report", "/"), "/: is a folder: name a file in it"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_line(recording: Path, arguments: tuple[str, ...], said: str) -> None:

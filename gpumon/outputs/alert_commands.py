@@ -98,6 +98,8 @@ def _told(change: AlertChange, snapshot: Snapshot) -> dict[str, Any]:
         "host": snapshot.host.name,
         "scope": alert.scope,
         "text": alert.text,
+        "level": alert.level or None,
+        "action": alert.action or None,
         "value": number(alert.value),
         "simulated": snapshot.simulated,
     }

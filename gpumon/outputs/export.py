@@ -1,4 +1,4 @@
-"""Snapshots of a recording as CSV rows: one per GPU and engine and moment. JSON lines are those of `outputs.json`."""
+"""A recording as CSV rows: of each moment one per GPU, engine and host. JSON lines are those of `outputs.json`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from gpumon.outputs.csv_cell import cell
-from gpumon.readings.snapshot import Level, Snapshot
+from gpumon.readings.snapshot import Kind, Level, Snapshot
 
 _GPU: Final = (
     *("busy_ratio", "sm_active_ratio", "tensor_active_ratio", "vram_used_bytes", "vram_total_bytes"),
@@ -18,11 +18,18 @@ _ENGINE: Final = (
     *("running", "waiting", "kv_usage_ratio", "prefill_tokens_per_s", "decode_tokens_per_s", "cached_tokens_per_s"),
     *("requests_per_s", "mfu_ratio", "mbu_ratio", "power_w", "tokens_per_j", "trained_tokens_per_s"),
 )
+_HOST: Final = (
+    *("cpu_ratio", "busiest_core_ratio", "iowait_ratio", "memory_used_bytes", "memory_total_bytes"),
+    *("cpu_pressure_ratio", "io_pressure_ratio", "memory_pressure_ratio"),
+    *("disk_read_bytes_per_s", "disk_write_bytes_per_s", "disk_busy_ratio"),
+    *("network_rx_bytes_per_s", "network_tx_bytes_per_s"),
+)
 _LATENCIES: Final = ("ttft_s", "itl_s", "queue_s", "e2e_s")
 COLUMNS: Final = (
     *("time", "host", "kind", "name", "model", "state", "verdicts"),
     *dict.fromkeys((*_GPU, *_ENGINE)),
     *(f"{name.removesuffix('_s')}_{part}_s" for name in _LATENCIES for part in ("mean", "p50", "p95", "p99")),
+    *_HOST,
 )
 """Units as in the names; a value that is not there is an empty cell, never a 0."""
 
@@ -50,6 +57,8 @@ def _things(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
         }
         figures = {name: getattr(engine, name) for name in _ENGINE}
         yield {**_head(snapshot, "engine", engine.key), **row, **figures, **latencies}
+    host = {name: getattr(snapshot.host, name) for name in _HOST}
+    yield {**_head(snapshot, Kind.HOST.value, ""), "name": Kind.HOST.value, **host}
 
 
 def _head(snapshot: Snapshot, kind: str, key: str) -> dict[str, Any]:

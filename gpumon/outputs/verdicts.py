@@ -2,30 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
+from typing import Final
 
+from gpumon.fleet.snapshot import FleetSnapshot, HostShown
+from gpumon.outputs.fleet import unwell
 from gpumon.outputs.markdown import header, row, safe
-from gpumon.readings.snapshot import FaultShown, Gpu, Kind, Snapshot
+from gpumon.outputs.period import incident_table
+from gpumon.outputs.units import quantities
+from gpumon.readings.period import Incident
+from gpumon.readings.snapshot import Engine, FaultShown, Gpu, Kind, Snapshot
 from gpumon.readings.verdict import Event, Verdict
 
+_OF_GPU: Final = {"busy_ratio": "ratio", "vram_used_bytes": "bytes", "power_w": "w", "temperature_c": "c"}
+_OF_ENGINE: Final = {
+    "running": "number",
+    "waiting": "number",
+    "kv_usage_ratio": "ratio",
+    "decode_tokens_per_s": "tokens_per_s",
+}
+_SHARES: Final = {"mfu_ratio": "ratio", "mbu_ratio": "ratio"}
+"""Fields of a table, and their units."""
 
-def markdown(snapshot: Snapshot, events: Sequence[Event], span: tuple[float, float] | None) -> str:
-    """To paste into a ticket. `span`: Unix times of the first and the last moment that is recorded beside it."""
-    return "\n".join(_lines(snapshot, events, span)) + "\n"
+
+def markdown(
+    snapshot: Snapshot, events: Sequence[Event], span: tuple[float, float] | None, incidents: Sequence[Incident] = ()
+) -> str:
+    """To paste into a ticket. `span`: Unix times of the first and the last moment that is recorded beside it.
+
+    `incidents`: what the events come to.
+    """
+    return "\n".join(_lines(snapshot, events, span, incidents)) + "\n"
 
 
-def _lines(snapshot: Snapshot, events: Sequence[Event], span: tuple[float, float] | None) -> Iterator[str]:
+def fleet_markdown(snapshot: FleetSnapshot) -> str:
+    """The same of a fleet: its hosts, and of their verdicts those that say what is wrong, the worst first."""
+    return "\n".join(_fleet_lines(snapshot)) + "\n"
+
+
+def _fleet_lines(snapshot: FleetSnapshot) -> Iterator[str]:
+    yield f"# fleet, {_time(snapshot.wall_s)}"
+    yield ""
+    yield "Recorded: nothing; the past is in the Prometheus."
+    yield from ("", "## Hosts", "", *_hosts(snapshot.hosts))
+    yield from ("", "## Verdicts")
+    found = unwell(snapshot)
+    for host, verdict in found:
+        yield from _verdict(verdict, f"{host} ")
+    if not found:
+        yield from ("", "None.")
+    yield from ("", "## Faults", "", *_faults(snapshot.faults))
+
+
+def _hosts(hosts: Sequence[HostShown]) -> Iterator[str]:
+    if not hosts:
+        yield "None."
+        return
+    yield from header("host|state|GPUs:|engines:|last seen")
+    for host in hosts:
+        seen = _time(host.seen_wall_s) if host.seen_wall_s else "-"
+        counts = (str(len(host.snapshot.gpus)), str(len(host.snapshot.engines)))
+        yield row(safe(host.name), host.state.value, *counts, seen)
+
+
+def _lines(
+    snapshot: Snapshot, events: Sequence[Event], span: tuple[float, float] | None, incidents: Sequence[Incident]
+) -> Iterator[str]:
     simulated = ", SIMULATED" if snapshot.simulated else ""
     yield f"# {safe(snapshot.host.name)}, {_time(snapshot.wall_s)}{simulated}"
     yield ""
+    if span is not None:
+        at = datetime.fromtimestamp(snapshot.wall_s, timezone.utc)
+        yield from (
+            f"On the screen, from this folder: `gpumon replay recording.gpumon --at {at:%Y-%m-%dT%H:%M:%SZ}`",
+            "",
+        )
     yield f"Recorded: {_time(span[0])} to {_time(span[1])}." if span is not None else "Recorded: nothing."
+    yield from ("", "## Engines", "", *_engines(snapshot.engines))
     yield from ("", "## GPUs", "", *_gpus(snapshot.gpus))
     yield from ("", "## Verdicts")
     for verdict in snapshot.verdicts:
         yield from _verdict(verdict)
     if not snapshot.verdicts:
         yield from ("", "None.")
+    if incidents:
+        yield from ("", "## Incidents", "", *incident_table(incidents))
     yield from ("", "## What happened", "", *_events(events))
     yield from ("", "## Faults", "", *_faults(snapshot.faults))
 
@@ -35,16 +97,33 @@ def _gpus(gpus: Sequence[Gpu]) -> Iterator[str]:
     if not gpus:
         yield "None."
         return
-    yield from header("GPU:|UUID|name|state|engines")
+    yield from header("GPU:|UUID|name|state|busy:|VRAM:|power:|temp:|engines")
     for gpu in gpus:
         state = f"{gpu.state.value}: {gpu.state_text}" if gpu.state_text else gpu.state.value
         engines = ", ".join(gpu.engines)
-        yield row(str(gpu.index), safe(gpu.uuid), safe(gpu.name) or "-", safe(state), safe(engines) or "-")
+        named = (str(gpu.index), safe(gpu.uuid), safe(gpu.name) or "-", safe(state))
+        yield row(*named, *_figures(gpu, _OF_GPU), safe(engines) or "-")
 
 
-def _verdict(verdict: Verdict) -> Iterator[str]:
+def _engines(engines: Sequence[Engine]) -> Iterator[str]:
+    if not engines:
+        yield "None."
+        return
+    yield from header("engine|model|state|running:|waiting:|KV:|out:|TTFT p95:|ITL p95:|MFU:|MBU:")
+    for engine in engines:
+        latencies = (quantities["s"](engine.ttft_s.p95), quantities["s"](engine.itl_s.p95))
+        named = (safe(engine.name), safe(engine.model) or "-", engine.state.value)
+        yield row(*named, *_figures(engine, _OF_ENGINE), *latencies, *_figures(engine, _SHARES))
+
+
+def _figures(of: Gpu | Engine, fields: Mapping[str, str]) -> Iterator[str]:
+    return (quantities[unit](getattr(of, field)) for field, unit in fields.items())
+
+
+def _verdict(verdict: Verdict, before: str = "") -> Iterator[str]:
+    """`before`: whose it is, where that is not said elsewhere."""
     limit = verdict.limit.value.replace("_", " ")
-    yield from ("", f"### {safe(verdict.scope)}: {limit} ({verdict.level.value})", "")
+    yield from ("", f"### {safe(before + verdict.scope)}: {limit} ({verdict.level.value})", "")
     if verdict.kind is Kind.GPU:
         yield from (safe(verdict.key), "")
     if verdict.text:
@@ -61,10 +140,12 @@ def _events(events: Sequence[Event]) -> Iterator[str]:
     if not events:
         yield "Nothing of note."
         return
+    yield from ("All that is kept; `events` of snapshot.json has only what happened since the reading before it.", "")
     yield from header("time|level|what|where|")
     for event in events:
         what = event.kind.value.replace("_", " ")
-        yield row(_time(event.wall_s), event.level.value, what, safe(event.scope), safe(event.text))
+        since = f"since {_time(event.since_s)}: " if event.since_s and event.wall_s - event.since_s >= 1.0 else ""
+        yield row(_time(event.wall_s), event.level.value, what, safe(event.scope), safe(f"{since}{event.text}"))
 
 
 def _faults(faults: Sequence[FaultShown]) -> Iterator[str]:

@@ -150,10 +150,14 @@ class RaisedAlert(msgspec.Struct, frozen=True):
     text: str
     """What it was raised by: `kv_usage_ratio 0.97 > 0.95`, or the verdict's own line."""
     since: str
-    """RFC 3339: when it was raised."""
+    """RFC 3339: since when its condition has held, which is before it was raised; a verdict's, since when that has."""
     value: Reading = NOT_EXPOSED
     """The figure when it was raised; none of a verdict."""
     bell: bool = False
     """It rings the terminal's bell."""
     title: bool = False
     """It marks the title line."""
+    level: str = ""
+    """Of a verdict its level when it was raised; empty of a figure. So `action`."""
+    action: str = ""
+    """What to try next."""

@@ -25,7 +25,8 @@ DERIVED_EVERY_S: Final = 10.0
 frame all the same, and an engine's rates are means of 10 s. So evidence that is a mean over up to 2 minutes of an
 engine's figures may differ in its last digits in the first 2 minutes after a jump; the verdict does not."""
 EXACT_S: Final = 12.0
-"""So long before the carry all frames are derived and judged: most evidence on engines is a mean of 10 s."""
+"""So long before the carry frames are derived at every poll of an engine, too: most evidence on engines is a mean of
+10 s. Where there is no carry they are all derived and judged."""
 CARRY_AGE_S: Final = 60.0
 """From an older carry no past goes on: too many frames would have to be judged."""
 

@@ -9,6 +9,7 @@ import glob
 import os
 import sqlite3
 import stat
+import tempfile
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from pathlib import Path
@@ -28,6 +29,8 @@ _MOST_FACTS: Final = 100
 _LEAST_BYTES: Final = 512
 """Of a page: SQLite takes what is smaller for a new file."""
 _JOURNALS: Final = ("-wal", "-shm", "-journal")
+_GROWS_BYTES: Final = 65536
+"""By so much a file may be about to grow when it can not."""
 _REMOTE: Final = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "ceph", "lustre", "gpfs", "beegfs", "wekafs")
 ) | {"glusterfs", "ocfs2", "gfs2"}
@@ -156,6 +159,19 @@ def unreadable(path: Path, error: sqlite3.Error) -> ConfigError:
     else:
         text = f"cannot be read: {text}"
     return ConfigError(f"{named(path)}: {text}")
+
+
+def unwritable(path: Path, error: sqlite3.Error) -> OSError:
+    """Why a file can not be written. Where SQLite only says that I/O failed, the same is asked of a file beside it."""
+    text = clean(str(error), 120)
+    if "disk I/O error" in text:
+        try:
+            grown = max((each.stat().st_size for each in (path, Path(f"{path}-wal")) if each.exists()), default=0)
+            with tempfile.TemporaryFile(dir=path.parent) as probe:
+                os.pwrite(probe.fileno(), b"\0", grown + _GROWS_BYTES)
+        except OSError as failure:
+            return failure
+    return OSError(errno.EIO, text)
 
 
 def journaled(connection: sqlite3.Connection, path: Path) -> None:

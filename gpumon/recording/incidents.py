@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from gpumon.readings.period import Incident
 from gpumon.readings.snapshot import Event, EventKind, Level
 from gpumon.readings.times import rfc3339
@@ -23,8 +25,8 @@ _LEAD_S: Final = 60.0
 def incidents(events: Sequence[Event], to_s: float) -> tuple[tuple[Incident, ...], int]:
     """The most urgent and longest ones first, at most `MOST`; and how many were left out.
 
-    A change of verdict ends the incident that its thing was in. One that began before the first event is not known. The
-    same event of the same thing stands there once.
+    A change of verdict ends the incident that its thing was in; one of its level does not, and the worst is told. One
+    that began before the first event is not known. The same event of the same thing stands there once.
     """
     lasting = _lasting_ones(events, to_s)
     moments: dict[tuple[EventKind, str, str], list[Event]] = {}
@@ -46,10 +48,24 @@ def _lasting_ones(events: Sequence[Event], to_s: float) -> list[tuple[Event, flo
         if event.kind is EventKind.VERDICT:
             at = (event.key, event.scope)
             begun = standing.pop(at, None)
+            if begun is not None and event.level in _URGENT and _word(begun) == _word(event):
+                standing[at] = min(begun, _worse(begun, event), key=lambda one: _ORDER[one.level])
+                continue
             found += [] if begun is None else [(begun, event.wall_s, True)]
             if event.level in _URGENT:
                 standing[at] = event
     return found + [(begun, to_s, False) for begun in standing.values()]
+
+
+def _word(event: Event) -> str:
+    """The limit that a verdict's event gives."""
+    return event.text.partition(":")[0].rpartition(" -> ")[2]
+
+
+def _worse(begun: Event, event: Event) -> Event:
+    """The verdict that began, as it was told when its level changed."""
+    text = event.text.replace(f": now {event.level.value}: ", ": ", 1)
+    return msgspec.structs.replace(begun, text=text, level=event.level)
 
 
 def _led_to(event: Event, verdict: Event, end_s: float) -> bool:

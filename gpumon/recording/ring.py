@@ -164,12 +164,7 @@ class FlightRecorder:
             with self._lock:
                 block, packed, again = chunk.block, [*chunk.packed], self._came_again(chunk)
             frames = codec.unpacked(codec.unblocked(block) if block else packed)
-            found += [
-                frame
-                for frame in frames
-                if from_s <= frame.wall_s <= to_s
-                and not any(first_s <= frame.wall_s <= last_s for first_s, last_s in again)
-            ]
+            found += [frame for frame in frames if from_s <= frame.wall_s <= to_s and not _within(frame.wall_s, again)]
         return found
 
     def _came_again(self, chunk: _Chunk) -> list[tuple[float, float]]:
@@ -195,10 +190,14 @@ class FlightRecorder:
     def carry(self, wall_s: float) -> tuple[float, Carry] | None:
         """The newest carry at or before a time, and the time of the frame that it stood before."""
         with self._lock:
-            known = [found for chunk in self._chunks if (found := chunk.carried(wall_s)) is not None]
-        if not known:
+            known = [(found, chunk) for chunk in self._chunks if (found := chunk.carried(wall_s)) is not None]
+            known.sort(key=lambda each: (each[0][0], each[1].run), reverse=True)
+            # One of a time that came again stood before a frame that is not told any more.
+            told = (found for found, chunk in known if not _within(found[0], self._came_again(chunk)))
+            newest = next(told, None)
+        if newest is None:
             return None
-        at_s, data, before = max(reversed(known), key=itemgetter(0))
+        at_s, data, before = newest
         carry = codec.carry(data, before)
         assert carry is not None, "this process packed it"
         return at_s, carry
@@ -234,6 +233,10 @@ class FlightRecorder:
     def _between(self, from_s: float, to_s: float) -> list[_Chunk]:
         with self._lock:
             return [chunk for chunk in self._chunks if chunk.walls[0] <= to_s and chunk.walls[-1] >= from_s]
+
+
+def _within(wall_s: float, spans: Sequence[tuple[float, float]]) -> bool:
+    return any(first_s <= wall_s <= last_s for first_s, last_s in spans)
 
 
 def _belongs(wall_s: float, chunk: _Chunk) -> bool:

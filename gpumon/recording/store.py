@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import math
 import os
 import queue
@@ -19,7 +18,7 @@ from gpumon.config.load import named
 from gpumon.efficiency.carry import Carry
 from gpumon.readings.frame import Fault
 from gpumon.readings.text import clean
-from gpumon.recording.file import check, connected, held, identified, journaled, make, rest, single
+from gpumon.recording.file import check, connected, held, identified, journaled, make, rest, single, unwritable
 from gpumon.recording.past import Kept, Past
 from gpumon.recording.writer import BLOCK_S, Writer
 
@@ -104,7 +103,7 @@ class Recorder:
         except OSError as failure:
             raise ConfigError(f"{named(self._path)}: cannot be written: {failure.strerror}") from None
         except sqlite3.Error as error:
-            text = clean(str(error), 120)
+            text = unwritable(self._path, error).strerror
             raise ConfigError(f"{named(self._path)}: cannot be written: {text}; name another file") from None
 
     def _open(self) -> None:
@@ -165,11 +164,12 @@ class Recorder:
             self._failures, self._fault = 0, None
 
     def _stop(self, error: Exception, wall_s: float) -> None:
+        reason = _reason(error, self._path)
         self._let_go()
         self._retry_s = time.monotonic() + _BACK_OFF_S[min(self._failures, len(_BACK_OFF_S) - 1)]
         self._failures += 1
         since_s = self._fault.since_wall_s if self._fault is not None else wall_s
-        text = f"recording stopped: {_reason(error, self._path)}; what was written stays readable, gpumon tries again"
+        text = f"recording stopped: {reason}; what was written stays readable, gpumon tries again"
         self._fault = Fault(SOURCE, text, since_s)
 
     def _finish(self) -> None:
@@ -209,7 +209,8 @@ def _reason(error: Exception, path: Path) -> str:
             return f"{where}: the disk is full"
     if "readonly" in text:
         return f"{where}: it can not be written any more (read-only)"
-    return f"{where}: {(error.strerror or text) if isinstance(error, OSError) else text}"
+    failure = error if isinstance(error, OSError) else unwritable(path, error)
+    return f"{where}: {failure.strerror or text}"
 
 
 def write_recording(path: Path, past: Past, facts: Mapping[str, str]) -> None:
@@ -219,14 +220,15 @@ def write_recording(path: Path, past: Past, facts: Mapping[str, str]) -> None:
     """
     try:
         make(path, facts)
-        try:
-            with contextlib.closing(connected(path, "rw")) as connection:
-                _copy(past, connection)
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
     except sqlite3.Error as error:
-        raise OSError(errno.EIO, clean(str(error), 120), str(path)) from None
+        raise unwritable(path, error) from None
+    try:
+        with contextlib.closing(connected(path, "rw")) as connection:
+            _copy(past, connection)
+    except BaseException as error:
+        failure = unwritable(path, error) if isinstance(error, sqlite3.Error) else error
+        path.unlink(missing_ok=True)
+        raise failure from None
 
 
 def _copy(past: Past, connection: sqlite3.Connection) -> None:

@@ -178,7 +178,17 @@ def _course(past: Past, from_s: float, to_s: float) -> _Course:
         covered_s += seconds
         for series, value in points.values.items():
             means.setdefault(series, _Mean()).add(value, seconds)
+    covered_s += _tail_s(past, from_s, to_s, last_s)
     return _Course(means, min(covered_s, to_s - from_s), tuple(gaps))
+
+
+def _tail_s(past: Past, from_s: float, to_s: float, last_s: float) -> float:
+    """Seconds of frames behind the last points (NaN: there are none): the mean of those is not made yet."""
+    begin_s = last_s if last_s == last_s else past.after(math.nextafter(from_s, -math.inf))
+    end_s = past.before(math.nextafter(to_s, math.inf))
+    if begin_s is None or end_s is None or not 0.0 < end_s - begin_s <= GAP_S:
+        return 0.0
+    return end_s - begin_s
 
 
 def _points(past: Past, from_s: float, to_s: float) -> Iterator[tuple[Points, float]]:

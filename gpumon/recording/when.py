@@ -6,11 +6,17 @@ import re
 from datetime import date, datetime, time, timedelta, timezone
 from typing import Final
 
-_BEFORE_END: Final = re.compile(r"-(\d{1,9}(?:\.\d{1,3})?)([smhd])")
+_LENGTH: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhd])")
 _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _CLOCK: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 _DATED: Final = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:\d{2})?")
 ALLOWED: Final = "03:10, 03:10:30, 2026-11-22T03:10 (local time; with Z: UTC), or -10m (before the end; s, m, h, d)"
+
+
+def length_of(text: str) -> float | None:
+    """Seconds of `90s`, `10m`, `1.5h` or `7d`; None of anything else."""
+    found = _LENGTH.fullmatch(text)
+    return float(found[1]) * _UNITS_S[found[2]] if found else None
 
 
 def moment_of(text: str, span: tuple[float, float], zone: timezone | None = None) -> float:
@@ -19,8 +25,8 @@ def moment_of(text: str, span: tuple[float, float], zone: timezone | None = None
     A time without a date is the newest such time in the recording, in the local time zone (or `zone`). A minute or
     second in which the recording begins or ends is in it.
     """
-    if before := _BEFORE_END.fullmatch(text):
-        return _inside(text, span[1] - float(before[1]) * _UNITS_S[before[2]], 0.0, span, zone)
+    if text.startswith("-") and (before_s := length_of(text[1:])) is not None:
+        return _inside(text, span[1] - before_s, 0.0, span, zone)
     try:
         if clock := _CLOCK.fullmatch(text):
             return _newest(text, time.fromisoformat(text.zfill(len(text) + (text[1] == ":"))), not clock[1], span, zone)

@@ -65,3 +65,19 @@ def test_what_is_left_out_is_counted() -> None:
 def test_nothing_happened() -> None:
     assert incidents((), 10.0) == ((), 0)
     assert isinstance(incidents((verdict(1, Level.WARN, "q"),), 2.0)[0][0], Incident)
+
+
+def test_a_change_of_level_is_the_same_incident_at_its_worst() -> None:
+    begins = Event(134.0, EventKind.VERDICT, "gpu 0", "throttled: slow", Level.WARN, "u", since_s=104.0)
+    worse = Event(160.0, EventKind.VERDICT, "gpu 0", "throttled: now critical: slow, 0.99 GHz", Level.CRITICAL, "u")
+    better = Event(200.0, EventKind.VERDICT, "gpu 0", "throttled: now warn: slow, 1.6 GHz", Level.WARN, "u")
+    over = Event(304.0, EventKind.VERDICT, "gpu 0", "throttled is over", Level.OK, "u")
+    (found,), _ = incidents((begins, worse, better, over), 1000.0)
+    assert (found.level, found.text) == (Level.CRITICAL, "throttled: slow, 0.99 GHz")
+    assert (found.seconds, found.ended) == (200.0, True)
+
+
+def test_an_incident_ends_where_its_verdict_becomes_a_note() -> None:
+    begins = verdict(100, Level.WARN, "compute: computes: 3 wait")
+    note = verdict(160, Level.NOTE, "compute: now note: computes")
+    assert told(begins, note) == [("vllm:8000", "compute: computes: 3 wait", 60.0, True)]

@@ -96,6 +96,16 @@ def test_a_clock_set_back_hides_what_came_again_and_nothing_else(frames: list[Fr
     assert before < back[0].wall_s
 
 
+def test_after_a_clock_was_set_back_each_carry_stands_before_a_frame_that_is_told(frames: list[Frame]):
+    ring = FlightRecorder(3600.0, 1e9)
+    back = [msgspec.structs.replace(frame, wall_s=frame.wall_s - 36.0) for frame in frames[50:90]]
+    lived((*frames[:50], *back), ring)
+    told = {frame.wall_s for frame in ring.frames(0.0, 2e9)}
+    found = [ring.carry(frame.wall_s) for frame in back]
+    assert [carry[0] for carry in found if carry is not None and carry[0] not in told] == []
+    assert None not in found
+
+
 def test_it_is_read_while_it_is_filled(frames: list[Frame]):
     ring = FlightRecorder(150.0, 1e9)
     wrong: list[str] = []

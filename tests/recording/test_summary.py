@@ -124,6 +124,23 @@ def stretch(tmp_path: Path, frames: list[Frame]) -> Period:
     return summed_up(recording, CATALOGUE, {"": 3.0}, *span)
 
 
+@pytest.mark.parametrize("ticks", [4, 9])
+def test_the_last_seconds_of_a_recording_that_goes_on_are_recorded_too(tmp_path: Path, ticks: int) -> None:
+    """Their points are not made yet: they are means of 5 s."""
+    recorder, deriver = Recorder(tmp_path / "c.gpumon", {"host": "box"}), Deriver(CATALOGUE)
+    for frame in frames_of(ticks):
+        recorder.keep(Kept(frame, deriver.derive(frame).points, (), None))
+    while recorder.written < ticks:
+        assert recorder.fault() is None
+    recording = Recording(tmp_path / "c.gpumon")
+    span = recording.span()
+    assert span is not None
+    told = summed_up(recording, CATALOGUE, {}, *span)
+    recorder.close()
+    assert told.seconds == pytest.approx(ticks - 1, abs=0.1)
+    assert told.covered_s == told.seconds
+
+
 def frames_of(seconds: int) -> list[Frame]:
     return list(served(seconds, cast=CAST[1:2]))
 
