@@ -64,8 +64,9 @@ prove: $(VENV)/.dev  ## real engines on this host (installed when missing), foun
 browser: $(VENV)/.dev  ## `gpumon web --demo` in a headless Chromium (installed already): screen, keys, size, its end
 	$(BIN)/python -m tests.real.browser
 
-schema: $(VENV)/.dev  ## docs/schema.json and docs/sizing.schema.json from the types
+schema: $(VENV)/.dev  ## docs/schema.json, docs/fleet.schema.json and docs/sizing.schema.json from the types
 	$(BIN)/python -m gpumon.outputs.schema > docs/schema.json.new && mv docs/schema.json.new docs/schema.json
+	$(BIN)/python -m gpumon.outputs.fleet_schema > docs/fleet.schema.json.new && mv docs/fleet.schema.json.new docs/fleet.schema.json
 	$(BIN)/python -m gpumon.outputs.sizing_json > docs/sizing.schema.json.new && mv docs/sizing.schema.json.new docs/sizing.schema.json
 
 clean:

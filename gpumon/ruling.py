@@ -6,11 +6,13 @@ import argparse
 import asyncio
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from gpumon.config.errors import ConfigError
 from gpumon.config.prices import running_prices
+from gpumon.config.save import NotSavedError
+from gpumon.config.scenario_file import save_text
 from gpumon.config.schema import Config
 from gpumon.efficiency.engine import WRONG_WITHOUT
 from gpumon.efficiency.flops import compute_peak
@@ -19,11 +21,9 @@ from gpumon.outputs.dashboard import dashboard_json
 from gpumon.outputs.rules import ModelFacts, Prices, Ruled, rules_yaml
 from gpumon.outputs.rules_scope import Scope, number
 from gpumon.readings.text import clean
-from gpumon.sources.engines.vllm import CONFIG, MAMBA_SETTINGS
-from gpumon.sources.exposition import Series
 from gpumon.sources.model_facts import look_up
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
-from gpumon.sources.prometheus.api import PrometheusApi
+from gpumon.sources.prometheus.inventory import Pool, Seen, seen
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
 
@@ -33,26 +33,10 @@ MOST_GPUS: Final = 1024
 """Of one engine."""
 MOST_MODELS: Final = 500
 """Models that rules are printed for."""
-MODELS_ASKED: Final = (
-    'group by (model_name) ({{__name__=~"vllm:num_requests_running|sglang:num_running_reqs'
-    '|llamacpp:requests_processing"{match}}})'
-)
-GPUS_ASKED: Final = "group by (modelName) (DCGM_FI_DEV_GPU_UTIL{{{match}}} or DCGM_FI_DEV_FB_USED{{{match}}})"
-POOLS_ASKED: Final = f"{CONFIG}{{{{{{match}}}}}}"
-SERVED_ASKED: Final = "group by (job, instance, model_name) (vllm:num_requests_running{{{match}}})"
-WHAT_TO_GIVE: Final = (
-    "rules: of which models? Give --prometheus URL (its models are looked up), --model NAME, or [[model]] entries"
-    " in the config"
-)
-Number = TypeVar("Number", int, float)
-
-
-class Pool(NamedTuple):
-    """KV pool of one rank."""
-
-    tokens: float = 0.0
-    told: bool = False
-    """The engine says it in tokens: else it is blocks x block size, which layers of several kinds share."""
+MOST_NAMED: Final = 5
+"""Models that a warning names."""
+MODELS_GIVEN: Final = "--model NAME, or [[model]] entries in the config"
+ASSUMED: Final = "ASSUMED: nothing tells it (--gpus-per-engine)"
 
 
 class Size(NamedTuple):
@@ -61,56 +45,114 @@ class Size(NamedTuple):
     gpus: int
     ranks: int = 0
     """Data-parallel ranks that share them; 0: as many as its page shows."""
-
-
-class Seen(NamedTuple):
-    """What a Prometheus has."""
-
-    models: tuple[str, ...] = ()
-    gpus: tuple[str, ...] = ()
-    """DCGM's `modelName`s."""
-    pools: Mapping[str, Pool] = {}
-    """By model, where all of its engines have the same."""
+    source: str = "as it was given"
 
 
 def rules_command(
     chosen: argparse.Namespace, config: Config, environ: Mapping[str, str], write: Callable[[str], None]
 ) -> int:
-    """Print the rules, or with `--dashboard` the dashboard; returns the exit code.
+    """Print the rules, or with `--dashboard` the dashboard, or write them into a new file; returns the exit code.
 
     Raises ConfigError, and ApiFault where the Prometheus does not answer.
     """
     join = chosen.join or ""
     if join and not LABEL.fullmatch(join):
         raise ConfigError(f"--join {clean(join, 60)!a}: must be the name of a label, such as pod")
-    scope = Scope(config.prometheus.match, config.prometheus.host_labels, chosen.scrape_s, join)
+    has = _seen(config) if config.prometheus.url else Seen()
+    warnings: list[str] = []
     if chosen.dashboard:
-        write(dashboard_json(priced=_priced(config, chosen)))
-        return OK
-    seen = _seen(config) if config.prometheus.url else Seen()
+        scraped = bool(has.models or has.gpus or not has.served)
+        text = dashboard_json(priced=_priced(config, chosen), scraped=scraped, served=has.served)
+    else:
+        scope = Scope(config.prometheus.match, config.prometheus.host_labels, chosen.scrape_s, join)
+        text = rules_yaml(_ruled(chosen, config, environ, _Asked(scope, has, warnings)))
+    if chosen.output:
+        try:
+            save_text(chosen.output, text, replace=False)
+        except NotSavedError as why:
+            raise ConfigError(f"-o: {why}: give another name, or remove it first") from None
+    else:
+        write(text)
+    for warning in warnings:  # the rules go into a file: nobody sees its comments
+        sys.stderr.write(f"gpumon: {warning}\n")
+    return OK
+
+
+class _Asked(NamedTuple):
+    """What one call is about."""
+
+    scope: Scope
+    seen: Seen
+    warnings: list[str]
+
+
+def _ruled(chosen: argparse.Namespace, config: Config, environ: Mapping[str, str], asked: _Asked) -> Ruled:
+    """Raises ConfigError."""
+    scope, has, warnings = asked
     own = [entry.match for entry in config.model if not set(entry.match) & set("*?[")]
-    names = [_valid(name) for name in dict.fromkeys(chosen.model or seen.models or own)]
-    if not names:
-        why = f"{clean(config.prometheus.url, 80)} has no series of vLLM, SGLang or llama.cpp with a model_name; "
-        raise ConfigError(f"rules: {why if config.prometheus.url else ''}{WHAT_TO_GIVE.removeprefix('rules: ')}")
+    told = chosen.model or has.models or ([] if has.served else own)
+    names = [_valid(name) for name in dict.fromkeys(told)]
+    if not names and not has.served:
+        raise ConfigError(f"rules: {_nothing(config)}")
     gpus = _by_model("--gpu", chosen.gpu or [], names)
     counts = _by_model("--gpus-per-engine", chosen.gpus_per_engine or [], names)
-    models, unknown = [], []
+    models, unknown, assumed = [], [], []
     for name in names[:MOST_MODELS]:
         facts = look_up(name, "", config.model, llm_catalogue(), environ if chosen.model else None)
         if facts.spec is None or WRONG_WITHOUT & set(facts.spec.not_modelled):
-            unknown.append((name, facts.why if facts.spec is None else "its layers are not modelled"))
+            why = facts.why if facts.spec is None else "its layers are not modelled"
+            unknown.append((name, why))
+            said = clean(why.partition(". Add")[0], 160)
+            warnings.append(f"no MFU and MBU of {clean(name, 80)}: {said}; the file has the lines to add")
             continue
-        gpu = _gpu(gpus.get(name, gpus.get("", "")) or config.sizing.gpu, seen.gpus, name)
-        size = _size(counts.get(name, counts.get("", "1")))
+        gpu = _gpu(gpus.get(name, gpus.get("", "")) or config.sizing.gpu, has.gpus, name)
+        size = _size_of(name, counts, has, warnings)
         _check_fits(name, facts.spec, gpu, size.gpus)
-        models.append(_model(name, facts.spec, gpu, size, seen.pools.get(name, Pool()), chosen.context or 0.0))
-    ruled = Ruled(tuple(models), scope, _prices(config, chosen), config.triage, tuple(unknown))
-    write(rules_yaml(ruled))
-    for name, why in unknown:  # the rules go into a file: nobody sees its comments
-        said = clean(why.partition(". Add")[0], 160)
-        sys.stderr.write(f"gpumon: no MFU and MBU of {clean(name, 80)}: {said}; the file has the lines to add\n")
-    return OK
+        assumed += [name] if size.source == ASSUMED else []
+        models.append(_model(name, facts.spec, gpu, size, has.pools.get(name, Pool()), chosen.context or 0.0))
+    if assumed:
+        warnings.append(_assumed(assumed))
+    prices, scraped = _prices(config, chosen), bool(names or has.gpus)
+    return Ruled(tuple(models), scope, prices, config.triage, tuple(unknown), scraped=scraped, served=has.served)
+
+
+def _nothing(config: Config) -> str:
+    """Why there is no model, and what to give."""
+    if not config.prometheus.url:
+        return f"of which models? Give --prometheus URL (its models are looked up), {MODELS_GIVEN}"
+    url = clean(config.prometheus.url, 80)
+    return (
+        f"{url} has no series of vLLM, SGLang or llama.cpp with a model_name, and none of gpumon serve-metrics: "
+        f"have it scrape them (docs/rules.md), or give {MODELS_GIVEN}"
+    )
+
+
+def _size_of(name: str, counts: Mapping[str, str], has: Seen, warnings: list[str]) -> Size:
+    """What was given, else what labels in the Prometheus tell, else 1."""
+    given = counts.get(name, counts.get("", ""))
+    if given:
+        return _size(given)
+    sizes = has.sizes.get(name)
+    if not sizes:
+        return Size(1, source=ASSUMED)
+    most = max(sizes, key=lambda size: (sizes[size], size))
+    if len(sizes) > 1:
+        found = ", ".join(f"{engines} on {gpus}" for gpus, engines in sorted(sizes.items()))
+        warnings.append(
+            f"rules: engines of {clean(name, 80)} have different numbers of GPUs ({found}), and the rules know one "
+            f"per model: MFU and MBU are right where it is {most}"
+        )
+    return Size(most, source="as its labels in the Prometheus say")
+
+
+def _assumed(names: Sequence[str]) -> str:
+    first = clean(names[0], 80)
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    shown = ", ".join(clean(name, 80) for name in names[:MOST_NAMED])
+    return (
+        f"rules: taken as 1 GPU per engine, as nothing tells how many: {shown}{more}; where that is wrong MFU and MBU "
+        f"are too high: give --gpus-per-engine '{first}=N'"
+    )
 
 
 def _model(name: str, llm: LlmSpec, gpu: GpuSpec | None, size: Size, pool: Pool, context: float) -> ModelFacts:
@@ -121,7 +163,8 @@ def _model(name: str, llm: LlmSpec, gpu: GpuSpec | None, size: Size, pool: Pool,
         *peak_constants(0.0 if peaks is None else peaks[0], 0.0 if gpu is None else gpu.bandwidth_bytes_per_s),
         *told_constants(0.0 if mixed and not pool.told else pool.tokens, context, size.ranks),
     )
-    return ModelFacts(name, llm.source, constants, "" if gpu is None else gpu.name)
+    gpus = f"{size.gpus} GPU{'' if size.gpus == 1 else 's'} per engine, {size.source}"
+    return ModelFacts(name, llm.source, constants, "" if gpu is None else gpu.name, gpus)
 
 
 def _by_model(option: str, given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
@@ -160,7 +203,7 @@ def _gpu(asked: str, seen: Sequence[str], model: str) -> GpuSpec | None:
 def _size(text: str) -> Size:
     """`GPUS` or `GPUS/RANKS`. Raises ConfigError."""
     numbers = re.fullmatch("([1-9][0-9]{0,3})(?:/([1-9][0-9]{0,3}))?", text)
-    size = Size(*(int(number or 0) for number in numbers.groups())) if numbers else Size(0)
+    size = Size(int(numbers[1]), int(numbers[2] or 0)) if numbers else Size(0)
     if not 1 <= size.gpus <= MOST_GPUS or size.gpus % (size.ranks or 1):
         raise ConfigError(
             f"--gpus-per-engine {clean(text, 40)!a}: must be a whole number from 1 to {MOST_GPUS}, or GPUS/RANKS, "
@@ -215,56 +258,6 @@ def _valid(name: str) -> str:
 
 def _seen(config: Config) -> Seen:
     try:
-        return asyncio.run(_asked(config))
+        return asyncio.run(seen(config.prometheus))
     except ValueError as malformed:
         raise ConfigError(f"rules: {clean(str(malformed), 300)}") from None
-
-
-async def _asked(config: Config) -> Seen:
-    match = config.prometheus.match.strip().strip(",")
-    more = {"match": f", {match}" if match else ""}
-    only = {"match": match}
-    api = PrometheusApi(config.prometheus)
-    try:
-        models = await api.query(MODELS_ASKED.format(**more))
-        gpus = await api.query(GPUS_ASKED.format(**only))
-        pools = await api.query(POOLS_ASKED.format(**only))
-        served = await api.query(SERVED_ASKED.format(**only))
-    finally:
-        await api.close()
-    return Seen(
-        _values("model_name", (one.series for one in models)),
-        _values("modelName", (one.series for one in gpus)),
-        _pools([one.series for one in pools], [one.series for one in served]),
-    )
-
-
-def _values(label: str, found: Iterable[Series]) -> tuple[str, ...]:
-    return tuple(sorted({value for one in found if (value := one.labels.get(label, ""))}))
-
-
-def _pools(configs: Sequence[Series], served: Sequence[Series]) -> dict[str, Pool]:
-    """What the engines say, else blocks x block size over the ranks of a page."""
-    targets = {(one.labels.get("job"), one.labels.get("instance")): one.labels.get("model_name", "") for one in served}
-    pages: dict[tuple[str | None, str | None], list[Mapping[str, str]]] = {}
-    for one in configs:
-        pages.setdefault((one.labels.get("job"), one.labels.get("instance")), []).append(one.labels)
-    sizes: dict[str, set[Pool]] = {}
-    for target, labels in pages.items():
-        sizes.setdefault(targets.get(target, ""), set()).update(_pool(one, len(labels)) for one in labels)
-    return {model: size for model, (size, *others) in sizes.items() if model and size.tokens > 0.0 and not others}
-
-
-def _pool(labels: Mapping[str, str], ranks: int) -> Pool:
-    size = _positive(labels.get("kv_cache_size_tokens", ""))
-    if size or any(labels.get(name, "None") != "None" for name in MAMBA_SETTINGS):
-        return Pool(size, told=True)
-    return Pool(_positive(labels.get("num_gpu_blocks", "")) * _positive(labels.get("block_size", "")) / ranks)
-
-
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        return 0.0
-    return value if 0.0 < value < 1e15 else 0.0

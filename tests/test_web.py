@@ -133,7 +133,7 @@ async def test_a_tab_shows_the_screen_answers_keys_follows_its_size_and_ends(tmp
             await screen.type("held\r")
             await screen.shows(r"7 [^\n]*held")
             await screen.resize(80, 24)
-            await screen.shows(r"gpumon +\S+ · 8x H100[\s\S]*q quit *$")
+            await screen.shows(r"gpumon +\S.* · 8x H100[\s\S]*q quit *$")
             (child,) = there.server.children()
             argv = child.cmdline()
             assert argv[1:] == ["-m", "gpumon", "demo", "--interval=0.25", "--theme=light"]
@@ -346,7 +346,9 @@ def test_without_the_extra_it_says_how_to_install_it(tmp_path: Path) -> None:
 
 
 def test_what_is_wrong_is_said_before_anything_is_served(tmp_path: Path) -> None:
-    assert "must be address:port" in refusal(tmp_path, "--listen", "8484")
+    for address in ("8484", "foo", "127.0.0.1:x", "127.0.0.1:99999"):
+        said = refusal(tmp_path, "--listen", address)
+        assert f"{address!r} must be address:port, such as 127.0.0.1:8484 or [::1]:8484" in said
     assert "--public-url: must be the URL" in refusal(tmp_path, "--public-url", "ftp://a")
     short = refusal(tmp_path, GPUMON_WEB_KEY="pass word")
     assert "GPUMON_WEB_KEY: must have at least 16" in short

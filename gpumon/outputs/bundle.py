@@ -3,37 +3,64 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 
 from gpumon import __version__
+from gpumon.fleet.snapshot import FleetSnapshot
+from gpumon.outputs.fleet import encode as encode_fleet
 from gpumon.outputs.json import encode
-from gpumon.outputs.verdicts import markdown
+from gpumon.outputs.verdicts import fleet_markdown, markdown
+from gpumon.readings.period import Incident
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Event
 
 
 def texts(
-    snapshot: Snapshot, screen: str, picture: str, events: Sequence[Event], span: tuple[float, float] | None
+    snapshot: Snapshot,
+    screen: str,
+    picture: str,
+    events: Sequence[Event],
+    span: tuple[float, float] | None,
+    incidents: Sequence[Incident] = (),
 ) -> dict[str, bytes]:
-    """Name of each file -> what stands in it. `span`: Unix times between which there is a recording."""
+    """Name of each file -> what stands in it. `span`: Unix times between which there is a recording.
+
+    `incidents`: what the events come to.
+    """
+    said = markdown(snapshot, events, span, incidents)
+    host = snapshot.host
+    drivers = (f"driver {clean(host.driver) or '-'}", f"cuda {clean(host.cuda) or '-'}")
+    return _files(encode(snapshot), said, screen, picture, (*drivers, *_engines(snapshot)))
+
+
+def fleet_texts(snapshot: FleetSnapshot, prices: Mapping[str, float], screen: str, picture: str) -> dict[str, bytes]:
+    """The same of a fleet. `prices`: catalogue name of a GPU -> price of one hour, "" for all others."""
+    versions = []
+    for host in snapshot.hosts:
+        drivers = f"driver {clean(host.snapshot.host.driver) or '-'} cuda {clean(host.snapshot.host.cuda) or '-'}"
+        versions += [f"{clean(host.name)} {said}" for said in (drivers, *_engines(host.snapshot))]
+    return _files(encode_fleet(snapshot, prices), fleet_markdown(snapshot), screen, picture, versions)
+
+
+def _files(json: bytes, said: str, screen: str, picture: str, versions: Sequence[str]) -> dict[str, bytes]:
     return {
-        "snapshot.json": encode(snapshot) + b"\n",
-        "verdicts.md": markdown(snapshot, events, span).encode(),
+        "snapshot.json": json + b"\n",
+        "verdicts.md": said.encode(),
         "screen.txt": f"{screen}\n".encode(),
         "screen.svg": f"{picture}\n".encode(),
-        "versions.txt": ("\n".join(_versions(snapshot)) + "\n").encode(),
+        "versions.txt": ("\n".join((*_own_versions(), *versions)) + "\n").encode(),
     }
 
 
-def _versions(snapshot: Snapshot) -> Iterator[str]:
-    host = snapshot.host
+def _own_versions() -> Iterator[str]:
     yield f"gpumon {__version__}"
     yield f"python {platform.python_version()}"
     yield f"textual {version('textual')}"
     yield f"system {platform.system()} {platform.release()} {platform.machine()}"
-    yield f"driver {clean(host.driver) or '-'}"
-    yield f"cuda {clean(host.cuda) or '-'}"
+
+
+def _engines(snapshot: Snapshot) -> Iterator[str]:
     for engine in snapshot.engines:
         yield f"engine {clean(engine.name)} {engine.kind.value} {clean(engine.version) or '-'}"

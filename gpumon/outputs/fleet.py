@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final
 
@@ -14,16 +15,20 @@ from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.outputs.json import MOST_CHARACTERS, as_object
 from gpumon.outputs.tables import Column, table
 from gpumon.outputs.units import NONE, milliseconds, quantities, token
+from gpumon.readings.format import spans
 from gpumon.readings.missing import Missing, Reading
-from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Level, Limit
+from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Level, Limit, Verdict
 from gpumon.readings.text import clean
 from gpumon.readings.times import rfc3339
 
 _NOT_PRINTED: Final = frozenset({"parts", "labels"})
+ROW_KEYS: Final = tuple(name for name in Row.__struct_fields__ if name not in _NOT_PRINTED)
+"""Of a row as it is printed."""
 _BEFORE: Final = {BandwidthSource.ENGINE: ">=", BandwidthSource.UPPER_BOUND: "<="}
 _NAME: Final = 48
 _VERDICT: Final = 70
 _MOST_VERDICTS: Final = 20
+_GPU: Final = re.compile(r"gpu (\d{1,6})")
 _URGENCY: Final = {level: at for at, level in enumerate(Level)}
 _ENCODER: Final = msgspec.json.Encoder()
 
@@ -62,9 +67,7 @@ def _row_object(row: Row) -> dict[str, Any]:
     """The figures by key; what is missing is null, and its reason stands under `missing`."""
     printed: dict[str, Any] = {}
     missing: dict[str, str] = {}
-    for name in row.__struct_fields__:
-        if name in _NOT_PRINTED:
-            continue
+    for name in ROW_KEYS:
         value = getattr(row, name)
         reading: Reading | object = value.value if isinstance(value, Known | Latency) else value
         if isinstance(reading, Missing):
@@ -110,8 +113,8 @@ def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int) -> 
         yield f"  {token(fault.text, spaces=True)}"
 
 
-def _verdicts(snapshot: FleetSnapshot) -> Iterator[str]:
-    """What is not well, a line each, the worst first."""
+def unwell(snapshot: FleetSnapshot) -> list[tuple[str, Verdict]]:
+    """Host and verdict of all that is known not to be well, the worst first."""
     found = [
         (host.name, verdict)
         for host in snapshot.hosts
@@ -119,7 +122,25 @@ def _verdicts(snapshot: FleetSnapshot) -> Iterator[str]:
         for verdict in host.snapshot.verdicts
         if verdict.level is not Level.OK and verdict.limit is not Limit.CANNOT_TELL
     ]
-    found.sort(key=lambda one: (_URGENCY[one[1].level], by_name(one[0])))
+    return sorted(found, key=lambda one: (_URGENCY[one[1].level], by_name(one[0])))
+
+
+def _grouped(found: Iterable[tuple[str, Verdict]]) -> Iterator[tuple[str, Verdict]]:
+    """What several GPUs of a host have alike as one: `gpu 0-7`."""
+    alike: dict[tuple[object, ...], list[tuple[str, Verdict]]] = {}
+    for host, verdict in found:
+        gpu = _GPU.fullmatch(verdict.scope)
+        same = (host, verdict.level, verdict.limit, verdict.text, verdict.action, "" if gpu else verdict.scope)
+        alike.setdefault(same, []).append((host, verdict))
+    for (host, first), *others in alike.values():
+        scopes = (_GPU.fullmatch(verdict.scope) for _, verdict in ((host, first), *others))
+        gpus = [int(gpu[1]) for gpu in scopes if gpu]
+        yield host, msgspec.structs.replace(first, scope=f"gpu {spans(gpus)}") if others and gpus else first
+
+
+def _verdicts(snapshot: FleetSnapshot) -> Iterator[str]:
+    """What is not well, a line each."""
+    found = list(_grouped(unwell(snapshot)))
     if found:
         yield from ("", "verdicts, worst first")
     for host, verdict in found[:_MOST_VERDICTS]:
@@ -175,7 +196,11 @@ def _columns(first: str, rows: Sequence[Row]) -> list[Column]:
 
 
 def _state(row: Row) -> str:
-    silent = f" {row.engines - row.silent}/{row.engines}" if row.silent and row.state is HostState.OK else ""
+    """Of a host, and how many of its engines answer where not all do; of all of them, how many are `ok`."""
+    if not row.key:
+        some = f" {len(row.hosts) - row.troubled}/{len(row.hosts)} hosts" if 0 < row.troubled < len(row.hosts) else ""
+        return f"{row.state.value}{some}"
+    silent = f" {row.engines - row.silent}/{row.engines} engines" if row.silent and row.state is HostState.OK else ""
     return f"{row.state.value}{silent}"
 
 

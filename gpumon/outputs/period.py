@@ -15,7 +15,7 @@ from gpumon.outputs.tables import Column, labelled, table
 from gpumon.outputs.units import NONE, quantities
 from gpumon.readings import format as human
 from gpumon.readings.missing import Missing, Reading
-from gpumon.readings.period import SCHEMA, EnginePeriod, GpuPeriod, Incident, Period
+from gpumon.readings.period import NO_PRICE, SCHEMA, EnginePeriod, GpuPeriod, Incident, Period
 from gpumon.readings.text import clean
 
 _ROOM: Final = 11
@@ -52,6 +52,11 @@ def markdown(period: Period) -> str:
     return "\n".join(lines) + "\n"
 
 
+def incident_table(incidents: Sequence[Incident]) -> Iterator[str]:
+    """The incidents alone, in Markdown."""
+    return _markdown_table(_incidents(incidents))
+
+
 def _markdown_table(columns: Sequence[Column]) -> Iterator[str]:
     yield from md.header("|".join(column.title + (":" if column.right else "") for column in columns))
     for texts in zip(*(column.texts for column in columns), strict=True):
@@ -73,8 +78,9 @@ def _sums(period: Period, width: int) -> Iterator[str]:
 def _facts(period: Period) -> Iterator[tuple[str, str]]:
     gaps = f", {period.gaps} gap{'s' * (period.gaps > 1)}" if period.gaps else ""
     yield "recorded", f"{_length(period.covered_s)} of {_length(period.seconds)}{gaps}"
-    ratio, count = quantities["ratio"], quantities["number"]
-    yield "use", f"busy {ratio(period.busy_ratio)}, MFU {ratio(period.mfu_ratio)}, MBU {ratio(period.mbu_ratio)}"
+    count = quantities["number"]
+    used = (("busy", "busy_ratio"), ("MFU", "mfu_ratio"), ("MBU", "mbu_ratio"))
+    yield "use", ", ".join(f"{name} {_use(period, field)}" for name, field in used)
     tokens = [
         (count(period.prefill_computed_tokens), "prefill computed"),
         (count(period.prefill_cached_tokens), "from the prefix cache"),
@@ -87,6 +93,21 @@ def _facts(period: Period) -> Iterator[tuple[str, str]]:
         each = money(period.cost_per_million_tokens)
         per = f", {each} per million tokens out" if each != NONE else ""
         yield "cost", f"{money(period.cost)}, of which idle {money(period.idle_cost)}{per}"
+    elif period.cost == NO_PRICE:
+        priced = any(not isinstance(gpu.cost, Missing) for gpu in period.gpus)
+        yield "cost", f"no price{' of every GPU' if priced else ''}: set [sizing] price_per_gpu_hour"
+
+
+def _use(period: Period, field: str) -> str:
+    """A mean over the GPUs, and how many of them had a figure where not all did."""
+    said, cards = quantities["ratio"](getattr(period, field)), [gpu for gpu in period.gpus if not _is_slice(gpu)]
+    known = sum(not isinstance(getattr(gpu, field), Missing) for gpu in cards)
+    return f"{said} ({known} of {len(cards)} GPUs)" if 0 < known < len(cards) and said != NONE else said
+
+
+def _is_slice(gpu: GpuPeriod) -> bool:
+    """NVML names slices so (nvmlDeviceGetUUID)."""
+    return gpu.uuid.startswith("MIG-")
 
 
 def _energy(period: Period) -> str:

@@ -11,7 +11,9 @@ from gpumon.efficiency.promql import Constant, bucket_weights
 from gpumon.outputs.rules_alerts import Alert, alerts, seconds
 from gpumon.outputs.rules_engines import LEFT_OUT, bounds_of, families, quantiles
 from gpumon.outputs.rules_gpus import gpu_rules, model_rules, place_rules
-from gpumon.outputs.rules_scope import Rule, Scope, number
+from gpumon.outputs.rules_scope import Rule, Scope, duration, number
+from gpumon.outputs.rules_served import served_alerts
+from gpumon.outputs.rules_targets import BEFORE_S, Targets, engine_targets, gpu_targets, served_targets
 from gpumon.readings.text import clean
 from gpumon.triage.thresholds import Thresholds
 
@@ -21,6 +23,7 @@ _HEAD: Final = (
     "change a number there (the GPUs of an engine, a peak), and everything follows. Load one such file only.",
 )
 
+SEEN_BY: Final = ", seen_by: serve-metrics"
 MOST_RULES: Final = 20
 """Of a group: Mimir's default limit."""
 
@@ -33,6 +36,8 @@ class ModelFacts(NamedTuple):
     constants: tuple[Constant, ...]
     gpu: str = ""
     """Type of its GPUs; empty: not known, and no MFU and no MBU."""
+    size: str = ""
+    """How many GPUs an engine has, and how that is known."""
 
 
 class Prices(NamedTuple):
@@ -51,6 +56,10 @@ class Ruled(NamedTuple):
     thresholds: Thresholds = Thresholds()
     unknown: tuple[tuple[str, str], ...] = ()
     """Models that no facts are known of, and the lines that would tell them."""
+    scraped: bool = True
+    """Engines or dcgm-exporters are scraped themselves."""
+    served: bool = False
+    """Some `gpumon serve-metrics` is."""
 
 
 def rules_yaml(ruled: Ruled) -> str:
@@ -63,25 +72,52 @@ def rules_yaml(ruled: Ruled) -> str:
             *(f"#   {clean(line, 300)}" for line in why.splitlines()),
         ]
     lines.append("groups:")
+    lines += [*_of_models(ruled), *_of_scraped(ruled)] if ruled.scraped else []
+    lines += _of_served(ruled) if ruled.served else []
+    return "\n".join(lines) + "\n"
+
+
+def _of_models(ruled: Ruled) -> list[str]:
+    lines: list[str] = []
     for at, model in enumerate(ruled.models, 1):
-        what = f"{model.name}: {model.source}{f', on {model.gpu}' if model.gpu else ', GPU not known: no MFU, no MBU'}"
+        on = f", on {model.gpu}" if model.gpu else ", GPU not known: no MFU, no MBU"
         constants = _constants(model)
-        lines += _group(f"gpumon-model-{at}", constants[:MOST_RULES], clean(what, 300))
+        what = clean(f"{model.name}: {model.source}{on}; {model.size}", 300)
+        lines += _group(f"gpumon-model-{at}", constants[:MOST_RULES], what)
         if len(constants) > MOST_RULES:
             lines += _group(f"gpumon-model-{at}-more", constants[MOST_RULES:], "of the same model")
-    lines += _group("gpumon-prompt-buckets", _buckets(ruled.scope), "what the bounds of prompts' histograms weigh")
-    for family in families(ruled.scope):
+    return lines
+
+
+def _of_scraped(ruled: Ruled) -> list[str]:
+    scope = ruled.scope
+    lines = _group("gpumon-prompt-buckets", _buckets(scope), "what the bounds of prompts' histograms weigh")
+    for family in families(scope):
         lines += _group(f"gpumon-{family.kind}", family.rules, family.title)
     lines += [f"  # {line}" for line in LEFT_OUT]
-    lines += _group("gpumon-latency", quantiles(ruled.scope), "latencies of each engine and model")
-    lines += _group("gpumon-engines", _derived(ruled.scope), "FLOPs, bytes, MFU and MBU of each engine")
+    lines += _group("gpumon-latency", quantiles(scope), "latencies of each engine and model")
+    lines += _group("gpumon-engines", _derived(scope), "FLOPs, bytes, MFU and MBU of each engine")
     lines += _group("gpumon-models", model_rules(), "sums per model")
-    gpus = gpu_rules(ruled.scope, ruled.prices.by_price, ruled.prices.any_other)
+    gpus = gpu_rules(scope, ruled.prices.by_price, ruled.prices.any_other)
     lines += _group("gpumon-gpus", gpus, "GPUs, by dcgm-exporter")
-    places = place_rules(ruled.scope, priced=bool(ruled.prices.by_price or ruled.prices.any_other))
+    places = place_rules(scope, priced=bool(ruled.prices.by_price or ruled.prices.any_other))
     lines += _group("gpumon-places", places, "engines and GPUs that have the label place in common")
-    lines += _alerts(alerts(ruled.scope, ruled.thresholds))
-    return "\n".join(lines) + "\n"
+    lines += _targets("gpumon-targets", engine_targets(scope), gpu_targets(scope))
+    return [*lines, *_alerts("gpumon-alerts", alerts(scope, ruled.thresholds))]
+
+
+def _of_served(ruled: Ruled) -> list[str]:
+    """MFU and MBU are in its series already."""
+    lines = _targets("gpumon-served-targets", served_targets(ruled.scope))
+    return [*lines, *_alerts("gpumon-served-alerts", served_alerts(ruled.scope, ruled.thresholds), SEEN_BY)]
+
+
+def _targets(name: str, *kinds: Targets) -> list[str]:
+    before = [rule for kind in kinds for rule in kind.before]
+    return [
+        *_group(f"{name}-before", before, "seldom, as it looks far back", BEFORE_S),
+        *_group(name, [rule for kind in kinds for rule in kind.now], "what ought to answer"),
+    ]
 
 
 def recorded(ruled: Ruled) -> frozenset[str]:
@@ -118,8 +154,10 @@ def _buckets(scope: Scope) -> list[Rule]:
     return rules
 
 
-def _group(name: str, rules: Iterable[Rule], what: str) -> list[str]:
-    lines = [f"  # {what}", f"  - name: {name}", "    rules:"]
+def _group(name: str, rules: Iterable[Rule], what: str, every_s: float = 0.0) -> list[str]:
+    """`every_s`: seconds between two evaluations; 0: as the Prometheus is set."""
+    interval = [f"    interval: {duration(every_s)}"] if every_s else []
+    lines = [f"  # {what}", f"  - name: {name}", *interval, "    rules:"]
     for rule in rules:
         lines += [f"      # {rule.meaning}"] if rule.meaning else []
         lines += [f"      - record: {rule.record}", *_expr(rule.expr)]
@@ -128,13 +166,14 @@ def _group(name: str, rules: Iterable[Rule], what: str) -> list[str]:
     return lines
 
 
-def _alerts(found: Sequence[Alert]) -> list[str]:
-    lines = ["  - name: gpumon-alerts", "    rules:"]
+def _alerts(name: str, found: Sequence[Alert], more: str = "") -> list[str]:
+    """`more`: labels that tell them from alerts of the same name."""
+    lines = [f"  - name: {name}", "    rules:"]
     for one in found:
         lines += [f"      - alert: {one.name}", *_expr(one.expr)]
         lines += [f"        for: {seconds(one)}"] if one.for_s else []
         lines += [
-            f"        labels: {{severity: {one.severity}}}",
+            f"        labels: {{severity: {one.severity}{more}}}",
             "        annotations:",
             f"          summary: {quoted(one.summary)}",
             f"          description: {quoted(one.fix)}",

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from gpumon.efficiency import promql as p
 from gpumon.outputs.rules_engines import KV_USAGE, WAITING
 from gpumon.outputs.rules_gpus import BUSY, MEMORY
-from gpumon.outputs.rules_scope import Scope, duration, number
+from gpumon.outputs.rules_scope import RATE_SCRAPES, Scope, duration, number
+from gpumon.outputs.rules_targets import ENGINES_KNOWN, GPUS_KNOWN, exporters, gpus_now
 from gpumon.triage.scene import AWAKE
 from gpumon.triage.thresholds import Thresholds
 
@@ -36,18 +37,14 @@ def alerts(s: Scope, limits: Thresholds) -> tuple[Alert, ...]:
 
 
 def _of_engines(s: Scope, limits: Thresholds) -> tuple[Alert, ...]:
-    target = f"on ({', '.join(s.target)})"
-    mfu, mbu = "gpumon:engine_mfu:ratio", "gpumon:engine_mbu:ratio"
-    low = f"{mfu} < {number(limits.under_used_mfu_ratio)} and {mbu} < {number(limits.under_used_mbu_ratio)}"
-    busy = f"min_over_time({p.RUNNING}[{s.quantile}]) > 0"
     return (
         Alert(
             "GpumonEngineDown",
-            f"up == 0 and {target} max_over_time({p.RUNNING}[1h])",
+            f"{ENGINES_KNOWN} and on ({', '.join(s.target)}) up == 0",
             60.0,
             "critical",
-            "engine on {{ $labels.instance }} does not answer",
-            "see its log and its GPUs: `gpumon doctor` on that host",
+            f"{ENGINE} does not answer",
+            "see its log and its GPUs: `gpumon doctor` on that host; if it is gone for good, take out its target",
         ),
         Alert(
             "GpumonKvCacheFull",
@@ -59,12 +56,28 @@ def _of_engines(s: Scope, limits: Thresholds) -> tuple[Alert, ...]:
         ),
         Alert(
             "GpumonLowUse",
-            f"{low} and {busy}",
+            _under_used(s, limits),
             WASTE_S,
             "info",
-            f"{ENGINE}: busy, with low MFU ({{{{ $value | humanizePercentage }}}}) and low MBU",
-            "a larger batch, or the same traffic on fewer GPUs: `gpumon size`",
+            f"{ENGINE}: few requests, low MFU ({{{{ $value | humanizePercentage }}}}) and low MBU, and nothing waits",
+            "more traffic, or the same traffic on fewer instances or GPUs: `gpumon size`",
         ),
+    )
+
+
+def _under_used(s: Scope, limits: Thresholds) -> str:
+    """The rule `under used` of triage. The share of the KV pool in use is that of the requests that would fit: of an
+    engine without one it is not known, and nothing is said."""
+    window = duration(max(limits.under_used_s, RATE_SCRAPES * s.scrape_s))
+    mfu, mbu, usage, waiting, running = (
+        f"avg_over_time({name}[{window}])"
+        for name in ("gpumon:engine_mfu:ratio", "gpumon:engine_mbu:ratio", KV_USAGE, WAITING, p.RUNNING)
+    )
+    return (
+        f"({mfu} > 0) <= {number(limits.under_used_mfu_ratio)}\n"
+        f"and {mbu} <= {number(limits.under_used_mbu_ratio)}\n"
+        f"and {usage} <= {number(limits.under_used_slots_ratio)}\n"
+        f"and {waiting} < {number(limits.queue_waiting)} and {running} > 0"
     )
 
 
@@ -75,7 +88,16 @@ def _of_gpus(s: Scope, limits: Thresholds) -> tuple[Alert, ...]:
     before = f"max {s.by_gpu} (last_over_time({of_xid}[1h] offset 1h))"
     names = (s.of("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"), s.of("DCGM_FI_DEV_CLOCKS_EVENT_REASONS"))
     slow = " + ".join(f"floor(({' or '.join(names)}) / {bit}) % 2" for bit in SLOW_BITS)
+    target = f"on ({', '.join(exporters(s))})"
     return (
+        Alert(
+            "GpumonGpusSilent",
+            f"{GPUS_KNOWN} unless {target} {gpus_now(s)}",
+            120.0,
+            "critical",
+            "no figures of the GPUs of {{ $labels.Hostname }} ({{ $labels.instance }})",
+            "is the host up, its driver (`nvidia-smi` there), its exporter? If it is gone for good take out its target",
+        ),
         Alert(
             "GpumonGpuHeldIdle",
             f"{BUSY} < {number(AWAKE)} and {MEMORY} > {number(limits.held_ratio)}",

@@ -22,6 +22,7 @@ IDLE_COSTS: Final = "gpumon:gpus_idle_cost:per_hour"
 IDLE_GPUS: Final = "gpumon:gpus_idle:sum"
 PLACE_DECODE: Final = "gpumon:place_decode_tokens:rate"
 PLACE_ALONE: Final = "gpumon:place_models:one"
+PLACE_POWER: Final = "gpumon:place_power:watts"
 
 
 def gpu_rules(s: Scope, prices: Mapping[str, tuple[str, ...]], any_price: str) -> list[Rule]:
@@ -99,7 +100,7 @@ def place_rules(s: Scope, priced: bool) -> list[Rule]:
 
     Power and money are a model's only where no other model has engines in the same place.
     """
-    power, idle = "gpumon:place_power:watts", "gpumon:place_idle_cost:per_hour"
+    power, idle = PLACE_POWER, "gpumon:place_idle_cost:per_hour"
     per_joule = "gpumon:place_tokens_per_joule:ratio"
     alone = f"and on {PLACE} {PLACE_ALONE}"
     watts = f"{PLACE_DECODE} * 0 + on {PLACE} group_left () {power} {alone}"

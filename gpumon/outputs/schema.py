@@ -46,13 +46,13 @@ def document(kind: type[msgspec.Struct], title: str, version: int, definitions: 
 def _object(kind: type[msgspec.Struct], definitions: dict[str, Any]) -> dict[str, Any]:
     keys, has_readings = printed_fields(kind)
     types = {field.name: field.type for field in msgspec.structs.fields(kind)}
-    docs = _docs(kind)
+    docs = docs_of(kind)
     properties = {}
     for name, key in keys:
         printed = _type(types[name], definitions)
         if key in ABSENT:
             printed = {"anyOf": [printed, {"type": "null"}]}
-        properties[key] = {**printed, **_described(docs.get(name, ""))}
+        properties[key] = {**printed, **described(docs.get(name, ""))}
     if has_readings:
         readings = [key for name, key in keys if types[name] == Reading or key in ABSENT]
         properties["missing"] = {
@@ -63,7 +63,7 @@ def _object(kind: type[msgspec.Struct], definitions: dict[str, Any]) -> dict[str
         }
     return {
         "type": "object",
-        **_described(inspect.getdoc(kind) or ""),
+        **described(inspect.getdoc(kind) or ""),
         "properties": properties,
         "required": list(properties),
     }
@@ -91,21 +91,22 @@ def definition(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
 
 
 def _enum(kind: type[Enum]) -> dict[str, Any]:
-    docs = _docs(kind)
+    docs = docs_of(kind)
     meanings = [f"{member.value}: {docs[member.name]}" for member in kind if member.name in docs]
     text = " ".join([inspect.getdoc(kind) or "", *meanings])
-    return {**_described(text), "enum": [member.value for member in kind if not _never_printed(member)]}
+    return {**described(text), "enum": [member.value for member in kind if not _never_printed(member)]}
 
 
 def _never_printed(member: Enum) -> bool:
     return any(member is nothing for nothing in _NEVER_PRINTED)
 
 
-def _described(text: str) -> dict[str, str]:
+def described(text: str) -> dict[str, str]:
+    """A text as the schema's description; nothing where there is none."""
     return {"description": " ".join(text.split())} if text else {}
 
 
-def _docs(kind: type) -> dict[str, str]:
+def docs_of(kind: type) -> dict[str, str]:
     """The text under each field or member of a class: Python does not keep it, so it is read from the source."""
     body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
     assert isinstance(body, ast.ClassDef)

@@ -154,10 +154,10 @@ def _latencies(of: str) -> tuple[Field, ...]:
 
 ENGINE_LABELS: Final = ("engine",)
 ENGINE: Final = (
-    Field("running", "engine_requests_running", "Requests that are being worked on."),
+    Field("running", "engine_requests_running", "Requests that are being worked on now."),
     Field("running_mean", "engine_requests_running_mean", "Mean of gpumon_engine_requests_running over 10 s."),
-    Field("waiting", "engine_requests_waiting", "Requests in the queue."),
-    Field("kv_usage_ratio", "engine_kv_cache_used_ratio", "Share of the KV cache in use."),
+    Field("waiting", "engine_requests_waiting", "Requests in the queue now."),
+    Field("kv_usage_ratio", "engine_kv_cache_used_ratio", "Share of the KV cache in use now, mean of the ranks."),
     Field("kv_pool_tokens", "engine_kv_cache_size_tokens", "Tokens that the KV cache holds, all ranks."),
     Field("prefill_tokens_per_s", "engine_prefill_tokens_per_second", "Prompt tokens computed; none of the cache."),
     Field("decode_tokens_per_s", "engine_decode_tokens_per_second", "Tokens generated, over 10 s."),
@@ -236,10 +236,10 @@ ENGINE_TEXTS: Final = {
 """Label of `gpumon_engine_info` -> field."""
 RANK_LABELS: Final = ("engine", "rank")
 RANK: Final = (
-    Field("running", "engine_rank_requests_running", "Requests that a data-parallel rank works on."),
-    Field("waiting", "engine_rank_requests_waiting", "Requests in a rank's queue."),
-    Field("kv_usage_ratio", "engine_rank_kv_cache_used_ratio", "Share of a rank's KV cache in use."),
-    Field("decode_tokens_per_s", "engine_rank_decode_tokens_per_second", "Tokens that a rank generates."),
+    Field("running", "engine_rank_requests_running", "Requests that a data-parallel rank works on, mean of 10 s."),
+    Field("waiting", "engine_rank_requests_waiting", "Requests in a rank's queue, mean of 10 s."),
+    Field("kv_usage_ratio", "engine_rank_kv_cache_used_ratio", "Share of a rank's KV cache in use, mean of 10 s."),
+    Field("decode_tokens_per_s", "engine_rank_decode_tokens_per_second", "Tokens that a rank generates, over 10 s."),
 )
 MODEL_LABELS: Final = ("model",)
 MODEL: Final = (
@@ -247,7 +247,7 @@ MODEL: Final = (
     Field("mapped", "model_replicas_mapped", "Those of them that run on GPUs that are known.", whole=True),
     Field("running", "model_requests_running", "Requests that all replicas work on."),
     Field("waiting", "model_requests_waiting", "Requests in all replicas' queues."),
-    Field("kv_usage_ratio", "model_kv_cache_used_ratio", "Share of the KV cache in use, mean of the replicas."),
+    Field("kv_usage_ratio", "model_kv_cache_used_ratio", "Share of the KV cache in use now, mean of the replicas."),
     Field("prefill_tokens_per_s", "model_prefill_tokens_per_second", "Prompt tokens that all replicas compute."),
     Field("decode_tokens_per_s", "model_decode_tokens_per_second", "Tokens that all replicas generate."),
     Field("requests_per_s", "model_requests_per_second", "Requests that ended at any replica."),
@@ -275,6 +275,7 @@ SELF: Final = (
     Field("pss_bytes", "self_memory_bytes", "What gpumon costs: proportional memory (PSS)."),
 )
 VERDICT_LABELS: Final = ("kind", "thing", "family")
+_TEXTS: Final = "Texts, for programs: {} stands for the next gpumon_text_figure, {.2} for one with two decimals."
 _OTHERS: Final = (
     ("source_up", "gauge", "1: the source answers; 0: it does not, and its series are absent.", ("source", "name")),
     ("host", "info", "The machine.", ("name", "driver", "cuda", "simulated")),
@@ -301,7 +302,7 @@ _OTHERS: Final = (
     ("faults", "gauge", "Things that do not work right now.", ()),
     ("fault", "gauge", "1 for each thing that does not work.", ("at", "source")),
     ("fault_since_timestamp_seconds", "gauge", "Since when.", ("at", "source")),
-    ("text", "info", "Texts; {} stands for a figure, {.2} for one with two decimals.", ("of", "thing", "part", "text")),
+    ("text", "info", _TEXTS, ("of", "thing", "part", "text")),
     ("text_figure", "gauge", "The figures of the texts, in their order.", ("of", "thing", "part", "at")),
     ("missing", "info", "Why a series is absent.", ("of", "thing", "field", "reason")),
     ("events", "counter", "Events since gpumon started.", ("kind",)),

@@ -22,12 +22,13 @@ _NAMED: Final = re.compile(r"(?:(?![:;,] ).)*\(pid \d+\)(?: of [^\s,:;]+)?")
 _OTHERS: Final = (
     (re.compile(r"\bask .+? to end it\b"), "ask its owner to end it"),
     (re.compile(r"\bpid \d+(?:, \d+)*(?: and \d+ more)?"), "pid PID"),
+    (re.compile(r"\b_PID=\d+"), "_PID=PID"),
     (re.compile(r"\bserver \d+ \("), "server ("),
     (re.compile(r"\bprocess \d+ \(.*?\)(?= listens)"), SOMEBODY),
     (re.compile(r"\bbelongs to user .*?(?=, and Linux)"), "belongs to another user"),
 )
 """Other words of triage, of the mapping of engines to GPUs, and of discovery that hold a pid or a user."""
-_HINTS: Final = ("pid", "ask ", "server ", "process ", "user ", "…")
+_HINTS: Final = ("pid", "_PID", "ask ", "server ", "process ", "user ", "…")
 """Without one of them a text names nobody."""
 
 

@@ -13,17 +13,18 @@ MOST_TEXT: Final = 512
 MOST_FIGURES: Final = 16
 """Figures of one text that become values; those after them stay in the label."""
 _PLAIN: Final = r"\d{1,15}(?:\.\d{1,9})?"
-_BEFORE: Final = r"(?:(?<![\w.,$])|(?<=\d[dhm]))(?<![A-Za-z_]-)"
-"""Not inside a word; but the parts of `3m12s` are figures, too."""
+_BEFORE: Final = r"(?:(?<![\w.,$])|(?<=\d[dhm]))(?<![A-Za-z_]-)(?<!:)(?<![Gg][Pp][Uu] )"
+"""Not inside a word, nor a port or the number of a GPU; but the parts of `3m12s` are figures, too."""
 _AFTER: Final = r"(?=(?:[kMGTPdhmsx]|[mu]s|[dhm]\d+[hms])?(?![\w-]|[.,]\d))"
 _FIGURE: Final = re.compile(rf"{_BEFORE}({_PLAIN}){_AFTER}|([{{}}])", re.ASCII)
 _PLACE: Final = re.compile(r"\{(?:\.([1-9]))?\}|\{(\{)|\}(\})", re.ASCII)
 
 
 def parted(text: str) -> tuple[str, list[float]]:
-    """A text as a template and its figures: `MBU 69.5 % of GPU 3` is `MBU {.1} % of GPU {}` and 69.5, 3.
+    """A text as a template and its figures: `MBU 69.5 % at batch 24` is `MBU {.1} % at batch {}` and 69.5, 24.
 
-    Figures inside names stay: `llama-3-70b`, `H100`, `v0.11.0`. The text is made safe and cut first.
+    Figures inside names stay: `llama-3-70b`, `H100`, `v0.11.0`, `127.0.0.1:8000`, `GPU 3`. The text is made
+    safe and cut first.
     """
     figures: list[float] = []
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -357,3 +358,14 @@ def right(text: str, width: int) -> str:
         return text.rjust(width)
     text = cut(text, width)
     return " " * (width - cells(text)) + text
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Sorted numbers with runs joined: `0-3 6`."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return " ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in runs)

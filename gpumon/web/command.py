@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from gpumon.command_tables import OPTIONS
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import Loaded
+from gpumon.config.rules import address_problem
 from gpumon.config.urls import without_secrets
 from gpumon.web.admission import Admission
 
@@ -39,9 +40,8 @@ def web_command(chosen: argparse.Namespace, loaded: Loaded, write: Callable[[str
     from gpumon.config.themes import load_theme, themes_folder
 
     load_theme(loaded.config.general.theme, themes_folder(loaded.place))  # every tab would refuse it
-    address = chosen.listen or LISTEN
-    host, _, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
+    address = chosen.web_listen or LISTEN
+    host, port = _parted(address)
     local = is_loopback(host)
     if not local and not chosen.allow_remote:
         raise ConfigError(
@@ -55,13 +55,23 @@ def web_command(chosen: argparse.Namespace, loaded: Loaded, write: Callable[[str
         if str(missing.name).startswith("gpumon"):
             raise
         raise ConfigError(_INSTALL) from None
-    with _listening(host, int(port), address) as listening:
+    with _listening(host, port, address) as listening:
         if not local:
             write(_WARNING.format(without_secrets(host)))
         at = admission.public or f"http://{_shown(host)}:{listening.getsockname()[1]}"
         write(f"gpumon is at {at}/#key={admission.key}\nCtrl+C ends it\n")
         serve(listening, screen_command(chosen), admission)
     return 0
+
+
+def _parted(address: str) -> tuple[str, int]:
+    """Host and port. Raises ConfigError."""
+    if address_problem(address):
+        raise ConfigError(
+            f"--listen: {without_secrets(address)[:40]!a} must be address:port, such as {LISTEN} or [::1]:8484"
+        )
+    host, _, port = address.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def screen_command(chosen: argparse.Namespace) -> list[str]:

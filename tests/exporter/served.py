@@ -104,7 +104,7 @@ class Served:
         if self.code is None:
             self._process.send_signal(number)
             try:
-                rest, _ = self._process.communicate(timeout=30)
+                rest, _ = self._process.communicate(timeout=60)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 raise

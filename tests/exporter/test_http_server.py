@@ -39,7 +39,7 @@ def port() -> Iterator[int]:
 
 
 def opened(port: int) -> socket.socket:
-    one = socket.create_connection(("127.0.0.1", port), timeout=30.0)
+    one = socket.create_connection(("127.0.0.1", port), timeout=60.0)
     one.settimeout(30.0)
     return one
 

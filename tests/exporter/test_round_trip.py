@@ -36,7 +36,7 @@ async def snapshots(scenario: str, wanted: int, folder: Path) -> list[Snapshot]:
     collector = wiring.build(config, options, await wiring.open_hardware(config, options))
     try:
         await collector.open()
-        await collector.ready(30.0)
+        await collector.ready(60.0)
         taken = []
         while len(taken) < wanted or not taken[-1].verdicts:
             assert len(taken) < 120

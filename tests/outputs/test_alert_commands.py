@@ -16,7 +16,11 @@ from gpumon.triage.condition import parse
 from tests.tui import scenes
 
 SCENE = scenes.snapshot()
-ALERT = RaisedAlert("full", "vllm:8000", "kv_usage_ratio 0.97 > 0.95", "2026-01-02T14:00:00Z", 0.97)
+ALERT = RaisedAlert(
+    *("full", "vllm:8000", "kv_usage_ratio 0.97 > 0.95", "2026-01-02T14:00:00Z", 0.97),
+    level="warn",
+    action="more instances",
+)
 
 
 def change(*command: str, raised: bool = True) -> AlertChange:
@@ -31,13 +35,15 @@ def test_a_command_gets_one_line_of_json_for_each_change(tmp_path: Path) -> None
     commands.wait()
     told = [json.loads(line) for line in file.read_text().splitlines()]
     assert [one["state"] for one in told] == ["raised", "cleared"]
-    assert {key: told[0][key] for key in ("alert", "scope", "text", "value", "since", "host")} == {
+    assert {key: told[0][key] for key in ("alert", "scope", "text", "value", "since", "host", "level", "action")} == {
         "alert": "full",
         "scope": "vllm:8000",
         "text": "kv_usage_ratio 0.97 > 0.95",
         "value": 0.97,
         "since": "2026-01-02T14:00:00Z",
         "host": SCENE.host.name,
+        "level": "warn",
+        "action": "more instances",
     }
     assert commands.fault(SCENE.wall_s) is None
 

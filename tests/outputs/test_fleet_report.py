@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from gpumon.fleet.snapshot import FleetSnapshot
+from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.outputs.fleet import report
 from gpumon.readings.format import cells
+from gpumon.readings.frame import EndpointState
 from gpumon.readings.snapshot import Kind, Level, Limit, Verdict
 from gpumon.readings.verdict import Confidence
 from tests.fleet.fleets import fed, fleet_frame
@@ -36,6 +37,41 @@ def test_verdicts_are_listed_worst_first_with_what_to_do():
     assert lines[at + 2].startswith("  gpu01 vllm:8000: 34 wait")
     assert lines[at + 2].endswith("while 84 run - add an instance")
     assert len(lines) == at + 3
+
+
+def test_what_the_gpus_of_a_host_have_alike_is_one_line():
+    gpus = tuple(
+        msgspec.structs.replace(
+            said(Limit.MEMORY_FULL, Level.WARN, "VRAM 89 %", "less"), scope=f"gpu {at}", key=f"{at}"
+        )
+        for at in (0, 1, 2, 7)
+    )
+    other = msgspec.structs.replace(gpus[0], scope="gpu 4", text="VRAM 97 %")
+    lines = report(with_verdicts((*gpus, other), gpus[:1], ()), {}).splitlines()
+    at = lines.index("verdicts, worst first")
+    assert lines[at + 1 :] == [
+        "  gpu01 gpu 0-2 7: VRAM 89 % - less",
+        "  gpu01 gpu 4: VRAM 97 % - less",
+        "  gpu02 gpu 0: VRAM 89 % - less",
+    ]
+
+
+def test_the_state_says_what_it_counts():
+    fleet = with_verdicts((), (), ())
+    first, second, third = fleet.hosts
+    silent = msgspec.structs.replace(second.snapshot.engines[0], state=EndpointState.REFUSED)
+    engines = (silent, *second.snapshot.engines[1:])
+    hosts = (
+        msgspec.structs.replace(first, state=HostState.UNREACHABLE),
+        msgspec.structs.replace(second, snapshot=msgspec.structs.replace(second.snapshot, engines=engines)),
+        third,
+    )
+    lines = report(msgspec.structs.replace(fleet, hosts=hosts), {}).splitlines()
+    states = {line.split()[0]: line for line in lines[4:8]}
+    assert " unreachable " in states["gpu01"]
+    assert " ok 3/4 engines " in states["gpu02"]
+    assert " ok " in states["gpu03"]
+    assert " ok 2/3 hosts " in states["total"]
 
 
 def test_of_many_verdicts_twenty_are_listed_and_the_others_counted():

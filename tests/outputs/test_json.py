@@ -11,13 +11,17 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpumon.fleet.snapshot import NOTHING_YET
+from gpumon.outputs import fleet, fleet_schema
 from gpumon.outputs.json import MOST_CHARACTERS, encode, printed_fields
 from gpumon.outputs.schema import schema
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process, Quantiles
+from gpumon.sources.nvml.fields import THROTTLE_NS
+from tests.fleet.fleets import fed, fleet_frame
 from tests.outputs import shots
 from tests.outputs.validator import problems
 
@@ -180,12 +184,52 @@ def test_the_documentation_names_every_key_and_reason() -> None:
     assert sorted(key for key in keys if f"`{key}`" not in text) == []
 
 
+def test_a_fleet_fits_its_schema_and_that_in_the_docs_is_the_one_of_the_types() -> None:
+    written = json.loads((DOCS / "fleet.schema.json").read_text(encoding="utf-8"))
+    assert written == fleet_schema.schema(), "run: python -m gpumon.outputs.fleet_schema > docs/fleet.schema.json"
+    printed = json.loads(fleet.encode(fed(fleet_frame(0), fleet_frame(1)), {"": 2.0}))
+    assert list(problems(printed, written)) == []
+    assert list(problems({**printed, "total": {**printed["total"], "engines": "4"}}, written))
+    assert list(problems(json.loads(fleet.encode(NOTHING_YET, {})), written)) == []
+
+
+TABLES = {"missing", "sources", "throttle_s", "labels"}
+"""Objects whose keys are no names of the contract."""
+
+
+def keys_of(value: Any) -> Iterator[str]:
+    for one in value if isinstance(value, list) else ():
+        yield from keys_of(one)
+    for key, one in value.items() if isinstance(value, dict) else ():
+        yield key
+        yield from () if key in TABLES else keys_of(one)
+
+
+@pytest.mark.parametrize("name", [*shots.ALL, "a fleet"])
+def test_the_documentation_names_every_key_that_is_printed(name: str) -> None:
+    text = (DOCS / "json.md").read_text(encoding="utf-8")
+    printed = (
+        decoded(shots.ALL[name]())
+        if name in shots.ALL
+        else json.loads(fleet.encode(fed(fleet_frame(0), fleet_frame(1)), {}))
+    )
+    keys = set(keys_of(printed))
+    assert len(keys) > 50
+    assert sorted(key for key in keys if f"`{key}`" not in text) == []
+
+
+def test_the_documentation_names_every_cause_of_throttling() -> None:
+    text = (DOCS / "json.md").read_text(encoding="utf-8")
+    assert [cause for cause in THROTTLE_NS.values() if f"`{cause}`" not in text] == []
+
+
 VALUES = st.one_of(
     st.floats(),
     st.sampled_from(Reason).map(Missing),
 )
 
 
+@settings(max_examples=25)
 @given(st.lists(VALUES, min_size=80, max_size=80), st.text(max_size=30))
 def test_any_values_give_valid_json(values: list[Reading], text: str) -> None:
     pool = iter(values)

@@ -12,9 +12,9 @@ import pytest
 
 from gpumon.outputs.export import COLUMNS, header, rows
 from gpumon.outputs.period import encode, markdown, report
-from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.period import EnginePeriod, GpuPeriod, Incident, Period
-from gpumon.readings.snapshot import EventKind, Level
+from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
+from gpumon.readings.period import NO_PRICE, EnginePeriod, GpuPeriod, Incident, Period
+from gpumon.readings.snapshot import Confidence, EventKind, Kind, Level, Limit, Verdict
 from tests.outputs import shots
 
 GPU = GpuPeriod(0, "u0", "NVIDIA H100 80GB HBM3", 0.71, 0.22, 0.41, 512.0, 1.8432e6, 2.49, 0.72)
@@ -95,6 +95,17 @@ def test_the_text_sums_up_the_stretch() -> None:
     assert next(line for line in lines if "kv_cache" in line).split()[:4] == ["03:10:00", "4m", "warn", "vllm:8000"]
 
 
+def test_a_mean_of_some_gpus_says_of_how_many_and_no_price_how_to_give_one() -> None:
+    other = msgspec.structs.replace(GPU, index=1, uuid="u1", mbu_ratio=NOT_SUPPORTED, cost=NO_PRICE)
+    slice_ = msgspec.structs.replace(other, uuid="MIG-1", busy_ratio=NOT_SUPPORTED)
+    some = msgspec.structs.replace(HOUR, gpus=(GPU, other, slice_), cost=NO_PRICE)
+    lines = report(some, 120).splitlines()
+    assert lines[2] == "use        busy 71%, MFU 22%, MBU 41% (1 of 2 GPUs)"
+    assert lines[5] == "cost       no price of every GPU: set [sizing] price_per_gpu_hour"
+    none = msgspec.structs.replace(some, gpus=(other,))
+    assert "| cost | no price: set " in markdown(none)
+
+
 @pytest.mark.parametrize("width", [20, 60, 80, 120, 200])
 def test_no_line_is_wider_than_asked_for(width: int) -> None:
     assert max(map(len, report(HOUR, width).splitlines())) <= max(60, width)
@@ -126,10 +137,18 @@ def test_json_has_what_is_missing_and_why() -> None:
     assert [one["text"] for one in told["incidents"]] == ["Xid 79 <b>", "kv_cache: KV 97 %"]
 
 
+def test_an_export_has_the_verdicts_on_the_host() -> None:
+    busy = Verdict("host", Limit.MEMORY_FULL, (), "", Confidence.HIGH, SHOT.time, Kind.HOST)
+    shot = msgspec.structs.replace(SHOT, verdicts=(busy,))
+    last = dict(zip(COLUMNS, rows(shot).split("\r\n")[-2].split(","), strict=True))
+    assert (last["kind"], last["name"], last["verdicts"]) == ("host", "host", "memory_full")
+    assert float(last["cpu_ratio"]) == SHOT.host.cpu_ratio
+
+
 def test_rows_of_an_export_have_the_columns_of_the_header_and_empty_cells_for_what_is_missing() -> None:
     assert header() == ",".join(COLUMNS) + "\r\n"
     lines = rows(SHOT).split("\r\n")[:-1]
-    assert len(lines) == len(SHOT.gpus) + len(SHOT.engines)
+    assert len(lines) == len(SHOT.gpus) + len(SHOT.engines) + 1
     assert {line.count(",") for line in lines} == {len(COLUMNS) - 1}
     first = dict(zip(COLUMNS, lines[0].split(","), strict=True))
     assert first["name"] == "gpu 0"

@@ -12,6 +12,7 @@ from gpumon.outputs.verdicts import markdown
 from gpumon.readings.frame import GpuState
 from gpumon.readings.snapshot import FaultShown, Kind
 from gpumon.readings.verdict import Confidence, Event, EventKind, Evidence, Level, Limit, Verdict
+from gpumon.recording.incidents import incidents
 from tests.tui import scenes
 
 
@@ -50,13 +51,21 @@ VERDICTS = (
 )
 SAID = """# gpu-07, 2025-10-09 08:53:22+00:00, SIMULATED
 
+On the screen, from this folder: `gpumon replay recording.gpumon --at 2025-10-09T08:53:22Z`
+
 Recorded: 2025-10-09 08:23:22+00:00 to 2025-10-09 08:53:22+00:00.
+
+## Engines
+
+| engine | model | state | running | waiting | KV | out | TTFT p95 | ITL p95 | MFU | MBU |
+| --- | --- | --- | --: | --: | --: | --: | --: | --: | --: | --: |
+| vllm:8000 | meta-llama/Llama-3.3-70B | ok | 24 | 0 | 41% | 1.1k tok/s | 210ms | 24ms | 31% | 62% |
 
 ## GPUs
 
-| GPU | UUID | name | state | engines |
-| --: | --- | --- | --- | --- |
-| 3 | GPU-00000003 | NVIDIA H100 80GB HBM3 | lost: off the bus | vllm:8000 |
+| GPU | UUID | name | state | busy | VRAM | power | temp | engines |
+| --: | --- | --- | --- | --: | --: | --: | --: | --- |
+| 3 | GPU-00000003 | NVIDIA H100 80GB HBM3 | lost: off the bus | 93% | 71.4 GiB | 615W | 64C | vllm:8000 |
 
 ## Verdicts
 
@@ -76,10 +85,21 @@ GPU-00000003
 - missing: SM active
 - confidence low, since 2025-10-09T08:53:00Z
 
+## Incidents
+
+| since | for | level | where | what |
+| --- | --: | --- | --- | --- |
+| 08:53:17 | - | critical | gpu 3 | Xid 79 |
+| 08:51:52 | 1m | warn | gpu 5 | throttled: hot |
+
 ## What happened
+
+All that is kept; `events` of snapshot.json has only what happened since the reading before it.
 
 | time | level | what | where |  |
 | --- | --- | --- | --- | --- |
+| 2025-10-09 08:52:22+00:00 | warn | verdict | gpu 5 | since 2025-10-09 08:51:52+00:00: throttled: hot |
+| 2025-10-09 08:53:02+00:00 | ok | verdict | gpu 5 | throttled is over |
 | 2025-10-09 08:53:17+00:00 | critical | xid | gpu 3 | Xid 79 |
 
 ## Faults
@@ -91,11 +111,18 @@ GPU-00000003
 
 
 def test_it_says_all_there_is() -> None:
-    event = Event(scenes.WALL_S - 5.0, EventKind.XID, "gpu 3", "Xid 79", Level.CRITICAL)
+    given_s = scenes.WALL_S - 60.0
+    events = (
+        Event(given_s, EventKind.VERDICT, "gpu 5", "throttled: hot", Level.WARN, "5", given_s - 30.0),
+        Event(scenes.WALL_S - 20.0, EventKind.VERDICT, "gpu 5", "throttled is over", Level.OK, "5"),
+        Event(scenes.WALL_S - 5.0, EventKind.XID, "gpu 3", "Xid 79", Level.CRITICAL),
+    )
+    found, _ = incidents(events, scenes.WALL_S)
     faults = (FaultShown("gpu 5", "no answer", "2025-10-09T08:50:00Z"),)
     gpu = scenes.gpu(3, state=GpuState.LOST, state_text="off the bus", engines=("vllm:8000",))
-    shot = replace(scenes.snapshot(), simulated=True, gpus=(gpu,), verdicts=VERDICTS, faults=faults)
-    assert markdown(shot, (event,), (scenes.WALL_S - 1800.0, scenes.WALL_S)) == SAID
+    engines = scenes.snapshot().engines[:1]
+    shot = replace(scenes.snapshot(), simulated=True, gpus=(gpu,), engines=engines, verdicts=VERDICTS, faults=faults)
+    assert markdown(shot, events, (scenes.WALL_S - 1800.0, scenes.WALL_S), found) == SAID
 
 
 def test_it_says_that_there_is_nothing() -> None:

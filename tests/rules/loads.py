@@ -30,6 +30,8 @@ class Load(NamedTuple):
     steps: tuple[float, ...] = (25.0,)
     """Of each rank."""
     running: float = 48.0
+    waiting: float = 2.0
+    """Of each rank."""
     usage: float = 0.25
     pool: float = 400000.0
     accepted_per_draft: float = 0.0
@@ -77,7 +79,7 @@ def vllm(load: Load, model: str, target: str = 'job="vllm", instance="gpu01:8000
         labels = f'{target}, model_name="{model}", engine="{rank}"'
         lines += [
             gauge("vllm:num_requests_running", labels, load.running / ranks),
-            gauge("vllm:num_requests_waiting", labels, 2.0),
+            gauge("vllm:num_requests_waiting", labels, load.waiting),
             gauge("vllm:kv_cache_usage_perc", labels, load.usage),
             counter("vllm:generation_tokens_total", labels, load.decode / ranks),
             counter("vllm:iteration_tokens_total_count", labels, steps),
@@ -128,6 +130,20 @@ def llamacpp(load: Load, model: str) -> list[str]:
         counter("llamacpp:n_decode_total", labels, steps),
         gauge("llamacpp:n_busy_slots_per_decode", labels, load.decode / steps),
         counter("llamacpp:prompt_tokens_total", labels, load.computed),
+    ]
+
+
+def dcgm(host: str, gpu: int, busy: float, watts: float) -> list[str]:
+    labels = f'job="dcgm", instance="{host}:9400", Hostname="{host}", gpu="{gpu}", UUID="GPU-{host}-{gpu}"'
+    labels += ', modelName="NVIDIA H100 80GB HBM3"'
+    return [
+        gauge("DCGM_FI_PROF_DRAM_ACTIVE", labels, 0.45),
+        # The exporter repeats a GPU for each pod that shares it.
+        *(gauge("DCGM_FI_DEV_GPU_UTIL", f'{labels}, pod="{pod}"', busy * 100.0) for pod in ("a", "b")),
+        counter("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", labels, watts * 1000.0),
+        gauge("DCGM_FI_DEV_FB_USED", labels, 60000.0),
+        gauge("DCGM_FI_DEV_FB_FREE", labels, 20000.0),
+        gauge("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", labels, 0.3),
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 
 from gpumon.config.schema import Endpoint, Model
 from gpumon.efficiency.deriver import Deriver
+from gpumon.outputs.dashboard import boards, dashboard
 from gpumon.readings.frame import Frame, HostReading
 from gpumon.readings.missing import Missing
 from gpumon.sources.attachment import EngineFacts
@@ -72,8 +74,8 @@ Seen = dict[tuple[str, str], list[tuple[float, float]]]
 """Capture and figure -> Unix time and value."""
 
 
-def compared(folder: Path) -> dict[tuple[str, str], Compared]:
-    """Each figure of each capture, when both have watched it for 22 s."""
+def compared(folder: Path) -> tuple[dict[tuple[str, str], Compared], set[str]]:
+    """Each figure of each capture, when both have watched it for 22 s; and the panels that are empty then."""
     with contextlib.ExitStack() as stack:
         engines = {name: stack.enter_context(Held(name, start)) for name, start in STARTS.items()}
         scrapes = [
@@ -86,9 +88,20 @@ def compared(folder: Path) -> dict[tuple[str, str], Compared]:
             load_rules(folder, server)
             began_s = time.time()
             seen = asyncio.run(both(engines, began_s + TO_S))
-            return {
+            figures = {
                 key: Compared(*means(server, key, points, began_s)) for key, points in seen.items() if key[1] in RECORDS
             }
+            return figures, empty_panels(server)
+
+
+def empty_panels(server: Prometheus) -> set[str]:
+    """Titles of the panels with a query that has no result, all variables at All."""
+    return {
+        panel["title"]
+        for panel in dashboard(boards(priced=True))["panels"]
+        for target in panel["targets"]
+        if not server.query(re.sub(r"[$]\w+", ".*", target["expr"]))
+    }
 
 
 class Held(FakeEngine):
@@ -159,7 +172,7 @@ def means(
 
 def test_the_rules_say_what_gpumon_says(tmp_path: Path):
     """One test for all: the replays run once, whichever worker has it."""
-    found = compared(tmp_path)
+    found, empty = compared(tmp_path)
     assert set(found) == {(capture, figure) for capture in STARTS for figure in RECORDS}
     assert all(min(one.moments) >= 6 and one.gpumon > 0.0 for one in found.values()), found
     apart = {
@@ -168,3 +181,5 @@ def test_the_rules_say_what_gpumon_says(tmp_path: Path):
         if one.rules != pytest.approx(one.gpumon, rel=max(NEAR.get(figure, 0.03), NEAR.get(capture, 0.03)))
     }
     assert apart == {}
+    of_gpus = {"GPUs: busy, tensor and memory active", "Tokens per joule", "Idle money per hour"}
+    assert empty == of_gpus | {"Models"}, "there is no dcgm-exporter; the table has tokens per joule"

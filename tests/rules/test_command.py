@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpumon import cli
-from gpumon.outputs.dashboard import dashboard, expressions
+from gpumon.outputs.dashboard import boards, dashboard, expressions
 from gpumon.outputs.rules import Prices, Ruled, quoted, recorded
 from gpumon.outputs.rules_scope import Scope
 from tests.fakes.engine import FakeEngine
@@ -51,9 +53,10 @@ def _own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def printed(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
     assert cli.main(["rules", *words]) == code
     out, err = capsys.readouterr()
-    told = [line for line in err.splitlines() if not line.startswith("gpumon: no MFU and MBU of ")]
+    warned = ("gpumon: no MFU and MBU of ", "gpumon: rules: taken as 1 GPU per engine")
+    told = [line for line in err.splitlines() if code or not line.startswith(warned)]
     assert (code != 0) == bool(told)
-    assert ("# No figures of " in out) == (not code and bool(err))
+    assert ("# No figures of " in out) == (not code and "no MFU and MBU of" in err)
     return err if code else out
 
 
@@ -180,7 +183,7 @@ class TestDashboard:
     def test_it_is_json_with_variables(self, capsys: pytest.CaptureFixture[str]):
         made = json.loads(printed(capsys, "--dashboard"))
         assert made["schemaVersion"] >= 36
-        assert [one["name"] for one in made["templating"]["list"]] == ["datasource", "model"]
+        assert [one["name"] for one in made["templating"]["list"]] == ["datasource", "model", "cluster", "engine"]
         assert len({panel["id"] for panel in made["panels"]}) == len(made["panels"]) >= 12
         cells = [(x, y) for panel in made["panels"] for x, y in [(panel["gridPos"]["x"], panel["gridPos"]["y"])]]
         assert len(set(cells)) == len(cells)
@@ -188,48 +191,84 @@ class TestDashboard:
     @pytest.mark.parametrize("priced", [False, True])
     def test_every_series_is_one_that_the_rules_make(self, priced: bool):
         made = recorded(Ruled((), Scope("", (), 15.0), Prices({}, "2" if priced else "")))
-        for expr in expressions(dashboard(priced=priced)):
+        for expr in expressions(dashboard(boards(priced=priced))):
             names = {word for word in expr.replace("(", " ").replace("{", " ").replace(")", " ").split() if ":" in word}
             assert names
             assert names <= made, expr
 
 
-TYPES = {
-    "one": ("NVIDIA H100 80GB HBM3",),
-    "two": ("NVIDIA H100 80GB HBM3", "NVIDIA L40S"),
-    "strange": ("Matrox",),
+ENGINE = 'vllm:num_requests_running{model_name="tiny-llama",engine="0"} 1\n'
+
+
+def engine(model: str, pod: str) -> str:
+    return f'vllm:num_requests_running{{model_name="{model}",engine="0",namespace="llm",pod="{pod}"}} 1\n'
+
+
+def cards(count: int, labels: str = "", name: str = "NVIDIA H100 80GB HBM3") -> str:
+    uuid = re.sub("[^a-z0-9]", "", labels)
+    lines = (
+        f'DCGM_FI_DEV_GPU_UTIL{{gpu="{at}",UUID="GPU-{uuid}{at}",modelName="{name}"{labels}}} 5\n'
+        for at in range(count)
+    )
+    return "".join(lines)
+
+
+IN_POD = ',namespace="llm",pod="{}"'.format
+PAGES = {
+    "one": cards(1) + ENGINE,
+    "two": cards(1) + cards(1, name="NVIDIA L40S") + ENGINE,
+    "strange": cards(1, name="Matrox") + ENGINE,
+    "pods": engine("tiny-llama", "a-0")
+    + cards(4, IN_POD("a-0"))
+    + engine("big-llama", "b-0")
+    + cards(2, IN_POD("b-0")),
+    "exported": engine("tiny-llama", "a-0") + cards(4, ',pod="dcgm-x",exported_namespace="llm",exported_pod="a-0"'),
+    "uneven": engine("tiny-llama", "a-0") + cards(4, IN_POD("a-0")),
+    "uneven too": engine("tiny-llama", "a-1") + cards(2, IN_POD("a-1")) + engine("tiny-llama", "a-2"),
+    "slices": engine("tiny-llama", "a-0") + cards(2, IN_POD("a-0") + ',GPU_I_ID="1"'),
+    "schedulers": cards(1)
+    + "".join(f'sglang:num_running_reqs{{model_name="tiny-llama",tp_rank="{rank}"}} 1\n' for rank in range(8)),
+    "ranks": cards(1)
+    + "".join(f'sglang:num_running_reqs{{model_name="tiny-llama",tp_rank="0",dp_rank="{at}"}} 1\n' for at in range(2)),
+    "both": cards(1)
+    + ENGINE
+    + 'gpumon_build_info 1\ngpumon_engine_gpus{engine="vllm:8000"} 2\n'
+    + 'gpumon_engine_info{engine="vllm:8000",model="tiny-llama"} 1\n',
+    "watched": "gpumon_build_info 1\n",
 }
-"""GPUs of a cluster, as DCGM names them."""
-
-
-def page(types: tuple[str, ...]) -> Reply:
-    """Of a target with GPUs and an engine."""
-    lines = [f'DCGM_FI_DEV_GPU_UTIL{{gpu="{at}",modelName="{name}"}} 5\n' for at, name in enumerate(types)]
-    lines.append('vllm:num_requests_running{model_name="tiny-llama",engine="0"} 1\n')
-    return Reply(200, "".join(lines).encode(), "text/plain; version=0.0.4")
+"""Cluster -> what a target of it says."""
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory):
-    """A Prometheus that scrapes an engine of cluster a, and the clusters of `TYPES`."""
+    """A Prometheus that scrapes an engine of cluster a, and the clusters of `PAGES`."""
     with contextlib.ExitStack() as stack:
         ports = {"a": stack.enter_context(FakeEngine("vllm-basic", start_s=30.0)).server.port}
-        for cluster, types in TYPES.items():
-            target = LoopbackServer(lambda _, types=types: page(types))
+        for cluster, text in PAGES.items():
+            reply = Reply(200, text.encode(), "text/plain; version=0.0.4")
+            target = LoopbackServer(lambda _, reply=reply: reply)
             stack.callback(target.close)
             target.listen()
             ports[cluster] = target.port
         targets = ", ".join(
-            f"{{targets: ['127.0.0.1:{port}'], labels: {{cluster: {cluster}}}}}" for cluster, port in ports.items()
+            f"{{targets: ['127.0.0.1:{port}'], labels: {{cluster: {cluster.split()[0]}}}}}"
+            for cluster, port in ports.items()
         )
         scrape = f"  - {{job_name: all, static_configs: [{targets}]}}"
         server = stack.enter_context(Prometheus(tmp_path_factory.mktemp("prometheus"), [scrape]))
-        server.until("vllm:num_requests_running", results=len(ports))
+        server.until("up == 1", results=len(ports))
+        server.until('vllm:num_requests_running{cluster="a"}')
         yield server
 
 
+def of_cluster(folder: Path, cluster: str) -> None:
+    """Settings of a user who has tiny-llama."""
+    match = f"[prometheus]\nmatch = 'cluster=\"{cluster}\"'\n"
+    (folder / "gpumon.toml").write_text(match + CONFIG.format(match="tiny-llama"))
+
+
 def test_models_are_those_of_the_prometheus(tmp_path: Path, capsys: pytest.CaptureFixture[str], served: Prometheus):
-    (tmp_path / "gpumon.toml").write_text(CONFIG.format(match="tiny-*"))
+    of_cluster(tmp_path, "a")
     text = printed(capsys, "--prometheus", served.url, "--gpu", "H100 SXM 80GB")
     assert checked(tmp_path, text) > 50
     assert 'labels: {model_name: "tiny-llama"}' in text
@@ -237,6 +276,7 @@ def test_models_are_those_of_the_prometheus(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_a_model_that_nobody_knows_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], served: Prometheus):
+    (tmp_path / "gpumon.toml").write_text("[prometheus]\nmatch = 'cluster=\"a\"'\n")
     text = printed(capsys, "--prometheus", served.url)
     assert checked(tmp_path, text) > 50
     assert "# No figures of tiny-llama:" in text
@@ -244,13 +284,9 @@ def test_a_model_that_nobody_knows_is_told(tmp_path: Path, capsys: pytest.Captur
 
 def test_matchers_leave_out_other_engines(tmp_path: Path, capsys: pytest.CaptureFixture[str], served: Prometheus):
     (tmp_path / "gpumon.toml").write_text("[prometheus]\nmatch = 'cluster=\"b\"'\n")
-    assert "has no series" in printed(capsys, "--prometheus", served.url, code=2)
-
-
-@pytest.mark.parametrize("priced", [False, True])
-def test_every_panel_is_a_query_that_prometheus_understands(served: Prometheus, priced: bool):
-    for expr in expressions(dashboard(priced=priced)):
-        assert served.query(expr.replace("$model", ".*")) == []
+    said = printed(capsys, "--prometheus", served.url, code=2)
+    assert "has no series" in said
+    assert "--prometheus" not in said, "it was given"
 
 
 @pytest.mark.parametrize(
@@ -264,6 +300,74 @@ def test_every_panel_is_a_query_that_prometheus_understands(served: Prometheus, 
 def test_the_type_of_the_gpus_is_dcgms(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], served: Prometheus, cluster: str, code: int, said: str
 ):
-    match = f"[prometheus]\nmatch = 'cluster=\"{cluster}\"'\n"
-    (tmp_path / "gpumon.toml").write_text(match + CONFIG.format(match="tiny-llama"))
+    of_cluster(tmp_path, cluster)
     assert said in printed(capsys, "--prometheus", served.url, code=code)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "gpus"),
+    [
+        ("pods", 4),
+        ("exported", 4),
+        ("uneven", 4),
+        ("schedulers", 8),
+        ("both", 2),
+        ("one", 0),
+        ("slices", 0),
+        ("ranks", 0),
+    ],
+)
+def test_gpus_of_an_engine_are_those_of_its_pod_or_what_it_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], served: Prometheus, cluster: str, gpus: int
+):
+    """0: nothing tells, and one is taken with a warning."""
+    of_cluster(tmp_path, cluster)
+    words = ["rules", "--prometheus", served.url, "--gpu", "H100 SXM 80GB"]
+    assert cli.main(words) == 0
+    text, said = capsys.readouterr()
+    assert f"record: gpumon:model_engine_gpus:const\n        expr: |-\n          vector({gpus or 1})\n" in text
+    assert ("--gpus-per-engine 'tiny-llama=N'" in said) == (gpus == 0)
+    assert ("tiny-llama have different numbers of GPUs (1 on 2, 1 on 4)" in said) == (cluster == "uneven")
+    assert cli.main([*words, "--gpus-per-engine", "tiny-llama=3"]) == 0
+    text, said = capsys.readouterr()
+    assert "vector(3)" in text
+    assert "GPU" not in said.replace("no MFU and MBU", "")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "groups"),
+    [
+        ("one", {"gpumon-alerts"}),
+        ("watched", {"gpumon-served-alerts"}),
+        ("both", {"gpumon-alerts", "gpumon-served-alerts"}),
+    ],
+)
+def test_what_is_scraped_decides_which_rules_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], served: Prometheus, cluster: str, groups: set[str]
+):
+    of_cluster(tmp_path, cluster)
+    text = printed(capsys, "--prometheus", served.url)
+    assert checked(tmp_path, text) > 8
+    assert {line.split()[-1] for line in text.splitlines() if line.endswith("-alerts")} == groups
+    rows = [panel for panel in made_of(capsys, served)["panels"] if panel["type"] == "row"]
+    assert len(rows) == (2 if len(groups) == 2 else 0)
+
+
+def made_of(capsys: pytest.CaptureFixture[str], served: Prometheus) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(printed(capsys, "--dashboard", "--prometheus", served.url))
+    places = [tuple(panel["gridPos"].values())[:2] for panel in made["panels"]]
+    assert len(set(places)) == len(places) == len({panel["id"] for panel in made["panels"]})
+    return made
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "made.yml"
+    words = ("--model", "Llama-3.1-8B", *GPU, "-o", str(file))
+    assert "near names" in printed(capsys, *words, "--gpu", "H101", code=2)
+    assert not file.exists()
+    assert printed(capsys, *words) == ""
+    text = file.read_text()
+    assert checked(tmp_path, text) > 50
+    assert "made.yml is there already" in printed(capsys, *words, "--price", "2", code=2)
+    assert file.read_text() == text
+    assert "cannot be written" in printed(capsys, *words[:-1], "/dev/null/x", code=2)

@@ -7,15 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.efficiency.promql import model_constants, peak_constants, told_constants
-from gpumon.outputs.rules import ModelFacts, Prices, Ruled, quoted, rules_yaml
+from gpumon.outputs.rules import Prices, Ruled
 from gpumon.outputs.rules_engines import ONE_TWO_FIVE, SGLANG_BOUNDS
 from gpumon.outputs.rules_scope import Scope
 from gpumon.sources.engines.sglang import QUEUES
-from gpumon.sources.packaged import llm_catalogue
-from gpumon.specs.llm import LlmSpec
-from tests.fakes.prometheus import promtool
-from tests.rules.loads import BANDWIDTH, PEAK, Expected, Load, counter, expected, gauge, llamacpp, sglang, vllm
+from tests.rules.checked import NAN, SCOPE, check, facts, spec
+from tests.rules.loads import PEAK, Expected, Load, counter, dcgm, expected, gauge, llamacpp, sglang, vllm
 
 MODELS = {
     "dense": "Llama-3.1-70B",
@@ -25,45 +22,6 @@ MODELS = {
     "window": "gpt-oss-120b",
     "few window": "Gemma-2-27B",
 }
-SCOPE = Scope("", ("Hostname", "instance"), 15.0)
-AT = "6m"
-"""The longest windows are 5 min."""
-NAN = float("nan")
-
-
-def spec(name: str) -> LlmSpec:
-    found = llm_catalogue().find(name)
-    assert found is not None
-    return found
-
-
-def facts(llm: LlmSpec, name: str, load: Load, context: float = 0.0, pool: float | None = None) -> ModelFacts:
-    told = told_constants(load.pool if pool is None else pool, context, load.ranks)
-    return ModelFacts(name, "test", (*model_constants(llm, load.gpus), *peak_constants(PEAK, BANDWIDTH), *told), "x")
-
-
-def check(
-    folder: Path,
-    ruled: Ruled,
-    series: list[str],
-    values: dict[str, float],
-    at: str = AT,
-    *,
-    every: str = "15s",
-    evaluated: str = "30s",
-) -> None:
-    """Each expression has this value, to a millionth; NaN: it has none."""
-    (folder / "rules.yml").write_text(rules_yaml(ruled))
-    lines = ["rule_files: [rules.yml]", f"evaluation_interval: {evaluated}", "tests:", f"- interval: {every}"]
-    lines += ["  input_series:", *series, "  promql_expr_test:"]
-    for expr, value in values.items():
-        there = value == value
-        near = f"abs({expr} - {value!r}) <= {abs(value) * 1e-6!r}" if there else expr
-        lines += [f"  - expr: {quoted(f'count({near})')}", f"    eval_time: {at}"]
-        lines.append(f"    exp_samples: {'[{value: 1}]' if there else '[]'}")
-    (folder / "test.yml").write_text("\n".join(lines) + "\n")
-    result = promtool("test", "rules", str(folder / "test.yml"))
-    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def figures(kind: str, load: Load, found: Expected) -> dict[str, float]:
@@ -266,20 +224,6 @@ def test_llamacpp_after_a_restart_has_no_rate_before_it_has_one(tmp_path: Path, 
     check(tmp_path, Ruled((), SCOPE), series, {rate: NAN}, "345s", every="5s", evaluated="15s")
 
 
-def dcgm(host: str, gpu: int, busy: float, watts: float) -> list[str]:
-    labels = f'job="dcgm", instance="{host}:9400", Hostname="{host}", gpu="{gpu}", UUID="GPU-{host}-{gpu}"'
-    labels += ', modelName="NVIDIA H100 80GB HBM3"'
-    return [
-        gauge("DCGM_FI_PROF_DRAM_ACTIVE", labels, 0.45),
-        # The exporter repeats a GPU for each pod that shares it.
-        *(gauge("DCGM_FI_DEV_GPU_UTIL", f'{labels}, pod="{pod}"', busy * 100.0) for pod in ("a", "b")),
-        counter("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", labels, watts * 1000.0),
-        gauge("DCGM_FI_DEV_FB_USED", labels, 60000.0),
-        gauge("DCGM_FI_DEV_FB_FREE", labels, 20000.0),
-        gauge("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", labels, 0.3),
-    ]
-
-
 def test_energy_and_money_of_the_gpus_beside_an_engine(tmp_path: Path):
     load = Load()
     series = (
@@ -424,67 +368,3 @@ def test_a_matcher_on_a_label_of_engines_leaves_the_other_rules_alive(tmp_path: 
         'count(ALERTS{alertname="GpumonEngineDown", alertstate="firing", instance="gpu01:8000"})': 1.0,
     }
     check(tmp_path, ruled, series, asked, at="11m")
-
-
-XIDS = {
-    "new": ({'pod="a"': "0x280 79x120"}, True),
-    "first": ({'pod="a"': "_x280 79x120"}, True),
-    "other code": ({'pod="a", err_code="43"': "43x280 stale", 'pod="a", err_code="79"': "_x280 79x120"}, True),
-    "with code": ({'pod="a", err_code="0"': "0x280 stale", 'pod="a", err_code="79"': "_x280 79x120"}, True),
-    "again": ({'pod="a"': "79x280 0x10 79x110"}, True),
-    "old": ({'pod="a"': "79x400"}, False),
-    "pod": ({'pod="a"': "79x280 stale", 'pod="b"': "_x280 79x120"}, False),
-    "gap": ({'pod="a"': "79x20 _x40 79x340"}, False),
-    "none": ({'pod="a"': "0x400"}, False),
-}
-"""Series of a GPU, and whether its Xid is new."""
-
-
-def test_an_xid_is_raised_when_it_is_new(tmp_path: Path):
-    card = 'job="dcgm", instance="gpu01:9400", Hostname="gpu01"'
-    series = [
-        f"  - {{series: 'DCGM_FI_DEV_XID_ERRORS{{{card}, gpu=\"{gpu}\", {labels}}}', values: '{text}'}}"
-        for gpu, (values, _) in XIDS.items()
-        for labels, text in values.items()
-    ]
-    asked = {
-        f'count(ALERTS{{alertname="GpumonXid", alertstate="firing", gpu="{gpu}"}})': 1.0 if there else NAN
-        for gpu, (_, there) in XIDS.items()
-    }
-    check(tmp_path, Ruled((), SCOPE), series, asked, "75m", evaluated="1m")
-
-
-def raised(folder: Path, ruled: Ruled, series: list[str], names: dict[str, bool], at: str) -> None:
-    """Whether each alert is raised."""
-    asked = {
-        f'count(ALERTS{{alertname="{name}", alertstate="firing"}}) > bool 0': there for name, there in names.items()
-    }
-    values = {f"({expr})": 1.0 if there else NAN for expr, there in asked.items()}
-    check(folder, ruled, series, values, at, evaluated="1m")
-
-
-ALERTS = ("GpumonKvCacheFull", "GpumonLowUse", "GpumonGpuHeldIdle", "GpumonXid", "GpumonThrottled", "GpumonEngineDown")
-
-
-@pytest.mark.parametrize("wrong", ["", *ALERTS])
-def test_an_alert_is_raised_by_what_it_names_and_by_nothing_else(tmp_path: Path, wrong: str):
-    llm = spec(MODELS["dense"])
-    load = Load(decode=12000.0, steps=(250.0,), computed=20000.0, usage=0.95 if wrong == "GpumonKvCacheFull" else 0.25)
-    if wrong == "GpumonLowUse":
-        load = load._replace(decode=40.0, steps=(1.0,), computed=10.0)
-    target = 'job="vllm", instance="gpu01:8000"'
-    up = "1x280 0x120" if wrong == "GpumonEngineDown" else "1x60"
-    busy = 0.01 if wrong == "GpumonGpuHeldIdle" else 0.9
-    card = 'job="dcgm", instance="gpu01:9400", Hostname="gpu01", gpu="0"'
-    xid = "0x280 79x120" if wrong == "GpumonXid" else "43x60"
-    series = [
-        *vllm(load, "m"),
-        *dcgm("gpu01", 0, busy, 300.0),
-        f"  - {{series: 'up{{{target}}}', values: '{up}'}}",
-        f"  - {{series: 'DCGM_FI_DEV_XID_ERRORS{{{card}}}', values: '{xid}'}}",
-        # 4: at its power limit, which is normal work; 64: the hardware slows down for heat.
-        gauge("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", card, 68.0 if wrong == "GpumonThrottled" else 4.0),
-    ]
-    series = [line.replace("x60", "x400") for line in series]
-    ruled = Ruled((facts(llm, "m", load),), SCOPE)
-    raised(tmp_path, ruled, series, {name: name == wrong for name in ALERTS}, "75m")

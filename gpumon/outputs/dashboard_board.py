@@ -1,0 +1,42 @@
+"""What a Grafana dashboard is made of: panels, the columns of its table, and its variables."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Panel(NamedTuple):
+    """One chart: title, unit (Grafana's id), and its queries with their legends."""
+
+    title: str
+    unit: str
+    queries: tuple[tuple[str, str], ...]
+    meaning: str = ""
+
+
+class Column(NamedTuple):
+    """One column of the table of models."""
+
+    title: str
+    unit: str
+    expr: str
+
+
+class Variable(NamedTuple):
+    """One choice above the panels; all at first."""
+
+    name: str
+    label: str
+    asked: str
+    """Grafana's query for its values."""
+
+
+class Board(NamedTuple):
+    """One set of panels, all of them cut down by its variables."""
+
+    title: str
+    panels: tuple[Panel, ...]
+    columns: tuple[Column, ...]
+    model: str
+    """Label that names a model."""
+    variables: tuple[Variable, ...]

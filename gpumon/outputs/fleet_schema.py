@@ -1,0 +1,86 @@
+"""JSON Schema of a fleet as `--prometheus URL --json` prints it: `python -m gpumon.outputs.fleet_schema`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+import msgspec
+
+from gpumon.fleet.rows import Row
+from gpumon.fleet.snapshot import HostState
+from gpumon.outputs.fleet import ROW_KEYS
+from gpumon.outputs.schema import definition, described, docs_of, document
+from gpumon.readings.missing import Reason
+from gpumon.readings.snapshot import SCHEMA, BandwidthSource, FaultShown, Level, Snapshot
+
+_TEXT: Final = {"type": "string"}
+_WHOLE: Final = {"type": "integer"}
+_FIGURE: Final = {"type": ["number", "null"]}
+_TEXTS: Final = {"type": "array", "items": _TEXT}
+_PRINTED: Final[dict[str, dict[str, Any]]] = {
+    "str": _TEXT,
+    "int": _WHOLE,
+    "int | Missing": {"type": ["integer", "null"]},
+    "Reading": _FIGURE,
+    "tuple[str, ...]": _TEXTS,
+    "tuple[tuple[str, int], ...]": {
+        "type": "array",
+        "items": {"type": "array", "items": {"type": ["string", "integer"]}},
+    },
+    "BandwidthSource": {"enum": [one.value for one in BandwidthSource]},
+    "Level | None": {"enum": [*(one.value for one in Level), None]},
+    "HostState": {"enum": [one.value for one in HostState]},
+}
+"""Type of a row's field, as it is written there -> what is printed."""
+
+
+def _object(**properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def schema() -> dict[str, Any]:
+    """The schema as a JSON value (draft 2020-12)."""
+    definitions: dict[str, Any] = {}
+    snapshot = document(Snapshot, "", SCHEMA, definitions)
+    definitions["Snapshot"] = {name: snapshot[name] for name in ("type", "properties", "required")}
+    definitions["Known"] = _object(value=_FIGURE, gpus=_WHOLE, of=_WHOLE)
+    definitions["Latency"] = _object(value=_FIGURE, how={"enum": ["one", "merged", "worst"]})
+    definitions["Row"] = _row(definitions)
+    row = {"$ref": "#/$defs/Row"}
+    host = _object(
+        name=_TEXT,
+        labels={"type": "object", "additionalProperties": _TEXT},
+        state=_PRINTED["HostState"],
+        seen={"type": ["string", "null"]},
+        own_gpumon={"type": "boolean"},
+        figures=row,
+        snapshot={"$ref": "#/$defs/Snapshot"},
+    )
+    root = _object(
+        schema={"const": SCHEMA},
+        time={"type": ["string", "null"]},
+        interval_s={"type": "number"},
+        queries=_WHOLE,
+        cost_s={"type": "number"},
+        faults={"type": "array", "items": definition(FaultShown, definitions)},
+        hosts={"type": "array", "items": host},
+        models={"type": "array", "items": row},
+        total=row,
+    )
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "gpumon snapshot of a fleet"}
+    return {**head, **root, "$defs": dict(sorted(definitions.items()))}
+
+
+def _row(definitions: dict[str, Any]) -> dict[str, Any]:
+    types, texts = Row.__annotations__, docs_of(Row)
+    properties = {
+        name: {**_PRINTED.get(types[name], {"$ref": f"#/$defs/{types[name]}"}), **described(texts.get(name, ""))}
+        for name in ROW_KEYS
+    }
+    reasons = {"type": "object", "additionalProperties": definition(Reason, definitions)}
+    return _object(**properties, missing=reasons)
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(schema()), indent=2) + b"\n")

@@ -1,0 +1,60 @@
+"""Rules that promtool evaluates on made series."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpumon.efficiency.promql import model_constants, peak_constants, told_constants
+from gpumon.outputs.rules import ModelFacts, Ruled, quoted, rules_yaml
+from gpumon.outputs.rules_scope import Scope
+from gpumon.sources.packaged import llm_catalogue
+from gpumon.specs.llm import LlmSpec
+from tests.fakes.prometheus import promtool
+from tests.rules.loads import BANDWIDTH, PEAK, Load
+
+SCOPE = Scope("", ("Hostname", "instance"), 15.0)
+AT = "6m"
+"""The longest windows are 5 min."""
+NAN = float("nan")
+
+
+def spec(name: str) -> LlmSpec:
+    found = llm_catalogue().find(name)
+    assert found is not None
+    return found
+
+
+def facts(llm: LlmSpec, name: str, load: Load, context: float = 0.0, pool: float | None = None) -> ModelFacts:
+    told = told_constants(load.pool if pool is None else pool, context, load.ranks)
+    return ModelFacts(name, "test", (*model_constants(llm, load.gpus), *peak_constants(PEAK, BANDWIDTH), *told), "x")
+
+
+def check(
+    folder: Path,
+    ruled: Ruled,
+    series: list[str],
+    values: dict[str, float],
+    at: str = AT,
+    *,
+    every: str = "15s",
+    evaluated: str = "30s",
+    order: tuple[str, ...] = (),
+) -> None:
+    """Each expression has this value, to a millionth; NaN: it has none. `order`: of groups, where it matters."""
+    (folder / "rules.yml").write_text(rules_yaml(ruled))
+    lines = [
+        "rule_files: [rules.yml]",
+        f"evaluation_interval: {evaluated}",
+        f"group_eval_order: [{', '.join(order)}]",
+        "tests:",
+        f"- interval: {every}",
+    ]
+    lines += ["  input_series:", *series, "  promql_expr_test:"]
+    for expr, value in values.items():
+        there = value == value
+        near = f"abs({expr} - {value!r}) <= {abs(value) * 1e-6!r}" if there else expr
+        lines += [f"  - expr: {quoted(f'count({near})')}", f"    eval_time: {at}"]
+        lines.append(f"    exp_samples: {'[{value: 1}]' if there else '[]'}")
+    (folder / "test.yml").write_text("\n".join(lines) + "\n")
+    result = promtool("test", "rules", str(folder / "test.yml"))
+    assert result.returncode == 0, result.stdout + result.stderr

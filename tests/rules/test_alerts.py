@@ -1,0 +1,172 @@
+"""Each alert is raised by what it names, for as long as it lasts, and by nothing else: promtool evaluates them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpumon.outputs.rules import Ruled
+from gpumon.outputs.rules_targets import ENGINES_KNOWN, GPUS_KNOWN
+from gpumon.triage.thresholds import Thresholds
+from tests.rules.checked import NAN, SCOPE, check, facts, spec
+from tests.rules.loads import Load, dcgm, gauge, vllm
+
+DENSE = "Llama-3.1-70B"
+FEW = {"decode": 40.0, "steps": (1.0,), "computed": 10.0, "running": 2.0, "waiting": 0.0, "usage": 0.1}
+XIDS = {
+    "new": ({'pod="a"': "0x280 79x120"}, True),
+    "first": ({'pod="a"': "_x280 79x120"}, True),
+    "other code": ({'pod="a", err_code="43"': "43x280 stale", 'pod="a", err_code="79"': "_x280 79x120"}, True),
+    "with code": ({'pod="a", err_code="0"': "0x280 stale", 'pod="a", err_code="79"': "_x280 79x120"}, True),
+    "again": ({'pod="a"': "79x280 0x10 79x110"}, True),
+    "old": ({'pod="a"': "79x400"}, False),
+    "pod": ({'pod="a"': "79x280 stale", 'pod="b"': "_x280 79x120"}, False),
+    "gap": ({'pod="a"': "79x20 _x40 79x340"}, False),
+    "none": ({'pod="a"': "0x400"}, False),
+}
+"""Series of a GPU, and whether its Xid is new."""
+
+
+def test_an_xid_is_raised_when_it_is_new(tmp_path: Path):
+    card = 'job="dcgm", instance="gpu01:9400", Hostname="gpu01"'
+    series = [
+        f"  - {{series: 'DCGM_FI_DEV_XID_ERRORS{{{card}, gpu=\"{gpu}\", {labels}}}', values: '{text}'}}"
+        for gpu, (values, _) in XIDS.items()
+        for labels, text in values.items()
+    ]
+    asked = {
+        f'count(ALERTS{{alertname="GpumonXid", alertstate="firing", gpu="{gpu}"}})': 1.0 if there else NAN
+        for gpu, (_, there) in XIDS.items()
+    }
+    check(tmp_path, Ruled((), SCOPE), series, asked, "75m", evaluated="1m")
+
+
+def raised(folder: Path, ruled: Ruled, series: list[str], names: dict[str, bool], at: str) -> None:
+    """Whether each alert is raised."""
+    asked = {
+        f'count(ALERTS{{alertname="{name}", alertstate="firing"}}) > bool 0': there for name, there in names.items()
+    }
+    values = {f"({expr})": 1.0 if there else NAN for expr, there in asked.items()}
+    check(folder, ruled, series, values, at, evaluated="1m")
+
+
+ALERTS = (
+    "GpumonKvCacheFull",
+    "GpumonLowUse",
+    "GpumonGpuHeldIdle",
+    "GpumonXid",
+    "GpumonThrottled",
+    "GpumonEngineDown",
+    "GpumonGpusSilent",
+)
+
+
+@pytest.mark.parametrize("wrong", ["", *ALERTS])
+def test_an_alert_is_raised_by_what_it_names_and_by_nothing_else(tmp_path: Path, wrong: str):
+    llm = spec(DENSE)
+    load = Load(decode=12000.0, steps=(250.0,), computed=20000.0, usage=0.95 if wrong == "GpumonKvCacheFull" else 0.25)
+    if wrong == "GpumonLowUse":
+        load = load._replace(**FEW)
+    target = 'job="vllm", instance="gpu01:8000"'
+    up = "1x280 0x120" if wrong == "GpumonEngineDown" else "1x60"
+    exporter_up = "1x280 0x120" if wrong == "GpumonGpusSilent" else "1x60"
+    busy = 0.01 if wrong == "GpumonGpuHeldIdle" else 0.9
+    card = 'job="dcgm", instance="gpu01:9400", Hostname="gpu01", gpu="0"'
+    xid = "0x280 79x120" if wrong == "GpumonXid" else "43x60"
+    series = [
+        *vllm(load, "m"),
+        *dcgm("gpu01", 0, busy, 300.0),
+        f"  - {{series: 'up{{{target}}}', values: '{up}'}}",
+        f"  - {{series: 'up{{job=\"dcgm\", instance=\"gpu01:9400\"}}', values: '{exporter_up}'}}",
+        f"  - {{series: 'DCGM_FI_DEV_XID_ERRORS{{{card}}}', values: '{xid}'}}",
+        # 4: at its power limit, which is normal work; 64: the hardware slows down for heat.
+        gauge("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", card, 68.0 if wrong == "GpumonThrottled" else 4.0),
+    ]
+    if wrong == "GpumonGpusSilent":
+        series = [line.replace("x60", "x280 stale") if "DCGM_FI_DEV" in line else line for line in series]
+    series = [line.replace("x60", "x400") for line in series]
+    ruled = Ruled((facts(llm, "m", load),), SCOPE)
+    raised(tmp_path, ruled, series, {name: name == wrong for name in ALERTS}, "75m")
+
+
+LOW_USE = {
+    "few requests": ({}, True),
+    "requests wait": ({"waiting": 2.0}, False),
+    "the KV cache is full": ({"usage": 0.95, "running": 48.0}, False),
+    "many requests fit no more": ({"usage": 0.3, "running": 48.0}, False),
+    "much arithmetic": ({"computed": 20000.0}, False),
+    "much memory traffic": ({"decode": 1000.0, "steps": (150.0,)}, False),
+    "no requests": ({"running": 0.0}, False),
+    "stalled": ({"decode": 0.0, "computed": 0.0, "prompts": 0.0, "steps": (0.0,)}, False),
+}
+"""What differs from an engine that is under used, and whether it still is."""
+
+
+@pytest.mark.parametrize("case", LOW_USE)
+def test_low_use_is_what_triage_calls_under_used(tmp_path: Path, case: str):
+    llm = spec(DENSE)
+    more, there = LOW_USE[case]
+    load = Load(**{**FEW, **more})
+    series = [line.replace("x60", "x200") for line in vllm(load, "m")]
+    raised(tmp_path, Ruled((facts(llm, "m", load),), SCOPE), series, {"GpumonLowUse": there}, "45m")
+
+
+def test_the_limits_of_low_use_are_those_of_triage(tmp_path: Path):
+    llm, load = spec(DENSE), Load(**FEW)
+    series = [line.replace("x60", "x200") for line in vllm(load, "m")]
+    limits = Thresholds(under_used_slots_ratio=0.05)
+    ruled = Ruled((facts(llm, "m", load),), SCOPE, thresholds=limits)
+    raised(tmp_path, ruled, series, {"GpumonLowUse": False}, "45m")
+
+
+TARGETS = {
+    "GpumonEngineDown": (
+        'job="vllm", instance="gpu01:8000"',
+        'vllm:num_requests_running{{{}, model_name="m", engine="0"}}',
+        ENGINES_KNOWN,
+    ),
+    "GpumonGpusSilent": (
+        'job="dcgm", instance="gpu01:9400"',
+        'DCGM_FI_DEV_GPU_UTIL{{{}, Hostname="gpu01", gpu="0", UUID="GPU-1", pod="a"}}',
+        GPUS_KNOWN,
+    ),
+}
+"""Alert -> labels of a target, the series that it gave, and the one that remembers it."""
+
+
+def once_up(name: str) -> list[str]:
+    """The target answers for an hour, is down for 30, and is no target any more."""
+    target, sign, _ = TARGETS[name]
+    return [
+        f"  - {{series: '{sign.format(target)}', values: '1x60 stale'}}",
+        f"  - {{series: 'up{{{target}}}', values: '1x60 0x1800 stale'}}",
+    ]
+
+
+@pytest.mark.parametrize(("at", "there"), [("30h", True), ("32h", False)])
+def test_what_is_down_is_told_as_long_as_it_is_a_target(tmp_path: Path, at: str, there: bool):
+    firing = 'count(ALERTS{{alertname="{}", alertstate="firing"}})'.format
+    asked = {firing(name): 1.0 if there else NAN for name in TARGETS}
+    series = [line for name in TARGETS for line in once_up(name)]
+    check(tmp_path, Ruled((), SCOPE), series, asked, at, every="1m", evaluated="4m")
+
+
+def test_what_was_down_when_the_rules_were_loaded_is_known(tmp_path: Path):
+    """Evaluated every 20 minutes, nothing that was recorded before is there: as where the rules are new."""
+    asked = {f"count({known})": 1.0 for _, _, known in TARGETS.values()}
+    series = [line for name in TARGETS for line in once_up(name)]
+    order = ("gpumon-targets-before", "gpumon-targets")
+    check(tmp_path, Ruled((), SCOPE), series, asked, "20h", every="1m", evaluated="20m", order=order)
+
+
+def test_an_engine_that_serves_another_model_now_is_not_down(tmp_path: Path):
+    target = 'job="vllm", instance="gpu01:8000"'
+    times = {"m": "1x60 stale", "n": "_x60 1x60 stale"}
+    series = [
+        f"  - {{series: 'vllm:num_requests_running{{{target}, model_name=\"{model}\"}}', values: '{values}'}}"
+        for model, values in times.items()
+    ]
+    series.append(f"  - {{series: 'up{{{target}}}', values: '1x120 0x600'}}")
+    firing = 'count(ALERTS{{alertname="GpumonEngineDown", alertstate="firing", model_name="{}"}})'.format
+    check(tmp_path, Ruled((), SCOPE), series, {firing("n"): 1.0, firing("m"): NAN}, "3h", every="1m", evaluated="1m")
