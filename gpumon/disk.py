@@ -15,16 +15,15 @@ from gpumon.config.load import Loaded
 from gpumon.config.theme_watch import ThemeFile
 from gpumon.config.themes import Theme, known_themes, themes_folder
 from gpumon.config.validate import all_changed
-from gpumon.readings.snapshot import Snapshot
+from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.readings.text import clean
+from gpumon.recording.place import RECORDING as RECORDING
 from gpumon.sources.offload import in_daemon_thread
 
 if TYPE_CHECKING:
     from gpumon.sizing.scenario import Scenario
     from gpumon.tui.control import Incident
 
-RECORDING: Final = "recording.gpumon"
-"""Of a bundle: all that is kept, for `gpumon replay`."""
 _MOST_NAMES: Final = 99
 """Bundles of one second that get names of their own."""
 
@@ -123,6 +122,7 @@ class Disk:
 
     async def save_bundle(self, incident: Incident) -> str:
         """Write a new folder `gpumon-HOST-TIME`: the recording that is kept, the snapshot, verdicts, screen, versions.
+        Of a fleet it is `gpumon-fleet-TIME`, without a recording: its past is in the Prometheus.
 
         Into the current folder, else the home folder, else the one for temporary files; for the user alone, as
         names of processes stand there. Nothing is ever written over. A folder that can not hold all texts is removed
@@ -133,6 +133,8 @@ class Disk:
         if isinstance(folder, str):
             return f"nothing was written: {folder}"
         said = f"wrote {clean(folder.name, 200)}/ in {clean(str(folder.parent.absolute()), 200)}"
+        if isinstance(incident.snapshot, FleetSnapshot):
+            return said
         if incident.timeline is None or span is None:
             return f"{said}, without a recording: no past is kept"
         part = folder / f"{RECORDING}.part"  # what is left of it, should gpumon be killed meanwhile
@@ -149,12 +151,18 @@ class Disk:
 
     def _write_texts(self, incident: Incident, span: tuple[float, float] | None) -> Path | str:
         """The folder that was made; or why none could be."""
-        from gpumon.outputs.bundle import texts
+        from gpumon.outputs.bundle import fleet_texts, texts
+        from gpumon.recording.incidents import incidents
 
-        made = texts(incident.snapshot, incident.screen, incident.picture(), incident.events, span)
+        snapshot, screen, drawn = incident.snapshot, incident.screen, incident.picture()
+        if isinstance(snapshot, FleetSnapshot):
+            of, made = "fleet", fleet_texts(snapshot, incident.prices, screen, drawn)
+        else:
+            found, _ = incidents(incident.events, max(snapshot.wall_s, span[1] if span is not None else 0.0))
+            of, made = snapshot.host.name, texts(snapshot, screen, drawn, incident.events, span, found)
         failures = []
         for folder in self._folders():
-            written = _written(folder, _name(incident.snapshot), made)
+            written = _written(folder, _name(of, snapshot.wall_s), made)
             if isinstance(written, Path):
                 return written
             failures.append(f"{clean(str(folder), 100)}: {written}")
@@ -178,9 +186,9 @@ def _scenarios(folder: Path | None) -> tuple[str, ...]:
         return ()
 
 
-def _name(snapshot: Snapshot) -> str:
-    host = re.sub(r"[^A-Za-z0-9._-]+", "-", snapshot.host.name).strip("-.")[:64] or "host"
-    when = datetime.fromtimestamp(snapshot.wall_s, timezone.utc).astimezone()
+def _name(of: str, wall_s: float) -> str:
+    host = re.sub(r"[^A-Za-z0-9._-]+", "-", of).strip("-.")[:64] or "host"
+    when = datetime.fromtimestamp(wall_s, timezone.utc).astimezone()
     return f"gpumon-{host}-{when:%Y%m%d-%H%M%S}"
 
 

@@ -10,7 +10,8 @@ import signal
 import time
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from rich.text import Text
 from textual import constants, events
@@ -22,7 +23,7 @@ from gpumon.config.schema import Config
 from gpumon.config.themes import Theme
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
-from gpumon.tui.control import Control, Files
+from gpumon.tui.control import Collecting, Control, Files
 from gpumon.tui.driver import TerminalDriver
 from gpumon.tui.messages import SnapshotReady
 from gpumon.tui.palette import Palette
@@ -32,8 +33,9 @@ from gpumon.tui.terminal import depth, drawn_with
 from gpumon.tui.view import View
 
 if TYPE_CHECKING:
-    from gpumon.tui.screens.fleet import FleetScreen
+    from gpumon.tui.screens.common import CommonActions
 
+_Control = TypeVar("_Control", bound=Collecting)
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _THEME_S: Final = 2.0
 """Between two looks at the theme's file."""
@@ -48,7 +50,7 @@ _STOP_S: Final = 2.0
 """The collector promises a fraction of a second; a broken promise must not keep the shell waiting."""
 
 
-class TerminalApp(App[int], inherit_bindings=False):
+class TerminalApp(App[int], Generic[_Control], inherit_bindings=False):
     """What a screen of gpumon runs in, whatever it shows."""
 
     ENABLE_COMMAND_PALETTE = False
@@ -59,9 +61,19 @@ class TerminalApp(App[int], inherit_bindings=False):
         "Board { width: 100%; height: 1; layer: base; } SizingPanel { layer: beside; }"
     )
 
-    def __init__(self, theme: Theme, config: Config | None = None, files: Files | None = None) -> None:
+    def __init__(
+        self,
+        control: _Control,
+        theme: Theme,
+        config: Config | None = None,
+        files: Files | None = None,
+        *,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         super().__init__()
         self.animation_level = "none"
+        self.control = control
+        self.wall = wall
         self.files = files
         config = config or Config()
         glyphs = drawn_with(config, os.environ)
@@ -75,16 +87,16 @@ class TerminalApp(App[int], inherit_bindings=False):
 
     @property
     @abstractmethod
-    def front(self) -> MonitorScreen | FleetScreen:
+    def front(self) -> CommonActions:
         """The screen that has the keys."""
 
     @abstractmethod
-    async def collect(self) -> None:
-        """Collect until that ends."""
+    def sink(self, snapshot: Any) -> None:
+        """Take what was collected; never blocks."""
 
-    @abstractmethod
     async def stop(self) -> None:
         """Stop collecting."""
+        await self.control.stop()
 
     def get_driver_class(self) -> type[Driver]:
         """Our own terminal driver, unless the environment names one (a browser)."""
@@ -136,7 +148,8 @@ class TerminalApp(App[int], inherit_bindings=False):
     async def _collect(self) -> None:
         """Run the collector; without it there is nothing to show, so its failure is the screen's end."""
         try:
-            await self.collect()
+            await self.control.start(self.sink)
+            await self.control.ended()
         except Exception as error:  # whatever ended the collecting, the user has to see it
             self.exit(
                 return_code=1, message=Text(clean(f"gpumon failed, please report: {type(error).__name__}: {error}"))
@@ -174,37 +187,21 @@ class TerminalApp(App[int], inherit_bindings=False):
             await asyncio.wait_for(self.stop(), _STOP_S)
 
 
-class MonitorApp(TerminalApp, inherit_bindings=False):
+class MonitorApp(TerminalApp[Control], inherit_bindings=False):
     """The screen of one machine."""
 
-    def __init__(
-        self,
-        control: Control,
-        theme: Theme,
-        config: Config | None = None,
-        files: Files | None = None,
-        *,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        super().__init__(theme, config, files)
-        self.control = control
-        self.monitor = MonitorScreen(control, files, self.palette, self.view, wall)
+    @cached_property
+    def monitor(self) -> MonitorScreen:
+        """The only screen."""
+        return MonitorScreen(self.control, self.files, self.palette, self.view, self.wall)
 
     @property
     def front(self) -> MonitorScreen:
         """The monitor: there is no other screen."""
         return self.monitor
 
-    async def collect(self) -> None:
-        """Run the collector."""
-        await self.control.start(self._sink)
-        await self.control.ended()
-
-    async def stop(self) -> None:
-        """Stop the collector."""
-        await self.control.stop()
-
-    def _sink(self, snapshot: Snapshot) -> None:
+    def sink(self, snapshot: Snapshot) -> None:
+        """Have it shown."""
         self.post_message(SnapshotReady(snapshot))
 
     def on_snapshot_ready(self, message: SnapshotReady) -> None:
@@ -212,12 +209,12 @@ class MonitorApp(TerminalApp, inherit_bindings=False):
         self.monitor.show(message.snapshot)
 
 
-def run(app: TerminalApp, mouse: bool = True) -> int:
+def run(app: TerminalApp[Any], mouse: bool = True) -> int:
     """Run the screen until it is left; returns the exit code: 128 + n after signal n, as a shell expects."""
     return asyncio.run(_run(app, mouse))
 
 
-async def _run(app: TerminalApp, mouse: bool) -> int:
+async def _run(app: TerminalApp[Any], mouse: bool) -> int:
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         loop.add_signal_handler(number, app.exit, 128 + number)

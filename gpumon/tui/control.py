@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from gpumon.config.schema import Config
 from gpumon.config.themes import Theme
@@ -13,6 +14,7 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Event
 
 if TYPE_CHECKING:
+    from gpumon.fleet.snapshot import FleetSnapshot
     from gpumon.sizing.calibration import Calibration
     from gpumon.sizing.known import Known
     from gpumon.sizing.scenario import Scenario
@@ -63,16 +65,12 @@ class Playback(Protocol):
         """Play from that moment on."""
 
 
-class Control(Protocol):
-    """The collector, as the screen sees it; or a recording that plays in its place."""
+class Collecting(Protocol):
+    """What brings what a screen shows. Nothing here holds the event loop up; whatever waits is awaited."""
 
-    timeline: Timeline | None
-    """Where `pause` can go back to; None: nowhere."""
-    playback: Playback | None
-    """Set where this is a recording."""
-
-    history: History
-    """Series for the charts, on the clock of `Snapshot.wall_s`."""
+    @property
+    def interval_s(self) -> float:
+        """Seconds between two snapshots."""
 
     @property
     def calibration(self) -> Calibration:
@@ -81,11 +79,7 @@ class Control(Protocol):
     def known(self) -> Known:
         """Models, GPUs, prices and imported profiles, as they are known by now; returns at once."""
 
-    @property
-    def interval_s(self) -> float:
-        """Seconds between two snapshots."""
-
-    async def start(self, sink: Callable[[Snapshot], None]) -> None:
+    async def start(self, sink: Callable[[Any], None]) -> None:
         """Begin to collect; returns at once. `sink` gets every snapshot and never blocks."""
 
     async def ended(self) -> None:
@@ -101,10 +95,25 @@ class Control(Protocol):
         """Stop collecting, within a fraction of a second."""
 
 
+class Control(Collecting, Protocol):
+    """The collector, as the screen sees it; or a recording that plays in its place."""
+
+    timeline: Timeline | None
+    """Where `pause` can go back to; None: nowhere."""
+    playback: Playback | None
+    """Set where this is a recording."""
+
+    history: History
+    """Series for the charts, on the clock of `Snapshot.wall_s`."""
+
+    async def start(self, sink: Callable[[Snapshot], None]) -> None:
+        """Begin to collect; returns at once. `sink` gets every snapshot and never blocks."""
+
+
 class Incident(NamedTuple):
     """What is known of a moment, to be written down."""
 
-    snapshot: Snapshot
+    snapshot: Snapshot | FleetSnapshot
     """What is shown."""
     screen: str
     """The same as text."""
@@ -114,6 +123,8 @@ class Incident(NamedTuple):
     """What happened, oldest first."""
     timeline: Timeline | None = None
     """The past, where there is one."""
+    prices: Mapping[str, float] = MappingProxyType({})
+    """Of a fleet: catalogue name of a GPU -> price of one hour, "" for all others."""
 
 
 class Files(Protocol):

@@ -135,7 +135,10 @@ def _columns(pane: str) -> Setting:
     )
 
 
-SETTINGS: Final[tuple[Setting, ...]] = (
+FLEET_INTERVALS_S: Final = tuple(interval_s for interval_s in INTERVALS_S if interval_s >= 1.0)
+"""Seconds between two refreshes of a fleet that the keys go through."""
+
+_OF_A_MACHINE: Final = (
     Setting(
         *("general", "interval_s", "readings", "GPUs every"),
         "Time between two readings of the GPUs, 0.25 s to 1 h. Shorter costs gpumon more CPU.",
@@ -147,6 +150,15 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         *(period, INTERVALS_S, _seconds),
         later=True,
     ),
+)
+_OF_A_FLEET: Final = (
+    Setting(
+        *("prometheus", "interval_s", "readings", "asked every"),
+        "Time between two refreshes, 1 s to 1 h; more often than the targets are scraped shows nothing new.",
+        *(period, FLEET_INTERVALS_S, _seconds),
+    ),
+)
+_OF_BOTH: Final = (
     Setting(
         "general", "theme", "screen", "theme", "Colours of the screen. Your own go into themes/ beside the config.", str
     ),
@@ -208,4 +220,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         (1000.0, 2000.0, 5000.0, 10_000.0, 20_000.0, 30_000.0, 60_000.0, 120_000.0),
     ),
 )
+SETTINGS: Final[tuple[Setting, ...]] = (*_OF_A_MACHINE, *_OF_BOTH)
 """In the order of the page."""
+FLEET_SETTINGS: Final[tuple[Setting, ...]] = (*_OF_A_FLEET, *_OF_BOTH)
+"""Those that change something on a fleet's screen, or on the screen of one of its hosts."""

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
 from gpumon.readings.format import DASH, cells, left, phrase, ratio, right
+from gpumon.readings.format import spans as spans
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.view import View
@@ -270,14 +271,3 @@ def moment(rfc3339: str) -> datetime | None:
 def clock(wall_s: float) -> str:
     """The local time of day of a Unix time."""
     return datetime.fromtimestamp(wall_s, timezone.utc).astimezone().strftime("%H:%M:%S")
-
-
-def spans(numbers: Sequence[int]) -> str:
-    """Sorted numbers with runs joined: `0-3 6`."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return " ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in runs)

@@ -14,6 +14,7 @@ from gpumon.config.schema import Config
 from gpumon.config.terminals import NO_SCREEN, PLAIN, SMALL
 
 _INSTEAD: Final = "use `gpumon watch{0} --plain` (a line per GPU and engine) or `gpumon watch{0} --json`"
+_OF_RECORDING: Final = "use `gpumon report FILE` (summed up) or `gpumon export FILE` (its moments)"
 
 
 class Depth(str, Enum):
@@ -25,15 +26,15 @@ class Depth(str, Enum):
     TRUE = "truecolor"
 
 
-def refusal(environ: Mapping[str, str], isatty: bool, *, demo: bool = False) -> str | None:
+def refusal(environ: Mapping[str, str], isatty: bool, *, demo: bool = False, recording: bool = False) -> str | None:
     """Why the screen cannot be shown, in one line with what to use instead; None where it can.
 
     `isatty`: both stdin (keys) and stdout (screen) are terminals. `demo`: it is the simulated server that would be
-    watched. The exit code of a refusal is 2.
+    watched, `recording`: a recording that would be replayed. The exit code of a refusal is 2.
     """
     if environ.get("TEXTUAL_DRIVER"):
         return None  # the screen goes elsewhere than to a terminal: to a browser
-    instead = _INSTEAD.format(" --demo" if demo else "")
+    instead = _OF_RECORDING if recording else _INSTEAD.format(" --demo" if demo else "")
     if not isatty:
         return f"the screen needs a terminal for input and output: {instead}"
     terminal = environ.get("TERM", "")

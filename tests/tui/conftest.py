@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterator
 
@@ -19,3 +20,9 @@ def known_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     monkeypatch.undo()
     time.tzset()
+
+
+@pytest.fixture(autouse=True)
+def garbage_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A monitor stays and is kept out of the garbage collector's sight; here they are many, and each one goes."""
+    monkeypatch.setattr(gc, "freeze", lambda: None)

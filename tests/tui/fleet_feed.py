@@ -24,7 +24,7 @@ from tests.tui.running import until
 LAST = 11
 """The newest scrape there is."""
 NEWEST_S = WALL_S + LAST * EVERY_S + 3.0
-CONFIG = Config(prometheus=Prometheus(url="http://reader:secret@prometheus.example:9090/api?x=1", interval_s=15.0))
+CONFIG = Config(prometheus=Prometheus(url="http://prometheus.example:9090/api", interval_s=15.0))
 
 
 @lru_cache(maxsize=64)

@@ -37,9 +37,10 @@ async def running(
         yield app, pilot
 
 
-async def until(condition: Callable[[], bool], pilot: Pilot[int], seconds: float = 5.0) -> None:
-    """Let the application work until something holds."""
-    for _ in range(int(seconds / 0.02)):
+async def until(condition: Callable[[], bool], pilot: Pilot[int], seconds: float = 60.0) -> None:
+    """Let the application work until something holds; the time is patience with a machine that is busy."""
+    end_s = asyncio.get_running_loop().time() + seconds
+    while asyncio.get_running_loop().time() < end_s:
         await pilot.pause()
         if condition():
             return

@@ -54,6 +54,7 @@ class SlowTerminal:
         self.arrived = 0
         self._clock = ""
         self._stream = pyte.ByteStream(self.glass)
+        self.bytes_per_s = bytes_per_s
         self._piece = bytes_per_s * PIECE_S
         self._credit = 0.0
         self._at_s = time.monotonic()
@@ -101,13 +102,14 @@ class SlowTerminal:
         """What is on the screen."""
         return "\n".join(self.glass.display)
 
-    def press(self, key: bytes, answered: Callable[[Glass], bool], within_s: float = 5.0) -> float:
-        """Seconds from the key until its answer is on the screen."""
+    def press(self, key: bytes, answered: Callable[[Glass], bool], within_s: float = 60.0) -> tuple[float, float]:
+        """Seconds from the key until its answer is on the screen, and how many of these the line was in use."""
+        arrived = self.arrived
         self.process.type(key)
         took_s = self.run(within_s, lambda: answered(self.glass))
         if took_s is None:
             raise AssertionError(f"{key!r} was never answered:\n{self.text()}")
-        return took_s
+        return took_s, (self.arrived - arrived) / self.bytes_per_s
 
 
 @contextlib.contextmanager
@@ -115,7 +117,7 @@ def slow_demo(bytes_per_s: float = BYTES_PER_S, columns: int = 120, lines: int =
     """The installed demo, painted, at the end of a slow line."""
     terminal = SlowTerminal([GPUMON, "demo"], columns, lines, bytes_per_s)
     try:
-        terminal.run(20.0, lambda: "quit" in terminal.glass.row(lines - 1))
+        terminal.run(60.0, lambda: "quit" in terminal.glass.row(lines - 1))
         terminal.run(3.0)
         yield terminal
     finally:
@@ -161,19 +163,24 @@ def measure(rounds: int = 6, seed: int = 1, bytes_per_s: float = BYTES_PER_S) ->
     """Presses each key at random moments of the tick, `rounds` times; all figures in seconds but the bytes."""
     moments = random.Random(seed)
     took_s: list[float] = []
+    carried_s: list[float] = []
     with slow_demo(bytes_per_s) as terminal:
         terminal.clock_ages_s.clear()
         began_s, arrived = time.monotonic(), terminal.arrived
         for _ in range(rounds):
             for key, answers in KEYS:
                 terminal.run(moments.uniform(0.6, 1.6))
-                took_s.append(terminal.press(key, answers(terminal.glass)))
+                key_s, line_s = terminal.press(key, answers(terminal.glass))
+                took_s.append(key_s)
+                carried_s.append(line_s)
         elapsed_s = time.monotonic() - began_s
         return {
             "keys": len(took_s),
             "key_median_s": statistics.median(took_s),
             "key_p95_s": sorted(took_s)[int(0.95 * (len(took_s) - 1))],
             "key_max_s": max(took_s),
+            "line_within_200_ms_ratio": sum(line <= 0.2 for line in carried_s) / len(carried_s),
+            "line_max_s": max(carried_s),
             "keys_within_200_ms_ratio": sum(took <= 0.2 for took in took_s) / len(took_s),
             "clock_age_max_s": max(terminal.clock_ages_s),
             "bytes_per_s": (terminal.arrived - arrived) / elapsed_s,

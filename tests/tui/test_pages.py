@@ -184,12 +184,12 @@ async def test_the_palette_names_what_its_commands_do_here(tmp_path: Path) -> No
 
 
 async def test_a_notice_said_again_is_not_taken_away_with_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notices, "_NOTICE_S", 1.4)
+    monkeypatch.setattr(notices, "_NOTICE_S", 3.0)
     async with running("live") as (app, pilot):
         app.monitor.say("one")
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(2.0)
         app.monitor.say("one")
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(1.1)
         await pilot.pause()
         assert text_of(app)[-1] == " one"
         await until(lambda: "q quit" in text_of(app)[-1], pilot)

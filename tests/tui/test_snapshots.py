@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from msgspec.structs import replace
-from textual.pilot import Pilot
 
 from gpumon.config.themes import load_theme
-from gpumon.readings.format import cells
 from gpumon.readings.snapshot import FaultShown
 from gpumon.tui.app import MonitorApp
 from tests.tui import scenes
 from tests.tui.feed import Still
 from tests.tui.running import running, text_of
+from tests.tui.snapshot_files import compare, file_of
 
 FOLDER = Path(__file__).parent / "snapshots"
 ALL = ((300, 80), (200, 60), (160, 50), (120, 40), (100, 30), (80, 24), (60, 15), (40, 5))
 """The least one is the last: it closes what it can not show."""
 SOME = ((200, 60), (120, 40), (80, 24), (60, 15))
-UPDATE = bool(os.environ.get("GPUMON_UPDATE_SNAPSHOTS"))
 
 
 class State(NamedTuple):
@@ -86,54 +83,24 @@ STATES = {
 }
 
 
-async def _settled(app: MonitorApp, pilot: Pilot[int]) -> list[str]:
-    """The screen once it stands still."""
-    lines = text_of(app)
-    while True:
-        await pilot.pause(0.02)
-        before, lines = lines, text_of(app)
-        if lines == before:
-            return lines
-
-
-async def _compare(app: MonitorApp, pilot: Pilot[int], name: str, sizes: tuple[tuple[int, int], ...]) -> list[str]:
-    """Names of the sizes at which the screen is not what its file says."""
-    wrong = []
-    for width, height in sizes:
-        await pilot.resize_terminal(width, height)
-        lines = await _settled(app, pilot)
-        assert len(lines) == height
-        assert all(cells(line) <= width for line in lines)
-        assert not any("this pane failed" in line for line in lines)
-        path = FOLDER / f"{name}-{width}x{height}.txt"
-        text = "\n".join(lines) + "\n"
-        if UPDATE:
-            path.write_text(text, "utf-8")
-        elif not path.exists() or path.read_text("utf-8") != text:
-            wrong.append(f"{path.name}:\n{text}")
-    return wrong
-
-
 @pytest.mark.parametrize("name", STATES)
 async def test_a_state(name: str) -> None:
     state = STATES[name]
     async with running(state.scene, *state.sizes[0], ascii=state.ascii) as (app, pilot):
         await pilot.press(*state.keys)
-        wrong = await _compare(app, pilot, name, state.sizes)
+        await compare(app, pilot, FOLDER, name, state.sizes)
         assert not state.ascii or all(line.isascii() for line in text_of(app))
-    assert not wrong, "\n".join(wrong)
 
 
 async def test_starting() -> None:
     app = MonitorApp(Still(None), load_theme("default"), wall=lambda: scenes.WALL_S)
     async with app.run_test(size=(80, 24)) as pilot:
-        wrong = await _compare(app, pilot, "starting", SOME)
-    assert not wrong, "\n".join(wrong)
+        await compare(app, pilot, FOLDER, "starting", SOME)
 
 
 def test_no_file_is_left_over() -> None:
-    named = {f"{name}-{w}x{h}.txt" for name, state in STATES.items() for w, h in state.sizes}
-    named |= {f"starting-{w}x{h}.txt" for w, h in SOME}
+    named = {file_of(name, size) for name, state in STATES.items() for size in state.sizes}
+    named |= {file_of("starting", size) for size in SOME}
     assert {path.name for path in FOLDER.iterdir()} == named
 
 

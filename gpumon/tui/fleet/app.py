@@ -2,61 +2,44 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import time
-from collections.abc import Callable
+from functools import cached_property
 
-from gpumon.config.schema import Config
-from gpumon.config.themes import Theme
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.tui.app import TerminalApp
-from gpumon.tui.control import Control, Files
+from gpumon.tui.control import Control
 from gpumon.tui.fleet.control import FleetControl
 from gpumon.tui.messages import FleetReady
+from gpumon.tui.screens.common import CommonActions
 from gpumon.tui.screens.fleet import FleetScreen
 from gpumon.tui.screens.host import HostScreen
-from gpumon.tui.screens.monitor import MonitorScreen
 
 
-class FleetApp(TerminalApp, inherit_bindings=False):
+class FleetApp(TerminalApp[FleetControl], inherit_bindings=False):
     """The screen of `gpumon --prometheus URL`; `gpumon.tui.app.run` runs it."""
 
-    def __init__(
-        self,
-        control: FleetControl,
-        theme: Theme,
-        config: Config | None = None,
-        files: Files | None = None,
-        *,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        super().__init__(theme, config, files)
-        self.control = control
-        self._wall = wall
-        self.fleet = FleetScreen(control, files, self.palette, self.view, wall, self.open_host)
-        self.host: HostScreen | None = None
-        """The host that is looked at."""
-        self._leaving: set[asyncio.Task[None]] = set()
+    host: HostScreen | None = None
+    """The host that is looked at."""
+
+    @cached_property
+    def fleet(self) -> FleetScreen:
+        """The fleet's own screen."""
+        return FleetScreen(self.control, self.files, self.palette, self.view, self.wall, self.open_host)
 
     @property
-    def front(self) -> MonitorScreen | FleetScreen:
+    def front(self) -> CommonActions:
         """The host's screen while there is one, else the fleet's."""
         return self.host or self.fleet
-
-    async def collect(self) -> None:
-        """Ask the Prometheus until that ends."""
-        await self.control.start(self._sink)
-        await self.control.ended()
 
     async def stop(self) -> None:
         """Stop asking."""
         if self.host is not None:
             await self.host.control.stop()
-        await self.control.stop()
+        await super().stop()
 
-    def _sink(self, fleet: FleetSnapshot) -> None:
-        self.post_message(FleetReady(fleet))
+    def sink(self, snapshot: FleetSnapshot) -> None:
+        """Have it shown."""
+        self.post_message(FleetReady(snapshot))
 
     def on_fleet_ready(self, message: FleetReady) -> None:
         """Show the newest snapshot; beneath a host's screen, too, for when that is left."""
@@ -68,7 +51,7 @@ class FleetApp(TerminalApp, inherit_bindings=False):
         if self.host is None:
             shown = self.fleet.shown.fleet.host(name) if self.fleet.shown is not None else None
             control = self.control.host(name, shown.snapshot if shown is not None else None)
-            self.host = HostScreen(control, self.files, self.palette, self.view, self._wall, self.leave_host, at_s)
+            self.host = HostScreen(control, self.files, self.palette, self.view, self.wall, self.leave_host, at_s)
             self.push_screen(self.host)
 
     def leave_host(self, said: str) -> None:
@@ -77,9 +60,7 @@ class FleetApp(TerminalApp, inherit_bindings=False):
         if host is None:
             return
         self.pop_screen()
-        stopping = asyncio.create_task(_stopped(host.control))
-        self._leaving.add(stopping)
-        stopping.add_done_callback(self._leaving.discard)
+        self.run_worker(_stopped(host.control), group="leaving")
         if said:
             self.fleet.say(said)
 

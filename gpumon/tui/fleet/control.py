@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.readings.snapshot import Snapshot
-from gpumon.tui.control import Control
-
-if TYPE_CHECKING:
-    from gpumon.sizing.calibration import Calibration
-    from gpumon.sizing.known import Known
+from gpumon.tui.control import Collecting, Control
 
 
-class FleetControl(Protocol):
-    """A fleet, as the screen sees it. Nothing here holds the event loop up; whatever waits is awaited."""
+class HostControl(Control, Protocol):
+    """One host of a fleet, as its screen sees it."""
+
+    filling: bool
+    """Whether the past of its charts is still being read."""
+
+
+class FleetControl(Collecting, Protocol):
+    """A fleet, as the screen sees it."""
 
     @property
     def place(self) -> str:
@@ -26,19 +29,8 @@ class FleetControl(Protocol):
         """Catalogue name of a GPU -> price of one hour, "" for all others; empty: none are known."""
 
     @property
-    def interval_s(self) -> float:
-        """Seconds between two refreshes."""
-
-    @property
     def asking(self) -> bool:
         """Whether the Prometheus is being asked right now, for a refresh or for a moment of the past."""
-
-    @property
-    def calibration(self) -> Calibration:
-        """What the engines of all hosts were seen to do, gathered at every refresh."""
-
-    def known(self) -> Known:
-        """Models, GPUs, prices and imported profiles, as they are known by now; returns at once."""
 
     async def start(self, sink: Callable[[FleetSnapshot], None]) -> None:
         """Begin to ask; returns at once. `sink` gets every snapshot and never blocks.
@@ -47,18 +39,6 @@ class FleetControl(Protocol):
         `time` are those of the last answer) and the reason in `faults`; with no hosts and `wall_s` 0 where there was
         no answer yet.
         """
-
-    async def ended(self) -> None:
-        """Wait until asking ends, by `stop`; raises what ended it otherwise."""
-
-    def set_interval(self, seconds: float) -> None:
-        """Change the time between two refreshes."""
-
-    def refresh(self) -> None:
-        """Ask now."""
-
-    async def stop(self) -> None:
-        """Stop asking, within a fraction of a second."""
 
     def span(self) -> tuple[float, float] | None:
         """Unix times of the first and the last moment that can be asked for; None: nothing yet. Returns at once.
@@ -72,7 +52,7 @@ class FleetControl(Protocol):
     async def first_after(self, none_s: float, there_s: float) -> float:
         """Where the fleet begins, to a refresh: there is none at `none_s`, and one at `there_s` (Unix times)."""
 
-    def host(self, name: str, seen: Snapshot | None = None) -> Control:
+    def host(self, name: str, seen: Snapshot | None = None) -> HostControl:
         """One host, for the screen of one machine: `start` gives its snapshots as refreshes bring them, `history` is
-        filled from range queries, `timeline` asks the Prometheus. A new one each time; `stop` lets go of it.
-        `seen`: the host as it was shown last, for where the Prometheus has nothing of it now."""
+        filled from range queries, `timeline` asks the Prometheus. `stop` lets go of it; of those looked at last the
+        past is kept. `seen`: the host as it was shown last, for where the Prometheus has nothing of it now."""

@@ -12,6 +12,7 @@ from gpumon.readings.snapshot import Kind, Level, Snapshot
 from gpumon.readings.text import clean
 from gpumon.tui import engine_table, gpu_table, line
 from gpumon.tui.fleet.columns import in_part
+from gpumon.tui.fold import folded
 from gpumon.tui.palette import Palette
 from gpumon.tui.triage_words import LIMITS, mark, said, urgent_by_key
 from gpumon.tui.view import View
@@ -19,6 +20,9 @@ from gpumon.tui.widgets.pane import Pane
 
 _MOST_VERDICTS: Final = 4
 """Lines of what is wrong that stand before the GPUs."""
+_MOST_MORE: Final = 2
+"""Lines more of each, where there is room."""
+_INDENT: Final = 3
 _HOST: Final = 20
 """Cells of an engine's host in the lines of a model."""
 
@@ -48,7 +52,8 @@ class HostPane(Pane):
             return 0
         if self._models:
             return 1 + len(row.parts.engines) + min(_MOST_VERDICTS, row.faults)
-        return 1 + sum(1 for host in row.parts.hosts for _ in self._of_host(host, 80))
+        width, spare = self.size.width or 80, _MOST_VERDICTS * _MOST_MORE
+        return 1 + sum(1 for host in row.parts.hosts for _ in self._of_host(host, width, spare))
 
     def title(self) -> str:
         """Whose it is."""
@@ -69,18 +74,20 @@ class HostPane(Pane):
     def _more(self, focused: bool) -> str:  # noqa: ARG002
         return f"{self.view.keymap.first('open')}: all of it"
 
-    def body(self, width: int, height: int) -> Sequence[line.Row]:  # noqa: ARG002
+    def body(self, width: int, height: int) -> Sequence[line.Row]:
         """All lines there are."""
         row = self._row
         if row is None:
             return ()
         if self._models:
             return list(self._of_model(row, width))
-        return [each for host in row.parts.hosts for each in self._of_host(host, width)]
+        rows = [each for host in row.parts.hosts for each in self._of_host(host, width, 0)]
+        spare = height - len(rows)
+        return rows if spare <= 0 else [each for host in row.parts.hosts for each in self._of_host(host, width, spare)]
 
-    def _of_host(self, host: HostShown, width: int) -> Iterator[line.Row]:
+    def _of_host(self, host: HostShown, width: int, spare: int) -> Iterator[line.Row]:
         snapshot = host.snapshot
-        yield from _wrong(snapshot, width)
+        yield from _wrong(snapshot, width, spare)
         if snapshot.gpus:
             urgent = urgent_by_key(snapshot.verdicts, Kind.GPU)
             yield gpu_table.head(width, self.view)
@@ -108,24 +115,36 @@ class HostPane(Pane):
             yield ((" " + left(clean(one.host, 100), _HOST), "text"), *cells_of)
 
 
-def _wrong(snapshot: Snapshot, width: int) -> Iterator[line.Row]:
-    """Faults and verdicts, but those that say that all is well; how many more there are at the last."""
-    rows: list[line.Row] = [
-        ((" ! ", "warn"), (f"{clean(fault.source, 40)} ", "strong"), (clean(fault.text, 300), "text"))
+def _wrong(snapshot: Snapshot, width: int, spare: int) -> Iterator[line.Row]:
+    """Faults and verdicts, but those that say that all is well; how many more there are at the last.
+
+    Each has a line; what that cuts is told on the next ones, as far as `spare` lines are left.
+    """
+    found: list[tuple[line.Row, str]] = [
+        (((" ! ", "warn"), (f"{clean(fault.source, 40)} ", "strong")), clean(fault.text, 300))
         for fault in snapshot.faults
     ]
     for verdict in snapshot.verdicts:
         if verdict.level is not Level.OK:
             glyph, tone, _ = mark(verdict)
-            scope, text = clean(verdict.scope, 30), clean(said(verdict), 300)
-            room = max(8, width - 20 - cells(scope))
-            rows.append(
-                (
-                    (f" {glyph} {left(LIMITS[verdict.limit], 13)} ", tone),
-                    (f"{scope} ", "strong"),
-                    (cut(text, room), "text"),
-                )
-            )
-    yield from rows[:_MOST_VERDICTS]
-    if len(rows) > _MOST_VERDICTS:
-        yield ((f"   +{len(rows) - _MOST_VERDICTS} more", "muted"),)
+            named = (f" {glyph} {left(LIMITS[verdict.limit], 13)} ", tone)
+            found.append(((named, (f"{clean(verdict.scope, 30)} ", "strong")), clean(said(verdict), 300)))
+    for head, text in found[:_MOST_VERDICTS]:
+        room = width - 1 - sum(cells(piece) for piece, _ in head)
+        first, *more = _lines(text, max(8, room), max(8, width - 1 - _INDENT), 1 + min(spare, _MOST_MORE))
+        spare -= len(more)
+        yield (*head, (first, "text"))
+        yield from (((" " * _INDENT + each, "text"),) for each in more)
+    if len(found) > _MOST_VERDICTS:
+        yield ((f"   +{len(found) - _MOST_VERDICTS} more", "muted"),)
+
+
+def _lines(text: str, first: int, then: int, most: int) -> list[str]:
+    """A text in at most `most` lines, the first of `first` cells, the others of `then`; the last one is cut."""
+    begin, *rest = folded(text, first)
+    if not rest or most < 2:
+        return [cut(text, first)]
+    more = folded(" ".join(rest), then)
+    if len(more) >= most:
+        more = (*more[: most - 2], cut(" ".join(more[most - 2 :]), then))
+    return [begin, *more]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from gpumon.config.keymap import Keymap
+from gpumon.config.keymap import COMMANDS, Command, Keymap
 from gpumon.readings.format import period
 from gpumon.tui.widgets.key_line import DRAWER, SIZING, Hint, Place
 from gpumon.tui.widgets.key_line import hints as monitor_hints
@@ -25,10 +25,13 @@ MEANINGS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("left", "right", "time.frame.back", "time.frame.forth"), "frozen: one refresh back, forth"),
     (("time.back", "time.forth"), "freeze, and 5 minutes back; forth"),
     (("time.minute.back", "time.minute.forth"), "freeze, and an hour back; forth"),
+    (("time.previous", "time.next"), "what happened on the row's host"),
     (("time.oldest",), "top; frozen: the oldest moment"),
     (("time.live",), "end; frozen: live again"),
     (("faster", "slower"), "ask more, less often"),
     (("redraw",), "ask now, redraw"),
+    (("settings", "palette"), "settings, all commands by name"),
+    (("save",), "write an incident bundle"),
     (("help",), "help"),
     (("suspend",), "to the shell (fg: back)"),
     (("quit",), "quit (ctrl+c too)"),
@@ -39,6 +42,29 @@ _SAYS_WHY: Final = frozenset({"zoom"})
 """Commands that only say why they do nothing here."""
 IDS: Final = _SAYS_WHY | {name for names, _ in MEANINGS for name in names if not name.startswith("fleet.")}
 """Commands of the whole screen that are answered here."""
+_HERE: Final = {
+    "open": "the host; a model's hosts",
+    "pane.next": "sizing panel, or table",
+    "pane.previous": "sizing panel, or table",
+    "left": "back: value, refresh",
+    "right": "next: value, refresh",
+    "time.frame.back": "frozen: one refresh back",
+    "time.frame.forth": "frozen: one refresh forth",
+    "time.back": "freeze, and 5 minutes back",
+    "time.forth": "frozen: 5 minutes forth",
+    "time.minute.back": "freeze, and an hour back",
+    "time.minute.forth": "frozen: an hour forth",
+    "faster": "ask more often",
+    "slower": "ask less often",
+    "redraw": "ask now, redraw",
+}
+"""What commands do here, where that is not what they do on the screen of one machine."""
+OFFERED: Final[tuple[Command, ...]] = tuple(
+    command._replace(does=_HERE.get(command.id, command.does))
+    for command in COMMANDS
+    if any(command.id in names for names, _ in MEANINGS)
+)
+"""Commands that do something here, with what they do here."""
 
 
 class FleetPlace(NamedTuple):
@@ -48,7 +74,8 @@ class FleetPlace(NamedTuple):
     panel: bool = False
     editing: bool = False
     """Whether a value of the sizing panel is being typed."""
-    page: bool = False
+    page: str = ""
+    """The page that is shown; empty: none."""
     models: bool = False
     paused: bool = False
     narrowed: bool = False
@@ -66,9 +93,10 @@ def hints(keys: Keymap, place: FleetPlace) -> list[Hint]:
     wanted: list[tuple[tuple[str, ...], str]] = [(("help",), "help")]
     if place.page:
         wanted.append((("back",), "back"))
+        wanted += [(("open",), "change"), (("save",), "save")] if place.page == "settings" else []
     else:
         wanted += [(("back",), "all rows")] if place.narrowed else []
-        wanted += _times() if place.paused else []
+        wanted += _times(place.models) if place.paused else []
         wanted += [
             (("open",), "its hosts" if place.models else "host"),
             (("fleet.models",), "hosts" if place.models else "models"),
@@ -78,16 +106,18 @@ def hints(keys: Keymap, place: FleetPlace) -> list[Hint]:
         ]
         wanted += [] if place.paused else [(("pause",), "freeze"), (("time.back",), "5 min back")]
         wanted += [(("faster", "slower"), f"every {period(place.every_s)}"), (("redraw",), "refresh")]
+        wanted += [(("settings",), "settings"), (("palette",), "commands"), (("save",), "save")]
     said = [(" ".join(filter(None, map(keys.first, names))), does) for names, does in wanted]
     arrows = {"Left Right": "← →"}
     return [(arrows.get(key, key), does) for key, does in said if key] + [(keys.first("quit") or "ctrl+c", "quit")]
 
 
-def _times() -> list[tuple[tuple[str, ...], str]]:
+def _times(models: bool) -> list[tuple[tuple[str, ...], str]]:
     return [
         (("pause",), "live"),
         (("left", "right"), "refresh"),
         (("time.back", "time.forth"), "5 min"),
         (("time.minute.back", "time.minute.forth"), "1 h"),
+        *([] if models else [(("time.next", "time.previous"), "its events")]),
         (("time.oldest",), "oldest"),
     ]

@@ -38,6 +38,7 @@ class RowsPane(ListPane[Row]):
     TITLE: ClassVar[str] = "hosts"
     THING: ClassVar[str] = "host"
     ZOOMS: ClassVar[bool] = False
+    FILTERS: ClassVar[str] = "word, host=gpu0* verdict=kv label!=x"
 
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette, view)

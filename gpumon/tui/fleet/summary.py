@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -23,7 +22,10 @@ from gpumon.tui.widgets.board import Board
 from gpumon.tui.widgets.title_bar import ago
 
 _HINT: Final = f"{LEAST_WIDTH}x{LEAST_HEIGHT} or more shows tables, {{quit}} quits"
+_PRICES: Final = ("", "idle in money: set [sizing.prices]", "muted")
 _GAP: Final = 2
+_MOST_NAMED: Final = 2
+"""Hosts that are not `ok` that are named, of each state."""
 _MOST_FAULTS: Final = 5
 """Lines of what is wrong, where rows leave them."""
 
@@ -54,12 +56,13 @@ class FleetSummary(Board):
             return ()
         total = self._chosen or self._shown.total
         of_gpus, of_work = list(_gpus(total, self._view)), list(_work(total, self._view))
+        hint = () if priced(self._view) else (_PRICES,)
         if self._chosen is not None:
             of_gpus.insert(0, ("", f"{len(total.hosts)} of {len(self._shown.total.hosts)} hosts:", "accent"))
         if height < 2:
             ratios = len(of_gpus) - len(_coverage(total))
-            return (_fitting([*of_gpus[:ratios], *of_work, *of_gpus[ratios:]], width),)
-        return (_fitting(of_gpus, width), _fitting(of_work, width))
+            return (_fitting([*of_gpus[:ratios], *of_work, *of_gpus[ratios:], *hint], width),)
+        return (_fitting(of_gpus, width), _fitting([*of_work, *hint], width))
 
 
 def _fitting(parts: Sequence[tuple[str, str, str]], width: int) -> line.Row:
@@ -87,8 +90,10 @@ def _gpus(total: Row, view: View) -> Iterator[tuple[str, str, str]]:
 
 def _coverage(total: Row) -> list[tuple[str, str, str]]:
     """Of how many GPUs it is known what they do, where that is not of all."""
-    busy, mfu = total.busy_ratio, total.mfu_ratio
-    parts = [("mfu of", f"{mfu.gpus}/{mfu.of} GPUs", "muted")] if in_part(mfu) else []
+    busy, mfu, mbu = total.busy_ratio, total.mfu_ratio, total.mbu_ratio
+    both = in_part(mfu) and in_part(mbu) and mfu.gpus == mbu.gpus
+    shares = (("mfu mbu", mfu),) if both else (("mfu", mfu), ("mbu", mbu))
+    parts = [(f"{name} of", f"{one.gpus}/{one.of}", "muted") for name, one in shares if in_part(one)]
     parts += [("busy of", f"{busy.gpus}/{busy.of}", "warn")] if busy.gpus < busy.of else []
     return parts or [("", f"{busy.gpus}/{busy.of} GPUs", "muted")]
 
@@ -166,9 +171,15 @@ class FaultLine(Board):
             silent = not fleet.answered and not self._back
             parts += [(shown, "critical")] if silent and fleet.wall_s and fleet.hosts else []
             parts.append((text, "warn"))
-        states = Counter(host.state for host in fleet.hosts)
-        hosts = [f"{states[state]} {state.value}" for state in HostState if state is not HostState.OK and states[state]]
+        hosts = [told for state in HostState if state is not HostState.OK and (told := _in_state(fleet, state))]
         return [*parts, (f"! hosts: {', '.join(hosts)}", "warn")] if hosts else parts
+
+
+def _in_state(fleet: FleetSnapshot, state: HostState) -> str:
+    """How many hosts are in a state, and the first of them: `3 stale (gpu-004, gpu-007 +1)`."""
+    names = [clean(host.name, 40) for host in fleet.hosts if host.state is state]
+    more = f" +{len(names) - _MOST_NAMED}" if len(names) > _MOST_NAMED else ""
+    return f"{len(names)} {state.value} ({', '.join(names[:_MOST_NAMED])}{more})" if names else ""
 
 
 def _wrapped(parts: Sequence[line.Piece], width: int, most: int) -> list[line.Row]:

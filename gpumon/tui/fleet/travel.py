@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from textual.screen import Screen
@@ -14,8 +15,12 @@ from gpumon.tui.fleet.shown import worked_out
 from gpumon.tui.fleet.title import dated, utc
 
 if TYPE_CHECKING:
+    from textual.worker import WorkType
+
     from gpumon.fleet.snapshot import FleetSnapshot
+    from gpumon.tui.control import Moment, Timeline
     from gpumon.tui.fleet.control import FleetControl
+    from gpumon.tui.fleet.rows_pane import RowsPane
     from gpumon.tui.fleet.shown import Shown
     from gpumon.tui.view import View
 
@@ -35,6 +40,12 @@ class FleetTravel(Screen[None], inherit_bindings=False):
     """The moment that is being asked for."""
     _by_the_way = False
     """Whether the display is frozen only because a moment was asked for."""
+    _changes = 0
+    """How many changes on are looked for; backwards below 0."""
+    _sought = ""
+    """The host that they are looked for on."""
+    _looked_through: tuple[str, Timeline | None] = ("", None)
+    """The host whose past was looked through last, and that past."""
     _journey = 0
     """Counts the ways back to what is live: what was asked for before that is not wanted any more."""
     if TYPE_CHECKING:
@@ -46,19 +57,15 @@ class FleetTravel(Screen[None], inherit_bindings=False):
         show_keys: Callable[[], None]
         show_title: Callable[[], None]
         paint: Callable[[Shown], None]
+        action_move: Callable[[int], None]
+        table: RowsPane
+        run_alone: Callable[[str, WorkType[None]], None]
+
+        @property
+        def host_in_hand(self) -> str: ...
 
         @property
         def timely(self) -> bool: ...
-
-    def action_pause(self) -> None:
-        """Freeze what is shown, or go on with the newest."""
-        if self.shown is not None:
-            self.freeze(not self.paused)
-
-    def action_side(self, step: int) -> None:
-        """Paused, one refresh back (-1) or forth (1)."""
-        if self.paused:
-            self.action_frame(step)
 
     def action_frame(self, frames: int) -> None:
         """So many refreshes back (below 0) or forth."""
@@ -68,29 +75,75 @@ class FleetTravel(Screen[None], inherit_bindings=False):
         """By what the keys stand for here."""
         self.travel(JUMPS_S[abs(seconds)] * (1 if seconds > 0 else -1))
 
+    def action_change(self, step: int) -> None:
+        """To the next (1) or the previous (-1) moment at which something happened on the host under the cursor."""
+        name = self.host_in_hand
+        if self.shown is None:
+            return
+        if not name:
+            key = self.view.keymap.first("fleet.models")
+            why = f"{key} shows the hosts" if self.table.models else "there is none"
+            self.say(f"this looks through the past of the host under the cursor: {why}")
+            return
+        if not self.paused and step > 0:
+            self._say_it_is_live()
+            return
+        if name != self._sought:
+            self._sought, self._changes = name, 0  # the search on another host ends with the new one
+        looking, self._changes = self._changes != 0, self._changes + step
+        if not looking:
+            self.say(f"looking for what happened on {clean(name, 40)} …")
+            self.run_alone("change", partial(self._find_change, name))
+
+    async def _find_change(self, name: str) -> None:
+        """Go as many changes on as are wanted by now."""
+        found: Moment | None = None
+        try:
+            timeline = self._past_of(name)
+            while self._changes and timeline is not None and self.shown is not None:
+                step = 1 if self._changes > 0 else -1
+                here_s = self.shown.fleet.wall_s if self.aim_s is None else self.aim_s
+                moment = await timeline.change(here_s if found is None else found.snapshot.wall_s, step)
+                if moment is None:
+                    way = "after" if step > 0 else "before"
+                    self.say(f"nothing happened {way} this on {clean(name, 40)}, as far as is looked")
+                    break
+                found = moment
+                self._changes -= step
+        except Exception as error:  # a past that can not be read costs this step, not the screen
+            self.say(f"the past can not be read: {clean(f'{type(error).__name__}: {error}', 200)}")
+        self._changes = 0
+        if found is not None:
+            events = found.snapshot.events
+            self.travel_to(found.snapshot.wall_s)
+            self.say(f"{clean(name, 40)}: {clean(events[-1].text, 200) if events else 'other verdicts from here on'}")
+
+    def _past_of(self, name: str) -> Timeline | None:
+        if self._looked_through[0] != name:
+            self._looked_through = (name, self.control.host(name).timeline)
+        return self._looked_through[1]
+
     def action_oldest(self) -> None:
         """Paused, the oldest moment that can be asked for; else the top of the list."""
         if self.timely:
             self.travel(float("-inf"))
         else:
-            self.run_move(-100000)
+            self.action_move(-100000)
 
     def action_live(self) -> None:
         """Paused, live again; else the end of the list."""
         if self.timely:
             self.freeze(False)
         else:
-            self.run_move(100000)
-
-    def run_move(self, lines: int) -> None:
-        """Move in what has the keys."""
-        raise NotImplementedError
+            self.action_move(100000)
 
     def freeze(self, paused: bool) -> None:
         """Freeze what is shown, or go on with the newest."""
         self.paused, self._by_the_way = paused, False
         if not paused:
-            self.workers.cancel_group(self, "travel")
+            for group in ("travel", "change"):
+                self.workers.cancel_group(self, group)
+            self._changes = 0  # a search that is dropped before it began can not tell
             self._be_live()
         self.show_title()
         self.show_keys()
@@ -104,23 +157,31 @@ class FleetTravel(Screen[None], inherit_bindings=False):
 
     def travel(self, by_s: float) -> None:
         """Go so many seconds back (below 0) or forth; what is asked for while an answer is awaited adds up."""
+        if not self.paused and by_s > 0.0:
+            self._say_it_is_live()
+        elif self.shown is None:
+            self.say("nothing is known of the past yet")
+        else:
+            self.travel_to((self.shown.fleet.wall_s if self.aim_s is None else self.aim_s) + by_s)
+
+    def travel_to(self, wanted_s: float) -> None:
+        """Go to a Unix time, or as near as one may."""
         span = self.control.span()
-        if self.shown is None or span is None:
+        if span is None:
             self.say("nothing is known of the past yet")
             return
         if not self.paused:
-            if by_s > 0.0:
-                self.say(f"this is live: {self.view.keymap.first('time.back')} goes back")
-                return
             self.freeze(True)
             self._by_the_way = True
-        wanted_s = (self.shown.fleet.wall_s if self.aim_s is None else self.aim_s) + by_s
         self.aim_s = min(max(wanted_s, span[0]), span[1])
         self._say_where_it_ends(wanted_s, span)
         if self.seeking_s is None:
             self.seeking_s = self.aim_s
             self.run_worker(self._seek(), group="travel")
         self.show_title()
+
+    def _say_it_is_live(self) -> None:
+        self.say(f"this is live: {self.view.keymap.first('time.back')} goes back")
 
     def _say_where_it_ends(self, wanted_s: float, span: tuple[float, float]) -> None:
         if wanted_s <= span[0]:

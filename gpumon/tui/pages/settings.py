@@ -15,7 +15,7 @@ from gpumon.tui.control import Files
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import matches
-from gpumon.tui.settings_table import SETTINGS, Setting
+from gpumon.tui.settings_table import Setting
 from gpumon.tui.view import View
 from gpumon.tui.widgets.drawer import Choice, Question
 from gpumon.tui.widgets.list_pane import ListPane
@@ -33,6 +33,7 @@ _LATER: Final = ("changed, not saved: from the next start once saved", "not save
 class _Monitor(Protocol):
     """The screen that the settings are of, as the page sees it."""
 
+    SETTINGS: ClassVar[Sequence[Setting]]
     files: Files | None
     themes: tuple[str, ...]
     asked_theme: str
@@ -69,7 +70,7 @@ class SettingsPage(ListPane[Setting]):
     def unsaved(self) -> dict[tuple[str, str], object]:
         """What was changed since the config was loaded or saved."""
         before, _ = self._written()
-        pairs = dict.fromkeys((setting.section, setting.key) for setting in SETTINGS)
+        pairs = dict.fromkeys((setting.section, setting.key) for setting in self.monitor.SETTINGS)
         now = {pair: getattr(getattr(self.view.config, pair[0]), pair[1]) for pair in pairs}
         return {pair: value for pair, value in now.items() if value != getattr(getattr(before, pair[0]), pair[1])}
 
@@ -79,8 +80,9 @@ class SettingsPage(ListPane[Setting]):
             return []
         if self._chosen != (self.wanted,):
             self._chosen = (self.wanted,)
-            self._total = len(SETTINGS)
-            self._items = [setting for setting in SETTINGS if matches(self.words(setting), self.wanted)]
+            there = self.monitor.SETTINGS
+            self._total = len(there)
+            self._items = [setting for setting in there if matches(self.words(setting), self.wanted)]
             self._follow()
         return self._items
 

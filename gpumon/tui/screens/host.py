@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
-from gpumon.tui.control import Control, Files
+from gpumon.tui.control import Files, Moment, Timeline
+from gpumon.tui.fleet.control import HostControl
 from gpumon.tui.messages import SnapshotReady
 from gpumon.tui.palette import Palette
 from gpumon.tui.screens.monitor import MonitorScreen
 from gpumon.tui.screens.travel import Ask, Way
+from gpumon.tui.settings_table import FLEET_INTERVALS_S, FLEET_SETTINGS
 from gpumon.tui.view import View
 
 LEAD = "fleet > "
@@ -20,9 +23,13 @@ LEAD = "fleet > "
 class HostScreen(MonitorScreen, inherit_bindings=False):
     """All that the screen of one machine does; `back` at its top leads to the fleet."""
 
+    PACE: ClassVar = ("prometheus", "interval_s")
+    PACES_S: ClassVar = FLEET_INTERVALS_S
+    SETTINGS: ClassVar = FLEET_SETTINGS
+
     def __init__(
         self,
-        control: Control,
+        control: HostControl,
         files: Files | None,
         palette: Palette,
         view: View,
@@ -32,7 +39,9 @@ class HostScreen(MonitorScreen, inherit_bindings=False):
     ) -> None:
         """`leave`: back to the fleet, with what is to be said there. `at_s`: the Unix time to begin at; None: live."""
         super().__init__(control, files, palette, view, wall)
+        self.host = control
         self.title_bar.lead = LEAD
+        self.processes.afar = True
         self._leave = leave
         self._begin_s = at_s
 
@@ -59,10 +68,30 @@ class HostScreen(MonitorScreen, inherit_bindings=False):
 
     def on_snapshot_ready(self, message: SnapshotReady) -> None:
         """Show the newest snapshot; at first go to where the fleet's screen is in time."""
+        self._take_past()
         self.show(message.snapshot)
         begin_s, self._begin_s = self._begin_s, None
         if begin_s is not None:
             self._go_to(begin_s, message.snapshot)
+
+    def _take_past(self) -> None:
+        """Once the charts' past is there all of them are drawn anew: they look at what is new alone."""
+        if self.host.filling is not self.history.filling:
+            self.history.filling = self.host.filling
+            for pane in (*self.panes.values(), *self.pages.values()):
+                pane.read_from(self._read_from)
+
+    def travel(self, ask: Ask) -> None:
+        """As on one machine; its past is with the Prometheus, and what takes a while says so."""
+        super().travel(ask)
+        if self._seeking:
+            self.say("reading this host's past from the Prometheus …")
+
+    def _arrive(self, timeline: Timeline, ask: Ask, moment: Moment | None) -> None:
+        self.unsay()
+        super()._arrive(timeline, ask, moment)
+        if moment is None and ask.way is not Way.CHANGES:
+            self.say("the Prometheus has nothing of this host at that time")
 
     def _go_to(self, wall_s: float, snapshot: Snapshot) -> None:
         if wall_s < snapshot.wall_s:

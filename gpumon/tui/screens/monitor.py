@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from textual import events
 from textual.app import ComposeResult
-from textual.geometry import Size
-from textual.screen import Screen
 
-from gpumon.config.schema import Config
 from gpumon.readings.format import period
 from gpumon.readings.snapshot import Snapshot
 from gpumon.tui.control import Control, Files
-from gpumon.tui.keys import bindings
 from gpumon.tui.layout import PANES, Counts, Plan, plan
 from gpumon.tui.palette import Palette
 from gpumon.tui.screens.actions import Actions
-from gpumon.tui.screens.notices import Notices
 from gpumon.tui.screens.sizing import sized
-from gpumon.tui.terminal import drawn_with
 from gpumon.tui.view import View
 from gpumon.tui.widgets.board import Board
-from gpumon.tui.widgets.drawer import Drawer
 from gpumon.tui.widgets.engine_pane import EnginePane
 from gpumon.tui.widgets.gpu_pane import GpuPane
 from gpumon.tui.widgets.history_pane import HistoryPane
-from gpumon.tui.widgets.key_line import DRAWER, KeyLine, Place, hints
-from gpumon.tui.widgets.pane import Pane
+from gpumon.tui.widgets.key_line import DRAWER, Place, hints
 from gpumon.tui.widgets.process_pane import ProcessPane
 from gpumon.tui.widgets.summary_line import SummaryLine
 from gpumon.tui.widgets.title_bar import Standing, TitleBar
@@ -40,33 +30,21 @@ _ROOMY: Final = 80
 """Columns from which a rule has room for the word `key`."""
 
 
-class MonitorScreen(Actions, Notices, Screen[None], inherit_bindings=False):
+class MonitorScreen(Actions, inherit_bindings=False):
     """Title, five panes or a page over them, drawer, keys."""
 
-    ALLOW_SELECT = False
     AUTO_FOCUS = "GpuPane"
 
     def __init__(
         self, control: Control, files: Files | None, palette: Palette, view: View, wall: Callable[[], float]
     ) -> None:
-        super().__init__()
-        self._bindings = bindings(view.keymap)
-        self._wall = wall
+        super().__init__(files, palette, view, wall)
         self.control = control
-        self.files = files
-        self.palette = palette
-        self.view = view
         self.latest: Snapshot | None = None
         self.shown: Snapshot | None = None
         self.start_of_time()
         self.zoomed = ""
-        self.page: Pane | None = None
-        self.pages: dict[str, Pane] = {}
-        self.below: list[Pane] = []
-        """Pages under the one that is shown, the lowest first."""
-        self.asked_theme = view.config.general.theme
         self._plan = Plan()
-        self._laid: tuple[object, ...] = ()
         self._arrived_s = time.monotonic()
         self._carried_s = 0.0
         self.title_bar = TitleBar(palette)
@@ -77,10 +55,9 @@ class MonitorScreen(Actions, Notices, Screen[None], inherit_bindings=False):
             ProcessPane(palette, view),
             TriagePane(palette, view, control.history),
         )
-        self.panes: dict[str, Pane] = dict(zip(PANES, panes, strict=True))
-        self.history, self.triage = panes[2], panes[4]
-        self.drawer = Drawer(palette, self.drawer_closed)
-        self.key_line = KeyLine(palette)
+        self._before = PANES[0]
+        self.panes.update(zip(PANES, panes, strict=True))
+        self.history, self.processes, self.triage = panes[2:]
         self.summary = SummaryLine(palette, view)
 
     def compose(self) -> ComposeResult:
@@ -98,9 +75,14 @@ class MonitorScreen(Actions, Notices, Screen[None], inherit_bindings=False):
         self._tick()
 
     @property
-    def tiny(self) -> bool:
-        """Whether only the summary has room."""
-        return self._plan.tiny
+    def planned(self) -> Plan:
+        """The lines of each part."""
+        return self._plan
+
+    @property
+    def in_panes(self) -> Snapshot | None:
+        """What panes and pages show; None: nothing yet."""
+        return self.shown
 
     def boards(self) -> Iterator[Board]:
         """Everything that is painted, top to bottom."""
@@ -190,7 +172,7 @@ class MonitorScreen(Actions, Notices, Screen[None], inherit_bindings=False):
         sized(self.key_line, 0 if wanted.tiny else 1)
         sized(self.summary, max(1, height) if wanted.tiny else 0)
         self._name_hidden()
-        self._find_focus()
+        self.find_focus()
         self.call_after_refresh(self._settle)
 
     def _name_hidden(self) -> None:
@@ -204,48 +186,11 @@ class MonitorScreen(Actions, Notices, Screen[None], inherit_bindings=False):
             pane.zoomed = name == self.zoomed
             pane.hint = all_panes if alone and name not in hidden else names if name == PANES[-1] else ""
 
-    def _find_focus(self) -> None:
-        """Give the keys to what can be seen, after what had them lost its place, or all had."""
-        if self.title_bar.is_mounted and not self.tiny and (self.focused is None or not self.focused.display):
-            self.give_keys()
-
-    def give_keys(self) -> None:
-        """Give the keys to what lies on top: the drawer, the page, the pane that had them, else the first one."""
-        panes = (self.panes[self._before], *self.panes.values())
-        panel = self.panel if self.panel_open and (self._panel_keys or not self.panel_columns) else None
-        parts: tuple[Board | None, ...] = (self.drawer, self.page, panel, *panes)
-        self.set_focus(next((part for part in parts if part is not None and part.display), None))
-
     def _settle(self) -> None:
         """After a layout: bring the rules and the keys of parts that kept their size up to date."""
         for board in (*self.panes.values(), *self.pages.values(), *self.panels):
             board.update()
         self.show_keys()
-
-    def _size_updated(
-        self,
-        size: Size,
-        virtual_size: Size,
-        container_size: Size,
-        layout: bool = True,  # noqa: ARG002
-    ) -> bool:
-        """As Textual's, but without a second layout and paint of everything: the first one has it all."""
-        return super()._size_updated(size, virtual_size, container_size, layout=False)
-
-    def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002
-        """Lay out for the new size, before Textual arranges and paints it: one frame, without the old rows."""
-        self.lay_out()
-
-    @property
-    def current(self) -> Pane | None:
-        """What the keys are for: the page, else the pane with the focus; nothing where neither can be seen."""
-        if self.tiny:
-            return None
-        if self.panel is not None and self.focused is self.panel:
-            return self.panel
-        if self.page is not None:
-            return self.page
-        return self.focused if isinstance(self.focused, Pane) else None
 
     def show_keys(self) -> None:
         """Name the keys that do something here."""
@@ -265,37 +210,14 @@ class MonitorScreen(Actions, Notices, Screen[None], inherit_bindings=False):
         )
         self.key_line.show(hints(self.view.keymap, place))
 
-    def drawer_closed(self) -> None:
-        """The keys go back to where they were; what had to wait is said."""
-        self.lay_out()
-        self.give_keys()
-        self.say_what_waited()
-
-    def on_descendant_focus(self) -> None:
-        """The keys that make sense depend on the pane."""
-        self.show_keys()
-
     def on_click(self) -> None:
         """A click may open something in a pane, or leave it."""
         self.show_keys()
 
-    def apply(self, config: Config) -> None:
-        """Other settings: keys, units, columns, levels, interval, characters; `use_theme` sees to the theme."""
-        self.view.use(config)
-        self.palette.glyphs = drawn_with(config, os.environ)
-        self.palette.ascii = self.palette.glyphs == "ascii"
-        self._bindings = bindings(self.view.keymap)
-        if config.general.interval_s != self.control.interval_s:
-            self.control.set_interval(config.general.interval_s)
-        self.redraw()
-
     def redraw(self) -> None:
         """Paint everything from scratch."""
         self._name_hidden()
-        for board in self.boards():
-            board.forget()
-        self.refresh(layout=True)
-        self.show_keys()
+        super().redraw()
 
 
 def rung(snapshot: Snapshot) -> set[tuple[str, str, str]]:

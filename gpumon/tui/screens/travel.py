@@ -12,14 +12,17 @@ from gpumon.readings.text import clean
 from gpumon.readings.verdict import Level
 from gpumon.tui.control import SPEEDS, Moment, Timeline
 from gpumon.tui.table import clock
+from gpumon.tui.triage_rows import happened, row_of
+from gpumon.tui.triage_words import most_urgent
 from gpumon.tui.widgets.title_bar import Playing
 
 if TYPE_CHECKING:
     from gpumon.readings.history import History
-    from gpumon.readings.snapshot import Snapshot
+    from gpumon.readings.snapshot import Event, Snapshot
     from gpumon.tui.control import Control
     from gpumon.tui.view import View
     from gpumon.tui.widgets.pane import Pane
+    from gpumon.tui.widgets.triage_pane import TriagePane
 
 _SAME_S: Final = 1e-3
 """Two times that are nearer to each other are of one moment."""
@@ -64,6 +67,7 @@ class TravelActions(Screen[None], inherit_bindings=False):
         latest: Snapshot | None
         panes: dict[str, Pane]
         pages: dict[str, Pane]
+        triage: TriagePane
         say: Callable[[str], None]
         show_keys: Callable[[], None]
         show_title: Callable[[], None]
@@ -100,11 +104,6 @@ class TravelActions(Screen[None], inherit_bindings=False):
     def gone_back(self) -> bool:
         """Whether a moment is shown that the user went to."""
         return self.moment is not None
-
-    def action_pause(self) -> None:
-        """Freeze what is shown, or go on: with the newest, or in a recording from what is shown."""
-        if self.shown is not None:
-            self.freeze(not self.paused)
 
     def action_frame(self, frames: int) -> None:
         """One frame back (-1) or forth (1)."""
@@ -170,6 +169,7 @@ class TravelActions(Screen[None], inherit_bindings=False):
         if self.moment is not None:
             self.moment = None
             self._jumped()
+        self._date_panes()
         self.read_from(self.control.history)
         self.paint(snapshot)
 
@@ -188,11 +188,16 @@ class TravelActions(Screen[None], inherit_bindings=False):
     def new_page(self, page: Pane) -> None:
         """A page that was just made shows the series that all others show."""
         page.read_from(self._read_from)
-        page.past = self.moment is not None
+        self._date_panes()
+
+    def _date_panes(self) -> None:
+        """What is shown has a time of its own, unless it is live: that of a recording is never now."""
+        past = self.moment is not None or self.control.playback is not None
+        for pane in (*self.panes.values(), *self.pages.values()):
+            pane.past = past
 
     def _jumped(self) -> None:
         for pane in (*self.panes.values(), *self.pages.values()):
-            pane.past = self.moment is not None
             pane.jump()
         for panel in self.panels:
             panel.update()
@@ -280,9 +285,13 @@ class TravelActions(Screen[None], inherit_bindings=False):
         self.moment = moment
         self.read_from(moment.history)
         self._jumped()
+        self._date_panes()
         self.paint(moment.snapshot)
         self.show_keys()
         at_s = moment.snapshot.wall_s
+        if ask.way is Way.CHANGES and (events := moment.history.events(at_s - _SAME_S, at_s + _SAME_S)):
+            self._tell_of(most_urgent(events), len(events) - 1, moment.snapshot)
+            return
         replay = self.control.playback is not None
         if ask.by < 0.0 and at_s <= span[0] + _SAME_S:
             kept = f"the recording begins: {clock(at_s)}" if replay else f"the oldest moment kept: {clock(at_s)}"
@@ -290,3 +299,9 @@ class TravelActions(Screen[None], inherit_bindings=False):
         elif ask.by > 0.0 and at_s >= span[1] - _SAME_S:
             live = self.view.keymap.first("time.live")
             self.say(f"the recording ends: {clock(at_s)}" if replay else f"the newest moment; {live}: live again")
+
+    def _tell_of(self, event: Event, others: int, snapshot: Snapshot) -> None:
+        """Say what happened at the moment that was gone to, and point at it."""
+        self.triage.go_to(row_of(event, snapshot))
+        more = f" +{others}" if others else ""
+        self.say(f"{clock(event.wall_s)} {clean(event.scope, 40)}: {clean(happened(event), 200)}{more}")

@@ -54,6 +54,8 @@ class HistoryPane(Pane):
         self._built: tuple[object, ...] = ()
         self._first = 0
         self._seen: set[str] = set()
+        self.filling = False
+        """Whether the past of the charts is still being read."""
         self._first_s = math.inf
         self.calm_lines = 0
         """Lines that it would have if nothing but what is urgent stood in the triage pane: they choose the charts, so
@@ -139,6 +141,8 @@ class HistoryPane(Pane):
         span = f"last {period(charts.grid.span_s)}"
         keys = f"{key('span.shorter')} {key('span.longer')}".strip()
         parts = [(2, f"{span} ({keys})" if keys else span)]
+        if self.filling:
+            parts.insert(0, (-1, "loading the past …"))
         if charts.left_out:
             how = f"{key('down')} {key('up')}" if self.has_focus else f"keys {key(self.KEY)} {key('zoom')}"
             left_out = f"{charts.left_out} GPUs: taller window" if self.opened else f"{charts.left_out} more: {how}"

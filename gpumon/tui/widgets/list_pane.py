@@ -23,6 +23,8 @@ class ListPane(Pane, Generic[T]):
 
     THING: ClassVar[str] = ""
     """What a row is, for the detail page: gpu, engine, process."""
+    FILTERS: ClassVar[str] = "words, -word: without"
+    """What may be typed as a filter."""
 
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette, view)
@@ -205,6 +207,11 @@ class ListPane(Pane, Generic[T]):
         self.wanted = ""
         self.update()
         return True
+
+    def filter(self, text: str) -> None:
+        """Show what contains the words."""
+        self.wanted = text.strip()
+        self.update()
 
     def sort(self, order: Order[T] | None) -> None:
         """Sort so; the same order again turns it round."""

@@ -17,6 +17,7 @@ from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import wrapped
 
+AFAR: Final = "a Prometheus has no processes: run gpumon on the host"
 _HELD: Final = 2.0 * (1 << 30)
 """Bytes of VRAM in use from which a GPU without a process has one that is not visible from here."""
 
@@ -32,6 +33,8 @@ class ProcessPane(ListPane[Running]):
         super().__init__(palette, view)
         self._of: Snapshot | None = None
         self._merged: list[Running] = []
+        self.afar = False
+        """Whether another machine is shown, as a Prometheus tells of it."""
 
     def items(self, snapshot: Snapshot) -> Sequence[Running]:
         """The processes of all GPUs, each once."""
@@ -73,6 +76,8 @@ class ProcessPane(ListPane[Running]):
         """Why there is none."""
         if self.snapshot is None:
             return wrapped("starting …", width, "muted")
+        if self.afar:
+            return wrapped(AFAR, width, "muted", most=2)
         return wrapped(_no_process(self.snapshot), width, "muted", most=2)
 
     def row(self, item: Running, width: int) -> Row:

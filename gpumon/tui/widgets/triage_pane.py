@@ -151,11 +151,12 @@ class TriagePane(ListPane[Item]):
             self._item_of = []
             self._cut = False
             return super().in_view(width, room)
+        if self.shows_cursor:
+            self._top = max(self._at - room + 1, min(self._top, self._at))
         of = columns(chosen if self.zoomed else chosen[self._top : self._top + room], width)
         counts = self._counts(chosen, of, room)
         self._overflow = _last_top(counts, room)
         if self.shows_cursor:
-            self._top = min(self._top, self._at)
             while sum(counts[self._top : self._at + 1]) > room and self._top < self._at:
                 self._top += 1
             if not (self.wanted and self._cursor):

@@ -1,0 +1,133 @@
+"""A host of a fleet on its own screen, and the sizing panel over a fleet: what is of now, what is awaited, and why."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from gpumon.fleetpast import named
+from gpumon.readings.fleet import HostFrame
+from gpumon.tui.fleet.app import FleetApp
+from gpumon.tui.fleet.host_pane import _lines
+from gpumon.tui.table import clock
+from gpumon.tui.widgets.process_pane import AFAR
+from tests.fleet.fleets import fed, fleet_frame
+from tests.tui.fleet_feed import NEWEST_S, Scrapes, watching
+from tests.tui.running import text_of, until
+
+LOADING, READING = "loading the past", "reading this host's past"
+
+
+def drawn(app: FleetApp) -> int:
+    """Cells of charts that are drawn."""
+    return sum("\u2800" < character <= "\u28ff" for line in text_of(app) for character in line)
+
+
+async def test_charts_are_drawn_whole_as_soon_as_their_past_is_there() -> None:
+    source = Scrapes(3)
+    async with watching(source, 200, 60) as (app, pilot):
+        source.free.clear()
+        await pilot.press("enter")
+        await until(lambda: any(LOADING in line for line in text_of(app)), pilot, 20.0)
+        before = drawn(app)
+        source.free.set()
+        await until(lambda: not any(LOADING in line for line in text_of(app)), pilot, 20.0)
+        assert drawn(app) > 10 * before + 500
+
+
+async def test_a_way_back_that_is_awaited_says_so() -> None:
+    source = Scrapes(3)
+    async with watching(source, 120, 40) as (app, pilot):
+        await pilot.press("enter")
+        await until(
+            lambda: app.host is not None and app.host.shown is not None and not app.host.host.filling, pilot, 20.0
+        )
+        source.free.clear()
+        await pilot.press("left_square_bracket")
+        await until(lambda: READING in text_of(app)[-1], pilot)
+        source.free.set()
+        await until(lambda: app.host is not None and app.host.moment is not None, pilot, 20.0)
+        assert READING not in text_of(app)[-1]
+        assert "AGO" in text_of(app)[0]
+
+
+async def test_a_past_that_fails_or_is_empty_says_why_nothing_moves() -> None:
+    source = Scrapes(3)
+    async with watching(source, 120, 40) as (app, pilot):
+        await pilot.press("enter")
+        await until(
+            lambda: app.host is not None and app.host.shown is not None and not app.host.host.filling, pilot, 20.0
+        )
+        source.fault = "it is being restarted"
+        await pilot.press("left_square_bracket")
+        await until(lambda: "it is being restarted" in text_of(app)[-1], pilot, 20.0)
+        source.fault, source.left = "", {"gpu01", "gpu02", "gpu03"}
+        await pilot.press("left_square_bracket")
+        await until(lambda: "the Prometheus has nothing of this host at that time" in text_of(app)[-1], pilot, 20.0)
+
+
+def exported(host: HostFrame) -> HostFrame:
+    """No exporter tells of processes."""
+    return msgspec.structs.replace(host, gpus=tuple(msgspec.structs.replace(gpu, processes=()) for gpu in host.gpus))
+
+
+async def test_where_there_can_be_no_process_it_says_so() -> None:
+    wrong = {f"gpu0{number}": exported for number in (1, 2, 3)}
+    async with watching(Scrapes(3, wrong=wrong), 120, 40) as (app, pilot):
+        await pilot.press("enter")
+        await until(lambda: app.host is not None and app.host.shown is not None, pilot, 20.0)
+        await pilot.press("4")
+        await until(lambda: any(AFAR in line for line in text_of(app)), pilot, 20.0)
+        assert not any("hidden from this container" in line for line in text_of(app))
+
+
+async def test_the_sizing_panel_stays_with_the_newest_and_names_its_time() -> None:
+    async with watching(Scrapes(3, wrong={}), 160, 50) as (app, pilot):
+        await pilot.press("left", "space", "left", "left")
+        await until(lambda: app.fleet.back and app.fleet.seeking_s is None, pilot, 20.0)
+        await pilot.press("s")
+        panel, newest = app.fleet.panel, app.fleet.newest
+        assert panel is not None
+        assert newest is not None
+        assert panel.snapshot is newest.whole
+        await pilot.press("left_square_bracket")
+        await until(lambda: app.fleet.seeking_s is None, pilot, 20.0)
+        assert panel.snapshot is newest.whole, "another moment of the table is none of the panel"
+        rule = next(line for line in text_of(app) if f"sizing as of {clock(NEWEST_S)}" in line)
+        assert "space: live again" in rule
+        await pilot.press("space")
+        await until(lambda: not any("as of" in line for line in text_of(app)), pilot, 20.0)
+
+
+def nameless(host: HostFrame) -> HostFrame:
+    """Nobody knows what its engines serve."""
+    engines = tuple(msgspec.structs.replace(each, model="", model_root="") for each in host.engines)
+    return msgspec.structs.replace(host, engines=engines)
+
+
+async def test_enter_on_engines_without_a_model_opens_their_host() -> None:
+    async with watching(Scrapes(3, wrong={"gpu02": nameless}), 120, 40) as (app, pilot):
+        await pilot.press("m", "g")
+        names = [row.name for row in app.fleet.table.chosen()]
+        await pilot.press(*["down"] * names.index("model not known"), "enter")
+        await until(lambda: app.host is not None and app.host.shown is not None, pilot, 20.0)
+        assert text_of(app)[0].startswith(" gpumon  fleet > gpu02")
+
+
+def test_a_host_has_the_name_that_the_fleet_has_for_it():
+    snapshot = fed(fleet_frame(0)).hosts[0].snapshot
+    assert named(snapshot, "10.0.0.1").host.name == "10.0.0.1"
+    assert named(snapshot, snapshot.host.name) is snapshot
+
+
+@pytest.mark.parametrize(
+    ("most", "lines"),
+    [
+        (1, ["VRAM 89 %, …"]),
+        (2, ["VRAM 89 %,", "8.9 GiB left for …"]),
+        (3, ["VRAM 89 %,", "8.9 GiB left for", "programs that are…"]),
+        (4, ["VRAM 89 %,", "8.9 GiB left for", "programs that are", "not visible"]),
+    ],
+)
+def test_a_verdict_takes_the_lines_that_are_free(most: int, lines: list[str]):
+    assert _lines("VRAM 89 %, 8.9 GiB left for programs that are not visible", 12, 18, most) == lines
