@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -19,23 +20,39 @@ def fake_driver(tmp_path: Path) -> FakeDriver:
     return FakeDriver(tmp_path, log=True)
 
 
+# Bytecode is kept, whatever the shell says: hundreds of tests start gpumon, each worker loads hundreds of test modules,
+# and to compile them anew each time takes longer than most of what they do then.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # Machines are busy and differ: no property test is judged by the clock.
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("no clock")
 
 REAL_TIME: Final = (
-    "accuracy/test_replay.py",
-    "tui/test_slow_line.py",
-    "end_to_end/test_terminals.py",
-    "end_to_end/test_scenarios.py",
-    "recording/test_kill.py",
-    "end_to_end/test_time_travel.py",
-    "end_to_end/test_screen.py",
-    "tui/test_process.py",
+    (
+        "accuracy/test_replay.py",
+        "end_to_end/test_screen.py",
+        "tui/test_process.py",
+        "rules/test_accuracy.py",
+        "end_to_end/test_feeds.py",
+        "test_web.py",
+        "test_record.py",
+    ),
+    (
+        "tui/test_slow_line.py",
+        "end_to_end/test_terminals.py",
+        "end_to_end/test_scenarios.py",
+        "recording/test_kill.py",
+        "end_to_end/test_time_travel.py",
+        "end_to_end/test_fleet.py",
+        "exporter/test_serve_metrics.py",
+    ),
 )
-"""Modules that mostly wait, the longest first: one worker waits for them from the start, while the others compute."""
+"""Modules that mostly wait, for two workers: each waits for its own from the start, while the others compute."""
 
-_PLACES: Final = {Path(__file__).parent / name: place for place, name in enumerate(REAL_TIME)}
+_LANES: Final = {Path(__file__).parent / name: at for at, names in enumerate(REAL_TIME) for name in names}
+_PLACES: Final = {path: place for place, path in enumerate(_LANES)}
 
 BEHIND: Final = 10
 """Niceness of a worker that computes: it yields to the one whose tests keep time."""
@@ -47,8 +64,18 @@ gc.disable()
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits goes first; everything else stays in its order."""
-    items.sort(key=lambda item: _PLACES.get(item.path, len(_PLACES)))
+    """What waits goes first, at the head of what the first and the second worker get; the rest stays in its order.
+
+    A worker begins with an equal part of the tests, the first with the first of them, and takes from the others' ends
+    when it is through.
+    """
+    lanes: list[list[pytest.Item]] = [[] for _ in REAL_TIME]
+    for item in sorted((item for item in items if item.path in _PLACES), key=lambda item: _PLACES[item.path]):
+        lanes[_LANES[item.path]].append(item)
+    rest = [item for item in items if item.path not in _PLACES]
+    share = len(items) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    first = max(0, share - len(lanes[0]))
+    items[:] = [*lanes[0], *rest[:first], *lanes[1], *rest[first:]]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -14,6 +15,7 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.recording.past import Kept
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.source import Contribution, Source
+from tests.virtual_time import Clock, played
 
 
 class Still:
@@ -102,41 +104,52 @@ def collector(*sources: Source, interval_s: float = 0.25) -> Collector:
     return Collector(sources, Deriver(gpu_catalogue()), Meter(), Nothing(), interval_s=interval_s)
 
 
-async def collect(made: Collector, seconds: float) -> list[Snapshot]:
+def collect(made: Collector, seconds: float) -> list[Snapshot]:
     snapshots: list[Snapshot] = []
-    await made.start(snapshots.append)
-    await asyncio.sleep(seconds)
-    await made.stop()
+    collecting(made, snapshots.append, lambda: asyncio.sleep(seconds), Clock())
     return snapshots
 
 
-async def test_ticks_keep_their_slots():
-    source = Still()
-    snapshots = await collect(collector(source), 1.4)
-    assert 5 <= len(snapshots) <= 7
-    offsets = [(at - source.polls[0]) % 0.25 for at in source.polls]
-    assert all(min(offset, 0.25 - offset) < 0.06 for offset in offsets)
+def collecting(
+    made: Collector,
+    sink: Callable[[Snapshot], None],
+    then: Callable[[], Awaitable[None]],
+    clock: Clock,
+    *,
+    early: bool = False,
+) -> None:
+    """Runs it in virtual time for as long as `then` takes."""
+
+    async def main() -> None:
+        await made.start(sink, early=early)
+        await then()
+        await made.stop()
+
+    played(main(), clock)
+
+
+def test_ticks_keep_their_slots():
+    source, clock = Still(), Clock()
+    # A front end that takes a while, and never the same.
+    busy_s = iter([0.01, 0.2, 0.1, 0.03, 0.24, 0.0])
+    collecting(collector(source), lambda _: clock.pass_by(next(busy_s)), lambda: asyncio.sleep(1.4), clock)
+    assert [at - source.polls[0] for at in source.polls] == pytest.approx([0.0, 0.25, 0.5, 0.75, 1.0, 1.25])
     assert source.closed
 
 
-async def test_a_missed_slot_is_skipped_and_never_queued():
-    source = Still()
-    made = collector(source)
-    snapshots: list[Snapshot] = []
+def test_a_missed_slot_is_skipped_and_never_queued():
+    source, clock = Still(), Clock()
 
-    def slow(snapshot: Snapshot) -> None:
-        snapshots.append(snapshot)
-        if len(snapshots) == 2:
-            time.sleep(0.9)  # a blocked front end
+    def slow(_: Snapshot) -> None:
+        if len(source.polls) == 2:
+            clock.pass_by(0.9)  # a blocked front end
 
-    await made.start(slow)
-    await asyncio.sleep(1.9)
-    await made.stop()
-    assert len(snapshots) <= 6
+    collecting(collector(source), slow, lambda: asyncio.sleep(1.9), clock)
+    assert [at - source.polls[0] for at in source.polls] == pytest.approx([0.0, 0.25, 1.25, 1.5, 1.75])
 
 
-async def test_a_hanging_or_broken_source_costs_its_own_part_only():
-    snapshots = await collect(collector(Hanging(), Broken(), Still()), 1.3)
+def test_a_hanging_or_broken_source_costs_its_own_part_only():
+    snapshots = collect(collector(Hanging(), Broken(), Still()), 1.3)
     last = snapshots[-1]
     assert last.gpus[0].busy_ratio == 0.5
     texts = [fault.text for fault in last.faults]
@@ -152,44 +165,46 @@ async def test_readings_at_hand_are_taken_without_waiting_and_stand_in_the_order
     assert [text for text, _ in texts] == ["Ready failed: RuntimeError: oops"]
 
 
-async def test_what_can_not_be_kept_is_named_and_costs_nothing_else():
+def test_what_can_not_be_kept_is_named_and_costs_nothing_else():
     good = Keeps()
     made = Collector(
         [Still()], Deriver(gpu_catalogue()), Meter(), Nothing(), interval_s=0.25, keepers=(Keeps(fails=True), good)
     )
-    snapshots = await collect(made, 0.8)
+    snapshots = collect(made, 0.8)
     assert len(snapshots) >= 3
     assert good.kept[: len(snapshots)] == [*range(1, len(snapshots) + 1)]
     text = "gpumon failed on keeping this tick, please report: ValueError: oops\\x1b[31m"
     assert all([fault.text for fault in snapshot.faults].count(text) == 1 for snapshot in snapshots)
 
 
-async def test_the_same_fault_keeps_its_time():
-    snapshots = await collect(collector(Broken()), 0.8)
+def test_the_same_fault_keeps_its_time():
+    snapshots = collect(collector(Broken()), 0.8)
     assert len({fault.since for snapshot in snapshots for fault in snapshot.faults}) == 1
 
 
-async def test_a_refresh_ticks_at_once_and_an_interval_has_a_floor():
+def test_a_refresh_ticks_at_once_and_an_interval_has_a_floor():
     source = Still()
     made = collector(source, interval_s=60.0)
-    await made.start(lambda snapshot: None)
-    await asyncio.sleep(0.1)
-    made.refresh()
-    await asyncio.sleep(0.1)
-    assert len(source.polls) == 2
-    made.set_interval(0.01)
-    assert made.interval_s == source.interval_s == 0.25
-    await made.stop()
+
+    async def then() -> None:
+        await asyncio.sleep(0.1)
+        made.refresh()
+        await asyncio.sleep(0.1)
+        assert len(source.polls) == 2
+        made.set_interval(0.01)
+        assert made.interval_s == source.interval_s == 0.25
+
+    collecting(made, lambda _: None, then, Clock())
 
 
-async def test_history_has_a_point_a_tick():
+def test_history_has_a_point_a_tick():
     made = collector(Still())
-    await collect(made, 0.6)
+    collect(made, 0.6)
     now = int(time.time())
     assert any(value == 0.5 for value in made.history.buckets("busy", now, 4, 1.0))
 
 
-async def test_a_fault_bears_the_name_that_its_engine_is_shown_under():
+def test_a_fault_bears_the_name_that_its_engine_is_shown_under():
     class Serving(Still):
         def __init__(self, url: str) -> None:
             super().__init__()
@@ -199,45 +214,48 @@ async def test_a_fault_bears_the_name_that_its_engine_is_shown_under():
             reading = EngineReading("vllm:8000", self.url, EndpointState.OK, monotonic_s)
             return Contribution(engines=(reading,), faults=(Fault("vllm:8000", f"of {self.url}", 5.0),))
 
-    (snapshot, *_) = await collect(collector(Serving("http://a:8000"), Serving("http://b:8000")), 0.1)
+    (snapshot, *_) = collect(collector(Serving("http://a:8000"), Serving("http://b:8000")), 0.1)
     shown = {engine.name: engine.url for engine in snapshot.engines}
     assert shown == {"vllm:a:8000": "http://a:8000", "vllm:b:8000": "http://b:8000"}
     faults = {fault.source: fault.text for fault in snapshot.faults if fault.text.startswith("of ")}
     assert faults == {name: f"of {url}" for name, url in shown.items()}
 
 
-async def test_faults_of_sources_are_passed_on():
+def test_faults_of_sources_are_passed_on():
     class Complaining(Still):
         async def poll(self, monotonic_s: float) -> Contribution:
             return Contribution(faults=(Fault("nvml", "no driver", 5.0),))
 
-    snapshots = await collect(collector(Complaining()), 0.1)
+    snapshots = collect(collector(Complaining()), 0.1)
     assert snapshots[0].faults[0].text == "no driver"
     assert snapshots[0].faults[0].since == "1970-01-01T00:00:05.000Z"
 
 
 @pytest.mark.parametrize(("early", "shown"), [(True, 3), (False, 1)])
-async def test_a_long_interval_starts_with_early_ticks(early: bool, shown: int):
+def test_a_long_interval_starts_with_early_ticks(early: bool, shown: int):
     source, snapshots = Still(), []
     made = collector(source, interval_s=60.0)
-    await made.start(snapshots.append, early=early)
-    await asyncio.sleep(3.3)
-    made.set_interval(30.0)
-    await asyncio.sleep(0.3)
-    await made.stop()
-    after_s = [at_s - source.polls[0] for at_s in source.polls]
-    assert after_s == pytest.approx([0.0, 1.0, 3.0, 3.3], abs=0.15)
+
+    async def then() -> None:
+        await asyncio.sleep(3.3)
+        made.set_interval(30.0)
+        await asyncio.sleep(0.3)
+
+    collecting(made, snapshots.append, then, Clock(), early=early)
+    assert [at_s - source.polls[0] for at_s in source.polls] == pytest.approx([0.0, 1.0, 3.0, 3.3])
     assert len(snapshots) == shown + 1
 
 
-async def test_a_shorter_interval_ends_the_early_ticks():
+def test_a_shorter_interval_ends_the_early_ticks():
     source = Still()
     made = collector(source, interval_s=60.0)
-    await made.start(lambda snapshot: None)
-    await asyncio.sleep(0.2)
-    made.set_interval(1.0)
-    await asyncio.sleep(1.4)
-    made.set_interval(60.0)
-    await asyncio.sleep(0.2)
-    await made.stop()
-    assert len(source.polls) == 4
+
+    async def then() -> None:
+        await asyncio.sleep(0.2)
+        made.set_interval(1.0)
+        await asyncio.sleep(1.4)
+        made.set_interval(60.0)
+        await asyncio.sleep(0.2)
+
+    collecting(made, lambda _: None, then, Clock())
+    assert [at_s - source.polls[0] for at_s in source.polls] == pytest.approx([0.0, 0.2, 1.2, 1.6])

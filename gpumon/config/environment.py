@@ -70,7 +70,9 @@ def _kind(path: Path) -> Any:
 
 def _read(origin: str, text: str, kind: Any, path: Path) -> Any:
     try:
-        return _WORDS[text.lower()] if kind is bool else float(text)
+        if kind is bool:
+            return _WORDS[text.lower()]
+        return int(text) if text.isdecimal() else float(text)
     except (KeyError, ValueError):
         allowed = "yes or no (1, 0, true, false, on, off)" if kind is bool else described(kind)
         raise error(origin, Refused(path, f"must be {allowed}", text)) from None

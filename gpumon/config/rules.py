@@ -56,7 +56,8 @@ def _labels_problem(labels: tuple[str, ...]) -> str:
     return "" if labels else "must name at least one label"
 
 
-def _address_problem(address: str) -> str:
+def address_problem(address: str) -> str:
+    """Why it is no address to listen at; empty where it is one."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or not 0 <= int(port[:6]) <= 65535:
         return "must be address:port, such as 127.0.0.1:9454, 0.0.0.0:9454 or [::1]:9454"
@@ -180,7 +181,7 @@ _FIELDS: Final = {
     "Prometheus.tenant": FieldRule(_matches(r"[!-~]{0,150}", "must be printable ASCII without spaces")),
     "Prometheus.match": FieldRule(matchers.problem),
     "Prometheus.host_labels": FieldRule(_labels_problem),
-    "Exporter.listen": FieldRule(_address_problem),
+    "Exporter.listen": FieldRule(address_problem),
     "Exporter.user": FieldRule(_matches(r"[^:\x00-\x1f\x7f]{0,128}", "must be a name without a colon")),
     "Exporter.password_env": _KEY_ENV,
     "Exporter.password_file": _KEY_FILE,

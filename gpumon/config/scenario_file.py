@@ -67,10 +67,18 @@ def save_scenario(path: str | Path, scenario: Scenario, *, replace: bool) -> Non
 
     A file that is there stays as it is unless `replace`. Folders are made. Blocks. Raises NotSavedError, in one line.
     """
+    try:
+        text = scenario_toml(scenario)
+    except ConfigError as refused:
+        raise NotSavedError(str(refused)) from None
+    save_text(path, text, replace=replace)
+
+
+def save_text(path: str | Path, text: str, *, replace: bool) -> None:
+    """The same for any text."""
     shown = clean(str(path), 200)
     try:
         place = Path(os.path.realpath(path))
-        text = scenario_toml(scenario)
         place.parent.mkdir(parents=True, exist_ok=True)
         with beside(place) as (descriptor, written):
             with open(descriptor, "wb", closefd=False) as stream:
@@ -82,8 +90,6 @@ def save_scenario(path: str | Path, scenario: Scenario, *, replace: bool) -> Non
             elif not _linked(written, place, text):
                 raise NotSavedError(f"{shown} is there already")
         keep_folder(place)
-    except ConfigError as refused:
-        raise NotSavedError(str(refused)) from None
     except (OSError, ValueError) as failure:
         why = failure.strerror if isinstance(failure, OSError) and failure.strerror else "is no file name"
         raise NotSavedError(f"{shown} cannot be written: {why}") from None

@@ -45,7 +45,7 @@ def test_an_alert_is_in_the_json_and_its_program_is_told_once_while_another_hang
             if ("anything" in shown[-1] and len(shown) > 16) or len(shown) > 200:
                 break
         watch.terminate()
-        watch.communicate(timeout=20)
+        watch.communicate(timeout=60)
     first = next(at for at, names in enumerate(shown) if "anything" in names)
     assert first >= 2
     assert all("anything" in names for names in shown[first:])

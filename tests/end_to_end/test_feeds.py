@@ -82,7 +82,7 @@ def test_a_training_run(tmp_path: Path):
     )
     loop = block("python", "A training run")
     assert len([line for line in loop.splitlines() if "log" in line or "import" in line]) == 3
-    subprocess.run([sys.executable, "-c", setting + loop], cwd=tmp_path, timeout=30, check=True)
+    subprocess.run([sys.executable, "-c", setting + loop], cwd=tmp_path, timeout=60, check=True)
     shown = watched(tmp_path, block("toml", "A training run") + "\n[discovery]\nenabled = false\n", 16)
     (engine,) = shown["engines"]
     assert (engine["name"], engine["phase"], engine["state"]) == ("pretrain", "training", "ok")

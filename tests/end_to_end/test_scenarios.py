@@ -57,7 +57,7 @@ def test_the_screen_plays_a_scenario(tmp_path: Path) -> None:
     env = {**kept, "HOME": str(tmp_path), "TERM": "xterm-256color", "LANG": "C.UTF-8"}
     command = [sys.executable, "-m", "gpumon", "demo", "--scenario", "reset-required"]
     with Terminal(command, env) as terminal:
-        end_s = time.monotonic() + 40.0
+        end_s = time.monotonic() + 60.0
         text = ""
         while "drain" not in text and time.monotonic() < end_s:
             terminal.run(0.3)

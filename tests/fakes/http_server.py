@@ -155,7 +155,7 @@ def self_signed(folder: Path, name: str = "127.0.0.1") -> tuple[Path, Path]:
     return certificate, key
 
 
-def wait_until(true: Callable[[], object], timeout_s: float = 5.0) -> bool:
+def wait_until(true: Callable[[], object], timeout_s: float = 60.0) -> bool:
     """Whether it becomes true in time."""
     end_s = time.monotonic() + timeout_s
     while not true():

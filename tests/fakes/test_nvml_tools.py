@@ -178,7 +178,7 @@ def watch(driver: FakeDriver, command: list[str], seconds: float) -> tuple[int, 
 
 
 def drain_until_exit(controller: int, process: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while process.poll() is None and time.monotonic() < end:
         if select.select([controller], [], [], 0.05)[0]:
             try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -203,6 +204,8 @@ def running(folder: Path, hosts: int = HOSTS, gpus: int = GPUS, engines: int = E
 
 def demo(hosts: int, gpus: int, engines: int) -> int:
     """A farm, a Prometheus that scrapes it every 5 s, and the screen; returns its exit code."""
+    for number in (signal.SIGHUP, signal.SIGTERM):  # a closed terminal ends what was started, too
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     with (
         tempfile.TemporaryDirectory() as name,
         running(Path(name), hosts, gpus, engines) as farm,

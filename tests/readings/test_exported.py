@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any, get_args, get_type_hints
 
 import msgspec
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -206,6 +207,15 @@ def test_figures_leave_a_label_and_names_stay() -> None:
         "reads {.1} % of HBM at batch {} on H100, llama-3-70b",
         [69.5, 24.0],
     )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["nothing listens on 127.0.0.1:8000", "no answer from [::1]:9400/metrics", "gpu01:30000", "GPU 3 of gpu 12"],
+)
+def test_addresses_and_numbers_of_gpus_stay(text: str) -> None:
+    """They are names: a template in their place would tell nobody anything."""
+    assert parted(text) == (text, [])
 
 
 def test_a_silent_gpu_and_a_silent_engine_have_no_figures() -> None:

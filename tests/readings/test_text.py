@@ -105,7 +105,7 @@ def test_a_command_line_is_shown_without_its_secrets(command: str, shown: str):
     ],
 )
 def test_a_hostile_command_line_takes_no_time(part: str):
-    assert len(unsaid(part * (2_000_000 // len(part)))) <= 2_500_000
+    assert len(unsaid(part * (400_000 // len(part)))) <= 500_000
 
 
 def test_a_missing_reading_has_no_truth_value():

@@ -12,7 +12,10 @@ from gpumon.sources.endpoint import BackOff, EndpointSource
 from gpumon.sources.fetch import Limits
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 
+PATIENT = Limits(connect_s=30.0, total_s=30.0)
+"""A server that answers is waited for, however busy the machine is."""
 QUICK = Limits(connect_s=0.5, total_s=0.6)
+"""For servers that do not answer."""
 HURRIED = BackOff(first_s=0.05, most_s=0.2)
 
 PAGE = (
@@ -43,7 +46,7 @@ async def polling(
     url: str,
     *,
     interval_s: float = 0.05,
-    limits: Limits = QUICK,
+    limits: Limits = PATIENT,
     back_off: BackOff = HURRIED,
     spread: bool = False,
     **settings: Any,
@@ -52,7 +55,7 @@ async def polling(
     source = EndpointSource(Endpoint(url=url, **settings), interval_s, limits=limits, back_off=back_off, spread=spread)
     await source.start()
     try:
-        await source.ready(15.0)
+        await source.ready(60.0)
         yield source
     finally:
         await source.close()
@@ -65,7 +68,7 @@ async def first(answer: Callable[[Request], Reply], **settings: Any) -> Endpoint
             return source
 
 
-async def until(true: Callable[[], object], timeout_s: float = 8.0) -> bool:
+async def until(true: Callable[[], object], timeout_s: float = 60.0) -> bool:
     """Whether it becomes true in time."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + timeout_s

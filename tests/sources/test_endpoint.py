@@ -58,7 +58,7 @@ async def test_what_a_server_did_before_the_first_poll_is_not_counted() -> None:
         source = EndpointSource(Endpoint(url=engine.url), 60.0)
         track.add(source.reading, time.time())
         await source.start()
-        await source.ready(5.0)
+        await source.ready(60.0)
         assert track.add(source.reading, time.time())
         await source.close()
     assert source.reading.ranks[0].counters[q.DECODE_TOKENS] > 0
@@ -113,33 +113,38 @@ async def test_polls_are_anchored_and_a_missed_slot_is_skipped() -> None:
         return Reply(200, PAGE) if request.path == "/metrics" else Reply(401, b"")
 
     with LoopbackServer(slow) as server:
+
+        def polls() -> int:
+            return len([r for r in server.requests if r.path == "/metrics"])
+
         async with polling(server.url, interval_s=0.1):
-            began = len([r for r in server.requests if r.path == "/metrics"])
-            await asyncio.sleep(1.0)
-            polls = len([r for r in server.requests if r.path == "/metrics"]) - began
+            began, began_s = polls(), time.monotonic()
+            assert await until(lambda: polls() >= began + 5)
+            took_s = time.monotonic() - began_s
     assert most <= 2
-    # A slot every 0.1 s, each answer takes 0.15 s: every second slot is used.
-    assert 2 <= polls <= 6
+    # A slot every 0.1 s, each answer takes 0.15 s: every second slot is used, so five polls lie in 0.8 s or more.
+    assert took_s > 0.7
 
 
 async def test_one_slow_endpoint_does_not_hold_up_another() -> None:
     hang = threading.Event()
 
     def hanging(request: Request) -> Reply:
-        hang.wait(5.0)
+        hang.wait(60.0)
         return Reply(raw=b"")
 
     try:
         with LoopbackServer(hanging) as slow, LoopbackServer(vllm) as quick:
-            stuck = EndpointSource(Endpoint(url=slow.url), 0.05, limits=Limits(2.0, 3.0))
+            stuck = EndpointSource(Endpoint(url=slow.url), 0.05, limits=Limits(60.0, 60.0))
             await stuck.start()
             async with polling(quick.url) as source:
-                assert await until(lambda: len(quick.requests) > 10, 2.5)
+                assert await until(lambda: len(quick.requests) > 10, 20.0)
                 assert source.reading.state is EndpointState.OK
             assert stuck.reading.state is EndpointState.STARTING
             began = time.monotonic()
             await stuck.close()
-            assert time.monotonic() - began < 0.5
+            assert time.monotonic() - began < 20.0
+            hang.set()
     finally:
         hang.set()
 
@@ -148,16 +153,16 @@ async def test_poll_returns_at_once_while_the_server_hangs() -> None:
     hang = threading.Event()
 
     def hanging(request: Request) -> Reply:
-        hang.wait(5.0)
+        hang.wait(60.0)
         return Reply(raw=b"")
 
     with LoopbackServer(hanging) as server:
-        source = EndpointSource(Endpoint(url=server.url), 0.05)
+        source = EndpointSource(Endpoint(url=server.url), 0.05, limits=Limits(60.0, 60.0))
         await source.start()
         assert await until(lambda: server.requests)
         began = time.monotonic()
         assert (await source.poll(began)).engines[0].state is EndpointState.STARTING
-        assert time.monotonic() - began < 0.2
+        assert time.monotonic() - began < 20.0
         await source.close()
         hang.set()
 
@@ -256,7 +261,7 @@ async def test_what_the_process_before_said_of_itself_is_not_believed_of_the_nex
         await source.start()
         assert await until(lambda: asked == 1)
         started = b"1700000999"
-        end_s = time.monotonic() + 10.0
+        end_s = time.monotonic() + 60.0
         while source.reading.model_root != "/new":
             assert time.monotonic() < end_s
             roots.add(source.reading.model_root)
@@ -287,9 +292,10 @@ async def test_a_model_list_that_is_not_ready_is_asked_for_again_later(monkeypat
 
 async def test_a_recorded_restart_is_followed_through_refusal_to_the_new_process() -> None:
     states, starts = [], set()
-    with FakeEngine("vllm-lifecycle", start_s=100.0, speed=40.0) as engine:
+    end_s = time.monotonic() + 60.0
+    with FakeEngine("vllm-lifecycle", start_s=100.0, speed=20.0) as engine:
         async with polling(engine.url, back_off=BackOff(0.02, 0.05)) as source:
-            while engine.t < 185.0:
+            while len(starts) < 2 and time.monotonic() < end_s:
                 reading = source.reading
                 if reading.state not in states[-1:]:
                     states.append(reading.state)
@@ -304,9 +310,9 @@ async def test_a_recorded_hang_is_a_timeout_and_then_over() -> None:
     with FakeEngine("vllm-hang-and-dead-engine", start_s=8.0, speed=4.0) as engine:
         async with polling(engine.url, limits=Limits(0.3, 0.3)) as source:
             assert source.reading.state is EndpointState.OK
-            assert await until(lambda: source.reading.state is EndpointState.TIMEOUT, 4.0)
+            assert await until(lambda: source.reading.state is EndpointState.TIMEOUT)
             assert source.reading.ranks
-            assert await until(lambda: source.reading.state is EndpointState.OK, 4.0)
+            assert await until(lambda: source.reading.state is EndpointState.OK)
             assert 10.0 < engine.t < 24.0
 
 
@@ -316,10 +322,11 @@ async def test_back_off_doubles_from_two_to_thirty_seconds() -> None:
 
 async def test_failures_are_asked_for_less_and_less_often_and_stay_visible() -> None:
     with LoopbackServer(always(Reply(500, b"no"))) as server:
+        began_s = time.monotonic()
         async with polling(server.url, interval_s=0.02, back_off=BackOff(0.1, 10.0)) as source:
-            await asyncio.sleep(1.0)
             # At 0, 0.1, 0.3, 0.7 s.
-            assert 2 <= len(server.requests) <= 5
+            assert await until(lambda: len(server.requests) >= 4)
+            assert time.monotonic() - began_s > 0.65
             assert source.reading.state is EndpointState.HTTP_ERROR
 
 
@@ -378,10 +385,14 @@ async def test_an_endpoint_moves_to_its_place_without_a_gap() -> None:
         return vllm(request)
 
     with LoopbackServer(answer) as server:
-        async with polling(server.url, interval_s=interval_s, spread=True) as source:
-            assert await until(lambda: len(moments) >= 7, 20.0)
+        for _ in range(5):  # a machine that is busy may hold any of the two moments up
+            moments.clear()
+            async with polling(server.url, interval_s=interval_s, spread=True) as source:
+                assert await until(lambda: len(moments) >= 7)
             moved_s = 6 * interval_s - (moments[6] - moments[0])
-            assert moved_s == pytest.approx(source._place * interval_s, abs=0.15)
+            if moved_s == pytest.approx(source._place * interval_s, abs=0.15):
+                break
+    assert moved_s == pytest.approx(source._place * interval_s, abs=0.15)
 
 
 def test_importing_the_source_does_not_import_httpx() -> None:

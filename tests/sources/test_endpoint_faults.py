@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import socket
+import threading
 import time
 import tracemalloc
 import zlib
@@ -84,9 +85,9 @@ ANSWERS = {
 
 async def test_a_line_that_only_looks_like_a_sample_takes_no_time() -> None:
     began = time.monotonic()
-    source = await first(always(page(b"a " + b"1" * 40_000 + b" x\n" + b"b " + b"1" * 12_000 + b" x")))
+    source = await first(always(page(b"a " + b"1" * 400_000 + b" x\n" + b"b " + b"1" * 120_000 + b" x")))
     shows(source, S.NOT_METRICS, "no metrics text")
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < 20.0
 
 
 async def test_a_large_page_of_something_else_is_named() -> None:
@@ -150,16 +151,18 @@ async def test_a_name_that_does_not_exist() -> None:
 
 
 async def test_a_resolver_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: time.sleep(3.0))
+    over = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: over.wait(60.0))
     began = time.monotonic()
-    async with polling("http://gpu-07:8000") as source:
+    async with polling("http://gpu-07:8000", limits=QUICK) as source:
         shows(source, S.DNS, "gpu-07", "name server")
-    assert time.monotonic() - began < 2.5
+    assert time.monotonic() - began < 20.0
+    over.set()
 
 
 async def test_a_server_that_accepts_and_says_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        async with polling(f"http://127.0.0.1:{silent.getsockname()[1]}") as source:
+        async with polling(f"http://127.0.0.1:{silent.getsockname()[1]}", limits=QUICK) as source:
             shows(source, S.TIMEOUT, "within 0.6 s")
 
 
@@ -171,9 +174,9 @@ def drip() -> Iterator[bytes]:
 async def test_a_body_that_drips_without_end_is_cut_off_in_time() -> None:
     began = time.monotonic()
     with LoopbackServer(always(Reply(200, drip(), delay_s=0.05))) as server:
-        async with polling(server.url) as source:
+        async with polling(server.url, limits=QUICK) as source:
             shows(source, S.TIMEOUT, "no complete answer")
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < 20.0
 
 
 def flood() -> Iterator[bytes]:
@@ -281,7 +284,7 @@ async def test_tls_to_a_server_that_waits_for_the_rest_of_the_line() -> None:
     silent = socket.create_server(("127.0.0.1", 0))
     try:
         port = silent.getsockname()[1]
-        async with polling(f"https://127.0.0.1:{port}") as source:
+        async with polling(f"https://127.0.0.1:{port}", limits=QUICK) as source:
             shows(source, S.TIMEOUT, f"no TLS connection to 127.0.0.1:{port}", "try http://", "firewall")
     finally:
         silent.close()

@@ -41,11 +41,11 @@ def family(listening):
 def api_worker(listening, pipe):
     listening.listen()
     pipe.send(os.getpid())
-    time.sleep(60)
+    time.sleep(600)
 
 def core(pipe):
     pipe.send(os.getpid())
-    time.sleep(60)
+    time.sleep(600)
 
 def api_workers(listening):
     '''A server whose API workers listen, and whose engine core is their sibling.'''
@@ -107,7 +107,7 @@ def gpus(*pids_of: tuple[int, ...]) -> tuple[GpuReading, ...]:
 
 
 def settled(
-    ownership: Ownership, url: str, readings: tuple[GpuReading, ...], within_s: float = 10.0
+    ownership: Ownership, url: str, readings: tuple[GpuReading, ...], within_s: float = 60.0
 ) -> tuple[tuple[str, ...], str]:
     """The first answer that is more than "not looked yet"."""
     end_s = time.monotonic() + within_s
@@ -222,7 +222,7 @@ def test_another_users_server_is_hidden_and_said_to_be(server: Callable[..., dic
         f"locate({url!r}); os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)\n"
         f"o = Ownership()\nwhile not (answer := o.gpus_of({url!r}, ()))[1]: time.sleep(0.02)\nprint(answer)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert "belongs to user root" in done.stdout, done.stderr
     assert "set gpus = [..]" in done.stdout
 
@@ -233,7 +233,7 @@ def test_a_new_gpu_process_and_a_restarted_server_are_noticed(server: Callable[.
     url = f"http://127.0.0.1:{first['port']}"
     assert settled(ownership, url, gpus(()))[0] == ()
     readings = gpus((first["grandchild"],))
-    end_s = time.monotonic() + 5.0
+    end_s = time.monotonic() + 60.0
     while ownership.gpus_of(url, readings) != (("GPU-0",), OWNED):
         assert time.monotonic() < end_s
         time.sleep(0.05)
@@ -262,7 +262,7 @@ def test_a_gpu_that_is_lost_stays_its_engines_as_long_as_the_process_lives(
     settled(ownership, url, both)
     ownership.gpus_of(url, one_lost)
     os.kill(pids["grandchild"], 9)
-    end_s = time.monotonic() + 5.0
+    end_s = time.monotonic() + 60.0
     while ownership.gpus_of(url, one_lost)[0] != ("GPU-0",):
         assert time.monotonic() < end_s
         time.sleep(0.02)

@@ -11,7 +11,7 @@ from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.sources.endpoint import BackOff
 from gpumon.sources.probe import ALL_EVERY
 from tests.fakes.http_server import LoopbackServer, Reply, Request
-from tests.sources.polling import CARDS, PAGE, polling, until
+from tests.sources.polling import CARDS, PAGE, QUICK, polling, until
 
 PAGES = Path(__file__).parent.parent / "data" / "pages"
 NIM = (
@@ -182,7 +182,7 @@ async def test_records_that_may_be_somebody_elses_are_taken_once_at_most() -> No
 
 async def test_what_may_drain_is_not_asked_while_the_server_does_not_say_who_it_is() -> None:
     with serving({"/metrics": json(b'[{"iter": 1}]'), "/v1/models": Reply(200, SIGNED, delay_s=9.0)}) as server:
-        async with polling(server.url) as source:
+        async with polling(server.url, limits=QUICK) as source:
             assert source.reading.state is EndpointState.TIMEOUT
             assert "/metrics" not in {request.path for request in server.requests}
 

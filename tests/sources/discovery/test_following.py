@@ -56,9 +56,10 @@ class Followed:
         self.faults = [fault.text for fault in found.faults]
         return self.readings
 
-    async def until(self, true: Callable[[], object], within_s: float = 8.0) -> None:
+    async def until(self, true: Callable[[], object], within_s: float = 60.0) -> None:
         """Tick until it is so."""
-        for _ in range(int(within_s / 0.02)):
+        end_s = time.monotonic() + within_s
+        while time.monotonic() < end_s:
             await self.look()
             if true():
                 return

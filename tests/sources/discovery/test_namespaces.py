@@ -138,14 +138,14 @@ def test_processes_of_the_host_are_named_inside_a_container(engines: Servers) ->
         "    found = Discovery(0.1, again_s=0.1, soonest_s=0.05)\n"
         f"    found.see(gpus({server.workers!r}))\n"
         "    await found.start()\n"
-        "    await found.ready(5.0)\n"
+        "    await found.ready(60.0)\n"
         "    print([fault.text for fault in (await found.poll(0.0)).faults])\n"
         "    print([check.text for check in found.checks(())])\n"
         "    await found.close()\n"
         "asyncio.run(main())"
     )
     inside = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", code]
-    done = subprocess.run(inside, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(inside, capture_output=True, text=True, timeout=90)
     fault, check = done.stdout.splitlines()
     assert f"GPU 0: process {server.workers[0]} is not in /proc here" in fault, done.stderr
     assert f"pid {server.workers[0]} -> not in /proc here" in check
@@ -174,7 +174,7 @@ asyncio.run(main())
 
 
 def seen_by_nobody(*pids: list[int]) -> str:
-    done = subprocess.run([sys.executable, "-c", AS_NOBODY, repr(pids)], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", AS_NOBODY, repr(pids)], capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -263,5 +263,5 @@ print(url)
 def test_a_server_on_every_address_is_reached_where_ipv6_is_switched_off_too(off: str, host: str) -> None:
     setting = "/proc/sys/net/ipv6/conf/all/disable_ipv6"
     inside = ["unshare", "--net", "sh", "-c", f'ip link set lo up; echo {off} > {setting}; exec "$@"', "sh"]
-    done = subprocess.run([*inside, sys.executable, "-c", V6_OFF], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([*inside, sys.executable, "-c", V6_OFF], capture_output=True, text=True, timeout=90)
     assert done.stdout == f"http://{host}:8123\n", done.stderr

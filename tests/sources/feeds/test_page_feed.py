@@ -18,7 +18,7 @@ from gpumon.sources.feeds.page import PageFeed
 from gpumon.sources.ownership import Ownership
 from tests.efficiency.test_deriver import gpu
 from tests.fakes.http_server import LoopbackServer, Reply, Request
-from tests.sources.polling import HURRIED, QUICK, always, until
+from tests.sources.polling import HURRIED, PATIENT, always, until
 
 PAGE = b'tokens_total{job="a"} 100\ntokens_total{job="b"} 7\nbusy 3\nprocess_start_time_seconds 1700000000\n'
 MAPPED = {"decode_tokens": 'tokens_total{job="a"}', "running": "busy"}
@@ -27,10 +27,10 @@ MAPPED = {"decode_tokens": 'tokens_total{job="a"}', "running": "busy"}
 @contextlib.asynccontextmanager
 async def polling(url: str, **settings: Any) -> AsyncIterator[PageFeed]:
     feed = Feed(**{"url": url, "quantities": MAPPED, "interval_s": 60.0, **settings})
-    source = PageFeed(feed, limits=QUICK, back_off=HURRIED)
+    source = PageFeed(feed, limits=PATIENT, back_off=HURRIED)
     await source.start()
     try:
-        await source.ready(15.0)
+        await source.ready(60.0)
         yield source
     finally:
         await source.close()
@@ -149,7 +149,7 @@ async def test_feeds_and_endpoints_of_one_server_are_rows_of_their_own():
         pages, files = feeds_of(config)
         for page in pages:
             await page.start()
-        await asyncio.gather(*(page.ready(10.0) for page in pages))
+        await asyncio.gather(*(page.ready(60.0) for page in pages))
         for page in pages:
             await page.close()
     assert files == []

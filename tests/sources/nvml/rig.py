@@ -34,7 +34,7 @@ class Rig:
         await asyncio.sleep(INTERVAL_S)
         return found
 
-    async def until(self, accept: Callable[[Contribution], bool], within_s: float = 20.0) -> Contribution:
+    async def until(self, accept: Callable[[Contribution], bool], within_s: float = 60.0) -> Contribution:
         """The first contribution that `accept` takes."""
         end_s = time.monotonic() + within_s
         while True:

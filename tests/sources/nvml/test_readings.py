@@ -97,12 +97,12 @@ async def test_every_figure_of_an_h100(fake_driver: FakeDriver) -> None:
     assert (found.driver, found.cuda) == ("580.95.05", "13.0")
     assert found.faults == ()
     assert ["gpumon.sources.nvml_worker" in command for command in workers] == [True]
-    assert abs(found.gpus[0].monotonic_s - time.monotonic()) < 2.0
+    assert abs(found.gpus[0].monotonic_s - time.monotonic()) < 20.0
 
 
 async def test_gpm_needs_two_samples_and_says_so(fake_driver: FakeDriver) -> None:
     async with running(fake_driver, H100) as rig:
-        await rig.source.ready(20.0)
+        await rig.source.ready(60.0)
         first = (await rig.poll()).gpus[0]
         second = (await rig.until(lambda found: found.gpus[0].sm_active_ratio != WARMING_UP)).gpus[0]
     assert first.sm_active_ratio == WARMING_UP
