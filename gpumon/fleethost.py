@@ -14,7 +14,7 @@ from gpumon.fleet.blank import without_figures
 from gpumon.fleet.course import HostCourse, Make
 from gpumon.fleet.fleet import shown_fault
 from gpumon.fleet.snapshot import FleetSnapshot
-from gpumon.fleetpast import CHART_S, HostPast, HostSource, Turns, charted
+from gpumon.fleetpast import CHART_S, HostPast, HostSource, Turns, chart_spans, charted, named
 from gpumon.onlooker import Onlooker
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import Fault
@@ -23,7 +23,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.times import rfc3339
 from gpumon.sources.prometheus.api import ApiFault
-from gpumon.sources.prometheus.past import MOST_STEPS
+from gpumon.sources.prometheus.past import together
 
 if TYPE_CHECKING:
     from gpumon.sizing.calibration import Calibration
@@ -72,7 +72,7 @@ class Feed(Protocol):
 
 
 class HostControl:
-    """A `Control` (`tui.control`)."""
+    """A `Control` (`tui.control`). It may be started again after `stop`: what it has of the past it keeps."""
 
     def __init__(
         self, name: str, feed: Feed, source: HostSource, make: Make, config: Config, seen: Snapshot | None = None
@@ -95,6 +95,17 @@ class HostControl:
         self._taken_s = self._charted_s = float("-inf")
         self._fault: Fault | None = None
         """Why the past could not be had."""
+        self.filling = False
+        """Whether the charts' past is being read."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it is shown."""
+        return self._task is not None
+
+    def reaches(self, wall_s: float) -> bool:
+        """Whether what it has is new enough that charts go on from it at a time (Unix)."""
+        return 0.0 <= wall_s - self._taken_s < CHART_S
 
     def _step_s(self) -> float:
         """Seconds between two scrapes of it."""
@@ -108,10 +119,8 @@ class HostControl:
         return self._feed.interval_s
 
     def set_interval(self, seconds: float) -> None:
-        """Change that, of the whole fleet: a Prometheus is not asked more often than it scrapes."""
-        newest = self._feed.newest
-        scraped_s = self._feed.interval_s if newest is None else newest.interval_s
-        self._feed.set_interval(max(seconds, scraped_s, self._step_s()))
+        """Change that, of the whole fleet."""
+        self._feed.set_interval(seconds)
 
     def refresh(self) -> None:
         """Ask for the whole fleet now."""
@@ -129,7 +138,8 @@ class HostControl:
     async def start(self, sink: Callable[[Snapshot], None]) -> None:
         """Show what is known of it at once, then with its past, then as refreshes come."""
         self._onlooker.start()
-        self._sink = sink
+        self._sink, self._fault, self.filling = sink, None, True
+        self._waiting.clear()
         self._feed.follow(self._name, self._offer)
         shown = self._feed.snapshot.host(self._name)
         if shown is not None:
@@ -150,9 +160,10 @@ class HostControl:
         self._sink = _nobody
         self._feed.leave(self._offer)
         self._onlooker.stop()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task}, timeout=0.25)
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task}, timeout=0.25)
 
     def _offer(self, frame: FleetFrame) -> None:
         """An answer waits for the past; that there is none is said at once, as the past may hang, too."""
@@ -166,6 +177,7 @@ class HostControl:
         newest = self._feed.newest
         if newest is not None:
             await self._read_past(newest.wall_s)
+            self.filling = False
             self._waiting.appendleft(newest)
             self._wake.set()
         while True:
@@ -176,16 +188,18 @@ class HostControl:
                     self._sink(self._told(snapshot))
 
     async def _read_past(self, end_s: float) -> None:
-        """Fill the charts, the windows, and what verdicts stand on."""
-        turns, step_s = Turns(), max(self._step_s(), CHART_S / (MOST_STEPS - 1))
+        """Fill the charts, the windows, and what verdicts stand on: from where they end, where this is not new."""
+        turns = Turns()
+        spans = chart_spans(max(end_s - CHART_S, self._taken_s), end_s, self._step_s())
         try:
-            frames = await self._source.past(self._name, end_s - CHART_S, end_s, step_s)
+            found = await together(*(self._source.past(self._name, *span) for span in spans))
         except ApiFault as fault:
             self._fault = Fault("past", f"the charts begin now: {fault.text}", end_s)
             return
-        for at_s, host in frames:
-            self._add(host, at_s, step_s)
-            await turns.give()
+        for span, frames in zip(spans, found, strict=True):
+            for at_s, host in frames:
+                self._add(host, at_s, span.step_s)
+                await turns.give()
 
     def _take(self, frame: FleetFrame) -> Snapshot | None:
         """The snapshot after an answer; None where nothing is new in it."""
@@ -219,7 +233,7 @@ class HostControl:
         if self._fault is not None:
             own = (*own, shown_fault(self._fault.source, self._fault.text, self._fault.since_wall_s))
         shown = without_figures(last, _STALE, self._feed.silent_s) if fleet.late else last
-        return msgspec.structs.replace(shown, faults=(*said, *own))
+        return msgspec.structs.replace(named(shown, self._name), faults=(*said, *own))
 
 
 def _nobody(snapshot: Snapshot) -> None:

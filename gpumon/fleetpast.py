@@ -9,17 +9,22 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
+
 from gpumon.fleet.course import HostCourse, Make, Taken
 from gpumon.readings.fleet import HostFrame
 from gpumon.readings.history import History
 from gpumon.readings.moment import Moment
 from gpumon.readings.snapshot import Snapshot
-from gpumon.sources.prometheus.api import ApiFault
 
 CHART_S: Final = 1800.0
 """How far back charts are filled when a host is opened."""
 AHEAD_S: Final = 600.0
 """How far a stretch goes beyond the moment that it was asked for."""
+CHART_STEPS: Final = 120
+"""Moments of that: a chart is hardly wider, and each costs some milliseconds while somebody waits."""
+FINE_STEPS: Final = 60
+"""The newest so many scrapes are taken one by one: windows and verdicts of now stand on them."""
 WARM_S: Final = 180.0
 """Moments at a stretch's begin that only fill windows: rules look back so far."""
 MOST_FRAMES: Final = 480
@@ -40,6 +45,22 @@ class HostSource(Protocol):
         """The host at each step that it is known of, oldest first, with its time. Raises ApiFault."""
 
 
+class Span(NamedTuple):
+    """A part of a past, and how far its moments are apart."""
+
+    start_s: float
+    end_s: float
+    step_s: float
+
+
+def chart_spans(start_s: float, end_s: float, scrape_s: float) -> list[Span]:
+    """What charts are filled from: the newest scrapes one by one, what was before as coarsely as charts show it."""
+    step_s = max(scrape_s, CHART_S / CHART_STEPS)
+    fine_s = max(start_s, end_s - FINE_STEPS * scrape_s)
+    coarse = [Span(start_s, fine_s - step_s, step_s)] if fine_s - step_s > start_s and step_s > scrape_s else []
+    return [*coarse, Span(fine_s if coarse else start_s, end_s, scrape_s)]
+
+
 class Turns:
     """Lets the event loop have its turn in long work."""
 
@@ -51,6 +72,13 @@ class Turns:
         if time.monotonic() - self._since_s >= SLICE_S:
             await asyncio.sleep(0)
             self._since_s = time.monotonic()
+
+
+def named(snapshot: Snapshot, name: str) -> Snapshot:
+    """The snapshot under the name that the fleet has for the host: its own gpumon may know another one."""
+    if snapshot.host.name == name:
+        return snapshot
+    return msgspec.structs.replace(snapshot, host=msgspec.structs.replace(snapshot.host, name=name))
 
 
 def charted(history: History, taken: Taken, interval_s: float) -> None:
@@ -162,15 +190,13 @@ class HostPast:
         step_s = self._step_s()
         start_s = wall_s - min(CHART_S, MOST_FRAMES * step_s)
         end_s = min(newest_s, wall_s + min(AHEAD_S, MOST_AHEAD * step_s))
-        try:
-            frames = await self._source.past(self._name, start_s, end_s, step_s)
-        except ApiFault:
-            return None
+        frames = await self._source.past(self._name, start_s, end_s, step_s)
         course, history, turns = HostCourse(self._make), History(), Turns()
         walls: list[float] = []
         taken: list[Taken] = []
         for at_s, frame in frames:
-            taken.append(course.take(frame, at_s, max(frame.interval_s, step_s)))
+            one = course.take(frame, at_s, max(frame.interval_s, step_s))
+            taken.append(one._replace(snapshot=named(one.snapshot, self._name)))
             walls.append(at_s)
             charted(history, taken[-1], step_s)
             await turns.give()

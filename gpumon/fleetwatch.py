@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import os
-import signal
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
@@ -30,14 +28,16 @@ from gpumon.readings.times import rfc3339
 if TYPE_CHECKING:
     from gpumon.fleet.course import Make
     from gpumon.fleet.fleet import Fleet
+    from gpumon.fleethost import HostControl
     from gpumon.readings.fleet import HostFrame
     from gpumon.readings.snapshot import Snapshot
     from gpumon.sizing.calibration import Calibration
     from gpumon.sizing.known import Known
-    from gpumon.tui.control import Control
 
 KEPT_S: Final = 15 * 86400.0
 """How far back one may go: what a Prometheus keeps unless it was told otherwise."""
+MOST_OPENED: Final = 4
+"""Hosts whose charts are kept after they were left: 6 MB each at the very most."""
 LEAST_S: Final = 1.0
 """Shortest time between two refreshes."""
 
@@ -75,10 +75,13 @@ class FleetControl:
         self._onlooker = Onlooker(config)
         self._takers: list[Callable[[FleetFrame], None]] = []
         self._asking = 0
+        self._learned_s = 0.0
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._sink: Callable[[FleetSnapshot], None] = _nobody
         self._late = Lateness(self._grow_late)
+        self._opened: dict[str, HostControl] = {}
+        """Hosts that were looked at last: their charts are there when they are opened again."""
 
     @property
     def place(self) -> str:
@@ -215,13 +218,22 @@ class FleetControl:
             none_s, there_s = (none_s, middle_s) if frame.hosts else (middle_s, there_s)
         return there_s
 
-    def host(self, name: str, seen: Snapshot | None = None) -> Control:
+    def host(self, name: str, seen: Snapshot | None = None) -> HostControl:
         """One host, for the screen of one machine; `seen`: as it was shown last."""
         from gpumon.fleethost import HostControl
 
         assert self._source is not None, "nothing was asked yet"
         assert self._make is not None
-        return HostControl(name, self, self._source, self._make, self._config, seen)
+        fresh = HostControl(name, self, self._source, self._make, self._config, seen)
+        kept = self._opened.get(name)
+        if kept is not None and kept.running:
+            return fresh
+        newest_s = self.newest.wall_s if self.newest is not None else 0.0
+        self._opened.pop(name, None)
+        self._opened[name] = kept = kept if kept is not None and kept.reaches(newest_s) else fresh
+        while len(self._opened) > MOST_OPENED:
+            del self._opened[next(iter(self._opened))]
+        return kept
 
     async def refreshed(self) -> FleetSnapshot:
         """Ask once; the first answer comes with what was before it, so that there are rates."""
@@ -230,7 +242,9 @@ class FleetControl:
         frame = await self._frame(None)
         if first and frame.hosts:
             await self._take_before(frame)
-        return await self._taken(frame)
+        await self._taken(frame)
+        await self._learn(self.snapshot)
+        return self.snapshot
 
     async def _run(self, sink: Callable[[FleetSnapshot], None]) -> None:
         await self.open()
@@ -242,6 +256,7 @@ class FleetControl:
             sink(await self._taken(frame))
             if first and await self._take_before(frame):
                 sink(await self._taken(frame))
+            await self._learn(self.snapshot)
             now_s = time.monotonic()
             slot_s = max(slot_s + self._interval_s, now_s)
             timer = asyncio.get_running_loop().call_later(slot_s - now_s, self._wake.set)
@@ -262,6 +277,7 @@ class FleetControl:
         for one in await asyncio.gather(*map(self._frame, before)):
             if one.hosts:
                 await _take(fleet, one)
+                await self._learn(fleet.snapshot)
         if fleet.snapshot.wall_s:
             self._fleet = fleet
         return bool(fleet.snapshot.wall_s)
@@ -280,21 +296,24 @@ class FleetControl:
 
     async def _taken(self, frame: FleetFrame) -> FleetSnapshot:
         """Take an answer in, and give it to those that follow single hosts."""
-        from gpumon.fleet.whole import whole
-
         assert self._fleet is not None
-        before = self.snapshot
         await _take(self._fleet, frame)
         self.snapshot = self._fleet.snapshot
         if frame.answered:
             self._late.hear(frame.wall_s, frame.cost_s, max(self._interval_s, frame.interval_s))
         if frame.hosts:
             self.newest = frame
-            if self.snapshot.wall_s > before.wall_s:
-                self._onlooker.take(await asyncio.to_thread(whole, self.snapshot))
         for take in tuple(self._takers):
             take(frame)
         return self.snapshot
+
+    async def _learn(self, snapshot: FleetSnapshot) -> None:
+        """Look at it for sizing, moment after moment: at the start what was before the first answer comes first."""
+        from gpumon.fleet.whole import whole
+
+        if snapshot.answered and snapshot.wall_s > self._learned_s and snapshot.hosts:
+            self._learned_s = snapshot.wall_s
+            self._onlooker.take(await asyncio.to_thread(whole, snapshot))
 
     def _grow_late(self, wall_s: float) -> None:
         """No answer for too long, and maybe no failure either: whatever hangs, what is shown has no figures now."""
@@ -337,57 +356,3 @@ def run_fleet(loaded: Loaded, options: Options) -> int:  # noqa: ARG001
     disk = Disk(loaded, os.environ)
     app = FleetApp(FleetControl(loaded.config), disk.first_theme(), loaded.config, disk)
     return run(app, mouse=loaded.config.general.mouse)
-
-
-def print_fleet(
-    config: Config, options: Options, form: str, write: Callable[[str | bytes], None], width: int = 160
-) -> int:
-    """Print the fleet, `json` or `plain`, `options.count` times (0: until a signal); returns the exit code.
-
-    `width`: columns of the table.
-
-    It is 1 where the last answer was none: a fleet of nothing is no fleet.
-    """
-    return asyncio.run(_printed(FleetControl(config), options, _printer(form, width), write))
-
-
-def _printer(form: str, width: int) -> Callable[[FleetSnapshot, Mapping[str, float]], str | bytes]:
-    from gpumon.outputs.fleet import encode, report
-
-    if form == "json":
-        return lambda snapshot, prices: encode(snapshot, prices) + b"\n"
-    return lambda snapshot, prices: report(snapshot, prices, width)
-
-
-async def _printed(
-    control: FleetControl,
-    options: Options,
-    printer: Callable[[FleetSnapshot, Mapping[str, float]], str | bytes],
-    write: Callable[[str | bytes], None],
-) -> int:
-    done, number, snapshot = asyncio.Event(), 0, NOTHING_YET
-    loop = asyncio.get_running_loop()
-    for signal_ in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
-            loop.add_signal_handler(signal_, done.set)
-    slot_s = time.monotonic()
-    end_s = slot_s + (options.duration_s or math.inf)
-    try:
-        while not done.is_set():
-            asked, stopped = asyncio.ensure_future(control.refreshed()), asyncio.ensure_future(done.wait())
-            await asyncio.wait({asked, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            stopped.cancel()
-            if not asked.done():
-                asked.cancel()
-                break
-            snapshot = asked.result()
-            write(printer(snapshot, control.prices))
-            number += 1
-            slot_s = max(slot_s + control.interval_s, time.monotonic())
-            if (options.count and number >= options.count) or slot_s >= end_s:
-                break
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(done.wait(), slot_s - time.monotonic())
-    finally:
-        await control.stop()
-    return 1 if snapshot.faults and not snapshot.wall_s else 0

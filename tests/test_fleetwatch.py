@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import json
@@ -11,13 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.cli import _paced, _settings
 from gpumon.config.options import Options
 from gpumon.config.schema import Config
 from gpumon.config.schema import Prometheus as Settings
 from gpumon.fleet.rows import by_host, by_model, total
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
+from gpumon.fleetpast import chart_spans
+from gpumon.fleetprint import print_fleet
 from gpumon.fleetwarm import moments_before
-from gpumon.fleetwatch import FleetControl, print_fleet
+from gpumon.fleetwatch import FleetControl
 from gpumon.readings.missing import NOT_EXPOSED, Missing
 from gpumon.readings.snapshot import Snapshot
 from tests.fakes.engine import FakeEngine
@@ -25,7 +29,7 @@ from tests.fakes.prometheus import Prometheus, free_port
 
 HOSTS = ("gpu01", "gpu02")
 SCRAPED_S = 8
-LONG_S = 45.0
+LONG_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -159,6 +163,49 @@ async def test_a_host_has_its_past_at_once_and_follows_the_fleet(prometheus: Pro
         assert len(shown) == count
 
 
+async def test_a_host_that_is_opened_again_has_its_charts_and_asks_for_what_is_new_alone(prometheus: Prometheus):
+    seen: list[FleetSnapshot] = []
+    shown: list[Snapshot] = []
+    async with controlled(prometheus.url) as control:
+        await control.start(seen.append)
+        await until(lambda: bool(seen) and bool(seen[-1].hosts))
+        host = control.host("gpu01")
+        await host.start(shown.append)
+        assert host.filling
+        assert control.host("gpu01") is not host, "one that is shown is nobody else's"
+        await until(lambda: not host.filling and len({one.wall_s for one in shown}) >= 3)
+        await host.stop()
+        first_s = shown[0].wall_s
+        again = control.host("gpu01")
+        kept = again.history.buckets("decode", int(first_s), 6, 1.0)
+        await again.start(shown.append)
+        await until(lambda: not again.filling)
+        assert again.history.buckets("decode", int(first_s), 6, 1.0) == kept
+        await again.stop()
+        assert control.host("gpu01") is again
+        for number in range(5):
+            control.host(f"other{number}")
+        assert control.host("gpu01") is not again
+
+
+def test_charts_begin_coarse_and_end_with_each_scrape():
+    assert chart_spans(0.0, 1800.0, 15.0) == [(0.0, 1800.0, 15.0)]
+    assert chart_spans(0.0, 1800.0, 1.0) == [(0.0, 1725.0, 15.0), (1740.0, 1800.0, 1.0)]
+    assert chart_spans(0.0, 1800.0, 5.0) == [(0.0, 1485.0, 15.0), (1500.0, 1800.0, 5.0)]
+    assert chart_spans(0.0, 1800.0, 60.0) == [(0.0, 1800.0, 60.0)]
+    assert chart_spans(1790.0, 1800.0, 1.0) == [(1790.0, 1800.0, 1.0)]
+
+
+async def test_sizing_has_seen_what_was_before_the_first_answer(prometheus: Prometheus):
+    async with controlled(prometheus.url) as control:
+        await control.refreshed()
+        (seen,) = {(each.model, bool(each.time)) for each in control.calibration.observed()}
+        assert seen[1]
+        assert not control.calibration.in_flight(), "one moment a second is no whole step"
+        looked = control.calibration._peaks._steps[seen[0]]
+        assert sum(step.count for step in looked) >= 3
+
+
 async def test_one_goes_to_and_fro_in_the_past_of_a_host(prometheus: Prometheus):
     async with controlled(prometheus.url) as control:
         now = await control.refreshed()
@@ -210,6 +257,27 @@ def test_it_is_printed_as_a_table_and_as_json(prometheus: Prometheus):
     assert one["total"]["mfu_ratio"]["value"] is None
     assert "mfu_ratio" in one["total"]["missing"]
     assert json.loads(objects[1])["time"] > one["time"]
+
+
+def test_a_prometheus_without_any_host_is_nothing_to_monitor_and_names_what_is_down(tmp_path: Path):
+    with Prometheus(tmp_path) as empty:
+        written: list[str | bytes] = []
+        assert print_fleet(config(empty.url), Options(count=1), "plain", written.append) == 3
+        assert "no engine, no GPU and no gpumon is among its series" in str(written[0])
+    address = f"127.0.0.1:{free_port()}"
+    scrape = f"  - job_name: gpumon\n    static_configs: [{{targets: ['{address}']}}]"
+    with Prometheus(tmp_path, [scrape]) as down:
+        down.until("count_over_time(up[1m]) >= 3")
+        assert print_fleet(config(down.url), Options(count=1), "plain", written.append) == 3
+        assert f"1 targets are down (up is 0), such as {address} (gpumon)" in str(written[1])
+
+
+@pytest.mark.parametrize(("given", "seconds"), [(None, 15.0), ("2", 2.0), ("0.5", 1.0)])
+def test_an_interval_that_is_given_is_that_of_the_fleet(tmp_path: Path, given: str | None, seconds: float):
+    settings = tmp_path / "config.toml"
+    settings.write_text("")
+    chosen = argparse.Namespace(interval=given, prometheus="http://prometheus:9090", config=str(settings))
+    assert _paced(_settings(chosen, "watch")).config.prometheus.interval_s == seconds
 
 
 def test_no_answer_at_all_is_a_failure_that_says_why():

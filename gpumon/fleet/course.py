@@ -90,7 +90,9 @@ class HostCourse:
         ticks = [engine.decode_tokens_per_s for engine in shown.engines]
         traffic = [gpu.bandwidth_bytes_per_s for gpu in shown.gpus]
         points = chart_points(shown.gpus, shown.engines, ticks, traffic, shown.host, self._totals, shown.wall_s)
-        return Taken(shown, points, state_of(shown))
+        state = state_of(shown)
+        # Its gpumon answers, whatever that can not reach.
+        return Taken(shown, points, HostState.OK if state is HostState.UNREACHABLE else state)
 
 
 def state_of(snapshot: Snapshot) -> HostState:

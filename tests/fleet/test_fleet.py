@@ -177,6 +177,14 @@ def test_a_gpumon_that_is_scraped_seldom_is_as_fresh_as_its_last_scrape():
     assert fed(FleetFrame(ready.wall_s + 181.0, 15.0, (own,))).hosts[0].state is HostState.STALE
 
 
+def test_a_host_whose_gpumon_answers_is_there_though_its_only_engine_is_down():
+    ready = fed(fleet_frame(2), fleet_frame(3)).hosts[0].snapshot
+    down = msgspec.structs.replace(ready.engines[0], state=EndpointState.REFUSED, fault="connection refused")
+    ready = msgspec.structs.replace(ready, gpus=(), engines=(down,))
+    row = by_host(fed(FleetFrame(ready.wall_s + 1.0, 15.0, (HostFrame("gpu01", ready=ready, interval_s=15.0),))), {})[0]
+    assert (row.state, row.silent, row.engines) == (HostState.OK, 1, 1)
+
+
 def test_points_of_a_ready_host_are_its_figures():
     ready = fed(fleet_frame(2), fleet_frame(3)).hosts[0].snapshot
     course = HostCourse(make())

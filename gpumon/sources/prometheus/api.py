@@ -44,6 +44,11 @@ BY_STATUS: Final = {
     503: "503: it is not ready or overloaded: is it still reading its log (WAL)?",
     504: "504: the proxy in front of it waited too long: raise its limit, or narrow [prometheus].match",
 }
+LOGIN_REFUSED: Final = {
+    True: "401: it refuses user and password: check user and password_env (or password_file) in [prometheus]",
+    False: "401: it refuses the key: check what api_key_env (or api_key_file) in [prometheus] holds",
+}
+"""By whether the login is a user's."""
 TOO_SLOW: Final = "no answer of {at} within {limit:g} s: raise [prometheus].timeout_s, or narrow [prometheus].match"
 TOO_LARGE: Final = f"an answer is larger than {MOST_BYTES >> 20} MiB: narrow [prometheus].match"
 
@@ -145,6 +150,8 @@ class PrometheusApi:
         if 300 <= status < 400:
             to = clean(answer.location.split("?")[0].split("#")[0].rpartition("@")[2], 80) or "another place"
             return f"{status}: redirected to {to}, which gpumon does not follow: give the final URL (a login page?)"
+        if status == 401 and "Authorization" in (self._login or {}):
+            return LOGIN_REFUSED[bool(self._config.user)]
         text = BY_STATUS.get(status, f"{status}: {self._at} does not answer the query: see its log")
         return text.format(base=clean(self.base, 120))
 

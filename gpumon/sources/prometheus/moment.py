@@ -40,6 +40,10 @@ NOTHING: Final = (
     "no engine, no GPU and no gpumon is among its series: does it scrape engines, dcgm-exporters or gpumon "
     "serve-metrics, and does [prometheus].match fit?"
 )
+DOWN: Final = (
+    "nothing that is told here answers: {} targets are down (up is 0), such as {}; see the Prometheus' page /targets "
+    "for the reason"
+)
 NO_UP: Final = "{} targets have no series `up`, so nothing tells whether they answer: does [prometheus].match fit `up`?"
 TWICE: Final = "{} targets come from several Prometheus (a replica label): each counts once; ask for deduplication"
 TWO_JOBS: Final = "{} engines are scraped by two jobs: each counts once"
@@ -206,8 +210,10 @@ class Moment(Taking):
 
     def _say(self, here: Sequence[Target]) -> None:
         without = sum(not target.known for target in here)
+        down = clean(", ".join(sorted(f"{target.instance} ({job_of(target)})" for target in self._down)[:3]), 200)
         notices = (
-            (NOTHING, not self._hosts),
+            (NOTHING, not self._hosts and not down),
+            (DOWN.format(len(self._down), down), not self._hosts and down),
             (NO_UP.format(without), without),
             (TWICE.format(self._memory.choice.repeated), self._memory.choice.repeated),
             (TWO_JOBS.format(self._twice["job"]), self._twice["job"]),

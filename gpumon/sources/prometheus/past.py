@@ -23,29 +23,58 @@ FEWEST_STEPS: Final = 60
 MOST_POINTS: Final = 600_000
 """Of all series together: a host with many engines gets fewer moments, not a pause of many seconds."""
 LEAST_STEP_S: Final = 0.1
+FEW: Final = 3
+"""Steps that a host's own gpumon may lack: the newest scrapes are not there yet."""
 
 
 class Past:
     """One use: `ask`, then `frames` in a thread."""
 
     def __init__(
-        self, api: PrometheusApi, asked: Queries, start_s: float, end_s: float, step_s: float, series: int = 0
+        self,
+        api: PrometheusApi,
+        asked: Queries,
+        start_s: float,
+        end_s: float,
+        step_s: float,
+        series: int = 0,
+        *,
+        own: bool = False,
     ) -> None:
         """The step is made longer where there would be more than `MOST_STEPS`, or, for so many series (0: it is not
-        known), more than `MOST_POINTS`."""
+        known), more than `MOST_POINTS`. `own`: the host has a gpumon of its own now."""
         self._api = api
         self._queries = asked
         self._start_s = start_s
         steps = min(MOST_STEPS, max(FEWEST_STEPS, MOST_POINTS // max(1, series)))
         self.step_s = max(step_s, (end_s - start_s) / (steps - 1), LEAST_STEP_S)
         self._end_s = end_s
+        self._own = own
         self._answers: list[list[Matrix]] = []
 
     async def ask(self) -> None:
-        """A constant number of range queries. Raises ApiFault."""
-        self._answers = await together(
-            *(self._api.query_range(each, self._start_s, self._end_s, self.step_s) for each in self._queries)
-        )
+        """A constant number of range queries. Raises ApiFault.
+
+        Where the host's own gpumon tells of all of this time, its other series are left alone, as in a moment of now:
+        they are most of what would have to be read.
+        """
+        if self._own and self._is_whole(own := await self._range(self._queries.own)):
+            scraped, up = await together(self._range(self._queries.scraped), self._range(self._queries.up))
+            self._answers = [scraped, up, [], [], [], own]
+        else:
+            self._answers = await together(*map(self._range, self._queries))
+
+    async def _range(self, promql: str) -> list[Matrix]:
+        return await self._api.query_range(promql, self._start_s, self._end_s, self.step_s)
+
+    def _is_whole(self, matrices: list[Matrix]) -> bool:
+        """Whether one of these series has a point at almost every step."""
+        longest = max((len(one.points) for one in matrices), default=0)
+        return longest > 0 and longest + FEW >= self._steps
+
+    @property
+    def _steps(self) -> int:
+        return int((self._end_s - self._start_s) / self.step_s + 1e-6) + 1
 
     def frames(
         self, memory: Memory, models: Models, ladder: Sequence[str], host: str
@@ -62,9 +91,8 @@ class Past:
 
     def _moments(self) -> Iterator[Answers]:
         """Moment after moment; what was used of the answers is freed."""
-        steps = int((self._end_s - self._start_s) / self.step_s + 1e-6) + 1
         waiting, self._answers = [_backwards(each) for each in self._answers], []
-        for at in range(steps):
+        for at in range(self._steps):
             scraped, up, engines, started, gpus, own = (self._due(each, at) for each in waiting)
             at_s = self._start_s + at * self.step_s
             yield Answers(at_s, scraped, up, engines, started, gpus, own, scraped)

@@ -131,7 +131,8 @@ class FleetSource:
         asked = queries(match, own_names(NAMES))
         if self._memory.undated:
             asked = asked._replace(scraped=dated(asked.scraped, match))
-        past = Past(self.api, asked, start_s, end_s, step_s, self._memory.series_of(targets))
+        own = any(target.key in self._memory.ready for target in targets)
+        past = Past(self.api, asked, start_s, end_s, step_s, self._memory.series_of(targets), own=own)
         await past.ask()
         memory = self._memory.beside()
         return await asyncio.to_thread(past.frames, memory, self._models, self._config.host_labels, host)

@@ -228,6 +228,21 @@ async def test_every_failure_is_one_line_with_its_fix(reply: Reply, words: str):
     assert words in await fault_of(lambda _: reply)
 
 
+@pytest.mark.parametrize(
+    ("login", "words"),
+    [
+        ({"user": "me", "password_file": "secret"}, "401: it refuses user and password: check user"),
+        ({"api_key_file": "secret"}, "401: it refuses the key: check what api_key_env"),
+    ],
+)
+async def test_a_login_that_is_refused_is_not_one_that_is_missing(tmp_path: Path, login: dict[str, str], words: str):
+    (tmp_path / "secret").write_text(SECRET)
+    settings = {name: str(tmp_path / value) if name.endswith("file") else value for name, value in login.items()}
+    said = await fault_of(lambda _: Reply(401), **settings)
+    assert words in said
+    assert SECRET not in said
+
+
 async def test_a_server_that_is_not_there_or_silent_or_no_server_of_plain_http(tmp_path: Path):
     with LoopbackServer(lambda _: Reply()) as server:
         server.refuse()
