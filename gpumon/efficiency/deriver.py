@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -12,7 +12,7 @@ from gpumon.efficiency.carrying import claims_of, engine_carry, gpu_carry, set_c
 from gpumon.efficiency.contradictions import Contradictions
 from gpumon.efficiency.engine import Peak, plus
 from gpumon.efficiency.engine_track import EngineTrack
-from gpumon.efficiency.engine_view import derive_engine, without_figures
+from gpumon.efficiency.engine_view import counted, derive_engine, without_figures
 from gpumon.efficiency.faults import engine_faults, gpu_faults, is_free, is_unmapped
 from gpumon.efficiency.gpu_view import GpuTrack, Standing, derive_gpu, mean_power_of, standing_of
 from gpumon.efficiency.points import Totals, chart_points
@@ -108,16 +108,30 @@ class Deriver:
         summed = (self._totals, frame.monotonic_s)
         return Derived(snapshot, chart_points(gpus, engines, ticks, traffic, snapshot.host, *summed))
 
-    def follow(self, frame: Frame) -> None:
+    def follow(self, frame: Frame, shown: Snapshot | None = None) -> dict[str, dict[str, Any]]:
         """Take in a frame that nobody looks at: a snapshot after it is the same as if it had been derived.
 
         But for what holds for a while: a change that began in it is seen at the next frame that is derived.
+
+        Returns those figures of it that take little to work out, by the key of their GPU or engine in `shown`, the
+        last snapshot: what the engines' newest poll counted, and measured bandwidth.
         """
         frame = renewed(frame)
         self._forget(frame)
         self._add_gpus(frame)
-        for reading in frame.engines:
-            self._add_engine(frame, reading)
+        tracks = [self._add_engine(frame, reading) for reading in frame.engines]
+        if shown is None:
+            return {}
+        found: dict[str, dict[str, Any]] = {}
+        for reading, track, engine in zip(frame.engines, tracks, shown.engines, strict=True):
+            if reading.state is EndpointState.OK and engine.state is EndpointState.OK:
+                found[engine.key] = counted(reading, track)
+        for gpu in shown.gpus:
+            seen, most = self._gpus.get(gpu.uuid), number(gpu.bandwidth_peak_bytes_per_s)
+            if seen is not None and most is not None and gpu.bandwidth_source is BandwidthSource.GPM:
+                active = number(seen.recent("dram_active_ratio"))
+                found[gpu.uuid] = {} if active is None else {"bandwidth_bytes_per_s": active * most}
+        return found
 
     def observed(self, key: str, quantity: str) -> HistogramReading | None:
         """An engine's (`Engine.key`) observations in the window of its quantiles; None where it has none, or no window.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -48,7 +49,7 @@ def derive_engine(
     since: str = "",
 ) -> tuple[Engine, Rates | None]:
     """The shown engine; with its rates, unless it is unreachable or stale. `since` dates its state."""
-    age_s = max(0.0, now_s - reading.monotonic_s) if track.points else 0.0
+    age_s = max(0.0, now_s - reading.monotonic_s) if track.last_s > -math.inf else 0.0
     gone = _gone(reading, age_s)
     if gone is not None or not track.points:
         reason = gone if gone is not None else Missing(Reason.WARMING_UP)
@@ -139,15 +140,12 @@ def _with_figures(
         **identity,
         tp=laid.tp,
         pp=laid.pp,
-        running=track.gauge(RUNNING),
-        waiting=track.gauge(WAITING),
-        kv_usage_ratio=track.gauge_mean(KV_USAGE),
+        **counted(reading, track),
         prefill_tokens_per_s=found.prefill,
         decode_tokens_per_s=found.decode,
         cached_tokens_per_s=found.cached,
         steps_per_s=found.steps,
         context_tokens=found.context,
-        tokens_total=_totals(reading, track),
         mfu_ratio=share.mfu,
         mfu_prefill_ratio=share.mfu_prefill,
         mfu_decode_ratio=share.mfu_decode,
@@ -200,6 +198,16 @@ def minus(whole: Reading, part: Reading) -> Reading:
     if isinstance(whole, Missing):
         return whole
     return part if isinstance(part, Missing) else max(0.0, whole - part)
+
+
+def counted(reading: EngineReading, track: Track) -> dict[str, Any]:
+    """What is shown as the newest poll told it: gauges and counts."""
+    return {
+        "running": track.gauge(RUNNING),
+        "waiting": track.gauge(WAITING),
+        "kv_usage_ratio": track.gauge_mean(KV_USAGE),
+        "tokens_total": _totals(reading, track),
+    }
 
 
 def _totals(reading: EngineReading, track: Track) -> TokensTotal:

@@ -12,7 +12,7 @@ from gpumon.readings.missing import Reading, number
 from gpumon.readings.verdict import Limit
 
 STATES: Final = {
-    GpuState.LOST: "has fallen off the bus: drain this server, see dmesg for its Xid, reset or reboot",
+    GpuState.LOST: "has fallen off the bus: drain this server, see dmesg for its Xid, power-cycle it",
     GpuState.RESET_REQUIRED: "needs a reset: drain its work, then nvidia-smi --gpu-reset or a reboot",
     GpuState.NO_PERMISSION: "the driver refuses its figures to this user",
     GpuState.ERROR: "does not answer as it should; it is tried again",

@@ -170,7 +170,7 @@ def _verdicts(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
     """Names of what is not well; where all is, of that."""
     every = tuple(verdicts)
     limits = dict.fromkeys(each.limit for each in every if each.level is not Level.OK) or {each.limit for each in every}
-    names = ((limit.value, limit.value.replace("_", " "), *_ALSO.get(limit, ())) for limit in limits)
+    names = ((limit.value, limit.words, *_ALSO.get(limit, ())) for limit in limits)
     return tuple(name for found in names for name in found)
 
 

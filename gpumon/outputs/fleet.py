@@ -145,7 +145,7 @@ def _verdicts(snapshot: FleetSnapshot) -> Iterator[str]:
         yield from ("", "verdicts, worst first")
     for host, verdict in found[:_MOST_VERDICTS]:
         action = f" - {token(verdict.action, spaces=True)}" if verdict.action else ""
-        scope, limit = token(verdict.scope, spaces=True), verdict.limit.value.replace("_", " ")
+        scope, limit = token(verdict.scope, spaces=True), verdict.limit.words
         text = token(verdict.text, spaces=True) or limit
         yield f"  {token(host)} {scope}: {text}{action}"
     if len(found) > _MOST_VERDICTS:

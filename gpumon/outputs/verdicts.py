@@ -122,8 +122,7 @@ def _figures(of: Gpu | Engine, fields: Mapping[str, str]) -> Iterator[str]:
 
 def _verdict(verdict: Verdict, before: str = "") -> Iterator[str]:
     """`before`: whose it is, where that is not said elsewhere."""
-    limit = verdict.limit.value.replace("_", " ")
-    yield from ("", f"### {safe(before + verdict.scope)}: {limit} ({verdict.level.value})", "")
+    yield from ("", f"### {safe(before + verdict.scope)}: {verdict.limit.words} ({verdict.level.value})", "")
     if verdict.kind is Kind.GPU:
         yield from (safe(verdict.key), "")
     if verdict.text:

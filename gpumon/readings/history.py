@@ -168,15 +168,22 @@ class History:
         """Names of the series seen so far, in order of appearance."""
         return tuple(self._series)
 
-    def latest(self, key: str, wall_s: float) -> float:
-        """The value of the point at exactly `wall_s`, whatever came after it; NaN where there is none any more."""
+    def latest(self, key: str, wall_s: float, mean_s: float = 0.0) -> float:
+        """The value of the point at exactly `wall_s`, whatever came after it; NaN where there is none any more.
+
+        Where there is one, the mean of it and of the points less than `mean_s` before it.
+        """
         values = self._series.get(key)
+        found: list[float] = []
         for tick in self._backwards() if values is not None else ():
-            if self._times[tick] == wall_s:
-                return values.ticks[tick]  # type: ignore[union-attr]
-            if self._times[tick] < wall_s - _STEP_BACK_S:
+            time_s, value = self._times[tick], values.ticks[tick]  # type: ignore[union-attr]
+            if time_s == wall_s and not found:
+                found.append(value)
+            elif found and time_s > wall_s - mean_s:
+                found += [value] if value == value else []
+            elif time_s < wall_s - _STEP_BACK_S:
                 break
-        return math.nan
+        return sum(found) / len(found) if found else math.nan
 
     def buckets(
         self, key: str, newest_bucket: int, count: int, width_s: float, until_s: float = math.inf

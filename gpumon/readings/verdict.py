@@ -49,6 +49,11 @@ class Limit(str, Enum):
     CANNOT_TELL = "cannot_tell"
     """Signals are missing, or fit no rule: `Verdict.unknown` names them."""
 
+    @property
+    def words(self) -> str:
+        """As people read it."""
+        return self.value.replace("_", " ")
+
 
 class Level(str, Enum):
     """How urgent it is, the most urgent first."""

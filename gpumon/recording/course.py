@@ -14,16 +14,16 @@ from gpumon.recording.past import Past
 from gpumon.triage.triage import Triage
 
 WARM_UP_S: Final = 130.0
-"""How far before a carry frames are taken in for it. Quantiles are of 60 s, what a rule looks back at is of 120 s at
-most. What is of longer comes from the carry: counts since the start, the means of an hour and
-of 10 minutes, since when things are as they are, and which verdicts stand.
+"""How far before a carry frames are taken in for it. Quantiles are of 60 s, what most rules look back at is of 120 s at
+most. What is of longer comes from the carry: counts since the start, the means of an hour and of 10 minutes, since when
+things are there and as they are, and which verdicts stand.
 
 Only windows that grow beyond it are shorter than they were: those of prompts that take longer than 2 minutes, and of
 engines that are polled less often than once a minute."""
 DERIVED_EVERY_S: Final = 10.0
 """In the warm-up frames are derived so often, the others only followed: what GPUs and the host read is sampled at every
-frame all the same, and an engine's rates are means of 10 s. So evidence that is a mean over up to 2 minutes of an
-engine's figures may differ in its last digits in the first 2 minutes after a jump; the verdict does not."""
+frame all the same, as are the engines' counts, and their rates are means of 10 s. So evidence that is a mean over up to
+3 minutes may differ in its last digits in the first minutes after a jump; the verdict does not."""
 EXACT_S: Final = 12.0
 """So long before the carry frames are derived at every poll of an engine, too: most evidence on engines is a mean of
 10 s. Where there is no carry they are all derived and judged."""
@@ -55,6 +55,8 @@ class Course:
         self._deriver, self._triage = make()
         self._last: Frame | None = None
         self._shown: Snapshot | None = None
+        self._sampled: tuple[Frame, Snapshot] | None = None
+        """The frame that was derived last without being judged."""
         self._derived_s = float("-inf")
         self._carried_s: float | None = None
         """When the frame was taken before which the first carry stood."""
@@ -74,12 +76,13 @@ class Course:
         if carried_s is not None and carried_s not in (wall_s, *(frame.wall_s for frame in frames)):
             carried_s = None  # it is of another process
         self._carried_s = carried_s
+        edge_s = max((frame.wall_s for frame in frames if frame.wall_s < from_s), default=0.0)
         for frame in frames:
             is_due = frame.monotonic_s - self._derived_s >= DERIVED_EVERY_S
             is_near = from_s - frame.wall_s <= EXACT_S
             if self._last is None or frame.wall_s >= from_s or (carried_s is None and (is_near or is_due)):
                 self.take(frame)
-            elif is_due or (is_near and frame.engines != self._last.engines):
+            elif is_due or frame.wall_s == edge_s or _differ(frame, self._last, figures=is_near):
                 self._sample(frame)
             else:
                 self._follow(frame)
@@ -105,14 +108,15 @@ class Course:
     def _sample(self, frame: Frame) -> None:
         self._go_on(frame)
         self._shown = self._deriver.derive(frame).snapshot
+        self._sampled = (frame, self._shown)
         self._triage.follow(frame, self._shown)
         self._derived_s = frame.monotonic_s
 
     def _follow(self, frame: Frame) -> None:
         self._go_on(frame)
-        self._deriver.follow(frame)
+        derived = self._deriver.follow(frame, self._shown)
         if self._shown is not None:
-            self._triage.follow(frame, self._shown)
+            self._triage.follow(frame, self._shown, derived)
 
     def _go_on(self, frame: Frame) -> bool:
         """Whether a carry stood before this frame."""
@@ -123,14 +127,22 @@ class Course:
             at_s, carry = self._past.carry(frame.wall_s) or (None, None)
             if carry is not None and at_s == frame.wall_s:
                 self._deriver.restore(carry)
-                self._triage.restore(carry)
+                sampled = self._sampled if self._sampled is not None and self._sampled[0] is last else None
+                self._triage.restore(carry, sampled)
                 return True
         return False
 
     def _renew(self) -> None:
         self._deriver, self._triage = self._make()
-        self._last = self._shown = None
+        self._last = self._shown = self._sampled = None
         self._derived_s = float("-inf")
+
+
+def _differ(frame: Frame, before: Frame, *, figures: bool) -> bool:
+    """Whether other engines are there, or the same with newer figures."""
+    if figures:
+        return frame.engines != before.engines
+    return [engine.key for engine in frame.engines] != [engine.key for engine in before.engines]
 
 
 def _follows(frame: Frame, before: Frame) -> bool:

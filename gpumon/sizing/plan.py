@@ -17,6 +17,7 @@ from gpumon.sizing.known import Known
 from gpumon.sizing.memory import uneven
 from gpumon.sizing.packed import Filled, fill
 from gpumon.sizing.parts import at_target, degraded_of, gpu_power_w
+from gpumon.sizing.roofline import RESCALED_BAND_RATIO
 from gpumon.sizing.scenario import Scenario, Server
 
 NO_WORKLOAD: Final = "no workload: add a model and a target"
@@ -108,7 +109,7 @@ def _workload(index: int, demand: Demand, scenario: Scenario, filled: Filled) ->
         next_limit=kinds[first] if load.queue else others[0] if others else "",
         limits=demand.limits,
         source=source_of(demand),
-        band_ratio=instance.band_ratio,
+        band_ratio=max(instance.band_ratio, RESCALED_BAND_RATIO if demand.extrapolated else 0.0),
         extrapolated=demand.extrapolated,
         gpus_per_instance=instance.gpus,
         tp=instance.tp or workload.tp or 0,

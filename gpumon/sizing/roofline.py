@@ -23,7 +23,7 @@ PREFILL_MFU: Final = 0.55
 _MIXED_MFU: Final = 0.4
 """The same where prompts share their steps with decoding: chosen on the sizing course's rows, of one engine and GPU."""
 BAND_RATIO: Final = 0.5
-"""+- of `roofline` and, below it, of `rescale`."""
+"""+- of `roofline` and, below it, of `rescale` and of what is far beyond the load that was measured."""
 RESCALED_BAND_RATIO: Final = 0.25
 
 

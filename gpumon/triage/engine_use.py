@@ -35,6 +35,7 @@ from gpumon.triage.engine_signals import (
 )
 from gpumon.triage.engine_state import TOKENS, still_s
 from gpumon.triage.goals import missed
+from gpumon.triage.gpu_hardware import ECC_SOURCE, ecc_risen
 from gpumon.triage.gpu_throttle import REASONS, slowed_by
 from gpumon.triage.rule import Finding, Unsure
 from gpumon.triage.scene import KEPT_S, Scene
@@ -232,9 +233,9 @@ def healthy(scene: Scene) -> Finding | Unsure | None:
         return None
     room.sort(key=lambda one: one.factor)
     nearest = room[0]
-    if slow := _slowed(scene):
-        proof = (*(one.proof for one in room), Evidence(slow, REASONS))
-        return Finding(f"{nearest.name}, room unknown: {slow}", proof, "", Level.OK, Confidence.LOW)
+    if (doubt := _unsound(scene)) is not None:
+        proof = (*(one.proof for one in room), doubt)
+        return Finding(f"{nearest.name}, room unknown: {doubt.text}", proof, "", Level.OK, Confidence.LOW)
     text = f"{nearest.name}: about {nearest.factor:.1f}x this traffic" if nearest.factor < FACTOR else nearest.name
     sure = Confidence.LOW if engine.contradicts else Confidence.MEDIUM
     return Finding(text, tuple(one.proof for one in room), "", Level.OK, sure)
@@ -262,13 +263,15 @@ def _times(factor: float) -> float:
     return min(max(factor, 1.0), FACTOR)
 
 
-def _slowed(scene: Scene) -> str:
-    """`heat slowed gpu 0 down in the last minute`; empty where nothing slowed any of its GPUs."""
+def _unsound(scene: Scene) -> Evidence | None:
+    """Why its figures say nothing of more traffic: `heat slowed gpu 0 down in the last minute`; None where they do."""
     for gpu in scene.gpus:
         recent = scene.others.get(gpu.uuid)
+        if recent is not None and ecc_risen(recent) > 0.0:
+            return Evidence(f"data in the memory of gpu {gpu.index} is wrong", ECC_SOURCE)
         if recent is not None and (cause := slowed_by(recent, scene.thresholds)):
-            return f"{cause} slowed gpu {gpu.index} down in the last minute"
-    return ""
+            return Evidence(f"{cause} slowed gpu {gpu.index} down in the last minute", REASONS)
+    return None
 
 
 def _clock(scene: Scene) -> float:

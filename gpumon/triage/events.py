@@ -237,9 +237,9 @@ def _of_verdict(old: Verdict | None, new: Verdict | None, wall_s: float) -> _Fac
         return _of_level(old, new, wall_s)
     since_s = 0.0
     if new is None:
-        text, level = f"{verdict.limit.value} is over", Level.OK
+        text, level = f"{verdict.limit.words} is over", Level.OK
     else:
-        change = f"{before.value} -> {new.limit.value}" if before is not None else new.limit.value
+        change = f"{before.words} -> {new.limit.words}" if before is not None else new.limit.words
         text, level = f"{change}: {new.text}" if new.text else change, new.level
         since_s = wall_of(new.since)
     same = f"{verdict.family.value} {before} {after}"
@@ -251,7 +251,7 @@ def _of_level(old: Verdict | None, new: Verdict | None, wall_s: float) -> _Fact 
     """The same verdict, more or less urgent than it was."""
     if old is None or new is None or old.level is new.level:
         return None
-    text = f"{new.limit.value}: now {new.level.value}: {new.text}"
+    text = f"{new.limit.words}: now {new.level.value}: {new.text}"
     told = (clean(new.scope, MOST_MODEL), clean(text, MOST_TEXT), new.level, new.key)
     return _Fact(f"{new.family.value} {new.level.value}", Event(wall_s, EventKind.VERDICT, *told))
 

@@ -12,7 +12,7 @@ from gpumon.readings.text import clean
 from gpumon.triage.engine_signals import finite
 from gpumon.triage.gpu_words import named
 from gpumon.triage.rule import Finding
-from gpumon.triage.scene import KEPT_S, Scene
+from gpumon.triage.scene import KEPT_S, Recent, Scene
 from gpumon.triage.xid import RESET, XIDS, xid_of
 
 _URGENCY: Final = {level: at for at, level in enumerate(Level)}
@@ -117,8 +117,7 @@ def _memory(scene: Scene) -> list[_Sign]:
 
 
 def _ecc(scene: Scene, count: float) -> _Sign:
-    values = scene.recent.values("ecc_uncorrected", KEPT_S)
-    risen = values[-1][1] - values[0][1] if values else 0.0
+    risen = ecc_risen(scene.recent)
     kept = f"{count:.0f} uncorrectable ECC error{'' if count == 1.0 else 's'} since the driver was loaded"
     if risen > 0.0:
         action = f"{RESET}; if more come after that: dcgmi diag -r 3, then replace the GPU"
@@ -126,6 +125,12 @@ def _ecc(scene: Scene, count: float) -> _Sign:
         return _Sign(Level.CRITICAL, f"uncorrectable ECC errors rise: {count:.0f}, {risen:.0f} more", action, shown)
     action = f"{RESET} when it is free; if more come after that, replace it"
     return _Sign(Level.WARN, kept, action, Evidence(kept, ECC_SOURCE, count))
+
+
+def ecc_risen(recent: Recent) -> float:
+    """Uncorrectable ECC errors of a GPU that came in the last 3 minutes."""
+    values = recent.values("ecc_uncorrected", KEPT_S)
+    return values[-1][1] - values[0][1] if values else 0.0
 
 
 def _count(reading: Reading) -> float:

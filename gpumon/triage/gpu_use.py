@@ -118,9 +118,10 @@ def under_used(scene: Scene) -> Finding | None:
     loaded = f", with {named(gpu.processes)} on it" if gpu.processes else ", nothing runs on it"
     said = f"idle for {_long(idle_s)}" if rests else f"{percent(busy)} busy over 3 min"
     text = f"{said}{loaded}{hourly(scene, gpu) if rests else ''}"
-    action = (
-        "free for other work" if not gpu.processes else "let it share its GPU with others, or give it larger batches"
-    )
+    action = "free for other work"
+    if gpu.processes:
+        still = "ask its owner whether it is still needed: it can be ended, or share its GPU with others"
+        action = still if rests else "let it share its GPU with others, or give it larger batches"
     engine = unplaced(scene)
     action = action if engine is None else f"{engine.fix}: its own figures tell what it is used for"
     return Finding(text, tuple(evidence), action, Level.NOTE, Confidence.MEDIUM)

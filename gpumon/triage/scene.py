@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import compress
-from math import isfinite
 from operator import attrgetter, ne
 from typing import Any, Final, NamedTuple
 
@@ -17,10 +17,12 @@ from gpumon.triage.thresholds import Thresholds
 
 KEPT_S: Final = 180.0
 """How far back `Recent` goes."""
-STEADY_S: Final = 100.0
+STEADY_S: Final = 10.0
 """A figure that is as it is for longer is carried on as such where a past is opened in its midst."""
 LASTING: Final = ("awake", "running", "waiting", "inferences_per_s", "tokens_total.")
 """How the names of those figures begin: rules ask how long they stand still, beyond `KEPT_S`."""
+BEGAN: Final = "began"
+"""Stands among them in a carry: when the first sample was taken."""
 MOST: Final = 200
 """Samples of one thing that are kept."""
 LEAST_GAP_S: Final = 0.9
@@ -64,8 +66,12 @@ class Recent:
         self._times: list[float] = []
         self._columns: tuple[list[float | None], ...] = tuple([] for _ in self._at)
         self._newest: list[float | None] = []
+        self._began_s = math.inf
+        """When the first sample was taken, or would have been where a past was opened later."""
         self._since: list[float] = []
         """When each field took the value that it has."""
+        self._restored: frozenset[int] = frozenset()
+        """Fields whose next value is the one that was carried: counts since the start are other ones from then on."""
         self._means: dict[tuple[str, float], float | None] = {}
         """Of this sample: several rules ask for the same."""
         self._firsts: dict[float, int] = {}
@@ -79,15 +85,18 @@ class Recent:
         times = self._times
         if times and now_s - times[-1] < LEAST_GAP_S:
             return
-        values = [value if type(value) is not Missing and isfinite(value) else None for value in self._read(thing)]
+        values = [value if type(value) is not Missing and math.isfinite(value) else None for value in self._read(thing)]
         if isinstance(thing, Gpu):
             values += _signs(thing)
         if not times:
+            self._began_s = now_s
             self._since = [now_s] * len(values)
         elif values != self._newest:
             changed = compress(range(len(values)), map(ne, values, self._newest))
             for at in changed:
-                self._since[at] = now_s
+                if at not in self._restored:
+                    self._since[at] = now_s
+        self._restored = frozenset()
         self._newest = values
         times.append(now_s)
         for column, value in zip(self._columns, values, strict=True):
@@ -141,21 +150,25 @@ class Recent:
     def carry(self) -> dict[str, float]:
         """Since when those of `LASTING` are as they are that are so for long."""
         edge_s = self._times[-1] - STEADY_S if self._times else 0.0
-        return {
+        lasting = {
             field: self._since[at]
             for field, at in self._at.items()
             if field.startswith(LASTING) and self._since and self._since[at] < edge_s
         }
+        return lasting | {BEGAN: self._began_s} if self._times else {}
 
     def restore(self, carry: Mapping[str, float]) -> None:
         """Take this for since when they are."""
-        for field in carry.keys() & self._at.keys() if self._times else ():
+        known = carry.keys() & self._at.keys() if self._times else frozenset()
+        for field in known:
             self._since[self._at[field]] = carry[field]
+        self._restored = frozenset(self._at[field] for field in known)
+        self._began_s = min(self._began_s, carry.get(BEGAN, self._began_s))
 
     @property
     def seconds(self) -> float:
         """How far the samples go back."""
-        return self._times[-1] - self._times[self._first(KEPT_S)] if self._times else 0.0
+        return min(self._times[-1] - self._began_s, KEPT_S) if self._times else 0.0
 
 
 def _signs(gpu: Gpu) -> list[float | None]:

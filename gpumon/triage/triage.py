@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -28,6 +28,7 @@ _LIMITS: Final = {limit: at for at, limit in enumerate(Limit)}
 
 
 CANNOT_TELL: Final = "cannot tell: "
+NOTHING: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
 MANY: Final = 16
 """Engines up to which each is judged at every tick."""
 REST_S: Final = 2.0
@@ -84,16 +85,16 @@ class Triage:
     def judge(self, frame: Frame, snapshot: Snapshot) -> Snapshot:
         """The snapshot with its verdicts, the most urgent first, and what happened since the one before."""
         self._sample(frame, snapshot)
-        around = (self._recents, self._thresholds, self._prices, self._goals)
-        found = [verdict for scene in scenes(frame, snapshot, *around) for verdict in self._of(scene)]
-        self._last = {(verdict.key, verdict.family): verdict for verdict in found}
-        ranked = sorted((self._dated(verdict, frame) for verdict in found), key=_rank)
+        ranked = sorted((self._dated(verdict, frame) for verdict in self._found(frame, snapshot)), key=_rank)
         judged = msgspec.structs.replace(snapshot, verdicts=tuple(ranked))
         return msgspec.structs.replace(judged, events=self._events.between(frame, judged))
 
-    def follow(self, frame: Frame, before: Snapshot) -> None:
-        """Take in a frame that is not derived, with the snapshot before it: no verdict changes."""
-        self._sample(frame, as_read(frame, before))
+    def follow(self, frame: Frame, before: Snapshot, derived: Mapping[str, Mapping[str, Any]] = NOTHING) -> None:
+        """Take in a frame that is not judged: no verdict changes.
+
+        `before`: its snapshot, or the one before it, and then `derived` what `Deriver.follow` told of it.
+        """
+        self._sample(frame, as_read(frame, before, derived))
 
     def carry(self, derived: Carry) -> Carry:
         """The deriver's carry with what stands for longer than samples are kept."""
@@ -107,8 +108,11 @@ class Triage:
         held = tuple((key, tuple(sorted(recent.holders))) for key, recent in self._recents.items() if recent.holders)
         return msgspec.structs.replace(derived, holds=holds, verdicts=verdicts, steady=steady, holders=held)
 
-    def restore(self, carry: Carry) -> None:
-        """Let stand what stood in the one that gave this carry; its samples are those of the frames seen here."""
+    def restore(self, carry: Carry, last: tuple[Frame, Snapshot] | None = None) -> None:
+        """Let stand what stood in the one that gave this carry; its samples are those of the frames seen here.
+
+        `last`: the frame that came last and its snapshot, where that was not judged: what stands is worded by it.
+        """
         self._holds.restore(carry.holds)
         self._last |= {(verdict.key, verdict.family): verdict for verdict in carry.verdicts}
         for key, since in carry.steady:
@@ -117,6 +121,15 @@ class Triage:
         for key, pids in carry.holders:
             if key in self._recents and not self._recents[key].holders:
                 self._recents[key].holders = frozenset(pids)
+        if last is not None:
+            self._found(*last)
+            self._holds.restore(carry.holds)
+
+    def _found(self, frame: Frame, snapshot: Snapshot) -> list[Verdict]:
+        around = (self._recents, self._thresholds, self._prices, self._goals)
+        found = [verdict for scene in scenes(frame, snapshot, *around) for verdict in self._of(scene)]
+        self._last = {(verdict.key, verdict.family): verdict for verdict in found}
+        return found
 
     def _sample(self, frame: Frame, snapshot: Snapshot) -> None:
         things: list[tuple[Kind, str, object]] = [(Kind.HOST, "", snapshot.host)]

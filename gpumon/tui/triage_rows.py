@@ -241,7 +241,7 @@ def row_of(event: Event, snapshot: Snapshot) -> str:
     """Key of the row that tells an event best: the verdict that it gave, while that stands; else its own."""
     given = event.text.partition(":")[0].split(" -> ")[-1] if event.kind is EventKind.VERDICT else ""
     for verdict in snapshot.verdicts:
-        if (verdict.key, verdict.limit.value) == (event.key, given) and verdict.level is not Level.OK:
+        if (verdict.key, verdict.limit.words) == (event.key, given) and verdict.level is not Level.OK:
             return verdict_key(verdict)
     return _event_key(event)
 
@@ -290,14 +290,19 @@ def columns(shown: Sequence[Item], width: int) -> Columns:
 
 
 def lines(item: Item, of: Columns, most: int) -> tuple[list[Row], bool]:
-    """A row and what stands below it in at most `most` lines, and whether its text was cut for that."""
+    """A row and what stands below it in at most `most` lines, and whether its text was cut for that.
+
+    Of what is urgent the action has its part of the last line: what to do is read before all of the reasons.
+    """
     before = of.before(item, clock_of(item))
     indent = sum(cells(text) for text, _ in before)
     room = max(_LEAST_TEXT, of.width - indent)
     texts = folded(item.text, room)
-    is_cut = len(texts) > most
+    shares = item.trouble and item.action and room >= 2 * _LEAST_ACTION
+    shared = room - min(cells(item.action) + 1, _LEAST_ACTION) if shares else room
+    is_cut = len(texts) > most or (len(texts) == most and cells(texts[-1]) > shared)
     if is_cut:
-        texts = (*texts[: most - 1], _cut(" ".join(texts[most - 1 :]), room))
+        texts = (*texts[: most - 1], _cut(" ".join(texts[most - 1 :]), shared))
     rows: list[Row] = [(*before, (texts[0], item.tone))]
     rows += [((" " * indent + line, item.tone),) for line in texts[1:]]
     for text, tone in item.below:
@@ -306,7 +311,7 @@ def lines(item: Item, of: Columns, most: int) -> tuple[list[Row], bool]:
         rows += [((" " * (start + (2 if at else 0)) + line, tone),) for at, line in enumerate(folds)]
     if len(rows) > most:
         last, is_cut = rows[most - 1], True
-        bare = item.action and most == len(texts) and sum(cells(text) for text, _ in last) + _LEAST_ACTION < of.width
+        bare = item.action and most == len(texts) and sum(cells(text) for text, _ in last) + _LEAST_ACTION <= of.width
         rows[most - 1] = _acted(last, item.action, of.width) if bare else _unfinished(last, of.width)
     return rows[:most], is_cut
 

@@ -9,7 +9,7 @@ from gpumon.readings.snapshot import Event, EventKind, Kind, Level, Limit, Verdi
 from gpumon.tui.palette import Glyphs
 
 LIMITS: Final[dict[Limit, str]] = {
-    **{limit: limit.value.replace("_", " ") for limit in Limit},
+    **{limit: limit.words for limit in Limit},
     Limit.KV_CACHE: "KV cache",
     Limit.UNDER_USED: "under-used",
 }

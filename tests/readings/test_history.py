@@ -110,6 +110,16 @@ def test_the_latest_value_is_that_of_the_moment_asked_for() -> None:
     assert math.isnan(history.latest("busy", 10.5))
 
 
+def test_the_latest_mean_is_of_the_seconds_before_and_a_gap_where_the_newest_is_one() -> None:
+    history = History()
+    for at, value in enumerate((8.0, 1.0, 2.0, math.nan, 6.0, 100.0)):
+        history.append(10.0 + at, {"decode": value})
+    assert history.latest("decode", 14.0, 4.0) == pytest.approx(3.0)
+    assert history.latest("decode", 14.0) == 6.0
+    assert history.latest("decode", 14.0, 60.0) == pytest.approx(17.0 / 4)
+    assert math.isnan(history.latest("decode", 13.0, 60.0))
+
+
 @pytest.mark.parametrize("interval_s", [0.25, 1.0, 5.0, 60.0])
 @pytest.mark.parametrize(
     ("span_s", "width_s"), [(60.0, 0.5), (300.0, 2.5), (600.0, 5.0), (3600.0, 20.0), (7200.0, 60.0)]

@@ -10,11 +10,14 @@ import pytest
 
 from gpumon.efficiency.carry import Carry
 from gpumon.readings.frame import EndpointState, Frame
-from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.snapshot import Level, Snapshot
 from gpumon.recording.course import Course
+from gpumon.recording.past import CARRIED_S
 from gpumon.recording.ring import FlightRecorder
+from gpumon.sources.simulator.scenarios import scenario
 from tests.recording.frames import WALL_S, captured, served
 from tests.recording.pasts import apart, lived, make
+from tests.triage.confusion import frames as timed_frames
 
 MINUTES = 6
 
@@ -91,6 +94,27 @@ def test_a_real_server_is_as_it_was():
     for frame in after:
         found = course.take(frame).snapshot
         assert apart(without_long_means(live[frame.wall_s]), without_long_means(found)) == []
+
+
+@pytest.mark.parametrize("name", ["gpu-off-the-bus", "engine-hang", "engine-mute", "thermal"])
+def test_wherever_a_past_is_opened_the_verdicts_of_that_second_stand(name: str):
+    played = scenario(name)
+    ring = FlightRecorder(3600.0, 1e9)
+    shown = lived([frame for _, frame in timed_frames(played, played.to_s)], ring)
+    first_s = shown[0].wall_s
+    told: set[str] = set()
+    for begin in range(int(first_s // CARRIED_S) + 1, int(shown[-1].wall_s // CARRIED_S)):
+        course = begun(ring, begin * CARRIED_S)
+        for frame in ring.frames(begin * CARRIED_S, (begin + 1) * CARRIED_S - 0.5):
+            live, found = shown[round(frame.wall_s - first_s)], course.take(frame).snapshot
+            assert live.wall_s == frame.wall_s
+            assert standing(found) == standing(live), f"{frame.wall_s - first_s:.0f} s after the beginning"
+            told |= {verdict.limit for verdict in live.verdicts if verdict.level is not Level.OK}
+    assert played.expected in told
+
+
+def standing(snapshot: Snapshot) -> set[tuple[str, str, str, str]]:
+    return {(each.scope, each.limit.value, each.level.value, each.since) for each in snapshot.verdicts}
 
 
 def test_a_carry_is_small_and_comes_back_whole(frames: list[Frame]):

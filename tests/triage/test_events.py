@@ -152,7 +152,7 @@ def test_a_verdict_that_changes_names_what_it_was() -> None:
     stage = Stage(gpu_idle_s=400.0)
     stage.play(260, (gpu(vram_used_bytes=38 * GIB),))
     stage.play(240, (gpu(vram_used_bytes=38 * GIB),))
-    assert [event.text.partition(":")[0] for event in stage.events][-1] == "under_used -> memory_idle"
+    assert [event.text.partition(":")[0] for event in stage.events][-1] == "under used -> memory idle"
 
 
 @pytest.mark.parametrize("beat", [1, 2, 3])

@@ -119,7 +119,7 @@ def wave(at: int, period: int) -> float:
 @pytest.mark.parametrize("period", [20, 40, 100])
 def test_a_kv_cache_that_breathes_around_its_mark_is_one_verdict(period: int) -> None:
     stage = waiting(lambda at: wave(at, period))
-    assert [event.text.partition(":")[0] for event in stage.events] == ["kv_cache"]
+    assert [event.text.partition(":")[0] for event in stage.events] == ["kv cache"]
 
 
 def test_requests_that_always_wait_have_a_verdict_though_the_cause_takes_turns() -> None:

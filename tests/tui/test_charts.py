@@ -259,15 +259,17 @@ def test_an_absurd_figure_is_drawn(value: float) -> None:
         assert len(drawn(Single(history, chart, 120, 26, 300.0), history, now_s)) == 26
 
 
-def test_a_label_is_the_value_of_the_moment_and_not_a_mean() -> None:
+def test_a_label_is_the_value_of_the_moment_and_of_rates_the_mean_that_stands_in_rows() -> None:
     history = History()
-    history.append(scenes.WALL_S, {"decode": 1000.0, "mfu": 0.5})
-    history.append(scenes.WALL_S + 1, {"decode": 3000.0})
-    history.append(scenes.WALL_S + 2, {"decode": 9000.0, "mfu": 0.25})
-    for made in (Areas(history, 120, 16, 300.0), Sparks(history, 80, 5, 300.0)):
+    history.append(scenes.WALL_S - 20, {"decode": 70_000.0, "mfu": 0.1, "running": 70.0})
+    history.append(scenes.WALL_S, {"decode": 1000.0, "mfu": 0.5, "running": 111.0})
+    history.append(scenes.WALL_S + 1, {"decode": 3000.0, "running": 222.0})
+    history.append(scenes.WALL_S + 2, {"decode": 9000.0, "mfu": 0.25, "running": 333.0})
+    for made in (Areas(history, 120, 26, 300.0), Sparks(history, 80, 6, 300.0)):
         said = "\n".join(text(row) for row in drawn(made, history, scenes.WALL_S + 1))
-        assert "3.0k" in said
-        assert not any(word in said for word in ("1.0k", "2.0k", "9.0k", "25%"))
+        assert "2.0k" in said
+        assert "222" in said
+        assert not any(word in said for word in ("9.0k", "25%", "50%", "37%", "166", "333"))
 
 
 def test_points_after_the_moment_shown_do_not_count() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -81,25 +82,33 @@ def test_beside_the_panel_the_panes_keep_a_width_in_which_they_live(width: int, 
     assert plan(width - panel, height, Counts(8, 4, 9, 1)) == plan(width, height, Counts(8, 4, 9, 1))
 
 
+def read_until(terminal: Terminal, text: str) -> None:
+    """Run until the screen shows it, and a moment more for what is painted with it."""
+    end_s = time.monotonic() + 60.0
+    while not any(text in line for line in terminal.screen()):
+        assert time.monotonic() < end_s, "\n".join(terminal.screen())
+        terminal.run(0.2)
+    terminal.run(1.0)
+
+
 @pytest.mark.parametrize("slow", [False, True])
 def test_patches_and_shifts_leave_what_a_full_paint_would(slow: bool) -> None:
     """Charts move beside the panel, figures change, numbers are typed: at the end every cell is where it belongs."""
     environ = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "LC_ALL", "LC_CTYPE")}
     environ |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
     with Terminal([sys.executable, "-m", "tests.tui.screen_driver", "busy", "0.25"], environ, 160, 45) as terminal:
-        terminal.run(2.5)
+        read_until(terminal, "─5─")
         for keys in (b"s", b"6", b"4", b"\r", b"+", b"v", b"\r", b"\x1b[B", b"\x1b[B", b"5"):
             terminal.type(keys)
             terminal.run(0.1 if slow else 0.4)
-        terminal.run(2.0)
+        read_until(terminal, "─s─ sizing")
         terminal.type(b"\x1b")
-        terminal.run(0.5)
+        terminal.run(2.0)  # what comes in one read with it would be another key
         terminal.type(b"\t")
         terminal.run(0.3)
         terminal.type(b" ")
-        terminal.run(1.0)
+        read_until(terminal, "PAUSED")
         patched = terminal.screen()
-        assert any("PAUSED" in line for line in patched)
         assert any("─s─ sizing" in line for line in patched)
         assert all(line[92] == "│" for line in patched[1:-1])
         terminal.type(b"\x0c")

@@ -85,7 +85,9 @@ def test_spare_lines_are_used_for_whole_texts_first_and_then_for_what_they_stand
     assert len(body(faulty(said, "short"), 60, 2)) == 2
     of = scenes.snapshot()
     judged = replace(of, verdicts=(verdicts.bandwidth(of.engines[0]), verdicts.hot(of.gpus[0])))
-    assert not any("→" in line for line in body(judged, 80, 2))
+    assert all("… → " in line for line in body(judged, 80, 2)), (
+        "of what is urgent what to do comes before the whole text"
+    )
     assert sum("· " in line for line in body(judged, 200, 5)) == 3
     assert sum("→ " in line for line in body(judged, 200, 9)) == 2
 
@@ -123,7 +125,8 @@ async def test_every_screen_has_the_worst_verdict(width: int, height: int) -> No
         first = shown_below(text_of(app), " triage ")[0]
         assert first.startswith(" ✗ KV cache  ")
         assert "vllm:8001" in first
-        assert "KV cache 97 % full with 31 waiting" in first
+        assert "KV cache 97 % full with 31 wait" in first
+        assert width > 80 or "… → shorten --max-model" in first
 
 
 def test_a_verdict_that_held_before_it_was_given_says_since_when() -> None:
@@ -194,7 +197,11 @@ def test_a_short_text_has_what_to_do_on_its_line() -> None:
     assert cells(line) <= 80
     assert body(replace(of, verdicts=(replace(lost, action="free"),)), 80, 1)[0].endswith("min → free")
     tight = replace(lost, text="lost for 2 min, and a word or two more of it here")
-    assert body(replace(of, verdicts=(tight,)), 80, 1)[0].endswith("of it here …")
+    shown = body(replace(of, verdicts=(tight,)), 80, 1)[0]
+    assert "lost for 2 min, and a" in shown, "what to do has its part of the line"
+    assert "… → drain this server a" in shown
+    note = replace(tight, level=Level.NOTE)
+    assert body(replace(of, verdicts=(note,)), 80, 1)[0].endswith("of it here …")
 
 
 def test_a_cut_text_keeps_its_money() -> None:

@@ -104,7 +104,7 @@ RULES: dict[int, Rule] = {
 DOWN: dict[int, tuple[GpuState, str]] = {
     pynvml.NVML_ERROR_GPU_IS_LOST: (
         GpuState.LOST,
-        "fallen off the bus: see dmesg for the Xid; it needs a reset or a reboot",
+        "fallen off the bus: see dmesg for the Xid; it needs a power cycle",
     ),
     pynvml.NVML_ERROR_RESET_REQUIRED: (
         GpuState.RESET_REQUIRED,

@@ -73,7 +73,7 @@ ENGINES: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="queue-at-the-limit",
-        about="max_num_seqs 16 keeps requests waiting before a GPU with room: the pool is nearly empty.",
+        about="max_num_seqs 12 keeps requests waiting before a GPU with room: the pool is nearly empty.",
         scope="llama-8b",
         expected=Limit.QUEUE,
         cast=of(CHAT, demand=steady(8.0, 1800, 240), max_num_seqs=12, most_waiting=60),

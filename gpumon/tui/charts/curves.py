@@ -19,6 +19,8 @@ class Curve(NamedTuple):
     key: str
     tone: str
     text: Callable[[Reading], str]
+    mean_s: float = 0.0
+    """The figure beside it is the mean of so many seconds, as in the rows that it is the sum of; 0: the newest one."""
 
     def said(self, value: float) -> str:
         """A value as text; a dash for a gap."""
@@ -47,15 +49,18 @@ class Chart(NamedTuple):
         return text + self.unit if len(text + self.unit) <= 5 else text
 
 
+_ROWS_S: Final = 10.0
+"""Rates and bandwidth stand in rows as means of so long; their curves are of each reading."""
+
 BUSY: Final = Curve("busy", "busy", "busy", "busy", ratio)
 SM: Final = Curve("SM active", "sm", "sm", "sm", ratio)
 MFU: Final = Curve("MFU", "mfu", "mfu", "mfu", ratio)
 MBU: Final = Curve("MBU", "mbu", "mbu", "mbu", ratio)
-DECODE: Final = Curve("decode tok/s", "decode", "decode", "tokens", count)
+DECODE: Final = Curve("decode tok/s", "decode", "decode", "tokens", count, _ROWS_S)
 PREFILL: Final = Curve("prefill tok/s", "prefill", "prefill", "tokens", count)
 RUNNING: Final = Curve("running", "run", "running", "accent", whole)
 WAITING: Final = Curve("waiting", "wait", "waiting", "warn", whole)
-MEMORY: Final = Curve("memory B/s", "B/s", "bandwidth", "mbu", amount)
+MEMORY: Final = Curve("memory B/s", "B/s", "bandwidth", "mbu", amount, _ROWS_S)
 ENGINES: Final = Curve("engines", "eng", "replicas", "ok", whole)
 POWER: Final = Curve("power", "power", "power", "muted", watts)
 
@@ -92,13 +97,13 @@ class Figures:
         self._texts: dict[str, str] = {}
 
     def at(self, now_s: float, curves: Iterable[Curve] = SPARKS) -> dict[str, str]:
-        """Key -> the value of the point at `now_s`, a dash where it has none."""
+        """Key -> the value at `now_s`, a dash where that is a gap."""
         if now_s != self._now_s:
             self._now_s = now_s
             self._texts = {}
         for curve in curves:
             if curve.key not in self._texts:
-                self._texts[curve.key] = curve.said(self._history.latest(curve.key, now_s))
+                self._texts[curve.key] = curve.said(self._history.latest(curve.key, now_s, curve.mean_s))
         return self._texts
 
 

@@ -31,7 +31,7 @@ _GENERAL: Final[dict[Reason, Why]] = {
     ),
     Reason.LOST: Why(
         "the GPU does not answer any more",
-        "`dmesg | grep -i xid` says why; drain this server, then `nvidia-smi --gpu-reset` or reboot",
+        "`dmesg | grep -i xid` says why; drain this server, then power-cycle it",
     ),
     Reason.WARMING_UP: Why("a rate needs two readings, a quantile a filled window", _WAIT),
     Reason.UNDER_MIG: Why(

@@ -209,7 +209,7 @@ class TravelActions(Screen[None], inherit_bindings=False):
         known = {(each.scope, each.limit) for each in before.verdicts} if before is not None else set()
         for verdict in now.verdicts:
             if verdict.level is Level.CRITICAL and (verdict.scope, verdict.limit) not in known:
-                said = verdict.text or verdict.limit.value.replace("_", " ")
+                said = verdict.text or verdict.limit.words
                 self.say(f"! now, live: {clean(verdict.scope, 40)}: {clean(said, 200)}")
                 return
 
