@@ -126,9 +126,9 @@ async def test_paused_the_pages_keep_the_keys_that_they_need() -> None:
 
 async def test_a_change_names_what_happened_and_the_triage_pane_points_at_it() -> None:
     feed = recorded(120, marked)
-    told = ("vllm:8000", "kv_cache: KV cache is full", Level.WARN)
+    told = ("vllm:8000", "kv cache: KV cache is full", Level.WARN)
     given = Event(NOW_S - 60.0, EventKind.VERDICT, *told, since_s=NOW_S - 82.0)
-    over = Event(NOW_S - 30.0, EventKind.VERDICT, "vllm:8000", "kv_cache is over", Level.OK)
+    over = Event(NOW_S - 30.0, EventKind.VERDICT, "vllm:8000", "kv cache is over", Level.OK)
     for event in (Event(NOW_S - 61.0, EventKind.XID, "gpu 3", "Xid 31", Level.NOTE), given, over):
         feed.history.mark(event)
     assert feed.timeline is not None
@@ -136,13 +136,13 @@ async def test_a_change_names_what_happened_and_the_triage_pane_points_at_it() -
     async with running(feed) as (app, pilot):
         await type_keys(app, pilot, "t", "G", "space", "N")
         await until(lambda: abs(ago(app) - 30) < 0.01, pilot)
-        assert "08:52:52 vllm:8000: kv_cache is over" in text_of(app)[-1]
+        assert "08:52:52 vllm:8000: kv cache is over" in text_of(app)[-1]
         (row,) = (line for line in text_of(app) if line.startswith("▸"))
-        assert row.startswith("▸◆ verdict vllm:8000 08:52:52 kv_cache is over")
+        assert row.startswith("▸◆ verdict vllm:8000 08:52:52 kv cache is over")
         await type_keys(app, pilot, "N")
         await until(lambda: abs(ago(app) - 60) < 0.01, pilot)
         await pilot.pause()
-        assert "08:52:22 vllm:8000: since 08:52:00: kv_cache: KV cache is full" in text_of(app)[-1]
+        assert "08:52:22 vllm:8000: since 08:52:00: kv cache: KV cache is full" in text_of(app)[-1]
         assert next(line for line in text_of(app) if line.startswith("▸")).startswith("▸! KV cache vllm:8000")
 
 
