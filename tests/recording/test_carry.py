@@ -10,14 +10,12 @@ import pytest
 
 from gpumon.efficiency.carry import Carry
 from gpumon.readings.frame import EndpointState, Frame
-from gpumon.readings.snapshot import Level, Snapshot
-from gpumon.recording.course import Course
-from gpumon.recording.past import CARRIED_S
+from gpumon.readings.snapshot import Snapshot
 from gpumon.recording.ring import FlightRecorder
 from gpumon.sources.simulator.scenarios import scenario
 from tests.recording.frames import WALL_S, captured, served
+from tests.recording.opened import begun, opened
 from tests.recording.pasts import apart, lived, make
-from tests.triage.confusion import frames as timed_frames
 
 MINUTES = 6
 
@@ -48,13 +46,6 @@ def without_long_means(snapshot: Snapshot) -> Snapshot:
     verdicts = tuple(msgspec.structs.replace(each, evidence=(), text="", action="") for each in snapshot.verdicts)
     events = tuple(msgspec.structs.replace(each, text="") for each in snapshot.events)
     return msgspec.structs.replace(snapshot, verdicts=verdicts, events=events)
-
-
-def begun(ring: FlightRecorder, at_s: float) -> Course:
-    course = Course(ring, make)
-    for _ in course.begin(at_s):
-        pass
-    return course
 
 
 @pytest.mark.parametrize("minute", [1, 3, 4, 5])
@@ -97,24 +88,12 @@ def test_a_real_server_is_as_it_was():
 
 
 @pytest.mark.parametrize("name", ["gpu-off-the-bus", "engine-hang", "engine-mute", "thermal"])
-def test_wherever_a_past_is_opened_the_verdicts_of_that_second_stand(name: str):
+def test_wherever_a_past_is_opened_the_verdicts_of_that_moment_stand(name: str):
     played = scenario(name)
-    ring = FlightRecorder(3600.0, 1e9)
-    shown = lived([frame for _, frame in timed_frames(played, played.to_s)], ring)
-    first_s = shown[0].wall_s
-    told: set[str] = set()
-    for begin in range(int(first_s // CARRIED_S) + 1, int(shown[-1].wall_s // CARRIED_S)):
-        course = begun(ring, begin * CARRIED_S)
-        for frame in ring.frames(begin * CARRIED_S, (begin + 1) * CARRIED_S - 0.5):
-            live, found = shown[round(frame.wall_s - first_s)], course.take(frame).snapshot
-            assert live.wall_s == frame.wall_s
-            assert standing(found) == standing(live), f"{frame.wall_s - first_s:.0f} s after the beginning"
-            told |= {verdict.limit for verdict in live.verdicts if verdict.level is not Level.OK}
-    assert played.expected in told
-
-
-def standing(snapshot: Snapshot) -> set[tuple[str, str, str, str]]:
-    return {(each.scope, each.limit.value, each.level.value, each.since) for each in snapshot.verdicts}
+    of = opened(played)
+    assert of.apart == []
+    assert of.moments >= 130
+    assert played.expected in of.limits
 
 
 def test_a_carry_is_small_and_comes_back_whole(frames: list[Frame]):

@@ -1,0 +1,74 @@
+"""Scenarios of the demo, lived once and then opened at every 10 s: are the verdicts of each moment what was shown then?
+
+python -m tests.recording.opened [NAME ...]
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import NamedTuple
+
+from gpumon.readings.snapshot import Limit, Snapshot
+from gpumon.recording.course import Course
+from gpumon.recording.past import CARRIED_S
+from gpumon.recording.ring import FlightRecorder
+from gpumon.sources.simulator.scenario import Scenario
+from gpumon.sources.simulator.scenarios import SCENARIOS, scenario
+from tests.recording.pasts import lived, make
+from tests.triage.confusion import frames
+
+Standing = frozenset[tuple[str, str, str, str]]
+
+
+class Opened(NamedTuple):
+    """What came of it."""
+
+    moments: int
+    limits: frozenset[Limit]
+    """All that stood live."""
+    apart: list[tuple[float, Standing, Standing]]
+    """Seconds from the beginning, what stood live, and what stands where the past is opened."""
+
+
+def begun(ring: FlightRecorder, at_s: float) -> Course:
+    """A course that is ready for the first frame at or after a time."""
+    course = Course(ring, make)
+    for _ in course.begin(at_s):
+        pass
+    return course
+
+
+def standing(snapshot: Snapshot) -> Standing:
+    """Thing, limit, level and since when of each verdict."""
+    return frozenset((each.scope, each.limit.value, each.level.value, each.since) for each in snapshot.verdicts)
+
+
+def opened(played: Scenario) -> Opened:
+    """Each moment of a scenario, from the record before it on."""
+    ring = FlightRecorder(3600.0, 1e9)
+    shown = {each.wall_s: each for each in lived((frame for _, frame in frames(played, played.to_s)), ring)}
+    first_s, last_s = min(shown), max(shown)
+    moments, apart = 0, []
+    for number in range(int(first_s // CARRIED_S) + 1, int(last_s // CARRIED_S)):
+        course = begun(ring, number * CARRIED_S)
+        for frame in ring.frames(number * CARRIED_S, (number + 1) * CARRIED_S - 0.5):
+            live, found = standing(shown[frame.wall_s]), standing(course.take(frame).snapshot)
+            moments += 1
+            if live != found:
+                apart.append((frame.wall_s - first_s, live, found))
+    return Opened(moments, frozenset(verdict.limit for each in shown.values() for verdict in each.verdicts), apart)
+
+
+def main() -> None:
+    """Print a line for each scenario; ends with 1 where a moment differs."""
+    bad = moments = 0
+    for played in map(scenario, sys.argv[1:]) if sys.argv[1:] else SCENARIOS:
+        of = opened(played)
+        moments, bad = moments + of.moments, bad + len(of.apart)
+        print(f"{played.name:26} {of.moments} moments, {len(of.apart)} differ {of.apart[:1] or ''}", flush=True)
+    print(f"{moments} moments, {bad} differ")
+    sys.exit(bad > 0)
+
+
+if __name__ == "__main__":
+    main()
