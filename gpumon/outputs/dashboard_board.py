@@ -40,3 +40,10 @@ class Board(NamedTuple):
     model: str
     """Label that names a model."""
     variables: tuple[Variable, ...]
+
+
+def kv_cache(usage: str, model: str) -> Panel:
+    """How full the caches of each model's engines are: their selector, and the label that names a model."""
+    shown = (("avg", "mean"), ("max", "fullest"))
+    queries = tuple((f"{how} by ({model}) ({usage})", f"{{{{{model}}}}} {said}") for how, said in shown)
+    return Panel("KV cache", "percentunit", queries, "mean of the engines, and the fullest of them")

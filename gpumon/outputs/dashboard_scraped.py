@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpumon.efficiency import promql as p
-from gpumon.outputs.dashboard_board import Board, Column, Panel, Variable
+from gpumon.outputs.dashboard_board import Board, Column, Panel, Variable, kv_cache
 from gpumon.outputs.rules_engines import KV_USAGE, WAITING
 from gpumon.outputs.rules_gpus import BUSY, DRAM, IDLE_COST, PLACE, PLACE_ALONE, PLACE_DECODE, PLACE_POWER, TENSOR
 
@@ -86,15 +86,7 @@ _SCRAPED: Final = (
     Panel("Decode tokens/s", "short", ((_sum(p.DECODE), _MODEL),)),
     Panel("Prefill tokens/s", "short", ((_sum(p.PREFILL), _MODEL),), "computed, without what the prefix cache had"),
     Panel("Tokens per joule", "short", ((_PER_JOULE, _MODEL),), "where one model has the host (or pod) to itself"),
-    Panel(
-        "KV cache",
-        "percentunit",
-        (
-            (f"avg by (model_name) ({KV_USAGE}{_SHOWN})", f"{_MODEL} mean"),
-            (f"max by (model_name) ({KV_USAGE}{_SHOWN})", f"{_MODEL} fullest"),
-        ),
-        "mean of the engines, and the fullest of them",
-    ),
+    kv_cache(f"{KV_USAGE}{_SHOWN}", "model_name"),
     Panel(
         "Running and waiting",
         "short",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpumon.outputs.dashboard_board import Board, Column, Panel, Variable
+from gpumon.outputs.dashboard_board import Board, Column, Panel, Variable, kv_cache
 
 _CHOSEN: Final = 'cluster=~"$served_cluster", instance=~"$served_host"'
 _ON: Final = "on (cluster, job, instance, engine)"
@@ -74,15 +74,7 @@ _PANELS: Final = (
         "computed, without what the prefix cache had",
     ),
     Panel("Tokens per joule", "short", ((_PER_JOULE, _MODEL),), "generated tokens / energy of the engines' GPUs"),
-    Panel(
-        "KV cache",
-        "percentunit",
-        (
-            (f"avg by (model) ({_each('kv_cache_used_ratio')})", f"{_MODEL} mean"),
-            (f"max by (model) ({_each('kv_cache_used_ratio')})", f"{_MODEL} fullest"),
-        ),
-        "mean of the engines, and the fullest of them",
-    ),
+    kv_cache(_each("kv_cache_used_ratio"), "model"),
     Panel(
         "Running and waiting",
         "short",
