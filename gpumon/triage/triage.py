@@ -197,7 +197,9 @@ class Triage:
     def _leave_s(self, scene: Scene, family: Family) -> float | None:
         """How long nothing must be found for what stands to go."""
         stands = self._holds.limit(scene.key, family)
-        rules = () if stands is None else self._rules[scene.kind, family]
+        if stands is None:  # of most families nothing stands, at every tick
+            return None
+        rules = self._rules[scene.kind, family]
         return next((rule.leave_s for rule in rules if rule.limit is stands and rule.leave_s is not None), None)
 
     def _dated(self, verdict: Verdict, frame: Frame) -> Verdict:
