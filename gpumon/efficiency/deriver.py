@@ -31,7 +31,7 @@ from gpumon.readings.frame import (
 )
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Gpu, Host, Replicas, Self, Snapshot
-from gpumon.readings.text import clean
+from gpumon.readings.text import MOST_FAULT, clean
 from gpumon.readings.times import rfc3339
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak, clock_bandwidth
@@ -177,7 +177,9 @@ class Deriver:
         return standings
 
     def _add_engine(self, frame: Frame, reading: EngineReading) -> EngineTrack:
-        track = self._engines.setdefault(reading.key, EngineTrack())
+        track = self._engines.get(reading.key)
+        if track is None:
+            track = self._engines[reading.key] = EngineTrack()
         track.add(reading, frame.wall_s - (frame.monotonic_s - reading.monotonic_s), frame.interval_s)
         return track
 
@@ -350,7 +352,7 @@ def bare(frame: Frame, *faults: Fault) -> Snapshot:
 
 
 def _shown(source: str, text: str, since_wall_s: float) -> FaultShown:
-    return FaultShown(clean(source), clean(text), rfc3339(since_wall_s))
+    return FaultShown(clean(source), clean(text, MOST_FAULT), rfc3339(since_wall_s))
 
 
 def _host(host: HostReading) -> Host:

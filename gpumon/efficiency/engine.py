@@ -10,7 +10,7 @@ from gpumon.efficiency import flops, ratio, traffic
 from gpumon.efficiency.rates import Rates
 from gpumon.efficiency.service import WITHOUT_DECODE, Service, service_of
 from gpumon.efficiency.training import NO_COST, training_flops
-from gpumon.readings.frame import MODEL_AWAITED, EngineReading
+from gpumon.readings.frame import MODEL_AWAITED, EndpointState, EngineReading
 from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason, number
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.left_out import COMPRESSED, STATE_SPACE
@@ -22,6 +22,7 @@ WRONG_WITHOUT = frozenset({COMPRESSED, STATE_SPACE})
 encoder, leave the text's figures right or nearly so."""
 
 
+OF_A_FEED = Missing(Reason.NOT_EXPOSED, "a training run has no model: its feed says the FLOPs of a token")
 IMPOSSIBLE = Missing(Reason.INVALID, "these tokens need more FLOP/s than its GPUs have")
 _PRECISIONS = {precision.value: precision for precision in Precision}
 
@@ -184,8 +185,13 @@ class Shares(NamedTuple):
 
 
 def no_model(reading: EngineReading) -> Missing:
-    """Why an engine has no model: its dimensions are still looked up, or not known."""
-    return WARMING_UP if MODEL_AWAITED in reading.info else Missing(Reason.UNKNOWN_MODEL)
+    """Why an engine has no model: it is still looked up, not known, or nobody answers who could tell it."""
+    if reading.training is not None:
+        return OF_A_FEED
+    if MODEL_AWAITED in reading.info:
+        return WARMING_UP
+    unasked = reading.state is not EndpointState.OK and "model_missing" not in reading.info
+    return Missing(Reason.UNREACHABLE if unasked else Reason.UNKNOWN_MODEL)
 
 
 def no_flops(reading: EngineReading) -> Missing | None:

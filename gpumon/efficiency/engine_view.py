@@ -31,7 +31,7 @@ from gpumon.readings.quantities import (
     WAITING,
 )
 from gpumon.readings.snapshot import Engine, OwnEstimate, TokensTotal
-from gpumon.readings.text import clean
+from gpumon.readings.text import MOST_FAULT, clean
 
 TRANSIENT = frozenset({EndpointState.TIMEOUT, EndpointState.HTTP_ERROR, EndpointState.ERROR})
 """States in which the last figures stand until they are stale: one slow answer is no outage."""
@@ -96,7 +96,7 @@ def _identity(reading: EngineReading, age_s: float, indices: tuple[int, ...], si
         "url": clean(reading.url),
         "state": reading.state,
         "age_s": age_s,
-        "fault": clean(reading.fault),
+        "fault": clean(reading.fault, MOST_FAULT),
         "version": clean(reading.version, 32),
         "model": clean(reading.model),
         "model_source": clean(reading.llm.source) if reading.llm is not None else "",

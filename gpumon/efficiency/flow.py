@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.windows import Track
@@ -107,4 +108,9 @@ def _rests(track: Track, counter: str) -> bool:
 
 def _said(text: str, reading: EngineReading, quantity: str, track: Track, seconds: float) -> str:
     metric = reading.live.get(quantity, "")
-    return text.format(metric=metric, span_s=max(1, round(track.length_s(seconds)))) if metric else ""
+    return _filled(text, metric, max(1, round(track.length_s(seconds)))) if metric else ""
+
+
+@lru_cache(maxsize=256)
+def _filled(text: str, metric: str, span_s: int) -> str:
+    return text.format(metric=metric, span_s=span_s)

@@ -21,6 +21,8 @@ SUMS: Final = ("running", "waiting", "prefill_tokens_per_s", "decode_tokens_per_
 
 MANY: Final = 16
 """Members from which on a group is worked out once in the shortest interval of their polls: each tick has new ones."""
+COMPARED_S: Final = 15.0
+"""How often so many are compared with each other: means of a minute, that have to hold for three, change little."""
 
 
 class _Group(NamedTuple):
@@ -29,6 +31,8 @@ class _Group(NamedTuple):
     who: object
     polls: object
     slot: float
+    compared: float
+    """Its slot of `COMPARED_S`."""
     replicas: Replicas
     apart: dict[str, tuple[str, ...]]
 
@@ -44,7 +48,7 @@ class ReplicaGroups:
         """One for each model that two or more serve; and by `EngineReading.key` in what one stands apart.
 
         A group is worked out anew at once where another set of engines answers, else at the next new poll; that of
-        many engines once in each interval of their polls.
+        many engines once in each interval of their polls, and held against each other once in `COMPARED_S`.
         """
         found: dict[tuple[str, ...], _Group] = {}
         for model, group in grouped(members).items():
@@ -52,10 +56,14 @@ class ReplicaGroups:
             who = tuple((member.reading.key, member.engine.name, member.answers) for member in group)
             polls = tuple((member.track.polls, member.engine.mfu_ratio, member.engine.mbu_ratio) for member in group)
             # On a grid of its own, not from the last time on: one who begins later finds the same moments.
-            slot = now_s // min(member.reading.interval_s for member in group) if len(group) > MANY else now_s
+            every_s = min(member.reading.interval_s for member in group)
+            slot, compared = (now_s // every_s, now_s // COMPARED_S) if len(group) > MANY else (now_s, now_s)
             if last is None or last.who != who or (last.polls != polls and last.slot != slot):
-                apart = self._deviations.setdefault(model, Deviations()).of(group)
-                last = _Group(who, polls, slot, replicas_of(group, apart), apart)
+                if last is not None and last.who == who and last.compared == compared:
+                    apart = last.apart
+                else:
+                    apart = self._deviations.setdefault(model, Deviations()).of(group)
+                last = _Group(who, polls, slot, compared, replicas_of(group, apart), apart)
             found[model] = last
         self._last = found
         self._deviations = {model: kept for model, kept in self._deviations.items() if model in found}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from gpumon.efficiency.quantiles import difference, mean, merge
+from gpumon.efficiency.resets import LEFT, began_anew, carried, fell, series
 from gpumon.readings.frame import Advance, EndpointState, EngineReading, HistogramReading, RankReading
 from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Missing, Reading, Reason
 from gpumon.readings.quantities import (
@@ -30,8 +31,6 @@ GAP = 3.0
 """A pause of more than this many intervals starts the windows over."""
 GONE_S = 10.0
 """A rank that no answer held for this long is gone."""
-LEFT = 0.5
-"""Share of its last value below which a counter that fell has begun anew: an old answer that came late has more."""
 TOTALS = (PREFILL_COMPUTED, PREFILL_CACHED, DECODE_TOKENS, TRAINED_TOKENS, SAMPLES)
 
 
@@ -79,26 +78,35 @@ class Track:
         """Unix time of the last good poll; of the first look where there was none."""
         self._started: deque[float] = deque(maxlen=4)
         self._moves: dict[str, Advance] = {}
+        self.rate_s, self.quantile_s = RATE_S, QUANTILE_S
+        """Windows of the rates and of the quantiles at this cadence."""
         self._windows: dict[float, tuple[Point, Point] | None] = {}
+        self._inside: dict[float, list[Point]] = {}
+        self._rates: dict[tuple[str, float], float | None] = {}
         self._histograms: dict[tuple[str, float], HistogramReading | None] = {}
         """What has been asked of these points: several figures stand on the same window."""
+        self._counters: set[str] | None = None
+        """What any of its ranks counts; None until it is asked for."""
 
     def add(self, reading: EngineReading, wall_s: float, frames_s: float = 0.0) -> bool:
         """Take in one poll made at `wall_s`. Returns whether it was a new good answer.
 
         A frame has only the newest poll: where frames come every `frames_s`, slower than the polls, they set the pace.
         """
-        self.cadence_s = max(reading.interval_s, frames_s)
+        self._pace(max(reading.interval_s, frames_s))
         if self._good_wall_s == float("inf"):
             self._good_wall_s = wall_s
         if reading.state is not EndpointState.OK or reading.monotonic_s <= self.last_s or not reading.ranks:
             return False
         self._windows.clear()
+        self._inside.clear()
+        self._rates.clear()
         self._histograms.clear()
+        self._counters = None
         another = self._is_another(reading)
         newborn = reading.started_wall_s > self._good_wall_s
-        fell = any(_fell(self._known.get(rank.rank), rank) for rank in reading.ranks)
-        reset = self._is_other_series(reading) or another or fell
+        less = any(fell(self._known.get(rank.rank), rank) for rank in reading.ranks)
+        reset = self._is_other_series(reading) or another or less
         if another:
             self._known.clear()
             self._counted.clear()
@@ -111,6 +119,11 @@ class Track:
         self.last_s, self._good_wall_s = reading.monotonic_s, wall_s
         self.polls += 1
         return True
+
+    def _pace(self, cadence_s: float) -> None:
+        if cadence_s != self.cadence_s:
+            self.cadence_s = cadence_s
+            self.rate_s, self.quantile_s = grown(RATE_S, cadence_s), grown(QUANTILE_S, cadence_s)
 
     def _is_another(self, reading: EngineReading) -> bool:
         """Whether the process that answered is not the one that answered before."""
@@ -144,7 +157,7 @@ class Track:
         """
         for rank in reading.ranks:
             counted = self._counted.setdefault(rank.rank, {})
-            anew = not reading.started_wall_s and _began_anew(self._known.get(rank.rank), rank)
+            anew = not reading.started_wall_s and began_anew(self._known.get(rank.rank), rank)
             for quantity in TOTALS:
                 new = rank.counters.get(quantity)
                 if new is None:
@@ -159,7 +172,7 @@ class Track:
         """Keep the ranks' newest series; a rank absent from one answer is not gone, one absent for long is."""
         now_s = reading.monotonic_s
         for rank in reading.ranks:
-            self._known[rank.rank] = _carried(self._known.get(rank.rank), rank)
+            self._known[rank.rank] = carried(self._known.get(rank.rank), rank)
             self._seen_s[rank.rank] = now_s
         oldest_s = now_s - max(GAP * self.cadence_s, GONE_S)
         for name in [name for name, seen_s in self._seen_s.items() if seen_s < oldest_s]:
@@ -186,19 +199,7 @@ class Track:
         """What is known and this poll lacked, by rank."""
         here = {rank.rank: rank for rank in reading.ranks}
         lacking = ((name, known, here.get(name)) for name, known in self._known.items() if here.get(name) is not known)
-        return {
-            name: _series(known) - (_series(one) if one is not None else frozenset()) for name, known, one in lacking
-        }
-
-    @property
-    def rate_s(self) -> float:
-        """Window of the rates at this cadence."""
-        return grown(RATE_S, self.cadence_s)
-
-    @property
-    def quantile_s(self) -> float:
-        """Window of the quantiles at this cadence."""
-        return grown(QUANTILE_S, self.cadence_s)
+        return {name: series(known) - (series(one) if one is not None else frozenset()) for name, known, one in lacking}
 
     def length_s(self, seconds: float) -> float:
         """What a window of `seconds` truly spans; `seconds` itself with fewer than two points."""
@@ -222,8 +223,10 @@ class Track:
 
     def inside(self, seconds: float) -> list[Point]:
         """The points of the last `seconds`, oldest first."""
-        start_s = self.points[-1].monotonic_s - seconds if self.points else 0.0
-        return [point for point in self.points if point.monotonic_s >= start_s]
+        if seconds not in self._inside:
+            start_s = self.points[-1].monotonic_s - seconds if self.points else 0.0
+            self._inside[seconds] = [point for point in self.points if point.monotonic_s >= start_s]
+        return self._inside[seconds]
 
     @property
     def not_yet(self) -> Missing:
@@ -232,18 +235,25 @@ class Track:
 
     def rate(self, quantity: str, seconds: float) -> Reading:
         """Mean increase per second of a counter over the last `seconds`."""
+        asked = quantity, seconds
+        if asked not in self._rates:
+            self._rates[asked] = self._summed(quantity, seconds)
+        found = self._rates[asked]
+        if found is None:
+            return self.not_yet if self.counts(quantity) else NOT_EXPOSED
+        return found
+
+    def _summed(self, quantity: str, seconds: float) -> float | None:
+        """The same over all ranks; None where one of them has no two points of its own."""
         pair = self.window(seconds)
         found: float | None = None
         for rank in pair[1].ranks if pair is not None else ():
             ends = self._ends(rank, quantity, seconds)
             if ends is None:
-                found = None
-                break
+                return None
             one = _rate(rank, quantity, ends)
             if one is not None:
                 found = one if found is None else found + one
-        if found is None:
-            return self.not_yet if self.counts(quantity) else NOT_EXPOSED
         return found
 
     def rank_rate(self, rank: str, quantity: str, seconds: float) -> Reading:
@@ -284,7 +294,9 @@ class Track:
 
     def _observed(self, rank: str, quantity: str, seconds: float) -> HistogramReading | None:
         ends = self._ends(rank, quantity, seconds)
-        old, new = (None, None) if ends is None else (point.ranks.get(rank) for point in ends)
+        if ends is None:
+            return None
+        old, new = ends[0].ranks.get(rank), ends[1].ranks.get(rank)
         if old is None or new is None:
             return None
         return difference(old.histograms.get(quantity), new.histograms.get(quantity))
@@ -301,15 +313,9 @@ class Track:
 
     def samples(self, quantity: str, seconds: float) -> list[float]:
         """A gauge, summed over the ranks, at each poll of the last `seconds` that had it, oldest first."""
-        start_s = self.points[-1].monotonic_s - seconds if self.points else 0.0
-        found: list[float] = []
-        for point in self.points:
-            if point.monotonic_s >= start_s:
-                ranks = point.ranks.values()
-                value = sum_known([rank.gauges.get(quantity) for rank in ranks])
-                if value is not None:
-                    found.append(value)
-        return found
+        polls = (point.ranks.values() for point in self.inside(seconds))
+        told = ([rank.gauges[quantity] for rank in ranks if quantity in rank.gauges] for ranks in polls)
+        return [sum(values) for values in told if values]
 
     def duty(self, rank: str, seconds: float) -> Reading:
         """Share of the polls of the last `seconds` at which this rank had a request running."""
@@ -339,7 +345,9 @@ class Track:
 
     def counts(self, quantity: str) -> bool:
         """Whether the engine exports this counter at all."""
-        return any(quantity in rank.counters for rank in self._known.values())
+        if self._counters is None:
+            self._counters = {name for rank in self._known.values() for name in rank.counters}
+        return quantity in self._counters
 
     def counted(self, quantity: str) -> float | None:
         """The newest value of a counter, summed over the ranks; None where it is not exported."""
@@ -359,39 +367,7 @@ def _rate(rank: str, counter: str, ends: tuple[Point, Point] | None) -> float | 
     """Increase per second of one rank's counter; None unless the rank has it at both ends."""
     if ends is None:
         return None
-    old, new = (point.ranks.get(rank) for point in ends)
+    old, new = ends[0].ranks.get(rank), ends[1].ranks.get(rank)
     before = old.counters.get(counter) if old is not None else None
     after = new.counters.get(counter) if new is not None else None
     return None if before is None or after is None else (after - before) / (ends[1].monotonic_s - ends[0].monotonic_s)
-
-
-def _series(rank: RankReading) -> frozenset[str]:
-    return frozenset((*rank.counters, *rank.histograms))
-
-
-def _fell(old: RankReading | None, new: RankReading) -> bool:
-    if old is None:
-        return False
-    if any(value < old.counters.get(quantity, value) for quantity, value in new.counters.items()):
-        return True
-    return any(
-        quantity in old.histograms and _shrank(old.histograms[quantity], histogram)
-        for quantity, histogram in new.histograms.items()
-    )
-
-
-def _shrank(old: HistogramReading, new: HistogramReading) -> bool:
-    return new.count < old.count or new.sum < old.sum
-
-
-def _began_anew(old: RankReading | None, new: RankReading) -> bool:
-    """Whether a process that does not tell its start time is another: each of its counters fell deep at once."""
-    counted = [] if old is None else [(value, new.counters.get(name, 0.0)) for name, value in old.counters.items()]
-    return all(after < LEFT * before for before, after in counted if before)
-
-
-def _carried(old: RankReading | None, new: RankReading) -> RankReading:
-    """`new` with the series that this poll lacked taken from `old`: absent in one answer is not gone."""
-    if old is None or (old.counters.keys() <= new.counters.keys() and old.histograms.keys() <= new.histograms.keys()):
-        return new
-    return RankReading(new.rank, {**old.counters, **new.counters}, new.gauges, {**old.histograms, **new.histograms})

@@ -9,7 +9,7 @@ from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Reading
 from gpumon.specs.llm import LlmSpec
 
 
-class Quantiles(msgspec.Struct, frozen=True):
+class Quantiles(msgspec.Struct, frozen=True, gc=False):
     """A latency over the last 60 s, in seconds. A quantile at or below `first_bound_s` fell in the first bucket."""
 
     p50: Reading = NOT_EXPOSED
@@ -26,7 +26,7 @@ class Quantiles(msgspec.Struct, frozen=True):
     p99_high: Reading = NOT_EXPOSED
 
 
-class TokensTotal(msgspec.Struct, frozen=True):
+class TokensTotal(msgspec.Struct, frozen=True, gc=False):
     """Tokens counted since gpumon started; restarts of the engine handled."""
 
     prefill_computed: Reading = WARMING_UP
@@ -38,7 +38,7 @@ class TokensTotal(msgspec.Struct, frozen=True):
     """Samples that a training run consumed: no tokens."""
 
 
-class Window(msgspec.Struct, frozen=True):
+class Window(msgspec.Struct, frozen=True, gc=False):
     """What an engine did in the window of its rates, as far as only sizing needs it; None is not known."""
 
     seconds: float
@@ -52,7 +52,7 @@ class Window(msgspec.Struct, frozen=True):
     """Mean TTFT less the mean time in the queue."""
 
 
-class OwnEstimate(msgspec.Struct, frozen=True):
+class OwnEstimate(msgspec.Struct, frozen=True, gc=False):
     """What the engine says that it computed and moved, all GPUs together, beside gpumon's own figure."""
 
     flops_per_s: Reading = NOT_EXPOSED
@@ -65,7 +65,7 @@ class OwnEstimate(msgspec.Struct, frozen=True):
     """For each that is more than 25 % apart: why, as far as it is known."""
 
 
-class RankLoad(msgspec.Struct, frozen=True):
+class RankLoad(msgspec.Struct, frozen=True, gc=False):
     """One data-parallel rank's part of its engine."""
 
     rank: str
@@ -75,7 +75,7 @@ class RankLoad(msgspec.Struct, frozen=True):
     kv_usage_ratio: Reading = NOT_EXPOSED
 
 
-class Engine(msgspec.Struct, frozen=True):
+class Engine(msgspec.Struct, frozen=True, gc=False):
     """One serving engine, as shown. Rates over 10 s, prefill over the longer of 10 s and the longest TTFT."""
 
     name: str
@@ -213,7 +213,7 @@ class Engine(msgspec.Struct, frozen=True):
         return f"{self.url}#{self.part}" if self.part else self.url
 
 
-class Replicas(msgspec.Struct, frozen=True):
+class Replicas(msgspec.Struct, frozen=True, gc=False):
     """Two or more engines that serve one model: their sums, and their latencies over all requests of all of them."""
 
     model: str

@@ -1,4 +1,8 @@
-"""Raw readings of one tick, as the sources gave them: what a recording keeps."""
+"""Raw readings of one tick, as the sources gave them: what a recording keeps.
+
+Thousands of these and of what is shown are kept, and none can be in a cycle: the garbage collector need not look at
+them (`gc=False`).
+"""
 
 from __future__ import annotations
 
@@ -97,7 +101,7 @@ class Phase(str, Enum):
     TRAINING = "training"
 
 
-class GpuProcess(msgspec.Struct, frozen=True, array_like=True):
+class GpuProcess(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One process on one GPU. `name` and `user` are text from outside: escape before showing."""
 
     pid: int
@@ -116,14 +120,14 @@ class GpuProcess(msgspec.Struct, frozen=True, array_like=True):
     """Uid of the Kubernetes pod, where the cgroup path names one."""
 
 
-class XidEvent(msgspec.Struct, frozen=True, array_like=True):
+class XidEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One Xid error event of the driver. `wall_s` is Unix time of arrival."""
 
     code: int
     wall_s: float
 
 
-class GpuReading(msgspec.Struct, frozen=True, array_like=True):
+class GpuReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One GPU as NVML reports it. Ratios 0..1; activity ratios are GPM's means over the last interval.
 
     `monotonic_s` is when it was read, on the clock of `Frame.monotonic_s`.
@@ -201,10 +205,7 @@ class GpuReading(msgspec.Struct, frozen=True, array_like=True):
 
 
 class HistogramReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A Prometheus histogram: cumulative `counts` up to each upper bound in `bounds` (last is +Inf).
-
-    Thousands are kept, and none can be in a cycle: the garbage collector need not look at them.
-    """
+    """A Prometheus histogram: cumulative `counts` up to each upper bound in `bounds` (last is +Inf)."""
 
     bounds: tuple[float, ...]
     counts: tuple[float, ...]
@@ -212,7 +213,7 @@ class HistogramReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     count: float
 
 
-class RankReading(msgspec.Struct, frozen=True, array_like=True):
+class RankReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The series of one data-parallel rank, by canonical quantity (`readings.quantities`)."""
 
     rank: str
@@ -221,7 +222,7 @@ class RankReading(msgspec.Struct, frozen=True, array_like=True):
     histograms: dict[str, HistogramReading]
 
 
-class Training(msgspec.Struct, frozen=True, array_like=True):
+class Training(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How the tokens or samples of a training run become FLOPs."""
 
     flops_per_token: float
@@ -232,7 +233,7 @@ class Training(msgspec.Struct, frozen=True, array_like=True):
     """Format that its matmuls run in: it decides the FLOP/s peak."""
 
 
-class EngineReading(msgspec.Struct, frozen=True, array_like=True):
+class EngineReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One poll of one serving endpoint.
 
     `monotonic_s` is the middle between sending the request and its last byte, of the last good answer: the moment
@@ -306,7 +307,7 @@ def part_of_name(part: str) -> str:
     return f"/{clean(part, MOST_PART)}" if part else ""
 
 
-class HostReading(msgspec.Struct, frozen=True, array_like=True):
+class HostReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The machine that gpumon runs on, and what gpumon itself costs it. CPU ratios: 1.0 = all cores / one core."""
 
     name: str = ""
@@ -331,7 +332,7 @@ class HostReading(msgspec.Struct, frozen=True, array_like=True):
     network_tx_bytes_per_s: Reading = NOT_SUPPORTED
 
 
-class Fault(msgspec.Struct, frozen=True, array_like=True):
+class Fault(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Something that does not work right now: which source, what and the fix, and since when (Unix time)."""
 
     source: str
@@ -339,7 +340,7 @@ class Fault(msgspec.Struct, frozen=True, array_like=True):
     since_wall_s: float
 
 
-class Frame(msgspec.Struct, frozen=True, array_like=True):
+class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """All raw readings of one tick. `monotonic_s` orders frames; `wall_s` (Unix time) labels them."""
 
     seq: int

@@ -63,7 +63,7 @@ class Reason(str, Enum):
     """Sizing: no number of instances would do; the problem says why."""
 
 
-class Missing(msgspec.Struct, frozen=True, array_like=True):
+class Missing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Stands where a number would be, and says why it is not there. It has no truth value: ask for its type."""
 
     reason: Reason

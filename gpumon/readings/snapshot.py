@@ -44,7 +44,7 @@ class BandwidthSource(str, Enum):
     NONE = "none"
 
 
-class Process(msgspec.Struct, frozen=True):
+class Process(msgspec.Struct, frozen=True, gc=False):
     """A process on a GPU."""
 
     pid: int
@@ -63,7 +63,7 @@ class Process(msgspec.Struct, frozen=True):
     """Kubernetes pod, as far as its cgroup path tells: the pod's uid."""
 
 
-class Gpu(msgspec.Struct, frozen=True):
+class Gpu(msgspec.Struct, frozen=True, gc=False):
     """One GPU, as shown. Ratios 0..1 (MFU and MBU are not clamped), bytes, watts, joules, Hz."""
 
     index: int
@@ -155,7 +155,7 @@ class Gpu(msgspec.Struct, frozen=True):
     """Seconds since they were measured: of a dcgm-exporter, since its page last changed."""
 
 
-class FaultShown(msgspec.Struct, frozen=True):
+class FaultShown(msgspec.Struct, frozen=True, gc=False):
     """Something that does not work right now. `since` is RFC 3339."""
 
     source: str
@@ -163,7 +163,7 @@ class FaultShown(msgspec.Struct, frozen=True):
     since: str
 
 
-class Host(msgspec.Struct, frozen=True):
+class Host(msgspec.Struct, frozen=True, gc=False):
     """The machine that gpumon runs on."""
 
     name: str
@@ -190,14 +190,14 @@ class Host(msgspec.Struct, frozen=True):
     network_tx_bytes_per_s: Reading = NOT_SUPPORTED
 
 
-class Self(msgspec.Struct, frozen=True):
+class Self(msgspec.Struct, frozen=True, gc=False):
     """What gpumon costs: share of one core, and proportional memory, of the monitor and its worker."""
 
     cpu_ratio: Reading
     pss_bytes: Reading
 
 
-class Snapshot(msgspec.Struct, frozen=True, eq=False):
+class Snapshot(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Everything shown at one moment; compared by identity. `time` is RFC 3339 in UTC."""
 
     time: str

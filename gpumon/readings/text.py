@@ -7,6 +7,8 @@ import unicodedata
 
 MOST = 256
 """Characters kept of one text; the cut is marked with an ellipsis."""
+MOST_FAULT = 1024
+"""The same of what is wrong: its last words are what to do about it."""
 
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
@@ -17,7 +19,7 @@ def clean(text: str, most: int = MOST) -> str:
 
     The result is at most `most` characters long.
     """
-    if text.isascii() and text.isprintable() and len(text) <= most:
+    if len(text) <= most and text.isprintable():
         return text
     cut = text[: most + 1]
     safe = "".join(_visible(character) for character in cut)
