@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import Enum
 from itertools import compress
 from operator import ne
@@ -54,7 +54,7 @@ class _Sample(NamedTuple):
     labels: dict[str, str]
     value: float
     head: bytes
-    """The line up to the space before its value; empty where the line is not in that plain form."""
+    """The line up to its value, with the space before it; empty where the line is not in that plain form."""
 
 
 class _Line(Enum):
@@ -66,8 +66,8 @@ class _Line(Enum):
 
 _UNSEEN: Final = Series("", {})
 _HASH: Final = ord("#")
-_PLAIN = re.compile(rb"[-+.0-9a-zA-Z]+")
-"""A value that stands alone behind the last space of its line."""
+_NEAR: Final = 64
+"""So many bytes more that two pages may share are not looked for."""
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(?=[ \t{])")
 _QUOTED = r'"([^"\\]*(?:\\.[^"\\]*)*)"'
 _TERM = re.compile(rf"\s*(?:([a-zA-Z_][a-zA-Z0-9_:]*)|{_QUOTED})\s*(?:=\s*{_QUOTED}\s*)?(,|(?=\}}))")
@@ -80,9 +80,9 @@ class Scanner:
 
     It remembers the start of every line of earlier pages (everything before the value) together with the series that
     it stands for. A page that repeats them, in whatever order, costs one dictionary look-up a line; every line is
-    checked against its whole remembered start, so a page that changes is never misread. A page whose lines are those
-    of the one before, in that order, costs that only for the lines of which the value is another. Whatever a page
-    holds, `scan` raises nothing.
+    checked against its whole remembered start, so a page that changes is never misread. Of a page whose lines are those
+    of the one before, in that order, only the lines are looked at of which the value is another, and all at once.
+    Whatever a page holds, `scan` raises nothing.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -94,6 +94,10 @@ class Scanner:
         self._texts: dict[str, str] = {}
         self._last: tuple[bytes, Scan] | None = None
         """The last page, where each of its lines said something of its own."""
+        self._heads: list[bytes] = []
+        """What stands before the value in each of its lines; empty until the first time that the line changes."""
+        self._wanted: list[Series | None] = []
+        """The series of each of these lines, where it is a wanted one."""
 
     @property
     def warm(self) -> bool:
@@ -104,23 +108,23 @@ class Scanner:
         """The wanted samples of a page (text format 0.0.4 or 1.0.0, or OpenMetrics)."""
         if self._known_bytes >= MOST_KNOWN_BYTES:
             self._forget()
+        if (again := self._again(body)) is not None:
+            return again
         lines = body.split(b"\n", MOST_LINES)
         cut = len(lines) > MOST_LINES
         if cut:
             lines.pop()
-        elif (again := self._again(body, lines)) is not None:
-            return again
         values: dict[Series, float] = {}
         taken = skipped = 0
         known = self._known.get
         for line in lines:
             if not line or line[0] == _HASH:
                 continue
-            head, _, tail = line.rpartition(b" ")
-            series = known(head, _UNSEEN)
+            at = line.rfind(b" ") + 1
+            series = known(line[:at], _UNSEEN)
             if series is None:
                 continue
-            if series is not _UNSEEN and b"_" not in tail:
+            if series is not _UNSEEN and b"_" not in (tail := line[at:]):
                 try:
                     values[series] = float(tail)
                 except ValueError:
@@ -140,30 +144,55 @@ class Scanner:
         scan = Scan(values, taken - len(values), skipped, cut)
         plain = not (cut or skipped or scan.duplicates) and len(body) <= MOST_KEPT_BYTES
         self._last = (body, scan) if plain else None
+        size = len(lines) if plain else 0
+        self._heads, self._wanted = [b""] * size, [None] * size
         return scan
 
-    def _again(self, body: bytes, lines: Sequence[bytes]) -> Scan | None:
+    def _again(self, body: bytes) -> Scan | None:
         """The samples of a page that differs from the last one in values only; None where it does not."""
         if self._last is None:
             return None
-        before = self._last[0].split(b"\n")
+        last, scan = self._last
+        begin, end = _apart(last, body)
+        before, lines = last[begin : len(last) - end].split(b"\n"), body[begin : len(body) - end].split(b"\n")
         if len(before) != len(lines):
             return None
-        values = self._last[1].values.copy()
-        for old, new in compress(zip(before, lines, strict=True), map(ne, before, lines)):
-            head, _, tail = new.rpartition(b" ")
-            before_head, _, before_tail = old.rpartition(b" ")
-            series = self._known.get(head, _UNSEEN)
-            if series is _UNSEEN or head != before_head or b"_" in tail or not _PLAIN.fullmatch(before_tail):
-                return None
-            if series is not None:
-                try:
-                    values[series] = float(tail)
-                except ValueError:
+        changed = [*map(ne, before, lines)]
+        first = body.count(b"\n", 0, begin)
+        here = slice(first, first + len(lines))
+        if not all(compress(self._heads[here], changed)):
+            for at in compress(range(len(lines)), changed):
+                if not self._heads[first + at] and not self._looked_at(first + at, before[at]):
                     return None
+        new = [*compress(lines, changed)]
+        heads = [*compress(self._heads[here], changed)]
+        if not all(map(bytes.startswith, new, heads)) or max(map(len, new), default=0) > MOST_LINE_BYTES:
+            return None
+        wanted = [*compress(self._wanted[here], changed)]
+        tails = [line[len(head) :] for line, head, one in zip(new, heads, wanted, strict=True) if one is not None]
+        if b"_" in b"".join(tails):
+            return None
+        values = scan.values.copy()
+        try:
+            values.update(zip(filter(None, wanted), map(float, tails), strict=True))
+        except ValueError:
+            return None
         found = Scan(values, 0, 0, cut=False)
         self._last = body, found
         return found
+
+    def _looked_at(self, at: int, line: bytes) -> bool:
+        """Whether a line is a plain sample, of which another value may be read as it stands."""
+        begin = line.rfind(b" ") + 1
+        head = line[:begin]
+        series = self._known.pop(head, _UNSEEN)
+        if series is _UNSEEN:
+            return False
+        self._known[head] = series  # under the new object: the old one need not be kept beside it
+        if series is not None and _number(_text(line[begin:])) is None:
+            return False
+        self._heads[at], self._wanted[at] = head, series
+        return True
 
     def _first_seen(self, line: bytes) -> tuple[Series, float] | _Line:
         parsed = _parse(line, self._names)
@@ -172,9 +201,9 @@ class Scanner:
             if parsed.head:
                 self._remember(parsed.head, series)
             return series, parsed.value
-        head = line.rpartition(b" ")[0]
+        head = line[: line.rfind(b" ") + 1]
         # Only a head with the whole name in it: else a wanted series could begin the same.
-        if parsed is _Line.UNWANTED and _NAME.match(_text(head) + " "):
+        if parsed is _Line.UNWANTED and _NAME.match(_text(head)):
             self._remember(head, None)
         return parsed
 
@@ -201,6 +230,30 @@ class Scanner:
         self._texts.clear()
         self._known_bytes = 0
         self._last = None
+
+
+def _apart(old: bytes, new: bytes) -> tuple[int, int]:
+    """How many bytes of whole lines two pages share at their start, and how many from a line's end on at their end.
+
+    In the page of an engine that does nothing, a line or two change.
+    """
+    begin, most = 0, min(len(old), len(new))
+    while most - begin > _NEAR:
+        middle = (begin + most + 1) // 2
+        if old.startswith(new[begin:middle], begin):
+            begin = middle
+        else:
+            most = middle
+    begin = new.rfind(b"\n", 0, begin) + 1
+    end, most = 0, min(len(old), len(new)) - begin
+    while most - end > _NEAR:
+        middle = (end + most + 1) // 2
+        if old.endswith(new[len(new) - middle : len(new) - end], 0, len(old) - end):
+            end = middle
+        else:
+            most = middle
+    at = new.find(b"\n", len(new) - end)
+    return begin, len(new) - at if at >= 0 else 0
 
 
 def _parse(line: bytes, names: frozenset[str]) -> _Sample | _Line:
@@ -230,9 +283,9 @@ def _parse(line: bytes, names: frozenset[str]) -> _Sample | _Line:
     value = _value(rest)
     if value is None:
         return _Line.GARBAGE
-    head, _, tail = line.rpartition(b" ")
-    plain = len(rest.split()) == 1 and _text(tail).strip() == rest.strip()
-    return _Sample(name, labels, value, head if plain else b"")
+    begin = line.rfind(b" ") + 1
+    plain = begin > 0 and len(rest.split()) == 1 and _text(line[begin:]).strip() == rest.strip()
+    return _Sample(name, labels, value, line[:begin] if plain else b"")
 
 
 def _text(line: bytes) -> str:

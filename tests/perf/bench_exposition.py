@@ -33,12 +33,19 @@ def first_scan(page: bytes) -> object:
 
 
 def bench(name: str) -> None:
-    """Print a line per way to read the pages of one capture."""
-    pages = [scrape.body for scrape in Capture(name).scrapes if scrape.status == 200][-20:]
+    """Print a line per way to read the pages of one capture: those of its middle, and those of its end."""
+    whole = [scrape.body for scrape in Capture(name).scrapes if scrape.status == 200]
+    middle = len(whole) // 2
+    for when, pages in (("under load", whole[middle - 10 : middle + 10]), ("at rest", whole[-20:])):
+        compare(f"{name}, {when}", pages)
+
+
+def compare(title: str, pages: list[bytes]) -> None:
+    """Print a line per way to read these pages one after the other."""
     adapter = VllmAdapter()
     scanner = Scanner(adapter.wanted)
     scan = scanner.scan(pages[0])
-    print(f"{name}: {len(pages[0]):,} bytes, {pages[0].count(10)} lines, {len(scan.values)} wanted series")
+    print(f"{title}: {len(pages[0]):,} bytes, {pages[0].count(10)} lines, {len(scan.values)} wanted series")
     ways: tuple[tuple[str, Callable[[bytes], object], int], ...] = (
         ("prometheus_client parser", lambda page: list(text_string_to_metric_families(page.decode())), 60),
         ("scan, first time", first_scan, 60),

@@ -358,10 +358,52 @@ def counted(page: int) -> bytes:
 def test_a_page_with_the_lines_of_the_last_costs_only_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     scanner = Scanner(["a_total"])
     first = scanner.scan(counted(1))
-    monkeypatch.setattr(scanner, "_known", {b'a_total{n="7"}': next(s for s in first.values if s.labels["n"] == "7")})
+    monkeypatch.setattr(scanner, "_known", {b'a_total{n="7"} ': next(s for s in first.values if s.labels["n"] == "7")})
     second = scanner.scan(counted(1).replace(b'n="7"} 8', b'n="7"} 80'))
     assert list(second.values) == list(first.values)
     assert [value for value in second.values.values() if value not in first.values.values()] == [80.0]
+
+
+tails = st.sampled_from(
+    ["1", "2", "10", "3.5", "NaN", "-nan(ind)", "1_0", " 4", "5 ", "6 1700000000", "\t7", "8\r", "x", "9 # {} 1"]
+)
+heads = st.sampled_from(
+    ["x ", 'x{a="1"} ', 'x{a="#"} ', 'y_total{a="b c"} ', "unwanted ", "unwanted_too{} ", "# x ", ""]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(heads, max_size=7),
+    st.lists(st.tuples(st.lists(tails, min_size=7, max_size=7), st.integers(0, 6), heads), min_size=2, max_size=6),
+    st.sampled_from(["", "\n"]),
+)
+def test_pages_that_differ_here_and_there_are_read_as_they_stand(
+    starts: list[str], made: list[tuple[list[str], int, str]], end: str
+) -> None:
+    """Line by line the same but for the values, and one line in some of them."""
+    scanner = Scanner(WANTED)
+    for number, (values, at, other) in enumerate(made):
+        lines = [head + value for head, value in zip(starts, values, strict=False)]
+        if number % 3 == 2:
+            lines[at : at + 1] = [other + "1"]
+        body = ("\n".join(lines) + end).encode()
+        found, fresh = scanner.scan(body), Scanner(WANTED).scan(body)
+        told, anew = ([(one.name, one.labels, value) for one, value in scan.values.items()] for scan in (found, fresh))
+        assert str(told) == str(anew)
+        assert found[1:] == fresh[1:]
+
+
+@pytest.mark.parametrize("line", [0, 1, 25, 48, 49])
+def test_one_value_that_grows_longer_is_read_wherever_it_stands(line: int) -> None:
+    scanner = Scanner(["a_total"])
+    for _ in range(3):
+        scanner.scan(counted(0))
+    longer = counted(0).replace(b'n="%d"} %d\n' % (line, line), b'n="%d"} 1234567\n' % line)
+    expected = [float(number) for number in range(50)]
+    expected[line] = 1234567.0
+    assert list(scanner.scan(longer).values.values()) == expected
+    assert list(scanner.scan(counted(0)).values.values()) == [float(number) for number in range(50)]
 
 
 @pytest.mark.parametrize("before", [b'x {a="b"}\t8\n', b'x{a="b"} 8 \n', b"x\t8\n"])

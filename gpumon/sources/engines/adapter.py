@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from operator import le
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from types import MappingProxyType
 from typing import ClassVar, Final, NamedTuple
 
 from gpumon.readings.frame import Advance, EngineKind, HistogramReading, RankReading
-from gpumon.sources.exposition import MOST_SAMPLES, Scan, Series
+from gpumon.sources.engines.plan import (
+    Collected,
+    Histogram,
+    Part,
+    Plan,
+    Rank,
+    add_counter,
+    add_gauge,
+    raise_gauge,
+    usable,
+)
+from gpumon.sources.exposition import Scan, Series
 
 MOST_RANKS: Final = 256
 """Data-parallel ranks read from one page."""
@@ -20,9 +31,6 @@ MOST_PARTS: Final = 32
 MOST_BUCKETS: Final = 2048
 MOST_DIGITS: Final = 15
 """Of a count that a label holds."""
-MOST_VALUE: Final = 1e30
-"""No engine counts as far: the FLOPs of a hundred thousand GPUs in a year are 3e27."""
-LEAST_VALUE: Final = 1e-30
 _ONE: Final = (1, 0)
 """The width of a figure that is and was one series."""
 PATIENT: Final = 5
@@ -86,18 +94,6 @@ class Tables(NamedTuple):
     """The label that tells several models on one page apart: each is an engine of its own."""
 
 
-class Rank:
-    """The reading of one rank while it is put together."""
-
-    __slots__ = ("counters", "gauges", "histograms", "name")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.counters: dict[str, float] = {}
-        self.gauges: dict[str, float] = {}
-        self.histograms: dict[str, HistogramReading] = {}
-
-
 class EnginePage(NamedTuple):
     """One scrape in canonical quantities; the fields are those of `EngineReading`."""
 
@@ -116,14 +112,6 @@ class EnginePage(NamedTuple):
     tp: int = 0
     pp: int = 0
     dp: int = 0
-
-
-class Collected(NamedTuple):
-    """What the tables gave: ranks, the metric behind each quantity, and when it moves where that is not live."""
-
-    ranks: dict[str, Rank]
-    live: dict[str, str]
-    advance: dict[str, Advance]
 
 
 class Page(NamedTuple):
@@ -156,8 +144,10 @@ class Adapter:
         self._parts: dict[str, Adapter] = {}
         self._widths: dict[tuple[str, str], tuple[int, int]] = {}
         """(Rank, quantity) -> series that it is made of, and for how many polls there were fewer."""
-        self._places: dict[Series, tuple[str, float]] = {}
-        """What `_place` said."""
+        self._layout: tuple[list[Series], list[str], list[int]] | None = None
+        """The series of the last page, its names, and how many series each has."""
+        self._plan = Plan()
+        """How a page of that layout is read."""
         self._bounds: dict[str, tuple[float, ...]] = {}
         """Quantity -> the bounds that its histogram had last."""
 
@@ -198,26 +188,39 @@ class Adapter:
 
     def collect(self, found: Mapping[str, Found]) -> Collected:
         """What the tables give of a page."""
-        self._cut = False
-        taken = Collected({}, {}, {})
-        ranks, live, advance = taken
+        values = dict(chain.from_iterable(found.values()))
+        layout = [*values], [*found], [*map(len, found.values())]
+        taken = self._plan.collected(values) if layout == self._layout else None
+        if taken is None:
+            self._plan = self._planned(found)
+            self._layout = layout if self._plan.steady and all(map(usable, values.values())) else None
+            taken = self._plan.collected(values)
+            assert taken is not None, "a plan has usable values only"
+        self._cut = self._plan.cut
+        return taken
+
+    def _planned(self, found: Mapping[str, Found]) -> Plan:
+        plan = Plan()
         for rules, gauges in ((self.tables.counters, False), (self.tables.gauges, True)):
             for rule in rules:
                 metric, series = self._first(rule, lambda metric: picked(found, metric))
-                put = _raise_gauge if gauges and not rule.added else _add_gauge if gauges else _add_counter
-                for one, value in (whole := self._whole(rule.quantity, self._unrepeated(series))):
-                    if (rank := self._rank(ranks, one)) is not None:
-                        put(rank, rule.quantity, value)
+                put = raise_gauge if gauges and not rule.added else add_gauge if gauges else add_counter
+                alone = self._unrepeated(series)
+                for one, _ in (whole := self._whole(rule.quantity, alone)):
+                    if (rank := self._rank(plan, one)) is not None:
+                        plan.parts.append(Part(put, rank, rule.quantity, one))
+                if len(whole) < len(alone):
+                    plan.steady = False
                 if metric is not None and whole:
-                    live[rule.quantity] = str(metric)
+                    plan.live[rule.quantity] = str(metric)
                     if metric.advance is not Advance.LIVE:
-                        advance[rule.quantity] = metric.advance
+                        plan.advance[rule.quantity] = metric.advance
         for rule in self.tables.histograms:
             metric, _ = self._first(rule, lambda metric: found.get(metric.name + "_bucket", []))
             if metric is not None:
-                live[rule.quantity] = str(metric)
-                self._histograms(ranks, found, rule.quantity, metric.name)
-        return taken
+                plan.live[rule.quantity] = str(metric)
+                plan.histograms += self._histograms(plan, found, rule.quantity, metric.name)
+        return plan
 
     def _whole(self, quantity: str, series: Found) -> Found:
         """The series of the ranks of which none is missing that was there lately: the rest of a sum is no figure."""
@@ -263,65 +266,37 @@ class Adapter:
                 return metric, series
         return None, []
 
-    def _rank(self, ranks: dict[str, Rank], series: Series) -> Rank | None:
+    def _rank(self, plan: Plan, series: Series) -> str | None:
         name = series.labels.get(self.tables.rank_label, "0")
-        if name not in ranks:
-            if len(ranks) >= MOST_RANKS:
-                self._cut = True
+        if name not in plan.ranks:
+            if len(plan.ranks) >= MOST_RANKS:
+                plan.cut = True
                 return None
-            ranks[name] = Rank(name)
-        return ranks[name]
+            plan.ranks[name] = None
+        return name
 
-    def _histograms(self, ranks: dict[str, Rank], found: Mapping[str, Found], quantity: str, name: str) -> None:
-        parts: dict[str, _Parts] = {}
-        for end in ("_bucket", "_sum", "_count"):
-            for series, value in self._unrepeated(found.get(name + end, [])):
-                rank_name, bound = self._places.get(series) or self._place(series)
-                part = parts.get(rank_name)
-                if part is None:
-                    if self._rank(ranks, series) is None:
-                        continue
-                    part = parts[rank_name] = _Parts({}, {})
-                if end != "_bucket":
-                    part.totals[end] = part.totals.get(end, 0.0) + value
-                elif bound == bound:
-                    part.buckets[bound] = part.buckets.get(bound, 0.0) + value
-        for rank_name, part in parts.items():
-            if (histogram := part.histogram(self._bounds.get(quantity, ()))) is not None:
-                ranks[rank_name].histograms[quantity] = histogram
-                self._bounds[quantity] = histogram.bounds
-
-    def _place(self, series: Series) -> tuple[str, float]:
-        """A series' rank and, of a bucket, its bound (NaN where it has none)."""
-        if len(self._places) >= MOST_SAMPLES:
-            self._places.clear()
-        place = series.labels.get(self.tables.rank_label, "0"), _bound(series.labels.get("le", ""))
-        self._places[series] = place
-        return place
-
-
-class _Parts(NamedTuple):
-    buckets: dict[float, float]
-    totals: dict[str, float]
-
-    def histogram(self, known: tuple[float, ...]) -> HistogramReading | None:
-        """The histogram, or None where a part is missing, no number, or the buckets do not rise.
-
-        `known`: bounds that it may have; it shares them then, as many polls are kept and all have the same.
-        """
-        count, total, buckets = self.totals.get("_count"), self.totals.get("_sum"), self.buckets
-        if count is None or total is None or not 0 < len(buckets) <= MOST_BUCKETS:
-            return None
-        buckets.setdefault(math.inf, count)
-        bounds = tuple(buckets)
-        if bounds == known:
-            bounds, counts = known, tuple(buckets.values())
-        else:
-            bounds = tuple(sorted(buckets))
-            counts = tuple(map(buckets.__getitem__, bounds))
-        rising = counts[0] >= 0.0 and all(map(le, counts, counts[1:]))
-        sane = rising and usable(total) and usable(count) and usable(counts[-1])
-        return HistogramReading(bounds, counts, total, count) if sane else None
+    def _histograms(self, plan: Plan, found: Mapping[str, Found], quantity: str, name: str) -> Iterator[Histogram]:
+        """The histogram of each rank that has all parts of one."""
+        of_rank: dict[str, dict[float, list[Series]]] = {}
+        sums: dict[str, list[Series]] = {}
+        counts: dict[str, list[Series]] = {}
+        for end, totals in (("_bucket", None), ("_sum", sums), ("_count", counts)):
+            for series, _ in self._unrepeated(found.get(name + end, [])):
+                if (rank := self._rank(plan, series)) is None:
+                    continue
+                if totals is not None:
+                    totals.setdefault(rank, []).append(series)
+                elif (bound := _bound(series.labels.get("le", ""))) == bound:
+                    of_rank.setdefault(rank, {}).setdefault(bound, []).append(series)
+        for rank, buckets in of_rank.items():
+            if rank in sums and rank in counts and len(buckets) <= MOST_BUCKETS:
+                buckets.setdefault(math.inf, counts[rank])
+                bounds = tuple(sorted(buckets))
+                if bounds == self._bounds.get(quantity):
+                    # Many polls are kept, and all share one.
+                    bounds = self._bounds[quantity]
+                self._bounds[quantity] = bounds
+                yield Histogram(rank, quantity, bounds, [*map(buckets.__getitem__, bounds), sums[rank], counts[rank]])
 
 
 def by_name(scan: Scan) -> dict[str, Found]:
@@ -339,11 +314,6 @@ def picked(found: Mapping[str, Found], metric: Metric) -> Found:
         for one, value in found.get(metric.name, ())
         if usable(value) and (not metric.label or one.labels.get(metric.label) == metric.value)
     ]
-
-
-def usable(value: float) -> bool:
-    """Whether a value can be a count or a gauge here: 0, or of a size whose sums and quotients stay finite."""
-    return value == 0.0 or LEAST_VALUE < value < MOST_VALUE
 
 
 def started_wall_s(found: Mapping[str, Found]) -> float:
@@ -372,18 +342,6 @@ def frozen(ranks: Iterable[Rank]) -> tuple[RankReading, ...]:
 
 def _usable_of(values: Mapping[str, float]) -> dict[str, float]:
     return {quantity: value for quantity, value in values.items() if usable(value)}
-
-
-def _add_counter(rank: Rank, quantity: str, value: float) -> None:
-    rank.counters[quantity] = rank.counters.get(quantity, 0.0) + value
-
-
-def _raise_gauge(rank: Rank, quantity: str, value: float) -> None:
-    rank.gauges[quantity] = max(value, rank.gauges.get(quantity, 0.0))
-
-
-def _add_gauge(rank: Rank, quantity: str, value: float) -> None:
-    rank.gauges[quantity] = rank.gauges.get(quantity, 0.0) + value
 
 
 def _order(text: str) -> float:

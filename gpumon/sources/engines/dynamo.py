@@ -12,7 +12,6 @@ from gpumon.sources.engines.adapter import (
     NO_BODIES,
     Adapter,
     Bodies,
-    Collected,
     EnginePage,
     Metric,
     Rule,
@@ -21,6 +20,7 @@ from gpumon.sources.engines.adapter import (
     frozen,
     started_wall_s,
 )
+from gpumon.sources.engines.plan import Collected
 from gpumon.sources.engines.remainder import Remainder
 from gpumon.sources.exposition import Scan, Series
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from gpumon.readings import quantities as q
-from gpumon.sources.engines.adapter import Found, Metric, Rank, picked
+from gpumon.sources.engines.adapter import Found, Metric, picked
+from gpumon.sources.engines.plan import Rank
 
 BY_CAUSE: Final = "failures_by_cause"
 """Key in `info`: `BACKEND 256, REJECTED 3`, since the engine started; text from outside."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.sources.engines.adapter import usable
+from gpumon.sources.engines.plan import usable
 
 
 class Integral:

@@ -16,13 +16,11 @@ from gpumon.sources.engines.adapter import (
     NO_BODIES,
     Adapter,
     Bodies,
-    Collected,
     Companion,
     EnginePage,
     Found,
     Metric,
     Page,
-    Rank,
     Rule,
     Tables,
     by_name,
@@ -32,6 +30,7 @@ from gpumon.sources.engines.adapter import (
 from gpumon.sources.engines.llamacpp_counts import Counts, LiveCounts, Printed, half_step_of_count
 from gpumon.sources.engines.llamacpp_server import Server, is_router, router_models, server_of
 from gpumon.sources.engines.llamacpp_slots import Slots, is_slots, slots_of
+from gpumon.sources.engines.plan import Collected, Rank
 from gpumon.sources.exposition import Scan
 
 PREFIX: Final = "llamacpp:"

@@ -14,7 +14,6 @@ from gpumon.sources.engines.adapter import (
     EnginePage,
     Found,
     Metric,
-    Rank,
     Rule,
     Tables,
     by_name,
@@ -22,6 +21,7 @@ from gpumon.sources.engines.adapter import (
     started_wall_s,
     whole_number,
 )
+from gpumon.sources.engines.plan import Rank
 from gpumon.sources.engines.remainder import Remainder
 from gpumon.sources.exposition import Scan
 from gpumon.specs import hints

@@ -17,18 +17,17 @@ from gpumon.sources.engines.adapter import (
     NO_BODIES,
     Adapter,
     Bodies,
-    Collected,
     Companion,
     EnginePage,
     Found,
     Metric,
-    Rank,
     Rule,
     Tables,
     by_name,
     frozen,
     picked,
 )
+from gpumon.sources.engines.plan import Collected, Rank
 from gpumon.sources.engines.remainder import Remainder
 from gpumon.sources.engines.sglang_counts import FirstTokens, Passes
 from gpumon.sources.engines.sglang_server import Server, server_of

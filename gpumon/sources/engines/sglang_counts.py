@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from gpumon.readings import quantities as q
-from gpumon.sources.engines.adapter import MOST_RANKS, Rank
+from gpumon.sources.engines.adapter import MOST_RANKS
+from gpumon.sources.engines.plan import Rank
 
 REMEMBERED_RANKS: Final = 2 * MOST_RANKS
 UNMOVED: Final = 2

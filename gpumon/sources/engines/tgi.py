@@ -17,11 +17,9 @@ from gpumon.sources.engines.adapter import (
     NO_BODIES,
     Adapter,
     Bodies,
-    Collected,
     EnginePage,
     Found,
     Metric,
-    Rank,
     Rule,
     Tables,
     by_name,
@@ -30,6 +28,7 @@ from gpumon.sources.engines.adapter import (
 )
 from gpumon.sources.engines.failures import Failures
 from gpumon.sources.engines.integral import Integral
+from gpumon.sources.engines.plan import Collected, Rank
 from gpumon.sources.exposition import Scan
 from gpumon.specs import hints
 

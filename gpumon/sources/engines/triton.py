@@ -17,21 +17,19 @@ from gpumon.sources.engines.adapter import (
     NO_BODIES,
     Adapter,
     Bodies,
-    Collected,
     EnginePage,
     Found,
     Metric,
-    Rank,
     Rule,
     Tables,
     by_name,
     frozen,
     only_mean,
     picked,
-    usable,
 )
 from gpumon.sources.engines.failures import Failures
 from gpumon.sources.engines.integral import Integral
+from gpumon.sources.engines.plan import Collected, Rank, usable
 from gpumon.sources.exposition import Scan
 
 SUCCESSES: Final = "nv_inference_request_success"

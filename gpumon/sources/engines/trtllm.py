@@ -16,12 +16,10 @@ from gpumon.sources.engines.adapter import (
     NO_BODIES,
     Adapter,
     Bodies,
-    Collected,
     EnginePage,
     Found,
     Metric,
     Page,
-    Rank,
     Rule,
     Tables,
     by_name,
@@ -29,10 +27,10 @@ from gpumon.sources.engines.adapter import (
     only_mean,
     picked,
     started_wall_s,
-    usable,
     whole_number,
 )
 from gpumon.sources.engines.failures import Failures
+from gpumon.sources.engines.plan import Collected, Rank, usable
 from gpumon.sources.engines.remainder import Remainder
 from gpumon.sources.engines.trtllm_records import Records, are_records
 from gpumon.sources.exposition import Scan, Scanner

@@ -11,7 +11,8 @@ from typing import Any, Final
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, RankReading
 from gpumon.sources.engines import json_body
-from gpumon.sources.engines.adapter import MOST_RANKS, EnginePage, Rank, frozen
+from gpumon.sources.engines.adapter import MOST_RANKS, EnginePage, frozen
+from gpumon.sources.engines.plan import Rank
 
 MOST_RECORDS: Final = 100_000
 """Records taken from one answer."""

@@ -16,14 +16,13 @@ from gpumon.sources.engines.adapter import (
     Found,
     Metric,
     Page,
-    Rank,
     Rule,
     Tables,
     by_name,
     frozen,
     started_wall_s,
-    usable,
 )
+from gpumon.sources.engines.plan import Rank, usable
 from gpumon.sources.engines.remainder import Remainder
 from gpumon.sources.exposition import Scan
 

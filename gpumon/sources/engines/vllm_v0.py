@@ -7,7 +7,8 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance
-from gpumon.sources.engines.adapter import Found, Metric, Rank, picked
+from gpumon.sources.engines.adapter import Found, Metric, picked
+from gpumon.sources.engines.plan import Rank
 
 SWAPPED: Final = "vllm:num_requests_swapped"
 EMITTED: Final = "vllm:spec_decode_num_emitted_tokens_total"
