@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 import msgspec
 
@@ -75,7 +76,7 @@ class Confidence(str, Enum):
     LOW = "low"
 
 
-class Evidence(msgspec.Struct, frozen=True):
+class Evidence(msgspec.Struct, frozen=True, gc=False):
     """One figure that says so."""
 
     text: str
@@ -88,7 +89,7 @@ class Evidence(msgspec.Struct, frozen=True):
     """Key of the series that shows it over time (`efficiency.points`); empty where there is none."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class Verdict(msgspec.Struct, frozen=True, gc=False):
     """What limits an engine, a GPU or the host, with its evidence and the next action."""
 
     scope: str
@@ -131,7 +132,10 @@ class EventKind(str, Enum):
     """A verdict changed."""
 
 
-class Event(msgspec.Struct, frozen=True):
+_LIMITS: Final = {limit.words: limit for limit in Limit}
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
     """Something that happened at one moment."""
 
     wall_s: float
@@ -145,8 +149,17 @@ class Event(msgspec.Struct, frozen=True):
     since_s: float = 0.0
     """Of a verdict that is given: since when it has held, which is before `wall_s`; 0 of all else."""
 
+    @property
+    def limit(self) -> Limit | None:
+        """The limit that a verdict's event gives: `queue -> kv cache: ...`; None where it is over, and of all else.
 
-class RaisedAlert(msgspec.Struct, frozen=True):
+        It is told by the text alone: what is recorded of an event is its fields, and has been so from the beginning.
+        """
+        given = self.text.partition(":")[0].rpartition(" -> ")[2]
+        return _LIMITS.get(given) if self.kind is EventKind.VERDICT else None
+
+
+class RaisedAlert(msgspec.Struct, frozen=True, gc=False):
     """An alert of the config that holds right now."""
 
     name: str

@@ -48,18 +48,13 @@ def _lasting_ones(events: Sequence[Event], to_s: float) -> list[tuple[Event, flo
         if event.kind is EventKind.VERDICT:
             at = (event.key, event.scope)
             begun = standing.pop(at, None)
-            if begun is not None and event.level in _URGENT and _word(begun) == _word(event):
+            if begun is not None and event.level in _URGENT and begun.limit is event.limit:
                 standing[at] = min(begun, _worse(begun, event), key=lambda one: _ORDER[one.level])
                 continue
             found += [] if begun is None else [(begun, event.wall_s, True)]
             if event.level in _URGENT:
                 standing[at] = event
     return found + [(begun, to_s, False) for begun in standing.values()]
-
-
-def _word(event: Event) -> str:
-    """The limit that a verdict's event gives."""
-    return event.text.partition(":")[0].rpartition(" -> ")[2]
 
 
 def _worse(begun: Event, event: Event) -> Event:

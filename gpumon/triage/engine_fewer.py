@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.frontends import FRONTENDS
-from gpumon.readings.frame import EndpointState, EngineReading
+from gpumon.readings.frame import EndpointState
 from gpumon.readings.snapshot import Engine, Gpu
+from gpumon.triage.engine_replicas import Instance, replicas
 from gpumon.triage.engine_signals import finite, held, mean, slots
 from gpumon.triage.scene import KEPT_S, Scene
 
@@ -26,7 +27,6 @@ LEAST_USAGE: Final = 0.01
 
 
 _THERE: Final = frozenset({EndpointState.OK, EndpointState.STARTING, EndpointState.TIMEOUT})
-_Instance = tuple[Engine, EngineReading]
 
 
 class Fewer(NamedTuple):
@@ -46,17 +46,16 @@ class Fewer(NamedTuple):
 def capacity(scene: Scene, engine: Engine, running: float) -> tuple[float, str] | None:
     """Requests that an engine can run at once, and what bounds them: its slots, or its KV pool."""
     found = [] if (known := slots(scene)) is None else [known]
-    fits, usage = held(engine), mean(scene, "kv_usage_ratio", min(scene.thresholds.under_used_s, KEPT_S))
-    if fits is not None:
+    if (fits := held(engine)) is not None:
         found.append((fits, "KV pool / tokens of a running request"))
-    elif usage and usage >= LEAST_USAGE:
+    elif (usage := mean(scene, "kv_usage_ratio", min(scene.thresholds.under_used_s, KEPT_S)) or 0.0) >= LEAST_USAGE:
         found.append((running / usage, "requests running / KV cache use"))
     return min(found) if found and min(found)[0] >= 1.0 else None
 
 
 def fewer(scene: Scene, engine: Engine, room: float, running: float) -> Fewer | None:
     """Fewer instances of the model where it has several, else fewer GPUs for its one; None where it needs all."""
-    siblings = _siblings(scene, engine)
+    siblings = replicas(scene, engine)
     ranks = max(1, engine.ranks)
     if not _taken(scene, {one.key for one, _ in siblings}).isdisjoint(_gpus(siblings)):
         return None
@@ -70,14 +69,7 @@ def fewer(scene: Scene, engine: Engine, room: float, running: float) -> Fewer | 
     return _of_gpus(scene, engine, running)
 
 
-def _siblings(scene: Scene, engine: Engine) -> list[_Instance]:
-    """The engines that serve its model and answer, itself among them."""
-    names = next((group.engines for group in scene.snapshot.replicas if engine.name in group.engines), (engine.name,))
-    pairs = zip(scene.snapshot.engines, scene.frame.engines, strict=True)
-    return [(one, reading) for one, reading in pairs if one.name in names and one.state is EndpointState.OK]
-
-
-def _gpus(instances: Sequence[_Instance]) -> set[str]:
+def _gpus(instances: Sequence[Instance]) -> set[str]:
     return {uuid for _, reading in instances for uuid in reading.gpus}
 
 
@@ -100,8 +92,11 @@ def _is_awake(scene: Scene, gpu: Gpu) -> bool:
     return recent is not None and (recent.mean("awake", KEPT_S) or 0.0) >= 0.5
 
 
-def _of_instances(scene: Scene, engine: Engine, siblings: list[_Instance], room: float) -> Fewer | None:
-    """The replicas together, each as large as this one and on such GPUs; the first of little load tells it."""
+def _of_instances(scene: Scene, engine: Engine, siblings: list[Instance], room: float) -> Fewer | None:
+    """The replicas together, each as large as this one and on such GPUs.
+
+    The first with no more to do than they have in the mean tells it: all of them find the same one.
+    """
     sizes = {len(reading.gpus) or finite(one.gpu_count) for one, reading in siblings}
     if len(sizes) > 1 or len(_kinds(scene, siblings)) > 1 or not (size := sizes.pop()):
         return None
@@ -112,10 +107,10 @@ def _of_instances(scene: Scene, engine: Engine, siblings: list[_Instance], room:
     elsewhere = size * sum(not reading.gpus for _, reading in siblings)
     gpus = elsewhere + len(_gpus(siblings))
     k = _instances(scene, [one for one, _ in siblings], sum(known), room, len(siblings))
-    needed, few = math.ceil(k * gpus / len(siblings)), scene.thresholds.under_used_slots_ratio * room
+    needed, usual = math.ceil(k * gpus / len(siblings)), sum(known) / len(known)
     if needed >= gpus:
         return None
-    first = next((one for (one, _), load in zip(siblings, known, strict=True) if 0.0 < load <= few), engine)
+    first = next((one for (one, _), load in zip(siblings, known, strict=True) if 0.0 < load <= usual), engine)
     return Fewer(needed, round(gpus), k, len(siblings), "" if first.key == engine.key else first.name)
 
 
@@ -124,7 +119,7 @@ def _load(scene: Scene, engine: Engine) -> float | None:
     return None if recent is None else finite(recent.mean("running", scene.thresholds.under_used_s))
 
 
-def _kinds(scene: Scene, siblings: list[_Instance]) -> set[str]:
+def _kinds(scene: Scene, siblings: list[Instance]) -> set[str]:
     """Types of their GPUs: what fits on one says nothing of another, nor which is to stop."""
     types = {gpu.uuid: gpu.gpu_type for gpu in scene.snapshot.gpus}
     mapped = {types[uuid] for uuid in _gpus(siblings) if uuid in types}

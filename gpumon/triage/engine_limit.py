@@ -9,7 +9,9 @@ from typing import Final
 from gpumon.readings.snapshot import Confidence, Engine, Evidence, Level, Limit
 from gpumon.specs.hints import CONTEXT_LEN
 from gpumon.triage.advice import advice
+from gpumon.triage.engine_replicas import Spare, apart, spare
 from gpumon.triage.engine_signals import (
+    UNSEEN,
     Activity,
     activity,
     evidence,
@@ -55,15 +57,18 @@ SUPPORTED: Final = 0.55
 
 def kv_cache(scene: Scene) -> Finding | None:
     """The KV cache is full, and requests wait for it or are thrown out of it."""
-    engine = served(scene)
-    usage = None if engine is None else mean(scene, "kv_usage_ratio")
-    if engine is None or usage is None:
+    engine, limits = served(scene), scene.thresholds
+    if engine is None:
         return None
     waiting, thrown = _waiting(scene), mean(scene, "preemptions_per_s") or 0.0
-    limits = scene.thresholds
+    if not (waiting > 0.0 or thrown >= limits.kv_preemptions_per_s):
+        return None
+    usage = mean(scene, "kv_usage_ratio")
+    if usage is None:
+        return None
     full_at = limits.kv_full_ratio - (limits.kv_full_band_ratio if Limit.KV_CACHE in scene.near else 0.0)
     full = usage >= full_at or (waiting > 0.0 and _no_room(engine, usage) and not _held(scene))
-    if not full or not (waiting > 0.0 or thrown >= limits.kv_preemptions_per_s):
+    if not full:
         return None
     running = mean(scene, "running") or 0.0
     proof = [evidence(scene, f"KV cache {percent(usage)}", "kv_usage_ratio", usage, "kv")]
@@ -79,8 +84,19 @@ def kv_cache(scene: Scene) -> Finding | None:
         proof.append(Evidence(text, "KV pool / tokens of a running request", fits))
     then = f"{requests(waiting)} wait" if waiting > 0.0 else f"{_a_minute(thrown)} thrown out a minute"
     text = f"KV cache {percent(usage)} full at {requests(running)} requests{size}: {then}"
-    level = Confidence.HIGH if usage >= full_at else Confidence.MEDIUM
-    return Finding(text, tuple(proof), _more_kv(scene, engine, running + waiting, fits), Level.WARN, level)
+    sure = Confidence.HIGH if usage >= full_at else Confidence.MEDIUM
+    beside = spare(scene, "kv_usage_ratio")
+    action = _more_kv(scene, engine, running + waiting, fits) if beside is None else ""
+    return _beside(scene, Finding(text, tuple(proof), action, Level.WARN, sure), beside)
+
+
+def _beside(scene: Scene, finding: Finding, spare: Spare | None) -> Finding:
+    """The finding beside the engine's replicas: first of all those that have room can take some of its requests."""
+    if spare is not None:
+        action = f"{spare.action}; else {finding.action}" if finding.action else spare.action
+        proof = (spare.proof, *finding.evidence)
+        finding = finding._replace(text=f"{finding.text}, while {spare.text}", action=action, evidence=proof)
+    return apart(scene, finding, spare)
 
 
 def _a_minute(per_s: float) -> str:
@@ -161,7 +177,8 @@ def queue(scene: Scene) -> Finding | Unsure | None:
     where = where if usage is None else f"KV cache at {percent(usage)}, {where}"
     action = _more_slots(scene, engine, running, waiting) if held_back else _bigger_steps(engine)
     confidence = Confidence.HIGH if sure else Confidence.MEDIUM
-    return Finding(f"{why}{at}: {where}", proof, action, Level.WARN, confidence)
+    finding = Finding(f"{why}{at}: {where}", proof, action, Level.WARN, confidence)
+    return _beside(scene, finding, spare(scene, "running"))
 
 
 def _mostly_weights(engine: Engine) -> bool:
@@ -265,7 +282,7 @@ def _reads(scene: Scene, seen: Activity) -> bool:
 def compute(scene: Scene) -> Finding | None:
     """The tensor cores are at their limit."""
     engine = served(scene)
-    if engine is None or not works(scene):
+    if engine is None or not _computes(scene, activity(scene)) or not works(scene):
         return None
     waiting, late = _waiting(scene), missed(scene)
     seen, others = own_activity(scene, urgent=bool(waiting or late))
@@ -283,13 +300,14 @@ def compute(scene: Scene) -> Finding | None:
     parts = f", {percent(prefill / mfu)} of it prefill" if of_prompts and prefill is not None and mfu else ""
     then = f": {requests(waiting)} wait" if waiting else ""
     shared = others if measured else ""
-    text = f"computes at its limit: {share}{_beside(shared)}{parts}{then}"
+    text = f"computes at its limit: {share}{_shared(shared)}{parts}{then}"
     sure = Confidence.LOW if engine.contradicts or shared else Confidence.HIGH if measured else Confidence.MEDIUM
     level = Level.WARN if waiting or late else Level.NOTE
-    return Finding(text, (*proof, *late), f"{_alone(shared)}{_less_work(engine, of_prompts)}", level, sure)
+    finding = Finding(text, (*proof, *late), f"{_alone(shared)}{_less_work(engine, of_prompts)}", level, sure)
+    return _beside(scene, finding, spare(scene, "running") if waiting or late else None)
 
 
-def _beside(others: str) -> str:
+def _shared(others: str) -> str:
     return f", shared with {others}" if others else ""
 
 
@@ -311,7 +329,7 @@ def _less_work(engine: Engine, of_prompts: bool) -> str:
 def bandwidth(scene: Scene) -> Finding | None:
     """The memory is read as fast as it can be."""
     engine = served(scene)
-    if engine is None or not works(scene):
+    if engine is None or not (_reads(scene, activity(scene)) or _reads(scene, UNSEEN)) or not works(scene):
         return None
     batch, late, waiting = finite(engine.batch), missed(scene), _waiting(scene)
     seen, others = own_activity(scene, urgent=bool(waiting or late))
@@ -332,13 +350,14 @@ def bandwidth(scene: Scene) -> Finding | None:
     sure = Confidence.LOW if engine.contradicts and not measured else Confidence.HIGH
     sure = sure if measured or sure is Confidence.LOW else Confidence.MEDIUM
     sure = Confidence.LOW if shared else sure
-    return Finding(
-        f"reads {percent(share or 0.0)} of HBM{_beside(shared)}{at}{promise}",
+    finding = Finding(
+        f"reads {percent(share or 0.0)} of HBM{_shared(shared)}{at}{promise}",
         tuple(proof),
         f"{_alone(shared)}{_fewer_bytes(engine, bigger)}",
         Level.WARN if late or waiting else Level.NOTE,
         sure,
     )
+    return _beside(scene, finding, spare(scene, "running") if late or waiting else None)
 
 
 def _fewer_bytes(engine: Engine, bigger: Evidence | None) -> str:

@@ -10,6 +10,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Confidence, Engine, Evidence, Gpu, Level
 from gpumon.triage.advice import advice
 from gpumon.triage.engine_fewer import fits
+from gpumon.triage.engine_replicas import apart
 from gpumon.triage.engine_signals import (
     ACTIVITY,
     MEASURED,
@@ -86,7 +87,8 @@ def communication(scene: Scene) -> Finding | Unsure | None:
 def _said(scene: Scene, seen: Activity, sign: _Sign) -> Finding:
     late, waiting = missed(scene), mean(scene, "waiting") or 0.0
     level = Level.WARN if late or waiting >= scene.thresholds.queue_waiting else Level.NOTE
-    return Finding(sign.text, (*sign.proof, *_quiet(scene, seen), *late), sign.action, level, sign.confidence)
+    proof = (*sign.proof, *_quiet(scene, seen), *late)
+    return apart(scene, Finding(sign.text, proof, sign.action, level, sign.confidence))
 
 
 def _unseen(scene: Scene, seen: Activity) -> tuple[str, ...]:

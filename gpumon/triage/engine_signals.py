@@ -55,6 +55,9 @@ class Activity(NamedTuple):
     """Measured share of the peak bandwidth: neither modelled, nor an upper bound."""
 
 
+UNSEEN: Final = Activity(None, None, None, None)
+
+
 def served(scene: Scene) -> Engine | None:
     """The engine, if it serves requests itself, answers, and does not hang."""
     engine = scene.engine
@@ -72,7 +75,8 @@ def finite(reading: Reading | None) -> float | None:
 
 def mean(scene: Scene, field: str, seconds: float = NOW_S) -> float | None:
     """Mean of a sampled field; None where it is not known right now."""
-    return finite(scene.recent.mean(field, seconds)) if scene.recent.last(field) is not None else None
+    recent = scene.recent
+    return finite(recent.mean(field, seconds)) if recent.last(field) is not None else None
 
 
 def now(scene: Scene, field: str) -> float | None:
@@ -105,6 +109,8 @@ def activity(scene: Scene, seconds: float = NOW_S) -> Activity:
 
 
 def _activity(scene: Scene, seconds: float) -> Activity:
+    if not scene.gpus:
+        return UNSEEN
     busy, sm, tensor = (
         _over(gpu_mean(scene, gpu, field, seconds) for gpu in scene.gpus)
         for field in ("busy_ratio", "sm_active_ratio", "tensor_active_ratio")
@@ -161,8 +167,13 @@ def pinned(scene: Scene) -> bool:
 def works(scene: Scene) -> bool:
     """It had something to do: what its GPUs do is then its own work. Also where it tells nothing of that."""
     fields = ("running", "decode_tokens_per_s", "prefill_tokens_per_s", "inferences_per_s")
-    known = [value for field in fields if (value := mean(scene, field)) is not None]
-    return not known or any(known)
+    tells = False
+    for field in fields:
+        value = mean(scene, field)
+        if value:
+            return True
+        tells = tells or value is not None
+    return not tells
 
 
 def shared_with(scene: Scene) -> str:
@@ -268,6 +279,14 @@ def lasting(seconds: float) -> str:
         if seconds >= 2.0 * length or (length == 60.0 and seconds >= 90.0):
             return f"{min(seconds / length, 9999.0):.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def lasted(seconds: float) -> str:
+    """A time that goes on, in steps below 2 min, so that texts of some seconds ago are right: `over 30 s`, `5 min`."""
+    if not 10.0 <= seconds < 120.0:
+        return lasting(seconds)
+    step = 10.0 if seconds < 30.0 else 30.0
+    return f"over {seconds // step * step:.0f} s"
 
 
 def evidence(scene: Scene, text: str, field: str, value: float, chart: str = "") -> Evidence:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from gpumon.efficiency.frontends import FRONTENDS
 from gpumon.readings.format import GIB
 from gpumon.readings.frame import Advance, EndpointState, GpuState, Phase
 from gpumon.readings.missing import number
 from gpumon.readings.quantities import DECODE_TOKENS, PREFILL_CACHED, PREFILL_COMPUTED, PROMPT_TOKENS
-from gpumon.readings.snapshot import BandwidthSource, Confidence, Engine, Evidence, Gpu, Level, Process
+from gpumon.readings.snapshot import BandwidthSource, Confidence, Engine, Evidence, Gpu, Level, Limit, Process
 from gpumon.readings.text import clean
 from gpumon.triage.engine_signals import (
     ACTIVITY,
@@ -19,7 +21,7 @@ from gpumon.triage.engine_signals import (
     evidence,
     finite,
     gpu_mean,
-    lasting,
+    lasted,
     now,
     of_gpus,
     percent,
@@ -28,6 +30,7 @@ from gpumon.triage.engine_signals import (
 )
 from gpumon.triage.rule import Finding, Unsure
 from gpumon.triage.scene import KEPT_S, Scene
+from gpumon.triage.thresholds import Thresholds
 
 LONGEST_S: Final = KEPT_S - 10.0
 """A longer time to first token is one of queueing: the requests that run give tokens all the same."""
@@ -38,6 +41,8 @@ _COUNTED_AT_END: Final = Advance.END.value
 _MOST_NAMED: Final = 4
 _DOWN: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED})
 _SILENT: Final = frozenset({EndpointState.TIMEOUT, EndpointState.REFUSED})
+BAND: Final = 2.0
+"""How many times as much its GPUs may do while it is told as stalled."""
 STEADY: Final = 0.9
 """Part of the memory that stays in use while an engine hangs: one that loads fills it."""
 _COUNTS: Final = (DECODE_TOKENS, PREFILL_COMPUTED, PREFILL_CACHED, PROMPT_TOKENS)
@@ -65,8 +70,9 @@ def stalled(scene: Scene) -> Finding | Unsure | None:
 
 def still_s(scene: Scene, fields: tuple[str, ...]) -> float | None:
     """For how long none of these counters has moved; None where none is there."""
-    known = [field for field in fields if scene.recent.last(field) is not None]
-    return min(scene.recent.steady_s(field) for field in known) if known else None
+    recent = scene.recent
+    known = [recent.steady_s(field) for field in fields if recent.last(field) is not None]
+    return min(known) if known else None
 
 
 def _no_tokens(scene: Scene) -> Finding | Unsure | None:
@@ -96,7 +102,12 @@ def _stuck(scene: Scene, engine: Engine, what: str, seconds: float | None, least
     """The verdict, once nothing has come for `least_s` and its GPUs do not work either: a long prefill's do."""
     if seconds is None or seconds < least_s:
         return None
-    said = f"no {what} for {lasting(seconds)}"
+    answer = _idle(scene, engine, what, seconds, least_s)
+    return None if answer is None else answer._replace(began_s=scene.now_s - seconds)
+
+
+def _idle(scene: Scene, engine: Engine, what: str, seconds: float, least_s: float) -> Finding | Unsure | None:
+    said = f"no {what} for {lasted(seconds)}"
     proof = _load(scene, engine, said, seconds)
     if down := [gpu for gpu in scene.gpus if gpu.state in _DOWN]:
         return _without(down, said, proof)
@@ -169,7 +180,7 @@ def _load(scene: Scene, engine: Engine, said: str, seconds: float) -> tuple[Evid
 
 def _resting(scene: Scene, seconds: float) -> _Rest | Unsure | None:
     """The figure that says that its GPUs do nothing; None where one works."""
-    limits = scene.thresholds
+    limits = _limits(scene)
     seen = activity(scene, seconds)
     if not scene.gpus:
         return Unsure((_unseen(scene),))
@@ -196,6 +207,15 @@ def _resting(scene: Scene, seconds: float) -> _Rest | Unsure | None:
         return None
     text = f"its GPUs are busy and read {_none(most)} memory (DRAM at most {percent(most)})"
     return _Rest(of_gpus(scene, text, "bandwidth_bytes_per_s", most, "dram"), spins=True)
+
+
+def _limits(scene: Scene) -> Thresholds:
+    """Wider ones for what is told as stalled: that goes at once, and must not come and go at an edge."""
+    limits = scene.thresholds
+    if Limit.STALLED not in scene.near:
+        return limits
+    busy, dram = BAND * limits.stalled_busy_ratio, BAND * limits.stalled_dram_ratio
+    return msgspec.structs.replace(limits, stalled_busy_ratio=busy, stalled_dram_ratio=dram)
 
 
 def _none(share: float) -> str:
@@ -228,12 +248,13 @@ def _silent(scene: Scene, engine: Engine) -> Finding | None:
     held = finite(sum(number(process.vram_bytes) or 0.0 for process in holding))
     memory = f"{held / GIB:.1f} GiB" if held else "their GPU"
     how = "refuses connections" if engine.state is EndpointState.REFUSED else "does not answer"
-    text = f"{how} for {lasting(seconds)} while its processes hold {memory}"
+    said = f"{how} for {lasted(seconds)}"
     proof = (
-        Evidence(f"{how} for {lasting(seconds)}", engine.url, seconds),
+        Evidence(said, engine.url, seconds),
         Evidence(f"its processes hold {memory}: {_pids(holding)}", "processes of its GPUs", held or 0.0),
     )
-    return Finding(text, proof, _look(holding), Level.CRITICAL, Confidence.MEDIUM)
+    text, began_s = f"{said} while its processes hold {memory}", scene.now_s - seconds
+    return Finding(text, proof, _look(holding), Level.CRITICAL, Confidence.MEDIUM, began_s)
 
 
 def _loads(scene: Scene, seconds: float) -> bool:

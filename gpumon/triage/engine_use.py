@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final, NamedTuple
 
 import msgspec
@@ -12,6 +13,7 @@ from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Confidence, Engine, Evidence, Level
 from gpumon.triage.advice import advice
 from gpumon.triage.engine_fewer import Fewer, capacity, fewer, freed, money, price_per_hour
+from gpumon.triage.engine_replicas import apart
 from gpumon.triage.engine_signals import (
     ACTIVITY,
     NOW_S,
@@ -21,6 +23,7 @@ from gpumon.triage.engine_signals import (
     evidence,
     finite,
     gpu_mean,
+    lasted,
     lasting,
     mean,
     missing,
@@ -34,7 +37,7 @@ from gpumon.triage.engine_signals import (
     slots,
 )
 from gpumon.triage.engine_state import TOKENS, still_s
-from gpumon.triage.goals import missed
+from gpumon.triage.goals import grown, missed
 from gpumon.triage.gpu_hardware import ECC_SOURCE, ecc_risen
 from gpumon.triage.gpu_throttle import REASONS, slowed_by
 from gpumon.triage.rule import Finding, Unsure
@@ -48,14 +51,21 @@ HELD: Final = 0.95
 """SM clock, of the highest, below which a GPU's arithmetic has less room than its peak says."""
 FACTOR: Final = 99.0
 """More room than this is not told apart."""
+NOT_YET: Final = "use not judged yet"
+"""How the evidence begins that a verdict of little use may come yet."""
+CONTRADICTS: Final = "held against what its GPUs measure"
+UNBELIEVABLE: Final = "what its figures are worth"
+CHECK: Final = "check its model, precision and GPUs: gpumon doctor"
 
 
 def idle_s(scene: Scene) -> float | None:
     """For how long no request has been there; None where one is or just was, or where nothing tells."""
     recent = scene.recent
     loads = [field for field in ("running", "waiting", "inferences_per_s") if recent.last(field) is not None]
+    if any(recent.last(field) != 0.0 for field in loads):
+        return None
     counts = still_s(scene, TOKENS)
-    if any(recent.last(field) != 0.0 for field in loads) or not (loads or counts is not None):
+    if not loads and counts is None:
         return None
     quiet_s = min([*(recent.steady_s(field) for field in loads), *([] if counts is None else [counts])])
     return quiet_s if quiet_s >= NOW_S else None
@@ -68,22 +78,50 @@ def under_used(scene: Scene) -> Finding | None:
         return None
     quiet_s = idle_s(scene)
     if quiet_s is not None and quiet_s >= scene.thresholds.idle_s:
-        return _idle(scene, engine, quiet_s)
+        return apart(scene, _idle(scene, engine, quiet_s))
+    found = _little(scene, engine) if left_s(scene) <= 0.0 else None
+    return None if found is None else apart(scene, _few(scene, engine, found))
+
+
+def left_s(scene: Scene) -> float:
+    """For how long it has to be seen yet before its use is judged; none is left at 0 and below."""
+    return FULL * min(scene.thresholds.under_used_s, KEPT_S) - scene.recent.seconds
+
+
+def not_yet(scene: Scene, left_s: float) -> Evidence:
+    """That its use is not judged yet, so that no verdict of it says little; `left_s` is until it can be found."""
+    minutes = max(1, math.ceil((left_s + scene.thresholds.hold_s) / 60.0))
+    return Evidence(f"{NOT_YET}, {minutes} min more", "under-used needs minutes", left_s)
+
+
+class _Little(NamedTuple):
+    """What an engine does that does little; means over the time in which use is judged."""
+
+    room: tuple[float, str]
+    """`capacity`."""
+    running: float
+    seen: Activity
+    arithmetic: float
+    reads: float
+
+
+def _little(scene: Scene, engine: Engine) -> _Little | None:
+    """Its use as far as it was seen, where that is far below what it could do, and its figures can be believed."""
     seconds = min(scene.thresholds.under_used_s, KEPT_S)
     running = mean(scene, "running", seconds)
-    if not running or scene.recent.seconds < FULL * seconds:
+    if not running or engine.contradicts:
         return None
-    room, seen = capacity(scene, engine, running), activity(scene, seconds)
-    limits = scene.thresholds
+    room, limits = capacity(scene, engine, running), scene.thresholds
     if room is None or running > limits.under_used_slots_ratio * room[0]:
         return None
+    seen = activity(scene, seconds)
     arithmetic = _either(mean(scene, "mfu_ratio", seconds), seen.tensor)
     reads = _either(mean(scene, "mbu_ratio", seconds), seen.dram)
     if arithmetic is None or reads is None:
         return None
     if arithmetic > limits.under_used_mfu_ratio or reads > limits.under_used_mbu_ratio:
         return None
-    return _few(scene, engine, room, running, (seen, arithmetic, reads))
+    return _Little(room, running, seen, arithmetic, reads)
 
 
 def _either(modelled: float | None, measured: float | None) -> float | None:
@@ -93,7 +131,7 @@ def _either(modelled: float | None, measured: float | None) -> float | None:
 def _idle(scene: Scene, engine: Engine, quiet_s: float) -> Finding:
     count = freed(scene, engine)
     price = price_per_hour(scene, engine)
-    text = f"no request for {lasting(quiet_s)}"
+    text = f"no request for {lasted(quiet_s)}"
     proof = [evidence(scene, text, "running", quiet_s, "running")]
     cost = ""
     if price is not None and count:
@@ -104,25 +142,24 @@ def _idle(scene: Scene, engine: Engine, quiet_s: float) -> Finding:
     gain = "give its GPUs to another model" if count else "give its memory to another model"
     action = f"send it traffic, or stop it and {gain}"
     sure = Confidence.HIGH if scene.recent.last("running") is not None else Confidence.MEDIUM
-    return Finding(f"{text}{cost}", tuple(proof), action, Level.NOTE, sure)
+    return Finding(f"{text}{cost}", tuple(proof), action, Level.NOTE, sure, scene.now_s - quiet_s)
 
 
 def _gpus(count: int) -> str:
     return f"{count} GPU{'' if count == 1 else 's'}"
 
 
-def _few(
-    scene: Scene, engine: Engine, room: tuple[float, str], running: float, work: tuple[Activity, float, float]
-) -> Finding:
+def _few(scene: Scene, engine: Engine, work: _Little) -> Finding:
     """`15 % MFU at 6 of 48 slots: this traffic fits on 2 of 8 GPUs, 14.9 $/h idle`."""
-    seen, arithmetic, reads = work
+    room, running, seen, arithmetic, reads = work
     name = "MFU" if not isinstance(engine.mfu_ratio, Missing) else "tensor activity"
-    fit = f"{requests(room[0])} slots" if slots(scene) == room else f"about {requests(room[0])} requests that fit"
+    most = requests(room[0])
+    fit = f"{most} slots" if slots(scene) == room else f"about {most} requests that fill its KV cache"
     text = f"{percent(arithmetic)} {name} at {requests(running)} of {fit}"
     seconds = f"mean of {lasting(min(scene.thresholds.under_used_s, KEPT_S))}"
     proof = [
         evidence(scene, f"{requests(running)} running, {seconds}", "running", running, "running"),
-        Evidence(f"room for {requests(room[0])}", room[1], room[0]),
+        Evidence(fit, room[1], room[0]),
         _share(scene, engine, "mfu", arithmetic, seen.tensor),
         _share(scene, engine, "mbu", reads, seen.dram),
     ]
@@ -206,23 +243,23 @@ def healthy(scene: Scene) -> Finding | Unsure | None:
     engine = served(scene)
     if engine is None or scene.found:
         return None
-    if idle_s(scene) is not None:
-        return Finding(
-            "ready, no request right now",
-            (evidence(scene, "0 running", "running", 0.0, "running"),),
-            "",
-            Level.OK,
-            Confidence.HIGH,
-        )
+    quiet_s = idle_s(scene)
+    if quiet_s is not None:
+        none = evidence(scene, "0 running", "running", 0.0, "running")
+        ready = Finding("ready, no request right now", (none,), "", Level.OK, Confidence.HIGH)
+        later = not_yet(scene, scene.thresholds.idle_s - quiet_s) if quiet_s >= scene.recent.seconds else None
+        return apart(scene, _open(ready, later))
     if engine.decode_tokens_per_s == NO_TOKENS:  # neither requests in flight nor MFU are to be had of such models
         return None
     seen = activity(scene)
     unknown = [no_compute(engine, seen), no_bandwidth(engine, seen), *_loads(engine)]
-    lacking = tuple(text for text in unknown if text)
-    if not lacking:
-        lacking = _uncounted(scene, seen)
-    if lacking:
+    if any(unknown):
+        return Unsure(tuple(text for text in (*unknown, *_limits(engine)) if text))
+    if lacking := _uncounted(scene, seen):
         return Unsure(lacking)
+    if engine.contradicts:
+        proof = tuple(Evidence(text, CONTRADICTS) for text in engine.contradicts)
+        return Unsure((f"{UNBELIEVABLE} ({engine.contradicts[0]}; {CHECK})",), proof)
     late = missed(scene)
     if late:
         return Unsure((f"why {late[0].text}: no figure is near its limit",), late)
@@ -233,12 +270,22 @@ def healthy(scene: Scene) -> Finding | Unsure | None:
         return None
     room.sort(key=lambda one: one.factor)
     nearest = room[0]
+    proof, slower = tuple(one.proof for one in room), grown(scene)
     if (doubt := _unsound(scene)) is not None:
-        proof = (*(one.proof for one in room), doubt)
-        return Finding(f"{nearest.name}, room unknown: {doubt.text}", proof, "", Level.OK, Confidence.LOW)
+        text = f"{nearest.name}, room unknown: {doubt.text}"
+        return apart(scene, _open(Finding(text, (*proof, doubt), "", Level.OK, Confidence.LOW), slower))
     text = f"{nearest.name}: about {nearest.factor:.1f}x this traffic" if nearest.factor < FACTOR else nearest.name
-    sure = Confidence.LOW if engine.contradicts else Confidence.MEDIUM
-    return Finding(text, tuple(one.proof for one in room), "", Level.OK, sure)
+    found = _open(Finding(text, proof, "", Level.OK, Confidence.MEDIUM), slower)
+    if left_s(scene) > 0.0 and _little(scene, engine) is not None:
+        found = _open(found, not_yet(scene, left_s(scene)))
+    return apart(scene, found)
+
+
+def _open(finding: Finding, but: Evidence | None) -> Finding:
+    """The finding, and what it leaves open."""
+    if but is None:
+        return finding
+    return finding._replace(text=f"{finding.text}; {but.text}", evidence=(*finding.evidence, but))
 
 
 def _uncounted(scene: Scene, seen: Activity) -> tuple[str, ...]:
@@ -251,6 +298,15 @@ def _uncounted(scene: Scene, seen: Activity) -> tuple[str, ...]:
 
 def _loads(engine: Engine) -> list[str | None]:
     return [missing("requests running", engine.running), missing("requests waiting", engine.waiting)]
+
+
+def _limits(engine: Engine) -> list[str | None]:
+    """What else would tell of a limit: named where the verdict is open anyway."""
+    return [
+        missing("KV cache use", engine.kv_usage_ratio),
+        missing("preemptions", engine.preemptions_per_s),
+        missing("time in the queue", engine.queue_s.mean),
+    ]
 
 
 def _passing(engine: Engine) -> bool:

@@ -27,15 +27,12 @@ _QUIET: Final = frozenset({None, Limit.HEALTHY, Limit.CANNOT_TELL})
 class _Seen(NamedTuple):
     """What is remembered of an engine, also while it does not answer."""
 
-    name: str
     since_s: float
     """Unix time at which it was seen first."""
     up: bool | None
     """None: it has neither answered nor settled yet."""
-    model: str
-    started_s: float
-    counters: Mapping[str, float]
-    read_s: float
+    said: EngineReading
+    """What it said last."""
 
 
 class _Fact(NamedTuple):
@@ -86,8 +83,11 @@ class Events:
         facts: list[_Fact] = []
         seen: dict[str, _Seen] = {}
         for reading, engine in zip(frame.engines, snapshot.engines, strict=True):
-            known = self._engines.get(engine.key)
-            seen[engine.key] = now = _seen(known, reading, frame.wall_s)
+            known = self._engines.get(key := engine.key)
+            if known is not None and known.up and known.said is reading:  # between two polls
+                seen[key] = known
+                continue
+            seen[key] = now = _seen(known, reading, frame.wall_s)
             if now is not known:
                 facts += _of_engine(known, now, engine, frame.wall_s)
         for key in self._engines.keys() - seen.keys():
@@ -99,7 +99,7 @@ class Events:
 
     def _of_replicas(self, snapshot: Snapshot) -> list[_Fact]:
         """Models of which more or fewer engines answer, where there are several."""
-        now = Counter(engine.model for engine in snapshot.engines if engine.model and _answers(engine.state))
+        now = Counter([engine.model for engine in snapshot.engines if engine.model and _answers(engine.state)])
         before, self._models = self._models, now
         if snapshot.wall_s - self._began_s < SETTLE_S:
             return []
@@ -140,10 +140,15 @@ class Events:
         """Verdicts that came, changed (their level, too) or went."""
         now = {(verdict.key, verdict.family): verdict for verdict in snapshot.verdicts}
         before, self._verdicts = self._verdicts, now
-        things = {engine.key for engine in snapshot.engines} | {gpu.uuid for gpu in snapshot.gpus} | {""}
+        gone = [at for at in before if at not in now]
+        if gone:
+            things = {"", *(engine.key for engine in snapshot.engines), *(gpu.uuid for gpu in snapshot.gpus)}
+            gone = [at for at in gone if at[0] in things]
         facts = []
-        for at in (*now, *(at for at in before if at not in now and at[0] in things)):
+        for at in (*now, *gone):
             old, new = before.get(at), now.get(at)
+            if old is new:
+                continue
             fact = _of_verdict(old, new, snapshot.wall_s)
             if fact is not None and (old is not None or not self._was_so(new)):
                 facts.append(fact)
@@ -164,11 +169,9 @@ def _seen(known: _Seen | None, reading: EngineReading, wall_s: float) -> _Seen:
     up: bool | None = _answers(reading.state)
     if not up and (known is None or known.up is None) and wall_s - since_s < SETTLE_S:
         up = None
-    if known is not None and (not _answers(reading.state) or reading.monotonic_s == known.read_s):
+    if known is not None and (not _answers(reading.state) or reading.monotonic_s == known.said.monotonic_s):
         return known if known.up is up else known._replace(up=up)
-    return _Seen(
-        reading.name, since_s, up, reading.model, reading.started_wall_s, _counters(reading), reading.monotonic_s
-    )
+    return _Seen(since_s, up, reading)
 
 
 def _counters(reading: EngineReading) -> Mapping[str, float]:
@@ -189,24 +192,26 @@ def _of_engine(known: _Seen | None, now: _Seen, engine: Engine, wall_s: float) -
         yield _engine_fact(*of, EventKind.ENGINE, text, Level.WARN, "down")
     elif now.up and not known.up and (known.up is False or late):
         yield _engine_fact(*of, EventKind.ENGINE, "answers", Level.OK, "up")
-    if _began_anew(known, now):
+    if _began_anew(known.said, now.said):
         yield _engine_fact(*of, EventKind.RESTART, "restarted", Level.WARN, "restart")
-    if now.model and now.model != known.model and (known.model or late):
-        text = f"model {known.model} -> {now.model}" if known.model else f"model {now.model} loaded"
-        yield _engine_fact(*of, EventKind.MODEL, text, Level.NOTE, now.model)
+    before, model = known.said.model, now.said.model
+    if model and model != before and (before or late):
+        text = f"model {before} -> {model}" if before else f"model {model} loaded"
+        yield _engine_fact(*of, EventKind.MODEL, text, Level.NOTE, model)
 
 
 def _engine_fact(seen: _Seen, key: str, wall_s: float, kind: EventKind, text: str, level: Level, same: str) -> _Fact:
-    event = Event(wall_s, kind, clean(seen.name, MOST_MODEL), clean(text, MOST_TEXT), level, key)
+    event = Event(wall_s, kind, clean(seen.said.name, MOST_MODEL), clean(text, MOST_TEXT), level, key)
     return _Fact(same, event)
 
 
-def _began_anew(known: _Seen, now: _Seen) -> bool:
+def _began_anew(known: EngineReading, now: EngineReading) -> bool:
     """Another start of its process; where that is not told: all counters that moved are lower."""
-    if known.started_s > 0.0 and now.started_s > 0.0:
-        return abs(now.started_s - known.started_s) > 1.0
-    moved = [name for name, value in known.counters.items() if value > 0.0 and name in now.counters]
-    return bool(moved) and all(now.counters[name] < known.counters[name] for name in moved)
+    if known.started_wall_s > 0.0 and now.started_wall_s > 0.0:
+        return abs(now.started_wall_s - known.started_wall_s) > 1.0
+    before, after = _counters(known), _counters(now)
+    moved = [name for name, value in before.items() if value > 0.0 and name in after]
+    return bool(moved) and all(after[name] < before[name] for name in moved)
 
 
 def _of_gpu(known: Gpu | None, gpu: Gpu, wall_s: float) -> Iterator[_Fact]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
-from gpumon.readings.format import age
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.process_words import program
 from gpumon.readings.snapshot import Confidence, Evidence, Gpu, Level, Process
 from gpumon.readings.text import clean
-from gpumon.triage.engine_signals import finite, of_gpu, percent
+from gpumon.triage.engine_signals import finite, lasted, of_gpu, percent
 from gpumon.triage.gpu_words import asleep_s, gib, hourly, named, unplaced, vram
 from gpumon.triage.rule import Finding, Unsure
 from gpumon.triage.scene import AWAKE, KEPT_S, Scene
@@ -35,14 +35,10 @@ _MEMORY: Final = "nvmlDeviceGetMemoryInfo"
 def memory_idle(scene: Scene) -> Finding | None:
     """Memory held on a GPU without an engine that has done nothing for long."""
     gpu, idle_s = scene.gpu, asleep_s(scene)
+    if gpu is None or _is_told(scene) or idle_s < scene.thresholds.gpu_idle_s or (room := vram(gpu)) is None:
+        return None
     engine = unplaced(scene)
-    if (
-        gpu is None
-        or _is_told(scene)
-        or (engine is not None and engine.listed)
-        or idle_s < scene.thresholds.gpu_idle_s
-        or (room := vram(gpu)) is None
-    ):
+    if engine is not None and engine.listed:
         return None
     used, total = room
     if used < scene.thresholds.held_ratio * total:
@@ -50,7 +46,7 @@ def memory_idle(scene: Scene) -> Finding | None:
     holders = [process for process in gpu.processes if (finite(process.vram_bytes) or 0.0) > 0.0]
     evidence = (
         Evidence(f"VRAM {percent(used / total)}: {gib(used)} of {gib(total)}", _MEMORY, used, of_gpu(gpu, "vram")),
-        Evidence(f"at most {percent(AWAKE)} busy for {_long(idle_s)}", _BUSY, idle_s, of_gpu(gpu, "busy")),
+        Evidence(f"at most {percent(AWAKE)} busy for {lasted(idle_s)}", _BUSY, idle_s, of_gpu(gpu, "busy")),
         *(_holds(process) for process in holders[:4]),
     )
     if not holders:
@@ -60,8 +56,8 @@ def memory_idle(scene: Scene) -> Finding | None:
         who = f"{named(holders)} {'holds' if len(holders) == 1 else 'hold'} {gib(used)}"
         action = f"ask {_owners(holders)} to end it, or end it; then the GPU is free for {gib(total)}"
         action = action if engine is None else f"{engine.fix} if its server still answers; else {action}"
-    text = f"{who} and nothing computes for {_long(idle_s)}{hourly(scene, gpu)}"
-    return Finding(text, evidence, action, Level.NOTE)
+    text = f"{who} and nothing computes for {lasted(idle_s)}{hourly(scene, gpu)}"
+    return Finding(text, evidence, action, Level.NOTE, began_s=scene.now_s - idle_s)
 
 
 def _holds(process: Process) -> Evidence:
@@ -109,14 +105,14 @@ def under_used(scene: Scene) -> Finding | None:
         return None
     idle_s = asleep_s(scene)
     rests = idle_s > SHOWN_S
-    shown = f"at most {percent(AWAKE)} busy for {_long(idle_s)}" if rests else f"busy {percent(busy)} over 3 min"
+    shown = f"at most {percent(AWAKE)} busy for {lasted(idle_s)}" if rests else f"busy {percent(busy)} over 3 min"
     evidence = [Evidence(shown, _BUSY, busy, of_gpu(gpu, "busy"))]
     room = vram(gpu)
     if room is not None:
         text = f"VRAM {gib(room[0])} of {gib(room[1])}"
         evidence.append(Evidence(text, _MEMORY, room[0], of_gpu(gpu, "vram")))
     loaded = f", with {named(gpu.processes)} on it" if gpu.processes else ", nothing runs on it"
-    said = f"idle for {_long(idle_s)}" if rests else f"{percent(busy)} busy over 3 min"
+    said = f"idle for {lasted(idle_s)}" if rests else f"{percent(busy)} busy over 3 min"
     text = f"{said}{loaded}{hourly(scene, gpu) if rests else ''}"
     action = "free for other work"
     if gpu.processes:
@@ -124,7 +120,8 @@ def under_used(scene: Scene) -> Finding | None:
         action = still if rests else "let it share its GPU with others, or give it larger batches"
     engine = unplaced(scene)
     action = action if engine is None else f"{engine.fix}: its own figures tell what it is used for"
-    return Finding(text, tuple(evidence), action, Level.NOTE, Confidence.MEDIUM)
+    began_s = scene.now_s - idle_s if rests else math.inf
+    return Finding(text, tuple(evidence), action, Level.NOTE, Confidence.MEDIUM, began_s)
 
 
 def at_work(scene: Scene) -> Finding | Unsure | None:
@@ -179,8 +176,3 @@ def _why(gpu: Gpu) -> str:
     if isinstance(said, Missing):
         return clean(said.detail, 80) or said.reason.value.replace("_", " ")
     return gpu.state.value.replace("_", " ")
-
-
-def _long(seconds: float) -> str:
-    minutes = seconds / 60.0
-    return age(seconds) if minutes >= 90.0 or minutes < 2.0 else f"{minutes:.0f} min"

@@ -41,17 +41,17 @@ def unplaced(scene: Scene) -> Unplaced | None:
     gpu, reading = scene.gpu, scene.gpu_reading
     if gpu is None or reading is None or scene.engines:
         return None
-    names = [clean(engine.name, 40) for engine in islice(filter(is_unmapped, scene.frame.engines), _MOST)]
     named_so = any(is_called(_SERVER, process) for process in gpu.processes)
     unknown = any(not process.command for process in gpu.processes) or not (gpu.processes or is_free(reading))
-    if names and (named_so or unknown):
+    found = islice(filter(is_unmapped, scene.frame.engines), _MOST) if named_so or unknown else ()
+    if names := [clean(engine.name, 40) for engine in found]:
         return Unplaced(True, f"add gpus to the [[endpoint]] of {' or '.join(names)}")
     return Unplaced(False, "add the engine's URL with --endpoint") if named_so else None
 
 
 def is_called(pattern: re.Pattern[str], process: Process) -> bool:
     """Whether a process has such a name, title or script."""
-    return any(pattern.search(text) for text in (process.name, titled(process)))
+    return bool(pattern.search(process.name) or pattern.search(titled(process)))
 
 
 def named(processes: Sequence[Process]) -> str:

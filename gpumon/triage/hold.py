@@ -6,7 +6,7 @@ The level of the one that stands rises at once, and falls after as long.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.carry import HoldCarry
@@ -43,60 +43,72 @@ class _Held(NamedTuple):
         return sum(turns.values()) >= hold_s and turns[self.coming] >= max(turns.values())
 
 
+_NONE: Final[Mapping[Family, _Held]] = {}
+
+
 class Holds:
     """The verdicts that stand, by thing and family."""
 
     def __init__(self) -> None:
-        self._held: dict[tuple[str, Family], _Held] = {}
+        self._held: dict[str, dict[Family, _Held]] = {}
 
     def limit(self, key: str, family: Family) -> Limit | None:
         """The verdict that stands."""
-        held = self._held.get((key, family))
+        held = self._held.get(key, _NONE).get(family)
         return None if held is None else held.limit
 
     def near(self, key: str) -> frozenset[Limit]:
         """The verdicts that stand on a thing, and those about to."""
-        found = (held for family in Family if (held := self._held.get((key, family))) is not None)
-        return frozenset(limit for held in found for limit in (held.limit, held.coming) if limit is not None)
+        found = []
+        for held in self._held.get(key, _NONE).values():
+            found += [limit for limit in (held.limit, held.coming) if limit is not None]
+        return frozenset(found)
 
     def take(
         self, key: str, family: Family, found: Limit | None, hold_s: float, now_s: float, wall_s: float
     ) -> tuple[Limit | None, float]:
         """The verdict that stands after this finding, and since when (Unix time)."""
-        held = self._held.get((key, family), _Held(None, wall_s, None, now_s, wall_s))
+        of = self._held.setdefault(key, {})
+        held = of.get(family)
+        if held is None:
+            held = _Held(None, wall_s, None, now_s, wall_s)
+        elif found is held.coming is held.limit:
+            return found, held.since_wall_s
         if found is held.limit:
-            held = _Held(found, held.since_wall_s, found, now_s, wall_s, (), held.level, held.lower_s)
+            held = held._replace(coming=found, before=())
         else:
             if found is not held.coming:
                 before = () if held.coming is held.limit else tuple(held.turns(now_s).items())
                 held = held._replace(coming=found, coming_s=now_s, coming_wall_s=wall_s, before=before)
             if held.is_due(hold_s, now_s):
                 held = _Held(found, held.coming_wall_s, found, now_s, wall_s)
-        self._held[key, family] = held
+        of[family] = held
         return held.limit, held.since_wall_s
 
     def gone_s(self, key: str, family: Family, now_s: float) -> float:
         """For how long the verdict that stands has not been found."""
-        held = self._held.get((key, family))
+        held = self._held.get(key, _NONE).get(family)
         return 0.0 if held is None or held.coming is held.limit else sum(held.turns(now_s).values())
 
     def level(self, key: str, family: Family, found: Level, hold_s: float, now_s: float) -> Level:
         """The level of the verdict that stands, after it was found at this one."""
-        held = self._held[key, family]
+        of = self._held[key]
+        held = of[family]
         if held.level is not None and _URGENCY[found] > _URGENCY[held.level]:
             lower_s = now_s if held.lower_s is None else held.lower_s
             if now_s - lower_s < hold_s:
-                self._held[key, family] = held._replace(lower_s=lower_s)
+                of[family] = held._replace(lower_s=lower_s)
                 return held.level
         if (held.level, held.lower_s) != (found, None):
-            self._held[key, family] = held._replace(level=found, lower_s=None)
+            of[family] = held._replace(level=found, lower_s=None)
         return found
 
     def carry(self) -> tuple[HoldCarry, ...]:
         """What stands, and what is about to."""
         return tuple(
             HoldCarry(
-                *at,
+                key,
+                family,
                 held.limit,
                 held.since_wall_s,
                 None if held.coming is held.limit else (held.coming, held.coming_s, held.coming_wall_s),
@@ -104,14 +116,16 @@ class Holds:
                 held.level,
                 held.lower_s,
             )
-            for at, held in self._held.items()
+            for key, of in self._held.items()
+            for family, held in of.items()
             if held.limit is not None or held.coming is not None
         )
 
     def restore(self, carry: Iterable[HoldCarry]) -> None:
         """Hold this, and nothing else."""
-        self._held = {
-            (hold.key, hold.family): _Held(
+        self._held = {}
+        for hold in carry:
+            self._held.setdefault(hold.key, {})[hold.family] = _Held(
                 hold.limit,
                 hold.since_wall_s,
                 *(hold.coming or (hold.limit, 0.0, 0.0)),
@@ -119,9 +133,7 @@ class Holds:
                 level=hold.level,
                 lower_s=hold.lower_s,
             )
-            for hold in carry
-        }
 
     def forget(self, keys: set[str]) -> None:
         """Drop what is about things that are not among `keys`."""
-        self._held = {at: held for at, held in self._held.items() if at[0] in keys}
+        self._held = {key: of for key, of in self._held.items() if key in keys}

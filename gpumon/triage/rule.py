@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ class Finding(NamedTuple):
     action: str
     level: Level = Level.WARN
     confidence: Confidence = Confidence.HIGH
+    began_s: float = math.inf
+    """Monotonic time at which the cause began, where its text tells how long that has been there."""
 
 
 class Unsure(NamedTuple):
@@ -25,6 +28,8 @@ class Unsure(NamedTuple):
     missing: tuple[str, ...]
     """Signals that it lacks, in words, each with what would give it: `DRAM activity (needs Hopper, or --dcgm)`."""
     evidence: tuple[Evidence, ...] = ()
+    began_s: float = math.inf
+    """As in `Finding`."""
 
 
 class Rule(NamedTuple):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import compress
 from operator import attrgetter, ne
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from gpumon.readings.frame import EngineReading, Frame, GpuReading
@@ -56,16 +57,46 @@ SIGNS: Final = ("awake", *REASONS)
 """What is sampled of a GPU as 1 or 0; `awake`: its busy share, or under MIG its SM activity, is above `AWAKE`."""
 
 
+_BESIDE: Final[Mapping[Kind, tuple[str, ...]]] = {Kind.ENGINE: (), Kind.GPU: ("throttle",), Kind.HOST: ()}
+"""What `SIGNS` are made of, beside sampled fields."""
+
+
+class _Layout(NamedTuple):
+    """How things of a kind are sampled."""
+
+    at: Mapping[str, int]
+    """Column of each field."""
+    look: Callable[[object], tuple[Any, ...]]
+    """All that samples are made of."""
+    read: Callable[[object], tuple[Any, ...]]
+    """The sampled fields."""
+    lasting: tuple[tuple[str, int], ...]
+    """Those of `LASTING`."""
+
+
+def _layout(kind: Kind) -> _Layout:
+    fields = (*SAMPLED[kind], *SIGNS) if kind is Kind.GPU else SAMPLED[kind]
+    at = {field: number for number, field in enumerate(fields)}
+    lasting = tuple(each for each in at.items() if each[0].startswith(LASTING))
+    parts = dict.fromkeys((*(field.partition(".")[0] for field in SAMPLED[kind]), *_BESIDE[kind]))
+    return _Layout(at, attrgetter(*parts), attrgetter(*SAMPLED[kind]), lasting)
+
+
+_LAYOUTS: Final = {kind: _layout(kind) for kind in Kind}
+
+
 class Recent:
     """The last minutes of one thing's sampled fields, on the monotonic clock."""
 
     def __init__(self, kind: Kind) -> None:
-        fields = (*SAMPLED[kind], *SIGNS) if kind is Kind.GPU else SAMPLED[kind]
-        self._at = {field: at for at, field in enumerate(fields)}
-        self._read = attrgetter(*SAMPLED[kind])
+        self._at, self._look, self._read, self._lasting = _LAYOUTS[kind]
         self._times: list[float] = []
         self._columns: tuple[list[float | None], ...] = tuple([] for _ in self._at)
+        """Samples of each field; where a column is shorter than the times, all that it lacks are as the newest."""
+        self._seen: tuple[Any, ...] = ()
+        """What was looked at last."""
         self._newest: list[float | None] = []
+        """The sample that was made of it."""
         self._began_s = math.inf
         """When the first sample was taken, or would have been where a past was opened later."""
         self._since: list[float] = []
@@ -85,10 +116,24 @@ class Recent:
         times = self._times
         if times and now_s - times[-1] < LEAST_GAP_S:
             return
+        seen = self._look(thing)
+        if seen != self._seen:  # between two polls an engine is as it was
+            self._change(now_s, thing)
+            self._seen = seen
+        self._restored = frozenset()
+        times.append(now_s)
+        self._means.clear()
+        self._firsts.clear()
+        self.worked_out.clear()
+        if len(times) >= 2 * MOST:
+            self._forget(now_s)
+
+    def _change(self, now_s: float, thing: object) -> None:
+        """Let the next samples be of this."""
         values = [value if type(value) is not Missing and math.isfinite(value) else None for value in self._read(thing)]
         if isinstance(thing, Gpu):
             values += _signs(thing)
-        if not times:
+        if not self._times:
             self._began_s = now_s
             self._since = [now_s] * len(values)
         elif values != self._newest:
@@ -96,19 +141,23 @@ class Recent:
             for at in changed:
                 if at not in self._restored:
                     self._since[at] = now_s
-        self._restored = frozenset()
+        self._complete()
         self._newest = values
-        times.append(now_s)
-        for column, value in zip(self._columns, values, strict=True):
-            column.append(value)
-        self._means.clear()
-        self._firsts.clear()
-        self.worked_out.clear()
-        if len(times) >= 2 * MOST:
-            self._forget(now_s)
+
+    def _complete(self) -> None:
+        count = len(self._times)
+        for column, value in zip(self._columns, self._newest, strict=False):
+            column += [value] * (count - len(column))
+
+    def _column(self, at: int) -> list[float | None]:
+        column = self._columns[at]
+        if lacking := len(self._times) - len(column):
+            column += [self._newest[at]] * lacking
+        return column
 
     def _forget(self, now_s: float) -> None:
         gone = max(bisect_left(self._times, now_s - KEPT_S), len(self._times) - MOST)
+        self._complete()
         self._firsts.clear()
         del self._times[:gone]
         for column in self._columns:
@@ -125,23 +174,20 @@ class Recent:
         """(monotonic s, value) of a sampled field over the last seconds, oldest first; what was missing is left out."""
         if not self._times:
             return []
-        first, column = self._first(seconds), self._columns[self._at[field]]
+        first, column = self._first(seconds), self._column(self._at[field])
         pairs = zip(self._times[first:], column[first:], strict=True)
         return [(at_s, value) for at_s, value in pairs if value is not None]
 
     def mean(self, field: str, seconds: float) -> float | None:
         """Mean of a sampled field over the last seconds; None where nothing was there."""
-        means = self._means
-        if (field, seconds) not in means:
-            samples = self._columns[self._at[field]][self._first(seconds) :] if self._times else []
-            known = [value for value in samples if value is not None] if None in samples else samples
-            means[field, seconds] = sum(known) / len(known) if known else None  # type: ignore[arg-type]
-        return means[field, seconds]
+        means, of = self._means, (field, seconds)
+        if of not in means:
+            means[of] = _mean(self._column(self._at[field])[self._first(seconds) :]) if self._times else None
+        return means[of]
 
     def last(self, field: str) -> float | None:
         """The newest sample of a field; None where it was missing."""
-        column = self._columns[self._at[field]]
-        return column[-1] if column else None
+        return self._newest[self._at[field]] if self._newest else None
 
     def steady_s(self, field: str) -> float:
         """For how long a field has had the value that it has (or has been missing), as far back as it was sampled."""
@@ -149,13 +195,10 @@ class Recent:
 
     def carry(self) -> dict[str, float]:
         """Since when those of `LASTING` are as they are that are so for long."""
-        edge_s = self._times[-1] - STEADY_S if self._times else 0.0
-        lasting = {
-            field: self._since[at]
-            for field, at in self._at.items()
-            if field.startswith(LASTING) and self._since and self._since[at] < edge_s
-        }
-        return lasting | {BEGAN: self._began_s} if self._times else {}
+        if not self._times:
+            return {}
+        edge_s, since = self._times[-1] - STEADY_S, self._since
+        return {field: since[at] for field, at in self._lasting if since[at] < edge_s} | {BEGAN: self._began_s}
 
     def restore(self, carry: Mapping[str, float]) -> None:
         """Take this for since when they are."""
@@ -169,6 +212,14 @@ class Recent:
     def seconds(self) -> float:
         """How far the samples go back."""
         return min(self._times[-1] - self._began_s, KEPT_S) if self._times else 0.0
+
+
+def _mean(samples: list[float | None]) -> float | None:
+    try:
+        return sum(samples) / len(samples)  # type: ignore[arg-type]
+    except TypeError:  # it was missing now and then
+        known = [value for value in samples if value is not None]
+        return sum(known) / len(known) if known else None
 
 
 def _signs(gpu: Gpu) -> list[float | None]:
@@ -222,18 +273,20 @@ def scenes(
     thresholds: Thresholds,
     prices: Mapping[str, float],
     goals: Goals = Goals(),  # noqa: B008 - immutable
+    known: Mapping[str, object] = MappingProxyType({}),
 ) -> Iterator[Scene]:
-    """Every thing of a snapshot: engines, GPUs, the host."""
+    """Every thing of a snapshot: engines but those of which something is `known`, GPUs, the host."""
     now_s = frame.monotonic_s
     by_uuid = {gpu.uuid: gpu for gpu in snapshot.gpus}
     on: dict[str, list[Engine]] = {uuid: [] for uuid in by_uuid}
     around = (now_s, frame, snapshot)
     for reading, engine in zip(frame.engines, snapshot.engines, strict=True):
-        gpus = tuple(by_uuid[uuid] for uuid in reading.gpus if uuid in by_uuid)
+        gpus = tuple([by_uuid[uuid] for uuid in reading.gpus if uuid in by_uuid])
         for gpu in gpus:
             on[gpu.uuid].append(engine)
-        head = (Kind.ENGINE, engine.key, engine.name, *around, recents[engine.key], thresholds, prices, goals)
-        yield Scene(*head, engine=engine, reading=reading, gpus=gpus, others=recents)
+        if known.get(key := engine.key) is None:
+            head = (Kind.ENGINE, key, engine.name, *around, recents[key], thresholds, prices, goals)
+            yield Scene(*head, engine=engine, reading=reading, gpus=gpus, others=recents)
     slices: Counter[str] = Counter()
     for raw, gpu in zip(frame.gpus, snapshot.gpus, strict=True):
         name = f"gpu {gpu.index}"

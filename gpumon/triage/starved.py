@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from gpumon.readings.format import amount
 from gpumon.readings.frame import EngineKind, Phase
 from gpumon.readings.snapshot import Confidence, Evidence, Kind, Level, Limit
+from gpumon.triage.engine_replicas import apart
 from gpumon.triage.engine_signals import finite, of_gpu, percent
 from gpumon.triage.engine_state import processes
 from gpumon.triage.gpu_words import SPINNER, is_called, named
@@ -142,7 +143,9 @@ def input_starved(scene: Scene) -> Finding | Unsure | None:
 
 def _low_busy(scene: Scene) -> float | None:
     """Mean busy share of the GPUs, where drops could have cost something and nothing else explains them."""
-    if Limit.STALLED in scene.found or (scene.kind is Kind.GPU and scene.engines) or scene.recent.seconds < LEAST_S:
+    if Limit.STALLED in scene.found or not scene.gpus or (scene.kind is Kind.GPU and scene.engines):
+        return None
+    if scene.recent.seconds < LEAST_S:
         return None
     means = [finite(scene.others[gpu.uuid].mean("busy_ratio", HOST_S)) for gpu in scene.gpus]
     known = [value for value in means if value is not None]
@@ -172,7 +175,8 @@ def _judged(scene: Scene, is_even: bool, said: str, evidence: tuple[Evidence, ..
     action = action.replace("{stacks}", _stacks(scene))
     sure = cause.confidence if is_even and scene.kind is Kind.ENGINE else Confidence.LOW
     level = Level.WARN if scene.kind is Kind.ENGINE and cause.name != _CORE else Level.NOTE
-    return Finding(f"{said} with work at hand: waits for {cause.text}", (*evidence, *figures), action, level, sure)
+    text = f"{said} with work at hand: waits for {cause.text}"
+    return apart(scene, Finding(text, (*evidence, *figures), action, level, sure))
 
 
 def _stacks(scene: Scene) -> str:

@@ -6,22 +6,22 @@ from gpumon.readings.format import amount
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.snapshot import Confidence, Engine, Evidence, Level
 from gpumon.triage.engine_signals import activity, evidence, finite, lasting, mean, missing, of_gpus, percent
-from gpumon.triage.engine_use import FULL
+from gpumon.triage.engine_use import left_s, not_yet
 from gpumon.triage.rule import Finding, Unsure
-from gpumon.triage.scene import Scene
+from gpumon.triage.scene import KEPT_S, Scene
 
 
 def slow(scene: Scene) -> Finding | Unsure | None:
     """Little MFU although nothing else was found that holds the run back."""
     engine = _running(scene)
-    seconds = min(scene.thresholds.under_used_s, 180.0)
-    if engine is None or scene.recent.seconds < FULL * seconds:
+    if engine is None or left_s(scene) > 0.0:
         return None
     lacking = missing("MFU", engine.mfu_ratio)
     if lacking is not None:
         return Unsure((lacking,))
-    mfu, seen = mean(scene, "mfu_ratio", seconds), activity(scene, seconds)
-    if mfu is None or mfu >= scene.thresholds.under_used_training_mfu_ratio:
+    seconds = min(scene.thresholds.under_used_s, KEPT_S)
+    mfu, seen = _little(scene), activity(scene, seconds)
+    if mfu is None:
         return None
     busy = "" if seen.busy is None else f" while its GPUs are {percent(seen.busy)} busy"
     proof, over = _proof(scene, engine, mfu), f"mean of {lasting(seconds)}"
@@ -39,6 +39,12 @@ def slow(scene: Scene) -> Finding | Unsure | None:
     return Finding(f"MFU {percent(mfu)}{busy}", proof, action, Level.NOTE, Confidence.MEDIUM)
 
 
+def _little(scene: Scene) -> float | None:
+    """MFU as far as it was seen, where that is little."""
+    mfu = mean(scene, "mfu_ratio", min(scene.thresholds.under_used_s, KEPT_S))
+    return mfu if mfu is not None and mfu < scene.thresholds.under_used_training_mfu_ratio else None
+
+
 def well(scene: Scene) -> Finding | Unsure | None:
     """It trains, and nothing was found."""
     engine = _running(scene)
@@ -52,7 +58,11 @@ def well(scene: Scene) -> Finding | Unsure | None:
         return None
     trained = finite(engine.trained_tokens_per_s)
     rate = f", {amount(trained)} tok/s" if trained else ""
-    return Finding(f"MFU {percent(mfu)}{rate}", _proof(scene, engine, mfu), "", Level.OK, Confidence.MEDIUM)
+    text, proof = f"MFU {percent(mfu)}{rate}", _proof(scene, engine, mfu)
+    if left_s(scene) > 0.0 and _little(scene) is not None:
+        later = not_yet(scene, left_s(scene))
+        text, proof = f"{text}; {later.text}", (*proof, later)
+    return Finding(text, proof, "", Level.OK, Confidence.MEDIUM)
 
 
 def _running(scene: Scene) -> Engine | None:

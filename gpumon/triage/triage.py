@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -41,6 +42,10 @@ USED_S: Final = 4.0
 """For so long an engine's use counts as it was found."""
 
 
+_since: Final = lru_cache(maxsize=1024)(rfc3339)
+"""What stands has done so since the same time at every tick."""
+
+
 class _Used(NamedTuple):
     at_s: float
     found: tuple[Limit, ...]
@@ -75,6 +80,8 @@ class Triage:
             for kind in Kind
             for family in Family
         }
+        self._keys: set[str] = set()
+        """Of the things in the frame before; empty after a restore, which may bring others."""
         self._recents: dict[str, Recent] = {}
         self._holds = Holds()
         self._events = Events()
@@ -114,6 +121,7 @@ class Triage:
         `last`: the frame that came last and its snapshot, where that was not judged: what stands is worded by it.
         """
         self._holds.restore(carry.holds)
+        self._keys = set()
         self._last |= {(verdict.key, verdict.family): verdict for verdict in carry.verdicts}
         for key, since in carry.steady:
             if key in self._recents:
@@ -127,48 +135,71 @@ class Triage:
 
     def _found(self, frame: Frame, snapshot: Snapshot) -> list[Verdict]:
         around = (self._recents, self._thresholds, self._prices, self._goals)
-        found = [verdict for scene in scenes(frame, snapshot, *around) for verdict in self._of(scene)]
+        engines, others = self._stood(frame, snapshot), list[Verdict]()
+        for scene in scenes(frame, snapshot, *around, engines):
+            verdicts = tuple(self._verdicts(scene))
+            if scene.reading is None:
+                others += verdicts
+                continue
+            engines[scene.key] = verdicts
+            if len(frame.engines) > MANY:
+                self._judged[scene.key] = _Judged(scene.reading, scene.now_s, verdicts)
+        found = [*(verdict for verdicts in engines.values() for verdict in verdicts or ()), *others]
         self._last = {(verdict.key, verdict.family): verdict for verdict in found}
         return found
 
+    def _stood(self, frame: Frame, snapshot: Snapshot) -> dict[str, tuple[Verdict, ...] | None]:
+        """By key of an engine what was said of it just before; None where it is judged now.
+
+        That is each one of few; of many those that were polled anew since, or judged long ago.
+        """
+        if len(frame.engines) <= MANY:
+            return dict.fromkeys(engine.key for engine in snapshot.engines)
+        now_s, given = frame.monotonic_s, dict[str, tuple[Verdict, ...] | None]()
+        for reading, engine in zip(frame.engines, snapshot.engines, strict=True):
+            last = self._judged.get(key := engine.key)
+            if last is not None and last.reading is reading and now_s - last.at_s < max(REST_S, reading.interval_s):
+                given[key] = last.verdicts
+            else:
+                given[key] = None
+        return given
+
     def _sample(self, frame: Frame, snapshot: Snapshot) -> None:
-        things: list[tuple[Kind, str, object]] = [(Kind.HOST, "", snapshot.host)]
-        things += [(Kind.GPU, gpu.uuid, gpu) for gpu in snapshot.gpus]
-        things += [(Kind.ENGINE, engine.key, engine) for engine in snapshot.engines]
-        keys = {key for _, key, _ in things}
+        now_s, gpus = frame.monotonic_s, {gpu.uuid: gpu for gpu in snapshot.gpus}
+        named = [engine.key for engine in snapshot.engines]
+        keys = {"", *gpus, *named}
+        if keys != self._keys:
+            self._forget(keys)
+        self._recent(Kind.HOST, "").add(now_s, snapshot.host)
+        for gpu in snapshot.gpus:
+            self._recent(Kind.GPU, gpu.uuid).add(now_s, gpu)
+        for key, reading, engine in zip(named, frame.engines, snapshot.engines, strict=True):
+            recent = self._recent(Kind.ENGINE, key)
+            recent.add(now_s, engine)
+            if engine.state is EndpointState.OK:
+                own = [gpus[uuid] for uuid in reading.gpus if uuid in gpus]
+                recent.holders = frozenset(holders(engine, own)) if own else frozenset()
+
+    def _recent(self, kind: Kind, key: str) -> Recent:
+        recent = self._recents.get(key)
+        if recent is None:
+            recent = self._recents[key] = Recent(kind)
+        return recent
+
+    def _forget(self, keys: set[str]) -> None:
+        """Drop what is known of things that are not among these."""
+        self._keys = keys
         self._recents = {key: recent for key, recent in self._recents.items() if key in keys}
         self._judged = {key: judged for key, judged in self._judged.items() if key in keys}
         self._used = {key: used for key, used in self._used.items() if key in keys}
         self._holds.forget(keys)
-        for kind, key, thing in things:
-            recent = self._recents.get(key)
-            if recent is None:
-                recent = self._recents[key] = Recent(kind)
-            recent.add(frame.monotonic_s, thing)
-        by_uuid = {gpu.uuid: gpu for gpu in snapshot.gpus}
-        for reading, engine in zip(frame.engines, snapshot.engines, strict=True):
-            if engine.state is EndpointState.OK:
-                gpus = [by_uuid[uuid] for uuid in reading.gpus if uuid in by_uuid]
-                self._recents[engine.key].holders = frozenset(holders(engine, gpus))
-
-    def _of(self, scene: Scene) -> Sequence[Verdict]:
-        """The verdicts of a thing. One of many engines that was not polled anew since was judged just before."""
-        if scene.reading is None or len(scene.frame.engines) <= MANY:
-            return tuple(self._verdicts(scene))
-        last = self._judged.get(scene.key)
-        if (
-            last is None
-            or last.reading is not scene.reading
-            or scene.now_s - last.at_s >= max(REST_S, scene.reading.interval_s)
-        ):
-            last = self._judged[scene.key] = _Judged(scene.reading, scene.now_s, tuple(self._verdicts(scene)))
-        return last.verdicts
 
     def _verdicts(self, scene: Scene) -> Iterator[Verdict]:
         """Those that stand for it, none beside a critical one or a hang; a family is told what was found before."""
         alone = False
-        scene = scene._replace(near=self._holds.near(scene.key))
-        for family in Family:
+        if near := self._holds.near(scene.key):
+            scene = scene._replace(near=near)
+        for family in _FAMILIES:
             rule, answer = self._answer(scene, family)
             found = None if rule is None else rule.limit if isinstance(answer, Finding) else Limit.CANNOT_TELL
             verdict = self._standing(scene, family, rule, answer, found)
@@ -189,7 +220,7 @@ class Triage:
         if stands is None or (stands is Limit.HEALTHY and stands_still(scene)):
             return None
         if stands is found and answer is not None:
-            said = _said(scene, family, stands, answer, since_s)
+            said = _said(scene, family, stands, answer, _onset_s(scene, answer, since_s))
             level = self._holds.level(scene.key, family, said.level, usual_s, now_s)
             return said if level is said.level else msgspec.structs.replace(said, level=level)
         return self._last.get((scene.key, family))
@@ -200,7 +231,8 @@ class Triage:
         if stands is None:  # of most families nothing stands, at every tick
             return None
         rules = self._rules[scene.kind, family]
-        return next((rule.leave_s for rule in rules if rule.limit is stands and rule.leave_s is not None), None)
+        own = (rule.leave_s for rule in rules if rule.limit is stands or stands is Limit.CANNOT_TELL)
+        return next((leave_s for leave_s in own if leave_s is not None), None)
 
     def _dated(self, verdict: Verdict, frame: Frame) -> Verdict:
         """One that is not found any more says when it was: its figures are of then."""
@@ -226,29 +258,36 @@ class Triage:
             answer = rule.find(scene)
             if isinstance(answer, Finding):
                 return rule, answer
-            if isinstance(answer, Unsure) and unsure[0] is None:
+            if answer is not None and unsure[0] is None:
                 unsure = (rule, answer)
         return unsure
 
 
+def _onset_s(scene: Scene, answer: Finding | Unsure, found_s: float) -> float:
+    """Unix time at which its cause began, where that was before it was found: to whole seconds, as clocks drift."""
+    began_s = scene.frame.wall_s - scene.now_s + answer.began_s
+    return float(round(began_s)) if began_s < found_s else found_s
+
+
 def _said(scene: Scene, family: Family, limit: Limit, answer: Finding | Unsure, since_s: float) -> Verdict:
-    said = Verdict(
+    text, action, level, confidence, unknown = (
+        (answer.text, answer.action, answer.level, answer.confidence, ())
+        if isinstance(answer, Finding)
+        else (f"{CANNOT_TELL}{', '.join(answer.missing)}", "", Level.NOTE, Confidence.LOW, answer.missing)
+    )
+    return Verdict(
         scope=scene.name,
         limit=limit,
         evidence=answer.evidence,
-        action="",
-        confidence=Confidence.LOW,
-        since=rfc3339(since_s),
+        action=action,
+        confidence=confidence,
+        since=_since(since_s),
         kind=scene.kind,
         key=scene.key,
         family=family,
-        level=Level.NOTE,
-    )
-    if isinstance(answer, Unsure):
-        text = f"{CANNOT_TELL}{', '.join(answer.missing)}"
-        return msgspec.structs.replace(said, text=text, unknown=answer.missing)
-    return msgspec.structs.replace(
-        said, action=answer.action, confidence=answer.confidence, level=answer.level, text=answer.text
+        level=level,
+        text=text,
+        unknown=unknown,
     )
 
 

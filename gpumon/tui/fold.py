@@ -10,7 +10,7 @@ from gpumon.readings.format import cells
 
 _GLUE: Final = "\0"
 _GLUED: Final = re.compile(
-    r"(?<=\d) (?=(?:%|/s|billion|bytes|[kMGTPmun]?(?:FLOP|B|W|J|s|tok)\b))|(?<=\b(?:GPU|pid)) (?=\d)"
+    r"(?<=\d) (?=(?:%|/s|billion|bytes|[kMGTPmun]?(?:FLOP|B|W|J|s|tok)\b))|(?<=\b(?:GPU|gpu|pid)) (?=\d)"
 )
 """A number and its unit stay on one line, and so does a number and what it is the number of."""
 _BREAKS: Final = "_{/.:,=-"

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.faults import is_told
 from gpumon.readings.format import cells, cut, left
 from gpumon.readings.frame import EndpointState, GpuState
-from gpumon.readings.snapshot import Event, EventKind, FaultShown, Level, Limit, Snapshot, Verdict
+from gpumon.readings.missing import number
+from gpumon.readings.snapshot import Event, FaultShown, Level, Limit, Snapshot, Verdict
 from gpumon.readings.text import clean
+from gpumon.triage.engine_use import NOT_YET
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Glyphs
@@ -137,9 +139,11 @@ def items(
 
 
 def _untold(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> Iterator[FaultShown]:
-    """Faults but those of a GPU that an urgent verdict on it tells."""
+    """Faults but those of a GPU that an urgent verdict on it tells; first those of engines and GPUs that are down."""
     told = {(verdict.scope, verdict.limit) for verdict in verdicts if verdict.level in URGENT}
-    for fault in snapshot.faults:
+    down = {engine.name for engine in snapshot.engines if engine.state not in _COMING}
+    down |= {f"gpu {gpu.index}" for gpu in snapshot.gpus if gpu.state not in _COMING}
+    for fault in sorted(snapshot.faults, key=lambda fault: fault.source not in down):
         if not any(fault.source == scope and is_told(fault.text, limit) for scope, limit in told):
             yield fault
 
@@ -168,9 +172,11 @@ def unjudged(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def _names(healthy: Sequence[Verdict]) -> str:
-    """`3 healthy: vllm:8000, gpu 0-3, host`."""
+    """`3 healthy: vllm:8000, gpu 0-3, host; use not judged yet, 2 min more`."""
     scopes = list(dict.fromkeys(verdict.scope for verdict in healthy))
-    return f"{len(scopes)} healthy: {_joined(scopes)}"
+    later = [one for verdict in healthy for one in verdict.evidence if one.text.startswith(NOT_YET)]
+    last = max(later, key=lambda one: number(one.value) or 0.0, default=None)
+    return f"{len(scopes)} healthy: {_joined(scopes)}{f'; {last.text}' if last is not None else ''}"
 
 
 def _joined(scopes: Sequence[str]) -> str:
@@ -227,10 +233,10 @@ def _of_event(event: Event, first: Event, times: int, glyphs: Glyphs) -> Item:
     return Item(_event_key(event), (f" {glyph} ", tone), *named, about=event.key, past=True, at_s=event.wall_s)
 
 
-def happened(event: Event) -> str:
+def happened(event: Event, at: Callable[[float], str] = clock) -> str:
     """What an event says; of a verdict that held for a while before it was given, since when it has."""
-    since = clock(event.since_s) if event.since_s else ""
-    return f"since {since}: {event.text}" if since and since != clock(event.wall_s) else event.text
+    since = at(event.since_s) if event.since_s else ""
+    return f"since {since}: {event.text}" if since and since != at(event.wall_s) else event.text
 
 
 def _event_key(event: Event) -> str:
@@ -239,9 +245,9 @@ def _event_key(event: Event) -> str:
 
 def row_of(event: Event, snapshot: Snapshot) -> str:
     """Key of the row that tells an event best: the verdict that it gave, while that stands; else its own."""
-    given = event.text.partition(":")[0].split(" -> ")[-1] if event.kind is EventKind.VERDICT else ""
+    given = event.limit
     for verdict in snapshot.verdicts:
-        if (verdict.key, verdict.limit.words) == (event.key, given) and verdict.level is not Level.OK:
+        if (verdict.key, verdict.limit) == (event.key, given) and verdict.level is not Level.OK:
             return verdict_key(verdict)
     return _event_key(event)
 
@@ -313,6 +319,9 @@ def lines(item: Item, of: Columns, most: int) -> tuple[list[Row], bool]:
         last, is_cut = rows[most - 1], True
         bare = item.action and most == len(texts) and sum(cells(text) for text, _ in last) + _LEAST_ACTION <= of.width
         rows[most - 1] = _acted(last, item.action, of.width) if bare else _unfinished(last, of.width)
+        if item.trouble and item.action and most > len(texts):
+            start = 3 + (of.what + 1 if item.what else 0)
+            rows[most - 1] = ((" " * start + cut(item.action, of.width - start), "accent"),)
     return rows[:most], is_cut
 
 

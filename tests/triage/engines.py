@@ -7,9 +7,19 @@ from typing import Any
 
 import msgspec
 
-from gpumon.readings.frame import EngineKind, GpuProcess, RankReading
+from gpumon.readings.frame import EngineKind, Frame, GpuProcess, RankReading
 from gpumon.readings.quantities import MOST_RUNNING
-from gpumon.readings.snapshot import BandwidthSource, Family, Kind, Limit, Quantiles, Snapshot, TokensTotal, Verdict
+from gpumon.readings.snapshot import (
+    BandwidthSource,
+    Family,
+    Kind,
+    Limit,
+    Quantiles,
+    Replicas,
+    Snapshot,
+    TokensTotal,
+    Verdict,
+)
 from gpumon.triage.scene import Goals
 from gpumon.triage.triage import Triage
 from tests.triage.stage import GIB, Of, Stage, engine, gpu, verdict
@@ -60,6 +70,18 @@ IDLE: Mapping[str, Any] = {
 }
 SPINS: Mapping[str, Any] = {**IDLE, "busy_ratio": 1.0, "sm_active_ratio": 0.2}
 """Kernels that wait for each other."""
+
+
+class Alike(Triage):
+    """The engines that are named are replicas."""
+
+    def __init__(self, names: tuple[str, ...], **of_triage: Any) -> None:
+        super().__init__(**of_triage)
+        self._group = (Replicas("m", names, len(names)),)
+
+    def judge(self, frame: Frame, snapshot: Snapshot) -> Snapshot:
+        """Judge them as such."""
+        return super().judge(frame, msgspec.structs.replace(snapshot, replicas=self._group))
 
 
 def scene(

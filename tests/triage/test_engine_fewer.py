@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 import pytest
 
 from gpumon.readings.frame import GpuProcess
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Family, Kind, Limit, Replicas, TokensTotal, Verdict
-from gpumon.triage.triage import Triage
-from tests.triage.engines import BUSY, IDLE, PEAK, WORKS
+from gpumon.readings.snapshot import Family, Kind, Limit, TokensTotal, Verdict
+from tests.triage.engines import BUSY, IDLE, PEAK, WORKS, Alike
 from tests.triage.stage import GIB, Of, Stage, engine, gpu, verdict
 
 FEW: Mapping[str, Any] = {
@@ -29,16 +27,6 @@ LOW = {**BUSY, "tensor_active_ratio": 0.02, "bandwidth_bytes_per_s": 0.05 * PEAK
 PRICES = {"H100 SXM 80GB": 2.5, "L4": 0.4}
 
 
-class _Alike(Triage):
-    """The engines that are named are replicas."""
-
-    names: tuple[str, ...] = ()
-
-    def judge(self, frame: Any, snapshot: Any) -> Any:
-        group = (Replicas("m", self.names, len(self.names)),)
-        return super().judge(frame, msgspec.structs.replace(snapshot, replicas=group))
-
-
 def played(
     gpus: Sequence[Mapping[str, Any]],
     engines: Mapping[str, tuple[tuple[int, ...], Mapping[str, Any]]],
@@ -47,8 +35,7 @@ def played(
 ) -> dict[str, Verdict]:
     """Engine -> its use, after so long; engines by name, with their GPUs."""
     stage = Stage()
-    stage.triage = _Alike(prices=PRICES)
-    stage.triage.names = replicas
+    stage.triage = Alike(replicas, prices=PRICES)
     cards = [gpu(at, **fields) for at, fields in enumerate(gpus)]
 
     def at(tick: int) -> tuple[Of, ...]:
@@ -72,6 +59,17 @@ def test_replicas_with_gpus_of_their_own_give_them_back_and_one_of_them_says_so(
     for other in "bc":
         assert "$" not in found[other].text
         assert "see a," in found[other].action
+
+
+def test_one_of_them_says_so_however_much_fits_on_each() -> None:
+    """A few requests of one are more than a quarter of what another holds: that one alone would not name it."""
+    small = {**FEW, "running": 1.0, "kv_pool_tokens": 6_000.0}
+    engines = {"a": ((0,), {**FEW, "running": 4.0}), "b": ((1,), small), "c": ((2,), small)}
+    found = played([LOW, LOW, LOW], engines, ("a", "b", "c"))
+    assert {use.limit for use in found.values()} == {Limit.UNDER_USED}
+    assert [name for name, use in found.items() if "stop " in use.action] == ["b"]
+    assert "see b," in found["a"].action
+    assert "see b," in found["c"].action
 
 
 def test_replicas_that_share_a_gpu_give_none_back() -> None:

@@ -12,8 +12,9 @@ from gpumon.readings.frame import EndpointState, GpuProcess, GpuState, Phase, Ra
 from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.quantities import DECODE_TOKENS, PREFILL_COMPUTED
 from gpumon.readings.snapshot import BandwidthSource, Confidence, Family, Kind, Level, Limit, Quantiles, TokensTotal
+from gpumon.readings.times import wall_of
 from tests.triage.engines import BUSY, IDLE, PEAK, SPINS, EngineKind, judged, limits, of_engine, only, scene
-from tests.triage.stage import GIB, Of, Stage, engine, gpu
+from tests.triage.stage import GIB, START_S, Of, Stage, engine, gpu
 
 STOPS = {"decode_tokens_per_s": 0.0, "prefill_tokens_per_s": 0.0, "mfu_ratio": 0.0, "mbu_ratio": 0.0}
 BLIND = {"sm_active_ratio": NOT_SUPPORTED, "tensor_active_ratio": NOT_SUPPORTED, "activity_source": ""}
@@ -24,7 +25,7 @@ def test_requests_run_no_token_comes_and_the_gpu_does_nothing(gpus: dict[str, An
     assert Limit.STALLED not in limits(judged(scene(STOPS, gpus, moves=False), 30))
     found = only(judged(scene(STOPS, gpus, moves=False), 32))
     busy = "100 %" if gpus is SPINS else "0 %"
-    said = f"no token for 31 s with 24 running: its GPUs read no memory (DRAM 0 %, busy {busy})"
+    said = f"no token for over 30 s with 24 running: its GPUs read no memory (DRAM 0 %, busy {busy})"
     assert "pid 4711 (py-spy dump --pid 4711)" in found.action
     if gpus is SPINS:
         assert (found.limit, found.level, found.confidence) == (Limit.STALLED, Level.CRITICAL, Confidence.HIGH)
@@ -198,7 +199,42 @@ def test_a_training_run_without_a_step_for_ten_minutes() -> None:
     assert found is not None
     assert (found.limit, found.kind) == (Limit.STALLED, Kind.ENGINE)
     assert found.text.startswith("no step for 10 min: its GPUs read no memory")
-    assert of_engine(stage.play(32, run(8.0, SPINS)), Family.STATE) is None
+    assert of_engine(stage.tick(*run(8.0, SPINS)), Family.STATE) is None  # at once: it steps again
+
+
+@pytest.mark.parametrize("seen", [(gpu(**SPINS),), ()], ids=["stalled", "cannot tell"])
+def test_a_hang_is_told_since_the_last_step_and_no_longer_than_it_lasts(seen: tuple[Of, ...]) -> None:
+    """Its text says for how long there was none: the same time as since when it stands."""
+    stage = Stage()
+    _, one = run(7.0, SPINS)
+    if not seen:
+        one = Of(msgspec.structs.replace(one.read, gpus=()), one.shown)
+    found = of_engine(stage.play(780, (*seen, one)), Family.STATE)
+    assert found is not None
+    assert found.limit is (Limit.STALLED if seen else Limit.CANNOT_TELL)
+    assert "no step for 13 min" in [each.text for each in found.evidence]
+    assert wall_of(found.since) == START_S
+    steps = Of(one.read, run(8.0, SPINS)[1].shown)
+    assert of_engine(stage.tick(*seen, steps), Family.STATE) is None
+
+
+def test_at_the_edge_of_doing_nothing_a_hang_does_not_come_and_go() -> None:
+    """It goes at once, so it needs more than a step over the edge at which it came."""
+    stage = Stage()
+    assert limits(stage.play(60, scene(STOPS, SPINS, moves=False))) == (Limit.STALLED,)
+    little = {**SPINS, "bandwidth_bytes_per_s": 0.04 * PEAK}
+    assert limits(stage.play(60, scene(STOPS, little, moves=False))) == (Limit.STALLED,)
+    works = {**SPINS, "bandwidth_bytes_per_s": 0.2 * PEAK}
+    assert Limit.STALLED not in limits(stage.play(60, scene(STOPS, works, moves=False)))
+
+
+def test_an_engine_that_is_silent_is_told_since_it_answered_last() -> None:
+    stage = Stage()
+    stage.tick(gpu(**IDLE), engine())
+    found = of_engine(stage.play(100, lambda tick: (gpu(**IDLE), silent(tick))), Family.STATE)
+    assert found is not None
+    assert found.text.startswith("refuses connections for over 90 s")
+    assert wall_of(found.since) == START_S
 
 
 @pytest.mark.parametrize(
@@ -224,7 +260,7 @@ def test_nothing_is_said_beside_a_hang() -> None:
 def test_an_engine_whose_gpu_is_lost_is_told_to_wait_for_that_gpu() -> None:
     found = only(judged(scene(STOPS, {**SPINS, "state": GpuState.LOST}, moves=False), 32))
     assert (found.limit, found.level) == (Limit.STALLED, Level.CRITICAL)
-    assert found.text.startswith("no token for 31 s: gpu 0")
+    assert found.text.startswith("no token for over 30 s: gpu 0")
     assert found.text.endswith("lost")
     assert found.action.startswith("see to gpu 0")
     assert "restart" in found.action

@@ -17,14 +17,16 @@ from gpumon.readings.snapshot import (
     Kind,
     Level,
     Limit,
+    Quantiles,
     Replicas,
     Snapshot,
     TokensTotal,
 )
+from gpumon.readings.times import wall_of
 from gpumon.specs.llm import LlmSpec
 from gpumon.triage.triage import Triage
 from tests.triage.engines import BUSY, IDLE, PEAK, WORKS, EngineKind, judged, limits, of_engine, only, scene
-from tests.triage.stage import GIB, Of, Stage, engine, gpu, verdict
+from tests.triage.stage import GIB, START_S, Of, Stage, engine, gpu, verdict
 
 QUIET = {**BUSY, "tensor_active_ratio": 0.05, "bandwidth_bytes_per_s": 0.12 * PEAK}
 FEW = {
@@ -107,7 +109,7 @@ def test_one_engine_says_what_it_uses_of_what_fits() -> None:
     assert found.text == "15 % MFU at 6 of 48 slots"
     assert found.action == "send it more requests at once, or let its GPU serve another model, too"
     pool = only(judged(scene({**FEW, "kv_pool_tokens": 60_000.0}, QUIET), 160))
-    assert pool.text == "15 % MFU at 6 of about 60 requests that fit"
+    assert pool.text == "15 % MFU at 6 of about 60 requests that fill its KV cache"
 
 
 def test_one_instance_may_fit_on_fewer_gpus() -> None:
@@ -156,7 +158,7 @@ def test_what_fits_follows_from_the_share_of_the_kv_cache_that_is_used() -> None
     """6 requests take 10 %: 60 fit. Where nobody tells that either, few is not told from many."""
     hidden = {**FEW, "context_tokens": NOT_EXPOSED}
     found = only(judged(scene({**hidden, "kv_usage_ratio": 0.1}, QUIET), 160))
-    assert found.text == "15 % MFU at 6 of about 60 requests that fit"
+    assert found.text == "15 % MFU at 6 of about 60 requests that fill its KV cache"
     assert limits(judged(scene({**hidden, "kv_usage_ratio": NOT_EXPOSED}, QUIET), 160)) == (Limit.HEALTHY,)
 
 
@@ -254,8 +256,72 @@ def test_bursts_are_named_where_few_requests_come_in_bursts() -> None:
     assert "busy drops every 10.0 s from 95 % to 2 %" in [one.text for one in found.evidence]
 
 
-def test_figures_that_contradict_the_gpus_make_it_doubtful() -> None:
-    assert only(judged(scene({"contradicts": ("MFU 90 % beside 10 % SM",)}))).confidence is Confidence.LOW
+@pytest.mark.parametrize(("changes", "card"), [({}, BUSY), (FEW, QUIET)], ids=["healthy", "under-used"])
+def test_figures_that_contradict_the_gpus_promise_nothing(changes: dict[str, Any], card: dict[str, Any]) -> None:
+    said = "MBU 81%, and its GPUs measure 39% of their bandwidth: the model is not what it is taken for"
+    found = only(judged(scene({**changes, "contradicts": (said,)}, card, slots=48.0), 200))
+    assert (found.limit, found.confidence) == (Limit.CANNOT_TELL, Confidence.LOW)
+    assert said in found.text
+    assert "check its model, precision and GPUs: gpumon doctor" in found.text
+    assert "x this traffic" not in found.text
+    assert found.evidence[0].text == said
+
+
+LATER = "use not judged yet, {} min more"
+
+
+def test_until_use_is_judged_a_verdict_of_little_to_do_says_so() -> None:
+    """108 s are looked at, and then it must hold for 30 s."""
+    for seconds, minutes in ((40, 2), (90, 1)):
+        found = only(judged(scene(FEW, QUIET, slots=48.0), seconds))
+        assert found.limit is Limit.HEALTHY
+        assert found.text.endswith(f"; {LATER.format(minutes)}")
+        assert found.evidence[-1].text == LATER.format(minutes)
+    much = only(judged(scene({"running": 40.0}, BUSY, slots=48.0), 40))
+    assert "not judged" not in much.text
+    run = of_engine(Stage().play(85, training(0.12)), Family.USE)
+    assert run is not None
+    assert (run.limit, run.text) == (Limit.HEALTHY, f"MFU 12 %, 12.1k tok/s; {LATER.format(1)}")
+    assert only(Stage().play(85, training(0.41))).text == "MFU 41 %, 12.1k tok/s"
+
+
+def test_an_engine_that_was_never_seen_at_work_is_not_judged_idle_yet() -> None:
+    of = scene(STOPS, IDLE, moves=False)
+    assert only(judged(of, 60)).text == f"ready, no request right now; {LATER.format(5)}"
+    stage = Stage()
+    stage.play(40, scene())
+    assert only(stage.play(60, of)).text == "ready, no request right now"  # it has just served some
+
+
+def test_idleness_is_told_since_the_last_request() -> None:
+    stage = Stage()
+    stage.play(60, scene())
+    found = only(stage.play(480, scene(STOPS, IDLE, moves=False)))
+    assert found.text.startswith("no request for 8 min")
+    assert wall_of(found.since) == pytest.approx(START_S + 60.0, abs=1.0)
+
+
+def ttft(mean_s: float, card: dict[str, Any]) -> Any:
+    return scene({"ttft_s": Quantiles(mean=mean_s, p95=2.0 * mean_s)}, card)
+
+
+def test_a_latency_far_above_its_own_of_before_is_named() -> None:
+    stage = Stage()
+    stage.play(100, ttft(0.2, BUSY))
+    assert "TTFT" not in only(stage.play(20, ttft(0.25, BUSY))).text
+    said = only(stage.play(40, ttft(0.8, BUSY)))
+    assert said.text.endswith("; TTFT 800 ms, 200 ms in the minutes before")
+    assert (said.limit, said.level) == (Limit.HEALTHY, Level.OK)
+    assert said.evidence[-1].text == "TTFT 800 ms, 200 ms in the minutes before"
+    assert "TTFT" not in only(stage.play(180, ttft(0.8, BUSY))).text  # it is the usual one by now
+
+
+def test_a_latency_that_grew_is_named_beside_the_gpu_that_is_slowed_down() -> None:
+    stage = Stage()
+    stage.play(100, ttft(0.2, BUSY))
+    hot = only(stage.play(60, ttft(0.8, slowed(0, 1))))
+    assert hot.limit is Limit.HEALTHY
+    assert "heat slowed gpu 0 down in the last minute; TTFT 800 ms, 200 ms in the minutes before" in hot.text
 
 
 @pytest.mark.parametrize("state", [EndpointState.REFUSED, EndpointState.METRICS_OFF, EndpointState.STARTING])
@@ -277,6 +343,15 @@ def test_healthy_is_said_of_no_engine_that_hides_its_queue(gone: str) -> None:
     found = only(judged(scene({gone: NOT_EXPOSED})))
     assert found.limit is Limit.CANNOT_TELL
     assert found.unknown == (f"requests {gone} (not exposed)",)
+
+
+def test_all_that_is_missing_is_named_where_something_is() -> None:
+    gone = dict.fromkeys(("waiting", "kv_usage_ratio", "preemptions_per_s"), NOT_EXPOSED)
+    found = only(judged(scene({**gone, "queue_s": Quantiles(mean=NOT_EXPOSED)})))
+    names = ("requests waiting", "KV cache use", "preemptions", "time in the queue")
+    assert found.unknown == tuple(f"{name} (not exposed)" for name in names)
+    alone = only(judged(scene({"kv_usage_ratio": NOT_EXPOSED})))
+    assert alone.limit is Limit.HEALTHY
 
 
 def test_a_server_of_models_that_are_no_llms_is_only_told_idle() -> None:

@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 
 from gpumon.readings.frame import EndpointState, GpuState, XidEvent
-from gpumon.readings.snapshot import Event, EventKind, Level
+from gpumon.readings.snapshot import Event, EventKind, Level, Limit
+from gpumon.recording import codec
 from tests.triage.stage import GIB, START_S, Of, Stage, engine, gpu
 
 
@@ -108,6 +109,7 @@ def test_an_xid_is_told_once_and_so_is_the_verdict_that_it_makes() -> None:
     what = "Xid 48: double bit ECC error: data in memory is wrong"
     assert told(stage) == [(EventKind.XID, "gpu 3", what), (EventKind.VERDICT, "gpu 3", f"hardware: {what}")]
     assert stage.events[0].level is Level.CRITICAL
+    assert [event.limit for event in stage.events] == [None, Limit.HARDWARE]
 
 
 def test_an_xid_of_before_the_start_is_no_event_and_one_since_is() -> None:
@@ -144,6 +146,7 @@ def test_a_verdict_that_changes_is_told_with_both_and_its_end_too() -> None:
     stage.play(90, (), cpu_ratio=0.99)
     stage.play(120, (), cpu_ratio=0.1)
     assert [event.text.partition(":")[0] for event in stage.events] == ["compute", "compute is over"]
+    assert [event.limit for event in stage.events] == [Limit.COMPUTE, None]
     assert stage.events[0].text.startswith("compute: all cores at work (")
     assert stage.events[1].level is Level.OK
 
@@ -153,6 +156,8 @@ def test_a_verdict_that_changes_names_what_it_was() -> None:
     stage.play(260, (gpu(vram_used_bytes=38 * GIB),))
     stage.play(240, (gpu(vram_used_bytes=38 * GIB),))
     assert [event.text.partition(":")[0] for event in stage.events][-1] == "under used -> memory idle"
+    assert stage.events[-1].limit is Limit.MEMORY_IDLE
+    assert [event.limit for event in codec.events(codec.told(stage.events))] == [event.limit for event in stage.events]
 
 
 @pytest.mark.parametrize("beat", [1, 2, 3])
@@ -196,3 +201,4 @@ def test_a_verdict_that_gets_more_or_less_urgent_is_told_with_its_level() -> Non
         (Level.CRITICAL, "throttled: now critical: "),
         (Level.WARN, "throttled: now warn: "),
     ]
+    assert {event.limit for event in stage.events} == {Limit.THROTTLED}

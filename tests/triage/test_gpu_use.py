@@ -8,7 +8,8 @@ import pytest
 from gpumon.readings.frame import EndpointState, EngineKind, GpuProcess, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Confidence, Family, Level, Limit
-from tests.triage.stage import GIB, Of, Stage, engine, gpu, limit, process, said
+from gpumon.readings.times import wall_of
+from tests.triage.stage import GIB, START_S, Of, Stage, engine, gpu, limit, process, said
 
 LEFTOVER = process(command="python -u train_lora.py --lr 1", user="ada")
 
@@ -22,6 +23,7 @@ def test_a_left_over_is_named_with_what_it_holds_how_long_and_the_money() -> Non
     assert found.text == (
         "python train_lora.py (pid 4711) of ada holds 38 GiB and nothing computes for 13 min: 2.5 $/h idle"
     )
+    assert wall_of(found.since) == START_S
     assert "ada" in found.action
     assert any("38,912 MiB" in each.text for each in found.evidence)
 

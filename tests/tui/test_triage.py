@@ -11,11 +11,24 @@ from gpumon.efficiency.faults import gpu_faults
 from gpumon.readings.format import cells
 from gpumon.readings.frame import EndpointState, GpuReading, GpuState
 from gpumon.readings.history import History
-from gpumon.readings.snapshot import Confidence, Event, EventKind, FaultShown, Kind, Level, Limit, Snapshot, Verdict
+from gpumon.readings.snapshot import (
+    Confidence,
+    Event,
+    EventKind,
+    Evidence,
+    FaultShown,
+    Kind,
+    Level,
+    Limit,
+    Snapshot,
+    Verdict,
+)
+from gpumon.triage.engine_use import NOT_YET
 from gpumon.tui.charts.areas import Areas
 from gpumon.tui.charts.lane import Lane
 from gpumon.tui.charts.of_things import chart_of
 from gpumon.tui.charts.series import Grid
+from gpumon.tui.fold import folded
 from gpumon.tui.palette import Palette
 from gpumon.tui.terminal import Depth
 from gpumon.tui.triage_rows import STANDS_S, Steady, verdict_key
@@ -88,7 +101,9 @@ def test_spare_lines_are_used_for_whole_texts_first_and_then_for_what_they_stand
     assert all("… → " in line for line in body(judged, 80, 2)), (
         "of what is urgent what to do comes before the whole text"
     )
-    assert sum("· " in line for line in body(judged, 200, 5)) == 3
+    few = body(judged, 200, 5)
+    assert sum("· " in line for line in few) == 2
+    assert sum("→ " in line for line in few) == 2, "what to do comes before the last of the evidence"
     assert sum("→ " in line for line in body(judged, 200, 9)) == 2
 
 
@@ -169,6 +184,32 @@ def test_what_has_no_verdict_yet_is_named_beside_what_is_healthy() -> None:
     down = replace(of.engines[2], state=EndpointState.REFUSED)
     gone = replace(first, engines=(*of.engines[:2], down), gpus=of.gpus)
     assert body(gone, 100, 1) == ["   nothing limits: 2 healthy: vllm:8000, vllm:8001"]
+
+
+def test_use_that_is_not_judged_yet_is_no_clean_bill() -> None:
+    of = scenes.snapshot()
+    first, second, *_ = map(verdicts.healthy, of.engines)
+    early = replace(first, evidence=(*first.evidence, not_yet(60.0), not_yet(120.0)))
+    assert body(replace(of, verdicts=(early, second)), 120, 1)[0].endswith(
+        "2 healthy: vllm:8000, vllm:8001; use not judged yet, 2 min more; no verdict yet: vllm:8002"
+    )
+
+
+def not_yet(left_s: float) -> Evidence:
+    return Evidence(f"{NOT_YET}, {left_s / 60.0:.0f} min more", "", left_s)
+
+
+def test_engines_that_are_down_come_before_older_faults() -> None:
+    of = scenes.snapshot()
+    down = tuple(replace(engine, state=EndpointState.REFUSED) for engine in of.engines[:2])
+    told = ("discovery", down[0].name, "nvml", down[1].name)
+    faults = tuple(FaultShown(source, "text", f"2025-10-09T08:5{at}:22Z") for at, source in enumerate(told))
+    found = body(replace(of, engines=(*down, *of.engines[2:]), faults=faults, verdicts=()), 120, 4)
+    assert [line.split()[2] for line in found] == [down[0].name, down[1].name, "discovery", "nvml"]
+
+
+def test_a_gpu_and_its_number_stay_on_one_line() -> None:
+    assert folded("no verdict yet: gpu 7", 20) == ("no verdict yet:", "gpu 7")
 
 
 def test_a_fault_that_a_verdict_on_the_same_gpu_tells_has_no_row() -> None:

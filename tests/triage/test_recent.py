@@ -1,0 +1,63 @@
+"""What is sampled of a thing: an engine that stands as it was is as one whose every sample was written down."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from gpumon.readings.missing import NOT_EXPOSED, Reading
+from gpumon.readings.snapshot import Kind, Quantiles, TokensTotal
+from gpumon.triage.scene import KEPT_S, MOST, Recent
+from tests.triage.stage import engine
+
+EVERY = 5
+"""Ticks between two polls."""
+LONG = 3 * MOST
+
+
+def polled(at: int) -> tuple[Reading, float, float]:
+    """Requests running, time to first token and tokens of the poll that a tick still shows."""
+    poll = at // EVERY
+    running: Reading = NOT_EXPOSED if poll % 7 == 3 else poll * 0.1 if poll % 3 else 0.3
+    return running, 0.25 + poll % 2, 64.0 * (poll // 2)
+
+
+def sampled(ticks: int) -> Recent:
+    recent = Recent(Kind.ENGINE)
+    for at in range(ticks):
+        running, ttft, tokens = polled(at)
+        shown = engine(running=running, ttft_s=Quantiles(mean=ttft), tokens_total=TokensTotal(decode=tokens)).shown
+        recent.add(1000.0 + at, shown)
+    return recent
+
+
+def expected(ticks: int, seconds: float) -> list[tuple[float, float]]:
+    """Every sample of the requests running in the last seconds, worked out anew."""
+    of = range(max(0, ticks - 1 - int(seconds)), ticks)
+    return [(1000.0 + at, now) for at in of if isinstance(now := polled(at)[0], float)]
+
+
+@pytest.mark.parametrize(("ticks", "seconds"), [*product((1, 4, 6, 17, 18, 90, LONG + 3), (1.0, 10.0, 60.0, KEPT_S))])
+def test_what_changes_at_polls_only_is_there_at_every_tick(ticks: int, seconds: float) -> None:
+    recent, known = sampled(ticks), expected(ticks, seconds)
+    values = [value for _, value in known]
+    assert recent.values("running", seconds) == known
+    assert recent.mean("running", seconds) == (sum(values) / len(values) if values else None)
+
+
+@pytest.mark.parametrize("asked_at", [None, 3, 11, 12, 39])
+def test_to_have_been_asked_before_changes_nothing(asked_at: int | None) -> None:
+    recent = Recent(Kind.ENGINE)
+    for at in range(40):
+        running, ttft, tokens = polled(at)
+        shown = engine(running=running, ttft_s=Quantiles(mean=ttft), tokens_total=TokensTotal(decode=tokens)).shown
+        recent.add(1000.0 + at, shown)
+        if at == asked_at:
+            assert recent.mean("ttft_s.mean", 10.0) is not None
+    plain = sampled(40)
+    for field in ("running", "ttft_s.mean", "tokens_total.decode"):
+        assert recent.values(field, KEPT_S) == plain.values(field, KEPT_S)
+        assert (recent.last(field), recent.steady_s(field)) == (plain.last(field), plain.steady_s(field))
+    assert plain.last("ttft_s.mean") == polled(39)[1]
+    assert plain.steady_s("tokens_total.decode") == 39 - 30
