@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sizing import memory
-from gpumon.sizing.answer import Limit, LimitKind, Source
+from gpumon.sizing.answer import NOT_GIVEN, Limit, LimitKind, Source
 from gpumon.sizing.instance import Instance, resolve
 from gpumon.sizing.known import Known
 from gpumon.sizing.limits import impossible, limits_of, ran_together
@@ -20,7 +20,6 @@ OPERATING_POINTS: Final = frozenset({LimitKind.TYPED, LimitKind.KNEE, LimitKind.
 """Bounds that are capacities to plan with already: the planning factor does not apply."""
 EXTRAPOLATED: Final = 1.5
 """Times the measured range beyond which a fit is extrapolated (sizing fact sheet, 1.4)."""
-NOT_GIVEN: Final = Missing(Reason.NOT_GIVEN)
 INFEASIBLE: Final = Missing(Reason.INFEASIBLE)
 
 

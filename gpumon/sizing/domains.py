@@ -18,6 +18,8 @@ def seat(groups: tuple[int, ...], domains: tuple[int, ...]) -> tuple[int, ...] |
     left = list(domains)
     if not _holds(groups, tuple(sorted(left))):
         return None
+    if len(domains) == 1:
+        return (0,) * len(groups)
     for number, size in enumerate(groups, 1):
         for at in _distinct(size, tuple(left)):
             left[at] -= size
@@ -41,8 +43,10 @@ def _holds(groups: tuple[int, ...], domains: tuple[int, ...]) -> bool:
         return True
     if sum(groups) > sum(domains):
         return False
-    if groups[0] == 1:
+    if len(domains) == 1:
         return True
+    if groups[0] == groups[-1]:
+        return sum(left // groups[0] for left in domains) >= len(groups)
     return any(
         _holds(groups[1:], tuple(sorted((*domains[:at], domains[at] - groups[0], *domains[at + 1 :]))))
         for at in _distinct(groups[0], domains)

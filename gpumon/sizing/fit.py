@@ -11,14 +11,11 @@ import msgspec
 
 from gpumon.efficiency.checks import checked
 from gpumon.sizing.curve import Curve
-from gpumon.sizing.observed import Point
+from gpumon.sizing.observed import Point, level
 
 _LEAST_BUCKETS: Final = 5
 _LEAST_SPREAD: Final = 2.0
 """Highest over lowest running of a fit that stands on points alone."""
-_SINGLE_BELOW: Final = 16.0
-"""Every whole number of sequences has its own bucket up to here; above, buckets are 10 % wide."""
-_WIDTH: Final = math.log(1.1)
 _LONGEST_S: Final = 3600.0
 _MOST: Final = 1e6
 _FLAT: Final = 0.05
@@ -110,10 +107,7 @@ def _buckets(points: Sequence[Point]) -> list[_Bucket]:
     grouped: dict[int, list[tuple[float, float, int]]] = {}
     for point in points:
         running = max(1.0, point.running)
-        key = round(running)
-        if running >= _SINGLE_BELOW - 0.5:
-            key = int(_SINGLE_BELOW) + int(math.log(running / (_SINGLE_BELOW - 0.5)) / _WIDTH)
-        grouped.setdefault(key, []).append((running, point.itl_s or 0.0, point.weight))
+        grouped.setdefault(level(running), []).append((running, point.itl_s or 0.0, point.weight))
     return [
         _Bucket(
             _median([(running, weight) for running, _, weight in group]),

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from gpumon.readings.snapshot import Quantiles
-from gpumon.sizing.observed import MOST_POINTS, Point
+from gpumon.sizing.observed import MOST_POINTS, Point, level
 
 MOST_WINDOWS: Final = 8
 """Of one bucket; the oldest goes first."""
@@ -20,8 +20,6 @@ SAME_FACTOR: Final = 1.5
 """Mean lengths within this factor are one mix."""
 COARSEST: Final = 2.0
 """Upper over lower bound of a histogram's bucket above which a quantile in it says too little."""
-_SINGLE_BELOW: Final = 16.0
-_WIDTH: Final = math.log(1.1)
 _STEADY_AFTER: Final = 20
 """Windows after which a mix's mean lengths move by no more than a twentieth of the difference."""
 _ROUNDING_TOKENS: Final = 16.0
@@ -92,7 +90,7 @@ class Gathered:
         self.windows += 1
         self.traffic = self.traffic.moved(traffic, 1.0 / min(self.windows, _STEADY_AFTER))
         self.last_s = max(self.last_s, seen.time_s)
-        self._buckets.setdefault(_bucket(seen.running), deque(maxlen=MOST_WINDOWS)).append(seen)
+        self._buckets.setdefault(level(seen.running), deque(maxlen=MOST_WINDOWS)).append(seen)
         self._forget()
         self._points = None
 
@@ -137,13 +135,6 @@ def tail_ratio(latency: Quantiles) -> float | None:
     if not 0.0 < mean < math.inf or not math.isfinite(p95) or low <= 0.0 or high > COARSEST * low:
         return None
     return max(1.0, p95 / mean)
-
-
-def _bucket(running: float) -> int:
-    """Whole numbers below 16, 10 % steps above: as fine as the fit looks at them."""
-    if running < _SINGLE_BELOW - 0.5:
-        return round(running)
-    return int(_SINGLE_BELOW) + int(math.log(running / (_SINGLE_BELOW - 0.5)) / _WIDTH)
 
 
 def _point(windows: Iterable[Seen]) -> Point:

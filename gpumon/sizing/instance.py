@@ -207,10 +207,11 @@ def _parallel(
         return was, pp
     if llm is None or workload.memory_gb is not None:
         return was or 1, pp
-    domain = server.nvlink_gpus or server.gpus
+    domain = min(server.nvlink_gpus or server.gpus, server.gpus)
+    request = context / memory.KV_SHARE
     pool = seen.kv_pool_tokens or 0.0 if seen is not None and not was else 0.0
-    for tokens in (max(context, pool), context):
-        least = memory.least_tp(llm, gpu.memory_bytes, domain, scenario.usable_memory_ratio, tokens)
+    for tokens in (max(request, pool), request):
+        least = memory.least_tp(llm, gpu.memory_bytes, domain, scenario.usable_memory_ratio, tokens, pp)
         if not isinstance(least, str):
             return max(was, least), pp
     raise ValueError(least)

@@ -185,7 +185,7 @@ def _ttft_tail(bare: Instance, was: Setting | None) -> Tail:
         return tail_of((), None, seen.ttft_tail_ratio)
     line = _or_none(ttft_line, was) or TtftLine(min(each.ttft_s or 0.0 for each in points), 0)
     samples = [Sample(each.running, each.ttft_s, each.ttft_p95_s) for each in points if each.ttft_s and each.ttft_p95_s]
-    return tail_of(samples, calibrated(line, points).ttft_s, seen.ttft_tail_ratio)
+    return tail_of(samples, calibrated(line, seen.points).ttft_s, seen.ttft_tail_ratio)
 
 
 def _or_none(formula: Callable[[Setting], T], setting: Setting | None) -> T | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Final
 
 from gpumon.sizing import memory
 from gpumon.sizing.answer import Limit, LimitKind
@@ -14,9 +13,6 @@ from gpumon.sizing.observed import Origin
 from gpumon.sizing.scenario import Scenario
 from gpumon.sizing.tails import MOST, Tail, largest, largest_within
 from gpumon.sizing.ttft import TtftLine
-
-KV_SHARE: Final = 0.9
-"""Of the KV pool that is planned with: measured plateaus lie 10 to 12 % below the formula (sizing fact sheet, 1.4)."""
 
 
 def limits_of(instance: Instance, scenario: Scenario) -> tuple[Limit, ...]:
@@ -79,8 +75,8 @@ def _kv(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
     tokens, said = pool
     request = _taken(instance, instance.prompt_tokens + instance.answer_tokens)
     if request > 0 and not math.isinf(request) and not math.isinf(tokens):
-        held = KV_SHARE * tokens / request
-        text = f"the KV cache holds {tokens:,.0f} tokens ({said}), {request:,.0f} a request"
+        held = memory.KV_SHARE * tokens / request
+        text = f"{memory.KV_SHARE:.0%} of the KV cache's {tokens:,.0f} tokens ({said}), {request:,.0f} a whole request"
         ran = 0.0 if said == "typed" else ran_together(instance)
         if ran > held:
             held = ran
@@ -107,7 +103,7 @@ def ran_together(instance: Instance) -> float:
     was = seen.prefix_hit_ratio or 0.0
     took = _taken(instance, seen.prompt_tokens * (1.0 - was) + seen.answer_tokens)
     takes = _taken(instance, instance.prompt_tokens * (1.0 - min(was, instance.hit_ratio)) + instance.answer_tokens)
-    return ran * took / takes
+    return ran * took / takes if takes > 0.0 else 0.0
 
 
 def _latencies(instance: Instance) -> Iterator[Limit]:

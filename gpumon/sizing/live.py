@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,6 +31,15 @@ HELD_RATIO = 0.05
 """Share of a GPU's memory in use above which something holds it: an idle driver takes less."""
 
 
+class Held(NamedTuple):
+    """GPUs that something else than an engine holds: there is no room on them."""
+
+    by_server: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+    """Catalogue name of a GPU -> how many of it are held on each server that has such, the fewest first."""
+    reasons: tuple[str, ...] = ()
+    """`GPU 3: held by python, 20.0 GB`; what is the same on several GPUs once."""
+
+
 def from_live(
     snapshot: Snapshot,
     observed: Sequence[Observed],
@@ -43,17 +54,7 @@ def from_live(
     was assumed or left out stands in the note.
     """
     base = base if base is not None else Scenario()
-    odd: list[str] = []
-    models: dict[str, list[Engine]] = {}
-    for engine in adding_up(snapshot.engines):
-        if engine.phase is not Phase.INFERENCE:
-            continue
-        if not _generates(engine):
-            odd.append(f"{engine.name}: left out (it generates no tokens)")
-        elif engine.model:
-            models.setdefault(engine.model, []).append(engine)
-        else:
-            odd.append(f"{engine.name}: its model is not known")
+    models, odd = _models(snapshot)
     notes = _few(odd, "engines")
     peaks = {model: found for model, found in (in_flight or {}).items() if model in models}
     notes += _peaks_note(peaks)
@@ -66,6 +67,12 @@ def from_live(
         server=server,
         workload=workloads,
     )
+
+
+def targets(snapshot: Snapshot, in_flight: Mapping[str, InFlight]) -> dict[str, float]:
+    """Served model name -> the target that `from_live` has for it now; none for a model whose engines do not tell."""
+    told = {model: engines for model, engines in _models(snapshot)[0].items() if _answering(engines)}
+    return {model: max(1.0, _in_flight(engines, in_flight.get(model)) or 0.0) for model, engines in told.items()}
 
 
 def have(snapshot: Snapshot) -> tuple[tuple[str, int], ...]:
@@ -85,6 +92,21 @@ def have(snapshot: Snapshot) -> tuple[tuple[str, int], ...]:
         if not engine.gpus and engine.gpu_type and count:
             counts[engine.gpu_type] = counts.get(engine.gpu_type, 0) + round(count)
     return tuple(counts.items())
+
+
+def held(snapshot: Snapshot) -> Held:
+    """What `have` leaves out because something else holds it."""
+    counts: Counter[tuple[str, str]] = Counter()
+    reasons: Counter[str] = Counter()
+    placed = _placed(snapshot)
+    for gpu in filter(_usable, snapshot.gpus):
+        holder = _holder(gpu, placed)
+        counts[gpu.gpu_type, gpu.host] += bool(holder)
+        reasons[_held_by(gpu, holder)] += bool(holder)
+    by_server: dict[str, tuple[int, ...]] = {}
+    for (name, _), number in sorted(counts.items(), key=lambda item: item[1]):
+        by_server[name] = (*by_server.get(name, ()), number)
+    return Held(by_server, tuple(_few(_times(+reasons), "GPUs or hosts")))
 
 
 def instances_here(snapshot: Snapshot) -> dict[str, int]:
@@ -111,6 +133,35 @@ def own_models(snapshot: Snapshot) -> dict[str, LlmSpec]:
     return {engine.model: engine.llm for engine in snapshot.engines if engine.llm is not None and engine.model}
 
 
+def _models(snapshot: Snapshot) -> tuple[dict[str, list[Engine]], list[str]]:
+    """Served model name -> its engines; and what was left out, and why."""
+    odd: list[str] = []
+    models: dict[str, list[Engine]] = {}
+    for engine in adding_up(snapshot.engines):
+        if engine.phase is not Phase.INFERENCE:
+            continue
+        if not _generates(engine):
+            odd.append(f"{engine.name}: left out (it generates no tokens)")
+        elif engine.model:
+            models.setdefault(engine.model, []).append(engine)
+        else:
+            odd.append(f"{engine.name}: its model is not known")
+    return models, odd
+
+
+def _answering(engines: Sequence[Engine]) -> list[Engine]:
+    return [engine for engine in engines if credible(engine.running) is not None]
+
+
+def _in_flight(engines: Sequence[Engine], peak: InFlight | None) -> float | None:
+    """Requests in flight to plan for: the peak, else those of this instant; None where nobody told either."""
+    if peak is not None:
+        return float(round(peak.peak))
+    answering = _answering(engines)
+    counts = ((credible(engine.running) or 0.0) + (credible(engine.waiting) or 0.0) for engine in answering)
+    return sum(counts) if answering else None
+
+
 def _generates(engine: Engine) -> bool:
     """Whether it is an LLM's, and no encoder or another model; known of one that does not answer now, too."""
     decode = engine.tokens_total.decode
@@ -121,12 +172,8 @@ def _workload(
     model: str, engines: Sequence[Engine], observed: Sequence[Observed], peak: InFlight | None, notes: list[str]
 ) -> Workload:
     seen = seen_of(model, observed)
-    answering = [engine for engine in engines if credible(engine.running) is not None]
-    if peak is not None:
-        target = float(round(peak.peak))
-    elif answering:
-        target = sum((credible(engine.running) or 0.0) + (credible(engine.waiting) or 0.0) for engine in answering)
-    else:
+    target = told = _in_flight(engines, peak)
+    if target is None:
         usual = max(seen.points, key=lambda point: point.weight).running if seen is not None and seen.points else 0.0
         target = float(round(usual * sum(max(engine.ranks, 1) for engine in engines)))
     silent = [engine.name for engine in engines if credible(engine.running) is None]
@@ -134,7 +181,7 @@ def _workload(
         when = f", last seen {seen.time}" if seen is not None and seen.time else ""
         notes.append(f"{', '.join(_few(silent, 'engines'))}: no figures now ({engines[0].state.value}{when})")
     if target <= 0.0:
-        why = "nothing in flight now" if answering or peak is not None else "what it had in flight is not known"
+        why = "nothing in flight now" if told is not None else "what it had in flight is not known"
         notes.append(f"{model}: {why}, so its target is 1")
     return Workload(model=model, target=max(1.0, target), seen=seen)
 
@@ -187,12 +234,11 @@ def _servers(snapshot: Snapshot, notes: list[str]) -> tuple[Server, ...]:
             left_out[f"{_at(gpu)}: left out ({gpu.name} is not in the catalogue)"] += 1
         else:
             if holder := _holder(gpu, placed):
-                used = credible(gpu.vram_used_bytes) or 0.0
-                left_out[f"{_at(gpu)}: held by {holder}, {used / 1e9:.1f} GB"] += 1
+                left_out[_held_by(gpu, holder)] += 1
             at = gpu.host, gpu.gpu_type
             counts[at] = counts.get(at, 0) + 1
             serving[at] = serving.get(at, 0) + bool(gpu.engines)
-    notes += _few([f"{text} x {count}" if count > 1 else text for text, count in left_out.items()], "GPUs or hosts")
+    notes += _few(_times(left_out), "GPUs or hosts")
     if counts:
         return _shapes(counts, serving, notes)
     remote = dict.fromkeys(engine.gpu_type for engine in snapshot.engines if engine.gpu_type)
@@ -217,6 +263,15 @@ def _shapes(
         here = _few([f"{hosts[shape]} of {shape[1]} x {shape[0]}" for shape in shapes], "shapes")
         notes.append(f"servers here: {', '.join(here)}")
     return tuple(Server(gpu=name, gpus=number) for name, number in shapes[:MOST_SHAPES])
+
+
+def _held_by(gpu: Gpu, holder: str) -> str:
+    return f"{_at(gpu)}: held by {holder}, {(credible(gpu.vram_used_bytes) or 0.0) / 1e9:.1f} GB"
+
+
+def _times(texts: Counter[str]) -> list[str]:
+    """Each text once, with its number where that is more than one."""
+    return [f"{text} x {count}" if count > 1 else text for text, count in texts.items()]
 
 
 def _at(gpu: Gpu) -> str:

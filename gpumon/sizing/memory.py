@@ -14,6 +14,8 @@ from gpumon.specs.llms import LlmCatalogue, LlmRow
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
 from gpumon.specs.weight_format import LlmParts, WeightFormat, narrow, plain, with_weights
 
+KV_SHARE: Final = 0.9
+"""Of the KV pool that is planned with: measured plateaus lie 10 to 12 % below the formula (sizing fact sheet, 1.4)."""
 _GIB: Final = 2.0**30
 _ACTIVATION_BYTES: Final = 5.2 * _GIB
 """Peak of one step of a dense model: llm-d-planner measured 4.8 to 5.6 GiB on H100, vLLM 0.11, whatever the length."""
@@ -151,9 +153,10 @@ def rule_bytes(params: float) -> float:
 
 
 def least_tp(
-    llm: LlmSpec, gpu_memory_bytes: float, domain: int, usable_ratio: float, context_tokens: float
+    llm: LlmSpec, gpu_memory_bytes: float, domain: int, usable_ratio: float, context_tokens: float, pp: int = 1
 ) -> int | str:
-    """Smallest of 1, 2, 4, ... GPUs of one NVLink domain that hold the weights and one request of `context_tokens`.
+    """Smallest of 1, 2, 4, ... GPUs of one NVLink domain that hold the weights and one request of `context_tokens`,
+    in each of `pp` pipeline stages.
 
     Sizes that do not divide the heads are left out, as engines refuse them. The str says why none fits.
     """
@@ -161,16 +164,16 @@ def least_tp(
     sizes = [tp for tp in _SIZES if tp <= domain and _divides(llm, tp)]
     for tp in sizes:
         request = kv_request_bytes(llm, context_tokens, tp)
-        if pool_bytes(llm, gpu_memory_bytes, tp, usable_ratio) >= max(request, 1.0):
+        if pool_bytes(llm, gpu_memory_bytes, tp * pp, usable_ratio) >= max(request, 1.0):
             return tp
     most = sizes[-1]
-    needs = instance_bytes(llm, most, most, 1.0, context_tokens, gpu_memory_bytes) / 1e9
-    usable = most * gpu_memory_bytes * usable_ratio / 1e9
+    needs = instance_bytes(llm, most * pp, most, 1.0, context_tokens, gpu_memory_bytes) / 1e9
+    usable = most * pp * gpu_memory_bytes * usable_ratio / 1e9
     heads = f"{llm.heads} heads" if llm.heads % (2 * most) else f"{llm.kv_heads} KV heads"
     uneven = f", its {heads} do not divide over {2 * most}" if most * 2 <= domain else ""
     return (
-        f"needs {needs:,.0f} GB, {most} x {gpu_memory_bytes / 1e9:,.0f} GB holds {usable:,.0f} GB usable{uneven}: "
-        "more GPUs per server, a narrower precision or PP"
+        f"needs {needs:,.0f} GB, {most * pp} x {gpu_memory_bytes / 1e9:,.0f} GB holds {usable:,.0f} GB usable{uneven}: "
+        f"more GPUs per server, a narrower precision or {'more ' if pp > 1 else ''}PP"
     )
 
 

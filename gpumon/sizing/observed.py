@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from enum import Enum
 from typing import Final
@@ -10,6 +11,15 @@ import msgspec
 
 MOST_POINTS: Final = 64
 """Operating points of one instance that are kept."""
+_SINGLE_BELOW: Final = 15.5
+_WIDTH: Final = math.log(1.1)
+
+
+def level(running: float) -> int:
+    """Loads that are one: each whole number of sequences below 16, steps of 10 % above."""
+    if running < _SINGLE_BELOW:
+        return round(running)
+    return 16 + int(math.log(running / _SINGLE_BELOW) / _WIDTH)
 
 
 class Origin(str, Enum):

@@ -10,6 +10,7 @@ import msgspec
 from gpumon.sizing.bins import Bin, Budget, Pattern, SizedBin
 from gpumon.sizing.covering import Runs, cover
 from gpumon.sizing.domains import DomainBin
+from gpumon.sizing.ranges import MOST_GPUS
 
 UNITS = 10**12
 """A GPU's memory, and its time, in whole numbers: sums are exact, in whatever order."""
@@ -17,9 +18,6 @@ SLACK = UNITS // 10**9
 """Instances that fill a GPU exactly fit, whatever floats make of it."""
 CROWD = 1000
 """Instances that one GPU holds at most; an 80 GB GPU has no room for the contexts of more."""
-
-MOST_GPUS = 576
-"""Of one server: no NVLink domain has more, and a typing error must not fill the memory."""
 
 
 class Block(msgspec.Struct, frozen=True):

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gpumon.readings.missing import Missing, Reading
-from gpumon.sizing.answer import Degraded
-from gpumon.sizing.demand import NOT_GIVEN, Demand
+from gpumon.sizing.answer import NOT_GIVEN, Degraded, LimitKind
+from gpumon.sizing.demand import Demand
+from gpumon.sizing.ttft import queued_ttft_s
+
+_ROOM: Final = (LimitKind.KV, LimitKind.MAX_NUM_SEQS, LimitKind.PREFILL, LimitKind.KNEE)
+"""Limits beyond which requests wait."""
 
 
 class Part(NamedTuple):
@@ -87,24 +91,58 @@ def _without(parts: Sequence[Part], what: str, lost: Sequence[int]) -> Degraded:
         for part, running, gone in zip(parts, _running(parts, lost), lost, strict=True)
         if part.number > gone
     ]
-    demand, running = max(loads, key=lambda load: load[1] / load[0].planned)
-    most = min(limit.concurrency for limit in demand.limits) if demand.limits else math.inf
-    if math.isinf(running):
+    demand, load = max(loads, key=lambda load: load[1] / load[0].planned)
+    fit = _fit(demand)
+    queue = load > fit * (1 + 1e-9)
+    # Past its capacity a rate only grows the queue: more in flight would run faster, but do not fit.
+    if math.isinf(load) or (queue and demand.workload.target_kind == "requests_per_s"):
         return Degraded(what, left, text="the rest can not serve this rate: the queue grows without end")
-    missed = list(_missed(demand, running))
+    running = min(load, fit)
+    ttft_s = _waiting_s(demand, load, running) if queue else _ttft_s(demand, running)
+    missed = [f"the {kind.value} goal" for kind in _missed(demand, load, running, ttft_s)]
+    text = f"{load:,.1f} each" + (f", {fit:,.0f} fit" if queue else "")
     if missed:
-        text = f"{' and '.join(missed)} would be missed: {running:,.1f} each"
-    elif running > most * (1 + 1e-9):
-        text = f"requests queue: {running:,.1f} each, {most:,.0f} fit"
+        text = f"{' and '.join(missed)} would be missed: {text}"
+    elif queue:
+        text = f"requests queue: {text}"
     else:
-        text = f"within all limits: {running:,.1f} each"
-    return Degraded(what, left, running, _itl_s(demand, running), _ttft_s(demand, running), text)
+        beyond = any(limit.kind is LimitKind.RANGE and load > limit.concurrency for limit in demand.limits)
+        text = f"{'more than was measured' if beyond else 'within all limits'}: {text}"
+    return Degraded(what, left, load, _itl_s(demand, running), ttft_s, text)
 
 
-def _missed(demand: Demand, running: float) -> Iterator[str]:
-    for limit in demand.limits:
-        if limit.kind.value in ("ITL", "TTFT", "E2E") and running > limit.concurrency * (1 + 1e-9):
-            yield f"the {limit.kind.value} goal"
+def _fit(demand: Demand) -> float:
+    """Requests that one instance lets run: where it has no room, more wait and do not slow those down that run. A typed
+    capacity is the user's word for it."""
+    most = {limit.kind: limit.concurrency for limit in reversed(demand.limits)}
+    if LimitKind.TYPED in most:
+        return most[LimitKind.TYPED]
+    return min((most[kind] for kind in _ROOM if kind in most), default=math.inf)
+
+
+def _missed(demand: Demand, load: float, running: float, ttft_s: Reading) -> Iterator[LimitKind]:
+    """Goals that `load` in flight cost, of which `running` run: tokens come as fast as those allow, the rest waits."""
+    asked, most = demand.instance.workload, {each.kind: each.concurrency * (1 + 1e-9) for each in demand.limits}
+    response_s = demand.instance.response_s(running)
+    e2e_s = response_s * load / running if response_s else None
+    first_s = None if isinstance(ttft_s, Missing) else ttft_s
+    for kind, held, mean_s, goal_ms in (
+        (LimitKind.ITL, running, None, None),
+        (LimitKind.TTFT, load, first_s, asked.ttft_p95_ms),
+        (LimitKind.E2E, load, e2e_s, asked.e2e_p95_ms),
+    ):
+        late = mean_s is not None and goal_ms is not None and mean_s * 1e3 > goal_ms * (1 + 1e-9)
+        if kind in most and (held > most[kind] or late):
+            yield kind
+
+
+def _waiting_s(demand: Demand, load: float, running: float) -> Reading:
+    """Mean TTFT with more in flight than run, by Little's law: time in the system less decoding."""
+    of = demand.instance
+    answer, itl_s, response_s = of.answer_tokens, of.itl_s(running), of.response_s(running)
+    if not answer or not itl_s or not response_s:
+        return NOT_GIVEN
+    return queued_ttft_s(load, running / response_s, answer, itl_s)
 
 
 def _running(parts: Sequence[Part], lost: Sequence[int]) -> list[float]:

@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 
 from gpumon.readings.missing import Missing, Reading
-from gpumon.sizing.answer import NONE_LEFT_OUT, Answer, Packed, Plans, Totals, WorkloadPlan
-from gpumon.sizing.demand import INFEASIBLE, NOT_GIVEN, OPERATING_POINTS, Demand, first_demand_of, source_of
+from gpumon.sizing.answer import NONE_LEFT_OUT, NOT_GIVEN, Answer, Packed, Plans, Totals, WorkloadPlan
+from gpumon.sizing.demand import INFEASIBLE, OPERATING_POINTS, Demand, first_demand_of, source_of
 from gpumon.sizing.guide import queue_warning
 from gpumon.sizing.here import have_of
 from gpumon.sizing.instance import Instance

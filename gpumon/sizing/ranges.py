@@ -22,7 +22,7 @@ class Range(NamedTuple):
 
 
 MOST_GPUS: Final = 576
-"""Of one server."""
+"""Of one server: no NVLink domain has more, and a typing error must not fill the memory."""
 _MILLISECONDS: Final = {
     "itl_p95_ms": Range(1e-3, 1e7, " ms"),
     "ttft_p95_ms": Range(1e-3, 1e8, " ms"),

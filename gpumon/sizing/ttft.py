@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from functools import lru_cache
 from statistics import median
 from typing import Final
 
@@ -80,13 +80,14 @@ def ttft_line(setting: Setting) -> TtftLine:
     return TtftLine(prefill_s=setting.mix.new_tokens / alone, layers=setting.llm.layers)
 
 
-def calibrated(line: TtftLine, points: Iterable[Point]) -> TtftLine:
+@lru_cache(maxsize=256)
+def calibrated(line: TtftLine, points: tuple[Point, ...]) -> TtftLine:
     """`line` moved to the points from below the knee; itself where there are none.
 
     The factor is the median of observed / model. Over at least three loads with a spread of 2 the growth is fitted too,
     by Theil-Sen of observed/model against b/model; it replaces that of `line`. Points whose offered load is more than
     5 % above what runs have waited for admission and are left out. Each counts once: weights are windows of the same
-    engine, and the ratio drifts with load rather than time.
+    engine, and the ratio drifts with load rather than time. The same points are asked about at every keystroke.
     """
     bare = TtftLine(line.prefill_s, line.layers, line.factor)
     if bare.ttft_s(1.0) == 0.0:

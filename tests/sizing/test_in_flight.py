@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from gpumon.sizing.calibration import Calibration
 from gpumon.sizing.in_flight import MOST_MODELS, Peaks
-from gpumon.sizing.live import from_live, have
+from gpumon.sizing.live import from_live, have, held, targets
 from tests.sizing.live_scenes import H100, at, engine, gone, gpu
 
 
@@ -60,6 +61,17 @@ def test_a_target_is_the_peak_of_all_replicas_and_says_so() -> None:
     assert from_live(shot, ()).workload[0].target == 8.0
 
 
+def test_targets_are_those_of_a_new_scenario_and_none_of_what_fell_silent() -> None:
+    calibration = Calibration()
+    for second in range(60):
+        calibration.take(at(second, engine(9.0), engine(5.0, "b", model="qwen")))
+    shot = at(60, engine(3.0), msgspec.structs.replace(gone("b"), model="qwen"))
+    assert targets(shot, calibration.in_flight()) == {"llama": 9.0}
+    assert targets(shot, {}) == {"llama": 3.0}
+    assert targets(at(60, engine(0.0)), {}) == {"llama": 1.0}
+    assert [each.target for each in from_live(shot, (), None, calibration.in_flight()).workload] == [9.0, 5.0]
+
+
 def test_idle_minutes_give_a_target_of_one() -> None:
     calibration = Calibration()
     for second in range(60):
@@ -85,5 +97,23 @@ def test_a_gpu_that_something_else_holds_is_not_here_to_plan_with() -> None:
     assert "GPU 1: held by train\\x1b_lora, 38.4 GB" in note
     assert "GPU 3: held by a process that can not be seen, 20.0 GB" in note
     assert "GPU 2" not in note
+    assert held(shot).by_server == {H100: (2,)}
+    assert held(shot).reasons == tuple(part for part in note.split("; ") if "held" in part)
     # It may be that of an engine whose GPUs nobody told.
     assert have(at(0, engine(4.0, gpus=()), gpus=gpus)) == ((H100, 3),)
+
+
+def test_what_is_held_is_told_for_each_server_the_emptiest_first() -> None:
+    idle = {"engines": (), "vram_total_bytes": 80e9, "processes": ()}
+    used = {"a": (70e9, 70e9), "b": (0.5e9, 0.5e9), "c": (0.5e9, 70e9)}
+    gpus = tuple(
+        gpu(at, **idle, vram_used_bytes=taken, host=host)
+        for host, all_ in used.items()
+        for at, taken in enumerate(all_)
+    )
+    found = held(at(0, gpus=gpus))
+    assert found.by_server == {H100: (0, 1, 2)}
+    assert found.reasons == (
+        "a GPU of a: held by a process that can not be seen, 70.0 GB x 2",
+        "a GPU of c: held by a process that can not be seen, 70.0 GB",
+    )

@@ -60,6 +60,8 @@ def test_what_was_measured_is_taken_over_without_a_step() -> None:
     assert not book.renew(lambda scenario: scenario)
     assert book.steps == (1, 0)
     assert book.present.note == "newer"
+    book.undo()
+    assert (book.present.workload[0].target, book.present.note) == (1, "newer")
 
 
 @given(st.lists(st.sampled_from(["put", "undo", "redo"]), max_size=400))

@@ -64,6 +64,21 @@ def test_these_are_none_and_say_why(kind: Kind, text: str, said: str) -> None:
         kind.read(text)
 
 
+KINDS = {each.kind.name: each.kind for _, each in ALL if each.kind is not None}.values()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_reads_as_a_number_can_be_typed(kind: Kind) -> None:
+    units = ("", *kind.units, kind.sign, *(name.upper() for name in kind.units))
+    for text in ("12", "0,5", "1.5e3", "1E-2", *(f"7 {unit}" for unit in units)):
+        assert all(map(kind.takes, text)), text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_keys_of_the_panel_are_no_part_of_any_number(kind: Kind) -> None:
+    assert not any(map(kind.takes, "uUrRxXqQ?:/dDvVlLaA"))
+
+
 @given(st.text(max_size=12))
 def test_any_text_is_a_number_or_is_refused_in_words(text: str) -> None:
     for _, each in ALL:

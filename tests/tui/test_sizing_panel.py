@@ -426,9 +426,59 @@ async def test_what_engines_show_since_is_taken_over_every_two_seconds_without_a
         newer = desk_of(app).scenario.workload[0].seen
         assert newer is not None
         assert len(newer.points) > len(seen.points) or newer.time > seen.time
-        assert target(app) == 512.0
+        assert [target(app, at) for at in range(3)] == [512.0, 63.0, 66.0]
         await type_keys(app, pilot, "u")
-        assert target(app) == 24.0
+        assert target(app) == 60.0
+        await type_keys(app, pilot, "U")
+        assert target(app) == 512.0
+
+
+async def test_a_target_that_nobody_typed_follows_what_runs() -> None:
+    feed = watched()
+    async with running(feed, 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", "down", "d", "up", *"7")
+        feed.give(snapshot(3.0, 40.0))
+        await until(lambda: target(app, 2) == 46.0, pilot)
+        assert [target(app, at) for at in range(2)] == [7.0, 54.0]
+        assert "[7" in shown(app)
+        await type_keys(app, pilot, "escape")
+        assert target(app) == 40.0
+        assert "1 changed" in shown(app)
+        await type_keys(app, pilot, "enter")
+        assert "as it runs" in shown(app)
+        await type_keys(app, pilot, "escape", "R")
+        assert [target(app, at) for at in range(3)] == [40.0, 43.0, 46.0]
+
+
+async def test_a_letter_is_no_part_of_a_number_and_says_so() -> None:
+    async with running(watched(), 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", *"51")
+        for key in ("u", "U", "R", "w", "x", "d", "g", "ctrl+r", "s", "p"):
+            await type_keys(app, pilot, key)
+            assert f"target: {key} is no part of a number; Enter: take it; Esc: as it was" in text_of(app)[-1]
+            assert target(app) == 51.0
+            assert not app.monitor.drawer.open
+        await type_keys(app, pilot, *"2k", "enter")
+        assert target(app) == 512_000.0
+        await type_keys(app, pilot, *"5", "enter", "u")
+        assert target(app) == 512_000.0
+        await type_keys(app, pilot, *"5", "q")
+        await until(lambda: app.return_code is not None, pilot)
+
+
+async def test_a_gpu_that_something_else_holds_is_drawn_and_counted_as_taken() -> None:
+    shot, feed = snapshot(), watched()
+    held = replace(scenes.SCENES["wasted"]().gpus[7], gpu_type=H100)
+    feed._snapshot = replace(shot, gpus=(*shot.gpus[:7], held), engines=shot.engines[:2])
+    async with running(feed, 140, 60) as (app, pilot):
+        await type_keys(app, pilot, "s", "v", "v", "v")
+        page = said(app)
+        assert "have 7 GPUs H100 SXM5 80GB fits on 6 of 7 GPUs: frees 1" in page
+        assert "taken GPU 7: held by python3, 76.9 GB" in page
+        assert "A─A─A─A│B─B│×│·│" in page
+        assert "× 1 held" in page
+        await type_keys(app, pilot, *"140", "enter")
+        assert "short 3 GPUs" in said(app)
 
 
 async def test_ticks_cost_no_answer_while_nothing_changed() -> None:
@@ -668,7 +718,7 @@ async def test_reset_clears_the_count_and_what_ran_is_not_typed() -> None:
         assert "changed" not in shown(app)
         await type_keys(app, pilot, "enter")
         assert "field 1 of" in shown(app)
-        assert "as it ran" in shown(app)
+        assert "as it runs" in shown(app)
         await type_keys(app, pilot, "9", "enter")
         assert "typed" in shown(app)
 

@@ -232,6 +232,24 @@ def test_two_shapes_of_server_are_named() -> None:
     assert "│A│A│A│A│ L40S 48GB" in said
 
 
+def test_gpus_that_something_else_holds_are_taken_where_most_is_free() -> None:
+    layout = (single(*[(0,)] * 8), single(*[(0,)] * 5, (), (), ()))
+    answer = answer_of((plan_of("A"),), packed_of(layout))
+
+    def held(*numbers: int, height: int = 12) -> str:
+        shown = Shown(SCENARIO, answer, held={SCENARIO.server[0].gpu: numbers, "B200 SXM 180GB": (3,)})
+        return drawn("packing", shown, 60, height)
+
+    assert "│A│A│A│A│A│×│×│·│" in held(2)
+    assert "│A│A│A│A│A│A│A│A│" in held(2)
+    assert "× 2 GPUs held by something else" in held(2)
+    assert "· 1 GPU free" in held(2)
+    assert "│A│A│A│A│A│×│×│×│" in held(1, 3, 4)
+    assert "× 4 GPUs held by something else, the plan needs 1" in held(1, 3, 4)
+    assert "free" not in held(1, 3, 4)
+    assert held(0, 0) == held() == drawn("packing", Shown(SCENARIO, answer), 60, 12)
+
+
 def test_what_has_no_place_is_named() -> None:
     packed = packed_of((single((0,)),), problem="no place for 3 instances of NeMo 20B: 2 servers at most")
     without = Missing(Reason.NOT_EXPOSED)

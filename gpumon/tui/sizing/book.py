@@ -54,9 +54,11 @@ class Book:
         return True
 
     def renew(self, renewed: Callable[[Scenario], Scenario]) -> bool:
-        """Take over what was measured since, without a page for it; returns whether that changed anything."""
+        """Take over what was measured since, on every page and without one for it; returns whether that changed the
+        present one."""
         before = self.present
         self.present = renewed(before)
+        self._before, self._after = [*map(renewed, self._before)], [*map(renewed, self._after)]
         return self.present is not before
 
     def settle(self) -> None:

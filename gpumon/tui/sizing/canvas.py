@@ -29,14 +29,16 @@ class Marks(NamedTuple):
     rule: str
     joined: str
     free: str
+    taken: str
+    """A GPU that something else holds."""
     dot: str
     """Between words."""
 
 
 MARKS: Final[dict[Glyphs, Marks]] = {
-    "braille": Marks("●", "◆", "┄", "┊", "⠒⠒", "⠒ ⠒", "│", "┤", "└", "─", "─", "·", " · "),
-    "blocks": Marks("●", "◆", "┄", "┊", "▀▀", "▀ ▀", "│", "┤", "└", "─", "─", "·", " · "),
-    "ascii": Marks("o", "@", ".", ":", "--", "- -", "|", "+", "`", "-", "-", ".", ", "),
+    "braille": Marks("●", "◆", "┄", "┊", "⠒⠒", "⠒ ⠒", "│", "┤", "└", "─", "─", "·", "×", " · "),
+    "blocks": Marks("●", "◆", "┄", "┊", "▀▀", "▀ ▀", "│", "┤", "└", "─", "─", "·", "×", " · "),
+    "ascii": Marks("o", "@", ".", ":", "--", "- -", "|", "+", "`", "-", "-", ".", "#", ", "),
 }
 _DOTS: Final[dict[Glyphs, tuple[int, int]]] = {"braille": (2, 4), "blocks": (1, 2), "ascii": (1, 3)}
 """Columns and lines of dots in a cell."""

@@ -16,7 +16,7 @@ from gpumon.tui.sizing.editing import Edit
 from gpumon.tui.sizing.effects import Asked, effect
 from gpumon.tui.sizing.field_list import places
 from gpumon.tui.sizing.fields import SERVER, WORKLOAD, Place, default_of, left_open, value_of, with_value
-from gpumon.tui.sizing.live_rows import renewed
+from gpumon.tui.sizing.live_rows import Follower, Newest
 from gpumon.tui.sizing.reckoner import Reckoner
 from gpumon.tui.sizing.sheet import Stop, stops
 
@@ -39,7 +39,7 @@ class Desk:
         self.live = frozenset(live)
         """Models whose rows follow the engines that run here."""
         self.begun = scenario if live else None
-        """What ran when it began: values that are still the same were not typed."""
+        """What runs, in the rows that it began with: values that are the same were not typed."""
         self.configured = configured
         """Whether its servers are those of the settings."""
         self.gpus_before: tuple[str, ...] = ()
@@ -130,9 +130,11 @@ class Desk:
         self.answer()
         return changed
 
-    def renew(self, observed: Sequence[Observed]) -> bool:
-        """Take over what was measured since; returns whether that changed a row."""
-        changed = self.book.renew(lambda scenario: renewed(scenario, observed, self.live))
+    def renew(self, newest: Newest) -> bool:
+        """Take over what was measured since, and the targets that nobody typed; returns whether that changed a row."""
+        follower = Follower(newest, self.live, self.begun)
+        changed = self.book.renew(follower.renewed)
+        self.begun = self.begun and follower.renewed(self.begun)
         edit = self.edit
         if changed and edit is not None:
             text = edit.text

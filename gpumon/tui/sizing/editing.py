@@ -27,8 +27,11 @@ class Edit:
         self._read()
 
     def take(self, key: str, character: str | None) -> bool:
-        """One key; returns whether it was for the text."""
+        """One key; returns whether it was for the text: of characters only those that a number may have are."""
         if self.fresh and key in ("left", "right"):
+            return False
+        kind = self.place.field.kind
+        if character is not None and character.isprintable() and (kind is None or not kind.takes(character)):
             return False
         if not self.text.take(key, character):
             return False

@@ -40,7 +40,7 @@ class Asked(NamedTuple):
     instance: Instance | None = None
     plan: WorkloadPlan | None = None
     begun: Scenario | None = None
-    """What ran when the panel began."""
+    """What runs, in the rows that the panel began with."""
     configured: bool = False
     """Whether the servers of that were those of the settings."""
 
@@ -59,7 +59,7 @@ def effect(place: Place, asked: Asked) -> Effect:
 
 
 def _begun(place: Place, asked: Asked) -> str:
-    """Where a value comes from that is as it was when the panel began; empty where it is another."""
+    """Where a value comes from that is as it runs, or as the settings have it; empty where it is another."""
     of, begun = holder(asked.scenario, place.section, place.at), asked.begun
     if begun is None or of is None:
         return ""
@@ -68,7 +68,7 @@ def _begun(place: Place, asked: Asked) -> str:
         return ""
     if isinstance(of, Workload):
         rows = [each for each in begun.workload if each.model == of.model and each.target_kind == of.target_kind]
-        return "as it ran" if any(each.target == of.target for each in rows) else ""
+        return "as it runs" if any(each.target == of.target for each in rows) else ""
     before = holder(begun, place.section, place.at)
     same = before is not None and getattr(before, key) == getattr(of, key)
     same = same and (key != "gpus" or getattr(before, "gpu", "") == getattr(of, "gpu", ""))
@@ -174,6 +174,14 @@ def _cache(instance: Instance, asked: Asked, field: Field) -> Effect:  # noqa: A
     return Effect(instance.llm.kv_precision.value if instance.llm is not None else None, "as published")
 
 
+def _drafted(instance: Instance, asked: Asked, field: Field) -> Effect:  # noqa: ARG001
+    """What an engine drafted while it was seen is in its latency, and so in effect."""
+    seen = instance.seen
+    if seen is None or not seen.tokens_per_step or seen.tokens_per_step <= 1.0 or instance.source is Source.ROOFLINE:
+        return Effect(1.0, "no speculation")
+    return Effect(seen.tokens_per_step, _seen(seen))
+
+
 def _always(value: float, origin: str) -> Callable[[Instance, Asked, Field], Effect]:
     return lambda instance, asked, field: Effect(value, origin)  # noqa: ARG005
 
@@ -193,7 +201,7 @@ _LOOK_UPS: Final[dict[str, Callable[[Instance, Asked, Field], Effect]]] = {
     "kv_pool_tokens": _pool,
     "max_num_seqs": _most_sequences,
     "prefill_tokens_per_s": _from_instance("prefill_tokens_per_s", "roofline"),
-    "tokens_per_step": _always(1.0, "no speculation"),
+    "tokens_per_step": _drafted,
     "draft_ratio": _always(0.0, "no speculation"),
     "profile": lambda instance, asked, field: Effect(None, "none"),  # noqa: ARG005
 }

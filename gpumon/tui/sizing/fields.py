@@ -159,7 +159,7 @@ WORKLOAD_FIELDS: Final = (
           choices=lambda _: ("concurrency", "users", "requests_per_s")),
     Field("think_s", "think time", "Of users: seconds between an answer and the next question.", numbers.SECONDS),
     Field("capacity_per_instance", "per instance", "Requests in flight of one instance; typed it is used as it is.",
-          numbers.POSITIVE, optional=True, start=8.0),
+          numbers.CAPACITY, optional=True, start=8.0),
     Field("prompt_tokens", "prompt (ISL)", "Mean tokens of a prompt.", numbers.TOKENS, optional=True, start=1000.0),
     Field("answer_tokens", "answer (OSL)", "Mean tokens of an answer.", numbers.TOKENS, optional=True, start=250.0),
     Field("prefix_hit_ratio", "prefix hits", "Share of the prompt that comes from the prefix cache.",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -33,23 +35,51 @@ def base_of(config: Config) -> Scenario:
     )
 
 
-def renewed(scenario: Scenario, observed: Sequence[Observed], models: Collection[str]) -> Scenario:
-    """The scenario with the newest figures of the engines that its rows follow; the same one where nothing is new.
+class Newest(NamedTuple):
+    """What the engines show now."""
 
-    An engine that is not among `observed` changes nothing: its row keeps what was seen last.
-    """
-    workloads = tuple(_renewed(workload, observed, models) for workload in scenario.workload)
-    if all(now is before for now, before in zip(workloads, scenario.workload, strict=True)):
-        return scenario
-    return replace(scenario, workload=workloads)
+    observed: Sequence[Observed] = ()
+    targets: Mapping[str, float] = MappingProxyType({})
+    """Served model name -> requests in flight to plan for (`live.targets`); none for one that falls silent."""
 
 
-def _renewed(workload: Workload, observed: Sequence[Observed], models: Collection[str]) -> Workload:
-    follows = workload.model in models and not workload.profile
-    if not follows or (workload.seen is not None and workload.seen.origin is not Origin.LIVE):
-        return workload
-    found = seen_of(workload.model, observed, workload.seen)
-    return workload if found is None or found == workload.seen else replace(workload, seen=found)
+class Follower:
+    """Brings scenarios up to date: rows of models that run here, as far as nobody typed something else into them."""
+
+    def __init__(self, newest: Newest, models: Collection[str], begun: Scenario | None) -> None:
+        self._newest = newest
+        self._models = models
+        self._were = {each.model: each.target for each in begun.workload} if begun is not None else {}
+        """Targets that were as it ran until now."""
+        self._known: dict[int, tuple[Workload, Workload]] = {}
+        """By identity: scenarios on the way back mostly have the same rows."""
+
+    def renewed(self, scenario: Scenario) -> Scenario:
+        """The scenario with the newest figures; the same one where nothing is new.
+
+        An engine that is not among the newest changes nothing: its row keeps what was seen last.
+        """
+        workloads = tuple(self._renewed(workload) for workload in scenario.workload)
+        if all(now is before for now, before in zip(workloads, scenario.workload, strict=True)):
+            return scenario
+        return replace(scenario, workload=workloads)
+
+    def _renewed(self, workload: Workload) -> Workload:
+        if id(workload) not in self._known:
+            self._known[id(workload)] = workload, self._seen(self._target(workload))
+        return self._known[id(workload)][1]
+
+    def _target(self, workload: Workload) -> Workload:
+        now = self._newest.targets.get(workload.model, workload.target)
+        follows = workload.target_kind == "concurrency" and workload.target == self._were.get(workload.model)
+        return replace(workload, target=now) if follows and now != workload.target else workload
+
+    def _seen(self, workload: Workload) -> Workload:
+        follows = workload.model in self._models and not workload.profile
+        if not follows or (workload.seen is not None and workload.seen.origin is not Origin.LIVE):
+            return workload
+        found = seen_of(workload.model, self._newest.observed, workload.seen)
+        return workload if found is None or found == workload.seen else replace(workload, seen=found)
 
 
 def ages(scenario: Scenario, now_s: float) -> dict[int, str]:

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 _NUMBER: Final = re.compile(r"([+-]?(?:[0-9]+(?:[.,][0-9]*)?|[.,][0-9]+))(?:e([+-]?[0-9]+))?\s*(\D*)", re.IGNORECASE)
-_THOUSANDS: Final = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
+_THOUSANDS: Final = {"k": 1e3, "m": 1e6}
+_FIGURES: Final = frozenset("0123456789.,eE+- ")
 _MOST: Final = 1e15
 
 
@@ -29,6 +30,10 @@ class Kind(NamedTuple):
     most: float = math.inf
     step: float = 0.0
     """Fixed step, as typed; 0: a tenth, rounded."""
+
+    def takes(self, character: str) -> bool:
+        """Whether it can be part of such a number, or of what stands behind one."""
+        return character in _FIGURES or any(character.lower() in name for name in (*self.units, self.sign.lower()))
 
     def read(self, text: str) -> float:
         """A typed text as the field's value. Raises ValueError with the reason in a few words."""
@@ -90,7 +95,7 @@ def round_step(number: float) -> float:
 
 
 REQUESTS: Final = Kind("such as 512 or 1.5k", units=_THOUSANDS)
-POSITIVE: Final = Kind("such as 24 or 0.5", units=_THOUSANDS, open=True)
+CAPACITY: Final = Kind("such as 24", units=_THOUSANDS, least=1.0)
 COUNT: Final = Kind("such as 4", whole=True, least=1.0)
 NUMBER: Final = Kind("such as 0 or 1", whole=True)
 TOKENS: Final = Kind("such as 2000 or 4k", units=_THOUSANDS, open=True)

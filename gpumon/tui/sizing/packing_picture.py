@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
+from types import MappingProxyType
 from typing import Final
+
+from msgspec.structs import replace
 
 from gpumon.readings.format import cells, cut
 from gpumon.readings.missing import Reading, number
 from gpumon.readings.text import clean
-from gpumon.sizing.answer import Answer, Packed, PlacedServer
+from gpumon.sizing.answer import Answer, GpuSlot, Packed, PlacedServer
 from gpumon.sizing.scenario import Packing, Scenario
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row
@@ -32,6 +35,9 @@ _LEGENDS: Final = ((20, 4), (12, 3), (8, 2), (4, 1))
 _LINES_OF_SERVER: Final = 3
 """A server that takes more has its equal GPUs counted instead."""
 
+_HELD: Final = (-1,)
+"""In the place of workloads: something else holds the GPU."""
+
 Unit = tuple[tuple[int, ...], int]
 """Workloads on one GPU, and over how many GPUs they are joined."""
 Kind = tuple[int, tuple[Unit, ...]]
@@ -49,20 +55,28 @@ def tone(workload: int) -> str:
 
 
 def packing(
-    width: int, height: int, answer: Answer, scenario: Scenario, plan: Packing, glyphs: Glyphs
-) -> list[Row]:  # fmt: skip
-    """Servers and their GPUs in the plan by `plan`: at most `height` rows."""
+    width: int,
+    height: int,
+    answer: Answer,
+    scenario: Scenario,
+    plan: Packing,
+    glyphs: Glyphs,
+    held: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+) -> list[Row]:
+    """Servers and their GPUs in the plan by `plan`: at most `height` rows. Of GPUs that are free in it, those that are
+    `held` here by something else (`live.Held`) are drawn as taken."""
     packed = answer.plans.busy_aware if plan == "busy" else answer.plans.memory_only
     marks = MARKS[glyphs]
     title = _title(scenario, packed, plan, width)
     problem = clean(packed.problem or ("" if packed.layout else answer.problem))
     if not packed.layout:
         return said(title, problem or "nothing to place", width, height, "warn" if problem else "muted")
-    kinds = Counter(_kind(server) for server in packed.layout)
+    layout, needed = _with_held(packed.layout, scenario, held)
+    kinds = Counter(_kind(server) for server in layout)
     head = _head(title, packed, width, 2 if height >= 6 else 1, marks)
     tail = _missed(answer, problem, width, 2 if height >= 8 else 1)
     most = next((n for least, n in _LEGENDS if height >= least), 0)
-    legend = flowed(_keys(answer, kinds, width * most, marks), width, most)
+    legend = flowed(_keys(answer, kinds, width * most, marks, needed), width, most)
     room = max(1, height - len(head) - len(tail) - len(legend))
     extra = _extra(packed, scenario)
     body = _body(kinds, scenario, width, room, extra, marks)
@@ -97,14 +111,41 @@ def _known(reading: Reading) -> float | None:
     return value if usable(value) else None
 
 
+def _with_held(
+    layout: Sequence[PlacedServer], scenario: Scenario, held: Mapping[str, tuple[int, ...]]
+) -> tuple[Sequence[PlacedServer], int]:
+    """The servers with what is held on those that are here, and how many held GPUs the plan has no other for.
+
+    Which of the drawn servers is which of those here is open: most is held where most is free.
+    """
+    servers, needed = list(layout), 0
+    for gpu, numbers in held.items():
+        shapes = {at for at, server in enumerate(scenario.server) if server.gpu == gpu and any(numbers)}
+        alike = [index for index, server in enumerate(layout) if server.shape in shapes]
+        alike.sort(key=lambda index: -_free(layout[index]))
+        for index, left in zip(alike, sorted(numbers[: len(alike)], reverse=True), strict=False):
+            slots = list[GpuSlot]()
+            for slot in layout[index].gpus:
+                takes = left > 0 and not slot.workloads
+                slots.append(GpuSlot(_HELD) if takes else slot)
+                left -= takes
+            servers[index] = replace(layout[index], gpus=tuple(slots))
+            needed += left
+    return servers, needed
+
+
+def _free(server: PlacedServer) -> int:
+    return sum(not slot.workloads for slot in server.gpus)
+
+
 def _kind(server: PlacedServer) -> Kind:
-    """What is on a server, in one order: GPUs that an instance joins, then shared ones, then free ones."""
+    """What is on a server, in one order: GPUs that an instance joins, then shared ones, held ones, and free ones."""
     groups: dict[tuple[int, int], list[tuple[int, ...]]] = {}
     for at, slot in enumerate(server.gpus):
         key = (0, slot.group) if slot.group >= 0 else (1, at)
         groups.setdefault(key, []).append(tuple(sorted(slot.workloads)))
     units = [(found[0], len(found)) for found in groups.values()]
-    return server.shape, tuple(sorted(units, key=lambda unit: (not unit[0], -unit[1], unit[0])))
+    return server.shape, tuple(sorted(units, key=lambda unit: (not unit[0], unit[0] == _HELD, -unit[1], unit[0])))
 
 
 def _extra(packed: Packed, scenario: Scenario) -> str:
@@ -201,6 +242,8 @@ def _counted(unit: Unit, marks: Marks, room: int) -> list[Piece]:
 def _gpu(workloads: tuple[int, ...], marks: Marks) -> list[Piece]:
     if not workloads:
         return [(marks.free, "muted")]
+    if workloads == _HELD:
+        return [(marks.taken, "warn")]
     if len(workloads) > _LETTERS_OF_GPU:
         return [(_text(workloads), tone(workloads[0]))]
     return [(letter(at) * len(list(same)), tone(at)) for at, same in groupby(workloads)]
@@ -213,10 +256,10 @@ def _text(workloads: tuple[int, ...]) -> str:
     return text if len(text) <= 8 else text[:7] + "+"
 
 
-def _keys(answer: Answer, kinds: Counter[Kind], room: int, marks: Marks) -> list[Key]:
-    """Letters of the workloads, and what a bond and a dot stand for where there are any."""
+def _keys(answer: Answer, kinds: Counter[Kind], room: int, marks: Marks, needed: int) -> list[Key]:
+    """Letters of the workloads, and what a bond, a cross and a dot stand for where there are any."""
     units = [unit for _, found in kinds for unit in found]
-    there = {at for workloads, _ in units for at in workloads}
+    there = {at for workloads, _ in units if workloads != _HELD for at in workloads}
     keys = []
     short = max(4, min(10, room // max(1, len(there)) - 9))
     for at in sorted(there):
@@ -226,10 +269,18 @@ def _keys(answer: Answer, kinds: Counter[Kind], room: int, marks: Marks) -> list
         name, instances = clean(plan.name), _known(plan.instances)
         times = f" x {instances:,.0f}" if instances is not None else ""
         keys.append(Key(letter(at), tone(at), f"{cut(name, 24)}{times}", f"{cut(name, short)}{times}"))
+    held, free = (
+        sum(times for (_, found), times in kinds.items() for workloads, _ in found if workloads == which)
+        for which in (_HELD, ())
+    )
+    if held or needed:
+        all_ = held + needed
+        more = f", the plan needs {needed:,}" if needed else ""
+        text = f"{all_:,} GPU{'s' * (all_ != 1)} held by something else{more}"
+        keys.append(Key(marks.taken, "warn", text, f"{all_:,} held{more}"))
     bond = max((gpus for _, gpus in units), default=1)
     if bond > 1:
         keys.append(Key(f"A{marks.joined}A", "muted", "one instance on several GPUs", "joined"))
-    free = sum(times for (_, found), times in kinds.items() for workloads, _ in found if not workloads)
     if free:
         keys.append(Key(marks.free, "muted", f"{free:,} GPU{'s' * (free != 1)} free", f"{free:,} free"))
     return keys

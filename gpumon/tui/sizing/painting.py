@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from gpumon.config.keymap import Keymap
 from gpumon.readings.format import cut
+from gpumon.sizing.plan import named
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing import field_list, result, sheet
@@ -61,7 +62,7 @@ class Scene(NamedTuple):
         answer = desk.reckoner.answer
         return Sheet(
             desk.scenario, answer, desk.stop, -1 if desk.opened else desk.cell, desk.edit, desk.stale, self.focused,
-            self.ages, desk.reckoner.known.prices, *desk.seen,
+            self.ages, desk.reckoner.known.prices, *desk.seen, held=desk.reckoner.held.reasons,
         )  # fmt: skip
 
 
@@ -174,7 +175,9 @@ def _picture(scene: Scene, height: int) -> list[Row]:
     plan: WorkloadPlan | None = answer.workloads[desk.workload] if desk.workload < len(answer.workloads) else None
     curve = curve_picture(instance, plan) if instance is not None and plan is not None else None
     here = desk.reckoner.here.get(plan.model) if plan is not None else None
-    shown = Shown(desk.scenario, answer, desk.workload, curve, here=here, packing=desk.scenario.packing)
+    here_held, known = desk.reckoner.held.by_server, desk.reckoner.known
+    held = {server.gpu: here_held.get(named(server, known).gpu, ()) for server in desk.scenario.server}
+    shown = Shown(desk.scenario, answer, desk.workload, curve, here=here, packing=desk.scenario.packing, held=held)
     return stack(scene.width, height, shown, scene.glyphs, first=cast("Kind", scene.what))
 
 

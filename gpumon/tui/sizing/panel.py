@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from textual import events
 
@@ -12,45 +12,32 @@ from gpumon.config.errors import ConfigError
 from gpumon.readings.format import cut
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
-from gpumon.sizing.live import from_live, have, instances_here, kv_ratios
-from gpumon.sizing.scenario import Server, Workload
-from gpumon.tui.control import Control, Files
+from gpumon.sizing.live import from_live, have, held, instances_here, kv_ratios, targets
+from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.tui.control import Files
 from gpumon.tui.keys import scoped
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.sizing import field_list, painting, questions
 from gpumon.tui.sizing.desk import Desk
 from gpumon.tui.sizing.fields import SERVER, WORKLOAD, value_of
-from gpumon.tui.sizing.live_rows import ages, base_of
+from gpumon.tui.sizing.live_rows import Newest, ages, base_of
 from gpumon.tui.sizing.pictures import KINDS
 from gpumon.tui.table import clock
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 
 if TYPE_CHECKING:
-    from gpumon.tui.widgets.drawer import Drawer, Question
+    from gpumon.tui.sizing.host_screen import HostScreen
 
 SCOPE: Final = "sizing"
 """Of its keys, in the table of keys."""
 _RENEW_S: Final = 2.0
 """Between two looks at what the engines showed since."""
+_STEPS: Final = ("more", "less")
+"""Commands that take what is typed and go on from it."""
 VIEWS: Final = (KINDS[0][0], "gpus", *(kind for kind, _ in KINDS[1:]))
 """What stands below the figures: one of the pictures first, or other types of GPU side by side."""
-
-
-class _Monitor(Protocol):
-    """The screen that the panel is part of, as the panel sees it."""
-
-    control: Control
-    files: Files | None
-    ask: Callable[[Question], None]
-    say: Callable[[str], None]
-    drawer: Drawer
-    show_keys: Callable[[], None]
-    run_alone: Callable[[str, Callable[[], Coroutine[None, None, None]]], None]
-
-    @property
-    def gone_back(self) -> bool: ...
 
 
 class SizingPanel(Pane):
@@ -79,21 +66,23 @@ class SizingPanel(Pane):
         """The cursor's row of each painted line, -1 where there is none."""
 
     @property
-    def monitor(self) -> _Monitor:
+    def monitor(self) -> HostScreen:
         """The screen that the panel is part of."""
-        return cast("_Monitor", self.screen)
+        return cast("HostScreen", self.screen)
 
     @property
     def desk(self) -> Desk:
         """What is worked on; at first what runs here."""
         if self._desk is None:
-            known, base = self.monitor.control.known(), base_of(self.view.config)
-            seen = self.monitor.control.calibration
-            shot = self.snapshot
-            scenario = from_live(shot, seen.observed(), base, seen.in_flight()) if shot is not None else base
-            self._desk = Desk(known, scenario, [each.model for each in scenario.workload], bool(base.server))
+            known, scenario = self.monitor.control.known(), self._as_it_runs()
+            live = [each.model for each in scenario.workload]
+            self._desk = Desk(known, scenario, live, bool(base_of(self.view.config).server))
             self._look()
         return self._desk
+
+    def _as_it_runs(self) -> Scenario:
+        base, shot, seen = base_of(self.view.config), self.snapshot, self.monitor.control.calibration
+        return from_live(shot, seen.observed(), base, seen.in_flight()) if shot is not None else base
 
     @property
     def editing(self) -> bool:
@@ -117,9 +106,11 @@ class SizingPanel(Pane):
             return
         self._looked_s = snapshot.wall_s
         desk.reckoner.here, desk.reckoner.kv_ratios = instances_here(snapshot), kv_ratios(snapshot)
+        desk.reckoner.held = held(snapshot)
         if desk.reckoner.use(self.monitor.control.known(), dict(have(snapshot))):
             desk.answer()
-        desk.renew(self.monitor.control.calibration.observed())
+        seen = self.monitor.control.calibration
+        desk.renew(Newest(seen.observed(), targets(snapshot, seen.in_flight())))
         self._ages = ages(desk.book.present, snapshot.wall_s)
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
@@ -166,10 +157,20 @@ class SizingPanel(Pane):
             return True
         if self._stray and character in ("e", "E", ".", ","):
             return self._astray(character)
-        call = scoped(self.view.keymap, SCOPE).get(key)
-        if call is None:
+        name = scoped(self.view.keymap, SCOPE).get(key, "").partition("'")[2].rstrip("')")
+        if desk.edit is not None and name not in _STEPS and self._refused(key, character, name):
+            return True
+        if not name:
             return self._astray(character)
-        self.run(call.partition("'")[2].rstrip("')"))
+        self.run(name)
+        return True
+
+    def _refused(self, key: str, character: str | None, name: str) -> bool:
+        """While a value is typed only what the key line names does something: no slip of a letter undoes or quits."""
+        shown = character if character is not None and character.isprintable() else key if name else ""
+        if not shown or key in self.view.keymap.keys["quit"]:
+            return False
+        self._say_why(f"{shown} is no part of a number; {self.view.keymap.first('open')}: take it")
         return True
 
     def _astray(self, character: str | None) -> bool:
@@ -258,10 +259,10 @@ class SizingPanel(Pane):
         self._changed()
         return None
 
-    def _say_why(self) -> None:
-        edit = self.desk.edit
+    def _say_why(self, why: str = "") -> None:
+        edit, back = self.desk.edit, self.view.keymap.first("back")
         if edit is not None:
-            self.monitor.say(f"{edit.place.field.name}: {edit.reason}; {self.view.keymap.first('back')}: as it was")
+            self.monitor.say(f"{edit.place.field.name}: {why or edit.reason}; {back}: as it was")
 
     def back(self) -> bool:
         """Drop what is typed, then from the fields to the rows, then words in place of the picture."""
@@ -301,8 +302,7 @@ class SizingPanel(Pane):
     def _reset(self) -> None:
         if self.snapshot is None:
             return
-        seen = self.monitor.control.calibration
-        scenario = from_live(self.snapshot, seen.observed(), base_of(self.view.config), seen.in_flight())
+        scenario = self._as_it_runs()
         if not scenario.workload:
             self.monitor.say("no engine runs here: nothing to go back to")
             return

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
 from gpumon.sizing.answer import Answer, WorkloadPlan
@@ -40,6 +41,8 @@ class Shown(NamedTuple):
     """Instances of the chosen one that run now."""
     packing: Packing = "busy"
     """Which plan's packing is drawn."""
+    held: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+    """GPUs here that something else holds, by type and server (`live.Held`)."""
 
     @property
     def plan(self) -> WorkloadPlan | None:
@@ -82,7 +85,7 @@ def _drawn(width: int, height: int, what: Kind, shown: Shown, glyphs: Glyphs) ->
     if width <= 0 or height <= 0:
         return []
     if what == "packing":
-        return packing_picture.packing(width, height, shown.answer, shown.scenario, shown.packing, glyphs)
+        return packing_picture.packing(width, height, shown.answer, shown.scenario, shown.packing, glyphs, shown.held)
     plan, title = shown.plan, Title(dict(KINDS)[what])
     if plan is None:
         return said(title, "no workload yet", width, height)

@@ -9,6 +9,7 @@ from gpumon.sizing.answer import Answer
 from gpumon.sizing.compare import USUAL, Column, compare
 from gpumon.sizing.instance import Instance, resolve
 from gpumon.sizing.known import Known
+from gpumon.sizing.live import Held
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Scenario
 
@@ -25,6 +26,8 @@ class Reckoner:
         """Served model name -> instances that run now."""
         self.kv_ratios: Mapping[str, float] = {}
         """Served model name -> how full the fullest KV cache of its instances is now."""
+        self.held = Held()
+        """GPUs here that something else holds."""
         self.answer: Answer | None = None
         """Of `scenario`."""
         self.scenario: Scenario | None = None

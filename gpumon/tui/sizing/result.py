@@ -9,7 +9,7 @@ from gpumon.readings.format import cells, count, seconds, watts
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import NOT_KNOWN, Answer, LimitKind, Packed, Source, WorkloadPlan
-from gpumon.sizing.limits import KV_SHARE
+from gpumon.sizing.memory import KV_SHARE
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Row
 from gpumon.tui.sizing.effects import SOURCES
@@ -87,9 +87,10 @@ def _have(sheet: Sheet, answer: Answer, width: int) -> list[Row]:
     here += f" {clean(have.gpu, 40)}" if have.gpu else ""
     text, tone = clean(labelled(have.text), 120), sheet.tone("warn" if lacks else "ok")
     row: Row = ((" have  ", sheet.tone("muted")), (f"{here}  ", sheet.tone("text")))
+    held = _folded(sheet, " taken ", ", ".join(sheet.held), width) if sheet.held else []
     if cells(here) + cells(text) + 10 <= width:
-        return [(*row, (text, tone))]
-    return [row, *wrapped(text, width, tone, most=2)]
+        return [(*row, (text, tone)), *held]
+    return [row, *wrapped(text, width, tone, most=2), *held]
 
 
 def other_packing(sheet: Sheet) -> list[Row]:

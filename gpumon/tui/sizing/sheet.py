@@ -87,6 +87,8 @@ class Sheet(NamedTuple):
     """Most requests in flight that the chosen workload was measured at."""
     kv_ratio: float | None = None
     """How full the fullest KV cache is of the instances of it that run here."""
+    held: tuple[str, ...] = ()
+    """Which GPUs here something else holds."""
 
     def plan(self, at: int) -> WorkloadPlan | None:
         """The answer for one workload; none for one that was added since."""
