@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -18,6 +18,7 @@ from gpumon.readings.text import clean
 from gpumon.sources.feeds.described import FILE, costed
 from gpumon.sources.identity import IDENTITY
 from gpumon.sources.model_facts import resolve
+from gpumon.sources.model_views import another_view
 from gpumon.sources.offload import daemon_thread
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.hints import SPEC_HINTS, STORAGE_HINTS, hints_of
@@ -25,8 +26,9 @@ from gpumon.specs.left_out import DRAFTS as DRAFTED
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llm_hints import left_out_by
 
-_Asked = tuple[str, str, tuple[tuple[str, str], ...]]
-"""A model as it was looked up: name, root, and what the engine says of it."""
+_T = TypeVar("_T")
+_Asked = tuple[str, str, tuple[tuple[str, str], ...], int]
+"""A model as it was looked up: name, root, what the engine says of it, and the process whose view of files counts."""
 Found = tuple[LlmSpec | None, str]
 """A model's spec and where it is from; or None and the reason, which is empty while it is looked for."""
 NOTHING_YET: Final[Found] = (None, "")
@@ -79,7 +81,9 @@ class EngineFacts:
         self._env = os.environ if env is None else env
         self._no_gpu = NO_GPU_YET if nvml else NOT_READ
         self._known: dict[_Asked, Found] = {}
-        self._looks: dict[_Asked, _Look] = {}
+        self._looks: dict[_Asked, _Look[Found]] = {}
+        self._views: dict[int, _Look[int]] = {}
+        """By process of an engine: the same, or 0 where it sees what gpumon sees."""
         self._attached: dict[str, _Attached] = {}
         """`EngineReading.key` -> its last poll as it was handed out: until the next one it stays the same object."""
 
@@ -146,9 +150,12 @@ class EngineFacts:
         """What is known of its model by now; the text is empty while it is looked for."""
         model, root = _names(endpoint, reading)
         hints = _hints(endpoint, reading)
-        key = (model, root, tuple(sorted(hints.items())))
+        process = self._seen_by(reading.url)
+        key = (model, root, tuple(sorted(hints.items())), process or 0)
         if not model:
             return (None, NAMELESS) if IDENTITY in reading.info else NOTHING_YET
+        if process is None:
+            return self._known.get(key, NOTHING_YET)
         if (known := self._known.pop(key, None)) is not None:
             self._known[key] = known  # behind those that nobody asked for since
             return known
@@ -158,7 +165,8 @@ class EngineFacts:
                 self._looks = {each: look for each, look in self._looks.items() if not look.future.done()}
             if len(self._looks) >= MOST_MODELS:
                 return None, "the files of too many models do not answer: is that a mount that hangs?"
-            look = _Look(daemon_thread(resolve, model, root, self._models, llm_catalogue(), self._env, hints))
+            asked = (model, root, self._models, llm_catalogue(), self._env, hints, process)
+            look = _Look(daemon_thread(resolve, *asked))
             self._looks[key] = look
         if look.future.done():
             del self._looks[key]
@@ -170,6 +178,21 @@ class EngineFacts:
         if time.monotonic() - look.since_s > SILENT_S:
             return None, f"its files do not answer ({clean(root or model, 80)}): is that a mount that hangs?"
         return NOTHING_YET
+
+    def _seen_by(self, url: str) -> int | None:
+        """A process of the engine, where it sees other files than gpumon; else 0; None while that is looked at."""
+        pids = self._owner.pids_of(url) if self._owner is not None else frozenset()
+        if not pids:
+            return 0
+        pid = min(pids)
+        look = self._views.get(pid)
+        if look is None:
+            if len(self._views) >= MOST_MODELS:
+                self._views.clear()
+            look = self._views[pid] = _Look(daemon_thread(another_view, pid, self._env))
+        if not look.future.done():
+            return None if time.monotonic() - look.since_s < SILENT_S else 0
+        return 0 if look.future.exception() else look.future.result()
 
 
 def no_model(reading: EngineReading, why: str) -> dict[str, str]:
@@ -194,10 +217,10 @@ class _Attached(NamedTuple):
         return reading is self.reading and llm is self.llm and found == self.found and endpoint == self.endpoint
 
 
-class _Look:
-    """A model whose files are being read."""
+class _Look(Generic[_T]):
+    """A question that a thread of its own answers."""
 
-    def __init__(self, future: Future[Found]) -> None:
+    def __init__(self, future: Future[_T]) -> None:
         self.future = future
         self.since_s = time.monotonic()
 

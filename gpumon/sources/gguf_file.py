@@ -17,6 +17,11 @@ from gpumon.specs.gguf import GgufHeader, Tensor
 MAGIC: Final = b"GGUF"
 MOST_HEADER_BYTES: Final = 48 * 1024 * 1024
 """The longest vocabularies take some 16 MB (Llama 4: 202,000 tokens and 440,000 merges)."""
+MOST_KEPT_BYTES: Final = 16 * 1024 * 1024
+"""Memory that what is kept of one model may take: a large one needs 1 MB."""
+_VALUE_BYTES = 40
+_TENSOR_BYTES = 400
+"""What a number and a tensor take of it, about."""
 MOST_PARTS: Final = 256
 """Files of one split model."""
 _MOST_KEYS = 100_000
@@ -40,14 +45,16 @@ def read_gguf(path: Path) -> GgufHeader:
 
     ValueError says what is wrong with which file; OSError where one can not be read.
     """
+    allowance = _Allowance()
     named = _PART.search(path.name)
     if named is None or int(named["parts"]) < 2:
-        return _read(path)
+        return _read(path, allowance)
     count = int(named["parts"])
     if count > MOST_PARTS:
         raise ValueError(f"{path.name}: has {count} parts, more than {MOST_PARTS}")
     begin, end = path.name[: named.start()], path.name[named.end() :]
-    headers = [_read(path.with_name(f"{begin}-{part:05d}-of-{count:05d}{end}")) for part in range(1, count + 1)]
+    names = (f"{begin}-{part:05d}-of-{count:05d}{end}" for part in range(1, count + 1))
+    headers = [_read(path.with_name(name), allowance) for name in names]
     return GgufHeader(headers[0].metadata, tuple(tensor for header in headers for tensor in header.tensors))
 
 
@@ -60,9 +67,17 @@ def is_gguf(path: Path) -> bool:
         return False
 
 
-def _read(path: Path) -> GgufHeader:
+class _Allowance:
+    """What the parts of a model may take together."""
+
+    def __init__(self) -> None:
+        self.header_bytes = MOST_HEADER_BYTES
+        self.kept_bytes = MOST_KEPT_BYTES
+
+
+def _read(path: Path, allowance: _Allowance) -> GgufHeader:
     with open_regular(path) as file:
-        cursor = _Cursor(file, path.name)
+        cursor = _Cursor(file, path.name, allowance)
         if cursor.take(4) != MAGIC:
             raise ValueError(f"{path.name}: is no GGUF file")
         version = cursor.scalar(4)
@@ -89,18 +104,19 @@ def _tensor(cursor: _Cursor) -> Tensor:
         raise cursor.error(f"tensor {name[:80]!a} has shape {shape}")
     kind = int(cursor.scalar(4))
     cursor.skip(8)
+    cursor.keep(_TENSOR_BYTES)
     return Tensor(name, shape, kind)
 
 
 class _Cursor:
     """Walks through a file from its begin, a chunk at a time."""
 
-    def __init__(self, file: BinaryIO, name: str) -> None:
+    def __init__(self, file: BinaryIO, name: str, allowance: _Allowance) -> None:
         self._file = file
         self._name = name
+        self._allowance = allowance
         self._chunk = b""
         self._at = 0
-        self._read = 0
 
     def error(self, problem: str) -> ValueError:
         return ValueError(f"{self._name}: GGUF header {problem}")
@@ -113,6 +129,12 @@ class _Cursor:
         self._at += length
         return found
 
+    def keep(self, count: int) -> None:
+        """So many bytes of memory are about to be kept; ValueError where that is more than any model needs."""
+        self._allowance.kept_bytes -= count
+        if self._allowance.kept_bytes < 0:
+            raise self.error(f"has more than {MOST_KEPT_BYTES} bytes of values and tensors")
+
     def skip(self, length: int) -> None:
         while length > _CHUNK:
             self.take(_CHUNK)
@@ -122,10 +144,10 @@ class _Cursor:
     def _refill(self, length: int) -> None:
         rest = self._chunk[self._at :]
         wanted = max(_CHUNK, length - len(rest))
-        if self._read + length - len(rest) > MOST_HEADER_BYTES:
+        if length - len(rest) > self._allowance.header_bytes:
             raise self.error(f"is longer than {MOST_HEADER_BYTES} bytes")
-        more = self._file.read(min(wanted, MOST_HEADER_BYTES - self._read))
-        self._read += len(more)
+        more = self._file.read(min(wanted, self._allowance.header_bytes))
+        self._allowance.header_bytes -= len(more)
         if len(rest) + len(more) < length:
             raise self.error("ends before it is complete: a download that was cut off?")
         self._chunk, self._at = rest + more, 0
@@ -149,6 +171,7 @@ class _Cursor:
         if length > _MOST_TEXT:
             self.skip(length)
             return None
+        self.keep(_VALUE_BYTES + 4 * length)
         return self.take(length).decode("utf-8", "replace")
 
     def value(self, kind: int, depth: int = 0) -> object:
@@ -166,6 +189,7 @@ class _Cursor:
         if length > MOST_HEADER_BYTES or depth >= _MOST_DEPTH:
             raise self.error(f"has an array of {length} elements at depth {depth}")
         if length <= _MOST_KEPT:
+            self.keep(_VALUE_BYTES * (length + 1))
             return [self.value(kind, depth + 1) for _ in range(length)]
         if kind in _SCALARS:
             self.skip(length * struct.calcsize(_SCALARS[kind]))

@@ -20,6 +20,8 @@ _OLLAMA_NAME = re.compile(
     r"(?:(?P<host>[A-Za-z0-9][A-Za-z0-9.-]{0,95})/(?=[^/]+/))?(?:(?P<owner>[A-Za-z0-9][A-Za-z0-9._-]{0,95})/)?"
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,95}):(?P<tag>[A-Za-z0-9][A-Za-z0-9._-]{0,95})"
 )
+_REGISTRY, _LIBRARY = "registry.ollama.ai", "library"
+"""Host and owner of a name that tells neither."""
 _DIGEST = re.compile(r"sha256[:-](?P<digest>[0-9a-f]{64})")
 _TAGGED = re.compile(r"(?P<repository>[^:]+):(?P<tag>[A-Za-z0-9._-]{1,64})")
 _PROJECTOR = "mmproj"
@@ -27,16 +29,17 @@ _FURTHER = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")
 """Second and later files of a split model."""
 
 
-def gguf_paths(name: str, env: Mapping[str, str]) -> Iterator[Path]:
+def gguf_paths(name: str, env: Mapping[str, str], root: str = "") -> Iterator[Path]:
     """GGUF files that may hold this model; the likeliest first, and none where several could be meant.
 
-    `name` is an absolute path (a file, or a folder with one model), a Hugging Face id of the cache, which may end in
-    `:Q4_K_M` as llama.cpp's -hf does, or Ollama's `name:tag`. Relative paths are none: whose folder is not known.
+    `name` is an absolute path below `root` (a file, or a folder with one model), a Hugging Face id of the cache, which
+    may end in `:Q4_K_M` as llama.cpp's -hf does, or Ollama's `name:tag`. Relative paths are none: whose folder is not
+    known.
     """
     if not allowed(name):
         return
     if name.startswith("/"):
-        path = Path(name)
+        path = Path(f"{root}{name}")
         if is_file(path):
             if path.suffix == ".gguf" or is_gguf(path):  # one that is none by its content is named as such
                 yield path
@@ -49,9 +52,27 @@ def gguf_paths(name: str, env: Mapping[str, str]) -> Iterator[Path]:
     yield from _ollama(name, env)
 
 
-def searched(names: Iterable[str], env: Mapping[str, str]) -> str:
+def ollama_name(blob: Path) -> str:
+    """Ollama's `name:tag` of a file of its store, by the first manifest that has it; empty where none can be read."""
+    digest = _DIGEST.fullmatch(blob.name)
+    if digest is None or blob.parent.name != "blobs":
+        return ""
+    manifests = blob.parent.parent / "manifests"
+    try:
+        paths = sorted(path for path, _ in zip(manifests.glob("*/*/*/*"), range(_MOST_FILES), strict=False))
+    except OSError:
+        return ""
+    named = next((path for path in paths if blob in _blobs(path, blob.parent.parent)), None)
+    if named is None:
+        return ""
+    *begin, name, tag = named.relative_to(manifests).parts
+    short = begin[begin[0] == _REGISTRY :]
+    return "/".join((*(short if short != [_LIBRARY] else ()), f"{name}:{tag}"))
+
+
+def searched(names: Iterable[str], env: Mapping[str, str], root: str = "") -> str:
     """Where the files of a model of these names were looked for, in words."""
-    paths = [name for name in names if name.startswith("/")]
+    paths = [f"{root}{name}" for name in names if name.startswith("/")]
     cache = hugging_face_cache(env)
     stores = [str(cache)] if cache is not None else []
     return ", ".join((*paths, *stores, *map(str, _stores(env))))
@@ -87,21 +108,21 @@ def _ollama(name: str, env: Mapping[str, str]) -> Iterator[Path]:
     parts = _OLLAMA_NAME.fullmatch(name)
     if parts is None:
         return
-    below = Path(parts["host"] or "registry.ollama.ai", parts["owner"] or "library", parts["name"], parts["tag"])
+    below = Path(parts["host"] or _REGISTRY, parts["owner"] or _LIBRARY, parts["name"], parts["tag"])
     for store in _stores(env):
-        manifest = store / "manifests" / below
-        if not is_file(manifest):
-            continue
-        try:
-            layers = read_json(manifest, _MOST_MANIFEST_BYTES, _Manifest).layers
-        except (ValueError, OSError, msgspec.MsgspecError):
-            continue
-        for layer in layers:
-            digest = _DIGEST.fullmatch(layer.digest)
-            if layer.media_type == _MODEL_LAYER and digest is not None:
-                blob = store / "blobs" / f"sha256-{digest['digest']}"
-                if is_gguf(blob):
-                    yield blob
+        yield from (blob for blob in _blobs(store / "manifests" / below, store) if is_gguf(blob))
+
+
+def _blobs(manifest: Path, store: Path) -> list[Path]:
+    """The model files of a store that a manifest names."""
+    if not is_file(manifest):
+        return []
+    try:
+        layers = read_json(manifest, _MOST_MANIFEST_BYTES, _Manifest).layers
+    except (ValueError, OSError, msgspec.MsgspecError):
+        return []
+    digests = (_DIGEST.fullmatch(layer.digest) for layer in layers if layer.media_type == _MODEL_LAYER)
+    return [store / "blobs" / f"sha256-{digest['digest']}" for digest in digests if digest is not None]
 
 
 def _stores(env: Mapping[str, str]) -> list[Path]:

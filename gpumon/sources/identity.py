@@ -91,7 +91,7 @@ async def _asked(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, path: s
     if not path:
         return 404, None
     try:
-        answer, _ = await get_keyed(fetcher, f"{url.base}{path}", endpoint, MOST_BYTES)
+        answer = (await get_keyed(fetcher, f"{url.base}{path}", endpoint, MOST_BYTES)).answer
     except FetchError:
         return 0, None
     if answer.status != 200:

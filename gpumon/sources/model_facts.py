@@ -17,6 +17,7 @@ from gpumon.config.schema import Model
 from gpumon.sources.gguf_file import read_gguf
 from gpumon.sources.gguf_places import gguf_paths, searched
 from gpumon.sources.model_files import model_folders, read_config, read_weights
+from gpumon.sources.model_views import View, views
 from gpumon.specs.hints import MODEL_PATH
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llm_config import QUANTIZATION_KEYS, llm_from_config
@@ -58,9 +59,10 @@ def resolve(
     llms: LlmCatalogue,
     env: Mapping[str, str] | None,
     hints: Mapping[str, str] = NO_HINTS,
+    process: int = 0,
 ) -> tuple[LlmSpec | None, str]:
     """The model's spec and where it comes from; or None, and why with the `[[model]]` lines that would tell it."""
-    facts = look_up(model_id, root, config_models, llms, env, hints)
+    facts = look_up(model_id, root, config_models, llms, env, hints, process)
     return facts.spec, facts.why
 
 
@@ -71,13 +73,14 @@ def look_up(
     llms: LlmCatalogue,
     env: Mapping[str, str] | None,
     hints: Mapping[str, str] = NO_HINTS,
+    process: int = 0,
 ) -> Facts:
     """First hit of: config entry, the model's own files, the engine's own words, catalogue row.
 
     `model_id` is the served name, `root` the path or Hugging Face id that it was loaded from, `hints` what the engine
     says of it (`specs.hints`); all are text from a server. `env` None: the server is on another machine, so that its
-    files are not here to be read. Reads files: run it in a thread. Never raises for what a
-    file, a name or a hint holds.
+    files are not here to be read. `process`: one of the engine that sees other files or keeps its models elsewhere;
+    0: as this one does. Reads files: run it in a thread. Never raises for what a file, a name or a hint holds.
     """
     looked: list[Looked] = []
     try:
@@ -88,7 +91,7 @@ def look_up(
     names = [each for each in dict.fromkeys((root, hints.get(MODEL_PATH, ""), model_id)) if each]
     if spec is None and env is not None:
         try:
-            spec = _from_files(names, model_id, env, hints, looked)
+            spec = _from_files(names, model_id, views(env, process), hints, looked)
         except UnknownFormatError as error:
             # Its dimensions may be in the catalogue, but not how these weights are stored: MBU would be made up.
             return _unknown(model_id, looked, [f"config.json: {error}"[:_SHOWN]])
@@ -209,11 +212,12 @@ def _check(model: Model, total: float, active: float, table: float) -> None:
 
 
 def _from_files(
-    names: Sequence[str], model_id: str, env: Mapping[str, str], hints: Mapping[str, str], looked: list[Looked]
+    names: Sequence[str], model_id: str, seen: Sequence[View], hints: Mapping[str, str], looked: list[Looked]
 ) -> LlmSpec | None:
-    """The first of these names whose `config.json` or GGUF file on this host can be read."""
-    folders = (folder for name in names for folder in model_folders(name, env))
-    paths = (path for name in names for path in gguf_paths(name, env))
+    """The first of these names whose `config.json` or GGUF file can be read."""
+    known = [(name, view) for view in seen for name in names if view.sees(name)]
+    folders = (folder for name, view in known for folder in model_folders(name, view.env, view.root))
+    paths = (path for name, view in known for path in gguf_paths(name, view.env, view.root))
     attempts: Iterator[tuple[str, Callable[[], LlmSpec]]] = chain(
         ((f"{folder}/config.json", partial(_from_folder, folder, model_id, hints)) for folder in folders),
         ((str(path.parent), partial(_from_gguf, path, model_id)) for path in paths),
@@ -225,7 +229,8 @@ def _from_files(
         if spec is not None:
             return spec
     if len(looked) == before:
-        looked.append(Looked("files", f"{NO_FILES} {searched(names, env)}"))
+        places = (searched(filter(view.sees, names), view.env, view.root) for view in seen)
+        looked.append(Looked("files", f"{NO_FILES} {', '.join(places)}"))
     return None
 
 

@@ -21,23 +21,25 @@ MOST_INDEX_BYTES: Final = 32 * 1024 * 1024
 _MOST_PATH = 4096
 _MOST_SNAPSHOTS = 64
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,95})?")
+_CACHED = re.compile(r"/models--(?P<id>[^/]+)/snapshots(?=/)")
 _T = TypeVar("_T")
 _FORBIDDEN: Final = ("/proc/", "/dev/", "/sys/")
 
 
-def model_folders(name: str, env: Mapping[str, str]) -> Iterator[Path]:
+def model_folders(name: str, env: Mapping[str, str], root: str = "") -> Iterator[Path]:
     """Folders with a `config.json` that may belong to this model path or Hugging Face id; the likeliest first.
 
-    An absolute path is taken as it is; an id is looked up in the Hugging Face cache (HF_HUB_CACHE, HF_HOME,
-    XDG_CACHE_HOME, HOME of `env`, as huggingface_hub does). Anything else, `..`, and system folders give nothing.
+    An absolute path is taken as it is, below `root`; an id is looked up in the Hugging Face cache (HF_HUB_CACHE,
+    HF_HOME, XDG_CACHE_HOME, HOME of `env`, as huggingface_hub does), and so is the id in the path of another cache, as
+    of a container. Anything else, `..`, and system folders give nothing.
     """
     if not allowed(name):
         return
-    if name.startswith("/"):
-        folders: Iterator[Path] = iter((Path(name),))
-    else:
-        folders = snapshots(name, env)
-    yield from (folder for folder in folders if is_file(folder / "config.json"))
+    folders = [Path(f"{root}{name}")] if name.startswith("/") else []
+    cached = _CACHED.search(name)
+    found = snapshots(cached["id"].replace("--", "/", 1) if cached else name, env)
+    folders += sorted(found, key=lambda folder: folder.name not in Path(name).parts)
+    yield from (folder for folder in dict.fromkeys(folders) if is_file(folder / "config.json"))
 
 
 def allowed(name: str) -> bool:

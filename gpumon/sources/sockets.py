@@ -7,7 +7,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +22,8 @@ UNRESOLVED_S = 60.0
 MOST_URLS = 1024
 
 _TABLES = ("tcp", "tcp6")
-_LISTEN = " 0A "
+_LISTEN = "0A"
+_ESTABLISHED = "01"
 _SOCKET = "socket:["
 _LOOPBACK = frozenset({ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")})
 
@@ -96,20 +97,28 @@ def _own_addresses() -> frozenset[IpAddress]:
 
 
 def listening(pid: int | str = "self") -> list[Listener]:
-    """All listening TCP sockets of the network namespace that a process is in; this one's by default.
+    """All listening TCP sockets of the network namespace that a process is in; this one's by default."""
+    return [Listener(*_end(words[1]), int(words[9]), int(words[7])) for words in _sockets(pid, _LISTEN)]
+
+
+def connected(address: IpAddress, port: int, pid: int | str = "self") -> frozenset[int]:
+    """Inodes of the TCP sockets of a process's network namespace that are connected to that address and port."""
+    there = (address, port)
+    return frozenset(int(words[9]) for words in _sockets(pid, _ESTABLISHED) if _end(words[2]) == there)
+
+
+def _sockets(pid: int | str, state: str) -> Iterator[list[str]]:
+    """The lines of all TCP sockets in this state, in words.
 
     Columns by proc(5): number, local, remote, state, queues, timer, retransmits, uid, timeout, inode.
     """
-    found = []
     for table in _TABLES:
         try:
-            lines = Path(f"/proc/{pid}/net/{table}").read_text().splitlines()
+            lines = Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
         except OSError:
             continue
-        for words in (line.split() for line in lines if _LISTEN in line):
-            address, _, port = words[1].partition(":")
-            found.append(Listener(_address(address), int(port, 16), int(words[9]), int(words[7])))
-    return found
+        sought = f" {state} "
+        yield from (line.split() for line in lines if sought in line)
 
 
 def reached(place: Place, sockets: Iterable[Listener]) -> tuple[Listener, ...]:
@@ -117,6 +126,11 @@ def reached(place: Place, sockets: Iterable[Listener]) -> tuple[Listener, ...]:
     on_port = [listener for listener in sockets if listener.port == place.port]
     exact = tuple(listener for listener in on_port if listener.address in place.addresses)
     return exact or tuple(listener for listener in on_port if listener.address.is_unspecified)
+
+
+def _end(text: str) -> tuple[IpAddress, int]:
+    address, _, port = text.partition(":")
+    return _address(address), int(port, 16)
 
 
 def _address(text: str) -> IpAddress:

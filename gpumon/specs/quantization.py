@@ -80,24 +80,29 @@ def _modelopt(fields: Fields) -> WeightFormat:
     algorithm = fields.text("quant_algo").upper()
     for prefix, precision, weight_only in _MODELOPT:
         if algorithm.startswith(prefix):
-            kv = fields.text("kv_cache_quant_algo").upper()
-            weights = narrow(precision, weight_only=weight_only)
-            return msgspec.structs.replace(weights, kv_precision=Precision.FP8 if kv.startswith("FP8") else None)
+            return msgspec.structs.replace(narrow(precision, weight_only=weight_only), kv_precision=_kv_cache(fields))
     raise fields.error("quant_algo", f"{shown(algorithm)} is not known")
 
 
 def _compressed_tensors(fields: Fields) -> WeightFormat:
-    if fields.text("format") == "dense":
-        return plain(Precision.BF16)
-    groups = fields.table("config_groups")
+    kv, groups = _kv_cache(fields), fields.table("config_groups")
+    if fields.text("format") == "dense" or (kv is not None and groups == {}):
+        return msgspec.structs.replace(plain(Precision.BF16), kv_precision=kv)
     if not groups:
         raise fields.error("config_groups", "is missing or empty")
     read = [_group(name, group) for name, group in groups.items()]
     # Of a mixed checkpoint the narrowest format is that of the MLP or the experts: most of the weights.
     weights = min(read, key=lambda each: each.bytes_per_weight)
-    cache = fields.table("kv_cache_scheme")
-    kv = Precision.FP8 if cache is not None and Fields(cache).integer("num_bits", default=16) == 8 else None
     return msgspec.structs.replace(weights, kv_precision=kv)
+
+
+def _kv_cache(fields: Fields) -> Precision | None:
+    """The KV cache's format, in ModelOpt's words or by the bits of its scheme; None where neither asks for one."""
+    word = fields.text("kv_cache_quant_algo").upper()
+    scheme = fields.table("kv_cache_scheme")
+    bits = Fields(scheme, where="kv_cache_scheme").integer("num_bits", default=16, high=16) if scheme else 16
+    named = (precision for begin, precision in _KV_WORDS if word.startswith(begin))
+    return next(named, {8: Precision.FP8, 4: Precision.NVFP4}.get(bits))
 
 
 def _group(name: str, group: object) -> WeightFormat:
@@ -155,6 +160,8 @@ _MODELOPT: Final = (
     ("W8A16", Precision.INT8, True),
 )
 """NVIDIA ModelOpt's `quant_algo` by prefix -> format and whether activations stay wide."""
+
+_KV_WORDS: Final = (("FP8", Precision.FP8), ("NVFP4", Precision.NVFP4), ("INT8", Precision.INT8))
 
 _METHODS: Final[dict[str, Callable[[Fields], WeightFormat]]] = {
     "fp8": _fp8,

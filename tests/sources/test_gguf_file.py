@@ -6,6 +6,8 @@ import gzip
 import json
 import os
 import struct
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gpumon.sources.gguf_file import MOST_HEADER_BYTES, is_gguf, read_gguf
+from gpumon.sources.gguf_file import MOST_HEADER_BYTES, MOST_KEPT_BYTES, is_gguf, read_gguf
 from gpumon.specs.gguf import GgufHeader, Tensor
 from gpumon.specs.llm_gguf import llm_from_gguf
 from tests.sources.gguf_writer import head, text, value, write
@@ -136,6 +138,53 @@ def test_no_more_than_the_limit_is_read(tmp_path: Path) -> None:
         file.truncate(4 * MOST_HEADER_BYTES)
     with pytest.raises(ValueError, match="is longer than"):
         read_gguf(path)
+
+
+def hostile(item: bytes, kind: int, count: int) -> bytes:
+    """A header as long as is read, full of arrays that are short enough to be kept."""
+    array = struct.pack("<IIQ", 9, kind, count) + item * count
+    keys = MOST_HEADER_BYTES // (len(array) + 16)
+    return b"GGUF" + struct.pack("<IQQ", 3, 0, keys) + b"".join(text(f"{key:06d}") + array for key in range(keys))
+
+
+TENSOR = text("t" * 40) + struct.pack("<I4QIQ", 4, 300, 300, 300, 300, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("item", "kind", "count"),
+    [
+        (struct.pack("<H", 1000), 2, 4096),
+        (struct.pack("<IQ", 0, 0), 9, 4096),
+        (text("ab"), 8, 4096),
+        (text("a" * 4000 + "\U0001f600"), 8, 1),
+    ],
+    ids=["numbers", "arrays", "texts", "wide texts"],
+)
+def test_a_header_that_would_take_much_memory_is_refused(tmp_path: Path, item: bytes, kind: int, count: int) -> None:
+    put(tmp_path / "x.gguf", hostile(item, kind, count))
+    with pytest.raises(ValueError, match=r"has more than 16777216 bytes of values and tensors"):
+        read_gguf(tmp_path / "x.gguf")
+
+
+def test_the_memory_of_a_header_is_bounded(tmp_path: Path) -> None:
+    """25 million small numbers in 48 MB: a list of them would take a gigabyte."""
+    path = put(tmp_path / "x.gguf", hostile(struct.pack("<H", 1000), 2, 4096))
+    code = (
+        "import resource, sys; from pathlib import Path; from gpumon.sources.gguf_file import read_gguf\n"
+        "most = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "before = most()\n"
+        "try: read_gguf(Path(sys.argv[1]))\n"
+        "except ValueError: print(most() - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    assert int(done.stdout) * 1024 < 2 * MOST_KEPT_BYTES
+
+
+def test_the_parts_of_a_model_share_one_allowance(tmp_path: Path) -> None:
+    body = b"GGUF" + struct.pack("<IQQ", 3, 25_000, 0) + TENSOR * 25_000
+    paths = [put(tmp_path / f"x-0000{part}-of-00002.gguf", body) for part in (1, 2)]
+    with pytest.raises(ValueError, match=r"x-00002-of-00002.gguf: GGUF header has more than"):
+        read_gguf(paths[0])
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:

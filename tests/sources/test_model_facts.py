@@ -146,6 +146,15 @@ def test_a_path_in_the_cache_of_a_container_still_names_the_model() -> None:
     assert found("my-model", root).source == "catalogue row Qwen3-8B"
 
 
+def test_a_path_in_the_cache_of_a_container_is_found_in_the_cache_of_this_host(tmp_path: Path) -> None:
+    newest = cached(tmp_path, "acme/eight--b", "c0ffee", LLAMA)
+    older = cached(tmp_path, "acme/eight--b", "0dd", LLAMA, main=False)
+    below = "/absent/.cache/huggingface/hub/models--acme--eight--b/snapshots"
+    env = {"HF_HUB_CACHE": str(tmp_path)}
+    assert found("x", f"{below}/0dd", env=env).source == f"{older}/config.json"
+    assert found("x", f"{below}/gone/", env=env).source == f"{newest}/config.json"
+
+
 def test_files_that_are_not_modelled_fall_through_to_the_catalogue(tmp_path: Path) -> None:
     path = folder(tmp_path / "Llama-3.1-8B", {**LLAMA, "hybrid_override_pattern": "M*"})
     assert found("x", str(path)).source == "catalogue row Llama-3.1-8B"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpumon.specs.precision import Precision
-from gpumon.specs.quantization import weight_format
+from gpumon.specs.quantization import UnknownFormatError, weight_format
 from gpumon.specs.weight_format import LINEAR, integer_bytes
 
 LAYERS = 32
@@ -136,3 +136,28 @@ def test_what_is_not_known_is_named(config: dict[str, Any], problem: str) -> Non
 )
 def test_bytes_of_an_integer_weight(bits: int, size: int, zero: bool, expected: float) -> None:
     assert integer_bytes(bits, size, zero) == pytest.approx(expected, abs=0.005)
+
+
+CHECKPOINT: dict[str, object] = {"quant_method": "compressed-tensors"}
+MODELOPT: dict[str, object] = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
+EIGHT_BITS: dict[str, object] = {"dynamic": False, "num_bits": 8, "type": "float"}
+
+
+@pytest.mark.parametrize(
+    ("config", "weights", "cache"),
+    [
+        ({**MODELOPT, "kv_cache_scheme": EIGHT_BITS}, Precision.NVFP4, Precision.FP8),
+        ({**MODELOPT, "kv_cache_quant_algo": "NVFP4"}, Precision.NVFP4, Precision.NVFP4),
+        ({**MODELOPT, "kv_cache_quant_algo": None, "kv_cache_scheme": None}, Precision.NVFP4, None),
+        ({**CHECKPOINT, "format": "dense", "kv_cache_scheme": EIGHT_BITS}, Precision.BF16, Precision.FP8),
+        ({**CHECKPOINT, "config_groups": {}, "kv_cache_scheme": EIGHT_BITS}, Precision.BF16, Precision.FP8),
+    ],
+)
+def test_the_format_of_the_kv_cache(config: dict[str, object], weights: Precision, cache: Precision | None) -> None:
+    found = weight_format(config, Precision.BF16, 32)
+    assert (found.precision, found.kv_precision) == (weights, cache)
+
+
+def test_a_scheme_of_the_kv_cache_that_makes_no_sense_is_named() -> None:
+    with pytest.raises(UnknownFormatError, match="kv_cache_scheme: num_bits 'x' is not a whole number"):
+        weight_format({**MODELOPT, "kv_cache_scheme": {"num_bits": "x"}}, Precision.BF16, 32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -11,6 +12,7 @@ from gpumon.readings.text import clean
 from gpumon.sources.discovery.command_line import Launch, ranks
 from gpumon.sources.engines.registry import BY_KIND
 from gpumon.sources.family import Process
+from gpumon.specs import hints
 
 NOT_HERE: Final = (
     "not in /proc here: its engine runs in another PID namespace (or /proc hides other users' processes): "
@@ -42,6 +44,8 @@ class Chain(NamedTuple):
     """URL of the config that leads to the same server: it is polled by that one."""
     foreign: bool = False
     """Its server is in another network namespace."""
+    folder: str = ""
+    """The folder that the path of its model is relative to; empty where it is not, or where Linux hides that."""
 
     @property
     def pids(self) -> frozenset[int]:
@@ -58,7 +62,19 @@ class Chain(NamedTuple):
     @property
     def model(self) -> str:
         """As the command line names it, the served name first; empty where it does not."""
-        return (self.launch.served_name or self.launch.model) if self.launch is not None else ""
+        launch = self.launch
+        return (launch.stored_as or launch.served_name or launch.model) if launch is not None else ""
+
+    def hints(self, said: Mapping[str, str]) -> dict[str, str]:
+        """What the command line tells of how the model is stored, and where, that its server has not `said`."""
+        launch = self.launch
+        if launch is None:
+            return {}
+        told = {hints.QUANTIZATION: launch.quantization, hints.KV_DTYPE: launch.kv_dtype}
+        found = {key: word for key, word in told.items() if word and key not in said}
+        if self.folder and said.get(hints.MODEL_PATH, launch.model) == launch.model:
+            found[hints.MODEL_PATH] = os.path.normpath(f"{self.folder}/{launch.model}")
+        return found
 
 
 def shown(one: Process) -> str:
@@ -71,7 +87,8 @@ def words(chain: Chain) -> str:
     """Its server in words: `server 4200 (vllm serve Qwen/Qwen3-8B)`."""
     if chain.server is None or chain.launch is None:
         return ""
-    said = (clean(chain.launch.command, 80), clean(chain.launch.model, MODEL_CHARACTERS))
+    model = chain.launch.stored_as or chain.launch.model
+    said = (clean(chain.launch.command, 80), clean(model, MODEL_CHARACTERS))
     if chain.launch.part:
         said = (clean(chain.server.name), f"with {chain.launch.title} in it")
     return f"server {chain.server.pid} ({' '.join(filter(None, said))})"

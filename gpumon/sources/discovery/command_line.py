@@ -21,16 +21,24 @@ SECRETS: Final = frozenset(name for form in FORMS for name in form.variables.get
 
 _PYTHON: Final = re.compile(r"(?:python|pypy)[0-9.]*[td]?")
 _SHELLS: Final = frozenset({"bash", "sh", "dash"})
-_PYTHON_VALUES: Final = frozenset({"-X", "-W", "--check-hash-based-pycs"})
+_PYTHON_OPTION: Final = re.compile(r"-(?!-)[^cmWX]*(?P<letter>[cmWX]?)(?P<value>.*)", re.DOTALL)
+"""Python's own short options: letters in one word, of which the last may take a value, glued to it or the next word."""
+_PYTHON_VALUE: Final = "--check-hash-based-pycs"
 _NUMBER: Final = re.compile(r"-?[0-9.]+")
 _TRUE: Final = frozenset({"1", "true", "on", "yes", "enabled"})
 _TITLES: Final = (
     (re.compile(r"sglang::"), EngineKind.SGLANG, "SGLang"),
     (re.compile(r"ray::(?:ServeReplica|RayWorkerWrapper)"), EngineKind.RAY, "Ray Serve LLM"),
-    (re.compile(r"[\w.-]*::(?:EngineCore|Worker|APIServer|DPCoordinator)"), EngineKind.VLLM, "vLLM"),
+    (
+        re.compile(r"(?!ray::)[\w.-]*::(?:EngineCore|Worker|APIServer|DPCoordinator)(?![^\W_])"),
+        EngineKind.VLLM,
+        "vLLM",
+    ),
 )
-"""How engines name their processes, whole words and their beginnings (vLLM's prefix can be chosen)."""
-_RANK: Final = re.compile(r"_(TP|PP|DP)(\d{1,5})")
+"""How engines name their processes (vLLM's prefix can be chosen; Ray's actors have their classes' names)."""
+_RANK: Final = re.compile(r"(?<![A-Z])_(TP|PP|DP)(\d{1,5})")
+"""Not SGLang's `_MOE_DP0`, which is a split of the experts."""
+_PREFIX: Final = re.compile(r"/?((?:[\w.~-]+/?)+)", re.ASCII)
 
 
 class Launch(NamedTuple):
@@ -44,9 +52,13 @@ class Launch(NamedTuple):
     """Of the page with the metrics; 0: not said."""
     secure: bool = False
     """Whether it speaks TLS."""
+    prefix: str = ""
+    """Path that all its pages stand below, as in `/chat`; empty: none."""
     model: str = ""
     """Path or Hugging Face id that it loads; a path may be one of its container's file system."""
     served_name: str = ""
+    stored_as: str = ""
+    """Ollama's name of the file that it was given; the command line has none."""
     tp: int = 0
     pp: int = 0
     dp: int = 0
@@ -57,7 +69,10 @@ class Launch(NamedTuple):
     """Why it has no page to read, and the fix; empty where it has one."""
     part: bool = False
     """A process of an engine, not its server."""
-    apart: bool = False
+    quantization: str = ""
+    kv_dtype: str = ""
+    """How weights and KV cache are stored, in the engine's own words."""
+    apart: tuple[EngineKind, ...] = ()
     wrapper: bool = False
     usual: bool = True
     """As in its form."""
@@ -104,14 +119,19 @@ def _words(argv: Sequence[str]) -> tuple[str, ...]:
         return (program, *rest)
     while rest:
         word = rest.pop(0)
-        if not word.startswith("-"):
-            return (_dotted(word), *rest)
-        if word in _PYTHON_VALUES:
-            rest = rest[1:]
-        elif word.endswith("m") and not word.startswith("--"):
-            return tuple(rest)
-        elif word.endswith("c") or word == "-":
+        option = _PYTHON_OPTION.fullmatch(word)
+        if option is None:
+            if not word.startswith("--"):
+                return (_dotted(word), *rest)
+            rest = rest[1:] if word == _PYTHON_VALUE else rest
+            continue
+        letter, value = option["letter"], option["value"]
+        if letter == "c" or word == "-":
             return ()
+        if letter and not value:
+            value, *rest = rest or [""]
+        if letter == "m":
+            return (value, *rest)
     return ()
 
 
@@ -145,6 +165,7 @@ def _started(form: Form, command: str, arguments: Sequence[str], variables: Mapp
         host=host,
         port=port,
         secure=bool(said("tls")),
+        prefix=_prefix(said("prefix")),
         model=_first(said("model")) or (free[0][:MOST_CHARACTERS] if form.positional and free else ""),
         served_name=_first(said("served_name")),
         tp=_number(said("tp")),
@@ -154,6 +175,8 @@ def _started(form: Form, command: str, arguments: Sequence[str], variables: Mapp
         needs_key=bool(said("key")),
         nowhere=_nowhere(form, found, host, unsaid=variables is not None and not port),
         part=form.part,
+        quantization=_first(said("quantization")),
+        kv_dtype=_first(said("kv_dtype")),
         apart=form.apart,
         wrapper=form.wrapper,
         usual=form.usual,
@@ -198,6 +221,11 @@ def _nowhere(form: Form, found: Mapping[str, list[str]], host: str, *, unsaid: b
 
 def _first(values: Sequence[str]) -> str:
     return values[0][:MOST_CHARACTERS] if values else ""
+
+
+def _prefix(values: Sequence[str]) -> str:
+    found = _PREFIX.fullmatch(_first(values))
+    return f"/{found[1].rstrip('/')}" if found else ""
 
 
 def _number(values: Sequence[str], most: int = MOST_RANKS) -> int:

@@ -27,7 +27,8 @@ class Form(NamedTuple):
     """One way to start an engine. `options` and `variables` (of the environment) are by what they say:
 
     host, port, address (both in one), model, served_name, tp, pp, dp (numbers), on, off (metrics), key (an API key is
-    asked for), tls, file (options stand in a file too).
+    asked for), tls, prefix (path that its pages stand below), quantization and kv_dtype (in the engine's words), file
+    (options stand in a file too).
     """
 
     kind: EngineKind
@@ -45,8 +46,8 @@ class Form(NamedTuple):
     """Why it has no page that gpumon can read."""
     part: bool = False
     """A process of an engine, not its server."""
-    apart: bool = False
-    """A child of the same kind is a server of its own, and this one only hands requests on to it."""
+    apart: tuple[EngineKind, ...] = ()
+    """Children of these kinds are servers of their own, and this one only hands requests on to them."""
     wrapper: bool = False
     """Counts only where no process below it is known as a server."""
     usual: bool = True
@@ -70,6 +71,8 @@ _VLLM: Final[Names] = {
     "off": ("--disable-log-stats",),
     "key": ("--api-key",),
     "tls": ("--ssl-keyfile", "--ssl-certfile"),
+    "quantization": ("--quantization", "-q"),
+    "kv_dtype": ("--kv-cache-dtype",),
     "file": ("--config",),
 }
 _SGLANG: Final[Names] = {
@@ -82,11 +85,15 @@ _SGLANG: Final[Names] = {
     "on": ("--enable-metrics",),
     "key": ("--api-key",),
     "tls": ("--ssl-keyfile", "--ssl-certfile"),
+    "quantization": ("--quantization",),
+    "kv_dtype": ("--kv-cache-dtype",),
     "file": ("--config",),
 }
 _DYNAMO: Final[Names] = {
     "model": ("--model", "--model-path"),
     "served_name": ("--served-model-name",),
+    "quantization": _VLLM["quantization"],
+    "kv_dtype": _VLLM["kv_dtype"],
     **{rank: (*_VLLM[rank], *_SGLANG[rank][1:]) for rank in ("tp", "pp", "dp")},
 }
 
@@ -109,7 +116,6 @@ FORMS: Final = (
         "SGLang",
         ("sglang.launch_server", "sglang serve"),
         _SGLANG,
-        positional=False,
         catches=(
             Catch("--node-rank", NODE, ("0",)),
             Catch("--grpc-mode", "it serves gRPC: add the URL of its HTTP port"),
@@ -126,6 +132,8 @@ FORMS: Final = (
             "on": ("--metrics",),
             "key": ("--api-key", "--api-key-file"),
             "tls": ("--ssl-key-file",),
+            "prefix": ("--api-prefix",),
+            "kv_dtype": ("--cache-type-k", "-ctk"),
         },
         {
             "host": ("LLAMA_ARG_HOST",),
@@ -135,14 +143,17 @@ FORMS: Final = (
             "on": ("LLAMA_ARG_ENDPOINT_METRICS",),
             "key": ("LLAMA_API_KEY", "LLAMA_ARG_API_KEY_FILE"),
             "tls": ("LLAMA_ARG_SSL_KEY_FILE",),
+            "prefix": ("LLAMA_ARG_API_PREFIX",),
+            "kv_dtype": ("LLAMA_ARG_CACHE_TYPE_K",),
         },
-        apart=True,
+        apart=(EngineKind.LLAMA_CPP,),
     ),
     Form(
         EngineKind.OLLAMA,
         "Ollama",
         ("ollama serve", "ollama start"),
         variables={"address": ("OLLAMA_HOST",)},
+        apart=(EngineKind.LLAMA_CPP,),
     ),
     Form(EngineKind.OLLAMA, "Ollama", ("ollama runner", "ollama_llama_server"), part=True),
     Form(
@@ -186,8 +197,17 @@ FORMS: Final = (
             "model": ("--model-id",),
             "tp": ("--num-shard",),
             "key": ("--api-key",),
+            "quantization": ("--quantize",),
+            "kv_dtype": ("--kv-cache-dtype",),
         },
-        {"port": ("PORT",), "model": ("MODEL_ID",), "tp": ("NUM_SHARD",), "key": ("API_KEY",)},
+        {
+            "port": ("PORT",),
+            "model": ("MODEL_ID",),
+            "tp": ("NUM_SHARD",),
+            "key": ("API_KEY",),
+            "quantization": ("QUANTIZE",),
+            "kv_dtype": ("KV_CACHE_DTYPE",),
+        },
     ),
     Form(EngineKind.TGI, "TGI", ("text-generation-server",), part=True),
     Form(

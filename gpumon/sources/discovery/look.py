@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,11 +12,15 @@ from gpumon.sources.discovery.chain import Chain
 from gpumon.sources.discovery.command_line import SECRETS, VARIABLES, Launch, launch
 from gpumon.sources.discovery.namespaces import Published, published
 from gpumon.sources.discovery.places import Places, Spot
+from gpumon.sources.discovery.ray_driver import driver
 from gpumon.sources.endpoint_url import parse_url
+from gpumon.sources.environment import variables_of
 from gpumon.sources.family import Descent, Family, Process, process, program
+from gpumon.sources.first_process import completed
+from gpumon.sources.gguf_places import ollama_name
+from gpumon.sources.model_views import container_of
 from gpumon.sources.sockets import Locator, Place, reached
 
-MOST_ENVIRONMENT_BYTES: Final = 256 * 1024
 ASKED: Final = Launch(EngineKind.UNKNOWN, "a port of [discovery]", command="[discovery] ports")
 
 SERVE_REPLICA: Final = "ray::ServeReplica"
@@ -34,12 +38,14 @@ class Look:
         self._ports = tuple(ports)
         self._places = Places()
         self._place = Locator()
+        self._stored: dict[str, str] = {}
+        """Ollama's names of the files that its servers were given, as they were found once."""
         self._met: set[int] = set()
         """Processes that /proc had once: without it now, they ended, and NVML's list is a little older."""
 
     def __call__(self, gpu_pids: frozenset[int]) -> tuple[Chain, ...]:
         """The chains of these processes, one for each server; broken ones say where."""
-        chains = Family(gpu_pids).chains
+        chains = completed(Family(gpu_pids).chains)
         self._met = {pid for pid in gpu_pids if chains[pid] or pid in self._met}
         absent = tuple(sorted(gpu_pids - self._met))
         groups: dict[int, tuple[Found | None, list[Process]]] = {}
@@ -57,6 +63,7 @@ class Look:
         if found is None:
             return Chain(members)
         server, launched = found
+        launched = self._named(server, launched)
         spot = self._places.spot(server, launched, frozenset(one.pid for one in members))
         return Chain(
             members,
@@ -68,7 +75,18 @@ class Look:
             broken=spot.broken,
             configured=self._same(spot),
             foreign=spot.foreign,
+            folder=_folder(server, launched.model),
         )
+
+    def _named(self, server: Process, launched: Launch) -> Launch:
+        """What Ollama gave a file of its store has a name that only the store knows."""
+        if launched.kind is not EngineKind.LLAMA_CPP or launched.served_name:
+            return launched
+        container = container_of(server.pid)
+        path = f"/proc/{container}/root{launched.model}" if container else launched.model
+        if path not in self._stored:
+            self._stored[path] = ollama_name(Path(path))
+        return launched._replace(stored_as=self._stored[path])
 
     def _same(self, spot: Spot) -> str:
         """The URL of the config that leads to this very socket, or to this port while nobody listens there."""
@@ -94,7 +112,8 @@ class Look:
 
     def _through(self, ports: Sequence[Published], chain: Chain) -> str:
         """The URL of the config that is a published port of this chain's container; else what was known before."""
-        here = {each.host_port for each in ports if chain.url.endswith(f"//{each.address}:{each.port}")}
+        there = parse_url(chain.url)[2:4] if chain.url else ()
+        here = {each.host_port for each in ports if (each.address, each.port) == there}
         for url in self._configured if not chain.configured else ():
             if parse_url(url).port in here and isinstance(self._place(url), Place):
                 return url
@@ -124,13 +143,15 @@ def server_in(chain: Sequence[Process], descent: Descent | None = None) -> Found
     servers = [each for each in told if not each[1].part and not each[1].wrapper]
     parts = [each for each in told if each[1].part]
     if servers:
-        outermost = servers[-1][1]
-        chosen = servers[0] if outermost.apart and servers[0][1].kind is outermost.kind else servers[-1]
+        chosen = servers[0] if servers[0][1].kind in servers[-1][1].apart else servers[-1]
         return chosen[0], _with_variables(*chosen)
     for one, found in told:
         if found.wrapper and (found.kind is not EngineKind.RAY or any(part.kind is found.kind for _, part in parts)):
-            serves = found.kind is not EngineKind.RAY or _runs_serve(one, descent or Descent())
-            return one, _with_variables(one, found) if serves else found._replace(nowhere=THROUGH_RAY)
+            descent = descent or Descent()
+            if found.kind is not EngineKind.RAY or _runs_serve(one, descent):
+                return one, _with_variables(one, found)
+            outside = driver(one, descent)
+            return (outside[0], _with_variables(*outside)) if outside else (one, found._replace(nowhere=THROUGH_RAY))
     if not parts:
         return _started_by(chain[0], descent or Descent()) if chain else None
     worker, part = parts[-1]
@@ -156,17 +177,19 @@ def _embeds(parent: Process) -> bool:
     return any("python" in path.rpartition("/")[2] for path in (*parent.argv[:1], program(parent.pid)))
 
 
-def _with_variables(one: Process, found: Launch) -> Launch:
-    variables = _variables(one.pid)
-    return found if variables is None else launch(one.argv, variables) or found
-
-
-def _variables(pid: int) -> Mapping[str, str] | None:
-    """Those variables of a process that tell something, a secret as "set"; None where Linux hides them."""
+def _folder(server: Process, model: str) -> str:
+    """The folder that a relative path of the command line is in; empty for other paths and for ids."""
+    if model.startswith(("/", "~")) or not (model.startswith(".") or model.endswith(".gguf") or model.count("/") > 1):
+        return ""
     try:
-        with Path(f"/proc/{pid}/environ").open("rb") as file:
-            text = file.read(MOST_ENVIRONMENT_BYTES).decode("utf-8", "replace")
+        return str(Path(f"/proc/{server.pid}/cwd").readlink())
     except OSError:
-        return None
-    pairs = (entry.partition("=") for entry in text.split("\0"))
-    return {name: "set" if name in SECRETS else value for name, _, value in pairs if name in VARIABLES and value}
+        return ""
+
+
+def _with_variables(one: Process, found: Launch) -> Launch:
+    variables = variables_of(one.pid, VARIABLES)
+    if variables is None:
+        return found
+    told = {name: "set" if name in SECRETS else value for name, value in variables.items()}
+    return launch(one.argv, told) or found

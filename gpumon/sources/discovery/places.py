@@ -89,15 +89,22 @@ class Places:
         return _reached(server, launched, port, owned, foreign)
 
     def _search(self, server: Process, table: Sequence[Listener], gpu_pids: frozenset[int]) -> Spot | None:
-        """The only port that the server's family listens on, GPU workers left out; None where that is hidden."""
+        """The port that the server's family listens on, GPU workers left out; None where that is hidden.
+
+        Of several the only one whose number stands in its command line: a program with an engine in it has options of
+        its own.
+        """
         owned = self._own(server, table, gpu_pids - {server.pid}, everywhere=True)
         if owned is None:
             return None
         ports = sorted({each.port for each in owned})
-        if len(ports) > 1:
+        words = {word.rpartition("=")[2] for word in server.argv}
+        named = [port for port in ports if str(port) in words]
+        if len(ports) > 1 and len(named) != 1:
             some = ", ".join(map(str, ports[:MOST_PORTS])) + (" ..." if len(ports) > MOST_PORTS else "")
-            return Spot(broken=f"it listens on ports {some}, and its command line names none of them: {ADD_URL}")
-        return Spot(ports[0] if ports else 0, listeners=owned)
+            return Spot(broken=f"it listens on ports {some}, and its command line does not tell which: {ADD_URL}")
+        port = next(iter(named or ports), 0)
+        return Spot(port, listeners=tuple(each for each in owned if each.port == port))
 
     def _own(
         self,
@@ -147,7 +154,8 @@ def _reached(server: Process, launched: Launch, port: int, owned: tuple[Listener
     if not host or not port:
         return Spot(port, listeners=owned, foreign=foreign)
     shown = f"[{host}]" if host.version == 6 else str(host)
-    return Spot(port, f"{'https' if launched.secure else 'http'}://{shown}:{port}", owned, foreign=foreign)
+    url = f"{'https' if launched.secure else 'http'}://{shown}:{port}{launched.prefix}"
+    return Spot(port, url, owned, foreign=foreign)
 
 
 def _named(host: str) -> IpAddress:

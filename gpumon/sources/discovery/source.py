@@ -19,6 +19,7 @@ from gpumon.sources.discovery.look import Look
 from gpumon.sources.discovery.notices import SOURCE, Notices, indices_of
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.family import lives
+from gpumon.sources.identity import IDENTITY
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.source import Contribution, Source
 
@@ -213,7 +214,9 @@ class Discovery:
             engine.gone_s = now_s if engine.gone_s is None else engine.gone_s
             if engine.chain.server is not None and not engine.ended and not moved:
                 self._end(engine, now_s)
-            if moved or now_s - engine.gone_s >= self._grace_s:
+            # Ollama ends the server of a model that nobody asks for: that is no failure.
+            unloaded = engine.chain.launch is not None and bool(engine.chain.launch.stored_as)
+            if moved or unloaded or now_s - engine.gone_s >= self._grace_s:
                 self._drop(url)
         self._engines = dict(sorted(self._engines.items(), key=lambda item: (item[1].chain.port, item[0])))
 
@@ -275,7 +278,8 @@ class Discovery:
             fault = f'{fault}; it was found by itself: add [[endpoint]] url = "{reading.url}" with that to the config'
         return msgspec.structs.replace(
             reading,
-            model=reading.model or clean(chain.model),
+            model=(chain.launch.stored_as if chain.launch is not None else "") or reading.model or clean(chain.model),
+            info={**reading.info, **chain.hints(reading.info)} if IDENTITY in reading.info else reading.info,
             model_root=reading.model_root or (chain.launch.model if chain.launch is not None else ""),
             tp=reading.tp or tp,
             pp=reading.pp or pp,

@@ -11,8 +11,9 @@ from typing import Any, Final, NamedTuple
 from gpumon.config.feed_rules import QUANTITIES, Kind
 from gpumon.config.schema import Feed
 
-MILLISECONDS_FROM: Final = 1e11
-"""A moment in Unix seconds is below this until the year 5138."""
+FINER_FROM: Final = 1e11
+"""A moment in Unix seconds is below this until the year 5138; above it are thousandths, millionths, billionths."""
+UNITS: Final = (1.0, 1e3, 1e6, 1e9)
 
 
 class Step(NamedTuple):
@@ -42,10 +43,10 @@ def is_object(line: bytes) -> bool:
 
 
 def moment(value: Any) -> float | None:
-    """Unix seconds of a moment in seconds, milliseconds or ISO 8601 (local time where it names no zone)."""
+    """Unix seconds of a moment in seconds to nanoseconds, or ISO 8601 (local time where it names no zone)."""
     number = _number(value)
     if number is not None:
-        return number / 1e3 if number >= MILLISECONDS_FROM else number
+        return next((found for unit in UNITS if (found := number / unit) < FINER_FROM), None)
     if not isinstance(value, str):
         return None
     try:

@@ -44,12 +44,14 @@ class Page(http.server.BaseHTTPRequestHandler):
         pass
 
 def worker(title):
-    """A shell that waits for its parent's end, with this title."""
-    return subprocess.Popen([title], executable="/bin/bash", stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    """A shell that waits for its parent's end, with this title; as setproctitle does, it has lost its environment."""
+    quiet = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "env": {}}
+    return subprocess.Popen([title], executable="/bin/bash", **quiet)
+
+named = [told["port"] or int(option("--port", 0))]
 
 def serve():
-    port = told["port"] or int(option("--port", 0))
-    server = http.server.ThreadingHTTPServer((told["address"], port), Page)
+    server = http.server.ThreadingHTTPServer((told["address"], named.pop() if named else 0), Page)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server.server_address[1]
 
@@ -59,6 +61,9 @@ def replay():
     engine = FakeEngine(told["replay"], port=int(option("--port", 0)), start_s=20.0).start()
     return engine.server.port
 
+if told["connect"]:
+    import socket
+    link = socket.create_connection(("127.0.0.1", told["connect"]))
 if told["comm"]:
     with open("/proc/self/comm", "w") as comm:
         comm.write(told["comm"])
@@ -73,7 +78,8 @@ print(json.dumps({"server": os.getpid(), "workers": [each.pid for each in worker
 for line in sys.stdin:
     print(json.dumps({"port": listen()}), flush=True)
 '''
-"""Opens its port at once, or when a line comes in (`late`); ends with its standard input."""
+"""Opens its port at once, or when a line comes in (`late`), and another one with each further line; ends with its
+standard input."""
 
 
 def free_port() -> int:
@@ -139,16 +145,25 @@ class Servers:
         late: bool = False,
         router: bool = False,
         comm: str = "",
+        connect: int = 0,
         inside: Sequence[str] = (),
         env: dict[str, str] | None = None,
     ) -> Server:
         """A console script `command`, or a module where it begins with `-m `; `inside` stands before it.
 
-        `late`: it opens its port when it is told to. `router`: a child listens for it.
+        `late`: it opens its port when it is told to. `router`: a child listens for it. `connect`: it is connected to
+        that port from its start.
         """
         log = self._folder / f"asked-{len(self._running)}"
         told = {"pages": pages or {}, "replay": replay, "key": key, "address": address, "port": port, "late": late}
-        told |= {"comm": comm, "router": router, "workers": list(workers), "log": str(log), "root": str(ROOT)}
+        told |= {
+            "comm": comm,
+            "connect": connect,
+            "router": router,
+            "workers": list(workers),
+            "log": str(log),
+            "root": str(ROOT),
+        }
         process = subprocess.Popen(
             [*inside, sys.executable, *self._program(command), *options],
             stdin=subprocess.PIPE,

@@ -122,6 +122,20 @@ async def test_an_engine_inside_another_program_is_found_by_its_socket(engines: 
         assert (followed.readings[0].url, followed.readings[0].tp) == (server.url, 2)
 
 
+async def test_the_pages_of_a_server_with_a_prefix_are_asked_below_it(engines: Servers) -> None:
+    slots = '[{"id": 0, "n_ctx": 512, "is_processing": false, "next_token": [{"n_decoded": 0}]}]'
+    server = engines.start(
+        "llama-server", "-m", "/m.gguf", "--port", str(free_port()), "--api-prefix", "/chat/",
+        pages={"/chat/slots": [200, slots]},
+    )  # fmt: skip
+    async with following() as followed:
+        followed.see(gpus([server.pid]))
+        await followed.until(lambda: followed.states() == [OK])
+        assert followed.readings[0].url == f"{server.url}/chat"
+        assert followed.readings[0].gpus == ("GPU-0",)
+    assert {path.split("/")[1] for path in server.asked} == {"chat"}
+
+
 async def test_an_engine_appears_restarts_and_is_dropped(engines: Servers) -> None:
     port = str(free_port())
     async with following(grace_s=1.5) as followed:

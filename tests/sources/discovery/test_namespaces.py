@@ -15,7 +15,7 @@ import pytest
 from gpumon.sources.discovery.look import Look
 from gpumon.sources.discovery.namespaces import addresses_of, network_of, on_link
 from tests.fakes.http_server import wait_until
-from tests.sources.discovery.servers import Servers, free_port, gpus
+from tests.sources.discovery.servers import Server, Servers, free_port, gpus
 from tests.sources.discovery.test_following import CORE, OK, PAGES, following
 
 NETWORK = f"198.{18 + os.getpid() // 256 % 2}.{os.getpid() % 256}"
@@ -265,3 +265,42 @@ def test_a_server_on_every_address_is_reached_where_ipv6_is_switched_off_too(off
     inside = ["unshare", "--net", "sh", "-c", f'ip link set lo up; echo {off} > {setting}; exec "$@"', "sh"]
     done = subprocess.run([*inside, sys.executable, "-c", V6_OFF], capture_output=True, text=True, timeout=90)
     assert done.stdout == f"http://{host}:8123\n", done.stderr
+
+
+BESIDE = """
+import asyncio, sys
+from tests.sources.discovery.servers import gpus
+from tests.sources.discovery.test_following import following
+
+async def main():
+    configured = sys.argv[2:]
+    async with following(*configured) as followed:
+        followed.see(gpus(*eval(sys.argv[1])))
+        polled = followed.polled
+        await followed.until(lambda: followed.faults or configured or [s.value for s in followed.states()] == ["ok"])
+        await followed.until(lambda: not configured or followed.owner.gpus_of(polled[0].url.base, followed.gpus)[1])
+        if configured:
+            print(followed.owner.gpus_of(polled[0].url.base, followed.gpus)[0])
+        print([(reading.url, reading.gpus) for reading in followed.readings], followed.faults)
+asyncio.run(main())
+"""
+
+
+def seen_beside(server: Server, pids: list[int], *configured: str) -> list[str]:
+    """What gpumon finds that was started inside the container of this server (`docker exec`)."""
+    inside = ["nsenter", "--target", str(_child(server.process.pid)), "--pid", "--mount"]
+    words = [*inside, sys.executable, "-c", BESIDE, repr([pids]), *configured]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=90)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@needs_pids
+def test_the_first_process_of_a_container_is_the_server_of_its_workers(engines: Servers) -> None:
+    """An image whose entry point is `vllm serve`, and gpumon started beside it."""
+    alone = ["unshare", "--pid", "--fork", "--mount-proc"]
+    server = engines.start("vllm", "serve", "m", "--port", str(free_port()), pages=PAGES, workers=CORE, inside=alone)
+    assert server.pid == 1
+    assert seen_beside(server, server.workers) == [f"[({server.url!r}, ('GPU-0',))] []"]
+    assert seen_beside(server, [1]) == [f"[({server.url!r}, ('GPU-0',))] []"]
+    assert seen_beside(server, server.workers, server.url) == ["('GPU-0',)", "[] []"]

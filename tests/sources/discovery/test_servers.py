@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -41,7 +42,8 @@ def family(*lines: str) -> tuple[Process, ...]:
         (["VLLM::EngineCore", "/opt/triton_python_backend_stub /m", "tritonserver --model-repository=/m"], 2,
          EngineKind.TRITON),
         (["python3 -m mpi4py.futures.server", "orted", "python3 /bin/trtllm-serve m"], 2, EngineKind.TENSORRT_LLM),
-        (["llama-server --model /blobs/sha256-1 --port 40001", "/usr/local/bin/ollama serve"], 1, EngineKind.OLLAMA),
+        (["llama-server --model /blobs/sha256-1 --port 40001", "/usr/local/bin/ollama serve"], 0,
+         EngineKind.LLAMA_CPP),
         (["/usr/local/bin/ollama runner --model x --port 4", "/usr/local/bin/ollama serve"], 1, EngineKind.OLLAMA),
         (["llama-server --port 43091 --alias a", "llama-server --models-preset x.ini --port 4000"], 0,
          EngineKind.LLAMA_CPP),
@@ -79,6 +81,36 @@ def test_workers_of_ray_whose_server_is_elsewhere_say_so(engines: Servers) -> No
     assert (chain.broken, chain.server) == ("", process(serves.pid))
 
 
+@pytest.mark.parametrize(
+    ("drivers", "option"),
+    [
+        (1, "--gcs-address=127.0.0.1:{}"),
+        (1, "--python_worker_command=python worker.py --gcs-address=127.0.0.1:{} --x"),
+        (2, "--gcs-address=127.0.0.1:{}"),
+        (0, "--gcs-address=127.0.0.1:{}"),
+        (0, "--gcs-address=no-address:{}"),
+    ],
+)
+def test_workers_of_ray_belong_to_the_one_server_that_is_connected_to_their_cluster(
+    engines: Servers, drivers: int, option: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as control:
+        gcs = control.getsockname()[1]
+        started = engines.start(
+            "raylet", option.format(gcs), workers=["ray::RayWorkerWrapper", "ray::RayWorkerWrapper"]
+        )
+        servers = [
+            engines.start("vllm", "serve", "m", "-tp", "2", "--port", str(free_port()), connect=gcs * (at < drivers))
+            for at in range(2)
+        ]
+        (chain,) = Look()(frozenset(started.workers))
+    assert len(chain.processes) == 2
+    if drivers != 1:
+        assert "started through Ray by another server" in chain.broken
+        return
+    assert (chain.broken, chain.url, chain.ranks(2)[0]) == ("", servers[0].url, 2)
+
+
 def test_a_socket_of_the_router_beside_the_worker_is_the_servers(engines: Servers) -> None:
     """TGI: the launcher starts the worker that holds the GPU, and a router that listens."""
     port = free_port()
@@ -102,6 +134,17 @@ def test_two_ports_and_no_word_of_either_are_named(engines: Servers) -> None:
     (chain,) = look(frozenset(started.workers))
     assert chain.url == ""
     assert f"listens on ports {min(first, started.port)}, {max(first, started.port)}" in chain.broken
+
+
+@pytest.mark.parametrize("option", ["--http_port={}", "--port {}"])
+def test_of_two_ports_the_one_that_the_command_line_has_is_taken(engines: Servers, option: str) -> None:
+    port = free_port()
+    words = option.format(port).split()
+    started = engines.start("my_server", *words, workers=["VLLM::EngineCore"], late=True, port=port)
+    for _ in range(2):
+        started.open()
+    (chain,) = Look()(frozenset(started.workers))
+    assert (chain.url, chain.listens, chain.broken) == (f"http://127.0.0.1:{port}", True, "")
 
 
 def test_a_wildcard_socket_is_asked_on_loopback(engines: Servers) -> None:
