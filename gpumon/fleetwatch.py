@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gpumon.readings.snapshot import Snapshot
     from gpumon.sizing.calibration import Calibration
     from gpumon.sizing.known import Known
+    from gpumon.tui.control import Timeline
 
 KEPT_S: Final = 15 * 86400.0
 """How far back one may go: what a Prometheus keeps unless it was told otherwise."""
@@ -220,11 +221,7 @@ class FleetControl:
 
     def host(self, name: str, seen: Snapshot | None = None) -> HostControl:
         """One host, for the screen of one machine; `seen`: as it was shown last."""
-        from gpumon.fleethost import HostControl
-
-        assert self._source is not None, "nothing was asked yet"
-        assert self._make is not None
-        fresh = HostControl(name, self, self._source, self._make, self._config, seen)
+        fresh = self._fresh(name, seen)
         kept = self._opened.get(name)
         if kept is not None and kept.running:
             return fresh
@@ -234,6 +231,17 @@ class FleetControl:
         while len(self._opened) > MOST_OPENED:
             del self._opened[next(iter(self._opened))]
         return kept
+
+    def past(self, name: str) -> Timeline | None:
+        """The past of one host, to look for something in: the charts that are kept of hosts stay as they are."""
+        return (self._opened.get(name) or self._fresh(name)).timeline
+
+    def _fresh(self, name: str, seen: Snapshot | None = None) -> HostControl:
+        from gpumon.fleethost import HostControl
+
+        assert self._source is not None, "nothing was asked yet"
+        assert self._make is not None
+        return HostControl(name, self, self._source, self._make, self._config, seen)
 
     async def refreshed(self) -> FleetSnapshot:
         """Ask once; the first answer comes with what was before it, so that there are rates."""

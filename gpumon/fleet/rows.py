@@ -308,9 +308,6 @@ def _waste(row: Row) -> tuple[Reading, ...]:
 
 
 def _level(row: Row) -> tuple[Reading, ...]:
-    """A host that nothing is known of comes before those that a warning is given of."""
-    if row.state is not HostState.OK:
-        return (-0.5,)
     return (Missing(Reason.NOT_SUPPORTED) if row.level is None else -1.0 - _URGENCY[row.level],)
 
 
@@ -330,11 +327,15 @@ SORTS: Final[dict[str, Callable[[Row], tuple[Reading, ...]]]] = {
 
 
 def ordered(rows: Iterable[Row], sort: str = "waste") -> list[Row]:
-    """The rows in the order of a sort (`SORTS`); equals by name, numbers in names by their value."""
+    """The rows in the order of a sort (`SORTS`); equals by name, numbers in names by their value.
+
+    By whatever figure, what nothing is known of comes before all that has figures: somebody has to look there.
+    """
     figures = SORTS[sort]
 
     def place(row: Row) -> tuple[object, ...]:
-        return (*(_last(figure) for figure in figures(row)), by_name(row.name), row.key)
+        blank = 0 if sort == "name" else -_STATES[row.state]
+        return (blank, *(_last(figure) for figure in figures(row)), by_name(row.name), row.key)
 
     return sorted(rows, key=place)
 

@@ -15,7 +15,7 @@ from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.outputs.json import MOST_CHARACTERS, as_object
 from gpumon.outputs.tables import Column, table
 from gpumon.outputs.units import NONE, milliseconds, quantities, token
-from gpumon.readings.format import spans
+from gpumon.readings.format import counted, spans
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Level, Limit, Verdict
 from gpumon.readings.text import clean
@@ -99,7 +99,7 @@ def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int) -> 
     rows = by_host(snapshot, prices)
     whole = total(rows)
     yield f"gpumon fleet  {snapshot.time or 'no answer yet'}  {_summary(whole)}"
-    yield f"{snapshot.queries} queries, {snapshot.cost_s:.2f} s"
+    yield f"{snapshot.queries} quer{'y' if snapshot.queries == 1 else 'ies'}, {snapshot.cost_s:.2f} s"
     if rows:
         hosts = ordered(rows)
         yield ""
@@ -155,15 +155,11 @@ def _verdicts(snapshot: FleetSnapshot) -> Iterator[str]:
 def _summary(whole: Row) -> str:
     silent = f" ({whole.silent} without an answer)" if whole.silent else ""
     troubled = f" ({whole.troubled} not ok)" if whole.troubled else ""
-    return f"{_count(len(whole.hosts), 'host')}{troubled}  {_gpus(whole)}  {_count(whole.engines, 'engine')}{silent}"
+    return f"{counted(len(whole.hosts), 'host')}{troubled}  {_gpus(whole)}  {counted(whole.engines, 'engine')}{silent}"
 
 
 def _gpus(row: Row) -> str:
-    return f"{NONE} GPUs" if isinstance(row.gpus, Missing) else _count(row.gpus, "GPU")
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
+    return f"{NONE} GPUs" if isinstance(row.gpus, Missing) else counted(row.gpus, "GPU")
 
 
 def _columns(first: str, rows: Sequence[Row]) -> list[Column]:
@@ -200,7 +196,11 @@ def _state(row: Row) -> str:
     if not row.key:
         some = f" {len(row.hosts) - row.troubled}/{len(row.hosts)} hosts" if 0 < row.troubled < len(row.hosts) else ""
         return f"{row.state.value}{some}"
-    silent = f" {row.engines - row.silent}/{row.engines} engines" if row.silent and row.state is HostState.OK else ""
+    silent = (
+        f" {row.engines - row.silent}/{counted(row.engines, 'engine')}"
+        if row.silent and row.state is HostState.OK
+        else ""
+    )
     return f"{row.state.value}{silent}"
 
 

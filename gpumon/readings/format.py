@@ -127,6 +127,11 @@ def two_digits(value: Reading) -> str:
     return f"{scaled:.{1 if scaled < 9.95 else 0}f}{suffix}"
 
 
+def counted(number: int, word: str) -> str:
+    """How many of a thing: `1 host`, `3 hosts`."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
 def whole(value: Reading) -> str:
     """A number that has no fraction by nature (requests in flight) in at most 4 cells: `24`, `1.2k`, `12k`."""
     if isinstance(value, Missing):

@@ -135,9 +135,6 @@ def _columns(pane: str) -> Setting:
     )
 
 
-FLEET_INTERVALS_S: Final = tuple(interval_s for interval_s in INTERVALS_S if interval_s >= 1.0)
-"""Seconds between two refreshes of a fleet that the keys go through."""
-
 _OF_A_MACHINE: Final = (
     Setting(
         *("general", "interval_s", "readings", "GPUs every"),
@@ -155,7 +152,7 @@ _OF_A_FLEET: Final = (
     Setting(
         *("prometheus", "interval_s", "readings", "asked every"),
         "Time between two refreshes, 1 s to 1 h; more often than the targets are scraped shows nothing new.",
-        *(period, FLEET_INTERVALS_S, _seconds),
+        *(period, tuple(seconds for seconds in INTERVALS_S if seconds >= 1.0), _seconds),
     ),
 )
 _OF_BOTH: Final = (
@@ -221,6 +218,6 @@ _OF_BOTH: Final = (
     ),
 )
 SETTINGS: Final[tuple[Setting, ...]] = (*_OF_A_MACHINE, *_OF_BOTH)
-"""In the order of the page."""
+"""In the order of the page; the keys of the interval go through the steps of the first one."""
 FLEET_SETTINGS: Final[tuple[Setting, ...]] = (*_OF_A_FLEET, *_OF_BOTH)
 """Those that change something on a fleet's screen, or on the screen of one of its hosts."""

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import Final
 
 from gpumon.efficiency.frontends import adding_up
-from gpumon.readings.format import cells, count, ratio, watts
+from gpumon.readings.format import cells, count, counted, ratio, watts
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
@@ -58,13 +58,13 @@ def _parts(snapshot: Snapshot | None, *, paused: bool, back: bool) -> list[Piece
     owners: Sequence[Gpu | Engine] = gpus or engines
     parts: list[Piece] = [("SIM", "badge")] if snapshot.simulated else []
     parts += [(_clock(snapshot) if back else "PAUSED", "badge_paused")] if paused or back else []
-    parts += [(f"{len(gpus)} GPU", "text")] if gpus or not engines else []
+    parts += [(counted(len(gpus), "GPU"), "text")] if gpus or not engines else []
     parts += [(f"{n} {word}", tone) for word, tone, states in _TROUBLES if (n := _number(gpus, states))]
     down = _number(engines, _DOWN)
-    parts += [] if gpus or not engines else [(f"{len(engines)} engine{_s(len(engines))}", "text")]
-    parts += [(f"{down} engine{_s(down)} DOWN", "critical")] if down else []
+    parts += [] if gpus or not engines else [(counted(len(engines), "engine"), "text")]
+    parts += [(f"{counted(down, 'engine')} DOWN", "critical")] if down else []
     silent = _number(engines, _SILENT)
-    parts += [(f"{silent} engine{_s(silent)} without figures", "warn")] if silent else []
+    parts += [(f"{counted(silent, 'engine')} without figures", "warn")] if silent else []
     parts += _worst(snapshot)
     parts += [(f"busy {ratio(_mean([gpu.busy_ratio for gpu in gpus]))}", "text")] if gpus else []
     if engines:
@@ -74,7 +74,7 @@ def _parts(snapshot: Snapshot | None, *, paused: bool, back: bool) -> list[Piece
     power_w = _sum([gpu.power_w for gpu in gpus])
     parts += [] if isinstance(power_w, Missing) else [(watts(power_w), "text")]
     faults = len(snapshot.faults)
-    return parts + ([(f"{faults} fault{_s(faults)}", "warn")] if faults else [])
+    return parts + ([(counted(faults, "fault"), "warn")] if faults else [])
 
 
 def _worst(snapshot: Snapshot) -> list[Piece]:
@@ -105,10 +105,6 @@ def _glyph(snapshot: Snapshot | None, *, paused: bool) -> Piece:
 
 def _number(things: Sequence[Gpu | Engine], states: Collection[GpuState | EndpointState]) -> int:
     return sum(thing.state in states for thing in things)
-
-
-def _s(number: int) -> str:
-    return "" if number == 1 else "s"
 
 
 def _known(readings: list[Reading]) -> list[float]:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
-from gpumon.readings.format import DASH, cells, left, phrase, ratio, right
+from gpumon.readings.format import DASH, cells, counted, left, phrase, ratio, right
 from gpumon.readings.format import spans as spans
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.tui.line import Piece, Row
@@ -253,7 +253,7 @@ def unseen(names: tuple[str, ...], room: int) -> str:
     """
     if not names:
         return ""
-    short = [f"+{len(names)} columns", f"wider window: +{len(names)}"]
+    short = [f"+{counted(len(names), 'column')}", f"wider window: +{len(names)}"]
     listed = [f"wider window: {', '.join(names[:shown])} +{len(names) - shown}" for shown in range(1, len(names))]
     every = f"wider window: {', '.join(names)}"
     return next((said for said in (every, *reversed([*short, *listed])) if cells(said) <= room), "")

@@ -166,6 +166,17 @@ def test_missing_figures_come_last_and_equals_go_by_name(fleet: FleetSnapshot, s
     assert [row.name for row in ordered(reversed(rows), sort)] == ["gpu1", "gpu9", "gpu10", "a"]
 
 
+@pytest.mark.parametrize("sort", [sort for sort in SORTS if sort != "name"])
+def test_what_nothing_is_known_of_comes_first_the_worst_of_it_before_all(fleet: FleetSnapshot, sort: str):
+    first = fleet.hosts[0]
+    states = {"a": HostState.OK, "b": HostState.STALE, "c": HostState.GONE, "e": HostState.UNREACHABLE}
+    hosts = [msgspec.structs.replace(first, name=name, state=state) for name, state in states.items()]
+    more = msgspec.structs.replace(hosts[-1], name="d")
+    rows = by_host(msgspec.structs.replace(fleet, hosts=(*hosts, more)), PRICES)
+    assert [row.name for row in ordered(rows, sort)] == ["c", "d", "e", "b", "a"]
+    assert [row.name for row in ordered(reversed(rows), "name")] == ["a", "b", "c", "d", "e"]
+
+
 def test_the_most_waste_comes_first(fleet: FleetSnapshot):
     rows = ordered(by_host(fleet, PRICES))
     costs = [row.idle_cost_per_h.value for row in rows]

@@ -325,3 +325,8 @@ def test_a_short_model_name_keeps_its_size(model: str, width: int, expected: str
 @given(st.text(max_size=60), st.integers(1, 30))
 def test_no_model_name_is_longer_than_its_column(model: str, width: int) -> None:
     assert f.cells(f.model_name(model, width)) <= width
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 hosts"), (1, "1 host"), (2, "2 hosts"), (1000, "1000 hosts")])
+def test_one_thing_is_not_counted_as_many(number: int, text: str):
+    assert f.counted(number, "host") == text

@@ -17,6 +17,7 @@ from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import EndpointState, Fault, GpuState
 from gpumon.sources.prometheus.api import ApiFault
 from gpumon.tui.fleet.app import FleetApp
+from gpumon.tui.screens.host import HostScreen
 from tests.fleet.fleets import EVERY_S, fleet_frame, host, scraped
 from tests.recording.frames import WALL_S
 from tests.tui.running import until
@@ -158,6 +159,14 @@ async def watching(
         if answered:
             await until(lambda: has_rates(app), pilot, 30.0)
         yield app, pilot
+
+
+async def opened(app: FleetApp, pilot: Pilot[int]) -> HostScreen:
+    """The screen of the host under the cursor, once the past of its charts was read."""
+    await pilot.press("enter")
+    await until(lambda: app.host is not None and app.host.shown is not None and not app.host.host.filling, pilot, 20.0)
+    assert app.host is not None
+    return app.host
 
 
 def has_rates(app: FleetApp) -> bool:

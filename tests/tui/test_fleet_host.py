@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import msgspec
 import pytest
 
+from gpumon.config.load import Loaded
+from gpumon.config.schema import Config
+from gpumon.disk import Disk
+from gpumon.fleet.rows import Row, by_host
+from gpumon.fleet.snapshot import HostState
 from gpumon.fleetpast import named
 from gpumon.readings.fleet import HostFrame
+from gpumon.readings.snapshot import Confidence, FaultShown, Level, Limit, Verdict
+from gpumon.tui.control import Incident
+from gpumon.tui.fleet import columns
 from gpumon.tui.fleet.app import FleetApp
 from gpumon.tui.fleet.host_pane import _lines
 from gpumon.tui.table import clock
 from gpumon.tui.widgets.process_pane import AFAR
 from tests.fleet.fleets import fed, fleet_frame
-from tests.tui.fleet_feed import NEWEST_S, Scrapes, watching
-from tests.tui.running import text_of, until
+from tests.recording.frames import WALL_S
+from tests.tui import scenes
+from tests.tui.feed import Still
+from tests.tui.fleet_feed import NEWEST_S, Scrapes, opened, watching
+from tests.tui.running import running, text_of, until
 
 LOADING, READING = "loading the past", "reading this host's past"
 
@@ -38,15 +52,12 @@ async def test_charts_are_drawn_whole_as_soon_as_their_past_is_there() -> None:
 async def test_a_way_back_that_is_awaited_says_so() -> None:
     source = Scrapes(3)
     async with watching(source, 120, 40) as (app, pilot):
-        await pilot.press("enter")
-        await until(
-            lambda: app.host is not None and app.host.shown is not None and not app.host.host.filling, pilot, 20.0
-        )
+        host = await opened(app, pilot)
         source.free.clear()
         await pilot.press("left_square_bracket")
         await until(lambda: READING in text_of(app)[-1], pilot)
         source.free.set()
-        await until(lambda: app.host is not None and app.host.moment is not None, pilot, 20.0)
+        await until(lambda: host.moment is not None, pilot, 20.0)
         assert READING not in text_of(app)[-1]
         assert "AGO" in text_of(app)[0]
 
@@ -54,16 +65,45 @@ async def test_a_way_back_that_is_awaited_says_so() -> None:
 async def test_a_past_that_fails_or_is_empty_says_why_nothing_moves() -> None:
     source = Scrapes(3)
     async with watching(source, 120, 40) as (app, pilot):
-        await pilot.press("enter")
-        await until(
-            lambda: app.host is not None and app.host.shown is not None and not app.host.host.filling, pilot, 20.0
-        )
+        await opened(app, pilot)
         source.fault = "it is being restarted"
         await pilot.press("left_square_bracket")
         await until(lambda: "it is being restarted" in text_of(app)[-1], pilot, 20.0)
         source.fault, source.left = "", {"gpu01", "gpu02", "gpu03"}
         await pilot.press("left_square_bracket")
         await until(lambda: "the Prometheus has nothing of this host at that time" in text_of(app)[-1], pilot, 20.0)
+
+
+async def test_looking_for_what_happened_elsewhere_leaves_the_charts_of_a_host() -> None:
+    async with watching(Scrapes(7), 120, 40) as (app, pilot):
+        before = (await opened(app, pilot)).host
+        await pilot.press("escape")
+        for _ in range(6):
+            await pilot.press("down", "N")
+            await until(lambda: app.fleet._changes == 0 and app.fleet.seeking_s is None, pilot, 20.0)
+        await pilot.press("space", "g")
+        await until(lambda: not app.fleet.paused, pilot, 20.0)
+        assert (await opened(app, pilot)).host is before
+
+
+async def test_a_bundle_of_a_host_that_is_left_meanwhile_is_told_of_on_the_fleets_screen(tmp_path: Path) -> None:
+    class Slow(Disk):
+        """Files that wait for the test."""
+
+        async def save_bundle(self, incident: Incident) -> str:
+            await free.wait()
+            return f"wrote a bundle of {incident.screen.split()[3]}"
+
+    free = asyncio.Event()
+    async with watching(Scrapes(3), 120, 40) as (app, pilot):
+        host = await opened(app, pilot)
+        host.files = app.fleet.files = Slow(Loaded(Config(), "", {}), {"HOME": str(tmp_path)})
+        await pilot.press("w", "escape")
+        await until(lambda: app.host is None and app.screen is app.fleet, pilot)
+        await pilot.press("w")
+        assert "still writing" in text_of(app)[-1]
+        free.set()
+        await until(lambda: "wrote a bundle of gpu0" in text_of(app)[-1], pilot)
 
 
 def exported(host: HostFrame) -> HostFrame:
@@ -74,8 +114,7 @@ def exported(host: HostFrame) -> HostFrame:
 async def test_where_there_can_be_no_process_it_says_so() -> None:
     wrong = {f"gpu0{number}": exported for number in (1, 2, 3)}
     async with watching(Scrapes(3, wrong=wrong), 120, 40) as (app, pilot):
-        await pilot.press("enter")
-        await until(lambda: app.host is not None and app.host.shown is not None, pilot, 20.0)
+        await opened(app, pilot)
         await pilot.press("4")
         await until(lambda: any(AFAR in line for line in text_of(app)), pilot, 20.0)
         assert not any("hidden from this container" in line for line in text_of(app))
@@ -109,8 +148,8 @@ async def test_enter_on_engines_without_a_model_opens_their_host() -> None:
     async with watching(Scrapes(3, wrong={"gpu02": nameless}), 120, 40) as (app, pilot):
         await pilot.press("m", "g")
         names = [row.name for row in app.fleet.table.chosen()]
-        await pilot.press(*["down"] * names.index("model not known"), "enter")
-        await until(lambda: app.host is not None and app.host.shown is not None, pilot, 20.0)
+        await pilot.press(*["down"] * names.index("model not known"))
+        await opened(app, pilot)
         assert text_of(app)[0].startswith(" gpumon  fleet > gpu02")
 
 
@@ -131,3 +170,41 @@ def test_a_host_has_the_name_that_the_fleet_has_for_it():
 )
 def test_a_verdict_takes_the_lines_that_are_free(most: int, lines: list[str]):
     assert _lines("VRAM 89 %, 8.9 GiB left for programs that are not visible", 12, 18, most) == lines
+
+
+def row_in(state: HostState, *verdicts: Verdict, faults: tuple[FaultShown, ...] = ()) -> Row:
+    """The row of a host in a state, 2 minutes after it was seen last."""
+    fleet = fed(fleet_frame(0))
+    shown = msgspec.structs.replace(fleet.hosts[0].snapshot, verdicts=verdicts, faults=faults)
+    host = msgspec.structs.replace(fleet.hosts[0], snapshot=shown, state=state, seen_wall_s=WALL_S - 120.0)
+    return by_host(msgspec.structs.replace(fleet, hosts=(host,)), {})[0]
+
+
+@pytest.mark.parametrize(
+    ("state", "room", "text"),
+    [
+        (HostState.UNREACHABLE, 12, " ✗ NO ANSWER"),
+        (HostState.UNREACHABLE, 20, " ✗ UNREACHABLE 2m"),
+        (HostState.UNREACHABLE, 40, " ✗ UNREACHABLE 2m: up is 0"),
+        (HostState.STALE, 12, " ! STALE 2m"),
+        (HostState.GONE, 12, " ✗ GONE 2m"),
+    ],
+)
+def test_the_state_of_a_host_is_a_whole_word_in_whatever_room(state: HostState, room: int, text: str) -> None:
+    row = row_in(state, faults=(FaultShown("prometheus", "up is 0", ""),))
+    assert "".join(piece for piece, _ in columns.said(row, WALL_S, room)) == text
+
+
+def test_what_can_not_be_told_is_said_once() -> None:
+    unknown = {"level": Level.NOTE, "text": "cannot tell: MBU"}
+    verdict = Verdict("vllm:8000", Limit.CANNOT_TELL, (), "", Confidence.LOW, "", **unknown)
+    row = row_in(HostState.OK, verdict)
+    assert columns.sentence(row, WALL_S)[2] == "gpu01: cannot tell: vllm:8000: MBU"
+    assert "".join(piece for piece, _ in columns.said(row, WALL_S, 40)) == " ? unknown   vllm:8000: MBU"
+
+
+async def test_a_host_whose_exporter_is_not_scraped_says_why_it_has_no_gpu() -> None:
+    fault = FaultShown("prometheus", "the dcgm-exporter is not scraped", "2027-01-15T08:00:00Z")
+    of = msgspec.structs.replace(scenes.snapshot(), gpus=(), faults=(fault,))
+    async with running(Still(of, scenes.history(of))) as (app, _):
+        assert any("no GPU found: the dcgm-exporter is not scraped" in line for line in text_of(app))

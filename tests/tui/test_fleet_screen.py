@@ -19,6 +19,8 @@ from tests.recording.frames import WALL_S
 from tests.tui.fleet_feed import CONFIG, NEWEST_S, Scrapes, has_rates, watching
 from tests.tui.running import text_of, until
 
+LONG_FAULT = "http://prometheus.example:9090 " + "refuses the connection for a long reason " * 3 + "- start it"
+
 
 def rows_of(app: FleetApp) -> list[str]:
     """Names in the table, in order."""
@@ -381,6 +383,8 @@ async def test_with_a_filter_the_sums_and_the_title_are_of_what_it_lets_through(
         await pilot.press("slash", *"host=gpu02", "enter")
         assert "1 of 12 hosts · 8 of 96 GPUs · 4 of 48 engines" in text_of(app)[0]
         assert text_of(app)[1].startswith(" 1 of 12 hosts:  busy 86%")
+        await pilot.press("escape", "slash", *"nothing", "enter")
+        assert text_of(app)[1:3] == [" 0 of 12 hosts", ""]
         await pilot.press("escape")
         assert "12 hosts · 96 GPUs" in text_of(app)[0]
         assert text_of(app)[1].startswith(" busy ")
@@ -427,7 +431,7 @@ async def test_enter_on_a_triage_line_without_a_page_says_so() -> None:
 
 async def test_why_there_was_never_an_answer_is_read_to_its_end_at_80_columns() -> None:
     source = Scrapes(5)
-    source.fault = "http://prometheus.example:9090 " + "refuses the connection for a long reason " * 3 + "- start it"
+    source.fault = LONG_FAULT
     async with watching(source, 80, 24, answered=False) as (app, pilot):
         await until(lambda: any("- start it" in line for line in text_of(app)), pilot, 20.0)
         title = text_of(app)[0]
@@ -439,9 +443,7 @@ async def test_why_there_was_never_an_answer_is_read_to_its_end_at_80_columns() 
 async def test_a_fault_wraps_into_room_that_rows_leave() -> None:
     source = Scrapes(5)
     async with watching(source, 80, 24) as (app, pilot):
-        source.fault = (
-            "http://prometheus.example:9090 " + "refuses the connection for a long reason " * 3 + "- start it"
-        )
+        source.fault = LONG_FAULT
         await pilot.press("r")
         await until(lambda: any("- start it" in line for line in text_of(app)), pilot, 20.0)
         assert "✗ NOT LIVE" in text_of(app)[1]
@@ -503,6 +505,25 @@ async def test_a_host_that_is_gone_is_marked_and_has_no_figures() -> None:
         assert "✗ GONE" in line
         assert "0/8" in line
         assert any("! hosts: 1 gone" in line for line in text_of(app))
+
+
+async def test_hosts_of_which_nothing_is_known_come_first_in_every_order_but_by_name() -> None:
+    source = Scrapes(5, wrong={})
+    async with watching(source, 120, 40) as (app, pilot):
+        source.lacking = {"gpu02", "gpu04"}
+        await pilot.press("r")
+        await until(lambda: any("! hosts: 2 gone (gpu02, gpu04)" in line for line in text_of(app)), pilot, 20.0)
+        table = app.fleet.table
+        for order in table.orders():
+            table.sort(None)
+            for _ in ("once", "turned round"):
+                table.sort(order)
+                known = ["gpu01", "gpu03", "gpu05"]
+                if order.name == "name":
+                    assert sorted(rows_of(app)) == rows_of(app)[:: -1 if table.turned else 1]
+                else:
+                    assert rows_of(app)[:2] == ["gpu02", "gpu04"]
+                    assert sorted(rows_of(app)[2:]) == known
 
 
 HOSTILE = {

@@ -27,18 +27,18 @@ def text(rows: list[Row]) -> list[str]:
 @pytest.mark.parametrize(
     ("scene", "paused", "said"),
     [
-        ("live", False, "8 GPU ! bandwidth vllm:8000 busy 93% mfu 32% mbu 64% 3.6k tok/s 4921W"),
-        ("triage", False, "8 GPU ✗ KV cache vllm:8001 busy 82% mfu 28% mbu 55% 3.6k tok/s 3983W 1 fault"),
-        ("simulated", True, "SIM PAUSED 8 GPU busy 93% mfu 32% mbu 64% 3.6k tok/s 4921W"),
-        ("one_lost", False, "8 GPU 1 DOWN busy 94% mfu 32% mbu 64% 4.7k tok/s 4341W 1 fault"),
-        ("stale", False, "8 GPU 8 STALE busy – mfu – mbu – 3.6k tok/s 1 fault"),
+        ("live", False, "8 GPUs ! bandwidth vllm:8000 busy 93% mfu 32% mbu 64% 3.6k tok/s 4921W"),
+        ("triage", False, "8 GPUs ✗ KV cache vllm:8001 busy 82% mfu 28% mbu 55% 3.6k tok/s 3983W 1 fault"),
+        ("simulated", True, "SIM PAUSED 8 GPUs busy 93% mfu 32% mbu 64% 3.6k tok/s 4921W"),
+        ("one_lost", False, "8 GPUs 1 DOWN busy 94% mfu 32% mbu 64% 4.7k tok/s 4341W 1 fault"),
+        ("stale", False, "8 GPUs 8 STALE busy – mfu – mbu – 3.6k tok/s 1 fault"),
         (
             "engines_down",
             False,
-            "8 GPU 1 engine DOWN 2 engines without figures busy 93% mfu 32% mbu 64% 1.1k tok/s 4921W 3 faults",
+            "8 GPUs 1 engine DOWN 2 engines without figures busy 93% mfu 32% mbu 64% 1.1k tok/s 4921W 3 faults",
         ),
         ("engines_only", False, "3 engines mfu 32% mbu 63% 3.6k tok/s"),
-        ("empty", False, "0 GPU"),
+        ("empty", False, "0 GPUs"),
     ],
 )
 def test_the_most_important_first(scene: str, paused: bool, said: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.efficiency.service import BY_NATURE
-from gpumon.readings.format import left, right, short
+from gpumon.readings.format import counted, left, right, short
 from gpumon.readings.frame import Phase
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process, Snapshot
@@ -75,7 +75,8 @@ def _activity(gpu: Gpu, figures: Figures) -> Section:
         entries.append(Sentence("whenever a kernel ran, all SMs had work"))
     elif pair:
         busy, active = (f"{100 * share:.0f} %" for share in pair)
-        gap = f"{100 * max(0.0, pair[0] - pair[1]):.0f} points of the chip stood idle while it counted as busy"
+        points = counted(round(100 * max(0.0, pair[0] - pair[1])), "point")
+        gap = f"{points} of the chip stood idle while it counted as busy"
         entries.append(Sentence(f"a kernel ran {busy} of the time, but the mean SM had work {active}: {gap}"))
     elif known(gpu.busy_ratio):
         entries.append(Sentence("busy is the share of time with any kernel: it says little about the work done"))

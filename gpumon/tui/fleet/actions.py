@@ -9,7 +9,7 @@ from gpumon.tui.control import Incident
 from gpumon.tui.fleet.keys import IDS, OFFERED
 from gpumon.tui.fleet.travel import FleetTravel
 from gpumon.tui.screens.common import CommonActions, Picture
-from gpumon.tui.settings_table import FLEET_INTERVALS_S, FLEET_SETTINGS
+from gpumon.tui.settings_table import FLEET_SETTINGS
 from gpumon.tui.widgets.pane import Pane
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ class FleetActions(FleetTravel, CommonActions, inherit_bindings=False):
 
     IDS: ClassVar = IDS
     OFFERED: ClassVar = OFFERED
-    PACE: ClassVar = ("prometheus", "interval_s")
-    PACES_S: ClassVar = FLEET_INTERVALS_S
     SETTINGS: ClassVar = FLEET_SETTINGS
     if TYPE_CHECKING:
         control: FleetControl
@@ -102,6 +100,4 @@ class FleetActions(FleetTravel, CommonActions, inherit_bindings=False):
             from gpumon.tui.fleet.help import FleetHelp
 
             return FleetHelp
-        from gpumon.tui.pages.settings import SettingsPage
-
-        return SettingsPage
+        return super().made(name)

@@ -10,6 +10,7 @@ from typing import Final
 
 from gpumon.fleet.parts import Known, mean
 from gpumon.fleet.rows import SORTS, Row
+from gpumon.fleet.snapshot import HostState
 from gpumon.readings.format import (
     DASH,
     age,
@@ -35,6 +36,7 @@ from gpumon.tui.gpu_table import bar
 from gpumon.tui.rows import Order
 from gpumon.tui.table import Column, Table, efficiency, figures, share, words
 from gpumon.tui.triage_words import BRIEF, LIMITS, URGENT, mark
+from gpumon.tui.triage_words import said as told
 from gpumon.tui.view import View
 
 _NAME: Final = 18
@@ -46,6 +48,8 @@ LEAST_VERDICT: Final = 12
 """Cells of the worst verdict behind the columns: a glyph and a word."""
 _BRIEF_ROOM: Final = 24
 """Cells of it in which a part of its sentence would say nothing."""
+_BRIEF_STATES: Final = {HostState.UNREACHABLE: "✗ NO ANSWER"}
+"""States that have another word there."""
 _ROOM: Final = 34
 """Cells that the columns of a wider screen leave to it."""
 _MOST_ROOM: Final = 60
@@ -261,7 +265,10 @@ def said(row: Row, now_s: float, room: int) -> line.Row:
     brief = room < _BRIEF_ROOM
     state = state_of(row, now_s)
     if state is not None:
-        return ((" " + cut(state[0] if brief else f"{state[0]}{_fault(row)}", room - 1), state[1]),)
+        text = state[0] if brief else f"{state[0]}{_fault(row)}"
+        if brief and cells(text) >= room:
+            text = _BRIEF_STATES.get(row.state, text)
+        return ((" " + cut(text, room - 1), state[1]),)
     verdict = worst(row)
     if row.silent and (verdict is None or verdict.level not in URGENT):
         return ((" " + cut(f"! {row.silent} silent" if brief else _silent(row), room - 1), "warn"),)
@@ -272,7 +279,7 @@ def said(row: Row, now_s: float, room: int) -> line.Row:
     head = f"{glyph} {BRIEF[verdict.limit]}"
     if brief:
         return ((" " + cut(head, room - 1), tone),)
-    text = clean(row.verdict, 300)
+    text = clean(_told(row, verdict), 300)
     return ((" " + left(head, 11), tone), (" " + cut(text, room - 13), "muted" if calm else "text"))
 
 
@@ -288,7 +295,12 @@ def sentence(row: Row, now_s: float) -> tuple[str, str, str]:
         return "", "text", ""
     glyph, tone, _ = mark(verdict)
     action = f" - {clean(verdict.action, 400)}" if verdict.action else ""
-    return glyph, tone, f"{name}: {LIMITS[verdict.limit]}: {clean(row.verdict, 400)}{action}"
+    return glyph, tone, f"{name}: {LIMITS[verdict.limit]}: {clean(_told(row, verdict), 400)}{action}"
+
+
+def _told(row: Row, verdict: Verdict) -> str:
+    """The row's verdict with its scope, without the words of its limit."""
+    return row.verdict.removesuffix(verdict.text) + told(verdict)
 
 
 def _silent(row: Row) -> str:

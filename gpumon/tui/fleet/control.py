@@ -7,7 +7,7 @@ from typing import Protocol
 
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.readings.snapshot import Snapshot
-from gpumon.tui.control import Collecting, Control
+from gpumon.tui.control import Collecting, Control, Timeline
 
 
 class HostControl(Control, Protocol):
@@ -56,3 +56,6 @@ class FleetControl(Collecting, Protocol):
         """One host, for the screen of one machine: `start` gives its snapshots as refreshes bring them, `history` is
         filled from range queries, `timeline` asks the Prometheus. `stop` lets go of it; of those looked at last the
         past is kept. `seen`: the host as it was shown last, for where the Prometheus has nothing of it now."""
+
+    def past(self, name: str) -> Timeline | None:
+        """The past of one host, to look for something in: the charts that are kept of hosts stay as they are."""

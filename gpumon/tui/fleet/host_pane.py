@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 from gpumon.fleet.rows import Row
 from gpumon.fleet.snapshot import HostShown
-from gpumon.readings.format import cells, cut, left
+from gpumon.readings.format import cells, counted, cut, left
 from gpumon.readings.snapshot import Kind, Level, Snapshot
 from gpumon.readings.text import clean
 from gpumon.tui import engine_table, gpu_table, line
@@ -51,7 +51,7 @@ class HostPane(Pane):
         if row is None:
             return 0
         if self._models:
-            return 1 + len(row.parts.engines) + min(_MOST_VERDICTS, row.faults)
+            return 1 + sum(1 for _ in self._of_model(row, self.size.width or 80))
         width, spare = self.size.width or 80, _MOST_VERDICTS * _MOST_MORE
         return 1 + sum(1 for host in row.parts.hosts for _ in self._of_host(host, width, spare))
 
@@ -68,7 +68,7 @@ class HostPane(Pane):
         labels = " ".join(f"{clean(name, 30)}={clean(value, 40)}" for name, value in sorted(row.labels.items()))
         known = row.mfu_ratio
         share = f"MFU of {known.gpus} of {known.of} GPUs" if in_part(known) else ""
-        parts = [types, share, f"{len(row.hosts)} hosts" if self._models else "", labels]
+        parts = [types, share, counted(len(row.hosts), "host") if self._models else "", labels]
         return " · ".join(part for part in parts if part)
 
     def _more(self, focused: bool) -> str:  # noqa: ARG002
@@ -107,7 +107,8 @@ class HostPane(Pane):
         if row.parts.engines:
             yield ((" " + left("host", _HOST), "muted"), *head)
         else:
-            yield ((f" {len(row.hosts)} hosts: {cut(clean(' '.join(row.hosts), 500), max(8, width - 20))}", "text"),)
+            names = cut(clean(" ".join(row.hosts), 500), max(8, width - 20))
+            yield ((f" {counted(len(row.hosts), 'host')}: {names}", "text"),)
         walls = {host.name: host.snapshot.wall_s for host in row.parts.hosts}
         for one in row.parts.engines:
             now_s = walls.get(one.host, 0.0)

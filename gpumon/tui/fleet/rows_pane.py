@@ -8,7 +8,8 @@ from typing import ClassVar, Final
 
 from gpumon.fleet.rows import Row, ordered, total
 from gpumon.fleet.select import KINDS, Selection, SelectionError
-from gpumon.readings.format import cut
+from gpumon.fleet.snapshot import HostState
+from gpumon.readings.format import counted, cut
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Level, Snapshot
 from gpumon.readings.text import clean
@@ -132,13 +133,18 @@ class RowsPane(ListPane[Row]):
         return ()
 
     def in_order(self, items: Sequence[Row]) -> list[Row]:
-        """The rows as rows of a fleet are sorted everywhere; turned round, what is missing stays last."""
+        """The rows as rows of a fleet are sorted everywhere; turned round, what nothing is known of stays first, and
+        a figure that is missing last."""
         order = self.order
         found = ordered(items, "name" if order is None else order.name)
         if order is None or not self.turned:
             return found
-        missing = [row for row in found if isinstance(order.value(row), Missing)]
-        return [row for row in reversed(found) if not isinstance(order.value(row), Missing)] + missing
+        if order.name == "name":
+            return found[::-1]
+        blank = [row for row in found if row.state is not HostState.OK]
+        rest = [row for row in found if row.state is HostState.OK]
+        known = [row for row in rest if not isinstance(order.value(row), Missing)]
+        return [*blank, *reversed(known), *(row for row in rest if isinstance(order.value(row), Missing))]
 
     def orders(self) -> Sequence[Order[Row]]:
         """By every figure that is worth it."""
@@ -189,8 +195,11 @@ class RowsPane(ListPane[Row]):
         if unknown:
             return wrapped(unknown, width, "muted")
         wanted = cut(self.wanted, max(8, width - 50))
-        text = f'none of {self._total} {self.title()} matches "{wanted}"; {self._keys_back()}: all rows'
+        text = f'none of {self._every()} matches "{wanted}"; {self._keys_back()}: all rows'
         return wrapped(text, width, "muted")
+
+    def _every(self) -> str:
+        return counted(self._total, "model" if self.models else self.THING)
 
     def _unknown_label(self) -> str:
         """Why a filter by a label that there is not can match nothing; empty where it has none."""

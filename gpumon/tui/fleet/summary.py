@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpumon.fleet.parts import Known
-from gpumon.fleet.rows import Row
+from gpumon.fleet.rows import Row, by_name
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
-from gpumon.readings.format import DASH, cells, count, cut, figure, memory, ratio, watts, whole
+from gpumon.readings.format import DASH, cells, count, counted, cut, figure, memory, ratio, watts, whole
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
 from gpumon.tui import line
@@ -58,7 +58,10 @@ class FleetSummary(Board):
         of_gpus, of_work = list(_gpus(total, self._view)), list(_work(total, self._view))
         hint = () if priced(self._view) else (_PRICES,)
         if self._chosen is not None:
-            of_gpus.insert(0, ("", f"{len(total.hosts)} of {len(self._shown.total.hosts)} hosts:", "accent"))
+            of = f"{len(total.hosts)} of {counted(len(self._shown.total.hosts), 'host')}"
+            if not total.hosts:
+                return (_fitting([("", of, "accent")], width),)
+            of_gpus.insert(0, ("", f"{of}:", "accent"))
         if height < 2:
             ratios = len(of_gpus) - len(_coverage(total))
             return (_fitting([*of_gpus[:ratios], *of_work, *of_gpus[ratios:], *hint], width),)
@@ -95,7 +98,7 @@ def _coverage(total: Row) -> list[tuple[str, str, str]]:
     shares = (("mfu mbu", mfu),) if both else (("mfu", mfu), ("mbu", mbu))
     parts = [(f"{name} of", f"{one.gpus}/{one.of}", "muted") for name, one in shares if in_part(one)]
     parts += [("busy of", f"{busy.gpus}/{busy.of}", "warn")] if busy.gpus < busy.of else []
-    return parts or [("", f"{busy.gpus}/{busy.of} GPUs", "muted")]
+    return parts or [("", f"{busy.gpus}/{counted(busy.of, 'GPU')}", "muted")]
 
 
 def _memory(value: Reading, view: View) -> str:
@@ -171,13 +174,16 @@ class FaultLine(Board):
             silent = not fleet.answered and not self._back
             parts += [(shown, "critical")] if silent and fleet.wall_s and fleet.hosts else []
             parts.append((text, "warn"))
-        hosts = [told for state in HostState if state is not HostState.OK and (told := _in_state(fleet, state))]
+        hosts = [
+            told for state in reversed(HostState) if state is not HostState.OK and (told := _in_state(fleet, state))
+        ]
         return [*parts, (f"! hosts: {', '.join(hosts)}", "warn")] if hosts else parts
 
 
 def _in_state(fleet: FleetSnapshot, state: HostState) -> str:
     """How many hosts are in a state, and the first of them: `3 stale (gpu-004, gpu-007 +1)`."""
-    names = [clean(host.name, 40) for host in fleet.hosts if host.state is state]
+    found = sorted((host.name for host in fleet.hosts if host.state is state), key=by_name)
+    names = [clean(name, 40) for name in found]
     more = f" +{len(names) - _MOST_NAMED}" if len(names) > _MOST_NAMED else ""
     return f"{len(names)} {state.value} ({', '.join(names[:_MOST_NAMED])}{more})" if names else ""
 
@@ -245,10 +251,10 @@ class TinyFleet(Board):
             yield f"✗ NOT LIVE {clean(fleet.faults[0].text, 30) if fleet.faults else ''}".rstrip(), "critical"
         elif fleet.faults:
             yield f"! {clean(fleet.faults[0].text, 30)}", "warn"
-        yield f"{len(fleet.hosts)} hosts", "text"
+        yield counted(len(fleet.hosts), "host"), "text"
         if total.troubled:
             yield f"{total.troubled} not ok", "warn"
-        yield f"{DASH if isinstance(total.gpus, Missing) else total.gpus} GPUs", "text"
+        yield f"{DASH} GPUs" if isinstance(total.gpus, Missing) else counted(total.gpus, "GPU"), "text"
         yield f"busy {ratio(total.busy_ratio.value)}", "strong"
         yield f"mfu {ratio(total.mfu_ratio.value)}", "text"
         yield f"mbu {ratio(total.mbu_ratio.value)}", "text"

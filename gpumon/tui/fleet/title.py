@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from gpumon.fleet.rows import Row
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
-from gpumon.readings.format import cells, cut, left
+from gpumon.readings.format import cells, counted, cut, left
 from gpumon.readings.text import clean
 from gpumon.tui.line import Piece
 from gpumon.tui.line import Row as Line
@@ -94,11 +94,11 @@ def _forms(place: str, shown: FleetSnapshot | None, chosen: Row | None) -> Itera
         said = "starting …" if shown is None or not shown.faults else "no answer yet"
         yield from (("fleet", place, said), ("fleet", place), ("fleet",))
         return
-    hosts, gpus, engines = (_many(number, word) for number, word in _counts(shown))
+    hosts, gpus, engines = (counted(number, word) for number, word in _counts(shown))
     if chosen is not None:
         here = (len(chosen.hosts), len(chosen.parts.gpus), chosen.engines)
         pairs = zip(here, _counts(shown), strict=True)
-        hosts, gpus, engines = (f"{number} of {_many(whole, word)}" for number, (whole, word) in pairs)
+        hosts, gpus, engines = (f"{number} of {counted(whole, word)}" for number, (whole, word) in pairs)
     yield "fleet", place, hosts, gpus, engines
     yield "fleet", place, hosts, gpus
     yield "fleet", hosts, gpus, engines
@@ -118,10 +118,6 @@ def _counts(shown: FleetSnapshot) -> tuple[tuple[int, str], ...]:
 def _simulated(shown: FleetSnapshot | None) -> list[Piece]:
     real = shown is None or not any(host.snapshot.simulated for host in shown.hosts)
     return [] if real else [(" ", "bar"), (" SIM ", "badge")]
-
-
-def _many(number: int, of: str) -> str:
-    return f"{number} {of}{'' if number == 1 else 's'}"
 
 
 def utc(wall_s: float) -> str:

@@ -13,6 +13,7 @@ from gpumon.readings.format import period
 from gpumon.readings.text import clean
 from gpumon.tui.fleet.shown import worked_out
 from gpumon.tui.fleet.title import dated, utc
+from gpumon.tui.screens.travel import nothing_happened, what_happened
 
 if TYPE_CHECKING:
     from textual.worker import WorkType
@@ -105,8 +106,7 @@ class FleetTravel(Screen[None], inherit_bindings=False):
                 here_s = self.shown.fleet.wall_s if self.aim_s is None else self.aim_s
                 moment = await timeline.change(here_s if found is None else found.snapshot.wall_s, step)
                 if moment is None:
-                    way = "after" if step > 0 else "before"
-                    self.say(f"nothing happened {way} this on {clean(name, 40)}, as far as is looked")
+                    self.say(nothing_happened(step, f"on {clean(name, 40)}, as far as is looked"))
                     break
                 found = moment
                 self._changes -= step
@@ -114,13 +114,12 @@ class FleetTravel(Screen[None], inherit_bindings=False):
             self.say(f"the past can not be read: {clean(f'{type(error).__name__}: {error}', 200)}")
         self._changes = 0
         if found is not None:
-            events = found.snapshot.events
             self.travel_to(found.snapshot.wall_s)
-            self.say(f"{clean(name, 40)}: {clean(events[-1].text, 200) if events else 'other verdicts from here on'}")
+            self.say(f"{clean(name, 40)}: {what_happened(found.snapshot.events, lambda wall_s: f'{utc(wall_s)}Z')}")
 
     def _past_of(self, name: str) -> Timeline | None:
         if self._looked_through[0] != name:
-            self._looked_through = (name, self.control.host(name).timeline)
+            self._looked_through = (name, self.control.past(name))
         return self._looked_through[1]
 
     def action_oldest(self) -> None:

@@ -142,6 +142,4 @@ class Actions(TravelActions, CommonActions, inherit_bindings=False):
             from gpumon.tui.pages.detail import DetailPage
 
             return DetailPage
-        from gpumon.tui.pages.settings import SettingsPage
-
-        return SettingsPage
+        return super().made(name)

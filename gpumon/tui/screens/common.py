@@ -6,24 +6,30 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from gpumon.config.errors import ConfigError
 from gpumon.config.validate import changed
 from gpumon.readings.text import clean
-from gpumon.tui.control import INTERVALS_S, Incident
+from gpumon.tui.control import Incident
 from gpumon.tui.keys import bindings
 from gpumon.tui.picture import picture
 from gpumon.tui.screens.front import Front
+from gpumon.tui.screens.notices import Notices
 from gpumon.tui.settings_table import SETTINGS, Setting
 from gpumon.tui.terminal import drawn_with
 from gpumon.tui.widgets.list_pane import ListPane
 
 if TYPE_CHECKING:
+    from textual.app import App
+
     from gpumon.config.schema import Config
     from gpumon.config.themes import Theme
     from gpumon.tui.control import Collecting, Files
+    from gpumon.tui.widgets.pane import Pane
 
+_SAVING: Final = "save"
+"""Group of the worker that writes a bundle."""
 Picture = Callable[[], str]
 """The screen as SVG; takes a moment, in any thread."""
 
@@ -31,18 +37,12 @@ Picture = Callable[[], str]
 class CommonActions(Front, inherit_bindings=False):
     """Commands that every screen has."""
 
-    PACE: ClassVar[tuple[str, str]] = ("general", "interval_s")
-    """The setting that says how often what is shown is renewed."""
-    PACES_S: ClassVar[Sequence[float]] = INTERVALS_S
-    """Seconds that the keys go through."""
     SETTINGS: ClassVar[Sequence[Setting]] = SETTINGS
-    """The lines of the settings page."""
+    """The lines of the settings page; the first one is how often what is shown is renewed."""
     themes: tuple[str, ...] = ()
     """Names of the themes there are, as of the last time that someone asked."""
     recent: tuple[str, ...] = ()
     """What was chosen by name, the newest first."""
-    _writing = False
-    """Whether a bundle is being written."""
     if TYPE_CHECKING:
         control: Collecting
         paused: bool
@@ -59,6 +59,12 @@ class CommonActions(Front, inherit_bindings=False):
     @abstractmethod
     def incident(self, screen: str, drawn: Picture) -> Incident | None:
         """What is shown, to be written down; None: nothing yet."""
+
+    def made(self, name: str) -> type[Pane]:  # noqa: ARG002
+        """The class of a page, imported when it is needed first; a screen has its own besides."""
+        from gpumon.tui.pages.settings import SettingsPage
+
+        return SettingsPage
 
     def change_speed(self, step: int) -> bool:  # noqa: ARG002
         """Play a recording faster (1) or slower (-1); returns whether this is one."""
@@ -86,11 +92,10 @@ class CommonActions(Front, inherit_bindings=False):
             return
         if self.change_speed(-step):
             return
-        now = self.control.interval_s
-        others = [interval for interval in self.PACES_S if (interval - now) * step > 1e-9]
-        if others:
-            self.control.set_interval(min(others) if step > 0 else max(others))
-            self.view.config = changed(self.view.config, *self.PACE, self.control.interval_s)
+        now, pace = self.control.interval_s, self.SETTINGS[0]
+        if pace.stepped(now, step) != now:
+            self.control.set_interval(pace.stepped(now, step))
+            self.view.config = changed(self.view.config, pace.section, pace.key, self.control.interval_s)
         self.show_keys()
 
     def action_side(self, step: int) -> None:
@@ -204,8 +209,7 @@ class CommonActions(Front, inherit_bindings=False):
         self.palette.glyphs = drawn_with(config, os.environ)
         self.palette.ascii = self.palette.glyphs == "ascii"
         self._bindings = bindings(self.view.keymap, self.IDS)
-        section, key = self.PACE
-        interval_s = getattr(getattr(config, section), key)
+        interval_s = self.SETTINGS[0].value(config)
         if interval_s != self.control.interval_s:
             self.control.set_interval(interval_s)
         self.redraw()
@@ -216,7 +220,7 @@ class CommonActions(Front, inherit_bindings=False):
             return
         if self.files is None:
             return
-        if self._writing:
+        if any(worker.group == _SAVING and not worker.is_finished for worker in self.app.workers):
             self.say("still writing the one before …")
             return
         strips = self._compositor.render_strips()
@@ -224,14 +228,15 @@ class CommonActions(Front, inherit_bindings=False):
         incident = self.incident(screen, partial(picture, strips, self.app.size.width, "gpumon"))
         if incident is None:
             return
-        self._writing = True
         self.say("writing an incident bundle …")
-        self.run_worker(self._save(self.files, incident), group="save")
+        self.app.run_worker(_save(self.app, self.files, incident), group=_SAVING)
 
-    async def _save(self, files: Files, incident: Incident) -> None:
-        try:
-            self.say(await files.save_bundle(incident))
-        except Exception as error:  # what can not be written costs the bundle, not the screen
-            self.say(f"the bundle can not be written: {clean(f'{type(error).__name__}: {error}', 200)}")
-        finally:
-            self._writing = False
+
+async def _save(app: App[object], files: Files, incident: Incident) -> None:
+    """Write a bundle and say how that went, on whatever screen is in front by then: a host's may have been left."""
+    try:
+        said = await files.save_bundle(incident)
+    except Exception as error:  # what can not be written costs the bundle, not the screen
+        said = f"the bundle can not be written: {clean(f'{type(error).__name__}: {error}', 200)}"
+    if isinstance(app.screen, Notices):
+        app.screen.say(said)

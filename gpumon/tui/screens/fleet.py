@@ -21,7 +21,6 @@ from gpumon.tui.fleet.shown import Shown, worked_out
 from gpumon.tui.fleet.summary import FaultLine, FleetSummary, TinyFleet
 from gpumon.tui.fleet.title import FleetTitle, When
 from gpumon.tui.palette import Palette
-from gpumon.tui.screens.sizing import sized
 from gpumon.tui.view import View
 from gpumon.tui.widgets.board import Board
 
@@ -174,14 +173,13 @@ class FleetScreen(FleetActions, inherit_bindings=False):
         """Give each part its lines; costs a layout only where that changes something."""
         whole, height = self.app.size
         panel = self.panel_columns
-        width = whole - panel
         wanted = plan(
             whole,
             height,
             rows=self.table.count,
             foot=self.foot.wanted,
-            faults=self.faults.wanted(width),
-            said=self.row_line.wanted(width),
+            faults=self.faults.wanted(whole - panel),
+            said=self.row_line.wanted(whole - panel),
             drawer=self.drawer.wanted(height),
             covered=self.covered,
         )
@@ -192,22 +190,14 @@ class FleetScreen(FleetActions, inherit_bindings=False):
         if laid == self._laid and self.title_bar.is_mounted:
             return
         self._laid, self._plan = laid, wanted
-        for board, lines in (
+        parts = (
             (self.faults, wanted.faults),
             (self.summary, wanted.summary),
             (self.table, wanted.table),
             (self.foot, wanted.foot),
             (self.row_line, wanted.said),
-        ):
-            sized(board, lines, width)
-        for page in self.pages.values():
-            sized(page, wanted.page if page is self.page else 0, width)
-        self.place_panel(0 if wanted.tiny else height - 2 - wanted.drawer, panel, whole)
-        sized(self.drawer, wanted.drawer)
-        sized(self.title_bar, 0 if wanted.tiny else 1)
-        sized(self.key_line, 0 if wanted.tiny else 1)
-        sized(self.tiny_line, max(1, height) if wanted.tiny else 0)
-        self.find_focus()
+        )
+        self.size_parts(wanted, parts, self.title_bar, self.tiny_line)
         self.call_after_refresh(self._settle)
 
     def _settle(self) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from textual import events
-from textual.geometry import Size
 
 from gpumon.config.keymap import COMMANDS, Command
 from gpumon.readings.snapshot import Snapshot
@@ -15,9 +14,9 @@ from gpumon.tui.control import Files
 from gpumon.tui.keys import bindings
 from gpumon.tui.palette import Palette
 from gpumon.tui.screens.notices import Notices
-from gpumon.tui.screens.sizing import SizingActions
+from gpumon.tui.screens.sizing import SizingActions, sized
 from gpumon.tui.view import View
-from gpumon.tui.widgets.board import Board
+from gpumon.tui.widgets.board import Board, OneLayout
 from gpumon.tui.widgets.drawer import Drawer, Question
 from gpumon.tui.widgets.key_line import KeyLine
 from gpumon.tui.widgets.pane import Pane
@@ -33,8 +32,16 @@ class Planned(Protocol):
     def tiny(self) -> bool:
         """Whether only a summary has room."""
 
+    @property
+    def page(self) -> int:
+        """Of the page that covers the panes."""
 
-class Front(SizingActions, Notices, inherit_bindings=False):
+    @property
+    def drawer(self) -> int:
+        """Of the drawer."""
+
+
+class Front(SizingActions, Notices, OneLayout, inherit_bindings=False):
     """A screen with a title, panes or a page over them, the drawer, and a line of keys."""
 
     ALLOW_SELECT = False
@@ -81,6 +88,22 @@ class Front(SizingActions, Notices, inherit_bindings=False):
     @abstractmethod
     def lay_out(self) -> None:
         """Give each part its lines; costs a layout only where that changes something."""
+
+    def size_parts(self, wanted: Planned, panes: Iterable[tuple[Board, int]], title: Board, small: Board) -> None:
+        """Give the panes their lines, and what is around and over them theirs; `small` takes the place of everything
+        where only a summary has room."""
+        whole, height = self.app.size
+        panel = self.panel_columns
+        for pane, lines in panes:
+            sized(pane, lines, whole - panel)
+        for page in self.pages.values():
+            sized(page, wanted.page if page is self.page else 0, whole - panel)
+        self.place_panel(0 if wanted.tiny else height - 2 - wanted.drawer, panel, whole)
+        sized(self.drawer, wanted.drawer)
+        sized(title, 0 if wanted.tiny else 1)
+        sized(self.key_line, 0 if wanted.tiny else 1)
+        sized(small, max(1, height) if wanted.tiny else 0)
+        self.find_focus()
 
     @abstractmethod
     def show_keys(self) -> None:
@@ -199,16 +222,6 @@ class Front(SizingActions, Notices, inherit_bindings=False):
     def run_alone(self, group: str, work: WorkType[None]) -> None:
         """Work beside the screen, in place of what is left of the same group."""
         self.run_worker(work, exclusive=True, group=group)
-
-    def _size_updated(
-        self,
-        size: Size,
-        virtual_size: Size,
-        container_size: Size,
-        layout: bool = True,  # noqa: ARG002
-    ) -> bool:
-        """As Textual's, but without a second layout and paint of everything: the first one has it all."""
-        return super()._size_updated(size, virtual_size, container_size, layout=False)
 
     def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002
         """Lay out for the new size, before Textual arranges and paints it: one frame, without the old rows."""

@@ -13,7 +13,7 @@ from gpumon.tui.messages import SnapshotReady
 from gpumon.tui.palette import Palette
 from gpumon.tui.screens.monitor import MonitorScreen
 from gpumon.tui.screens.travel import Ask, Way
-from gpumon.tui.settings_table import FLEET_INTERVALS_S, FLEET_SETTINGS
+from gpumon.tui.settings_table import FLEET_SETTINGS
 from gpumon.tui.view import View
 
 LEAD = "fleet > "
@@ -23,9 +23,8 @@ LEAD = "fleet > "
 class HostScreen(MonitorScreen, inherit_bindings=False):
     """All that the screen of one machine does; `back` at its top leads to the fleet."""
 
-    PACE: ClassVar = ("prometheus", "interval_s")
-    PACES_S: ClassVar = FLEET_INTERVALS_S
     SETTINGS: ClassVar = FLEET_SETTINGS
+    LOOKED: ClassVar = "as far as is looked"
 
     def __init__(
         self,

@@ -14,7 +14,6 @@ from gpumon.tui.control import Control, Files
 from gpumon.tui.layout import PANES, Counts, Plan, plan
 from gpumon.tui.palette import Palette
 from gpumon.tui.screens.actions import Actions
-from gpumon.tui.screens.sizing import sized
 from gpumon.tui.view import View
 from gpumon.tui.widgets.board import Board
 from gpumon.tui.widgets.engine_pane import EnginePane
@@ -162,17 +161,9 @@ class MonitorScreen(Actions, inherit_bindings=False):
             return
         self._remember()
         self._laid, self._plan = laid, wanted
-        for pane, lines in zip(self.panes.values(), wanted.panes, strict=True):
-            sized(pane, lines, width)
-        for page in self.pages.values():
-            sized(page, wanted.page if page is self.page else 0, width)
-        self.place_panel(0 if wanted.tiny else height - 2 - wanted.drawer, panel, whole)
-        sized(self.drawer, wanted.drawer)
-        sized(self.title_bar, 0 if wanted.tiny else 1)
-        sized(self.key_line, 0 if wanted.tiny else 1)
-        sized(self.summary, max(1, height) if wanted.tiny else 0)
         self._name_hidden()
-        self.find_focus()
+        panes = zip(self.panes.values(), wanted.panes, strict=True)
+        self.size_parts(wanted, panes, self.title_bar, self.summary)
         self.call_after_refresh(self._settle)
 
     def _name_hidden(self) -> None:

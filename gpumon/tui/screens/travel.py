@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from textual.screen import Screen
 
@@ -52,6 +52,8 @@ _TO_AN_END: Final = (Way.OLDEST, Way.NEWEST)
 class TravelActions(Screen[None], inherit_bindings=False):
     """The part of the monitor's screen that is about time."""
 
+    LOOKED: ClassVar = "in what is kept"
+    """Where changes are looked for."""
     paused = False
     moment: Moment | None = None
     """What is shown of the past; None while it is what was shown last."""
@@ -278,7 +280,7 @@ class TravelActions(Screen[None], inherit_bindings=False):
         span = timeline.span()
         if moment is None or span is None:
             if ask.way is Way.CHANGES:
-                self.say(f"nothing happened {'after' if ask.by > 0.0 else 'before'} this in what is kept")
+                self.say(nothing_happened(ask.by, self.LOOKED))
             elif span is None:
                 self.say("nothing is kept yet")
             return
@@ -289,8 +291,11 @@ class TravelActions(Screen[None], inherit_bindings=False):
         self.paint(moment.snapshot)
         self.show_keys()
         at_s = moment.snapshot.wall_s
-        if ask.way is Way.CHANGES and (events := moment.history.events(at_s - _SAME_S, at_s + _SAME_S)):
-            self._tell_of(most_urgent(events), len(events) - 1, moment.snapshot)
+        if ask.way is Way.CHANGES:
+            events = moment.history.events(at_s - _SAME_S, at_s + _SAME_S)
+            if events:
+                self.triage.go_to(row_of(most_urgent(events), moment.snapshot))
+            self.say(what_happened(events, clock))
             return
         replay = self.control.playback is not None
         if ask.by < 0.0 and at_s <= span[0] + _SAME_S:
@@ -300,8 +305,17 @@ class TravelActions(Screen[None], inherit_bindings=False):
             live = self.view.keymap.first("time.live")
             self.say(f"the recording ends: {clock(at_s)}" if replay else f"the newest moment; {live}: live again")
 
-    def _tell_of(self, event: Event, others: int, snapshot: Snapshot) -> None:
-        """Say what happened at the moment that was gone to, and point at it."""
-        self.triage.go_to(row_of(event, snapshot))
-        more = f" +{others}" if others else ""
-        self.say(f"{clock(event.wall_s)} {clean(event.scope, 40)}: {clean(happened(event), 200)}{more}")
+
+def what_happened(events: Sequence[Event], at: Callable[[float], str]) -> str:
+    """What happened at a moment, in a line: the most urgent of its events, and how many more there are. `at` gives a
+    Unix time as the screen has it."""
+    if not events:
+        return "other verdicts from here on"
+    event, others = most_urgent(events), len(events) - 1
+    more = f" +{others}" if others else ""
+    return f"{at(event.wall_s)} {clean(event.scope, 40)}: {clean(happened(event, at), 200)}{more}"
+
+
+def nothing_happened(step: float, where: str) -> str:
+    """That there is no further change, in the direction of `step`."""
+    return f"nothing happened {'after' if step > 0.0 else 'before'} this {where}"

@@ -15,7 +15,21 @@ from gpumon.tui.pacing import Pacer, bytes_of
 from gpumon.tui.palette import Palette
 
 
-class Board(Widget):
+class OneLayout(Widget, inherit_bindings=False):
+    """A widget that is laid out once where its size changes: neither a screen nor a board scrolls as Textual does."""
+
+    def _size_updated(
+        self,
+        size: Size,
+        virtual_size: Size,
+        container_size: Size,
+        layout: bool = True,  # noqa: ARG002
+    ) -> bool:
+        """As Textual's, but without a second layout and paint for the virtual size."""
+        return super()._size_updated(size, virtual_size, container_size, layout=False)
+
+
+class Board(OneLayout):
     """Paints the rows that its subclass gives; at each update only the lines that changed, and of those the cells."""
 
     ALLOW_SELECT = False
@@ -107,16 +121,6 @@ class Board(Widget):
             slot.shown = None
         pacer.refuse(self, y)
         return False
-
-    def _size_updated(
-        self,
-        size: Size,
-        virtual_size: Size,
-        container_size: Size,
-        layout: bool = True,  # noqa: ARG002
-    ) -> bool:
-        """As Textual's, but without another layout and paint for the virtual size: a board scrolls by itself."""
-        return super()._size_updated(size, virtual_size, container_size, layout=False)
 
     def forget(self) -> None:
         """Draw everything anew at the next paint: colours or units are others now."""

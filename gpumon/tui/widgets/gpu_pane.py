@@ -24,7 +24,7 @@ from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import wrapped
 
-_DRIVER: Final = ("nvml", "gpumon")
+_DRIVER: Final = ("nvml", "gpumon", "prometheus")
 """Sources of faults that say why there is no GPU."""
 _SPARKS: Final = ("busy", "mbu")
 """Series of each GPU's history, and their tones: the first where there is room for one."""

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 from textual import events
 
-from gpumon.readings.format import cells, period
+from gpumon.readings.format import cells, counted, period
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Event, Snapshot
 from gpumon.tui.charts.areas import Areas
@@ -145,7 +145,9 @@ class HistoryPane(Pane):
             parts.insert(0, (-1, "loading the past …"))
         if charts.left_out:
             how = f"{key('down')} {key('up')}" if self.has_focus else f"keys {key(self.KEY)} {key('zoom')}"
-            left_out = f"{charts.left_out} GPUs: taller window" if self.opened else f"{charts.left_out} more: {how}"
+            left_out = (
+                f"{counted(charts.left_out, 'GPU')}: taller window" if self.opened else f"{charts.left_out} more: {how}"
+            )
             parts.insert(0, (0, left_out))
         if self.has_focus:
             parts.append((1, f"{key('back')}: all charts" if self.opened else f"{key('open')}: one chart"))

@@ -149,7 +149,11 @@ class ListPane(Pane, Generic[T]):
     def _none_left(self, width: int) -> Sequence[Row]:
         back = self._keys_back()
         wanted = cut(self.wanted, max(8, width - 50))
-        return (((f'   none of {self._total} {self.TITLE} matches "{wanted}"; {back}: all rows', "muted"),),)
+        return (((f'   none of {self._every()} matches "{wanted}"; {back}: all rows', "muted"),),)
+
+    def _every(self) -> str:
+        """How many there are without a filter: `8 gpus`."""
+        return f"{self._total} {self.THING if self._total == 1 else self.TITLE}"
 
     def _keys_back(self) -> str:
         """The keys that drop the filter: where something else has the focus, first the one that comes here."""

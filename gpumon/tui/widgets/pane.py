@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 from textual import events
 
-from gpumon.readings.format import cells, cut
+from gpumon.readings.format import cells, counted, cut
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
 from gpumon.tui.charts.axis import dated
@@ -161,7 +161,7 @@ class Pane(Board, can_focus=True):
         if room and not self._overflow:
             return ""
         if not room:
-            return f"{total} row{'' if total == 1 else 's'}: {self._more(focused)}" if total else self._more(focused)
+            return f"{counted(total, 'row')}: {self._more(focused)}" if total else self._more(focused)
         rows = f"{self._top + 1}-{self._top + room}" if room > 1 else f"{self._top + 1}"
         return f"{rows} of {total}: {self._more(focused)}"
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 from textual import events
 
-from gpumon.readings.format import cells
+from gpumon.readings.format import cells, counted
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
 from gpumon.tui.line import Row
@@ -112,6 +112,9 @@ class TriagePane(ListPane[Item]):
     def nothing(self, width: int) -> Sequence[Row]:  # noqa: ARG002
         """Only before the first snapshot."""
         return ((("   starting …", "muted"),),)
+
+    def _every(self) -> str:
+        return counted(self._total, "row")
 
     def more(self) -> str:
         """How to read what is cut, unless the rule says so by itself."""
