@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from gpumon.efficiency.lengths import KV_SHARE
 from gpumon.sizing import memory, queueing
 from gpumon.sizing.answer import Source
 from gpumon.sizing.curve import Curve, Mix
@@ -208,7 +209,7 @@ def _parallel(
     if llm is None or workload.memory_gb is not None:
         return was or 1, pp
     domain = min(server.nvlink_gpus or server.gpus, server.gpus)
-    request = context / memory.KV_SHARE
+    request = context / KV_SHARE
     pool = seen.kv_pool_tokens or 0.0 if seen is not None and not was else 0.0
     for tokens in (max(request, pool), request):
         least = memory.least_tp(llm, gpu.memory_bytes, domain, scenario.usable_memory_ratio, tokens, pp)

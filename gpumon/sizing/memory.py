@@ -14,8 +14,6 @@ from gpumon.specs.llms import LlmCatalogue, LlmRow
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
 from gpumon.specs.weight_format import LlmParts, WeightFormat, narrow, plain, with_weights
 
-KV_SHARE: Final = 0.9
-"""Of the KV pool that is planned with: measured plateaus lie 10 to 12 % below the formula (sizing fact sheet, 1.4)."""
 _GIB: Final = 2.0**30
 _ACTIVATION_BYTES: Final = 5.2 * _GIB
 """Peak of one step of a dense model: llm-d-planner measured 4.8 to 5.6 GiB on H100, vLLM 0.11, whatever the length."""

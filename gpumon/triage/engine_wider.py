@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from gpumon.efficiency.lengths import KV_SHARE
 from gpumon.readings.snapshot import Engine, Evidence
 from gpumon.triage.advice import advice
 from gpumon.triage.engine_signals import finite, held, latency, mean, requests, slots
@@ -12,8 +13,6 @@ from gpumon.triage.scene import Scene
 
 WIDE: Final = frozenset({"bf16", "fp16", "fp32"})
 """Formats of weights that can be halved."""
-KV_SHARE: Final = 0.9
-"""Part of the KV pool that requests of mixed lengths can fill (NIM 70B: 85.5 of 94)."""
 MOST: Final = 4.0
 """A batch so many times as large is outside what was seen."""
 LEAST: Final = 1.1

@@ -70,13 +70,13 @@ _FIELDS: Final[tuple[_Field | _Word, ...]] = (
     _Field("servers", 9, lambda answer: answer.totals.servers, _counted),
     _Field("$/h", 9, lambda answer: answer.totals.price_per_hour, _money, "cheapest"),
     _Field("$/1M tok", 10, lambda answer: answer.totals.price_per_mtok, _money, "cheapest token"),
-    _Field("power", 8, lambda answer: answer.totals.power_w, watts, "least power"),
+    _Field("max power", 11, lambda answer: answer.totals.power_w, watts, "least power"),
     _Field("tok/J", 8, lambda answer: answer.totals.tokens_per_j, figure, "most tokens/J", rises=True),
     _Word("from", 17, _source),
     _Word("limit", 13, lambda plan: plan.limit or DASH),
 )
 """Figures flush right and words flush left, each with two blanks before it."""
-_DROPS: Final = ("tok/J", "limit", "servers", "power", "from", "$/1M tok", "ITL mean", "inst", "$/h", "GPUs")
+_DROPS: Final = ("tok/J", "limit", "servers", "max power", "from", "$/1M tok", "ITL mean", "inst", "$/h", "GPUs")
 """What a narrower place does without, first to last."""
 
 

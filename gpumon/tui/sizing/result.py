@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from gpumon.efficiency.lengths import KV_SHARE
 from gpumon.readings.format import cells, count, seconds, watts
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import NOT_KNOWN, Answer, LimitKind, Packed, Source, WorkloadPlan
-from gpumon.sizing.memory import KV_SHARE
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Row
 from gpumon.tui.sizing.effects import SOURCES
