@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from gpumon import __version__
 from gpumon.command_tables import COMMANDS, OPTIONS, WORDS, struck
+
+MOST_HINTS: Final = 2
+"""Commands that a hint names."""
+SAID_OTHERWISE: Final = {"--once": "gpumon snapshot"}
+"""Options of other monitors, and what they are here."""
 
 
 class Usage(Exception):  # noqa: N818 - no failure of gpumon
@@ -48,7 +53,7 @@ def understood(arguments: list[str]) -> tuple[argparse.Namespace, str]:
     at = 0
     while at < len(arguments) and arguments[at].startswith("-") and arguments[at] != "--":
         if arguments[at].startswith("--") and arguments[at].partition("=")[0] not in {*known, "--help", "--version"}:
-            raise Usage(f"{_unrecognized(arguments[at:][:1])} (see gpumon --help)")
+            raise Usage(f"{_unrecognized(arguments[at:][:1])}{_hint(arguments[at:][:1])} (see gpumon --help)")
         at += 2 if known.get(arguments[at]) else 1
     if at < len(arguments) and arguments[at] != "--":
         command = rest.pop(at)
@@ -59,7 +64,7 @@ def understood(arguments: list[str]) -> tuple[argparse.Namespace, str]:
     # Words may stand between options: `profiles add --tp 2 a.json`.
     chosen, unknown = parser.parse_known_intermixed_args(rest)
     if unknown:
-        parser.error(_unrecognized(unknown))
+        parser.error(_unrecognized(unknown) + ("" if command else _hint(unknown)))
     return chosen, command
 
 
@@ -83,6 +88,14 @@ def _unrecognized(words: Sequence[str]) -> str:
         if word.startswith("-") or not before.startswith("-")
     ]
     return f"unrecognized arguments: {' '.join(named)}"
+
+
+def _hint(words: Sequence[str]) -> str:
+    """The commands that take the first of these options: the screen does not."""
+    option = next((word.partition("=")[0] for word in words if word.startswith("-")), "")
+    named = [f"gpumon {command} {option}" for name, commands, _ in OPTIONS if name == option for command in commands]
+    meant = SAID_OTHERWISE.get(option) or ", or ".join(named[:MOST_HINTS])
+    return f"; did you mean {meant}?" if meant else ""
 
 
 def _no_such_command(command: str) -> str:

@@ -14,6 +14,7 @@ from gpumon.command_tables import SETTINGS
 if TYPE_CHECKING:
     from gpumon.config.load import Loaded
     from gpumon.config.options import Options
+    from gpumon.config.schema import Config
 
 OK, FAILED, USAGE, NOTHING, INFEASIBLE = 0, 1, 2, 3, 4
 """Exit codes: done; failed at run time; bad usage or config; nothing to monitor; no plan meets what was asked."""
@@ -54,8 +55,12 @@ def _guarded(arguments: list[str]) -> int:
     try:
         code = _run(arguments)
         _write(b"")
-    except (Usage, ConfigError) as refused:
+    except Usage as refused:
         return _complain(str(refused), USAGE)
+    except ConfigError as refused:
+        for line in refused.lines:
+            _complain(line, USAGE)
+        return USAGE
     except _Failed as failure:
         return _complain(str(failure), FAILED)
     return code
@@ -139,9 +144,18 @@ def _snapshot(run: _Run) -> int:
         _write(encode(result) + b"\n")
     else:
         from gpumon.outputs.report import report
+        from gpumon.outputs.summary import too_soon
 
         _write(report(result))
+        if hint := too_soon(result, run.options.window_s, _slowest_s(run.loaded.config)):
+            _complain(hint, OK)
     return OK
+
+
+def _slowest_s(config: Config) -> float:
+    """Seconds between two answers of what is asked most rarely."""
+    general = config.general
+    return max(general.interval_s, general.engine_interval_s, *(feed.interval_s for feed in config.feed))
 
 
 def _watch(run: _Run) -> int:

@@ -82,6 +82,14 @@ def test_help(env: dict[str, str], command: Sequence[str], words: str) -> None:
         (["watch", "snapshot"], "unrecognized arguments: 'snapshot' (see gpumon watch --help)"),
         (["watch", "--coun", "1"], "unrecognized arguments: --coun (see gpumon watch --help)"),
         (["snapshot", "--count", "1"], "unrecognized arguments: --count (see gpumon snapshot --help)"),
+        (
+            ["--json"],
+            "unrecognized arguments: --json; did you mean gpumon snapshot --json, or gpumon watch --json? "
+            "(see gpumon --help)",
+        ),
+        (["--count", "1"], "unrecognized arguments: --count; did you mean gpumon watch --count? (see gpumon --help)"),
+        (["--once"], "unrecognized arguments: --once; did you mean gpumon snapshot? (see gpumon --help)"),
+        (["snapshot", "--once"], "unrecognized arguments: --once (see gpumon snapshot --help)"),
         (["watch", "--interval"], "argument --interval: expected one argument (see gpumon watch --help)"),
         (["watch", "--interval", "0.1"], "--interval=0.1: must be a number from 0.25 to 3600"),
         (["watch", "--interval=x"], '--interval="x": must be a number from 0.25 to 3600'),
@@ -236,6 +244,29 @@ def test_without_gpu_and_endpoint_there_is_nothing_to_monitor(env: dict[str, str
 def test_config_example_is_the_file(env: dict[str, str]) -> None:
     done = run("config", "--example", env=env)
     assert done.stdout == resource("config.example.toml").read_text(encoding="utf-8")
+
+
+def test_all_that_is_wrong_in_a_config_is_said_at_once(env: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(
+        "[general]\nintervall_s = 3\nengine_interval_s = 0.1\n"
+        '[[endpoint]]\nname = "a"\n[[endpoint]]\nurl = "http://h"\nengine = "vlm"\n'
+        '[[model]]\nmatch = "m"\nparam_b = 8\n'
+    )
+    done = run("config", "--config", str(file), env=env)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert [line.removeprefix(f"gpumon: {file}:") for line in done.stderr.splitlines()] == [
+        "2: general.intervall_s: unknown key; did you mean interval_s?",
+        "3: general.engine_interval_s = 0.1: must be a number from 0.25 to 3600",
+        "4: endpoint[0]: needs url: text in quotes",
+        '8: endpoint[1].engine = "vlm": must be "auto" or "dynamo" or "llamacpp" or "lmdeploy" or "nim" or "ollama" '
+        'or "ray" or "sglang" or "tei" or "tgi" or "triton" or "trtllm" or "vllm"',
+        "11: model[0].param_b: unknown key; did you mean params_b?",
+    ]
+    file.write_text("".join(f"a{number} = 1\n" for number in range(30)))
+    lines = run("config", "--config", str(file), env=env).stderr.splitlines()
+    assert len(lines) == 21
+    assert lines[-1] == f"gpumon: {file}: more is wrong: these were the first 20"
 
 
 def test_options_count_before_and_after_the_command(env: dict[str, str]) -> None:

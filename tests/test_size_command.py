@@ -103,7 +103,9 @@ def test_standard_input_is_a_file_named_dash(env: dict[str, str]) -> None:
     assert size("-", env=env, text=text).stdout == size(str(GUIDE), env=env).stdout
     done = size("-", env=env, text="[[workload]]\nmodel = 1\n")
     assert done.returncode == 2
-    assert done.stderr == "gpumon: standard input:2: workload[0].model = 1: must be text in quotes\n"
+    first, second = done.stderr.splitlines()
+    assert first == "gpumon: standard input:2: workload[0].model = 1: must be text in quotes"
+    assert second == "gpumon: standard input:1: workload[0]: needs target: a number above 0, at most 1e+12"
 
 
 NO_WAY = """

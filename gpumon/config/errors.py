@@ -1,8 +1,9 @@
-"""What a refused setting says: where it stands, what it is, and what is allowed. Always one line, never a secret."""
+"""What a refused setting says: where it stands, what it is, and what is allowed. One line each, never a secret."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from gpumon.config.urls import without_secrets
@@ -14,21 +15,41 @@ Path = tuple[str | int, ...]
 HIDDEN: Final = object()
 """Stands for a value that must not be printed, or that there is none."""
 
+MOST_REFUSED: Final = 20
+"""Errors of one file that are said: more are not looked for."""
 _MOST_SHOWN = 80
 
 
 class ConfigError(Exception):
-    """A setting, file or option that gpumon refuses: `str()` is one line for the user, the exit code is 2."""
+    """A setting, file or option that gpumon refuses: `str()` is one line for the user, the exit code is 2.
+
+    `lines` are that one and those of what else is wrong in the same file.
+    """
+
+    def __init__(self, text: str, others: Sequence[str] = ()) -> None:
+        super().__init__(text)
+        self.lines = (text, *others)
 
 
 class Refused(Exception):  # noqa: N818 - travels inside the loader, which turns it into a ConfigError
-    """One value that does not fit the schema. `value` is HIDDEN where it may be a secret or is not there."""
+    """One value that does not fit the schema. `value` is HIDDEN where it may be a secret or is not there.
+
+    `others` are those behind it in the same file.
+    """
 
     def __init__(self, path: Path, text: str, value: object = HIDDEN) -> None:
         super().__init__(text)
         self.path = path
         self.text = text
         self.value = value
+        self.others: tuple[Refused, ...] = ()
+
+
+def joined(found: Iterable[Refused]) -> Refused:
+    """The first of what was found, with the others behind it, up to one more than are said."""
+    first, *others = (one for refused in found for one in (refused, *refused.others))
+    first.others = tuple(others[:MOST_REFUSED])
+    return first
 
 
 def error(where: str, refused: Refused, named: str = "") -> ConfigError:

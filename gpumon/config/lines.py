@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tomli
@@ -17,7 +17,16 @@ _MOST_DEPTH = 6
 def line_of(text: str, path: Path) -> int:
     """Line (from 1) of the setting at `path` in a TOML text that parses, of its first entry, or of the nearest
     table around it; else 0."""
-    known = dict(_places(text))
+    return line_among(places(text), path)
+
+
+def places(text: str) -> dict[Path, int]:
+    """The line of every setting and header of a TOML text that parses."""
+    return dict(_places(text))
+
+
+def line_among(known: Mapping[Path, int], path: Path) -> int:
+    """What `line_of` tells, of a text whose `places` are known."""
     if (*path, 0) in known and path not in known:
         return known[(*path, 0)]
     for length in range(len(path), 0, -1):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -13,14 +14,16 @@ import tomli
 
 from gpumon.config import urls
 from gpumon.config.environment import Override, from_environment
-from gpumon.config.errors import ConfigError, Refused, dotted, error
-from gpumon.config.lines import line_of
+from gpumon.config.errors import MOST_REFUSED, ConfigError, Refused, dotted, error
+from gpumon.config.errors import Path as Place
+from gpumon.config.lines import line_among, places
 from gpumon.config.schema import Config
 from gpumon.config.validate import validated
 from gpumon.readings.text import clean
 
 MOST_BYTES = 1 << 20
 """A config file larger than this is refused unread."""
+NO_ORIGINS: Mapping[str, str] = MappingProxyType({})
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -124,13 +127,26 @@ def checked(raw: dict[str, Any], origins: Mapping[str, str], path: str, text: st
     try:
         return validated(raw, Config)
     except Refused as refused:
-        for length in range(len(refused.path), 0, -1):
-            origin = origins.get(dotted(refused.path[:length]), "file")
-            if origin != "file":
-                raise error(origin, refused) from None
-        line = line_of(text, refused.path)
-        where = f"{named(path)}:{line}" if line else named(path)
-        raise error(where, refused, dotted(refused.path)) from None
+        raise refusal(refused, path, text, origins) from None
+
+
+def refusal(refused: Refused, path: str, text: str, origins: Mapping[str, str] = NO_ORIGINS) -> ConfigError:
+    """The error for all that was refused in the file at `path`; `text` is what it holds."""
+    found, known = (refused, *refused.others), places(text)
+    lines = [str(_error(one, path, known, origins)) for one in found[:MOST_REFUSED]]
+    if len(found) > MOST_REFUSED:
+        lines.append(f"{named(path)}: more is wrong: these were the first {MOST_REFUSED}")
+    return ConfigError(lines[0], lines[1:])
+
+
+def _error(refused: Refused, path: str, known: Mapping[Place, int], origins: Mapping[str, str]) -> ConfigError:
+    for length in range(len(refused.path), 0, -1):
+        origin = origins.get(dotted(refused.path[:length]), "file")
+        if origin != "file":
+            return error(origin, refused)
+    line = line_among(known, refused.path)
+    where = f"{named(path)}:{line}" if line else named(path)
+    return error(where, refused, dotted(refused.path))
 
 
 def _leaves(raw: Mapping[str, Any], path: tuple[str | int, ...] = ()) -> Iterable[str]:

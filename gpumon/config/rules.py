@@ -14,8 +14,9 @@ import msgspec
 from gpumon import specs
 from gpumon.config import feed_rules, keymap, matchers, urls
 from gpumon.config.columns import NAMES
-from gpumon.config.schema import Config, Price
+from gpumon.config.schema import Config, Model, Price
 from gpumon.readings.text import clean
+from gpumon.specs.dimensions import Size, size
 
 if TYPE_CHECKING:
     from gpumon.specs.gpus import GpuCatalogue
@@ -133,8 +134,8 @@ class OpenTable(msgspec.Struct, frozen=True):
 ANY: Final = FieldRule(lambda _: "")
 """The rule of a field that has none of its own."""
 
-TableRule = tuple[Callable[[Any], bool], str, str]
-"""When it is wrong, the key to blame, and the text."""
+TableRule = tuple[Callable[[Any], bool], str, str | Callable[[Any], str]]
+"""When it is wrong, the key to blame, and the text, or what words it for that table."""
 
 
 class Rulebook(msgspec.Struct, frozen=True):
@@ -208,6 +209,34 @@ def _levels(name: str, unit: str = "") -> TableRule:
     return lambda levels: getattr(levels, warn) > getattr(levels, critical), critical, f"must be at least {warn}"
 
 
+def _size(model: Model) -> Size:
+    """What its dimensions tell, in 1e9 parameters."""
+    head_dim = model.head_dim or model.hidden // model.heads
+    heads = model.kv_heads or model.heads
+    found = size(model.layers, model.hidden, model.heads, heads, head_dim, model.vocab)
+    return Size(*(parameters / 1e9 for parameters in found))
+
+
+def _of_another_size(key: str) -> TableRule:
+    """A figure ten times too high would make the MFU so, too."""
+
+    def wrong(model: Model) -> bool:
+        used = getattr(model, key)
+        by = _size(model)
+        told = key == "params_b" and model.active_params_b is not None
+        return used is not None and not told and not by.least <= used <= by.most
+
+    def text(model: Model) -> str:
+        by = _size(model)
+        fix = " (of a mixture of experts give active_params_b, too)" if model.active_params_b is None else ""
+        return (
+            f"is not the size of {model.layers} layers with hidden = {model.hidden} and heads = {model.heads}: these "
+            f"have about {by.typical:.2g}, from {by.least:.2g} to {by.most:.2g}: correct the figure that is wrong{fix}"
+        )
+
+    return wrong, key, text
+
+
 _ONE_KEY: Final[TableRule] = (
     lambda e: bool(e.api_key_env and e.api_key_file),
     "api_key_file",
@@ -276,6 +305,8 @@ _TABLES: Final[dict[str, tuple[TableRule, ...]]] = {
             "head_dim",
             "must be given where heads does not divide hidden",
         ),
+        _of_another_size("params_b"),
+        _of_another_size("active_params_b"),
         (lambda m: m.experts_per_token > m.experts, "experts_per_token", "must be at most experts"),
         (lambda m: m.experts > 0 and m.experts_per_token == 0, "experts", "needs experts_per_token beside it"),
         (lambda m: m.window_layers > m.layers, "window_layers", "must be at most layers"),

@@ -13,9 +13,8 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from gpumon.config.effective import toml
-from gpumon.config.errors import ConfigError, Refused, dotted, error
-from gpumon.config.lines import line_of
-from gpumon.config.load import MOST_BYTES, decoded, named, parsed, read
+from gpumon.config.errors import ConfigError, Refused
+from gpumon.config.load import MOST_BYTES, decoded, parsed, read, refusal
 from gpumon.config.save import NotSavedError, beside, keep_folder
 from gpumon.config.scenario_rules import SCENARIO
 from gpumon.config.validate import validated
@@ -44,9 +43,7 @@ def parse_scenario(text: str, name: str = "scenario") -> Scenario:
     try:
         return _whole(validated(raw, Scenario, book=SCENARIO))
     except Refused as refused:
-        line = line_of(text, refused.path)
-        where = f"{named(name)}:{line}" if line else named(name)
-        raise error(where, refused, dotted(refused.path)) from None
+        raise refusal(refused, name, text) from None
 
 
 def scenario_toml(scenario: Scenario) -> str:

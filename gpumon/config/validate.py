@@ -1,7 +1,8 @@
-"""Holds raw TOML values to the schema, and says of the first that does not fit what is allowed there."""
+"""Holds raw TOML values to the schema, and says of each that does not fit what is allowed there."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +13,7 @@ from typing import Any, Final, TypeVar, Union, get_args, get_origin
 import msgspec
 from msgspec import inspect
 
-from gpumon.config.errors import HIDDEN, Path, Refused, dotted
+from gpumon.config.errors import HIDDEN, MOST_REFUSED, Path, Refused, dotted, joined
 from gpumon.config.rules import ANY, CONFIG, SECRET_ADVICE, SECRET_NAMES, FieldRule, OpenTable, Rulebook
 from gpumon.config.schema import Config
 
@@ -21,20 +22,29 @@ _MOST_DEPTH: Final = 4
 
 
 def validated(raw: Mapping[str, Any], kind: type[T], path: Path = (), book: Rulebook = CONFIG) -> T:
-    """`raw` as the Struct `kind`. Raises Refused for the first key or value that does not fit, in the file's order."""
+    """`raw` as the Struct `kind`. Raises Refused for the first key or value that does not fit, in the file's order,
+    with the others behind it; what settings say together is looked at once each fits."""
     types = _types(kind, book)
     values = {}
+    refusals: list[Refused] = []
     for key, value in raw.items():
-        if key not in types:
-            raise _unknown(key, tuple(types), (*path, key), book.root)
-        values[key] = _value(value, types[key], (*path, key), book, book.rule(kind, key))
-    for name in kind.__struct_fields__[: len(kind.__struct_fields__) - len(kind.__struct_defaults__)]:
-        if name not in values:
-            raise Refused(path, f"needs {name}: {described(types[name])}")
+        if len(refusals) > MOST_REFUSED:
+            break
+        with _added_to(refusals):
+            if key not in types:
+                raise _unknown(key, tuple(types), (*path, key), book.root)
+            values[key] = _value(value, types[key], (*path, key), book, book.rule(kind, key))
+    if types.keys() >= raw.keys():  # else an unknown key may be one that is needed, misspelt
+        needed = kind.__struct_fields__[: len(kind.__struct_fields__) - len(kind.__struct_defaults__)]
+        absent = (name for name in needed if name not in raw)
+        refusals += [Refused(path, f"needs {name}: {described(types[name])}") for name in absent]
+    if refusals:
+        raise joined(refusals)
     table = kind(**values)
     for wrong, key, text in book.tables.get(kind.__name__, ()):
         if wrong(table):
-            raise Refused((*path, key), text, HIDDEN if book.rule(kind, key).hidden else raw.get(key, HIDDEN))
+            said = text if isinstance(text, str) else text(table)
+            raise Refused((*path, key), said, HIDDEN if book.rule(kind, key).hidden else raw.get(key, HIDDEN))
     return table
 
 
@@ -103,7 +113,7 @@ def _value(value: Any, kind: Any, path: Path, book: Rulebook, rule: FieldRule) -
     if (entry := entry_of(kind)) is not None:
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise Refused(path, f"must be tables: [[{path[-1]}]]", value)
-        entries = tuple(validated(item, entry, (*path, at), book) for at, item in enumerate(value))
+        entries = _entries(value, entry, path, book)
         _must_differ(entries, path, book)
         if text := rule.problem(entries):
             raise Refused(path, text)
@@ -111,6 +121,28 @@ def _value(value: Any, kind: Any, path: Path, book: Rulebook, rule: FieldRule) -
     if get_origin(kind) is dict:
         return _open_table(value, book.open_tables[str(path[-1])], path, book)
     return _scalar(value, kind, path, book, rule)
+
+
+def _entries(items: list[Any], kind: type[T], path: Path, book: Rulebook) -> tuple[T, ...]:
+    entries: list[T] = []
+    refusals: list[Refused] = []
+    for at, item in enumerate(items):
+        if len(refusals) > MOST_REFUSED:
+            break
+        with _added_to(refusals):
+            entries.append(validated(item, kind, (*path, at), book))
+    if refusals:
+        raise joined(refusals)
+    return tuple(entries)
+
+
+@contextlib.contextmanager
+def _added_to(refusals: list[Refused]) -> Iterator[None]:
+    """Go on after a refusal: what comes behind it is looked at, too."""
+    try:
+        yield
+    except Refused as refused:
+        refusals.append(refused)
 
 
 def _open_table(value: Any, table: OpenTable, path: Path, book: Rulebook) -> dict[str, Any]:

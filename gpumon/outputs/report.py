@@ -9,6 +9,7 @@ import msgspec
 
 from gpumon.efficiency.service import BY_NATURE
 from gpumon.outputs.json import ABSENT
+from gpumon.outputs.summary import summary
 from gpumon.outputs.units import NONE, quantities, token
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import (
@@ -45,13 +46,14 @@ _HEADS: Final = frozenset({"index", "uuid", "name", "state", "processes", "sourc
 
 
 def report(snapshot: Snapshot) -> str:
-    """Every value with its unit, and an engine's with its source; a value that is not there with its reason."""
+    """A summary; then every value with its unit, and an engine's with its source, or the reason why it is not there."""
     return "\n".join(line.rstrip() for line in _lines(snapshot)) + "\n"
 
 
 def _lines(snapshot: Snapshot) -> Iterator[str]:
     simulated = "  SIMULATED" if snapshot.simulated else ""
     yield f"gpumon  {token(snapshot.host.name)}  {snapshot.time}{simulated}"
+    yield from ("", *summary(snapshot))
     yield from ("", "host", *_fields(snapshot.host))
     yield from ("", "gpumon's own cost", *_fields(snapshot.self_cost))
     for gpu in snapshot.gpus:

@@ -13,23 +13,39 @@ from gpumon.sources.model_files import open_regular
 MOST_BYTES: Final = 8192
 
 
-def read_key(endpoint: Endpoint) -> tuple[str, str]:
-    """The key (empty for none), and what is wrong with its source in one line (empty if nothing)."""
+def read_key(endpoint: Endpoint, setting: str = "api_key") -> tuple[str, str]:
+    """The key (empty for none), and what is wrong with its source in one line (empty if nothing).
+
+    `setting` is what the config calls it, before `_env` and `_file`: `api_key` or `password`.
+    """
     if endpoint.api_key_env:
-        place, text = f"environment variable {endpoint.api_key_env}", os.environ.get(endpoint.api_key_env)
+        text = os.environ.get(endpoint.api_key_env)
         if text is None:
-            return "", f"api_key_env: {place} is not set: export it before starting gpumon"
+            return "", f"{setting}_env: {endpoint.api_key_env} is not set: export it before starting gpumon"
     elif endpoint.api_key_file:
-        place = f"file {clean(endpoint.api_key_file, 80)}"
+        file_name = clean(endpoint.api_key_file, 80)
         try:
             with open_regular(Path(endpoint.api_key_file).expanduser()) as file:
                 text = file.read(MOST_BYTES).decode("latin-1")
+        except FileNotFoundError:
+            return "", f"{setting}_file: no such file: {file_name}"
         except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: the home of a user who is not known
             why = clean(getattr(error, "strerror", None) or str(error), 80)
-            return "", f"api_key_file: {place} cannot be read ({why}): check path and permission"
+            return "", f"{setting}_file: file {file_name} cannot be read ({why}): check path and permission"
     else:
         return "", ""
-    key = text.strip()
-    if not key or not key.isascii() or not key.isprintable() or " " in key:
-        return "", f"the key in {place} is not one word of printable ASCII: put the bare key there"
+    key, word = text.strip(), setting.removeprefix("api_")
+    if not key:
+        return "", f"the {word} in {_place(endpoint)} is empty: put the bare {word} there"
+    if not key.isascii() or not key.isprintable() or " " in key:
+        return "", f"the {word} in {_place(endpoint)} is not one word of printable ASCII: put the bare {word} there"
     return key, ""
+
+
+def key_refused(endpoint: Endpoint, what: str = "the key") -> str:
+    """What is said of a key (or another secret) that was sent and did not open the page."""
+    return f"{what} was refused: check what {_place(endpoint)} holds"
+
+
+def _place(endpoint: Endpoint) -> str:
+    return endpoint.api_key_env or f"file {clean(endpoint.api_key_file, 80)}"

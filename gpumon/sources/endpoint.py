@@ -14,6 +14,7 @@ import msgspec
 
 from gpumon.config.schema import Endpoint
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Fault, part_of_name
+from gpumon.sources.api_key import key_refused
 from gpumon.sources.endpoint_url import EndpointUrl
 from gpumon.sources.endpoint_url import parse_url as parse_url
 from gpumon.sources.engines.adapter import MOST_PARTS, MOST_RANKS, Adapter, Bodies, EnginePage
@@ -63,7 +64,7 @@ SPREAD_AFTER: Final = (2, 3, 4)
 """After these polls the next one comes a little earlier, each endpoint's by another share of the interval: many that
 were started together would go on to be polled, and worked out, all at once. Two polls are never closer than 0.6 of the
 interval, and the first two never other than it."""
-MOMENTS: Final = 20
+MOMENTS: Final = 10
 """Of an interval, at which many are polled: the program wakes up once for several of them."""
 
 NO_SCAN: Final = Scan({}, 0, 0, cut=False)
@@ -208,7 +209,8 @@ class EndpointSource:
         else:
             server = self._server
             answer = await self._fetcher.get(server.url, server.key)
-        refusal = by_status(answer.status, answer.location, server.row.kind)
+        wrong = key_refused(self.endpoint) if server.key else ""
+        refusal = by_status(answer.status, answer.location, server.row.kind, wrong)
         return refusal or await self._take(server, answer)
 
     async def _probe(self) -> tuple[Server, Answer] | Refusal:
@@ -295,7 +297,7 @@ class EndpointSource:
         try:
             answer = await self._fetcher.get(url, server.key)
             if answer.status in (401, 403) and not server.key:  # the metrics were open, this page is not
-                answer, _ = await get_keyed(self._fetcher, url, self.endpoint)
+                answer = (await get_keyed(self._fetcher, url, self.endpoint)).answer
         except FetchError:
             return None
         return answer.body if answer.status == 200 else None

@@ -9,7 +9,7 @@ import msgspec
 
 from gpumon.config.schema import Endpoint
 from gpumon.readings.frame import EndpointState, EngineKind
-from gpumon.sources.api_key import read_key
+from gpumon.sources.api_key import key_refused, read_key
 from gpumon.sources.endpoint_url import EndpointUrl
 from gpumon.sources.engines.adapter import Page
 from gpumon.sources.engines.detect import Refusal, by_content, by_status, is_json, sample_names
@@ -32,6 +32,7 @@ KEY_S: Final = 5.0
 """Longest wait for the API key's file."""
 IN_TROUBLE: Final = frozenset({500, 502, 503, 504})
 """Answers of a server that is not well: no other page is asked of it now."""
+WANTS_KEY: Final = frozenset({401, 403})
 MOST_MODELS_BYTES: Final = 1024 * 1024
 LOOKED_IN_LOOP_BYTES: Final = 256 * 1024
 
@@ -45,6 +46,16 @@ class Server(NamedTuple):
     url: str
     key: str
     """API key that its metrics want; empty where they want none. A secret."""
+
+
+class Keyed(NamedTuple):
+    """An answer, and what became of the API key."""
+
+    answer: Answer
+    key: str = ""
+    """The key if it took one; a secret."""
+    wrong: str = ""
+    """Why the configured key did not open the page, in one line."""
 
 
 class _Vain(NamedTuple):
@@ -146,8 +157,8 @@ class Probe:
         rows = tuple(row for row in self._rows if not path or path in row.paths)
         path = path or self._named
         at = f"{self._url.base}{path}"
-        answer, key = await get_keyed(self._fetcher, at, self._endpoint)
-        found = await _judge(answer, path, rows, self._kind)
+        answer, key, wrong = await get_keyed(self._fetcher, at, self._endpoint)
+        found = await _judge(answer, path, rows, self._kind, wrong)
         if isinstance(found, Refusal):
             return answer, found
         if found.drains(path) and not self._endpoint.drain_metrics and is_json(answer.body, answer.content_type, ()):
@@ -161,7 +172,7 @@ class Probe:
         """
         try:
             at = f"{self._url.base}/v1/models"
-            answer, _ = await get_keyed(self._fetcher, at, self._endpoint, MOST_MODELS_BYTES)
+            answer = (await get_keyed(self._fetcher, at, self._endpoint, MOST_MODELS_BYTES)).answer
             cards: Any = msgspec.json.decode(answer.body, type=_Cards) if answer.status == 200 else None
         except FetchError as fault:
             if fault.state is EndpointState.TIMEOUT:
@@ -178,41 +189,46 @@ async def described(
     """The server at `url` of which the user says what it is, with its first page. Raises FetchError."""
     path = row.paths[0]
     at = f"{url.base}{path}" if path else url.metrics if url.named_page else url.base
-    answer, key = await get_keyed(fetcher, at, endpoint)
-    return by_status(answer.status, answer.location, row.kind) or (Server(row, path, at, key), answer)
+    answer, key, wrong = await get_keyed(fetcher, at, endpoint)
+    return by_status(answer.status, answer.location, row.kind, wrong) or (Server(row, path, at, key), answer)
 
 
-async def get_keyed(fetcher: Fetcher, url: str, endpoint: Endpoint, most_bytes: int = 0) -> tuple[Answer, str]:
+async def get_keyed(fetcher: Fetcher, url: str, endpoint: Endpoint, most_bytes: int = 0) -> Keyed:
     """The answer, and the API key if it took one: the key goes out only where it is asked for."""
     answer = await fetcher.get(url, "", most_bytes)
-    if answer.status not in (401, 403) or not (endpoint.api_key_env or endpoint.api_key_file):
-        return answer, ""
-    key = await api_key(endpoint)
-    if not key[0]:
-        return answer, ""
-    keyed = await fetcher.get(url, key[0], most_bytes)
-    return (keyed, key[0]) if keyed.status == 200 else (keyed, "")
+    if answer.status not in WANTS_KEY or not (endpoint.api_key_env or endpoint.api_key_file):
+        return Keyed(answer)
+    key, wrong = await api_key(endpoint)
+    if not key:
+        return Keyed(answer, wrong=wrong)
+    keyed = await fetcher.get(url, key, most_bytes)
+    if keyed.status == 200:
+        return Keyed(keyed, key)
+    return Keyed(keyed, wrong=key_refused(endpoint) if keyed.status in WANTS_KEY else "")
 
 
-async def api_key(endpoint: Endpoint) -> tuple[str, str]:
-    """The configured API key (empty where there is none), and what is wrong with it in one line."""
+async def api_key(endpoint: Endpoint, setting: str = "api_key") -> tuple[str, str]:
+    """The configured API key (empty where there is none), and what is wrong with it in one line.
+
+    `setting` is what the config calls it, before `_env` and `_file`.
+    """
     if not (endpoint.api_key_env or endpoint.api_key_file):
         return "", ""
     try:
-        return await asyncio.wait_for(in_daemon_thread(read_key, endpoint), KEY_S)
+        return await asyncio.wait_for(in_daemon_thread(read_key, endpoint, setting), KEY_S)
     except asyncio.TimeoutError:
-        return "", f"api_key_file: its file system does not answer within {KEY_S:g} s: is that a mount that hangs?"
+        return "", f"{setting}_file: its file system does not answer within {KEY_S:g} s: is that a mount that hangs?"
 
 
-async def _judge(answer: Answer, path: str, rows: tuple[Row, ...], kind: EngineKind) -> Row | Refusal:
+async def _judge(answer: Answer, path: str, rows: tuple[Row, ...], kind: EngineKind, wrong: str) -> Row | Refusal:
     """The engine that an answer is of; a large page is looked at in a thread."""
     if len(answer.body) > LOOKED_IN_LOOP_BYTES:
-        return await asyncio.to_thread(_judged, answer, path, rows, kind)
-    return _judged(answer, path, rows, kind)
+        return await asyncio.to_thread(_judged, answer, path, rows, kind, wrong)
+    return _judged(answer, path, rows, kind, wrong)
 
 
-def _judged(answer: Answer, path: str, rows: tuple[Row, ...], kind: EngineKind) -> Row | Refusal:
-    refusal = by_status(answer.status, answer.location, kind)
+def _judged(answer: Answer, path: str, rows: tuple[Row, ...], kind: EngineKind, wrong: str) -> Row | Refusal:
+    refusal = by_status(answer.status, answer.location, kind, wrong)
     if refusal is not None:
         return refusal
     page = Page(path, frozenset(sample_names(answer.body)), answer.body)

@@ -14,7 +14,7 @@ def test_it_loads_to_the_same_settings(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text(
         'general.interval_s = 5\n[[endpoint]]\nurl = "http://h"\nname = "a\\"\\\\\\u007f\\u2028ü"\ngpus = [0, 3]\n'
-        'context_tokens = 10\n[[model]]\nmatch = "m"\nparams_b = 1\nlayers = 2\nhidden = 4\nheads = 2\n'
+        'context_tokens = 10\n[[model]]\nmatch = "m"\nparams_b = 1\nlayers = 16\nhidden = 2048\nheads = 32\n'
     )
     loaded = load(str(path), {"GPUMON_ASCII": "1"})
     text = effective(loaded)

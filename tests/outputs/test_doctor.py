@@ -27,6 +27,15 @@ def test_a_table_by_area_with_fix_and_sum() -> None:
     ]
 
 
+def test_where_a_fix_is_in_the_config_it_says_when_that_is_read() -> None:
+    fix = 'add to the config:\n[[model]]\nmatch = "x"'
+    lines = report([Check("engine", "m", CheckState.WARN, "no MFU", fix)], colour=False, width=100).splitlines()
+    assert lines[-2:] == [
+        "gpumon reads its config when it starts: after a change of it, start gpumon again",
+        "1 with gaps",
+    ]
+
+
 def test_only_a_failure_fails() -> None:
     assert failed(CHECKS)
     assert not failed([check for check in CHECKS if check.state is not CheckState.FAIL])

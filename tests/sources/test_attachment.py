@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import time
@@ -113,6 +114,30 @@ async def test_the_label_serves_where_the_server_does_not_tell_its_root(status: 
 async def test_the_users_model_wins_over_the_servers_root(folder: Path) -> None:
     cards = CARDS.replace(b"/models/m", bytes(folder))
     assert await params(Reply(200, cards, "application/json"), model="Qwen/Qwen3-32B") == [32.76]
+
+
+async def test_a_model_stays_known_while_the_processes_of_its_server_are_found(folder: Path) -> None:
+    class Finding:
+        pids: frozenset[int] = frozenset()
+
+        def gpus_of(self, url: str, gpus: tuple[GpuReading, ...]) -> tuple[tuple[str, ...], str]:
+            return (), ""
+
+        def pids_of(self, url: str) -> frozenset[int]:
+            return self.pids
+
+    owner = Finding()
+    facts = EngineFacts({}, (), owner, os.environ)
+
+    def poll() -> EngineReading:
+        told = {"model": "m", "model_root": str(folder), "info": {"identity": "known"}}
+        return facts.attach(EngineReading("e", "http://h:1", EndpointState.OK, 0.0, **told), ())
+
+    assert await until(lambda: poll().llm is not None)
+    owner.pids = frozenset([os.getpid()])
+    for _ in range(50):
+        assert poll().llm is not None
+        await asyncio.sleep(0.002)
 
 
 def why_no_gpu(*gpus: GpuReading, nvml: bool = True, **settings: object) -> str:

@@ -403,8 +403,8 @@ def test_importing_the_source_does_not_import_httpx() -> None:
 
 def test_many_endpoints_are_polled_at_common_moments() -> None:
     many, few = (EndpointSource(Endpoint(url="http://gpu-1:8000"), 5.0, spread=spread) for spread in (True, False))
-    found = [many._together(at_s) for at_s in (100.0, 100.01, 100.2, 100.26)]
-    assert found == pytest.approx([100.0, 100.25, 100.25, 100.5])
+    found = [many._together(at_s) for at_s in (100.0, 100.01, 100.4, 100.51)]
+    assert found == pytest.approx([100.0, 100.5, 100.5, 101.0])
     assert few._together(100.01) == 100.01
 
 

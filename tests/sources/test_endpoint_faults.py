@@ -56,6 +56,16 @@ ANSWERS = {
     "empty": (page(b""), S.NOT_METRICS, ("empty",)),
     "blank": (page(b"\n\n  \n"), S.NOT_METRICS, ("empty",)),
     "control characters": (page(b"\x1b[2J\x1b]0;x\x07 1\n"), S.NOT_METRICS, ("no metrics text",)),
+    "a label without its end": (
+        page(b'vllm:num_requests_running{model_name="x" 3\n\x1b[31m%%%%%\n'),
+        S.NOT_METRICS,
+        ("vLLM answers, but its page can not be read", "line 1", '{model_name="x" 3', "see its log"),
+    ),
+    "control characters in a page of an engine": (
+        page(b'vllm:cache_config_info{a="b"} 1\n\x1b[31m%%%' + b"%" * 500),
+        S.NOT_METRICS,
+        ("line 2 is no metrics text (\\x1b[31m%%%",),
+    ),
     "comments only": (page(b"# HELP vllm:x y\n# TYPE vllm:x gauge\n"), S.NOT_METRICS, ("no metrics text",)),
     "litellm": (page(b'litellm_input_tokens_metric_total{model="m"} 5\n'), S.WRONG_ENGINE, ("LiteLLM", "behind it")),
     "router": (page(b'vllm:current_qps{server="s"} 5\n'), S.WRONG_ENGINE, ("router", "behind it")),

@@ -105,7 +105,7 @@ async def test_a_key_that_does_not_work_is_a_notice_beside_a_working_engine(
 async def test_a_key_file_that_cannot_be_read_is_a_notice(tmp_path: Path) -> None:
     source = await first(guarded, api_key_file=str(tmp_path / "none"))
     (notice,) = (await source.poll(0.0)).faults
-    assert "cannot be read" in notice.text
+    assert notice.text == f"api_key_file: no such file: {tmp_path}/none"
 
 
 @pytest.mark.parametrize("kind", ["~no-such-user/key", "nul", "pipe", "folder"])

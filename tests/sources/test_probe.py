@@ -112,6 +112,31 @@ async def test_without_a_key_the_fault_says_that_one_is_wanted() -> None:
             assert "api_key_env" in source.reading.fault
 
 
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_key_that_does_not_open_the_page_says_why(
+    status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("QWEN_KEY", raising=False)
+    monkeypatch.setenv("WRONG_KEY", "open-says-me")
+    monkeypatch.setenv("BARE_KEY", "  ")
+    (tmp_path / "empty").write_text("\n")
+    why = {
+        ("api_key_env", "QWEN_KEY"): "api_key_env: QWEN_KEY is not set: export it before starting gpumon",
+        ("api_key_env", "BARE_KEY"): "the key in BARE_KEY is empty: put the bare key there",
+        ("api_key_env", "WRONG_KEY"): "the key was refused: check what WRONG_KEY holds",
+        ("api_key_file", f"{tmp_path}/none"): f"api_key_file: no such file: {tmp_path}/none",
+        ("api_key_file", f"{tmp_path}/empty"): f"the key in file {tmp_path}/empty is empty: put the bare key there",
+        ("api_key_file", str(tmp_path)): f"api_key_file: file {tmp_path} cannot be read (",
+    }
+    with serving({}, other=status) as server:
+        for (setting, place), words in why.items():
+            for engine in ("auto", "vllm"):
+                async with polling(server.url, engine=engine, **{setting: place}) as source:
+                    assert source.reading.state is EndpointState.UNAUTHORIZED
+                    assert source.reading.fault.startswith(f"{status}: {words}")
+                    assert "open-says-me" not in f"{source.reading} {source!r}"
+
+
 async def test_another_engine_than_the_config_says_is_named() -> None:
     with serving({"/metrics": text(LLAMA)}) as server:
         async with polling(server.url, engine="vllm") as source:
@@ -233,6 +258,7 @@ async def test_a_key_that_was_changed_is_read_again(tmp_path: Path) -> None:
             assert source.reading.state is EndpointState.OK
             right = "open"
             assert await until(lambda: source.reading.state is EndpointState.UNAUTHORIZED)
+            assert source.reading.fault == f"401: the key was refused: check what file {key} holds"
             key.write_text("open")
             assert await until(lambda: source.reading.state is EndpointState.OK)
 

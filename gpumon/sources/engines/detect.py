@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.readings.text import clean
 from gpumon.sources.engines.registry import BY_KIND, ROWS
+from gpumon.sources.exposition import Scanner
 
 LOOKED_AT: Final = 4096
 """Bytes of an answer that decide whether it is text, HTML or JSON."""
@@ -80,10 +81,15 @@ _NAME: Final = re.compile(rb'(?:\{\s*")?([a-zA-Z_:][a-zA-Z0-9_:]*)(?:"?[,}]|[ \t
 _JSON: Final = (b"{", b"[", b'"')
 
 
-def by_status(status: int, location: str, kind: EngineKind = EngineKind.UNKNOWN) -> Refusal | None:
-    """The refusal of an HTTP status, in the words of this kind of engine if it is known; None for 200."""
+def by_status(status: int, location: str, kind: EngineKind = EngineKind.UNKNOWN, wrong_key: str = "") -> Refusal | None:
+    """The refusal of an HTTP status, in the words of this kind of engine if it is known; None for 200.
+
+    `wrong_key` is why the configured API key did not open the page; empty where none is configured.
+    """
     if status == 200:
         return None
+    if status in (401, 403) and wrong_key:
+        return Refusal(EndpointState.UNAUTHORIZED, f"{status}: {wrong_key}")
     if (refusal := _by_status(status, kind)) is not None:
         return refusal
     if 300 <= status < 400:
@@ -139,7 +145,11 @@ def by_content(body: bytes, content_type: str, kind: EngineKind = EngineKind.UNK
             EndpointState.NOT_METRICS,
             "the answer is JSON, not metrics: check port and path (TensorRT-LLM: use /prometheus/metrics)",
         )
-    return _by_names(names, kind)
+    refusal = _by_names(names, kind)
+    if refusal.state is EndpointState.STARTING and (line := _broken_line(body)):
+        who = refusal.text.partition(" answers")[0]
+        return Refusal(EndpointState.NOT_METRICS, f"{who} answers, but its page can not be read: {line}: see its log")
+    return refusal
 
 
 def _empty(kind: EngineKind) -> Refusal:
@@ -155,6 +165,19 @@ def sample_names(body: bytes) -> list[str]:
     """Metric names of the first samples of a page."""
     lines = (line for line in body.split(b"\n", MOST_LINES)[:MOST_LINES] if len(line) <= MOST_LINE_BYTES)
     return [name[1].decode("ascii") for line in lines if (name := _NAME.match(line)) and _ends_in_number(line)]
+
+
+def _broken_line(body: bytes) -> str:
+    """The first line that the metrics format does not know, with its number; empty where there is none."""
+    lines = body.split(b"\n", MOST_LINES)[:MOST_LINES]
+    names = {name[1].decode("ascii") for line in lines if (name := _NAME.match(line))}
+    if not Scanner(names).scan(body).skipped:
+        return ""
+    for number, line in enumerate(lines, start=1):
+        if Scanner(names).scan(line).skipped:
+            text = clean(line[:LOOKED_AT].decode("utf-8", "replace").strip(), 60)
+            return f"line {number} is no metrics text ({text})"
+    return ""
 
 
 def _ends_in_number(line: bytes) -> bool:

@@ -14,6 +14,7 @@ from gpumon.config.schema import Endpoint, Prometheus
 from gpumon.config.urls import with_scheme
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.text import clean
+from gpumon.sources.api_key import key_refused
 from gpumon.sources.endpoint_url import EndpointUrl, parse_url
 from gpumon.sources.fetch import Answer, Fetcher, Limits
 from gpumon.sources.http_faults import FetchError
@@ -44,11 +45,6 @@ BY_STATUS: Final = {
     503: "503: it is not ready or overloaded: is it still reading its log (WAL)?",
     504: "504: the proxy in front of it waited too long: raise its limit, or narrow [prometheus].match",
 }
-LOGIN_REFUSED: Final = {
-    True: "401: it refuses user and password: check user and password_env (or password_file) in [prometheus]",
-    False: "401: it refuses the key: check what api_key_env (or api_key_file) in [prometheus] holds",
-}
-"""By whether the login is a user's."""
 TOO_SLOW: Final = "no answer of {at} within {limit:g} s: raise [prometheus].timeout_s, or narrow [prometheus].match"
 TOO_LARGE: Final = f"an answer is larger than {MOST_BYTES >> 20} MiB: narrow [prometheus].match"
 
@@ -82,6 +78,9 @@ class PrometheusApi:
             clock=clock,
             connections=CONNECTIONS,
         )
+        env, file = ("password_env", "password_file") if config.user else ("api_key_env", "api_key_file")
+        self._secret = Endpoint(url=config.url, api_key_env=getattr(config, env), api_key_file=getattr(config, file))
+        """Where the password, or the key, is."""
         self._login: dict[str, str] | None = None
         self._get = False
 
@@ -151,7 +150,8 @@ class PrometheusApi:
             to = clean(answer.location.split("?")[0].split("#")[0].rpartition("@")[2], 80) or "another place"
             return f"{status}: redirected to {to}, which gpumon does not follow: give the final URL (a login page?)"
         if status == 401 and "Authorization" in (self._login or {}):
-            return LOGIN_REFUSED[bool(self._config.user)]
+            what = "the login of user and password" if self._config.user else "the key"
+            return f"401: [prometheus] {key_refused(self._secret, what)}"
         text = BY_STATUS.get(status, f"{status}: {self._at} does not answer the query: see its log")
         return text.format(base=clean(self.base, 120))
 
@@ -201,16 +201,11 @@ class PrometheusApi:
         config = self._config
         headers = {"X-Scope-OrgID": config.tenant} if config.tenant else {}
         if config.user:
-            place = Endpoint(url=config.url, api_key_env=config.password_env, api_key_file=config.password_file)
-            password, wrong = await api_key(place)
-            wrong = (
-                wrong.replace("api_key_", "password_").replace("the key in", "the password in").replace("key", "one")
-            )
+            password, wrong = await api_key(self._secret, "password")
             pair = base64.b64encode(f"{config.user}:{password}".encode()).decode("ascii")
             headers["Authorization"] = f"Basic {pair}"
         else:
-            place = Endpoint(url=config.url, api_key_env=config.api_key_env, api_key_file=config.api_key_file)
-            key, wrong = await api_key(place)
+            key, wrong = await api_key(self._secret)
             if key:
                 headers["Authorization"] = f"Bearer {key}"
         if wrong:

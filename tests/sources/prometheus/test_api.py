@@ -231,8 +231,11 @@ async def test_every_failure_is_one_line_with_its_fix(reply: Reply, words: str):
 @pytest.mark.parametrize(
     ("login", "words"),
     [
-        ({"user": "me", "password_file": "secret"}, "401: it refuses user and password: check user"),
-        ({"api_key_file": "secret"}, "401: it refuses the key: check what api_key_env"),
+        (
+            {"user": "me", "password_file": "secret"},
+            "401: [prometheus] the login of user and password was refused: check what file",
+        ),
+        ({"api_key_file": "secret"}, "401: [prometheus] the key was refused: check what file"),
     ],
 )
 async def test_a_login_that_is_refused_is_not_one_that_is_missing(tmp_path: Path, login: dict[str, str], words: str):

@@ -1,0 +1,35 @@
+"""The size of an LLM by its dimensions: what a figure of its parameters can not be."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+WIDEST: Final = 5.0
+"""So far from its dimensions' size may an LLM's multiplied parameters be, in either direction.
+
+Of 70 LLMs with published figures the farthest up is Gemma 2 27B (2.5 times, MLPs of 8 x hidden) and the farthest down
+DeepSeek-V4 (0.6, heads wider than their weights). Beyond them are models that count look-up tables of every layer as
+parameters (Gemma 3n E4B: 4.9 times), and those whose layers have no MLP of their own (Nemotron-H: 0.7).
+"""
+MOST_VOCAB: Final = 300_000
+"""Of a model whose vocabulary is not known. The largest in use: 262,208 (Gemma 3)."""
+
+
+class Size(NamedTuple):
+    """Parameters used per token."""
+
+    typical: float
+    least: float
+    most: float
+
+
+def size(layers: int, hidden: int, heads: int, kv_heads: int, head_dim: int, vocab: int = 0) -> Size:
+    """The parameters that a token goes through: projections of attention, and MLPs of 8 x hidden^2 a layer.
+
+    8 x hidden^2 are two matrices of 4 x hidden (GPT), or three of 8/3 x hidden (Llama). Of a mixture of experts the
+    experts of one token are as large as that in all. `most` has the look-up table and the LM head in it.
+    """
+    attention = 2 * hidden * head_dim * (heads + kv_heads)
+    typical = float(layers * (attention + 8 * hidden**2))
+    tables = 2 * (vocab or MOST_VOCAB) * hidden
+    return Size(typical, typical / WIDEST, typical * WIDEST + tables)
