@@ -29,7 +29,7 @@ def test_an_idle_gpu_costs_what_the_config_says(sizing: Sizing, money: str) -> N
     stage, card = Stage(), {**IDLE, "gpu_type": gpu_catalogue().find("H100 SXM 80GB").name}
     stage.triage = triage_of(Config(sizing=sizing), gpu_catalogue(), Thresholds(idle_s=60.0))
     found = said(stage.play(100, scene(STOPS, card, moves=False)), Family.USE, Kind.ENGINE)
-    assert found.text == f"no request for 2 min: {money}"
+    assert found.text == f"no request for over 90 s: {money}"
 
 
 def test_the_price_of_a_type_goes_before_that_of_the_servers() -> None:
