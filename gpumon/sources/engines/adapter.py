@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
 from typing import ClassVar, Final, NamedTuple
@@ -166,6 +167,12 @@ class Adapter:
             names.update(metric.name + end for metric in rule.metrics for end in ("_bucket", "_sum", "_count"))
         return frozenset(names)
 
+    @cached_property
+    def _deciding(self) -> frozenset[str]:
+        """Names of the samples that are left out of a plan where they are not usable."""
+        rules = (*self.tables.counters, *self.tables.gauges)
+        return frozenset(metric.name for rule in rules for metric in rule.metrics)
+
     def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EnginePage:
         """The page as readings; without ranks where it has no series of this engine."""
         raise NotImplementedError
@@ -193,7 +200,8 @@ class Adapter:
         taken = self._plan.collected(values) if layout == self._layout else None
         if taken is None:
             self._plan = self._planned(found)
-            self._layout = layout if self._plan.steady and all(map(usable, values.values())) else None
+            deciding = (value for one, value in values.items() if one.name in self._deciding)
+            self._layout = layout if self._plan.steady and all(map(usable, deciding)) else None
             taken = self._plan.collected(values)
             assert taken is not None, "a plan has usable values only"
         self._cut = self._plan.cut

@@ -77,7 +77,11 @@ class Histogram:
 
 
 class Plan:
-    """Where each figure of a page comes from. It is made of the labels alone, so that it holds for the next page."""
+    """Where each figure of a page comes from.
+
+    It holds for the next page with the same series as long as it is `steady` and all of its values are usable: then
+    the labels alone made it.
+    """
 
     __slots__ = ("advance", "cut", "histograms", "live", "parts", "ranks", "steady")
 

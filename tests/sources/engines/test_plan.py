@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -10,10 +11,12 @@ from hypothesis import strategies as st
 
 from gpumon.readings import quantities as q
 from gpumon.sources.engines.adapter import PATIENT, EnginePage
+from gpumon.sources.engines.llamacpp import LlamaCppAdapter
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
 from tests.fakes.engine import Capture
 
+PAGE_WITH_NAN = Path(__file__).parents[2] / "data/pages/llamacpp/nan-after-decodes.prom"
 TTFT = "vllm:time_to_first_token_seconds"
 
 
@@ -28,6 +31,7 @@ class Reader:
     def read(self, page: bytes) -> EnginePage:
         if self._anew:
             self._scanner = Scanner(self._adapter.wanted)
+            self._adapter._layout = None
         return self._adapter.read(self._scanner.scan(page))
 
 
@@ -105,3 +109,11 @@ def test_a_histogram_without_a_new_observation_is_the_same_object() -> None:
     )
     assert second is first
     assert (third.counts, third.bounds) == ((3.0, 9.0), first.bounds)
+
+
+def test_a_sample_that_no_table_has_may_be_no_number() -> None:
+    adapter = LlamaCppAdapter()
+    scanner = Scanner(adapter.wanted)
+    for _ in range(2):
+        assert adapter.read(scanner.scan(PAGE_WITH_NAN.read_bytes())).ranks
+        assert adapter._layout is not None, "the next page is read by the plan all the same"
