@@ -52,6 +52,20 @@ class Point(NamedTuple):
         return sum_known(rank.counters.get(counter) for rank in self.ranks.values())
 
 
+class _Asked:
+    """What has been asked of the points as they stand: several figures stand on the same window."""
+
+    __slots__ = ("counters", "histograms", "inside", "rates", "windows")
+
+    def __init__(self) -> None:
+        self.windows: dict[float, tuple[Point, Point] | None] = {}
+        self.inside: dict[float, list[Point]] = {}
+        self.rates: dict[tuple[str, float], float | None] = {}
+        self.histograms: dict[tuple[str, float], HistogramReading | None] = {}
+        self.counters: set[str] | None = None
+        """What any of its ranks counts; None until it is asked for."""
+
+
 class Track:
     """The window of one engine. Times are seconds of `Frame.monotonic_s`'s clock, `wall_s` is Unix time."""
 
@@ -80,13 +94,7 @@ class Track:
         self._moves: dict[str, Advance] = {}
         self.rate_s, self.quantile_s = RATE_S, QUANTILE_S
         """Windows of the rates and of the quantiles at this cadence."""
-        self._windows: dict[float, tuple[Point, Point] | None] = {}
-        self._inside: dict[float, list[Point]] = {}
-        self._rates: dict[tuple[str, float], float | None] = {}
-        self._histograms: dict[tuple[str, float], HistogramReading | None] = {}
-        """What has been asked of these points: several figures stand on the same window."""
-        self._counters: set[str] | None = None
-        """What any of its ranks counts; None until it is asked for."""
+        self._asked = _Asked()
 
     def add(self, reading: EngineReading, wall_s: float, frames_s: float = 0.0) -> bool:
         """Take in one poll made at `wall_s`. Returns whether it was a new good answer.
@@ -98,11 +106,7 @@ class Track:
             self._good_wall_s = wall_s
         if reading.state is not EndpointState.OK or reading.monotonic_s <= self.last_s or not reading.ranks:
             return False
-        self._windows.clear()
-        self._inside.clear()
-        self._rates.clear()
-        self._histograms.clear()
-        self._counters = None
+        self._asked = _Asked()
         another = self._is_another(reading)
         newborn = reading.started_wall_s > self._good_wall_s
         less = any(fell(self._known.get(rank.rank), rank) for rank in reading.ranks)
@@ -208,9 +212,10 @@ class Track:
 
     def window(self, seconds: float) -> tuple[Point, Point] | None:
         """Oldest and newest point of the last `seconds` (half a poll of slack); None with fewer than two points."""
-        if seconds not in self._windows:
-            self._windows[seconds] = self._found(seconds)
-        return self._windows[seconds]
+        windows = self._asked.windows
+        if seconds not in windows:
+            windows[seconds] = self._found(seconds)
+        return windows[seconds]
 
     def _found(self, seconds: float) -> tuple[Point, Point] | None:
         if len(self.points) < 2:
@@ -223,10 +228,11 @@ class Track:
 
     def inside(self, seconds: float) -> list[Point]:
         """The points of the last `seconds`, oldest first."""
-        if seconds not in self._inside:
+        inside = self._asked.inside
+        if seconds not in inside:
             start_s = self.points[-1].monotonic_s - seconds if self.points else 0.0
-            self._inside[seconds] = [point for point in self.points if point.monotonic_s >= start_s]
-        return self._inside[seconds]
+            inside[seconds] = [point for point in self.points if point.monotonic_s >= start_s]
+        return inside[seconds]
 
     @property
     def not_yet(self) -> Missing:
@@ -235,10 +241,10 @@ class Track:
 
     def rate(self, quantity: str, seconds: float) -> Reading:
         """Mean increase per second of a counter over the last `seconds`."""
-        asked = quantity, seconds
-        if asked not in self._rates:
-            self._rates[asked] = self._summed(quantity, seconds)
-        found = self._rates[asked]
+        rates, asked = self._asked.rates, (quantity, seconds)
+        if asked not in rates:
+            rates[asked] = self._summed(quantity, seconds)
+        found = rates[asked]
         if found is None:
             return self.not_yet if self.counts(quantity) else NOT_EXPOSED
         return found
@@ -286,11 +292,11 @@ class Track:
         pair = self.window(seconds)
         if pair is None:
             return None
-        asked = quantity, seconds
-        if asked not in self._histograms:
+        histograms, asked = self._asked.histograms, (quantity, seconds)
+        if asked not in histograms:
             found = [self._observed(rank, quantity, seconds) for rank in pair[1].ranks]
-            self._histograms[asked] = merge([histogram for histogram in found if histogram is not None])
-        return self._histograms[asked]
+            histograms[asked] = merge([histogram for histogram in found if histogram is not None])
+        return histograms[asked]
 
     def _observed(self, rank: str, quantity: str, seconds: float) -> HistogramReading | None:
         ends = self._ends(rank, quantity, seconds)
@@ -345,9 +351,9 @@ class Track:
 
     def counts(self, quantity: str) -> bool:
         """Whether the engine exports this counter at all."""
-        if self._counters is None:
-            self._counters = {name for rank in self._known.values() for name in rank.counters}
-        return quantity in self._counters
+        if self._asked.counters is None:
+            self._asked.counters = {name for rank in self._known.values() for name in rank.counters}
+        return quantity in self._asked.counters
 
     def counted(self, quantity: str) -> float | None:
         """The newest value of a counter, summed over the ranks; None where it is not exported."""

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from gpumon.efficiency.deriver import Derived, Deriver
+from gpumon.efficiency.windows import _Asked
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Frame
 from gpumon.sources.engines.registry import BY_KIND
 from gpumon.sources.exposition import Scanner
@@ -56,8 +57,7 @@ class Forgetful(Deriver):
     def derive(self, frame: Frame) -> Derived:
         for track in self._engines.values():
             track.shown = track._figures = track._added = None
-            track._windows.clear()
-            track._histograms.clear()
+            track._asked = _Asked()
         self._shown.clear()
         self._remotes.clear()
         return super().derive(frame)
