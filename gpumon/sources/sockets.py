@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import math
-import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -148,7 +147,10 @@ def holders(inodes: Iterable[int], pids: Iterable[int]) -> frozenset[int]:
 
 
 def sockets_of(pid: int) -> frozenset[int] | None:
-    """Inodes of the sockets that a process holds open; None where Linux hides them from this user."""
+    """Inodes of the sockets that a process holds open; None where Linux hides them from this user.
+
+    Root without CAP_SYS_PTRACE (in a container) sees that there are open files, and not which.
+    """
     try:
         links = [_link(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
     except PermissionError:
@@ -158,13 +160,8 @@ def sockets_of(pid: int) -> frozenset[int] | None:
     return frozenset(int(link[len(_SOCKET) : -1]) for link in links if link.startswith(_SOCKET))
 
 
-def hides_sockets(pid: int) -> bool:
-    """Whether Linux hides from this user which files that process has open."""
-    return not os.access(f"/proc/{pid}/fd", os.R_OK | os.X_OK) and Path(f"/proc/{pid}").exists()
-
-
 def _link(entry: Path) -> str:
     try:
         return str(entry.readlink())
-    except OSError:
+    except FileNotFoundError:
         return ""

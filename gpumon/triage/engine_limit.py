@@ -45,6 +45,8 @@ SPLIT: Final = 0.5
 """Part of the arithmetic that is prefill's, from which on the queue is one of prompts."""
 AWAKE: Final = 0.8
 """Busy share below which GPUs wait for the host: requests that then wait at no known limit are not the scheduler's."""
+LITTLE_SHARE: Final = 0.8
+"""Share of the GPU's memory given to an engine below which more of it is the first thing to do: 0.9 is usual."""
 KV_ROOM: Final = 0.85
 """KV use that more slots may lead to."""
 MOST_SLOTS: Final = 2.0
@@ -134,8 +136,12 @@ def _more_kv(scene: Scene, engine: Engine, load: float, fits: float | None) -> s
     if words.fp8_kv and not kept.startswith((*NARROW_BITS, "q8", "q4")):
         done.append(f"{words.fp8_kv} (holds twice as many)")
     share = info.get("gpu_memory_utilization", "")
-    given = f" (now {share})" if share.replace(".", "", 1).isdigit() and len(share) < 8 else ""
-    return "; ".join((*done, *([f"raise {words.memory}{given}"] if words.memory else [])))
+    known = share.replace(".", "", 1).isdigit() and len(share) < 8
+    if words.memory:
+        # What costs nothing comes first, where there is much of it to take.
+        first = known and float(share) < LITTLE_SHARE
+        done.insert(0 if first else len(done), f"raise {words.memory}" + (f" (now {share})" if known else ""))
+    return "; ".join(done)
 
 
 def _longest(info: Mapping[str, str]) -> float:

@@ -428,3 +428,12 @@ def test_flapping_around_a_threshold_does_not_flap() -> None:
         return scene({}, {**BUSY, "bandwidth_bytes_per_s": share * PEAK})(tick)
 
     assert {limits(judged(at, seconds)) for seconds in range(60, 200, 7)} == {(Limit.BANDWIDTH,)}
+
+
+def test_memory_that_was_not_given_comes_first() -> None:
+    first, usual = (
+        only(judged(scene(FULL, info={"gpu_memory_utilization": share, "cache_dtype": "auto"}))).action
+        for share in ("0.45", "0.9")
+    )
+    assert first.startswith("raise --gpu-memory-utilization (now 0.45); ")
+    assert usual.endswith("; raise --gpu-memory-utilization (now 0.9)")
