@@ -13,6 +13,7 @@ from gpumon.config.errors import ConfigError
 from gpumon.config.load import named
 from gpumon.config.options import Options
 from gpumon.config.schema import Config
+from gpumon.readings.format import counted
 from gpumon.readings.snapshot import Snapshot
 from gpumon.recording.facts import facts
 from gpumon.recording.place import own_file
@@ -73,7 +74,7 @@ def _summary(recorder: Recorder, path: Path) -> str:
     except OSError:
         size_mb = 0.0
     lost = f", {recorder.dropped} were lost" if recorder.dropped else ""
-    return f"recorded {recorder.written} frames{lost}; {named(path)} has {size_mb:.2f} MB\n"
+    return f"recorded {counted(recorder.written, 'frame')}{lost}; {named(path)} has {size_mb:.2f} MB\n"
 
 
 def _now() -> str:

@@ -20,6 +20,7 @@ from gpumon.efficiency.promql import model_constants, peak_constants, told_const
 from gpumon.outputs.dashboard import dashboard_json
 from gpumon.outputs.rules import ModelFacts, Prices, Ruled, rules_yaml
 from gpumon.outputs.rules_scope import Scope, number
+from gpumon.readings.format import counted
 from gpumon.readings.text import clean
 from gpumon.sources.model_facts import look_up
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
@@ -163,7 +164,7 @@ def _model(name: str, llm: LlmSpec, gpu: GpuSpec | None, size: Size, pool: Pool,
         *peak_constants(0.0 if peaks is None else peaks[0], 0.0 if gpu is None else gpu.bandwidth_bytes_per_s),
         *told_constants(0.0 if mixed and not pool.told else pool.tokens, context, size.ranks),
     )
-    gpus = f"{size.gpus} GPU{'' if size.gpus == 1 else 's'} per engine, {size.source}"
+    gpus = f"{counted(size.gpus, 'GPU')} per engine, {size.source}"
     return ModelFacts(name, llm.source, constants, "" if gpu is None else gpu.name, gpus)
 
 

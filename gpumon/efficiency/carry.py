@@ -80,6 +80,8 @@ class HoldCarry(msgspec.Struct, frozen=True, array_like=True):
     level: Level | None = None
     lower_s: float | None = None
     """Monotonic: since when the verdict that stands was found at a lower level."""
+    onset: tuple[float, float] | None = None
+    """When the cause of the verdict that stands began: monotonic, and the Unix time that is told."""
 
 
 class Carry(msgspec.Struct, frozen=True, array_like=True):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from gpumon.efficiency.engine import Peak, flops_peak_of, plus
 from gpumon.efficiency.engine_view import per
-from gpumon.readings.frame import EngineReading, GpuReading
+from gpumon.readings.frame import EndpointState, EngineReading, GpuReading
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.readings.snapshot import Engine
+from gpumon.readings.snapshot import Engine, Gpu
 
 _SEVERAL = Missing(Reason.NOT_MODELLED, "its engines compute in several precisions, each with a peak of its own")
 
@@ -39,3 +41,13 @@ def peak_and_precision(
 def tokens_per_j(engines: Sequence[Engine], power_w: Reading) -> Reading:
     """Tokens generated per joule: of an engine on several GPUs, this one's share."""
     return per(plus(*(per(engine.decode_tokens_per_s, float(len(engine.gpus))) for engine in engines)), power_w)
+
+
+def worded(gpu: Gpu, engines: Sequence[Engine]) -> Gpu:
+    """The GPU as a person reads it: with the better reason where its engine answers, but has its metrics off."""
+    missing = gpu.mfu_ratio
+    if not isinstance(missing, Missing) or missing.reason is not Reason.UNREACHABLE:
+        return gpu
+    states = {engine.state for engine in engines if engine.name in gpu.engines}
+    off = Missing(Reason.OFF)
+    return msgspec.structs.replace(gpu, mfu_ratio=off, mbu_ratio=off) if EndpointState.METRICS_OFF in states else gpu

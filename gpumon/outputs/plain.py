@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
+from gpumon.efficiency.gpu_engines import worded
 from gpumon.outputs.units import NONE, milliseconds, quantities, token
 from gpumon.readings.format import cells, phrase
 from gpumon.readings.frame import EndpointState, GpuState
@@ -104,7 +105,7 @@ def lines(snapshot: Snapshot) -> str:
 def _lines(snapshot: Snapshot) -> Iterator[str]:
     names = [token(engine.name) for engine in snapshot.engines]
     width = min(_MOST_NAME_WIDTH, max((_LEAST_NAME_WIDTH, *map(cells, names))))
-    for gpu in snapshot.gpus:
+    for gpu in (worded(each, snapshot.engines) for each in snapshot.gpus):
         yield f"{_head('gpu', str(gpu.index), width, gpu.state.value)} {_columns(_GPU, gpu)}  {_gpu_end(gpu)}"
     for engine, name in zip(snapshot.engines, names, strict=True):
         wrong = token(engine.fault, spaces=True) if engine.fault else ""

@@ -31,7 +31,7 @@ _WORDS: dict[Reason, tuple[str, str]] = {
     Reason.OFF: ("off", "metrics off"),
     Reason.NO_ENGINE: (DASH, "no engine"),
     Reason.UNMAPPED: (DASH, "unmapped"),
-    Reason.NO_GPU: (DASH, "which GPU?"),
+    Reason.NO_GPU: (DASH, "unmapped"),
     Reason.UNKNOWN_MODEL: ("LLM?", "unknown LLM"),
     Reason.NOT_MODELLED: (DASH, "no formula"),
     Reason.UNKNOWN_GPU: ("GPU?", "unknown GPU"),

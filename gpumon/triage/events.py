@@ -19,6 +19,8 @@ APART_S: Final = 10.0
 """The same event of one thing is told at most once in this time: what flaps does not flood the list."""
 MOST_TEXT: Final = 160
 MOST_MODEL: Final = 80
+MOST_GONE: Final = 256
+"""Engines that are remembered after they are not listed any more: one that comes again is no new one."""
 _DOWN: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED})
 _QUIET: Final = frozenset({None, Limit.HEALTHY, Limit.CANNOT_TELL})
 """A verdict that changes from one of these to another of these is no event."""
@@ -49,6 +51,7 @@ class Events:
         self._before: Snapshot | None = None
         self._began_s = 0.0
         self._engines: dict[str, _Seen] = {}
+        self._gone: dict[str, _Seen] = {}
         self._gpus: dict[str, tuple[Gpu, GpuReading]] = {}
         self._models: Counter[str] = Counter()
         self._verdicts: dict[tuple[str, Family], Verdict] = {}
@@ -83,7 +86,7 @@ class Events:
         facts: list[_Fact] = []
         seen: dict[str, _Seen] = {}
         for reading, engine in zip(frame.engines, snapshot.engines, strict=True):
-            known = self._engines.get(key := engine.key)
+            known = self._engines.get(key := engine.key) or self._gone.pop(key, None)
             if known is not None and known.up and known.said is reading:  # between two polls
                 seen[key] = known
                 continue
@@ -94,6 +97,10 @@ class Events:
             gone = self._engines[key]
             if gone.up:
                 facts.append(_engine_fact(gone, key, frame.wall_s, EventKind.ENGINE, "gone", Level.NOTE, "down"))
+            if gone.up is not None:
+                self._gone[key] = gone._replace(up=False)
+        while len(self._gone) > MOST_GONE:
+            del self._gone[next(iter(self._gone))]
         self._engines = seen
         return facts
 

@@ -28,7 +28,21 @@ from gpumon.tui.line import Piece, Row
 from gpumon.tui.replica_rows import is_sums
 from gpumon.tui.rows import Order
 from gpumon.tui.services import other_rate
-from gpumon.tui.table import Cell, Column, Table, efficiency, figures, flagged, level, moment, share, spans, words
+from gpumon.tui.table import (
+    PARTIAL,
+    UNSURE,
+    Cell,
+    Column,
+    Table,
+    efficiency,
+    figures,
+    flagged,
+    level,
+    moment,
+    share,
+    spans,
+    words,
+)
 from gpumon.tui.triage_words import LIMITS, mark
 from gpumon.tui.view import View
 
@@ -62,7 +76,8 @@ def _model(engine: Engine, view: View, tone: str) -> Row:
     gpus = "" if "engines.gpus" in view.hidden else cut(spans(engine.gpus), _GPUS).replace(" …", "…")
     room = _MODEL - (cells(gpus) + 1 if gpus else 0)
     model = engine.model or ("training" if engine.phase is Phase.TRAINING else "")
-    return ((" " + left(model_name(model, room), room), tone), (f" {gpus}" if gpus else "", "muted"))
+    name = model_name(model.rstrip("/").rpartition("/")[2], room)
+    return ((" " + left(name, room), tone), (f" {gpus}" if gpus else "", "muted"))
 
 
 def _model_head(view: View) -> Row:
@@ -120,18 +135,23 @@ def _latency(of: Quantiles, goal_ms: float | None, tone: str) -> Piece:
     return (right(text, 5) if len(text) > 4 else f"{right(text, 4)} "), tone
 
 
+def _past(engine: Engine) -> bool:
+    """Whether its latencies are only of what was: they reach back 60 s, and no token came in the last 10 s."""
+    return engine.decode_tokens_per_s == 0.0 == engine.prefill_tokens_per_s
+
+
 def _ttft(engine: Engine, view: View, tone: str) -> Row:
-    text, tone = _latency(engine.ttft_s, view.goals.ttft_p95_ms, tone)
+    text, tone = _latency(engine.ttft_s, view.goals.ttft_p95_ms, "muted" if _past(engine) else tone)
     return ((" " + text, tone),)
 
 
 def _itl(engine: Engine, view: View, tone: str) -> Row:
-    text, tone = _latency(engine.itl_s, view.goals.itl_p95_ms, tone)
+    text, tone = _latency(engine.itl_s, view.goals.itl_p95_ms, "muted" if _past(engine) else tone)
     return ((" " + text, tone),)
 
 
 def _e2e(engine: Engine, view: View, tone: str) -> Row:
-    text, tone = _latency(engine.e2e_s, view.goals.e2e_p95_ms, tone)
+    text, tone = _latency(engine.e2e_s, view.goals.e2e_p95_ms, "muted" if _past(engine) else tone)
     return ((" " + text, tone),)
 
 
@@ -144,11 +164,16 @@ def _plain(name: str, title: str, width: int, cell: Cell[Engine]) -> Column[Engi
     return Column(name, title, width, ((right(title, width), "muted"),), cell)
 
 
+def _doubt(engine: Engine, *, unverified: bool) -> str:
+    """The mark of its MFU or MBU. Sums have no peak: of them it says that some of the replicas are not in it."""
+    return "" if not unverified else PARTIAL if is_sums(engine) else UNSURE
+
+
 _EFFICIENCY: Final[tuple[Column[Engine], Column[Engine]]] = efficiency(
     "engines",
     (5, 6),
-    lambda engine: (engine.mfu_ratio, engine.peak_unverified),
-    lambda engine: (engine.mbu_ratio, engine.bandwidth_peak_unverified),
+    lambda engine: (engine.mfu_ratio, _doubt(engine, unverified=engine.peak_unverified)),
+    lambda engine: (engine.mbu_ratio, _doubt(engine, unverified=engine.bandwidth_peak_unverified)),
 )
 
 BASE: Final[tuple[Column[Engine], ...]] = (

@@ -26,7 +26,7 @@ from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Gpu, Verdict
 from gpumon.tui.line import Row
 from gpumon.tui.rows import Order
-from gpumon.tui.table import Column, Table, efficiency, figures, level, share, words
+from gpumon.tui.table import UNSURE, Column, Table, efficiency, figures, level, share, words
 from gpumon.tui.triage_words import badge
 from gpumon.tui.view import View
 
@@ -117,7 +117,7 @@ def _memory(gpu: Gpu, _: View, tone: str) -> Row:
     if isinstance(peak, Missing) or not peak > 0.0:
         return ((f"{right(before + amount(used), 6)}     {after}", tone),)
     text, shown = share(used / peak, 4, tone)
-    after = "?" if gpu.bandwidth_peak_unverified and text.endswith("%") else after
+    after = UNSURE if gpu.bandwidth_peak_unverified and text.endswith("%") else after
     return ((right(before + two_digits(used), 6), tone), (f" {text}", shown), (after, tone))
 
 
@@ -154,8 +154,8 @@ def _link(gpu: Gpu) -> str:
 _EFFICIENCY: Final[tuple[Column[Gpu], Column[Gpu]]] = efficiency(
     "gpus",
     (6, 6),
-    lambda gpu: (gpu.mfu_ratio, gpu.peak_unverified),
-    lambda gpu: (gpu.mbu_ratio, gpu.bandwidth_peak_unverified),
+    lambda gpu: (gpu.mfu_ratio, UNSURE if gpu.peak_unverified else ""),
+    lambda gpu: (gpu.mbu_ratio, UNSURE if gpu.bandwidth_peak_unverified else ""),
 )
 
 _BUSY_HEAD: Final = (("        ", "muted"), ("▒", "busy"), ("busy", "muted"))

@@ -22,6 +22,10 @@ Cell = Callable[[T, View, str], Row]
 
 _SPEAKING: Final = frozenset(Reason) - {Reason.NOT_SUPPORTED, Reason.NOT_EXPOSED, Reason.LOST, Reason.STALE}
 """Reasons worth words in a row; the others show in the row's state."""
+UNSURE: Final = "?"
+"""Behind a share of a peak that is not verified."""
+PARTIAL: Final = "*"
+"""Behind a share of some replicas: the GPUs of the others are not known."""
 _MOST_FITTED: Final = 64
 """Widths of which a table remembers its columns: those of a terminal that is being dragged."""
 
@@ -198,11 +202,11 @@ def flagged(text: str, width: int) -> str:
     return text if text.endswith("!") else f"{text}!" if len(text) < width else f"{text[: width - 1]}!"
 
 
-def share(value: Reading, width: int, tone: str, doubt: bool = False) -> Piece:
-    """A share in `width` cells; one above 100 % stands out, and one of a peak that is not verified has a `?`."""
+def share(value: Reading, width: int, tone: str, doubt: str = "") -> Piece:
+    """A share in `width` cells; one above 100 % stands out, one in `doubt` has its mark: `UNSURE`, `PARTIAL`."""
     text = ratio(value, 4 if width == 4 else 5)
     if doubt and text.endswith("%"):
-        text = f"{text}?" if len(text) < width else f"{text[:-1]}?"
+        text = f"{text}{doubt}" if len(text) < width else f"{text[:-1]}{doubt}"
     return right(text, width), "warn" if text.endswith("!") else tone
 
 
@@ -217,10 +221,10 @@ def across(one: Reading, other: Reading) -> str:
 def efficiency(
     pane: str,
     sizes: tuple[int, int],
-    mfu: Callable[[T], tuple[Reading, bool]],
-    mbu: Callable[[T], tuple[Reading, bool]],
+    mfu: Callable[[T], tuple[Reading, str]],
+    mbu: Callable[[T], tuple[Reading, str]],
 ) -> tuple[Column[T], Column[T]]:
-    """The columns MFU and MBU, of so many cells: a value, and whether its peak is in doubt, of each.
+    """The columns MFU and MBU, of so many cells: a value, and its mark where it is in doubt, of each.
 
     Where both are missing for one reason, and both are shown, its words stand across them.
     """

@@ -21,7 +21,8 @@ from gpumon.tui.table import clock, moment, spans
 from gpumon.tui.triage_words import EVENTS, LIMITS, URGENT, event_mark, mark, said
 
 STANDS_S: Final = 10.0
-"""A verdict that stands is painted with newer figures this often: figures of each second would repaint the pane."""
+"""Verdicts that stand are painted with newer figures this often, all at one beat: figures of each second would repaint
+the pane."""
 _LEAST_TEXT: Final = 20
 """Cells of a text per line, however narrow the pane."""
 _TEXT: Final = 1000
@@ -78,10 +79,12 @@ def verdict_key(verdict: Verdict) -> str:
 
 
 class Steady:
-    """The verdicts as they are painted: one that stands gets newer figures at most every `STANDS_S`."""
+    """The verdicts as they are painted: those that stand get newer figures together, once in `STANDS_S`."""
 
     def __init__(self) -> None:
-        self._painted: dict[str, tuple[float, Verdict]] = {}
+        self._painted: dict[str, Verdict] = {}
+        self._beat_s = 0.0
+        """When all had the figures of that moment."""
         self._given: tuple[Verdict, ...] = ()
         self._of: Snapshot | None = None
 
@@ -90,15 +93,15 @@ class Steady:
         if snapshot is self._of:
             return self._given
         follows = self._of is not None and 0.0 < snapshot.wall_s - self._of.wall_s <= 2.5 * snapshot.interval_s
-        before = self._painted if follows else {}
+        if not follows or snapshot.wall_s - self._beat_s >= STANDS_S:
+            self._beat_s, self._painted = snapshot.wall_s, {}
+        before = self._painted
         self._of, self._painted = snapshot, {}
         for verdict in snapshot.verdicts:
             key = verdict_key(verdict)
-            at_s, was = before.get(key, (snapshot.wall_s, verdict))
-            same = _kind(was) == _kind(verdict)
-            stands = same and snapshot.wall_s - at_s < STANDS_S
-            self._painted[key] = (at_s, was) if stands else (snapshot.wall_s, verdict)
-        given = tuple(verdict for _, verdict in self._painted.values())
+            was = before.get(key, verdict)
+            self._painted[key] = was if _kind(was) == _kind(verdict) else verdict
+        given = tuple(self._painted.values())
         if len(given) != len(self._given) or any(a is not b for a, b in zip(given, self._given, strict=True)):
             self._given = given
         return self._given

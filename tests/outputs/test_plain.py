@@ -226,6 +226,15 @@ def test_a_line_says_why_its_columns_are_empty() -> None:
     assert ": " not in lines(shots.snapshot()).replace(STAMP, "")
 
 
+def test_an_engine_with_its_metrics_off_is_the_same_cause_on_its_gpus_as_on_the_screen() -> None:
+    none = dict.fromkeys(("mfu_ratio", "mbu_ratio"), Missing(Reason.UNREACHABLE))
+    gpu = shots.gpu(**none)
+    for state, words in ((EndpointState.METRICS_OFF, "metrics off"), (EndpointState.REFUSED, "no figures")):
+        engine = shots.engine(name=gpu.engines[0], state=state)
+        first = lines(shots.snapshot(gpus=(gpu,), engines=(engine,))).splitlines()[0]
+        assert first.endswith(f"mfu, mbu: {words}")
+
+
 def test_a_training_run_says_what_it_trained_and_an_engine_what_contradicts_it() -> None:
     text = lines(shots.snapshot(engines=(shots.engine(trained_tokens_per_s=9_940.0, contradicts=("MBU 86 %\x1b",)),)))
     assert "  trained 9.9k/s  ! MBU 86 %\\x1b" in text

@@ -9,6 +9,7 @@ import pytest
 from gpumon.readings.frame import EndpointState, GpuState, XidEvent
 from gpumon.readings.snapshot import Event, EventKind, Level, Limit
 from gpumon.recording import codec
+from gpumon.triage.events import MOST_GONE
 from tests.triage.stage import GIB, START_S, Of, Stage, engine, gpu
 
 
@@ -88,6 +89,34 @@ def test_an_engine_that_is_not_listed_any_more_is_gone() -> None:
     stage.play(20, (up(),))
     stage.play(20, ())
     assert told(stage) == [(EventKind.ENGINE, "vllm:8000", "gone")]
+
+
+def test_an_engine_that_was_not_listed_for_a_while_is_no_new_one() -> None:
+    """Discovery drops an engine that is killed, and finds it again on its port."""
+    stage = Stage()
+    stage.play(20, (up(100.0, read_s=1.0),))
+    stage.play(3, (DOWN,))
+    stage.play(20, ())
+    stage.play(2, (engine(state=EndpointState.STARTING, model=""),))
+    stage.play(20, (up(900.0, "other", read_s=2.0),))
+    stage.play(3, (DOWN,))
+    assert [(event.kind, event.text) for event in stage.events] == [
+        (EventKind.ENGINE, "down: refused"),
+        (EventKind.ENGINE, "answers"),
+        (EventKind.RESTART, "restarted"),
+        (EventKind.MODEL, "model m -> other"),
+        (EventKind.ENGINE, "down: refused"),
+    ]
+
+
+def test_engines_that_come_and_go_for_good_are_not_remembered_for_ever() -> None:
+    stage = Stage()
+    for at in range(MOST_GONE + 2):
+        stage.play(1, (up(read_s=1.0, url=f"http://127.0.0.1:{at}", name=f"vllm:{at}"),))
+    stage.play(1, (up(read_s=2.0, url="http://127.0.0.1:0", name="vllm:0"),))
+    assert not [event for event in stage.events if event.text == "answers"]
+    stage.play(1, (up(read_s=2.0, url="http://127.0.0.1:9", name="vllm:9"),))
+    assert [event.scope for event in stage.events if event.text == "answers"] == ["vllm:9"]
 
 
 def test_replicas_are_counted_by_model() -> None:

@@ -288,9 +288,19 @@ def test_the_sum_over_the_engines_of_a_gpu() -> None:
     assert "= vllm:8000 17.32 % + other:1 2.00 %" in text
 
 
+def test_what_is_no_rate_has_no_unit_of_one_and_what_is_looked_up_is_no_estimate() -> None:
+    engine = full_engine(tokens_per_step=2.5, model_source="catalogue: some-model")
+    text = flat(page_of(full_snapshot(engines=(engine,)), "engine", engine.url))
+    assert re.search(r"tokens per step +2\.50 tok +", text)
+    assert re.search(r"parameters +[\d.]+ billion +catalogue", text)
+
+
 def test_mbu_is_held_against_what_the_gpus_measure() -> None:
     url = full_engine().url
     assert "✓ MBU 38.04 %, and its GPUs measure" in flat(page_of(full_snapshot(), "engine", url))
+    little = flat(page_of(full_snapshot(engines=(full_engine(mbu_ratio=0.2),)), "engine", url))
+    assert "MBU 20.00 %, and its GPUs measure 70.43 % of their bandwidth: only an upper bound" in little
+    assert "✓" not in little
     wrong = full_snapshot(engines=(full_engine(mbu_ratio=1.2),))
     text = flat(page_of(wrong, "engine", url))
     assert "MBU 120.00 %!, and its GPUs measure 70.43 % of their bandwidth: caches may explain that" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
@@ -14,6 +15,7 @@ from gpumon.config.schema import Config, Screen
 from gpumon.config.themes import load_theme
 from gpumon.readings.format import cells
 from gpumon.readings.history import History
+from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Snapshot
 from gpumon.tui.charts.curves import CHARTS
 from gpumon.tui.charts.series import SPANS_S
@@ -311,3 +313,35 @@ def test_what_is_read_now_is_never_above_a_most() -> None:
     assert "1.3k" in said.splitlines()[1]
     assert "most" not in said
     assert re.search(r"highest column +[123]\.\d+k .*\n +at \d\d:\d\d", said)
+
+
+def fallen(*, silent: int, **gone: object) -> HistoryPane:
+    """A pane whose sums have a gap, as the first engines just fell silent."""
+    names = ("decode_tokens_per_s", "prefill_tokens_per_s", "running", "waiting")
+    why = dict.fromkeys(names, Missing(Reason.UNREACHABLE))
+    engines = tuple(scenes.engine(at, **(why if at < silent else {}), **gone) for at in range(3))
+    of = scenes.snapshot(engines=3)
+    points = scenes.points(of) | dict.fromkeys(("decode", "prefill", "running", "waiting"), math.nan)
+    history = History()
+    history.append(of.wall_s, points)
+    return pane(replace(of, engines=engines), history, glyphs="blocks")
+
+
+def test_a_sum_with_a_gap_is_said_of_those_that_answer() -> None:
+    rest = sum(engine.running for engine in scenes.snapshot().engines[1:])  # type: ignore[misc]
+    areas = "\n".join(painted(fallen(silent=1), 120, 40))
+    assert re.search(r"█ decode  +\d\.\d+k of 2/3 +", areas)
+    assert f"{rest:.0f} of 2/3" in areas
+    assert {"prefill", "run", "wait"} <= {line[2:].split()[0] for line in areas.splitlines() if " 2/3 " in line}
+    sparks = painted(fallen(silent=1), 120, 6)
+    assert any(re.search(r"decode +\d\.\d+k of 2/3 ", line) for line in sparks)
+    assert {len(line) for line in sparks} == {120}
+    (one,) = painted(fallen(silent=1), 120, 2)[1:]
+    assert re.search(r"tok/s +\d\.\d+k of 2/3 ", one)
+
+
+def test_a_gap_without_a_sum_stays_a_dash() -> None:
+    for of in (fallen(silent=3), fallen(silent=0)):
+        text = "\n".join(painted(of, 120, 40))
+        assert re.search(r"decode tok/s +–", text)
+        assert " of " not in text.partition("\n")[2]

@@ -134,6 +134,16 @@ async def test_the_rule_says_what_the_filter_leaves() -> None:
         assert 'none of 8 gpus matches "nothing like it"; Esc: all rows' in "".join(below(text_of(app), "gpus"))
 
 
+async def test_a_rule_that_is_too_short_leaves_the_key_of_a_filter_out_whole() -> None:
+    async with running(Still(crowded()), 60, 15) as (app, _):
+        processes = pane(app, "gpus")
+        processes.wanted = "a filter of many words"
+        processes.update()
+        rule = below(text_of(app), "gpus")[0]
+        assert 'filter "a filter of many wo…": 0 of 8' in rule
+        assert "(" not in rule
+
+
 async def test_without_the_focus_the_rule_names_the_key_of_the_pane_before_the_one_that_drops_the_filter() -> None:
     async with running(Still(crowded()), 120, 40) as (app, pilot):
         engines = pane(app, "engines")

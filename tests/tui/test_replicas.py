@@ -107,13 +107,14 @@ def test_mfu_of_some_of_the_replicas_says_of_which() -> None:
     of = server()
     of = replace(of, replicas=(replace(of.replicas[0], mapped=2),))
     row, page = text(engine_row(grouped(of)[0], 80)), flat(page_of(of, "replicas", MODEL))
-    assert " 28%? " in row
-    assert "55%?" in row
+    assert " 28%* " in row
+    assert "55%*" in row
+    assert "?" not in row
     assert "MFU of 2 of 3" in page
     assert "MBU of 2 of 3" in page
     assert "MFU and MBU: of 2 of 3, as the GPUs of the others are not known" in page
     whole_group = replace(of, replicas=(replace(of.replicas[0], mapped=3),))
-    assert "?" not in text(engine_row(grouped(whole_group)[0], 80))
+    assert "*" not in text(engine_row(grouped(whole_group)[0], 80))
     assert "of 3 of 3" not in flat(page_of(whole_group, "replicas", MODEL))
 
 

@@ -146,6 +146,18 @@ def test_a_long_model_id_shows_its_last_part() -> None:
     assert "meta-llama/Llama-3.1-8B" in text(engine_row(engine, 200))
 
 
+def test_a_model_is_called_the_same_whether_its_gpus_are_known_or_not() -> None:
+    for gpus in ((0,), ()):
+        assert " Qwen3-8B " in text(engine_row(replace(scenes.engine(0), model="Qwen/Qwen3-8B", gpus=gpus), 80))
+
+
+def test_latencies_of_an_engine_without_a_token_are_of_the_past() -> None:
+    for rate, tone in ((0.0, "muted"), (3.0, "text")):
+        engine = scenes.engine(0, decode_tokens_per_s=rate, prefill_tokens_per_s=0.0)
+        assert tone_of(engine_row(engine, 80), "210ms") == tone
+        assert tone_of(engine_row(engine, 80), "24ms") == tone
+
+
 @pytest.mark.parametrize(("numbers", "shown"), [((), ""), ((0, 1, 2, 3), "0-3"), ((0, 2, 3, 6), "0 2-3 6")])
 def test_runs_of_gpu_numbers_are_joined(numbers: tuple[int, ...], shown: str) -> None:
     assert spans(numbers) == shown

@@ -398,6 +398,18 @@ def test_a_verdict_that_stands_is_painted_with_newer_figures_every_ten_seconds_o
     assert painted(300, "back in time", limit=Limit.QUEUE) == "back in time"
 
 
+def test_all_verdicts_get_newer_figures_at_one_beat() -> None:
+    of = scenes.snapshot()
+    steady = Steady()
+    painted = []
+    for tick in range(21):
+        shown = [replace(verdicts.bandwidth(engine), text=f"at {tick}") for engine in of.engines[: 1 + (tick > 3)]]
+        painted.append([one.text for one in steady.of(replace(of, wall_s=NOW_S + tick, verdicts=tuple(shown)))])
+    assert painted[4:10] == [["at 0", "at 4"]] * 6
+    assert painted[10:20] == [["at 10", "at 10"]] * 10
+    assert painted[20] == ["at 20", "at 20"]
+
+
 async def test_a_verdict_with_other_figures_each_second_changes_no_line() -> None:
     of = scenes.SCENES["live"]()
     feed = Still(of, scenes.history(of))

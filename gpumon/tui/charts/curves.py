@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpumon.readings.format import amount, count, ratio, round_number, watts, whole
+from gpumon.efficiency.frontends import adding_up
+from gpumon.efficiency.points import SILENT
+from gpumon.readings.format import DASH, amount, count, ratio, round_number, watts, whole
 from gpumon.readings.history import History
-from gpumon.readings.missing import NOT_EXPOSED, Reading
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
+from gpumon.readings.snapshot import Snapshot
 
 
 class Curve(NamedTuple):
@@ -84,6 +88,30 @@ ONE_LINE: Final = (
     *(SM, PREFILL._replace(word="pref"), RUNNING, WAITING, MEMORY, ENGINES, POWER),
 )
 """Order and words where there is a single line."""
+
+
+def _engines(field: str) -> Callable[[Snapshot], list[Reading]]:
+    return lambda snapshot: [getattr(engine, field) for engine in adding_up(snapshot.engines)]
+
+
+def _gpus(field: str) -> Callable[[Snapshot], list[Reading]]:
+    return lambda snapshot: [getattr(gpu, field) for gpu in snapshot.gpus]
+
+
+_SUMMED: Final[Mapping[str, tuple[Curve, Callable[[Snapshot], list[Reading]]]]] = MappingProxyType(
+    {
+        curve.key: (curve, parts)
+        for curve, parts in (
+            (DECODE, _engines("decode_tokens_per_s")),
+            (PREFILL, _engines("prefill_tokens_per_s")),
+            (RUNNING, _engines("running")),
+            (WAITING, _engines("waiting")),
+            (MEMORY, _gpus("bandwidth_bytes_per_s")),
+            (POWER, _gpus("power_w")),
+        )
+    }
+)
+"""Key of a series that is a sum -> what it is the sum of."""
 CHART_OF: Final = {curve.key: at for at, chart in enumerate(CHARTS) for curve in chart.curves}
 """Key of a series -> the place of its chart in `CHARTS`."""
 
@@ -105,6 +133,17 @@ class Figures:
             if curve.key not in self._texts:
                 self._texts[curve.key] = curve.said(self._history.latest(curve.key, now_s, curve.mean_s))
         return self._texts
+
+    def of(self, snapshot: Snapshot) -> None:
+        """Read those of a snapshot. While a sum has a gap, as something in it just fell silent, it is said of the
+        others, with how many these are: `4.3k of 3/4`."""
+        for key, text in self.at(snapshot.wall_s).items():
+            if text == DASH and key in _SUMMED:
+                curve, readings = _SUMMED[key][0], _SUMMED[key][1](snapshot)
+                known = [reading for reading in readings if not isinstance(reading, Missing)]
+                silent = sum(isinstance(reading, Missing) and reading.reason in SILENT for reading in readings)
+                if known and silent:
+                    self._texts[key] = f"{curve.text(sum(known))} of {len(known)}/{len(known) + silent}"
 
 
 def ordered(empty: Collection[str]) -> list[int]:

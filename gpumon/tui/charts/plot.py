@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from gpumon.readings.format import left, right
+from gpumon.readings.format import cells, left, right
 from gpumon.tui.charts.curves import Chart, Curve, most, nice
 from gpumon.tui.charts.raster import KEYS, RASTERS, area
 from gpumon.tui.line import Piece
@@ -17,6 +17,8 @@ LABEL: Final = 28
 _RULER: Final = 6
 _SUMMED: Final = LABEL - _RULER
 """Cells up to the end of a figure."""
+_FIGURE: Final = _SUMMED - 2
+"""The same without the two of the cursor and the key."""
 _STEPS: Final = ((15, (5, 4)), (12, (4, 5)), (8, (4, 2)), (6, (2,)))
 """Height from which a scale may have so many steps; the first number that divides the height is taken."""
 
@@ -90,17 +92,23 @@ def labels(
     for at, curve in enumerate(chart.curves[::-1][:height]):
         cursor = mark(glyphs) if marked and at == 0 else " "
         key = KEYS[glyphs][len(chart.curves) - 1 - at]
-        lines.append(
-            [(cursor, "focus"), (key, curve.tone), *named(curve.name, texts[curve.key], width - 2, marked=marked)]
-        )
+        lines.append([(cursor, "focus"), (key, curve.tone), *named(curve, texts[curve.key], width - 2, marked=marked)])
     return lines + [[(" " * width, "text")]] * (height - len(lines))
 
 
-def named(name: str, figure: str, width: int, *, marked: bool = False) -> list[Piece]:
-    """A name and a figure of at most 5 cells, in `width` cells."""
+def named(curve: Curve, figure: str, width: int, *, marked: bool = False) -> list[Piece]:
+    """A name and a figure, in `width` cells: one of more than 5 cells takes the place of the longer name."""
+    if cells(figure) > 5:
+        if cells(figure) + cells(curve.word) > _FIGURE - 2:
+            figure = figure.replace(" of ", " ")
+        room = _FIGURE - 1 - cells(figure)
+        return [
+            (f" {left(curve.word, max(0, room))}", "focus" if marked else "text"),
+            (f"{figure}{' ' * (width - _FIGURE)}", "text"),
+        ]
     return [
-        (f" {left(name, 13)}", "focus" if marked else "text"),
-        (f" {right(figure, 5)}{' ' * (width - 20)}", "text"),
+        (f" {left(curve.name, 13)}", "focus" if marked else "text"),
+        (f" {right(figure, 5)}{' ' * (width - _FIGURE)}", "text"),
     ]
 
 

@@ -115,7 +115,7 @@ class Single:
             if self._each > 1
             else [[(spark(values), curve.tone)]]
         )
-        names = [[(" ", "text"), (" ", "text"), *named(curve.name, figure, self._label - 8)]]
+        names = [[(" ", "text"), (" ", "text"), *named(curve, figure, self._label - 8)]]
         names += [[(" " * (self._label - 6), "text")]] * (len(lines) - 1)
         ruler = "│".rjust(6)
         return [(*name, (ruler, "muted"), *line) for name, line in zip(names, lines, strict=True)]

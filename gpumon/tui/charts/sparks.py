@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection
 from typing import Final
 
-from gpumon.readings.format import left, ratio, right
+from gpumon.readings.format import cut, left, ratio, right
 from gpumon.readings.history import History
 from gpumon.tui.charts.axis import ago
 from gpumon.tui.charts.curves import CHART_OF, ONE_LINE, SPARKS, Figures, most, nice
@@ -71,7 +71,10 @@ class Sparks:
         self._name: Piece = (f"{NAME} ".rjust(label + len(self._pad)), "muted")
 
     def rows(self, now_s: float, figures: Figures, marked: int | None = None) -> list[Row]:
-        """The lines at one moment of wall time; the sparks of the chart `marked` carry a mark."""
+        """The lines at one moment of wall time; the sparks of the chart `marked` carry a mark.
+
+        Of how many a sum is, where not of all, stands over the oldest of its spark.
+        """
         newest = math.floor(now_s / self.grid.column_s)
         texts = figures.at(now_s)
         sparks: list[tuple[Piece, ...]] = []
@@ -79,12 +82,14 @@ class Sparks:
             values = series.values(newest, now_s)
             top = 1.0 if curve.text is ratio else nice(most(values))
             chosen = CHART_OF[curve.key] == marked
+            figure, _, of = texts[curve.key].partition(" ")
+            over = cut(f"{of} " if of else "", len(values))
             sparks.append(
                 (
                     (self._mark if chosen else " ", "focus"),
                     (left(curve.word, self._word), "focus" if chosen else "text"),
-                    (f" {right(texts[curve.key], 5)} {self._pad}", "text"),
-                    (spark([value / top for value in values]), curve.tone),
+                    (f" {right(figure, 5)} {over}{self._pad}", "text"),
+                    (spark([value / top for value in values])[len(over) :], curve.tone),
                 )
             )
         across = self._across

@@ -20,6 +20,8 @@ DERIVED: Final = "derived"
 """A formula over measured values."""
 ESTIMATED: Final = "estimated"
 """A bound, a table value, or a formula that rests on an assumption."""
+CATALOGUE: Final = "catalogue"
+"""A fact of the model as gpumon's own catalogue has it."""
 
 TWO_COLUMNS: Final = 140
 """Cells from which sections stand side by side."""

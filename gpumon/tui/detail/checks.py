@@ -12,6 +12,8 @@ from gpumon.tui.detail.values import flops, known, percent, said, traffic
 
 _SLACK: Final = 1.25
 """A modelled share may be that much above the measured one: the load changes, and an engine is polled less often."""
+_AGREES: Final = 2.0
+"""A measured share may be that many times the modelled one, which leaves out writes, activations and prefill."""
 _MEASURED: Final = (BandwidthSource.GPM, BandwidthSource.DCGM)
 
 
@@ -64,6 +66,8 @@ def _bandwidth(engine: Engine, own: Sequence[Gpu]) -> list[Entry]:
         return []
     whose = "" if together is None else " of all engines on its GPUs"
     text = f"MBU{whose} {said(percent(modelled))}, and its GPUs measure {said(percent(measured))} of their bandwidth"
+    if modelled * _AGREES < measured:
+        return [Sentence(f"{text}: only an upper bound, as what else uses them is in it: MBU may be right, or too low")]
     if modelled <= measured:
         return [Sentence(f"✓ {text}: not less, as it must be (MBU counts weights and KV only)")]
     if modelled <= measured * _SLACK:

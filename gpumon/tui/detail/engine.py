@@ -9,7 +9,18 @@ from gpumon.readings.frame import Phase
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.tui.detail import values
-from gpumon.tui.detail.blocks import DERIVED, ESTIMATED, MEASURED, Entry, Fact, Figures, Section, Sentence, applying
+from gpumon.tui.detail.blocks import (
+    CATALOGUE,
+    DERIVED,
+    ESTIMATED,
+    MEASURED,
+    Entry,
+    Fact,
+    Figures,
+    Section,
+    Sentence,
+    applying,
+)
 from gpumon.tui.detail.checks import checks, own_estimate
 from gpumon.tui.detail.efficiency import power, utilisation
 from gpumon.tui.detail.latencies import latencies
@@ -27,7 +38,7 @@ _SOMETIMES: Final = (
     ("samples", "samples_per_s", values.rate),
     ("inferences", "inferences_per_s", values.rate),
     ("failures", "failures_per_s", values.rate),
-    ("tokens per step", "tokens_per_step", values.rate),
+    ("tokens per step", "tokens_per_step", values.mean_tokens),
 )
 """Rates that only some have: those of a training run, of models that are no LLMs, the mean over minutes."""
 _NOT_THERE: Final = frozenset({Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED})
@@ -89,7 +100,7 @@ def _identity(engine: Engine, service: Service, figures: Figures) -> Section:
         entries.append(Fact("GPUs per rank", f"{engine.tp} tensor parallel{stages}"))
     if engine.found_by:
         entries.append(Fact("polled because of", engine.found_by))
-    table = ESTIMATED if engine.model_source.startswith("catalogue") else DERIVED
+    table = CATALOGUE if engine.model_source.startswith("catalogue") else DERIVED
     entries += [
         figures("parameters", engine.params, values.parameters, "params", table),
         figures("used per token", engine.active_params, values.parameters, "active_params", table),

@@ -129,6 +129,11 @@ def tokens(value: float) -> Written:
     return plain(value, 0, "tok")
 
 
+def mean_tokens(value: float) -> Written:
+    """A mean number of tokens."""
+    return plain(value, 2, "tok")
+
+
 def parameters(value: float) -> Written:
     """A number of parameters, in 1e9."""
     return plain(value / 1e9, 3, "billion", prefixes=False)

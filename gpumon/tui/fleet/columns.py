@@ -34,7 +34,7 @@ from gpumon.tui import line
 from gpumon.tui.fleet.title import STATES
 from gpumon.tui.gpu_table import bar
 from gpumon.tui.rows import Order
-from gpumon.tui.table import Column, Table, efficiency, figures, share, words
+from gpumon.tui.table import UNSURE, Column, Table, efficiency, figures, share, words
 from gpumon.tui.triage_words import BRIEF, LIMITS, URGENT, mark
 from gpumon.tui.triage_words import said as told
 from gpumon.tui.view import View
@@ -123,7 +123,7 @@ def _waiting(row: Row, _: View, tone: str) -> line.Row:
 
 
 def _bandwidth(row: Row, _: View, tone: str) -> line.Row:
-    text, tone = share(row.bandwidth_ratio.value, 5, tone, bandwidth_unsure(row))
+    text, tone = share(row.bandwidth_ratio.value, 5, tone, UNSURE if bandwidth_unsure(row) else "")
     return ((" " + text, tone),)
 
 
@@ -160,8 +160,8 @@ def _marked(column: Column[Row], known: Callable[[Row], Known]) -> Column[Row]:
 _SHARES: Final[tuple[Column[Row], Column[Row]]] = efficiency(
     "fleet",
     (6, 6),
-    lambda row: (row.mfu_ratio.value, unsure(row)),
-    lambda row: (row.mbu_ratio.value, bandwidth_unsure(row)),
+    lambda row: (row.mfu_ratio.value, UNSURE if unsure(row) else ""),
+    lambda row: (row.mbu_ratio.value, UNSURE if bandwidth_unsure(row) else ""),
 )
 _EFFICIENCY: Final[tuple[Column[Row], Column[Row]]] = (
     _marked(_SHARES[0], lambda row: row.mfu_ratio),

@@ -47,6 +47,7 @@ LEGEND: Final = (
     ("!vllm:8000", "wrong or apart: its page"),
     ("m ≥ ≤", "measured, at least / most"),
     ("104%! 31%?", "wrong facts; unsure peak"),
+    ("28%*", "of some replicas only"),
     ("<10ms ~24ms", "first bucket; mean of few"),
     ("– … n/a", "none; not yet; not live"),
     ("LLM? GPU?", "unknown: gpumon doctor"),

@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import ClassVar, Final
 
-from msgspec.structs import replace
-
+from gpumon.efficiency.gpu_engines import worded
 from gpumon.readings.format import left, period
-from gpumon.readings.frame import EndpointState
 from gpumon.readings.history import History
-from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Gpu, Kind, Snapshot, Verdict
 from gpumon.tui import gpu_table
 from gpumon.tui.charts.raster import spark
@@ -117,7 +114,8 @@ class GpuPane(ListPane[Gpu]):
 
     def row(self, item: Gpu, width: int) -> Row:
         """One GPU."""
-        row = gpu_table.row(self._worded(item), width, self.view, self._urgent.get(item.uuid))
+        engines = () if self.snapshot is None else self.snapshot.engines
+        row = gpu_table.row(worded(item, engines), width, self.view, self._urgent.get(item.uuid))
         names, columns = self._places(width)
         if not names or self.snapshot is None:
             return row
@@ -125,15 +123,6 @@ class GpuPane(ListPane[Gpu]):
         for name in names:
             sparks += [("  ", "text"), (self._spark(name, item, self.snapshot, columns), name)]
         return (*row, *sparks)
-
-    def _worded(self, gpu: Gpu) -> Gpu:
-        """With the better reason where its engine answers, and just does not export its figures."""
-        missing = gpu.mfu_ratio
-        if not isinstance(missing, Missing) or missing.reason is not Reason.UNREACHABLE or self.snapshot is None:
-            return gpu
-        states = {engine.state for engine in self.snapshot.engines if engine.name in gpu.engines}
-        off = Missing(Reason.OFF)
-        return replace(gpu, mfu_ratio=off, mbu_ratio=off) if EndpointState.METRICS_OFF in states else gpu
 
     def _places(self, width: int) -> tuple[Sequence[str], Grid]:
         """Which histories have room behind the columns, and the grid of each."""

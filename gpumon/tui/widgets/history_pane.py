@@ -69,7 +69,7 @@ class HistoryPane(Pane):
 
     def show(self, snapshot: Snapshot) -> None:
         """Paint the history up to a snapshot."""
-        self._figures.at(snapshot.wall_s)
+        self._figures.of(snapshot)
         super().show(snapshot)
 
     def step_span(self, step: int) -> None:

@@ -165,7 +165,8 @@ class ListPane(Pane, Generic[T]):
         said = []
         if self.wanted:
             count = f"{len(self.chosen())} of {self._total}"
-            said.append(f'filter "{cut(self.wanted, 20)}": {count} ({self._keys_back()}: all)')
+            chosen, how = f'filter "{cut(self.wanted, 20)}": {count}', f" ({self._keys_back()}: all)"
+            said.append(chosen + how if cells(chosen + how) <= self.note_room else chosen)
         if self.order is not None:
             said.append(f"by {self.order.name} {'↓' if self.order.descending is not self.turned else '↑'}")
         self.note_room -= sum(cells(part) + 3 for part in said)
