@@ -50,7 +50,8 @@ COLUMNS = (
 
 def test_the_whole_table() -> None:
     assert text(lines(120, 6, COLUMNS)) == (
-        "GPU             inst    GPUs   ITL mean servers      $/h  $/1M tok  max power   tok/J   from             limit\n"
+        "GPU             inst    GPUs   ITL mean servers      $/h  $/1M tok  max power   tok/J   "
+        "from             limit\n"
         "H100 SXM5 80GB    16      32       70ms       4    79.68      2.72       20kW    0.36   measured +-10%   KV\n"
         "H200 SXM 141GB     9      18       70ms       3    68.40*     2.34*      12kW    0.64   re-scaled +-25%  KV\n"
         "L40S            not even one request at a time: ITL 62.5 ms at 1, goal 40.0 ms; more TP would help\n"
