@@ -12,7 +12,7 @@ from gpumon.arguments import Usage
 from gpumon.config.schema import Config
 from gpumon.outputs.models import Shown, as_json, encoded, listed, not_found, shown, shown_json
 from gpumon.readings.text import clean
-from gpumon.sources.model_facts import look_up
+from gpumon.sources.model_facts import POINTER, look_up
 from gpumon.sources.packaged import llm_catalogue
 
 OK, FAILED = 0, 1
@@ -78,7 +78,7 @@ def _show(do: _Do) -> int:
     facts = look_up(_path(name) or name, "", do.config.model, llms, do.environ)
     near = () if facts.spec is not None else tuple(row.name for row in llms.nearest(name))
     context = CONTEXT_TOKENS if do.chosen.context is None else do.chosen.context
-    model = Shown(name, facts.spec, llms.row(name), facts.why, facts.looked, near, context)
+    model = Shown(name, facts.spec, llms.row(name), facts.why.removesuffix(f"\n{POINTER}"), facts.looked, near, context)
     do.write(encoded(shown_json(model)) if do.chosen.json else shown(model, do.width))
     return OK if facts.spec is not None else FAILED
 

@@ -169,6 +169,7 @@ def test_an_unknown_one_gives_the_nearest_names_and_the_lines_to_add(
     found = parsed(capsys, "show", "acme/llama-70b-tuned")
     assert found["model"] is None
     assert found["add"][0] == "[[model]]"
+    assert "gpumon models show" not in out + json.dumps(found), "it would send the reader where he is"
     assert found["why_unknown"].startswith("unknown model (no config entry")
 
 

@@ -106,7 +106,7 @@ class Feed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at_end: tuple[str, ...] = ()
     """Token counters that move only when a request ends: no rate of now is made of them."""
     time: str = ""
-    """File: key of the moment of a line, in Unix seconds or milliseconds or ISO 8601; default when the file changed."""
+    """File: key of the moment of a line, in Unix seconds to nanoseconds or ISO 8601; default when the file changed."""
     api_key_env: str = ""
     """Environment variable that holds the API key."""
     api_key_file: str = ""

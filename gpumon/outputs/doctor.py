@@ -1,4 +1,4 @@
-"""The doctor's report as text: one line per check, grouped by area, with the fix below what does not work."""
+"""The doctor's report as text: what is fine, grouped by area; at the end what is not, the worst first, with its fix."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ _STYLES: Final = {
     CheckState.OFF: "dim",
 }
 _COUNTED: Final = {CheckState.OK: "ok", CheckState.WARN: "with gaps", CheckState.FAIL: "failed", CheckState.OFF: "off"}
-_MOST = 1000
+_TO_MEND: Final = (CheckState.FAIL, CheckState.WARN)
+_MOST = 4000
 _MOST_LINES = 20
 """Lines of one fix: it may be a piece of config."""
 _NAME_WIDTH = 28
+_AT_START: Final = "gpumon reads its config when it starts: after a change of it, start gpumon again"
 
 
 def failed(checks: Sequence[Check]) -> bool:
@@ -32,7 +34,10 @@ def failed(checks: Sequence[Check]) -> bool:
 
 
 def report(checks: Sequence[Check], *, colour: bool, width: int) -> str:
-    """The checks in the order given. Text from outside is shown as it is: neither markup nor control characters act."""
+    """The checks in the order given, but those with something to mend last, where a long report leaves the eye.
+
+    Text from outside is shown as it is: neither markup nor control characters act.
+    """
     stream = io.StringIO()
     console = Console(
         file=stream,
@@ -44,25 +49,31 @@ def report(checks: Sequence[Check], *, colour: bool, width: int) -> str:
         emoji=False,
         legacy_windows=False,
     )
-    for area in dict.fromkeys(check.area for check in checks):
+    fine = [check for check in checks if check.state not in _TO_MEND]
+    for area in dict.fromkeys(check.area for check in fine):
         console.print(Text(area, style="bold"))
-        console.print(_table([check for check in checks if check.area == area]))
+        console.print(_table([(check.name, check) for check in fine if check.area == area]))
+    if wrong := [check for state in _TO_MEND for check in checks if check.state is state]:
+        console.print(Text("to mend", style="bold"))
+        console.print(_table([(f"{check.area} {check.name}", check) for check in wrong]))
+    if any("config" in check.fix for check in checks if check.state is not CheckState.OFF):
+        console.print(Text(_AT_START))
     counts = {state: sum(check.state is state for check in checks) for state in CheckState}
     console.print(Text(", ".join(f"{count} {_COUNTED[state]}" for state, count in counts.items() if count)))
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 
-def _table(checks: Sequence[Check]) -> Table:
+def _table(checks: Sequence[tuple[str, Check]]) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(width=6, justify="right", no_wrap=True)
     table.add_column(max_width=_NAME_WIDTH, overflow="fold")
     table.add_column(overflow="fold")
-    for check in checks:
+    for name, check in checks:
         style = _STYLES[check.state]
         text = Text(clean(check.text, _MOST))
         if check.fix:
             lines = [clean(line, _MOST) for line in check.fix.splitlines()[:_MOST_LINES]]
             fix = f"fix: {lines[0]}" if len(lines) == 1 else "\n".join(("fix:", *lines))
             text.append(f"\n{fix}", style="" if check.state is CheckState.OFF else style)
-        table.add_row(Text(check.state.value, style=style), Text(clean(check.name)), text)
+        table.add_row(Text(check.state.value, style=style), Text(clean(name)), text)
     return table

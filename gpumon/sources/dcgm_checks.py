@@ -9,6 +9,7 @@ from gpumon.readings.check import Check, CheckState
 from gpumon.readings.dcgm import NAME_OF, RATIOS
 from gpumon.readings.frame import GpuReading
 from gpumon.readings.missing import Missing, Reason
+from gpumon.sources.gpu_checks import gpu_name, gpu_names
 from gpumon.sources.source import Contribution
 
 COUNTERS_FIX: Final = "\n".join(
@@ -21,6 +22,8 @@ BLANK_FIX: Final = (
     "DCGM measures it on data centre GPUs from Volta on: its container needs --cap-add SYS_ADMIN, and no profiler "
     "(Nsight, another DCGM) may hold the counters"
 )
+_NO_VALUE: Final = (Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED)
+"""Some exporters leave out the series of a GPU that has no value, others write DCGM's blank."""
 _WORDS: Final = dict(zip(RATIOS, ("SM active", "SM occupancy", "tensor active", "DRAM active"), strict=True))
 
 
@@ -49,8 +52,12 @@ def _profiling(gpus: Sequence[GpuReading]) -> list[Check]:
     there = [
         word for field, word in _WORDS.items() if all(not isinstance(getattr(gpu, field), Missing) for gpu in gpus)
     ]
-    absent = [field for field in RATIOS if any(_lacks(gpu, field, Reason.NOT_EXPOSED) for gpu in gpus)]
-    blank = [field for field in RATIOS if any(_lacks(gpu, field, Reason.NOT_SUPPORTED) for gpu in gpus)]
+    absent = [field for field in RATIOS if all(_lacks(gpu, field, Reason.NOT_EXPOSED) for gpu in gpus)]
+    blank: dict[str, list[str]] = {}
+    for field in RATIOS:
+        without = [gpu for gpu in gpus if any(_lacks(gpu, field, why) for why in _NO_VALUE)]
+        if without and field not in absent:
+            blank.setdefault(_of(without, gpus), []).append(_WORDS[field])
     checks = []
     if there:
         checks.append(Check("dcgm", "profiling", CheckState.OK, f"measured: {', '.join(there)}"))
@@ -58,10 +65,22 @@ def _profiling(gpus: Sequence[GpuReading]) -> list[Check]:
         lines = [f"{NAME_OF[field]}, gauge, {_WORDS[field]}." for field in absent]
         text = f"not on its page: {', '.join(_WORDS[field] for field in absent)}"
         checks.append(Check("dcgm", "profiling", CheckState.WARN, text, "\n".join((COUNTERS_FIX, *lines))))
-    if blank:
-        text = f"without a value: {', '.join(_WORDS[field] for field in blank)}"
+    for place, words in blank.items():
+        text = f"without a value{place}: {', '.join(words)}"
         checks.append(Check("dcgm", "profiling", CheckState.WARN, text, BLANK_FIX))
     return checks
+
+
+def _of(some: Sequence[GpuReading], gpus: Sequence[GpuReading]) -> str:
+    """` for GPU 1,3 on node-7`; empty where it is all of them."""
+    if len(some) == len(gpus):
+        return ""
+    by_host: dict[str, list[str]] = {}
+    for gpu in some:
+        by_host.setdefault(gpu.host, []).append(gpu_name(gpu))
+    several = len({gpu.host for gpu in gpus}) > 1
+    places = (f"{gpu_names(names)}{f' on {host}' if several else ''}" for host, names in by_host.items())
+    return f" for GPU {', '.join(places)}"
 
 
 def _lacks(gpu: GpuReading, field: str, why: Reason) -> bool:

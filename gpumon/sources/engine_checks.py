@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, Fault, GpuReading, Phase
-from gpumon.readings.text import clean
+from gpumon.sources.attachment import NAMELESS, NAMELESS_FEED
+from gpumon.sources.discovery.notices import SOURCE as DISCOVERED
 from gpumon.specs.llm import LlmSpec
 
 EXPECTED: Final = {
@@ -40,6 +42,12 @@ MODEL_LINE: Final = (
     "add to the config: [[model]] match = {name!a:.80} with params_b, layers, hidden, heads "
     "from the model's config.json (gpumon config --example)"
 )
+NAME_LINE: Final = 'model = "NAME"  # such as "Qwen/Qwen3-8B" (gpumon models lists the known ones)'
+CONFIG_LINES: Final = {
+    "set api_key_env": 'api_key_env = "NAME"  # of the variable that holds the key (or api_key_file)',
+    "set tls_ca": 'tls_ca = "/PATH/ca.pem"  # of the authority that signed its certificate',
+}
+"""Words of a fault -> the line of the config that they ask for."""
 COST_LINE: Final = "add to this [[feed]]: params_b (parameters in 1e9, those used per token), or flops_per_token"
 
 
@@ -72,14 +80,16 @@ def _answer(reading: EngineReading) -> Check:
         return Check("engine", reading.name, CheckState.OK, text)
     state = CheckState.WARN if reading.state is EndpointState.STARTING else CheckState.FAIL
     text = reading.fault or "no answer yet"
-    return Check("engine", reading.name, state, f"{reading.url} {reading.state.value.replace('_', ' ')}: {text}")
+    line = next((line for words, line in CONFIG_LINES.items() if words in text), "")
+    fix = _in_config(reading, line) if line else ""
+    return Check("engine", reading.name, state, f"{reading.url} {reading.state.value.replace('_', ' ')}: {text}", fix)
 
 
 def _exports(reading: EngineReading) -> Check:
     """What it exports; of a kind that could export more if it were started otherwise, what is missing is a warning."""
     if reading.kind is EngineKind.GENERIC:
         mapped = ", ".join(f"{quantity} = {metric}" for quantity, metric in reading.live.items())
-        return Check("engine", f"{reading.name} metrics", CheckState.OK, clean(mapped, 200))
+        return Check("engine", f"{reading.name} metrics", CheckState.OK, mapped)
     gone = [word for quantity, word in EXPECTED.items() if quantity not in reading.live]
     late = [EXPECTED[name] for name, how in reading.advance.items() if how is Advance.END and name in EXPECTED]
     name = f"{reading.name} metrics"
@@ -104,13 +114,22 @@ def _model(reading: EngineReading) -> Check:
         return Check("engine", name, CheckState.WARN, text, COST_LINE)
     if reading.llm is None:
         why, _, lines = reading.info.get("model_missing", "its dimensions are not known").partition("\n")
-        fix = lines or MODEL_LINE.format(name=reading.model or "NAME")
+        nameless = why in (NAMELESS, NAMELESS_FEED)
+        fix = lines or (_in_config(reading, NAME_LINE) if nameless else MODEL_LINE.format(name=reading.model))
         return Check("engine", name, CheckState.WARN, f"{reading.model or 'no name'}: no MFU, no MBU: {why}", fix)
     text = f"{reading.model}: {_dimensions(reading.llm)} (from {reading.llm.source})"
     if reading.llm.not_modelled:
         text += f"; not in the figures: {', '.join(reading.llm.not_modelled)}"
         return Check("engine", name, CheckState.WARN, text)
     return Check("engine", name, CheckState.OK, text)
+
+
+def _in_config(reading: EngineReading, line: str) -> str:
+    """A line of the config, with the table that it belongs to."""
+    if reading.found_by == DISCOVERED:
+        return f"add to the config:\n[[endpoint]]\nurl = {json.dumps(reading.url)}\n{line}"
+    table = "[[feed]]" if reading.kind is EngineKind.GENERIC else f"[[endpoint]] with url = {json.dumps(reading.url)}"
+    return f"add to its {table} in the config:\n{line}"
 
 
 def _dimensions(llm: LlmSpec) -> str:

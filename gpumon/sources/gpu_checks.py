@@ -126,19 +126,20 @@ def gpu_checks(gpus: Sequence[GpuReading], catalogue: GpuCatalogue) -> list[Chec
     alike: dict[tuple[Check, ...], list[str]] = {}
     for gpu in gpus:
         checks = (_health(gpu), _peaks(gpu, catalogue), _figures(gpu), _activity(gpu))
-        alike.setdefault(tuple(check for check in checks if check is not None), []).append(_name(gpu))
+        alike.setdefault(tuple(check for check in checks if check is not None), []).append(gpu_name(gpu))
     return [
-        Check("gpu", f"{_names(names)} {check.name}".rstrip(), check.state, check.text, check.fix)
+        Check("gpu", f"{gpu_names(names)} {check.name}".rstrip(), check.state, check.text, check.fix)
         for checks, names in alike.items()
         for check in checks
     ]
 
 
-def _name(gpu: GpuReading) -> str:
+def gpu_name(gpu: GpuReading) -> str:
+    """Its index; of a slice with its profile."""
     return f"{gpu.index} {gpu.mig_profile or 'slice'}" if gpu.parent_uuid else str(gpu.index)
 
 
-def _names(names: list[str]) -> str:
+def gpu_names(names: Sequence[str]) -> str:
     """`0-2,4-7` for GPUs, `0 3g.40gb x2` for slices."""
     parts = [name if count == 1 else f"{name} x{count}" for name, count in Counter(names).items()]
     runs: list[list[str]] = []

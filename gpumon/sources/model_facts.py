@@ -269,13 +269,17 @@ def _matches(pattern: str, model_id: str) -> bool:
     return pattern == model_id or fnmatchcase(model_id, pattern)
 
 
+POINTER: Final = "# `gpumon models show NAME` says where it was looked for, and which known models are near"
+"""Last of the lines to add: where more is said."""
+
+
 def _what_to_add(model_id: str, problems: Sequence[str]) -> str:
     known = (
         "; ".join(problems[:_MOST_PROBLEMS])
         or "no config entry, no local config.json or .gguf, no catalogue row of this name"
     )
     lines = (
-        f"unknown model ({known}). Add to the config, with the figures of its config.json:",
+        f"unknown model ({known}). Add to the config, with the figures of its config.json, then start gpumon again:",
         "[[model]]",
         f"match = {json.dumps(model_id[:_SHOWN], ensure_ascii=False)}",
         "params_b = 0.0    # all parameters, in 1e9",
@@ -288,6 +292,6 @@ def _what_to_add(model_id: str, problems: Sequence[str]) -> str:
         "tied_embeddings = false    # tie_word_embeddings",
         'weight_precision = "bf16"',
         "# mixture of experts also: active_params_b, experts, experts_per_token",
-        "# `gpumon models show NAME` says where it was looked for, and which known models are near",
+        POINTER,
     )
     return "\n".join(lines)

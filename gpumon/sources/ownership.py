@@ -13,7 +13,6 @@ from typing import NamedTuple
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.readings.text import clean
 from gpumon.sources.family import Family, all_pids
-from gpumon.sources.first_process import completed
 from gpumon.sources.offload import daemon_thread
 from gpumon.sources.sockets import Listener, Locator, Place, holders, listening, reached
 
@@ -99,7 +98,6 @@ class Ownership:
 
     def _look(self, urls: frozenset[str], gpu_pids: frozenset[int]) -> None:
         family, table = Family(gpu_pids), listening()
-        family.chains = completed(family.chains)
         on_port: dict[int, list[Listener]] = {}
         for listener in table:
             on_port.setdefault(listener.port, []).append(listener)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.http_server import LoopbackServer, Reply, Request
+from tests.fakes.nvml.driver import FakeDriver
 
 GPUMON = str(Path(sys.executable).with_name("gpumon"))
 DOCUMENT = (Path(__file__).parent.parent.parent / "docs" / "feeds.md").read_text(encoding="utf-8")
@@ -28,18 +29,26 @@ def block(kind: str, below: str) -> str:
     return found[1]
 
 
-def watched(folder: Path, config: str, count: int) -> dict[str, Any]:
+def watched(folder: Path, config: str, count: int, driver: FakeDriver | None = None) -> dict[str, Any]:
+    """The last of so many lines, on a host with the GPUs of this driver; without one, NVML is left alone."""
     (folder / "config.toml").write_text(config, encoding="utf-8")
     command = [GPUMON, "watch", "--json", "--count", str(count), "--interval", "0.25", "--config", "config.toml"]
-    env = {**os.environ, "XDG_CONFIG_HOME": str(folder), "HF_HOME": str(folder)}
+    env = {**os.environ, "XDG_CONFIG_HOME": str(folder), "HF_HOME": str(folder), **(driver.env() if driver else {})}
     done = subprocess.run(
-        [*command, "--no-nvml"], cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=True
+        [*command, *([] if driver else ["--no-nvml"])],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     last: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return last
 
 
-def test_a_server_of_your_own(tmp_path: Path):
+def test_a_server_of_your_own(tmp_path: Path, fake_driver: FakeDriver):
+    fake_driver.write("gpus 2\nprofile h100-sxm\n")
     page, began_s = block("text", "A server of your own"), time.monotonic()
 
     def answer(request: Request) -> Reply:
@@ -55,7 +64,7 @@ def test_a_server_of_your_own(tmp_path: Path):
     with LoopbackServer(answer) as server:
         config = block("toml", "A server of your own").replace("http://127.0.0.1:9100", server.url)
         assert server.url in config
-        shown = watched(tmp_path, config + "\n[discovery]\nenabled = false\n", 20)
+        shown = watched(tmp_path, config + "\n[discovery]\nenabled = false\n", 20, fake_driver)
     (engine,) = shown["engines"]
     assert (engine["name"], engine["kind"], engine["state"]) == ("acme", "generic", "ok")
     assert engine["decode_tokens_per_s"] == pytest.approx(400, rel=0.1)
@@ -66,6 +75,8 @@ def test_a_server_of_your_own(tmp_path: Path):
     flops = 400 * (2 * 7.5e9 + 4 * 32 * 128 * 32 * 1500)
     assert engine["mfu_ratio"] == pytest.approx(flops / (2 * PEAK), rel=0.12)
     assert 0 < engine["mbu_ratio"] < 1
+    assert [gpu["engines"] for gpu in shown["gpus"]] == [["acme"], ["acme"]]
+    assert engine["tokens_per_j"] > 0
     assert shown["faults"] == []
 
 

@@ -14,15 +14,16 @@ CHECKS = [
 ]
 
 
-def test_a_table_by_area_with_fix_and_sum() -> None:
+def test_what_is_fine_by_area_then_what_is_to_mend_the_worst_first_with_fix_and_sum() -> None:
     assert report(CHECKS, colour=False, width=100).splitlines() == [
         "driver",
-        "    ok  library             /usr/lib/libnvidia-ml.so.1",
-        "  warn  profiling counters  for administrators only",
-        "                            fix: set the module option",
+        "    ok  library  /usr/lib/libnvidia-ml.so.1",
         "engine",
-        "  fail  vllm:8000        nothing listens on 127.0.0.1:8000",
         "   off  [red]name[/red]  [bold]text[/bold] :smile:",
+        "to mend",
+        "  fail  engine vllm:8000           nothing listens on 127.0.0.1:8000",
+        "  warn  driver profiling counters  for administrators only",
+        "                                   fix: set the module option",
         "1 ok, 1 with gaps, 1 failed, 1 off",
     ]
 

@@ -198,6 +198,18 @@ def test_the_doctor_says_what_it_measures_and_how_to_get_the_rest(
     assert "gauge" not in everything
 
 
+def test_the_doctor_names_the_gpus_that_have_no_value(env: dict[str, str]) -> None:
+    """As where another profiler holds the counters of one GPU."""
+    page = (PAGES / "a100-all.prom").read_text().splitlines()
+    gone = ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{", "DCGM_FI_PROF_DRAM_ACTIVE{")
+    kept = "\n".join(line for line in page if not (line.startswith(gone) and 'gpu="1"' in line))
+    with LoopbackServer(lambda _: Reply(body=kept.encode() + b"\n")) as server:
+        text = " ".join(gpumon("doctor", "--no-nvml", "--dcgm", server.url, env=env).split())
+    assert "measured: SM active, SM occupancy" in text
+    assert "without a value for GPU 1: tensor active, DRAM active" in text
+    assert "gauge" not in text, "the exporter was told to measure it"
+
+
 def test_the_doctor_fails_where_it_does_not_answer(env: dict[str, str]) -> None:
     assert "nothing listens on 127.0.0.1:9" in gpumon("doctor", "--no-nvml", "--dcgm", "127.0.0.1:9", env=env, code=1)
 

@@ -17,7 +17,8 @@ import pytest
 import tomli
 
 from gpumon.config.options import Options
-from gpumon.config.schema import Config, Discovery, Endpoint, General, Model
+from gpumon.config.schema import Config, Discovery, Endpoint, Feed, General, Model
+from gpumon.outputs.doctor import report
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.sources.diagnosis import diagnose
@@ -29,6 +30,7 @@ from tests.fakes.http_server import LoopbackServer, Reply
 from tests.fakes.nvml.driver import FakeDriver
 
 OK, WARN, FAIL, OFF = CheckState.OK, CheckState.WARN, CheckState.FAIL, CheckState.OFF
+COUNTERS = ("decode_tokens", "prompt_tokens", "steps", "requests", "failures", "preemptions", "inferences")
 LLAMA = Model(match="tiny-*", params_b=8.0, layers=32, hidden=4096, heads=32, kv_heads=8, vocab=128256)
 
 
@@ -142,6 +144,30 @@ async def test_an_unknown_model_comes_with_the_lines_to_add() -> None:
     assert checks["engine mine GPUs"].text == "2 x H100 SXM 80GB on another host (config)"
 
 
+async def test_a_model_without_a_name_gets_its_name_where_the_config_has_it() -> None:
+    page = b"".join(b'acme_tokens_total{kind="%d"} %d\n' % (kind, kind) for kind in range(12)) + b"acme_busy 1\n"
+    selectors = {name: f'acme_tokens_total{{kind="{at}"}}' for at, name in enumerate(COUNTERS)}
+    with LoopbackServer(lambda _: Reply(body=page)) as server:
+        feed = Feed(url=server.url, name="acme", quantities=selectors)
+        checks = await checked(Options(nvml=False), feed=(feed,))
+        named = await checked(Options(nvml=False), feed=(msgspec.structs.replace(feed, model="Qwen/Qwen3-8B"),))
+    check = checks["engine acme model"]
+    assert (check.state, check.text.endswith("which model it is: set model in its [[feed]]")) == (WARN, True)
+    assert check.fix.startswith('add to its [[feed]] in the config:\nmodel = "NAME"')
+    assert state(named, "engine acme model") is OK
+    said = report([checks["engine acme metrics"]], colour=False, width=200)
+    assert all(f"{name} = {series}" in " ".join(said.split()) for name, series in selectors.items())
+
+
+async def test_an_engine_that_does_not_tell_its_model_is_named_in_its_endpoint() -> None:
+    page = b'vllm:num_requests_running{engine="0"} 3\nvllm:cache_config_info{engine="0"} 1\n'
+    with LoopbackServer(lambda request: Reply(body=page) if request.path == "/metrics" else Reply(404)) as server:
+        check = (await checked(Options(nvml=False), endpoint=(Endpoint(url=server.url, name="mine"),)))[
+            "engine mine model"
+        ]
+    assert check.fix.startswith(f'add to its [[endpoint]] with url = "{server.url}" in the config:\nmodel = "NAME"')
+
+
 async def test_an_engine_without_its_gpus_says_why(driver: FakeDriver) -> None:
     driver.write("profile h100-sxm\n")
     with FakeEngine("vllm-basic", start_s=60.0) as engine:
@@ -189,6 +215,15 @@ async def test_a_key_that_is_not_there_is_named_and_never_shown(monkeypatch: pyt
         checks = await diagnose(Config(endpoint=(endpoint,)), Options(nvml=False))
     assert any(check.state is WARN and "ABSENT_KEY" in check.text for check in checks)
     assert not any(engine.capture.api_key in check.text + check.fix for check in checks)
+
+
+async def test_a_key_that_is_wanted_and_not_there_fails_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ABSENT_KEY", raising=False)
+    with LoopbackServer(lambda _: Reply(401)) as server:
+        endpoint = Endpoint(url=server.url, name="mine", api_key_env="ABSENT_KEY")
+        check = (await checked(Options(nvml=False), endpoint=(endpoint,)))["engine mine"]
+    assert check.state is FAIL
+    assert "unauthorized: 401: api_key_env: ABSENT_KEY is not set" in check.text
 
 
 async def test_facts_of_the_kernel_module(tmp_path: Path) -> None:

@@ -48,6 +48,11 @@ class Chain(NamedTuple):
     """The folder that the path of its model is relative to; empty where it is not, or where Linux hides that."""
 
     @property
+    def unreached(self) -> str:
+        """What stands for the URL of a server that listens where nothing leads to from here; empty for all others."""
+        return f"pid:{self.server.pid}" if self.foreign and self.broken and self.server is not None else ""
+
+    @property
     def pids(self) -> frozenset[int]:
         """Its processes on GPUs."""
         return frozenset(one.pid for one in self.processes) or frozenset(self.absent)
@@ -128,27 +133,30 @@ def _places(gpus: Sequence[GpuReading]) -> Mapping[int, str]:
 
 
 def _end(chain: Chain, by_url: Mapping[str, EngineReading]) -> tuple[CheckState, list[str]]:
-    """How the chain goes on behind the process, and how it ends."""
+    """How the chain goes on behind the process, and how it ends. What its page lacks is the engine's to say, once."""
     if chain.absent:
         return CheckState.WARN, [NOT_HERE]
     if chain.launch is None:
         return CheckState.OFF, [NO_ENGINE]
     steps = [words(chain)]
+    if chain.broken and (row := by_url.get(chain.unreached)) is not None:
+        return CheckState.OK, [*steps, f"no way to its page: see engine {row.name}"]
     if chain.broken:
         return CheckState.WARN, [*steps, chain.broken]
     if chain.port:
         steps.append(f"port {chain.port}")
     if chain.configured:
         return CheckState.OK, [*steps, f"polled as {chain.configured} of the config"]
-    if not chain.listens:
-        return CheckState.WARN, [*steps, not_open(chain)]
     reading = by_url.get(chain.url)
-    row = BY_KIND.get(chain.launch.kind)
-    page = f"{chain.url}{row.paths[0] if row is not None else ''}"
+    if not chain.listens:
+        said = not_open(chain) if reading is None else f"not open yet: see engine {reading.name}"
+        return CheckState.WARN if reading is None else CheckState.OK, [*steps, said]
+    kind = BY_KIND.get(chain.launch.kind)
+    page = f"{chain.url}{kind.paths[0] if kind is not None else ''}"
     if reading is None:
         return CheckState.WARN, [*steps, f"{page} was not asked"]
     if reading.state is not EndpointState.OK:
-        return CheckState.WARN, [*steps, f"{page} {reading.state.value.replace('_', ' ')}: {reading.fault}"]
+        return CheckState.OK, [*steps, f"{page} {reading.state.value.replace('_', ' ')}: see engine {reading.name}"]
     return CheckState.OK, [*steps, f"{page} answers: {_answer(chain, reading)}"]
 
 

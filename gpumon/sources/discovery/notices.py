@@ -42,18 +42,22 @@ class Notices:
         return [Fault(SOURCE, text, wall) for text, (wall, at_s) in self._since.items() if now_s - at_s >= PATIENCE_S]
 
     def broken(self, chains: Iterable[Chain], gpus: Sequence[GpuReading]) -> Iterable[str]:
-        """Of chains that lead nowhere, each with the GPUs that it concerns, the reason and the fix."""
+        """Of chains that lead nowhere, each with the GPUs that it concerns, the reason and the fix.
+
+        A server that is out of reach has a row, which says so.
+        """
         for chain in chains:
-            if not chain.absent and not chain.broken:
+            if not (chain.absent or chain.broken) or chain.unreached or not self.concern(chain, gpus):
                 continue
-            indices = indices_of(chain.pids, gpus)
-            shown = ", ".join(map(str, sorted(indices)))
-            if not indices - self._claimed:
-                continue
+            shown = ", ".join(map(str, sorted(indices_of(chain.pids, gpus))))
             if chain.absent:
                 yield f"GPU {shown}: process {', '.join(map(str, chain.absent[:MOST_PIDS]))} is {NOT_HERE}"
             elif chain.broken and chain.launch is not None:
                 yield f"{chain.launch.title} on GPU {shown}, {words(chain)}: {chain.broken}"
+
+    def concern(self, chain: Chain, gpus: Sequence[GpuReading]) -> bool:
+        """Whether it is on a GPU that the config gives to no endpoint."""
+        return bool(indices_of(chain.pids, gpus) - self._claimed)
 
     def unseen(self, gpus: Sequence[GpuReading]) -> Iterable[str]:
         """Of GPUs whose memory is in use by processes that NVML does not list in this PID namespace."""

@@ -11,18 +11,22 @@ from gpumon.sources.discovery.command_line import Launch
 from gpumon.sources.discovery.namespaces import OURS, addresses_of, has_ipv6_loopback, network_of, on_link
 from gpumon.sources.engines.registry import BY_KIND
 from gpumon.sources.family import Process, descendants
-from gpumon.sources.sockets import IpAddress, Listener, hides_sockets, listening, sockets_of
+from gpumon.sources.sockets import IpAddress, Listener, listening, sockets_of
 
 MOST_PORTS: Final = 8
 """Ports that are named in a text."""
 ADD_URL: Final = "add its URL as [[endpoint]] in the config"
-OTHER_NETWORK: Final = "listens on loopback of another network namespace (a container): publish the port, or " + ADD_URL
+OTHER_NETWORK: Final = (
+    "listens on loopback of another network namespace (a container), where nothing outside of it gets to, a published "
+    "port neither: start it with --host 0.0.0.0"
+)
 NO_WAY: Final = (
     "listens in another network namespace (a container) that no network of this one leads to: "
-    "publish the port, or " + ADD_URL
+    "publish its port, and add the URL that it has here as [[endpoint]] in the config"
 )
 HIDDEN: Final = (
-    "its command line names no port, and Linux hides other users' sockets: run gpumon as that user or as root, or "
+    "its command line names no port, and Linux hides other users' sockets: run gpumon as that user or as root "
+    "(in a container with CAP_SYS_PTRACE), or "
     + ADD_URL
 )
 
@@ -119,7 +123,7 @@ class Places:
         To look through a family is dear: once for each set of sockets.
         """
         if not asked:
-            return None if hides_sockets(server.pid) else ()
+            return None if sockets_of(server.pid) is None else ()
         key = (server.pid, server.started, everywhere)
         question = (frozenset(each.inode for each in asked), without)
         if key not in self._owned or self._owned[key][0] != question:

@@ -145,6 +145,9 @@ class Discovery:
             if not engine.twin:
                 readings += [self._told(reading, engine.chain) for reading in part.engines]
                 faults += part.faults
+        for chain in self.chains:
+            if chain.unreached and self._notices.concern(chain, self._gpus):
+                readings.append(self._told(_out_of_reach(chain, self._interval_s, monotonic_s), chain))
         return Contribution(engines=tuple(readings), faults=(*faults, *self._faults(monotonic_s)))
 
     def set_interval(self, seconds: float) -> None:
@@ -194,8 +197,9 @@ class Discovery:
 
     async def _adopt(self, chains: tuple[Chain, ...]) -> None:
         """Begin to poll what is new, and end it where a server is gone for good."""
-        given = {chain.configured: chain.pids for chain in chains if chain.configured}
-        given |= {chain.configured: frozenset() for chain in self.chains if chain.configured not in ("", *given)}
+        given = {_elsewhere(chain): chain.pids for chain in chains}
+        given |= {url: frozenset() for url in map(_elsewhere, self.chains) if url not in given}
+        given.pop("", None)
         for url, pids in given.items():
             self._tell(url, pids)
         self.chains = chains
@@ -352,6 +356,20 @@ def _by_url(chains: Iterable[Chain]) -> dict[str, Chain]:
 def _server(chain: Chain) -> tuple[int, int] | str:
     """What tells a server from the next one at its URL."""
     return (chain.server.pid, chain.server.started) if chain.server is not None else chain.url
+
+
+def _elsewhere(chain: Chain) -> str:
+    """The URL of the row that it has without being polled by discovery; empty where there is none."""
+    return chain.configured or chain.unreached
+
+
+def _out_of_reach(chain: Chain, interval_s: float, monotonic_s: float) -> EngineReading:
+    """The reading of a server that listens where nothing leads to from here."""
+    kind = chain.launch.kind if chain.launch is not None else EngineKind.UNKNOWN
+    name = f"{kind.value}:{chain.port}"
+    blank = EngineReading(name, chain.unreached, EndpointState.REFUSED, monotonic_s, kind)
+    text = f"{words(chain)} {chain.broken}"
+    return msgspec.structs.replace(blank, fault=text, interval_s=interval_s, found_by=SOURCE)
 
 
 def _starting(chain: Chain, interval_s: float, monotonic_s: float) -> EngineReading:

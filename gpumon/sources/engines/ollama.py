@@ -1,7 +1,7 @@
 """Ollama: the models that it has loaded, from /api/ps. It counts nothing that can be asked for (api/types.go, 0.33).
 
 /api/show, with the layers of a model, answers POST only and gpumon sends none. What a model does right now is told by
-the llama-server process that Ollama starts for it: its URL can be given as an endpoint, and is then read by its /slots.
+the llama-server process that Ollama starts for it: discovery finds that one, and reads its /slots.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from gpumon.specs import hints
 LOADED: Final = "/api/ps"
 """Neither loads a model nor keeps one loaded."""
 VERSION: Final = "/api/version"
-WHY_NOTHING: Final = "Ollama tells its loaded models, and no rates: give the URL of its llama-server process for them"
+WHY_NOTHING: Final = (
+    "Ollama tells its loaded models, and no rates: its llama-server does, which discovery finds on its host"
+)
 
 
 class OllamaAdapter(Adapter):

@@ -20,7 +20,7 @@ from gpumon.readings.text import clean
 from gpumon.sources.engines.detect import Refusal
 from gpumon.sources.feeds.described import as_feed, endpoint_of, url_of
 from gpumon.sources.feeds.generic import advance_of
-from gpumon.sources.feeds.steps import Step, is_object, step
+from gpumon.sources.feeds.steps import Step, keys_of, step, text_at
 from gpumon.sources.feeds.tail import Lines, Tail, TooLongError
 from gpumon.sources.identity import IDENTITY
 from gpumon.sources.offload import in_daemon_thread
@@ -206,9 +206,14 @@ class FileFeed:
         )
 
     def _unread(self, lines: Lines) -> Refusal:
-        keys = ", ".join(dict.fromkeys(self.feed.quantities.values()))
-        if any(is_object(line) for line in lines.lines):
-            return Refusal(EndpointState.WRONG_ENGINE, clean(f"its lines have none of the keys {keys}", 200))
+        wanted = dict.fromkeys(self.feed.quantities.values())
+        newest = next((line for line in reversed(lines.lines) if keys_of(line)), b"")
+        if there := [f"{key} = {text}" for key in wanted if (text := text_at(newest, key))]:
+            text = f"no number from 0 on in its newest line: {', '.join(there)}"
+            return Refusal(EndpointState.NOT_METRICS, clean(text, 200))
+        if newest:
+            text = f"none of the keys {', '.join(wanted)} is in its lines; the newest has {', '.join(keys_of(newest))}"
+            return Refusal(EndpointState.NOT_METRICS, clean(text, 200))
         return Refusal(EndpointState.NOT_METRICS, "its last lines are no JSON objects: one object a line is read")
 
     def _said(self) -> list[str]:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from datetime import datetime
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from gpumon.config.feed_rules import QUANTITIES, Kind
@@ -37,9 +38,17 @@ def step(line: bytes, feed: Feed) -> Step | None:
     return Step(kinds[Kind.COUNTER], kinds[Kind.GAUGE], moment(_at(told, feed.time)) if feed.time else None)
 
 
-def is_object(line: bytes) -> bool:
-    """Whether a line is a JSON object."""
-    return bool(_told(line))
+def keys_of(line: bytes) -> tuple[str, ...]:
+    """The keys of a line, those inside of keys with dots; none where it is no JSON object."""
+    told = _told(line)
+    inner = ((f"{key}.{each}" for each in value) if isinstance(value, dict) else (key,) for key, value in told.items())
+    return tuple(chain.from_iterable(inner))
+
+
+def text_at(line: bytes, key: str) -> str:
+    """What stands under a key, as JSON has it; empty where nothing does."""
+    value = _at(_told(line), key)
+    return "" if value is None else json.dumps(value)
 
 
 def moment(value: Any) -> float | None:

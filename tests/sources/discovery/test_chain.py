@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli
 
 from gpumon.config.options import Options
 from gpumon.config.schema import Config, Discovery, Endpoint, General
@@ -20,7 +21,7 @@ from tests.fakes.nvml.driver import FakeDriver
 from tests.sources.discovery.servers import Servers, free_port
 from tests.sources.discovery.test_following import CORE, PAGES
 
-OK, WARN, OFF = CheckState.OK, CheckState.WARN, CheckState.OFF
+OK, WARN, FAIL, OFF = CheckState.OK, CheckState.WARN, CheckState.FAIL, CheckState.OFF
 GPUMON = str(Path(sys.executable).with_name("gpumon"))
 
 
@@ -60,11 +61,30 @@ async def test_each_process_has_its_chain(driver: FakeDriver, engines: Servers) 
         "process", "gpu 0", OK, f"pid {good.workers[0]} VLLM::Worker_TP0 -> {words}: {answer}"
     )
     assert found[str(good.workers[1])].name == "gpu 1"
-    assert (found[str(off.pid)].state, "--enable-metrics" in found[str(off.pid)].text) == (WARN, True)
-    assert found[str(late.workers[0])].text.endswith("not open yet: it is loading its model")
+    assert (found[str(off.pid)].state, "metrics off: see engine sglang:" in found[str(off.pid)].text) == (OK, True)
+    assert "not open yet: see engine vllm:" in found[str(late.workers[0])].text
     assert (found[str(training.pid)].state, "no serving engine" in found[str(training.pid)].text) == (OFF, True)
     assert "another PID namespace" in found["4000000"].text
     assert "sk-secret" not in repr(found)
+
+
+async def test_what_its_page_lacks_is_said_once_and_by_the_engine(driver: FakeDriver, engines: Servers) -> None:
+    off = engines.start("-m sglang.launch_server", "--model-path", "m", "--port", str(free_port()))
+    guarded = engines.start("vllm", "serve", "m", "--port", str(free_port()), pages=PAGES, workers=CORE, key="k")
+    late = engines.start("vllm", "serve", "x", "--port", str(free_port()), workers=CORE, late=True)
+    driver.write(script([off.pid], guarded.workers, late.workers))
+    checks = await diagnose(Config(general=General(interval_s=0.25)), Options())
+    found = {check.name: check for check in checks if check.area == "engine"}
+    for place, (server, words, state) in enumerate(
+        ((off, "--enable-metrics", FAIL), (guarded, "401", FAIL), (late, "it is loading its model", WARN))
+    ):
+        (chain,) = [check for check in checks if (check.area, check.name) == ("process", f"gpu {place}")]
+        name = chain.text.rpartition("see engine ")[2]
+        assert (chain.state, words in chain.text) == (OK, False)
+        assert (found[name].state, words in found[name].text) == (state, True), server.url
+    (fix,) = [check.fix for check in checks if "401" in check.text]
+    (endpoint,) = tomli.loads(fix.partition("\n")[2])["endpoint"]
+    assert endpoint == {"url": guarded.url, "api_key_env": "NAME"}
 
 
 async def test_what_the_config_polls_is_said_and_nothing_where_discovery_is_off(

@@ -199,8 +199,13 @@ async def test_a_key_that_the_newest_line_lacks_is_named(file: Path):
         ('{"tokens": 1', EndpointState.STARTING, "it is empty"),
         ("step 1 loss 2.5\n", EndpointState.NOT_METRICS, "no JSON objects"),
         ("[1]\n7\n", EndpointState.NOT_METRICS, "no JSON objects"),
-        ('{"loss": 1}\n', EndpointState.WRONG_ENGINE, "have none of the keys tokens"),
-        ('{"tokens": -1}\n', EndpointState.WRONG_ENGINE, "have none of the keys tokens"),
+        (
+            '{"loss": 1, "train": {"token": 5}}\n7\n',
+            EndpointState.NOT_METRICS,
+            "none of the keys tokens is in its lines; the newest has loss, train.token",
+        ),
+        ('{"tokens": -1}\n', EndpointState.NOT_METRICS, "no number from 0 on in its newest line: tokens = -1"),
+        ('{"tokens": "abc"}\n', EndpointState.NOT_METRICS, 'no number from 0 on in its newest line: tokens = "abc"'),
         ("x" * (tail.WINDOW_BYTES + 9) + "\n", EndpointState.TOO_LARGE, "is this a file of one JSON object a line?"),
     ],
 )

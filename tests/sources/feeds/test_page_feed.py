@@ -78,10 +78,14 @@ async def test_the_path_is_the_one_that_the_user_gave(path: str, asked: str):
         (Reply(200, b""), EndpointState.NOT_METRICS, "empty"),
         (
             Reply(200, b"other_metric 1\n"),
-            EndpointState.WRONG_ENGINE,
+            EndpointState.NOT_METRICS,
             'none of its metrics is on this page: decode_tokens = tokens_total{job="a"}, running = busy',
         ),
-        (Reply(200, b"vllm:num_requests_running 1\n"), EndpointState.WRONG_ENGINE, "none of its metrics"),
+        (
+            Reply(200, b'token_total{job="a"} 1\nvllm:num_requests_running 1\n'),
+            EndpointState.NOT_METRICS,
+            "running = busy; did you mean token_total?",
+        ),
     ],
 )
 async def test_what_is_wrong_is_said_in_words_of_feeds(reply: Reply, state: EndpointState, words: str):
@@ -100,6 +104,21 @@ async def test_a_quantity_without_a_series_is_named():
     source, _ = await first(always(Reply(200, b'tokens_total{job="a"} 1\n')))
     (fault,) = (await source.poll(0.0)).faults
     assert fault.text == "no series on the page for running = busy"
+
+
+@pytest.mark.parametrize(
+    ("line", "selector", "words"),
+    [
+        (b"acme_busy_now 1", "acme_busynow", "did you mean acme_busy_now?"),
+        (b'busy{state="x"} 1', 'busy{state="y"}', "busy is there, with other labels"),
+        (b"acme_seen_count 1", "acme_seen_counts", "did you mean acme_seen_count?"),
+    ],
+)
+async def test_what_the_page_has_instead_is_named(line: bytes, selector: str, words: str):
+    page = b'tokens_total{job="a"} 1\n' + line + b"\n"
+    source, _ = await first(always(Reply(200, page)), quantities={**MAPPED, "running": selector})
+    (fault,) = (await source.poll(0.0)).faults
+    assert fault.text == f"no series on the page for running = {selector}; {words}"
 
 
 async def test_the_key_goes_where_it_is_wanted(monkeypatch: pytest.MonkeyPatch):
