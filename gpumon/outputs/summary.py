@@ -38,7 +38,10 @@ def summary(snapshot: Snapshot) -> Iterator[str]:
     yield "summary"
     yield _counted("gpus", (gpu.state.value for gpu in snapshot.gpus))
     yield _counted("engines", (engine.state.value for engine in snapshot.engines))
-    yield _counted("verdicts", (verdict.level.value for verdict in snapshot.verdicts), tuple(Level))
+    if snapshot.verdicts:
+        yield _counted("verdicts", (verdict.level.value for verdict in snapshot.verdicts), tuple(Level))
+    else:
+        yield "  verdicts   none yet: they need half a minute of readings, those of use some minutes"
     urgent = [v for level in (Level.CRITICAL, Level.WARN) for v in snapshot.verdicts if v.level is level]
     yield from map(_line, urgent[:MOST_VERDICTS])
     if len(urgent) > MOST_VERDICTS:

@@ -93,3 +93,7 @@ def test_the_command_names_the_window_on_stderr_and_not_in_the_json(tmp_path: Pa
     assert f"of vllm:{engine.url.rpartition(':')[2]} (--window 12 gives them)" in hint
     assert head(text.stdout)[2] == "  engines    1: 1 ok"
     assert json.stderr == ""
+
+
+def test_without_verdicts_the_summary_is_no_all_clear() -> None:
+    assert head(report(shots.snapshot(verdicts=())))[-1].startswith("  verdicts   none yet")
