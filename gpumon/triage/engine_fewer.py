@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.frontends import FRONTENDS
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.snapshot import Engine, Gpu
-from gpumon.triage.engine_replicas import Instance, replicas
-from gpumon.triage.engine_signals import finite, held, mean, slots
+from gpumon.triage.engine_little import Little, few
+from gpumon.triage.engine_replicas import Instance, alike, replicas
+from gpumon.triage.engine_signals import finite, mean
 from gpumon.triage.scene import KEPT_S, Scene
 
 OVERHEAD_BYTES: Final = 7.5e9
@@ -20,10 +21,6 @@ RESERVED: Final = 0.9
 MOST_MFU: Final = 0.6
 MOST_MBU: Final = 0.6
 """What the GPUs that are left may come to, on average: tuned stacks reach 50 % to 70 % of either."""
-
-
-LEAST_USAGE: Final = 0.01
-"""KV cache use below which its rounding decides what fits (SGLang tells it in steps of 0.01)."""
 
 
 _THERE: Final = frozenset({EndpointState.OK, EndpointState.STARTING, EndpointState.TIMEOUT})
@@ -43,16 +40,6 @@ class Fewer(NamedTuple):
     """The replica that tells it, where it is another."""
 
 
-def capacity(scene: Scene, engine: Engine, running: float) -> tuple[float, str] | None:
-    """Requests that an engine can run at once, and what bounds them: its slots, or its KV pool."""
-    found = [] if (known := slots(scene)) is None else [known]
-    if (fits := held(engine)) is not None:
-        found.append((fits, "KV pool / tokens of a running request"))
-    elif (usage := mean(scene, "kv_usage_ratio", min(scene.thresholds.under_used_s, KEPT_S)) or 0.0) >= LEAST_USAGE:
-        found.append((running / usage, "requests running / KV cache use"))
-    return min(found) if found and min(found)[0] >= 1.0 else None
-
-
 def fewer(scene: Scene, engine: Engine, room: float, running: float) -> Fewer | None:
     """Fewer instances of the model where it has several, else fewer GPUs for its one; None where it needs all."""
     siblings = replicas(scene, engine)
@@ -60,7 +47,7 @@ def fewer(scene: Scene, engine: Engine, room: float, running: float) -> Fewer | 
     if not _taken(scene, {one.key for one, _ in siblings}).isdisjoint(_gpus(siblings)):
         return None
     if len(siblings) > 1:
-        return _of_instances(scene, engine, siblings, room)
+        return _of_instances(scene, engine, siblings)
     gpus = finite(engine.gpu_count)
     if ranks > 1 and gpus:
         each = gpus / ranks
@@ -92,10 +79,10 @@ def _is_awake(scene: Scene, gpu: Gpu) -> bool:
     return recent is not None and (recent.mean("awake", KEPT_S) or 0.0) >= 0.5
 
 
-def _of_instances(scene: Scene, engine: Engine, siblings: list[Instance], room: float) -> Fewer | None:
-    """The replicas together, each as large as this one and on such GPUs.
+def _of_instances(scene: Scene, engine: Engine, siblings: list[Instance]) -> Fewer | None:
+    """The replicas together, each as large as the smallest that does little, and on such GPUs.
 
-    The first with no more to do than they have in the mean tells it: all of them find the same one.
+    The first that does little tells it: all of them find the same one.
     """
     sizes = {len(reading.gpus) or finite(one.gpu_count) for one, reading in siblings}
     if len(sizes) > 1 or len(_kinds(scene, siblings)) > 1 or not (size := sizes.pop()):
@@ -104,14 +91,25 @@ def _of_instances(scene: Scene, engine: Engine, siblings: list[Instance], room: 
     known = [load for load in loads if load is not None]
     if len(known) < len(loads):
         return None
+    judged = _judged(scene, engine, siblings)
     elsewhere = size * sum(not reading.gpus for _, reading in siblings)
     gpus = elsewhere + len(_gpus(siblings))
+    room = min(work.room[0] for _, work in judged)
     k = _instances(scene, [one for one, _ in siblings], sum(known), room, len(siblings))
-    needed, usual = math.ceil(k * gpus / len(siblings)), sum(known) / len(known)
+    needed = math.ceil(k * gpus / len(siblings))
     if needed >= gpus:
         return None
-    first = next((one for (one, _), load in zip(siblings, known, strict=True) if 0.0 < load <= usual), engine)
+    first, _ = judged[0]
     return Fewer(needed, round(gpus), k, len(siblings), "" if first.key == engine.key else first.name)
+
+
+def _judged(scene: Scene, engine: Engine, siblings: list[Instance]) -> list[tuple[Scene, Little]]:
+    """Its replicas that do little, itself among them; worked out once in a sample of the host, as many of them may."""
+    kept, of = scene.others[""].worked_out, ("replicas that do little", *(one.key for one, _ in siblings))
+    if of not in kept:
+        kept[of] = [(one, work) for one in alike(scene, engine) if (work := few(one)) is not None]
+    found: list[tuple[Scene, Little]] = kept[of]
+    return found
 
 
 def _load(scene: Scene, engine: Engine) -> float | None:

@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.deviations import EMPTY, ROLES
-from gpumon.readings.frame import EndpointState, EngineReading
+from gpumon.readings.frame import EndpointState, EngineReading, GpuState
 from gpumon.readings.snapshot import Engine, Evidence, Level
-from gpumon.triage.engine_signals import finite, mean, percent, requests
+from gpumon.triage.engine_signals import mean, percent, requests, served, slots
+from gpumon.triage.engine_state import TOKENS, still_s
 from gpumon.triage.rule import Finding
-from gpumon.triage.scene import Recent, Scene
+from gpumon.triage.scene import Scene
 
 SEEN_S: Final = 30.0
 """Over so long a replica must have had room, as a limit must hold."""
 MOST: Final = 0.6
 """Part of an engine's own load up to which a replica has room for some of it: equal ones are within some ten percent.
-Of its KV cache no more may be in use either."""
+Of its KV cache and of its slots no more may be in use either."""
 APART: Final = "means of 60 s, held against those of its replicas"
 LOOK: Final = "the load balancer (its policy, weights, health checks, session or prefix affinity)"
 
@@ -39,9 +40,13 @@ class _Load(NamedTuple):
     name: str
     role: str
     """What it does of the work: prefill and decode may run apart."""
+    works: bool
+    """Its GPUs are there, and requests that run get tokens."""
     waiting: float | None
     running: float | None
     kv_usage_ratio: float | None
+    slots_ratio: float | None
+    """Requests that run, of those that may at once."""
 
 
 def replicas(scene: Scene, engine: Engine) -> list[Instance]:
@@ -49,6 +54,17 @@ def replicas(scene: Scene, engine: Engine) -> list[Instance]:
     names = frozenset(_names(scene, engine))
     pairs = zip(scene.snapshot.engines, scene.frame.engines, strict=True)
     return [(one, reading) for one, reading in pairs if one.name in names and one.state is EndpointState.OK]
+
+
+def alike(scene: Scene, engine: Engine) -> list[Scene]:
+    """`replicas`, each as it is judged itself."""
+    gpus = {gpu.uuid: gpu for gpu in scene.snapshot.gpus}
+    found = []
+    for one, reading in replicas(scene, engine):
+        own, recent = tuple(gpus[uuid] for uuid in reading.gpus if uuid in gpus), scene.others[one.key]
+        each = scene._replace(key=one.key, name=one.name, recent=recent, found=recent.found, near=frozenset())
+        found.append(each._replace(engine=one, reading=reading, gpus=own))
+    return found
 
 
 def _names(scene: Scene, engine: Engine) -> tuple[str, ...]:
@@ -78,24 +94,29 @@ def _loads(scene: Scene, engine: Engine) -> list[_Load]:
     """Of all its replicas; worked out once in a sample of the host, as each of many may be at its limit."""
     kept, of = scene.others[""].worked_out, ("loads of replicas", _names(scene, engine))
     if of not in kept:
-        kept[of] = [_load(scene.others[one.key], one, reading) for one, reading in replicas(scene, engine)]
+        kept[of] = [_load(one) for one in alike(scene, engine)]
     found: list[_Load] = kept[of]
     return found
 
 
-def _load(recent: Recent, engine: Engine, reading: EngineReading) -> _Load:
-    seen = (_seen(recent, field) for field in ("waiting", "running", "kv_usage_ratio"))
-    role = next((said for key in ROLES if (said := reading.info.get(key, ""))), "")
-    return _Load(engine.key, engine.name, role, *seen)
-
-
-def _seen(recent: Recent, field: str) -> float | None:
-    return finite(recent.mean(field, SEEN_S)) if recent.last(field) is not None else None
+def _load(scene: Scene) -> _Load:
+    waiting, running, usage = (mean(scene, field, SEEN_S) for field in ("waiting", "running", "kv_usage_ratio"))
+    info = {} if scene.reading is None else scene.reading.info
+    role = next((said for key in ROLES if (said := info.get(key, ""))), "")
+    known = slots(scene)
+    share = None if running is None or known is None else running / known[0]
+    quiet_s = still_s(scene, TOKENS)
+    hangs = bool(running) and quiet_s is not None and quiet_s >= SEEN_S
+    works = served(scene) is not None and not hangs and all(gpu.state is GpuState.OK for gpu in scene.gpus)
+    return _Load(scene.key, scene.name, role, works, waiting, running, usage, share)
 
 
 def _has_room(one: _Load, load: float | None, most: float) -> bool:
+    """Its KV cache and its slots have, as far as they are known; where neither is, nothing is claimed."""
     nobody_waits = one.waiting is not None and one.waiting <= EMPTY
-    return nobody_waits and load is not None and load <= most and (one.kv_usage_ratio or 0.0) <= MOST
+    taken = [share for share in (one.kv_usage_ratio, one.slots_ratio) if share is not None]
+    fits = load is not None and load <= most and bool(taken) and max(taken) <= MOST
+    return one.works and nobody_waits and fits
 
 
 def _figures(loads: Sequence[_Load]) -> str:

@@ -8,15 +8,16 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.efficiency.service import NO_TOKENS
+from gpumon.readings.format import counted
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Confidence, Engine, Evidence, Level
 from gpumon.triage.advice import advice
-from gpumon.triage.engine_fewer import Fewer, capacity, fewer, freed, money, price_per_hour
+from gpumon.triage.engine_fewer import Fewer, fewer, freed, money, price_per_hour
+from gpumon.triage.engine_little import Little, few, idle_s, is_idle, left_s, little
 from gpumon.triage.engine_replicas import apart
 from gpumon.triage.engine_signals import (
     ACTIVITY,
-    NOW_S,
     PASSING,
     Activity,
     activity,
@@ -45,8 +46,6 @@ from gpumon.triage.scene import KEPT_S, Scene
 from gpumon.triage.scene import REASONS as HOLDING
 from gpumon.triage.starved import rhythm_of
 
-FULL: Final = 0.9
-"""Share of the time over which use is judged that has to have been seen."""
 HELD: Final = 0.95
 """SM clock, of the highest, below which a GPU's arithmetic has less room than its peak says."""
 FACTOR: Final = 99.0
@@ -58,74 +57,22 @@ UNBELIEVABLE: Final = "what its figures are worth"
 CHECK: Final = "check its model, precision and GPUs: gpumon doctor"
 
 
-def idle_s(scene: Scene) -> float | None:
-    """For how long no request has been there; None where one is or just was, or where nothing tells."""
-    recent = scene.recent
-    loads = [field for field in ("running", "waiting", "inferences_per_s") if recent.last(field) is not None]
-    if any(recent.last(field) != 0.0 for field in loads):
-        return None
-    counts = still_s(scene, TOKENS)
-    if not loads and counts is None:
-        return None
-    quiet_s = min([*(recent.steady_s(field) for field in loads), *([] if counts is None else [counts])])
-    return quiet_s if quiet_s >= NOW_S else None
-
-
 def under_used(scene: Scene) -> Finding | None:
     """Far fewer requests than fit, at little arithmetic and bandwidth; or none at all."""
     engine = served(scene)
     if engine is None or scene.found:
         return None
     quiet_s = idle_s(scene)
-    if quiet_s is not None and quiet_s >= scene.thresholds.idle_s:
+    if quiet_s is not None and is_idle(scene):
         return apart(scene, _idle(scene, engine, quiet_s))
-    found = _little(scene, engine) if left_s(scene) <= 0.0 else None
+    found = few(scene)
     return None if found is None else apart(scene, _few(scene, engine, found))
-
-
-def left_s(scene: Scene) -> float:
-    """For how long it has to be seen yet before its use is judged; none is left at 0 and below."""
-    return FULL * min(scene.thresholds.under_used_s, KEPT_S) - scene.recent.seconds
 
 
 def not_yet(scene: Scene, left_s: float) -> Evidence:
     """That its use is not judged yet, so that no verdict of it says little; `left_s` is until it can be found."""
     minutes = max(1, math.ceil((left_s + scene.thresholds.hold_s) / 60.0))
     return Evidence(f"{NOT_YET}, {minutes} min more", "under-used needs minutes", left_s)
-
-
-class _Little(NamedTuple):
-    """What an engine does that does little; means over the time in which use is judged."""
-
-    room: tuple[float, str]
-    """`capacity`."""
-    running: float
-    seen: Activity
-    arithmetic: float
-    reads: float
-
-
-def _little(scene: Scene, engine: Engine) -> _Little | None:
-    """Its use as far as it was seen, where that is far below what it could do, and its figures can be believed."""
-    seconds = min(scene.thresholds.under_used_s, KEPT_S)
-    running = mean(scene, "running", seconds)
-    if not running or engine.contradicts:
-        return None
-    room, limits = capacity(scene, engine, running), scene.thresholds
-    if room is None or running > limits.under_used_slots_ratio * room[0]:
-        return None
-    seen = activity(scene, seconds)
-    arithmetic = _either(mean(scene, "mfu_ratio", seconds), seen.tensor)
-    reads = _either(mean(scene, "mbu_ratio", seconds), seen.dram)
-    if arithmetic is None or reads is None:
-        return None
-    if arithmetic > limits.under_used_mfu_ratio or reads > limits.under_used_mbu_ratio:
-        return None
-    return _Little(room, running, seen, arithmetic, reads)
-
-
-def _either(modelled: float | None, measured: float | None) -> float | None:
-    return measured if modelled is None else modelled
 
 
 def _idle(scene: Scene, engine: Engine, quiet_s: float) -> Finding:
@@ -135,21 +82,17 @@ def _idle(scene: Scene, engine: Engine, quiet_s: float) -> Finding:
     proof = [evidence(scene, text, "running", quiet_s, "running")]
     cost = ""
     if price is not None and count:
-        cost = f": {_gpus(count)} idle, {money(price * count)}"
-        proof.append(Evidence(f"{money(price)} for each of {_gpus(count)}", "config", price * count))
+        cost = f": {counted(count, 'GPU')} idle, {money(price * count)}"
+        proof.append(Evidence(f"{money(price)} for each of {counted(count, 'GPU')}", "config", price * count))
     elif count:
-        cost = f": {_gpus(count)} idle"
+        cost = f": {counted(count, 'GPU')} idle"
     gain = "give its GPUs to another model" if count else "give its memory to another model"
     action = f"send it traffic, or stop it and {gain}"
     sure = Confidence.HIGH if scene.recent.last("running") is not None else Confidence.MEDIUM
     return Finding(f"{text}{cost}", tuple(proof), action, Level.NOTE, sure, scene.now_s - quiet_s)
 
 
-def _gpus(count: int) -> str:
-    return f"{count} GPU{'' if count == 1 else 's'}"
-
-
-def _few(scene: Scene, engine: Engine, work: _Little) -> Finding:
+def _few(scene: Scene, engine: Engine, work: Little) -> Finding:
     """`15 % MFU at 6 of 48 slots: this traffic fits on 2 of 8 GPUs, 14.9 $/h idle`."""
     room, running, seen, arithmetic, reads = work
     name = "MFU" if not isinstance(engine.mfu_ratio, Missing) else "tensor activity"
@@ -167,11 +110,11 @@ def _few(scene: Scene, engine: Engine, work: _Little) -> Finding:
     price = price_per_hour(scene, engine)
     saved = 0.0 if found is None or found.told_at or price is None else price * (found.here - found.needed)
     if found is not None and not found.told_at:
-        text += f": this traffic fits on {found.needed} of {_gpus(found.here)}"
+        text += f": this traffic fits on {found.needed} of {counted(found.here, 'GPU')}"
         text += f", {money(saved)} idle" if saved else ""
         share = f"{requests(room[0])} x {percent(scene.thresholds.planning_ratio)} an instance"
         source = f"requests running / ({share})" if found.instances else "weights, KV cache and use on fewer GPUs"
-        proof.append(Evidence(f"needs {_gpus(found.needed)} of {found.here}", source, float(found.needed)))
+        proof.append(Evidence(f"needs {counted(found.needed, 'GPU')} of {found.here}", source, float(found.needed)))
     if saved:
         proof.append(Evidence(f"{money(saved)} idle", "config", saved))
     bursts = rhythm_of(scene) if found is None else None
@@ -276,7 +219,7 @@ def healthy(scene: Scene) -> Finding | Unsure | None:
         return apart(scene, _open(Finding(text, (*proof, doubt), "", Level.OK, Confidence.LOW), slower))
     text = f"{nearest.name}: about {nearest.factor:.1f}x this traffic" if nearest.factor < FACTOR else nearest.name
     found = _open(Finding(text, proof, "", Level.OK, Confidence.MEDIUM), slower)
-    if left_s(scene) > 0.0 and _little(scene, engine) is not None:
+    if left_s(scene) > 0.0 and little(scene, engine) is not None:
         found = _open(found, not_yet(scene, left_s(scene)))
     return apart(scene, found)
 

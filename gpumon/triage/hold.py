@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.carry import HoldCarry
 from gpumon.readings.snapshot import Family, Level, Limit
 
+SAME_S: Final = 2.0
+"""Up to so far apart two beginnings are that of one cause: it is known by samples of a second."""
 _URGENCY: Final = {level: at for at, level in enumerate(Level)}
 
 
@@ -30,6 +32,8 @@ class _Held(NamedTuple):
     """Of the verdict that stands; None: it was not given yet."""
     lower_s: float | None = None
     """Monotonic time since which it was found at a lower level."""
+    onset: tuple[float, float] | None = None
+    """When the cause of the verdict that stands began: monotonic, and the Unix time that is told."""
 
     def turns(self, now_s: float) -> dict[Limit | None, float]:
         """Seconds for which each was found since the verdict that stands was."""
@@ -103,6 +107,21 @@ class Holds:
             of[family] = held._replace(level=found, lower_s=None)
         return found
 
+    def onset_s(self, key: str, family: Family, began_s: float, ahead_s: float) -> float:
+        """Unix time at which the cause of the verdict that stands began, where that was before it was found.
+
+        `began_s` is monotonic, `ahead_s` how far Unix time is ahead of that. It is told in whole seconds, and worked
+        out once: clocks drift, and are set.
+        """
+        of = self._held[key]
+        held = of[family]
+        if held.onset is not None and abs(began_s - held.onset[0]) <= SAME_S:
+            return held.onset[1]
+        wall_s = began_s + ahead_s
+        told_s = float(round(wall_s)) if wall_s < held.since_wall_s else held.since_wall_s
+        of[family] = held._replace(onset=(began_s, told_s))
+        return told_s
+
     def carry(self) -> tuple[HoldCarry, ...]:
         """What stands, and what is about to."""
         return tuple(
@@ -115,6 +134,7 @@ class Holds:
                 held.before,
                 held.level,
                 held.lower_s,
+                held.onset,
             )
             for key, of in self._held.items()
             for family, held in of.items()
@@ -132,6 +152,7 @@ class Holds:
                 before=hold.before,
                 level=hold.level,
                 lower_s=hold.lower_s,
+                onset=hold.onset,
             )
 
     def forget(self, keys: set[str]) -> None:

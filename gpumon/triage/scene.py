@@ -108,6 +108,8 @@ class Recent:
         self._firsts: dict[float, int] = {}
         self.holders: frozenset[int] = frozenset()
         """Of an engine: the processes on its GPUs (pids) when it answered last."""
+        self.found: tuple[Limit, ...] = ()
+        """Of an engine: `Scene.found` when its use was judged last."""
         self.worked_out: dict[object, Any] = {}
         """What rules keep of this sample for each other."""
 

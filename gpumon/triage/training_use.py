@@ -5,8 +5,9 @@ from __future__ import annotations
 from gpumon.readings.format import amount
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.snapshot import Confidence, Engine, Evidence, Level
+from gpumon.triage.engine_little import left_s
 from gpumon.triage.engine_signals import activity, evidence, finite, lasting, mean, missing, of_gpus, percent
-from gpumon.triage.engine_use import left_s, not_yet
+from gpumon.triage.engine_use import not_yet
 from gpumon.triage.rule import Finding, Unsure
 from gpumon.triage.scene import KEPT_S, Scene
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
@@ -10,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from gpumon.efficiency.carry import Carry
-from gpumon.readings.frame import EndpointState, EngineReading, Frame
+from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuState
 from gpumon.readings.snapshot import Confidence, Family, Kind, Level, Limit, Snapshot, Verdict
 from gpumon.readings.times import clock_utc, rfc3339
 from gpumon.triage.engine_state import holders
@@ -33,7 +34,8 @@ NOTHING: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
 MANY: Final = 16
 """Engines up to which each is judged at every tick."""
 REST_S: Final = 2.0
-"""Of more, one is judged when it was polled anew, and after so long or its interval, as its GPUs and the host go on."""
+"""Of more, one is judged when it was polled anew, when the state of a GPU of it changed, and after so long or its
+interval, as its GPUs and the host go on."""
 
 
 FADES_S: Final = 5.0
@@ -58,6 +60,8 @@ class _Judged(NamedTuple):
     """The verdicts on an engine, on which of its polls they stand, and when (monotonic) they were given."""
 
     reading: EngineReading
+    gpus: tuple[GpuState, ...]
+    """How its GPUs were then."""
     at_s: float
     verdicts: tuple[Verdict, ...]
 
@@ -143,7 +147,8 @@ class Triage:
                 continue
             engines[scene.key] = verdicts
             if len(frame.engines) > MANY:
-                self._judged[scene.key] = _Judged(scene.reading, scene.now_s, verdicts)
+                states = tuple(gpu.state for gpu in scene.gpus)
+                self._judged[scene.key] = _Judged(scene.reading, states, scene.now_s, verdicts)
         found = [*(verdict for verdicts in engines.values() for verdict in verdicts or ()), *others]
         self._last = {(verdict.key, verdict.family): verdict for verdict in found}
         return found
@@ -151,14 +156,18 @@ class Triage:
     def _stood(self, frame: Frame, snapshot: Snapshot) -> dict[str, tuple[Verdict, ...] | None]:
         """By key of an engine what was said of it just before; None where it is judged now.
 
-        That is each one of few; of many those that were polled anew since, or judged long ago.
+        That is each one of few; of many those that were polled anew since, whose GPUs came or went, or that were
+        judged long ago.
         """
         if len(frame.engines) <= MANY:
             return dict.fromkeys(engine.key for engine in snapshot.engines)
         now_s, given = frame.monotonic_s, dict[str, tuple[Verdict, ...] | None]()
+        states = {gpu.uuid: gpu.state for gpu in snapshot.gpus}
         for reading, engine in zip(frame.engines, snapshot.engines, strict=True):
             last = self._judged.get(key := engine.key)
-            if last is not None and last.reading is reading and now_s - last.at_s < max(REST_S, reading.interval_s):
+            gpus = tuple([states[uuid] for uuid in reading.gpus if uuid in states])
+            same = last is not None and last.reading is reading and last.gpus == gpus
+            if last is not None and same and now_s - last.at_s < max(REST_S, reading.interval_s):
                 given[key] = last.verdicts
             else:
                 given[key] = None
@@ -216,11 +225,14 @@ class Triage:
         usual_s, now_s = self._thresholds.hold_s, scene.now_s
         own_s = self._leave_s(scene, family) if rule is None else rule.hold_s
         hold_s = usual_s if own_s is None else own_s
-        stands, since_s = self._holds.take(scene.key, family, found, hold_s, now_s, scene.frame.wall_s)
+        wall_s = scene.frame.wall_s
+        stands, since_s = self._holds.take(scene.key, family, found, hold_s, now_s, wall_s)
         if stands is None or (stands is Limit.HEALTHY and stands_still(scene)):
             return None
         if stands is found and answer is not None:
-            said = _said(scene, family, stands, answer, _onset_s(scene, answer, since_s))
+            if answer.began_s < math.inf:
+                since_s = self._holds.onset_s(scene.key, family, answer.began_s, wall_s - now_s)
+            said = _said(scene, family, stands, answer, since_s)
             level = self._holds.level(scene.key, family, said.level, usual_s, now_s)
             return said if level is said.level else msgspec.structs.replace(said, level=level)
         return self._last.get((scene.key, family))
@@ -247,6 +259,7 @@ class Triage:
         """What the rules say; an engine's use is a mean of minutes, so it is not worked out at every tick."""
         if family is not Family.USE or scene.kind is not Kind.ENGINE:
             return self._first(scene, family)
+        scene.recent.found = scene.found
         last = self._used.get(scene.key)
         if last is None or last.found != scene.found or not 0.0 <= scene.now_s - last.at_s < USED_S:
             last = self._used[scene.key] = _Used(scene.now_s, scene.found, *self._first(scene, family))
@@ -261,12 +274,6 @@ class Triage:
             if answer is not None and unsure[0] is None:
                 unsure = (rule, answer)
         return unsure
-
-
-def _onset_s(scene: Scene, answer: Finding | Unsure, found_s: float) -> float:
-    """Unix time at which its cause began, where that was before it was found: to whole seconds, as clocks drift."""
-    began_s = scene.frame.wall_s - scene.now_s + answer.began_s
-    return float(round(began_s)) if began_s < found_s else found_s
 
 
 def _said(scene: Scene, family: Family, limit: Limit, answer: Finding | Unsure, since_s: float) -> Verdict:

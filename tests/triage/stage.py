@@ -106,12 +106,14 @@ class Stage:
     def __init__(self, prices: Mapping[str, float] | None = None, **thresholds: Any) -> None:
         self.triage = Triage(Thresholds(**thresholds), prices or {})
         self.at = 0
+        self.ahead_s = 0.0
+        """How far the wall clock is set forward."""
         self.events: list[Event] = []
         self.last: Snapshot | None = None
 
     def tick(self, *things: Of, seconds: float = 1.0, **host: Any) -> Snapshot:
         """One snapshot of these GPUs and engines, and of a host with these figures."""
-        wall_s, now_s = START_S + self.at, 1000.0 + self.at
+        wall_s, now_s = START_S + self.at + self.ahead_s, 1000.0 + self.at
         self.at += seconds  # type: ignore[assignment]
         gpus = [thing for thing in things if isinstance(thing.shown, Gpu)]
         engines = [thing for thing in things if isinstance(thing.shown, Engine)]

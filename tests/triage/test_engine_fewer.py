@@ -62,14 +62,39 @@ def test_replicas_with_gpus_of_their_own_give_them_back_and_one_of_them_says_so(
 
 
 def test_one_of_them_says_so_however_much_fits_on_each() -> None:
-    """A few requests of one are more than a quarter of what another holds: that one alone would not name it."""
+    """By what fits on the smallest."""
     small = {**FEW, "running": 1.0, "kv_pool_tokens": 6_000.0}
     engines = {"a": ((0,), {**FEW, "running": 4.0}), "b": ((1,), small), "c": ((2,), small)}
     found = played([LOW, LOW, LOW], engines, ("a", "b", "c"))
     assert {use.limit for use in found.values()} == {Limit.UNDER_USED}
-    assert [name for name, use in found.items() if "stop " in use.action] == ["b"]
-    assert "see b," in found["a"].action
-    assert "see b," in found["c"].action
+    assert [name for name, use in found.items() if "stop 1 of 3" in use.action] == ["a"]
+    assert "fits on 2 of 3 GPUs" in found["a"].text
+    assert "see a," in found["b"].action
+    assert "see a," in found["c"].action
+
+
+@pytest.mark.parametrize("loads", [(6.0, 1.0, 11.0), (6.0, 1.0, 14.0), (5.5, 2.0, 9.0), (11.0, 6.0, 1.0)])
+def test_the_one_that_says_so_is_one_that_does_little(loads: tuple[float, ...]) -> None:
+    each = {name: {**FEW, "running": load, "kv_pool_tokens": 20_000.0} for name, load in zip("abc", loads, strict=True)}
+    found = played([LOW] * 3, {name: ((at,), fields) for at, (name, fields) in enumerate(each.items())}, tuple("abc"))
+    (few,) = (name for name, use in found.items() if use.limit is Limit.UNDER_USED)
+    assert found[few].text.endswith("this traffic fits on 2 of 3 GPUs, 2.5 $/h idle")
+
+
+def test_one_that_is_limited_by_something_says_nothing_of_it() -> None:
+    """It does little, too, but what is told of it is why."""
+    late = {**FEW, "preemptions_per_s": 1.0, "kv_usage_ratio": 0.97}
+    found = played([LOW, LOW], {"a": ((0,), late), "b": ((1,), FEW)}, ("a", "b"))
+    assert set(found) == {"b"}
+    assert found["b"].text.endswith("this traffic fits on 1 of 2 GPUs, 2.5 $/h idle")
+
+
+def test_one_of_many_that_do_equally_little_says_so() -> None:
+    """The mean of seven times 2.7 is less than 2.7, as floats are added."""
+    names, few = tuple("abcdefg"), {**FEW, "running": 2.7}
+    found = played([LOW] * 7, {name: ((at,), few) for at, name in enumerate(names)}, names)
+    assert [name for name, use in found.items() if "fits on 1 of 7 GPUs, 15.0 $/h idle" in use.text] == ["a"]
+    assert all("see a," in found[name].action for name in names[1:])
 
 
 def test_replicas_that_share_a_gpu_give_none_back() -> None:

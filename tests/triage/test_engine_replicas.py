@@ -8,13 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpumon.readings.frame import EndpointState
+from gpumon.readings.frame import EndpointState, GpuState, RankReading
 from gpumon.readings.missing import NOT_EXPOSED
+from gpumon.readings.quantities import MOST_RUNNING
 from gpumon.readings.snapshot import Family, Kind, Level, Limit, Quantiles, TokensTotal, Verdict
 from gpumon.sources.simulator.scenarios import scenario
 from gpumon.sources.simulator.scenarios_engines import steady
+from gpumon.triage.thresholds import Thresholds
 from tests.triage.confusion import watched
-from tests.triage.engines import BUSY, PEAK, WORKS, Alike
+from tests.triage.engines import BUSY, IDLE, PEAK, SPINS, WORKS, Alike
 from tests.triage.stage import Of, Stage, engine, gpu
 
 QUEUED = {"queue_s": Quantiles(mean=0.9), "ttft_s": Quantiles(mean=1.0), "waiting": 12.0}
@@ -31,19 +33,25 @@ def told(
     seconds: int = 60,
     info: tuple[Mapping[str, str], ...] = (),
     card: Mapping[str, Any] = BUSY,
+    last_card: Mapping[str, Any] | None = None,
+    slots: float = 0.0,
+    **thresholds: float,
 ) -> Verdict:
-    """The verdict on the first of these replicas, after so long."""
+    """The verdict on the first of these replicas, after so long; `last_card` and `slots` are of the last one."""
     names = tuple("abcdefgh"[: len(engines)])
     stage = Stage()
-    stage.triage = Alike(names)
+    stage.triage = Alike(names, thresholds=Thresholds(**thresholds))
 
     def at(tick: int) -> tuple[Of, ...]:
-        things = [gpu(number, **{**card, "processes": ()}) for number in range(len(engines))]
+        cards = [*[card] * (len(engines) - 1), last_card or card]
+        things = [gpu(number, **{**one, "processes": ()}) for number, one in enumerate(cards)]
         for number, (name, fields) in enumerate(zip(names, engines, strict=True)):
             moved = {"tokens_total": TokensTotal(100.0 * tick, 0.0, 100.0 * tick)}
             one = engine(name=name, url=f"http://127.0.0.1:{8000 + number}", gpus=(number,), **{**moved, **fields})
             said = dict(info[number]) if info else {}
-            things.append(Of(msgspec.structs.replace(one.read, info=said), one.shown))
+            limited = slots if number == len(engines) - 1 else 0.0
+            ranks = (RankReading("0", {}, {MOST_RUNNING: limited}, {}),) if limited else ()
+            things.append(Of(msgspec.structs.replace(one.read, info=said, ranks=ranks), one.shown))
         return tuple(things)
 
     last = stage.play(seconds, at)
@@ -92,6 +100,52 @@ def test_a_replica_that_is_not_known_to_have_room_is_not_sent_to(other: Mapping[
     said = told(FULL, other)
     assert said.limit is Limit.KV_CACHE
     assert "spread" not in said.action
+
+
+@pytest.mark.parametrize(
+    ("changes", "card"),
+    [
+        ({"running": 8.0, "kv_usage_ratio": 0.2, "tokens_total": TokensTotal(7.0, 0.0, 7.0)}, SPINS),
+        ({"running": 0.0, "kv_usage_ratio": 0.0}, {**IDLE, "state": GpuState.LOST}),
+    ],
+    ids=["hangs", "its GPU is lost"],
+)
+def test_a_replica_that_gives_nothing_has_no_room(changes: Mapping[str, Any], card: Mapping[str, Any]) -> None:
+    said = told(FULL, {**ROOMY, **changes}, seconds=90, last_card=card)
+    assert said.limit is Limit.KV_CACHE
+    assert "room" not in said.text
+    assert "spread" not in said.action
+    beside = told(FULL, ROOMY, {**ROOMY, **changes}, seconds=90, last_card=card)
+    assert "while 1 of its 2 other replicas has room (KV cache 30 %" in beside.text
+
+
+def test_a_replica_that_is_told_as_stalled_has_no_room_from_then_on() -> None:
+    hangs = {**ROOMY, "tokens_total": TokensTotal(7.0, 0.0, 7.0)}
+    assert "while b has room" in told(FULL, hangs, seconds=20, last_card=SPINS, hold_s=5.0).text
+    assert "room" not in told(FULL, hangs, seconds=20, last_card=SPINS, hold_s=5.0, stalled_s=10.0).text
+
+
+def test_one_that_has_had_nothing_to_do_for_long_has_room() -> None:
+    rests = {**ROOMY, "running": 0.0, "kv_usage_ratio": 0.0, "tokens_total": TokensTotal(7.0, 0.0, 7.0)}
+    assert "while b has room (KV cache 0 %, 0 running" in told(FULL, rests, seconds=90, last_card=IDLE).text
+
+
+@pytest.mark.parametrize(
+    ("changes", "slots", "has_room"),
+    [
+        ({"kv_usage_ratio": NOT_EXPOSED}, 0.0, False),
+        ({"kv_usage_ratio": NOT_EXPOSED}, 64.0, True),
+        ({"kv_usage_ratio": NOT_EXPOSED}, 12.0, False),
+        ({}, 12.0, False),
+        ({}, 64.0, True),
+    ],
+)
+def test_room_is_that_of_the_kv_cache_and_of_the_slots(
+    changes: Mapping[str, Any], slots: float, has_room: bool
+) -> None:
+    said = told({**FULL, "kv_usage_ratio": 0.5}, {**ROOMY, **changes}, slots=slots)
+    assert said.limit is Limit.QUEUE
+    assert ("while b has room" in said.text, "spread" in said.action) == (has_room, has_room)
 
 
 def test_a_worker_of_another_role_takes_none_of_its_requests() -> None:

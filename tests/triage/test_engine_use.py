@@ -301,6 +301,17 @@ def test_idleness_is_told_since_the_last_request() -> None:
     assert wall_of(found.since) == pytest.approx(START_S + 60.0, abs=1.0)
 
 
+def test_the_time_it_is_told_since_stands_though_the_wall_clock_is_set() -> None:
+    stage, idle = Stage(), scene(STOPS, IDLE, moves=False)
+    stage.ahead_s = 0.4996
+    stage.play(60, scene())
+    since = {only(stage.play(480, idle)).since}
+    for ahead_s in (0.4996, 0.5006, 0.4986, 3600.5, -3600.0):
+        stage.ahead_s = ahead_s
+        since.add(only(stage.play(2, idle)).since)
+    assert len(since) == 1
+
+
 def ttft(mean_s: float, card: dict[str, Any]) -> Any:
     return scene({"ttft_s": Quantiles(mean=mean_s, p95=2.0 * mean_s)}, card)
 

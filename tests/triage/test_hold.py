@@ -175,3 +175,24 @@ def test_a_verdict_on_its_way_out_says_of_when_its_figures_are() -> None:
     assert gone[14] == f"until 00:10:{late[0] - 5:02d} UTC: {gone[late[0] - 1]}"
     again = said(stage.play(15, scene({"kv_usage_ratio": 0.97, "waiting": 20.0})), Family.LIMIT, Kind.ENGINE)
     assert again.text.startswith("KV cache 97 % full")
+
+
+def test_the_onset_of_a_verdict_is_fixed_once_and_carried() -> None:
+    holds = Holds()
+    holds.take(KEY, Family.STATE, Limit.STALLED, 0.0, 1060.0, 5060.0)
+    assert holds.onset_s(KEY, Family.STATE, 1010.3, 4000.0) == 5010.0
+    again = Holds()
+    again.restore(holds.carry())
+    for one in (holds, again):
+        assert one.onset_s(KEY, Family.STATE, 1010.3, 4000.3) == 5010.0
+        assert one.onset_s(KEY, Family.STATE, 1011.5, 7600.0) == 5010.0
+        assert one.onset_s(KEY, Family.STATE, 1020.0, 4000.0) == 5020.0  # another cause
+
+
+def test_an_onset_is_no_later_than_when_it_was_found_and_goes_with_the_verdict() -> None:
+    holds = Holds()
+    holds.take(KEY, Family.STATE, Limit.STALLED, 0.0, 1060.0, 5060.2)
+    assert holds.onset_s(KEY, Family.STATE, 1061.0, 4000.0) == 5060.2
+    holds.take(KEY, Family.STATE, None, 0.0, 1070.0, 5070.0)
+    holds.take(KEY, Family.STATE, Limit.STALLED, 0.0, 1080.0, 5080.0)
+    assert holds.onset_s(KEY, Family.STATE, 1062.0, 4000.0) == 5062.0

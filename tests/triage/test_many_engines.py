@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import msgspec
 import pytest
 
+from gpumon.readings.frame import GpuState
 from gpumon.readings.snapshot import Family, Kind, Limit
 from gpumon.triage.rule import Finding, Rule
 from gpumon.triage.scene import Scene
 from gpumon.triage.triage import MANY, Triage
-from tests.triage.stage import Of, Stage, engine
+from tests.triage.engines import BUSY, IDLE, WORKS
+from tests.triage.stage import Of, Stage, engine, gpu
 
 EVERY_S = 5
 HOLD_S = 10.0
@@ -62,3 +65,17 @@ def test_verdicts_on_many_stand_and_hold_as_those_on_few() -> None:
     assert verdicts[:14] == [0] * 14
     assert verdicts[20:] == [MANY + 4] * 20
     assert verdicts == sorted(verdicts)
+
+
+def test_an_engine_of_many_whose_gpu_is_lost_is_judged_at_once() -> None:
+    """Though its next poll is a minute away."""
+    stage, healthy = Stage(), ("e0", Limit.HEALTHY)
+    read = [engine(name=f"e{at}", url=f"http://e{at}", gpus=(at,), **WORKS) for at in range(MANY + 1)]
+    engines = [Of(msgspec.structs.replace(one.read, interval_s=60.0), one.shown) for one in read]
+    cards = [gpu(at, **{**BUSY, "processes": ()}) for at in range(MANY + 1)]
+    before = stage.play(65, (*cards, *engines))
+    assert healthy in [(one.scope, one.limit) for one in before.verdicts]
+    lost = gpu(0, **{**IDLE, "processes": (), "state": GpuState.LOST})
+    told = [(one.scope, one.limit) for one in stage.tick(lost, *cards[1:], *engines).verdicts]
+    assert ("gpu 0", Limit.HARDWARE) in told
+    assert healthy not in told
