@@ -13,6 +13,7 @@ from gpumon.sizing.instance import resolve
 from gpumon.sizing.live import from_live
 from gpumon.sizing.observed import Observed, Origin, Point, seen_of
 from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.tui.sizing.book import Page
 from gpumon.tui.sizing.live_rows import Follower, Newest
 from tests.sizing.live_scenes import at, engine, gpu
 from tests.sizing.questions import KNOWN
@@ -67,7 +68,7 @@ def test_a_row_that_began_without_gpus_follows_the_engine_that_has_some():
     calibration.take(at(0, engine(8.0, "d", **UNPLACED)))
     scenario = from_live(at(0, engine(8.0, "d", **UNPLACED)), calibration.observed())
     calibration.take(at(5, *fleet(), gpus=tuple(gpu(index, name) for index, name in enumerate("abcc"))))
-    (workload,) = Follower(Newest(calibration.observed()), ["llama"], None).renewed(scenario).workload
+    (workload,) = Follower(Newest(calibration.observed())).renewed(Page.of(scenario, runs=True)).scenario.workload
     assert workload.seen is not None
     assert workload.seen.gpus == 1
 

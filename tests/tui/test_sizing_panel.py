@@ -173,6 +173,8 @@ async def test_plus_and_minus_step_the_value_and_not_the_interval() -> None:
         await type_keys(app, pilot, "u")
         assert target(app) == 24.0
         await type_keys(app, pilot, *"99", "+")
+        assert "+ is no part of a number" in text_of(app)[-1]
+        await type_keys(app, pilot, "enter", "+")
         assert target(app) == 100.0
         await type_keys(app, pilot, "tab", "+")
         assert (target(app), feed.interval_s) == (100.0, 0.5)
@@ -445,15 +447,59 @@ async def test_a_target_that_nobody_typed_follows_what_runs() -> None:
         assert target(app) == 40.0
         assert "1 changed" in shown(app)
         await type_keys(app, pilot, "enter")
-        assert "as it runs" in shown(app)
+        assert "target [40] as it runs" in said(app)
         await type_keys(app, pilot, "escape", "R")
         assert [target(app, at) for at in range(3)] == [40.0, 43.0, 46.0]
+
+
+async def test_a_typed_target_stays_when_as_much_runs() -> None:
+    feed = watched()
+    async with running(feed, 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", *"24", "enter")
+        assert "1 changed" in shown(app)
+        await type_keys(app, pilot, "enter")
+        assert "target [24] typed" in said(app)
+        feed.give(snapshot(3.0, 40.0))
+        await until(lambda: target(app, 1) == 43.0, pilot)
+        assert target(app) == 24.0
+        await type_keys(app, pilot, "escape", "down", "x", "up", "u", "u")
+        assert [target(app, at) for at in range(3)] == [40.0, 43.0, 46.0]
+        await type_keys(app, pilot, "U", "U")
+        feed.give(snapshot(6.0, 50.0))
+        await until(lambda: target(app, 1) == 56.0, pilot)
+        assert target(app) == 24.0
+        await type_keys(app, pilot, "R")
+        assert target(app) == 50.0
+
+
+async def test_a_loaded_file_never_follows_and_undo_brings_back_what_does(tmp_path: Path) -> None:
+    feed = watched()
+    async with running(feed, 140, 40, files=disk_at(tmp_path)) as (app, pilot):
+        await type_keys(app, pilot, "s", "d")
+        mine = replace(desk_of(app).book.present, name="mine")
+        save_scenario(tmp_path / "a.toml", mine, replace=False)
+        await type_keys(app, pilot, "l")
+        await until(lambda: app.monitor.drawer.open, pilot)
+        await type_keys(app, pilot, *str(tmp_path / "a.toml"), "enter")
+        await until(lambda: desk_of(app).book.present.name == "mine", pilot)
+        assert "live ●" not in shown(app)
+        await type_keys(app, pilot, "enter")
+        assert "target [48] typed" in said(app)
+        await type_keys(app, pilot, "escape", "u")
+        assert "live ●" in shown(app)
+        feed.give(snapshot(3.0, 40.0))
+        await until(lambda: target(app, 1) == 43.0, pilot)
+        assert target(app) == 48.0
+        await type_keys(app, pilot, "U")
+        assert desk_of(app).book.present == mine
+        await type_keys(app, pilot, "R", "u")
+        assert desk_of(app).book.present == mine
 
 
 async def test_a_letter_is_no_part_of_a_number_and_says_so() -> None:
     async with running(watched(), 140, 40) as (app, pilot):
         await type_keys(app, pilot, "s", *"51")
-        for key in ("u", "U", "R", "w", "x", "d", "g", "ctrl+r", "s", "p"):
+        for key in ("u", "U", "R", "w", "x", "d", "g", "ctrl+r", "s", "p", "q", "-"):
             await type_keys(app, pilot, key)
             assert f"target: {key} is no part of a number; Enter: take it; Esc: as it was" in text_of(app)[-1]
             assert target(app) == 51.0
@@ -462,7 +508,9 @@ async def test_a_letter_is_no_part_of_a_number_and_says_so() -> None:
         assert target(app) == 512_000.0
         await type_keys(app, pilot, *"5", "enter", "u")
         assert target(app) == 512_000.0
-        await type_keys(app, pilot, *"5", "q")
+        await type_keys(app, pilot, *"5")
+        assert text_of(app)[-1].endswith("ctrl+c quit")
+        await type_keys(app, pilot, "ctrl+c")
         await until(lambda: app.return_code is not None, pilot)
 
 
@@ -718,9 +766,9 @@ async def test_reset_clears_the_count_and_what_ran_is_not_typed() -> None:
         assert "changed" not in shown(app)
         await type_keys(app, pilot, "enter")
         assert "field 1 of" in shown(app)
-        assert "as it runs" in shown(app)
+        assert "target [24] as it runs" in said(app)
         await type_keys(app, pilot, "9", "enter")
-        assert "typed" in shown(app)
+        assert "target [9] typed" in said(app)
 
 
 async def test_workloads_without_a_place_are_counted() -> None:

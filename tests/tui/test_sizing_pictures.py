@@ -250,6 +250,21 @@ def test_gpus_that_something_else_holds_are_taken_where_most_is_free() -> None:
     assert held(0, 0) == held() == drawn("packing", Shown(SCENARIO, answer), 60, 12)
 
 
+def test_where_no_cross_is_drawn_the_legend_has_none() -> None:
+    answer = answer_of((plan_of("A"),), packed_of((single(*[(0,)] * 8),)))
+    said = drawn("packing", Shown(SCENARIO, answer, held={SCENARIO.server[0].gpu: (1,)}), 60, 12)
+    assert "×" not in said.replace("A × ", "")
+    assert "1 GPU held by something else, the plan needs 1" in said
+
+
+@pytest.mark.parametrize("what", WHATS)
+def test_a_picture_names_fields_as_the_panel_does(what: Kind) -> None:
+    none = Missing(Reason.NOT_EXPOSED)
+    failed = replace(plan_of("A"), problem="needs prompt_tokens", instances=none, capacity_per_instance=none)
+    said = drawn(what, Shown(SCENARIO, answer_of((failed,), packed_of((single((0,)),)))), 60, 12)
+    assert "needs prompt (ISL)" in said
+
+
 def test_what_has_no_place_is_named() -> None:
     packed = packed_of((single((0,)),), problem="no place for 3 instances of NeMo 20B: 2 servers at most")
     without = Missing(Reason.NOT_EXPOSED)

@@ -16,6 +16,7 @@ from gpumon.sizing.compare import Column
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.sizing.canvas import fitted
+from gpumon.tui.sizing.fields import labelled
 from gpumon.tui.sizing.plot_frame import filled
 from gpumon.tui.table import unseen
 
@@ -155,8 +156,9 @@ def _problem(answer: Answer) -> str:
         return ""
     found = next((plan for plan in answer.workloads if plan.problem), None)
     if found is None:
-        return clean(answer.problem) or "no answer"
-    return clean(found.problem if len(answer.workloads) == 1 else f"{cut(found.name, _NAMES[1])}: {found.problem}")
+        return clean(labelled(answer.problem)) or "no answer"
+    problem = labelled(found.problem)
+    return clean(problem if len(answer.workloads) == 1 else f"{cut(found.name, _NAMES[1])}: {problem}")
 
 
 def _rows(

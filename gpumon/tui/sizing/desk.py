@@ -11,7 +11,7 @@ from gpumon.sizing.compare import Column
 from gpumon.sizing.known import Known
 from gpumon.sizing.observed import Observed, Origin, seen_of
 from gpumon.sizing.scenario import Scenario, Server, Workload
-from gpumon.tui.sizing.book import Book
+from gpumon.tui.sizing.book import Book, Page, Tie
 from gpumon.tui.sizing.editing import Edit
 from gpumon.tui.sizing.effects import Asked, effect
 from gpumon.tui.sizing.field_list import places
@@ -23,39 +23,48 @@ from gpumon.tui.sizing.sheet import Stop, stops
 BEGINS: Final = frozenset("0123456789.,")
 """What begins a number."""
 PRICE: Final = "price_per_gpu_hour"
+TARGET: Final = "target"
 
 
 class Desk:
     """The panel without its looks. Whatever changes the question answers it at once."""
 
-    def __init__(self, known: Known, scenario: Scenario, live: Sequence[str] = (), configured: bool = False) -> None:
-        self.book = Book(scenario)
+    def __init__(self, known: Known, scenario: Scenario, configured: bool = False) -> None:
+        self.book = Book(Page.of(scenario, runs=True))
         self.reckoner = Reckoner(known)
         self.edit: Edit | None = None
         self.opened = False
         """Whether all fields of the row under the cursor are shown, instead of all rows."""
         self.cell = 0
         """Which value of the row the cursor is on; of the opened row which field."""
-        self.live = frozenset(live)
-        """Models whose rows follow the engines that run here."""
-        self.begun = scenario if live else None
-        """What runs, in the rows that it began with: values that are the same were not typed."""
         self.configured = configured
         """Whether its servers are those of the settings."""
         self.gpus_before: tuple[str, ...] = ()
         """The type of GPU that another one was chosen for: it stays in the comparison."""
         self._less = False
-        self._stepped_from: Scenario | None = None
+        self._stepped_from: Page | None = None
         """Whether the last key was one step less: with a digit behind it was a sign."""
         self._row = 0
         self._row = next((at for at, stop in enumerate(self.stops) if stop.section == WORKLOAD), 1)
         self.answer()
 
     @property
-    def scenario(self) -> Scenario:
+    def page(self) -> Page:
         """What is asked now: with what is typed so far, as far as that is a value."""
         edit = self.edit
-        return edit.scenario if edit is not None and edit.scenario is not None else self.book.present
+        if edit is None or edit.scenario is None:
+            return self.book.page
+        return self._with(edit.place, edit.scenario)
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario of that."""
+        return self.page.scenario
+
+    @property
+    def live(self) -> bool:
+        """Whether a row follows the engines that run here."""
+        return any(tie.figures for tie in self.book.page.ties)
 
     @property
     def stale(self) -> bool:
@@ -97,7 +106,8 @@ class Desk:
         plan = answer.workloads[at] if answer is not None and at < len(answer.workloads) else None
         about = self.stop.section == WORKLOAD
         instance = self.reckoner.instance(at) if about else None
-        return Asked(self.scenario, self.reckoner.known, instance, plan if about else None, self.begun, self.configured)
+        page, known = self.page, self.reckoner.known
+        return Asked(page.scenario, known, instance, plan if about else None, page.begun, self.configured, page.ties)
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -124,17 +134,24 @@ class Desk:
         self.reckoner.ask(self.scenario)
 
     def put(self, scenario: Scenario, field: str = "") -> bool:
-        """Go on with another scenario; returns whether it is another."""
+        """Go on with another scenario of the same workloads; returns whether it is another."""
+        return self._put(self.book.page._replace(scenario=scenario), field)
+
+    def _put(self, page: Page, field: str = "") -> bool:
         self.edit = None
-        changed = self.book.put(scenario, field)
+        changed = self.book.put(page, field)
         self.answer()
         return changed
 
+    def _with(self, place: Place, scenario: Scenario) -> Page:
+        """The page with a scenario that has another value in one place. A target that is typed follows no more, also
+        where it is the same number."""
+        page = self.book.page._replace(scenario=scenario)
+        return page.typed({place.at}) if place.section == WORKLOAD and place.field.key == TARGET else page
+
     def renew(self, newest: Newest) -> bool:
         """Take over what was measured since, and the targets that nobody typed; returns whether that changed a row."""
-        follower = Follower(newest, self.live, self.begun)
-        changed = self.book.renew(follower.renewed)
-        self.begun = self.begun and follower.renewed(self.begun)
+        changed = self.book.renew(Follower(newest).renewed)
         edit = self.edit
         if changed and edit is not None:
             text = edit.text
@@ -217,7 +234,7 @@ class Desk:
             return True
         if edit.scenario is None:
             return False
-        self.put(edit.scenario, edit.place.id)
+        self._put(self.page, edit.place.id)
         self.book.seal()
         return True
 
@@ -234,7 +251,7 @@ class Desk:
         place = self.place
         if not self._there(place):
             return
-        self._stepped_from = self.book.present
+        self._stepped_from = self.book.page
         value = effect(place, self.asked).value if place.field.kind is not None else value_of(self.scenario, place)
         self.put_value(place, self._stepped(place, value, direction))
 
@@ -252,7 +269,7 @@ class Desk:
         if place.section == SERVER and place.field.key == "gpu":
             self.use_gpu(value, place.id)
         else:
-            self.put(with_value(self.book.present, place, value), place.id)
+            self._put(self._with(place, with_value(self.book.present, place, value)), place.id)
 
     def _there(self, place: Place) -> bool:
         """Whether there is something that has this value: a server may not be given."""
@@ -267,17 +284,17 @@ class Desk:
         doubled = (
             replace(each, target=each.target * 2) if at in chosen else each for at, each in enumerate(now.workload)
         )
-        return self.put(replace(now, workload=tuple(doubled)))
+        return self._put(self.book.page._replace(scenario=replace(now, workload=tuple(doubled))).typed(chosen))
 
     def add(self, workload: Workload, observed: Sequence[Observed] = ()) -> None:
         """One more workload, and the cursor on it."""
-        seen = seen_of(workload.model, observed) if not workload.profile else None
-        if seen is not None:
-            self.live |= {workload.model}
+        seen = seen_of(workload.model, observed)
+        if seen is not None and not workload.profile:
             workload = replace(workload, seen=seen)
-        now = self.book.present
+        now, ties = self.book.present, self.book.page.ties
+        scenario = replace(now, workload=(*now.workload, workload))
         self.opened = False
-        self.put(replace(now, workload=(*now.workload, workload)))
+        self._put(self.book.page._replace(scenario=scenario, ties=(*ties, Tie(figures=seen is not None))))
         self.go_to(len(self.stops) - 1, 0)
 
     def remove(self) -> bool:
@@ -288,13 +305,14 @@ class Desk:
         rows: tuple[Any, ...] = getattr(now, place.section, ())
         whole = not self.opened and (place.section == WORKLOAD or (place.section == SERVER and len(rows) > 1))
         if whole and place.at < len(rows):
-            return self.put(replace(now, **{place.section: (*rows[: place.at], *rows[place.at + 1 :])}))
+            page = self.book.page._replace(scenario=replace(now, **{place.section: _without(rows, place.at)}))
+            return self._put(page._replace(ties=_without(page.ties, place.at)) if place.section == WORKLOAD else page)
         if not self._there(place) or (place.field.key == "gpu"):
             return False
         value = left_open(place.field) if place.field.optional else default_of(place)
         if place.field.key == PRICE:
             self.reckoner.keep_price(now.server[place.at].gpu, None)
-        return self.put(with_value(now, place, value))
+        return self._put(self._with(place, with_value(now, place, value)))
 
     def use_gpu(self, name: str, field: str = "") -> None:
         """Another type of GPU, in the server under the cursor, else in the first; price and power were of the old.
@@ -314,12 +332,11 @@ class Desk:
             changed = replace(of, gpu=name, price_per_gpu_hour=self.reckoner.price(name), gpu_power_w=None)
             self.put(replace(now, server=(*now.server[:at], changed, *now.server[at + 1 :])), field)
 
-    def load(self, scenario: Scenario, live: Sequence[str] = ()) -> None:
-        """Go on with a whole other scenario; `live`: models whose rows follow the engines here."""
-        self.live = frozenset(live)
+    def load(self, scenario: Scenario, *, runs: bool = False) -> None:
+        """Go on with a whole other scenario, of a file or of what runs here."""
         self.opened = False
-        self.begun, self.gpus_before = scenario if live else None, ()
-        self.put(scenario)
+        self.gpus_before = ()
+        self._put(Page.of(scenario, runs=runs))
         self.book.settle()
         self._row = next((at for at, stop in enumerate(self.stops) if stop.section == WORKLOAD), 0)
         self.cell = 0
@@ -344,3 +361,7 @@ class Desk:
         self.opened = False
         self.cell = next((at for at in range(self.stop.cells) if self.stop.place(at).field.key == key), 0)
         return True
+
+
+def _without(rows: tuple[Any, ...], at: int) -> tuple[Any, ...]:
+    return (*rows[:at], *rows[at + 1 :])

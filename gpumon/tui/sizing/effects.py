@@ -12,6 +12,7 @@ from gpumon.sizing.known import Known
 from gpumon.sizing.limits import kv_pool_tokens
 from gpumon.sizing.observed import Observed, Origin
 from gpumon.sizing.scenario import Scenario, Workload
+from gpumon.tui.sizing.book import Tie
 from gpumon.tui.sizing.fields import GOALS, SERVER, WORKLOAD, Field, Place, default_of, holder, value_of
 
 SEEN: Final = {Origin.LIVE: "measured", Origin.SWEEP: "sweep", Origin.TABLE: "table"}
@@ -40,9 +41,11 @@ class Asked(NamedTuple):
     instance: Instance | None = None
     plan: WorkloadPlan | None = None
     begun: Scenario | None = None
-    """What runs, in the rows that the panel began with."""
+    """What ran, of which servers and goals may be as they were."""
     configured: bool = False
     """Whether the servers of that were those of the settings."""
+    ties: tuple[Tie, ...] = ()
+    """What of each workload follows what runs."""
 
 
 def effect(place: Place, asked: Asked) -> Effect:
@@ -60,15 +63,13 @@ def effect(place: Place, asked: Asked) -> Effect:
 
 def _begun(place: Place, asked: Asked) -> str:
     """Where a value comes from that is as it runs, or as the settings have it; empty where it is another."""
-    of, begun = holder(asked.scenario, place.section, place.at), asked.begun
-    if begun is None or of is None:
-        return ""
-    key = place.field.key
-    if key not in _BEGUN[place.section]:
+    of, begun, key = holder(asked.scenario, place.section, place.at), asked.begun, place.field.key
+    if of is None or key not in _BEGUN[place.section]:
         return ""
     if isinstance(of, Workload):
-        rows = [each for each in begun.workload if each.model == of.model and each.target_kind == of.target_kind]
-        return "as it runs" if any(each.target == of.target for each in rows) else ""
+        return "as it runs" if asked.ties and asked.ties[place.at].follows(of) else ""
+    if begun is None:
+        return ""
     before = holder(begun, place.section, place.at)
     same = before is not None and getattr(before, key) == getattr(of, key)
     same = same and (key != "gpus" or getattr(before, "gpu", "") == getattr(of, "gpu", ""))

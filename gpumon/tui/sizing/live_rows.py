@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import NamedTuple
@@ -13,6 +13,7 @@ from gpumon.config.schema import Config
 from gpumon.readings.format import age
 from gpumon.sizing.observed import Observed, Origin, seen_of
 from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.tui.sizing.book import Page, Tie
 
 FROZEN_S = 30.0
 """Seconds without an engine's figures from which its row says how old they are."""
@@ -44,39 +45,40 @@ class Newest(NamedTuple):
 
 
 class Follower:
-    """Brings scenarios up to date: rows of models that run here, as far as nobody typed something else into them."""
+    """Brings pages up to date: what of their workloads follows what runs here."""
 
-    def __init__(self, newest: Newest, models: Collection[str], begun: Scenario | None) -> None:
+    def __init__(self, newest: Newest) -> None:
         self._newest = newest
-        self._models = models
-        self._were = {each.model: each.target for each in begun.workload} if begun is not None else {}
-        """Targets that were as it ran until now."""
-        self._known: dict[int, tuple[Workload, Workload]] = {}
-        """By identity: scenarios on the way back mostly have the same rows."""
+        self._known: dict[tuple[int, Tie], tuple[Workload, Workload]] = {}
+        """By identity: pages on the way back mostly have the same rows."""
 
-    def renewed(self, scenario: Scenario) -> Scenario:
-        """The scenario with the newest figures; the same one where nothing is new.
+    def renewed(self, page: Page) -> Page:
+        """The page with the newest figures; the same one where nothing is new.
 
         An engine that is not among the newest changes nothing: its row keeps what was seen last.
         """
-        workloads = tuple(self._renewed(workload) for workload in scenario.workload)
-        if all(now is before for now, before in zip(workloads, scenario.workload, strict=True)):
-            return scenario
-        return replace(scenario, workload=workloads)
+        before = page.scenario.workload
+        workloads = tuple(self._renewed(workload, tie) for workload, tie in zip(before, page.ties, strict=True))
+        if all(now is each for now, each in zip(workloads, before, strict=True)):
+            return page
+        return page._replace(scenario=replace(page.scenario, workload=workloads))
 
-    def _renewed(self, workload: Workload) -> Workload:
-        if id(workload) not in self._known:
-            self._known[id(workload)] = workload, self._seen(self._target(workload))
-        return self._known[id(workload)][1]
+    def _renewed(self, workload: Workload, tie: Tie) -> Workload:
+        key = id(workload), tie
+        if key not in self._known:
+            self._known[key] = workload, self._seen(self._target(workload, tie), tie)
+        return self._known[key][1]
 
-    def _target(self, workload: Workload) -> Workload:
+    def _target(self, workload: Workload, tie: Tie) -> Workload:
         now = self._newest.targets.get(workload.model, workload.target)
-        follows = workload.target_kind == "concurrency" and workload.target == self._were.get(workload.model)
-        return replace(workload, target=now) if follows and now != workload.target else workload
+        return replace(workload, target=now) if tie.follows(workload) and now != workload.target else workload
 
-    def _seen(self, workload: Workload) -> Workload:
-        follows = workload.model in self._models and not workload.profile
-        if not follows or (workload.seen is not None and workload.seen.origin is not Origin.LIVE):
+    def _seen(self, workload: Workload, tie: Tie) -> Workload:
+        if (
+            not tie.figures
+            or workload.profile
+            or (workload.seen is not None and workload.seen.origin is not Origin.LIVE)
+        ):
             return workload
         found = seen_of(workload.model, self._newest.observed, workload.seen)
         return workload if found is None or found == workload.seen else replace(workload, seen=found)

@@ -19,6 +19,7 @@ from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing.canvas import MARKS, Marks, fitted, usable
+from gpumon.tui.sizing.fields import labelled
 from gpumon.tui.sizing.plot_frame import Key, Title, flowed, said, titled
 
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -277,7 +278,7 @@ def _keys(answer: Answer, kinds: Counter[Kind], room: int, marks: Marks, needed:
         all_ = held + needed
         more = f", the plan needs {needed:,}" if needed else ""
         text = f"{all_:,} GPU{'s' * (all_ != 1)} held by something else{more}"
-        keys.append(Key(marks.taken, "warn", text, f"{all_:,} held{more}"))
+        keys.append(Key(marks.taken if held else "", "warn", text, f"{all_:,} held{more}"))
     bond = max((gpus for _, gpus in units), default=1)
     if bond > 1:
         keys.append(Key(f"A{marks.joined}A", "muted", "one instance on several GPUs", "joined"))
@@ -290,7 +291,7 @@ def _missed(answer: Answer, problem: str, width: int, most: int) -> list[Row]:
     """What has no place, or no answer, and why."""
     without = [plan for plan in answer.workloads if number(plan.instances) is None]
     texts = [f"not placed: {problem}"] if problem else []
-    texts += [f"{clean(plan.name)}: {clean(plan.problem) or 'no answer'}" for plan in without if plan.problem]
+    texts += [f"{clean(plan.name)}: {clean(labelled(plan.problem)) or 'no answer'}" for plan in without if plan.problem]
     lines = [line for text in texts for line in folded(text, max(1, width))]
     shown: list[Row] = [fitted([(line, "warn")], width) for line in lines[:most]]
     if len(lines) > most and shown:

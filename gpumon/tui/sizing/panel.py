@@ -34,8 +34,6 @@ SCOPE: Final = "sizing"
 """Of its keys, in the table of keys."""
 _RENEW_S: Final = 2.0
 """Between two looks at what the engines showed since."""
-_STEPS: Final = ("more", "less")
-"""Commands that take what is typed and go on from it."""
 VIEWS: Final = (KINDS[0][0], "gpus", *(kind for kind, _ in KINDS[1:]))
 """What stands below the figures: one of the pictures first, or other types of GPU side by side."""
 
@@ -75,8 +73,7 @@ class SizingPanel(Pane):
         """What is worked on; at first what runs here."""
         if self._desk is None:
             known, scenario = self.monitor.control.known(), self._as_it_runs()
-            live = [each.model for each in scenario.workload]
-            self._desk = Desk(known, scenario, live, bool(base_of(self.view.config).server))
+            self._desk = Desk(known, scenario, bool(base_of(self.view.config).server))
             self._look()
         return self._desk
 
@@ -158,7 +155,7 @@ class SizingPanel(Pane):
         if self._stray and character in ("e", "E", ".", ","):
             return self._astray(character)
         name = scoped(self.view.keymap, SCOPE).get(key, "").partition("'")[2].rstrip("')")
-        if desk.edit is not None and name not in _STEPS and self._refused(key, character, name):
+        if desk.edit is not None and self._refused(key, character, name):
             return True
         if not name:
             return self._astray(character)
@@ -168,7 +165,7 @@ class SizingPanel(Pane):
     def _refused(self, key: str, character: str | None, name: str) -> bool:
         """While a value is typed only what the key line names does something: no slip of a letter undoes or quits."""
         shown = character if character is not None and character.isprintable() else key if name else ""
-        if not shown or key in self.view.keymap.keys["quit"]:
+        if not shown:
             return False
         self._say_why(f"{shown} is no part of a number; {self.view.keymap.first('open')}: take it")
         return True
@@ -306,7 +303,7 @@ class SizingPanel(Pane):
         if not scenario.workload:
             self.monitor.say("no engine runs here: nothing to go back to")
             return
-        self.desk.load(scenario, [each.model for each in scenario.workload])
+        self.desk.load(scenario, runs=True)
         self._look()
 
     def _ask_model(self) -> None:

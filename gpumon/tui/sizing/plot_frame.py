@@ -13,6 +13,7 @@ from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing.canvas import MARKS, Canvas, fitted
+from gpumon.tui.sizing.fields import labelled
 
 _LEGENDS: Final = ((18, 4), (12, 3), (7, 2), (5, 1))
 """Height from which a legend may have so many lines."""
@@ -200,7 +201,8 @@ def said(title: Title, text: str, width: int, height: int, tone: str = "muted") 
     """A picture that can not be drawn: its title and why."""
     rows: list[Row] = [titled(title, width)] if height > 1 else []
     return rows + [
-        [(left(line, width), tone)] for line in folded(clean(text), max(1, width))[: max(0, height - len(rows))]
+        [(left(line, width), tone)]
+        for line in folded(clean(labelled(text)), max(1, width))[: max(0, height - len(rows))]
     ]
 
 

@@ -16,6 +16,7 @@ from gpumon.sizing.observed import Point
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing.canvas import MARKS, Marks, usable
+from gpumon.tui.sizing.fields import labelled
 from gpumon.tui.sizing.plot_frame import Key, Plot, Scale, Title, said
 
 if TYPE_CHECKING:
@@ -221,7 +222,7 @@ class _Scene:
             n = len(self._points)
             found.append(Key(marks.point, "tokens", f"{n} point{'s' * (n != 1)} measured", f"{n} measured"))
         if self._value is None:
-            reason = clean(picture.reason) or NO_POINTS
+            reason = clean(labelled(picture.reason)) or NO_POINTS
             found.append(Key("", "muted", f"no line: {reason}", "no line yet"))
         return found if early else [*found, *dashed]
 

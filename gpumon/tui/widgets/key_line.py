@@ -98,7 +98,9 @@ def hints(keys: Keymap, place: Place) -> list[Hint]:
     panes = f"{keys.first('pane.gpus')}-{keys.first('pane.faults')}"
     said = [(_ARROWS.get(key, key), does) for key, does in said]
     said = [(panes if does == "pane" and len(panes) == _PANES else key, does) for key, does in said]
-    return [hint for hint in said if hint[0]] + [(keys.first("quit") or "ctrl+c", "quit")]
+    typing = place.name == SIZING and place.opened
+    leave = "ctrl+c" if typing else keys.first("quit") or "ctrl+c"
+    return [hint for hint in said if hint[0]] + [(leave, "quit")]
 
 
 def _times(place: Place) -> _Own:
