@@ -198,7 +198,7 @@ def _too_large(demand: Demand, scenario: Scenario) -> str:
     if each <= most * (1 + 1e-9):
         return ""
     return (
-        f"one instance needs {each / 1e9:,.1f} GB on each of {instance.gpus} GPUs, a {instance.gpu.name} has "
+        f"one instance needs {each / 1e9:,.1f} GB on each of {instance.gpus} GPUs; {instance.gpu.name} has "
         f"{most / 1e9:,.1f} GB usable: more TP, narrower weights or a larger GPU"
     )
 

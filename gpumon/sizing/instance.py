@@ -168,7 +168,7 @@ def _hardware(scenario: Scenario, seen: Observed | None, known: Known, shape: in
     server = scenario.server[shape] if shape < len(scenario.server) else None
     if server is None:
         if seen is None or not seen.gpu:
-            raise ValueError("no server is given: choose a GPU type and how many a server has")
+            raise ValueError("no server is given: choose a GPU type and how many a server has ([[server]] gpu, gpus)")
         server = Server(seen.gpu)
     return server, known.gpus.find(server.gpu)
 
