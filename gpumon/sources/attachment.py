@@ -11,14 +11,14 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from gpumon.config.schema import Endpoint, Model
-from gpumon.readings.frame import MODEL_AWAITED, EndpointState, EngineReading, GpuReading, Phase
+from gpumon.readings.frame import MODEL_AWAITED, EndpointState, EngineKind, EngineReading, GpuReading, Phase
 from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.quantities import DRAFTS
 from gpumon.readings.text import clean
 from gpumon.sources.feeds.described import FILE, costed
 from gpumon.sources.identity import IDENTITY
 from gpumon.sources.model_facts import resolve
-from gpumon.sources.model_views import another_view
+from gpumon.sources.model_views import another_view, has_ended
 from gpumon.sources.offload import daemon_thread
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.hints import SPEC_HINTS, STORAGE_HINTS, hints_of
@@ -35,7 +35,7 @@ NOTHING_YET: Final[Found] = (None, "")
 MOST_MODELS: Final = 256
 """Kept: those that were asked for last. And so many are looked up at once."""
 MOST_ATTACHED: Final = 1024
-"""Engines whose last reading is kept."""
+"""Engines whose last reading is kept, and the process whose view of files counts."""
 SILENT_S: Final = 10.0
 """A look at a model's files that takes longer is said to hang."""
 
@@ -43,6 +43,7 @@ _REMOTE = "set gpu_type and gpu_count for this endpoint in the config"
 NO_GPU_YET: Final = f"no GPU of this host is known yet: if the engine runs elsewhere, {_REMOTE}"
 NOT_READ: Final = f"GPUs are not read (--no-nvml): {_REMOTE}"
 NAMELESS: Final = "the server does not tell its model's name: set model for this endpoint in the config"
+NAMELESS_FEED: Final = "the feed does not say which model it is: set model in its [[feed]]"
 NOT_LOOKED: Final = "processes are not looked at (discovery is off): set gpus = [..] for this endpoint in the config"
 
 NO_PROCESS: Final = "a file does not tell who writes it: set gpus = [..], or gpu_type and gpu_count, for this feed"
@@ -82,8 +83,8 @@ class EngineFacts:
         self._no_gpu = NO_GPU_YET if nvml else NOT_READ
         self._known: dict[_Asked, Found] = {}
         self._looks: dict[_Asked, _Look[Found]] = {}
-        self._views: dict[int, _Look[int]] = {}
-        """By process of an engine: the same, or 0 where it sees what gpumon sees."""
+        self._seen: dict[str, tuple[int, _Look[int]]] = {}
+        """By URL: a process of its server, and the same, or 0 where it sees what gpumon sees."""
         self._attached: dict[str, _Attached] = {}
         """`EngineReading.key` -> its last poll as it was handed out: until the next one it stays the same object."""
 
@@ -153,7 +154,8 @@ class EngineFacts:
         process = self._seen_by(reading.url)
         key = (model, root, tuple(sorted(hints.items())), process or 0)
         if not model:
-            return (None, NAMELESS) if IDENTITY in reading.info else NOTHING_YET
+            nameless = NAMELESS_FEED if reading.kind is EngineKind.GENERIC else NAMELESS
+            return (None, nameless) if IDENTITY in reading.info else NOTHING_YET
         if process is None:
             return self._known.get(key, NOTHING_YET)
         if (known := self._known.pop(key, None)) is not None:
@@ -180,16 +182,20 @@ class EngineFacts:
         return NOTHING_YET
 
     def _seen_by(self, url: str) -> int | None:
-        """A process of the engine, where it sees other files than gpumon; else 0; None while that is looked at."""
+        """A process of the engine, where it sees other files than gpumon; else 0; None while that is looked at.
+
+        It stays the one that was asked first until it has ended and others took its place: a GPU that fails takes its
+        processes off the list, and the model is none other for that.
+        """
         pids = self._owner.pids_of(url) if self._owner is not None else frozenset()
-        if not pids:
-            return 0
-        pid = min(pids)
-        look = self._views.get(pid)
+        pid, look = self._seen.get(url, (0, None))
+        if pids and pid not in pids and (look is None or has_ended(pid)):
+            if len(self._seen) >= MOST_ATTACHED:
+                self._seen.clear()
+            look = _Look(daemon_thread(another_view, min(pids), self._env))
+            self._seen[url] = (min(pids), look)
         if look is None:
-            if len(self._views) >= MOST_MODELS:
-                self._views.clear()
-            look = self._views[pid] = _Look(daemon_thread(another_view, pid, self._env))
+            return 0
         if not look.future.done():
             return None if time.monotonic() - look.since_s < SILENT_S else 0
         return 0 if look.future.exception() else look.future.result()

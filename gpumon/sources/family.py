@@ -10,6 +10,10 @@ from typing import Final, NamedTuple
 CLIMBS: Final = 3
 """Generations that are climbed from a listening worker to the main process of its server."""
 MOST_ANCESTORS: Final = 64
+FIRST: Final = 1
+HOST_INITS: Final = frozenset({"systemd", "init"})
+"""What the first process of a host is called: everybody's ancestor, which holds other processes' sockets. That of a
+container is often the very server."""
 MOST_ARGUMENTS_BYTES: Final = 64 * 1024
 _WORKER_MARKS: Final = ("multiprocessing.spawn", "multiprocessing.forkserver", "::")
 """In the command line of a process that a server started as a part of itself (`VLLM::EngineCore` and the like)."""
@@ -28,6 +32,8 @@ class Process(NamedTuple):
     """Its arguments, or the title that it gave itself; empty for a kernel thread and a zombie."""
     uid: int
     """Effective user."""
+    session: int = 0
+    """The pid that leads its session; 0: one outside of this PID namespace."""
 
     def __repr__(self) -> str:
         return f"Process({self.pid})"
@@ -47,7 +53,8 @@ def process(pid: int) -> Process | None:
     fields = rest.split()
     uids = next((line.split() for line in status.splitlines() if line.startswith(b"Uid:")), [])
     argv = tuple(word for word in command.decode("utf-8", "replace").split("\0") if word)
-    return Process(pid, int(fields[1]), int(fields[19]), name, argv, int(uids[2]) if len(uids) > 2 else -1)
+    uid = int(uids[2]) if len(uids) > 2 else -1
+    return Process(pid, int(fields[1]), int(fields[19]), name, argv, uid, int(fields[3]))
 
 
 def lives(one: Process) -> bool:
@@ -61,21 +68,26 @@ def lives(one: Process) -> bool:
 
 
 def ancestry(pid: int, known: dict[int, Process | None] | None = None) -> tuple[Process, ...]:
-    """The process and its ancestors, the nearest first, init left out; empty where /proc does not have it.
+    """The process and its ancestors, the nearest first, a host's init left out; empty where /proc does not have it.
 
     Those that are `known` are not read again, and the others are added.
     """
     seen: dict[int, Process | None] = {} if known is None else known
     chain: list[Process] = []
-    while pid > 1 and len(chain) < MOST_ANCESTORS:
+    while pid > 0 and len(chain) < MOST_ANCESTORS:
         if pid not in seen:
             seen[pid] = process(pid)
         one = seen[pid]
-        if one is None:
+        if one is None or (pid == FIRST and one.name in HOST_INITS) or (chain and _adopted(chain[-1], one)):
             break
         chain.append(one)
         pid = one.parent
     return tuple(chain)
+
+
+def _adopted(child: Process, parent: Process) -> bool:
+    """Whether the first process became its parent because the one that started it has ended."""
+    return parent.pid == FIRST and child.session != parent.session
 
 
 def all_pids() -> list[int]:
@@ -146,8 +158,8 @@ class Family:
 def server_of(pid: int) -> int:
     """The parent of a process that is a worker of it: same program, forked or started by multiprocessing; else 0."""
     one = process(pid)
-    parent = process(one.parent) if one is not None and one.parent > 1 else None
-    if one is None or parent is None or program(pid) != program(parent.pid):
+    parent = process(one.parent) if one is not None and one.parent > 0 else None
+    if one is None or parent is None or _adopted(one, parent) or program(pid) != program(parent.pid):
         return 0
     marked = any(mark in word for word in one.argv for mark in _WORKER_MARKS)
     return parent.pid if marked or one.argv == parent.argv else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +12,7 @@ import msgspec
 
 from gpumon.sources.gguf_file import is_gguf
 from gpumon.sources.model_files import allowed, hugging_face_cache, is_file, read_json, snapshots
+from gpumon.sources.seen_by import entries
 
 _MOST_FILES = 4096
 """Files of one folder that are looked at."""
@@ -22,6 +24,8 @@ _OLLAMA_NAME = re.compile(
 )
 _REGISTRY, _LIBRARY = "registry.ollama.ai", "library"
 """Host and owner of a name that tells neither."""
+_LEVELS: Final = 4
+"""Of a manifest below the folder of all: host, owner, name, tag."""
 _DIGEST = re.compile(r"sha256[:-](?P<digest>[0-9a-f]{64})")
 _TAGGED = re.compile(r"(?P<repository>[^:]+):(?P<tag>[A-Za-z0-9._-]{1,64})")
 _PROJECTOR = "mmproj"
@@ -54,20 +58,30 @@ def gguf_paths(name: str, env: Mapping[str, str], root: str = "") -> Iterator[Pa
 
 def ollama_name(blob: Path) -> str:
     """Ollama's `name:tag` of a file of its store, by the first manifest that has it; empty where none can be read."""
-    digest = _DIGEST.fullmatch(blob.name)
-    if digest is None or blob.parent.name != "blobs":
+    if not is_blob(blob):
         return ""
     manifests = blob.parent.parent / "manifests"
-    try:
-        paths = sorted(path for path, _ in zip(manifests.glob("*/*/*/*"), range(_MOST_FILES), strict=False))
-    except OSError:
-        return ""
+    paths = sorted(islice(_below(manifests, _LEVELS), _MOST_FILES))
     named = next((path for path in paths if blob in _blobs(path, blob.parent.parent)), None)
     if named is None:
         return ""
     *begin, name, tag = named.relative_to(manifests).parts
     short = begin[begin[0] == _REGISTRY :]
     return "/".join((*(short if short != [_LIBRARY] else ()), f"{name}:{tag}"))
+
+
+def is_blob(path: Path) -> bool:
+    """Whether this is how the path of a file of Ollama's store looks; opens nothing."""
+    return path.is_absolute() and path.parent.name == "blobs" and _DIGEST.fullmatch(path.name) is not None
+
+
+def _below(folder: Path, levels: int) -> Iterator[Path]:
+    """What is so many levels below a folder."""
+    for each in entries(folder, _MOST_FILES):
+        if levels == 1:
+            yield each
+        else:
+            yield from _below(each, levels - 1)
 
 
 def searched(names: Iterable[str], env: Mapping[str, str], root: str = "") -> str:
@@ -80,13 +94,9 @@ def searched(names: Iterable[str], env: Mapping[str, str], root: str = "") -> st
 
 def _only(folder: Path, tag: str) -> Iterator[Path]:
     """The folder's one model, or the one whose file name has the tag in it."""
-    try:
-        entries = [each for each, _ in zip(folder.iterdir(), range(_MOST_FILES), strict=False)]
-    except OSError:
-        return
     found = sorted(
         each
-        for each in entries
+        for each in entries(folder, _MOST_FILES)
         if each.suffix == ".gguf" and _PROJECTOR not in each.name.lower() and not _FURTHER.search(each.name)
     )
     meant = [each for each in found if tag and tag.lower() in each.name.lower()] or ([] if tag else found)

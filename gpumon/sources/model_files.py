@@ -15,6 +15,8 @@ from typing import Any, BinaryIO, Final, TypeVar, cast
 
 import msgspec
 
+from gpumon.sources.seen_by import entries, resolved
+
 MOST_CONFIG_BYTES: Final = 4 * 1024 * 1024
 MOST_INDEX_BYTES: Final = 32 * 1024 * 1024
 """The index of DeepSeek-R1 (163 files, 90,000 tensors) has about 9 MB."""
@@ -125,10 +127,7 @@ def snapshots(name: str, env: Mapping[str, str]) -> Iterator[Path]:
     if cache is None or not _REPOSITORY.fullmatch(name):
         return
     repository = cache / f"models--{name.replace('/', '--')}"
-    try:
-        found = [each for each, _ in zip((repository / "snapshots").iterdir(), range(_MOST_SNAPSHOTS), strict=False)]
-    except OSError:
-        return
+    found = entries(repository / "snapshots", _MOST_SNAPSHOTS)
     main = _text(repository / "refs" / "main", 128).strip()
     found.sort(key=lambda each: (each.name == main, _modified(each)), reverse=True)
     yield from found
@@ -156,7 +155,8 @@ def read_json(path: Path, most: int, kind: type[_T]) -> _T:
 
 def open_regular(path: Path) -> BinaryIO:
     """Opens a regular file for reading; a pipe or device is an OSError instead of waited for."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with resolved(path) as place:
+        descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(f"{path.name} is no regular file")
@@ -169,13 +169,15 @@ def open_regular(path: Path) -> BinaryIO:
 def is_file(path: Path) -> bool:
     """Whether this is a regular file; False where that can not be told."""
     try:
-        return stat.S_ISREG(path.stat().st_mode)
+        with resolved(path) as place:
+            return stat.S_ISREG(place.stat().st_mode)
     except (OSError, ValueError):
         return False
 
 
 def _modified(path: Path) -> float:
     try:
-        return path.stat().st_mtime
+        with resolved(path) as place:
+            return place.stat().st_mtime
     except OSError:
         return 0.0

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from gpumon.sources.environment import variables_of
 from gpumon.sources.family import ancestry
 from gpumon.sources.model_files import allowed
+from gpumon.sources.seen_by import root_of
 
 FOLDERS: Final = frozenset(
     ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME", "OLLAMA_MODELS")
@@ -45,11 +46,16 @@ def another_view(pid: int, env: Mapping[str, str]) -> int:
     return pid if differs or container_of(pid) else 0
 
 
+def has_ended(pid: int) -> bool:
+    """Whether that process has no files any more; of one that Linux hides from this user too."""
+    return not _mounts(pid)
+
+
 def views(env: Mapping[str, str], pid: int) -> tuple[View, ...]:
     """This host by its `env`; before it that of an engine's process (0: none), whose paths count if it is contained."""
     if not pid:
         return (View(env),)
-    root = f"/proc/{pid}/root" if container_of(pid) else ""
+    root = root_of(pid) if container_of(pid) else ""
     found = {name: f"{root}{folder}" for name, folder in _folders(pid).items()}
     return View(found, root), View(env, names_only=bool(root))
 

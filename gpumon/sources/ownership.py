@@ -46,7 +46,7 @@ class Ownership:
         self._locate = Locator()
         self._held: dict[str, dict[str, frozenset[int]]] = {}
         """By URL and GPU: the endpoint's processes that were last seen on it."""
-        self._holders: dict[Place, tuple[tuple[Listener, ...], frozenset[int]]] = {}
+        self._holders: dict[Place, tuple[tuple[Listener, ...], frozenset[int], float]] = {}
 
     def tell(self, url: str, pids: frozenset[int]) -> None:
         """The GPU processes of the server at `url`, from one who knows better; none: they are looked for again."""
@@ -117,12 +117,14 @@ class Ownership:
         return _Verdict(family.gpu_processes_of(pids), _no_gpu(place.port, min(pids)))
 
     def _held_by(self, place: Place, sockets: tuple[Listener, ...], family: Family) -> frozenset[int]:
-        """Processes that hold the sockets. Looking through all processes is dear: once per set of sockets."""
-        known, pids = self._holders.get(place, ((), frozenset()))
-        if known != sockets or (pids and not any(Path(f"/proc/{pid}").exists() for pid in pids)):
+        """Processes that hold the sockets. Looking through all processes is dear: once per set of sockets, and again
+        after a while where none was seen (a socket may be on its way from one process to another)."""
+        known, pids, at_s = self._holders.get(place, ((), frozenset(), 0.0))
+        again = not pids and time.monotonic() - at_s >= AGAIN_S
+        if known != sockets or again or (pids and not any(Path(f"/proc/{pid}").exists() for pid in pids)):
             inodes = [listener.inode for listener in sockets]
             pids = holders(inodes, family.members) or holders(inodes, all_pids())
-            self._holders[place] = (sockets, pids)
+            self._holders[place] = (sockets, pids, time.monotonic())
         return pids
 
 

@@ -331,7 +331,7 @@ class TestNoAnswer:
     def test_without_a_server_the_gpus_that_were_seen_are_assumed(self):
         answer = plan(msgspec.structs.replace(SEVENTY, server=()), KNOWN)
         assert answer.totals.servers == 2
-        assert plan(Scenario(workload=(EIGHT_B,)), KNOWN).problem.endswith("how many a server has ([[server]] gpu, gpus)")
+        assert plan(Scenario(workload=(EIGHT_B,)), KNOWN).problem.endswith("([[server]] gpu, gpus)")
 
 
 NUMBERS = st.one_of(

@@ -140,6 +140,53 @@ async def test_a_model_stays_known_while_the_processes_of_its_server_are_found(f
         await asyncio.sleep(0.002)
 
 
+async def test_a_model_stays_the_one_that_its_engine_sees_when_its_gpu_fails(tmp_path: Path) -> None:
+    class Told:
+        pids: frozenset[int] = frozenset()
+
+        def gpus_of(self, url: str, gpus: tuple[GpuReading, ...]) -> tuple[tuple[str, ...], str]:
+            return (), ""
+
+        def pids_of(self, url: str) -> frozenset[int]:
+            return self.pids
+
+    def cache(name: str, layers: int) -> dict[str, str]:
+        folder = tmp_path / name / "models--acme--one" / "snapshots" / "main"
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps({**CONFIGS["Llama-3.1-8B"], "num_hidden_layers": layers}))
+        return {"HF_HUB_CACHE": str(tmp_path / name)}
+
+    owner = Told()
+    facts = EngineFacts({}, (), owner, cache("host", 40))
+
+    def layers() -> int:
+        told = {"model": "acme/one", "info": {"identity": "known"}}
+        llm = facts.attach(EngineReading("e", "http://h:1", EndpointState.OK, 0.0, **told), ()).llm
+        return 0 if llm is None else llm.layers
+
+    first, again = cache("first", 20), cache("again", 30)
+    workers = [subprocess.Popen(["sleep", "600"], env={**os.environ, **env}) for env in (first, first, again)]
+    try:
+        lower, asked, later = (worker.pid for worker in workers)
+        owner.pids = frozenset([asked])
+        assert await until(lambda: layers() == 20)
+        for pids in ([], [lower, asked], [lower]):
+            owner.pids = frozenset(pids)
+            assert [layers() for _ in range(3)] == [20, 20, 20], pids
+            await asyncio.sleep(0.1)
+            assert layers() == 20, pids
+        workers[1].kill()
+        workers[1].wait()
+        owner.pids = frozenset()
+        assert layers() == 20
+        owner.pids = frozenset([later])
+        assert await until(lambda: layers() == 30)
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+
+
 def why_no_gpu(*gpus: GpuReading, nvml: bool = True, **settings: object) -> str:
     endpoint = Endpoint(url="http://127.0.0.1:1", **settings)  # type: ignore[arg-type]
     reading = EngineReading("e", endpoint.url, EndpointState.OK, 0.0)

@@ -38,7 +38,7 @@ _TITLES: Final = (
 """How engines name their processes (vLLM's prefix can be chosen; Ray's actors have their classes' names)."""
 _RANK: Final = re.compile(r"(?<![A-Z])_(TP|PP|DP)(\d{1,5})")
 """Not SGLang's `_MOE_DP0`, which is a split of the experts."""
-_PREFIX: Final = re.compile(r"/?((?:[\w.~-]+/?)+)", re.ASCII)
+_PREFIX: Final = re.compile(r"/?([\w.~-]+(?:/[\w.~-]+)*)/?", re.ASCII)
 
 
 class Launch(NamedTuple):
@@ -225,7 +225,7 @@ def _first(values: Sequence[str]) -> str:
 
 def _prefix(values: Sequence[str]) -> str:
     found = _PREFIX.fullmatch(_first(values))
-    return f"/{found[1].rstrip('/')}" if found else ""
+    return f"/{found[1]}" if found else ""
 
 
 def _number(values: Sequence[str], most: int = MOST_RANKS) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Final
 
@@ -12,19 +13,24 @@ from gpumon.sources.discovery.chain import Chain
 from gpumon.sources.discovery.command_line import SECRETS, VARIABLES, Launch, launch
 from gpumon.sources.discovery.namespaces import Published, published
 from gpumon.sources.discovery.places import Places, Spot
-from gpumon.sources.discovery.ray_driver import driver
+from gpumon.sources.discovery.ray_driver import Drivers
 from gpumon.sources.endpoint_url import parse_url
 from gpumon.sources.environment import variables_of
-from gpumon.sources.family import Descent, Family, Process, process, program
-from gpumon.sources.first_process import completed
-from gpumon.sources.gguf_places import ollama_name
+from gpumon.sources.family import FIRST, Descent, Family, Process, process, program
+from gpumon.sources.gguf_places import is_blob, ollama_name
+from gpumon.sources.model_files import allowed
 from gpumon.sources.model_views import container_of
+from gpumon.sources.offload import daemon_thread
+from gpumon.sources.seen_by import root_of
 from gpumon.sources.sockets import Locator, Place, reached
 
 ASKED: Final = Launch(EngineKind.UNKNOWN, "a port of [discovery]", command="[discovery] ports")
 
 SERVE_REPLICA: Final = "ray::ServeReplica"
 THROUGH_RAY: Final = "its engine was started through Ray by another server: add that server's URL as [[endpoint]]"
+
+NAME_PATIENCE_S: Final = 0.5
+"""How long a look waits for the name of a file: a store on a disk of this host answers in milliseconds."""
 
 Found = tuple[Process, Launch]
 
@@ -38,23 +44,25 @@ class Look:
         self._ports = tuple(ports)
         self._places = Places()
         self._place = Locator()
-        self._stored: dict[str, str] = {}
-        """Ollama's names of the files that its servers were given, as they were found once."""
+        self._stored: dict[tuple[int, int], Future[str]] = {}
+        """By pid and start of a server: Ollama's name of the file that it was given. The file's folder may hang."""
         self._met: set[int] = set()
         """Processes that /proc had once: without it now, they ended, and NVML's list is a little older."""
 
     def __call__(self, gpu_pids: frozenset[int]) -> tuple[Chain, ...]:
         """The chains of these processes, one for each server; broken ones say where."""
-        chains = completed(Family(gpu_pids).chains)
+        chains = Family(gpu_pids).chains
         self._met = {pid for pid in gpu_pids if chains[pid] or pid in self._met}
         absent = tuple(sorted(gpu_pids - self._met))
         groups: dict[int, tuple[Found | None, list[Process]]] = {}
-        descent = Descent()
+        drivers = Drivers(Descent())
         for _, chain in sorted(chains.items()):
             if chain:
-                found = server_in(chain, descent)
+                found = server_in(chain, drivers)
                 groups.setdefault(found[0].pid if found else -chain[0].pid, (found, []))[1].append(chain[0])
-        self._places.begin(found[0] for found, _ in groups.values() if found is not None)
+        servers = [found[0] for found, _ in groups.values() if found is not None]
+        self._places.begin(servers)
+        self._stored = {key: self._stored[key] for one in servers if (key := (one.pid, one.started)) in self._stored}
         seen = [self._followed(found, tuple(members)) for found, members in groups.values()]
         seen += [Chain((), absent=absent)] if absent else []
         return (*self._unless_configured(seen), *self._asked_ports(seen))
@@ -79,14 +87,23 @@ class Look:
         )
 
     def _named(self, server: Process, launched: Launch) -> Launch:
-        """What Ollama gave a file of its store has a name that only the store knows."""
-        if launched.kind is not EngineKind.LLAMA_CPP or launched.served_name:
+        """What Ollama gave a file of its store has a name that only the store knows; a later look has it if not this.
+
+        Without a name yet, it is asked for again: its manifest may still come.
+        """
+        named_here = launched.kind is EngineKind.LLAMA_CPP and not launched.served_name
+        if not named_here or not allowed(launched.model) or not is_blob(Path(launched.model)):
             return launched
-        container = container_of(server.pid)
-        path = f"/proc/{container}/root{launched.model}" if container else launched.model
-        if path not in self._stored:
-            self._stored[path] = ollama_name(Path(path))
-        return launched._replace(stored_as=self._stored[path])
+        key = (server.pid, server.started)
+        asked = self._stored.get(key)
+        if asked is None:
+            root = root_of(server.pid) if container_of(server.pid) else ""
+            asked = self._stored[key] = daemon_thread(ollama_name, Path(f"{root}{launched.model}"))
+            wait([asked], NAME_PATIENCE_S)
+        name = "" if not asked.done() or asked.exception() else asked.result()
+        if asked.done() and not name:
+            del self._stored[key]
+        return launched._replace(stored_as=name)
 
     def _same(self, spot: Spot) -> str:
         """The URL of the config that leads to this very socket, or to this port while nobody listens there."""
@@ -133,12 +150,13 @@ class Look:
         return found
 
 
-def server_in(chain: Sequence[Process], descent: Descent | None = None) -> Found | None:
+def server_in(chain: Sequence[Process], drivers: Drivers | None = None) -> Found | None:
     """The server that a process on a GPU works for, from its ancestors, itself first; None: no engine known.
 
     The outermost one that was started as a server; a wrapper only where there is no other. Where titles alone tell
     the engine, it runs inside another program: the parent of its outermost process.
     """
+    drivers = drivers or Drivers(Descent())
     told = [(one, found) for one in chain if (found := launch(one.argv)) is not None]
     servers = [each for each in told if not each[1].part and not each[1].wrapper]
     parts = [each for each in told if each[1].part]
@@ -147,13 +165,12 @@ def server_in(chain: Sequence[Process], descent: Descent | None = None) -> Found
         return chosen[0], _with_variables(*chosen)
     for one, found in told:
         if found.wrapper and (found.kind is not EngineKind.RAY or any(part.kind is found.kind for _, part in parts)):
-            descent = descent or Descent()
-            if found.kind is not EngineKind.RAY or _runs_serve(one, descent):
+            if found.kind is not EngineKind.RAY or _runs_serve(one, drivers.descent):
                 return one, _with_variables(one, found)
-            outside = driver(one, descent)
+            outside = drivers.of(one)
             return (outside[0], _with_variables(*outside)) if outside else (one, found._replace(nowhere=THROUGH_RAY))
     if not parts:
-        return _started_by(chain[0], descent or Descent()) if chain else None
+        return _started_by(chain[0], drivers.descent) if chain else None
     worker, part = parts[-1]
     after = chain.index(worker) + 1
     return (chain[after] if after < len(chain) and _embeds(chain[after]) else worker), part
@@ -173,8 +190,12 @@ def _runs_serve(raylet: Process, descent: Descent) -> bool:
 
 
 def _embeds(parent: Process) -> bool:
-    """Whether a parent can be the program that an engine runs in, and not what started that program."""
-    return any("python" in path.rpartition("/")[2] for path in (*parent.argv[:1], program(parent.pid)))
+    """Whether a parent can be the program that an engine runs in, and not what started that program.
+
+    Never the first process: it also adopts what a server leaves behind.
+    """
+    programs = (*parent.argv[:1], program(parent.pid))
+    return parent.pid != FIRST and any("python" in path.rpartition("/")[2] for path in programs)
 
 
 def _folder(server: Process, model: str) -> str:

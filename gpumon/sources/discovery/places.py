@@ -26,8 +26,7 @@ NO_WAY: Final = (
 )
 HIDDEN: Final = (
     "its command line names no port, and Linux hides other users' sockets: run gpumon as that user or as root "
-    "(in a container with CAP_SYS_PTRACE), or "
-    + ADD_URL
+    "(in a container with CAP_SYS_PTRACE), or " + ADD_URL
 )
 
 

@@ -10,20 +10,29 @@ from gpumon.sources.discovery.command_line import Launch, launch
 from gpumon.sources.family import Descent, Process, all_pids, process
 from gpumon.sources.sockets import connected, sockets_of
 
-GCS: Final = re.compile(r"--gcs[-_]address=(\S+):(\d+)")
+GCS: Final = re.compile(r"--gcs[-_]address=(\S{1,256}):(\d{1,5})(?!\d)")
 """Where the cluster's control service listens; its drivers keep a connection open to it. A raylet has it as an option,
 or in the command of its workers (ray/_private/services.py)."""
 
 
-def driver(raylet: Process, descent: Descent) -> tuple[Process, Launch] | None:
-    """The only server on this host that is connected to the raylet's cluster; None where there is none, or several.
+class Drivers:
+    """The servers behind raylets at one moment: each raylet is looked at once, however many workers it has."""
 
-    A server counts with all that came of it: vLLM's engine core is the one that talks to Ray. Other users' sockets are
-    hidden without root. Looks at every process of the host.
-    """
-    links = _links(raylet)
-    found = [each for each in _servers() if _holds(each[0].pid, links, descent)] if links else []
-    return found[0] if len(found) == 1 else None
+    def __init__(self, descent: Descent) -> None:
+        self.descent = descent
+        self._known: dict[int, tuple[Process, Launch] | None] = {}
+
+    def of(self, raylet: Process) -> tuple[Process, Launch] | None:
+        """The only server on this host that is connected to the raylet's cluster; None where there is none, or several.
+
+        A server counts with all that came of it: vLLM's engine core is the one that talks to Ray. Other users' sockets
+        are hidden without root. Looks at every process of the host.
+        """
+        if raylet.pid not in self._known:
+            links = _links(raylet)
+            found = [each for each in _servers() if _holds(each[0].pid, links, self.descent)] if links else []
+            self._known[raylet.pid] = found[0] if len(found) == 1 else None
+        return self._known[raylet.pid]
 
 
 def _links(raylet: Process) -> frozenset[int]:

@@ -78,6 +78,8 @@ SERVERS: list[tuple[str, EngineKind, Said]] = [
     ("llama-server -m m.gguf --api-prefix /chat/ --port 8080", LLAMA, {"prefix": "/chat", "port": 8080}),
     ("llama-server -m m.gguf --api-prefix=a/b.c", LLAMA, {"prefix": "/a/b.c"}),
     ("llama-server -m m.gguf --api-prefix '/?x#y'", LLAMA, {"prefix": ""}),
+    (f"llama-server -m m.gguf --api-prefix '/{'a' * 1000}!'", LLAMA, {"prefix": ""}),
+    (f"llama-server -m m.gguf --api-prefix '/{'a/' * 500}!'", LLAMA, {"prefix": ""}),
     ("/usr/local/bin/ollama serve", OLLAMA, {"port": 0, "command": "ollama serve"}),
     ("tritonserver --model-repository=/models --http-port=8000 --metrics-port=9002", TRITON, {"port": 9002}),
     ("/opt/tritonserver/bin/tritonserver --model-repository /models --allow-metrics=1", TRITON, {"nowhere": ""}),

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -16,9 +17,10 @@ import pytest
 
 from gpumon.readings.frame import EngineKind, EngineReading
 from gpumon.sources.attachment import EngineFacts
+from gpumon.sources.discovery.look import Look
 from gpumon.sources.gguf_places import ollama_name
 from gpumon.specs.precision import Precision
-from tests.sources.discovery.servers import Servers, free_port, gpus
+from tests.sources.discovery.servers import Server, Servers, free_port, gpus
 from tests.sources.discovery.test_following import CORE, PAGES, Followed, following
 from tests.sources.discovery.test_namespaces import permitted
 from tests.sources.gguf_writer import write
@@ -107,6 +109,51 @@ def test_a_file_of_ollamas_store_has_the_name_that_ollama_takes(tmp_path: Path, 
     assert ollama_name(tmp_path / f"sha256-{DIGEST}") == ""
 
 
+def looked(look: Look, *servers: Server) -> list[str]:
+    """Ollama's names of the files of these servers, as this look has them."""
+    return [chain.launch.stored_as for chain in look(frozenset(one.pid for one in servers)) if chain.launch is not None]
+
+
+def test_a_name_that_comes_late_is_taken_and_no_server_that_ended_is_kept(engines: Servers, blob: Path) -> None:
+    manifest = blob.parent.parent / "manifests" / "registry.ollama.ai" / "library" / "tiny" / "2b"
+    late = manifest.rename(manifest.parent.parent.parent / "2b")
+    server = engines.start("llama-server", "--model", str(blob), "--port", str(free_port()))
+    look = Look()
+    assert looked(look, server) == [""]
+    late.rename(manifest)
+    assert looked(look, server) == ["tiny:2b"]
+    manifest.unlink()
+    assert looked(look, server) == ["tiny:2b"], "read once"
+    assert looked(look) == []
+    assert looked(look, server) == [""]
+
+
+HANGS = """
+import pathlib, sys, threading
+from gpumon.sources.discovery.look import Look
+
+real = pathlib.Path.iterdir
+def iterdir(path):
+    if str(path).startswith(sys.argv[1]):
+        threading.Event().wait()
+    return real(path)
+pathlib.Path.iterdir = iterdir
+
+look, pids = Look(), frozenset(map(int, sys.argv[2:]))
+for _ in range(3):
+    print(sorted(chain.url for chain in look(pids)), threading.active_count(), flush=True)
+"""
+
+
+def test_a_store_that_hangs_holds_up_no_look(engines: Servers, blob: Path) -> None:
+    store = blob.parent.parent
+    hung = engines.start("llama-server", "--model", str(blob), "--port", str(free_port()))
+    well = engines.start("vllm", "serve", "m", "--port", str(free_port()))
+    words = [sys.executable, "-c", HANGS, str(store), str(hung.pid), str(well.pid)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == [f"{sorted((hung.url, well.url))} 2"] * 3, done.stderr
+
+
 async def test_a_relative_path_is_found_in_the_folder_of_its_server(engines: Servers, tmp_path: Path) -> None:
     path = write(tmp_path / "models" / "tiny.gguf", TINY)
     server = engines.start(
@@ -148,17 +195,22 @@ def contained(folder: Path, inside: Path) -> list[str]:
 
 
 @needs_mounts
-@pytest.mark.parametrize("way", ["path", "cache"])
+@pytest.mark.parametrize("way", ["path", "cache", "link"])
 async def test_files_of_a_container_are_read_where_its_engine_reads_them(
     engines: Servers, tmp_path: Path, way: str
 ) -> None:
-    """On this host another model lies at the same path, and another snapshot in the cache of this user."""
+    """On this host another model lies at the same path, and another snapshot in the cache of this user.
+
+    A link of the container leads to that path.
+    """
     for place, layers in (("mounted", 4), ("inside", 2)):
         folder = tmp_path / place / "hub" / "models--acme--one" / "snapshots" / "main"
         folder.mkdir(parents=True)
         (folder / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": layers}))
     mounted = tmp_path / "mounted"
-    root = str(mounted / "hub" / "models--acme--one" / "snapshots" / "main") if way == "path" else "acme/one"
+    folder = mounted / "hub" / "models--acme--one" / "snapshots" / "main"
+    (tmp_path / "link").symlink_to(folder)
+    root = {"path": str(folder), "cache": "acme/one", "link": str(tmp_path / "link")}[way]
     card = {"data": [{"id": "m", "root": root}]}
     server = engines.start(
         "vllm", "serve", root, "--port", str(free_port()), pages={**PAGES, "/v1/models": [200, json.dumps(card)]},
@@ -168,7 +220,8 @@ async def test_files_of_a_container_are_read_where_its_engine_reads_them(
         reading = await modelled(followed, server.workers[0], {"HF_HOME": str(mounted)})
     assert reading.llm is not None
     assert reading.llm.layers == 2
-    assert reading.llm.source.startswith(f"/proc/{server.workers[0]}/root{mounted}/hub/")
+    place = tmp_path / "link" if way == "link" else folder
+    assert reading.llm.source == f"/proc/{server.workers[0]}/root{place}/config.json"
 
 
 async def test_the_cache_of_the_engines_own_user_is_looked_into(engines: Servers, tmp_path: Path) -> None:

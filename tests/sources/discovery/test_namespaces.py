@@ -12,11 +12,17 @@ from typing import Any
 
 import pytest
 
+from gpumon.config.schema import Endpoint
+from gpumon.readings.check import CheckState
+from gpumon.readings.frame import EndpointState
 from gpumon.sources.discovery.look import Look
 from gpumon.sources.discovery.namespaces import addresses_of, network_of, on_link
+from gpumon.sources.discovery.source import Discovery
+from gpumon.sources.endpoint import EndpointSource
 from tests.fakes.http_server import wait_until
 from tests.sources.discovery.servers import Server, Servers, free_port, gpus
 from tests.sources.discovery.test_following import CORE, OK, PAGES, following
+from tests.sources.polling import until
 
 NETWORK = f"198.{18 + os.getpid() // 256 % 2}.{os.getpid() % 256}"
 """Addresses that nobody has (RFC 2544), others for each process that runs tests."""
@@ -76,20 +82,40 @@ async def test_an_engine_in_a_container_is_polled_at_the_containers_address(
 @needs_network
 @pytest.mark.parametrize(
     ("address", "words"),
-    [("127.0.0.1", "on loopback of another network namespace"), ("0.0.0.0", "no network of this one leads to")],
+    [("127.0.0.1", "a published port neither: start it with --host 0.0.0.0"), ("0.0.0.0", "publish its port, and add")],
 )
 async def test_a_container_that_can_not_be_reached_is_named(engines: Servers, address: str, words: str) -> None:
     alone = ["unshare", "--net", "sh", "-c", 'ip link set lo up; exec "$@"', "sh"]
     server = engines.start("vllm", "serve", "m", "--port", "8000", workers=CORE, address=address, inside=alone)
     async with following() as followed:
         followed.see(gpus(server.workers))
-        await followed.until(lambda: followed.faults)
-    assert followed.readings == ()
-    (fault,) = followed.faults
-    assert fault.startswith(f"vLLM on GPU 0, server {server.pid} (vllm serve m): listens ")
-    assert words in fault
-    assert "publish the port, or add its URL" in fault
+        await followed.until(lambda: followed.readings)
+        (row,) = followed.readings
+        checks = followed.discovery.checks(followed.readings)
+    assert (row.name, row.state, row.model, row.gpus) == ("vllm:8000", EndpointState.REFUSED, "m", ("GPU-0",))
+    assert row.fault.startswith(f"server {server.pid} (vllm serve m) listens ")
+    assert words in row.fault
+    assert followed.faults == [], "the row says it"
+    assert [(check.state, check.text.endswith("see engine vllm:8000")) for check in checks] == [(CheckState.OK, True)]
     assert server.asked == []
+
+
+@needs_network
+async def test_a_container_out_of_reach_whose_gpu_the_config_gives_to_an_endpoint_has_no_second_row(
+    engines: Servers,
+) -> None:
+    alone = ["unshare", "--net", "sh", "-c", 'ip link set lo up; exec "$@"', "sh"]
+    server = engines.start("vllm", "serve", "m", "--port", "8000", workers=CORE, inside=alone)
+    source = EndpointSource(Endpoint(url="http://127.0.0.1:9", gpus=(0,)), 1.0)
+    discovery = Discovery(0.1, configured=[source], again_s=0.1, soonest_s=0.05)
+    discovery.see(gpus(server.workers))
+    await discovery.start()
+    try:
+        assert await until(lambda: bool(discovery.chains))
+        assert discovery.chains[0].unreached == f"pid:{server.pid}"
+        assert (await discovery.poll(0.0)).engines == ()
+    finally:
+        await discovery.close()
 
 
 @needs_network
@@ -286,10 +312,21 @@ asyncio.run(main())
 """
 
 
-def seen_beside(server: Server, pids: list[int], *configured: str) -> list[str]:
+OWNED = """
+import sys, time
+from gpumon.sources.ownership import Ownership
+from tests.sources.discovery.servers import gpus
+owner, found = Ownership(), gpus(*eval(sys.argv[1]))
+while not (told := owner.gpus_of(sys.argv[2], found))[0]:
+    time.sleep(0.02)
+print(told)
+"""
+
+
+def seen_beside(server: Server, pids: list[int], *configured: str, code: str = BESIDE) -> list[str]:
     """What gpumon finds that was started inside the container of this server (`docker exec`)."""
     inside = ["nsenter", "--target", str(_child(server.process.pid)), "--pid", "--mount"]
-    words = [*inside, sys.executable, "-c", BESIDE, repr([pids]), *configured]
+    words = [*inside, sys.executable, "-c", code, repr([pids]), *configured]
     done = subprocess.run(words, capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -304,3 +341,34 @@ def test_the_first_process_of_a_container_is_the_server_of_its_workers(engines: 
     assert seen_beside(server, server.workers) == [f"[({server.url!r}, ('GPU-0',))] []"]
     assert seen_beside(server, [1]) == [f"[({server.url!r}, ('GPU-0',))] []"]
     assert seen_beside(server, server.workers, server.url) == ["('GPU-0',)", "[] []"]
+
+
+@needs_pids
+def test_a_worker_that_listens_for_the_first_process_of_a_container_leads_to_its_gpus(engines: Servers) -> None:
+    alone = ["unshare", "--pid", "--fork", "--mount-proc"]
+    port = ("--port", str(free_port()))
+    server = engines.start("vllm", "serve", "m", *port, workers=CORE, router=True, inside=alone)
+    assert server.pid == 1
+    assert seen_beside(server, server.workers, server.url, code=OWNED) == ["(('GPU-0',), 'process')"]
+
+
+ORPHAN = """
+import os, time
+from gpumon.sources.discovery.look import server_in
+from gpumon.sources.family import ancestry, server_of
+if os.fork():
+    os._exit(0)
+os.setsid()
+while os.getppid() != 1:
+    time.sleep(0.01)
+chain = ancestry(os.getpid())
+print([one.pid == os.getpid() for one in chain], server_in(chain), server_of(os.getpid()))
+"""
+
+
+@needs_pids
+def test_what_the_first_process_of_a_container_adopted_is_none_of_its_workers(engines: Servers) -> None:
+    alone = ["unshare", "--pid", "--fork", "--mount-proc"]
+    server = engines.start("vllm", "serve", "m", "--port", str(free_port()), inside=alone)
+    assert server.pid == 1
+    assert seen_beside(server, [], "multiprocessing.spawn", code=ORPHAN) == ["[True] None 0"]

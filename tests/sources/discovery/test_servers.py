@@ -6,7 +6,10 @@ import shlex
 import socket
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,6 +68,14 @@ def test_the_server_among_the_ancestors(lines: Sequence[str], at: int, kind: Eng
     assert (found[0], found[1].kind) == (chain[at], kind)
 
 
+def test_the_first_process_is_not_the_program_that_an_engine_it_adopted_runs_in() -> None:
+    worker = Process(FIRST, 1, 5, "VLLM::EngineCor", ("VLLM::EngineCore",), 0)
+    supervisor = Process(1, 0, 1, "supervisord", ("/usr/bin/python3", "/usr/bin/supervisord"), 0)
+    found = server_in((worker, supervisor))
+    assert found is not None
+    assert found[0] == worker
+
+
 @pytest.mark.parametrize("lines", [["python train.py", "torchrun train.py"], ["ray::train", "raylet --x=1"], ["Xorg"]])
 def test_no_server_among_the_ancestors(lines: Sequence[str]) -> None:
     assert server_in(family(*lines)) is None
@@ -89,6 +100,7 @@ def test_workers_of_ray_whose_server_is_elsewhere_say_so(engines: Servers) -> No
         (2, "--gcs-address=127.0.0.1:{}"),
         (0, "--gcs-address=127.0.0.1:{}"),
         (0, "--gcs-address=no-address:{}"),
+        (0, f"--gcs-address=127.0.0.1:{'9' * 5000}"),
     ],
 )
 def test_workers_of_ray_belong_to_the_one_server_that_is_connected_to_their_cluster(
@@ -109,6 +121,28 @@ def test_workers_of_ray_belong_to_the_one_server_that_is_connected_to_their_clus
         assert "started through Ray by another server" in chain.broken
         return
     assert (chain.broken, chain.url, chain.ranks(2)[0]) == ("", servers[0].url, 2)
+
+
+def test_every_process_of_the_host_is_read_once_for_a_raylet_however_many_workers_it_has(
+    engines: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: Counter[int] = Counter()
+    real = Path.open
+
+    def counted(path: Path, *args: Any, **options: Any) -> Any:
+        if path.name == "cmdline":
+            read[int(path.parent.name)] += 1
+        return real(path, *args, **options)
+
+    with socket.create_server(("127.0.0.1", 0)) as control:
+        gcs = control.getsockname()[1]
+        workers = ["ray::RayWorkerWrapper"] * 4
+        started = engines.start("raylet", f"--gcs-address=127.0.0.1:{gcs}", workers=workers)
+        server = engines.start("vllm", "serve", "m", "--port", str(free_port()), connect=gcs)
+        monkeypatch.setattr(Path, "open", counted)
+        (chain,) = Look()(frozenset(started.workers))
+    assert (chain.url, len(chain.processes)) == (server.url, 4)
+    assert read[server.pid] == 1
 
 
 def test_a_socket_of_the_router_beside_the_worker_is_the_servers(engines: Servers) -> None:
