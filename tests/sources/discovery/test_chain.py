@@ -76,13 +76,13 @@ async def test_what_its_page_lacks_is_said_once_and_by_the_engine(driver: FakeDr
     checks = await diagnose(Config(general=General(interval_s=0.25)), Options())
     found = {check.name: check for check in checks if check.area == "engine"}
     for place, (server, words, state) in enumerate(
-        ((off, "--enable-metrics", FAIL), (guarded, "401", FAIL), (late, "it is loading its model", WARN))
+        ((off, "--enable-metrics", FAIL), (guarded, "401: the metrics page", FAIL), (late, "it is loading its model", WARN))
     ):
         (chain,) = [check for check in checks if (check.area, check.name) == ("process", f"gpu {place}")]
         name = chain.text.rpartition("see engine ")[2]
         assert (chain.state, words in chain.text) == (OK, False)
         assert (found[name].state, words in found[name].text) == (state, True), server.url
-    (fix,) = [check.fix for check in checks if "401" in check.text]
+    (fix,) = [check.fix for check in checks if "401: the metrics page" in check.text]
     (endpoint,) = tomli.loads(fix.partition("\n")[2])["endpoint"]
     assert endpoint == {"url": guarded.url, "api_key_env": "NAME"}
 
