@@ -76,7 +76,11 @@ async def test_what_its_page_lacks_is_said_once_and_by_the_engine(driver: FakeDr
     checks = await diagnose(Config(general=General(interval_s=0.25)), Options())
     found = {check.name: check for check in checks if check.area == "engine"}
     for place, (server, words, state) in enumerate(
-        ((off, "--enable-metrics", FAIL), (guarded, "401: the metrics page", FAIL), (late, "it is loading its model", WARN))
+        (
+            (off, "--enable-metrics", FAIL),
+            (guarded, "401: the metrics page", FAIL),
+            (late, "it is loading its model", WARN),
+        )
     ):
         (chain,) = [check for check in checks if (check.area, check.name) == ("process", f"gpu {place}")]
         name = chain.text.rpartition("see engine ")[2]
