@@ -58,9 +58,8 @@ def _counted(label: str, words: Iterable[str], order: Sequence[str] = ()) -> str
 
 def _line(verdict: Verdict) -> str:
     text = verdict.text or next((one.text for one in verdict.evidence), "")
-    limit = verdict.limit.value.replace("_", " ")
     scope, said = token(verdict.scope, spaces=True), token(text, spaces=True)
-    return f"  {verdict.level.value:<10} {scope}: {limit}{': ' if said else ''}{said}"
+    return f"  {verdict.level.value:<10} {scope}: {verdict.limit.words}{': ' if said else ''}{said}"
 
 
 def too_soon(snapshot: Snapshot, window_s: float, cadence_s: float) -> str:

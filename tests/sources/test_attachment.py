@@ -116,17 +116,20 @@ async def test_the_users_model_wins_over_the_servers_root(folder: Path) -> None:
     assert await params(Reply(200, cards, "application/json"), model="Qwen/Qwen3-32B") == [32.76]
 
 
+class Told:
+    """An owner that is told the processes, and knows no GPU."""
+
+    pids: frozenset[int] = frozenset()
+
+    def gpus_of(self, url: str, gpus: tuple[GpuReading, ...]) -> tuple[tuple[str, ...], str]:
+        return (), ""
+
+    def pids_of(self, url: str) -> frozenset[int]:
+        return self.pids
+
+
 async def test_a_model_stays_known_while_the_processes_of_its_server_are_found(folder: Path) -> None:
-    class Finding:
-        pids: frozenset[int] = frozenset()
-
-        def gpus_of(self, url: str, gpus: tuple[GpuReading, ...]) -> tuple[tuple[str, ...], str]:
-            return (), ""
-
-        def pids_of(self, url: str) -> frozenset[int]:
-            return self.pids
-
-    owner = Finding()
+    owner = Told()
     facts = EngineFacts({}, (), owner, os.environ)
 
     def poll() -> EngineReading:
@@ -141,15 +144,6 @@ async def test_a_model_stays_known_while_the_processes_of_its_server_are_found(f
 
 
 async def test_a_model_stays_the_one_that_its_engine_sees_when_its_gpu_fails(tmp_path: Path) -> None:
-    class Told:
-        pids: frozenset[int] = frozenset()
-
-        def gpus_of(self, url: str, gpus: tuple[GpuReading, ...]) -> tuple[tuple[str, ...], str]:
-            return (), ""
-
-        def pids_of(self, url: str) -> frozenset[int]:
-            return self.pids
-
     def cache(name: str, layers: int) -> dict[str, str]:
         folder = tmp_path / name / "models--acme--one" / "snapshots" / "main"
         folder.mkdir(parents=True)
