@@ -105,7 +105,7 @@ def pool_tokens(reading: EngineReading, track: Track) -> Reading:
 def _shared_pool(reading: EngineReading) -> bool:
     """Whether layers of several kinds share a pool of which only the blocks are known."""
     llm = reading.llm
-    mixed = llm is not None and (llm.window_layers > 0 or llm.linear_layers > 0)
+    mixed = llm is not None and not llm.uniform
     return mixed and reading.live.get(POOL_TOKENS, "").endswith(BLOCK_PRODUCT)
 
 

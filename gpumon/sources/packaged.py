@@ -17,8 +17,8 @@ def gpu_catalogue() -> GpuCatalogue:
 
 @cache
 def llm_catalogue() -> LlmCatalogue:
-    """The packaged `llms.csv`."""
-    return parse_llms(_text("llms.csv"))
+    """The packaged `llms.jsonl`."""
+    return parse_llms(_text("llms.jsonl"))
 
 
 def _text(name: str) -> str:
