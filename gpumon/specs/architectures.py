@@ -496,7 +496,9 @@ _WINDOWED: Final = _family(otherwise=_window_if_set)
 _QWEN: Final = _family(otherwise=_window_above)
 _QWEN_MOE: Final = _family(otherwise=_window_above, moe=True, experts=Experts(gate=1))
 _DEEPSEEK: Final = _family(_LATENT, pattern=_all(FULL), moe=True)
-_DEEPSEEK_SPARSE: Final = _family(_LATENT, pattern=_all(SPARSE), moe=True)
+_DEEPSEEK_SPARSE: Final = _family(
+    _LATENT, pattern=_all(SPARSE), moe=True, defaults={"index_n_heads": 64, "index_head_dim": 128}
+)
 _DELTA: Final = _family(
     {FULL: Grouped(gate="attn_output_gate"), STATE: gated_delta_net},
     otherwise=_every("full_attention_interval", 4, rest=STATE),
@@ -671,7 +673,7 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     "mimo_v2_flash": _family({FULL: grouped, WINDOW: _mimo_window}, otherwise=_mimo, moe=True),
     **_same(_DEEPSEEK, "deepseek_v2 deepseek_v3 kimi_k2 kimi_k25 axk1 glm4_moe_lite minicpm3 mistral4 youtu"),
     "deepseek_v32": _DEEPSEEK_SPARSE,
-    "glm_moe_dsa": _family(_LATENT, pattern=_indexed, moe=True),
+    "glm_moe_dsa": _family(_LATENT, pattern=_indexed, moe=True, defaults={"index_n_heads": 32, "index_head_dim": 128}),
     "hy_v4": _family(
         {
             SPARSE: Latent("wide", indexed=True),
