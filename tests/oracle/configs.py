@@ -10,6 +10,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
 from tests.oracle.model import CAUSAL, ENCODERS, IMAGE_TEXT, Json
+from tests.oracle.variants import VARIANTS
 
 # The default config of these can't be built: a field is null or missing. It gets what the family's released model has.
 _PATCHES: dict[str, tuple[Json, str]] = {
@@ -49,15 +50,27 @@ class Source:
     kind: str
     config: Json
     note: str
+    device: str = "meta"
 
 
 def read(folder: Path) -> list[Source]:
-    """All that is counted: released.jsonl (published files), defaults.jsonl (written by `write_defaults`)."""
+    """All that is counted: released.jsonl (published files), defaults.jsonl and variants.jsonl (written here)."""
     return [
-        Source(row["id"], kind, row["config"], row.get("note", ""))
-        for kind in ("released", "defaults")
+        Source(row["id"], kind, row["config"], row.get("note", ""), row.get("device", "meta"))
+        for kind in ("released", "defaults", "variants")
         for row in map(json.loads, (folder / f"{kind}.jsonl").read_text().splitlines())
     ]
+
+
+def write_variants(path: Path) -> None:
+    """Configs for the kinds of layer that no default and no released file has, complete as the defaults are."""
+    with path.open("w") as file:
+        for name, (model_type, fields, device) in VARIANTS.items():
+            config = CONFIG_MAPPING[model_type](**fields)
+            config.architectures = [{**IMAGE_TEXT, **CAUSAL}[model_type]]
+            written = json.loads(config.to_json_string(use_diff=False))
+            del written["_name_or_path"]
+            file.write(json.dumps({"id": name, "device": device, "config": written}) + "\n")
 
 
 def write_defaults(path: Path) -> None:

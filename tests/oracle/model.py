@@ -2,7 +2,6 @@
 
 import json
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,11 +49,14 @@ class Language:
     body: torch.nn.Module
     head: torch.nn.Module | None
 
-    def modules(self) -> Iterator[tuple[str, torch.nn.Module]]:
-        """Each module once, under its first name."""
-        for part in (self.body, self.head):
-            if part is not None:
-                yield from part.named_modules()
+    @property
+    def parts(self) -> list[torch.nn.Module]:
+        return [part for part in (self.body, self.head) if part is not None]
+
+    @property
+    def decodes(self) -> bool:
+        """Whether it has an output head: an encoder alone has none."""
+        return self.head is not None or self.body.get_output_embeddings() is not None  # type: ignore[operator]
 
     @property
     def input_table(self) -> torch.nn.Parameter:
@@ -69,6 +71,10 @@ def read_config(config: Json) -> PreTrainedConfig:
         plain["text_config"] = {key: value for key, value in text.items() if key != "quantization_config"}
     if same := _SAME_CODE.get(plain.get("model_type", "")):
         plain["model_type"] = same
+    if plain["model_type"] == "nemotron-nas":
+        heads_in_group = next(filter(None, (block["attention"]["n_heads_in_group"] for block in plain["block_configs"])))
+        plain |= {"model_type": "llama", "intermediate_size": plain["hidden_size"]}
+        plain["num_key_value_heads"] = plain["num_attention_heads"] // heads_in_group
     if plain["model_type"] == "step3p7" and text is None:
         plain = {"model_type": "step3p7", "text_config": plain | {"model_type": "step3p5"}}
     with tempfile.TemporaryDirectory() as folder:
@@ -77,7 +83,15 @@ def read_config(config: Json) -> PreTrainedConfig:
 
 
 def build(config: PreTrainedConfig, encoder: bool = False, device: str = "meta") -> Language:
-    """The language part with weights on `device`: of a causal LM, of a model of images and text, or the bare encoder."""
+    """The language part with weights on `device`: of a causal LM, of a model of images and text, or the bare encoder.
+
+    Attention is the eager code; experts are the code that multiplies the chosen ones only, where the model has it.
+    """
+    for part in {id(part): part for part in (config, config.get_text_config())}.values():
+        part._attn_implementation = "eager"
+        part._experts_implementation = "batched_mm" if device == "meta" else "eager"
+        part.__dict__["pad_token_id"] = None  # it would only look for padding, in values that the meta device lacks
+        part.dtype = torch.bfloat16 if device == "meta" else torch.float32
     with torch.device(device):
         if encoder:
             body = AutoModel.from_config(config)
@@ -94,7 +108,32 @@ def build(config: PreTrainedConfig, encoder: bool = False, device: str = "meta")
             whole = AutoModelForCausalLM.from_config(text)
         else:
             whole = getattr(transformers, CAUSAL[config.model_type])(text)
+        if blocks := getattr(text, "block_configs", None):
+            for layer, block in zip(whole.model.layers, blocks, strict=True):
+                _as_block(layer, block, text)
         return Language(text, type(whole).__name__, whole, None)
+
+
+class _NoAttention(torch.nn.Module):
+    def forward(self, hidden_states: torch.Tensor, **_: object) -> tuple[torch.Tensor, None]:
+        return torch.zeros_like(hidden_states), None
+
+
+def _as_block(layer: torch.nn.Module, block: Json, config: PreTrainedConfig) -> None:
+    """A Llama layer as Llama-Nemotron's `block_configs` say: of another width of MLP, or without attention.
+
+    The width is two thirds of `ffn_mult` times the hidden size, rounded up to 256 (`modeling_decilm.py`, published with
+    the model). Other kinds of block (linear attention, windows) aren't known here and raise.
+    """
+    attention, ffn = block["attention"], block["ffn"]
+    odd = ("replace_with_linear", "sparsify", "num_sink_tokens", "window_length")
+    if ffn["no_op"] or any(part.get(name) for part in (attention, ffn) for name in odd):
+        raise ValueError(f"a block of another kind: {block}")
+    width = -(-int(2 * ffn["ffn_mult"] * config.hidden_size / 3) // 256) * 256
+    mlp = layer.mlp
+    layer.mlp = type(mlp)(type(config)(**{**config.to_dict(), "intermediate_size": width}))
+    if attention["no_op"]:
+        layer.self_attn, layer.input_layernorm = _NoAttention(), torch.nn.Identity()
 
 
 def versions() -> str:

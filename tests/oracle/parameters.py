@@ -26,7 +26,8 @@ class Parameters:
 
     `matmul` weights are multiplied (a tied head counts here though its weight is the input table), `lookup` weights are
     read one row a token, `vectors` are norms, biases and gains, `convolutions` the short depthwise kernels. Weights that
-    several layers share are in `params` once and in `repeated` once more for each further use. `active` is what one
+    several layers share are in `params` once and in `repeated` once more for each further use (of Zamba 2's adapters each
+    layer has its own). `active` is what one
     token meets: all but the look-up tables and the experts that it isn't routed to.
     """
 
@@ -63,9 +64,7 @@ def count(language: Language) -> Parameters:
     sums = dict.fromkeys(("matmul", "experts", "other_lookup", "vectors", "convolutions", "repeated"), 0)
     multiplied_table = False
     kv_width = 0
-    for part in (language.body, language.head):
-        if part is None:
-            continue
+    for part in language.parts:
         for module_name, module in part.named_modules(remove_duplicate=False):
             for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
                 kind = _kind(module, f"{module_name}.{name}", parameter, experts)
@@ -73,11 +72,14 @@ def count(language: Language) -> Parameters:
                     multiplied_table |= not isinstance(module, torch.nn.Embedding)
                     continue
                 if id(parameter) in seen:
-                    if kind in ("matmul", "experts"):
+                    if kind in ("matmul", "experts") and "adapter" not in module_name:
                         sums["repeated"] += parameter.numel()
                     continue
                 seen.add(id(parameter))
                 sums[kind] += parameter.numel()
+                if "albert_layer_groups" in module_name and kind == "matmul":
+                    passes = language.config.num_hidden_layers // language.config.num_hidden_groups
+                    sums["repeated"] += parameter.numel() * (passes - 1)
                 if parameter.ndim == 2 and module_name.rsplit(".", 1)[-1] in _KEYS_AND_VALUES:
                     kv_width += parameter.shape[0]
     tied = multiplied_table
@@ -143,9 +145,22 @@ def _row(source: Source, encoder: bool) -> dict[str, object]:
         return row | dict.fromkeys(_COLUMNS, "") | {"note": "; ".join(filter(None, (source.note, reason)))}
     values = {"class": language.class_name, "text_model_type": language.config.model_type} | asdict(counted)
     values |= {"tied": int(counted.tied), "active_matmul": counted.active_matmul, "active": counted.active}
-    return row | {column: values[column] for column in _COLUMNS} | {"note": source.note}
+    return row | {column: values[column] for column in _COLUMNS} | {
+        "note": "; ".join(filter(None, (source.note, _NOTES.get(language.config.model_type))))
+    }
 
 
+_NOTES = {
+    "ernie4_5_vl_moe_text": "experts_routed holds a second set for images, of another width: active_matmul is too high, see flops.csv",
+    "hrm_text": "its layers run several times a token: active_matmul is each once, see flops.csv",
+    "longcat_flash": "experts_per_token counts identities too, 1 in 3 if routed evenly: active_matmul is the most",
+    "mllama": "layers of cross-attention do nothing without an image: active_matmul counts them, see flops.csv",
+    "phi4_multimodal": "with embedders of images and sound, which text doesn't meet: active_matmul counts them, see flops.csv",
+    "whisper": "a decoder of what an encoder makes: cross-attention is in matmul",
+} | dict.fromkeys(
+    ("bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart", "mvp", "pegasus", "plbart", "trocr"),
+    "the decoder of a pair: cross-attention is in matmul, and isn't met without an encoder",
+)
 _COLUMNS = (
     "class", "text_model_type", "params", "matmul", "experts_routed", "input_table", "other_lookup", "vectors",
     "convolutions", "repeated", "tied", "experts", "experts_per_token", "active_matmul", "active", "layers",
