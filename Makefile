@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 4
 
-.PHONY: demo fleet-demo run test lint check wheel bench compare pictures rivals accuracy calibration oracle triage prove browser schema clean
+.PHONY: demo fleet-demo run test lint check wheel bench compare pictures rivals accuracy calibration oracle triage prove browser schema catalogue clean
 
 demo: $(VENV)/.run  ## the monitor on a simulated server: no GPU needed
 	@$(BIN)/gpumon demo
@@ -71,6 +71,9 @@ schema: $(VENV)/.dev  ## docs/schema.json, docs/fleet.schema.json and docs/sizin
 	$(BIN)/python -m gpumon.outputs.schema > docs/schema.json.new && mv docs/schema.json.new docs/schema.json
 	$(BIN)/python -m gpumon.outputs.fleet_schema > docs/fleet.schema.json.new && mv docs/fleet.schema.json.new docs/fleet.schema.json
 	$(BIN)/python -m gpumon.outputs.sizing_json > docs/sizing.schema.json.new && mv docs/sizing.schema.json.new docs/sizing.schema.json
+
+catalogue: $(VENV)/.dev  ## gpumon/specs/data/llms.jsonl from the published configs in tests/data/catalogue
+	$(BIN)/python -m tests.catalogue
 
 clean:
 	rm -rf $(VENV) .venv-oracle dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

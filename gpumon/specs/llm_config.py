@@ -213,7 +213,7 @@ def _heads(fields: Fields, attention: Sequence[Attention]) -> int:
 def _head_dim(fields: Fields, attention: Sequence[Attention]) -> int:
     if not attention:
         return 1
-    return fields.integer("qk_nope_head_dim", default=key_dim(fields), high=65_536)
+    return fields.integer("qk_nope_head_dim", default=0, low=0, high=65_536) or key_dim(fields)
 
 
 def _states(built: Mapping[_Key, int]) -> tuple[State, ...]:
@@ -273,7 +273,10 @@ def _agree(
 
 QUANTIZATION_KEYS: Final = ("quantization_config", "compression_config")
 """Where a checkpoint says how it is quantised."""
+_DIFFUSION = "it computes a block of tokens several times over (diffusion), and no counter says how often"
 REFUSED: Final = {
+    "diffusion_gemma": _DIFFUSION,
+    "diffusion_gemma_text": _DIFFUSION,
     "longcat_flash": "some of the experts that a token is sent to compute nothing, and no counter says how many",
     "phi4_multimodal": "its vision and audio encoders are parts of its language model",
 }
