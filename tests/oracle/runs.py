@@ -66,7 +66,7 @@ def _measure(source: Source) -> tuple[list[Row], list[Row]]:
     try:
         encoder = source.kind == "defaults" and source.config["model_type"] in ENCODERS
         language = build(read_config(source.config), encoder, source.device)
-        language.body.eval()
+        language.body.eval().requires_grad_(False)
         long = 512 if encoder or source.device == "cpu" else _SHORTER.get(language.config.model_type, _LONG)
         for tokens in (_SHORT, long):
             for row, cache_row in _lengths(language, tokens):

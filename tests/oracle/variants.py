@@ -14,7 +14,11 @@ _SMALL = {
 VARIANTS: dict[str, tuple[str, dict[str, Any], str]] = {
     "bamba/attention": ("bamba", {"attn_layer_indices": [9, 18, 27]}, "meta"),
     "exaone4/sliding": ("exaone4", {"sliding_window": 4096, "sliding_window_pattern": 4}, "meta"),
-    "falcon/grouped": ("falcon", {"new_decoder_architecture": True, "num_kv_heads": 8}, "meta"),
+    "falcon/grouped": (
+        "falcon",
+        {"new_decoder_architecture": True, "num_kv_heads": 8, "hidden_size": 4096, "num_attention_heads": 64},
+        "meta",
+    ),
     "falcon/alibi": ("falcon", {"alibi": True, "multi_query": False, "parallel_attn": False}, "meta"),
     "gemma3n/small": (
         "gemma3n_text",
