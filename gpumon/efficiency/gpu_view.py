@@ -279,6 +279,7 @@ def derive_gpu(
     state, age_s, blank, read_s = standing
     bandwidth, source = _bandwidth(reading, track, peak, engines) if blank is None else (blank, BandwidthSource.NONE)
     flops_peak, precision = peak_and_precision(reading, peak, read, alone)
+    achievable = _achievable(peak, flops_peak, precision)
     return Gpu(
         index=reading.index,
         **_identity(_TEXTS_OF(reading)),
@@ -298,9 +299,9 @@ def derive_gpu(
         busy_mean_ratio=track.busy_mean_ratio,
         flops_peak_per_s=flops_peak,
         flops_peak_precision=precision,
-        achievable_ratio=_achievable(peak, flops_peak, precision),
+        achievable_ratio=achievable,
         throttle_s=track.throttle_s,
-        sources=_sources(reading, track, source, peak, precision),
+        sources=_sources(reading, track, source, peak, precision, measured=not isinstance(achievable, Missing)),
         **from_elsewhere(reading, read_s),
     )
 
@@ -342,12 +343,14 @@ def _peaks(peak: Peak) -> dict[str, Any]:
 def _achievable(peak: Peak, flops_peak: Reading, precision: str) -> Reading:
     if isinstance(flops_peak, Missing):
         return flops_peak
-    ratio = peak.spec.achievable_ratio(Precision(precision)) if peak.spec is not None else None
-    return _UNMEASURED if ratio is None else ratio
+    formats = map(Precision, precision.split("+"))
+    ratios = {peak.spec.achievable_ratio(each) for each in formats} if peak.spec is not None else {None}
+    ratio = ratios.pop()
+    return _UNMEASURED if ratio is None or ratios else ratio
 
 
 def _sources(
-    reading: GpuReading, track: GpuTrack, bandwidth: BandwidthSource, peak: Peak, precision: str
+    reading: GpuReading, track: GpuTrack, bandwidth: BandwidthSource, peak: Peak, precision: str, *, measured: bool
 ) -> dict[str, str]:
     gpm = reading.sm_active_ratio
     return gpu_sources(
@@ -358,7 +361,7 @@ def _sources(
         peak.bandwidth_source,
         peak.spec.source if peak.spec is not None else "",
         precision,
-        peak.spec.achieved_source if peak.spec is not None else "",
+        peak.spec.achieved_source if peak.spec is not None and measured else "",
         round(track.window_s),
         Exporter(reading.from_dcgm, round(reading.activity_interval_s), alone=reading.source == DCGM),
     )

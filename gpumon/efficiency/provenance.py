@@ -145,9 +145,7 @@ def gpu_sources(
         "bandwidth_bytes_per_s": _BANDWIDTH[bandwidth].format(window_s, exporter.interval_s),
         "bandwidth_peak_bytes_per_s": clean(peak_source),
         "flops_peak_per_s": f"dense {precision} peak: {clean(flops_source)}" if precision else "",
-        "achievable_ratio": clean(f"products of large matrices in {precision}: {achieved_source}")
-        if precision and achieved_source
-        else "",
+        "achievable_ratio": f"products of large matrices in {precision}: {achieved_source}" if achieved_source else "",
         "power_w": _POWER[from_energy],
         "vram_used_bytes": memory,
         "vram_total_bytes": memory,

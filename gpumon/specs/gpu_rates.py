@@ -38,7 +38,7 @@ def never_derived(name: str) -> str:
     if _VGPU.search(name):
         return "a vGPU, which has a share of its GPU"
     if _EXPORT_VARIANT.search(name):
-        return "an export variant, whose rates do not follow from its SMs and clock"
+        return "an export variant, whose rates do not follow from SMs and clock; add a [[gpu]] table to the config"
     return ""
 
 

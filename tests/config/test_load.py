@@ -20,8 +20,8 @@ BAD = Path(__file__).parent / "bad"
 SECRET = "hunter2"
 
 SECTIONS = (
-    "general, screen, levels, goals, keys, endpoint, feed, model, discovery, dcgm, sizing, triage, recorder, alert, "
-    "prometheus, exporter"
+    "general, screen, levels, goals, keys, endpoint, feed, model, gpu, discovery, dcgm, sizing, triage, recorder, "
+    "alert, prometheus, exporter"
 )
 
 MESSAGES = {
