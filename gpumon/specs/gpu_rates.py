@@ -1,7 +1,7 @@
 """Peaks of a GPU whose name is in no catalogue, from its SM count, its maximum clock and the rates of its architecture.
 
 Some names are never derived: the chips of export variants are throttled in ways that SM count and clock do not tell,
-and a vGPU has a share of its GPU only.
+and a vGPU or a MIG slice has a share of its GPU only.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import msgspec
 from gpumon.specs.gpu import GpuFacts, GpuSpec, Origin
 from gpumon.specs.precision import Precision
 
-_EXPORT_VARIANT: Final = re.compile(r"\b(?:A800|AX800|H800|H20B?|L20|L2|B20|B30A|\d{4} ?DD?)\b", re.IGNORECASE)
+_EXPORT_VARIANT: Final = re.compile(r"\b(?:A800|AX800|H800|H20B?|L20|L2|B20|B30A|\d{4}[ -]?DD?)\b", re.IGNORECASE)
 """Names of GPUs made to keep under an export limit: their tensor rates are cut in ways of their own."""
-_VGPU: Final = re.compile(r"^(?:NVIDIA )?GRID |(?<!PG\d{3})-\d+(?:[ABCQ]|CME)?$", re.IGNORECASE)
-"""`GRID A100-40C`, `NVIDIA L40S-48Q`, `NVIDIA B200X-1-23CME`; not the boards that go by a number, as `PG506-232`."""
+_SHARE: Final = re.compile(r"^(?:NVIDIA )?GRID | MIG \d|(?<!PG\d{3})-\d+(?:[ABCQ]|CME)?$", re.IGNORECASE)
+"""`GRID A100-40C`, `NVIDIA L40S-48Q`, `NVIDIA B200X-1-23CME`, `NVIDIA H200 MIG 1g.18gb`; not the boards that go by a
+number, as `PG506-232`."""
 
 
 class SmRate(msgspec.Struct, frozen=True):
@@ -35,8 +36,8 @@ class SmRate(msgspec.Struct, frozen=True):
 
 def never_derived(name: str) -> str:
     """Why the peaks of a GPU of this name are not to be derived; empty where they are."""
-    if _VGPU.search(name):
-        return "a vGPU, which has a share of its GPU"
+    if _SHARE.search(name):
+        return "a vGPU or a slice, which has a share of its GPU"
     if _EXPORT_VARIANT.search(name):
         return "an export variant, whose rates do not follow from SMs and clock; add a [[gpu]] table to the config"
     return ""

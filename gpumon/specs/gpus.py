@@ -21,7 +21,6 @@ _MEMORY_TOLERANCE = 0.10
 _BANDWIDTH_TOLERANCE = 0.05
 _UNKNOWN: Final = "?"
 """In a cell of a rate: the GPU has this format, and its peak is not known. An empty cell: it lacks the format."""
-_PARENTHESES = re.compile(r"\([^)]*\)")
 _SOCKET = re.compile(r"\bsxm\d\b")
 _UNNAMED: Final = {13: "rubin"}
 """NVML_DEVICE_ARCH_* -> short name of the announced GPU of that architecture, whose name at the driver is not known."""
@@ -198,7 +197,7 @@ def _nvml_key(name: str) -> str:
 
 
 def _short_key(name: str) -> str:
-    text = _PARENTHESES.sub(" ", name.casefold().replace("nvidia ", " ").replace("geforce ", " "))
+    text = name.casefold().replace("nvidia ", " ").replace("geforce ", " ")
     return " ".join(_SOCKET.sub("sxm", text).replace("-", " ").split())
 
 

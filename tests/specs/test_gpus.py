@@ -48,7 +48,14 @@ EXPORT_VARIANTS = [
     "NVIDIA GeForce RTX 5080 D",
     "NVIDIA RTX 5000D",
 ]
-VGPUS = ["GRID A100-40C", "GRID T4-1B4", "NVIDIA L40S-48Q", "NVIDIA L20-48", "NVIDIA B200X-1-23CME"]
+SHARES = [
+    "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+    "GRID A100-40C",
+    "GRID T4-1B4",
+    "NVIDIA L40S-48Q",
+    "NVIDIA L20-48",
+    "NVIDIA B200X-1-23CME",
+]
 
 
 def by_name(row: dict[str, str]) -> str:
@@ -330,7 +337,7 @@ def test_peaks_of_export_variants_are_never_derived(name: str) -> None:
     assert "[[gpu]]" in spec.source
 
 
-@pytest.mark.parametrize("name", VGPUS)
+@pytest.mark.parametrize("name", SHARES)
 def test_peaks_of_a_share_of_a_gpu_are_never_derived(name: str) -> None:
     spec = CATALOGUE.match(GpuFacts(name, 40e9, 108, 1.41e9, 1.215e9, 5120, "8.0"))
     assert spec is not None
@@ -342,6 +349,11 @@ def test_peaks_of_a_share_of_a_gpu_are_never_derived(name: str) -> None:
 def test_no_other_name_of_the_catalogue_counts_as_one_of_those(row: dict[str, str]) -> None:
     for name in row["name"].split("|"):
         assert bool(never_derived(name)) == (name in EXPORT_VARIANTS or "A800" in name or "H800" in name)
+
+
+def test_a_board_that_goes_by_its_number_is_no_share() -> None:
+    assert not never_derived("NVIDIA PG506-232")
+    assert never_derived("NVIDIA RTX Pro 6000 Blackwell DC-96C")
 
 
 def test_rubin_is_known_by_its_architecture() -> None:
