@@ -184,7 +184,9 @@ def _overridden(row: GpuSpec, own: OwnPeaks) -> GpuSpec:
 
 
 def _bare(own: OwnPeaks) -> GpuSpec:
-    return GpuSpec(own.name.strip().removeprefix("NVIDIA "), "", 0.0, 0.0, {})
+    """Of a GPU without a row: nobody says which formats it lacks, so that all are not known until they are given."""
+    formats = (each for precisions in _RATES.values() for each in precisions)
+    return GpuSpec(own.name.strip().removeprefix("NVIDIA "), "", 0.0, 0.0, dict.fromkeys(formats, 0.0))
 
 
 def _noted(spec: GpuSpec, note: str) -> GpuSpec:

@@ -416,6 +416,8 @@ def test_the_config_tells_of_a_gpu_without_a_row() -> None:
     spec = own.match(facts)
     assert spec is not None
     assert (spec.name, spec.source, spec.verified) == ("B30A", "config", True)
+    assert spec.flops_per_s[Precision.BF16] == 1125e12
+    assert spec.flops_per_s[Precision.FP8] == 0.0, "not known, and not lacking"
     assert bandwidth_peak(facts, spec) == (4000e9, "bandwidth: config"), "the user stands above the driver's clock"
     assert own.find("B30A") is spec
 
