@@ -39,5 +39,5 @@ def test_the_share_of_the_peak_that_can_be_had_stands_on_the_gpus_page_where_som
         return [row for part in found for row in part.entries if isinstance(row, Figure) and row.name == "achievable"]
 
     (row,) = achievable(gpu)
-    assert (row.number, row.basis, row.source) == ("70.9", ESTIMATED, source)
+    assert (row.number, row.basis, row.source) == ("70.90", ESTIMATED, source)
     assert achievable(replace(gpu, achievable_ratio=Missing(Reason.UNKNOWN_GPU))) == []
