@@ -130,6 +130,7 @@ def gpu_sources(
     peak_source: str,
     flops_source: str,
     precision: str,
+    achieved_source: str = "",
     window_s: int = round(RATE_S),
     exporter: Exporter = NO_EXPORTER,
 ) -> dict[str, str]:
@@ -137,13 +138,14 @@ def gpu_sources(
 
     `from_energy`: power is the energy counter's slope; `has_gpm`: NVLink may come from GPM; `memory`: the call that
     gave the VRAM; `peak_source` and `flops_source`: of the peaks of bandwidth and FLOP/s; `precision`: of its engines;
-    `window_s`: length of the means.
+    `achieved_source`: who measured the share of the peak that can be had; `window_s`: length of the means.
     """
     named = {
         **_CALLS,
         "bandwidth_bytes_per_s": _BANDWIDTH[bandwidth].format(window_s, exporter.interval_s),
         "bandwidth_peak_bytes_per_s": clean(peak_source),
         "flops_peak_per_s": f"dense {precision} peak: {clean(flops_source)}" if precision else "",
+        "achievable_ratio": f"products of large matrices in {precision}: {achieved_source}" if achieved_source else "",
         "power_w": _POWER[from_energy],
         "vram_used_bytes": memory,
         "vram_total_bytes": memory,

@@ -80,6 +80,7 @@ GPU: Final = (
         "bandwidth_peak_bytes_per_s", "gpu_memory_bandwidth_peak_bytes_per_second", "Peak of the memory's bandwidth."
     ),
     Field("flops_peak_per_s", "gpu_peak_flops_per_second", "Dense peak at the precision of its engines."),
+    Field("achievable_ratio", "gpu_achievable_ratio", "Share of its dense peak that large matrix products reached."),
     Field("mfu_ratio", "gpu_mfu_ratio", "Model FLOPs utilization: FLOP/s of its engines' models / its peak."),
     Field("mbu_ratio", "gpu_mbu_ratio", "Model bandwidth utilization: bytes that its engines' models need / its peak."),
     Field("power_w", "gpu_power_watts", "Power of the last second."),

@@ -202,6 +202,8 @@ class GpuReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Name that the exporter gives the GPU's machine; empty for this one. Text from outside."""
     mig_instance: str = ""
     """Id of a slice's GPU instance, by which DCGM tells the slices of a GPU apart."""
+    architecture: int = 0
+    """NVML_DEVICE_ARCH_*: 9 Hopper, 10 Blackwell, 13 Rubin; 0: not told."""
 
 
 class HistogramReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
