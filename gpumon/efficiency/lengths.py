@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gpumon.efficiency.flow import counter_advance
 from gpumon.efficiency.quantiles import ENOUGH, mean, size_biased_mean
 from gpumon.efficiency.windows import Track
-from gpumon.readings.frame import Advance, EngineReading, HistogramReading, RankReading
+from gpumon.readings.frame import UNTOLD, Advance, EngineReading, HistogramReading, RankReading
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.quantities import (
     BLOCK_PRODUCT,
@@ -144,6 +144,8 @@ def context(reading: EngineReading, track: Track) -> tuple[Reading, str]:
 def pool_tokens(reading: EngineReading, track: Track) -> Reading:
     """Tokens that the KV cache of all ranks holds."""
     shared = Missing(Reason.NOT_MODELLED, "layers of several kinds share the pool: its blocks are not tokens")
+    if UNTOLD in reading.info:
+        return Missing(Reason.NOT_EXPOSED, reading.info[UNTOLD])
     return shared if _shared_pool(reading) else track.gauge(POOL_TOKENS)
 
 
