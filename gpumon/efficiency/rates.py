@@ -153,8 +153,11 @@ def _flows(reading: EngineReading, track: Track, service: Service, prefill_s: fl
     else:
         computed = cached = Flow(no_prefill)
     found["prefill_tokens_per_s"], found["cached_tokens_per_s"] = computed, cached
-    decode = flow(reading, track, DECODE_TOKENS, DECODE_RATE) if no_decode is None else Flow(no_decode)
-    found["decode_tokens_per_s"] = decode
+    found["decode_tokens_per_s"] = (
+        flow(reading, track, DECODE_TOKENS, DECODE_RATE, steady_s=track.quantile_s)
+        if no_decode is None
+        else Flow(no_decode)
+    )
     tokens, samples = trained(reading, track) if service is Service.TRAINING else (NOWHERE, NOWHERE)
     found["trained_tokens_per_s"], found["samples_per_s"] = tokens, samples
     return found
