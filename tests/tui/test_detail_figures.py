@@ -365,8 +365,8 @@ def test_what_only_some_engines_have_stands_on_their_pages_alone() -> None:
     assert not [name for name in names if name in plain]
     engine = full_engine(
         waiting_deferred=3.0, router_queue=2.0, rejections_per_s=1.5, tpot_s=Quantiles(mean=0.02, p50=0.02),
-        kv_stored_bytes_per_s=3e9, kv_loaded_bytes_per_s=1e9, kv_transferred_bytes_per_s=5e8, kv_transfer_failures_per_s=0.1,
-        asleep="weights in the host's memory (sleep level 1)",
+        kv_stored_bytes_per_s=3e9, kv_loaded_bytes_per_s=1e9, kv_transferred_bytes_per_s=5e8,
+        kv_transfer_failures_per_s=0.1, asleep="weights in the host's memory (sleep level 1)",
     )  # fmt: skip
     shown = flat(page_of(full_snapshot(engines=(engine,)), "engine", engine.key))
     assert [name for name in names if name not in shown] == []
