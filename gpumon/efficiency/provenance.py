@@ -21,9 +21,12 @@ from gpumon.readings.quantities import (
     PREFILL_CACHED,
     PROMPT_LENGTH,
     QUEUE,
+    ROUTER_QUEUE,
     RUNNING,
+    TPOT,
     TTFT,
     WAITING,
+    WAITING_DEFERRED,
 )
 from gpumon.readings.snapshot import BandwidthSource
 from gpumon.readings.text import clean
@@ -225,12 +228,15 @@ _COUNTED: Final = {
     "itl_s": (ITL, "buckets of the last {0.quantile} s"),
     "queue_s": (QUEUE, "buckets of the last {0.quantile} s"),
     "e2e_s": (E2E, "buckets of the last {0.quantile} s"),
+    "tpot_s": (TPOT, "buckets of the last {0.quantile} s"),
     "running": (RUNNING, ""),
     "running_mean": (RUNNING, "mean of {0.rate} s"),
     "prompt_tokens_mean": (PROMPT_LENGTH, "sum / count over {0.quantile} s"),
     "answer_tokens_mean": (OUTPUT_LENGTH, "sum / count over {0.quantile} s"),
     "cached_ratio": (PREFILL_CACHED, "/ all prompt tokens, over {0.quantile} s"),
     "waiting": (WAITING, ""),
+    "waiting_deferred": (WAITING_DEFERRED, ""),
+    "router_queue": (ROUTER_QUEUE, ""),
     "kv_usage_ratio": (KV_USAGE, ""),
     "kv_pool_tokens": (POOL_TOKENS, ""),
     "own_flops": (OWN_FLOPS, "over {0.prefill} s, mean of the ranks x GPUs"),

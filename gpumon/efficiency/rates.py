@@ -24,11 +24,16 @@ from gpumon.readings.quantities import (
     FAILURES,
     INFERENCES,
     ITL,
+    KV_LOADED_BYTES,
+    KV_STORED_BYTES,
+    KV_TRANSFER_FAILURES,
+    KV_TRANSFERRED_BYTES,
     MEAN_ACCEPTED,
     PREEMPTIONS,
     PREFILL_CACHED,
     PREFILL_COMPUTED,
     PREFILL_RATE,
+    REJECTIONS,
     REQUESTS,
     TTFT,
 )
@@ -38,6 +43,11 @@ COUNTERS: Final = {
     "failures_per_s": FAILURES,
     "inferences_per_s": INFERENCES,
     "preemptions_per_s": PREEMPTIONS,
+    "rejections_per_s": REJECTIONS,
+    "kv_stored_bytes_per_s": KV_STORED_BYTES,
+    "kv_loaded_bytes_per_s": KV_LOADED_BYTES,
+    "kv_transferred_bytes_per_s": KV_TRANSFERRED_BYTES,
+    "kv_transfer_failures_per_s": KV_TRANSFER_FAILURES,
 }
 """Fields of `Engine` that are plain rates of a counter."""
 _MADE_OF: Final = {
@@ -143,8 +153,11 @@ def _flows(reading: EngineReading, track: Track, service: Service, prefill_s: fl
     else:
         computed = cached = Flow(no_prefill)
     found["prefill_tokens_per_s"], found["cached_tokens_per_s"] = computed, cached
-    decode = flow(reading, track, DECODE_TOKENS, DECODE_RATE) if no_decode is None else Flow(no_decode)
-    found["decode_tokens_per_s"] = decode
+    found["decode_tokens_per_s"] = (
+        flow(reading, track, DECODE_TOKENS, DECODE_RATE, steady_s=track.quantile_s)
+        if no_decode is None
+        else Flow(no_decode)
+    )
     tokens, samples = trained(reading, track) if service is Service.TRAINING else (NOWHERE, NOWHERE)
     found["trained_tokens_per_s"], found["samples_per_s"] = tokens, samples
     return found

@@ -206,6 +206,23 @@ class Engine(msgspec.Struct, frozen=True, gc=False):
     """In what it does worse than the other replicas of its model, or that it gets less to do, in words with figures."""
     contradicts: tuple[str, ...] = ()
     """Figures of it that cannot be right beside what its own GPUs measure, in words with both."""
+    asleep: str = ""
+    """How it rests on purpose (vLLM's and llama.cpp's sleep mode); empty while it is awake."""
+    rejections_per_s: Reading = NOT_EXPOSED
+    """Requests per second that were turned away, as the queue or all workers were full."""
+    waiting_deferred: Reading = NOT_EXPOSED
+    """Those of `waiting` that do not wait for room but for a LoRA slot, a KV transfer or the like."""
+    router_queue: Reading = NOT_EXPOSED
+    """Requests that its router holds and has given to no worker yet."""
+    tpot_s: Quantiles = Quantiles()
+    """Time per token after the first, over requests that ended: one mean of each."""
+    kv_stored_bytes_per_s: Reading = NOT_EXPOSED
+    """KV cache copied from the GPUs to the host's memory, a disk or a store."""
+    kv_loaded_bytes_per_s: Reading = NOT_EXPOSED
+    """KV cache copied back from there."""
+    kv_transferred_bytes_per_s: Reading = NOT_EXPOSED
+    """KV cache from or to another engine."""
+    kv_transfer_failures_per_s: Reading = NOT_EXPOSED
 
     @property
     def key(self) -> str:
