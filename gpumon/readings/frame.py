@@ -17,6 +17,8 @@ from gpumon.specs.llm import LlmSpec
 
 MODEL_AWAITED = "model_awaited"
 """Key in `EngineReading.info`: there is no `llm` because it is still looked for."""
+TOKENS_OFF = "tokens_off"
+"""Key in `EngineReading.info`: its server counts no tokens, and what to start it with so that it does."""
 MOST_PART: Final = 40
 """Characters of a model that stand in an engine's name."""
 
