@@ -87,6 +87,26 @@ async def test_sglangs_settings_are_guarded_where_its_metrics_are_not(key_file: 
     assert without.ranks[0].counters == reading.ranks[0].counters
 
 
+async def test_latencies_of_sglangs_first_requests_are_there_at_once() -> None:
+    """Its histograms appear with the first request: a window that reaches back to before is all of them."""
+    pages = {**SGLANG_PAGES, "/metrics": Reply(200, (PAGES / "sglang" / "fresh.prom").read_bytes())}
+    deriver, frames = Deriver(gpu_catalogue()), []
+    with LoopbackServer(lambda request: serving(pages)(request)) as server:
+        async with polling(server.url) as source:
+            frames += [source.reading]
+            pages["/metrics"] = SGLANG_PAGES["/metrics"]
+            assert await until(lambda: source.reading.ranks[0].counters[q.DECODE_TOKENS] > 0.0)
+            frames += [source.reading]
+    for number, reading in enumerate(frames):
+        frame = Frame(number, number, reading.monotonic_s, 1.0, HostReading(), (), (reading,))
+        (engine,) = deriver.derive(frame).snapshot.engines
+    seen = frames[-1].ranks[0].histograms[q.TTFT]
+    assert engine.ttft_s.mean == pytest.approx(seen.sum / seen.count)
+    assert not isinstance(engine.itl_s.p95, Missing)
+    assert not isinstance(engine.e2e_s.mean, Missing)
+    assert isinstance(engine.queue_s.mean, float)
+
+
 async def test_no_key_goes_to_a_server_that_wants_none(key_file: str) -> None:
     with LoopbackServer(serving(SGLANG_PAGES)) as server:
         async with polling(server.url, api_key_file=key_file):

@@ -6,12 +6,13 @@ metrics_reporter.py of 0.5.23, and what came before them (srt/metrics/collector.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Final
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance, EngineKind
+from gpumon.readings.frame import Advance, EngineKind, HistogramReading
 from gpumon.sources.engines.adapter import (
     MOST_RANKS,
     NO_BODIES,
@@ -139,6 +140,9 @@ TABLES: Final = Tables(
     ),
     extra=(SIGN_OF_LIVE, *QUEUES, *POOLS),
 )
+OF_SERVER: Final = tuple(rule for rule in TABLES.histograms if rule.quantity != q.QUEUE)
+"""What the tokeniser observes."""
+NO_OBSERVATION: Final = HistogramReading((math.inf,), (0.0,), 0.0, 0.0)
 
 
 class SglangAdapter(Adapter):
@@ -177,6 +181,8 @@ class SglangAdapter(Adapter):
             _leave_out(taken, q.WAITING)
         self._queues.update(name for name in QUEUES if name in found)
         _add_gauges(taken, found, server)
+        if ENDED not in found:
+            self._begin_histograms(taken)
         role = _role(found)
         for quantity in OF_THE_OTHER.get(role, ()):
             _leave_out(taken, quantity)
@@ -258,12 +264,29 @@ class SglangAdapter(Adapter):
 
     def _start_at_zero(self, rank: Rank, quantity: str) -> None:
         """A series that never was there has counted nothing yet; one that was and is missing now is missing."""
+        if not self._was_there(rank, quantity, there=quantity in rank.counters):
+            rank.counters[quantity] = 0.0
+
+    def _begin_histograms(self, taken: Collected) -> None:
+        """Before a request has ended, a histogram that never was there has no observation yet.
+
+        They are of the whole server and stand with its first rank; what waits is of each.
+        """
+        for rank in list(taken.ranks.values())[:1]:
+            if rank.counters.get(q.DECODE_TOKENS) and q.TTFT not in rank.histograms:
+                continue
+            for rule in TABLES.histograms if len(taken.ranks) == 1 else OF_SERVER:
+                if not self._was_there(rank, rule.quantity, there=rule.quantity in rank.histograms):
+                    rank.histograms[rule.quantity] = NO_OBSERVATION
+                    taken.live[rule.quantity] = str(rule.metrics[0])
+
+    def _was_there(self, rank: Rank, quantity: str, *, there: bool) -> bool:
+        """Whether a page of this process had it, this one included."""
         if len(self._seen) > MOST_SEEN:
             self._seen.clear()
-        if quantity in rank.counters:
+        if there:
             self._seen.add((rank.name, quantity))
-        elif (rank.name, quantity) not in self._seen:
-            rank.counters[quantity] = 0.0
+        return (rank.name, quantity) in self._seen
 
 
 def _leave_out(taken: Collected, quantity: str) -> None:
