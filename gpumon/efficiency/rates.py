@@ -17,6 +17,7 @@ from gpumon.efficiency.windows import MOST_KEPT_S, Track
 from gpumon.readings.frame import TOKENS_OFF, Advance, EngineReading, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
 from gpumon.readings.quantities import (
+    ABORTS,
     ACCEPTED_TOKENS,
     DECODE_RATE,
     DECODE_TOKENS,
@@ -36,6 +37,7 @@ from gpumon.readings.quantities import (
 COUNTERS: Final = {
     "requests_per_s": REQUESTS,
     "failures_per_s": FAILURES,
+    "aborts_per_s": ABORTS,
     "inferences_per_s": INFERENCES,
     "preemptions_per_s": PREEMPTIONS,
 }

@@ -38,9 +38,14 @@ _SOMETIMES: Final = (
     ("samples", "samples_per_s", values.rate),
     ("inferences", "inferences_per_s", values.rate),
     ("failures", "failures_per_s", values.rate),
+    ("aborts", "aborts_per_s", values.rate),
+    ("forward passes", "forward_ratio", values.percent),
+    ("scheduler idle", "scheduler_idle_ratio", values.percent),
+    ("host alone", "host_ratio", values.percent),
     ("tokens per step", "tokens_per_step", values.mean_tokens),
 )
-"""Rates that only some have: those of a training run, of models that are no LLMs, the mean over minutes."""
+"""Figures that only some have: those of a training run, of models that are no LLMs, the mean over minutes, the shares
+of a scheduler's time."""
 _NOT_THERE: Final = frozenset({Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED})
 
 
