@@ -13,6 +13,7 @@ from gpumon.efficiency.operation import operation
 from gpumon.efficiency.quantiles import longest, no_quantiles, quantiles
 from gpumon.efficiency.ranks import rank_loads, uneven
 from gpumon.efficiency.rates import Rates, rates
+from gpumon.efficiency.scheduler_time import scheduler_time
 from gpumon.efficiency.service import WITHOUT_DECODE, service_of
 from gpumon.efficiency.windows import GAP, Track
 from gpumon.readings.frame import Advance, EndpointState, EngineReading
@@ -84,7 +85,7 @@ class EngineTrack(Track):
             latencies = {field: _latency(self, quantity) for field, quantity in ALL_LATENCIES.items()}
             found = rates(reading, self, laid)
             loads = rank_loads(reading, self)
-            operated = operation(reading, self, found, laid.dp)
+            operated = operation(reading, self, found, laid.dp) | scheduler_time(reading, self, laid.pp)
             operated.update(
                 rank_loads=loads, uneven=uneven(loads, self), decode_mean_tokens_per_s=self._decode_mean(reading)
             )

@@ -14,9 +14,10 @@ from gpumon.efficiency.steps import gaps_are_steps, speculation, steps
 from gpumon.efficiency.traffic import Spread
 from gpumon.efficiency.training import trained
 from gpumon.efficiency.windows import MOST_KEPT_S, Track
-from gpumon.readings.frame import Advance, EngineReading, Phase
-from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, number
+from gpumon.readings.frame import TOKENS_OFF, Advance, EngineReading, Phase
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
 from gpumon.readings.quantities import (
+    ABORTS,
     ACCEPTED_TOKENS,
     DECODE_RATE,
     DECODE_TOKENS,
@@ -41,6 +42,7 @@ from gpumon.readings.quantities import (
 COUNTERS: Final = {
     "requests_per_s": REQUESTS,
     "failures_per_s": FAILURES,
+    "aborts_per_s": ABORTS,
     "inferences_per_s": INFERENCES,
     "preemptions_per_s": PREEMPTIONS,
     "rejections_per_s": REJECTIONS,
@@ -146,7 +148,8 @@ _COUNTED: Final = (*COUNTERS, "trained_tokens_per_s", "samples_per_s")
 def _flows(reading: EngineReading, track: Track, service: Service, prefill_s: float) -> dict[str, Flow]:
     """Every rate by field of `Engine`."""
     found = {field: flow(reading, track, quantity) for field, quantity in COUNTERS.items()}
-    no_prefill, no_decode = WITHOUT_PREFILL.get(service), WITHOUT_DECODE.get(service)
+    off = Missing(Reason.OFF, reading.info[TOKENS_OFF]) if TOKENS_OFF in reading.info else None
+    no_prefill, no_decode = WITHOUT_PREFILL.get(service, off), WITHOUT_DECODE.get(service, off)
     if no_prefill is None:
         computed = flow(reading, track, PREFILL_COMPUTED, PREFILL_RATE, prefill_s)
         cached = flow(reading, track, PREFILL_CACHED, seconds=prefill_s)

@@ -192,6 +192,14 @@ class Engine(msgspec.Struct, frozen=True, gc=False):
     """Tokens per step and sequence: 1 without speculation."""
     failures_per_s: Reading = NOT_EXPOSED
     """Requests per second that ended in an error."""
+    aborts_per_s: Reading = NOT_EXPOSED
+    """Requests per second that their client gave up, or that somebody cancelled."""
+    forward_ratio: Reading = NOT_EXPOSED
+    """Share of the time in which its GPU ran a forward pass, mean of its ranks."""
+    scheduler_idle_ratio: Reading = NOT_EXPOSED
+    """Share of the time in which its scheduler had nothing to run and nothing in its queues."""
+    host_ratio: Reading = NOT_EXPOSED
+    """The rest: there was work and no forward pass ran, so that the GPU waited for the host."""
     inferences_per_s: Reading = NOT_EXPOSED
     """Items per second of a server of models that are no LLMs."""
     trained_tokens_per_s: Reading = NOT_EXPOSED

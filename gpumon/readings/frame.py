@@ -26,6 +26,8 @@ DIFFUSION: Final = "diffusion"
 """Key in `EngineReading.info`: the model writes by denoising, so that its steps are no tokens."""
 UNTOLD: Final = "untold"
 """Key in `EngineReading.info`: why the server does not tell how large its KV pool is."""
+TOKENS_OFF = "tokens_off"
+"""Key in `EngineReading.info`: its server counts no tokens, and what to start it with so that it does."""
 MOST_PART: Final = 40
 """Characters of a model that stand in an engine's name."""
 

@@ -38,6 +38,10 @@ _SOMETIMES: Final = (
     ("samples", "samples_per_s", values.rate),
     ("inferences", "inferences_per_s", values.rate),
     ("failures", "failures_per_s", values.rate),
+    ("aborts", "aborts_per_s", values.rate),
+    ("forward passes", "forward_ratio", values.percent),
+    ("scheduler idle", "scheduler_idle_ratio", values.percent),
+    ("host alone", "host_ratio", values.percent),
     ("tokens per step", "tokens_per_step", values.mean_tokens),
     ("turned away", "rejections_per_s", values.rate),
     ("KV stored", "kv_stored_bytes_per_s", values.traffic),
@@ -45,7 +49,8 @@ _SOMETIMES: Final = (
     ("KV transferred", "kv_transferred_bytes_per_s", values.traffic),
     ("KV transfers failed", "kv_transfer_failures_per_s", values.rate),
 )
-"""Rates that only some have: those of a training run, of models that are no LLMs, of a KV cache beyond the GPUs."""
+"""Figures that only some have: those of a training run, of models that are no LLMs, of a KV cache beyond the GPUs, the
+shares of a scheduler's time."""
 _NOT_THERE: Final = frozenset({Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED})
 
 

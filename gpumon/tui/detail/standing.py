@@ -25,6 +25,7 @@ _NAMES: Final = {
     "steps_per_s": "steps",
     "preemptions_per_s": "preemptions",
     "failures_per_s": "failures",
+    "aborts_per_s": "aborts",
     "inferences_per_s": "inferences",
     "trained_tokens_per_s": "trained",
     "samples_per_s": "samples",
