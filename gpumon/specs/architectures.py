@@ -26,7 +26,7 @@ from gpumon.specs.layers import (
     Latent,
     Mamba2,
     adjusted,
-    bailing_delta,
+    bailing_linear,
     block_sparse,
     differential,
     double_width,
@@ -45,6 +45,7 @@ from gpumon.specs.layers import (
     mlstm,
     per_layer_input,
     query_heads,
+    relative,
     rwkv,
     shared_mlp,
     short_convolution,
@@ -567,6 +568,12 @@ _GEMMA4: Final = _family(
 )
 _STEP_WINDOW: Final = Grouped(Reach.WINDOW, gate="head", names={"num_attention_heads": "num_sliding_attention_heads"})
 
+_INKLING_WINDOW: Final = Grouped(
+    Reach.WINDOW,
+    ("sliding_window_size",),
+    names={name: f"swa_{name}" for name in ("num_attention_heads", "num_key_value_heads", "head_dim")},
+)
+
 
 def _mimo_window(fields: Fields) -> Block:
     """MiMo-V2: window layers have sizes of their own; where no field has them, twice the KV heads."""
@@ -677,6 +684,11 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
         "step3p5 step3p7",
     ),
     **_same(_family({FULL: grouped, WINDOW: _mimo_window}, otherwise=_mimo, moe=True), "mimo_v2 mimo_v2_flash"),
+    "muse_glimmer_text": _family(_GATED, otherwise=_needs_list),
+    "voxtral_realtime_text": _family(otherwise=_window_if_set, tied=True),
+    "inkling_text": _family(
+        {"hybrid": relative(grouped), "hybrid_sliding": relative(_INKLING_WINDOW)}, otherwise=_needs_list, moe=True
+    ),
     **_same(_DEEPSEEK, "deepseek_v2 deepseek_v3 kimi_k2 kimi_k25 axk1 glm4_moe_lite minicpm3 mistral4 youtu"),
     "deepseek_v32": _DEEPSEEK_SPARSE,
     "glm_moe_dsa": _family(_LATENT, pattern=_indexed, moe=True, defaults={"index_n_heads": 32, "index_head_dim": 128}),
@@ -701,7 +713,7 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     **_same(_DELTA, "qwen3_next qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text"),
     "olmo_hybrid": _family({FULL: grouped, STATE: gated_delta_net}, otherwise=_needs_list),
     "kimi_linear": _KIMI,
-    "bailing_hybrid": _family({FULL: Latent(gate="head"), STATE: bailing_delta}, otherwise=_groups, moe=True),
+    "bailing_hybrid": _family({FULL: Latent(gate="head"), STATE: bailing_linear}, otherwise=_groups, moe=True),
     "bailing_moe_linear": _family({FULL: grouped, STATE: lightning}, otherwise=_groups, moe=True),
     "nemotron_h": _NEMOTRON_H,
     "nemotron-nas": _family(

@@ -109,7 +109,7 @@ class Grouped(msgspec.Struct, frozen=True):
     def __call__(self, fields: Fields) -> Block:
         own = fields.with_first({name: fields.raw(other) for name, other in self.names.items()})
         hidden, heads, kv_heads, dim = hidden_size(own), query_heads(own), key_value_heads(own), key_dim(own)
-        value_dim = own.integer("v_head_dim", default=dim, high=65_536)
+        value_dim = own.integer("v_head_dim", default=dim, low=0, high=65_536) or dim
         reach, limit = self._reach(own)
         cached = kv_heads * dim if self.key_is_value and own.flag(self.key_is_value) else kv_heads * (dim + value_dim)
         matrices = (
@@ -132,6 +132,20 @@ class Grouped(msgspec.Struct, frozen=True):
             return heads
         wide = self.gate == "wide" or (bool(self.gate) and fields.flag(self.gate, default=True))
         return heads * value_dim if wide else 0
+
+
+def relative(block: Grouped) -> Builder:
+    """Inkling: learned biases by distance, and short convolutions of keys, values and both residual branches."""
+
+    def build(fields: Fields) -> Block:
+        built = block(fields)
+        hidden, look = hidden_size(fields), built.attention[0]
+        biases = hidden * query_heads(fields) * fields.integer("d_rel")
+        kernel = fields.integer("conv_kernel_size", "sconv_kernel_size", default=4)
+        kept = _convolution(int(look.elements) + 2 * hidden, kernel)
+        return Block({ATTENTION: built.params[ATTENTION] + biases}, (look,), (kept,))
+
+    return build
 
 
 def differential(fields: Fields) -> Block:
@@ -322,8 +336,10 @@ def kimi_delta(fields: Fields, full_rank: bool = False) -> Block:
     return Block({STATE: float(weights)}, (), (state, _convolution(3 * width, kernel)))
 
 
-def bailing_delta(fields: Fields) -> Block:
-    """Kimi delta attention of Ling 3: heads as the attention's, gates of full rank."""
+def bailing_linear(fields: Fields) -> Block:
+    """Ling 3: Kimi delta attention, heads as the attention's, gates of full rank; Ling 2.5 and 2.6: lightning."""
+    if not fields.has("linear_num_heads", "short_conv_kernel_size", "kda_safe_gate", "kda_lower_bound"):
+        return lightning(fields)
     return kimi_delta(
         fields.with_first(
             {
