@@ -54,7 +54,10 @@ def test_the_catalogue_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     rows = llm_catalogue().rows
     assert [line.split()[0] for line in lines[1 : len(rows) + 1]] == [row.name for row in rows]
     assert "gpt-oss-120b                     117B    5.1B      36     74  mxfp4   128k  MoE+SWA" in lines
-    assert "Phi-4-multimodal-5.6B            5.6B       -       -      -  -       128k  -" in lines
+    assert [line.split() for line in lines if line.startswith("Phi-4-multimodal-5.6B ")] == [
+        ["Phi-4-multimodal-5.6B", "5.6B", "-", "-", "-", "-", "128k", "-", "refused"]
+    ]
+    assert "no MFU and MBU for Phi-4-multimodal-5.6B: config.json: model_type 'phi4_multimodal' is not modelled: " in out
 
 
 def test_json_has_every_row_with_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +95,7 @@ def test_a_model_of_the_catalogue_is_shown_with_its_sources(capsys: pytest.Captu
         "  parameters    70.552e9, 69.502e9 multiplied per token",
         "  attention     64 heads of 128, 8 KV heads; 80 layers see the whole context",
         "  weights       fp8: 72.7GB; a step reads 70.6GB at batch 1",
-        "  KV cache      327,680 bytes per token (bf16)",
+        "  KV cache      327,680 bytes per token (bf16); a sequence of 4,096 tokens holds 1.34GB",
         "  looked at     config: no [[model]] entry matches",
         "                catalogue: row Llama-3.3-70B, fp8 by its name",
     ):

@@ -56,8 +56,11 @@ class Shown(NamedTuple):
 
 
 def listed(rows: Sequence[LlmRow], configured: Sequence[str], width: int = 160) -> str:
-    """A line per row; then the models of the config."""
+    """A line per row; then the rows that are refused, and the models of the config."""
     lines = _table(rows, width)
+    for row in rows:
+        if row.unusable:
+            lines.extend(wrapped(f"no MFU and MBU for {token(row.name)}: {row.unusable}", width, "", INDENT))
     if configured:
         names = ", ".join(token(name, spaces=True) for name in configured)
         lines.extend(wrapped(f"in the config, ahead of these: {names}", width, "", INDENT))
@@ -145,7 +148,7 @@ def _row(row: LlmRow) -> tuple[str, ...]:
             NONE,
             _context(row.max_context),
             NONE,
-            row.unusable,
+            "refused",
         )
     spec = row.spec
     kv = kv_bytes_per_token(spec) / 1e3
