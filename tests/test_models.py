@@ -57,7 +57,9 @@ def test_the_catalogue_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split() for line in lines if line.startswith("Phi-4-multimodal-5.6B ")] == [
         ["Phi-4-multimodal-5.6B", "5.6B", "-", "-", "-", "-", "128k", "-", "refused"]
     ]
-    assert "no MFU and MBU for Phi-4-multimodal-5.6B: config.json: model_type 'phi4_multimodal' is not modelled: " in out
+    assert (
+        "no MFU and MBU for Phi-4-multimodal-5.6B: config.json: model_type 'phi4_multimodal' is not modelled: " in out
+    )
 
 
 def test_json_has_every_row_with_its_figures(capsys: pytest.CaptureFixture[str]) -> None:

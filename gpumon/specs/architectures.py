@@ -166,7 +166,7 @@ def _numbered_expert_layer(fields: Fields, layer: int) -> bool:
     if fields.has("decoder_sparse_step"):  # Qwen
         step = fields.integer("decoder_sparse_step")
         return (layer + 1) % step == 0 and layer not in (fields.items("mlp_only_layers") or ())
-    dense = fields.integer("first_k_dense_replace", "num_dense_layers", default=0, low=0)
+    dense = fields.integer("first_k_dense_replace", "num_dense_layers", "dense_mlp_idx", default=0, low=0)
     step = fields.integer("moe_layer_freq", default=1)
     return layer >= dense and layer % step == 0 and layer not in (fields.items("mlp_only_layers") or ())
 
@@ -276,6 +276,13 @@ def _mimo(fields: Fields, layers: int) -> Sequence[str]:
     if listed is not None:
         return [WINDOW if each else FULL for each in listed]
     return [FULL if layer == 0 or (layer + 1) % 6 == 0 else WINDOW for layer in range(layers)]
+
+
+def _inkling(fields: Fields, layers: int) -> Sequence[str]:
+    """`local_layer_ids` are the layers with a window; without it all but every sixth."""
+    local = fields.items("local_layer_ids")
+    windows = [layer for layer in range(layers) if (layer + 1) % 6] if local is None else local
+    return ["hybrid_sliding" if layer in windows else "hybrid" for layer in range(layers)]
 
 
 def _cycle(*names: str) -> Pattern:
@@ -673,7 +680,9 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     **_same(_family(otherwise=_exaone4, moe=True), "exaone4 exaone_moe"),
     **_same(_LLAMA4, "llama4 llama4_text"),
     "afmoe": _family(_GATED, otherwise=_every("global_attn_every_n_layers", 4), moe=True),
-    "laguna": _family(_HEADWISE, otherwise=_needs_list, moe=True),
+    "laguna": _family(
+        {FULL: Grouped(gate="gating"), WINDOW: Grouped(Reach.WINDOW, gate="gating")}, otherwise=_needs_list, moe=True
+    ),
     **_same(
         _family(
             {FULL: Grouped(gate="head"), WINDOW: _STEP_WINDOW},
@@ -686,8 +695,14 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     **_same(_family({FULL: grouped, WINDOW: _mimo_window}, otherwise=_mimo, moe=True), "mimo_v2 mimo_v2_flash"),
     "muse_glimmer_text": _family(_GATED, otherwise=_needs_list),
     "voxtral_realtime_text": _family(otherwise=_window_if_set, tied=True),
-    "inkling_text": _family(
-        {"hybrid": relative(grouped), "hybrid_sliding": relative(_INKLING_WINDOW)}, otherwise=_needs_list, moe=True
+    **_same(
+        _family(
+            {"hybrid": relative(grouped), "hybrid_sliding": relative(_INKLING_WINDOW)},
+            mlp=Dense(sizes=("dense_intermediate_size", "intermediate_size")),
+            otherwise=_inkling,
+            moe=True,
+        ),
+        "inkling_text inkling_mm_model",
     ),
     **_same(_DEEPSEEK, "deepseek_v2 deepseek_v3 kimi_k2 kimi_k25 axk1 glm4_moe_lite minicpm3 mistral4 youtu"),
     "deepseek_v32": _DEEPSEEK_SPARSE,

@@ -91,6 +91,10 @@ def key_dim(fields: Fields) -> int:
     return fields.integer(*_HEAD_DIM, default=hidden // heads, high=65_536)
 
 
+_LAGUNA_GATE: Final = "gating"
+"""Laguna's field for the gate of its attention: one number per head, unless it says `per-element`."""
+
+
 class Grouped(msgspec.Struct, frozen=True):
     """Multi-head, grouped-query or multi-query attention."""
 
@@ -98,7 +102,8 @@ class Grouped(msgspec.Struct, frozen=True):
     limit: tuple[str, ...] = ("sliding_window",)
     """Fields that name the window or chunk."""
     gate: str = ""
-    """Of the output: `wide` as the heads' output, `head` one number per head; or the field that switches a wide one."""
+    """Of the output: `wide` as the heads' output, `head` one number per head; or the field that switches a wide one,
+    or Laguna's, that says which."""
     names: Mapping[str, str] = {}
     """Field -> the one that stands for it in these layers (MiMo's `swa_head_dim`)."""
     key_is_value: str = ""
@@ -128,8 +133,10 @@ class Grouped(msgspec.Struct, frozen=True):
         return self.reach, limit
 
     def _gate(self, fields: Fields, heads: int, value_dim: int) -> int:
-        if self.gate == "head":
+        if self.gate == "head" or (self.gate == _LAGUNA_GATE and fields.raw(_LAGUNA_GATE) != "per-element"):
             return heads
+        if self.gate == _LAGUNA_GATE:
+            return heads * value_dim
         wide = self.gate == "wide" or (bool(self.gate) and fields.flag(self.gate, default=True))
         return heads * value_dim if wide else 0
 

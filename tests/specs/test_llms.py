@@ -133,7 +133,7 @@ def test_what_engines_are_asked_to_serve_is_known(section: str) -> None:
 @pytest.mark.parametrize(
     ("name", "params", "active"),
     [
-        ("Inkling", 975_340_270_146, 39_818_887_168),
+        ("Laguna-M.1", 225_796_000_000, 23_054_000_000),
         ("dots3-note-prev", 279_551_718_016, 15_475_146_752),
         ("Muse-Glimmer-30B", 27_854_780_928, 26_508_558_336),
         ("Ling-3.0-flash", 124_414_191_072, 5_101_191_168),
