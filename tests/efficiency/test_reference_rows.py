@@ -29,7 +29,6 @@ AMBIGUOUS = {
     ("G7", "mbu"): (0.25, _REPLICATED),
     ("D1", "mfu"): (0.13, _COUNTS_TABLE),
     ("D6", "mfu"): (0.11, _COUNTS_TABLE),
-    ("A7", "mfu"): (0.11, _COUNTS_TABLE),
     ("T12", "mfu"): (0.15, "the table counts MLA decode with full keys and values; engines run the absorbed form"),
     ("M12", "mfu"): (0.65, "a lower bound without attention; answers of 3,700 tokens add 43 % to a token's FLOPs"),
     ("A14", "mbu"): (0.20, "KV precision not stated: 44 % with BF16, 37 % with FP8"),

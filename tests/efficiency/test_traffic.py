@@ -28,7 +28,7 @@ TABLE = Path(__file__).parents[1] / "data" / "kv_bytes.csv"
 CELLS = {row["model"]: row for row in csv.DictReader(TABLE.read_text("utf-8").splitlines())}
 """KV bytes per token at 16 bit, worked out from the published dimensions apart from this code: of all layers, and what
 a token adds where the context is beyond every window."""
-INDEX_KEYS = {"deepseek-ai/DeepSeek-V3.2": 61 * 132, "zai-org/GLM-5": 78 * 132}
+INDEX_KEYS = {"deepseek-ai/DeepSeek-V3.2": 61 * 132, "zai-org/GLM-5-FP8": 78 * 132}
 """Bytes of the indexer's FP8 keys with their scales, which the table leaves out. All of them are read."""
 
 
