@@ -100,7 +100,7 @@ class FleetControl:
             from gpumon.config.prices import running_prices
             from gpumon.sources.packaged import gpu_catalogue
 
-            self._prices = running_prices(self._config.sizing, gpu_catalogue())
+            self._prices = running_prices(self._config.sizing, gpu_catalogue(self._config.gpu))
         return self._prices
 
     @property

@@ -26,7 +26,7 @@ def maker(config: Config, hardware: object = None) -> Make:
 
     `hardware` may be a simulated server, which has thresholds of its own.
     """
-    gpus = gpu_catalogue()
+    gpus = gpu_catalogue(config.gpu)
     of_server = getattr(hardware, "thresholds", None)
     thresholds = config.triage if of_server is None else of_server(config.triage)
     return lambda: (Deriver(gpus), triage_of(config, gpus, thresholds))

@@ -62,7 +62,7 @@ class Onlooker:
         from gpumon.sources.own_models import OwnModels
         from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 
-        newest, gpus = self._newest, gpu_catalogue()
+        newest, gpus = self._newest, gpu_catalogue(self._config.gpu)
         if newest is not None:
             self._own |= own_models(newest)  # an engine that is gone leaves its dimensions to what was measured on it
         own = OwnModels(self._own, self._config.model)

@@ -35,7 +35,7 @@ def report_command(file: str, since: str, until: str, form: str, config: Config,
     Raises ConfigError.
     """
     recording, (from_s, to_s) = _opened(file, since, until)
-    gpus = gpu_catalogue()
+    gpus = gpu_catalogue(config.gpu)
     summed = summed_up(recording, gpus, running_prices(config.sizing, gpus), from_s, to_s)
     if form == "json":
         write(period.encode(summed).decode() + "\n")

@@ -24,7 +24,7 @@ from gpumon.readings.text import clean
 from gpumon.sources.model_facts import look_up
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.sources.prometheus.inventory import Pool, Seen, seen
-from gpumon.specs.gpu import GpuSpec
+from gpumon.specs.gpu import GpuFacts, GpuSpec
 from gpumon.specs.llm import LlmSpec
 
 OK: Final = 0
@@ -104,7 +104,7 @@ def _ruled(chosen: argparse.Namespace, config: Config, environ: Mapping[str, str
             said = clean(facts.why.partition(". Add")[0], 160)
             warnings.append(f"no MFU and MBU of {clean(name, 80)}: {said}; the file has the lines to add")
             continue
-        gpu = _gpu(gpus.get(name, gpus.get("", "")) or config.sizing.gpu, has.gpus, name)
+        gpu = _gpu(config, gpus.get(name, gpus.get("", "")) or config.sizing.gpu, has.gpus, name)
         size = _size_of(name, counts, has, warnings)
         _check_fits(name, facts.spec, gpu, size.gpus)
         assumed += [name] if size.source == ASSUMED else []
@@ -178,9 +178,9 @@ def _by_model(option: str, given: Sequence[str], names: Sequence[str]) -> dict[s
     return found
 
 
-def _gpu(asked: str, seen: Sequence[str], model: str) -> GpuSpec | None:
+def _gpu(config: Config, asked: str, seen: Sequence[str], model: str) -> GpuSpec | None:
     """The type that was asked for, else the only one that the Prometheus has. Raises ConfigError."""
-    catalogue = gpu_catalogue()
+    catalogue = gpu_catalogue(config.gpu)
     if asked:
         try:
             return catalogue.find(asked)
@@ -192,7 +192,7 @@ def _gpu(asked: str, seen: Sequence[str], model: str) -> GpuSpec | None:
             f"rules: the Prometheus has GPUs of several types ({several}): say which serve each model, "
             f"with --gpu TYPE or --gpu '{clean(model, 60)}=TYPE'"
         )
-    if seen and (found := catalogue.match(seen[0])) is not None:
+    if seen and (found := catalogue.match(GpuFacts(seen[0]))) is not None:
         return found
     raise ConfigError(
         f"rules: which GPUs serve {clean(model, 60)!a}? Give --gpu TYPE, such as --gpu 'H100 SXM 80GB', or [sizing].gpu"
@@ -229,7 +229,7 @@ def _priced(config: Config, chosen: argparse.Namespace) -> bool:
 
 def _prices(config: Config, chosen: argparse.Namespace) -> Prices:
     """Prices by NVML name; `--price` is that of every GPU without one of its own."""
-    catalogue = gpu_catalogue()
+    catalogue = gpu_catalogue(config.gpu)
     try:
         prices = dict(running_prices(config.sizing, catalogue))
     except ValueError as error:

@@ -355,7 +355,7 @@ def known(config: Config, scenario: Scenario, environ: Mapping[str, str]) -> Kno
             configured(workload.model, config.model)
     except ValueError as wrong:
         raise ConfigError(str(wrong)) from None
-    gpus = gpu_catalogue()
+    gpus = gpu_catalogue(config.gpu)
     return Known(
         gpus=gpus,
         llms=llm_catalogue(),

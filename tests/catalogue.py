@@ -1,8 +1,7 @@
 """Makes the catalogue of LLMs (`make catalogue`): configs of tests/data/catalogue -> gpumon/specs/data/llms.jsonl.
 
-`models.jsonl` has one model a line: what it is called, where its figures are from, its published totals, and its config,
-or the `file` of `released.jsonl` that is its config. `released.jsonl` has config.json files as they were published
-(packed in aiconfigurator-core 0.12.0, Apache 2.0).
+`models.jsonl` has one model a line: what it is called, where its figures are from, its published totals, and its
+config, or the id of the published config.json in tests/data/oracle/released.jsonl that it is.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-SOURCES: Final = Path(__file__).parent / "data" / "catalogue"
+_DATA: Final = Path(__file__).parent / "data"
 CATALOGUE: Final = Path(__file__).parents[1] / "gpumon" / "specs" / "data" / "llms.jsonl"
 
 COLUMNS: Final = ("name", "hf_id", "aliases", "source", "verified", "max_context", "params_b", "active_b", "note")
@@ -34,7 +33,8 @@ _DROPPED: Final = re.compile(
     r"|layernorm_.*|max_window_layers|kernel_options|mtp_loss.*)$)"
 )
 """Fields that no formula needs."""
-_KEPT: Final = frozenset(("qk_rope_head_dim", "no_rope_layers", "layer_norm_types"))
+_KEPT: Final = frozenset(("qk_rope_head_dim", "no_rope_layers", "time_step_rank"))
+"""Fields that are needed although they look like those."""
 
 
 def stripped(config: dict[str, Any]) -> dict[str, Any]:
@@ -50,9 +50,9 @@ def stripped(config: dict[str, Any]) -> dict[str, Any]:
 
 def rows() -> Iterator[dict[str, Any]]:
     """The rows of the catalogue, in the order of their names."""
-    released = {each["file"]: each["config"] for each in _lines("released.jsonl")}
-    for model in sorted(_lines("models.jsonl"), key=lambda each: _natural(each["name"])):
-        config = released[model["released"]] if "released" in model else model["config"]
+    published = released()
+    for model in sorted(_lines("catalogue/models.jsonl"), key=lambda each: _natural(each["name"])):
+        config = published[model["released"]] if "released" in model else model["config"]
         yield {key: model[key] for key in COLUMNS if key in model} | {"config": stripped(config)}
 
 
@@ -61,8 +61,13 @@ def text() -> str:
     return "".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows())
 
 
+def released() -> dict[str, dict[str, Any]]:
+    """config.json files as published, by id."""
+    return {each["id"]: each["config"] for each in _lines("oracle/released.jsonl")}
+
+
 def _lines(name: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (SOURCES / name).read_text("utf-8").splitlines()]
+    return [json.loads(line) for line in (_DATA / name).read_text("utf-8").splitlines()]
 
 
 def _natural(name: str) -> list[tuple[float, str]]:

@@ -313,6 +313,14 @@ _TABLES: Final[dict[str, tuple[TableRule, ...]]] = {
         (lambda m: (m.window_layers > 0) != (m.window > 0), "window", "goes with window_layers: give both or neither"),
         (lambda m: m.rope_dim > 0 and m.kv_lora_rank == 0, "rope_dim", "is of MLA models: it needs kv_lora_rank"),
     ),
+    "Gpu": (
+        (lambda g: not g.name.strip(), "name", "must not be empty"),
+        (
+            lambda g: all(getattr(g, each) is None for each in g.__struct_fields__ if each != "name"),
+            "name",
+            "has no figure beside it: give bf16_tflops, fp8_tflops, bandwidth_gbs, ...",
+        ),
+    ),
 }
 
 CONFIG: Final = Rulebook(
@@ -323,6 +331,7 @@ CONFIG: Final = Rulebook(
         "endpoint": (("url", urls.server), ("name", str)),
         "feed": (("name", str),),
         "model": (("match", str),),
+        "gpu": (("name", str),),
     },
     open_tables={
         "keys": OpenTable(keymap.IDS, keymap.problem, keymap.clash),

@@ -150,6 +150,23 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kv_precision: Literal["fp32", "bf16", "fp16", "fp8", "int8"] = "bf16"
 
 
+class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Peaks of a GPU that gpumon does not know: they stand above those of its catalogue."""
+
+    name: str
+    """As the driver gives it (`nvidia-smi -L`), e.g. "NVIDIA H20 NVL16"."""
+    bf16_tflops: Positive | None = None
+    """Dense (half of what data sheets give with sparsity), in 1e12 FLOP/s, with FP32 accumulation; of FP16, too."""
+    fp8_tflops: Positive | None = None
+    int8_tops: Positive | None = None
+    fp4_tflops: Positive | None = None
+    fp32_tflops: Positive | None = None
+    bandwidth_gbs: Positive | None = None
+    """Of the memory, in 1e9 bytes/s; default: what the driver's clock and bus width give."""
+    memory_gb: Positive | None = None
+    """Memory in 1024^3 bytes, for sizing."""
+
+
 class Discovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What gpumon may look at by itself."""
 
@@ -328,6 +345,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     endpoint: tuple[Endpoint, ...] = ()
     feed: tuple[Feed, ...] = ()
     model: tuple[Model, ...] = ()
+    gpu: tuple[Gpu, ...] = ()
     discovery: Discovery = Discovery()
     dcgm: Dcgm = Dcgm()
     sizing: Sizing = Sizing()

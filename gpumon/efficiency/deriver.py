@@ -14,7 +14,7 @@ from gpumon.efficiency.engine import Peak, plus
 from gpumon.efficiency.engine_track import EngineTrack
 from gpumon.efficiency.engine_view import counted, derive_engine, without_figures
 from gpumon.efficiency.faults import engine_faults, gpu_faults, is_free, is_unmapped
-from gpumon.efficiency.gpu_view import GpuTrack, Standing, derive_gpu, mean_power_of, standing_of
+from gpumon.efficiency.gpu_view import GpuTrack, Standing, derive_gpu, gpu_facts, mean_power_of, standing_of
 from gpumon.efficiency.points import Totals, chart_points
 from gpumon.efficiency.renewed import pace_s, renewed
 from gpumon.efficiency.replicas import Member, ReplicaGroups
@@ -33,8 +33,8 @@ from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Gpu, Host, Replicas, Self, Snapshot
 from gpumon.readings.text import MOST_FAULT, clean
 from gpumon.readings.times import rfc3339
-from gpumon.specs.gpu import GpuSpec
-from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak, clock_bandwidth
+from gpumon.specs.gpu import GpuFacts
+from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak
 
 SEVERAL_SERVERS = "several servers answer at this URL in turn (a load balancer?): poll each by its own URL"
 MOST_REMOTES = 1024
@@ -61,7 +61,7 @@ class Deriver:
         self._catalogue = catalogue
         self._engines: dict[str, EngineTrack] = {}
         self._gpus: dict[str, GpuTrack] = {}
-        self._peaks: dict[tuple[object, ...], Peak] = {}
+        self._peaks: dict[GpuFacts, Peak] = {}
         self._remotes: dict[tuple[str, int], list[Peak]] = {}
         """GPU type and count by the config -> the peaks."""
         self._totals = Totals()
@@ -246,7 +246,7 @@ class Deriver:
                 self._wrong[reading.key] = f"its figures make no sense: {error}"
             if track.several_servers:
                 self._wrong.setdefault(reading.key, SEVERAL_SERVERS)
-            members.append(Member(reading, engine, track, found is not None))
+            members.append(Member(reading, engine, track, found is not None and not engine.asleep))
             ticks.append(found.decode_tick if found is not None else engine.decode_tokens_per_s)
         replicas, apart = self._groups.of(members, frame.monotonic_s)
         engines = [
@@ -281,30 +281,21 @@ class Deriver:
         except ValueError:
             return []
         bandwidth: Reading = spec.bandwidth_bytes_per_s or Missing(Reason.UNKNOWN_GPU)
-        doubtful = not _settled(spec)
-        return [Peak(spec, bandwidth, spec.source, doubtful, doubtful)] * count
+        return [Peak(spec, bandwidth, spec.source, not spec.verified, not spec.verified)] * count
 
     def _peak(self, reading: GpuReading) -> Peak:
         if reading.mig or reading.parent_uuid:
             return Peak(None, Missing(Reason.UNDER_MIG), "")
-        facts = (
-            reading.name,
-            number(reading.vram_total_bytes) if not reading.vram_shared else None,
-            number(reading.sm_count),
-            number(reading.sm_clock_max_hz),
-            number(reading.memory_clock_max_hz),
-            number(reading.memory_bus_bits),
-            reading.compute_capability,
-        )
+        facts = gpu_facts(reading)
         peak = self._peaks.get(facts)
         if peak is None:
             if len(self._peaks) > 64:
                 self._peaks.clear()
-            spec = self._catalogue.match(*facts)
-            bandwidth = bandwidth_peak(facts[4], facts[5], spec) or (Missing(Reason.UNKNOWN_GPU), "")
+            spec = self._catalogue.match(facts)
+            bandwidth = bandwidth_peak(facts, spec) or (Missing(Reason.UNKNOWN_GPU), "")
             source = "; ".join(text for text in (spec.source if spec is not None else "", bandwidth[1]) if text)
-            doubtful = spec is not None and not _settled(spec)
-            clocked = clock_bandwidth(facts[4], facts[5]) is not None
+            doubtful = spec is not None and not spec.verified
+            clocked = facts.bandwidth_bytes_per_s is not None
             peak = self._peaks[facts] = Peak(spec, bandwidth[0], source, doubtful, doubtful and not clocked)
         return peak
 
@@ -332,10 +323,6 @@ def _gpu_window_s(frame: Frame) -> float:
     """Window of the GPUs' means: that of the engines' rates, of seldom polled engines at most `MOST_GPU_S`."""
     engines_s = max((reading.interval_s for reading in frame.engines), default=0.0)
     return max(grown(RATE_S, frame.interval_s), min(grown(RATE_S, engines_s), MOST_GPU_S))
-
-
-def _settled(spec: GpuSpec) -> bool:
-    return spec.verified and not spec.source.startswith("derived")
 
 
 def bare(frame: Frame, *faults: Fault) -> Snapshot:

@@ -10,13 +10,14 @@ from gpumon.efficiency import flops, ratio, traffic
 from gpumon.efficiency.rates import Rates
 from gpumon.efficiency.service import WITHOUT_DECODE, Service, service_of
 from gpumon.efficiency.training import NO_COST, training_flops
-from gpumon.readings.frame import MODEL_AWAITED, EndpointState, EngineReading
+from gpumon.readings.frame import DIFFUSION, MODEL_AWAITED, EndpointState, EngineReading
 from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason, number
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.precision import Precision
 
 OF_A_FEED = Missing(Reason.NOT_EXPOSED, "a training run has no model: its feed says the FLOPs of a token")
+DENOISES = Missing(Reason.NOT_MODELLED, "a diffusion model: its steps denoise a canvas and are no tokens")
 IMPOSSIBLE = Missing(Reason.INVALID, "these tokens need more FLOP/s than its GPUs have")
 _PRECISIONS = {precision.value: precision for precision in Precision}
 
@@ -92,6 +93,8 @@ def _generation(reading: EngineReading, found: Rates, tp: int) -> Work:
         per_token = flops.decode_flops_per_token(llm, found.context)
     weights, moved = _bytes(llm, found, tp, kv)
     prefill, decode = _prefill_flops(llm, found), _decode_flops(found, per_token)
+    if DIFFUSION in reading.info:
+        weights = moved = decode = single = per_token = DENOISES
     return Work(
         prefill_flops=prefill,
         decode_flops=decode,

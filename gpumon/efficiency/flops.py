@@ -58,7 +58,8 @@ def compute_peak(gpu: GpuSpec, llm: LlmSpec) -> tuple[float, Precision] | None:
 
     8-bit weights and activations run at the 8-bit peak, FP4 at the FP4 peak, each where the GPU has one; weight-only
     formats (AWQ, GPTQ) are widened and run at the 16-bit peak, as does any format that the GPU lacks (FP8 on Ampere,
-    MXFP4 and NVFP4 on Hopper). None where the GPU has no known peak for any of them.
+    MXFP4 and NVFP4 on Hopper). None where the peak of that format is not known: a GPU that has FP8 does not run it at
+    16 bit.
     """
     return _best(gpu, _WIDE if llm.weight_only else _ARITHMETIC[llm.precision])
 
@@ -69,7 +70,8 @@ def training_peak(gpu: GpuSpec, precision: Precision) -> tuple[float, Precision]
 
 
 def _best(gpu: GpuSpec, formats: Sequence[Precision]) -> tuple[float, Precision] | None:
-    return next(((found, one) for one in formats if (found := gpu.flops_per_s.get(one, 0.0)) > 0.0), None)
+    used = next((one for one in formats if one in gpu.flops_per_s), None)
+    return (gpu.flops_per_s[used], used) if used is not None and gpu.flops_per_s[used] > 0.0 else None
 
 
 # A GPU without BF16 (V100, T4) serves a BF16 checkpoint in FP16.

@@ -17,14 +17,18 @@ from gpumon.efficiency.renewed import from_elsewhere
 from gpumon.efficiency.windows import GAP, RATE_S
 from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import EngineReading, GpuProcess, GpuReading, GpuState
-from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason
+from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason, number
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process
 from gpumon.readings.text import clean
+from gpumon.specs.gpu import GpuFacts
+from gpumon.specs.precision import Precision
 
 BUSY_MEAN_MINUTES = 60
 """Length of the window of `busy_mean_ratio`, whether read or not."""
 POWER_S = 0.9
 """Least time between the two energy readings that power is taken from."""
+MOST_POWER_W = 20_000.0
+"""No GPU draws as much (a GB300 superchip with its CPU: 2.9 kW): an energy counter that grew faster has jumped."""
 BLANK = {
     GpuState.STALE: Missing(Reason.STALE),
     GpuState.LOST: Missing(Reason.LOST),
@@ -64,9 +68,24 @@ GAUGES = (
 )
 """Fields of `Gpu` that are shown as they were read."""
 _GAUGES_OF = attrgetter(*GAUGES)
+_UNMEASURED = Missing(Reason.UNKNOWN_GPU, "nobody has measured it on this type of GPU in this format")
 COUNTER_SLACK_S = 10.0
 """A counter of seconds is read every few ticks: it may have grown by that much more than the clock since the last."""
 COMMAND_CHARACTERS = 512
+
+
+def gpu_facts(reading: GpuReading) -> GpuFacts:
+    """What a reading tells of the things that a GPU's peaks depend on; memory that is the host's tells nothing."""
+    return GpuFacts(
+        reading.name,
+        number(reading.vram_total_bytes) if not reading.vram_shared else None,
+        number(reading.sm_count),
+        number(reading.sm_clock_max_hz),
+        number(reading.memory_clock_max_hz),
+        number(reading.memory_bus_bits),
+        reading.compute_capability,
+        reading.architecture,
+    )
 
 
 class GpuTrack:
@@ -132,19 +151,19 @@ class GpuTrack:
             self._busy.append((minute, busy_s + busy_ratio * elapsed_s, seen_s + elapsed_s))
 
     def _add_energy(self, energy_j: Reading, now_s: float, *, gap: bool) -> None:
-        """The energy of a gap counts, but is no power; nor is there any over a counter that fell (reset)."""
+        """The energy of a gap counts, but is no power. A counter that fell (reset) or jumped is a new base line."""
         if isinstance(energy_j, Missing):
             self.power_w = energy_j
             self._energies.clear()
             self.energy_j = energy_j if isinstance(self.energy_j, Missing) else self.energy_j
             return
         last_j, last_s = self._energies[-1] if self._energies else (energy_j, now_s)
-        fell = energy_j < last_j
-        if self._energies and not gap and not fell and now_s - last_s < POWER_S:
+        another = not 0.0 <= energy_j - last_j <= MOST_POWER_W * max(now_s - last_s, POWER_S)
+        if self._energies and not gap and not another and now_s - last_s < POWER_S:
             return  # the driver's counter moves in steps: over a shorter time its slope is noise
-        if self._energies and not fell:
+        if self._energies and not another:
             self.energy_j = energy_j - last_j + (0.0 if isinstance(self.energy_j, Missing) else self.energy_j)
-        if gap or fell or not self._energies:
+        if gap or another or not self._energies:
             self._energies.clear()
             self.power_w = WARMING_UP
         else:
@@ -262,6 +281,7 @@ def derive_gpu(
     state, age_s, blank, read_s = standing
     bandwidth, source = _bandwidth(reading, track, peak, engines) if blank is None else (blank, BandwidthSource.NONE)
     flops_peak, precision = peak_and_precision(reading, peak, read, alone)
+    achievable = _achievable(peak, flops_peak, precision)
     return Gpu(
         index=reading.index,
         **_identity(_TEXTS_OF(reading)),
@@ -281,8 +301,9 @@ def derive_gpu(
         busy_mean_ratio=track.busy_mean_ratio,
         flops_peak_per_s=flops_peak,
         flops_peak_precision=precision,
+        achievable_ratio=achievable,
         throttle_s=track.throttle_s,
-        sources=_sources(reading, track, source, peak, precision),
+        sources=_sources(reading, track, source, peak, precision, measured=not isinstance(achievable, Missing)),
         **from_elsewhere(reading, read_s),
     )
 
@@ -317,12 +338,21 @@ def _peaks(peak: Peak) -> dict[str, Any]:
         "peak_source": clean(peak.source),
         "peak_unverified": peak.unverified,
         "bandwidth_peak_unverified": peak.bandwidth_unverified,
-        "gpu_type": peak.spec.name if peak.spec is not None and peak.spec.source.startswith("catalogue") else "",
+        "gpu_type": peak.spec.name if peak.spec is not None and peak.spec.listed else "",
     }
 
 
+def _achievable(peak: Peak, flops_peak: Reading, precision: str) -> Reading:
+    if isinstance(flops_peak, Missing):
+        return flops_peak
+    formats = map(Precision, precision.split("+"))
+    ratios = {peak.spec.achievable_ratio(each) for each in formats} if peak.spec is not None else {None}
+    ratio = ratios.pop()
+    return _UNMEASURED if ratio is None or ratios else ratio
+
+
 def _sources(
-    reading: GpuReading, track: GpuTrack, bandwidth: BandwidthSource, peak: Peak, precision: str
+    reading: GpuReading, track: GpuTrack, bandwidth: BandwidthSource, peak: Peak, precision: str, *, measured: bool
 ) -> dict[str, str]:
     gpm = reading.sm_active_ratio
     return gpu_sources(
@@ -333,6 +363,7 @@ def _sources(
         peak.bandwidth_source,
         peak.spec.source if peak.spec is not None else "",
         precision,
+        peak.spec.achieved_source if peak.spec is not None and measured else "",
         round(track.window_s),
         Exporter(reading.from_dcgm, round(reading.activity_interval_s), alone=reading.source == DCGM),
     )

@@ -63,6 +63,11 @@ class _Case(NamedTuple):
         return not self.llm.experts
 
     @property
+    def sparse(self) -> bool:
+        """Whether its layers look at the tokens that an indexer picks (DeepSeek-V3.2, GLM-5)."""
+        return self.llm.attention_layers(Reach.TOP) > 0
+
+    @property
     def speculates(self) -> bool:
         return self.found.tokens_per_step > 1.0
 
@@ -141,8 +146,12 @@ _REASONS: Final = (
         "gpumon's own steps are estimated here",
     ),
     _Why(
-        _VLLM, _FLOPS, (0,), _NEWEST, lambda case: case.low and bool(case.llm.states),
-        "it leaves out linear-attention and state-space layers",
+        _VLLM, "", (0,), _NEWEST, lambda case: bool(case.llm.states),
+        "it counts a hybrid's linear-attention and state-space layers as if they were attention",
+    ),
+    _Why(
+        _VLLM, "", (0,), _NEWEST, lambda case: case.high and case.sparse,
+        "it counts sparse attention as dense, over the whole context",
     ),
     _Why(
         _SGLANG, _FLOPS, (0,), _NEWEST, lambda case: case.high and case.dense and case.laid.tp > 1,

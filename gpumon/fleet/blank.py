@@ -12,7 +12,10 @@ from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Engine, Gpu, Quantiles, Snapshot
 
 _FIXED: Final = frozenset(
-    {"bandwidth_peak_bytes_per_s", "flops_peak_per_s", "gpu_count", "peak_flops_per_s", "peak_bandwidth_bytes_per_s"}
+    {
+        *("bandwidth_peak_bytes_per_s", "flops_peak_per_s", "achievable_ratio"),
+        *("gpu_count", "peak_flops_per_s", "peak_bandwidth_bytes_per_s"),
+    }
 )
 """Readings that do not age."""
 

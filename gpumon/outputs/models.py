@@ -25,10 +25,10 @@ _LIST: Final = (
     ("NAME", False, 9),
     ("SIZE", True, 9),
     ("ACTIVE", True, 9),
-    ("LAYERS", True, 9),
+    ("LAYERS", True, 2),
     ("KV kB", True, 9),
     ("STORED", False, 9),
-    ("CTX", True, 9),
+    ("CTX", True, 3),
     ("KIND", False, 9),
     ("NOTES", False, 1),
 )

@@ -153,6 +153,9 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     """Where SM, tensor and DRAM activity come from: `gpm`, `dcgm`, or empty where nothing measures them."""
     activity_age_s: Reading = NOT_SUPPORTED
     """Seconds since they were measured: of a dcgm-exporter, since its page last changed."""
+    achievable_ratio: Reading = NOT_SUPPORTED
+    """Share of `flops_peak_per_s` that products of large matrices reached on this type of GPU, where a source measured
+    it: what the best MFU may come to. No figure is measured against it."""
 
 
 class FaultShown(msgspec.Struct, frozen=True, gc=False):

@@ -170,7 +170,10 @@ def _hardware(scenario: Scenario, seen: Observed | None, known: Known, shape: in
         if seen is None or not seen.gpu:
             raise ValueError("no server is given: choose a GPU type and how many a server has ([[server]] gpu, gpus)")
         server = Server(seen.gpu)
-    return server, known.gpus.find(server.gpu)
+    gpu = known.gpus.find(server.gpu)
+    if gpu.memory_bytes <= 0.0:
+        raise ValueError(f"the memory of {gpu.name} is not known: memory_gb in a [[gpu]] table of the config tells it")
+    return server, gpu
 
 
 def _model(workload: Workload, seen: Observed | None, known: Known) -> LlmSpec | None:

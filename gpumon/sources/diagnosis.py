@@ -60,7 +60,7 @@ async def diagnose(config: Config, options: Options) -> list[Check]:
         checks = [_config(options), *terminal_checks(os.environ)]
         checks += await driver_checks(found.driver) if nvml else [NVML_OFF]
         checks += dcgm_checks(dcgm.url.base, found.exporter) if dcgm else []
-        checks += gpu_checks(found.gpus, gpu_catalogue())
+        checks += gpu_checks(found.gpus, gpu_catalogue(config.gpu))
         checks += discovery.checks(found.readings) if discovery is not None else []
         return [*checks, *engine_checks(found.readings, found.faults, found.gpus)]
     finally:

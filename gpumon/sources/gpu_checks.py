@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from gpumon.efficiency.gpu_view import gpu_facts
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import GpuReading, GpuState
-from gpumon.readings.missing import Missing, Reason, number
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.text import clean
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.source import Contribution
 from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak
@@ -162,19 +165,28 @@ def _health(gpu: GpuReading) -> Check:
 def _peaks(gpu: GpuReading, catalogue: GpuCatalogue) -> Check | None:
     if gpu.state is not GpuState.OK or gpu.mig or gpu.parent_uuid:
         return None
-    clock, bus = number(gpu.memory_clock_max_hz), number(gpu.memory_bus_bits)
-    total = None if gpu.vram_shared else number(gpu.vram_total_bytes)
-    spec = catalogue.match(
-        gpu.name, total, number(gpu.sm_count), number(gpu.sm_clock_max_hz), clock, bus, gpu.compute_capability
-    )
-    bandwidth = bandwidth_peak(clock, bus, spec)
-    if spec is None or bandwidth is None:
+    facts = gpu_facts(gpu)
+    spec = catalogue.match(facts)
+    bandwidth = bandwidth_peak(facts, spec)
+    if spec is None and bandwidth is None:
         text = f"no peak is known for {gpu.name!r:.80}: MFU and MBU are not"
-        return Check("gpu", "peaks", CheckState.WARN, text, "report this GPU's name to gpumon")
-    dense = ", ".join(f"{kind.value} {flops / 1e12:.0f}" for kind, flops in spec.flops_per_s.items() if flops)
-    text = f"{bandwidth[0] / 1e9:.0f} GB/s ({bandwidth[1]}); dense TFLOP/s: {dense or 'unknown'} ({spec.source})"
-    exact = spec.verified and not spec.source.startswith("derived")
-    return Check("gpu", "peaks", CheckState.OK if exact else CheckState.WARN, text)
+        return Check("gpu", "peaks", CheckState.WARN, text, _own_peaks(gpu.name))
+    flops = {} if spec is None else spec.flops_per_s
+    dense = ", ".join(f"{kind.value} {f'{peak / 1e12:.0f}' if peak else 'not known'}" for kind, peak in flops.items())
+    memory = "GB/s not known" if bandwidth is None else f"{bandwidth[0] / 1e9:.0f} GB/s ({bandwidth[1]})"
+    text = f"{memory}; dense TFLOP/s: {dense or 'not known'} ({spec.source if spec is not None else 'no source'})"
+    complete = bool(flops) and all(flops.values()) and bandwidth is not None
+    settled = complete and spec is not None and spec.verified
+    return Check(
+        "gpu", "peaks", CheckState.OK if settled else CheckState.WARN, text, "" if complete else _own_peaks(gpu.name)
+    )
+
+
+def _own_peaks(name: str) -> str:
+    """The lines of the config that tell what gpumon does not know."""
+    quoted = json.dumps(clean(name, 80), ensure_ascii=False)
+    figures = "".join(f"#{key} = \n" for key in ("bf16_tflops", "fp8_tflops", "bandwidth_gbs"))
+    return f"if you know its peaks, dense, add to the config:\n[[gpu]]\nname = {quoted}\n{figures}".rstrip("\n")
 
 
 def _figures(gpu: GpuReading) -> Check | None:

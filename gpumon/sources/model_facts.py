@@ -19,13 +19,12 @@ from gpumon.sources.gguf_places import gguf_paths, searched
 from gpumon.sources.model_files import model_folders, read_config, read_weights
 from gpumon.sources.model_views import View, views
 from gpumon.specs.hints import MODEL_PATH
-from gpumon.specs.llm import Attention, LlmSpec, Reach, grouped_attention, latent_attention
+from gpumon.specs.llm import Attention, LlmSpec, Reach, RefusedError, grouped_attention, latent_attention
 from gpumon.specs.llm_config import QUANTIZATION_KEYS, llm_from_config
 from gpumon.specs.llm_gguf import llm_from_gguf
 from gpumon.specs.llm_hints import from_hints, quantised_at_load, with_kv_dtype
 from gpumon.specs.llms import LlmCatalogue
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
-from gpumon.specs.quantization import UnknownFormatError
 
 NO_HINTS: Final[Mapping[str, str]] = MappingProxyType({})
 NO_FILES: Final = "none in"
@@ -92,9 +91,11 @@ def look_up(
     if spec is None and env is not None:
         try:
             spec = _from_files(names, model_id, views(env, process), hints, looked)
-        except UnknownFormatError as error:
-            # Its dimensions may be in the catalogue, but not how these weights are stored: MBU would be made up.
-            return _unknown(model_id, looked, [f"config.json: {error}"[:_SHOWN]])
+        except RefusedError as error:
+            # The catalogue may have a row of this name, but these files are what the engine runs.
+            said = str(error) if str(error).startswith("config.json") else f"config.json: {error}"
+            looked.append(Looked("files", said[:_SHOWN]))
+            return _unknown(model_id, looked, [said[:_SHOWN]])
     problems = [each.found for each in looked[1:] if each.place == "files" and not each.found.startswith(NO_FILES)]
     if spec is None and hints:
         spec, against = from_hints(hints, model_id, names, llms)
@@ -254,7 +255,7 @@ def _from_files(
 def _attempt(place: str, read: Callable[[], LlmSpec]) -> tuple[LlmSpec | None, str]:
     try:
         spec = read()
-    except UnknownFormatError:
+    except RefusedError:
         raise
     except (ValueError, ArithmeticError, OSError, RecursionError, msgspec.MsgspecError) as error:
         return None, f"{place}: {error}"[:_SHOWN]

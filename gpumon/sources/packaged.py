@@ -1,24 +1,44 @@
-"""The catalogues that ship with gpumon, read once."""
+"""The catalogues that ship with gpumon, read once; that of the GPUs with what the config knows better."""
 
 from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
 
-from gpumon.specs.gpus import GpuCatalogue, parse_gpus
+from gpumon.config.schema import Gpu
+from gpumon.specs.gpus import GpuCatalogue, OwnPeaks, parse_gpus
 from gpumon.specs.llms import LlmCatalogue, parse_llms
+from gpumon.specs.precision import Precision
 
 
 @cache
-def gpu_catalogue() -> GpuCatalogue:
-    """The packaged `gpus.csv`."""
-    return parse_gpus(_text("gpus.csv"))
+def gpu_catalogue(own: tuple[Gpu, ...] = ()) -> GpuCatalogue:
+    """The packaged `gpus.csv`, under the `[[gpu]]` tables of a config."""
+    return gpu_catalogue().with_own(map(_peaks, own)) if own else parse_gpus(_text("gpus.csv"))
 
 
 @cache
 def llm_catalogue() -> LlmCatalogue:
     """The packaged `llms.jsonl`."""
     return parse_llms(_text("llms.jsonl"))
+
+
+def _peaks(gpu: Gpu) -> OwnPeaks:
+    given = {
+        Precision.FP32: gpu.fp32_tflops,
+        Precision.FP16: gpu.bf16_tflops,
+        Precision.BF16: gpu.bf16_tflops,
+        Precision.FP8: gpu.fp8_tflops,
+        Precision.INT8: gpu.int8_tops,
+        Precision.MXFP4: gpu.fp4_tflops,
+        Precision.NVFP4: gpu.fp4_tflops,
+    }
+    return OwnPeaks(
+        gpu.name,
+        (gpu.bandwidth_gbs or 0.0) * 1e9,
+        (gpu.memory_gb or 0.0) * 2.0**30,
+        {precision: tflops * 1e12 for precision, tflops in given.items() if tflops is not None},
+    )
 
 
 def _text(name: str) -> str:

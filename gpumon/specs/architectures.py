@@ -240,6 +240,11 @@ def _window_above(fields: Fields, layers: int) -> Sequence[str]:
     return [WINDOW if layer >= first else FULL for layer in range(layers)]
 
 
+def _latent_unless_off(fields: Fields, layers: int) -> Sequence[str]:
+    """DeepSeek's small models (DeepSeek-OCR) switch MLA off."""
+    return [FULL if fields.flag("use_mla", default=True) else "plain"] * layers
+
+
 def _llama4(fields: Fields, layers: int) -> Sequence[str]:
     listed = fields.items("no_rope_layers")
     if listed:
@@ -450,6 +455,7 @@ _WORDS: Final = {
     "recurrent": STATE,
     "compressed_sparse_attention": "csa",
     "heavily_compressed_attention": "hca",
+    "indexed_attention": SPARSE,
     "minimax_m3_sparse": SPARSE,
     "mlp": DENSE,
     "moe": EXPERTS,
@@ -495,8 +501,10 @@ _GPT2: Final = _family(mlp=_PLAIN_MLP, tied=True, positions=("n_positions",))
 _WINDOWED: Final = _family(otherwise=_window_if_set)
 _QWEN: Final = _family(otherwise=_window_above)
 _QWEN_MOE: Final = _family(otherwise=_window_above, moe=True, experts=Experts(gate=1))
-_DEEPSEEK: Final = _family(_LATENT, pattern=_all(FULL), moe=True)
-_DEEPSEEK_SPARSE: Final = _family(_LATENT, pattern=_all(SPARSE), moe=True)
+_DEEPSEEK: Final = _family({**_LATENT, "plain": grouped}, pattern=_latent_unless_off, moe=True)
+_DEEPSEEK_SPARSE: Final = _family(
+    _LATENT, pattern=_all(SPARSE), moe=True, defaults={"index_n_heads": 64, "index_head_dim": 128}
+)
 _DELTA: Final = _family(
     {FULL: Grouped(gate="attn_output_gate"), STATE: gated_delta_net},
     otherwise=_every("full_attention_interval", 4, rest=STATE),
@@ -668,10 +676,13 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
         ),
         "step3p5 step3p7",
     ),
-    "mimo_v2_flash": _family({FULL: grouped, WINDOW: _mimo_window}, otherwise=_mimo, moe=True),
+    **_same(_family({FULL: grouped, WINDOW: _mimo_window}, otherwise=_mimo, moe=True), "mimo_v2 mimo_v2_flash"),
     **_same(_DEEPSEEK, "deepseek_v2 deepseek_v3 kimi_k2 kimi_k25 axk1 glm4_moe_lite minicpm3 mistral4 youtu"),
     "deepseek_v32": _DEEPSEEK_SPARSE,
-    "glm_moe_dsa": _family(_LATENT, pattern=_indexed, moe=True),
+    "glm_moe_dsa": _family(_LATENT, pattern=_indexed, moe=True, defaults={"index_n_heads": 32, "index_head_dim": 128}),
+    "dots3_note_text": _family(
+        {SPARSE: Latent("head", indexed=True), WINDOW: Latent("head", window=True)}, otherwise=_needs_list, moe=True
+    ),
     "hy_v4": _family(
         {
             SPARSE: Latent("wide", indexed=True),

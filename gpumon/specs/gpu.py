@@ -1,25 +1,88 @@
-"""What a GPU can do at most: peaks by number format, memory bandwidth, memory size."""
+"""What a GPU can do at most, and what its driver tells of it: peaks by number format, memory bandwidth, memory size."""
 
 from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
 
 import msgspec
 
 from gpumon.specs.precision import Precision
 
 
-class GpuSpec(msgspec.Struct, frozen=True, array_like=True):
+class Origin(str, Enum):
+    """Where the peaks of a GPU come from."""
+
+    CATALOGUE = "catalogue"
+    CONFIG = "config"
+    DERIVED = "derived"
+    """From what the driver tells: no row has this name."""
+
+
+class GpuSpec(msgspec.Struct, frozen=True):
     """Peaks of one GPU type; FLOP/s dense (never the 2:4 sparse figure of data sheets)."""
 
     name: str
     """Short name, e.g. `H100 SXM 80GB`."""
-    source: str
-    """catalogue, catalogue (unverified), or derived; with the reason where derived."""
     architecture: str
     bandwidth_bytes_per_s: float
     """Peak of the memory; 0 where not known."""
     memory_bytes: float
+    """0 where not known."""
     flops_per_s: dict[Precision, float]
-    """Dense peak per format, with FP32 accumulation for the 16-bit ones."""
+    """Dense peak per format, with FP32 accumulation for the 16-bit ones. A format that the GPU lacks is not in it; 0.0
+    where the GPU has the format and its peak is not known."""
+    origin: Origin = Origin.CATALOGUE
     verified: bool = True
+    """At least two sources agree on the peaks, or the user gave them."""
+    how: str = ""
+    """Of derived peaks: how they were worked out, or why there are none."""
     note: str = ""
     tdp_w: float = 0.0
+    sm_count: float = 0.0
+    """0 where not known."""
+    achieved_flops_per_s: dict[Precision, float] = {}
+    """What products of large matrices reached on it, where a source measured that; never a denominator of MFU."""
+    achieved_source: str = ""
+
+    @property
+    def source(self) -> str:
+        """Where the peaks come from, as it is shown."""
+        if self.origin is Origin.DERIVED:
+            return f"derived: {self.how}"
+        return self.origin.value if self.verified else f"{self.origin.value} (unverified)"
+
+    @property
+    def listed(self) -> bool:
+        """Whether its name is one that sizing and prices can look up."""
+        return self.origin is not Origin.DERIVED
+
+    def achievable_ratio(self, precision: Precision) -> float | None:
+        """Share of the dense peak that products of large matrices reached; None where no source measured it."""
+        achieved, peak = self.achieved_flops_per_s.get(precision), self.flops_per_s.get(precision)
+        return achieved / peak if achieved and peak else None
+
+
+class GpuFacts(NamedTuple):
+    """What the driver tells of a GPU, as far as its peaks depend on it."""
+
+    name: str
+    memory_total_bytes: float | None = None
+    sm_count: float | None = None
+    max_sm_clock_hz: float | None = None
+    max_mem_clock_hz: float | None = None
+    bus_bits: float | None = None
+    compute_capability: str = ""
+    """CUDA's, e.g. `9.0`."""
+    architecture: int = 0
+    """NVML_DEVICE_ARCH_*; 0: not told."""
+
+    @property
+    def bandwidth_bytes_per_s(self) -> float | None:
+        """Peak = maximum memory clock x 2 (double data rate) x bus width / 8; None where either is not known.
+
+        Reproduces the data sheets within 2.5 % (they round down). NVML has neither figure on GB10, Thor and vGPU.
+        """
+        if not self.max_mem_clock_hz or not self.bus_bits or self.max_mem_clock_hz < 0 or self.bus_bits < 0:
+            return None
+        return self.max_mem_clock_hz * 2.0 * self.bus_bits / 8.0

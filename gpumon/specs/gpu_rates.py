@@ -1,16 +1,28 @@
-"""FLOP per clock and SM by architecture: peaks of a GPU whose name is in no catalogue."""
+"""Peaks of a GPU whose name is in no catalogue, from its SM count, its maximum clock and the rates of its architecture.
+
+Some names are never derived: the chips of export variants are throttled in ways that SM count and clock do not tell,
+and a vGPU or a MIG slice has a share of its GPU only.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
 
+from gpumon.specs.gpu import GpuFacts, GpuSpec, Origin
 from gpumon.specs.precision import Precision
+
+_EXPORT_VARIANT: Final = re.compile(r"\b(?:A800|AX800|H800|H20B?|L20|L2|B20|B30A|\d{4}[ -]?DD?)\b", re.IGNORECASE)
+"""Names of GPUs made to keep under an export limit: their tensor rates are cut in ways of their own."""
+_SHARE: Final = re.compile(r"^(?:NVIDIA )?GRID | MIG \d|(?<!PG\d{3})-\d+(?:[ABCQ]|CME)?$", re.IGNORECASE)
+"""`GRID A100-40C`, `NVIDIA L40S-48Q`, `NVIDIA B200X-1-23CME`, `NVIDIA H200 MIG 1g.18gb`; not the boards that go by a
+number, as `PG506-232`."""
 
 
 class SmRate(msgspec.Struct, frozen=True):
-    """Dense rates of one SM: FP16 FLOP per clock (professional and GeForce cards), and multiples of that rate."""
+    """Dense rates of one SM per clock: FP16 FLOP (professional and GeForce cards), and multiples of that."""
 
     architecture: str
     fp16: int
@@ -22,19 +34,51 @@ class SmRate(msgspec.Struct, frozen=True):
     """Format -> multiple of the FP16 rate on professional cards and on GeForce."""
 
 
-def derived_flops(
-    name: str, sm_count: float | None, max_sm_clock_hz: float | None, compute_capability: str
-) -> tuple[dict[Precision, float], str, str]:
-    """FLOP/s by format, how they were found, and the architecture; no FLOP/s where an input is missing.
+def never_derived(name: str) -> str:
+    """Why the peaks of a GPU of this name are not to be derived; empty where they are."""
+    if _SHARE.search(name):
+        return "a vGPU or a slice, which has a share of its GPU"
+    if _EXPORT_VARIANT.search(name):
+        return "an export variant, whose rates do not follow from SMs and clock; add a [[gpu]] table to the config"
+    return ""
+
+
+def derived(facts: GpuFacts) -> GpuSpec | None:
+    """Peaks of a GPU that is not in the catalogue, as far as they can be derived; None where nothing is known.
 
     SM count x rate x maximum SM clock; the rates reproduce the data sheets within 1.6 % at the rated clock.
     """
-    rate = _RATES.get(compute_capability) or _RATES.get(compute_capability.split(".", maxsplit=1)[0])
-    if rate is None or not sm_count or not max_sm_clock_hz or sm_count < 0 or max_sm_clock_hz < 0:
-        return {}, "bandwidth only, the driver does not tell SM count and clock", rate.architecture if rate else ""
-    consumer = "geforce" in name.casefold() or "titan" in name.casefold()
-    per_clock = rate.geforce if consumer else rate.fp16
-    cycles = sm_count * max_sm_clock_hz
+    rate = _RATES.get(facts.compute_capability)
+    sms, clock_hz = facts.sm_count or 0.0, facts.max_sm_clock_hz or 0.0
+    flops: dict[Precision, float] = {}
+    if refused := never_derived(facts.name):
+        how = f"bandwidth only, as it is {refused}"
+    elif rate is None:
+        how = "bandwidth only, the rates of its architecture are not known"
+    elif sms <= 0.0 or clock_hz <= 0.0:
+        how = "bandwidth only, the driver does not tell SM count and clock"
+    else:
+        consumer = "geforce" in facts.name.casefold() or "titan" in facts.name.casefold()
+        per_clock = rate.geforce if consumer else rate.fp16
+        flops = _flops(rate, per_clock, consumer, sms * clock_hz)
+        how = f"{sms:.0f} SM x {per_clock} FLOP/clock x {clock_hz / 1e9:.2f} GHz"
+    bandwidth = facts.bandwidth_bytes_per_s or 0.0
+    if not flops and not bandwidth:
+        return None
+    return GpuSpec(
+        name=facts.name.removeprefix("NVIDIA "),
+        architecture=rate.architecture if rate is not None else "",
+        bandwidth_bytes_per_s=bandwidth,
+        memory_bytes=facts.memory_total_bytes or 0.0,
+        flops_per_s=flops,
+        origin=Origin.DERIVED,
+        verified=False,
+        how=how,
+        note="not in the catalogue; the driver's maximum clock can be above the rated one",
+    )
+
+
+def _flops(rate: SmRate, per_clock: int, consumer: bool, cycles: float) -> dict[Precision, float]:
     flops = {Precision.FP32: cycles * rate.lanes * 2.0}
     if per_clock:
         flops[Precision.FP16] = cycles * per_clock
@@ -42,8 +86,7 @@ def derived_flops(
             flops[Precision.BF16] = flops[Precision.FP16]
         for precision, multiples in rate.wider.items():
             flops[precision] = flops[Precision.FP16] * multiples[consumer]
-    how = f"{sm_count:.0f} SM x {per_clock} FLOP/clock x {max_sm_clock_hz / 1e9:.2f} GHz"
-    return flops, how, rate.architecture
+    return flops
 
 
 def _fp4(professional: float, geforce: float) -> dict[Precision, tuple[float, float]]:
@@ -56,7 +99,8 @@ _FP8 = {Precision.FP8: (2.0, 2.0)}
 _FP8_BLACKWELL = {Precision.FP8: (2.0, 4.0)}
 
 _RATES: Final[dict[str, SmRate]] = {
-    "6": SmRate("Pascal", 0, 0, 64, bf16=False),
+    "6.0": SmRate("Pascal", 256, 256, 64, bf16=False),
+    "6.1": SmRate("Pascal", 0, 0, 128, bf16=False),
     "7.0": SmRate("Volta", 1024, 1024, 64, bf16=False),
     "7.5": SmRate("Turing", 1024, 512, 64, bf16=False, wider=_INT8),
     "8.0": SmRate("Ampere", 2048, 2048, 64, wider=_INT8),
@@ -71,4 +115,4 @@ _RATES: Final[dict[str, SmRate]] = {
     "12.1": SmRate("Blackwell", 1024, 1024, 128, wider=_INT8 | _FP8 | _fp4(4.0, 4.0)),
 }
 """Compute capability -> rates: 1024 Volta, professional Turing and GA10x/AD10x/GB20x, 512 their GeForce versions,
-2048 GA100, 4096 GH100, 8192 GB100 and Thor (NVML fact sheet, GPU table)."""
+2048 GA100, 4096 GH100, 8192 GB100 and Thor; each holds against the catalogue's rows (`tests/specs/test_gpus.py`)."""

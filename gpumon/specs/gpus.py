@@ -1,5 +1,5 @@
-"""The catalogue of GPUs: `gpus.csv` -> GpuSpec by NVML name, or derived where the name is not known; and the
-bandwidth peak that gpumon measures against."""
+"""The catalogue of GPUs: `gpus.csv` -> GpuSpec by the driver's name or the short one, with what the user knows better;
+and the bandwidth peak that gpumon measures against."""
 
 from __future__ import annotations
 
@@ -7,23 +7,35 @@ import csv
 import re
 from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.specs.gpu import GpuSpec
-from gpumon.specs.gpu_rates import derived_flops
+from gpumon.specs.gpu import GpuFacts, GpuSpec, Origin
+from gpumon.specs.gpu_rates import derived
 from gpumon.specs.precision import Precision
 
 _MIB = 2.0**20
 _GIB = 2.0**30
 _MEMORY_TOLERANCE = 0.10
 _BANDWIDTH_TOLERANCE = 0.05
-_ALT_FP8 = re.compile(r"alt_fp8=(\d+(?:\.\d+)?)")
-_ARITHMETIC = re.compile(r"\s*\[(?:bw|tensor)_rule[^\]]*\]")
-_UNVERIFIED = re.compile(r"\bUNVERIFIED: ")
-_PARENTHESES = re.compile(r"\([^)]*\)")
+_UNKNOWN: Final = "?"
+"""In a cell of a rate: the GPU has this format, and its peak is not known. An empty cell: it lacks the format."""
 _SOCKET = re.compile(r"\bsxm\d\b")
+_UNNAMED: Final = {13: "rubin"}
+"""NVML_DEVICE_ARCH_* -> short name of the announced GPU of that architecture, whose name at the driver is not known."""
+_UNNAMED_CAPABILITY: Final = {"10.7": 13}
+"""CUDA's compute capability -> the same architecture, for readings without NVML's."""
+
+
+class OwnPeaks(NamedTuple):
+    """What the user knows of a GPU that gpumon does not, or not so well; 0 and absent formats: nothing."""
+
+    name: str
+    """As the driver gives it."""
+    bandwidth_bytes_per_s: float
+    memory_bytes: float
+    flops_per_s: dict[Precision, float]
 
 
 class GpuCatalogue(msgspec.Struct, frozen=True):
@@ -32,36 +44,24 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
     by_name: dict[str, tuple[GpuSpec, ...]]
     by_short: dict[str, GpuSpec]
 
-    def match(
-        self,
-        name: str,
-        memory_total_bytes: float | None = None,
-        sm_count: float | None = None,
-        max_sm_clock_hz: float | None = None,
-        max_mem_clock_hz: float | None = None,
-        bus_bits: float | None = None,
-        compute_capability: str = "",
-    ) -> GpuSpec | None:
-        """The GPU with this NVML name: an exact row, else a spec derived from what the driver says, else None.
+    def match(self, facts: GpuFacts) -> GpuSpec | None:
+        """The GPU that the driver tells of: an exact row, else a spec derived from what the driver says, else None.
 
-        Exact only, after a leading `NVIDIA ` is taken off: `NVIDIA H100` is a 64 GB part of its own, and `Laptop GPU`,
-        `Max-Q`, `SFF`, `D v2` and vGPU names differ from the card that they begin like. Of several parts with one
-        name the one nearest in memory is taken. A memory size that is more than 10 % off the row is noted.
+        Exact only, after a leading `NVIDIA ` is taken off and dashes are blanks: `NVIDIA H100` is a 64 GB part of its
+        own, and `Laptop GPU`, `Max-Q`, `SFF`, `D v2` and vGPU names differ from the card that they begin like. Of
+        several parts with one name the one nearest in memory is taken. A memory size that is more than 10 % off the
+        row is noted.
         """
-        rows = self.by_name.get(_nvml_key(name), ())
+        rows = self.by_name.get(_nvml_key(facts.name), ())
+        total = facts.memory_total_bytes
         if not rows:
-            bandwidth = clock_bandwidth(max_mem_clock_hz, bus_bits)
-            return derived_spec(
-                name, memory_total_bytes, sm_count, max_sm_clock_hz, bandwidth or 0.0, compute_capability
-            )
-        if memory_total_bytes is None:
+            return self._announced(facts) or derived(facts)
+        if total is None:
             note = "other parts have this name too; the driver does not tell the memory size" if len(rows) > 1 else ""
             return _noted(rows[0], note)
-        row = min(rows, key=lambda each: abs(each.memory_bytes - memory_total_bytes))
-        if row.memory_bytes and abs(memory_total_bytes / row.memory_bytes - 1.0) > _MEMORY_TOLERANCE:
-            return _noted(
-                row, f"this one has {memory_total_bytes / _GIB:.0f} GiB instead of {row.memory_bytes / _GIB:.0f}"
-            )
+        row = min(rows, key=lambda each: abs(each.memory_bytes - total))
+        if row.memory_bytes and abs(total / row.memory_bytes - 1.0) > _MEMORY_TOLERANCE:
+            return _noted(row, f"this one has {total / _GIB:.0f} GiB instead of {row.memory_bytes / _GIB:.0f}")
         return row
 
     def find(self, short_name: str) -> GpuSpec:
@@ -82,47 +82,50 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
         near = _nearest(key, self.by_short)
         raise ValueError(f"unknown GPU type {short_name[:80]!r}; near names: {', '.join(near[:8])}")
 
+    def with_own(self, own: Iterable[OwnPeaks]) -> GpuCatalogue:
+        """This catalogue with the user's figures above its own, and with a row for each name that it lacks."""
+        by_name, by_short = dict(self.by_name), dict(self.by_short)
+        for peaks in own:
+            key = _nvml_key(peaks.name)
+            rows = tuple(_overridden(row, peaks) for row in by_name.get(key, ()) or (_bare(peaks),))
+            by_name[key] = rows
+            by_short |= {_short_key(row.name): row for row in rows}
+        return GpuCatalogue(by_name, by_short)
+
+    def _announced(self, facts: GpuFacts) -> GpuSpec | None:
+        """The row of an architecture whose GPUs' names are not known yet, where the SM count is that of the row."""
+        architecture = facts.architecture or _UNNAMED_CAPABILITY.get(facts.compute_capability, 0)
+        row = self.by_short.get(_UNNAMED.get(architecture, ""))
+        return row if row is not None and row.sm_count == facts.sm_count else None
+
 
 def parse_gpus(text: str) -> GpuCatalogue:
     """Reads the catalogue; ValueError names line, column and cell of what is wrong."""
     by_name: dict[str, tuple[GpuSpec, ...]] = {}
     by_short: dict[str, GpuSpec] = {}
-    rows = list(csv.DictReader(text.splitlines()))
-    marketing = [str(row.get("marketing_name")) for row in rows]
-    for line, row in enumerate(rows, start=2):
-        spec = _spec(row, line, shared_name=marketing.count(str(row.get("marketing_name"))) > 1)
+    for line, row in enumerate(csv.DictReader(text.splitlines()), start=2):
+        spec = _spec(row, line)
         if by_short.setdefault(_short_key(spec.name), spec) is not spec:
             raise ValueError(f"gpus.csv line {line}: {spec.name} stands twice")
-        for name in (row.get("name") or "").split("|"):
-            key = _nvml_key(name)
+        for key in dict.fromkeys(map(_nvml_key, (row.get("name") or "").split("|"))):
             by_name[key] = (*by_name.get(key, ()), spec)
     return GpuCatalogue(by_name, by_short)
 
 
-def clock_bandwidth(max_mem_clock_hz: float | None, bus_bits: float | None) -> float | None:
-    """Peak bytes/s = maximum memory clock x 2 (double data rate) x bus width / 8; None where either is not known.
-
-    Reproduces the data sheets within 2.5 % (they round down). NVML has neither figure on GB10, Thor and vGPU.
-    """
-    if not max_mem_clock_hz or not bus_bits or max_mem_clock_hz < 0 or bus_bits < 0:
-        return None
-    return max_mem_clock_hz * 2.0 * bus_bits / 8.0
-
-
-def bandwidth_peak(
-    max_mem_clock_hz: float | None, bus_bits: float | None, spec: GpuSpec | None
-) -> tuple[float, str] | None:
+def bandwidth_peak(facts: GpuFacts, spec: GpuSpec | None) -> tuple[float, str] | None:
     """Peak memory bandwidth in bytes/s and where it comes from; None where nothing tells it.
 
     The driver's clock and bus width come first; the catalogue checks them (a difference above 5 % is noted) and serves
-    where the driver has no clock.
+    where the driver has no clock. What the user gave stands above both.
     """
-    measured = clock_bandwidth(max_mem_clock_hz, bus_bits)
+    measured = facts.bandwidth_bytes_per_s
     row = spec if spec is not None and spec.bandwidth_bytes_per_s > 0.0 else None
+    if row is not None and (measured is None or row.origin is Origin.CONFIG):
+        return row.bandwidth_bytes_per_s, f"bandwidth: {row.source}"
     if measured is None:
-        return None if row is None else (row.bandwidth_bytes_per_s, f"bandwidth: {row.source}")
+        return None
     text = "bandwidth: the driver's max memory clock x 2 x bus width / 8"
-    if row is None or row.source.startswith("derived"):
+    if row is None or row.origin is Origin.DERIVED:
         return measured, text
     ratio = measured / row.bandwidth_bytes_per_s - 1.0
     if abs(ratio) > _BANDWIDTH_TOLERANCE:
@@ -130,31 +133,7 @@ def bandwidth_peak(
     return measured, text
 
 
-def derived_spec(
-    name: str,
-    memory_total_bytes: float | None,
-    sm_count: float | None,
-    max_sm_clock_hz: float | None,
-    bandwidth_bytes_per_s: float,
-    compute_capability: str,
-) -> GpuSpec | None:
-    """Peaks of a GPU that is not in the catalogue, from its SM count and maximum clock; None where nothing is known."""
-    flops, how, architecture = derived_flops(name, sm_count, max_sm_clock_hz, compute_capability)
-    if not flops and not bandwidth_bytes_per_s:
-        return None
-    return GpuSpec(
-        name=name.removeprefix("NVIDIA "),
-        source=f"derived: {how}",
-        architecture=architecture,
-        bandwidth_bytes_per_s=bandwidth_bytes_per_s,
-        memory_bytes=memory_total_bytes or 0.0,
-        flops_per_s=flops,
-        verified=False,
-        note="not in the catalogue; the driver's maximum clock can be above the rated one",
-    )
-
-
-def _spec(row: Mapping[str, str | None], line: int, shared_name: bool) -> GpuSpec:
+def _spec(row: Mapping[str, str | None], line: int) -> GpuSpec:
     def number(column: str) -> float:
         text = row.get(column)
         if text is None:
@@ -167,34 +146,47 @@ def _spec(row: Mapping[str, str | None], line: int, shared_name: bool) -> GpuSpe
             raise ValueError(f"gpus.csv line {line}: {column} {text!r} is not a positive number")
         return value
 
-    notes = _ARITHMETIC.sub("", row.get("notes") or "").strip()
-    doubt = _UNVERIFIED.search(notes)
-    architecture = row.get("architecture") or ""
-    full = row.get("marketing_name") or ""
-    name = " ".join(_PARENTHESES.sub(" ", full).split())
+    name = row.get("short_name") or ""
     if not name or not row.get("name"):
-        raise ValueError(f"gpus.csv line {line}: name or marketing_name is empty")
+        raise ValueError(f"gpus.csv line {line}: name or short_name is empty")
+    flops: dict[Precision, float] = {}
+    for column, precisions in _RATES.items():
+        if row.get(column) != "":
+            peak = 0.0 if row.get(column) == _UNKNOWN else number(column) * 1e12
+            flops |= dict.fromkeys(precisions, peak)
+    architecture, unverified = row.get("architecture") or "", row.get("unverified") or ""
+    if architecture.startswith("CDNA"):
+        flops.pop(Precision.NVFP4, None)
     return GpuSpec(
-        name=f"{name} {number('memory_gb'):.0f}GB" if shared_name else name,
-        source="catalogue (unverified)" if doubt else "catalogue",
+        name=name,
         architecture=architecture,
         bandwidth_bytes_per_s=number("bandwidth_gbs") * 1e9,
-        memory_bytes=number("memory_bytes_reported_by_nvml_mib") * _MIB or number("memory_gb") * _GIB,
-        flops_per_s=_flops({each: number(column) * 1e12 for column, each in _COLUMNS.items()}, architecture, notes),
-        verified=doubt is None,
-        note="; ".join(each.strip("()") for each in (*_PARENTHESES.findall(full), notes) if each),
+        memory_bytes=number("memory_mib") * _MIB or number("memory_gb") * _GIB,
+        flops_per_s=flops,
+        verified=not unverified,
+        note="; ".join(each for each in (row.get("notes"), unverified and f"unverified: {unverified}") if each),
         tdp_w=number("tdp_w"),
+        sm_count=number("sm_count"),
+        achieved_flops_per_s={each: number(column) * 1e12 for column, each in _ACHIEVED.items() if row.get(column)},
+        achieved_source=row.get("achieved_source") or "",
     )
 
 
-def _flops(table: dict[Precision, float], architecture: str, notes: str) -> dict[Precision, float]:
-    # Consumer Blackwell beats the whitepaper's FP8 rate, which assumes FP32 accumulation: the note's is reachable.
-    faster = _ALT_FP8.search(notes)
-    if faster:
-        table[Precision.FP8] = float(faster[1]) * 1e12
-    if not architecture.startswith("CDNA"):
-        table[Precision.NVFP4] = table[Precision.MXFP4]
-    return {precision: flops for precision, flops in table.items() if flops > 0.0}
+def _overridden(row: GpuSpec, own: OwnPeaks) -> GpuSpec:
+    return msgspec.structs.replace(
+        row,
+        origin=Origin.CONFIG,
+        verified=row.verified or own.flops_per_s.keys() >= row.flops_per_s.keys(),
+        bandwidth_bytes_per_s=own.bandwidth_bytes_per_s or row.bandwidth_bytes_per_s,
+        memory_bytes=own.memory_bytes or row.memory_bytes,
+        flops_per_s=row.flops_per_s | own.flops_per_s,
+    )
+
+
+def _bare(own: OwnPeaks) -> GpuSpec:
+    """Of a GPU without a row: nobody says which formats it lacks, so that all are not known until they are given."""
+    formats = (each for precisions in _RATES.values() for each in precisions)
+    return GpuSpec(own.name.strip().removeprefix("NVIDIA "), "", 0.0, 0.0, dict.fromkeys(formats, 0.0))
 
 
 def _noted(spec: GpuSpec, note: str) -> GpuSpec:
@@ -202,11 +194,12 @@ def _noted(spec: GpuSpec, note: str) -> GpuSpec:
 
 
 def _nvml_key(name: str) -> str:
-    return name.strip().casefold().removeprefix("nvidia ").strip()
+    """Kubernetes labels have `NVIDIA-H100-80GB-HBM3` for `NVIDIA H100 80GB HBM3`."""
+    return " ".join(name.casefold().replace("-", " ").split()).removeprefix("nvidia ")
 
 
 def _short_key(name: str) -> str:
-    text = _PARENTHESES.sub(" ", name.casefold().replace("nvidia ", " ").replace("geforce ", " "))
+    text = name.casefold().replace("nvidia ", " ").replace("geforce ", " ")
     return " ".join(_SOCKET.sub("sxm", text).replace("-", " ").split())
 
 
@@ -222,12 +215,13 @@ def _nearest(key: str, names: Mapping[str, GpuSpec]) -> list[str]:
     return [names[each].name for each in ordered]
 
 
-_COLUMNS: Final = {
-    "fp32_tflops": Precision.FP32,
-    "fp16_tflops": Precision.FP16,
-    "bf16_tflops": Precision.BF16,
-    "fp8_tflops": Precision.FP8,
-    "int8_tops": Precision.INT8,
-    "fp4_tflops": Precision.MXFP4,
+_RATES: Final = {
+    "fp32_tflops": (Precision.FP32,),
+    "fp16_tflops": (Precision.FP16,),
+    "bf16_tflops": (Precision.BF16,),
+    "fp8_tflops": (Precision.FP8,),
+    "int8_tops": (Precision.INT8,),
+    "fp4_tflops": (Precision.MXFP4, Precision.NVFP4),
 }
-"""Column -> format; all dense, tensor rates with FP32 accumulation for the 16-bit ones."""
+"""Column -> formats; all dense, tensor rates with FP32 accumulation for the 16-bit ones."""
+_ACHIEVED: Final = {"achieved_bf16_tflops": Precision.BF16, "achieved_fp8_tflops": Precision.FP8}

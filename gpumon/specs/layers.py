@@ -180,6 +180,8 @@ class Latent(msgspec.Struct, frozen=True):
     indexed: bool = False
     """With an indexer that picks `index_topk` tokens (DeepSeek-V3.2); `borrowed`: it uses another layer's choice."""
     borrowed: bool = False
+    window: bool = False
+    """Sees the last `sliding_window` tokens."""
 
     def __call__(self, fields: Fields) -> Block:
         hidden, heads = hidden_size(fields), query_heads(fields)
@@ -195,7 +197,10 @@ class Latent(msgspec.Struct, frozen=True):
         up = rank * heads * (plain + value)
         params = {ATTENTION: float(query + hidden * (rank + rope) + up + heads * value * hidden + gate * hidden)}
         top = fields.integer("index_topk", default=_TOP_K) if self.indexed else 0
-        look = latent_attention(1, heads, rank, rope, plain + rope, value, Reach.TOP if top else Reach.FULL, top)
+        reach, limit = (Reach.TOP, top) if top else (Reach.FULL, 0)
+        if self.window:
+            reach, limit = Reach.WINDOW, fields.integer("sliding_window", high=100_000_000)
+        look = latent_attention(1, heads, rank, rope, plain + rope, value, reach, limit)
         if not top or self.borrowed:
             return Block(params, (look,))
         return Block({**params, INDEXER: _indexer(fields, query_rank or hidden)}, (look, _index_keys(fields)))
@@ -523,6 +528,7 @@ _SHARED_SIZES: Final = (
     "shared_expert_intermediate_size",
     "shared_intermediate_size",
     "moe_shared_expert_intermediate_size",
+    "shared_experts_intermediate_size",
 )
 _SHARED_COUNTS: Final = ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts")
 

@@ -12,7 +12,7 @@ from gpumon.specs.architectures import ARCHITECTURES, Architecture, Layer, layer
 from gpumon.specs.fields import Fields, shown
 from gpumon.specs.layers import Block, Routed, hidden_size, key_dim, query_heads
 from gpumon.specs.left_out import AUDIO, VISION
-from gpumon.specs.llm import Attention, LlmSpec, State, gathered
+from gpumon.specs.llm import Attention, LlmSpec, RefusedError, State, gathered
 from gpumon.specs.precision import Precision
 from gpumon.specs.quantization import weight_format
 from gpumon.specs.weight_format import LlmParts, WeightFormat, plain, with_weights
@@ -52,7 +52,8 @@ def described(
     `weights` are the bytes on disk by safetensors type (`{"": total}` where only the total is known); what the
     dimensions give must agree with them. `at_load` is how the engine stores weights that the checkpoint has at 16 bit.
     Parameters are those of matrix products and look-up tables, without biases and norms (below 0.5 %).
-    Raises ValueError that names the field, where one is missing, absurd, or describes what is not modelled.
+    Raises ValueError that names the field, where one is missing, absurd, or describes what is not modelled;
+    RefusedError (one of them) where the architecture or the format is not known, or the files say otherwise.
     """
     inner, notes = _language_model(config)
     fields, architecture = _known(Fields(inner, config))
@@ -107,10 +108,11 @@ def _known(fields: Fields) -> tuple[Fields, Architecture]:
     if not model_type:
         raise fields.error("model_type", "is missing: it names the architecture")
     if model_type in REFUSED:
-        raise fields.error("model_type", f"{shown(model_type)} is not modelled: {REFUSED[model_type]}")
+        why = f"{shown(model_type)} is not modelled: {REFUSED[model_type]}"
+        raise RefusedError(str(fields.error("model_type", why)))
     architecture = ARCHITECTURES.get(model_type)
     if architecture is None:
-        raise fields.error("model_type", f"{shown(model_type)} is not a known architecture")
+        raise RefusedError(str(fields.error("model_type", f"{shown(model_type)} is not a known architecture")))
     for name in _NOT_MODELLED:
         if fields.has(name):
             raise fields.error(name, "describes layers that are not modelled")
@@ -211,7 +213,7 @@ def _heads(fields: Fields, attention: Sequence[Attention]) -> int:
 def _head_dim(fields: Fields, attention: Sequence[Attention]) -> int:
     if not attention:
         return 1
-    return fields.integer("qk_nope_head_dim", default=key_dim(fields), high=65_536)
+    return fields.integer("qk_nope_head_dim", default=0, low=0, high=65_536) or key_dim(fields)
 
 
 def _states(built: Mapping[_Key, int]) -> tuple[State, ...]:
@@ -263,16 +265,18 @@ def _agree(
     layer = (expected - parts.tables * 2.0) / layers
     most = expected * (1.0 + _AGREE) + drafts * (2.0 * layer + 2.0 * parts.tables * 2.0)
     if total_bytes < expected * (1.0 - _AGREE) or (total_bytes > most and not foreign):
-        raise fields.error(
-            "(dimensions)",
-            f"give {expected / 1e9:.3f} GB of weights, and the files hold {total_bytes / 1e9:.3f} GB "
-            f"({total_bytes / expected - 1.0:+.1%}): the architecture is not as it is known here",
+        raise RefusedError(
+            f"config.json gives {expected / 1e9:.3f} GB of weights, and the files hold {total_bytes / 1e9:.3f} GB "
+            f"({total_bytes / expected - 1.0:+.1%}): the architecture or the format is not the one that is known here"
         )
 
 
 QUANTIZATION_KEYS: Final = ("quantization_config", "compression_config")
 """Where a checkpoint says how it is quantised."""
+_DIFFUSION = "it computes a block of tokens several times over (diffusion), and no counter says how often"
 REFUSED: Final = {
+    "diffusion_gemma": _DIFFUSION,
+    "diffusion_gemma_text": _DIFFUSION,
     "longcat_flash": "some of the experts that a token is sent to compute nothing, and no counter says how many",
     "phi4_multimodal": "its vision and audio encoders are parts of its language model",
 }

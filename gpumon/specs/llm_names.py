@@ -13,6 +13,7 @@ from gpumon.specs.weight_words import GGUF_BITS, GGUF_WIDE, NAMED_FORMATS, weigh
 
 _MAX_NAME = 512
 _PATH = re.compile(r"models--(?P<org>[^/]+?)--(?P<name>[^/]+)")
+_FILE = re.compile(r"[-.]gguf$")
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 _GGUF = re.compile(r"[-_.:](?:ud-)?(?P<type>i?q\d(?:_[a-z0-9]+)*|f16|bf16|f32)$")
 _SPLIT = re.compile(r"[-_:\s]+")
@@ -44,7 +45,7 @@ def llm_name(text: str) -> LlmName:
     name = text[:_MAX_NAME].strip().rstrip("/")
     cached = _PATH.search(name)
     name = (cached["name"] if cached else name.rsplit("/", 1)[-1]).lower()
-    name = _SHARD.sub("", name.removesuffix(".gguf"))
+    name = _SHARD.sub("", _FILE.sub("", name))
     gguf = _GGUF.search(name)
     if gguf:
         name = name[: gguf.start()]
@@ -97,26 +98,9 @@ _NOISE: Final = frozenset(
 """Words for files and quantisers."""
 
 _STORAGE: Final = frozenset(
-    [
-        "v1",
-        "v2",
-        "v3",
-        "preview",
-        "static",
-        "pertensor",
-        "tensor",
-        "g32",
-        "g64",
-        "g128",
-        "w4a4",
-        "ct",
-        "qad",
-        "dwq",
-        "mixed",
-        "asym",
-        "sym",
-        "experimental",
-        "only",
-    ]
+    (
+        *("v1", "v2", "v3", "preview", "experimental", "mixed", "asym", "sym", "only", "static", "pertensor", "tensor"),
+        *("g32", "g64", "g128", "w4a4", "ct", "qad", "dwq"),
+    )
 )
 """Words that say more of the storage where they stand behind its format: `NVFP4-v2`, `FP8-Static-PerTensor`."""

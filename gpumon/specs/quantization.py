@@ -10,6 +10,7 @@ import msgspec
 
 from gpumon.specs.fields import Fields, shown
 from gpumon.specs.layers import ATTENTION, EXPERTS, HEAD, INDEXER, MLP, SHARED, STATE
+from gpumon.specs.llm import RefusedError
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
 from gpumon.specs.weight_format import LINEAR, Stored, WeightFormat, integer_bytes, narrow
 
@@ -24,10 +25,6 @@ _INTEGERS: Final = {
 }
 
 
-class UnknownFormatError(ValueError):
-    """How the weights are stored is not known, so no other source of the model's dimensions can stand in."""
-
-
 def weight_format(
     config: Mapping[str, object], base: Precision, layers: Mapping[str, int], expert_format: str = ""
 ) -> WeightFormat:
@@ -35,7 +32,7 @@ def weight_format(
 
     `base` is the checkpoint's own 16-bit type, `layers` how many layers have each part. Modules that are named one by
     one (`quantized_layers`, targets, lists of what is left out) count by the share of the part's layers that they name.
-    `expert_format`: the config's own word for its experts (DeepSeek-V4's `expert_dtype`). UnknownFormatError names a
+    `expert_format`: the config's own word for its experts (DeepSeek-V4's `expert_dtype`). RefusedError names a
     method or field that is not known.
     """
     try:
@@ -46,7 +43,7 @@ def weight_format(
         if expert_format:
             named.append(("experts", _word(fields, "expert_dtype", expert_format)))
     except ValueError as error:
-        raise UnknownFormatError(str(error)) from None
+        raise RefusedError(str(error)) from None
     parts = _with_named(dict(read.parts), named, base, layers)
     wide = Stored(base, BYTES_PER_ELEMENT[base])
     for part, share in _shares([str(each) for each in ignored], layers).items():

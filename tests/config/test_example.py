@@ -23,6 +23,7 @@ from gpumon.config.schema import (
     Feed,
     General,
     Goals,
+    Gpu,
     Levels,
     Model,
     Prometheus,
@@ -44,6 +45,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "endpoint": Endpoint,
     "feed": Feed,
     "model": Model,
+    "gpu": Gpu,
     "sizing": Sizing,
     "triage": Thresholds,
     "recorder": Recorder,
@@ -115,7 +117,7 @@ def test_a_setting_without_a_default_says_so_and_every_setting_is_explained(name
         line = rf"#?\[{table}\]" if table in TABLES_INSIDE else rf"#?{field.name} = "
         at = next(at for at in range(begin, len(lines)) if re.match(line, lines[at]))
         above = at - 1
-        while re.match(r"#?[a-z_]+ = ", lines[above]):
+        while re.match(r"#?[a-z0-9_]+ = ", lines[above]):
             above -= 1
         assert lines[above].startswith("# "), field.name
         if not field.required and field.default is None:

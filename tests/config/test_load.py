@@ -20,8 +20,8 @@ BAD = Path(__file__).parent / "bad"
 SECRET = "hunter2"
 
 SECTIONS = (
-    "general, screen, levels, goals, keys, endpoint, feed, model, discovery, dcgm, sizing, triage, recorder, alert, "
-    "prometheus, exporter"
+    "general, screen, levels, goals, keys, endpoint, feed, model, gpu, discovery, dcgm, sizing, triage, recorder, "
+    "alert, prometheus, exporter"
 )
 
 MESSAGES = {
@@ -81,6 +81,10 @@ MESSAGES = {
     "inline": '1: endpoint[0].tls_verify = "no": must be true or false',
     "markup": f"1: [bold]\\x1b[31m\\u202e: unknown key; known here: {SECTIONS}",
     "model_active": "4: model[0].active_params_b = 9: must be at most params_b",
+    "gpu_empty": '2: gpu[0].name = "NVIDIA H20 NVL16": has no figure beside it: give bf16_tflops, fp8_tflops, '
+    "bandwidth_gbs, ...",
+    "gpu_zero": "3: gpu[0].bf16_tflops = 0: must be a number above 0",
+    "gpu_twice": '6: gpu[1].name = "NVIDIA X": is the same as in gpu[0]',
     "model_heads": "7: model[0].kv_heads = 5: must divide heads",
     "model_incomplete": "1: model[0]: needs layers: a whole number of at least 1",
     "model_zero": "3: model[0].params_b = 0: must be a number above 0",

@@ -8,6 +8,7 @@ import math
 import msgspec
 import pytest
 
+from gpumon.config import schema
 from gpumon.efficiency.deriver import Derived, Deriver
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, GpuProcess, GpuState
@@ -25,12 +26,14 @@ class Batch:
 
     decode: float = 400.0
     steps: float = 100.0
+    card: str = "NVIDIA H100 80GB HBM3"
 
     def after(self, deriver: Deriver, seconds: int = 14, **facts: object) -> Derived:
         for at in range(0, seconds, 2):
             counters = {q.DECODE_TOKENS: self.decode * at, q.STEPS: self.steps * at, q.PREFILL_COMPUTED: 0.0}
             polled = engine(float(at), counters, gpus=("GPU-0", "GPU-1"), **{"llm": SMALL, **facts})
-            found = deriver.derive(frame(at, (gpu(0, float(at)), gpu(1, float(at))), (polled,)))
+            cards = tuple(msgspec.structs.replace(gpu(index, float(at)), name=self.card) for index in range(2))
+            found = deriver.derive(frame(at, cards, (polled,)))
         return found
 
 
@@ -264,6 +267,42 @@ def test_the_flops_peak_is_that_of_the_engines_arithmetic(deriver: Deriver) -> N
     assert reason(deriver.derive(frame(16, (part,), unknown)).snapshot.gpus[0].flops_peak_per_s) is Reason.UNDER_MIG
 
 
+def test_the_share_of_the_peak_that_can_be_had_stands_beside_it_and_changes_no_figure(deriver: Deriver) -> None:
+    fp8 = msgspec.structs.replace(SMALL, precision=Precision.FP8)
+    shown = Batch().after(deriver, llm=fp8).snapshot
+    assert number(shown.gpus[0].achievable_ratio) == pytest.approx(1402.6 / 1978.9)
+    assert "stas00/ml-engineering" in shown.gpus[0].sources["achievable_ratio"]
+    done = number(shown.engines[0].flops_per_s)
+    assert number(shown.engines[0].mfu_ratio) == pytest.approx(done / (2 * 1978.9e12)), "against the whole peak"
+    alone = deriver.derive(frame(15, (gpu(0, 15.0),))).snapshot.gpus[0]
+    assert reason(alone.achievable_ratio) is Reason.NO_ENGINE
+    fp16 = msgspec.structs.replace(SMALL, precision=Precision.FP16)
+    half = deriver.derive(frame(16, (gpu(0, 16.0),), (engine(16.0, {}, llm=fp16, gpus=("GPU-0",)),))).snapshot.gpus[0]
+    assert half.flops_peak_per_s == 989.4e12
+    assert reason(half.achievable_ratio) is Reason.UNKNOWN_GPU, "measured in BF16 and FP8 only"
+    assert not half.sources["achievable_ratio"]
+
+
+def test_an_export_variant_has_no_mfu_until_the_config_tells_its_peaks() -> None:
+    name = "NVIDIA H20 NVL16"
+    batch, fp8 = Batch(card=name), msgspec.structs.replace(SMALL, precision=Precision.FP8)
+    silent = batch.after(Deriver(gpu_catalogue()), llm=fp8).snapshot
+    assert reason(silent.engines[0].mfu_ratio) is Reason.UNKNOWN_GPU
+    assert number(silent.engines[0].mbu_ratio) > 0.0, "the driver tells the bandwidth"
+    told = batch.after(Deriver(gpu_catalogue((schema.Gpu(name, fp8_tflops=296.0),))), llm=fp8).snapshot
+    assert number(told.engines[0].mfu_ratio) == pytest.approx(number(told.engines[0].flops_per_s) / (2 * 296e12))
+    assert told.gpus[0].peak_source.startswith("config (unverified)")
+    assert told.gpus[0].gpu_type == "H20 NVL16"
+
+
+def test_a_gpu_that_has_fp8_does_not_run_it_at_16_bit() -> None:
+    fp8 = msgspec.structs.replace(SMALL, precision=Precision.FP8)
+    card = Batch(card="NVIDIA GeForce RTX 5090 D")
+    assert reason(card.after(Deriver(gpu_catalogue()), llm=fp8).snapshot.engines[0].mfu_ratio) is Reason.UNKNOWN_GPU
+    wide = card.after(Deriver(gpu_catalogue()), llm=SMALL).snapshot.gpus[0]
+    assert (wide.flops_peak_per_s, wide.peak_unverified) == (209.5e12, True)
+
+
 def test_processes_are_safe_and_the_same_objects_while_nothing_changes(deriver: Deriver) -> None:
     wild = GpuProcess(7, "a", "u", 1.0, "c" * 99, 0.5, "mps", "e", "x\x1b[2J" + "y" * 600, "p\u202e")
     first = deriver.derive(frame(0, (gpu(processes=(wild,)),))).snapshot.gpus[0].processes
@@ -309,7 +348,9 @@ def test_sources_follow_what_the_gpu_can_do(deriver: Deriver) -> None:
 def test_every_figure_of_an_engine_names_its_source(deriver: Deriver) -> None:
     names = (q.RUNNING, q.WAITING, q.KV_USAGE, q.POOL_TOKENS, q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED)
     others = (q.ITL, q.PROMPT_LENGTH, q.OUTPUT_LENGTH, q.REQUESTS, q.PREEMPTIONS, q.FAILURES, q.INFERENCES, q.STEPS)
-    live = dict.fromkeys((*names, *others), "vllm:metric")
+    more = (q.REJECTIONS, q.WAITING_DEFERRED, q.ROUTER_QUEUE, q.KV_STORED_BYTES, q.KV_LOADED_BYTES)
+    between = (q.KV_TRANSFERRED_BYTES, q.KV_TRANSFER_FAILURES)
+    live = dict.fromkeys((*names, *others, *more, *between), "vllm:metric")
     shown = Batch().after(deriver, live=live).snapshot.engines[0]
     told_elsewhere = {"params", "layers", "gpu_count"}
     assert _figures(Engine) - told_elsewhere - {field for field, text in shown.sources.items() if text} == set()

@@ -163,5 +163,5 @@ def test_the_peak_is_that_of_the_arithmetic(gpu_name: str, model_id: str, precis
 
 
 def test_no_peak_is_none_and_never_zero() -> None:
-    unknown = GpuSpec("x", "derived", "", 1e12, 0.0, {Precision.FP8: 0.0})
+    unknown = GpuSpec("x", "", 1e12, 0.0, {Precision.FP8: 0.0})
     assert flops.compute_peak(unknown, SMALL) is None

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpumon.config.schema import Gpu
 from gpumon.readings.missing import Missing, Reason
 from gpumon.sizing.answer import Answer, Source
 from gpumon.sizing.compare import compare
 from gpumon.sizing.observed import Origin
 from gpumon.sizing.plan import NO_WORKLOAD, plan
 from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.sources.packaged import gpu_catalogue
 from tests.sizing.questions import GUIDE, KNOWN, NIM_70B, SEVENTY, changed
 
 EIGHT_B = Workload("meta-llama/Llama-3.1-8B-Instruct", 400, prompt_tokens=1024, answer_tokens=512)
@@ -394,3 +396,14 @@ class TestProfiles:
         scenario = Scenario(itl_p95_ms=40, server=shapes, workload=(EIGHT_B,))
         one, two = (plan(msgspec.structs.replace(scenario, spare_servers=number), KNOWN).totals for number in (1, 2))
         assert two.price_per_hour - one.price_per_hour == pytest.approx(8 * 0.5)
+
+
+@pytest.mark.parametrize("tp", [None, 1])
+def test_a_gpu_whose_memory_is_not_known_is_no_answer_and_the_config_tells_it(tp: int | None) -> None:
+    workload = Workload("Llama-3.1-8B-FP8", 50, prompt_tokens=1000.0, answer_tokens=200.0, tp=tp)
+    scenario = Scenario(server=(Server("H20 NVL16"),), workload=(workload,))
+    assert "the memory of H20 NVL16 is not known: memory_gb in a [[gpu]] table" in plan(scenario, KNOWN).problem
+    own = Gpu("NVIDIA H20 NVL16", bf16_tflops=148.0, fp8_tflops=296.0, bandwidth_gbs=4000.0, memory_gb=95.6)
+    told = plan(scenario, KNOWN._replace(gpus=gpu_catalogue((own,))))
+    assert not told.problem
+    assert told.workloads[0].instances == 1

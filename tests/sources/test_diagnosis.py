@@ -17,7 +17,7 @@ import pytest
 import tomli
 
 from gpumon.config.options import Options
-from gpumon.config.schema import Config, Discovery, Endpoint, Feed, General, Model
+from gpumon.config.schema import Config, Discovery, Endpoint, Feed, General, Gpu, Model
 from gpumon.outputs.doctor import report
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.frame import GpuReading, GpuState
@@ -95,6 +95,33 @@ async def test_slices_and_unverified_peaks(driver: FakeDriver) -> None:
     assert state(checks, "gpu 0 3g.40gb x2 activity (GPM)") is OK
     assert state(checks, "gpu 1 peaks") is WARN
     assert "unverified" in checks["gpu 1 peaks"].text
+
+
+async def test_peaks_that_nobody_tells_come_with_the_lines_for_the_config(driver: FakeDriver) -> None:
+    driver.write("gpus 2\nprofile h100-sxm\ngpu * name NVIDIA H20 NVL16\n")
+    check = (await checked())["gpu 0,1 peaks"]
+    assert check.state is WARN
+    assert "bf16 not known, fp8 not known" in check.text
+    assert '[[gpu]]\nname = "NVIDIA H20 NVL16"\n' in check.fix
+    told = (await checked(gpu=(Gpu("NVIDIA H20 NVL16", bf16_tflops=148.0, fp8_tflops=296.0),)))["gpu 0,1 peaks"]
+    assert "bf16 148, fp8 296" in told.text
+    assert "config" in told.text
+
+
+async def test_a_name_that_nobody_knows_is_derived_unless_it_is_an_export_variant(driver: FakeDriver) -> None:
+    driver.write("gpus 2\nprofile h100-sxm\ngpu 0 name NVIDIA H123\ngpu 1 name NVIDIA H20B\n")
+    checks = await checked()
+    assert "derived: 132 SM x 4096 FLOP/clock" in checks["gpu 0 peaks"].text
+    assert "GB/s" in checks["gpu 1 peaks"].text
+    assert "dense TFLOP/s: not known" in checks["gpu 1 peaks"].text
+    assert 'name = "NVIDIA H20B"' in checks["gpu 1 peaks"].fix
+
+
+async def test_rubin_is_known_by_nvmls_architecture(driver: FakeDriver) -> None:
+    driver.write("profile h100-sxm\ngpu 0 name NVIDIA R200\ngpu 0 arch 13\ngpu 0 cc 10.7\ngpu 0 cores 28672\n")
+    check = (await checked())["gpu 0 peaks"]
+    assert "bf16 4000, fp8 17500" in check.text
+    assert "unverified" in check.text
 
 
 @pytest.mark.parametrize(

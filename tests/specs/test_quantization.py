@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from gpumon.specs.llm import RefusedError
 from gpumon.specs.precision import Precision
-from gpumon.specs.quantization import UnknownFormatError, weight_format
+from gpumon.specs.quantization import weight_format
 from gpumon.specs.weight_format import Stored, integer_bytes
 
 LAYERS = {"attention": 32, "mlp": 4, "shared": 28, "router": 28, "experts": 28}
@@ -167,7 +168,7 @@ def test_the_configs_own_word_for_its_experts() -> None:
     weights = weight_format({"quant_method": "fp8"}, Precision.BF16, LAYERS, "fp4")
     assert weights.of("attention").precision is Precision.FP8
     assert weights.of("experts") == Stored(Precision.MXFP4, 4.25 / 8)
-    with pytest.raises(UnknownFormatError, match="expert_dtype 'int3' is not known"):
+    with pytest.raises(RefusedError, match="expert_dtype 'int3' is not known"):
         weight_format({"quant_method": "fp8"}, Precision.BF16, LAYERS, "int3")
 
 
@@ -234,5 +235,5 @@ def test_the_format_of_the_kv_cache(config: dict[str, object], weights: Precisio
 
 
 def test_a_scheme_of_the_kv_cache_that_makes_no_sense_is_named() -> None:
-    with pytest.raises(UnknownFormatError, match="kv_cache_scheme: num_bits 'x' is not a whole number"):
+    with pytest.raises(RefusedError, match="kv_cache_scheme: num_bits 'x' is not a whole number"):
         weight_format({**MODELOPT, "kv_cache_scheme": {"num_bits": "x"}}, Precision.BF16, LAYERS)

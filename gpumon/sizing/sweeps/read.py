@@ -14,6 +14,7 @@ from gpumon.sizing.sweeps.formats import format_of
 from gpumon.sizing.sweeps.gather import gather
 from gpumon.sizing.sweeps.problem import Place, Problem, SweepError, refused
 from gpumon.sizing.sweeps.run import Given, Run
+from gpumon.specs.gpu import GpuFacts
 from gpumon.specs.gpus import GpuCatalogue
 
 _SYSTEMS: Final = {
@@ -175,7 +176,7 @@ def _catalogue_name(text: str, catalogue: GpuCatalogue | None, notes: list[str])
     if not text or catalogue is None:
         return ""
     known = _SYSTEMS.get(text.lower().replace("-", "_"), text)
-    spec = catalogue.match(known)
+    spec = catalogue.match(GpuFacts(known))
     try:
         return (spec or catalogue.find(known)).name
     except ValueError:

@@ -163,6 +163,8 @@ class Gpu:
         capability = calls.read("nvmlDeviceGetCudaComputeCapability", "nvmlDeviceGetCudaComputeCapability", handle)
         known = None if isinstance(capability, Missing) else (capability[0], capability[1])
         values["compute_capability"] = f"{known[0]}.{known[1]}" if known else ""
+        architecture = calls.read("nvmlDeviceGetArchitecture", "nvmlDeviceGetArchitecture", handle)
+        values["architecture"] = 0 if isinstance(architecture, Missing) else int(architecture)
         cores = calls.read("nvmlDeviceGetNumGpuCores", "nvmlDeviceGetNumGpuCores", handle)
         values["sm_count"] = gauges.cores_to_sms(cores, known)
         gauges.read_gauges(calls, handle, gauges.MINUTE, values)

@@ -130,7 +130,7 @@ def _mbu_section(engine: Engine, service: Service, figures: Figures) -> Section:
             engine.peak_bandwidth_bytes_per_s,
             write,
             "peak_bandwidth_bytes_per_s",
-            ESTIMATED if "catalogue" in _bandwidth_source(engine) else DERIVED,
+            DERIVED if "clock" in engine.sources.get("peak_bandwidth_bytes_per_s", "") else ESTIMATED,
             _peak(engine),
         ),
     ]
@@ -141,11 +141,6 @@ def _mbu_section(engine: Engine, service: Service, figures: Figures) -> Section:
         entries.append(Sentence("? the peak is derived, or stands on one source only"))
     entries += _single_stream(engine, figures)
     return Section("MBU: memory bandwidth", entries, side=1)
-
-
-def _bandwidth_source(engine: Engine) -> str:
-    """Where the peaks come from, without what the driver's clock is compared with."""
-    return engine.sources.get("peak_bandwidth_bytes_per_s", "").partition(" from catalogue")[0]
 
 
 def _mbu(engine: Engine) -> str:

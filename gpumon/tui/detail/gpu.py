@@ -119,6 +119,8 @@ def _efficiency(gpu: Gpu, snapshot: Snapshot, figures: Figures) -> Section:
             ESTIMATED,
         ),
     ]
+    if known(gpu.achievable_ratio):
+        entries.append(figures("achievable", gpu.achievable_ratio, values.percent, "achievable_ratio", ESTIMATED))
     if gpu.tokens_per_j not in BY_NATURE:
         entries.append(figures("decode tok/J", gpu.tokens_per_j, values.tokens_per_joule, "tokens_per_j", DERIVED))
     if over := [name for name, ratio in (("MFU", gpu.mfu_ratio), ("MBU", gpu.mbu_ratio)) if _above(ratio)]:

@@ -68,7 +68,7 @@ _GENERAL: Final[dict[Reason, Why]] = {
     ),
     Reason.UNKNOWN_GPU: Why(
         "no peak is known for this GPU at this precision",
-        "`gpumon doctor` shows what is known of it; report its name, so that it gets a row in the catalogue",
+        "`gpumon doctor` shows what is known of it, and the [[gpu]] lines to add to the config",
     ),
     Reason.NO_CONTEXT: Why(
         "the mean context length cannot be had, so what the KV cache costs is not known",

@@ -90,6 +90,7 @@ async def test_every_figure_of_an_h100(fake_driver: FakeDriver) -> None:
         workers = [psutil.Process(pid).cmdline() for pid in found.pids]
     assert {field: getattr(gpu, field) for field in H100_FIGURES} == pytest.approx(H100_FIGURES)
     assert (gpu.index, gpu.name, gpu.state, gpu.compute_capability) == (0, "NVIDIA H100 80GB HBM3", GpuState.OK, "9.0")
+    assert gpu.architecture == 9, "NVML_DEVICE_ARCH_HOPPER"
     assert gpu.throttle == ("sw_power_cap", "hw_thermal_slowdown")
     assert gpu.uuid.startswith("GPU-")
     assert not gpu.vram_shared
