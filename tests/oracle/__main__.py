@@ -55,10 +55,7 @@ def _write_parameters() -> None:
 def _counts() -> Callable[[configs.Source], object]:
     """Models with the same code and the same counts are one, whatever their names and their quantisation."""
     with (DATA / "parameters.csv").open() as file:
-        by_id = {
-            row["id"]: (row["text_model_type"], row["params"], row["active"], row["class"])
-            for row in csv.DictReader(file)
-        }
+        by_id = {row["id"]: (row["text_model_type"], row["params"], row["active"], row["class"]) for row in csv.DictReader(file)}
     return lambda source: by_id[source.id] if by_id[source.id][1] else source.id
 
 

@@ -72,9 +72,7 @@ def read_config(config: Json) -> PreTrainedConfig:
     if same := _SAME_CODE.get(plain.get("model_type", "")):
         plain["model_type"] = same
     if plain["model_type"] == "nemotron-nas":
-        heads_in_group = next(
-            filter(None, (block["attention"]["n_heads_in_group"] for block in plain["block_configs"]))
-        )
+        heads_in_group = next(filter(None, (block["attention"]["n_heads_in_group"] for block in plain["block_configs"])))
         plain |= {"model_type": "llama", "intermediate_size": plain["hidden_size"]}
         plain["num_key_value_heads"] = plain["num_attention_heads"] // heads_in_group
     if plain["model_type"] == "step3p7" and text is None:

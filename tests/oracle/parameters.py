@@ -145,11 +145,9 @@ def _row(source: Source, encoder: bool) -> dict[str, object]:
         return row | dict.fromkeys(_COLUMNS, "") | {"note": "; ".join(filter(None, (source.note, reason)))}
     values = {"class": language.class_name, "text_model_type": language.config.model_type} | asdict(counted)
     values |= {"tied": int(counted.tied), "active_matmul": counted.active_matmul, "active": counted.active}
-    return (
-        row
-        | {column: values[column] for column in _COLUMNS}
-        | {"note": "; ".join(filter(None, (source.note, _NOTES.get(language.config.model_type))))}
-    )
+    return row | {column: values[column] for column in _COLUMNS} | {
+        "note": "; ".join(filter(None, (source.note, _NOTES.get(language.config.model_type))))
+    }
 
 
 _NOTES = {
@@ -160,18 +158,7 @@ _NOTES = {
     "phi4_multimodal": "with embedders of images and sound, which text doesn't meet: active_matmul counts them, see flops.csv",
     "whisper": "a decoder of what an encoder makes: cross-attention is in matmul",
 } | dict.fromkeys(
-    (
-        "bart",
-        "bigbird_pegasus",
-        "blenderbot",
-        "blenderbot-small",
-        "marian",
-        "mbart",
-        "mvp",
-        "pegasus",
-        "plbart",
-        "trocr",
-    ),
+    ("bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart", "mvp", "pegasus", "plbart", "trocr"),
     "the decoder of a pair: cross-attention is in matmul, and isn't met without an encoder",
 )
 _COLUMNS = (

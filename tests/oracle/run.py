@@ -47,7 +47,9 @@ class SplitCounter(FlopCounterMode):
         self._tokens = tokens
         self._copies: list[torch.Tensor] = []
         self._weights = {
-            parameter.untyped_storage()._cdata: "linear" for part in language.parts for parameter in part.parameters()
+            parameter.untyped_storage()._cdata: "linear"
+            for part in language.parts
+            for parameter in part.parameters()
         }
         head = language.head or language.body.get_output_embeddings()  # type: ignore[operator,union-attr]
         if head is not None:
@@ -146,11 +148,7 @@ def held(cache: Any, language: Language) -> dict[str, Counter[str]]:
     layers = [cache, *getattr(cache, "layers", ())]
     for layer in layers:
         tensors: Counter[str] = found.setdefault(type(layer).__name__, Counter())
-        own = (
-            {key: value for key, value in vars(layer).items() if key != "layers"}
-            if hasattr(layer, "__dict__")
-            else layer
-        )
+        own = {key: value for key, value in vars(layer).items() if key != "layers"} if hasattr(layer, "__dict__") else layer
         for name, tensor in _tensors(own):
             tensors[f"{name}:{str(tensor.dtype).removeprefix('torch.')}"] += tensor.numel()
     for module in language.body.modules():

@@ -74,13 +74,7 @@ def _measure(source: Source) -> tuple[list[Row], list[Row]]:
                 caches += [named | cache_row] if cache_row else []
     except Exception as error:  # the reason stands in the file
         note = f"not counted: {type(error).__name__}: {' '.join(str(error).split())[:160]}"
-        flops.append(
-            named
-            | dict.fromkeys(
-                ("class", "device", "phase", "tokens", "context", *_FLOPS, "total", "state_elementwise"), ""
-            )
-            | {"note": note}
-        )
+        flops.append(named | dict.fromkeys(("class", "device", "phase", "tokens", "context", *_FLOPS, "total", "state_elementwise"), "") | {"note": note})
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
     return flops, caches
