@@ -16,10 +16,6 @@ from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.precision import Precision
 
-"""Parts of an architecture without which FLOPs and bytes are wrong: no figure is shown then. Others, such as a vision
-encoder, leave the text's figures right or nearly so."""
-
-
 OF_A_FEED = Missing(Reason.NOT_EXPOSED, "a training run has no model: its feed says the FLOPs of a token")
 DENOISES = Missing(Reason.NOT_MODELLED, "a diffusion model: its steps denoise a canvas and are no tokens")
 IMPOSSIBLE = Missing(Reason.INVALID, "these tokens need more FLOP/s than its GPUs have")

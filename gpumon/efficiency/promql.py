@@ -150,13 +150,21 @@ def lower(a: str, b: str, on: str = "") -> str:
     return f"({a} - clamp_min({a} - {on} {b}, 0))" if on else f"({a} - clamp_min({a} - {b}, 0))"
 
 
-def of_context(what: str, tokens: str) -> str:
-    """Constant part + part per token in context, of `tokens` (a vector per engine): FLOPs, or KV elements."""
-    window = lower(tokens, _of("window_tokens"), "on (model_name) group_left ()")
+def of_context(what: str, tokens: str, inside: str) -> str:
+    """Parts per token in context, of vectors per engine: `tokens` of the whole, `inside` the window. FLOPs, or KV
+    elements."""
     return (
         f"{tokens} {OF_MODEL} {_of(f'{what}_per_full_position')}\n"
-        f"+ {window} {OF_MODEL} {_of(f'{what}_per_window_position')}"
+        f"+ {inside} {OF_MODEL} {_of(f'{what}_per_window_position')}"
     )
+
+
+def _beyond(tokens: str) -> str:
+    """What of a context lies before the window."""
+    return f"clamp_min({tokens} - on (model_name) group_left () {_of('window_tokens')}, 0)"
+
+
+_IN_WINDOW: Final = lower(CONTEXT, _of("window_tokens"), "on (model_name) group_left ()")
 
 
 def _joined(name: str) -> str:
@@ -226,14 +234,21 @@ def derived(by: str, window: str) -> tuple[tuple[str, str, str], ...]:
 def _flops() -> tuple[tuple[str, str, str], ...]:
     hit = f"({CACHED} / ({CACHED} + {PREFILL} > 0) or {PREFILL} * 0)"
     seen = _engine("prefill_context_tokens:mean")
-    decode = f"{DECODE} * (\n{of_context('decode_flops', CONTEXT)}\n{_joined('decode_flops_per_token')}\n)"
-    prefill = f"{PREFILL} * (\n{of_context('prefill_flops', seen)}\n{_joined('prefill_flops_per_token')}\n)"
+    inside = _engine("prefill_window_tokens:mean")
+    decode = f"{DECODE} * (\n{of_context('decode_flops', CONTEXT, _IN_WINDOW)}\n{_joined('decode_flops_per_token')}\n)"
+    prefill = f"{PREFILL} * (\n{of_context('prefill_flops', seen, inside)}\n{_joined('prefill_flops_per_token')}\n)"
     prompts = f"({PROMPTS} {OF_MODEL} {_of('prompt_flops')} or {PREFILL} * 0)"
     return (
         (
             seen,
             f"{PROMPT_BIASED} * (1 + {hit}) / 2",
             "context of a prefilled token: what is cached, and half of the rest",
+        ),
+        (
+            inside,
+            f"{seen} - ({_beyond(PROMPT_BIASED)} ^ 2 - {_beyond(f'{PROMPT_BIASED} * {hit}')} ^ 2)\n"
+            f"/ (2 * {PROMPT_BIASED} * (1 - {hit}) > 0)",
+            "the same in its window: the mean of min(position, window) over what is not cached",
         ),
         (_engine("decode_flops:rate"), f"{decode}\nor {DECODE} == 0", "decode tokens/s x FLOPs per token"),
         (
@@ -273,7 +288,8 @@ def _bytes() -> tuple[tuple[str, str, str], ...]:
         (
             kv,
             f"({DECODE} == 0)\nor {DECODE} / {PER_STEP} * (\n"
-            f"({of_context('kv_elements', CONTEXT)}) * {width} * {copies}\n{_joined('state_bytes_per_token')}\n)",
+            f"({of_context('kv_elements', CONTEXT, _IN_WINDOW)}) * {width} * {copies}\n"
+            f"{_joined('state_bytes_per_token')}\n)",
             "decode tokens/s / tokens per step and request x KV of the context",
         ),
         (_engine("read_bytes:rate"), f"{weights} + {kv}", "weights and KV cache"),

@@ -515,7 +515,7 @@ class Experts(msgspec.Struct, frozen=True):
     shared: int = 0
     """Shared experts of the routed size where no field counts them."""
     gate: int = 0
-    """Outputs of a gate of the shared expert (Qwen: 1)."""
+    """Outputs of a gate of the shared expert, where there is one (Qwen: 1)."""
 
     def __call__(self, fields: Fields) -> Block:
         hidden = hidden_size(fields)
@@ -524,8 +524,9 @@ class Experts(msgspec.Struct, frozen=True):
         size = fields.integer(*self.sizes)
         latent = _lookup(fields, "moe_latent_size") or _lookup(fields, "routed_expert_hidden_size")
         around = 2 * hidden * latent
-        shared = self.matrices * hidden * self._shared_size(fields, size) + self.gate * hidden + around
-        params = {ROUTER: float(hidden * experts), SHARED: float(shared)}
+        wide = self._shared_size(fields, size)
+        gate = self.gate * hidden if wide else 0
+        params = {ROUTER: float(hidden * experts), SHARED: float(self.matrices * hidden * wide + gate + around)}
         return Block(params, routed=Routed(experts, per_token, float(self.matrices * (latent or hidden) * size)))
 
     def _shared_size(self, fields: Fields, size: int) -> int:

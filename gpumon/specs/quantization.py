@@ -49,7 +49,7 @@ def weight_format(
     for part, share in _shares([str(each) for each in ignored], layers).items():
         if part in parts:
             parts[part] = _mixed({wide: share, parts[part]: 1.0 - share})
-    kept = {part: stored for part, stored in parts.items() if not stored.wide}
+    kept = {part: stored for part, stored in parts.items() if stored != wide}
     return msgspec.structs.replace(read, base=base, parts=kept)
 
 

@@ -43,7 +43,7 @@ from gpumon.specs.gpus import GpuCatalogue, parse_gpus
 from gpumon.specs.llms import parse_llms
 
 DATA = Path(gpumon.__file__).parent / "specs" / "data"
-LLAMA_8B = parse_llms((DATA / "llms.csv").read_text()).find("meta-llama/Llama-3.1-8B-Instruct")
+LLAMA_8B = parse_llms((DATA / "llms.jsonl").read_text()).find("meta-llama/Llama-3.1-8B-Instruct")
 H100 = "NVIDIA H100 80GB HBM3"
 H100_FLOPS = 989e12
 H100_BANDWIDTH = 2619e6 * 2 * 5120 / 8
@@ -334,7 +334,7 @@ def test_a_remote_engine_is_measured_against_its_configured_gpus(catalogue: GpuC
 
 
 def test_a_block_count_says_nothing_of_a_pool_shared_by_layers_of_several_kinds(catalogue: GpuCatalogue):
-    gemma = parse_llms((DATA / "llms.csv").read_text()).find("google/gemma-3-27b-it")
+    gemma = parse_llms((DATA / "llms.jsonl").read_text()).find("google/gemma-3-27b-it")
     live = {POOL_TOKENS: "vllm:cache_config_info num_gpu_blocks x block_size"}
     shown = single_stream(Deriver(catalogue), llm=gemma, live=live).engines[0]
     assert shown.mbu_ratio == Missing(Reason.NO_CONTEXT)

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from gpumon.efficiency import flops
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.specs.gpu import GpuSpec
-from gpumon.specs.llm import LlmSpec
+from gpumon.specs.llm import LlmSpec, State, latent_attention
 from gpumon.specs.precision import Precision
-from tests.efficiency.small_llm import SMALL
+from tests.efficiency.small_llm import FULL, SMALL
 
-MLA = msgspec.structs.replace(
-    SMALL, window_layers=0, kv_lora_rank=16, rope_dim=4, qk_head_dim=12, v_head_dim=8, kv_heads=1
-)
+LATENT = latent_attention(3, heads=4, rank=16, rope_dim=4, key_dim=12, value_dim=8)
+MLA = msgspec.structs.replace(SMALL, attention=(LATENT,), kv_heads=1)
+SMALL_FULL = msgspec.structs.replace(SMALL, attention=(FULL,))
 
 
 def llm(model_id: str) -> LlmSpec:
@@ -49,6 +49,8 @@ def test_decode_by_hand(context: float, expected: float) -> None:
         (0, 0, 2 * (1000 - 200)),
         (100, 0, 1600 + 128 * (3 * 50 + 2 * 50)),
         (100, 400, 1600 + 128 * (3 * 450 + 2 * 100)),
+        # The window is full from the 100th token on: 100 tokens see 50 on average, 100 see 100.
+        (200, 0, 1600 + 128 * (3 * 100 + 2 * 75)),
     ],
 )
 def test_prefill_by_hand(new: float, cached: float, expected: float) -> None:
@@ -64,6 +66,19 @@ def test_the_head_is_counted_once_a_request_in_prefill_and_in_each_decode_token(
 def test_mla_decodes_absorbed_and_prefills_in_full() -> None:
     assert flops.decode_flops_per_token(MLA, 10) == 2000 + 2 * 4 * (16 + 4 + 16) * 3 * 10
     assert flops.prefill_flops_per_token(MLA, 20) == 1600 + 2 * 4 * (12 + 8) * 3 * 10
+
+
+def test_a_state_is_updated_and_read_by_each_token_at_any_context() -> None:
+    state = State("delta net", 4, elements=500.0, flops=3500.0)
+    hybrid = msgspec.structs.replace(SMALL, attention=(FULL,), states=(state,))
+    assert flops.decode_flops_per_token(hybrid, 10) == 2000 + 4 * 3500 + 128 * 3 * 10
+    assert flops.prefill_flops_per_token(hybrid, 20) == 1600 + 4 * 3500 + 128 * 3 * 10
+
+
+def test_a_model_without_a_head_has_nothing_to_count_once_a_request() -> None:
+    encoder = msgspec.structs.replace(SMALL, head_params=0.0)
+    assert flops.head_flops(encoder) == 0.0
+    assert flops.prefill_flops_per_token(encoder, 0.0) == 2 * 1000
 
 
 def test_absorbed_decode_of_deepseek_is_three_to_four_times_its_prefill_attention() -> None:
@@ -86,9 +101,6 @@ def test_prefill_of_mixed_lengths_takes_the_size_biased_length() -> None:
     assert sum(lengths) * flops.prefill_flops_per_token(SMALL_FULL, effective) == pytest.approx(one_by_one)
 
 
-SMALL_FULL = msgspec.structs.replace(SMALL, window_layers=0)
-
-
 @given(st.floats(0, 1e7), st.floats(0, 1e7))
 def test_decode_grows_with_the_context(a: float, b: float) -> None:
     low, high = sorted((a, b))
@@ -98,10 +110,11 @@ def test_decode_grows_with_the_context(a: float, b: float) -> None:
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6))
 def test_a_prompt_in_two_parts_costs_what_it_costs_at_once(first: float, second: float) -> None:
-    at_once = (first + second) * flops.prefill_flops_per_token(SMALL_FULL, first + second)
-    parts = first * flops.prefill_flops_per_token(SMALL_FULL, first)
-    parts += second * flops.prefill_flops_per_token(SMALL_FULL, second, first)
-    assert parts == pytest.approx(at_once)
+    for model in (SMALL, MLA):
+        at_once = (first + second) * flops.prefill_flops_per_token(model, first + second)
+        parts = first * flops.prefill_flops_per_token(model, first)
+        parts += second * flops.prefill_flops_per_token(model, second, first)
+        assert parts == pytest.approx(at_once)
 
 
 @pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])

@@ -13,12 +13,12 @@ from gpumon.readings.frame import EngineKind, EngineReading
 from gpumon.readings.missing import Reason
 from gpumon.readings.snapshot import Engine, OwnEstimate
 from gpumon.sources.packaged import llm_catalogue
-from gpumon.specs.llm import LlmSpec
+from gpumon.specs.llm import LlmSpec, State
 from gpumon.specs.llm_config import llm_from_config
 from gpumon.specs.precision import Precision
 from tests.accuracy.pages import Where, recorded, snapshots
 from tests.efficiency.polls import INF, after, observed, only, poll, rank, steady, there, why
-from tests.efficiency.small_llm import SMALL
+from tests.efficiency.small_llm import FULL, SMALL
 from tests.fakes.engine import CAPTURES
 
 LIVE = {name: f"vllm:{name}_per_gpu_total" for name in (q.OWN_FLOPS, q.OWN_READ_BYTES, q.OWN_WRITE_BYTES)}
@@ -121,6 +121,9 @@ def test_so_far_apart_the_model_is_doubted():
     assert note.endswith("reason not known; so far apart, the model's dimensions may be wrong")
 
 
+STATE = State("delta net", 4, elements=1.0, flops=7.0)
+
+
 @pytest.mark.parametrize(
     ("version", "facts", "apart", "said"),
     [
@@ -150,7 +153,7 @@ def test_a_known_reason_is_given_by_version_and_model(
 ):
     given = dict(facts)
     precision = given.pop("precision", Precision.BF16)
-    layers = {"full_layers": 1, "window_layers": 0, "linear_layers": 4} if given.pop("linear", False) else {}
+    layers = {"attention": (FULL,), "states": (STATE,)} if given.pop("linear", False) else {}
     llm = catalogue(given.pop("llm")) if "llm" in given else small(precision=precision, **layers)
     (note,) = beside(*apart, llm=llm, version=version, **given).notes
     assert said in note

@@ -11,7 +11,7 @@ import pytest
 from gpumon.efficiency.flops import head_flops, prefill_flops_per_token
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind, EngineReading, HistogramReading
-from gpumon.specs.llm import LlmSpec
+from gpumon.specs.llm import LlmSpec, grouped_attention
 from tests.efficiency.polls import INF, moving, only, poll, rank, there, tracked
 
 LLAMA_8B = LlmSpec(
@@ -19,12 +19,14 @@ LLAMA_8B = LlmSpec(
     source="test",
     params=8.03e9,
     matmul_params=7.5e9,
+    head_params=128256.0 * 4096,
     vocab=128256,
     hidden=4096,
+    layers=32,
     heads=32,
     kv_heads=8,
     head_dim=128,
-    full_layers=32,
+    attention=(grouped_attention(32, heads=32, kv_heads=8, head_dim=128),),
     read_bytes=15.0e9,
 )
 """At 8192 tokens the attention is 14 % of a prompt's FLOPs."""

@@ -274,9 +274,12 @@ def test_the_server_of_one_rank_reads_its_part_of_the_experts_of_all():
 
 def test_of_data_parallel_attention_a_rank_has_its_attention_alone():
     """A dense model on two GPUs: 5 layers of 2 x 10 x 6 x 8 parameters at 2 bytes each are read by both ranks."""
-    llm = msgspec.structs.replace(SMALL, matmul_params=10_000.0, read_bytes=20_000.0)
+    attention = 5 * 2 * 10 * 6 * 8 * 2
+    llm = msgspec.structs.replace(
+        SMALL, matmul_params=10_000.0, read_bytes=20_000.0, attention_read_bytes=float(attention)
+    )
     dense = weights_per_s("0", "1", llm=llm, tp=2, dp=2, gpu_count=2)
-    assert dense == pytest.approx(10 * (20_000 + 5 * 2 * 10 * 6 * 8 * 2))
+    assert dense == pytest.approx(10 * (20_000 + attention))
     assert weights_per_s("0", "1", llm=llm, tp=1, dp=2, gpu_count=2) == pytest.approx(2 * 10 * 20_000)
 
 

@@ -13,6 +13,7 @@ from gpumon.readings import quantities as q
 from gpumon.readings.frame import EngineKind, EngineReading, Phase, Training
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sources.packaged import gpu_catalogue
+from gpumon.specs.llm import Reach, grouped_attention
 from tests.efficiency.polls import INF, after, observed, only, poll, rank, steady, there, tracked, why
 from tests.efficiency.small_llm import SMALL
 from tests.efficiency.test_deriver import H100_FLOPS, engine, frame, gpu
@@ -138,13 +139,29 @@ def encoder(at_s: float) -> EngineReading:
     """200 texts of 100 tokens a second."""
     lengths = {q.PROMPT_LENGTH: observed(at_s * 200.0, 100.0, (100.0, 512.0, INF))}
     counters = {q.PREFILL_COMPUTED: at_s * 20_000.0, q.REQUESTS: at_s * 200.0, q.INFERENCES: at_s * 200.0}
-    return poll(at_s, rank(counters, {q.WAITING: 1.0}, lengths), kind=EngineKind.TEI)
+    return poll(at_s, rank(counters, {q.WAITING: 1.0}, lengths), kind=EngineKind.TEI, llm=BOTH_SIDES)
+
+
+BOTH_SIDES = msgspec.structs.replace(
+    SMALL,
+    head_params=0.0,
+    attention=(
+        grouped_attention(3, heads=4, kv_heads=2, head_dim=8, reach=Reach.ENCODER),
+        grouped_attention(2, heads=4, kv_heads=2, head_dim=8, reach=Reach.ENCODER, limit=60),
+    ),
+)
+
+
+def test_a_causal_model_that_embeds_sees_what_is_before_a_token():
+    shown = only(after(lambda at_s: msgspec.structs.replace(encoder(at_s), llm=SMALL)))
+    # Without its LM head of 200; the window of two layers is as long as the text.
+    assert there(shown.flops_per_s) == pytest.approx(20_000 * (2 * 800 + 4 * 4 * 8 * (3 * 50 + 2 * 50)))
 
 
 def test_an_encoder_has_prefill_alone_and_every_token_sees_the_whole_text():
     shown = only(after(encoder))
-    # 2 x (1000 - 200 of the LM head), and 4 x 4 heads x 8 wide over 100 tokens in three full and two window layers.
-    per_token = 2 * 800 + 4 * 4 * 8 * (3 * 100 + 2 * 100)
+    # 2 x 1000, and 4 x 4 heads x 8 wide over 100 tokens in three layers, over the 60 around it in two.
+    per_token = 2 * 1000 + 4 * 4 * 8 * (3 * 100 + 2 * 60)
     assert there(shown.flops_per_s) == pytest.approx(20_000 * per_token)
     assert shown.mfu_ratio == shown.mfu_prefill_ratio
     assert there(shown.mfu_ratio) == pytest.approx(20_000 * per_token / H100_FLOPS, rel=1e-3)

@@ -59,6 +59,20 @@ def test_vllm(tmp_path: Path, name: str):
     check(tmp_path, ruled, vllm(load, "m"), figures("vllm", load, found))
 
 
+@pytest.mark.parametrize("cached", [0.0, 20.0, 1000.0])
+def test_prompts_outgrow_the_window_while_they_are_prefilled(tmp_path: Path, cached: float):
+    """A window of 128: the first tokens of a prompt see less, unless as many are cached."""
+    llm, load = spec(MODELS["window"]), Load(cached=cached)
+    found = expected(llm, load, ONE_TWO_FIVE[:13])
+    hit = cached / (cached + load.computed)
+    begin, whole = found.biased * hit, found.biased
+    seen = sum(min(begin + (whole - begin) * (at + 0.5) / 1e5, 128.0) for at in range(100_000)) / 1e5
+    asked = figures("vllm", load, found) | {"gpumon:engine_cached_tokens:rate": cached}
+    assert (begin < 128.0) == (seen < 127.999)
+    near = f"(abs(gpumon:engine_prefill_window_tokens:mean - {seen!r}) <= bool 0.001)"
+    check(tmp_path, Ruled((facts(llm, "m", load),), SCOPE), vllm(load, "m"), asked | {near: 1.0})
+
+
 @pytest.mark.parametrize("name", [MODELS["dense"], MODELS["moe"], MODELS["mla"]])
 @pytest.mark.parametrize("steps", [(25.0, 20.0, 24.0, 21.0), (25.0,) * 8])
 def test_data_parallel_ranks_share_experts_and_have_their_own_kv_cache(

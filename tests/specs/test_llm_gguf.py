@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gpumon.efficiency.flops import decode_flops_per_token
 from gpumon.efficiency.traffic import kv_bytes_per_token, kv_read_bytes
 from gpumon.specs.gguf import TYPES, GgufHeader, Tensor
-from gpumon.specs.llm import LlmSpec
+from gpumon.specs.llm import LlmSpec, Reach, State
 from gpumon.specs.llm_config import llm_from_config
 from gpumon.specs.llm_gguf import hints_of_metadata, llm_from_gguf
 from gpumon.specs.precision import Precision
@@ -40,6 +40,12 @@ def changed(found: GgufHeader, **keys: object) -> GgufHeader:
 
 def with_tensors(found: GgufHeader, *more: Tensor) -> GgufHeader:
     return GgufHeader(found.metadata, (*found.tensors, *more))
+
+
+def kinds_of(spec: LlmSpec) -> tuple[int, int, int]:
+    """Layers that see everything, those with a window, and the window."""
+    windows = {each.limit for each in spec.attention if each.reach is Reach.WINDOW}
+    return spec.attention_layers(Reach.FULL), spec.attention_layers(Reach.WINDOW), max(windows, default=0)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +82,7 @@ def test_experts_in_mxfp4_and_the_rest_at_16_bit() -> None:
     spec, other = read(found), llm_from_config(CONFIGS["gpt-oss-20b"], "model", "config.json")
     assert spec.expert_read_bytes == pytest.approx(other.expert_read_bytes)
     assert spec.read_bytes == pytest.approx(other.read_bytes, rel=0.0002)
-    assert (spec.full_layers, spec.window_layers, spec.window) == (12, 12, 128)
+    assert kinds_of(spec) == (12, 12, 128)
     assert (spec.precision, spec.weight_only) == (Precision.MXFP4, False)
     assert kv_read_bytes(spec, 5000) == kv_read_bytes(other, 5000)
 
@@ -93,13 +99,13 @@ def test_experts_in_mxfp4_and_the_rest_at_16_bit() -> None:
         ("phi3", {"attention__sliding_window": 2047}, (32, 0, 0)),
         ("new", {"attention__sliding_window": 64, "attention__sliding_window_pattern": 2}, (16, 16, 64)),
         ("new", {"attention__sliding_window": 64, "attention__sliding_window_pattern": [1, 1, 1, 0] * 8}, (8, 24, 64)),
-        ("new", {"attention__sliding_window": 64, "attention__sliding_window_pattern": 1}, (32, 0, 64)),
+        ("new", {"attention__sliding_window": 64, "attention__sliding_window_pattern": 1}, (32, 0, 0)),
         ("llama", {"attention__sliding_window": 0}, (32, 0, 0)),
     ],
 )
 def test_which_layers_have_a_window(architecture: str, keys: dict[str, Any], kinds: tuple[int, ...]) -> None:
     spec = read(header(LLAMA, matrices(F16), architecture, **keys))
-    assert (spec.full_layers, spec.window_layers, spec.window) == kinds
+    assert kinds_of(spec) == kinds
 
 
 def test_keys_and_values_of_different_width_count_by_their_mean() -> None:
@@ -108,11 +114,22 @@ def test_keys_and_values_of_different_width_count_by_their_mean() -> None:
     assert decode_flops_per_token(spec, 1000) - decode_flops_per_token(spec, 0) == 2 * 32 * (192 + 128) * 1000 * 32
 
 
-def test_heads_that_differ_by_layer_give_the_exact_cache_and_say_so() -> None:
-    groups = [8, 4] * 16
-    spec = read(changed(header(LLAMA, matrices(F16)), attention__head_count_kv=groups, attention__head_count=[32] * 32))
+def test_heads_that_differ_by_layer_are_exact() -> None:
+    groups, heads = [8, 4] * 16, [32, 32, 16, 32] * 8
+    spec = read(changed(header(LLAMA, matrices(F16)), attention__head_count_kv=groups, attention__head_count=heads))
     assert kv_bytes_per_token(spec) == 2 * 128 * 2 * sum(groups)
-    assert spec.not_modelled == ("attention heads that differ by layer",)
+    assert kv_read_bytes(spec, 10, tp=8) == 10 * 2 * 128 * 2 * 8 * 32  # 4 KV heads lie on 8 GPUs twice
+    assert decode_flops_per_token(spec, 1000) - decode_flops_per_token(spec, 0) == 4 * 128 * 1000 * sum(heads)
+    assert (spec.heads, spec.not_modelled) == (32, ())
+
+
+def test_window_layers_may_have_heads_of_their_own_width() -> None:
+    """Gemma 4: keys and values of 256 in the window layers, of 512 in the others."""
+    keys = {"attention__sliding_window": 1024, "attention__key_length": 512, "attention__value_length": 512}
+    narrow = {"attention__key_length_swa": 256, "attention__value_length_swa": 256}
+    spec = read(changed(header(LLAMA, matrices(F16), "gemma3"), **keys, **narrow))
+    assert kinds_of(spec) == (5, 27, 1024)
+    assert kv_read_bytes(spec, 5000) == (5 * 5000 * 512 + 27 * 1024 * 256) * 2 * 8 * 2
 
 
 def mla(split: bool) -> GgufHeader:
@@ -153,7 +170,8 @@ def test_latent_attention_with_its_split_projections() -> None:
     assert kv_bytes_per_token(spec) == 2 * 576 * 2 == kv_bytes_per_token(other)
     grown = decode_flops_per_token(spec, 1000) - decode_flops_per_token(spec, 0)
     assert grown == decode_flops_per_token(other, 1000) - decode_flops_per_token(other, 0)
-    assert (spec.qk_head_dim, spec.v_head_dim, spec.rope_dim) == (192, 128, 64)
+    assert spec.attention == other.attention
+    assert spec.latent
     mlps = 2 * 3 * 2048 * config["intermediate_size"]
     assert spec.matmul_params == other.matmul_params - mlps  # kv_b and its halves are counted once
 
@@ -161,14 +179,23 @@ def test_latent_attention_with_its_split_projections() -> None:
 def test_an_old_file_without_the_split_projections_runs_as_plain_attention() -> None:
     """llama.cpp caches full keys and values then: 16 x (192 + 128) elements per token and layer."""
     spec = read(mla(split=False))
-    assert spec.kv_lora_rank == 0
+    assert not spec.latent
     assert kv_bytes_per_token(spec) == 2 * 16 * 320 * 2
 
 
-def test_sparse_attention_sees_its_top_tokens() -> None:
-    spec = read(changed(mla(split=True), attention__indexer__top_k=2048))
-    assert (spec.full_layers, spec.window_layers, spec.window) == (0, 2, 2048)
-    assert spec.not_modelled == ("indexer of the sparse attention",)
+def test_sparse_attention_sees_its_top_tokens_and_its_indexer_all() -> None:
+    """llama.cpp keeps the indexer's keys in the format of the cache."""
+    indexer = {f"attention__indexer__{name}": value for name, value in (("head_count", 64), ("key_length", 128))}
+    spec = read(changed(mla(split=True), attention__indexer__top_k=2048, **indexer))
+    assert [(each.reach, each.layers, each.limit) for each in spec.attention] == [
+        (Reach.TOP, 2, 2048),
+        (Reach.INDEX, 2, 0),
+    ]
+    assert kv_read_bytes(spec, 5000) == 2 * (2048 * 576 + 5000 * 128) * 2
+    assert decode_flops_per_token(spec, 5000) - decode_flops_per_token(spec, 0) == 2 * (
+        2048 * 2 * 16 * (2 * 512 + 64) + 5000 * 2 * 64 * 128
+    )
+    assert spec.not_modelled == ()
 
 
 def hybrid(architecture: str, linear: Iterable[int], layers: int, **keys: object) -> GgufHeader:
@@ -184,24 +211,25 @@ def hybrid(architecture: str, linear: Iterable[int], layers: int, **keys: object
 
 
 @pytest.mark.parametrize(
-    ("architecture", "note", "state"),
-    [
-        ("nemotron_h", "state update of the Mamba layers", 3 * 4096 * 128),
-        ("qwen3next", "linear attention", 3 * 4096 * 128),
-    ],
+    ("architecture", "kind", "flops"), [("nemotron_h", "mamba2", 5), ("qwen3next", "delta net", 7)]
 )
-def test_recurrent_layers_have_a_state_and_no_cache(architecture: str, note: str, state: int) -> None:
+def test_recurrent_layers_have_a_state_and_no_cache(architecture: str, kind: str, flops: int) -> None:
+    """llama.cpp keeps states at 32 bit; each is read and written by a step."""
     spec = read(hybrid(architecture, (0, 1, 2), 4, ssm__inner_size=4096, ssm__state_size=128))
-    assert (spec.full_layers, spec.linear_layers, spec.linear_state_elements) == (1, 3, state)
+    elements = 4096 * 128
+    assert spec.states == (State(kind, 3, elements, flops * elements, 4.0),)
+    assert (kinds_of(spec), spec.state_layers) == ((1, 0, 0), 3)
     assert kv_bytes_per_token(spec) == 2 * 8 * 128 * 2
-    assert kv_read_bytes(spec, 100) == 100 * 2 * 8 * 128 * 2 + 2 * state * 2
-    assert spec.not_modelled == (note,)
+    assert kv_read_bytes(spec, 100) == 100 * 2 * 8 * 128 * 2 + 2 * 3 * elements * 4
+    without = msgspec.structs.replace(spec, states=())
+    assert decode_flops_per_token(spec, 9) - decode_flops_per_token(without, 9) == 3 * flops * elements
+    assert spec.not_modelled == ()
 
 
 def test_kimi_delta_attention_has_a_square_state_per_head() -> None:
     spec = read(hybrid("kimi-linear", (0,), 2, kda__head_dim=128))
-    assert spec.linear_state_elements == 32 * 128 * 128
-    assert spec.not_modelled == ("linear attention",)
+    assert spec.state_elements == 32 * 128 * 128
+    assert [state.kind for state in spec.states] == ["delta net"]
 
 
 def test_layers_that_are_only_an_mlp_have_neither() -> None:
@@ -210,7 +238,7 @@ def test_layers_that_are_only_an_mlp_have_neither() -> None:
         each for each in found.tensors if not each.name.startswith("blk.1.attn_q") and "blk.1.attn_k" not in each.name
     ]
     spec = read(changed(GgufHeader(found.metadata, tuple(mlp_only)), attention__head_count_kv=[8, 0, 8]))
-    assert (spec.full_layers, spec.linear_layers) == (2, 0)
+    assert (kinds_of(spec), spec.states) == ((2, 0, 0), ())
 
 
 def test_draft_layers_and_encoders_are_left_out() -> None:

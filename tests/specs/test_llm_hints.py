@@ -13,7 +13,7 @@ from gpumon.efficiency.flops import decode_flops_per_token
 from gpumon.efficiency.traffic import kv_bytes_per_token
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.hints import HINTS, hints_of
-from gpumon.specs.llm import LlmSpec
+from gpumon.specs.llm import LlmSpec, Reach
 from gpumon.specs.llm_hints import from_hints, left_out_by, quantised_at_load, with_kv_dtype
 from gpumon.specs.precision import Precision
 from gpumon.specs.weight_words import says_nothing, weights_named
@@ -104,7 +104,8 @@ def test_figures_that_models_of_different_shape_share_decide_nothing() -> None:
     """DeepSeek-V3 and V3.2: the same weights, another attention."""
     hints = {"params": "671026419200", "vocab": "129280", "hidden": "7168", "weight_bytes": "687000000000"}
     assert ask(hints, "chat")[0] is None
-    assert found(hints, "deepseek-ai/DeepSeek-V3.2").window_layers == 61
+    assert found(hints, "deepseek-ai/DeepSeek-V3.2").attention_layers(Reach.TOP) == 61
+    assert found(hints, "deepseek-ai/DeepSeek-V3").attention_layers(Reach.FULL) == 61
 
 
 def test_bytes_that_fit_the_published_split_keep_it() -> None:
@@ -167,7 +168,7 @@ SAYS = "as the engine says"
             {"layers": "47", "weight_precision": "fp8"},
             "zai-org/GLM-4.5-Air",
             Precision.FP8,
-            f"GLM-4.5-Air (unverified), fp8 {SAYS}",
+            f"GLM-4.5-Air, fp8 {SAYS}",
         ),
     ],
 )
@@ -212,10 +213,20 @@ def test_a_row_that_the_engine_contradicts_is_not_used(hints: dict[str, str], pr
     assert problems[1].startswith("the engine's own words lack ")
 
 
-def test_a_row_with_too_little_says_so() -> None:
-    problems = ask({"quantization": "fp8"}, "moonshotai/Kimi-K3")[1]
-    assert problems[0] == "catalogue row Kimi-K3: its active parameters are not known"
+def test_a_row_that_can_not_be_used_says_so() -> None:
+    problems = ask({"quantization": "fp8"}, "microsoft/Phi-4-multimodal-instruct")[1]
+    assert problems[0] == (
+        "catalogue row Phi-4-multimodal-5.6B: config.json: model_type 'phi4_multimodal' is not modelled: "
+        "its vision and audio encoders are parts of its language model"
+    )
     assert problems[1].startswith("the engine's own words lack layers, hidden, heads")
+
+
+@pytest.mark.parametrize("kv_heads", ["16", "4"])
+def test_of_heads_that_differ_by_layer_any_number_is_told(kv_heads: str) -> None:
+    """Gemma 4 31B has 16 KV heads in its window layers and 4 in the others."""
+    spec = found({"layers": "60", "kv_heads": kv_heads, "weight_precision": "fp8"}, "google/gemma-4-31B-it")
+    assert {each.heads for each in spec.attention} == {16, 4}
 
 
 def test_full_dimensions_of_equal_layers_are_enough() -> None:
@@ -314,7 +325,8 @@ def test_only_a_narrow_format_is_one_that_weights_get_at_load() -> None:
 def test_words_of_formats(word: str, bits: float) -> None:
     weights = weights_named(word)
     assert weights is not None
-    assert weights.bytes_per_weight * 8 == pytest.approx(bits)
+    assert weights.narrowest.bytes_per_weight * 8 == pytest.approx(bits)
+    assert weights.of("mlp") == weights.of("experts") == weights.narrowest
 
 
 def test_words_that_tell_nothing() -> None:

@@ -6,12 +6,21 @@ from typing import Any
 
 import pytest
 
-from gpumon.specs.precision import Precision
 from gpumon.specs.llm import RefusedError
+from gpumon.specs.precision import Precision
 from gpumon.specs.quantization import weight_format
-from gpumon.specs.weight_format import LINEAR, integer_bytes
+from gpumon.specs.weight_format import Stored, integer_bytes
 
-LAYERS = 32
+LAYERS = {"attention": 32, "mlp": 4, "shared": 28, "router": 28, "experts": 28}
+"""A mixture of experts with four dense layers, as DeepSeek-V3 has three."""
+ALL = ("attention", "state layers", "indexer", "mlp", "shared", "experts")
+"""What is narrow unless the checkpoint says otherwise: not the router, the LM head and the tables."""
+
+
+def narrow_parts(config: dict[str, Any]) -> set[str]:
+    """Parts whose layers are all narrow."""
+    weights = weight_format(config, Precision.BF16, LAYERS)
+    return {part for part, stored in weights.parts.items() if stored == weights.narrowest}
 
 
 def group(bits: int, kind: str, size: int | None, activations: int | None, **more: Any) -> dict[str, Any]:
@@ -59,10 +68,14 @@ CASES = [
 @pytest.mark.parametrize(("config", "precision", "weight_only", "bits"), CASES)
 def test_formats(config: dict[str, Any], precision: str, weight_only: bool, bits: float) -> None:
     weights = weight_format(config, Precision.BF16, LAYERS)
-    assert weights.precision is Precision(precision)
-    assert weights.weight_only is weight_only
-    assert weights.bytes_per_weight * 8 == pytest.approx(bits, abs=0.002)
+    stored = weights.of("experts")
+    assert stored == weights.narrowest
+    assert stored.precision is Precision(precision)
+    assert stored.weight_only is weight_only
+    assert stored.bytes_per_weight * 8 == pytest.approx(bits, abs=0.002)
     assert weights.base is Precision.BF16
+    for part in ("router", "head", ""):
+        assert weights.of(part) == Stored(Precision.BF16, 2.0)
 
 
 def test_kv_cache_of_the_checkpoint() -> None:
@@ -74,39 +87,89 @@ def test_kv_cache_of_the_checkpoint() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ignore", "covers"),
+    ("ignore", "wide"),
     [
-        (["lm_head"], LINEAR),
+        (["lm_head"], ()),
         # nvidia/DeepSeek-V3-0324-NVFP4 lists the attention of every layer, gates and norms
-        (
-            [f"model.layers.{i}.self_attn*" for i in range(32)] + ["model.layers.3.mlp.gate"],
-            ("mlp", "shared", "experts"),
-        ),
-        (["model.layers.0.self_attn*", "model.layers.1.self_attn*"], LINEAR),
+        ([f"model.layers.{i}.self_attn*" for i in range(32)] + ["model.layers.3.mlp.gate"], ("attention",)),
         # moonshotai/Kimi-K2.5: only the experts are narrow
         (
             ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", r"re:.*mlp\.(gate|up|gate_up|down)_proj.*"],
-            ("experts",),
+            ("attention", "shared", "mlp"),
         ),
-        ([r"re:.*\.self_attn\.q_proj$", r"re:.*\.mlp\.gate$"], ("mlp", "shared", "experts")),
-        (["model.layers.*.mlp.experts"], ("attention", "mlp", "shared")),
-        (["re:(a+)+$" * 50, 7, None], LINEAR),
+        ([r"re:.*\.self_attn\.q_proj$", r"re:.*\.mlp\.gate$"], ("attention",)),
+        (["model.layers.*.mlp.experts"], ("experts",)),
+        # Encoders and draft heads are no part of the language model.
+        (["model.visual*", "mtp.layers.0.mlp.gate_proj", "model.layers.32.self_attn*", "model.embed_tokens"], ()),
+        (["re:(a+)+$" * 50, 7, None], ()),
     ],
 )
-def test_parts_that_the_checkpoint_leaves_wide(ignore: list[Any], covers: tuple[str, ...]) -> None:
-    assert weight_format({**group(4, "int", 32, None), "ignore": ignore}, Precision.BF16, LAYERS).covers == covers
+def test_parts_that_the_checkpoint_leaves_wide(ignore: list[Any], wide: tuple[str, ...]) -> None:
+    assert narrow_parts({**group(4, "int", 32, None), "ignore": ignore}) == set(ALL) - set(wide)
+
+
+def test_layers_that_are_left_wide_count_by_their_share() -> None:
+    """4.5 bits in 24 of 32 layers and 16 in the others; of the dense MLP one of its four layers."""
+    ignore = [f"model.layers.{i}.self_attn.o_proj" for i in range(8)]
+    ignore += [f"model.layers.{i}.mlp.down_proj" for i in range(3)]
+    weights = weight_format({**group(4, "float", 16, 4), "ignore": ignore}, Precision.BF16, LAYERS)
+    assert weights.of("attention") == Stored(Precision.NVFP4, (24 * 4.5 + 8 * 16) / 32 / 8)
+    assert weights.of("mlp") == Stored(Precision.BF16, (4.5 + 3 * 16) / 4 / 8)
+    assert weights.of("experts") == Stored(Precision.NVFP4, 4.5 / 8)
+
+
+def test_whole_layers_that_are_left_wide() -> None:
+    """The first layers of a checkpoint in BF16: of each part as many as named, at most all."""
+    ignore = [f"model.layers.{i}" for i in range(4)]
+    weights = weight_format({**group(8, "float", None, 8), "ignore": ignore}, Precision.BF16, LAYERS)
+    assert weights.of("attention").bytes_per_weight == pytest.approx((28 * 1.0 + 4 * 2.0) / 32)
+    assert weights.of("mlp") == Stored(Precision.BF16, 2.0)
+    assert "mlp" not in weights.parts
 
 
 def test_gpt_oss_narrows_its_experts_only_and_gptq_may_narrow_the_head() -> None:
-    assert weight_format({"quant_method": "mxfp4"}, Precision.BF16, LAYERS).covers == ("experts",)
+    assert narrow_parts({"quant_method": "mxfp4"}) == {"experts"}
     gptq = {"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": True, "lm_head": True}
-    assert "head" in weight_format(gptq, Precision.BF16, LAYERS).covers
+    assert narrow_parts(gptq) == {*ALL, "head"}
 
 
-def test_of_mixed_formats_the_narrowest_holds_most_weights() -> None:
+def test_of_mixed_formats_for_all_layers_the_narrowest_holds_most_weights() -> None:
     mixed = group(8, "float", None, 8)
     mixed["config_groups"]["group_1"] = group(4, "float", 16, 4)["config_groups"]["group_0"]
-    assert weight_format(mixed, Precision.BF16, LAYERS).precision is Precision.NVFP4
+    assert weight_format(mixed, Precision.BF16, LAYERS).of("mlp").precision is Precision.NVFP4
+
+
+def test_groups_that_name_their_modules_hold_for_these() -> None:
+    """Attention in FP8 and experts in NVFP4, as compressed-tensors has it."""
+    mixed = group(8, "float", None, 8)
+    mixed["config_groups"]["group_0"]["targets"] = [r"re:.*self_attn.*_proj$"]
+    mixed["config_groups"]["group_1"] = group(4, "float", 16, 4)["config_groups"]["group_0"]
+    mixed["config_groups"]["group_1"]["targets"] = [r"re:.*experts.*"]
+    weights = weight_format(mixed, Precision.BF16, LAYERS)
+    assert dict(weights.parts) == {"attention": Stored(Precision.FP8, 1.0), "experts": Stored(Precision.NVFP4, 4.5 / 8)}
+
+
+def test_modelopts_modules_with_a_format_each() -> None:
+    """FP8 attention in 16 of 32 layers, NVFP4 in 8, the other 8 at 16 bit; the larger share names the format."""
+    how = {f"model.layers.{i}.self_attn.q_proj": {"quant_algo": "FP8" if i < 16 else "NVFP4"} for i in range(24)}
+    how |= {f"model.layers.{i}.mlp.experts": {"quant_algo": "NVFP4"} for i in range(4, 32)}
+    how["lm_head"] = {"quant_algo": "FP8"}
+    how["model.layers.5.mlp.gate"] = {"quant_algo": None}
+    mixed = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": how}
+    weights = weight_format(mixed, Precision.BF16, LAYERS)
+    assert weights.of("attention") == Stored(Precision.FP8, (16 * 8 + 8 * 4.5 + 8 * 16) / 32 / 8)
+    assert weights.of("experts") == Stored(Precision.NVFP4, 4.5 / 8)
+    assert weights.of("head") == Stored(Precision.FP8, 1.0)
+    assert set(weights.parts) == {"attention", "experts", "head"}
+
+
+def test_the_configs_own_word_for_its_experts() -> None:
+    """DeepSeek-V4: FP8 but for the experts, which are `fp4` (MXFP4)."""
+    weights = weight_format({"quant_method": "fp8"}, Precision.BF16, LAYERS, "fp4")
+    assert weights.of("attention").precision is Precision.FP8
+    assert weights.of("experts") == Stored(Precision.MXFP4, 4.25 / 8)
+    with pytest.raises(RefusedError, match="expert_dtype 'int3' is not known"):
+        weight_format({"quant_method": "fp8"}, Precision.BF16, LAYERS, "int3")
 
 
 @pytest.mark.parametrize(
@@ -118,6 +181,18 @@ def test_of_mixed_formats_the_narrowest_holds_most_weights() -> None:
         ({"quant_method": "awq", "bits": 7}, "bits 7"),
         ({"quant_method": "awq", "bits": 64}, "bits 64 is not a whole number from 2 to 8"),
         ({"quant_method": "modelopt", "quant_algo": "MIXED"}, "quant_algo 'MIXED' is not known"),
+        (
+            {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": {}},
+            "quantized_layers is missing or empty, and quant_algo is MIXED_PRECISION",
+        ),
+        (
+            {"quant_method": "modelopt", "quant_algo": "FP8", "quantized_layers": {"x.mlp": {"quant_algo": "FP3"}}},
+            "quantization_config: quant_algo 'FP3' is not known",
+        ),
+        (
+            {"quant_method": "modelopt", "quant_algo": "FP8", "quantized_layers": {"x.mlp": 4}},
+            "quantized_layers of 'x.mlp': 4 is not an object",
+        ),
         ({"quant_method": "compressed-tensors"}, "config_groups is missing or empty"),
         ({"quant_method": "compressed-tensors", "config_groups": {"group_0": 1}}, "config_groups.group_0: 1"),
         ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {}}}, "group_0: weights is missing"),
@@ -155,10 +230,10 @@ EIGHT_BITS: dict[str, object] = {"dynamic": False, "num_bits": 8, "type": "float
     ],
 )
 def test_the_format_of_the_kv_cache(config: dict[str, object], weights: Precision, cache: Precision | None) -> None:
-    found = weight_format(config, Precision.BF16, 32)
-    assert (found.precision, found.kv_precision) == (weights, cache)
+    found = weight_format(config, Precision.BF16, LAYERS)
+    assert (found.of("mlp").precision, found.kv_precision) == (weights, cache)
 
 
 def test_a_scheme_of_the_kv_cache_that_makes_no_sense_is_named() -> None:
     with pytest.raises(RefusedError, match="kv_cache_scheme: num_bits 'x' is not a whole number"):
-        weight_format({**MODELOPT, "kv_cache_scheme": {"num_bits": "x"}}, Precision.BF16, 32)
+        weight_format({**MODELOPT, "kv_cache_scheme": {"num_bits": "x"}}, Precision.BF16, LAYERS)

@@ -20,7 +20,7 @@ from tests.triage.stage import Of, Stage, engine, gpu
 
 ODD = [0.0, 1e-300, 1e-9, 0.5, 1.0, 3.0, 24.0, 1e6, 1e18, 1e308, -1.0, float("nan"), float("inf"), float("-inf")]
 READINGS = st.one_of(st.sampled_from(ODD), st.floats(0.0, 1.0), st.sampled_from([Missing(why) for why in Reason]))
-LLM = LlmSpec("m", "test", 8e9, 8e9, 128256, 4096, 32, 8, 128, 32, read_bytes=16e9)
+LLM = LlmSpec("m", "test", 8e9, 8e9, 0.525e9, 128256, 4096, 32, 32, 8, 128, read_bytes=16e9)
 FIGURES = (
     *(name for name, value in WORKS.items() if isinstance(value, float) and name not in ("tp", "ranks")),
     *(

@@ -226,7 +226,7 @@ def test_a_prompt_that_does_not_fit_is_a_full_kv_cache_before_90_percent() -> No
     assert limits(judged(scene(changes, slots=24.0))) == (Limit.QUEUE,)
 
 
-DENSE = LlmSpec("m", "test", 70e9, 70e9, 128256, 8192, 64, 8, 128, 80)
+DENSE = LlmSpec("m", "test", 70e9, 70e9, 1.05e9, 128256, 8192, 80, 64, 8, 128)
 BOUND = {
     "llm": DENSE,
     "mfu_prefill_ratio": 0.02,
@@ -342,7 +342,7 @@ def test_tensor_parallelism_over_pcie() -> None:
 )
 def test_fewer_ranks_are_advised_where_the_model_fits_on_them(weights: float, action: str) -> None:
     """A GPU has 0.9 x 85.9 - 7.5 = 69.8 GB for weights and KV cache."""
-    llm = LlmSpec("m", "test", 70e9, 70e9, 128256, 8192, 64, 8, 128, 80, read_bytes=weights)
+    llm = LlmSpec("m", "test", 70e9, 70e9, 1.05e9, 128256, 8192, 80, 64, 8, 128, read_bytes=weights)
     changes = {**LOW, "tp": 2, "llm": llm, "kv_bytes_per_token": 1e6, "weight_precision": "bf16"}
     found = only(judged(scene(changes, (UNCOUPLED,) * 2)))
     assert (found.limit, found.action) == (Limit.COMMUNICATION, action)

@@ -114,7 +114,7 @@ def test_one_engine_says_what_it_uses_of_what_fits() -> None:
 
 def test_one_instance_may_fit_on_fewer_gpus() -> None:
     """16 GB of weights and 8 sequences of 1 GB are less than 0.9 x 85.9 - 7.5 GB: one GPU of four, by memory."""
-    llm = LlmSpec("m", "test", 8e9, 8e9, 128256, 4096, 32, 8, 128, 32, read_bytes=16e9)
+    llm = LlmSpec("m", "test", 8e9, 8e9, 0.525e9, 128256, 4096, 32, 32, 8, 128, read_bytes=16e9)
     changes = {**FEW, "tp": 4, "llm": llm, "kv_bytes_per_token": 1e6, "mfu_ratio": 0.05, "mbu_ratio": 0.1}
     card = {**QUIET, "nvlink_bytes_per_s": 1e9}
     found = only(judged(scene(changes, (card,) * 4, slots=48.0), 160, prices=PRICES))
@@ -134,7 +134,7 @@ def test_one_instance_may_fit_on_fewer_gpus() -> None:
 )
 def test_of_several_stages_those_go_first(weights: float, lowers: str) -> None:
     """A GPU has 0.9 x 85.9 - 7.5 = 69.8 GB; 16 GB of weights fit on one, 100 GB on two, 150 GB on four."""
-    llm = LlmSpec("m", "test", 8e9, 8e9, 128256, 4096, 32, 8, 128, 32, read_bytes=weights)
+    llm = LlmSpec("m", "test", 8e9, 8e9, 0.525e9, 128256, 4096, 32, 32, 8, 128, read_bytes=weights)
     changes = {**FEW, "tp": 4, "pp": 2, "llm": llm, "kv_bytes_per_token": 1e5, "mfu_ratio": 0.02, "mbu_ratio": 0.05}
     card = {**QUIET, "nvlink_bytes_per_s": 1e9}
     found = only(judged(scene(changes, (card,) * 8, slots=48.0), 160))

@@ -18,7 +18,7 @@ from gpumon.specs.gpus import parse_gpus
 from gpumon.specs.llms import parse_llms
 
 DATA = files("gpumon.specs") / "data"
-LLMS = parse_llms((DATA / "llms.csv").read_text(encoding="utf-8"))
+LLMS = parse_llms((DATA / "llms.jsonl").read_text(encoding="utf-8"))
 GPUS = parse_gpus((DATA / "gpus.csv").read_text(encoding="utf-8"))
 FROM_S, TO_S, TICK_S = 20, 1500, 2
 NAMES = ("llama-70b", "qwen-moe", "llama-8b")
