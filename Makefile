@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 4
 
-.PHONY: demo fleet-demo run test lint check wheel bench compare pictures rivals accuracy calibration triage prove browser schema clean
+.PHONY: demo fleet-demo run test lint check wheel bench compare pictures rivals accuracy calibration oracle triage prove browser schema catalogue clean
 
 demo: $(VENV)/.run  ## the monitor on a simulated server: no GPU needed
 	@$(BIN)/gpumon demo
@@ -54,6 +54,9 @@ accuracy: $(VENV)/.dev  ## replays of real engines, against the client's count o
 calibration: $(VENV)/.dev  ## the latency of a held-back load, predicted by a live fit, against what was measured
 	$(BIN)/python -m tests.accuracy.calibration
 
+oracle: .venv-oracle/.ready  ## what the real model code has, multiplies and keeps: tests/data/oracle (torch and transformers, in a venv of their own)
+	.venv-oracle/bin/python -m tests.oracle
+
 triage: $(VENV)/.dev  ## every scenario of the demo against every rule: the table in docs/triage.md; fails on a wrong cell
 	$(BIN)/python -m tests.triage.confusion --markdown docs/triage.md
 
@@ -69,8 +72,11 @@ schema: $(VENV)/.dev  ## docs/schema.json, docs/fleet.schema.json and docs/sizin
 	$(BIN)/python -m gpumon.outputs.fleet_schema > docs/fleet.schema.json.new && mv docs/fleet.schema.json.new docs/fleet.schema.json
 	$(BIN)/python -m gpumon.outputs.sizing_json > docs/sizing.schema.json.new && mv docs/sizing.schema.json.new docs/sizing.schema.json
 
+catalogue: $(VENV)/.dev  ## gpumon/specs/data/llms.jsonl from the published configs in tests/data/catalogue
+	$(BIN)/python -m tests.catalogue
+
 clean:
-	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-oracle dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # The stamps: what is installed, redone when pyproject.toml changes. .dev holds all that .run does.
 $(VENV)/.run: pyproject.toml | $(BIN)/python
@@ -79,6 +85,13 @@ $(VENV)/.run: pyproject.toml | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+# Linux's torch of the default index brings CUDA along, which isn't used: spare the download with
+# `make oracle ORACLE_INDEX="--extra-index-url https://download.pytorch.org/whl/cpu"`.
+.venv-oracle/.ready: tests/oracle/requirements.txt
+	@$(PYTHON) -m venv .venv-oracle
+	@.venv-oracle/bin/python -m pip install --quiet --disable-pip-version-check $(ORACLE_INDEX) -r $<
 	@touch $@
 
 $(BIN)/python:

@@ -76,9 +76,10 @@ def _search(do: _Do) -> int:
 def _show(do: _Do) -> int:
     name, llms = do.chosen.words[0], llm_catalogue()
     facts = look_up(_path(name) or name, "", do.config.model, llms, do.environ)
-    near = () if facts.spec is not None else tuple(row.name for row in llms.nearest(name))
+    own = llms.row(name)
+    near = () if facts.spec is not None or own is not None else tuple(row.name for row in llms.nearest(name))
     context = CONTEXT_TOKENS if do.chosen.context is None else do.chosen.context
-    model = Shown(name, facts.spec, llms.row(name), facts.why.removesuffix(f"\n{POINTER}"), facts.looked, near, context)
+    model = Shown(name, facts.spec, own, facts.why.removesuffix(f"\n{POINTER}"), facts.looked, near, context)
     do.write(encoded(shown_json(model)) if do.chosen.json else shown(model, do.width))
     return OK if facts.spec is not None else FAILED
 

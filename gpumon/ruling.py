@@ -14,7 +14,6 @@ from gpumon.config.prices import running_prices
 from gpumon.config.save import NotSavedError
 from gpumon.config.scenario_file import save_text
 from gpumon.config.schema import Config
-from gpumon.efficiency.engine import WRONG_WITHOUT
 from gpumon.efficiency.flops import compute_peak
 from gpumon.efficiency.promql import model_constants, peak_constants, told_constants
 from gpumon.outputs.dashboard import dashboard_json
@@ -100,10 +99,9 @@ def _ruled(chosen: argparse.Namespace, config: Config, environ: Mapping[str, str
     models, unknown, assumed = [], [], []
     for name in names[:MOST_MODELS]:
         facts = look_up(name, "", config.model, llm_catalogue(), environ if chosen.model else None)
-        if facts.spec is None or WRONG_WITHOUT & set(facts.spec.not_modelled):
-            why = facts.why if facts.spec is None else "its layers are not modelled"
-            unknown.append((name, why))
-            said = clean(why.partition(". Add")[0], 160)
+        if facts.spec is None:
+            unknown.append((name, facts.why))
+            said = clean(facts.why.partition(". Add")[0], 160)
             warnings.append(f"no MFU and MBU of {clean(name, 80)}: {said}; the file has the lines to add")
             continue
         gpu = _gpu(config, gpus.get(name, gpus.get("", "")) or config.sizing.gpu, has.gpus, name)
@@ -158,7 +156,7 @@ def _assumed(names: Sequence[str]) -> str:
 
 def _model(name: str, llm: LlmSpec, gpu: GpuSpec | None, size: Size, pool: Pool, context: float) -> ModelFacts:
     peaks = compute_peak(gpu, llm) if gpu is not None else None
-    mixed = llm.window_layers > 0 or llm.linear_layers > 0
+    mixed = not llm.uniform
     constants = (
         *model_constants(llm, size.gpus),
         *peak_constants(0.0 if peaks is None else peaks[0], 0.0 if gpu is None else gpu.bandwidth_bytes_per_s),

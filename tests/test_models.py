@@ -53,8 +53,8 @@ def test_the_catalogue_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     lines = out.splitlines()
     rows = llm_catalogue().rows
     assert [line.split()[0] for line in lines[1 : len(rows) + 1]] == [row.name for row in rows]
-    assert "gpt-oss-120b                 117B    5.1B      36     74  mxfp4   128k  MoE+SWA" in lines
-    assert "no MFU and MBU for Kimi-K3: its active parameters are not known" in lines
+    assert "gpt-oss-120b                     117B    5.1B      36     74  mxfp4   128k  MoE+SWA" in lines
+    assert "Phi-4-multimodal-5.6B            5.6B       -       -      -  -       128k  -" in lines
 
 
 def test_json_has_every_row_with_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,10 +62,11 @@ def test_json_has_every_row_with_its_figures(capsys: pytest.CaptureFixture[str])
     assert len(found) == len(llm_catalogue().rows)
     deepseek = found["DeepSeek-V3"]
     assert deepseek["kv_bytes_per_token"] == 70272
-    assert (deepseek["params"], deepseek["experts"], deepseek["kv_lora_rank"]) == (671.03e9, 256, 512)
+    assert (deepseek["params"], deepseek["experts"]) == (pytest.approx(671.03e9, rel=1e-4), 256)
     assert deepseek["no_figures"] is None
-    assert found["DeepSeek-V4-Pro"]["no_figures"] == "its compressed attention is not modelled"
-    assert found["Kimi-K3"]["active_params"] is None
+    refused = found["Phi-4-multimodal-5.6B"]
+    assert "model_type 'phi4_multimodal' is not modelled" in refused["no_figures"]
+    assert "params" not in refused
 
 
 def test_a_search(capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,7 +75,7 @@ def test_a_search(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[0] for line in out.splitlines()[1:4]] == [
         "Qwen3-30B-A3B",
         "Qwen3-Next-80B-A3B",
-        "Qwen3.5-35B-A3B",
+        "Qwen3-VL-30B-A3B",
     ]
     code, out, err = run(capsys, "search", "quen3-32b")
     assert (code, err) == (1, "")
@@ -88,9 +89,9 @@ def test_a_model_of_the_catalogue_is_shown_with_its_sources(capsys: pytest.Captu
     for line in (
         "  from          catalogue row Llama-3.3-70B, fp8 by its name",
         "  published in  litgpt litgpt/config.py @26857050",
-        "  parameters    70.550e9, 69.500e9 multiplied per token",
+        "  parameters    70.552e9, 69.502e9 multiplied per token",
         "  attention     64 heads of 128, 8 KV heads; 80 layers see the whole context",
-        "  weights       fp8: 72.7GB; a step reads 70.5GB at batch 1",
+        "  weights       fp8: 72.7GB; a step reads 70.6GB at batch 1",
         "  KV cache      327,680 bytes per token (bf16)",
         "  looked at     config: no [[model]] entry matches",
         "                catalogue: row Llama-3.3-70B, fp8 by its name",
@@ -109,11 +110,14 @@ def test_figures_are_for_the_context_that_is_asked_for(capsys: pytest.CaptureFix
     assert short["step_read_bytes"]["1"] < short["step_read_bytes"]["64"] < short["weight_bytes"]
 
 
-def test_what_is_not_modelled_gives_no_figure(capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = run(capsys, "show", "DeepSeek-V4-Pro")
-    assert "  figures       none: its compressed attention is not modelled" in out.splitlines()
-    assert "compute" not in out
-    assert "decode_flops_per_token" not in parsed(capsys, "show", "DeepSeek-V4-Pro")["model"]
+def test_what_is_refused_gives_no_figure_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "show", "microsoft/Phi-4-multimodal-instruct")
+    assert code == 1
+    assert "its vision and audio encoders are parts of its language model" in " ".join(out.split())
+    assert "nearest" not in out
+    found = parsed(capsys, "show", "microsoft/Phi-4-multimodal-instruct")
+    assert found["model"] is None
+    assert found["catalogue"]["no_figures"] in found["why_unknown"]
     _, out, _ = run(capsys, "show", "google/gemma-3-27b-it")
     assert "  not counted   vision encoder" in out.splitlines()
 
@@ -163,7 +167,7 @@ def test_an_unknown_one_gives_the_nearest_names_and_the_lines_to_add(
 ) -> None:
     code, out, err = run(capsys, "show", "acme/llama-70b-tuned")
     assert (code, err) == (1, "")
-    assert "  nearest       Llama-2-70B, Llama-3.1-70B, Llama-3.3-70B" in out
+    assert "  nearest       Llama-2-70B, Llama-3-70B, Llama-3.1-70B, Llama-3.3-70B" in out
     lines = tomli.loads(out[out.index("\n[[model]]\n") :])
     assert lines["model"][0]["match"] == "acme/llama-70b-tuned"
     found = parsed(capsys, "show", "acme/llama-70b-tuned")
@@ -212,7 +216,7 @@ def test_the_installed_command(home: Path) -> None:
         env={"HOME": str(home)},
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout)["model"]["params"] == pytest.approx(20.91e9)
+    assert json.loads(done.stdout)["model"]["params"] == pytest.approx(20.91e9, rel=1e-3)
 
 
 @pytest.mark.parametrize("row", llm_catalogue().rows, ids=lambda row: row.name)
@@ -220,4 +224,4 @@ def test_every_row_can_be_shown(capsys: pytest.CaptureFixture[str], row: LlmRow)
     code, out, err = run(capsys, "show", row.hf_id)
     assert err == ""
     assert code == (1 if row.unusable else 0)
-    assert (row.unusable or f"row {row.name}") in out
+    assert (row.unusable or f"row {row.name}") in " ".join(out.split())

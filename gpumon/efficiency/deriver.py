@@ -246,7 +246,7 @@ class Deriver:
                 self._wrong[reading.key] = f"its figures make no sense: {error}"
             if track.several_servers:
                 self._wrong.setdefault(reading.key, SEVERAL_SERVERS)
-            members.append(Member(reading, engine, track, found is not None))
+            members.append(Member(reading, engine, track, found is not None and not engine.asleep))
             ticks.append(found.decode_tick if found is not None else engine.decode_tokens_per_s)
         replicas, apart = self._groups.of(members, frame.monotonic_s)
         engines = [

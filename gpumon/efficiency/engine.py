@@ -10,19 +10,18 @@ from gpumon.efficiency import flops, ratio, traffic
 from gpumon.efficiency.rates import Rates
 from gpumon.efficiency.service import WITHOUT_DECODE, Service, service_of
 from gpumon.efficiency.training import NO_COST, training_flops
-from gpumon.readings.frame import MODEL_AWAITED, EndpointState, EngineReading, GpuReading
+from gpumon.readings.frame import DIFFUSION, MODEL_AWAITED, EndpointState, EngineReading, GpuReading
 from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason, number
 from gpumon.specs.gpu import GpuFacts, GpuSpec
-from gpumon.specs.left_out import COMPRESSED, STATE_SPACE
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.precision import Precision
 
-WRONG_WITHOUT = frozenset({COMPRESSED, STATE_SPACE})
 """Parts of an architecture without which FLOPs and bytes are wrong: no figure is shown then. Others, such as a vision
 encoder, leave the text's figures right or nearly so."""
 
 
 OF_A_FEED = Missing(Reason.NOT_EXPOSED, "a training run has no model: its feed says the FLOPs of a token")
+DENOISES = Missing(Reason.NOT_MODELLED, "a diffusion model: its steps denoise a canvas and are no tokens")
 IMPOSSIBLE = Missing(Reason.INVALID, "these tokens need more FLOP/s than its GPUs have")
 _PRECISIONS = {precision.value: precision for precision in Precision}
 
@@ -100,8 +99,8 @@ _NO_BYTES = {
 
 def _generation(reading: EngineReading, found: Rates, tp: int) -> Work:
     llm = reading.llm
-    if llm is None or WRONG_WITHOUT & set(llm.not_modelled):
-        why = no_model(reading) if llm is None else Missing(Reason.NOT_MODELLED)
+    if llm is None:
+        why = no_model(reading)
         return Work(why, why, why, why, why, why, why, why)
     kv = kv_precision(reading)
     single: Reading = found.decode
@@ -112,6 +111,8 @@ def _generation(reading: EngineReading, found: Rates, tp: int) -> Work:
         per_token = flops.decode_flops_per_token(llm, found.context)
     weights, moved = _bytes(llm, found, tp, kv)
     prefill, decode = _prefill_flops(llm, found), _decode_flops(found, per_token)
+    if DIFFUSION in reading.info:
+        weights = moved = decode = single = per_token = DENOISES
     return Work(
         prefill_flops=prefill,
         decode_flops=decode,
@@ -143,17 +144,17 @@ def _prefill_flops(llm: LlmSpec, found: Rates) -> Reading:
 
 def _least_flops(llm: LlmSpec, found: Rates) -> float:
     tokens = sum(number(rate) or 0.0 for rate in (found.prefill, found.decode))
-    return tokens * 2.0 * max(0.0, llm.matmul_params - llm.vocab * llm.hidden)
+    return tokens * 2.0 * max(0.0, llm.matmul_params - llm.head_params)
 
 
 def _encoding_flops(reading: EngineReading, found: Rates) -> Reading:
-    """Prefill where every token sees the whole text (twice the causal half), without an LM head."""
+    """Prefill without an LM head; which tokens an encoder's token sees is a trait of its model."""
     llm = reading.llm
     if llm is None or isinstance(found.prefill, Missing) or found.prefill == 0.0:
         return no_model(reading) if llm is None else found.prefill
     if isinstance(found.prompt_length, Missing):
         return Missing(Reason.NO_CONTEXT)
-    return found.prefill * flops.prefill_flops_per_token(llm, 2.0 * found.prompt_length)
+    return found.prefill * flops.prefill_flops_per_token(llm, found.prompt_length)
 
 
 def _decode_flops(found: Rates, per_token: Reading) -> Reading:

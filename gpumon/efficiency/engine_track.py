@@ -13,14 +13,17 @@ from gpumon.efficiency.operation import operation
 from gpumon.efficiency.quantiles import longest, no_quantiles, quantiles
 from gpumon.efficiency.ranks import rank_loads, uneven
 from gpumon.efficiency.rates import Rates, rates
+from gpumon.efficiency.scheduler_time import scheduler_time
 from gpumon.efficiency.service import WITHOUT_DECODE, service_of
 from gpumon.efficiency.windows import GAP, Track
 from gpumon.readings.frame import Advance, EndpointState, EngineReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
-from gpumon.readings.quantities import DECODE_RATE, DECODE_TOKENS, E2E, ITL, QUEUE, TTFT
+from gpumon.readings.quantities import DECODE_RATE, DECODE_TOKENS, E2E, ITL, QUEUE, TPOT, TTFT
 from gpumon.readings.snapshot import Engine, Quantiles
 
 LATENCIES: Final = {"ttft_s": TTFT, "itl_s": ITL, "queue_s": QUEUE, "e2e_s": E2E}
+"""Field of `Engine` and of `Replicas` -> its histogram."""
+ALL_LATENCIES: Final = {**LATENCIES, "tpot_s": TPOT}
 """Field of `Engine` -> its histogram."""
 
 
@@ -79,10 +82,10 @@ class EngineTrack(Track):
     def figures(self, reading: EngineReading, laid: Layout) -> Figures:
         """Rates and latencies up to `reading`, the last one added."""
         if self._figures is None or reading != self._reading or laid != self._laid:
-            latencies = {field: _latency(self, quantity) for field, quantity in LATENCIES.items()}
+            latencies = {field: _latency(self, quantity) for field, quantity in ALL_LATENCIES.items()}
             found = rates(reading, self, laid)
             loads = rank_loads(reading, self)
-            operated = operation(reading, self, found, laid.dp)
+            operated = operation(reading, self, found, laid.dp) | scheduler_time(reading, self, laid.pp)
             operated.update(
                 rank_loads=loads, uneven=uneven(loads, self), decode_mean_tokens_per_s=self._decode_mean(reading)
             )

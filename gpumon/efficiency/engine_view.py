@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from gpumon.efficiency.engine import Peak, Shares, Work, kv_precision, no_model, shares, work
-from gpumon.efficiency.engine_track import LATENCIES, EngineTrack, Shown
+from gpumon.efficiency.engine import DENOISES, Peak, Shares, Work, kv_precision, no_model, shares, work
+from gpumon.efficiency.engine_track import ALL_LATENCIES, EngineTrack, Shown
 from gpumon.efficiency.layout import Layout, layout
 from gpumon.efficiency.lengths import pool_tokens
 from gpumon.efficiency.own import has_own, own_estimate
@@ -18,17 +18,19 @@ from gpumon.efficiency.quantiles import no_quantiles
 from gpumon.efficiency.rates import Rates
 from gpumon.efficiency.service import WITHOUT_DECODE, Service, service_of
 from gpumon.efficiency.windows import GAP, Track
-from gpumon.readings.frame import EndpointState, EngineReading
+from gpumon.readings.frame import SLEEPING, EndpointState, EngineReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.quantities import (
     DECODE_TOKENS,
     KV_USAGE,
     PREFILL_CACHED,
     PREFILL_COMPUTED,
+    ROUTER_QUEUE,
     RUNNING,
     SAMPLES,
     TRAINED_TOKENS,
     WAITING,
+    WAITING_DEFERRED,
 )
 from gpumon.readings.snapshot import Engine, OwnEstimate, TokensTotal
 from gpumon.readings.text import MOST_FAULT, clean
@@ -104,6 +106,7 @@ def _identity(reading: EngineReading, age_s: float, indices: tuple[int, ...], si
         "gpus_source": clean(reading.gpus_source),
         "gpu_type": clean(reading.gpu_type),
         "since": since,
+        "asleep": clean(reading.info.get(SLEEPING, "")),
         "gpu_count": float(count) if count else Missing(Reason.NO_GPU),
         "params": unknown if llm is None else llm.params,
         "active_params": unknown if llm is None else llm.matmul_params,
@@ -122,7 +125,7 @@ def without_figures(
 ) -> Engine:
     """The engine with what is known of it all the same, and one reason for every figure."""
     blank: dict[str, Any] = dict.fromkeys(_READINGS, why)
-    latencies = dict.fromkeys(LATENCIES, no_quantiles(why))
+    latencies = dict.fromkeys(ALL_LATENCIES, no_quantiles(why))
     blanks: dict[str, Any] = dict.fromkeys(_OWN_READINGS, why)
     own = OwnEstimate(**blanks)
     known = _identity(reading, age_s, indices, since)
@@ -171,7 +174,7 @@ def _inputs(found: Rates, done: Work, share: Shares) -> dict[str, Any]:
         "prefill_flops_per_s": done.prefill_flops,
         "decode_flops_per_s": done.decode_flops,
         "peak_flops_per_s": share.flops_peak,
-        "batch": _per_step(per(found.decode, found.tokens_per_step), found),
+        "batch": DENOISES if done.bytes == DENOISES else _per_step(per(found.decode, found.tokens_per_step), found),
         "weight_bytes": _per_step(done.weight_bytes, found),
         "kv_bytes_per_token": done.kv_bytes_per_token,
         "weight_bytes_per_s": done.weight_bytes,
@@ -205,6 +208,8 @@ def counted(reading: EngineReading, track: Track) -> dict[str, Any]:
     return {
         "running": track.gauge(RUNNING),
         "waiting": track.gauge(WAITING),
+        "waiting_deferred": track.gauge(WAITING_DEFERRED),
+        "router_queue": track.gauge(ROUTER_QUEUE),
         "kv_usage_ratio": track.gauge_mean(KV_USAGE),
         "tokens_total": _totals(reading, track),
     }

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.efficiency.checks import checked, positive
+from gpumon.efficiency.reach import mean_seen, seen
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.precision import Precision
@@ -18,37 +19,38 @@ from gpumon.specs.precision import Precision
 def decode_flops_per_token(llm: LlmSpec, context_tokens: float) -> float:
     """FLOPs of one generated token with `context_tokens` in its context.
 
-    2*N_mm + 4*H*d*(L_full*T + L_window*min(T, window)). MLA decodes in the absorbed form, against the latent itself:
-    2*H*((rank + rope) + rank) per layer and token in context instead of 4*H*d. ValueError on a negative context or a
-    model without matmul parameters.
+    2*N_mm + 4*H*d*(L_full*T + L_window*min(T, window)), in general the sum over all ways of looking back, and what
+    updating and reading states takes. MLA decodes in the absorbed form, against the latent itself. ValueError on a
+    negative context or a model without matmul parameters.
     """
     checked("context_tokens", context_tokens)
-    per_position = 4.0 * llm.heads * llm.head_dim
-    if llm.kv_lora_rank:
-        per_position = 2.0 * llm.heads * (2 * llm.kv_lora_rank + llm.rope_dim)
-    return 2.0 * positive("matmul_params", llm.matmul_params) + per_position * _positions(llm, context_tokens)
+    linear = 2.0 * positive("matmul_params", llm.matmul_params)
+    attention = sum(each.layers * each.decode_flops * seen(each, context_tokens) for each in llm.attention)
+    return linear + attention + _state_flops(llm)
 
 
 def prefill_flops_per_token(llm: LlmSpec, new_tokens: float, cached_tokens: float = 0.0) -> float:
     """Mean FLOPs per token of a prompt of `new_tokens` computed after `cached_tokens` from the prefix cache.
 
-    2*(N_mm - V*h) + 4*H*d*(L_full*m + L_window*min(m, window)) with m = cached + new/2: a causal token sees on average
-    half of the new ones. The LM head is not in it: it runs once per request (`head_flops`). MLA prefills with its full
-    keys and values: 2*H*(d_qk + d_v). Over prompts of mixed lengths pass E[n^2]/E[n] as `new_tokens`: longer prompts
-    have more tokens, each with more context. ValueError on a negative length.
+    2*(N_mm - V*h) + 4*H*d*(L_full*m + L_window*w): a causal token sees m = cached + new/2 tokens on average, and w is
+    the mean of min(p, window) over its positions p. The LM head is not in it: it runs once per request (`head_flops`).
+    MLA prefills with its full keys and values: 2*H*(d_qk + d_v). Over prompts of mixed lengths pass E[n^2]/E[n] as
+    `new_tokens`: longer prompts have more tokens, each with more context. ValueError on a negative length.
     """
     checked("new_tokens", new_tokens)
     checked("cached_tokens", cached_tokens)
-    per_position = 4.0 * llm.heads * llm.head_dim
-    if llm.kv_lora_rank:
-        per_position = 2.0 * llm.heads * sum(_latent_dims(llm))
-    linear = 2.0 * checked("matmul_params without the LM head", llm.matmul_params - llm.vocab * llm.hidden)
-    return linear + per_position * _positions(llm, cached_tokens + new_tokens / 2.0)
+    linear = 2.0 * checked("matmul_params without the LM head", llm.matmul_params - llm.head_params)
+    looked = ((each, mean_seen(each, new_tokens, cached_tokens)) for each in llm.attention)
+    return linear + sum(each.layers * each.prefill_flops * entries for each, entries in looked) + _state_flops(llm)
 
 
 def head_flops(llm: LlmSpec) -> float:
     """FLOPs of the LM head for one token, 2*V*h: prefill needs it once per request, decode has it per token."""
-    return 2.0 * llm.vocab * llm.hidden
+    return 2.0 * llm.head_params
+
+
+def _state_flops(llm: LlmSpec) -> float:
+    return sum(each.layers * each.flops for each in llm.states)
 
 
 def compute_peak(gpu: GpuSpec, llm: LlmSpec) -> tuple[float, Precision] | None:
@@ -70,16 +72,6 @@ def training_peak(gpu: GpuSpec, precision: Precision) -> tuple[float, Precision]
 def _best(gpu: GpuSpec, formats: Sequence[Precision]) -> tuple[float, Precision] | None:
     used = next((one for one in formats if one in gpu.flops_per_s), None)
     return (gpu.flops_per_s[used], used) if used is not None and gpu.flops_per_s[used] > 0.0 else None
-
-
-def _positions(llm: LlmSpec, context: float) -> float:
-    """Layer-tokens that one token attends to: full layers see all, window layers at most their window."""
-    return llm.full_layers * context + llm.window_layers * min(context, llm.window)
-
-
-def _latent_dims(llm: LlmSpec) -> tuple[int, int]:
-    """Query-key and value dimension per head in prefill; where the spec lacks them, DeepSeek's relation holds."""
-    return llm.qk_head_dim or llm.head_dim + llm.rope_dim, llm.v_head_dim or llm.head_dim
 
 
 # A GPU without BF16 (V100, T4) serves a BF16 checkpoint in FP16.

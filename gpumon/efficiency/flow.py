@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.windows import Track
 from gpumon.readings.frame import Advance, EngineReading
-from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
 from gpumon.readings.quantities import DECODE_RATE, DECODE_TOKENS, RUNNING
 
 NOT_LIVE: Final = Missing(Reason.NOT_LIVE)
@@ -23,6 +23,8 @@ _GAUGE: Final = {
     Advance.DERIVED: "worked out: {metric}, mean of {span_s} s",
     Advance.SAMPLED: "sampled: {metric}, mean of {span_s} s",
 }
+COARSE: Final = 100.0
+"""Tokens below which one more or less in a window is more than 1 % of its rate."""
 _WEAKEST: Final = tuple(Advance(name) for name in ("live", "prompt", "derived", "sampled", "end"))
 
 
@@ -38,8 +40,12 @@ class Flow(NamedTuple):
 NOWHERE: Final = Flow(NOT_EXPOSED)
 
 
-def flow(reading: EngineReading, track: Track, counter: str, gauge: str = "", seconds: float = 0.0) -> Flow:
+def flow(
+    reading: EngineReading, track: Track, counter: str, gauge: str = "", seconds: float = 0.0, steady_s: float = 0.0
+) -> Flow:
     """The rate of a counter over `seconds` (0: the window of the rates), else the engine's own gauge of that rate.
+
+    Few tokens make a coarse rate: it is that of `steady_s`, where that is the same to within a token (`_finer`).
 
     A counter that moves when a request ends is 0 for as long as one runs and then jumps by all of it: it gives no rate
     of now. The engine's gauge does, as the mean of its samples.
@@ -47,6 +53,7 @@ def flow(reading: EngineReading, track: Track, counter: str, gauge: str = "", se
     seconds = seconds or track.rate_s
     moves = counter_advance(reading, track, counter)
     if moves is not None and moves is not Advance.END:
+        seconds = _finer(track, counter, seconds, steady_s) if steady_s else seconds
         return Flow(track.rate(counter, seconds), moves, _said(_COUNTER[moves], reading, counter, track, seconds))
     samples = track.samples(gauge, track.rate_s) if gauge else []
     if samples:
@@ -56,6 +63,15 @@ def flow(reading: EngineReading, track: Track, counter: str, gauge: str = "", se
     if moves is None:
         return Flow(NOT_EXPOSED, source=reading.live.get(counter, ""))
     return Flow(NOT_LIVE, moves, _said(_COUNTER[moves], reading, counter, track, seconds))
+
+
+def _finer(track: Track, counter: str, seconds: float, steady_s: float) -> float:
+    """The longer window where the shorter one has few tokens, and the two tell the same to within one of them."""
+    brief, span_s = number(track.rate(counter, seconds)), track.length_s(seconds)
+    if not brief or brief * span_s >= COARSE:
+        return seconds
+    steady = number(track.rate(counter, steady_s))
+    return steady_s if steady is not None and abs(steady - brief) * span_s <= 1.0 else seconds
 
 
 def newest(reading: EngineReading, track: Track, counter: str, gauge: str) -> Reading:

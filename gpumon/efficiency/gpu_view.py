@@ -25,6 +25,8 @@ BUSY_MEAN_MINUTES = 60
 """Length of the window of `busy_mean_ratio`, whether read or not."""
 POWER_S = 0.9
 """Least time between the two energy readings that power is taken from."""
+MOST_POWER_W = 20_000.0
+"""No GPU draws as much (a GB300 superchip with its CPU: 2.9 kW): an energy counter that grew faster has jumped."""
 BLANK = {
     GpuState.STALE: Missing(Reason.STALE),
     GpuState.LOST: Missing(Reason.LOST),
@@ -132,19 +134,19 @@ class GpuTrack:
             self._busy.append((minute, busy_s + busy_ratio * elapsed_s, seen_s + elapsed_s))
 
     def _add_energy(self, energy_j: Reading, now_s: float, *, gap: bool) -> None:
-        """The energy of a gap counts, but is no power; nor is there any over a counter that fell (reset)."""
+        """The energy of a gap counts, but is no power. A counter that fell (reset) or jumped is a new base line."""
         if isinstance(energy_j, Missing):
             self.power_w = energy_j
             self._energies.clear()
             self.energy_j = energy_j if isinstance(self.energy_j, Missing) else self.energy_j
             return
         last_j, last_s = self._energies[-1] if self._energies else (energy_j, now_s)
-        fell = energy_j < last_j
-        if self._energies and not gap and not fell and now_s - last_s < POWER_S:
+        another = not 0.0 <= energy_j - last_j <= MOST_POWER_W * max(now_s - last_s, POWER_S)
+        if self._energies and not gap and not another and now_s - last_s < POWER_S:
             return  # the driver's counter moves in steps: over a shorter time its slope is noise
-        if self._energies and not fell:
+        if self._energies and not another:
             self.energy_j = energy_j - last_j + (0.0 if isinstance(self.energy_j, Missing) else self.energy_j)
-        if gap or fell or not self._energies:
+        if gap or another or not self._energies:
             self._energies.clear()
             self.power_w = WARMING_UP
         else:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import NamedTuple
+
 from gpumon.efficiency.flow import counter_advance
 from gpumon.efficiency.quantiles import ENOUGH, mean, size_biased_mean
 from gpumon.efficiency.windows import Track
-from gpumon.readings.frame import Advance, EngineReading, HistogramReading
+from gpumon.readings.frame import UNTOLD, Advance, EngineReading, HistogramReading, RankReading
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.quantities import (
     BLOCK_PRODUCT,
@@ -13,6 +16,8 @@ from gpumon.readings.quantities import (
     KV_USAGE,
     OUTPUT_LENGTH,
     POOL_TOKENS,
+    PREFILL_CACHED,
+    PREFILL_COMPUTED,
     PROMPT_LENGTH,
     PROMPT_TOKENS,
     REQUESTS,
@@ -22,6 +27,8 @@ from gpumon.readings.quantities import (
 )
 
 IDLE = Missing(Reason.IDLE)
+APART = 2.0
+"""Mean prompt of the requests that ended / that of those at their first token, from which they are other traffic."""
 KV_SHARE = 0.9
 """Of the KV pool that requests of mixed lengths fill, so what is planned with: measured plateaus lie 10 to 12 % below
 the formula (NIM 70B: 85.5 of 94)."""
@@ -37,7 +44,7 @@ def prompt_mean(reading: EngineReading, track: Track) -> Reading:
     seen = mean_of(track, PROMPT_LENGTH, track.histogram(PROMPT_LENGTH, track.quantile_s))
     if not isinstance(seen, Missing) or seen.reason is not Reason.NOT_EXPOSED:
         return seen
-    of_firsts = _per_first_token(reading, track, track.quantile_s)
+    of_firsts = _per_first_token(reading, track)
     return _per_request(reading, track, PROMPT_TOKENS) if of_firsts is None else of_firsts
 
 
@@ -49,14 +56,52 @@ def answer_mean(reading: EngineReading, track: Track) -> Reading:
     return _per_request(reading, track, DECODE_TOKENS)
 
 
-def _per_first_token(reading: EngineReading, track: Track, seconds: float) -> Reading | None:
-    """Prompt tokens per first token of the last `seconds`; None where one of the two is not told, or the tokens are
-    counted later than the first token: at its end, when others have long had theirs."""
-    firsts, tokens = track.histogram(TTFT, seconds), track.rate(PROMPT_TOKENS, seconds)
-    ended = counter_advance(reading, track, PROMPT_TOKENS) is Advance.END
-    if firsts is None or isinstance(tokens, Missing) or ended:
+def _per_first_token(reading: EngineReading, track: Track) -> Reading | None:
+    """Prompt tokens per first token of the window of the quantiles; None where one of the two is not told."""
+    if track.histogram(TTFT, track.quantile_s) is None or not _prompt_counters(reading, track):
         return None
-    return tokens * track.length_s(seconds) / firsts.count if firsts.count > 0 else IDLE
+    booked = _booked(reading, track, track.quantile_s)
+    return booked.tokens / booked.firsts if booked.firsts > 0.0 else IDLE
+
+
+def _prompt_counters(reading: EngineReading, track: Track) -> tuple[str, ...]:
+    """Counters that make up all prompt tokens and move with the first token or before it. One that is counted at a
+    request's end has the tokens of others than those that get their first token then."""
+    for names in ((PROMPT_TOKENS,), (PREFILL_COMPUTED, PREFILL_CACHED)):
+        if all(counter_advance(reading, track, name) not in (None, Advance.END) for name in names):
+            return names
+    return ()
+
+
+class _Booked(NamedTuple):
+    """Prompts that got their first token: how many, and of their tokens the sum, and the sum of squares at least."""
+
+    tokens: float
+    square: float
+    firsts: float
+
+
+def _booked(reading: EngineReading, track: Track, seconds: float) -> _Booked:
+    """Those of the last `seconds`; zeros where they are not told.
+
+    Between two polls the squares are those of equal prompts: of no others is the sum less. A prompt that is counted in
+    chunks belongs to the poll that has its first token.
+    """
+    names, pair = _prompt_counters(reading, track), track.window(seconds)
+    tokens = square = count = held = 0.0
+    inside = [point for point in track.points if pair is not None and point.monotonic_s >= pair[0].monotonic_s]
+    for old, new in pairwise(inside if names else ()):
+        both = [(old.ranks[name], rank) for name, rank in new.ranks.items() if name in old.ranks]
+        held += sum(b.counters[name] - a.counters[name] for a, b in both for name in names if name in a.counters)
+        firsts = sum(_firsts(b) - _firsts(a) for a, b in both)
+        if firsts > 0.0:
+            tokens, square, count, held = tokens + held, square + held * held / firsts, count + firsts, 0.0
+    return _Booked(tokens, square, count)
+
+
+def _firsts(rank: RankReading) -> float:
+    """First tokens that a rank has given."""
+    return rank.histograms[TTFT].count if TTFT in rank.histograms else 0.0
 
 
 def _per_request(reading: EngineReading, track: Track, counter: str) -> Reading:
@@ -99,26 +144,38 @@ def context(reading: EngineReading, track: Track) -> tuple[Reading, str]:
 def pool_tokens(reading: EngineReading, track: Track) -> Reading:
     """Tokens that the KV cache of all ranks holds."""
     shared = Missing(Reason.NOT_MODELLED, "layers of several kinds share the pool: its blocks are not tokens")
+    if UNTOLD in reading.info:
+        return Missing(Reason.NOT_EXPOSED, reading.info[UNTOLD])
     return shared if _shared_pool(reading) else track.gauge(POOL_TOKENS)
 
 
 def _shared_pool(reading: EngineReading) -> bool:
     """Whether layers of several kinds share a pool of which only the blocks are known."""
     llm = reading.llm
-    mixed = llm is not None and (llm.window_layers > 0 or llm.linear_layers > 0)
+    mixed = llm is not None and not llm.uniform
     return mixed and reading.live.get(POOL_TOKENS, "").endswith(BLOCK_PRODUCT)
 
 
 def prompt_length(reading: EngineReading, track: Track, window_s: float, context_tokens: Reading) -> Reading:
-    """Size-biased mean prompt, cached tokens included; where only the mean is known, that, and else the context.
+    """Size-biased mean prompt, cached tokens included, of the prompts of the prefill rate over `window_s`.
 
-    The last two are rough, but attention is a few per cent of a prompt's FLOPs up to some thousand tokens.
+    The histogram has the lengths of requests that ended: those of the shortest window with enough of them, unless they
+    were much longer than the prompts that get their first tokens in it. These give E[n^2] / E[n] at the least: prompts
+    of one poll that differ make it more. Where only the mean is known, that, and else the context: rough, but attention
+    is a few per cent of a prompt's FLOPs up to some thousand tokens.
     """
-    biased = size_biased_mean(track.histogram(PROMPT_LENGTH, track.quantile_s))
-    if biased is not None:
-        return biased
-    of_firsts = _per_first_token(reading, track, window_s)
-    if of_firsts is not None and not isinstance(of_firsts, Missing):
-        return of_firsts
+    booked = _booked(reading, track, window_s)
+    least = booked.square / booked.tokens if booked.tokens > 0.0 else 0.0
+    longest_s = max(track.quantile_s, window_s)
+    for seconds in (*(min(times * window_s, longest_s) for times in (1.0, 2.0, 4.0)), longest_s):
+        ended = track.histogram(PROMPT_LENGTH, seconds)
+        biased = size_biased_mean(ended)
+        if ended is None or biased is None or (ended.count < ENOUGH and seconds < longest_s):
+            continue
+        booked = booked if seconds == window_s else _booked(reading, track, seconds)
+        if ended.sum * booked.firsts <= APART * booked.tokens * ended.count:
+            return max(biased, least)
+    if least > 0.0:
+        return least
     told = _per_request(reading, track, PROMPT_TOKENS)
     return context_tokens if isinstance(told, Missing) else told

@@ -14,7 +14,7 @@ from gpumon.readings.frame import Advance, EngineReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
 from gpumon.readings.quantities import DECODE_TOKENS, OWN_FLOPS, OWN_READ_BYTES, OWN_WRITE_BYTES
 from gpumon.readings.snapshot import OwnEstimate
-from gpumon.specs.llm import LlmSpec
+from gpumon.specs.llm import LlmSpec, Reach
 from gpumon.specs.precision import Precision
 
 APART: Final = 0.25
@@ -63,6 +63,11 @@ class _Case(NamedTuple):
         return not self.llm.experts
 
     @property
+    def sparse(self) -> bool:
+        """Whether its layers look at the tokens that an indexer picks (DeepSeek-V3.2, GLM-5)."""
+        return self.llm.attention_layers(Reach.TOP) > 0
+
+    @property
     def speculates(self) -> bool:
         return self.found.tokens_per_step > 1.0
 
@@ -90,15 +95,16 @@ _REASONS: Final = (
         "it counts the attention inside a chunk of prefill in full, not its causal half",
     ),
     _Why(
-        _VLLM, _FLOPS, (0,), (0, 24), lambda case: case.high and case.llm.window_layers > 0,
+        _VLLM, _FLOPS, (0,), (0, 24),
+        lambda case: case.high and case.llm.attention_layers(Reach.WINDOW, Reach.CHUNK) > 0,
         "before 0.24 it counts sliding-window layers as if they saw the whole context",
     ),
     _Why(
-        _VLLM, "", (0,), (0, 24), lambda case: case.llm.kv_lora_rank > 0,
+        _VLLM, "", (0,), (0, 24), lambda case: case.llm.latent,
         "before 0.24 it counts MLA as plain multi-head attention",
     ),
     _Why(
-        _VLLM, _FLOPS, (0, 24), _NEWEST, lambda case: case.low and case.llm.kv_lora_rank > 0,
+        _VLLM, _FLOPS, (0, 24), _NEWEST, lambda case: case.low and case.llm.latent,
         "it counts MLA's decode by the sizes of its prefill: a third of the absorbed form",
     ),
     _Why(
@@ -140,8 +146,12 @@ _REASONS: Final = (
         "gpumon's own steps are estimated here",
     ),
     _Why(
-        _VLLM, _FLOPS, (0,), _NEWEST, lambda case: case.low and case.llm.linear_layers > 0,
-        "it leaves out linear-attention and state-space layers",
+        _VLLM, "", (0,), _NEWEST, lambda case: bool(case.llm.states),
+        "it counts a hybrid's linear-attention and state-space layers as if they were attention",
+    ),
+    _Why(
+        _VLLM, "", (0,), _NEWEST, lambda case: case.high and case.sparse,
+        "it counts sparse attention as dense, over the whole context",
     ),
     _Why(
         _SGLANG, _FLOPS, (0,), _NEWEST, lambda case: case.high and case.dense and case.laid.tp > 1,
@@ -161,7 +171,7 @@ _REASONS: Final = (
     ),
     _Why(
         _SGLANG, _FLOPS, (0,), _NEWEST,
-        lambda case: case.low and case.llm.vocab * case.llm.hidden > APART / 2 * case.llm.matmul_params,
+        lambda case: case.low and case.llm.head_params > APART / 2 * case.llm.matmul_params,
         "it leaves out the LM head, which is a good part of so small a model",
     ),
 )  # fmt: skip

@@ -48,10 +48,10 @@ def model_constants(llm: LlmSpec, gpus: int) -> tuple[Constant, ...]:
         Constant(_of("prefill_flops_per_full_position"), prefill[1], "attention, per token in context, full layers"),
         Constant(_of("prefill_flops_per_window_position"), prefill[2], "the same of the window layers"),
         Constant(_of("prompt_flops"), head_flops(llm), "the LM head, once per prompt"),
-        Constant(_of("window_tokens"), float(llm.window), "tokens that a window layer sees"),
+        Constant(_of("window_tokens"), float(_window(llm)), "tokens that a window layer sees"),
         Constant(_of("kv_elements_per_full_position"), kv[1] / width, "KV read per token in context, one copy"),
         Constant(_of("kv_elements_per_window_position"), kv[2] / width, "the same of the window layers"),
-        Constant(_of("kv_copies_per_gpu"), 1.0 if llm.kv_lora_rank else 1.0 / llm.kv_heads, "by each GPU of a rank"),
+        Constant(_of("kv_copies_per_gpu"), 1.0 / max(1, llm.kv_heads), "by each GPU of a rank"),
         Constant(_of("kv_element_bytes"), BYTES_PER_ELEMENT[llm.kv_precision], "where the engine names no FP8 cache"),
         Constant(_of("state_bytes_per_token"), kv[0], "state of linear layers, read and written"),
         Constant(_of("engine_gpus"), float(gpus), "GPUs of one engine"),
@@ -94,13 +94,32 @@ def _of(what: str) -> str:
 
 
 def _parts(llm: LlmSpec, of: Callable[[LlmSpec, float], float]) -> tuple[float, float, float]:
-    """The constant part, and the parts per token in context of full and of window layers."""
-    base = of(llm, 0.0)
-    full = (of(msgspec.structs.replace(llm, window_layers=0), FAR) - base) / FAR
-    if not llm.window_layers or not llm.window:
+    """The constant part, and the parts per token in context of what sees all of it and of what sees a limited part.
+
+    PromQL has one limit per model: that of the layers which cost most in it. Others are taken as if the context were
+    beyond their limit.
+    """
+    limited = [each for each in llm.attention if each.limit]
+    main = _window(llm)
+    others = tuple(each for each in limited if each.limit * each.stride != main)
+    base = of(msgspec.structs.replace(llm, attention=others), FAR)
+    whole = tuple(each for each in llm.attention if not each.limit)
+    full = (of(msgspec.structs.replace(llm, attention=whole), FAR) - of(llm, 0.0)) / FAR
+    if not main:
         return base, full, 0.0
-    window = (of(msgspec.structs.replace(llm, full_layers=0), float(llm.window)) - base) / llm.window
+    same = tuple(each for each in limited if each.limit * each.stride == main)
+    window = (of(msgspec.structs.replace(llm, attention=same), float(main)) - of(llm, 0.0)) / main
     return base, full, window
+
+
+def _window(llm: LlmSpec) -> int:
+    """The limit in tokens of the layers that cost most in it; 0: nothing is limited."""
+    costs: dict[int, float] = {}
+    for each in llm.attention:
+        if each.limit:
+            tokens = each.limit * each.stride
+            costs[tokens] = costs.get(tokens, 0.0) + each.layers * each.decode_flops * each.limit
+    return max(costs, key=lambda tokens: costs[tokens], default=0)
 
 
 def _engine(what: str) -> str:

@@ -9,8 +9,10 @@ from gpumon.efficiency.service import Service
 from gpumon.efficiency.windows import QUANTILE_S, RATE_S
 from gpumon.readings.dcgm import ENGINE_ACTIVE, FREE_BYTES, NAME_OF, XID
 from gpumon.readings.quantities import (
+    ABORTS,
     DECODE_TOKENS,
     E2E,
+    FORWARD_SECONDS,
     ITL,
     KV_USAGE,
     OUTPUT_LENGTH,
@@ -21,9 +23,13 @@ from gpumon.readings.quantities import (
     PREFILL_CACHED,
     PROMPT_LENGTH,
     QUEUE,
+    ROUTER_QUEUE,
     RUNNING,
+    SCHEDULER_IDLE_SECONDS,
+    TPOT,
     TTFT,
     WAITING,
+    WAITING_DEFERRED,
 )
 from gpumon.readings.snapshot import BandwidthSource
 from gpumon.readings.text import clean
@@ -225,14 +231,21 @@ _COUNTED: Final = {
     "itl_s": (ITL, "buckets of the last {0.quantile} s"),
     "queue_s": (QUEUE, "buckets of the last {0.quantile} s"),
     "e2e_s": (E2E, "buckets of the last {0.quantile} s"),
+    "tpot_s": (TPOT, "buckets of the last {0.quantile} s"),
     "running": (RUNNING, ""),
     "running_mean": (RUNNING, "mean of {0.rate} s"),
     "prompt_tokens_mean": (PROMPT_LENGTH, "sum / count over {0.quantile} s"),
     "answer_tokens_mean": (OUTPUT_LENGTH, "sum / count over {0.quantile} s"),
     "cached_ratio": (PREFILL_CACHED, "/ all prompt tokens, over {0.quantile} s"),
     "waiting": (WAITING, ""),
+    "waiting_deferred": (WAITING_DEFERRED, ""),
+    "router_queue": (ROUTER_QUEUE, ""),
     "kv_usage_ratio": (KV_USAGE, ""),
     "kv_pool_tokens": (POOL_TOKENS, ""),
+    "aborts_per_s": (ABORTS, "over {0.rate} s"),
+    "forward_ratio": (FORWARD_SECONDS, "over {0.rate} s, mean of the ranks"),
+    "scheduler_idle_ratio": (SCHEDULER_IDLE_SECONDS, "over {0.rate} s, mean of the ranks"),
+    "host_ratio": (FORWARD_SECONDS, "and idle time, both taken from 1, over {0.rate} s"),
     "own_flops": (OWN_FLOPS, "over {0.prefill} s, mean of the ranks x GPUs"),
     "own_read_bytes": (OWN_READ_BYTES, "over {0.rate} s, mean of the ranks x GPUs"),
     "own_write_bytes": (OWN_WRITE_BYTES, "over {0.rate} s, mean of the ranks x GPUs"),

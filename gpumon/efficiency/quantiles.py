@@ -67,10 +67,13 @@ def no_quantiles(why: Missing) -> Quantiles:
 def difference(old: HistogramReading | None, new: HistogramReading | None) -> HistogramReading | None:
     """Observations between two readings of one histogram; None where they do not belong together or it was reset.
 
-    Where one of the two has no bucket but +Inf (of a fleet not all buckets are asked for all the time), it has that.
+    Where one of the two has no bucket but +Inf (of a fleet not all buckets are asked for all the time), it has that;
+    where nothing had been observed before, all of the new one.
     """
     if old is None or new is None:
         return None
+    if not old.count and not old.counts[-1]:
+        return new
     if len(old.bounds) != len(new.bounds) and 1 in (len(old.bounds), len(new.bounds)):
         old, new = _without_buckets(old), _without_buckets(new)
     if old.bounds != new.bounds or len(old.counts) != len(new.counts):

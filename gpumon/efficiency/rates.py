@@ -14,9 +14,10 @@ from gpumon.efficiency.steps import gaps_are_steps, speculation, steps
 from gpumon.efficiency.traffic import Spread
 from gpumon.efficiency.training import trained
 from gpumon.efficiency.windows import MOST_KEPT_S, Track
-from gpumon.readings.frame import Advance, EngineReading, Phase
-from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, number
+from gpumon.readings.frame import TOKENS_OFF, Advance, EngineReading, Phase
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
 from gpumon.readings.quantities import (
+    ABORTS,
     ACCEPTED_TOKENS,
     DECODE_RATE,
     DECODE_TOKENS,
@@ -24,11 +25,16 @@ from gpumon.readings.quantities import (
     FAILURES,
     INFERENCES,
     ITL,
+    KV_LOADED_BYTES,
+    KV_STORED_BYTES,
+    KV_TRANSFER_FAILURES,
+    KV_TRANSFERRED_BYTES,
     MEAN_ACCEPTED,
     PREEMPTIONS,
     PREFILL_CACHED,
     PREFILL_COMPUTED,
     PREFILL_RATE,
+    REJECTIONS,
     REQUESTS,
     TTFT,
 )
@@ -36,8 +42,14 @@ from gpumon.readings.quantities import (
 COUNTERS: Final = {
     "requests_per_s": REQUESTS,
     "failures_per_s": FAILURES,
+    "aborts_per_s": ABORTS,
     "inferences_per_s": INFERENCES,
     "preemptions_per_s": PREEMPTIONS,
+    "rejections_per_s": REJECTIONS,
+    "kv_stored_bytes_per_s": KV_STORED_BYTES,
+    "kv_loaded_bytes_per_s": KV_LOADED_BYTES,
+    "kv_transferred_bytes_per_s": KV_TRANSFERRED_BYTES,
+    "kv_transfer_failures_per_s": KV_TRANSFER_FAILURES,
 }
 """Fields of `Engine` that are plain rates of a counter."""
 _MADE_OF: Final = {
@@ -136,15 +148,19 @@ _COUNTED: Final = (*COUNTERS, "trained_tokens_per_s", "samples_per_s")
 def _flows(reading: EngineReading, track: Track, service: Service, prefill_s: float) -> dict[str, Flow]:
     """Every rate by field of `Engine`."""
     found = {field: flow(reading, track, quantity) for field, quantity in COUNTERS.items()}
-    no_prefill, no_decode = WITHOUT_PREFILL.get(service), WITHOUT_DECODE.get(service)
+    off = Missing(Reason.OFF, reading.info[TOKENS_OFF]) if TOKENS_OFF in reading.info else None
+    no_prefill, no_decode = WITHOUT_PREFILL.get(service, off), WITHOUT_DECODE.get(service, off)
     if no_prefill is None:
         computed = flow(reading, track, PREFILL_COMPUTED, PREFILL_RATE, prefill_s)
         cached = flow(reading, track, PREFILL_CACHED, seconds=prefill_s)
     else:
         computed = cached = Flow(no_prefill)
     found["prefill_tokens_per_s"], found["cached_tokens_per_s"] = computed, cached
-    decode = flow(reading, track, DECODE_TOKENS, DECODE_RATE) if no_decode is None else Flow(no_decode)
-    found["decode_tokens_per_s"] = decode
+    found["decode_tokens_per_s"] = (
+        flow(reading, track, DECODE_TOKENS, DECODE_RATE, steady_s=track.quantile_s)
+        if no_decode is None
+        else Flow(no_decode)
+    )
     tokens, samples = trained(reading, track) if service is Service.TRAINING else (NOWHERE, NOWHERE)
     found["trained_tokens_per_s"], found["samples_per_s"] = tokens, samples
     return found

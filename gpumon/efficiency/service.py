@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from gpumon.readings.frame import EngineKind, EngineReading, Phase
+from gpumon.readings.frame import EMBEDDINGS, SERVES, EngineKind, EngineReading, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.quantities import DECODE_RATE, DECODE_TOKENS, INFERENCES, PREFILL_COMPUTED, PREFILL_RATE
 
@@ -35,7 +35,7 @@ def service_of(reading: EngineReading) -> Service:
     """By phase, kind, and what is counted."""
     if reading.phase is Phase.TRAINING:
         return Service.TRAINING
-    if reading.kind in ENCODERS:
+    if reading.kind in ENCODERS or reading.info.get(SERVES) == EMBEDDINGS:
         return Service.ENCODING
     no_llm = INFERENCES in reading.live and not any(quantity in reading.live for quantity in _OF_TOKENS)
     return Service.OTHER if no_llm else Service.GENERATION

@@ -9,11 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gpumon.efficiency.checks import checked, positive
-from gpumon.specs.llm import LlmSpec
+from gpumon.efficiency.reach import kept, seen
+from gpumon.specs.llm import Attention, LlmSpec
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
-
-_STATE_BYTES = 2.0
-"""Bytes per element of a linear layer's state: at least 16 bit."""
 
 
 def distinct_experts(experts: int, per_token: float, tokens: float) -> float:
@@ -55,38 +53,62 @@ def weight_read_bytes(llm: LlmSpec, batch: float, peers: float = 1.0) -> float:
 
 
 def attention_bytes(llm: LlmSpec) -> float:
-    """Bytes of the weights of all attention layers; of MLA, whose projections a spec does not have, all but experts."""
-    if llm.kv_lora_rank:
-        return llm.read_bytes - llm.experts * llm.expert_read_bytes
-    projected = 2.0 * llm.layers * llm.hidden * (llm.heads + llm.kv_heads) * llm.head_dim
-    return projected * _bytes_per_parameter(llm)
+    """Bytes of the weights of all attention and state layers; where no file tells them, all but the experts."""
+    return llm.attention_read_bytes or llm.read_bytes - llm.experts * llm.expert_read_bytes
 
 
 def kv_bytes_per_token(llm: LlmSpec, kv_precision: Precision | None = None) -> float:
     """KV cache bytes of one token over all attention layers, one copy.
 
-    2*L*Hkv*d*bytes; MLA L*(rank + rope)*bytes. Layers with a window count in full: engines that allocate whole pages
-    for them really use that much. Linear layers hold a state per sequence instead (`kv_read_bytes`).
+    2*L*Hkv*d*bytes; MLA L*(rank + rope)*bytes. Layers with a window count in full, as does what an indexer keeps: so
+    many bytes are written. States of a sequence are not in it (`kv_read_bytes`).
     """
-    width = BYTES_PER_ELEMENT[kv_precision or llm.kv_precision]
-    full, window = _elements(llm)
-    return (llm.full_layers * full + llm.window_layers * window) * width
+    own = (each for each in llm.attention if not each.shared)
+    return sum(each.layers * each.elements / each.stride * _width(each, llm, kv_precision) for each in own)
+
+
+def kv_stored_bytes(llm: LlmSpec, context_tokens: float, tp: int = 1, kv_precision: Precision | None = None) -> float:
+    """Bytes that one sequence of `context_tokens` holds over the GPUs of an instance, its states included.
+
+    Layers with a window keep no more than that, as in engines with a KV cache manager for hybrid models (vLLM's
+    default). ValueError on a negative context or a tensor-parallel size below 1.
+    """
+    checked("context_tokens", context_tokens)
+    checked("tp", tp, least=1)
+    cached = sum(
+        each.layers * each.elements * kept(each, context_tokens) * _width(each, llm, kv_precision) * _copies(each, tp)
+        for each in llm.attention
+    )
+    return cached + state_bytes(llm)
 
 
 def kv_read_bytes(llm: LlmSpec, context_tokens: float, tp: int = 1, kv_precision: Precision | None = None) -> float:
     """Bytes that one sequence with `context_tokens` reads per step, summed over the GPUs of the instance.
 
-    Window layers read at most their window. KV heads divide over `tp` ranks; what can not be divided is copied and
-    read by each: the one latent of MLA `tp` times, fewer KV heads than ranks `tp`/heads times. A linear layer's state
-    is read and written each step. ValueError on a negative context or a tensor-parallel size below 1.
+    Layers read the entries that they look at. KV heads divide over `tp` ranks; what can not be divided is copied and
+    read by each: the one latent of MLA `tp` times, fewer KV heads than ranks `tp`/heads times. States are read and
+    written each step. ValueError on a negative context or a tensor-parallel size below 1.
     """
     checked("context_tokens", context_tokens)
     checked("tp", tp, least=1)
-    width = BYTES_PER_ELEMENT[kv_precision or llm.kv_precision]
-    full, window = _elements(llm)
-    seen = llm.full_layers * full * context_tokens + llm.window_layers * window * min(context_tokens, llm.window)
-    copies = float(tp) if llm.kv_lora_rank else max(1.0, tp / llm.kv_heads)
-    return seen * width * copies + 2.0 * llm.linear_state_elements * _STATE_BYTES
+    looked = sum(
+        each.layers * each.elements * seen(each, context_tokens) * _width(each, llm, kv_precision) * _copies(each, tp)
+        for each in llm.attention
+    )
+    return looked + 2.0 * state_bytes(llm)
+
+
+def state_bytes(llm: LlmSpec) -> float:
+    """Bytes of the states that one sequence keeps whatever its length."""
+    return sum(each.layers * each.elements * each.bytes_per_element for each in llm.states)
+
+
+def _width(attention: Attention, llm: LlmSpec, kv_precision: Precision | None) -> float:
+    return attention.bytes_per_element or BYTES_PER_ELEMENT[kv_precision or llm.kv_precision]
+
+
+def _copies(attention: Attention, tp: int) -> float:
+    return max(1.0, tp / attention.heads)
 
 
 def step_bytes_per_s(
@@ -142,11 +164,3 @@ def _bytes_per_parameter(llm: LlmSpec) -> float:
     """Of all matmul weights, every expert included."""
     stored = llm.matmul_params + (llm.experts - llm.experts_per_token) * llm.expert_params
     return llm.read_bytes / positive("matmul_params", stored)
-
-
-def _elements(llm: LlmSpec) -> tuple[float, float]:
-    """KV elements per token of a full and of a window layer."""
-    if llm.kv_lora_rank:
-        return (float(llm.kv_lora_rank + llm.rope_dim),) * 2
-    window = 2.0 * llm.kv_heads * llm.head_dim
-    return llm.full_kv_elements or window, window

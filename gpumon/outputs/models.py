@@ -7,15 +7,14 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.engine import WRONG_WITHOUT
 from gpumon.efficiency.flops import decode_flops_per_token, head_flops, prefill_flops_per_token
-from gpumon.efficiency.traffic import kv_bytes_per_token, kv_read_bytes, weight_read_bytes
+from gpumon.efficiency.traffic import kv_bytes_per_token, kv_read_bytes, kv_stored_bytes, weight_read_bytes
 from gpumon.outputs.tables import INDENT, Column, labelled, table, wrapped
 from gpumon.outputs.units import NONE, token
 from gpumon.readings.format import amount
 from gpumon.readings.text import clean
 from gpumon.sizing.memory import weight_bytes
-from gpumon.specs.llm import LlmSpec
+from gpumon.specs.llm import Attention, LlmSpec, Reach, State
 from gpumon.specs.llms import LlmRow
 
 SCHEMA: Final = 1
@@ -26,10 +25,10 @@ _LIST: Final = (
     ("NAME", False, 9),
     ("SIZE", True, 9),
     ("ACTIVE", True, 9),
-    ("LAYERS", True, 9),
+    ("LAYERS", True, 2),
     ("KV kB", True, 9),
     ("STORED", False, 9),
-    ("CTX", True, 9),
+    ("CTX", True, 3),
     ("KIND", False, 9),
     ("NOTES", False, 1),
 )
@@ -57,11 +56,8 @@ class Shown(NamedTuple):
 
 
 def listed(rows: Sequence[LlmRow], configured: Sequence[str], width: int = 160) -> str:
-    """A line per row; then the models of the config, and those that no MFU and MBU can be had for."""
+    """A line per row; then the models of the config."""
     lines = _table(rows, width)
-    for row in rows:
-        if why := no_figures(row):
-            lines.extend(wrapped(f"no MFU and MBU for {token(row.name)}: {why}", width, "", INDENT))
     if configured:
         names = ", ".join(token(name, spaces=True) for name in configured)
         lines.extend(wrapped(f"in the config, ahead of these: {names}", width, "", INDENT))
@@ -96,25 +92,18 @@ def shown(model: Shown, width: int = 160) -> str:
     return "\n".join(lines) + "\n"
 
 
-def no_figures(row: LlmRow) -> str:
-    """Why a row gives no MFU and MBU; empty where it does."""
-    wrong = sorted(WRONG_WITHOUT & set(row.spec.not_modelled))
-    return row.unusable or (f"its {', '.join(wrong)} is not modelled" if wrong else "")
-
-
 def as_json(row: LlmRow) -> dict[str, Any]:
     """A row of the catalogue as JSON has it."""
     return {
         "name": row.name,
         "hf_id": row.hf_id,
         "aliases": list(row.aliases),
-        **_spec(row.spec),
-        "layers": row.layers,
+        **({} if row.unusable else _spec(row.spec)),
+        "no_figures": row.unusable or None,
         "max_context_tokens": row.max_context or None,
         "verified": row.verified,
         "published": row.published,
         "note": row.note,
-        "no_figures": no_figures(row) or None,
     }
 
 
@@ -146,6 +135,18 @@ def _table(rows: Sequence[LlmRow], width: int) -> list[str]:
 
 
 def _row(row: LlmRow) -> tuple[str, ...]:
+    if row.unusable:
+        return (
+            token(row.name),
+            f"{row.params_b:.1f}B",
+            NONE,
+            NONE,
+            NONE,
+            NONE,
+            _context(row.max_context),
+            NONE,
+            row.unusable,
+        )
     spec = row.spec
     kv = kv_bytes_per_token(spec) / 1e3
     notes = [f"without {each}" for each in spec.not_modelled] + ([] if row.verified else ["unverified"])
@@ -153,18 +154,25 @@ def _row(row: LlmRow) -> tuple[str, ...]:
         token(row.name),
         _billions(spec.params),
         _billions(spec.matmul_params),
-        str(row.layers or spec.layers),
+        str(spec.layers),
         f"{kv:.0f}" if kv >= 9.95 else f"{kv:.1f}",
         spec.precision.value,
         _context(row.max_context),
         _kind(spec),
-        no_figures(row) or ", ".join(notes),
+        ", ".join(notes),
     )
 
 
 def _kind(spec: LlmSpec) -> str:
-    attention = "LIN" if spec.linear_layers else "MLA" if spec.kv_lora_rank else "SWA" if spec.window_layers else ""
-    return "+".join(filter(None, ("MoE" if spec.experts else "", attention))) or "dense"
+    kinds = (
+        ("MoE", spec.experts > 0),
+        ("LIN", spec.state_layers > 0),
+        ("MLA", spec.latent),
+        ("DSA", spec.attention_layers(Reach.TOP) > 0),
+        ("SWA", spec.attention_layers(Reach.WINDOW, Reach.CHUNK) > 0),
+        ("ENC", spec.attention_layers(Reach.ENCODER) > 0),
+    )
+    return "+".join(word for word, there in kinds if there) or "dense"
 
 
 def _billions(params: float) -> str:
@@ -182,6 +190,8 @@ def _params(count: float) -> str:
 def _context(tokens: int) -> str:
     if not tokens:
         return NONE
+    if tokens < 1024:
+        return str(tokens)
     return f"{tokens / 1024:.0f}k" if tokens < 1 << 20 else f"{tokens / (1 << 20):.0f}M"
 
 
@@ -189,16 +199,14 @@ def _facts(spec: LlmSpec, model: Shown) -> list[tuple[str, str]]:
     """Name and value; an empty value is left out."""
     row = model.row
     same = row is not None and spec.source.startswith("catalogue")
-    layers = f"{spec.layers} layers"
-    if same and row is not None and row.layers > spec.layers:
-        layers = f"{row.layers} layers, {spec.layers} of them with attention or a state"
-    context = f"{row.max_context:,} tokens as published" if row is not None and row.max_context else ""
+    longest = spec.max_context or (row.max_context if row is not None else 0)
+    context = f"{longest:,} tokens as published" if longest else ""
     return [
         ("from", token(spec.source, spaces=True)),
         ("published in", token(row.published, spaces=True) if same and row is not None and row.published else ""),
         ("note", token(row.note, spaces=True) if same and row is not None and row.note else ""),
         ("parameters", f"{_params(spec.params)}, {_params(spec.matmul_params)} multiplied per token"),
-        ("shape", f"{layers}, hidden {spec.hidden:,}, vocabulary {spec.vocab:,}"),
+        ("shape", f"{spec.layers} layers, hidden {spec.hidden:,}, vocabulary {spec.vocab:,}"),
         ("attention", _attention(spec)),
         ("experts", _experts(spec)),
         ("context", context),
@@ -207,16 +215,25 @@ def _facts(spec: LlmSpec, model: Shown) -> list[tuple[str, str]]:
 
 
 def _attention(spec: LlmSpec) -> str:
-    if spec.kv_lora_rank:
-        heads = f"{spec.heads} heads on a latent of {spec.kv_lora_rank} + {spec.rope_dim} (MLA)"
-    else:
-        heads = f"{spec.heads} heads of {spec.head_dim}, {spec.kv_heads} KV heads"
-    kinds = (
-        (spec.full_layers, "see the whole context"),
-        (spec.window_layers, f"see {spec.window:,} tokens"),
-        (spec.linear_layers, f"keep a state, {spec.linear_state_elements:,.0f} elements per sequence in all"),
-    )
-    return "; ".join((heads, *(f"{count} layers {what}" for count, what in kinds if count)))
+    heads = f"{spec.heads} heads of {spec.head_dim}"
+    heads += ", one latent for all (MLA)" if spec.latent else f", {spec.kv_heads} KV heads"
+    looks = (f"{each.layers} layers {_seen(each)}" for each in spec.attention)
+    states = (f"{each.layers} layers keep a {each.kind}: {each.elements:,.0f} elements" for each in spec.states)
+    return "; ".join((heads, *looks, *states))
+
+
+def _seen(attention: Attention) -> str:
+    every = f", one entry per {attention.stride} tokens" if attention.stride > 1 else ""
+    limit = f"{attention.limit:,}"
+    text = {
+        Reach.FULL: "see the whole context",
+        Reach.WINDOW: f"see {limit} tokens",
+        Reach.CHUNK: f"see their chunk of {limit} tokens",
+        Reach.TOP: f"see the {limit} entries that an indexer picks",
+        Reach.INDEX: "score the whole context to pick them",
+        Reach.ENCODER: f"see {limit if attention.limit else 'all'} tokens on both sides",
+    }[attention.reach]
+    return text + every + (", in the cache of another layer" if attention.shared else "")
 
 
 def _experts(spec: LlmSpec) -> str:
@@ -227,8 +244,6 @@ def _experts(spec: LlmSpec) -> str:
 
 
 def _derived(spec: LlmSpec, context: float) -> list[tuple[str, str]]:
-    if wrong := sorted(WRONG_WITHOUT & set(spec.not_modelled)):
-        return [("figures", f"none: its {', '.join(wrong)} is not modelled")]
     figures = _figures(spec, context)
     reads = ", ".join(
         f"{amount(figures['step_read_bytes'][str(batch)])}B at batch {batch}"
@@ -239,7 +254,11 @@ def _derived(spec: LlmSpec, context: float) -> list[tuple[str, str]]:
     flops = {name: f"{amount(figures[name])}FLOP" for name in figures if "flops" in name}
     return [
         ("weights", f"{stored}; a step reads {reads}"),
-        ("KV cache", f"{figures['kv_bytes_per_token']:,.0f} bytes per token ({spec.kv_precision.value})"),
+        (
+            "KV cache",
+            f"{kv_bytes_per_token(spec):,.0f} bytes per token ({spec.kv_precision.value}); a sequence of "
+            f"{context:,.0f} tokens holds {amount(figures['kv_stored_bytes'])}B",
+        ),
         (
             "KV read",
             f"{amount(figures['kv_read_bytes_per_step'])}B per sequence and step at {context:,.0f} tokens of context, "
@@ -255,14 +274,12 @@ def _derived(spec: LlmSpec, context: float) -> list[tuple[str, str]]:
 
 
 def _figures(spec: LlmSpec, context: float) -> dict[str, Any]:
-    """Derived figures, in the units of their names; none where a part that is not modelled makes them wrong."""
-    if WRONG_WITHOUT & set(spec.not_modelled):
-        return {}
+    """Derived figures, in the units of their names."""
     return {
         "context_tokens": context,
         "weight_bytes": spec.stored_bytes or weight_bytes(spec),
         "step_read_bytes": {str(batch): weight_read_bytes(spec, batch) for batch in _BATCHES},
-        "kv_bytes_per_token": kv_bytes_per_token(spec),
+        "kv_stored_bytes": kv_stored_bytes(spec, context),
         "kv_read_bytes_per_step": kv_read_bytes(spec, context),
         "decode_flops_per_token": decode_flops_per_token(spec, context),
         "prefill_flops_per_token": prefill_flops_per_token(spec, context),
@@ -271,24 +288,36 @@ def _figures(spec: LlmSpec, context: float) -> dict[str, Any]:
 
 
 def _spec(spec: LlmSpec) -> dict[str, Any]:
+    windows = [each.limit for each in spec.attention if each.reach in (Reach.WINDOW, Reach.CHUNK)]
+    indexers = tuple(each for each in spec.attention if each.reach is Reach.INDEX)
+    index = msgspec.structs.replace(spec, attention=indexers)
     return {
         "params": spec.params,
         "active_params": spec.matmul_params or None,
+        "head_params": spec.head_params,
+        "expert_params": spec.expert_params * spec.experts,
         "layers": spec.layers,
-        "full_layers": spec.full_layers,
-        "window_layers": spec.window_layers,
-        "window_tokens": spec.window or None,
-        "linear_layers": spec.linear_layers,
+        "full_layers": spec.attention_layers(Reach.FULL, Reach.ENCODER),
+        "window_layers": spec.attention_layers(Reach.WINDOW, Reach.CHUNK),
+        "window_tokens": max(windows, default=None),
+        "sparse_layers": spec.attention_layers(Reach.TOP),
+        "linear_layers": spec.state_layers,
+        "attention": [_fields(each) for each in spec.attention],
+        "states": [_fields(each) for each in spec.states],
         "hidden": spec.hidden,
         "heads": spec.heads,
         "kv_heads": spec.kv_heads,
         "head_dim": spec.head_dim,
-        "kv_lora_rank": spec.kv_lora_rank or None,
         "vocab": spec.vocab,
         "experts": spec.experts,
         "experts_per_token": spec.experts_per_token,
         "weight_precision": spec.precision.value,
         "kv_precision": spec.kv_precision.value,
-        "kv_bytes_per_token": kv_bytes_per_token(spec),
+        "kv_bytes_per_token": kv_bytes_per_token(spec) - kv_bytes_per_token(index),
+        "index_bytes_per_token": kv_bytes_per_token(index),
         "not_modelled": list(spec.not_modelled),
     }
+
+
+def _fields(part: Attention | State) -> dict[str, Any]:
+    return {name: getattr(part, name) for name in part.__struct_fields__}

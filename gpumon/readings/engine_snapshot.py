@@ -192,6 +192,14 @@ class Engine(msgspec.Struct, frozen=True, gc=False):
     """Tokens per step and sequence: 1 without speculation."""
     failures_per_s: Reading = NOT_EXPOSED
     """Requests per second that ended in an error."""
+    aborts_per_s: Reading = NOT_EXPOSED
+    """Requests per second that their client gave up, or that somebody cancelled."""
+    forward_ratio: Reading = NOT_EXPOSED
+    """Share of the time in which its GPU ran a forward pass, mean of its ranks."""
+    scheduler_idle_ratio: Reading = NOT_EXPOSED
+    """Share of the time in which its scheduler had nothing to run and nothing in its queues."""
+    host_ratio: Reading = NOT_EXPOSED
+    """The rest: there was work and no forward pass ran, so that the GPU waited for the host."""
     inferences_per_s: Reading = NOT_EXPOSED
     """Items per second of a server of models that are no LLMs."""
     trained_tokens_per_s: Reading = NOT_EXPOSED
@@ -206,6 +214,23 @@ class Engine(msgspec.Struct, frozen=True, gc=False):
     """In what it does worse than the other replicas of its model, or that it gets less to do, in words with figures."""
     contradicts: tuple[str, ...] = ()
     """Figures of it that cannot be right beside what its own GPUs measure, in words with both."""
+    asleep: str = ""
+    """How it rests on purpose (vLLM's and llama.cpp's sleep mode); empty while it is awake."""
+    rejections_per_s: Reading = NOT_EXPOSED
+    """Requests per second that were turned away, as the queue or all workers were full."""
+    waiting_deferred: Reading = NOT_EXPOSED
+    """Those of `waiting` that do not wait for room but for a LoRA slot, a KV transfer or the like."""
+    router_queue: Reading = NOT_EXPOSED
+    """Requests that its router holds and has given to no worker yet."""
+    tpot_s: Quantiles = Quantiles()
+    """Time per token after the first, over requests that ended: one mean of each."""
+    kv_stored_bytes_per_s: Reading = NOT_EXPOSED
+    """KV cache copied from the GPUs to the host's memory, a disk or a store."""
+    kv_loaded_bytes_per_s: Reading = NOT_EXPOSED
+    """KV cache copied back from there."""
+    kv_transferred_bytes_per_s: Reading = NOT_EXPOSED
+    """KV cache from or to another engine."""
+    kv_transfer_failures_per_s: Reading = NOT_EXPOSED
 
     @property
     def key(self) -> str:

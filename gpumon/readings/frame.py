@@ -17,6 +17,17 @@ from gpumon.specs.llm import LlmSpec
 
 MODEL_AWAITED = "model_awaited"
 """Key in `EngineReading.info`: there is no `llm` because it is still looked for."""
+SLEEPING: Final = "sleeping"
+"""Key in `EngineReading.info`: the server rests on purpose, and how; absent or empty while it is awake."""
+SERVES: Final = "serves"
+EMBEDDINGS: Final = "embeddings"
+"""`EngineReading.info[SERVES]` of a server that turns texts into vectors or scores, and generates nothing."""
+DIFFUSION: Final = "diffusion"
+"""Key in `EngineReading.info`: the model writes by denoising, so that its steps are no tokens."""
+UNTOLD: Final = "untold"
+"""Key in `EngineReading.info`: why the server does not tell how large its KV pool is."""
+TOKENS_OFF = "tokens_off"
+"""Key in `EngineReading.info`: its server counts no tokens, and what to start it with so that it does."""
 MOST_PART: Final = 40
 """Characters of a model that stand in an engine's name."""
 

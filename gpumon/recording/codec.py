@@ -16,6 +16,7 @@ from gpumon.efficiency.carry import Carry
 from gpumon.readings.frame import EngineReading, Frame, GpuReading
 from gpumon.readings.text import unsaid
 from gpumon.readings.verdict import Event
+from gpumon.recording.first_edition import engine_reading
 from gpumon.recording.past import Cells, Points
 
 QUICK: Final = 1
@@ -125,13 +126,20 @@ def unpacked(packed: Iterable[Packed]) -> list[Frame]:
     for head, engines in packed:
         try:
             frame = _FRAME.decode(head)
-            known = {each: known.get(each) or _ENGINE.decode(each) for each in engines}
+            known = {each: known.get(each) or _engine(each) for each in engines}
         except msgspec.MsgspecError:
             continue
         frames.append(
             msgspec.structs.replace(frame, engines=tuple(known[each] for each in engines)) if known else frame
         )
     return frames
+
+
+def _engine(data: bytes) -> EngineReading:
+    try:
+        return _ENGINE.decode(data)
+    except msgspec.ValidationError:
+        return engine_reading(data)
 
 
 def wall_s(packed: Packed) -> float:

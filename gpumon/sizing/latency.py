@@ -40,8 +40,7 @@ _FLOOR: Final = 0.5
 _ANCHOR: Final = 0.7
 """Shares of the bandwidth that bound and anchor the ITL of one request (sizing fact sheet, 1.4)."""
 _DIMENSIONS: Final = (
-    "params", "matmul_params", "vocab", "hidden", "heads", "kv_heads", "head_dim", "full_layers", "window_layers",
-    "linear_layers", "experts", "experts_per_token", "kv_lora_rank",
+    "params", "matmul_params", "vocab", "hidden", "layers", "attention", "states", "experts", "experts_per_token",
 )  # fmt: skip
 _FROM_POINTS: Final = (Source.MEASURED, Source.SWEEP, Source.RESCALED)
 _SPECULATES: Final = 1.05

@@ -87,7 +87,7 @@ def _kv(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
 
 def _taken(instance: Instance, context_tokens: float) -> float:
     """Tokens of the pool that a request takes."""
-    if instance.llm is None or not instance.llm.linear_state_elements:
+    if instance.llm is None or not instance.llm.states:
         return context_tokens
     return memory.request_tokens(instance.llm, context_tokens, instance.tp)
 

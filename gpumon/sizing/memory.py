@@ -8,7 +8,8 @@ from typing import Final
 import msgspec
 
 from gpumon.efficiency.checks import checked, positive
-from gpumon.efficiency.traffic import kv_bytes_per_token
+from gpumon.efficiency.traffic import kv_bytes_per_token, state_bytes
+from gpumon.specs.layers import EXPERTS, MLP
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llms import LlmCatalogue, LlmRow
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
@@ -25,8 +26,6 @@ _SMALL_GPU_SHARE: Final = 0.25
 _NON_TORCH_BYTES: Final = 0.13 * _GIB
 _SHARED_NON_TORCH_BYTES: Final = 0.55 * _GIB
 """With NCCL, of an instance on several GPUs."""
-_STATE_BYTES: Final = 2.0
-"""Bytes per element of a linear layer's state: at least 16 bit."""
 _RULE_BYTES_PER_PARAM: Final = 2.1
 _MXFP4_TILE: Final = 256
 _SIZES: Final = tuple(1 << power for power in range(11))
@@ -212,13 +211,12 @@ def variant(llms: LlmCatalogue, model: str, llm: LlmSpec, weight_precision: str,
 def _parts(row: LlmRow | None, llm: LlmSpec) -> LlmParts:
     if row is not None and not row.unusable and _same_dimensions(row.spec, llm):
         return row.parts
-    head = min(float(llm.vocab * llm.hidden), llm.matmul_params)
+    head = llm.head_params
     rest = llm.matmul_params - llm.experts_per_token * llm.expert_params - head
     return LlmParts(
-        attention=max(0.0, rest),
-        mlp=0.0,
-        head=head,
-        embedding=_embedding(llm),
+        {MLP: max(0.0, rest)},
+        head,
+        _embedding(llm),
         expert=llm.expert_params,
         experts=llm.experts,
         experts_per_token=llm.experts_per_token,
@@ -234,7 +232,7 @@ def _stored_as(wanted: Precision, llm: LlmSpec) -> WeightFormat:
         return plain(wanted)
     weights = narrow(wanted, weight_only=wanted in _WEIGHT_ONLY)
     if wanted is Precision.MXFP4 and llm.experts:
-        return msgspec.structs.replace(weights, covers=("experts",))
+        return weights.only((EXPERTS,))
     return weights
 
 
@@ -261,12 +259,11 @@ def _left_bytes(llm: LlmSpec, gpu_memory_bytes: float, gpus: int, usable_ratio: 
 
 def _token_bytes(llm: LlmSpec, tp: int) -> float:
     checked("tp", tp, least=1)
-    copies = float(tp) if llm.kv_lora_rank else max(1.0, tp / max(1, llm.kv_heads))
-    return kv_bytes_per_token(llm) * copies
+    return kv_bytes_per_token(llm) * max(1.0, tp / max(1, llm.kv_heads))
 
 
 def _state_bytes(llm: LlmSpec) -> float:
-    return llm.linear_state_elements * _STATE_BYTES
+    return state_bytes(llm)
 
 
 def _ratio(usable_ratio: float) -> float:

@@ -47,6 +47,8 @@ class Scan(NamedTuple):
     """Lines that are no sample, comment or blank."""
     cut: bool
     """A bound was met: the rest of the page was not looked at."""
+    open_metrics: bool = False
+    """The page ends as OpenMetrics does."""
 
 
 class _Sample(NamedTuple):
@@ -141,7 +143,7 @@ class Scanner:
             if taken >= MOST_SAMPLES:
                 cut = True
                 break
-        scan = Scan(values, taken - len(values), skipped, cut)
+        scan = Scan(values, taken - len(values), skipped, cut, body[-16:].rstrip().endswith(b"# EOF"))
         plain = not (cut or skipped or scan.duplicates) and len(body) <= MOST_KEPT_BYTES
         self._last = (body, scan) if plain else None
         size = len(lines) if plain else 0
@@ -177,7 +179,7 @@ class Scanner:
             values.update(zip(filter(None, wanted), map(float, tails), strict=True))
         except ValueError:
             return None
-        found = Scan(values, 0, 0, cut=False)
+        found = scan._replace(values=values, duplicates=0, skipped=0, cut=False)
         self._last = body, found
         return found
 

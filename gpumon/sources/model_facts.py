@@ -19,13 +19,12 @@ from gpumon.sources.gguf_places import gguf_paths, searched
 from gpumon.sources.model_files import model_folders, read_config, read_weights
 from gpumon.sources.model_views import View, views
 from gpumon.specs.hints import MODEL_PATH
-from gpumon.specs.llm import LlmSpec
+from gpumon.specs.llm import Attention, LlmSpec, Reach, RefusedError, grouped_attention, latent_attention
 from gpumon.specs.llm_config import QUANTIZATION_KEYS, llm_from_config
 from gpumon.specs.llm_gguf import llm_from_gguf
 from gpumon.specs.llm_hints import from_hints, quantised_at_load, with_kv_dtype
 from gpumon.specs.llms import LlmCatalogue
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
-from gpumon.specs.quantization import UnknownFormatError
 
 NO_HINTS: Final[Mapping[str, str]] = MappingProxyType({})
 NO_FILES: Final = "none in"
@@ -92,9 +91,11 @@ def look_up(
     if spec is None and env is not None:
         try:
             spec = _from_files(names, model_id, views(env, process), hints, looked)
-        except UnknownFormatError as error:
-            # Its dimensions may be in the catalogue, but not how these weights are stored: MBU would be made up.
-            return _unknown(model_id, looked, [f"config.json: {error}"[:_SHOWN]])
+        except RefusedError as error:
+            # The catalogue may have a row of this name, but these files are what the engine runs.
+            said = str(error) if str(error).startswith("config.json") else f"config.json: {error}"
+            looked.append(Looked("files", said[:_SHOWN]))
+            return _unknown(model_id, looked, [said[:_SHOWN]])
     problems = [each.found for each in looked[1:] if each.place == "files" and not each.found.startswith(NO_FILES)]
     if spec is None and hints:
         spec, against = from_hints(hints, model_id, names, llms)
@@ -121,7 +122,7 @@ def _from_catalogue(names: Sequence[str], llms: LlmCatalogue, looked: list[Looke
             looked.append(Looked("catalogue", spec.source.removeprefix("catalogue ")))
             return spec
         row = llms.row(name)
-        if row is not None:
+        if row is not None and row.unusable:
             unusable = f"catalogue row {row.name}: {row.unusable}"
     looked.append(Looked("catalogue", unusable or NO_ROW))
     return None
@@ -155,21 +156,21 @@ def from_entry(model: Model, name: str) -> LlmSpec:
     _check(model, total, active, table)
     precision = Precision(model.weight_precision)
     width = BYTES_PER_ELEMENT[precision]
+    kv_heads, head_dim = model.kv_heads or model.heads, model.head_dim or model.hidden // model.heads
+    head = float(model.vocab * model.hidden)
     return LlmSpec(
         name=name,
         source=f"config [[model]] {model.match!r}",
         params=total,
         matmul_params=active - table,
+        head_params=head,
         vocab=model.vocab,
         hidden=model.hidden,
+        layers=model.layers,
         heads=model.heads,
-        kv_heads=model.kv_heads or model.heads,
-        head_dim=model.head_dim or model.hidden // model.heads,
-        full_layers=model.layers - model.window_layers,
-        window_layers=model.window_layers,
-        window=model.window,
-        kv_lora_rank=model.kv_lora_rank,
-        rope_dim=model.rope_dim,
+        kv_heads=1 if model.kv_lora_rank else kv_heads,
+        head_dim=head_dim,
+        attention=_attention(model, kv_heads, head_dim),
         experts=model.experts,
         experts_per_token=model.experts_per_token,
         expert_params=expert,
@@ -179,6 +180,23 @@ def from_entry(model: Model, name: str) -> LlmSpec:
         read_bytes=(total - table) * width,
         expert_read_bytes=expert * width,
     )
+
+
+def _attention(model: Model, kv_heads: int, head_dim: int) -> tuple[Attention, ...]:
+    """Layers that see everything, and those with a window. Of MLA, values are as wide as keys without their rope part
+    (DeepSeek's relation)."""
+    full, windowed = model.layers - model.window_layers, model.window_layers
+    found = []
+    for layers, reach, limit in ((full, Reach.FULL, 0), (windowed, Reach.WINDOW, model.window)):
+        if model.kv_lora_rank:
+            key = head_dim + model.rope_dim
+            look = latent_attention(
+                layers, model.heads, model.kv_lora_rank, model.rope_dim, key, head_dim, reach, limit
+            )
+        else:
+            look = grouped_attention(layers, model.heads, kv_heads, head_dim, reach, limit)
+        found.append(look)
+    return tuple(each for each in found if each.layers)
 
 
 def _expert_params(model: Model, total: float, active: float) -> float:
@@ -237,7 +255,7 @@ def _from_files(
 def _attempt(place: str, read: Callable[[], LlmSpec]) -> tuple[LlmSpec | None, str]:
     try:
         spec = read()
-    except UnknownFormatError:
+    except RefusedError:
         raise
     except (ValueError, ArithmeticError, OSError, RecursionError, msgspec.MsgspecError) as error:
         return None, f"{place}: {error}"[:_SHOWN]

@@ -19,8 +19,8 @@ def gpu_catalogue(own: tuple[Gpu, ...] = ()) -> GpuCatalogue:
 
 @cache
 def llm_catalogue() -> LlmCatalogue:
-    """The packaged `llms.csv`."""
-    return parse_llms(_text("llms.csv"))
+    """The packaged `llms.jsonl`."""
+    return parse_llms(_text("llms.jsonl"))
 
 
 def _peaks(gpu: Gpu) -> OwnPeaks:

@@ -7,9 +7,10 @@ from typing import Final, NamedTuple
 WIDEST: Final = 5.0
 """So far from its dimensions' size may an LLM's multiplied parameters be, in either direction.
 
-Of 70 LLMs with published figures the farthest up is Gemma 2 27B (2.5 times, MLPs of 8 x hidden) and the farthest down
-DeepSeek-V4 (0.6, heads wider than their weights). Beyond them are models that count look-up tables of every layer as
-parameters (Gemma 3n E4B: 4.9 times), and those whose layers have no MLP of their own (Nemotron-H: 0.7).
+Of the catalogue the farthest up is Qwen2-57B-A14B (3.7 times, a shared expert of 5.7 x hidden beside eight more), then
+Gemma 3 270M (3.0, a head as large as its layers) and Gemma 2 27B (2.6, MLPs of 8 x hidden); the farthest down is
+DeepSeek-V4-Pro (0.6, heads wider than their weights), then those whose layers have no MLP of their own (Nemotron-H:
+0.7).
 """
 MOST_VOCAB: Final = 300_000
 """Of a model whose vocabulary is not known. The largest in use: 262,208 (Gemma 3)."""

@@ -10,13 +10,21 @@ _SHOWN = 40
 class Fields:
     """Reads a JSON object whose fields go by several names; `null` counts as absent.
 
-    Looks in `inner` objects first (a multimodal config nests its language model), then in the outer one.
+    Looks in the first object first (a multimodal config nests its language model), then in the others.
     Every error is a ValueError that names the field and the value.
     """
 
     def __init__(self, *objects: Mapping[str, object], where: str = "config.json") -> None:
         self._objects = objects
         self._where = where
+
+    def with_first(self, overrides: Mapping[str, object]) -> Fields:
+        """The same fields, where those of `overrides` that are not null come first."""
+        return Fields(overrides, *self._objects, where=self._where)
+
+    def with_last(self, defaults: Mapping[str, object]) -> Fields:
+        """The same fields, with those of `defaults` where none has them."""
+        return Fields(*self._objects, defaults, where=self._where) if defaults else self
 
     def raw(self, *names: str) -> object:
         """The first of these fields that is there, as JSON gave it; None where none is."""
@@ -31,12 +39,17 @@ class Fields:
         return self.raw(*names) is not None
 
     def integer(self, *names: str, default: int | None = None, low: int = 1, high: int = 10_000_000) -> int:
-        """A whole number from `low` to `high`; ValueError where it is absent without a default, or out of range."""
+        """A whole number from `low` to `high`; ValueError where it is absent without a default, or out of range.
+
+        A list of equal numbers, one per layer, is that number.
+        """
         value = self.raw(*names)
         if value is None:
             if default is not None:
                 return default
             raise self.error(names[0], "is missing")
+        if isinstance(value, list) and value and all(each == value[0] for each in value):
+            value = value[0]
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise self.error(self._found(names), f"{shown(value)} is not a whole number from {low} to {high}")
         return value

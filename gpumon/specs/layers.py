@@ -1,142 +1,573 @@
-"""Which layers of a Hugging Face config attend to everything, to a window, or are linear; and which are MoE."""
+"""What one block of a layer multiplies, keeps and looks back at, by its fields in a Hugging Face config.
+
+Each function is the formula sheet of one kind of block. Parameters are those of matrix products, by part; biases,
+norms and convolution kernels are left out (below 0.5 % of any model that is served). Sources: the modelling code of
+transformers 5, held to it by `tests/data/oracle`.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Mapping
+from math import ceil
+from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.specs.families import Family
 from gpumon.specs.fields import Fields, shown
+from gpumon.specs.llm import CONVOLUTION, Attention, Reach, State, grouped_attention, latent_attention
+
+ATTENTION: Final = "attention"
+STATE: Final = "state layers"
+INDEXER: Final = "indexer"
+MLP: Final = "mlp"
+SHARED: Final = "shared"
+ROUTER: Final = "router"
+EXPERTS: Final = "experts"
+HEAD: Final = "head"
+
+_MOST_HEADS: Final = 100_000
+_MOST_DIM: Final = 1_000_000
+_INDEXER_KEY_BYTES: Final = 1.03125
+"""An indexer's keys are FP8 with one 4-byte scale per 128 elements (vLLM, SGLang: 132 bytes per token and layer)."""
+_STATE_BYTES: Final = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0}
+_GIVEN: Final = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
+_KV_HEADS: Final = (
+    "num_key_value_heads", "num_kv_heads", "n_head_kv", "num_attention_groups", "multi_query_group_num", "kv_n_heads",
+)  # fmt: skip
+_HEAD_DIM: Final = ("head_dim", "attention_head_dim", "kv_channels", "dim_head")
+_MLP_SIZES: Final = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "hidden_dim")
 
 
-class AttentionLayers(msgspec.Struct, frozen=True):
-    """Layers by what their attention sees; `window` in tokens."""
+class Routed(NamedTuple):
+    """The routed experts of one layer."""
 
-    full: int
-    windowed: int = 0
-    window: int = 0
-    linear: int = 0
-    mlp: int | None = None
-    """Layers with a dense MLP; None: all that have no experts."""
+    experts: int
+    per_token: int
+    params: float
+    """Of one expert."""
 
 
-def attention_layers(fields: Fields, family: Family, layers: int) -> AttentionLayers:
-    """Counts the layers; ValueError names the field that is missing or that describes what is not modelled."""
-    if family.mamba:
-        return _by_letters(fields, layers)
-    for name in _NOT_MODELLED:
-        if fields.has(name):
-            raise fields.error(name, "describes layers that are not modelled")
-    for name in _SHARED_PARTS:
-        if fields.integer(name, default=0, low=0):
-            raise fields.error(name, "describes layers that are not modelled")
-    # MiniMax: 1 is attention, 0 lightning attention; M2 lists its layers although all have attention.
-    if any(kind != 1 for kind in fields.items("attn_type_list") or ()):
-        raise fields.error("attn_type_list", "has layers that are not modelled")
-    kinds = fields.items("layer_types")
-    if kinds is not None:
-        return _by_list(fields, kinds, layers)
-    if family.attention_every:
-        full = layers // fields.integer("full_attention_interval", default=family.attention_every)
-        return AttentionLayers(full, linear=layers - full)
-    windowed = _window_layers(fields, family, layers)
-    return AttentionLayers(layers - windowed, windowed, _window(fields) if windowed else 0)
+class Block(NamedTuple):
+    """One block: `params` by part, multiplied once per token."""
+
+    params: Mapping[str, float]
+    attention: tuple[Attention, ...] = ()
+    states: tuple[State, ...] = ()
+    routed: Routed | None = None
+    copies: int = 0
+    """Layers of a model that share weights have this many sets of them; 0: each layer has its own."""
 
 
-def moe_layers(fields: Fields, layers: int) -> int:
-    """How many of the layers hold routed experts, for a config that has experts."""
-    if fields.has(*_PATTERNS):
-        return _letters(fields).count("E")
-    listed = fields.items("mlp_layer_types")
-    if listed is not None:
-        return sum(kind == "sparse" for kind in listed)
-    listed = fields.items("moe_layers")
-    if listed is not None:
-        return len(listed)
-    if fields.has("interleave_moe_layer_step"):
-        return layers // fields.integer("interleave_moe_layer_step")
-    frequency = fields.raw("moe_layer_freq")
-    if isinstance(frequency, list):
-        return sum(bool(each) for each in frequency)
-    dense = fields.integer("first_k_dense_replace", default=0, low=0)
-    step = fields.integer("decoder_sparse_step", "moe_layer_freq", default=1)
-    skipped = fields.items("mlp_only_layers") or []
-    first = step - 1 if fields.has("decoder_sparse_step") else 0
-    return sum(i >= dense and i % step == first and i not in skipped for i in range(layers))
+Builder = Callable[[Fields], Block]
 
 
-def _by_letters(fields: Fields, layers: int) -> AttentionLayers:
-    """Nemotron-H: M Mamba2, * attention, - MLP, E experts; a layer is one of them."""
-    if fields.has("moe_latent_size"):
-        raise fields.error("moe_latent_size", "describes layers that are not modelled")
-    pattern = _letters(fields)
-    if len(pattern) != layers or set(pattern) - set("M*-E"):
-        raise fields.error(_PATTERNS[0], f"{shown(pattern)} is not {layers} letters of M, *, - and E")
-    return AttentionLayers(pattern.count("*"), linear=pattern.count("M"), mlp=pattern.count("-"))
+def hidden_size(fields: Fields) -> int:
+    """Width of the residual stream."""
+    return fields.integer("hidden_size", "n_embd", "d_model", "dim", "emb_dim", high=_MOST_DIM)
 
 
-def _letters(fields: Fields) -> str:
-    """The pattern as published in letters, or as a list of words."""
-    words = fields.items(_PATTERNS[1])
-    if words is None:
-        return fields.text(_PATTERNS[0])
-    return "".join(_WORDS.get(word, "?") if isinstance(word, str) else "?" for word in words)
+def query_heads(fields: Fields) -> int:
+    """Attention heads."""
+    return fields.integer(*_GIVEN, high=_MOST_HEADS)
 
 
-def _by_list(fields: Fields, kinds: list[object], layers: int) -> AttentionLayers:
-    if len(kinds) != layers:
-        raise fields.error("layer_types", f"has {len(kinds)} entries for {layers} layers")
-    counts = {"full": 0, "windowed": 0, "linear": 0}
-    for kind in kinds:
-        place = _KINDS.get(kind) if isinstance(kind, str) else None
-        if place is None:
-            raise fields.error("layer_types", f"has {shown(kind)}, which is not modelled")
-        counts[place] += 1
-    window = _window(fields) if counts["windowed"] else 0
-    return AttentionLayers(window=window, **counts)
+def key_value_heads(fields: Fields) -> int:
+    """Heads of the KV cache; Falcon's `multi_query` without the new decoder has one."""
+    if fields.flag("multi_query") and not fields.flag("new_decoder_architecture"):
+        return 1
+    heads = query_heads(fields)
+    found = fields.integer(*_KV_HEADS, default=heads, high=_MOST_HEADS)
+    if heads % found:
+        raise fields.error(_KV_HEADS[0], f"{found} does not divide the {heads} attention heads")
+    return found
 
 
-def _window_layers(fields: Fields, family: Family, layers: int) -> int:
-    if family.full_every:
-        pattern = fields.raw("sliding_window_pattern", "_sliding_window_pattern", "no_rope_layer_interval")
-        period = pattern if isinstance(pattern, int) and pattern > 0 else family.full_every
-        return layers - layers // period
-    if not fields.has("sliding_window") or not fields.flag("use_sliding_window", default=True):
-        return 0
-    if fields.has("use_sliding_window"):
-        return max(0, layers - fields.integer("max_window_layers", default=0, low=0))
-    return layers
+def key_dim(fields: Fields) -> int:
+    """Elements of one head's key."""
+    hidden, heads = hidden_size(fields), query_heads(fields)
+    if not fields.has(*_HEAD_DIM) and hidden % heads:
+        # GLM-4-MoE's own code rounds down.
+        return hidden // heads
+    return fields.integer(*_HEAD_DIM, default=hidden // heads, high=65_536)
 
 
-def _window(fields: Fields) -> int:
-    return fields.integer("attention_chunk_size", "sliding_window", high=100_000_000)
+class Grouped(msgspec.Struct, frozen=True):
+    """Multi-head, grouped-query or multi-query attention."""
+
+    reach: Reach = Reach.FULL
+    limit: tuple[str, ...] = ("sliding_window",)
+    """Fields that name the window or chunk."""
+    gate: str = ""
+    """Of the output: `wide` as the heads' output, `head` one number per head; or the field that switches a wide one."""
+    names: Mapping[str, str] = {}
+    """Field -> the one that stands for it in these layers (MiMo's `swa_head_dim`)."""
+    key_is_value: str = ""
+    """Field that says there is no projection of values: keys serve for both (the cache still holds two)."""
+    shared_cache: bool = False
+    """Reads the keys and values of another layer."""
+
+    def __call__(self, fields: Fields) -> Block:
+        own = fields.with_first({name: fields.raw(other) for name, other in self.names.items()})
+        hidden, heads, kv_heads, dim = hidden_size(own), query_heads(own), key_value_heads(own), key_dim(own)
+        value_dim = own.integer("v_head_dim", default=dim, high=65_536)
+        reach, limit = self._reach(own)
+        cached = kv_heads * dim if self.key_is_value and own.flag(self.key_is_value) else kv_heads * (dim + value_dim)
+        matrices = (
+            heads * dim + (0 if self.shared_cache else cached) + heads * value_dim + self._gate(own, heads, value_dim)
+        )
+        look = grouped_attention(1, heads, kv_heads, dim, reach, limit, value_dim)
+        if self.shared_cache:
+            look = msgspec.structs.replace(look, shared=True)
+        return Block({ATTENTION: float(hidden * matrices)}, (look,))
+
+    def _reach(self, fields: Fields) -> tuple[Reach, int]:
+        limited = self.reach in (Reach.WINDOW, Reach.CHUNK)
+        limit = fields.integer(*self.limit, high=100_000_000) if limited else 0
+        if self.reach is Reach.ENCODER or fields.raw("use_bidirectional_attention") in (True, "all"):
+            return Reach.ENCODER, limit
+        return self.reach, limit
+
+    def _gate(self, fields: Fields, heads: int, value_dim: int) -> int:
+        if self.gate == "head":
+            return heads
+        wide = self.gate == "wide" or (bool(self.gate) and fields.flag(self.gate, default=True))
+        return heads * value_dim if wide else 0
 
 
-_KINDS: Final = {
-    "full_attention": "full",
-    "attention": "full",
-    "sliding_attention": "windowed",
-    "chunked_attention": "windowed",
-    "linear_attention": "linear",
+def differential(fields: Fields) -> Block:
+    """Differential attention (arXiv 2410.05258): each head weighs values of twice the width."""
+    block = grouped(fields)
+    heads, dim = query_heads(fields), key_dim(fields)
+    look = block.attention[0]
+    flops = 2.0 * heads * 3 * dim
+    return block._replace(attention=(Attention(look.reach, 1, flops, flops, look.elements, look.heads),))
+
+
+def kept_window(fields: Fields) -> Block:
+    """Doge's dynamic mask: the `keep_window_size` tokens with the highest gate of their value."""
+    block = grouped(fields)
+    heads, kv_heads, dim = query_heads(fields), key_value_heads(fields), key_dim(fields)
+    top = fields.integer("keep_window_size", high=100_000_000)
+    gate = kv_heads * dim * kv_heads
+    params = {ATTENTION: block.params[ATTENTION] + gate}
+    return Block(params, (grouped_attention(1, heads, kv_heads, dim, Reach.TOP, top),))
+
+
+def encoder_window(fields: Fields) -> Block:
+    """ModernBERT's local layers: half of `local_attention` tokens on either side."""
+    block = grouped(fields)
+    look = block.attention[0]
+    width = fields.integer("local_attention", high=100_000_000)
+    return block._replace(
+        attention=(grouped_attention(1, query_heads(fields), look.heads, key_dim(fields), Reach.ENCODER, width),)
+    )
+
+
+grouped: Final = Grouped()
+windowed: Final = Grouped(Reach.WINDOW)
+encoder: Final = Grouped(Reach.ENCODER)
+
+
+def _lookup(fields: Fields, name: str, default: int = 0) -> int:
+    return fields.integer(name, default=default, low=0, high=_MOST_DIM)
+
+
+class Latent(msgspec.Struct, frozen=True):
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434)."""
+
+    gate: str = ""
+    """Of the output: `wide`, `head`, or the field that switches a wide one."""
+    indexed: bool = False
+    """With an indexer that picks `index_topk` tokens (DeepSeek-V3.2); `borrowed`: it uses another layer's choice."""
+    borrowed: bool = False
+    window: bool = False
+    """Sees the last `sliding_window` tokens."""
+
+    def __call__(self, fields: Fields) -> Block:
+        hidden, heads = hidden_size(fields), query_heads(fields)
+        rank = fields.integer("kv_lora_rank", high=_MOST_DIM)
+        plain = fields.integer("qk_nope_head_dim", high=65_536)
+        rope = fields.integer("qk_rope_head_dim", low=0, high=65_536)
+        value = fields.integer("v_head_dim", high=65_536)
+        query_rank = _lookup(fields, "q_lora_rank")
+        query = query_rank * (hidden + heads * (plain + rope)) if query_rank else hidden * heads * (plain + rope)
+        gate = {"": 0, "wide": heads * value, "head": heads}.get(self.gate)
+        if gate is None:
+            gate = heads * value if fields.flag(self.gate) else 0
+        up = rank * heads * (plain + value)
+        params = {ATTENTION: float(query + hidden * (rank + rope) + up + heads * value * hidden + gate * hidden)}
+        top = fields.integer("index_topk", default=_TOP_K) if self.indexed else 0
+        reach, limit = (Reach.TOP, top) if top else (Reach.FULL, 0)
+        if self.window:
+            reach, limit = Reach.WINDOW, fields.integer("sliding_window", high=100_000_000)
+        look = latent_attention(1, heads, rank, rope, plain + rope, value, reach, limit)
+        if not top or self.borrowed:
+            return Block(params, (look,))
+        return Block({**params, INDEXER: _indexer(fields, query_rank or hidden)}, (look, _index_keys(fields)))
+
+
+_TOP_K: Final = 2048
+"""`index_topk` of DeepSeek-V3.2 and GLM-5, where a config leaves it out."""
+
+
+def _indexer(fields: Fields, query_width: int) -> float:
+    """Queries from the query's latent; one key and a weight per head from the hidden state."""
+    heads, dim = fields.integer("index_n_heads"), fields.integer("index_head_dim")
+    return float(query_width * heads * dim + hidden_size(fields) * (dim + heads))
+
+
+def _index_keys(fields: Fields, stride: int = 1) -> Attention:
+    heads, dim = fields.integer("index_n_heads"), fields.integer("index_head_dim")
+    flops = 2.0 * heads * dim
+    return Attention(Reach.INDEX, 1, flops, flops, float(dim), 1, 0, stride, False, _INDEXER_KEY_BYTES)
+
+
+def block_sparse(fields: Fields) -> Block:
+    """MiniMax-M3: grouped attention over the key blocks that an indexer with one key of its own chose."""
+    legacy = fields.table("sparse_attention_config") or {}
+    own = fields.with_first({name: legacy.get(other) for name, other in _M3_NAMES.items()})
+    hidden, heads, dim = hidden_size(own), own.integer("index_n_heads"), own.integer("index_head_dim")
+    dense = grouped(own)
+    top = own.integer("index_topk_blocks") * own.integer("index_block_size")
+    look = grouped_attention(1, query_heads(own), key_value_heads(own), key_dim(own), Reach.TOP, top)
+    params = {**dense.params, INDEXER: float(hidden * dim * (heads + 1))}
+    return Block(params, (look, _index_keys(own)))
+
+
+_M3_NAMES: Final = {
+    "index_n_heads": "sparse_num_index_heads",
+    "index_head_dim": "sparse_index_dim",
+    "index_block_size": "sparse_block_size",
+    "index_topk_blocks": "sparse_topk_blocks",
 }
 
-_PATTERNS: Final = ("hybrid_override_pattern", "layers_block_type")
-_WORDS: Final = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
-_NOT_MODELLED: Final = (
-    "hybrid_override_pattern",
-    "hybrid_layer_pattern",
-    "layers_block_type",
-    "mamba_d_state",
-    "mamba_num_heads",
-    "ssm_cfg",
-    "state_size",
-    "linear_attn_config",
-    "compress_ratios",
-    "block_configs",
-    "cross_attention_layers",
-)
-"""Fields of state-space, lightning, KDA, compressed-attention, searched and cross-attending architectures."""
 
-_SHARED_PARTS: Final = ("hidden_size_per_layer_input", "num_kv_shared_layers")
-"""Counts of small Gemmas, 0 in the others: look-up tables per layer, and layers that use the KV cache of others."""
+class Compressed(msgspec.Struct, frozen=True):
+    """DeepSeek-V4: one key that is the value, too, for all heads; a window of tokens and, by `rate`, one entry per so
+    many tokens: of few tokens all but those that an indexer chose are left out (`sparse`), of many none."""
+
+    rate: str = ""
+    """Kind of compression in `compress_rates`; empty: only the window."""
+    stride: int = 1
+    sparse: bool = False
+
+    def __call__(self, fields: Fields) -> Block:
+        hidden, heads = hidden_size(fields), query_heads(fields)
+        dim = fields.integer("head_dim", high=65_536)
+        query_rank, rank = fields.integer("q_lora_rank"), fields.integer("o_lora_rank")
+        out = rank * heads * dim + fields.integer("o_groups") * rank * hidden
+        weights = hidden * query_rank + query_rank * heads * dim + hidden * dim + out
+        flops = 4.0 * heads * dim
+        window = fields.integer("sliding_window", high=100_000_000)
+        looks = [Attention(Reach.WINDOW, 1, flops, flops, float(dim), 1, window)]
+        params = {ROUTER: _hyper_connections(fields)}
+        if self.rate:
+            rates = fields.table("compress_rates") or {}
+            stride = Fields(rates).integer(self.rate, default=self.stride)
+            weights += 2 * hidden * dim * (2 if self.sparse else 1)
+            top = fields.integer("index_topk") if self.sparse else 0
+            reach = Reach.TOP if top else Reach.FULL
+            looks.append(Attention(reach, 1, flops, flops, float(dim), 1, top, stride))
+            if top:
+                index_dim = fields.integer("index_head_dim")
+                index = query_rank * fields.integer("index_n_heads") * index_dim
+                params[INDEXER] = float(index + hidden * (4 * index_dim + fields.integer("index_n_heads")))
+                looks.append(_index_keys(fields, stride))
+        return Block({ATTENTION: float(weights), **params}, tuple(looks))
+
+
+def _hyper_connections(fields: Fields) -> float:
+    """Of one layer: two mixers of `hc_mult` residual streams (attention, experts)."""
+    streams = _lookup(fields, "hc_mult")
+    return float(2 * streams * hidden_size(fields) * (streams * streams + 2 * streams))
+
+
+def gated_delta_net(fields: Fields) -> Block:
+    """Gated delta net (Qwen3-Next, arXiv 2412.06464): 7 FLOPs per element of the state and token.
+
+    Decay 1, key times state 2, rank-one update 2, query times state 2.
+    """
+    key_heads = fields.integer("linear_num_key_heads", high=_MOST_HEADS)
+    value_heads = fields.integer("linear_num_value_heads", high=_MOST_HEADS)
+    keys = key_heads * fields.integer("linear_key_head_dim", high=65_536)
+    value_dim = fields.integer("linear_value_head_dim", high=65_536)
+    values, hidden = value_heads * value_dim, hidden_size(fields)
+    weights = hidden * (2 * keys + 3 * values + 2 * value_heads)
+    elements = float(keys // key_heads * values)
+    kernel = fields.integer("linear_conv_kernel_dim", default=4)
+    state = State("delta net", 1, elements, 7.0 * elements, _state_bytes(fields))
+    return Block({STATE: float(weights)}, (), (state, _convolution(2 * keys + values, kernel)))
+
+
+def kimi_delta(fields: Fields, full_rank: bool = False) -> Block:
+    """Kimi delta attention: a gated delta net whose decay is per channel (Kimi Linear, arXiv 2510.26692)."""
+    legacy = fields.table("linear_attn_config") or {}
+    own = fields.with_first(
+        {
+            "linear_num_heads": legacy.get("num_heads"),
+            "linear_head_dim": legacy.get("head_dim"),
+            "linear_conv_kernel_dim": legacy.get("short_conv_kernel_size"),
+            "use_full_rank_gate": legacy.get("use_full_rank_gate"),
+        }
+    )
+    hidden, heads, dim = hidden_size(own), own.integer("linear_num_heads"), own.integer("linear_head_dim")
+    width = heads * dim
+    low, wide = (hidden + width) * dim, hidden * width
+    decay = wide if full_rank else low
+    gate = wide if full_rank or own.flag("use_full_rank_gate") else low
+    weights = 4 * wide + decay + gate + hidden * heads
+    elements = float(width * dim)
+    kernel = own.integer("linear_conv_kernel_dim", "short_conv_kernel_size", default=4)
+    state = State("delta net", 1, elements, 7.0 * elements, 4.0)
+    return Block({STATE: float(weights)}, (), (state, _convolution(3 * width, kernel)))
+
+
+def bailing_delta(fields: Fields) -> Block:
+    """Kimi delta attention of Ling 3: heads as the attention's, gates of full rank."""
+    return kimi_delta(
+        fields.with_first(
+            {
+                "linear_num_heads": fields.raw("linear_num_heads", "num_attention_heads"),
+                "linear_head_dim": fields.raw("linear_head_dim", "v_head_dim"),
+            }
+        ),
+        full_rank=True,
+    )
+
+
+class Mamba2(msgspec.Struct, frozen=True):
+    """Mamba-2 (arXiv 2405.21060): 5 FLOPs per element of the state and token (decay 1, update 2, read 2)."""
+
+    heads: tuple[str, ...] = ("mamba_num_heads", "mamba_n_heads", "n_mamba_heads")
+    head_dim: tuple[str, ...] = ("mamba_head_dim", "mamba_d_head", "mamba_headdim")
+
+    def __call__(self, fields: Fields) -> Block:
+        hidden, heads = hidden_size(fields), fields.integer(*self.heads, high=_MOST_HEADS)
+        inner = _lookup(fields, "mamba_d_ssm") or fields.integer("expand", "mamba_expand", default=2) * hidden
+        if fields.raw(*self.head_dim) != "auto":
+            inner = heads * fields.integer(*self.head_dim, default=inner // heads, high=65_536)
+        states = fields.integer("ssm_state_size", "mamba_d_state", "state_size", high=65_536)
+        groups = fields.integer("n_groups", "mamba_n_groups", "mamba_ngroups", default=1, high=_MOST_HEADS)
+        mixed = inner + 2 * groups * states
+        weights = hidden * (inner + mixed + heads) + inner * hidden
+        elements = float(inner * states)
+        kernel = fields.integer("conv_kernel", "mamba_d_conv", default=4)
+        state = State("mamba2", 1, elements, 5.0 * elements, _state_bytes(fields))
+        return Block({STATE: float(weights)}, (), (state, _convolution(mixed, kernel)))
+
+
+def mamba(fields: Fields) -> Block:
+    """Mamba (arXiv 2312.00752): the same, with a projection of rank `dt_rank` for the time step."""
+    hidden = hidden_size(fields)
+    inner = fields.integer("expand", "mamba_expand", default=2) * hidden
+    inner = _lookup(fields, "mamba_inner", inner)
+    states = fields.integer("state_size", "mamba_d_state", high=65_536)
+    rank = fields.raw("time_step_rank", "mamba_dt_rank")
+    rank = rank if isinstance(rank, int) and not isinstance(rank, bool) and rank > 0 else ceil(hidden / 16)
+    weights = 2 * hidden * inner + inner * (rank + 2 * states) + rank * inner + inner * hidden
+    elements = float(inner * states)
+    state = State("mamba", 1, elements, 5.0 * elements, _state_bytes(fields))
+    return Block(
+        {STATE: float(weights)},
+        (),
+        (state, _convolution(inner, fields.integer("conv_kernel", "mamba_d_conv", default=4))),
+    )
+
+
+def lightning(fields: Fields) -> Block:
+    """Lightning attention with an output gate (MiniMax-01, arXiv 2501.08313; Ring-linear)."""
+    hidden, heads, dim = hidden_size(fields), query_heads(fields), key_dim(fields)
+    elements = float(heads * dim * dim)
+    return Block({STATE: float(5 * hidden * heads * dim)}, (), (State("lightning", 1, elements, 5.0 * elements, 4.0),))
+
+
+def short_convolution(fields: Fields) -> Block:
+    """LFM2's gated short convolution."""
+    hidden = hidden_size(fields)
+    return Block({STATE: float(4 * hidden * hidden)}, (), (_convolution(hidden, fields.integer("conv_L_cache")),))
+
+
+def linear_recurrent_unit(fields: Fields) -> Block:
+    """RG-LRU of RecurrentGemma (arXiv 2402.19427); its two gates are block-diagonal over the heads."""
+    hidden, width = hidden_size(fields), fields.integer("lru_width", default=hidden_size(fields))
+    weights = 3 * hidden * width + 2 * width * width // query_heads(fields)
+    state = State("lru", 1, float(width), 6.0 * width, 4.0)
+    return Block({STATE: float(weights)}, (), (state, _convolution(width, fields.integer("conv1d_width", default=4))))
+
+
+def rwkv(fields: Fields) -> Block:
+    """RWKV-4 (arXiv 2305.13048): time mixing of four matrices, channel mixing of three."""
+    hidden = hidden_size(fields)
+    width = fields.integer("attention_hidden_size", default=hidden)
+    wide = fields.integer("intermediate_size", default=4 * hidden)
+    state = State("rwkv", 1, float(3 * width + 2 * hidden), 12.0 * width, 4.0)
+    return Block({STATE: float(4 * hidden * width), MLP: float(2 * hidden * wide + hidden * hidden)}, (), (state,))
+
+
+def mlstm(fields: Fields) -> Block:
+    """xLSTM 7B (arXiv 2503.13427): matrix memories, and a gated MLP in multiples."""
+    hidden, heads = hidden_size(fields), fields.integer("num_heads")
+    keys, values = (
+        int(hidden * _factor(fields, name, default))
+        for name, default in (("qk_dim_factor", 0.5), ("v_dim_factor", 1.0))
+    )
+    step = fields.integer("ffn_round_up_to_multiple_of", default=64)
+    wide = step * ceil(int(hidden * _factor(fields, "ffn_proj_factor", 2.667)) / step)
+    weights = hidden * (2 * keys + 3 * values + 2 * heads)
+    elements = float(keys // heads * values)
+    state = State("mlstm", 1, elements + keys + heads, 5.0 * elements, 4.0)
+    return Block({STATE: float(weights), MLP: float(3 * hidden * wide)}, (), (state,))
+
+
+def _factor(fields: Fields, name: str, default: float) -> float:
+    value = fields.raw(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value < 100.0:
+        raise fields.error(name, f"{shown(value)} is not a number up to 100")
+    return float(value)
+
+
+def streams(fields: Fields) -> Block:
+    """Hunyuan 4: the mixers of its `hc_mult` residual streams, two per layer."""
+    count = _lookup(fields, "hc_mult")
+    return Block({ROUTER: float(4 * count * count * hidden_size(fields))})
+
+
+def _convolution(channels: int, kernel: int) -> State:
+    """A causal depthwise convolution: the last `kernel - 1` inputs stay."""
+    return State(CONVOLUTION, 1, float(channels * (kernel - 1)), 2.0 * channels * kernel)
+
+
+def _state_bytes(fields: Fields) -> float:
+    """Of a recurrent state: as the config says, else 16 bit as vLLM keeps it."""
+    word = fields.text("mamba_ssm_cache_dtype", "mamba_ssm_dtype").removeprefix("torch.")
+    return _STATE_BYTES.get(word, 2.0)
+
+
+class Dense(msgspec.Struct, frozen=True):
+    """A dense MLP of 3 matrices (gated) or 2."""
+
+    matrices: int = 3
+    sizes: tuple[str, ...] = _MLP_SIZES
+    halved: bool = False
+    """The field counts gate and input together (Qwen 1, RecurrentGemma)."""
+
+    def __call__(self, fields: Fields) -> Block:
+        hidden = hidden_size(fields)
+        default = (
+            hidden * fields.integer("expansion_ratio", "intermediate_multiple_size", default=4)
+            if self.matrices == 2
+            else None
+        )
+        wide = fields.integer(*self.sizes, default=default) // (2 if self.halved else 1)
+        return Block({MLP: float(self.matrices * hidden * wide)})
+
+
+def double_width(fields: Fields) -> Block:
+    """What Gemma 4's layers without a cache of their own have beside the MLP of the others: as much again."""
+    return Dense()(fields) if fields.flag("use_double_wide_mlp") else Block({})
+
+
+def adjusted(fields: Fields) -> Block:
+    """LFM2: two thirds of the width that the field says, in multiples."""
+    wide = fields.integer("block_ff_dim", "intermediate_size")
+    if fields.flag("block_auto_adjust_ff_dim", default=True):
+        wide = int(_factor(fields, "block_ffn_dim_multiplier", 1.0) * int(2 * wide / 3))
+        step = fields.integer("block_multiple_of", default=256)
+        wide = step * ceil(wide / step)
+    return Block({MLP: float(3 * hidden_size(fields) * wide)})
+
+
+class Experts(msgspec.Struct, frozen=True):
+    """Routed experts with their router, and the experts that all tokens share."""
+
+    matrices: int = 3
+    sizes: tuple[str, ...] = (
+        "moe_intermediate_size",
+        "expert_intermediate_size",
+        "intermediate_size",
+        "expert_ffn_hidden_size",
+    )
+    shared: int = 0
+    """Shared experts of the routed size where no field counts them."""
+    gate: int = 0
+    """Outputs of a gate of the shared expert (Qwen: 1)."""
+
+    def __call__(self, fields: Fields) -> Block:
+        hidden = hidden_size(fields)
+        experts = expert_count(fields)
+        per_token = fields.integer(*_TOP_K_FIELDS, high=experts)
+        size = fields.integer(*self.sizes)
+        latent = _lookup(fields, "moe_latent_size") or _lookup(fields, "routed_expert_hidden_size")
+        around = 2 * hidden * latent
+        shared = self.matrices * hidden * self._shared_size(fields, size) + self.gate * hidden + around
+        params = {ROUTER: float(hidden * experts), SHARED: float(shared)}
+        return Block(params, routed=Routed(experts, per_token, float(self.matrices * (latent or hidden) * size)))
+
+    def _shared_size(self, fields: Fields, size: int) -> int:
+        width = fields.integer(*_SHARED_SIZES, default=-1, low=0)
+        if width >= 0:
+            return width
+        each = fields.integer("share_expert_dim", default=size)
+        return each * fields.integer(*_SHARED_COUNTS, default=self.shared, low=0)
+
+
+def expert_count(fields: Fields) -> int:
+    """Routed experts of one layer."""
+    return fields.integer(*EXPERT_COUNTS, high=65_536)
+
+
+EXPERT_COUNTS: Final = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts", "num_moe_experts")
+_TOP_K_FIELDS: Final = (
+    "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "top_k_experts", "moe_k",
+    "moe_top_k",
+)  # fmt: skip
+_SHARED_SIZES: Final = (
+    "shared_expert_intermediate_size",
+    "shared_intermediate_size",
+    "moe_shared_expert_intermediate_size",
+    "shared_experts_intermediate_size",
+)
+_SHARED_COUNTS: Final = ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts")
+
+
+def shared_mlp(fields: Fields) -> Block:
+    """The MLP beside the experts of Granite 4: all there is in those without experts."""
+    return Block({SHARED: float(3 * hidden_size(fields) * fields.integer("shared_intermediate_size"))})
+
+
+def zamba_block(fields: Fields) -> Block:
+    """Zamba2's transformer block: over the hidden state beside the embedding, weights shared by its places."""
+    hidden, heads = hidden_size(fields), query_heads(fields)
+    kv_heads = key_value_heads(fields)
+    dim = fields.integer("attention_head_dim", default=2 * hidden // heads, high=65_536)
+    attention = 2 * hidden * dim * (heads + 2 * kv_heads) + hidden * heads * dim
+    mlp = 3 * hidden * fields.integer("intermediate_size", default=4 * hidden)
+    look = grouped_attention(1, heads, kv_heads, dim)
+    copies = fields.integer("num_mem_blocks", default=1)
+    return Block({ATTENTION: float(attention), MLP: float(mlp)}, (look,), copies=copies)
+
+
+def zamba_link(fields: Fields) -> Block:
+    """What each place of that block has of its own: a projection and low-rank adapters."""
+    hidden, rank = hidden_size(fields), _lookup(fields, "adapter_rank")
+    adapters = rank * (hidden + 2 * fields.integer("intermediate_size", default=4 * hidden))
+    if fields.flag("use_shared_attention_adapter"):
+        adapters += 3 * rank * 4 * hidden
+    return Block({ATTENTION: float(hidden * hidden), MLP: float(adapters)})
+
+
+def per_layer_input(fields: Fields) -> Block:
+    """Gemma 3n and 4: a gate and a projection for the layer's own embedding of the token."""
+    width = _lookup(fields, "hidden_size_per_layer_input")
+    return Block({MLP: float(2 * hidden_size(fields) * width)})
+
+
+def laurel(fields: Fields) -> Block:
+    """Gemma 3n: a low-rank residual, and the router that mixes `altup_num_inputs` streams."""
+    streams = fields.integer("altup_num_inputs")
+    hidden = hidden_size(fields)
+    return Block(
+        {MLP: float(2 * hidden * fields.integer("laurel_rank") + hidden * streams + streams**2 * (streams + 1))}
+    )

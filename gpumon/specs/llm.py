@@ -2,64 +2,185 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from enum import Enum
+from typing import Final
+
 import msgspec
 
 from gpumon.specs.precision import Precision
 
 
-class LlmSpec(msgspec.Struct, frozen=True, array_like=True):
-    """Dimensions of one LLM. Counts of parameters are numbers (not billions); `source` says who gave them.
+class RefusedError(ValueError):
+    """The model's own files rule out right figures, so no other source of its dimensions can stand in."""
 
-    Attention is one of two shapes: `kv_lora_rank` > 0 is MLA (`rope_dim` shared key elements beside the latent,
-    `qk_head_dim` and `v_head_dim` per head in prefill), else MHA/GQA/MQA of `kv_heads` x `head_dim`.
+
+class Reach(str, Enum):
+    """What a token of an attention layer looks at."""
+
+    FULL = "full"
+    WINDOW = "window"
+    """The last `limit` tokens."""
+    CHUNK = "chunk"
+    """The tokens before it in its own chunk of `limit` tokens (Llama 4)."""
+    TOP = "top"
+    """The `limit` entries that an indexer chose among all (DeepSeek sparse attention, MiniMax-M3)."""
+    INDEX = "index"
+    """The keys of such an indexer: all of them are scored."""
+    ENCODER = "encoder"
+    """All tokens of the text, also those behind it; nothing is cached."""
+
+
+class Attention(msgspec.Struct, frozen=True, array_like=True):
+    """One way in which layers look back at the context, and what they keep of it.
+
+    A layer may look back in several ways: sparse attention at the entries that its indexer chose, and its indexer at
+    all of its own keys; compressed attention at a window of tokens and at one entry per `stride` tokens.
     """
+
+    reach: Reach
+    layers: int
+    decode_flops: float
+    """FLOPs per layer, new token and entry looked at: QK^T and AV, 2*heads*(key dim + value dim)."""
+    prefill_flops: float
+    """The same of a prompt's tokens; MLA keeps latents, and multiplies full keys and values in prefill."""
+    elements: float
+    """Cached elements of one entry and layer, one copy: what a step reads per entry looked at."""
+    heads: int = 1
+    """KV heads over which tensor parallelism can divide the cache; 1 (MLA, indexers): each rank has all of it."""
+    limit: int = 0
+    """Most entries looked at; 0: all."""
+    stride: int = 1
+    """Tokens per cached entry."""
+    shared: bool = False
+    """Reads the cache of another layer, keeps nothing of its own."""
+    bytes_per_element: float = 0.0
+    """Of a cache with a format of its own (an indexer's FP8 keys); 0: the KV cache's."""
+
+
+class State(msgspec.Struct, frozen=True, array_like=True):
+    """What layers keep of a sequence whatever its length: a recurrent state or the tail of a convolution."""
+
+    kind: str
+    """`mamba`, `mamba2`, `delta net`, `lightning`, `lru`, `convolution`."""
+    layers: int
+    elements: float
+    """Of one sequence, per layer."""
+    flops: float
+    """Of updating and reading it, per token and layer."""
+    bytes_per_element: float = 2.0
+
+
+class LlmSpec(msgspec.Struct, frozen=True, array_like=True):
+    """Dimensions of one LLM. Counts of parameters are numbers (not billions); `source` says who gave them."""
 
     name: str
     source: str
     params: float
     """All parameters."""
     matmul_params: float
-    """N_mm: parameters multiplied per token: active experts, attention, LM head; no embedding look-up."""
+    """N_mm: parameters multiplied per token: active experts, attention, LM head; no embedding look-up.
+
+    What runs several times per token (Zamba's shared blocks) counts as often.
+    """
+    head_params: float
+    """Of these the LM head, vocabulary x hidden: prefill needs it once per request; 0 for a model without one."""
     vocab: int
     hidden: int
+    layers: int
     heads: int
+    """Query heads, where layers differ the most."""
     kv_heads: int
+    """KV heads of most layers; 1 with MLA."""
     head_dim: int
-    full_layers: int
-    """Layers whose attention sees the whole context."""
-    window_layers: int = 0
-    window: int = 0
-    """Tokens that a sliding-window layer sees."""
-    linear_layers: int = 0
-    """Layers with a constant state instead of attention."""
-    linear_state_elements: float = 0.0
-    """Elements of that state per sequence, all linear layers."""
-    kv_lora_rank: int = 0
-    rope_dim: int = 0
-    qk_head_dim: int = 0
-    v_head_dim: int = 0
+    """Of a key, in most layers."""
+    attention: tuple[Attention, ...] = ()
+    states: tuple[State, ...] = ()
     experts: int = 0
     """Routed experts of one MoE layer; 0 is dense."""
     experts_per_token: int = 0
     expert_params: float = 0.0
     """Parameters of one routed expert index summed over all MoE layers."""
     precision: Precision = Precision.BF16
-    """Format of the matmul weights (of the experts, where they differ)."""
+    """Format that most of a token's multiplied weights are stored in."""
     weight_only: bool = False
-    """Weights are widened before the arithmetic (AWQ, GPTQ, MXFP4 on Hopper): it runs at the 16-bit peak."""
+    """These are widened before the arithmetic (AWQ, GPTQ, MXFP4 on Hopper): it runs at the 16-bit peak."""
     kv_precision: Precision = Precision.BF16
     read_bytes: float = 0.0
     """Bytes of all matmul weights, every expert included: what a step with all experts touched reads."""
     expert_read_bytes: float = 0.0
     """Bytes of one routed expert index summed over all MoE layers."""
+    attention_read_bytes: float = 0.0
+    """Of `read_bytes` the attention and state layers: what a data-parallel rank holds of its own; 0: not known."""
     not_modelled: tuple[str, ...] = ()
-    """Parts of the architecture that the formulas leave out (vision encoder, state-space layers, ...)."""
-    full_kv_elements: int = 0
-    """KV elements per token of one full layer where it differs from the window layers (Gemma 4); 0: it does not."""
+    """What the figures leave out (vision encoder, drafts, ...)."""
     stored_bytes: float = 0.0
     """Bytes of all stored weights, where a file's own table or the engine tells them; 0: they follow from the rest."""
+    max_context: int = 0
+    """Tokens, as published; 0: not known."""
 
     @property
-    def layers(self) -> int:
-        """Layers of all kinds."""
-        return self.full_layers + self.window_layers + self.linear_layers
+    def latent(self) -> bool:
+        """Whether its cache holds latents that tensor parallelism can not divide (MLA and alike)."""
+        return any(each.heads == 1 and each.decode_flops != each.prefill_flops for each in self.attention)
+
+    def attention_layers(self, *reaches: Reach) -> int:
+        """Layers that look back in one of these ways."""
+        return sum(each.layers for each in self.attention if each.reach in reaches)
+
+    @property
+    def state_layers(self) -> int:
+        """Layers with a recurrent state; of those with only a convolution, these."""
+        recurrent = sum(each.layers for each in self.states if each.kind != CONVOLUTION)
+        return recurrent or sum(each.layers for each in self.states)
+
+    @property
+    def state_elements(self) -> float:
+        """Elements of all states of one sequence."""
+        return sum(each.layers * each.elements for each in self.states)
+
+    @property
+    def uniform(self) -> bool:
+        """Whether each token of the cache costs the same whatever the context: full attention alone."""
+        return not self.states and all(each.reach in (Reach.FULL, Reach.ENCODER) for each in self.attention)
+
+
+CONVOLUTION: Final = "convolution"
+
+
+def gathered(found: Iterable[Attention]) -> tuple[Attention, ...]:
+    """The same with those that differ in nothing but the number of layers put together."""
+    layers: dict[Attention, int] = {}
+    for each in found:
+        alike = msgspec.structs.replace(each, layers=0)
+        layers[alike] = layers.get(alike, 0) + each.layers
+    return tuple(msgspec.structs.replace(alike, layers=count) for alike, count in layers.items() if count)
+
+
+def grouped_attention(
+    layers: int, heads: int, kv_heads: int, head_dim: int, reach: Reach = Reach.FULL, limit: int = 0, value_dim: int = 0
+) -> Attention:
+    """Multi-head, grouped-query or multi-query attention: QK^T and AV are 2*H*d FLOPs each (PaLM, appendix B)."""
+    dims = head_dim + (value_dim or head_dim)
+    flops = 2.0 * heads * dims
+    cached = 0.0 if reach is Reach.ENCODER else float(kv_heads * dims)
+    return Attention(reach, layers, flops, flops, cached, kv_heads, limit)
+
+
+def latent_attention(
+    layers: int,
+    heads: int,
+    rank: int,
+    rope_dim: int,
+    key_dim: int,
+    value_dim: int,
+    reach: Reach = Reach.FULL,
+    limit: int = 0,
+) -> Attention:
+    """MLA. Decode is absorbed, against the latent itself: 2*H*((rank + rope) + rank); prefill 2*H*(key + value dim).
+
+    DeepSeek-V2, arXiv 2405.04434; the cache is one latent and one rope key per layer.
+    """
+    decode = 2.0 * heads * (2 * rank + rope_dim)
+    prefill = 2.0 * heads * (key_dim + value_dim)
+    return Attention(reach, layers, decode, prefill, float(rank + rope_dim), 1, limit)

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.specs.families import FAMILIES, Family
-from gpumon.specs.fields import Fields
-from gpumon.specs.layers import AttentionLayers, attention_layers, moe_layers
-from gpumon.specs.left_out import AUDIO, INDEXER, LINEAR_ATTENTION, MIXED_HEADS, STATE_UPDATE, VISION
-from gpumon.specs.llm import LlmSpec
+from gpumon.specs.architectures import ARCHITECTURES, Architecture, Layer, layer_blocks
+from gpumon.specs.fields import Fields, shown
+from gpumon.specs.layers import Block, Routed, hidden_size, key_dim, query_heads
+from gpumon.specs.left_out import AUDIO, VISION
+from gpumon.specs.llm import Attention, LlmSpec, RefusedError, State, gathered
 from gpumon.specs.precision import Precision
 from gpumon.specs.quantization import weight_format
 from gpumon.specs.weight_format import LlmParts, WeightFormat, plain, with_weights
 
-SPARSE_TOP_K: Final = 2048
-"""Tokens that DeepSeek sparse attention looks at (`index_topk` of DeepSeek-V3.2 and GLM-5)."""
+_AGREE: Final = 0.02
+"""Bytes of the files this far from what the dimensions give are a contradiction."""
 
-_AGREE = 0.25
-"""A file total this far from what the dimensions give is not used: the checkpoint holds something else too."""
+
+class Described(NamedTuple):
+    """What a config says of its model."""
+
+    spec: LlmSpec
+    parts: LlmParts
+    weights: WeightFormat
 
 
 def llm_from_config(
@@ -31,28 +36,61 @@ def llm_from_config(
     weights: Mapping[str, float] | None = None,
     at_load: WeightFormat | None = None,
 ) -> LlmSpec:
+    """The LLM that `config` describes; as `described`, of which it is the spec."""
+    return described(config, name, source, weights, at_load).spec
+
+
+def described(
+    config: Mapping[str, object],
+    name: str,
+    source: str,
+    weights: Mapping[str, float] | None = None,
+    at_load: WeightFormat | None = None,
+) -> Described:
     """The LLM that `config` describes.
 
-    `weights` are the bytes on disk by safetensors type (`{"": total}` where only the total is known); they correct
-    the bytes that a step reads. `at_load` is how the engine stores weights that the checkpoint has at 16 bit.
-    Parameters are counted from the dimensions, without biases and norms (below 0.1 %).
-    Raises ValueError that names the field, where one is missing, absurd, or describes what is not modelled.
+    `weights` are the bytes on disk by safetensors type (`{"": total}` where only the total is known); what the
+    dimensions give must agree with them. `at_load` is how the engine stores weights that the checkpoint has at 16 bit.
+    Parameters are those of matrix products and look-up tables, without biases and norms (below 0.5 %).
+    Raises ValueError that names the field, where one is missing, absurd, or describes what is not modelled;
+    RefusedError (one of them) where the architecture or the format is not known, or the files say otherwise.
     """
     inner, notes = _language_model(config)
-    family = FAMILIES.get(Fields(inner, config).text("model_type"), Family())
-    fields = Fields(inner, config, family.defaults)
+    fields, architecture = _known(Fields(inner, config))
+    if isinstance(config.get("text_config"), dict) and isinstance(config.get("tie_word_embeddings"), bool):
+        # The class of the whole model decides, not that of its language model.
+        fields = fields.with_first({"tie_word_embeddings": config["tie_word_embeddings"]})
     if fields.flag("is_encoder_decoder"):
         raise fields.error("is_encoder_decoder", "is true: encoder-decoder models are not modelled")
-    layers = fields.integer("num_hidden_layers", "n_layer", "n_layers", "num_layers", high=2000)
-    hidden = fields.integer("hidden_size", "n_embd", "d_model", high=1_000_000)
-    kinds = attention_layers(fields, family, layers)
-    spec = _attention(fields, family, LlmSpec(name, source, 0.0, 0.0, 0, hidden, 1, 1, 1, 0), kinds)
-    parts = _parts(fields, family, spec, kinds)
-    stored = _weights(fields, layers, weights, at_load)
-    extra = (*notes, *spec.not_modelled)
-    spec = msgspec.structs.replace(with_weights(spec, parts, stored), not_modelled=extra)
-    foreign = bool(notes) or fields.integer(*_PREDICT_LAYERS, default=0, low=0) > 0
-    return spec if foreign or not weights else _with_file_bytes(spec, parts, sum(weights.values()))
+    listed = fields.raw("hybrid_override_pattern", "layers_block_type", "layer_types")
+    default = len(listed) if isinstance(listed, (str, list)) and listed else None
+    count = fields.integer("num_hidden_layers", "n_layer", "n_layers", "num_layers", default=default, high=2000)
+    layers = layer_blocks(fields, architecture, count)
+    built = _built(fields, architecture, layers)
+    parts = _parts(fields, architecture, built, count)
+    stored = _weights(fields, built, weights, at_load)
+    attention = gathered(msgspec.structs.replace(each, layers=built[key]) for key in built for each in key.attention)
+    spec = LlmSpec(
+        name=name,
+        source=source,
+        params=0.0,
+        matmul_params=0.0,
+        head_params=0.0,
+        vocab=_vocabulary(fields),
+        hidden=hidden_size(fields),
+        layers=count,
+        heads=_heads(fields, attention),
+        kv_heads=max((each.heads for each in attention), default=1),
+        head_dim=_head_dim(fields, attention),
+        attention=attention,
+        states=_states(built),
+        not_modelled=notes,
+        max_context=fields.integer(*_CONTEXT, default=0, low=0, high=100_000_000),
+    )
+    spec = with_weights(spec, parts, stored)
+    if weights and at_load is None:
+        _agree(fields, parts, stored, sum(weights.values()), count, foreign=bool(notes))
+    return Described(spec, parts, stored)
 
 
 def _language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object], tuple[str, ...]]:
@@ -65,198 +103,205 @@ def _language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object],
     return config, notes
 
 
-def _attention(fields: Fields, family: Family, spec: LlmSpec, kinds: AttentionLayers) -> LlmSpec:
-    heads = fields.integer("num_attention_heads", "n_head", "n_heads", high=100_000)
-    notes: list[str] = []
-    if fields.has("num_attention_heads_per_layer", "global_head_dim", "num_global_key_value_heads"):
-        notes.append(MIXED_HEADS)
-    spec = msgspec.structs.replace(
-        spec,
-        vocab=fields.integer("vocab_size", "padded_vocab_size", "n_vocab"),
-        heads=heads,
-        full_layers=kinds.full,
-        window_layers=kinds.windowed,
-        window=kinds.window,
-        linear_layers=kinds.linear,
-    )
-    if kinds.linear:
-        notes.append(STATE_UPDATE if family.mamba else LINEAR_ATTENTION)
-        state = _mamba(fields).state if family.mamba else math.prod(_linear_heads(fields)[1:])
-        spec = msgspec.structs.replace(spec, linear_state_elements=float(kinds.linear * state))
-    spec = _latent(fields, family, spec, notes) if fields.has("kv_lora_rank") else _grouped(fields, spec)
-    return msgspec.structs.replace(spec, not_modelled=tuple(notes))
+def _known(fields: Fields) -> tuple[Fields, Architecture]:
+    model_type = fields.text("model_type")
+    if not model_type:
+        raise fields.error("model_type", "is missing: it names the architecture")
+    if model_type in REFUSED:
+        why = f"{shown(model_type)} is not modelled: {REFUSED[model_type]}"
+        raise RefusedError(str(fields.error("model_type", why)))
+    architecture = ARCHITECTURES.get(model_type)
+    if architecture is None:
+        raise RefusedError(str(fields.error("model_type", f"{shown(model_type)} is not a known architecture")))
+    for name in _NOT_MODELLED:
+        if fields.has(name):
+            raise fields.error(name, "describes layers that are not modelled")
+    return fields.with_last(architecture.defaults), architecture
 
 
-def _grouped(fields: Fields, spec: LlmSpec) -> LlmSpec:
-    names = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num")
-    single = fields.flag("multi_query") and not fields.flag("new_decoder_architecture")
-    kv_heads = 1 if single else fields.integer(*names, default=spec.heads, high=100_000)
-    if spec.heads % kv_heads:
-        raise fields.error("num_key_value_heads", f"{kv_heads} does not divide the {spec.heads} attention heads")
-    if not fields.has("head_dim", "attention_head_dim") and spec.hidden % spec.heads:
-        raise fields.error(
-            "head_dim", f"is missing, and hidden_size {spec.hidden} is no multiple of {spec.heads} heads"
-        )
-    head_dim = fields.integer("head_dim", "attention_head_dim", default=spec.hidden // spec.heads, high=65_536)
-    return msgspec.structs.replace(spec, kv_heads=kv_heads, head_dim=head_dim)
+class _Key(NamedTuple):
+    """A block as it is built: layers in which it is the same count together."""
+
+    name: str
+    params: tuple[tuple[str, float], ...]
+    attention: tuple[Attention, ...]
+    states: tuple[State, ...]
+    routed: Routed | None
+    copies: int
 
 
-def _latent(fields: Fields, family: Family, spec: LlmSpec, notes: list[str]) -> LlmSpec:
-    plain_dim = fields.integer("qk_nope_head_dim", high=65_536)
-    rope = fields.integer("qk_rope_head_dim", low=0, high=65_536)
-    spec = msgspec.structs.replace(
-        spec,
-        kv_heads=1,
-        head_dim=plain_dim,
-        kv_lora_rank=fields.integer("kv_lora_rank", high=1_000_000),
-        rope_dim=rope,
-        qk_head_dim=plain_dim + rope,
-        v_head_dim=fields.integer("v_head_dim", high=65_536),
-    )
-    if not fields.has("index_topk") and not family.sparse:
-        return spec
-    notes.append(INDEXER)
-    top_k = fields.integer("index_topk", default=SPARSE_TOP_K)
-    return msgspec.structs.replace(
-        spec, full_layers=0, window_layers=spec.full_layers + spec.window_layers, window=top_k
-    )
+def _built(fields: Fields, architecture: Architecture, layers: Sequence[Layer]) -> dict[_Key, int]:
+    """How often each block occurs; each different one is built once."""
+    overrides = [_overrides(fields, architecture, layer) for layer in range(len(layers))]
+    counted = Counter((name, own) for blocks, own in zip(layers, overrides, strict=True) for name in blocks)
+    built: dict[_Key, int] = {}
+    for (name, own), count in counted.items():
+        block: Block = architecture.blocks[name](fields.with_first(dict(own)) if own else fields)
+        key = _Key(name, tuple(block.params.items()), block.attention, block.states, block.routed, block.copies)
+        built[key] = built.get(key, 0) + count
+    return built
 
 
-def _parts(fields: Fields, family: Family, spec: LlmSpec, kinds: AttentionLayers) -> LlmParts:
-    head = float(spec.vocab * spec.hidden)
-    tied = fields.flag("tie_word_embeddings", default=family.tied)
-    attention = _attention_params(fields, family, spec)
-    matrices = 2 if family.two_matrices else 3
-    experts = fields.integer(*_EXPERTS, default=0, low=0, high=65_536)
-    sparse = moe_layers(fields, spec.layers) if experts else 0
-    plain_mlps = spec.layers - sparse if kinds.mlp is None else kinds.mlp
-    wide = fields.integer(*_MLP_SIZES, default=4 * spec.hidden if matrices == 2 else None) if plain_mlps else 0
-    mlp = float(matrices * spec.hidden * wide * plain_mlps)
-    dense = LlmParts(attention, mlp, head, 0.0 if tied else head)
-    if not experts:
-        return dense
-    size = fields.integer("moe_intermediate_size", "expert_intermediate_size", "intermediate_size")
-    return msgspec.structs.replace(
-        dense,
-        router=float(spec.hidden * experts * sparse),
-        shared=float(matrices * spec.hidden * _shared_size(fields, family, size) * sparse),
-        expert=float(matrices * spec.hidden * size * sparse),
+def _overrides(fields: Fields, architecture: Architecture, layer: int) -> tuple[tuple[str, int], ...]:
+    """Fields that this layer has of its own: transformers' `per_layer_config`, and numbers listed by layer."""
+    own = dict(architecture.by_layer(fields, layer)) if architecture.by_layer else {}
+    for name, target in _BY_LAYER.items():
+        listed = fields.raw(name)
+        if isinstance(listed, list) and layer < len(listed) and isinstance(listed[layer], int):
+            own[target] = listed[layer]
+    # transformers pads the numbers of layers with zeros.
+    for key, table in (fields.table("per_layer_config") or {}).items():
+        if key.lstrip("0") == str(layer or "") and isinstance(table, dict):
+            own.update((name, value) for name, value in table.items() if isinstance(value, int))
+    return tuple(own.items())
+
+
+def _parts(fields: Fields, architecture: Architecture, built: Mapping[_Key, int], layers: int) -> LlmParts:
+    multiplied: dict[str, float] = {}
+    repeated = 0.0
+    routed: dict[tuple[int, int], float] = {}
+    for key, count in built.items():
+        for part, params in key.params:
+            multiplied[part] = multiplied.get(part, 0.0) + params * count
+            repeated += params * max(0, count - key.copies) if key.copies else 0.0
+        if key.routed:
+            shape = (key.routed.experts, key.routed.per_token)
+            routed[shape] = routed.get(shape, 0.0) + key.routed.params * count
+    if len(routed) > 1:
+        raise fields.error("num_experts", "differs by layer, which is not modelled")
+    if architecture.once:
+        for part, params in architecture.once(fields, layers).params.items():
+            multiplied[part] = multiplied.get(part, 0.0) + params
+    width = fields.integer(*_EMBEDDING_SIZES, default=hidden_size(fields))
+    table = float(_vocabulary(fields) * width)
+    if width != hidden_size(fields):
+        both = 2 if _has_head(fields) else 1
+        multiplied["mlp"] = multiplied.get("mlp", 0.0) + float(both * width * hidden_size(fields))
+    has_head = _has_head(fields)
+    tied = fields.flag("tie_word_embeddings", "tie_embedding", default=architecture.tied)
+    positions = sum(fields.integer(name, default=0, low=0) for name in architecture.positions) * width
+    own_tables = architecture.tables(fields, layers) if architecture.tables else 0.0
+    (experts, per_token), expert = next(iter(routed.items()), ((0, 0), 0.0))
+    return LlmParts(
+        multiplied=multiplied,
+        head=table if has_head else 0.0,
+        tables=(0.0 if tied and has_head else table) + positions + own_tables,
+        expert=expert,
         experts=experts,
-        experts_per_token=fields.integer(*_TOP_K, high=experts),
+        experts_per_token=per_token,
+        repeated=repeated,
     )
 
 
-def _attention_params(fields: Fields, family: Family, spec: LlmSpec) -> float:
-    h, heads = spec.hidden, spec.heads
-    attending = spec.full_layers + spec.window_layers
-    if spec.kv_lora_rank:
-        query_rank = fields.integer("q_lora_rank", default=0, low=0)
-        query = query_rank * (h + heads * spec.qk_head_dim) if query_rank else h * heads * spec.qk_head_dim
-        up = spec.kv_lora_rank * heads * (spec.head_dim + spec.v_head_dim)
-        latent = h * (spec.kv_lora_rank + spec.rope_dim)
-        return float(attending * (query + latent + up + heads * spec.v_head_dim * h))
-    gated = fields.flag("attn_output_gate", default=family.gated_attention)
-    query_and_out = (3 if gated else 2) * heads * spec.head_dim
-    total = attending * h * (query_and_out + 2 * spec.kv_heads * spec.head_dim)
-    if family.mamba and spec.linear_layers:
-        total += spec.linear_layers * _mamba(fields).params(h)
-    elif spec.linear_layers:
-        key_heads, value_heads, key_dim, value_dim = _linear_heads(fields)
-        keys, values = key_heads * key_dim, value_heads * value_dim
-        total += spec.linear_layers * h * (2 * keys + 3 * values + 2 * value_heads)
-    return float(total)
-
-
-def _linear_heads(fields: Fields) -> tuple[int, int, int, int]:
-    """Key heads, value heads, key and value dimension of a gated delta net."""
-    return (
-        fields.integer("linear_num_key_heads", high=100_000),
-        fields.integer("linear_num_value_heads", high=100_000),
-        fields.integer("linear_key_head_dim", high=65_536),
-        fields.integer("linear_value_head_dim", high=65_536),
+def _has_head(fields: Fields) -> bool:
+    """Whether the checkpoint has an LM head: not where it is said to be the bare model, or one that classifies."""
+    names = [each for each in fields.items("architectures") or () if isinstance(each, str)]
+    return not names or not all(
+        (each.endswith("Model") and not each.endswith(("LMHeadModel", "HeadsModel"))) or "Classification" in each
+        for each in names
     )
 
 
-class _Mamba(NamedTuple):
-    """Sizes of a Mamba2 layer."""
-
-    heads: int
-    head_dim: int
-    state_size: int
-    groups: int
-
-    @property
-    def state(self) -> int:
-        """Elements of its state per sequence."""
-        return self.heads * self.head_dim * self.state_size
-
-    def params(self, hidden: int) -> int:
-        """Of the projections in (gate, input, B, C and time step) and out."""
-        inner = self.heads * self.head_dim
-        return hidden * (3 * inner + 2 * self.groups * self.state_size + self.heads)
+def _vocabulary(fields: Fields) -> int:
+    return fields.integer("padded_vocab_size", "vocab_size", "n_vocab")
 
 
-def _mamba(fields: Fields) -> _Mamba:
-    return _Mamba(
-        fields.integer("mamba_num_heads", high=100_000),
-        fields.integer("mamba_head_dim", high=65_536),
-        fields.integer("ssm_state_size", high=65_536),
-        fields.integer("n_groups", "mamba_n_groups", high=100_000),
-    )
+def _heads(fields: Fields, attention: Sequence[Attention]) -> int:
+    return query_heads(fields) if attention else 1
 
 
-def _shared_size(fields: Fields, family: Family, expert_size: int) -> int:
-    if family.one_shared:
-        return expert_size
-    width = fields.integer(*_SHARED_SIZES, default=0, low=0)
-    count = fields.integer("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", default=0, low=0)
-    return width or count * fields.integer("share_expert_dim", default=expert_size)
+def _head_dim(fields: Fields, attention: Sequence[Attention]) -> int:
+    if not attention:
+        return 1
+    return fields.integer("qk_nope_head_dim", default=0, low=0, high=65_536) or key_dim(fields)
+
+
+def _states(built: Mapping[_Key, int]) -> tuple[State, ...]:
+    counted: dict[State, int] = {}
+    for key, count in built.items():
+        for state in key.states:
+            counted[state] = counted.get(state, 0) + count
+    return tuple(msgspec.structs.replace(state, layers=count) for state, count in counted.items())
 
 
 def _weights(
-    fields: Fields, layers: int, weights: Mapping[str, float] | None, at_load: WeightFormat | None
+    fields: Fields, built: Mapping[_Key, int], weights: Mapping[str, float] | None, at_load: WeightFormat | None
 ) -> WeightFormat:
-    stored = fields.text("torch_dtype", "dtype").removeprefix("torch.")
-    if not stored and weights:
-        stored = max(weights, key=lambda each: weights[each]).lower()
-    base = _TYPES.get(stored or "bfloat16")
+    base = _TYPES.get(_dtype(fields, weights))
     if base is None:
-        raise fields.error("torch_dtype", f"{stored!r} is not known")
+        raise fields.error("torch_dtype", f"{_dtype(fields, weights)!r} is not known")
     config = next((found for key in QUANTIZATION_KEYS if (found := fields.table(key))), None)
     if config:
-        return weight_format(config, base, layers)
+        return weight_format(config, base, _layers_of(built), fields.text("expert_dtype"))
     return plain(base) if at_load is None else msgspec.structs.replace(at_load, base=base)
 
 
-def _with_file_bytes(spec: LlmSpec, parts: LlmParts, total_bytes: float) -> LlmSpec:
-    table = parts.embedding * 2.0
-    ratio = (total_bytes - table) / spec.read_bytes
-    if abs(ratio - 1.0) > _AGREE:
-        note = f"{spec.source}; files hold {ratio:.2f} x the bytes that its dimensions give"
-        return msgspec.structs.replace(spec, source=note)
-    return msgspec.structs.replace(
-        spec, read_bytes=spec.read_bytes * ratio, expert_read_bytes=spec.expert_read_bytes * ratio
-    )
+def _layers_of(built: Mapping[_Key, int]) -> dict[str, int]:
+    """Layers that have each part."""
+    found: dict[str, int] = {}
+    for key, count in built.items():
+        for part in (*(part for part, _ in key.params), *(("experts",) if key.routed else ())):
+            found[part] = found.get(part, 0) + count
+    return found
+
+
+def _dtype(fields: Fields, weights: Mapping[str, float] | None) -> str:
+    stored = fields.text("torch_dtype", "dtype").removeprefix("torch.")
+    if not stored and weights:
+        stored = max(weights, key=lambda each: weights[each]).lower()
+    return stored or "bfloat16"
+
+
+def _agree(
+    fields: Fields, parts: LlmParts, stored: WeightFormat, total_bytes: float, layers: int, *, foreign: bool
+) -> None:
+    """ValueError where the files do not hold what the dimensions give.
+
+    Encoders of other modalities and layers that draft tokens may come on top.
+    """
+    wide = 2.0 if _dtype(fields, None) in ("float32", "float") and not stored.parts else 1.0
+    expected = parts.stored_bytes(stored) * wide
+    drafts = fields.integer(*_DRAFT_LAYERS, default=0, low=0)
+    layer = (expected - parts.tables * 2.0) / layers
+    most = expected * (1.0 + _AGREE) + drafts * (2.0 * layer + 2.0 * parts.tables * 2.0)
+    if total_bytes < expected * (1.0 - _AGREE) or (total_bytes > most and not foreign):
+        raise RefusedError(
+            f"config.json gives {expected / 1e9:.3f} GB of weights, and the files hold {total_bytes / 1e9:.3f} GB "
+            f"({total_bytes / expected - 1.0:+.1%}): the architecture or the format is not the one that is known here"
+        )
 
 
 QUANTIZATION_KEYS: Final = ("quantization_config", "compression_config")
 """Where a checkpoint says how it is quantised."""
+_DIFFUSION = "it computes a block of tokens several times over (diffusion), and no counter says how often"
+REFUSED: Final = {
+    "diffusion_gemma": _DIFFUSION,
+    "diffusion_gemma_text": _DIFFUSION,
+    "longcat_flash": "some of the experts that a token is sent to compute nothing, and no counter says how many",
+    "phi4_multimodal": "its vision and audio encoders are parts of its language model",
+}
+"""Model types that are known, and why no figure of them would be right."""
 _NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_config")
 _ENCODERS: Final = {
     "vision_config": VISION,
     "vision_tower": VISION,
     "audio_config": AUDIO,
 }
-_EXPERTS: Final = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
-_TOP_K: Final = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "top_k_experts")
-_MLP_SIZES: Final = ("intermediate_size_mlp", "intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim")
-_SHARED_SIZES: Final = (
-    "shared_expert_intermediate_size",
-    "shared_intermediate_size",
-    "moe_shared_expert_intermediate_size",
-)
-_PREDICT_LAYERS: Final = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
+_EMBEDDING_SIZES: Final = ("embedding_size", "word_embed_proj_dim", "input_embedding_size")
+_DRAFT_LAYERS: Final = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 """Layers of a draft head: in the files, not in a plain forward pass."""
+_CONTEXT: Final = ("max_position_embeddings", "model_max_length", "max_seq_len", "n_positions", "seq_length")
+_BY_LAYER: Final = {
+    "intermediate_size": "intermediate_size",
+    "moe_intermediate_size": "moe_intermediate_size",
+    "num_attention_heads_per_layer": "num_attention_heads",
+    "num_key_value_heads_per_layer": "num_key_value_heads",
+    "moe_topk": "moe_topk",
+    "num_shared_expert": "num_shared_expert",
+}
+"""Lists with a number per layer -> the field that they stand for."""
+_NOT_MODELLED: Final = ("cross_attention_layers", "ssm_cfg", "zero_expert_num")
+"""Fields of cross-attending layers and other parts that no row of the table has."""
 
 _TYPES: Final = {
     "bfloat16": Precision.BF16,

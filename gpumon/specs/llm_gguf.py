@@ -11,8 +11,8 @@ import msgspec
 from gpumon.specs import hints as h
 from gpumon.specs.fields import Fields, shown
 from gpumon.specs.gguf import TYPES, GgufHeader, Tensor
-from gpumon.specs.left_out import AUDIO, INDEXER, LINEAR_ATTENTION, MIXED_HEADS, STATE_UPDATE, VISION
-from gpumon.specs.llm import LlmSpec
+from gpumon.specs.left_out import AUDIO, VISION
+from gpumon.specs.llm import Attention, LlmSpec, Reach, State, gathered, grouped_attention, latent_attention
 from gpumon.specs.precision import Precision
 from gpumon.specs.weight_words import of_bits
 
@@ -113,11 +113,12 @@ def llm_from_gguf(header: GgufHeader, name: str, source: str) -> LlmSpec:
     table = next((each for each in kept if each.name == "token_embd.weight"), None)
     if table is None or len(table.shape) != 2:
         raise fields.error("token_embd.weight", "is missing, or no matrix")
-    spec = LlmSpec(name, source, 0.0, 0.0, table.shape[1], own.integer(KEYS[h.HIDDEN], high=1_000_000), 1, 1, 1, 0)
-    spec = _layers(own, spec, blocks, notes)
+    hidden, vocab = own.integer(KEYS[h.HIDDEN], high=1_000_000), table.shape[1]
+    spec = LlmSpec(name, source, 0.0, 0.0, float(vocab * hidden), vocab, hidden, len(blocks), 1, 1, 1)
+    spec = _layers(own, spec, blocks)
     used = own.integer(KEYS[h.EXPERTS_PER_TOKEN], high=experts) if experts else 0
     spec = _weighed(spec, sums, experts, used)
-    return msgspec.structs.replace(spec, not_modelled=tuple(dict.fromkeys((*notes, *spec.not_modelled))))
+    return msgspec.structs.replace(spec, not_modelled=tuple(dict.fromkeys(notes)))
 
 
 class _Own:
@@ -190,7 +191,7 @@ def _weighed(spec: LlmSpec, sums: _Sums, experts: int, used: int) -> LlmSpec:
         raise ValueError("GGUF header: has no matrices")
     bits = 8.0 * (sums.resident[1] + sums.experts[1]) / matrices
     most = TYPES[max(sums.kinds, key=lambda kind: sums.kinds[kind])].name
-    precision = _PRECISIONS.get(most) or of_bits(bits).precision
+    precision = _PRECISIONS.get(most) or of_bits(bits).narrowest.precision
     return msgspec.structs.replace(
         spec,
         source=f"{spec.source} (mostly {most}, {bits:.2f} bits per weight)",
@@ -208,8 +209,8 @@ def _weighed(spec: LlmSpec, sums: _Sums, experts: int, used: int) -> LlmSpec:
     )
 
 
-def _layers(own: _Own, spec: LlmSpec, blocks: Mapping[int, set[str]], notes: list[str]) -> LlmSpec:
-    """Layers by kind, heads, and the state of linear layers."""
+def _layers(own: _Own, spec: LlmSpec, blocks: Mapping[int, set[str]]) -> LlmSpec:
+    """Layers by what they look back at and keep."""
     attending = [layer for layer in sorted(blocks) if _attends(blocks[layer])]
     linear = [layer for layer in sorted(blocks) if _has(blocks[layer], "ssm_")]
     for part in ("time_mix_", "cross_attn_"):
@@ -217,10 +218,10 @@ def _layers(own: _Own, spec: LlmSpec, blocks: Mapping[int, set[str]], notes: lis
             raise own.fields.error(f"blk.*.{part}*", "are layers that are not modelled")
     if not attending and not linear:
         raise own.fields.error("blk.*", "has no layer with attention")
-    spec = msgspec.structs.replace(spec, linear_layers=len(linear), linear_state_elements=_state(own, linear, notes))
+    spec = msgspec.structs.replace(spec, states=_states(own, linear))
     if any(_has(parts, "attn_k_b.") for parts in blocks.values()):
-        return _latent(own, spec, len(attending), notes)
-    return _grouped(own, spec, attending, notes)
+        return _latent(own, spec, len(attending))
+    return _grouped(own, spec, attending)
 
 
 def _attends(parts: set[str]) -> bool:
@@ -232,73 +233,65 @@ def _has(parts: set[str], begin: str) -> bool:
     return any(part.startswith(begin) for part in parts)
 
 
-def _state(own: _Own, linear: Sequence[int], notes: list[str]) -> float:
-    """Elements of the state of all linear layers: inner x state size, or heads x head_dim^2 of KDA."""
+def _states(own: _Own, linear: Sequence[int]) -> tuple[State, ...]:
+    """The recurrent state of linear layers, which llama.cpp keeps at 32 bit: inner x state size, or KDA's heads."""
     if not linear:
-        return 0.0
+        return ()
+    kind, flops = ("delta net", 7.0) if own.architecture.startswith("qwen3") else ("mamba2", 5.0)
     if own.raw("kda.head_dim") is not None:
-        notes.append(LINEAR_ATTENTION)
         heads = max(own.by_layer(KEYS[h.HEADS], max(linear) + 1))
-        return float(len(linear) * heads * own.integer("kda.head_dim", high=65_536) ** 2)
-    notes.append(LINEAR_ATTENTION if own.architecture.startswith("qwen3") else STATE_UPDATE)
-    inner = own.integer("ssm.inner_size", high=10_000_000)
-    return float(len(linear) * inner * own.integer("ssm.state_size", high=65_536))
+        kind, flops = "delta net", 7.0
+        elements = float(heads * own.integer("kda.head_dim", high=65_536) ** 2)
+    else:
+        inner = own.integer("ssm.inner_size", high=10_000_000)
+        elements = float(inner * own.integer("ssm.state_size", high=65_536))
+    return (State(kind, len(linear), elements, flops * elements, 4.0),)
 
 
-def _latent(own: _Own, spec: LlmSpec, attending: int, notes: list[str]) -> LlmSpec:
+def _latent(own: _Own, spec: LlmSpec, attending: int) -> LlmSpec:
     """MLA, whose file holds the split projections that the absorbed form needs; older files run as plain attention."""
     rank, rope = own.integer("attention.kv_lora_rank", high=1_000_000), own.integer("rope.dimension_count", high=65_536)
     key = own.integer("attention.key_length_mla", high=65_536)
-    top_k = own.integer("attention.indexer.top_k", default=0, low=0)
-    if top_k:
-        notes.append(INDEXER)
-    return msgspec.structs.replace(
-        spec,
-        heads=own.integer(KEYS[h.HEADS], high=100_000),
-        head_dim=max(1, key - rope),
-        full_layers=0 if top_k else attending,
-        window_layers=attending if top_k else 0,
-        window=top_k,
-        kv_lora_rank=rank,
-        rope_dim=rope,
-        qk_head_dim=key,
-        v_head_dim=own.integer("attention.value_length_mla", high=65_536),
-    )
+    value = own.integer("attention.value_length_mla", high=65_536)
+    heads = own.integer(KEYS[h.HEADS], high=100_000)
+    top = own.integer("attention.indexer.top_k", default=0, low=0)
+    looks = [latent_attention(attending, heads, rank, rope, key, value, Reach.TOP if top else Reach.FULL, top)]
+    if top:
+        index_heads, index_dim = (own.integer(f"attention.indexer.{part}") for part in ("head_count", "key_length"))
+        flops = 2.0 * index_heads * index_dim
+        looks.append(Attention(Reach.INDEX, attending, flops, flops, float(index_dim)))
+    return msgspec.structs.replace(spec, heads=heads, head_dim=max(1, key - rope), attention=tuple(looks))
 
 
-def _grouped(own: _Own, spec: LlmSpec, attending: Sequence[int], notes: list[str]) -> LlmSpec:
+def _grouped(own: _Own, spec: LlmSpec, attending: Sequence[int]) -> LlmSpec:
     if own.integer("attention.shared_kv_layers", default=0, low=0):
         raise own.error("attention.shared_kv_layers", "describes layers that are not modelled")
     if not attending:
-        return msgspec.structs.replace(spec, heads=1, head_dim=1)
+        return spec
     count = max(attending) + 1
     heads = own.by_layer(KEYS[h.HEADS], count)
     groups = own.by_layer(KEYS[h.KV_HEADS], count, default=max(heads))
-    first = heads[attending[0]]
-    if first <= 0:
+    if heads[attending[0]] <= 0:
         raise own.error(KEYS[h.HEADS], "is 0 for a layer with attention")
-    wide = own.integer(KEYS[h.HEAD_DIM], default=max(1, spec.hidden // first), high=65_536)
+    wide = own.integer(KEYS[h.HEAD_DIM], default=max(1, spec.hidden // heads[attending[0]]), high=65_536)
     dims = {False: (wide, own.integer("attention.value_length", default=wide, high=65_536))}
     narrow = own.integer("attention.key_length_swa", default=wide, high=65_536)
     dims[True] = (narrow, own.integer("attention.value_length_swa", default=dims[False][1], high=65_536))
     window, windowed = _windows(own, attending)
-    elements = {layer: groups[layer] * sum(dims[layer in windowed]) for layer in attending}
-    if len({(heads[layer], elements[layer]) for layer in attending}) > 1:
-        notes.append(MIXED_HEADS)
-    full = [elements[layer] for layer in attending if layer not in windowed]
-    small = [elements[layer] for layer in attending if layer in windowed] or full
-    pair = sum(dims[bool(windowed)])
-    kv_heads = max(1, round(sum(small) / len(small) / pair))
-    mean_full = round(sum(full) / len(full)) if full else 0
+    looks = []
+    for layer in attending:
+        inside = layer in windowed
+        reach, limit = (Reach.WINDOW, window) if inside else (Reach.FULL, 0)
+        key, value = dims[inside]
+        looks.append(grouped_attention(1, heads[layer], max(1, groups[layer]), key, reach, limit, value))
+    attention = gathered(looks)
+    most = max(attention, key=lambda each: each.layers)
     return msgspec.structs.replace(
         spec,
-        heads=max(1, round(sum(heads[layer] for layer in attending) / len(attending))),
-        kv_heads=kv_heads,
-        head_dim=max(1, pair // 2),
-        full_layers=len(full),
-        window_layers=len(attending) - len(full),
-        window=window,
-        full_kv_elements=0 if mean_full == kv_heads * 2 * (pair // 2) else mean_full,
+        heads=max(heads[layer] for layer in attending),
+        kv_heads=most.heads,
+        head_dim=dims[most.reach is Reach.WINDOW][0],
+        attention=attention,
     )
 
 

@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.specs import hints as h
+from gpumon.specs.layers import MLP
 from gpumon.specs.left_out import ADAPTERS, AUDIO, DRAFTS, VISION
-from gpumon.specs.llm import LlmSpec
+from gpumon.specs.llm import LlmSpec, grouped_attention
 from gpumon.specs.llm_names import llm_name
 from gpumon.specs.llms import LlmCatalogue, LlmRow
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
@@ -39,6 +40,8 @@ _NEAR = 0.05
 """A count this close does not speak against a row: draft layers may be in it (GLM-4.5-Air: 3.4 %)."""
 _ROUGH = 0.15
 """The same for a size in words, which counts the vision encoder: "4.3B" of Gemma-3-4B, whose text model has 3.88."""
+_LEAST_SHARE = 0.4
+"""Of a published total, encoders and draft layers included: the least share that a language model is."""
 _SAME_BYTES = 0.03
 _PADDED_VOCAB = 0.01
 _DRAFT_LAYERS = 1
@@ -116,7 +119,7 @@ def quantised_at_load(hints: Mapping[str, str]) -> tuple[WeightFormat | None, st
     Right for a checkpoint that is not quantised itself.
     """
     weights, word = _format(hints)
-    return (None, word) if weights is None or _is_wide(weights) else (weights, word)
+    return (None, word) if weights is None or weights.narrowest.wide else (weights, word)
 
 
 def _read(hints: Mapping[str, str]) -> _Words:
@@ -149,12 +152,8 @@ def _format(hints: Mapping[str, str]) -> tuple[WeightFormat | None, str]:
         each for each in (hints.get(h.WEIGHT_PRECISION, ""), hints.get(h.QUANTIZATION, "")) if not says_nothing(each)
     ]
     read = [(None if each.strip().lower() in _OPEN else weights_named(each), each.strip()[:40]) for each in said]
-    ranked = sorted(read, key=lambda each: 1 if each[0] is None else 2 if _is_wide(each[0]) else 0)
+    ranked = sorted(read, key=lambda each: 1 if each[0] is None else 2 if each[0].narrowest.wide else 0)
     return ranked[0] if ranked else (None, "")
-
-
-def _is_wide(weights: WeightFormat) -> bool:
-    return weights.precision in (Precision.BF16, Precision.FP16, Precision.FP32)
 
 
 def _by_name(words: _Words, names: Iterable[str], llms: LlmCatalogue, problems: list[str]) -> LlmRow | None:
@@ -162,10 +161,10 @@ def _by_name(words: _Words, names: Iterable[str], llms: LlmCatalogue, problems: 
         row = llms.row(name)
         if row is None:
             continue
-        against = _against(row, words)
-        if not against and not row.unusable:
+        against = row.unusable or _against(row, words)
+        if not against:
             return row
-        is_other = f" is another model: {against}" if against else f": {row.unusable}"
+        is_other = f": {row.unusable}" if row.unusable else f" is another model: {against}"
         problems.append(f"catalogue row {row.name}{is_other}")
     return None
 
@@ -173,8 +172,8 @@ def _by_name(words: _Words, names: Iterable[str], llms: LlmCatalogue, problems: 
 def _against(row: LlmRow, words: _Words) -> str:
     """The first figure of the engine that this row does not have; empty where all fit."""
     spec, counts = row.spec, words.counts
-    own = {h.LAYERS: row.layers or spec.layers, h.HIDDEN: spec.hidden, h.EXPERTS: spec.experts, h.HEADS: spec.heads}
-    if not spec.kv_lora_rank and not spec.full_kv_elements:
+    own = {h.LAYERS: spec.layers, h.HIDDEN: spec.hidden, h.EXPERTS: spec.experts, h.HEADS: spec.heads}
+    if not spec.latent and len({each.heads for each in spec.attention}) == 1:
         own[h.KV_HEADS] = spec.kv_heads
     for key, value in own.items():
         said = counts.get(key, value)
@@ -197,7 +196,8 @@ def _by_figures(words: _Words, llms: LlmCatalogue) -> LlmRow | None:
     found = [
         row
         for row in llms.rows
-        if not row.unusable
+        if _LEAST_SHARE < words.params / (row.params_b * 1e9) < 1.0 + _NEAR
+        and not row.unusable
         and row.spec.vocab == counts[h.VOCAB]
         and abs(words.params / row.spec.params - 1.0) <= _EXACT
         and not _against(row, words)
@@ -205,26 +205,18 @@ def _by_figures(words: _Words, llms: LlmCatalogue) -> LlmRow | None:
     return found[0] if len({_shape(row.spec) for row in found}) == 1 else None
 
 
-def _shape(spec: LlmSpec) -> tuple[float, ...]:
-    kinds = (
-        spec.full_layers,
-        spec.window_layers,
-        spec.linear_layers,
-        spec.window,
-        spec.experts,
-        spec.experts_per_token,
-    )
-    return (*kinds, spec.hidden, spec.heads, spec.kv_heads, spec.head_dim, spec.kv_lora_rank, spec.vocab)
+def _shape(spec: LlmSpec) -> tuple[object, ...]:
+    return (spec.attention, spec.states, spec.experts, spec.experts_per_token, spec.hidden, spec.heads, spec.vocab)
 
 
 def _of_row(row: LlmRow, words: _Words, names: Sequence[str], by: str, problems: list[str]) -> LlmSpec | None:
     """The row's dimensions with the engine's bytes or format; None where it leaves the bits open."""
     named = next((each for each in map(llm_name, names) if each.weights is not None), None)
     weights, said = (None, "") if named is None else (named.weights, f"{named.hint} by its name")
-    if words.weights is not None and not _is_wide(words.weights):
+    if words.weights is not None and not words.weights.narrowest.wide:
         weights, said = words.weights, f"{words.precision} as the engine says"
-    native = (row.native.precision, row.native.weight_only)
-    published = weights is None or (weights.precision, weights.weight_only) == native
+    native = row.native.narrowest
+    published = weights is None or weights.narrowest[::2] == native[::2]
     spec = row.spec if published or weights is None else row.stored_as(weights, said)
     if words.weight_bytes:
         spec = _with_bytes(row, spec, words)
@@ -240,7 +232,7 @@ def _of_row(row: LlmRow, words: _Words, names: Sequence[str], by: str, problems:
 def _with_bytes(row: LlmRow, spec: LlmSpec, words: _Words) -> LlmSpec:
     """The engine's bytes: the row's own split where it gives the same total, else their mean over all weights."""
     total = words.weight_bytes
-    modelled = spec.read_bytes + row.parts.embedding * BYTES_PER_ELEMENT[row.native.base]
+    modelled = spec.read_bytes + row.parts.tables * BYTES_PER_ELEMENT[row.native.base]
     if abs(total / modelled - 1.0) <= _SAME_BYTES:
         spec = _said(spec, f"{total / 1e9:.2f} GB as the engine says")
         return msgspec.structs.replace(spec, stored_bytes=total)
@@ -249,8 +241,8 @@ def _with_bytes(row: LlmRow, spec: LlmSpec, words: _Words) -> LlmSpec:
         return _said(spec, f"without the engine's {total:.4g} bytes: they would be {bits:.2g} bits per weight")
     mean = row.stored_as(of_bits(bits), f"{total / 1e9:.2f} GB as the engine says: {bits:.2f} bits per weight")
     mean = msgspec.structs.replace(mean, stored_bytes=total)
-    told = words.weights
-    if told is None or _is_wide(told):
+    told = words.weights.narrowest if words.weights else None
+    if told is None or told.wide:
         return mean
     return msgspec.structs.replace(mean, precision=told.precision, weight_only=told.weight_only)
 
@@ -265,7 +257,9 @@ def _by_itself(hints: Mapping[str, str], words: _Words, name: str) -> tuple[LlmS
     lacking = [key for key in (h.LAYERS, h.HIDDEN, h.HEADS) if key not in counts]
     if not words.params:
         lacking.append(h.PARAMS)
-    stored = words.weights is not None and (not _is_wide(words.weights) or says_nothing(hints.get(h.QUANTIZATION, "?")))
+    stored = words.weights is not None and (
+        not words.weights.narrowest.wide or says_nothing(hints.get(h.QUANTIZATION, "?"))
+    )
     if not stored and not words.weight_bytes:
         lacking.append(f"{h.WEIGHT_BYTES} or a {h.WEIGHT_PRECISION} that tells the bits")
     architecture = _architecture(hints.get(h.ARCHITECTURE, ""))
@@ -281,19 +275,22 @@ def _by_itself(hints: Mapping[str, str], words: _Words, name: str) -> tuple[LlmS
         weights = of_bits(min(_MOST_BITS, max(_LEAST_BITS, 8.0 * words.weight_bytes / words.params)))
     heads, hidden, vocab = counts[h.HEADS], counts[h.HIDDEN], counts.get(h.VOCAB, 0)
     head = min(float(vocab * hidden), words.params / 2.0)
+    kv_heads, head_dim = counts.get(h.KV_HEADS, heads), counts.get(h.HEAD_DIM, max(1, hidden // heads))
     spec = LlmSpec(
         name=name,
         source="the engine's own words (the look-up table is counted as multiplied)",
         params=0.0,
         matmul_params=0.0,
+        head_params=0.0,
         vocab=vocab,
         hidden=hidden,
+        layers=counts[h.LAYERS],
         heads=heads,
-        kv_heads=counts.get(h.KV_HEADS, heads),
-        head_dim=counts.get(h.HEAD_DIM, max(1, hidden // heads)),
-        full_layers=counts[h.LAYERS],
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        attention=(grouped_attention(counts[h.LAYERS], heads, kv_heads, head_dim),),
     )
-    parts = LlmParts(attention=words.params - head, mlp=0.0, head=head, embedding=0.0)
+    parts = LlmParts({MLP: words.params - head}, head)
     return msgspec.structs.replace(with_weights(spec, parts, weights), stored_bytes=words.weight_bytes), []
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -13,18 +13,24 @@ from gpumon.specs.weight_words import GGUF_BITS, GGUF_WIDE, NAMED_FORMATS, weigh
 
 _MAX_NAME = 512
 _PATH = re.compile(r"models--(?P<org>[^/]+?)--(?P<name>[^/]+)")
+_FILE = re.compile(r"[-.]gguf$")
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 _GGUF = re.compile(r"[-_.:](?:ud-)?(?P<type>i?q\d(?:_[a-z0-9]+)*|f16|bf16|f32)$")
 _SPLIT = re.compile(r"[-_:\s]+")
 _WORD_NUMBER = re.compile(r"([a-z]+)(\d+(?:\.\d+)?)")
 _SIZE = re.compile(r"(?:\d+x)?\d+(?:\.\d+)?[bm]")
-_DATE = re.compile(r"\d{4}")
+_DATE = re.compile(r"\d{4}|\d{6}|\d{8}")
+
+Key: TypeAlias = tuple[str, ...]
+"""Words of a name, in lower case, versions apart from their word."""
 
 
 class LlmName(msgspec.Struct, frozen=True):
     """`key` identifies the dimensions; `weights` is the stored format where the name tells it, `hint` the word."""
 
-    key: tuple[str, ...]
+    key: Key
+    exact: Key
+    """`key` with the words of tuning and the date: tunings of one model may be stored in different formats."""
     weights: WeightFormat | None = None
     hint: str = ""
 
@@ -32,36 +38,41 @@ class LlmName(msgspec.Struct, frozen=True):
 def llm_name(text: str) -> LlmName:
     """Takes a model id or path apart: organisation, file ending, tuning and quantisation suffixes.
 
-    A size, a version or any other word stays in the key, so that two sizes never meet. A date (four digits) is left
-    out only where a size stands beside it: `Qwen3-4B-Instruct-2507` is `qwen 3 4b`, `Mistral-Large-2407` stays whole.
+    A size, a version or any other word stays in the key, so that two sizes never meet. A date (four, six or eight
+    digits) is left out only where a size stands beside it: `Qwen3-4B-Instruct-2507` is `qwen 3 4b`,
+    `Mistral-Large-2407` stays whole.
     """
     name = text[:_MAX_NAME].strip().rstrip("/")
     cached = _PATH.search(name)
     name = (cached["name"] if cached else name.rsplit("/", 1)[-1]).lower()
-    name = _SHARD.sub("", name.removesuffix(".gguf"))
+    name = _SHARD.sub("", _FILE.sub("", name))
     gguf = _GGUF.search(name)
     if gguf:
         name = name[: gguf.start()]
     words = [word for word in _SPLIT.split(name.replace("quantized.", "")) if word]
     hints = [word for word in words if word in NAMED_FORMATS]
     hint = gguf["type"] if gguf else min(hints, key=_PRIORITY.index, default="")
-    return LlmName(_key(words), _format(hint, words), hint)
+    exact = _without_storage(words)
+    sized = any(_SIZE.fullmatch(word) for word in exact)
+    plain = [word for word in exact if word not in _TUNING and not (sized and _DATE.fullmatch(word))]
+    return LlmName(_key(plain), _key(exact), _format(hint, words), hint)
 
 
-def _key(words: list[str]) -> tuple[str, ...]:
-    sized = any(_SIZE.fullmatch(word) for word in words)
-    key: list[str] = []
+def _without_storage(words: list[str]) -> list[str]:
+    """The words without those for the storage, and without a publisher's name before the model's."""
+    kept: list[str] = []
+    stored = False
     for place, word in enumerate(words):
-        if (
-            word in NAMED_FORMATS
-            or word in _NOISE
-            or (sized and _DATE.fullmatch(word))
-            or (place == 0 and word == "meta")
-        ):
-            continue
-        number = _WORD_NUMBER.fullmatch(word)
-        key.extend(number.groups() if number else (word,))
-    return tuple(key)
+        stored = stored or word in NAMED_FORMATS
+        publisher = place == 0 and word in _PUBLISHERS and len(words) > 1
+        if not (publisher or word in NAMED_FORMATS or word in _NOISE or (stored and word in _STORAGE)):
+            kept.append(word)
+    return kept
+
+
+def _key(words: list[str]) -> Key:
+    parts = ((number.groups() if (number := _WORD_NUMBER.fullmatch(word)) else (word,)) for word in words)
+    return tuple(part for each in parts for part in each)
 
 
 def _format(hint: str, words: list[str]) -> WeightFormat | None:
@@ -73,25 +84,23 @@ def _format(hint: str, words: list[str]) -> WeightFormat | None:
 
 _PRIORITY: Final = tuple(NAMED_FORMATS)
 
+_PUBLISHERS: Final = frozenset(("meta", "nvidia"))
+"""What stands before the model's own name in some ids: `Meta-Llama-3.1-8B`, `NVIDIA-Nemotron-3-Nano-4B-BF16`."""
+
+_TUNING: Final = frozenset(
+    ("instruct", "chat", "it", "base", "pt", "thinking", "think", "reasoning", "sft", "dpo", "abliterated")
+)
+"""Words that change neither the dimensions nor, mostly, the stored format."""
+
 _NOISE: Final = frozenset(
+    ("hf", "gguf", "mlx", "dynamic", "block", "kv", "marlin", "unsloth", "quantized", "autoround", "qat", "quant")
+)
+"""Words for files and quantisers."""
+
+_STORAGE: Final = frozenset(
     (
-        "instruct",
-        "chat",
-        "it",
-        "hf",
-        "base",
-        "gguf",
-        "dynamic",
-        "block",
-        "kv",
-        "marlin",
-        "unsloth",
-        "quantized",
-        "autoround",
-        "g32",
-        "g64",
-        "g128",
-        "quant",
+        *("v1", "v2", "v3", "preview", "experimental", "mixed", "asym", "sym", "only", "static", "pertensor", "tensor"),
+        *("g32", "g64", "g128", "w4a4", "ct", "qad", "dwq"),
     )
 )
-"""Words that change neither the dimensions nor the stored format."""
+"""Words that say more of the storage where they stand behind its format: `NVFP4-v2`, `FP8-Static-PerTensor`."""

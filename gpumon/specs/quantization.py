@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
 
 from gpumon.specs.fields import Fields, shown
-from gpumon.specs.precision import Precision
-from gpumon.specs.weight_format import LINEAR, WeightFormat, integer_bytes, narrow, plain
+from gpumon.specs.layers import ATTENTION, EXPERTS, HEAD, INDEXER, MLP, SHARED, STATE
+from gpumon.specs.llm import RefusedError
+from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
+from gpumon.specs.weight_format import LINEAR, Stored, WeightFormat, integer_bytes, narrow
 
-_LAYER = re.compile(r"layers\.(\d+)")
+_LAYER = re.compile(r"(?:layers|blocks|h)\.(\d+)(?:\.|\*|$)")
 _INTEGERS: Final = {
     8: Precision.INT8,
     6: Precision.INT8,
@@ -21,32 +23,69 @@ _INTEGERS: Final = {
     3: Precision.INT4,
     2: Precision.INT4,
 }
-_PROJECTIONS: Final = ("gate_proj", "up_proj", "down_proj", "(gate|up", "gate_up")
 
 
-class UnknownFormatError(ValueError):
-    """How the weights are stored is not known, so no other source of the model's dimensions can stand in."""
-
-
-def weight_format(config: Mapping[str, object], base: Precision, layers: int) -> WeightFormat:
+def weight_format(
+    config: Mapping[str, object], base: Precision, layers: Mapping[str, int], expert_format: str = ""
+) -> WeightFormat:
     """Storage of the weights that `config` (the `quantization_config` object) describes.
 
-    `base` is the checkpoint's own 16-bit type, `layers` its layer count. UnknownFormatError names a method or field
-    that is not known. Parts that the checkpoint keeps at 16 bit (its ignore list) are left out of `covers`, where the
-    list names them for most layers.
+    `base` is the checkpoint's own 16-bit type, `layers` how many layers have each part. Modules that are named one by
+    one (`quantized_layers`, targets, lists of what is left out) count by the share of the part's layers that they name.
+    `expert_format`: the config's own word for its experts (DeepSeek-V4's `expert_dtype`). RefusedError names a
+    method or field that is not known.
     """
     try:
         fields = Fields(config, where="quantization_config")
-        weights = _reader(fields)(fields)
+        read = _reader(fields)(fields)
+        named = [*_targeted(fields), *_quantized_layers(fields)]
         ignored = fields.items("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules") or []
+        if expert_format:
+            named.append(("experts", _word(fields, "expert_dtype", expert_format)))
     except ValueError as error:
-        raise UnknownFormatError(str(error)) from None
-    covers = tuple(part for part in weights.covers if part not in _ignored_parts(ignored, layers))
-    return msgspec.structs.replace(weights, base=base, covers=covers)
+        raise RefusedError(str(error)) from None
+    parts = _with_named(dict(read.parts), named, base, layers)
+    wide = Stored(base, BYTES_PER_ELEMENT[base])
+    for part, share in _shares([str(each) for each in ignored], layers).items():
+        if part in parts:
+            parts[part] = _mixed({wide: share, parts[part]: 1.0 - share})
+    kept = {part: stored for part, stored in parts.items() if not stored.wide}
+    return msgspec.structs.replace(read, base=base, parts=kept)
+
+
+def _mixed(shares: Mapping[Stored, float]) -> Stored:
+    """The format of the larger share, with the mean of the bytes."""
+    most = max(shares, key=lambda each: shares[each])
+    mean = sum(stored.bytes_per_weight * share for stored, share in shares.items())
+    return most._replace(bytes_per_weight=mean)
+
+
+def _with_named(
+    parts: dict[str, Stored], named: list[tuple[str, Stored]], base: Precision, layers: Mapping[str, int]
+) -> dict[str, Stored]:
+    """The parts with what the checkpoint says of single modules."""
+    by_format: dict[Stored, list[str]] = {}
+    for name, stored in named:
+        by_format.setdefault(stored, []).append(name)
+    shares: dict[str, dict[Stored, float]] = {}
+    for stored, names in by_format.items():
+        for part, share in _shares(names, layers).items():
+            shares.setdefault(part, {})[stored] = share
+    wide = Stored(base, BYTES_PER_ELEMENT[base])
+    for part, found in shares.items():
+        covered = sum(found.values())
+        scaled = {stored: share / max(1.0, covered) for stored, share in found.items()}
+        rest = parts.get(part, wide)
+        scaled[rest] = scaled.get(rest, 0.0) + max(0.0, 1.0 - covered)
+        parts[part] = _mixed(scaled)
+    return parts
 
 
 def _reader(fields: Fields) -> Callable[[Fields], WeightFormat]:
     method = fields.text("quant_method").lower().replace("_", "-")
+    if not method:
+        # ModelOpt and llm-compressor leave it out in files of their own.
+        method = "modelopt" if fields.has("quant_algo") else "compressed-tensors" if fields.has("config_groups") else ""
     reader = _METHODS.get(method)
     if reader is None:
         known = ", ".join(sorted(_METHODS))
@@ -64,8 +103,8 @@ def _awq_or_gptq(fields: Fields) -> WeightFormat:
         raise fields.error("bits", f"{bits} is not 2, 3, 4, 5, 6 or 8")
     group = fields.integer("group_size", "q_group_size", default=128, low=-1)
     per_weight = integer_bytes(bits, group, fields.flag("zero_point", default=not fields.flag("sym")))
-    covers = (*LINEAR, "head") if fields.flag("lm_head") else LINEAR
-    return WeightFormat(_INTEGERS[bits], per_weight, weight_only=True, covers=covers)
+    stored = Stored(_INTEGERS[bits], per_weight, weight_only=True)
+    return WeightFormat(dict.fromkeys((*LINEAR, HEAD) if fields.flag("lm_head") else LINEAR, stored))
 
 
 def _bitsandbytes(fields: Fields) -> WeightFormat:
@@ -73,39 +112,82 @@ def _bitsandbytes(fields: Fields) -> WeightFormat:
         return narrow(Precision.INT8)
     # NF4 blocks of 64 with a 4-byte scale each; double quantisation brings that to 0.127 bit per weight.
     scales = 0.127 / 8.0 if fields.flag("bnb_4bit_use_double_quant") else 4.0 / 64.0
-    return WeightFormat(Precision.INT4, 0.5 + scales, weight_only=True)
+    return narrow(Precision.INT4, weight_only=True, bytes_per_weight=0.5 + scales)
 
 
 def _modelopt(fields: Fields) -> WeightFormat:
-    algorithm = fields.text("quant_algo").upper()
-    for prefix, precision, weight_only in _MODELOPT:
-        if algorithm.startswith(prefix):
-            return msgspec.structs.replace(narrow(precision, weight_only=weight_only), kv_precision=_kv_cache(fields))
-    raise fields.error("quant_algo", f"{shown(algorithm)} is not known")
+    algorithm = fields.text("quant_algo")
+    kv = _kv_cache(fields)
+    if algorithm.upper() == "MIXED_PRECISION":
+        if not fields.table("quantized_layers"):
+            raise fields.error("quantized_layers", "is missing or empty, and quant_algo is MIXED_PRECISION")
+        return WeightFormat(kv_precision=kv)
+    stored = _word(fields, "quant_algo", algorithm)
+    return WeightFormat(dict.fromkeys(LINEAR, stored), kv_precision=kv)
+
+
+def _word(fields: Fields, name: str, word: str) -> Stored:
+    """A format in ModelOpt's words, or as DeepSeek's configs say it."""
+    for prefix, precision, bytes_per_weight, weight_only in _MODELOPT:
+        if word.upper().startswith(prefix):
+            return Stored(precision, bytes_per_weight or BYTES_PER_ELEMENT[precision], weight_only)
+    raise fields.error(name, f"{shown(word)} is not known")
+
+
+def _quantized_layers(fields: Fields) -> list[tuple[str, Stored]]:
+    """ModelOpt's table of modules with a format each."""
+    found = []
+    for name, how in (fields.table("quantized_layers") or {}).items():
+        if not isinstance(how, dict):
+            raise fields.error("quantized_layers", f"of {shown(name)}: {shown(how)} is not an object")
+        algorithm = Fields(how, where=f"quantization_config.quantized_layers.{name}").text("quant_algo")
+        if algorithm:
+            found.append((name, _word(fields, "quant_algo", algorithm)))
+    return found
 
 
 def _compressed_tensors(fields: Fields) -> WeightFormat:
     kv, groups = _kv_cache(fields), fields.table("config_groups")
     if fields.text("format") == "dense" or (kv is not None and groups == {}):
-        return msgspec.structs.replace(plain(Precision.BF16), kv_precision=kv)
+        return WeightFormat(kv_precision=kv)
     if not groups:
         raise fields.error("config_groups", "is missing or empty")
-    read = [_group(name, group) for name, group in groups.items()]
-    # Of a mixed checkpoint the narrowest format is that of the MLP or the experts: most of the weights.
-    weights = min(read, key=lambda each: each.bytes_per_weight)
-    return msgspec.structs.replace(weights, kv_precision=kv)
+    everywhere = [stored for _, targets, stored in _groups(groups) if not targets]
+    parts = dict.fromkeys(LINEAR, min(everywhere, key=lambda each: each.bytes_per_weight)) if everywhere else {}
+    return WeightFormat(parts, kv_precision=kv)
+
+
+def _targeted(fields: Fields) -> list[tuple[str, Stored]]:
+    """Modules that a group of compressed-tensors names instead of all linear ones."""
+    if fields.has("quantized_layers"):
+        return []  # ModelOpt says the same there, once more
+    groups = fields.table("config_groups") or {}
+    return [(target, stored) for _, targets, stored in _groups(groups) for target in targets]
+
+
+def _groups(groups: Mapping[str, object]) -> list[tuple[str, list[str], Stored]]:
+    """Name, targets (none: all linear layers) and format of each group."""
+    found = []
+    for name, group in groups.items():
+        targets = group.get("targets") if isinstance(group, dict) else None
+        listed = [str(each) for each in targets] if isinstance(targets, list) else []
+        found.append((name, [] if "Linear" in listed else listed, _group(name, group)))
+    return found
 
 
 def _kv_cache(fields: Fields) -> Precision | None:
     """The KV cache's format, in ModelOpt's words or by the bits of its scheme; None where neither asks for one."""
     word = fields.text("kv_cache_quant_algo").upper()
-    scheme = fields.table("kv_cache_scheme")
-    bits = Fields(scheme, where="kv_cache_scheme").integer("num_bits", default=16, high=16) if scheme else 16
+    scheme = fields.raw("kv_cache_scheme")
+    if isinstance(scheme, str):
+        word, scheme = word or scheme.upper(), None
+    table = fields.table("kv_cache_scheme") if scheme is not None else None
+    bits = Fields(table, where="kv_cache_scheme").integer("num_bits", default=16, high=16) if table else 16
     named = (precision for begin, precision in _KV_WORDS if word.startswith(begin))
     return next(named, {8: Precision.FP8, 4: Precision.NVFP4}.get(bits))
 
 
-def _group(name: str, group: object) -> WeightFormat:
+def _group(name: str, group: object) -> Stored:
     where = f"quantization_config.config_groups.{name}"
     if not isinstance(group, dict):
         raise ValueError(f"{where}: {shown(group)} is not an object")
@@ -120,46 +202,82 @@ def _group(name: str, group: object) -> WeightFormat:
     if scheme.text("type") == "float":
         precision = {8: Precision.FP8, 4: Precision.MXFP4 if size == 32 else Precision.NVFP4}.get(bits)
         if precision is not None:
-            return narrow(precision, weight_only=weight_only)
+            return Stored(precision, BYTES_PER_ELEMENT[precision], weight_only)
     elif bits in _INTEGERS:
         per_weight = integer_bytes(bits, size, not scheme.flag("symmetric", default=True))
-        return WeightFormat(_INTEGERS[bits], per_weight, weight_only)
+        return Stored(_INTEGERS[bits], per_weight, weight_only)
     raise scheme.error("num_bits", f"{bits} of type {shown(scheme.text('type'))} is not known")
 
 
-def _ignored_parts(patterns: list[object], layers: int) -> set[str]:
-    """Parts that an ignore list names for at least half of the layers. The patterns are never run as regexes."""
-    named: dict[str, set[str | None]] = {}
-    for pattern in patterns:
-        part = _part_of(str(pattern))
-        if part:
-            layer = _LAYER.search(str(pattern))
-            named.setdefault(part, set()).add(layer.group(1) if layer else None)
-    return {part for part, where in named.items() if None in where or 2 * len(where) >= layers}
+def _shares(names: Iterable[str], layers: Mapping[str, int]) -> dict[str, float]:
+    """Part -> the share of its layers that these names or patterns speak of. The patterns are never run."""
+    most = max(layers.values(), default=0)
+    found: dict[str, set[str]] = {}
+    for name in names:
+        if any(word in name for word in _OTHERS):
+            continue
+        layer = _LAYER.search(name)
+        if layer is not None and int(layer[1][:6]) >= most:
+            continue  # of a draft head
+        part = part_of(name)
+        for each in (part,) if part else LINEAR if layer is not None and _is_whole_layer(name) else ():
+            found.setdefault(each, set()).add(layer[1] if layer else "")
+    return {
+        part: 1.0 if "" in where else min(1.0, len(where) / max(1, layers.get(part, most)))
+        for part, where in found.items()
+    }
 
 
-def _part_of(pattern: str) -> str:
-    if "attn" in pattern or "attention" in pattern:
-        return "" if "norm" in pattern else "attention"
-    if "shared_expert" in pattern:
-        return "shared"
-    if "experts" in pattern:
-        return "experts"
-    return "mlp" if "mlp" in pattern and any(each in pattern for each in _PROJECTIONS) else ""
+def _is_whole_layer(name: str) -> bool:
+    return not name.rstrip(".*").rpartition(".")[2].strip("0123456789")
 
+
+def part_of(name: str) -> str:
+    """The part of a model that a module's name speaks of; empty where it is none that is quantised."""
+    return next((part for words, part in _PART_WORDS if any(word in name for word in words)), "")
+
+
+_PART_WORDS: Final = (
+    (("norm", "router", "mlp.gate.", "moe.gate", "shared_expert_gate"), ""),
+    (("lm_head", "output_layer"), HEAD),
+    (("indexer",), INDEXER),
+    (("linear_attn", "mamba", "mixer.in_proj", "mixer.out_proj", "mixer.conv"), STATE),
+    (("shared_expert", "shared_mlp"), SHARED),
+    (("experts",), EXPERTS),
+    (("attn", "attention", "q_proj", "k_proj", "v_proj", "o_proj", "qkv"), ATTENTION),
+    (
+        (
+            "gate_proj",
+            "up_proj",
+            "down_proj",
+            "(gate|up",
+            "gate_up",
+            "mlp*",
+            "mlp.*",
+            "ffn",
+            "feed_forward",
+            "fc1",
+            "fc2",
+        ),
+        MLP,
+    ),
+)
+"""Words of module names and of patterns for them -> part; the first match counts."""
+_OTHERS: Final = ("vision", "visual", "audio", "mtp", "projector", "patch_merge", "embed_tokens", "eh_proj")
 
 _MODELOPT: Final = (
-    ("FP8", Precision.FP8, False),
-    ("NVFP4_AWQ", Precision.NVFP4, False),
-    ("NVFP4", Precision.NVFP4, False),
-    ("W4A16_NVFP4", Precision.NVFP4, True),
-    ("MXFP4", Precision.MXFP4, False),
-    ("W4A16_AWQ", Precision.INT4, True),
-    ("W4A8_AWQ", Precision.INT4, False),
-    ("W8A8", Precision.INT8, False),
-    ("W8A16", Precision.INT8, True),
+    ("MXFP8", Precision.FP8, 1.03125, False),
+    ("FP8", Precision.FP8, 0.0, False),
+    ("NVFP4", Precision.NVFP4, 0.0, False),
+    ("W4A16_NVFP4", Precision.NVFP4, 0.0, True),
+    ("MXFP4", Precision.MXFP4, 0.0, False),
+    ("FP4", Precision.MXFP4, 0.0, False),
+    ("W4A16_AWQ", Precision.INT4, 0.0, True),
+    ("W4A8_AWQ", Precision.INT4, 0.0, False),
+    ("W8A8", Precision.INT8, 0.0, False),
+    ("W8A16", Precision.INT8, 0.0, True),
 )
-"""NVIDIA ModelOpt's `quant_algo` by prefix -> format and whether activations stay wide."""
+"""NVIDIA ModelOpt's `quant_algo` by prefix -> format, bytes where scales add to it, whether activations stay wide."""
 
 _KV_WORDS: Final = (("FP8", Precision.FP8), ("NVFP4", Precision.NVFP4), ("INT8", Precision.INT8))
 
@@ -174,7 +292,7 @@ _METHODS: Final[dict[str, Callable[[Fields], WeightFormat]]] = {
     "auto-round": _awq_or_gptq,
     "intel/auto-round": _awq_or_gptq,
     # OpenAI's gpt-oss: only the experts are narrow, attention, router, embeddings and head stay BF16.
-    "mxfp4": lambda _: msgspec.structs.replace(narrow(Precision.MXFP4), covers=("experts",)),
+    "mxfp4": lambda _: narrow(Precision.MXFP4).only((EXPERTS,)),
     "modelopt": _modelopt,
     "modelopt-fp4": _modelopt,
     "bitsandbytes": _bitsandbytes,

@@ -1,100 +1,142 @@
-"""How the weights of an LLM are stored: bytes per weight of each part, and what the arithmetic runs in."""
+"""How the weights of an LLM are stored, part by part, and what follows for the bytes that a step reads."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
 import msgspec
 
+from gpumon.specs.layers import ATTENTION, EXPERTS, HEAD, INDEXER, MLP, SHARED, STATE
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
 
-LINEAR = ("attention", "mlp", "shared", "experts")
+LINEAR: Final = (ATTENTION, STATE, INDEXER, MLP, SHARED, EXPERTS)
 """Parts that weight quantisation usually covers; router, LM head and embeddings stay at 16 bit."""
 
 
-class WeightFormat(msgspec.Struct, frozen=True):
-    """Storage of the weights: `covers` names the parts held in `precision`, the others stay in `base`."""
+class Stored(NamedTuple):
+    """One number format of weights."""
 
     precision: Precision
     bytes_per_weight: float
     """Scales and zero points included."""
     weight_only: bool = False
-    covers: tuple[str, ...] = LINEAR
+    """Widened before the arithmetic."""
+
+    @property
+    def wide(self) -> bool:
+        """Whether it is a 16 or 32 bit format."""
+        return self.precision in (Precision.BF16, Precision.FP16, Precision.FP32)
+
+
+class WeightFormat(msgspec.Struct, frozen=True):
+    """Storage of the weights: the parts that are not held in `base`, each with the mean over its layers."""
+
+    parts: Mapping[str, Stored] = {}
     base: Precision = Precision.BF16
     kv_precision: Precision | None = None
     """Format of the KV cache where the checkpoint asks for one; else the engine uses `base`."""
 
-    def part_bytes(self, part: str) -> float:
-        """Bytes per weight of one part."""
-        return self.bytes_per_weight if part in self.covers else BYTES_PER_ELEMENT[self.base]
+    def of(self, part: str) -> Stored:
+        """How a part is stored."""
+        return self.parts.get(part) or Stored(self.base, BYTES_PER_ELEMENT[self.base])
+
+    @property
+    def narrowest(self) -> Stored:
+        """The format with the fewest bits: what the checkpoint is called by."""
+        return min((*self.parts.values(), self.of("")), key=lambda each: each.bytes_per_weight)
+
+    def only(self, parts: Iterable[str]) -> WeightFormat:
+        """The same for these parts alone."""
+        kept = {part: stored for part, stored in self.parts.items() if part in parts}
+        return msgspec.structs.replace(self, parts=kept)
 
 
 def plain(precision: Precision) -> WeightFormat:
     """Nothing quantised: all parts in one 16 or 32 bit format."""
-    return WeightFormat(precision, BYTES_PER_ELEMENT[precision], base=precision)
+    return WeightFormat(base=precision)
 
 
-def narrow(precision: Precision, *, weight_only: bool = False) -> WeightFormat:
+def narrow(precision: Precision, *, weight_only: bool = False, bytes_per_weight: float = 0.0) -> WeightFormat:
     """The linear layers in `precision`, the rest at 16 bit."""
-    return WeightFormat(precision, BYTES_PER_ELEMENT[precision], weight_only)
+    stored = Stored(precision, bytes_per_weight or BYTES_PER_ELEMENT[precision], weight_only)
+    return WeightFormat(dict.fromkeys(LINEAR, stored))
 
 
 def integer_bytes(bits: int, group: int, zero_point: bool) -> float:
     """Bytes of one integer weight of `bits`: per group a 2-byte scale and, where asymmetric, a zero point.
 
-    `group` <= 0 is one group per output channel, whose scales are negligible. Gives the sizing fact sheet's memory
-    figures: 0.52 for 4 bit in groups of 128, 0.58 in groups of 32.
+    `group` <= 0 is one group per output channel, whose scales are negligible. Gives the memory figures of published
+    checkpoints: 0.52 for 4 bit in groups of 128, 0.58 in groups of 32.
     """
     scales = (2.0 + (bits / 8.0 if zero_point else 0.0)) / group if group > 0 else 0.0
     return bits / 8.0 + scales
 
 
 class LlmParts(msgspec.Struct, frozen=True):
-    """Matmul parameters of an LLM by part, all layers together; `expert` is one routed expert index."""
+    """Parameters of an LLM by part, all layers together."""
 
-    attention: float
-    mlp: float
+    multiplied: Mapping[str, float]
+    """Per token, without routed experts and LM head."""
     head: float
-    """The LM head: vocabulary x hidden."""
-    embedding: float
-    """The look-up table, 0 where it is the LM head (tied)."""
-    router: float = 0.0
-    shared: float = 0.0
+    """The LM head: vocabulary x hidden; 0 for a model without one."""
+    tables: float = 0.0
+    """Look-up tables: the embedding unless it is the LM head (tied), positions, embeddings per layer."""
     expert: float = 0.0
+    """One routed expert index."""
     experts: int = 0
     experts_per_token: int = 0
+    repeated: float = 0.0
+    """Of `multiplied` what is stored less often than it is used (Zamba's shared blocks)."""
 
     @property
     def total(self) -> float:
         """All parameters."""
-        return self._resident + self.experts * self.expert + self.embedding
+        return sum(self.multiplied.values()) - self.repeated + self.head + self.tables + self.experts * self.expert
 
     @property
     def active(self) -> float:
         """N_mm: parameters multiplied per token (routed experts, the rest, LM head; no look-up)."""
-        return self._resident + self.experts_per_token * self.expert
+        return sum(self.multiplied.values()) + self.head + self.experts_per_token * self.expert
 
-    @property
-    def _resident(self) -> float:
-        return self.attention + self.mlp + self.shared + self.router + self.head
+    def stored_bytes(self, weights: WeightFormat) -> float:
+        """Bytes of all weights in this format."""
+        base = weights.of("").bytes_per_weight
+        return self.read_bytes(weights) - self.repeated * base + self.tables * base
+
+    def read_bytes(self, weights: WeightFormat) -> float:
+        """Bytes of all matmul weights, every expert included."""
+        resident = sum(count * weights.of(part).bytes_per_weight for part, count in self.multiplied.items())
+        head = self.head * weights.of(HEAD).bytes_per_weight
+        return resident + head + self.experts * self.expert * weights.of(EXPERTS).bytes_per_weight
 
 
 def with_weights(spec: LlmSpec, parts: LlmParts, weights: WeightFormat) -> LlmSpec:
     """`spec` with its parameter counts and the bytes that a step reads, for weights stored this way."""
-    parts_read = {"attention": parts.attention, "mlp": parts.mlp, "shared": parts.shared, "head": parts.head}
-    resident = sum(count * weights.part_bytes(part) for part, count in parts_read.items())
-    resident += parts.router * BYTES_PER_ELEMENT[weights.base]
-    expert = parts.expert * weights.part_bytes("experts")
+    per_token = {**parts.multiplied, HEAD: parts.head, EXPERTS: parts.experts_per_token * parts.expert}
+    by_format: dict[Stored, float] = {}
+    for part, count in per_token.items():
+        stored = weights.of(part)
+        alike = stored._replace(bytes_per_weight=0.0)
+        by_format[alike] = by_format.get(alike, 0.0) + count
+    most = max(by_format, key=lambda each: by_format[each])
+    attention = (ATTENTION, STATE, INDEXER)
     return msgspec.structs.replace(
         spec,
         params=parts.total,
         matmul_params=parts.active,
+        head_params=parts.head,
         experts=parts.experts,
         experts_per_token=parts.experts_per_token,
         expert_params=parts.expert,
-        precision=weights.precision,
-        weight_only=weights.weight_only,
+        precision=most.precision,
+        weight_only=most.weight_only,
         kv_precision=weights.kv_precision or weights.base,
-        read_bytes=resident + parts.experts * expert,
-        expert_read_bytes=expert,
+        read_bytes=parts.read_bytes(weights),
+        expert_read_bytes=parts.expert * weights.of(EXPERTS).bytes_per_weight,
+        attention_read_bytes=sum(
+            parts.multiplied.get(part, 0.0) * weights.of(part).bytes_per_weight for part in attention
+        ),
         stored_bytes=0.0,
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from gpumon.specs.layers import HEAD
 from gpumon.specs.precision import Precision
-from gpumon.specs.weight_format import LINEAR, WeightFormat, narrow, plain
+from gpumon.specs.weight_format import LINEAR, Stored, WeightFormat, narrow, plain
 
 _DETAIL = re.compile(r"\s+-\s+(?P<detail>\w+).*")
 
@@ -14,6 +15,7 @@ NAMED_FORMATS: Final[dict[str, WeightFormat]] = {
     "nvfp4a16": narrow(Precision.NVFP4, weight_only=True),
     "nvfp4": narrow(Precision.NVFP4),
     "mxfp4": narrow(Precision.MXFP4),
+    "mxfp8": narrow(Precision.FP8),
     "fp4": narrow(Precision.NVFP4),
     "fp8": narrow(Precision.FP8),
     "w8a8": narrow(Precision.INT8),
@@ -115,4 +117,5 @@ def of_bits(bits: float) -> WeightFormat:
     precision = Precision.INT4 if bits < 5.0 else Precision.INT8
     if bits >= 15.0:
         precision = Precision.FP32 if bits > 24.0 else Precision.BF16
-    return WeightFormat(precision, bits / 8.0, weight_only=bits < 15.0, covers=(*LINEAR, "head"))
+    stored = Stored(precision, bits / 8.0, weight_only=bits < 15.0)
+    return WeightFormat(dict.fromkeys((*LINEAR, HEAD), stored))

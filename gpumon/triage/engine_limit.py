@@ -194,8 +194,9 @@ def _mostly_weights(engine: Engine) -> bool:
 
 
 def _waiting(scene: Scene) -> float:
-    """Mean requests waiting; less than half a request now and then is none."""
-    waiting = mean(scene, "waiting") or 0.0
+    """Mean requests that wait for room; less than half a request now and then is none."""
+    deferred = None if scene.engine is None else finite(scene.engine.waiting_deferred)
+    waiting = (mean(scene, "waiting") or 0.0) - (deferred or 0.0)
     return waiting if waiting >= 0.5 else 0.0
 
 
@@ -207,6 +208,9 @@ def _queued_share(engine: Engine) -> float | None:
 
 def _queue_proof(scene: Scene, engine: Engine, waiting: float, share: float | None) -> tuple[Evidence, ...]:
     proof = [evidence(scene, f"{requests(waiting)} waiting, mean of 10 s", "waiting", waiting, "waiting")]
+    if refused := finite(engine.rejections_per_s):
+        text = f"{requests(refused)} requests/s are turned away"
+        proof.append(evidence(scene, text, "rejections_per_s", refused))
     running, known = mean(scene, "running"), slots(scene)
     if running is not None:
         proof.append(evidence(scene, f"{requests(running)} running", "running", running, "running"))

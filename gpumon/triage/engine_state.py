@@ -65,7 +65,7 @@ def stalled(scene: Scene) -> Finding | Unsure | None:
         return _silent(scene, engine)
     if engine.phase is Phase.TRAINING:
         return _stuck(scene, engine, "step", still_s(scene, _STEPS), scene.thresholds.stalled_training_s)
-    return _no_tokens(scene) if served(scene) is not None else None
+    return _no_tokens(scene) if served(scene) is not None and not engine.asleep else None
 
 
 def still_s(scene: Scene, fields: tuple[str, ...]) -> float | None:

@@ -60,7 +60,7 @@ CHECK: Final = "check its model, precision and GPUs: gpumon doctor"
 def under_used(scene: Scene) -> Finding | None:
     """Far fewer requests than fit, at little arithmetic and bandwidth; or none at all."""
     engine = served(scene)
-    if engine is None or scene.found:
+    if engine is None or scene.found or engine.asleep:
         return None
     quiet_s = idle_s(scene)
     if quiet_s is not None and is_idle(scene):
@@ -186,6 +186,9 @@ def healthy(scene: Scene) -> Finding | Unsure | None:
     engine = served(scene)
     if engine is None or scene.found:
         return None
+    if engine.asleep:
+        state = Evidence(engine.asleep, "the engine's own state")
+        return Finding(f"asleep on purpose: {engine.asleep}", (state,), "", Level.OK, Confidence.HIGH)
     quiet_s = idle_s(scene)
     if quiet_s is not None:
         none = evidence(scene, "0 running", "running", 0.0, "running")

@@ -28,6 +28,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(Limit.THROTTLED, Family.STATE, _GPU, gpu_throttle.throttled, leave_s=0.0),
     Rule(Limit.HARDWARE, Family.STATE, _GPU, gpu_hardware.program_fault, hold_s=0.0),
     Rule(Limit.STALLED, Family.STATE, _ENGINE, engine_state.stalled, hold_s=0.0, leave_s=0.0),
+    Rule(Limit.INPUT_STARVED, Family.LIMIT, _ENGINE, starved.host_bound),
     Rule(Limit.INPUT_STARVED, Family.LIMIT, _ENGINE, starved.even_drops),
     Rule(Limit.KV_CACHE, Family.LIMIT, _ENGINE, engine_limit.kv_cache),
     Rule(Limit.QUEUE, Family.LIMIT, _ENGINE, engine_limit.queue),

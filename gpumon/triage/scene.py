@@ -33,6 +33,7 @@ SAMPLED: Final[Mapping[Kind, tuple[str, ...]]] = {
         *("running", "waiting", "kv_usage_ratio", "decode_tokens_per_s", "prefill_tokens_per_s"),
         *("preemptions_per_s", "trained_tokens_per_s", "samples_per_s", "mfu_ratio", "mbu_ratio"),
         *("mfu_prefill_ratio", "ttft_s.mean", "inferences_per_s", "tokens_total.trained", "tokens_total.samples"),
+        *("forward_ratio", "scheduler_idle_ratio", "host_ratio"),
         *("tokens_total.decode", "tokens_total.prefill_computed", "tokens_total.prefill_cached"),
     ),
     Kind.GPU: (

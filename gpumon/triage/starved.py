@@ -12,7 +12,7 @@ from gpumon.readings.format import amount
 from gpumon.readings.frame import EngineKind, Phase
 from gpumon.readings.snapshot import Confidence, Evidence, Kind, Level, Limit
 from gpumon.triage.engine_replicas import apart
-from gpumon.triage.engine_signals import finite, of_gpu, percent
+from gpumon.triage.engine_signals import evidence, finite, mean, of_gpu, percent, requests, served
 from gpumon.triage.engine_state import processes
 from gpumon.triage.gpu_words import SPINNER, is_called, named
 from gpumon.triage.rule import Finding, Unsure
@@ -31,6 +31,8 @@ HARDLY: Final = 0.9
 _CORE: Final = "one core"
 """Which one is not known: it may belong to another program, so that it is never more than a hint."""
 _RX: Final = "network_rx_bytes_per_s"
+_CLOCKS: Final = ("host_ratio", "scheduler_idle_ratio", "forward_ratio")
+"""What an engine says of its scheduler's time."""
 
 
 class Rhythm(NamedTuple):
@@ -115,6 +117,36 @@ def rhythm_of(scene: Scene) -> Rhythm | None:
     recents = (scene.others[gpu.uuid] for gpu in scene.gpus)
     told = next((recent for recent in recents if recent.last("busy_ratio") is not None), None)
     return rhythm(told.values("busy_ratio", WINDOW_S), scene.thresholds) if told is not None else None
+
+
+def host_bound(scene: Scene) -> Finding | None:
+    """The engine's own clocks say it: requests are there, its scheduler does not idle, and no forward pass runs."""
+    engine, limits = served(scene), scene.thresholds
+    host, idle, forward = (mean(scene, field, HOST_S) for field in _CLOCKS)
+    running, waiting = mean(scene, "running", HOST_S), mean(scene, "waiting", HOST_S)
+    if engine is None or host is None or idle is None or forward is None or not (running or waiting):
+        return None
+    if 1.0 - idle < limits.host_bound_least_ratio or host < limits.host_bound_ratio * (1.0 - idle):
+        return None
+    proof = [
+        evidence(scene, f"no pass ran {percent(host)} of the time, with work at hand{MEAN}", "host_ratio", host),
+        evidence(scene, f"forward passes {percent(forward)}", "forward_ratio", forward),
+        evidence(scene, f"scheduler idle {percent(idle)}", "scheduler_idle_ratio", idle),
+    ]
+    for field, value in (("running", running), ("waiting", waiting)):
+        if value is not None:
+            proof.append(evidence(scene, f"{requests(value)} {field}", field, value, field))
+    beside = scene.others.get("")
+    if beside is not None and not any(gpu.host for gpu in scene.gpus):
+        proof += _figures(beside)
+    part = percent(host / (1.0 - idle))
+    text = f"its GPUs wait for the host {part} of the time with work: the scheduler's process runs no forward pass then"
+    action = (
+        "keep overlap scheduling and CUDA graphs on (no --disable-overlap-schedule, --cuda-graph-max-bs above the "
+        "batch), give its scheduler a core of its own (numactl, taskset), fewer stop strings and grammars; "
+        f"{_stacks(scene)} what it does"
+    )
+    return apart(scene, Finding(text, tuple(proof), action))
 
 
 def even_drops(scene: Scene) -> Finding | None:

@@ -99,6 +99,11 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Most that the gaps between drops may vary (deviation / mean): 1 s of sampling is 0.25 of a period of 4 s."""
     starved_drops: Positive = 4.0
     """Drops in 2 minutes that make a rhythm."""
+    host_bound_ratio: Share = 0.3
+    """Part of the time with work in which no forward pass ran, from which on the host holds an engine back: with
+    overlap scheduling the next pass stands ready when one ends, so that little is left."""
+    host_bound_least_ratio: Share = 0.2
+    """Share of the time in which there must be work: idle time is counted by the second."""
     cpu_high_ratio: Share = 0.85
     """All cores together: above it threads wait for each other."""
     core_high_ratio: Share = 0.9

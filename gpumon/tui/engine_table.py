@@ -69,6 +69,7 @@ STATES: Final = {
 }
 """Word and tone of an engine that gives no figures."""
 _STALE: Final = ("! STALE", "warn")
+_ASLEEP: Final = ("… asleep", "muted")
 
 
 def _model(engine: Engine, view: View, tone: str) -> Row:
@@ -233,19 +234,22 @@ def row(engine: Engine, width: int, view: View, now_s: float, verdict: Verdict |
 
     `verdict`: its worst urgent one.
     """
-    if engine.state is EndpointState.OK and not _is_stale(engine):
+    asleep = bool(engine.asleep) and engine.state is EndpointState.OK
+    if engine.state is EndpointState.OK and not asleep and not _is_stale(engine):
         cells = tuple(TABLE.row(engine, width, view, "strong" if is_sums(engine) else "text"))
         if verdict is not None:
             return _marked_with(cells, *mark(verdict)[:2])
         return _marked_with(cells, "!", "warn") if _is_marked(engine) else cells
     named = [column for column in TABLE.columns(width, view.hidden) if column.name in _NAMES]
     name = [piece for column in named for piece in column.cell(engine, view, "text")]
-    if engine.state is EndpointState.OK:
+    if asleep:
+        (word, tone), lasts = _ASLEEP, ""
+    elif engine.state is EndpointState.OK:
         (word, tone), lasts = _STALE, age(engine.age_s)
     else:
         (word, tone), since = STATES[engine.state], moment(engine.since)
         lasts = "" if since is None else age(max(0.0, now_s - since.timestamp()))
-    return (*name, (f"  {word} {lasts}".rstrip() + "  ", tone), (engine.fault, "muted"))
+    return (*name, (f"  {word} {lasts}".rstrip() + "  ", tone), (engine.asleep if asleep else engine.fault, "muted"))
 
 
 def trouble(engine: Engine, verdict: Verdict | None = None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.service import ENCODERS, NO_TOKENS, Service
+from gpumon.efficiency.service import ENCODERS, NO_DECODE, NO_TOKENS, Service
 from gpumon.readings.frame import Phase
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine
@@ -42,7 +42,7 @@ def service_of(engine: Engine) -> Service:
     """As `efficiency.service` tells it of a reading: by phase, kind, and which rates it never has."""
     if engine.phase is Phase.TRAINING:
         return Service.TRAINING
-    if engine.kind in ENCODERS:
+    if engine.kind in ENCODERS or engine.decode_tokens_per_s == NO_DECODE:
         return Service.ENCODING
     no_llm = engine.decode_tokens_per_s == engine.prefill_tokens_per_s == NO_TOKENS
     return Service.OTHER if no_llm else Service.GENERATION

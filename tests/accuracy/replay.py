@@ -41,9 +41,9 @@ def without_live_counters(path: str, reply: Reply) -> Reply:
     return reply._replace(body=b"".join(lines))
 
 
-def without_metrics(path: str, reply: Reply) -> Reply:
-    """What llama.cpp without --metrics answers, such as Ollama's child."""
-    return Reply(501, b'{"error":{"code":501}}', "application/json") if path == "/metrics" else reply
+def without_slots(path: str, reply: Reply) -> Reply:
+    """What llama.cpp with --no-slots answers."""
+    return Reply(501, b'{"error":{"code":501}}', "application/json") if path == "/slots" else reply
 
 
 class Variant(NamedTuple):
@@ -55,8 +55,7 @@ class Variant(NamedTuple):
 
 VARIANTS: Mapping[str, Variant] = {
     "sglang-basic as before 0.5.7": Variant("sglang-basic", without_live_counters),
-    "llamacpp-basic by /slots alone": Variant("llamacpp-basic", without_metrics),
-    "llamacpp-slots by /slots alone": Variant("llamacpp-slots", without_metrics),
+    "llamacpp-slots without /slots": Variant("llamacpp-slots", without_slots),
 }
 
 

@@ -348,7 +348,9 @@ def test_sources_follow_what_the_gpu_can_do(deriver: Deriver) -> None:
 def test_every_figure_of_an_engine_names_its_source(deriver: Deriver) -> None:
     names = (q.RUNNING, q.WAITING, q.KV_USAGE, q.POOL_TOKENS, q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED)
     others = (q.ITL, q.PROMPT_LENGTH, q.OUTPUT_LENGTH, q.REQUESTS, q.PREEMPTIONS, q.FAILURES, q.INFERENCES, q.STEPS)
-    live = dict.fromkeys((*names, *others), "vllm:metric")
+    more = (q.REJECTIONS, q.WAITING_DEFERRED, q.ROUTER_QUEUE, q.KV_STORED_BYTES, q.KV_LOADED_BYTES)
+    between = (q.KV_TRANSFERRED_BYTES, q.KV_TRANSFER_FAILURES)
+    live = dict.fromkeys((*names, *others, *more, *between), "vllm:metric")
     shown = Batch().after(deriver, live=live).snapshot.engines[0]
     told_elsewhere = {"params", "layers", "gpu_count"}
     assert _figures(Engine) - told_elsewhere - {field for field, text in shown.sources.items() if text} == set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -131,6 +132,30 @@ def test_one_model_of_a_server_may_be_down_and_the_other_not():
     assert [engine.state for engine in found.engines] == [EndpointState.OK, EndpointState.REFUSED]
     assert [(fault.source, fault.text) for fault in found.faults] == [("b", "gone")]
     assert found.engines[0].since != ""
+
+
+def counting(tokens: Callable[[float], float]) -> Callable[[float], EngineReading]:
+    """An engine that has given so many whole tokens until a moment."""
+    return lambda at_s: poll(at_s, rank({q.DECODE_TOKENS: math.floor(tokens(at_s))}, {q.RUNNING: 1.0}))
+
+
+@pytest.mark.parametrize("per_s", [0.4, 2.6, 7.7])
+def test_few_tokens_at_a_steady_rate_are_told_to_better_than_a_token(per_s: float):
+    shown = only(after(counting(lambda at_s: per_s * at_s + 0.5), seconds=90))
+    assert there(shown.decode_tokens_per_s) == pytest.approx(per_s, abs=1.01 / 60)
+    assert shown.sources["decode_tokens_per_s"].endswith("over 60 s")
+
+
+def test_a_rate_that_changed_is_that_of_its_own_window_however_few_tokens_there_are():
+    speeds_up = counting(lambda at_s: 2.0 * at_s + 2.0 * max(0.0, at_s - 80.0))
+    assert there(only(after(speeds_up, seconds=92)).decode_tokens_per_s) == pytest.approx(4.0)
+    ceases = counting(lambda at_s: 2.0 * min(at_s, 80.0))
+    assert there(only(after(ceases, seconds=92)).decode_tokens_per_s) == 0.0
+
+
+def test_many_tokens_are_a_rate_of_ten_seconds():
+    shown = only(after(counting(lambda at_s: 50.0 * at_s), seconds=90))
+    assert shown.sources["decode_tokens_per_s"].endswith("over 10 s")
 
 
 def test_failures_are_counted_apart():

@@ -90,6 +90,26 @@ def test_the_screen_shows_the_drivers_watts_where_the_counter_fell() -> None:
     assert shown.sources["power_w"] == "nvmlDeviceGetPowerUsage"
 
 
+@pytest.mark.parametrize("jump_j", [1e12, -1e12, 1e5])
+def test_a_counter_that_jumps_is_a_new_base_line_and_no_power(track: GpuTrack, jump_j: float) -> None:
+    for at in range(1, 21):
+        before_j = 2e12 + 700.0 * at
+        track.add(reading(at, energy_j=before_j + (jump_j if at > 10 else 0.0), power_w=690.0), LONGEST_S)
+        if at == 11:
+            assert track.power_w == WARMING_UP
+            assert track.mean_power_w == 690.0, "the driver's figure"
+        elif at > 2:
+            assert (track.power_w, track.mean_power_w) == (700.0, 700.0), at
+    assert number(track.energy_j) == pytest.approx(18 * 700.0)
+
+
+def test_one_reading_that_is_garbage_costs_two_intervals(track: GpuTrack) -> None:
+    for at in range(1, 21):
+        track.add(reading(at, energy_j=9e15 if at == 10 else 700.0 * at, power_w=690.0), LONGEST_S)
+        assert number(track.mean_power_w) in (690.0, 700.0)
+    assert number(track.energy_j) == pytest.approx(17 * 700.0)
+
+
 def test_mean_power_needs_no_steady_interval(track: GpuTrack) -> None:
     at_s, joules = 0.0, 0.0
     for step in range(200):

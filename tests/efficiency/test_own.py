@@ -130,6 +130,11 @@ def test_so_far_apart_the_model_is_doubted():
         ("v0.18.1", {"llm": "deepseek-ai/DeepSeek-V3"}, (3.0, 1.0), "plain multi-head attention"),
         ("0.28.0", {"llm": "deepseek-ai/DeepSeek-V3"}, (0.5, 1.0), "absorbed form"),
         ("0.28.0", {"ranks": 4}, (0.4, 1.0), "data-parallel ranks"),
+        ("0.32.0", {"linear": True}, (1.6, 1.0), "as if they were attention"),
+        ("", {"linear": True}, (1.0, 1.6), "as if they were attention"),
+        ("0.32.0", {"linear": True}, (0.6, 1.0), "as if they were attention"),
+        ("0.32.0", {"llm": "deepseek-ai/DeepSeek-V3.2"}, (1.6, 1.0), "sparse attention as dense"),
+        ("0.32.0", {"llm": "deepseek-ai/DeepSeek-V3.2"}, (1.0, 1.6), "sparse attention as dense"),
         ("0.17.0", {"precision": Precision.INT4}, (0.05, 1.0), "before 0.19"),
         ("0.19.0", {"precision": Precision.INT4}, (0.3, 1.0), "does not know"),
         ("0.28.0", {"precision": Precision.FP8}, (1.0, 0.5), "half of their bytes"),
@@ -145,7 +150,8 @@ def test_a_known_reason_is_given_by_version_and_model(
 ):
     given = dict(facts)
     precision = given.pop("precision", Precision.BF16)
-    llm = catalogue(given.pop("llm")) if "llm" in given else small(precision=precision)
+    layers = {"full_layers": 1, "window_layers": 0, "linear_layers": 4} if given.pop("linear", False) else {}
+    llm = catalogue(given.pop("llm")) if "llm" in given else small(precision=precision, **layers)
     (note,) = beside(*apart, llm=llm, version=version, **given).notes
     assert said in note
     assert note.startswith("its own FLOPs" if apart[0] != 1.0 else "its own bytes read")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.efficiency.engine import WRONG_WITHOUT
-from gpumon.outputs.models import Shown, listed, no_figures, not_found, shown
+from gpumon.outputs.models import Shown, listed, not_found, shown
 from gpumon.readings.format import cells
 from gpumon.sources.packaged import llm_catalogue
-from gpumon.specs.left_out import COMPRESSED, STATE_SPACE
 from gpumon.specs.llms import LlmRow
 
 ROWS = llm_catalogue().rows
@@ -16,7 +14,7 @@ ROWS = llm_catalogue().rows
 
 def test_the_list_has_its_columns_at_80() -> None:
     lines = listed(ROWS, ["acme/*"], 80).splitlines()
-    assert lines[0].split() == ["NAME", "SIZE", "ACTIVE", "LAYERS", "KV", "kB", "STORED", "CTX", "KIND"]
+    assert lines[0].split() == ["NAME", "SIZE", "ACTIVE", "KV", "kB", "STORED", "KIND"]
     assert max(map(cells, lines)) <= 80
     assert all(line.startswith(row.name) for line, row in zip(lines[1:], ROWS, strict=False))
     assert listed(ROWS, [], 160).splitlines()[0].endswith("NOTES")
@@ -29,15 +27,6 @@ def test_a_model_fits_into_80(row: LlmRow) -> None:
     lines = shown(model, 80).splitlines()
     assert max(map(cells, lines)) <= 80
     assert sum("looked at" in line for line in lines) == 1
-
-
-def test_no_figure_is_shown_without_the_parts_that_would_make_it_wrong() -> None:
-    assert {COMPRESSED, STATE_SPACE} == WRONG_WITHOUT
-    assert {row.name for row in ROWS if no_figures(row)} == {
-        "DeepSeek-V4-Pro",
-        "Kimi-K3",
-        "Nemotron-3-Super-120B-A12B",
-    }
 
 
 def test_a_search_in_vain_without_anything_near() -> None:

@@ -104,6 +104,9 @@ ENGINES: Final[dict[str, Engine]] = {
     "llamacpp-tiny": _LLAMA._replace(
         command=LLAMA + " -m gguf/tiny-llama.gguf --alias tiny-llama -c 8192 -np 4", feeds=(TINY,)
     ),
+    "llamacpp-long-prompts": _LLAMA._replace(
+        command=LLAMA + " -m gguf/tiny-llama.gguf --alias tiny-llama -c 8192 -np 4 -b 256", feeds=(TINY,)
+    ),
     "llamacpp-router": _LLAMA._replace(
         command=LLAMA + " --models-dir gguf -c 4096 -np 2 --models-max 2",
         feeds=(TINY,),

@@ -62,7 +62,7 @@ def test_recorded_pages_read_as_prometheus_client_reads_them(name: str) -> None:
     assert pages
     for body in pages[::4]:
         assert same(scanned(scanner, body), parsed(body.decode(), wanted))
-        assert scanner.scan(body)[1:] == (0, 0, False)
+        assert scanner.scan(body)[1:] == (0, 0, False, False)
 
 
 SAMPLES = [

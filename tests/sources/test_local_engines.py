@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.efficiency.deriver import Deriver
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import EndpointState, EngineKind
+from gpumon.readings.frame import EndpointState, EngineKind, Frame, HostReading
+from gpumon.readings.missing import Missing, Reason
+from gpumon.sources.packaged import gpu_catalogue
 from tests.fakes.engine import Capture, other_pages
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.sources.engines.contract import PAGES
@@ -84,6 +87,26 @@ async def test_sglangs_settings_are_guarded_where_its_metrics_are_not(key_file: 
     assert without.ranks[0].counters == reading.ranks[0].counters
 
 
+async def test_latencies_of_sglangs_first_requests_are_there_at_once() -> None:
+    """Its histograms appear with the first request: a window that reaches back to before is all of them."""
+    pages = {**SGLANG_PAGES, "/metrics": Reply(200, (PAGES / "sglang" / "fresh.prom").read_bytes())}
+    deriver, frames = Deriver(gpu_catalogue()), []
+    with LoopbackServer(lambda request: serving(pages)(request)) as server:
+        async with polling(server.url) as source:
+            frames += [source.reading]
+            pages["/metrics"] = SGLANG_PAGES["/metrics"]
+            assert await until(lambda: source.reading.ranks[0].counters[q.DECODE_TOKENS] > 0.0)
+            frames += [source.reading]
+    for number, reading in enumerate(frames):
+        frame = Frame(number, number, reading.monotonic_s, 1.0, HostReading(), (), (reading,))
+        (engine,) = deriver.derive(frame).snapshot.engines
+    seen = frames[-1].ranks[0].histograms[q.TTFT]
+    assert engine.ttft_s.mean == pytest.approx(seen.sum / seen.count)
+    assert not isinstance(engine.itl_s.p95, Missing)
+    assert not isinstance(engine.e2e_s.mean, Missing)
+    assert isinstance(engine.queue_s.mean, float)
+
+
 async def test_no_key_goes_to_a_server_that_wants_none(key_file: str) -> None:
     with LoopbackServer(serving(SGLANG_PAGES)) as server:
         async with polling(server.url, api_key_file=key_file):
@@ -92,7 +115,7 @@ async def test_no_key_goes_to_a_server_that_wants_none(key_file: str) -> None:
     assert not [request for request in pages if "authorization" in request.headers]
 
 
-async def test_llama_cpp_without_metrics_is_read_by_its_slots() -> None:
+async def test_llama_cpp_without_metrics_tells_what_runs_and_no_tokens() -> None:
     with LoopbackServer(serving({**LLAMA_PAGES, "/metrics": NOT_SUPPORTED})) as server:
         async with polling(server.url) as source:
             assert await until(lambda: len(server.requests) > 12)
@@ -100,7 +123,11 @@ async def test_llama_cpp_without_metrics_is_read_by_its_slots() -> None:
         asked = [request.path for request in server.requests]
     assert (reading.state, reading.kind) == (EndpointState.OK, EngineKind.LLAMA_CPP)
     assert reading.ranks[0].gauges[q.RUNNING] == 4.0
-    assert "/slots" in reading.live[q.DECODE_TOKENS]
+    assert reading.ranks[0].counters == {}
+    deriver = Deriver(gpu_catalogue())
+    (engine,) = deriver.derive(Frame(1, 0.0, reading.monotonic_s, 1.0, HostReading(), (), (reading,))).snapshot.engines
+    off = Missing(Reason.OFF, "start it with --metrics")
+    assert (engine.decode_tokens_per_s, engine.prefill_tokens_per_s) == (off, off)
     assert asked.count("/metrics") == 1
     assert asked.count("/slots") > 5
     assert asked.count("/props") == 1

@@ -1,52 +1,153 @@
-"""The LLM catalogue: every row, its sums, and other stored formats."""
+"""The LLM catalogue: made from its sources, every row read and as large as published, and what it has to know in it."""
 
 from __future__ import annotations
 
-import csv
+import json
+import re
+from collections.abc import Mapping
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
 from gpumon.sources.packaged import llm_catalogue
+from gpumon.specs.llm_config import llm_from_config
 from gpumon.specs.llms import LlmRow, parse_llms
 from gpumon.specs.precision import Precision
+from tests import catalogue
 
-TEXT = files("gpumon.specs").joinpath("data", "llms.csv").read_text("utf-8")
-CELLS = {row["name"]: row for row in csv.DictReader(TEXT.splitlines())}
+TEXT = files("gpumon.specs").joinpath("data", "llms.jsonl").read_text("utf-8")
 CATALOGUE = llm_catalogue()
-HYBRID = {"Kimi-K3", "Nemotron-3-Super-120B-A12B"}
+RELEASED = catalogue.released()
+USABLE = [row for row in CATALOGUE.rows if not row.unusable]
+REFUSED = {
+    "diffusiongemma-26B-A4B": "it computes a block of tokens several times over",
+    "ERNIE-4.5-VL-28B-A3B": "'ernie4_5_vl_moe_text' is not a known architecture",
+    "Phi-4-multimodal-5.6B": "its vision and audio encoders are parts of its language model",
+    "Unlimited-OCR": "'unlimited_ocr_text' is not a known architecture",
+}
+"""Rows that the reader of configs refuses, and why."""
+UNKNOWN = {
+    "openai/whisper-large-v3": "an encoder and a decoder",
+    "pfnet/plamo-2-translate": "its config is not public in any source at hand",
+    "pfnet/plamo-3-nict-31b-base": "its config is not public",
+    "baidu/ERNIE-4.5-VL-424B-A47B-PT": "its config is not public in any source at hand",
+    "google/gemma-4-E2B-it-qat-mobile-ct": "its format is not known by its name",
+    "google/gemma-4-E4B-it-qat-mobile-ct": "its format is not known by its name",
+}
+"""Names that have no row, and why."""
+_ENDING = 0.6
+"""Billions of active parameters that publishers round away."""
 
 
-def test_all_rows_are_read_and_only_the_named_ones_are_unusable() -> None:
-    assert len(CATALOGUE.rows) == len(CELLS) >= 70
-    assert {row.name for row in CATALOGUE.rows if row.unusable} == HYBRID
-    assert all(CATALOGUE.find(CELLS[name]["hf_id"]) is None for name in HYBRID)
+def names() -> Mapping[str, list[str]]:
+    """The names that are to be known, by section."""
+    found: dict[str, list[str]] = {}
+    section: list[str] = []
+    for line in (Path(__file__).parents[1] / "data" / "catalogue" / "names.txt").read_text("utf-8").splitlines():
+        if line.startswith("["):
+            section = found.setdefault(line.strip("[]"), [])
+        elif line and not line.startswith("#"):
+            section.append(line)
+    return found
 
 
-@pytest.mark.parametrize("row", [row for row in CATALOGUE.rows if not row.unusable], ids=lambda row: row.name)
-def test_a_row_agrees_with_its_own_columns(row: LlmRow) -> None:
-    cells, spec = CELLS[row.name], row.spec
-    assert spec.layers <= int(cells["layers"])
-    assert spec.params == pytest.approx(float(cells["calc_total_b"] or cells["params_total_b"]) * 1e9)
-    assert spec.matmul_params == pytest.approx(float(cells["calc_active_b"] or cells["params_active_b"]) * 1e9)
-    if cells["calc_active_b"]:
-        assert row.parts.active == pytest.approx(spec.matmul_params, abs=11e6)
-    assert spec.read_bytes <= spec.params * 2
-    assert spec.experts * spec.expert_params < spec.params
-    assert ("unverified" in spec.source) == (cells["verified"] != "yes")
+NAMES = names()
+
+
+def test_the_file_is_what_its_sources_make() -> None:
+    assert catalogue.text() == TEXT
+    assert len(CATALOGUE.rows) >= 250
+
+
+def test_a_config_is_stripped_to_what_formulas_need() -> None:
+    whole = {
+        "model_type": "x",
+        "bos_token_id": 1,
+        "rope_scaling": {"factor": 8.0},
+        "sliding_window": None,
+        "qk_rope_head_dim": 64,
+        "vision_config": {"depth": 27},
+        "audio_config": None,
+        "text_config": {"hidden_size": 8, "attention_dropout": 0.0, "rms_norm_eps": 1e-6},
+    }
+    assert catalogue.stripped(whole) == {
+        "model_type": "x",
+        "sliding_window": None,
+        "qk_rope_head_dim": 64,
+        "vision_config": {},
+        "audio_config": None,
+        "text_config": {"hidden_size": 8},
+    }
+
+
+@pytest.mark.parametrize(("name", "config"), RELEASED.items(), ids=RELEASED.keys())
+def test_what_is_stripped_changes_no_figure(name: str, config: dict[str, object]) -> None:
+    try:
+        whole = llm_from_config(config, name, "test")
+    except ValueError as error:
+        with pytest.raises(ValueError, match=re.escape(str(error))):
+            llm_from_config(catalogue.stripped(config), name, "test")
+    else:
+        assert llm_from_config(catalogue.stripped(config), name, "test") == whole
+
+
+def test_all_rows_are_read_but_those_that_are_refused_with_a_reason() -> None:
+    unusable = {row.name: row.unusable for row in CATALOGUE.rows if row.unusable}
+    assert set(unusable) == set(REFUSED)
+    for name, reason in REFUSED.items():
+        assert reason in unusable[name]
+        row = CATALOGUE.row(name)
+        assert row is not None
+        assert CATALOGUE.find(name) is None
+        with pytest.raises(ValueError, match=reason):
+            assert row.spec
+
+
+@pytest.mark.parametrize("row", USABLE, ids=lambda row: row.name)
+def test_a_row_is_as_large_as_published(row: LlmRow) -> None:
+    spec = row.spec
+    assert row.note or spec.params / 1e9 == pytest.approx(row.params_b, rel=0.02)
+    assert spec.params / 1e9 <= row.params_b * 1.02
+    assert spec.matmul_params <= spec.params
+    assert row.parts.total == spec.params
+    assert row.active_b is None or spec.experts
+    if row.active_b:
+        close = pytest.approx(row.active_b, rel=0.25, abs=_ENDING)
+        assert spec.matmul_params / 1e9 == close or "encoder" in row.note
+    assert ("unverified" in spec.source) != row.verified
     assert CATALOGUE.find(row.hf_id) is not None
+    assert row.published
 
 
-def test_notes_name_what_the_formulas_leave_out() -> None:
-    notes = {row.name: row.spec.not_modelled for row in CATALOGUE.rows}
-    assert notes["Qwen3-Next-80B-A3B"] == ("linear attention",)
-    assert notes["Nemotron-H-56B"] == ("state update of the Mamba layers",)
-    assert notes["Nemotron-3-Super-120B-A12B"] == ("state-space layers",)
-    assert notes["Gemma-3-27B"] == ("vision encoder",)
-    assert notes["Qwen3.5-35B-A3B"] == ("vision encoder", "linear attention")
-    assert notes["DeepSeek-V4-Pro"] == ("compressed attention",)
-    assert notes["DeepSeek-V3.2"] == ("indexer of the sparse attention",)
-    assert notes["Llama-3.1-8B"] == ()
+@pytest.mark.parametrize("section", ["recipes", "variants", "inferencex"])
+def test_what_engines_are_asked_to_serve_is_known(section: str) -> None:
+    rows = {name: CATALOGUE.row(name) for name in NAMES[section]}
+    assert {name for name, row in rows.items() if row is None} == UNKNOWN.keys() & rows.keys()
+    found = sum(row is not None for row in rows.values())
+    assert f"| {found} | {len(rows)} |" in (Path(__file__).parents[2] / "docs" / "models.md").read_text("utf-8")
+    usable = [name for name, row in rows.items() if row is not None and not row.unusable]
+    assert len(usable) >= 0.95 * len(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "active"),
+    [
+        ("Inkling", 975_340_270_146, 39_818_887_168),
+        ("dots3-note-prev", 279_551_718_016, 15_475_146_752),
+        ("Muse-Glimmer-30B", 27_854_780_928, 26_508_558_336),
+        ("Ling-3.0-flash", 124_414_191_072, 5_101_191_168),
+    ],
+)
+def test_a_new_architecture_has_the_parameters_of_the_real_model_code(name: str, params: int, active: int) -> None:
+    row = CATALOGUE.row(name)
+    assert row is not None
+    assert row.spec.params == pytest.approx(params, rel=2e-4)
+    assert row.spec.matmul_params == pytest.approx(active, rel=2e-4)
+
+
+def test_what_makes_no_text_is_not_taken_for_a_language_model() -> None:
+    assert [name for name in NAMES["media"] if CATALOGUE.row(name)] == []
 
 
 def test_another_format_by_name_changes_the_bytes_and_not_the_dimensions() -> None:
@@ -70,21 +171,30 @@ def test_mxfp4_of_a_moe_covers_its_experts_only() -> None:
     assert native.expert_read_bytes == pytest.approx(native.expert_params * 0.53125)
 
 
-def test_gemma_4_keeps_its_smaller_cache_of_full_layers() -> None:
-    spec = next(row.spec for row in CATALOGUE.rows if row.name == "Gemma-4-26B-A4B")
-    assert spec.full_kv_elements == 2048
-    assert 2 * spec.kv_heads * spec.head_dim == 4096
+def test_a_tuning_may_be_stored_in_another_format() -> None:
+    fp8, wide = (
+        CATALOGUE.find("mistralai/Ministral-3-8B-Instruct-2512"),
+        CATALOGUE.find("Ministral-3-8B-Reasoning-2512"),
+    )
+    assert fp8 is not None
+    assert wide is not None
+    assert (fp8.precision, wide.precision) == (Precision.FP8, Precision.BF16)
+    assert fp8.matmul_params == wide.matmul_params
+
+
+def test_a_format_of_unknown_bits_is_not_taken_for_the_published_one() -> None:
+    assert CATALOGUE.row("Qwen3-8B-UD-Q4_K_XL.gguf") is CATALOGUE.row("Qwen/Qwen3-8B")
+    assert CATALOGUE.find("Qwen3-8B-UD-Q4_K_XL.gguf") is None
 
 
 @pytest.mark.parametrize(
     ("words", "names"),
     [
-        (["llama", "70b"], ["Llama-2-70B", "Llama-3.1-70B", "Llama-3.3-70B"]),
+        (["llama-3", "70b"], ["Llama-3-70B", "Llama-3.1-70B", "Llama-3.3-70B"]),
         (["QwQ"], ["Qwen2.5-32B"]),
         (["gptoss", "120"], ["gpt-oss-120b"]),
-        (["moonshotai/"], ["Kimi-K2", "Kimi-K3"]),
-        (["nano"], ["Nemotron-3-Nano-30B-A3B"]),
-        (["r1", "qwen"], ["Qwen2.5-7B", "Qwen2.5-14B", "Qwen2.5-32B"]),
+        (["moonshotai/kimi-k2."], ["Kimi-K2.5", "Kimi-K2.6"]),
+        (["r1", "qwen", "distill"], ["DeepSeek-R1-Distill-Qwen-1.5B", "Qwen2.5-7B", "Qwen2.5-14B", "Qwen2.5-32B"]),
         (["no", "such"], []),
         (["\x00" * 5000], []),
     ],
@@ -98,13 +208,13 @@ def test_a_search_takes_parts_of_names(words: list[str], names: list[str]) -> No
     [
         ("meta-llama/Llama-3.1-9B", "Llama-3.1-8B"),
         ("acme/deepseek-v3.5", "DeepSeek-V3.2"),
-        ("gemma-3-1b-it", "Gemma-3-12B"),
+        ("gemma-3-2b-it", "Gemma-3-12B"),
         ("quen3-32b", "Qwen3-32B"),
     ],
 )
 def test_the_nearest_name_shares_most_with_it(name: str, nearest: str) -> None:
     found = CATALOGUE.nearest(name)
-    assert found[0].name == nearest
+    assert nearest in {row.name for row in found}
     assert len(found) <= 5
     assert CATALOGUE.row(name) is None
 
@@ -116,21 +226,20 @@ def test_nothing_is_near_a_name_that_shares_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "problem"),
+    ("change", "problem"),
     [
-        (",mxfp4 experts + bf16,", ",fp3,", "native_dtype 'fp3'"),
-        ("meta-llama/Llama-2-13b-hf", "meta-llama/Llama-2-7b-hf", "has a name of Llama-2-7B"),
-        ("calc_total_b", "total", "calc_total_b is missing"),
+        ({"verified": "perhaps"}, "line 1: Expected `bool`, got `str` - at `$.verified`"),
+        ({"source": None}, "line 1: Expected `str`, got `null` - at `$.source`"),
+        ({"hf_id": "meta-llama/Llama-3.1-8B"}, "has a name of"),
     ],
 )
-def test_a_bad_row_is_named(old: str, new: str, problem: str) -> None:
-    assert old in TEXT
-    text = TEXT.replace(old, new, 1)
-    with pytest.raises(ValueError, match=r"llms\.csv") as error:
-        parse_llms(text)
+def test_a_bad_row_is_named(change: dict[str, object], problem: str) -> None:
+    first, rest = TEXT.split("\n", 1)
+    with pytest.raises(ValueError, match=r"llms\.jsonl line") as error:
+        parse_llms(json.dumps(json.loads(first) | change) + "\n" + rest)
     assert problem in str(error.value)
 
 
-def test_a_number_that_is_none_is_named_with_its_line() -> None:
-    with pytest.raises(ValueError, match=r"line 2: hidden '4k' is not a positive number"):
-        parse_llms(TEXT.replace(",4096,", ",4k,", 1))
+def test_a_line_that_is_no_row_is_named() -> None:
+    with pytest.raises(ValueError, match=r"llms\.jsonl line 2: .*malformed|llms\.jsonl line 2: .*truncated"):
+        parse_llms(TEXT.split("\n", 1)[0] + "\n{")

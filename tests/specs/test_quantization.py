@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from gpumon.specs.precision import Precision
-from gpumon.specs.quantization import UnknownFormatError, weight_format
+from gpumon.specs.llm import RefusedError
+from gpumon.specs.quantization import weight_format
 from gpumon.specs.weight_format import LINEAR, integer_bytes
 
 LAYERS = 32
@@ -159,5 +160,5 @@ def test_the_format_of_the_kv_cache(config: dict[str, object], weights: Precisio
 
 
 def test_a_scheme_of_the_kv_cache_that_makes_no_sense_is_named() -> None:
-    with pytest.raises(UnknownFormatError, match="kv_cache_scheme: num_bits 'x' is not a whole number"):
+    with pytest.raises(RefusedError, match="kv_cache_scheme: num_bits 'x' is not a whole number"):
         weight_format({**MODELOPT, "kv_cache_scheme": {"num_bits": "x"}}, Precision.BF16, 32)

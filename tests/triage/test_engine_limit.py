@@ -144,6 +144,18 @@ def test_a_queue_names_the_flag_and_how_far() -> None:
     assert found.evidence[0].chart == "waiting@http://127.0.0.1:8000"
 
 
+def test_requests_that_are_deferred_do_not_wait_for_room() -> None:
+    waits = only(judged(scene({**QUEUED, "waiting_deferred": 0.0}, slots=24.0)))
+    assert waits.limit is Limit.QUEUE
+    deferred = {**QUEUED, "waiting_deferred": QUEUED["waiting"]}
+    assert only(judged(scene(deferred, slots=24.0))).limit is Limit.HEALTHY
+
+
+def test_a_queue_that_turns_requests_away_says_how_many() -> None:
+    found = only(judged(scene({**QUEUED, "rejections_per_s": 2.5}, slots=24.0)))
+    assert "2.5 requests/s are turned away" in [one.text for one in found.evidence]
+
+
 def test_a_queue_goes_no_further_than_the_kv_cache() -> None:
     """0.85 / 0.7 x 24 = 29.1."""
     found = only(judged(scene({**QUEUED, "kv_usage_ratio": 0.7}, slots=24.0)))

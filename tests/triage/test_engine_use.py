@@ -170,6 +170,24 @@ def test_no_request_for_minutes_is_idle_and_costs_money() -> None:
     assert (found.limit, found.level, found.confidence) == (Limit.UNDER_USED, Level.NOTE, Confidence.HIGH)
 
 
+ASLEEP = "weights in the host's memory (sleep level 1)"
+
+
+@pytest.mark.parametrize("seconds", [60, 600])
+def test_an_engine_that_sleeps_on_purpose_is_not_idle(seconds: int) -> None:
+    said = only(judged(scene({**STOPS, "asleep": ASLEEP}, IDLE, moves=False), seconds, prices=PRICES))
+    assert (said.limit, said.level, said.action) == (Limit.HEALTHY, Level.OK, "")
+    assert said.text == f"asleep on purpose: {ASLEEP}"
+    assert said.evidence[0].source == "the engine's own state"
+
+
+def test_requests_that_a_sleeping_engine_keeps_do_not_make_it_hang() -> None:
+    asleep = {**STOPS, "running": 3.0, "waiting": 1.0, "asleep": ASLEEP}
+    awake = {name: value for name, value in asleep.items() if name != "asleep"}
+    assert Limit.STALLED in limits(judged(scene(awake, IDLE, moves=False), 600))
+    assert Limit.STALLED not in limits(judged(scene(asleep, IDLE, moves=False), 600))
+
+
 def test_requests_between_two_polls_are_requests() -> None:
     """The gauge never sees one, and the tokens move."""
     assert Limit.UNDER_USED not in limits(judged(scene({**STOPS, "running": 0.0}, IDLE, moves=True), 345))

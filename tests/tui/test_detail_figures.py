@@ -349,3 +349,27 @@ def test_age_and_units() -> None:
     moment = values.moment_of(NOW_S - 3 * 86400.0, NOW_S)
     assert moment.clock == time.strftime("%d %b %H:%M", time.localtime(NOW_S - 3 * 86400.0))
     assert math.isclose(moment.ago_s, 3 * 86400.0)
+
+
+def test_what_only_some_engines_have_stands_on_their_pages_alone() -> None:
+    names = (
+        "of them deferred",
+        "held by its router",
+        "turned away",
+        "KV stored",
+        "KV loaded",
+        "KV transferred",
+        "TPOT",
+    )
+    plain = flat(page_of(full_snapshot(engines=(full_engine(),)), "engine", full_engine().key))
+    assert not [name for name in names if name in plain]
+    engine = full_engine(
+        waiting_deferred=3.0, router_queue=2.0, rejections_per_s=1.5, tpot_s=Quantiles(mean=0.02, p50=0.02),
+        kv_stored_bytes_per_s=3e9, kv_loaded_bytes_per_s=1e9, kv_transferred_bytes_per_s=5e8,
+        kv_transfer_failures_per_s=0.1, asleep="weights in the host's memory (sleep level 1)",
+    )  # fmt: skip
+    shown = flat(page_of(full_snapshot(engines=(engine,)), "engine", engine.key))
+    assert [name for name in names if name not in shown] == []
+    assert "3.000 GB/s" in shown
+    assert "… asleep" in shown
+    assert "sleep level 1" in shown

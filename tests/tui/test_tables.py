@@ -228,3 +228,13 @@ def test_other_quantiles_say_that_they_are_in_the_first_bucket() -> None:
     engine = scenes.engine(0, itl_s=Quantiles(p50=0.004, p95=0.02, p99=0.03, mean=0.01, first_bound_s=0.01))
     row = text(engine_row(engine, 300))
     assert "  <10ms    30ms" in row
+
+
+def test_an_engine_that_sleeps_says_so_in_place_of_its_figures() -> None:
+    how = "weights in the host's memory (sleep level 1)"
+    row = text(engine_row(scenes.engine(0, asleep=how), 120))
+    assert "… asleep" in row
+    assert how in row
+    down = text(engine_row(scenes.engine(0, asleep=how, state=EndpointState.REFUSED, fault="is it running?"), 120))
+    assert "REFUSED" in down
+    assert "is it running?" in down

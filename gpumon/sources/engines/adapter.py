@@ -157,6 +157,11 @@ class Adapter:
         """Whether this is a page of this engine."""
         return any(name.startswith(cls.prefixes) for name in page.names)
 
+    @classmethod
+    def of(cls, page: Page) -> type[Adapter]:  # noqa: ARG003
+        """The adapter that reads this page and those like it; another where its names are the server's own choice."""
+        return cls
+
     @property
     def wanted(self) -> frozenset[str]:
         """Names of all samples that `read` uses."""

@@ -1,4 +1,4 @@
-"""llama.cpp's server: live tokens from /metrics and /slots, or from /slots alone; a router's models, from /models.
+"""llama.cpp's server: live tokens from /metrics and /slots together; a router's models, from /models.
 
 Names: tools/server/README.md and server-context.cpp of 0c1e570. The speed gauges (`predicted_tokens_seconds`,
 `prompt_tokens_seconds`) are never used: each reader of the page sets them back for all others.
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance, EngineKind
+from gpumon.readings.frame import TOKENS_OFF, Advance, EngineKind
 from gpumon.sources.engines.adapter import (
     MOST_PARTS,
     NO_BODIES,
@@ -34,6 +34,7 @@ from gpumon.sources.engines.plan import Collected, Rank
 from gpumon.sources.exposition import Scan
 
 PREFIX: Final = "llamacpp:"
+SWITCH: Final = "start it with --metrics"
 METRICS: Final = "/metrics"
 SLOTS: Final = "/slots"
 MODELS: Final = "/models"
@@ -43,14 +44,12 @@ ASKED: Final = Companion(SLOTS)
 REFUSED: Final = Companion(SLOTS, 60.0)
 """Where it was not answered (`--no-slots`)."""
 STEPS: Final = "llamacpp:n_decode_total"
-BUSY: Final = "llamacpp:n_busy_slots_per_decode"
 ENDED: Final = "llamacpp:tokens_predicted_total"
 DRAFTS: Final = "llamacpp:spec_decode_num_drafts_total"
 ACCEPTED: Final = "llamacpp:spec_decode_num_accepted_tokens_total"
-PRODUCT: Final = f"{STEPS} x n_busy_slots_per_decode"
-COARSE_TOKENS: Final = 5.0
-"""Printed more coarsely, a 10 s rate of a slow server is off by more than about 1 %."""
+RUN: Final = "/slots n_decoded of running requests"
 COARSE_STEPS: Final = 10.0
+"""Printed more coarsely, a 10 s rate of a slow server is off by more than about 1 %."""
 
 
 def _rule(quantity: str, name: str, advance: Advance = Advance.LIVE) -> Rule:
@@ -71,7 +70,7 @@ TABLES: Final = Tables(
         _rule(q.WAITING, "requests_deferred"),
     ),
     histograms=(),
-    extra=(STEPS, BUSY, ENDED),
+    extra=(STEPS, ENDED),
 )
 
 
@@ -110,38 +109,34 @@ class LlamaCppAdapter(Adapter):
         """The page in canonical quantities; no rank where it is no page of llama.cpp."""
         found = by_name(scan)
         slots = slots_of(bodies.get(SLOTS, b""))
-        server = self._asked(bodies, bool(slots))
+        server = self._asked(bodies)
         taken = self.collect(found)
         printed = _printed(found, taken, slots)
         self._speculates = self._speculates or printed.speculates
         printed = printed._replace(speculates=self._speculates)
         if slots or taken.ranks or printed.steps is not None:
             rank = taken.ranks.setdefault("0", Rank("0"))
-            counts = self._counts.read(printed, slots, alone=METRICS not in bodies)
-            _add_counts(rank, taken, counts, printed, slots)
+            _add_counts(rank, taken, self._counts.read(printed, slots), live=self._counts.has_slots)
             _add_prompts(rank, taken)
             _add_slots(rank, taken, slots)
             if server.slots:
                 _put(rank.gauges, taken, q.MOST_RUNNING, float(server.slots), "/props total_slots")
-        exact = not printed.speculates and _known_steps(taken, slots)
+        alone = SLOTS in bodies and METRICS not in bodies and not found
+        self.companions = (PROPS,) if alone else (ASKED if self._counts.has_slots else REFUSED, PROPS)
         return EnginePage(
             ranks=frozen(taken.ranks.values()),
             live=taken.live,
-            info=server.info,
+            info={**server.info, TOKENS_OFF: SWITCH} if alone else server.info,
             model=server.model,
             started_wall_s=0.0,
-            exact_steps=exact,
+            exact_steps=not printed.speculates and _known_steps(taken, slots),
             cut=self._cut,
             advance=taken.advance,
             model_root=server.model_path,
             version=server.version,
         )
 
-    def _asked(self, bodies: Bodies, answered: bool) -> Server:
-        if METRICS in bodies:
-            self.companions = (ASKED if answered else REFUSED, PROPS)
-        else:
-            self.companions = (PROPS,)
+    def _asked(self, bodies: Bodies) -> Server:
         body = bodies.get(PROPS.path, b"")
         if body is not self._props_body:
             self._props_body, self._server = body, server_of(body)
@@ -157,13 +152,9 @@ def _printed(found: Mapping[str, Found], taken: Collected, slots: Slots) -> Prin
             taken.live.pop(quantity, None)
             for rank in ranks:
                 rank.counters.pop(quantity, None)
-    gauges = next((rank.gauges for rank in ranks), {})
     return Printed(
         _one(found, STEPS),
-        _one(found, BUSY),
         _one(found, ENDED),
-        gauges.get(q.RUNNING),
-        gauges.get(q.WAITING),
         bool(drafts) or any(slot.busy and slot.speculative for slot in slots),
     )
 
@@ -178,31 +169,17 @@ def _one(found: Mapping[str, Found], name: str) -> float | None:
     return next((value for _, value in picked(found, Metric(name))), None)
 
 
-def _add_counts(rank: Rank, taken: Collected, counts: Counts, printed: Printed, slots: Slots) -> None:
+def _add_counts(rank: Rank, taken: Collected, counts: Counts, *, live: bool) -> None:
     if counts.steps is not None:
-        tracked = bool(slots) and half_step_of_count(counts.steps) > 0.0
-        _put(
-            rank.counters,
-            taken,
-            q.STEPS,
-            counts.steps,
-            STEPS + (", between two printed values by /slots" if tracked else ""),
-        )
+        _put(rank.counters, taken, q.STEPS, counts.steps, _tracked(STEPS, counts.steps, live=live))
     if counts.tokens is not None:
-        source, advance = (ENDED, Advance.END) if counts.at_end else (_source(counts, printed, slots), Advance.DERIVED)
-        _put(rank.counters, taken, q.DECODE_TOKENS, counts.tokens, source, advance)
+        source, advance = (f"{ENDED} + {RUN}", Advance.DERIVED) if live else (ENDED, Advance.END)
+        _put(rank.counters, taken, q.DECODE_TOKENS, counts.tokens, _tracked(source, counts.tokens, live=live), advance)
 
 
-def _source(counts: Counts, printed: Printed, slots: Slots) -> str:
-    """Where the live tokens are from, in one line."""
-    if printed.steps is None:
-        return "/slots n_decoded of running requests, the unseen ends of others estimated"
-    if printed.speculates:
-        return f"{ENDED} + /slots n_decoded (several tokens a step: speculation)"
-    if counts.error <= COARSE_TOKENS:
-        return PRODUCT
-    coarse = f"{PRODUCT} (known to {counts.error:.0f} tokens: six digits are printed)"
-    return f"{coarse}, between two printed values by /slots" if slots else coarse
+def _tracked(source: str, count: float, *, live: bool) -> str:
+    """The source of a count, which may be printed too coarsely to be all of it."""
+    return source + (", between two printed values by /slots" if live and half_step_of_count(count) else "")
 
 
 def _add_prompts(rank: Rank, taken: Collected) -> None:

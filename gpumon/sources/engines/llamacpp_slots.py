@@ -11,8 +11,6 @@ from typing import Any, Final, NamedTuple
 from gpumon.sources.engines.json_body import decoded, items, mapping, number
 
 MOST_SLOTS: Final = 1024
-RECENT: Final = 0.2
-"""Weight of the newest look in the share of looks at which a slot was busy."""
 
 
 class Slot(NamedTuple):
@@ -70,58 +68,31 @@ def _slot(said: Mapping[str, Any]) -> Slot | None:
 
 
 class Growth(NamedTuple):
-    """What happened between two looks at the slots."""
+    """What happened between two looks at the slots, as far as they tell."""
 
     tokens: float = 0.0
-    """Those of requests that were seen, and an estimate of the unseen ends of some of them."""
     steps: float = 0.0
     """The most tokens of one slot: each decode step gives one to each that is busy."""
+    ended: float = 0.0
+    """Tokens of the answers that ended, at least."""
 
 
-class Watch:
-    """Adds up the growth of all slots. What was generated before the first look is not in it."""
-
-    def __init__(self) -> None:
-        self._last: Slots = ()
-        self._clock = 0.0
-        self._speed = 0.0
-        """Tokens of one busy slot from one look to the next."""
-        self._busy: list[float] = []
-        """Share of the last looks at which each slot was busy."""
-
-    def grown(self, slots: Slots, *, waiting: bool = False) -> Growth:
-        """What came since the last look. `waiting`: requests wait for a slot, so none was idle."""
-        pairs = list(zip(self._last, slots, strict=False))
-        self._see_speed(pairs, slots)
-        shares = [*self._busy, *(float(slot.busy) for slot in slots[len(self._busy) :])]
-        self._busy = [share + RECENT * (slot.busy - share) for share, slot in zip(shares, slots, strict=False)]
-        grown = [
-            self._of(last, slot, 1.0 if waiting else share)
-            for (last, slot), share in zip(pairs, self._busy, strict=False)
-        ]
-        self._last = slots
-        return Growth(sum(grown), max(grown, default=0.0))
-
-    def _see_speed(self, pairs: Sequence[tuple[Slot, Slot]], slots: Slots) -> None:
-        """From requests that went on; where all were shorter, from the numbers of the newest ones.
-
-        A server numbers its requests and its decode steps alike (`server_queue::get_new_id`).
-        """
-        stayed = [slot.generated - last.generated for last, slot in pairs if slot.busy and slot.task == last.task]
-        clock = max((slot.task + slot.generated for slot in slots if slot.busy), default=0.0)
-        if stayed:
-            self._speed = max(0.0, sum(stayed) / len(stayed))
-        elif clock > self._clock > 0.0:
-            self._speed = clock - self._clock
-        self._clock = clock
-
-    def _of(self, last: Slot, slot: Slot, share: float) -> float:
-        """Growth of one slot. One that was taken again was busy for this share of the time that is not known of."""
+def growth(before: Slots, slots: Slots) -> Growth:
+    """What the slots' requests have generated since the look before. Of a request that began and ended in between
+    nothing is seen; the end of one whose slot was taken again is estimated by what the others generated."""
+    pairs = list(zip(before, slots, strict=False))
+    stayed = [slot.generated - last.generated for last, slot in pairs if slot.busy and slot.task == last.task]
+    pace = max(0.0, sum(stayed) / len(stayed)) if stayed else 0.0
+    grown, ended = [], 0.0
+    for last, slot in pairs:
+        end = last.generated
+        if slot.task == last.task and not slot.busy and last.generated:
+            # The last token of an answer is never put into the context.
+            end = min(max(end, slot.used + 1.0 - last.prompt), last.context)
         if slot.task != last.task:
-            unseen = share * max(0.0, self._speed - slot.generated) if last.busy else 0.0
-            return slot.generated + unseen
-        # The last token of an answer is never put into the context.
-        end = slot.generated if slot.busy else slot.used + 1.0 - last.prompt
-        if slot.busy or (last.busy and last.prompt and last.generated <= end <= last.context):
-            return max(0.0, end - last.generated)
-        return self._speed / 2.0 if last.busy else 0.0
+            grown.append(slot.generated + max(0.0, pace - slot.generated) * last.busy)
+        else:
+            grown.append(max(0.0, (slot.generated if slot.busy else end) - last.generated))
+        if slot.task != last.task or not slot.busy:
+            ended += end
+    return Growth(sum(grown), max(grown, default=0.0), ended)

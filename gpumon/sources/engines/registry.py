@@ -98,4 +98,6 @@ BY_KIND: Final = {row.kind: row for row in ROWS}
 
 def claimed(page: Page, rows: tuple[Row, ...] = ROWS) -> Row | None:
     """The engine that a page is of; None where none knows it."""
-    return next((row for row in rows if row.adapter.claims(page)), None)
+    row = next((row for row in rows if row.adapter.claims(page)), None)
+    adapter = row.adapter.of(page) if row is not None else None
+    return row if row is None or adapter in (None, row.adapter) else row._replace(adapter=adapter)

@@ -6,12 +6,13 @@ metrics_reporter.py of 0.5.23, and what came before them (srt/metrics/collector.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Final
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance, EngineKind
+from gpumon.readings.frame import Advance, EngineKind, HistogramReading
 from gpumon.sources.engines.adapter import (
     MOST_RANKS,
     NO_BODIES,
@@ -27,6 +28,7 @@ from gpumon.sources.engines.adapter import (
     frozen,
     picked,
 )
+from gpumon.sources.engines.failures import BY_CAUSE
 from gpumon.sources.engines.plan import Collected, Rank
 from gpumon.sources.engines.remainder import Remainder
 from gpumon.sources.engines.sglang_counts import FirstTokens, Passes
@@ -50,10 +52,18 @@ LIVE_NAMES: Final = {quantity: str(metric) for quantity, metric in LIVE.items()}
 LATE: Final = {
     q.REQUESTS: "sglang:num_requests_total",
     q.PREEMPTIONS: "sglang:num_retracted_requests_total",
+    q.ABORTS: "sglang:num_aborted_requests_total (not there yet: none was aborted)",
 }
 """Counters that every version with live tokens has, each there from its first count on."""
 NONE_CACHED: Final = "sglang:cached_tokens_total (not there yet: nothing was cached)"
 """It came together with the count of requests (0.4.6), and is there from the first hit on."""
+ANSWERS: Final = "sglang:http_responses_total"
+"""By status; of the whole server, and without its labels."""
+LOST: Final = {
+    "KV transfer": "sglang:num_transfer_failed_reqs_total",
+    "bootstrap": "sglang:num_bootstrap_failed_reqs_total",
+}
+"""Requests that failed on their way from prefill to decode; every rank of a group counts them."""
 ENDED: Final = "sglang:generation_tokens_total"
 """Moves with the count of requests."""
 QUEUES: Final = (
@@ -113,6 +123,11 @@ TABLES: Final = Tables(
         _rule(q.STEPS, "cuda_graph_passes_total"),
         _rule(q.REQUESTS, "num_requests_total"),
         _rule(q.PREEMPTIONS, "num_retracted_requests_total"),
+        # Of the whole server; 0.4.10 to 0.5.2 wrote it without its ending.
+        _rule(q.ABORTS, "num_aborted_requests_total", "num_aborted_requests"),
+        # One per kind of pass; only with SGLANG_ENABLE_METRICS_DEVICE_TIMER=1. Its name until 0.5.10 is the second.
+        _rule(q.FORWARD_SECONDS, "forward_execution_seconds_total", "gpu_execution_seconds_total"),
+        _rule(q.SCHEDULER_IDLE_SECONDS, "scheduler_idle_seconds_total"),  # from 0.5.20 on
         _rule(q.OWN_FLOPS, "estimated_flops_per_gpu_total"),
         _rule(q.OWN_READ_BYTES, "estimated_read_bytes_per_gpu_total"),
         _rule(q.OWN_WRITE_BYTES, "estimated_write_bytes_per_gpu_total"),
@@ -137,8 +152,11 @@ TABLES: Final = Tables(
         _rule(q.PROMPT_LENGTH, "prompt_tokens_histogram"),
         _rule(q.OUTPUT_LENGTH, "generation_tokens_histogram"),
     ),
-    extra=(SIGN_OF_LIVE, *QUEUES, *POOLS),
+    extra=(SIGN_OF_LIVE, *QUEUES, *POOLS, ANSWERS, *LOST.values()),
 )
+OF_SERVER: Final = tuple(rule for rule in TABLES.histograms if rule.quantity != q.QUEUE)
+"""What the tokeniser observes."""
+NO_OBSERVATION: Final = HistogramReading((math.inf,), (0.0,), 0.0, 0.0)
 
 
 class SglangAdapter(Adapter):
@@ -177,13 +195,16 @@ class SglangAdapter(Adapter):
             _leave_out(taken, q.WAITING)
         self._queues.update(name for name in QUEUES if name in found)
         _add_gauges(taken, found, server)
+        if ENDED not in found:
+            self._begin_histograms(taken)
         role = _role(found)
+        causes = self._add_failures(taken, found, role)
         for quantity in OF_THE_OTHER.get(role, ()):
             _leave_out(taken, quantity)
         return EnginePage(
             ranks=frozen(ranks.values()),
             live=live,
-            info={**server.info, **({"role": role} if role else {})},
+            info={**server.info, **({"role": role} if role else {}), **({BY_CAUSE: causes} if causes else {})},
             model=_model(found),
             started_wall_s=0.0,
             exact_steps=self._passes.are_steps(ranks),
@@ -238,11 +259,10 @@ class SglangAdapter(Adapter):
             if live.get(quantity) != str(metric):
                 _leave_out(taken, quantity)
         for quantity, name in (*LIVE_NAMES.items(), *LATE.items()):
-            # Requests are counted for the whole server, with the first rank.
-            whole = quantity == q.REQUESTS
-            if not whole or (quantity not in live and ENDED not in found):
+            if quantity != q.REQUESTS or (quantity not in live and ENDED not in found):
                 live.setdefault(quantity, name)
-                for rank in list(ranks.values())[: 1 if whole else None]:
+                # Requests are counted for the whole server, with the first rank.
+                for rank in list(ranks.values())[: 1 if quantity in (q.REQUESTS, q.ABORTS) else None]:
                     self._start_at_zero(rank, quantity)
         if live.get(q.PROMPT_TOKENS) != EFFECTIVE:
             _leave_out(taken, q.PROMPT_TOKENS)
@@ -256,14 +276,51 @@ class SglangAdapter(Adapter):
         self._first_tokens.add(ranks, sum(counts) if counts else None)
         live[q.DECODE_TOKENS] += f" + {FIRST_TOKENS}_count"
 
+    def _add_failures(self, taken: Collected, found: Mapping[str, Found], role: str) -> str:
+        """Requests that were answered with a server's error, or, of a half of a server, lost between the halves: one
+        may be both. The causes in one line."""
+        answers: dict[str, float] = {}
+        for series, value in picked(found, Metric(ANSWERS, "method", "POST")):
+            if (status := series.labels.get("status_code", "")).startswith("5"):
+                answers[f"HTTP {status}"] = answers.get(f"HTTP {status}", 0.0) + value
+        lost = {
+            cause: sum(value for _, value in self._unrepeated(picked(found, Metric(name))))
+            for cause, name in LOST.items()
+            if name in found
+        }
+        failed, told = (lost, True) if role else (answers, ANSWERS in found)
+        for rank in list(taken.ranks.values())[: 1 if told else 0]:
+            if failed or not self._was_there(rank, q.FAILURES, there=False):
+                self._was_there(rank, q.FAILURES, there=bool(failed))
+                rank.counters[q.FAILURES] = sum(failed.values(), 0.0)
+                taken.live[q.FAILURES] = " + ".join(LOST.values()) if role else f'{ANSWERS}{{status_code="5.."}}'
+        return ", ".join(f"{cause} {value:.0f}" for cause, value in sorted((answers | lost).items()) if value)
+
     def _start_at_zero(self, rank: Rank, quantity: str) -> None:
         """A series that never was there has counted nothing yet; one that was and is missing now is missing."""
+        if not self._was_there(rank, quantity, there=quantity in rank.counters):
+            rank.counters[quantity] = 0.0
+
+    def _begin_histograms(self, taken: Collected) -> None:
+        """Before a request has ended, a histogram that never was there has no observation yet.
+
+        They are of the whole server and stand with its first rank; what waits is of each.
+        """
+        for rank in list(taken.ranks.values())[:1]:
+            if rank.counters.get(q.DECODE_TOKENS) and q.TTFT not in rank.histograms:
+                continue
+            for rule in TABLES.histograms if len(taken.ranks) == 1 else OF_SERVER:
+                if not self._was_there(rank, rule.quantity, there=rule.quantity in rank.histograms):
+                    rank.histograms[rule.quantity] = NO_OBSERVATION
+                    taken.live[rule.quantity] = str(rule.metrics[0])
+
+    def _was_there(self, rank: Rank, quantity: str, *, there: bool) -> bool:
+        """Whether a page of this process had it, this one included."""
         if len(self._seen) > MOST_SEEN:
             self._seen.clear()
-        if quantity in rank.counters:
+        if there:
             self._seen.add((rank.name, quantity))
-        elif (rank.name, quantity) not in self._seen:
-            rank.counters[quantity] = 0.0
+        return (rank.name, quantity) in self._seen
 
 
 def _leave_out(taken: Collected, quantity: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance, EngineKind
+from gpumon.readings.frame import DIFFUSION, EMBEDDINGS, SERVES, SLEEPING, UNTOLD, Advance, EngineKind
 from gpumon.sources.engines import dynamo_worker, vllm_v0
 from gpumon.sources.engines.adapter import (
     NO_BODIES,
@@ -20,6 +20,7 @@ from gpumon.sources.engines.adapter import (
     Tables,
     by_name,
     frozen,
+    picked,
     started_wall_s,
 )
 from gpumon.sources.engines.plan import Rank, usable
@@ -28,6 +29,19 @@ from gpumon.sources.exposition import Scan
 
 PREFIX: Final = "vllm:"
 CONFIG: Final = "vllm:cache_config_info"
+REJECTIONS: Final = "vllm:admission_rejections_total"
+"""Of the API server: it has no label `engine` (from 0.33 on)."""
+SLEEP: Final = "vllm:engine_sleep_state"
+SLEEPS: Final = {
+    "weights_offloaded": "weights in the host's memory (sleep level 1)",
+    "discard_all": "weights and KV cache discarded (sleep level 2)",
+}
+"""Values of its label `sleep_state` but `awake`."""
+OF_RUST: Final = "vLLM's front end in Rust writes no cache_config_info"
+"""Its page (from 0.30 on) is OpenMetrics, and has no start time of the process either; it is one API server
+(rust/src/metrics)."""
+DENOISING: Final = "vllm:diffusion_num_denoising_steps_total"
+"""Only of diffusion models."""
 EXTERNAL_HITS: Final = "vllm:external_prefix_cache_hits_total"
 SIGNS: Final = ("vllm:generation_tokens_total", "vllm:prompt_tokens_total", "vllm:cache_config_info")
 """An engine writes one of them at least (the router of vLLM's production stack neither)."""
@@ -71,6 +85,26 @@ TABLES: Final = Tables(
         _rule(q.REQUESTS, "request_success_total"),
         Rule(q.FAILURES, (Metric("vllm:request_success_total", label="finished_reason", value="error"),)),
         _rule(q.PREEMPTIONS, "num_preemptions_total"),
+        # KV cache beyond the GPUs: offloading as from 0.24 on, and as from 0.16 on; Mooncake's store.
+        Rule(
+            q.KV_STORED_BYTES,
+            (
+                Metric("vllm:kv_offload_store_bytes_total"),
+                Metric("vllm:kv_offload_total_bytes_total", label="transfer_type", value="GPU_to_CPU"),
+                Metric("vllm:mooncake_store_operation_bytes_total", label="operation", value="save_put"),
+            ),
+        ),
+        Rule(
+            q.KV_LOADED_BYTES,
+            (
+                Metric("vllm:kv_offload_load_bytes_total"),
+                Metric("vllm:kv_offload_total_bytes_total", label="transfer_type", value="CPU_to_GPU"),
+                Metric("vllm:mooncake_store_operation_bytes_total", label="operation", value="load_get"),
+            ),
+        ),
+        # Between engines, counted by the one that reads (or, where the other pushes, writes): a histogram's sum.
+        _rule(q.KV_TRANSFERRED_BYTES, "nixl_bytes_transferred_sum"),
+        _rule(q.KV_TRANSFER_FAILURES, "nixl_num_failed_transfers_total"),
         _rule(q.DRAFTS, "spec_decode_num_drafts_total"),
         _rule(q.ACCEPTED_TOKENS, "spec_decode_num_accepted_tokens_total"),
         # From 0.17 on, with --enable-mfu-metrics.
@@ -81,6 +115,8 @@ TABLES: Final = Tables(
     gauges=(
         _rule(q.RUNNING, "num_requests_running"),
         _rule(q.WAITING, "num_requests_waiting"),
+        # From 0.20 on; the others wait for room (`capacity`).
+        Rule(q.WAITING_DEFERRED, (Metric("vllm:num_requests_waiting_by_reason", label="reason", value="deferred"),)),
         # The old name alone until 0.8, hidden from 0.11 on; a Dynamo worker says it a second time.
         Rule(
             q.KV_USAGE,
@@ -95,10 +131,15 @@ TABLES: Final = Tables(
         _rule(q.ITL, "inter_token_latency_seconds", "time_per_output_token_seconds"),
         _rule(q.E2E, "e2e_request_latency_seconds"),
         _rule(q.QUEUE, "request_queue_time_seconds", "time_in_queue_requests"),
+        # From 0.11 on.
+        _rule(q.TPOT, "request_time_per_output_token_seconds"),
         _rule(q.PROMPT_LENGTH, "request_prompt_tokens"),
         _rule(q.OUTPUT_LENGTH, "request_generation_tokens"),
     ),
-    extra=(CONFIG, EXTERNAL_HITS, BLOCK_HITS, *vllm_v0.EXTRA, *vllm_v0.V1_SIGNS, dynamo_worker.REQUESTS),
+    extra=(
+        *(CONFIG, REJECTIONS, SLEEP, DENOISING, EXTERNAL_HITS, BLOCK_HITS),
+        *(*vllm_v0.EXTRA, *vllm_v0.V1_SIGNS, dynamo_worker.REQUESTS),
+    ),
 )
 
 
@@ -122,14 +163,22 @@ class VllmAdapter(Adapter):
         """The page in canonical quantities; no rank where it has no vLLM series."""
         found = by_name(scan)
         ranks, live, advance = self.collect(found)
-        info = {**_settings(found), **dynamo_worker.place(found)}
+        info = {**_settings(found), **dynamo_worker.place(found), **_sleep(found)}
         old = vllm_v0.is_v0(found)
         if old:
             vllm_v0.translate(ranks, live, advance, found)
         self._add_hits(ranks, live, found, info)
         self._work_out_prefill(ranks, live, info, old=old)
         _add_pools(ranks, live, found)
+        _add_rejections(ranks, live, found)
+        if not old and _pools(ranks):
+            info[SERVES] = EMBEDDINGS
+        if DENOISING in found:
+            info[DIFFUSION] = "yes"
         started = started_wall_s(found)
+        in_rust = scan.open_metrics and not started and not found.get(CONFIG)
+        if in_rust:
+            info[UNTOLD] = OF_RUST
         return EnginePage(
             ranks=frozen(ranks.values()),
             live=live,
@@ -137,7 +186,7 @@ class VllmAdapter(Adapter):
             model=_model(found),
             started_wall_s=started,
             # V0 may schedule several steps at once and count them as one.
-            exact_steps=q.STEPS in live and self._one_api_server(started) and not old,
+            exact_steps=q.STEPS in live and (in_rust or self._one_api_server(started)) and not old,
             cut=self._cut,
             advance={**advance, **dict.fromkeys(AT_FIRST_TOKEN & live.keys(), Advance.PROMPT)},
         )
@@ -218,6 +267,29 @@ def _add_pools(ranks: Mapping[str, Rank], live: dict[str, str], found: Mapping[s
             if one is None or rank.name == one:
                 rank.gauges[q.POOL_TOKENS] = size
                 live[q.POOL_TOKENS] = f"{CONFIG} {source}"
+
+
+def _add_rejections(ranks: Mapping[str, Rank], live: dict[str, str], found: Mapping[str, Found]) -> None:
+    """What the API server turned away, whatever rank it would have been for: the first has it."""
+    refused = picked(found, Metric(REJECTIONS))
+    if refused and ranks:
+        ranks[min(ranks)].counters[q.REJECTIONS] = sum(value for _, value in refused)
+        live[q.REJECTIONS] = REJECTIONS
+
+
+def _sleep(found: Mapping[str, Found]) -> dict[str, str]:
+    """How all ranks sleep; nothing where one is awake, or none says how it is."""
+    states = [one.labels.get("sleep_state", "") for one, value in found.get(SLEEP, ()) if value == 1.0]
+    return {} if not states or "awake" in states else {SLEEPING: SLEEPS.get(states[0], states[0])}
+
+
+def _pools(ranks: Mapping[str, Rank]) -> bool:
+    """Whether it makes vectors or scores: a prompt is counted with its first output, and a generation's is a token."""
+    prompts, ended, generated = (
+        sum(rank.counters.get(name, 0.0) for rank in ranks.values())
+        for name in (q.PROMPT_TOKENS, q.REQUESTS, q.DECODE_TOKENS)
+    )
+    return prompts > 0.0 and ended > 0.0 and generated == 0.0
 
 
 def _model(found: Mapping[str, Found]) -> str:

@@ -38,9 +38,19 @@ _SOMETIMES: Final = (
     ("samples", "samples_per_s", values.rate),
     ("inferences", "inferences_per_s", values.rate),
     ("failures", "failures_per_s", values.rate),
+    ("aborts", "aborts_per_s", values.rate),
+    ("forward passes", "forward_ratio", values.percent),
+    ("scheduler idle", "scheduler_idle_ratio", values.percent),
+    ("host alone", "host_ratio", values.percent),
     ("tokens per step", "tokens_per_step", values.mean_tokens),
+    ("turned away", "rejections_per_s", values.rate),
+    ("KV stored", "kv_stored_bytes_per_s", values.traffic),
+    ("KV loaded", "kv_loaded_bytes_per_s", values.traffic),
+    ("KV transferred", "kv_transferred_bytes_per_s", values.traffic),
+    ("KV transfers failed", "kv_transfer_failures_per_s", values.rate),
 )
-"""Rates that only some have: those of a training run, of models that are no LLMs, the mean over minutes."""
+"""Figures that only some have: those of a training run, of models that are no LLMs, of a KV cache beyond the GPUs, the
+shares of a scheduler's time."""
 _NOT_THERE: Final = frozenset({Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED})
 
 
@@ -71,6 +81,7 @@ def _identity(engine: Engine, service: Service, figures: Figures) -> Section:
     version = f" {engine.version}" if engine.version else ", version not told"
     entries: list[Entry] = [
         Fact("server", f"{engine.kind.value}{version} at {engine.url}"),
+        *([Fact("asleep", engine.asleep)] if engine.asleep else []),
         *(
             [Fact("adapter", "from documentation: never held against a recording of a real one", tone="warn")]
             if engine.from_documentation
@@ -120,6 +131,11 @@ def _load(engine: Engine, view: View, service: Service, figures: Figures) -> Sec
     entries: list[Entry] = [
         figures("running", engine.running, values.whole, "running"),
         figures("waiting", engine.waiting, values.whole, "waiting"),
+        *(
+            figures(name, reading, values.whole, field)
+            for name, field in (("of them deferred", "waiting_deferred"), ("held by its router", "router_queue"))
+            if not isinstance(reading := getattr(engine, field), Missing)
+        ),
         figures(
             "KV cache in use",
             engine.kv_usage_ratio,

@@ -13,7 +13,9 @@ from gpumon.tui.detail.values import known, said
 from gpumon.tui.line import Piece
 from gpumon.tui.view import View
 
-_ROWS: Final = (("TTFT", "ttft_s"), ("ITL", "itl_s"), ("queue", "queue_s"), ("E2E", "e2e_s"))
+_ROWS: Final = (("TTFT", "ttft_s"), ("ITL", "itl_s"), ("queue", "queue_s"), ("E2E", "e2e_s"), ("TPOT", "tpot_s"))
+_SOME: Final = frozenset({"tpot_s"})
+"""Those of which there is no row where an engine has none."""
 _NAME: Final = 8
 _CELL: Final = 11
 _GOALS: Final = {"ttft_s": "ttft_p95_ms", "itl_s": "itl_p95_ms", "e2e_s": "e2e_p95_ms"}
@@ -27,6 +29,7 @@ def latencies(engine: Engine, view: View, explain: Explain, without: frozenset[s
     entries: list[Entry] = [Line((("  " + " " * _NAME + _cells("mean", "p50", "p95", "p99"), "muted"),))]
     missing: list[tuple[str, Why]] = []
     coarse = False
+    without = without | _SOME
     rows = [(name, field) for name, field in _ROWS if not (field in without and _is_missing(getattr(engine, field)))]
     for name, field in rows:
         of: Quantiles = getattr(engine, field)

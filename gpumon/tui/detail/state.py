@@ -105,6 +105,8 @@ def _now(shown: Shown, snapshot: Snapshot, levels: Levels) -> Row:
 
 def _doubt(engine: Engine) -> tuple[str, str]:
     """Word and tone of an engine that answers: what its row is marked for stands below."""
+    if engine.asleep:
+        return "… asleep", "muted"
     if engine.contradicts:
         return "! its figures contradict its GPUs", "warn"
     if engine.uneven:

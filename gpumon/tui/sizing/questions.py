@@ -60,7 +60,7 @@ def _models(known: Known, observed: Sequence[Observed]) -> Iterator[Choice]:
             yield Choice(clean(model, 120), "served here", Workload(model=model, target=_START))
     for row in sorted(known.llms.rows, key=lambda row: row.hf_id.casefold()):
         if row.hf_id not in listed and not row.unusable:
-            note = f"catalogue: {row.spec.params / 1e9:.3g}B, {row.native.precision.value}"
+            note = f"catalogue: {row.params_b:.3g}B, {row.native.narrowest.precision.value}"
             yield Choice(row.hf_id or row.name, note, Workload(model=row.hf_id or row.name, target=_START))
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
+
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EndpointState, EngineKind
-from gpumon.sources.engines.adapter import MOST_PARTS
-from gpumon.sources.engines.registry import BY_KIND
+from gpumon.sources.engines.adapter import MOST_PARTS, Page
+from gpumon.sources.engines.detect import sample_names
+from gpumon.sources.engines.registry import BY_KIND, claimed
 from tests.fakes.http_server import Reply
 from tests.sources.engines.contract import PAGES, Reader
 from tests.sources.polling import always, first
@@ -31,7 +36,8 @@ def test_errors_of_a_model_are_its_failures():
 def test_what_moves_when():
     qwen = Reader(ROW).read({"/metrics": body("frontend-1")})[1]
     assert q.DECODE_TOKENS not in qwen.advance, "output tokens are counted as they come"
-    assert {qwen.advance[name] for name in (q.PROMPT_TOKENS, q.PREFILL_CACHED, q.PREFILL_COMPUTED)} == {Advance.END}
+    assert {qwen.advance[name] for name in (q.PROMPT_TOKENS, q.PREFILL_COMPUTED)} == {Advance.PROMPT}
+    assert qwen.advance[q.PREFILL_CACHED] is Advance.END
 
 
 def test_a_request_before_its_first_token_waits_and_is_not_running_as_well():
@@ -44,6 +50,53 @@ def test_a_request_before_its_first_token_waits_and_is_not_running_as_well():
 
 def test_the_cached_part_is_not_made_up():
     assert q.PREFILL_COMPUTED not in Reader(ROW).read({"/metrics": body("no-cached")})[1].live
+
+
+def traffic(requests: int, cached_share: float, lag: int) -> Iterator[tuple[bytes, float]]:
+    """Pages of a frontend, and the prefill computed till then: what was cached is told `lag` requests later."""
+    prompts = [400.0 + 37.0 * (n % 11) for n in range(requests)]
+    for booked in (*range(1, requests + 1), *[requests] * lag):
+        told = max(0, booked - lag) if booked < requests else requests
+        cached = sum(cached_share * n for n in prompts[:told])
+        lines = [
+            f'dynamo_frontend_output_tokens_total{{model="m"}} {booked}',
+            f'dynamo_frontend_input_sequence_tokens_bucket{{model="m",le="+Inf"}} {booked}',
+            f'dynamo_frontend_input_sequence_tokens_sum{{model="m"}} {sum(prompts[:booked])}',
+            f'dynamo_frontend_input_sequence_tokens_count{{model="m"}} {booked}',
+            f'dynamo_frontend_cached_tokens_sum{{model="m"}} {cached}',
+            f'dynamo_frontend_cached_tokens_count{{model="m"}} {told}',
+        ]
+        yield "\n".join(lines).encode(), sum((1.0 - cached_share) * n for n in prompts[:booked])
+
+
+@pytest.mark.parametrize("cached_share", [0.0, 0.3, 0.9])
+def test_computed_prefill_is_right_though_input_is_booked_before_what_of_it_was_cached(cached_share: float):
+    reader, seen = Reader(ROW), []
+    for page, truth in traffic(400, cached_share, lag=20):
+        (part,) = reader.read({"/metrics": page})
+        if (computed := part.ranks[0].counters.get(q.PREFILL_COMPUTED)) is not None and truth > 20_000.0:
+            seen.append(computed / truth - 1.0)
+    assert max(map(abs, seen)) < 0.03
+    assert abs(seen[-1]) < 0.01, "in all, once every request has been told of"
+
+
+def renamed(prefix: str) -> bytes:
+    return body("frontend-1").replace(b"dynamo_frontend_", prefix.encode())
+
+
+@pytest.mark.parametrize("prefix", ["nim_llm_", "acme_"])
+async def test_another_prefix_is_found_out_over_http(prefix: str):
+    source = await first(always(Reply(200, renamed(prefix))))
+    _, qwen = source.readings
+    assert (qwen.kind, qwen.info["frontend"]) == (EngineKind.DYNAMO, "yes")
+    assert qwen.ranks[0].counters[q.DECODE_TOKENS] == 950.0
+    assert qwen.live[q.DECODE_TOKENS] == f"{prefix}output_tokens_total"
+    assert qwen.live[q.RUNNING] == f"{prefix}inflight_requests - queued_requests"
+
+
+def test_a_few_names_like_a_frontends_are_not_one():
+    page = 'gateway_inflight_requests 2\ngateway_queued_requests 1\ngateway_output_tokens_total{model="m"} 5\n'
+    assert claimed(Page("/metrics", frozenset(sample_names(page.encode())), page.encode())) is None
 
 
 def test_ever_more_models_are_bounded():

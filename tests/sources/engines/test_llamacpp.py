@@ -13,8 +13,8 @@ from functools import cache
 import pytest
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance, EngineKind
-from gpumon.sources.engines.adapter import EnginePage, Page
+from gpumon.readings.frame import TOKENS_OFF, Advance, EngineKind
+from gpumon.sources.engines.adapter import PATIENT, EnginePage, Page
 from gpumon.sources.engines.llamacpp import ASKED, PROPS, REFUSED, LlamaCppAdapter
 from gpumon.sources.engines.llamacpp_counts import LiveCounts, Printed, half_step_of_count
 from gpumon.sources.engines.llamacpp_slots import Slot
@@ -40,7 +40,7 @@ def recorded(name: str, *, slots: bool = True, every_s: float = 1.0) -> list[tup
     for scrape in capture.scrapes:
         if scrape.status == 200 and scrape.t >= due_s:
             due_s = scrape.t + every_s - 0.5
-            told = capture.answer("slots", scrape.t + 0.01).body if slots else b""
+            told = capture.answer("slots", scrape.t + 0.1).body if slots else b""
             pages.append((scrape.t, read(reader, scrape.body, told)))
     return pages
 
@@ -59,16 +59,30 @@ def grown(pages: Sequence[tuple[float, EnginePage]], quantity: str) -> float:
     return last - first
 
 
-@pytest.mark.parametrize("slots", [True, False])
-@pytest.mark.parametrize("name", ["llamacpp-basic", "llamacpp-slots"])
-def test_tokens_are_what_the_client_has_received_at_every_second(name: str, slots: bool) -> None:
-    pages = recorded(name, slots=slots)
+LATE = 5.0
+"""Tokens that are with the client a moment before or after the page says so."""
+
+
+@pytest.mark.parametrize("name", ["llamacpp-basic", "llamacpp-slots", "llamacpp-long-prompts"])
+def test_tokens_are_what_the_client_has_received_at_every_second(name: str) -> None:
+    """But at 20 s of llamacpp-basic, where /slots answered 2 s after /metrics: it is right again with the next page."""
+    pages = recorded(name)
     for t, page in pages:
-        assert page.ranks[0].counters[q.DECODE_TOKENS] == pytest.approx(received(name, t), abs=8.0)
+        late = 1024.0 if (name, round(t)) == ("llamacpp-basic", 20) else LATE
+        assert page.ranks[0].counters[q.DECODE_TOKENS] == pytest.approx(received(name, t), abs=late)
         assert page.advance[q.DECODE_TOKENS] is Advance.DERIVED
         assert page.exact_steps
     assert grown(pages, q.DECODE_TOKENS) == received(name, 1e9)
     assert grown(pages, q.PROMPT_TOKENS) == sum(request["prompt_tokens"] for request in Capture(name).truth)
+
+
+@pytest.mark.parametrize("name", ["llamacpp-basic", "llamacpp-slots", "llamacpp-long-prompts"])
+def test_without_slots_tokens_are_those_of_ended_answers(name: str) -> None:
+    """Busy slots of all decodes would be three times the tokens of llamacpp-long-prompts."""
+    pages = recorded(name, slots=False)
+    assert all(page.ranks[0].counters[q.DECODE_TOKENS] <= received(name, t) + LATE for t, page in pages)
+    assert grown(pages, q.DECODE_TOKENS) == received(name, 1e9)
+    assert {page.advance[q.DECODE_TOKENS] for _, page in pages} == {Advance.END}
 
 
 def test_tokens_of_answers_that_the_client_cut_are_counted() -> None:
@@ -131,53 +145,53 @@ def test_rates_of_an_old_server_come_from_its_slots_where_its_counters_are_too_c
     assert tokens == sorted(tokens)
     resolution = half_step_of_count(float(before)) * 2.0
     assert tokens[-1] - tokens[0] == pytest.approx(looks[-1].tokens - looks[0].tokens, abs=1.0 + 5.0 * resolution)
-    coarse = before >= 10**7
-    assert ("between two printed values by /slots" in pages[-1].live[q.DECODE_TOKENS]) == coarse
-
-
-def test_the_product_alone_would_be_far_off_by_then_and_says_so() -> None:
-    looks = list(MadeServer(LOADS["one user"], 10**8).looks(300.0))
-    pages = watched(looks, slots=False)
-    tokens = [page.ranks[0].counters[q.DECODE_TOKENS] for page in pages]
-    assert statistics.mean(errors(looks, tokens, "tokens")) > 0.3
-    assert "six digits are printed" in pages[-1].live[q.DECODE_TOKENS]
-    assert not pages[-1].exact_steps
+    assert ("between two printed values by /slots" in pages[-1].live[q.DECODE_TOKENS]) == (before >= 10**6)
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_slots_alone_give_rates_of_a_server_without_metrics(load: str) -> None:
-    looks, reader = list(MadeServer(LOADS[load], 0).looks(300.0)), Reader(ROW)
-    pages = [reader.read({"/slots": look.slots})[0] for look in looks]
-    tokens = [page.ranks[0].counters[q.DECODE_TOKENS] for page in pages]
-    assert statistics.mean(errors(looks, tokens, "tokens")) <= 0.05
-    assert tokens[-1] == pytest.approx(looks[-1].tokens, rel=0.05)
-    assert q.WAITING not in pages[-1].ranks[0].gauges
-
-
-def test_a_prompt_of_several_batches_is_not_counted_as_tokens_for_good() -> None:
-    """Each batch of a prompt after the first is one busy slot too many; at rest the true count is known."""
-    counts, slots = LiveCounts(), ()
-    at_rest = [Printed(100.0, 1.0, 100.0, 0.0), Printed(260.0, 1.0, 200.0, 0.0), Printed(360.0, 1.0, 300.0, 0.0)]
-    tokens = [counts.read(printed, slots).tokens for printed in at_rest]
-    assert tokens == [100.0, 200.0, 300.0]
+def test_without_metrics_no_tokens_are_made_up(load: str) -> None:
+    look = list(MadeServer(LOADS[load], 0).looks(60.0))[-1]
+    (page,) = Reader(ROW).read({"/slots": look.slots})
+    assert page.ranks[0].counters == {}
+    assert page.ranks[0].gauges[q.RUNNING] == sum(slot["is_processing"] for slot in json.loads(look.slots))
+    assert page.info[TOKENS_OFF] == "start it with --metrics"
 
 
 def test_a_restart_shows_as_a_fall() -> None:
     counts = LiveCounts()
-    tokens = [counts.read(Printed(steps, 2.0, steps * 2.0, 0.0), ()).tokens for steps in (1000.0, 1100.0, 40.0, 60.0)]
-    assert tokens == [2000.0, 2200.0, 80.0, 120.0]
+    pages = [Printed(1000.0, 2000.0), Printed(1100.0, 2200.0), Printed(40.0, 80.0), Printed(60.0, 120.0)]
+    assert [counts.read(printed, ()).tokens for printed in pages] == [2000.0, 2200.0, 80.0, 120.0]
 
 
-def test_another_way_to_count_goes_on_from_where_the_last_one_stood() -> None:
-    """The first page lacks the counters of drafts; /slots answers from the second one on, and not to the last."""
+def test_slots_that_stop_answering_neither_take_tokens_nor_add_them_twice() -> None:
     counts, slot = LiveCounts(), Slot(True, 7, 40.0, 10.0, 50.0, 2048.0, False)
     pages = [
-        (Printed(100.0, 2.0, 900.0, 1.0), ()),
-        (Printed(110.0, 2.0, 900.0, 1.0, speculates=True), (slot,)),
-        (Printed(120.0, 2.0, 930.0, 1.0, speculates=True), (slot,)),
-        (Printed(130.0, 2.0, 935.0, 1.0, speculates=True), ()),
+        (Printed(110.0, 900.0), (slot,)),
+        (Printed(120.0, 900.0), ()),
+        (Printed(130.0, 935.0), ()),
+        (Printed(140.0, 960.0), ()),
+        (Printed(150.0, 960.0), (slot._replace(task=8, generated=5.0),)),
     ]
-    assert [counts.read(*page).tokens for page in pages] == [200.0, 200.0, 230.0, 230.0]
+    assert [counts.read(*page).tokens for page in pages] == [940.0, 940.0, 940.0, 960.0, 965.0]
+
+
+def test_an_answer_that_ended_between_the_two_pages_is_counted_all_the_same() -> None:
+    counts, slot = LiveCounts(), Slot(True, 7, 40.0, 10.0, 50.0, 2048.0, False)
+    ended = slot._replace(busy=False, generated=0.0, prompt=0.0, used=69.0)
+    pages = [(Printed(110.0, 900.0), (slot,)), (Printed(129.0, 900.0), (ended,)), (Printed(130.0, 960.0), (ended,))]
+    assert [counts.read(*page).tokens for page in pages] == [940.0, 960.0, 960.0]
+
+
+def test_a_prompt_that_is_read_makes_no_tokens() -> None:
+    """Batches of prompts, and all of an embedding, are decodes with busy slots."""
+    counts, slot = LiveCounts(), Slot(True, 7, 0.0, 256.0, 256.0, 2048.0, False)
+    ended = slot._replace(busy=False, prompt=0.0, used=1903.0)
+    pages = [
+        (Printed(1.0, 0.0), (slot,)),
+        (Printed(8.0, 0.0), (slot._replace(prompt=1899.0),)),
+        (Printed(9.0, 0.0), (ended,)),
+    ]
+    assert [counts.read(*page).tokens for page in pages] == [0.0, 0.0, 0.0]
 
 
 def test_slots_that_do_not_answer_are_asked_rarely() -> None:
@@ -186,6 +200,10 @@ def test_slots_that_do_not_answer_are_asked_rarely() -> None:
     assert reader.adapter.companions == (REFUSED, PROPS)
     read(reader, capture.at(31.0).body, capture.answer("slots", 31.01).body)
     assert reader.adapter.companions == (ASKED, PROPS)
+    for _ in range(PATIENT):
+        assert reader.adapter.companions == (ASKED, PROPS)
+        read(reader, capture.at(31.0).body)
+    assert reader.adapter.companions == (REFUSED, PROPS)
     reader.read({"/slots": capture.answer("slots", 31.01).body})
     assert reader.adapter.companions == (PROPS,)
 

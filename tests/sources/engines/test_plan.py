@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -11,12 +10,12 @@ from hypothesis import strategies as st
 
 from gpumon.readings import quantities as q
 from gpumon.sources.engines.adapter import PATIENT, EnginePage
-from gpumon.sources.engines.llamacpp import LlamaCppAdapter
+from gpumon.sources.engines.sglang import SglangAdapter
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
 from tests.fakes.engine import Capture
 
-PAGE_WITH_NAN = Path(__file__).parents[2] / "data/pages/llamacpp/nan-after-decodes.prom"
+PAGE_WITH_NAN = b'sglang:num_running_reqs{tp_rank="0"} 1\nsglang:swa_token_usage{tp_rank="0"} NaN\n'
 TTFT = "vllm:time_to_first_token_seconds"
 
 
@@ -112,8 +111,8 @@ def test_a_histogram_without_a_new_observation_is_the_same_object() -> None:
 
 
 def test_a_sample_that_no_table_has_may_be_no_number() -> None:
-    adapter = LlamaCppAdapter()
+    adapter = SglangAdapter()
     scanner = Scanner(adapter.wanted)
     for _ in range(2):
-        assert adapter.read(scanner.scan(PAGE_WITH_NAN.read_bytes())).ranks
+        assert adapter.read(scanner.scan(PAGE_WITH_NAN)).ranks
         assert adapter._layout is not None, "the next page is read by the plan all the same"

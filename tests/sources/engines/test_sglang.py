@@ -109,6 +109,15 @@ def test_a_fresh_server_has_counted_nothing_and_its_first_tokens_are_seen() -> N
     assert decoded(reader, gauges + series(REALTIME, 30, mode="decode")) == {"0": 30.0}
 
 
+def test_a_histogram_that_never_was_there_is_empty_until_a_request_has_ended() -> None:
+    gauges = series("sglang:num_running_reqs", 1) + series("sglang:decode_sum_seq_lens", 0)
+    assert read(Reader(ROW), gauges).ranks[0].histograms[q.E2E].count == 0.0
+    served = gauges + series(REALTIME, 900, mode="decode") + 'sglang:generation_tokens_total{model_name="m"} 800\n'
+    assert read(Reader(ROW), served).ranks[0].histograms == {}
+    mid_request = gauges + series(REALTIME, 900, mode="decode")
+    assert read(Reader(ROW), mid_request).ranks[0].histograms == {}
+
+
 def test_an_old_server_that_has_counted_nothing_has_no_live_tokens() -> None:
     page = read(Reader(ROW), series("sglang:num_running_reqs", 0) + series("sglang:gen_throughput", 0))
     assert q.DECODE_TOKENS not in page.ranks[0].counters

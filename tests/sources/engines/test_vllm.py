@@ -97,10 +97,11 @@ def test_one_server_with_the_defaults() -> None:
     assert rank.gauges == {
         q.RUNNING: 8.0,
         q.WAITING: 0.0,
+        q.WAITING_DEFERRED: 0.0,
         q.KV_USAGE: counter_in(body, f"vllm:kv_cache_usage_perc{series}"),
         q.POOL_TOKENS: 524288.0,
     }
-    assert rank.histograms.keys() == {q.TTFT, q.ITL, q.E2E, q.QUEUE, q.PROMPT_LENGTH, q.OUTPUT_LENGTH}
+    assert rank.histograms.keys() == {q.TTFT, q.ITL, q.E2E, q.QUEUE, q.TPOT, q.PROMPT_LENGTH, q.OUTPUT_LENGTH}
     assert rank.histograms[q.TTFT].count == counter_in(body, f"vllm:time_to_first_token_seconds_count{series}")
     assert rank.histograms[q.PROMPT_LENGTH].sum == 5312.0
     assert page.exact_steps

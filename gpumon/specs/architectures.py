@@ -1,0 +1,763 @@
+"""The architectures that are known: `model_type` of a Hugging Face config -> the blocks of its layers.
+
+A row says which blocks a layer of each kind has, how the config lists the kinds, and what the model type implies where
+a published config leaves it out. What has no row is refused: no architecture is guessed from another one's fields.
+Sources: configuration and modelling code of transformers 5 and of the models' own repositories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from gpumon.specs.fields import Fields, shown
+from gpumon.specs.layers import (
+    EXPERT_COUNTS,
+    MLP,
+    ROUTER,
+    Block,
+    Builder,
+    Compressed,
+    Dense,
+    Experts,
+    Grouped,
+    Latent,
+    Mamba2,
+    adjusted,
+    bailing_delta,
+    block_sparse,
+    differential,
+    double_width,
+    encoder,
+    encoder_window,
+    gated_delta_net,
+    grouped,
+    hidden_size,
+    kept_window,
+    key_value_heads,
+    kimi_delta,
+    laurel,
+    lightning,
+    linear_recurrent_unit,
+    mamba,
+    mlstm,
+    per_layer_input,
+    query_heads,
+    rwkv,
+    shared_mlp,
+    short_convolution,
+    streams,
+    windowed,
+    zamba_block,
+    zamba_link,
+)
+from gpumon.specs.llm import Reach
+
+Layer = tuple[str, ...]
+"""The blocks of one layer, by name."""
+Pattern = Callable[[Fields, int], Sequence[str]]
+"""The kind of each layer, from a config and its number of layers."""
+
+FULL, WINDOW, CHUNK, STATE, SPARSE = "full", "window", "chunk", "state", "sparse"
+DENSE, EXPERTS = "dense", "experts"
+NONE = "none"
+
+
+class Architecture(msgspec.Struct, frozen=True, kw_only=True):
+    """One family of models."""
+
+    pattern: Pattern
+    """How the config tells the kinds of its layers."""
+    blocks: Mapping[str, Builder]
+    """Kind of a layer, or name of a block -> its formula."""
+    layers: Mapping[str, Layer] = {}
+    """Kind of a layer -> the blocks of it that look back or hold a state, where that is not the one of its name."""
+    moe: bool = False
+    """Some layers have routed experts."""
+    beside: bool = False
+    """Layers with experts have a dense MLP, too."""
+    after: Layer = ()
+    """Blocks that every layer has beside."""
+    tied: bool = False
+    """The LM head is the embedding table, unless the config says otherwise."""
+    positions: tuple[str, ...] = ()
+    """Fields that say how many rows a learned table of positions has."""
+    defaults: Mapping[str, object] = {}
+    """Fields that published configs leave out."""
+    once: Callable[[Fields, int], Block] | None = None
+    """What a token goes through once, outside the layers."""
+    tables: Callable[[Fields, int], float] | None = None
+    """Parameters of further look-up tables."""
+    by_layer: Callable[[Fields, int], Mapping[str, int]] | None = None
+    """Fields that a layer has of its own."""
+    no_feed_forward: bool = False
+    """The kinds of layers say which are MLPs, experts or neither."""
+
+
+def layer_kinds(fields: Fields, architecture: Architecture, layers: int) -> list[str]:
+    """The kind of each layer; ValueError names the field with a kind that is not modelled for this model type."""
+    found = architecture.pattern(fields, layers)
+    name = next((each for each in _LISTS if fields.has(each)), "layer_types")
+    if len(found) > layers and fields.has("num_nextn_predict_layers"):
+        found = found[:layers]  # layers of a draft head stand at the end of such lists
+    if len(found) != layers:
+        raise fields.error(name, f"has {len(found)} entries for {layers} layers")
+    for kind in found:
+        if kind not in architecture.blocks and kind not in architecture.layers:
+            raise fields.error(name, f"has {shown(kind)}, which is not modelled for this model type")
+    return list(found)
+
+
+def layer_blocks(fields: Fields, architecture: Architecture, layers: int) -> list[Layer]:
+    """The blocks of each layer."""
+    kinds = layer_kinds(fields, architecture, layers)
+    mixers = [architecture.layers.get(kind, (kind,)) for kind in kinds]
+    if architecture.no_feed_forward:
+        return [(*mixer, *architecture.after) for mixer in mixers]
+    with_experts = _with_experts(fields, architecture, layers)
+    both = (DENSE, EXPERTS) if architecture.beside else (EXPERTS,)
+    return [
+        (*mixer, *(both if sparse else (DENSE,)), *architecture.after)
+        for mixer, sparse in zip(mixers, with_experts, strict=True)
+    ]
+
+
+def _with_experts(fields: Fields, architecture: Architecture, layers: int) -> list[bool]:
+    """Whether each layer has routed experts; every known way in which configs tell it."""
+    count = fields.raw(*EXPERT_COUNTS)
+    least = 1 if fields.has("moe_topk") else 2  # of Jamba and others a single one is a plain MLP
+    some = isinstance(count, list) or (isinstance(count, int) and count >= least)
+    if not architecture.moe or not some or not fields.flag("enable_moe_block", default=True):
+        if some and not architecture.moe and not fields.has("is_moe"):
+            raise fields.error(
+                _found(fields, EXPERT_COUNTS), "is there, and this model type is not known to have experts"
+            )
+        return [False] * layers
+    listed = fields.items("mlp_layer_types")
+    if listed is not None:
+        return [each != "dense" for each in _as_long(fields, "mlp_layer_types", listed, layers)]
+    frequency = fields.raw("moe_layer_freq")
+    if isinstance(frequency, list):
+        return [bool(each) for each in _as_long(fields, "moe_layer_freq", frequency, layers)]
+    numbered = fields.raw("moe_layers", "moe_layers_enum")
+    if isinstance(numbered, str):
+        numbered = [int(each) for each in numbered.split(",") if each.strip().isdecimal()]
+    if isinstance(numbered, list):
+        return [layer in numbered for layer in range(layers)]
+    return [_numbered_expert_layer(fields, layer) for layer in range(layers)]
+
+
+def _numbered_expert_layer(fields: Fields, layer: int) -> bool:
+    if fields.has("expert_layer_period"):  # Jamba
+        return layer % fields.integer("expert_layer_period") == fields.integer("expert_layer_offset", low=0)
+    if fields.has("moe_layer_start_index", "moe_layer_interval"):  # ERNIE 4.5
+        last = fields.integer("moe_layer_end_index", default=-1, low=-1)
+        first, step = (
+            fields.integer("moe_layer_start_index", default=0, low=0),
+            fields.integer("moe_layer_interval", default=1),
+        )
+        return layer >= first and (last < 0 or layer <= last) and (layer + 1) % step == 0
+    if fields.has("interleave_moe_layer_step"):  # Llama 4
+        step = fields.integer("interleave_moe_layer_step")
+        return layer % step == step - 1
+    if fields.has("decoder_sparse_step"):  # Qwen
+        step = fields.integer("decoder_sparse_step")
+        return (layer + 1) % step == 0 and layer not in (fields.items("mlp_only_layers") or ())
+    dense = fields.integer("first_k_dense_replace", "num_dense_layers", default=0, low=0)
+    step = fields.integer("moe_layer_freq", default=1)
+    return layer >= dense and layer % step == 0 and layer not in (fields.items("mlp_only_layers") or ())
+
+
+def _as_long(fields: Fields, name: str, found: list[object], layers: int) -> list[object]:
+    if len(found) < layers:
+        raise fields.error(name, f"has {len(found)} entries for {layers} layers")
+    return found[:layers]
+
+
+def _found(fields: Fields, names: Sequence[str]) -> str:
+    return next(name for name in names if fields.has(name))
+
+
+# Patterns: the kind of each layer.
+
+
+def _listed(otherwise: Pattern) -> Pattern:
+    """As the config lists them, in the words of any version of transformers; else by another pattern."""
+
+    def kinds(fields: Fields, layers: int) -> Sequence[str]:
+        found = fields.items(*_LISTS)
+        if found is None:
+            return otherwise(fields, layers)
+        return [_WORDS.get(each, each) if isinstance(each, str) else shown(each) for each in found]
+
+    return kinds
+
+
+def _all(kind: str) -> Pattern:
+    return lambda _fields, layers: [kind] * layers
+
+
+def _needs_list(fields: Fields, _layers: int) -> Sequence[str]:
+    raise fields.error("layer_types", "is missing")
+
+
+def _every(*fields_or_default: str | int, rest: str = WINDOW, chosen: str = FULL) -> Pattern:
+    """Every nth layer, by the first of these fields that holds a number; the last is the default."""
+    *names, default = fields_or_default
+
+    def kinds(fields: Fields, layers: int) -> Sequence[str]:
+        found = fields.raw(*map(str, names)) if names else None
+        period = found if isinstance(found, int) and found > 0 else int(default)
+        return [chosen if (layer + 1) % period == 0 else rest for layer in range(layers)]
+
+    return kinds
+
+
+def _first_of(period: int, name: str) -> Pattern:
+    """The first of every `period` layers sees everything (ModernBERT)."""
+
+    def kinds(fields: Fields, layers: int) -> Sequence[str]:
+        every = fields.integer(name, default=period)
+        return [WINDOW if layer % every else FULL for layer in range(layers)]
+
+    return kinds
+
+
+def _window_if_set(fields: Fields, layers: int) -> Sequence[str]:
+    """Mistral, Phi-3, StarCoder2: all layers have the window, where there is one."""
+    window = fields.raw("sliding_window")
+    on = isinstance(window, int) and window > 0 and fields.flag("use_sliding_window", default=True)
+    return [WINDOW if on else FULL] * layers
+
+
+def _window_above(fields: Fields, layers: int) -> Sequence[str]:
+    """Qwen: only with `use_sliding_window`, and from `max_window_layers` on."""
+    if not fields.flag("use_sliding_window") or not fields.has("sliding_window"):
+        return [FULL] * layers
+    first = fields.integer("max_window_layers", default=0, low=0)
+    return [WINDOW if layer >= first else FULL for layer in range(layers)]
+
+
+def _latent_unless_off(fields: Fields, layers: int) -> Sequence[str]:
+    """DeepSeek's small models (DeepSeek-OCR) switch MLA off."""
+    return [FULL if fields.flag("use_mla", default=True) else "plain"] * layers
+
+
+def _llama4(fields: Fields, layers: int) -> Sequence[str]:
+    listed = fields.items("no_rope_layers")
+    if listed:
+        return [CHUNK if each else FULL for each in listed]
+    return _every("no_rope_layer_interval", 4, rest=CHUNK)(fields, layers)
+
+
+def _exaone4(fields: Fields, layers: int) -> Sequence[str]:
+    """`sliding_window_pattern` is a number or letters (`LLLG`); the last layer is always global."""
+    if not fields.has("sliding_window"):
+        return [FULL] * layers
+    letters = fields.raw("sliding_window_pattern")
+    if isinstance(letters, str) and letters:
+        found = [FULL if letters[layer % len(letters)] == "G" else WINDOW for layer in range(layers)]
+        return [*found[:-1], FULL]
+    return _every("sliding_window_pattern", 4)(fields, layers)
+
+
+def _gpt_neo(fields: Fields, _layers: int) -> Sequence[str]:
+    listed = fields.items("attention_layers")
+    if listed is None:
+        raise fields.error("attention_layers", "is missing")
+    return [WINDOW if each == "local" else FULL for each in listed]
+
+
+def _mimo(fields: Fields, layers: int) -> Sequence[str]:
+    listed = fields.items("hybrid_layer_pattern")
+    if listed is not None:
+        return [WINDOW if each else FULL for each in listed]
+    return [FULL if layer == 0 or (layer + 1) % 6 == 0 else WINDOW for layer in range(layers)]
+
+
+def _cycle(*names: str) -> Pattern:
+    """A short list that is repeated."""
+
+    def kinds(fields: Fields, layers: int) -> Sequence[str]:
+        cycle = fields.items(*names)
+        if not cycle:
+            raise fields.error(names[0], "is missing")
+        return [_WORDS.get(str(cycle[layer % len(cycle)]), "") for layer in range(layers)]
+
+    return kinds
+
+
+def _minimax(fields: Fields, _layers: int) -> Sequence[str]:
+    listed = fields.items("attn_type_list")
+    if listed is None:
+        raise fields.error("layer_types", "and attn_type_list are missing")
+    return [FULL if each == 1 else STATE for each in listed]
+
+
+def _minimax_m2(fields: Fields, layers: int) -> Sequence[str]:
+    if any(each != 1 for each in fields.items("attn_type_list") or ()):
+        raise fields.error("attn_type_list", "has layers that are not modelled")
+    return [FULL] * layers
+
+
+def _minimax_m3(fields: Fields, layers: int) -> Sequence[str]:
+    listed = Fields(fields.table("sparse_attention_config") or {}).items("sparse_attention_freq")
+    return [FULL] * layers if listed is None else [SPARSE if each else FULL for each in listed]
+
+
+def _kimi(fields: Fields, layers: int) -> Sequence[str]:
+    table = Fields(fields.table("linear_attn_config") or {}, where="linear_attn_config")
+    full, linear = table.items("full_attn_layers"), table.items("kda_layers")
+    if full is None or linear is None:
+        raise fields.error("linear_attn_config", "does not list full_attn_layers and kda_layers")
+    kinds = dict.fromkeys(full, FULL) | dict.fromkeys(linear, STATE)
+    return [kinds.get(layer, NONE) for layer in range(1, layers + 1)]
+
+
+def _groups(fields: Fields, layers: int) -> Sequence[str]:
+    """Ling and Ring: the last layer of each group sees everything, and what makes no whole group."""
+    size = fields.integer("layer_group_size")
+    whole = layers // size * size
+    return [FULL if (layer + 1) % size == 0 or layer >= whole else STATE for layer in range(layers)]
+
+
+def _jamba(fields: Fields, layers: int) -> Sequence[str]:
+    period, offset = fields.integer("attn_layer_period"), fields.integer("attn_layer_offset", low=0)
+    return [FULL if layer % period == offset else STATE for layer in range(layers)]
+
+
+def _bamba(fields: Fields, layers: int) -> Sequence[str]:
+    full = fields.items("attn_layer_indices") or ()
+    return [FULL if layer in full else STATE for layer in range(layers)]
+
+
+def _lfm2(fields: Fields, layers: int) -> Sequence[str]:
+    full = fields.items("full_attn_idxs")
+    if full is None:
+        raise fields.error("layer_types", "and full_attn_idxs are missing")
+    return [FULL if layer in full else STATE for layer in range(layers)]
+
+
+def _nemotron_h(fields: Fields, _layers: int) -> Sequence[str]:
+    letters = fields.text("hybrid_override_pattern")
+    return [{"M": STATE, "*": FULL, "-": DENSE, "E": EXPERTS}.get(letter, letter) for letter in letters]
+
+
+def _deepseek_v4(fields: Fields, layers: int) -> Sequence[str]:
+    ratios = fields.items("compress_ratios")
+    if ratios is None:
+        raise fields.error("layer_types", "and compress_ratios are missing")
+    return [_RATIOS.get(str(each), str(each)) for each in ratios[:layers]]
+
+
+_RATIOS: Final = {"0": WINDOW, "4": "csa", "128": "hca"}
+
+
+def _indexed(fields: Fields, layers: int) -> Sequence[str]:
+    """Which layers have an indexer of their own; the others use the choice of the one before (GLM-5.2)."""
+    listed = fields.items("indexer_types")
+    pattern = fields.raw("index_topk_pattern")
+    if listed is None and isinstance(pattern, str):
+        listed = ["shared" if letter == "S" else "full" for letter in pattern]
+    if listed is None:
+        every = fields.integer("index_topk_freq", default=1)
+        offset = fields.integer("index_skip_topk_offset", default=2, low=0)
+        listed = ["shared" if max(layer - offset + 1, 0) % every else "full" for layer in range(layers)]
+    return [SPARSE if each == "full" else "borrowed" for each in listed]
+
+
+def _gemma(pattern: Pattern) -> Pattern:
+    """Gemma 3n and 4: the last `num_kv_shared_layers` layers use the cache of those before."""
+
+    def kinds(fields: Fields, layers: int) -> Sequence[str]:
+        found = _listed(pattern)(fields, layers)
+        first = layers - fields.integer("num_kv_shared_layers", default=0, low=0)
+        return [kind if layer < first else f"shared {kind}" for layer, kind in enumerate(found)]
+
+    return kinds
+
+
+def _gemma4(fields: Fields, layers: int) -> Sequence[str]:
+    return [*_every(6)(fields, layers)[:-1], FULL]
+
+
+def _searched(fields: Fields, layers: int) -> Sequence[str]:
+    """Llama-Nemotron: each layer has attention, an MLP, both or neither (Puzzle, arXiv 2411.19146)."""
+    return [
+        " and ".join(part for part in ("attention", "ffn") if _there(fields, layer, part)) for layer in range(layers)
+    ]
+
+
+def _there(fields: Fields, layer: int, part: str) -> bool:
+    own = _searched_part(fields, layer, part)
+    if own.flag("replace_with_linear") or own.has("sparsify", "window_length", "num_sink_tokens"):
+        raise fields.error("block_configs", f"layer {layer}: a linear, sparse or window {part} is not modelled")
+    return not own.flag("no_op")
+
+
+def _searched_part(fields: Fields, layer: int, part: str) -> Fields:
+    blocks = fields.items("block_configs")
+    block = blocks[layer] if blocks is not None and layer < len(blocks) else None
+    found = block.get(part) if isinstance(block, dict) else None
+    if not isinstance(found, dict):
+        raise fields.error("block_configs", f"has no {part} for layer {layer}")
+    return Fields(found, where=f"block_configs of layer {layer}")
+
+
+def _searched_sizes(fields: Fields, layer: int) -> dict[str, int]:
+    """Its KV heads by the heads that share one, its MLP by a multiple of the width, in steps of 256."""
+    found = {}
+    if _there(fields, layer, "attention"):
+        shared = _searched_part(fields, layer, "attention").integer("n_heads_in_group")
+        found["num_key_value_heads"] = max(1, query_heads(fields) // shared)
+    if _there(fields, layer, "ffn"):
+        multiple = _searched_part(fields, layer, "ffn").raw("ffn_mult")
+        if not isinstance(multiple, (int, float)) or not 0.0 < multiple < 100.0:
+            raise fields.error("block_configs", f"layer {layer}: ffn_mult {shown(multiple)} is not a number up to 100")
+        found["intermediate_size"] = -(-int(2 * multiple * hidden_size(fields) / 3) // 256) * 256
+    return found
+
+
+def _hyper_head(fields: Fields, _layers: int) -> Block:
+    """The mixer of residual streams before the LM head (DeepSeek-V4)."""
+    streams = fields.integer("hc_mult", default=0, low=0)
+    return Block({ROUTER: float(streams * streams * hidden_size(fields))})
+
+
+def _altup(fields: Fields, layers: int) -> Block:
+    """Gemma 3n: projections into and out of the further residual streams, and of the layers' own embeddings."""
+    hidden, streams = hidden_size(fields), fields.integer("altup_num_inputs")
+    return Block({MLP: float(2 * (streams - 1) * hidden * hidden) + _own_embeddings(fields, layers).params[MLP]})
+
+
+def _own_embeddings(fields: Fields, layers: int) -> Block:
+    width = fields.integer("hidden_size_per_layer_input", default=0, low=0)
+    return Block({MLP: float(hidden_size(fields) * layers * width)})
+
+
+def _own_tables(fields: Fields, layers: int) -> float:
+    """Gemma 3n and 4: a look-up table with a row of `hidden_size_per_layer_input` elements per layer and token."""
+    width = fields.integer("hidden_size_per_layer_input", default=0, low=0)
+    return float(fields.integer("vocab_size_per_layer_input", default=0, low=0) * layers * width)
+
+
+_WORDS: Final = {
+    "full_attention": FULL,
+    "attention": FULL,
+    "global": FULL,
+    "sliding_attention": WINDOW,
+    "chunked_attention": CHUNK,
+    "linear_attention": STATE,
+    "mamba": STATE,
+    "conv": STATE,
+    "recurrent": STATE,
+    "compressed_sparse_attention": "csa",
+    "heavily_compressed_attention": "hca",
+    "indexed_attention": SPARSE,
+    "minimax_m3_sparse": SPARSE,
+    "mlp": DENSE,
+    "moe": EXPERTS,
+}
+"""Words of `layer_types` in all versions of transformers."""
+_LISTS: Final = ("layer_types", "layers_block_type")
+
+_ATTENTION: Final[dict[str, Builder]] = {
+    FULL: grouped,
+    WINDOW: windowed,
+    CHUNK: Grouped(Reach.CHUNK, ("attention_chunk_size",)),
+}
+_LATENT: Final[dict[str, Builder]] = {
+    FULL: Latent(),
+    SPARSE: Latent(indexed=True),
+    "borrowed": Latent(indexed=True, borrowed=True),
+}
+
+
+def _family(
+    blocks: Mapping[str, Builder] = _ATTENTION,
+    *,
+    mlp: Builder = Dense(),  # noqa: B008
+    experts: Builder = Experts(),  # noqa: B008
+    otherwise: Pattern = _all(FULL),  # noqa: B008
+    pattern: Pattern | None = None,
+    **traits: Any,
+) -> Architecture:
+    """`otherwise`: the kinds of layers where the config does not list them; `pattern`: they are told in another way."""
+    known = {DENSE: mlp, EXPERTS: experts, **blocks}
+    return Architecture(pattern=pattern or _listed(otherwise), blocks=known, **traits)
+
+
+def _same(architecture: Architecture, model_types: str) -> dict[str, Architecture]:
+    return dict.fromkeys(model_types.split(), architecture)
+
+
+_PLAIN_MLP: Final = Dense(2)
+_LLAMA: Final = _family()
+_LLAMA_MOE: Final = _family(moe=True)
+_PLAIN: Final = _family(mlp=_PLAIN_MLP)
+_GPT2: Final = _family(mlp=_PLAIN_MLP, tied=True, positions=("n_positions",))
+_WINDOWED: Final = _family(otherwise=_window_if_set)
+_QWEN: Final = _family(otherwise=_window_above)
+_QWEN_MOE: Final = _family(otherwise=_window_above, moe=True, experts=Experts(gate=1))
+_DEEPSEEK: Final = _family({**_LATENT, "plain": grouped}, pattern=_latent_unless_off, moe=True)
+_DEEPSEEK_SPARSE: Final = _family(
+    _LATENT, pattern=_all(SPARSE), moe=True, defaults={"index_n_heads": 64, "index_head_dim": 128}
+)
+_DELTA: Final = _family(
+    {FULL: Grouped(gate="attn_output_gate"), STATE: gated_delta_net},
+    otherwise=_every("full_attention_interval", 4, rest=STATE),
+    moe=True,
+    experts=Experts(gate=1),
+)
+_BERT: Final = _family(
+    {FULL: encoder}, mlp=_PLAIN_MLP, tied=True, positions=("max_position_embeddings", "type_vocab_size")
+)
+_ROTARY_ENCODER: Final = _family({FULL: encoder}, tied=True, positions=("type_vocab_size",))
+_GEMMA: Final = _family(tied=True, defaults={"head_dim": 256})
+_GEMMA2: Final = _family(otherwise=_every(2), tied=True, defaults={"head_dim": 256, "sliding_window": 4096})
+_GEMMA3: Final = _family(
+    otherwise=_every("sliding_window_pattern", "_sliding_window_pattern", 6),
+    tied=True,
+    defaults={
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "vocab_size": 262_208,
+        "sliding_window": 4096,
+    },
+)
+_GEMMA3N: Final = _family(
+    {
+        FULL: grouped,
+        WINDOW: windowed,
+        f"shared {FULL}": Grouped(shared_cache=True),
+        f"shared {WINDOW}": Grouped(Reach.WINDOW, shared_cache=True),
+        "own": per_layer_input,
+        "laurel": laurel,
+    },
+    pattern=_gemma(_every(5)),
+    after=("own", "laurel"),
+    tied=True,
+    once=_altup,
+    tables=_own_tables,
+)
+_GEMMA4_FULL: Final = Grouped(
+    names={"head_dim": "global_head_dim", "num_key_value_heads": "num_global_key_value_heads"},
+    key_is_value="attention_k_eq_v",
+)
+_GEMMA4: Final = _family(
+    {
+        FULL: _GEMMA4_FULL,
+        WINDOW: windowed,
+        f"shared {FULL}": msgspec.structs.replace(_GEMMA4_FULL, shared_cache=True),
+        f"shared {WINDOW}": Grouped(Reach.WINDOW, shared_cache=True),
+        "wider": double_width,
+        "own": per_layer_input,
+    },
+    layers={kind: (kind, "wider") for kind in (f"shared {FULL}", f"shared {WINDOW}")},
+    pattern=_gemma(_gemma4),
+    moe=True,
+    beside=True,
+    after=("own",),
+    tied=True,
+    once=_own_embeddings,
+    tables=_own_tables,
+)
+_STEP_WINDOW: Final = Grouped(Reach.WINDOW, gate="head", names={"num_attention_heads": "num_sliding_attention_heads"})
+
+
+def _mimo_window(fields: Fields) -> Block:
+    """MiMo-V2: window layers have sizes of their own; where no field has them, twice the KV heads."""
+    own = {name: fields.raw(f"swa_{name}") for name in ("num_attention_heads", "head_dim", "v_head_dim")}
+    own["num_key_value_heads"] = fields.raw("swa_num_key_value_heads") or 2 * key_value_heads(fields)
+    return windowed(fields.with_first(own))
+
+
+_NEMOTRON_H: Final = _family(
+    {FULL: grouped, STATE: Mamba2()},
+    mlp=_PLAIN_MLP,
+    experts=Experts(2),
+    otherwise=_nemotron_h,
+    no_feed_forward=True,
+)
+_DEEPSEEK_V4: Final = _family(
+    {
+        WINDOW: Compressed(),
+        "csa": Compressed("compressed_sparse_attention", 4, sparse=True),
+        "hca": Compressed("heavily_compressed_attention", 128),
+    },
+    otherwise=_deepseek_v4,
+    moe=True,
+    once=_hyper_head,
+)
+_MINIMAX_M3: Final = _family(
+    {FULL: grouped, SPARSE: block_sparse},
+    mlp=Dense(sizes=("dense_intermediate_size", "intermediate_size")),
+    otherwise=_minimax_m3,
+    moe=True,
+)
+_KIMI: Final = _family({FULL: Latent(gate="mla_use_output_gate"), STATE: kimi_delta}, otherwise=_kimi, moe=True)
+_LLAMA4: Final = _family(
+    otherwise=_llama4,
+    moe=True,
+    mlp=Dense(sizes=("intermediate_size_mlp", "intermediate_size")),
+    experts=Experts(shared=1),
+)
+_LFM2: Final[dict[str, Builder]] = {FULL: grouped, STATE: short_convolution}
+_HEADWISE: Final[dict[str, Builder]] = {FULL: Grouped(gate="head"), WINDOW: Grouped(Reach.WINDOW, gate="head")}
+_GATED: Final[dict[str, Builder]] = {FULL: Grouped(gate="wide"), WINDOW: Grouped(Reach.WINDOW, gate="wide")}
+
+ARCHITECTURES: Final[dict[str, Architecture]] = {
+    **_same(
+        _LLAMA,
+        "llama aquila baichuan exaone glm glm4 granite helium hyperclovax internlm2 internlm3 mimo minicpm olmo "
+        "olmo2 orion seed_oss stablelm yi emu3_text_model iquestcoder glm4v_text glm_ocr_text granite_docling_text",
+    ),
+    **_same(_WINDOWED, "mistral ministral phi3 phi3_v phi4mm"),
+    **_same(_LLAMA, "ministral3 cwm granite_swa olmo3 smollm3"),
+    **_same(
+        _QWEN,
+        "qwen2 qwen3 qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen2_5_omni_text qwen2_audio qwen3_vl_text "
+        "qwen3_asr_text",
+    ),
+    **_same(_QWEN_MOE, "qwen2_moe qwen3_moe qwen3_vl_moe_text qwen3_omni_moe_text qwen3_omni_moe_text_thinker"),
+    **_same(
+        _LLAMA_MOE,
+        "mixtral deepseek olmoe flex_olmo granitemoe granitemoeshared granitemoe_swa phimoe glm4_moe glm4v_moe_text "
+        "hy_v3 solar_open dots1 bailing_moe bailing_moe_v2 mellum kolibri1 flint hunyuan_v1_dense hunyuan_vl_text",
+    ),
+    "hunyuan_v1_moe": _family(moe=True, experts=Experts(shared=1)),
+    **_same(_PLAIN, "apertus arcee gpt_neox jais2 nanochat nemotron persimmon phi"),
+    **_same(_GPT2, "gpt2 gpt_bigcode openai-gpt"),
+    **_same(_family(mlp=_PLAIN_MLP), "codegen gptj"),
+    **_same(_family(mlp=_PLAIN_MLP, tied=True), "bloom falcon gpt_neox_japanese mpt RefinedWeb RefinedWebModel"),
+    "opt": _family(mlp=_PLAIN_MLP, tied=True, positions=("max_position_embeddings",)),
+    "starcoder2": _family(mlp=_PLAIN_MLP, tied=True, otherwise=_window_if_set),
+    "gpt_neo": _family(
+        {FULL: grouped, WINDOW: Grouped(Reach.WINDOW, ("window_size",))},
+        mlp=_PLAIN_MLP,
+        pattern=_gpt_neo,
+        tied=True,
+        positions=("max_position_embeddings",),
+    ),
+    "ctrl": _family(mlp=Dense(2, ("dff",)), tied=True),
+    "diffllama": _family({FULL: differential}),
+    "doge": _family({FULL: kept_window}),
+    "rwkv": _family({STATE: rwkv}, pattern=_all(STATE), no_feed_forward=True),
+    "xlstm": _family({STATE: mlstm}, pattern=_all(STATE), no_feed_forward=True),
+    "biogpt": _family(mlp=_PLAIN_MLP, tied=True, positions=("max_position_embeddings",)),
+    "xglm": _family(mlp=_PLAIN_MLP, tied=True),
+    "qwen": _family(mlp=Dense(halved=True)),
+    "chatglm": _LLAMA,
+    "bitnet": _LLAMA,
+    **_same(_family(tied=True), "ernie4_5 paddleocr_vl_text"),
+    "ernie4_5_moe": _family(tied=True, moe=True),
+    "cohere": _family(tied=True),
+    "cohere2": _family(otherwise=_every("sliding_window_pattern", 4), tied=True),
+    "cohere2_moe": _family(otherwise=_every("sliding_window_pattern", 4), tied=True, moe=True),
+    "gemma": _GEMMA,
+    **_same(_GEMMA2, "gemma2 vaultgemma"),
+    **_same(_GEMMA3, "gemma3 gemma3_text"),
+    **_same(_GEMMA3N, "gemma3n gemma3n_text"),
+    **_same(_GEMMA4, "gemma4 gemma4_text gemma4_unified_text"),
+    "gpt_oss": _family(otherwise=_every(2), moe=True),
+    **_same(_family(otherwise=_exaone4, moe=True), "exaone4 exaone_moe"),
+    **_same(_LLAMA4, "llama4 llama4_text"),
+    "afmoe": _family(_GATED, otherwise=_every("global_attn_every_n_layers", 4), moe=True),
+    "laguna": _family(_HEADWISE, otherwise=_needs_list, moe=True),
+    **_same(
+        _family(
+            {FULL: Grouped(gate="head"), WINDOW: _STEP_WINDOW},
+            moe=True,
+            experts=Experts(shared=1),
+            defaults={"first_k_dense_replace": 3},
+        ),
+        "step3p5 step3p7",
+    ),
+    **_same(_family({FULL: grouped, WINDOW: _mimo_window}, otherwise=_mimo, moe=True), "mimo_v2 mimo_v2_flash"),
+    **_same(_DEEPSEEK, "deepseek_v2 deepseek_v3 kimi_k2 kimi_k25 axk1 glm4_moe_lite minicpm3 mistral4 youtu"),
+    "deepseek_v32": _DEEPSEEK_SPARSE,
+    "glm_moe_dsa": _family(_LATENT, pattern=_indexed, moe=True, defaults={"index_n_heads": 32, "index_head_dim": 128}),
+    "dots3_note_text": _family(
+        {SPARSE: Latent("head", indexed=True), WINDOW: Latent("head", window=True)}, otherwise=_needs_list, moe=True
+    ),
+    "hy_v4": _family(
+        {
+            SPARSE: Latent("wide", indexed=True),
+            "borrowed": Latent("wide", indexed=True, borrowed=True),
+            "mixed": streams,
+        },
+        pattern=_indexed,
+        moe=True,
+        after=("mixed",),
+        once=_hyper_head,
+    ),
+    **_same(_DEEPSEEK_V4, "deepseek_v4 deepseek_ref"),
+    "minimax": _family({FULL: grouped, STATE: lightning}, otherwise=_minimax, moe=True),
+    "minimax_m2": _family(pattern=_minimax_m2, moe=True),
+    **_same(_MINIMAX_M3, "minimax_m3 minimax_m3_vl minimax_m3_text minimax_m3_vl_text"),
+    **_same(_DELTA, "qwen3_next qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text"),
+    "olmo_hybrid": _family({FULL: grouped, STATE: gated_delta_net}, otherwise=_needs_list),
+    "kimi_linear": _KIMI,
+    "bailing_hybrid": _family({FULL: Latent(gate="head"), STATE: bailing_delta}, otherwise=_groups, moe=True),
+    "bailing_moe_linear": _family({FULL: grouped, STATE: lightning}, otherwise=_groups, moe=True),
+    "nemotron_h": _NEMOTRON_H,
+    "nemotron-nas": _family(
+        layers={"attention and ffn": (FULL, DENSE), "attention": (FULL,), "ffn": (DENSE,), "": ()},
+        pattern=_searched,
+        by_layer=_searched_sizes,
+        no_feed_forward=True,
+    ),
+    "bamba": _family({FULL: grouped, STATE: Mamba2()}, otherwise=_bamba),
+    "falcon_h1": _family({FULL: grouped, STATE: Mamba2()}, layers={"both": (FULL, STATE)}, pattern=_all("both")),
+    "granitemoehybrid": _family({FULL: grouped, STATE: Mamba2()}, mlp=shared_mlp, otherwise=_all(STATE), moe=True),
+    "jamba": _family({FULL: grouped, STATE: mamba}, otherwise=_jamba, moe=True),
+    "zamba2": _family(
+        {STATE: Mamba2(), "block": zamba_block, "link": zamba_link},
+        layers={"hybrid": ("block", "link", STATE)},
+        otherwise=_needs_list,
+        tied=True,
+        no_feed_forward=True,
+    ),
+    "zamba": _family(
+        {STATE: mamba, "block": zamba_block, "link": zamba_link},
+        layers={"hybrid": ("block", "link", STATE)},
+        otherwise=_needs_list,
+        tied=True,
+        no_feed_forward=True,
+        defaults={"num_mem_blocks": 1},
+    ),
+    "lfm2": _family(_LFM2, mlp=adjusted, otherwise=_lfm2, tied=True),
+    "lfm3": _family({**_HEADWISE, STATE: short_convolution}, otherwise=_needs_list, tied=True),
+    "lfm2_moe": _family(_LFM2, otherwise=_needs_list, moe=True, tied=True),
+    "recurrent_gemma": _family(
+        {FULL: Grouped(Reach.WINDOW, ("attention_window_size",)), STATE: linear_recurrent_unit},
+        mlp=Dense(halved=True),
+        pattern=_cycle("block_types", "_block_types"),
+        tied=True,
+    ),
+    "mamba2": _family({STATE: Mamba2(("num_heads",), ("head_dim",))}, pattern=_all(STATE), no_feed_forward=True),
+    **_same(_family({STATE: mamba}, pattern=_all(STATE), no_feed_forward=True, tied=True), "mamba falcon_mamba"),
+    **_same(
+        _BERT,
+        "bert bert-generation camembert data2vec-text electra ernie megatron-bert roberta roberta-prelayernorm "
+        "xlm-roberta xlm-roberta-xl mpnet distilbert",
+    ),
+    "roformer": _family(
+        {FULL: encoder}, mlp=_PLAIN_MLP, tied=True, positions=("max_position_embeddings", "type_vocab_size")
+    ),
+    "xlm": _family({FULL: encoder}, mlp=_PLAIN_MLP, tied=True, positions=("max_position_embeddings",)),
+    "jina_embeddings_v3": _family({FULL: encoder}, mlp=_PLAIN_MLP, tied=True, positions=("type_vocab_size",)),
+    **_same(_ROTARY_ENCODER, "nomic_bert gte new"),
+    "eurobert": _family({FULL: encoder}),
+    "modernbert": _family(
+        {FULL: encoder, WINDOW: encoder_window}, otherwise=_first_of(3, "global_attn_every_n_layers"), tied=True
+    ),
+    "modernbert-decoder": _family(
+        {FULL: grouped, WINDOW: Grouped(Reach.WINDOW, ("sliding_window", "local_attention"))},
+        otherwise=_first_of(3, "global_attn_every_n_layers"),
+        tied=True,
+    ),
+}

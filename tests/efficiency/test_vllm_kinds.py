@@ -1,0 +1,134 @@
+"""vLLM servers that are no plain generation: polled over HTTP while their counters grow, to the figures shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+
+from gpumon.efficiency.deriver import Deriver
+from gpumon.efficiency.service import NO_DECODE, Service
+from gpumon.readings.frame import EngineReading
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.snapshot import Engine
+from gpumon.sources.packaged import gpu_catalogue
+from gpumon.tui.services import service_of
+from tests.efficiency.polls import only, there, why
+from tests.efficiency.small_llm import SMALL
+from tests.efficiency.test_deriver import frame
+from tests.fakes.http_server import Reply
+from tests.sources.engines.contract import PAGES
+from tests.sources.polling import always, first
+
+INTERVAL_S = 2.0
+
+
+def later(page: str, grown: Mapping[str, float]) -> str:
+    """The page with these much more on the series that begin so."""
+    for begin, more in grown.items():
+        pattern = re.compile(rf"^({re.escape(begin)}\S* )(\S+)$", re.MULTILINE)
+        assert pattern.search(page), begin
+        page = pattern.sub(lambda found, more=more: f"{found[1]}{float(found[2]) + more}", page)  # type: ignore[misc]
+    return page
+
+
+async def polled(body: str) -> EngineReading:
+    """What an endpoint reads of it."""
+    (reading,) = (await first(always(Reply(200, body.encode())))).readings
+    return reading
+
+
+async def shown(name: str, per_s: Mapping[str, float], seconds: float = 20.0) -> Engine:
+    """The engine after so many seconds in which the page's series grew evenly."""
+    page = (PAGES / "vllm" / f"{name}.prom").read_text()
+    deriver, at_s = Deriver(gpu_catalogue()), 0.0
+    while at_s <= seconds:
+        reading = await polled(later(page, {series: at_s * rate for series, rate in per_s.items()}))
+        facts = {"llm": SMALL, "gpu_type": "H100 SXM 80GB", "gpu_count": 1}
+        reading = msgspec.structs.replace(reading, monotonic_s=at_s, interval_s=INTERVAL_S, url="http://e:1", **facts)
+        last = deriver.derive(frame(int(at_s), (), (reading,)))
+        at_s += INTERVAL_S
+    return only(last.snapshot)
+
+
+PROMPTS = {
+    "vllm:prompt_tokens_total": 512.0,
+    'vllm:prompt_tokens_by_source_total{engine="0",model_name="m",source="local_compute"}': 512.0,
+}
+
+
+async def test_a_pooling_server_has_no_decode_and_no_mbu_and_its_prefill_all_the_same() -> None:
+    engine = await shown("pooling", {**PROMPTS, "vllm:request_success_total": 4.0})
+    assert service_of(engine) is Service.ENCODING
+    assert engine.decode_tokens_per_s == engine.mfu_decode_ratio == engine.context_tokens == NO_DECODE
+    assert engine.tokens_total.decode == NO_DECODE
+    assert isinstance(engine.mbu_ratio, Missing), "how often it reads its weights is not told"
+    assert why(engine.mbu_ratio) is Reason.NOT_MODELLED
+    assert there(engine.prefill_tokens_per_s) == pytest.approx(512.0)
+    assert there(engine.mfu_ratio) > 0.0
+
+
+async def test_a_server_that_has_served_nothing_yet_may_be_either() -> None:
+    page = (PAGES / "vllm" / "pooling.prom").read_text()
+    fresh = re.sub(r"(vllm:(?:prompt|request|iteration|generation)_?\S*) \S+$", r"\1 0.0", page, flags=re.MULTILINE)
+    assert "serves" not in (await polled(fresh)).info
+    answered = later(fresh, {**PROMPTS, "vllm:generation_tokens_total": 4.0, "vllm:request_success_total": 4.0})
+    assert "serves" not in (await polled(answered)).info, "it generates"
+
+
+async def test_steps_of_a_diffusion_model_are_no_tokens() -> None:
+    grown = {**PROMPTS, "vllm:generation_tokens_total": 256.0, "vllm:iteration_tokens_total_count": 60.0}
+    engine = await shown("diffusion", {**grown, "vllm:diffusion_num_denoising_steps_total": 60.0})
+    refused = (engine.mbu_ratio, engine.mfu_ratio, engine.mfu_decode_ratio, engine.bytes_per_s, engine.batch)
+    assert {why(reading) for reading in refused} == {Reason.NOT_MODELLED}
+    assert isinstance(engine.mbu_ratio, Missing)
+    assert "its steps denoise a canvas and are no tokens" in engine.mbu_ratio.detail
+    assert there(engine.decode_tokens_per_s) == pytest.approx(256.0), "committed tokens are tokens"
+
+
+async def test_the_front_end_in_rust_counts_steps_exactly_and_says_why_its_pool_is_not_known() -> None:
+    grown = {"vllm:generation_tokens_total": 300.0, "vllm:iteration_tokens_total_count": 100.0}
+    engine = await shown("rust-0.30", grown)
+    assert there(engine.steps_per_s) == pytest.approx(100.0)
+    assert there(engine.batch) == pytest.approx(3.0)
+    assert engine.sources["steps_per_s"] == "vllm:iteration_tokens_total_count over 10 s"
+    assert engine.kv_pool_tokens == Missing(Reason.NOT_EXPOSED, "vLLM's front end in Rust writes no cache_config_info")
+    assert (there(engine.waiting), there(engine.waiting_deferred)) == (2.0, 1.0)
+
+
+async def test_the_same_page_of_several_api_servers_has_no_exact_steps() -> None:
+    page = (PAGES / "vllm" / "rust-0.30.prom").read_text()
+    assert (await polled(page)).exact_steps
+    assert not (await polled(page.replace("# EOF\n", ""))).exact_steps
+
+
+async def test_a_sleeping_server_is_asleep_and_not_idle() -> None:
+    engine = await shown("sleeping", {})
+    assert engine.asleep == "weights in the host's memory (sleep level 1)"
+    page = (PAGES / "vllm" / "sleeping.prom").read_text()
+    awake = page.replace('sleep_state="awake"} 0.0', 'sleep_state="awake"} 1.0')
+    assert "sleeping" not in (await polled(awake)).info
+    deeper = page.replace('"weights_offloaded"} 1.0', '"weights_offloaded"} 0.0').replace(
+        '"discard_all"} 0.0', '"discard_all"} 1.0'
+    )
+    assert (await polled(deeper)).info["sleeping"] == "weights and KV cache discarded (sleep level 2)"
+
+
+async def test_what_is_turned_away_and_moved_beyond_the_gpus_is_shown_as_rates() -> None:
+    labels = '{engine="0",model_name="m"}'
+    grown = {
+        'vllm:admission_rejections_total{model_name="m",reason="max_num_queued_reqs"}': 2.0,
+        f"vllm:kv_offload_store_bytes_total{labels}": 3e9,
+        f"vllm:kv_offload_load_bytes_total{labels}": 1e9,
+        f"vllm:nixl_bytes_transferred_sum{labels}": 5e8,
+        f"vllm:nixl_num_failed_transfers_total{labels}": 0.5,
+    }
+    engine = await shown("kv-tiers", grown)
+    assert there(engine.rejections_per_s) == pytest.approx(2.0)
+    moved = (engine.kv_stored_bytes_per_s, engine.kv_loaded_bytes_per_s, engine.kv_transferred_bytes_per_s)
+    assert [there(rate) for rate in moved] == pytest.approx([3e9, 1e9, 5e8])
+    assert there(engine.kv_transfer_failures_per_s) == pytest.approx(0.5)
+    assert engine.sources["kv_loaded_bytes_per_s"] == "vllm:kv_offload_load_bytes_total over 10 s"
+    assert there(engine.waiting_deferred) == 3.0
