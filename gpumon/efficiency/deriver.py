@@ -10,11 +10,11 @@ import msgspec
 from gpumon.efficiency.carry import Carry, FaultCarry
 from gpumon.efficiency.carrying import claims_of, engine_carry, gpu_carry, set_claims, set_engine, set_gpu
 from gpumon.efficiency.contradictions import Contradictions
-from gpumon.efficiency.engine import Peak, plus
+from gpumon.efficiency.engine import Peak, gpu_facts, plus
 from gpumon.efficiency.engine_track import EngineTrack
 from gpumon.efficiency.engine_view import counted, derive_engine, without_figures
 from gpumon.efficiency.faults import engine_faults, gpu_faults, is_free, is_unmapped
-from gpumon.efficiency.gpu_view import GpuTrack, Standing, derive_gpu, gpu_facts, mean_power_of, standing_of
+from gpumon.efficiency.gpu_view import GpuTrack, Standing, derive_gpu, mean_power_of, standing_of
 from gpumon.efficiency.points import Totals, chart_points
 from gpumon.efficiency.renewed import pace_s, renewed
 from gpumon.efficiency.replicas import Member, ReplicaGroups

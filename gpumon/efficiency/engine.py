@@ -10,9 +10,9 @@ from gpumon.efficiency import flops, ratio, traffic
 from gpumon.efficiency.rates import Rates
 from gpumon.efficiency.service import WITHOUT_DECODE, Service, service_of
 from gpumon.efficiency.training import NO_COST, training_flops
-from gpumon.readings.frame import DIFFUSION, MODEL_AWAITED, EndpointState, EngineReading
+from gpumon.readings.frame import DIFFUSION, MODEL_AWAITED, EndpointState, EngineReading, GpuReading
 from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason, number
-from gpumon.specs.gpu import GpuSpec
+from gpumon.specs.gpu import GpuFacts, GpuSpec
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.precision import Precision
 
@@ -36,6 +36,20 @@ class Peak(NamedTuple):
     def bandwidth_source(self) -> str:
         """The part of `source` that tells where the bandwidth comes from."""
         return self.source.rpartition("bandwidth: ")[2]
+
+
+def gpu_facts(reading: GpuReading) -> GpuFacts:
+    """What a reading tells of the things that a GPU's peaks depend on; memory that is the host's tells nothing."""
+    return GpuFacts(
+        reading.name,
+        number(reading.vram_total_bytes) if not reading.vram_shared else None,
+        number(reading.sm_count),
+        number(reading.sm_clock_max_hz),
+        number(reading.memory_clock_max_hz),
+        number(reading.memory_bus_bits),
+        reading.compute_capability,
+        reading.architecture,
+    )
 
 
 class Work(NamedTuple):

@@ -11,7 +11,9 @@ from gpumon.efficiency.engine_view import per
 from gpumon.readings.frame import EndpointState, EngineReading, GpuReading
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Gpu
+from gpumon.specs.precision import Precision
 
+_UNMEASURED = Missing(Reason.UNKNOWN_GPU, "nobody has measured it on this type of GPU in this format")
 _SEVERAL = Missing(Reason.NOT_MODELLED, "its engines compute in several precisions, each with a peak of its own")
 
 
@@ -36,6 +38,16 @@ def peak_and_precision(
     if unknown is not None:
         return unknown, ""
     return found[0][0] if len({value for value, _ in found}) == 1 else _SEVERAL, names
+
+
+def achievable_ratio(peak: Peak, flops_peak: Reading, precision: str) -> Reading:
+    """Share of that peak that products of large matrices reached; missing where nobody measured it."""
+    if isinstance(flops_peak, Missing):
+        return flops_peak
+    formats = map(Precision, precision.split("+"))
+    ratios = {peak.spec.achievable_ratio(each) for each in formats} if peak.spec is not None else {None}
+    ratio = ratios.pop()
+    return _UNMEASURED if ratio is None or ratios else ratio
 
 
 def tokens_per_j(engines: Sequence[Engine], power_w: Reading) -> Reading:

@@ -10,18 +10,16 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from gpumon.efficiency.engine import Peak, plus
-from gpumon.efficiency.gpu_engines import of_engines, peak_and_precision, tokens_per_j
+from gpumon.efficiency.gpu_engines import achievable_ratio, of_engines, peak_and_precision, tokens_per_j
 from gpumon.efficiency.provenance import MEMORY_OF_HOST, MEMORY_V1, MEMORY_V2, Exporter, gpu_sources
 from gpumon.efficiency.ratio import busy
 from gpumon.efficiency.renewed import from_elsewhere
 from gpumon.efficiency.windows import GAP, RATE_S
 from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import EngineReading, GpuProcess, GpuReading, GpuState
-from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason, number
+from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process
 from gpumon.readings.text import clean
-from gpumon.specs.gpu import GpuFacts
-from gpumon.specs.precision import Precision
 
 BUSY_MEAN_MINUTES = 60
 """Length of the window of `busy_mean_ratio`, whether read or not."""
@@ -68,24 +66,9 @@ GAUGES = (
 )
 """Fields of `Gpu` that are shown as they were read."""
 _GAUGES_OF = attrgetter(*GAUGES)
-_UNMEASURED = Missing(Reason.UNKNOWN_GPU, "nobody has measured it on this type of GPU in this format")
 COUNTER_SLACK_S = 10.0
 """A counter of seconds is read every few ticks: it may have grown by that much more than the clock since the last."""
 COMMAND_CHARACTERS = 512
-
-
-def gpu_facts(reading: GpuReading) -> GpuFacts:
-    """What a reading tells of the things that a GPU's peaks depend on; memory that is the host's tells nothing."""
-    return GpuFacts(
-        reading.name,
-        number(reading.vram_total_bytes) if not reading.vram_shared else None,
-        number(reading.sm_count),
-        number(reading.sm_clock_max_hz),
-        number(reading.memory_clock_max_hz),
-        number(reading.memory_bus_bits),
-        reading.compute_capability,
-        reading.architecture,
-    )
 
 
 class GpuTrack:
@@ -281,7 +264,7 @@ def derive_gpu(
     state, age_s, blank, read_s = standing
     bandwidth, source = _bandwidth(reading, track, peak, engines) if blank is None else (blank, BandwidthSource.NONE)
     flops_peak, precision = peak_and_precision(reading, peak, read, alone)
-    achievable = _achievable(peak, flops_peak, precision)
+    achievable = achievable_ratio(peak, flops_peak, precision)
     return Gpu(
         index=reading.index,
         **_identity(_TEXTS_OF(reading)),
@@ -340,15 +323,6 @@ def _peaks(peak: Peak) -> dict[str, Any]:
         "bandwidth_peak_unverified": peak.bandwidth_unverified,
         "gpu_type": peak.spec.name if peak.spec is not None and peak.spec.listed else "",
     }
-
-
-def _achievable(peak: Peak, flops_peak: Reading, precision: str) -> Reading:
-    if isinstance(flops_peak, Missing):
-        return flops_peak
-    formats = map(Precision, precision.split("+"))
-    ratios = {peak.spec.achievable_ratio(each) for each in formats} if peak.spec is not None else {None}
-    ratio = ratios.pop()
-    return _UNMEASURED if ratio is None or ratios else ratio
 
 
 def _sources(

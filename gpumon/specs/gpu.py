@@ -39,6 +39,8 @@ class GpuSpec(msgspec.Struct, frozen=True):
     """Of derived peaks: how they were worked out, or why there are none."""
     note: str = ""
     tdp_w: float = 0.0
+    link_bytes_per_s: float = 0.0
+    """Of one direction to the other GPUs of its server: NVLink, else PCIe x16; 0 where not known."""
     sm_count: float = 0.0
     """0 where not known."""
     achieved_flops_per_s: dict[Precision, float] = {}

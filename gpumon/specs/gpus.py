@@ -21,6 +21,8 @@ _MEMORY_TOLERANCE = 0.10
 _BANDWIDTH_TOLERANCE = 0.05
 _UNKNOWN: Final = "?"
 """In a cell of a rate: the GPU has this format, and its peak is not known. An empty cell: it lacks the format."""
+_PCIE_BYTES_PER_S = {"3": 15.75e9, "4": 31.5e9, "5": 63.0e9, "6": 121.0e9}
+"""Of 16 lanes, one direction, by generation."""
 _SOCKET = re.compile(r"\bsxm\d\b")
 _UNNAMED: Final = {13: "rubin"}
 """NVML_DEVICE_ARCH_* -> short name of the announced GPU of that architecture, whose name at the driver is not known."""
@@ -166,6 +168,8 @@ def _spec(row: Mapping[str, str | None], line: int) -> GpuSpec:
         verified=not unverified,
         note="; ".join(each for each in (row.get("notes"), unverified and f"unverified: {unverified}") if each),
         tdp_w=number("tdp_w"),
+        # Data sheets add both directions of NVLink.
+        link_bytes_per_s=number("nvlink_gbs") * 1e9 / 2.0 or _PCIE_BYTES_PER_S.get(row.get("pcie_gen") or "", 0.0),
         sm_count=number("sm_count"),
         achieved_flops_per_s={each: number(column) * 1e12 for column, each in _ACHIEVED.items() if row.get(column)},
         achieved_source=row.get("achieved_source") or "",
