@@ -19,7 +19,7 @@ from gpumon.efficiency.rates import Rates
 from gpumon.efficiency.service import WITHOUT_DECODE, Service, service_of
 from gpumon.efficiency.windows import GAP, Track
 from gpumon.readings.frame import SLEEPING, EndpointState, EngineReading
-from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
 from gpumon.readings.quantities import (
     DECODE_TOKENS,
     KV_USAGE,
@@ -138,6 +138,9 @@ def _with_figures(
     found, latencies, operated = track.figures(reading, laid)
     done = work(reading, found, laid.tp)
     share = shares(reading, done, peaks)
+    # llama.cpp is asked for its sleep once a minute: tokens tell sooner that it is over.
+    awake = any(number(rate) for rate in (found.prefill, found.decode))
+    identity = {**identity, "asleep": ""} if awake else identity
     more: dict[str, Any] = {**found.counted, **latencies, **operated, **_inputs(found, done, share)}
     return Engine(
         **identity,

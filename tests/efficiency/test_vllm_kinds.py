@@ -107,6 +107,7 @@ async def test_the_same_page_of_several_api_servers_has_no_exact_steps() -> None
 async def test_a_sleeping_server_is_asleep_and_not_idle() -> None:
     engine = await shown("sleeping", {})
     assert engine.asleep == "weights in the host's memory (sleep level 1)"
+    assert (await shown("sleeping", {"vllm:generation_tokens_total": 5.0})).asleep == "", "an old word of it"
     page = (PAGES / "vllm" / "sleeping.prom").read_text()
     awake = page.replace('sleep_state="awake"} 0.0', 'sleep_state="awake"} 1.0')
     assert "sleeping" not in (await polled(awake)).info

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from gpumon.readings.frame import RankReading
+from gpumon.readings.frame import SLEEPING, RankReading
 from gpumon.sources.engines.adapter import EnginePage
 from gpumon.sources.engines.json_body import count, decoded, items, mapping, text
 from gpumon.specs import hints
@@ -17,6 +17,7 @@ ROUTER: Final = "router"
 """What stands where no model is loaded."""
 LOADED: Final = ("loaded", "sleeping")
 """A router's models that have a process."""
+UNLOADED: Final = "its model is unloaded until the next request (--sleep-idle-seconds)"
 WHY_NOTHING: Final = (
     "a router: asking a model for its metrics keeps it loaded, so gpumon does not; "
     "give the port of the model's own process as an endpoint to watch it"
@@ -61,7 +62,7 @@ def server_of(body: bytes) -> Server:
         hints.CONTEXT_LEN: str(context or ""),
         hints.MODALITIES: text(",".join(modalities)),
         "slots": str(count(said.get("total_slots")) or ""),
-        "sleeping": "yes" if said.get("is_sleeping") is True else "",
+        SLEEPING: UNLOADED if said.get("is_sleeping") is True else "",
     }
     return Server(
         info={key: value for key, value in info.items() if value},
@@ -90,7 +91,7 @@ def router_models(body: bytes) -> tuple[EnginePage, ...]:
 
 def _page(card: Mapping[str, Any]) -> EnginePage:
     state = _state(card)
-    info = {"state": state, "figures": WHY_NOTHING}
+    info = {"state": state, "figures": WHY_NOTHING, **({SLEEPING: UNLOADED} if state == SLEEPING else {})}
     words = [text(word) for word in items(mapping(card.get("status")).get("args"), 256)]
     for word, value in pairwise(words):
         if word in OPTIONS and value != "0":
