@@ -1,8 +1,6 @@
 """FLOPs of the models that were served in tests/data/captures, counted in the real model code.
 
-    ORACLE_VENV/bin/python -m tests.oracle.served [CAPTURE ...]
-
-Writes tests/data/oracle/served.csv: what one token costs, by what it depends on. Counted by PyTorch's FLOP counter in
+A row has what one token costs, by what it depends on. Counted by PyTorch's FLOP counter in
 transformers' model at its full (small) size with random weights, eager attention and experts one by one:
 
 - `linear_flops`: of one token through all layers, without the LM head: every product with a matrix of weights.
@@ -20,12 +18,10 @@ transformers' model at its full (small) size with random weights, eager attentio
 
 from __future__ import annotations
 
-import csv
 import itertools
 import re
-import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -222,17 +218,7 @@ def row(folder: Path) -> dict[str, object]:
     }
 
 
-def main() -> None:
-    """All captures of models that are no Llama, or those that are named."""
-    names = sys.argv[1:] or sorted(each.name for each in (DATA / "captures").glob("vllm-family-*"))
-    rows = [row(Path(name) if "/" in name else DATA / "captures" / name) for name in names]
-    with (DATA / "oracle" / "served.csv").open("w", newline="") as out:
-        writer = csv.DictWriter(out, rows[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    for each in rows:
-        print(each)
-
-
-if __name__ == "__main__":
-    main()
+def rows() -> Iterator[dict[str, object]]:
+    """Of all captures of models that are no Llama."""
+    for folder in sorted((DATA / "captures").glob("vllm-family-*")):
+        yield row(folder)
