@@ -68,8 +68,6 @@ class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tls_verify: bool = True
     context_tokens: Positive | None = None
     """Mean tokens in context of a running request, used where the engine does not tell."""
-    drain_metrics: bool = False
-    """Read TensorRT-LLM's JSON /metrics, which takes what it gives: nobody else gets those records."""
 
 
 class Feed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -101,6 +101,8 @@ class EndpointSource:
             self.url, tls_ca=endpoint.tls_ca, tls_verify=endpoint.tls_verify, limits=limits, clock=clock
         )
         self._look_for = Probe(self._fetcher, self.url, endpoint)
+        self.joined: Callable[[EngineReading], EngineReading] | None = None
+        """Adds what its process tells beside its pages, where discovery knows that it is one of this host."""
         self._place = zlib.crc32(self.url.metrics.encode()) / 2**32 if spread else 0.0
         """Its place in the interval, as a share."""
         self._step_s = interval_s / MOMENTS if spread else 0.0
@@ -150,7 +152,8 @@ class EndpointSource:
     def newest(self) -> Contribution:
         """The newest reading."""
         faults = tuple(Fault(self.reading.name, text, since) for text, since in self._notices.items())
-        return Contribution(engines=self.readings, faults=faults)
+        engines = self.readings if self.joined is None else tuple(map(self.joined, self.readings))
+        return Contribution(engines=engines, faults=faults)
 
     def set_interval(self, seconds: float) -> None:
         """Engines are polled at a cadence of their own."""

@@ -93,7 +93,7 @@ class Probe:
         self._rows = ROWS if self._kind is EngineKind.UNKNOWN else (BY_KIND[self._kind],)
         self._named = url.metrics.removeprefix(url.base)
         self._paths = self._order()
-        self._careful = METRICS in self._paths[1:] and self._paths[0] == SAFE and not endpoint.drain_metrics
+        self._careful = METRICS in self._paths[1:] and self._paths[0] == SAFE
         """Whether it may be the server whose /metrics must not be asked."""
         self._vain: _Vain | None = None
         self._tries = 0
@@ -121,7 +121,7 @@ class Probe:
         if len(self._rows) > 1:
             return PATHS
         row = self._rows[0]
-        return tuple(path for path in row.paths if self._endpoint.drain_metrics or not row.drains(path))
+        return tuple(path for path in row.paths if not row.drains(path))
 
     async def _as_before(self, vain: _Vain) -> bool:
         return not self._careful or await self._signed() is vain.signed
@@ -146,7 +146,7 @@ class Probe:
         state, told = refusal.state, None
         if signed and state is EndpointState.METRICS_OFF:
             row = BY_KIND[DRAINS]
-            told = Refusal(state, f"{row.title} without Prometheus metrics: {row.switch}; or drain_metrics = true")
+            told = Refusal(state, f"{row.title} without Prometheus metrics: {row.switch}")
         elif drained and self._careful:  # its answer may have been records that somebody else waits for
             told, (_, path, (state, _)) = refusal, refusals[0]
         self._vain = _Vain(path, state, signed, told)
@@ -161,8 +161,6 @@ class Probe:
         found = await _judge(answer, path, rows, self._kind, wrong)
         if isinstance(found, Refusal):
             return answer, found
-        if found.drains(path) and not self._endpoint.drain_metrics and is_json(answer.body, answer.content_type, ()):
-            return answer, by_content(answer.body, answer.content_type, self._kind)
         return answer, Server(found, path, at, key)
 
     async def _signed(self) -> bool:

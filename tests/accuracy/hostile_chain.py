@@ -105,9 +105,7 @@ class Polled(EndpointSource):
     def __init__(self, wire: Wire, wall_s: float) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("gpumon.sources.endpoint.Fetcher", lambda *_, **__: wire)
-            super().__init__(
-                Endpoint(url=URL, drain_metrics=True), EVERY_S, lambda: wire.now_s, wall=lambda: wall_s + wire.now_s
-            )
+            super().__init__(Endpoint(url=URL), EVERY_S, lambda: wire.now_s, wall=lambda: wall_s + wire.now_s)
 
     async def look(self, now_s: float) -> Contribution:
         """One poll, and what it is known by."""

@@ -19,6 +19,8 @@ STARVED = "vllm-starved-host"
 """Recorded by a scraper that was itself starved: its rates are no truth, its totals are."""
 
 
+NOT_LIVE_HERE = frozenset({"llamacpp-two-scrapers", "llamacpp-lifecycle"})
+"""Recorded without /slots: only ended answers are counted."""
 ALL = (*CAPTURES, *VARIANTS, *WITHOUT_TOKENS)
 
 
@@ -52,7 +54,8 @@ def test_enough_steady_windows_were_compared(replays: dict[str, Replay]):
 def test_nothing_is_negative_and_nothing_spikes(replays: dict[str, Replay], name: str):
     result = judge(replays[name])
     assert not result.negative
-    assert 0 < result.highest_rate <= 1.5 * result.highest_truth
+    assert (result.highest_rate > 0) is (name not in NOT_LIVE_HERE)
+    assert result.highest_rate <= 1.5 * result.highest_truth
 
 
 def test_a_restart_is_a_gap_and_not_a_zero(replays: dict[str, Replay]):
@@ -106,7 +109,7 @@ def test_the_gauge_of_an_old_sglang_is_near_and_its_totals_are_right(replays: di
 
 def test_llama_cpp_without_slots_has_right_totals_and_no_rate_of_now(replays: dict[str, Replay]):
     result = judge(replays["llamacpp-slots without /slots"])
-    assert (result.live, result.decode_error, result.rate_errors) == ("end", 0.0, [])
+    assert (result.live, result.decode_error, result.rate_errors) == ("end", 0.0, ())
 
 
 def test_the_tables_say_what_is_not_live_and_go_between_the_markers(replays: dict[str, Replay], tmp_path: Path):

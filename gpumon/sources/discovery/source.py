@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterable, MutableMapping, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -141,7 +142,9 @@ class Discovery:
                 readings += [self._told(reading, engine.chain) for reading in told if not engine.twin]
                 continue
             part = await engine.source.poll(monotonic_s)
-            engine.twin = engine.twin or self._twin_of(part.engines, others)
+            if not engine.twin and (twin := self._twin_of(part.engines, others)):
+                engine.twin = twin
+                self._join_configured()
             if not engine.twin:
                 readings += [self._told(reading, engine.chain) for reading in part.engines]
                 faults += part.faults
@@ -223,6 +226,15 @@ class Discovery:
             if moved or unloaded or now_s - engine.gone_s >= self._grace_s:
                 self._drop(url)
         self._engines = dict(sorted(self._engines.items(), key=lambda item: (item[1].chain.port, item[0])))
+        self._join_configured()
+
+    def _join_configured(self) -> None:
+        """Let the endpoints of the config have what their processes tell, as those have that were found."""
+        chains = {chain.configured: chain for chain in self.chains if chain.configured}
+        chains |= {engine.twin: engine.chain for engine in self._engines.values() if engine.twin}
+        for source in self._configured:
+            chain = chains.get(source.url.base)
+            source.joined = None if chain is None else partial(self._joined, chain)
 
     async def _follow(self, url: str, chain: Chain) -> None:
         engine = self._engines.setdefault(url, _Engine(chain))
@@ -275,11 +287,15 @@ class Discovery:
             self._owner.tell(url, pids)
 
     def _told(self, reading: EngineReading, chain: Chain) -> EngineReading:
+        """The reading of a server that was found, with how to give it what it asks for."""
+        if reading.state in (EndpointState.UNAUTHORIZED, EndpointState.TLS):
+            fix = f'add [[endpoint]] url = "{reading.url}" with that to the config'
+            reading = msgspec.structs.replace(reading, fault=f"{reading.fault}; it was found by itself: {fix}")
+        return self._joined(chain, reading)
+
+    def _joined(self, chain: Chain, reading: EngineReading) -> EngineReading:
         """The reading, with what the command line says where the server itself does not."""
         tp, pp, dp = chain.ranks(len(indices_of(chain.pids, self._gpus)))
-        fault = reading.fault
-        if reading.state in (EndpointState.UNAUTHORIZED, EndpointState.TLS):
-            fault = f'{fault}; it was found by itself: add [[endpoint]] url = "{reading.url}" with that to the config'
         return msgspec.structs.replace(
             reading,
             model=(chain.launch.stored_as if chain.launch is not None else "") or reading.model or clean(chain.model),
@@ -288,7 +304,6 @@ class Discovery:
             tp=reading.tp or tp,
             pp=reading.pp or pp,
             dp=reading.dp or dp,
-            fault=fault,
         )
 
     def _ownerless(self) -> list[EngineReading]:

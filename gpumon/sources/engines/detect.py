@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.readings.text import clean
 from gpumon.sources.engines.registry import BY_KIND, ROWS
+from gpumon.sources.engines.vllm import ROUTER
 from gpumon.sources.exposition import Scanner
 
 LOOKED_AT: Final = 4096
@@ -31,11 +32,7 @@ SWITCHES: Final = "SGLang: --enable-metrics, llama.cpp: --metrics"
 
 NOT_ENGINES: Final = (
     (("litellm_",), "LiteLLM", "a proxy: add the engines behind it"),
-    (
-        ("vllm:current_qps", "vllm:healthy_pods_total", "vllm:num_incoming_requests_total", "vllm:avg_decoding_length"),
-        "vLLM's router",
-        "no engine: add the vLLM servers behind it",
-    ),
+    (ROUTER, "vLLM's router", "no engine: add the vLLM servers behind it"),
     # With a colon the names are SGLang's own; the router writes those of its workers with an underscore.
     (("smg_", "sgl_router_", "sglang_"), "SGLang's router (SMG)", "no engine: add the SGLang servers behind it"),
     (

@@ -44,6 +44,7 @@ ASKED: Final = Companion(SLOTS)
 REFUSED: Final = Companion(SLOTS, 60.0)
 """Where it was not answered (`--no-slots`)."""
 STEPS: Final = "llamacpp:n_decode_total"
+BUSY: Final = "llamacpp:n_busy_slots_per_decode"
 ENDED: Final = "llamacpp:tokens_predicted_total"
 DRAFTS: Final = "llamacpp:spec_decode_num_drafts_total"
 ACCEPTED: Final = "llamacpp:spec_decode_num_accepted_tokens_total"
@@ -70,7 +71,7 @@ TABLES: Final = Tables(
         _rule(q.WAITING, "requests_deferred"),
     ),
     histograms=(),
-    extra=(STEPS, ENDED),
+    extra=(STEPS, BUSY, ENDED),
 )
 
 
@@ -152,9 +153,15 @@ def _printed(found: Mapping[str, Found], taken: Collected, slots: Slots) -> Prin
             taken.live.pop(quantity, None)
             for rank in ranks:
                 rank.counters.pop(quantity, None)
+    steps, busy = _one(found, STEPS), _one(found, BUSY)
+    product = None if steps is None or busy is None or half_step_of_count(steps) else steps * busy
+    first = next(iter(ranks), Rank("0"))
     return Printed(
-        _one(found, STEPS),
+        steps,
         _one(found, ENDED),
+        product,
+        first.counters.get(q.PREFILL_COMPUTED),
+        first.gauges.get(q.RUNNING),
         bool(drafts) or any(slot.busy and slot.speculative for slot in slots),
     )
 

@@ -1,8 +1,8 @@
 """llama.cpp's tokens and steps: the answers that ended by /metrics, those that run by /slots.
 
 A figure of llama.cpp is printed with six significant digits: a counter moves in steps of 10 from 1e6 on, of 100 from
-1e7 on; /slots tells what happened between two printed values. `n_decode_total` x `n_busy_slots_per_decode` is no count
-of tokens: a busy slot is counted in each batch of its prompt, too, and in embeddings.
+1e7 on; /slots tells what happened between two printed values. `n_decode_total` x `n_busy_slots_per_decode` counts
+tokens only while no prompt is read: a busy slot is counted in each batch of its prompt, too, and in embeddings.
 """
 
 from __future__ import annotations
@@ -23,6 +23,12 @@ class Printed(NamedTuple):
     """n_decode_total"""
     ended: float | None = None
     """tokens_predicted_total"""
+    product: float | None = None
+    """n_decode_total x n_busy_slots_per_decode"""
+    prompt: float | None = None
+    """prompt_tokens_total"""
+    running: float | None = None
+    """requests_processing"""
     speculates: bool = False
 
 
@@ -60,11 +66,12 @@ class LiveCounts:
         """The counts at one more page. `slots` is empty where /slots does not answer.
 
         It is asked after /metrics: an answer that ended in between is in neither, but was seen by the look before.
+        Where the two disagree on what runs and no prompt was read, the busy slots of all decodes are the tokens.
         """
         self._unanswered = 0 if slots else self._unanswered + 1
         if _fell(self._printed.steps, printed.steps) or _fell(self._printed.ended, printed.ended):
             self._start()
-        steps, ended, before = printed.steps, printed.ended, self._printed.ended
+        steps, ended, last = printed.steps, printed.ended, self._printed
         grown = growth(self._slots, slots)
         self._slots, self._printed = slots, printed
         if steps is not None:
@@ -72,8 +79,12 @@ class LiveCounts:
             more = 0.0 if printed.speculates else grown.steps
             self._steps = _between(self._steps, more, steps, half_step_of_count(steps))
         if ended is not None:
-            unbooked = 0.0 if before is None else max(0.0, grown.ended - (ended - before))
+            unbooked = 0.0 if last.ended is None else max(0.0, grown.ended - (ended - last.ended))
             known = ended + unbooked + sum(slot.generated for slot in slots)
+            disagree = bool(slots) and printed.running != sum(slot.busy for slot in slots)
+            plain = not printed.speculates and printed.prompt == last.prompt
+            if disagree and plain and printed.product and last.product:
+                known = max(known, self._tokens + printed.product - last.product)
             self._tokens = _between(self._tokens, grown.tokens, known, half_step_of_count(ended))
         return Counts(None if ended is None else self._tokens, None if steps is None else self._steps)
 

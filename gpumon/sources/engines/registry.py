@@ -39,7 +39,7 @@ class Row(NamedTuple):
     json_paths: tuple[str, ...] = ()
     """Those of `paths` that answer JSON: the adapter reads it from the bodies."""
     drain_paths: tuple[str, ...] = ()
-    """Those of `paths` that give what they have only once: read where the user allows it."""
+    """Those of `paths` that may give what they have only once: never asked where that is known."""
     version_path: str = "/version"
     """Where it tells its version as JSON `{"version": ...}`; empty where nowhere, or where the adapter finds it."""
 
@@ -86,7 +86,6 @@ ROWS: Final = (
         8000,
         paths=(PROMETHEUS, RECORDS),
         switch=SWITCH,
-        json_paths=(RECORDS,),
         drain_paths=(RECORDS,),
     ),
     Row("TGI", TgiAdapter, 3000, models_path="", version_path=""),

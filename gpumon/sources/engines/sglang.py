@@ -188,6 +188,8 @@ class SglangAdapter(Adapter):
         ranks, live, advance = taken
         if self._counts_live(found, taken, server):
             self._take_live(taken, found)
+            if ENDED not in found:
+                self._begin_histograms(taken)
         else:
             self._take_ended(taken)
         if self._queues - found.keys():
@@ -195,8 +197,6 @@ class SglangAdapter(Adapter):
             _leave_out(taken, q.WAITING)
         self._queues.update(name for name in QUEUES if name in found)
         _add_gauges(taken, found, server)
-        if ENDED not in found:
-            self._begin_histograms(taken)
         role = _role(found)
         causes = self._add_failures(taken, found, role)
         for quantity in OF_THE_OTHER.get(role, ()):

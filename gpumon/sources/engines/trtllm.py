@@ -1,4 +1,4 @@
-"""TensorRT-LLM (trtllm-serve): its Prometheus page, or, where the user allows it, the JSON records of its iterations.
+"""TensorRT-LLM (trtllm-serve): its Prometheus page. The JSON records of its iterations are never asked for.
 
 Names and meaning: tensorrt_llm/metrics/collector.py and tensorrt_llm/serve/openai_server.py of NVIDIA/TensorRT-LLM.
 Its token counters move when a request ends. What moves with the iterations needs `enable_iter_perf_stats`.
@@ -32,13 +32,12 @@ from gpumon.sources.engines.adapter import (
 from gpumon.sources.engines.failures import Failures
 from gpumon.sources.engines.plan import Collected, Rank, usable
 from gpumon.sources.engines.remainder import Remainder
-from gpumon.sources.engines.trtllm_records import Records, are_records
-from gpumon.sources.exposition import Scan, Scanner
+from gpumon.sources.exposition import Scan
 from gpumon.specs import hints
 
 PROMETHEUS: Final = "/prometheus/metrics"
 RECORDS: Final = "/metrics"
-"""Gives each record to the first who asks."""
+"""Gives each record to the first who asks. A Dynamo worker has its Prometheus page there."""
 PREFIXES: Final = ("trtllm_", "trtllm:")
 """The second is Dynamo's, until 0.7."""
 SWITCH: Final = (
@@ -145,9 +144,7 @@ class TrtllmAdapter(Adapter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._records = Records()
         self._computed = Remainder()
-        self._scanner = Scanner(self.wanted)
         self._iteration: list[float] = []
         self._still = 0
         self._ended = HistogramReading((), (), 0.0, 0.0)
@@ -155,18 +152,10 @@ class TrtllmAdapter(Adapter):
 
     @classmethod
     def claims(cls, page: Page) -> bool:
-        """JSON is told by what stands in it, a page without prefixes by a label."""
-        if super().claims(page) or (page.path == RECORDS and are_records(page.body)):
+        """A page without prefixes is told by a label."""
+        if super().claims(page):
             return True
         return f"{FIRST}_count" in page.names and (page.path == PROMETHEUS or SIGN in page.body)
-
-    def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EnginePage, ...]:
-        """The Prometheus page; else the records. A Dynamo worker writes Prometheus text where the records stand."""
-        body = bodies.get(RECORDS)
-        if body is None or PROMETHEUS in bodies:
-            return super().read_all(scan, bodies)
-        page = self._records.read(body)
-        return super().read_all(self._scanner.scan(body), bodies) if page is None else (page,)
 
     def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EnginePage:  # noqa: ARG002
         """The Prometheus page in canonical quantities."""

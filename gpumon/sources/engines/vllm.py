@@ -44,7 +44,15 @@ DENOISING: Final = "vllm:diffusion_num_denoising_steps_total"
 """Only of diffusion models."""
 EXTERNAL_HITS: Final = "vllm:external_prefix_cache_hits_total"
 SIGNS: Final = ("vllm:generation_tokens_total", "vllm:prompt_tokens_total", "vllm:cache_config_info")
-"""An engine writes one of them at least (the router of vLLM's production stack neither)."""
+"""An engine writes one of them at least (the router of vLLM's production stack neither), unless something between lets
+only some series through: then it has what runs."""
+ROUTER: Final = (
+    "vllm:current_qps",
+    "vllm:healthy_pods_total",
+    "vllm:num_incoming_requests_total",
+    "vllm:avg_decoding_length",
+)
+"""Names of that router, which tells what runs, too."""
 AT_FIRST_TOKEN: Final = frozenset({q.PROMPT_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED})
 TOKEN_QUERIES: Final = "vllm:prefix_cache_queries_total"
 """Stands beside the hits in tokens."""
@@ -157,7 +165,8 @@ class VllmAdapter(Adapter):
     @classmethod
     def claims(cls, page: Page) -> bool:
         """A router in front of engines has `vllm:` series, too, but none of an engine's own."""
-        return any(name in page.names for name in SIGNS)
+        runs = "vllm:num_requests_running" in page.names and page.names.isdisjoint(ROUTER)
+        return runs or any(name in page.names for name in SIGNS)
 
     def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EnginePage:  # noqa: ARG002
         """The page in canonical quantities; no rank where it has no vLLM series."""

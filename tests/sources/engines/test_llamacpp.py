@@ -59,17 +59,16 @@ def grown(pages: Sequence[tuple[float, EnginePage]], quantity: str) -> float:
     return last - first
 
 
-LATE = 5.0
+LATE = 8.0
 """Tokens that are with the client a moment before or after the page says so."""
 
 
 @pytest.mark.parametrize("name", ["llamacpp-basic", "llamacpp-slots", "llamacpp-long-prompts"])
 def test_tokens_are_what_the_client_has_received_at_every_second(name: str) -> None:
-    """But at 20 s of llamacpp-basic, where /slots answered 2 s after /metrics: it is right again with the next page."""
+    """Also at 20 s of llamacpp-basic, where /slots answered 2 s after /metrics."""
     pages = recorded(name)
     for t, page in pages:
-        late = 1024.0 if (name, round(t)) == ("llamacpp-basic", 20) else LATE
-        assert page.ranks[0].counters[q.DECODE_TOKENS] == pytest.approx(received(name, t), abs=late)
+        assert page.ranks[0].counters[q.DECODE_TOKENS] == pytest.approx(received(name, t), abs=LATE)
         assert page.advance[q.DECODE_TOKENS] is Advance.DERIVED
         assert page.exact_steps
     assert grown(pages, q.DECODE_TOKENS) == received(name, 1e9)
@@ -180,6 +179,18 @@ def test_an_answer_that_ended_between_the_two_pages_is_counted_all_the_same() ->
     ended = slot._replace(busy=False, generated=0.0, prompt=0.0, used=69.0)
     pages = [(Printed(110.0, 900.0), (slot,)), (Printed(129.0, 900.0), (ended,)), (Printed(130.0, 960.0), (ended,))]
     assert [counts.read(*page).tokens for page in pages] == [940.0, 960.0, 960.0]
+
+
+def test_where_the_pages_disagree_the_decodes_tell_unless_a_prompt_was_read() -> None:
+    """Seven more steps of one slot until the page; then it ended, and others had begun when /slots was asked."""
+    slot = Slot(True, 7, 40.0, 10.0, 50.0, 2048.0, False)
+    other = slot._replace(task=9, generated=0.0, prompt=0.0)
+    first = Printed(110.0, 900.0, product=110.0, prompt=10.0, running=1.0)
+    for prompt, tokens in ((10.0, 947.0), (500.0, 940.0)):
+        counts = LiveCounts()
+        counts.read(first, (slot, slot._replace(busy=False, generated=0.0)))
+        second = first._replace(steps=117.0, product=117.0, prompt=prompt)
+        assert counts.read(second, (other, other._replace(task=10))).tokens == tokens
 
 
 def test_a_prompt_that_is_read_makes_no_tokens() -> None:

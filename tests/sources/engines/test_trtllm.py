@@ -1,8 +1,7 @@
-"""TensorRT-LLM: its Prometheus page, its JSON records, and that nobody's records are taken unasked."""
+"""TensorRT-LLM: its Prometheus page, and that nobody's JSON records are taken."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 import pytest
@@ -21,6 +20,7 @@ FOLDER = PAGES / "trtllm"
 PROMETHEUS = "/prometheus/metrics"
 RECORDS = "/metrics"
 JSON = "application/json"
+ITERATION = b'[{"iter": 1, "iterLatencyMS": 12.5, "numActiveRequests": 2, "numQueuedRequests": 0}]'
 CARDS = (
     b'{"object":"list","data":[{"id":"Llama-3.1-8B-Instruct","object":"model","created":0,"owned_by":"tensorrt_llm"}]}'
 )
@@ -89,11 +89,11 @@ async def polled(server: Server, *, polls: int = 3, suffix: str = "", **settings
         Server(prometheus=body("iterations.prom")),
         Server(prometheus=b""),
         Server(prometheus=None),
-        Server(prometheus=None, records=body("records-1.json")),
+        Server(prometheus=None, records=ITERATION),
     ],
     ids=["metrics", "nothing counted yet", "metrics off", "records waiting"],
 )
-async def test_records_are_never_taken_unasked(engine: str, suffix: str, server: Server) -> None:
+async def test_records_are_never_taken(engine: str, suffix: str, server: Server) -> None:
     await polled(Server(prometheus=server.prometheus, records=server.records), engine=engine, suffix=suffix)
     again = Server(prometheus=server.prometheus, records=server.records)
     await polled(again, engine=engine, suffix=suffix)
@@ -130,32 +130,10 @@ async def test_a_server_that_has_served_nothing_says_so(engine: str, state: Endp
 
 async def test_an_unsigned_list_of_records_is_not_polled_on() -> None:
     """A proxy may hide the signature: the first answer is lost then, but no other."""
-    server = Server(prometheus=None, records=body("records-1.json"), cards=b'{"data":[]}')
+    server = Server(prometheus=None, records=ITERATION, cards=b'{"data":[]}')
     reading = await polled(server, polls=1)
     assert reading.state is EndpointState.NOT_METRICS
     assert "/prometheus/metrics" in reading.fault
-
-
-@pytest.mark.parametrize("engine", ["auto", "trtllm"])
-async def test_records_are_read_where_the_user_allows_it(engine: str) -> None:
-    server = Server(prometheus=None, records=body("records-1.json"))
-    with LoopbackServer(server) as loopback:
-        async with polling(loopback.url, engine=engine, drain_metrics=True) as source:
-            server.records = b"[]"
-            assert await until(lambda: server.drained >= 4)
-            first = source.reading
-            server.records = body("records-2.json")
-            assert await until(lambda: source.reading.ranks[0].counters[q.DECODE_TOKENS] >= 7.0)
-            server.records = b"[]"
-    assert first.state is EndpointState.OK
-    assert first.ranks[0].counters[q.PREFILL_COMPUTED] == 160.0
-    assert first.exact_steps
-
-
-async def test_the_page_goes_before_the_records() -> None:
-    server = Server(prometheus=body("iterations.prom"), records=body("records-1.json"))
-    await polled(server, engine="trtllm", drain_metrics=True)
-    assert server.drained == 0
 
 
 def test_the_rate_is_what_generating_requests_get_in_the_mean_time_of_a_token() -> None:
@@ -256,7 +234,6 @@ def test_a_worker_of_dynamo_is_read_where_the_records_would_stand() -> None:
         (PROMETHEUS, b"", False),
         (RECORDS, b"", False),
         (PROMETHEUS, b"prometheus_build_info{} 1\n", False),
-        (RECORDS, b"[]", True),
         (RECORDS, b'[{"name":"x"}]', False),
         (RECORDS, b"[1", False),
         ("/v1/metrics", b"[]", False),
@@ -264,26 +241,3 @@ def test_a_worker_of_dynamo_is_read_where_the_records_would_stand() -> None:
 )
 def test_what_is_taken_for_its_page(path: str, text: bytes, ours: bool) -> None:
     assert TrtllmAdapter.claims(Page(path, frozenset(sample_names(text)), text)) is ours
-
-
-def test_readings_of_records_do_not_change_afterwards() -> None:
-    reader = trtllm()
-    (first,) = reader.read({RECORDS: body("records-1.json")})
-    (second,) = reader.read({RECORDS: body("records-2.json")})
-    assert first.ranks[0].counters[q.DECODE_TOKENS] == 1.0
-    assert second.ranks[0].counters[q.DECODE_TOKENS] == 7.0
-
-
-def test_a_record_that_makes_no_sense_costs_only_itself() -> None:
-    records = json.loads(body("records-1.json"))
-    mad = [None, 7, "x", [], {}, {"iterLatencyMS": "x", "inflightBatchingStats": {"numGenRequests": -4}}]
-    (found,) = trtllm().read({RECORDS: json.dumps([mad[0], *records, *mad]).encode()})
-    assert found.ranks[0].counters == {q.DECODE_TOKENS: 1.0, q.PREFILL_COMPUTED: 160.0, q.STEPS: 2.0, q.REQUESTS: 0.0}
-
-
-def test_a_server_without_records_has_no_figures_and_no_zeros() -> None:
-    reader = trtllm()
-    (first,) = reader.read({RECORDS: b"[]"})
-    (again,) = reader.read({RECORDS: body("records-1.json")})
-    assert first.ranks[0].counters == first.ranks[0].gauges == {}
-    assert again.ranks[0].gauges[q.RUNNING] == 2.0
