@@ -38,7 +38,8 @@ _PATCHES: dict[str, tuple[Json, str]] = {
 }
 # Decoders of speech and drafts that have no sizes of their own, and a model that isn't a decoder by default.
 _LEFT_OUT = {
-    "gemma4_assistant", "gemma4_unified_assistant", "moss_transcribe_diarize", "musicgen", "musicgen_melody", "reformer",
+    "gemma4_assistant", "gemma4_unified_assistant", "moss_transcribe_diarize", "musicgen", "musicgen_melody",
+    "reformer",
 }  # fmt: skip
 
 
