@@ -26,6 +26,7 @@ _PATCHES: dict[str, tuple[Json, str]] = {
     ),
     "hunyuan_v1_dense": ({"head_dim": 128}, "tencent/Hunyuan-7B-Instruct"),
     "hunyuan_v1_moe": ({"head_dim": 128}, "tencent/Hunyuan-A13B-Instruct"),
+    "hunyuan_vl": ({"text_config": {"head_dim": 128}}, "tencent/HunyuanOCR"),
     "lfm2_moe": (
         {
             "num_hidden_layers": 24,

@@ -118,7 +118,18 @@ def _cache_row(language: Language, tokens: int, cache: dict[str, Any]) -> Row:
 
 
 def _column(tensor: str) -> str:
-    for start, column in (("compressed", "compressed"), ("buffer", "buffered"), ("overlap", "buffered")):
+    for start, column in _COLUMNS:
         if tensor.startswith(start):
             return column
     return tensor if tensor in _TENSORS else "other"
+
+
+_COLUMNS = (
+    ("compressed", "compressed"),
+    ("buffer", "buffered"),
+    ("overlap", "buffered"),
+    ("idx_keys", "indexer_keys"),
+    ("index_keys", "indexer_keys"),
+    ("linear_cache", "recurrent_states"),
+    ("rnn_state", "recurrent_states"),
+)
