@@ -155,15 +155,6 @@ def relative(block: Grouped) -> Builder:
     return build
 
 
-def differential(fields: Fields) -> Block:
-    """Differential attention (arXiv 2410.05258): each head weighs values of twice the width."""
-    block = grouped(fields)
-    heads, dim = query_heads(fields), key_dim(fields)
-    look = block.attention[0]
-    flops = 2.0 * heads * 3 * dim
-    return block._replace(attention=(Attention(look.reach, 1, flops, flops, look.elements, look.heads),))
-
-
 def kept_window(fields: Fields) -> Block:
     """Doge's dynamic mask: the `keep_window_size` tokens with the highest gate of their value."""
     block = grouped(fields)

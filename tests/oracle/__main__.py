@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 """`python -m tests.oracle [defaults] [variants] [parameters] [runs] [served]`: writes tests/data/oracle/."""
+=======
+"""`python -m tests.oracle [defaults] [variants] [parameters] [runs]`: writes these files of tests/data/oracle/."""
+>>>>>>> oracle
 
 import csv
 import sys
@@ -43,7 +47,7 @@ class Table:
     def __enter__(self) -> "Table":
         return self
 
-    def __exit__(self, *exit: object) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._file.close()
 
 
@@ -55,7 +59,10 @@ def _write_parameters() -> None:
 def _counts() -> Callable[[configs.Source], object]:
     """Models with the same code and the same counts are one, whatever their names and their quantisation."""
     with (DATA / "parameters.csv").open() as file:
-        by_id = {row["id"]: (row["text_model_type"], row["params"], row["active"], row["class"]) for row in csv.DictReader(file)}
+        by_id = {
+            row["id"]: (row["text_model_type"], row["params"], row["active"], row["class"])
+            for row in csv.DictReader(file)
+        }
     return lambda source: by_id[source.id] if by_id[source.id][1] else source.id
 
 

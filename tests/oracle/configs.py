@@ -26,6 +26,7 @@ _PATCHES: dict[str, tuple[Json, str]] = {
     ),
     "hunyuan_v1_dense": ({"head_dim": 128}, "tencent/Hunyuan-7B-Instruct"),
     "hunyuan_v1_moe": ({"head_dim": 128}, "tencent/Hunyuan-A13B-Instruct"),
+    "hunyuan_vl": ({"text_config": {"head_dim": 128}}, "tencent/HunyuanOCR"),
     "lfm2_moe": (
         {
             "num_hidden_layers": 24,
@@ -38,7 +39,8 @@ _PATCHES: dict[str, tuple[Json, str]] = {
 }
 # Decoders of speech and drafts that have no sizes of their own, and a model that isn't a decoder by default.
 _LEFT_OUT = {
-    "gemma4_assistant", "gemma4_unified_assistant", "moss_transcribe_diarize", "musicgen", "musicgen_melody", "reformer",
+    "gemma4_assistant", "gemma4_unified_assistant", "moss_transcribe_diarize", "musicgen", "musicgen_melody",
+    "reformer",
 }  # fmt: skip
 
 

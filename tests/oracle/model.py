@@ -31,6 +31,10 @@ IMAGE_TEXT: dict[str, str] = {
         "qwen3_omni_moe_thinker", "qwen3_vl", "qwen3_vl_moe", "step3p7", "unlimited_ocr",
     )
 }  # fmt: skip
+# Their positions count from the padding token on.
+_POSITIONS_FROM_PADDING = (
+    "camembert", "data2vec-text", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod",
+)  # fmt: skip
 # Published under a name that transformers lacks, with the fields and the code of one that it has.
 _SAME_CODE = {
     "deepseek_ref": "deepseek_v4",
@@ -72,7 +76,9 @@ def read_config(config: Json) -> PreTrainedConfig:
     if same := _SAME_CODE.get(plain.get("model_type", "")):
         plain["model_type"] = same
     if plain["model_type"] == "nemotron-nas":
-        heads_in_group = next(filter(None, (block["attention"]["n_heads_in_group"] for block in plain["block_configs"])))
+        heads_in_group = next(
+            filter(None, (block["attention"]["n_heads_in_group"] for block in plain["block_configs"]))
+        )
         plain |= {"model_type": "llama", "intermediate_size": plain["hidden_size"]}
         plain["num_key_value_heads"] = plain["num_attention_heads"] // heads_in_group
     if plain["model_type"] == "step3p7" and text is None:
@@ -90,7 +96,8 @@ def build(config: PreTrainedConfig, encoder: bool = False, device: str = "meta")
     for part in {id(part): part for part in (config, config.get_text_config())}.values():
         part._attn_implementation = "eager"
         part._experts_implementation = "batched_mm" if device == "meta" else "eager"
-        part.__dict__["pad_token_id"] = None  # it would only look for padding, in values that the meta device lacks
+        if config.model_type not in _POSITIONS_FROM_PADDING:
+            part.__dict__["pad_token_id"] = None  # it would only look for padding, in values that the meta device lacks
         part.dtype = torch.bfloat16 if device == "meta" else torch.float32
     with torch.device(device):
         if encoder:

@@ -25,10 +25,10 @@ class Parameters:
     """Numbers of parameters of one model's language part.
 
     `matmul` weights are multiplied (a tied head counts here though its weight is the input table), `lookup` weights are
-    read one row a token, `vectors` are norms, biases and gains, `convolutions` the short depthwise kernels. Weights that
-    several layers share are in `params` once and in `repeated` once more for each further use (of Zamba 2's adapters each
-    layer has its own). `active` is what one
-    token meets: all but the look-up tables and the experts that it isn't routed to.
+    read one row a token, `vectors` are norms, biases and gains, `convolutions` the short depthwise kernels. Weights
+    that several layers share are in `params` once and in `repeated` once more for each further use (of Zamba 2's
+    adapters each layer has its own). `active` is what one token meets: all but the look-up tables and the experts that
+    it isn't routed to.
     """
 
     params: int
@@ -103,14 +103,14 @@ def count(language: Language) -> Parameters:
 
 def _kind(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter, experts: int) -> str:
     leaf = name.rsplit(".", 1)[-1]
-    if isinstance(module, torch.nn.Embedding) or "embed" in type(module).__name__.lower() and parameter.ndim == 2:
+    if isinstance(module, torch.nn.Embedding) or ("embed" in type(module).__name__.lower() and parameter.ndim == 2):
         return "other_lookup"
     if isinstance(module, torch.nn.Conv1d | torch.nn.Conv2d):
         return "convolutions" if leaf == "weight" else "vectors"
-    if parameter.ndim < 2 or "bias" in leaf or "norm" in type(module).__name__.lower():
+    if parameter.ndim < 2 or "bias" in leaf or leaf == "A_log" or "norm" in type(module).__name__.lower():
         return "vectors"
     path = name.replace("shared_experts", "shared").replace("shared_expert", "shared")
-    if _ROUTED.search(path) or experts > 1 and parameter.ndim == 3 and parameter.shape[0] == experts:
+    if _ROUTED.search(path) or (experts > 1 and parameter.ndim == 3 and parameter.shape[0] == experts):
         return "experts"
     return "matmul"
 
@@ -145,20 +145,33 @@ def _row(source: Source, encoder: bool) -> dict[str, object]:
         return row | dict.fromkeys(_COLUMNS, "") | {"note": "; ".join(filter(None, (source.note, reason)))}
     values = {"class": language.class_name, "text_model_type": language.config.model_type} | asdict(counted)
     values |= {"tied": int(counted.tied), "active_matmul": counted.active_matmul, "active": counted.active}
-    return row | {column: values[column] for column in _COLUMNS} | {
-        "note": "; ".join(filter(None, (source.note, _NOTES.get(language.config.model_type))))
-    }
+    return (
+        row
+        | {column: values[column] for column in _COLUMNS}
+        | {"note": "; ".join(filter(None, (source.note, _NOTES.get(language.config.model_type))))}
+    )
 
 
 _NOTES = {
-    "ernie4_5_vl_moe_text": "experts_routed holds a second set for images, of another width: active_matmul is too high, see flops.csv",
-    "hrm_text": "its layers run several times a token: active_matmul is each once, see flops.csv",
+    "ernie4_5_vl_moe_text": "a second set of experts is for images, of another width: active_matmul is too high",
+    "hrm_text": "its layers run several times a token: active_matmul is each once",
     "longcat_flash": "experts_per_token counts identities too, 1 in 3 if routed evenly: active_matmul is the most",
-    "mllama": "layers of cross-attention do nothing without an image: active_matmul counts them, see flops.csv",
-    "phi4_multimodal": "with embedders of images and sound, which text doesn't meet: active_matmul counts them, see flops.csv",
+    "mllama": "cross-attention does nothing without an image: active_matmul counts it",
+    "phi4_multimodal": "embedders of images and sound are in matmul and active_matmul: text doesn't meet them",
     "whisper": "a decoder of what an encoder makes: cross-attention is in matmul",
 } | dict.fromkeys(
-    ("bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart", "mvp", "pegasus", "plbart", "trocr"),
+    (
+        "bart",
+        "bigbird_pegasus",
+        "blenderbot",
+        "blenderbot-small",
+        "marian",
+        "mbart",
+        "mvp",
+        "pegasus",
+        "plbart",
+        "trocr",
+    ),
     "the decoder of a pair: cross-attention is in matmul, and isn't met without an encoder",
 )
 _COLUMNS = (

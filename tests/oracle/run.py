@@ -47,9 +47,7 @@ class SplitCounter(FlopCounterMode):
         self._tokens = tokens
         self._copies: list[torch.Tensor] = []
         self._weights = {
-            parameter.untyped_storage()._cdata: "linear"
-            for part in language.parts
-            for parameter in part.parameters()
+            parameter.untyped_storage()._cdata: "linear" for part in language.parts for parameter in part.parameters()
         }
         head = language.head or language.body.get_output_embeddings()  # type: ignore[operator,union-attr]
         if head is not None:
@@ -128,7 +126,7 @@ def counting(language: Language, tokens: int) -> Iterator[SplitCounter]:
 
 
 def forward(language: Language, tokens: int, cache: dict[str, Any]) -> dict[str, Any]:
-    """One pass over `tokens` new tokens behind those that `cache` holds. Returns the cache under its argument's name."""
+    """One pass over `tokens` new tokens behind those in `cache`. Returns the cache, under its argument's name."""
     table = language.input_table
     ids = torch.zeros(1, tokens, dtype=torch.long, device=table.device)
     if not cache and hasattr(language.body, "_setup_cache"):  # RecurrentGemma: states in its layers, keys in a cache
@@ -148,7 +146,11 @@ def held(cache: Any, language: Language) -> dict[str, Counter[str]]:
     layers = [cache, *getattr(cache, "layers", ())]
     for layer in layers:
         tensors: Counter[str] = found.setdefault(type(layer).__name__, Counter())
-        own = {key: value for key, value in vars(layer).items() if key != "layers"} if hasattr(layer, "__dict__") else layer
+        own = (
+            {key: value for key, value in vars(layer).items() if key != "layers"}
+            if hasattr(layer, "__dict__")
+            else layer
+        )
         for name, tensor in _tensors(own):
             tensors[f"{name}:{str(tensor.dtype).removeprefix('torch.')}"] += tensor.numel()
     for module in language.body.modules():

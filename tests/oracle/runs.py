@@ -3,11 +3,15 @@
 import multiprocessing
 import os
 import signal
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from types import FrameType
 from typing import Any
+
+import torch
+import transformers
 
 from tests.oracle.configs import Source
 from tests.oracle.model import ENCODERS, Language, build, read_config
@@ -28,8 +32,9 @@ _SHORTER = {
 _PATIENCE_CPU_S = 150
 # Decoders of models whose other half makes what they attend to: they answer no prompt of their own.
 _SKIPPED = {
-    "bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "blt", "cpmant", "ctrl", "git", "marian", "mbart", "moshi",
-    "mvp", "openai-gpt", "pegasus", "plbart", "prophetnet", "reformer", "trocr", "whisper", "xglm", "xlm", "xlnet",
+    "bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "blt", "cpmant", "ctrl", "git", "marian", "mbart",
+    "moshi", "mvp", "openai-gpt", "pegasus", "plbart", "prophetnet", "reformer", "trocr", "whisper", "xglm", "xlm",
+    "xlnet",
 }  # fmt: skip
 
 
@@ -40,20 +45,15 @@ def rows(sources: Iterable[Source], same: Callable[[Source], object]) -> Iterato
         yield from pool.map(_measure, reversed(unique.values()))
 
 
-class _TooSlow(Exception):
+class _TooSlowError(Exception):
     pass
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    raise _TooSlow(f"longer than {_PATIENCE_CPU_S} s of CPU time")
+    raise _TooSlowError(f"longer than {_PATIENCE_CPU_S} s of CPU time")
 
 
 def _measure(source: Source) -> tuple[list[Row], list[Row]]:
-    import warnings
-
-    import torch
-    import transformers
-
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
     torch.manual_seed(0)
@@ -74,7 +74,13 @@ def _measure(source: Source) -> tuple[list[Row], list[Row]]:
                 caches += [named | cache_row] if cache_row else []
     except Exception as error:  # the reason stands in the file
         note = f"not counted: {type(error).__name__}: {' '.join(str(error).split())[:160]}"
-        flops.append(named | dict.fromkeys(("class", "device", "phase", "tokens", "context", *_FLOPS, "total", "state_elementwise"), "") | {"note": note})
+        flops.append(
+            named
+            | dict.fromkeys(
+                ("class", "device", "phase", "tokens", "context", *_FLOPS, "total", "state_elementwise"), ""
+            )
+            | {"note": note}
+        )
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
     return flops, caches
@@ -112,7 +118,18 @@ def _cache_row(language: Language, tokens: int, cache: dict[str, Any]) -> Row:
 
 
 def _column(tensor: str) -> str:
-    for start, column in (("compressed", "compressed"), ("buffer", "buffered"), ("overlap", "buffered")):
+    for start, column in _COLUMNS:
         if tensor.startswith(start):
             return column
     return tensor if tensor in _TENSORS else "other"
+
+
+_COLUMNS = (
+    ("compressed", "compressed"),
+    ("buffer", "buffered"),
+    ("overlap", "buffered"),
+    ("idx_keys", "indexer_keys"),
+    ("index_keys", "indexer_keys"),
+    ("linear_cache", "recurrent_states"),
+    ("rnn_state", "recurrent_states"),
+)

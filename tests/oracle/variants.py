@@ -23,9 +23,9 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], str]] = {
     "gemma3n/small": (
         "gemma3n_text",
         {
-            **_SMALL, "num_hidden_layers": 10, "num_kv_shared_layers": 5, "head_dim": 32, "vocab_size_per_layer_input": 512,
-            "hidden_size_per_layer_input": 16, "laurel_rank": 8, "sliding_window": 64,
-            "activation_sparsity_pattern": [0.0] * 10,
+            **_SMALL, "num_hidden_layers": 10, "num_kv_shared_layers": 5, "head_dim": 32,
+            "vocab_size_per_layer_input": 512, "hidden_size_per_layer_input": 16, "laurel_rank": 8,
+            "sliding_window": 64, "activation_sparsity_pattern": [0.0] * 10,
         },
         "cpu",
     ),
