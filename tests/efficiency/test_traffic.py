@@ -27,7 +27,8 @@ MLA = msgspec.structs.replace(DENSE, attention=(LATENT,), kv_heads=1)
 TABLE = Path(__file__).parents[1] / "data" / "kv_bytes.csv"
 CELLS = {row["model"]: row for row in csv.DictReader(TABLE.read_text("utf-8").splitlines())}
 """KV bytes per token at 16 bit, worked out from the published dimensions apart from this code: of all layers, and what
-a token adds where the context is beyond every window."""
+a token adds where the context is beyond every window. Two of its rows are not here: DeepSeek-V4-Pro, which it had
+without compression, and Phi-3-mini, whose window it did not have."""
 INDEX_KEYS = {"deepseek-ai/DeepSeek-V3.2": 61 * 132, "zai-org/GLM-5-FP8": 78 * 132}
 """Bytes of the indexer's FP8 keys with their scales, which the table leaves out. All of them are read."""
 
