@@ -25,6 +25,7 @@ from gpumon.readings.quantities import (
     TTFT,
     USED_TOKENS,
 )
+from gpumon.specs.llm import Reach
 
 IDLE = Missing(Reason.IDLE)
 APART = 2.0
@@ -117,16 +118,19 @@ def _per_request(reading: EngineReading, track: Track, counter: str) -> Reading:
 
 
 def context(reading: EngineReading, track: Track) -> tuple[Reading, str]:
-    """Mean tokens in context of a running sequence: KV pool, else recent request lengths, else the config."""
+    """Mean tokens in context of a running sequence: KV pool, else recent request lengths, else the config.
+
+    What share of a pool is used tells no tokens where a sequence takes some of it whatever its length: states, windows.
+    """
     used = running = 0.0
-    exact = not _shared_pool(reading)
+    exact, by_share = True, not _mixed(reading)
     for point in track.inside(track.rate_s):
         for rank in point.ranks.values():
             gauges = rank.gauges
             running += gauges.get(RUNNING, 0.0)
             if USED_TOKENS in gauges:
                 used += gauges[USED_TOKENS]
-            elif KV_USAGE in gauges and POOL_TOKENS in gauges:
+            elif by_share and KV_USAGE in gauges and POOL_TOKENS in gauges:
                 used += gauges[KV_USAGE] * gauges[POOL_TOKENS]
             else:
                 exact = False
@@ -149,11 +153,15 @@ def pool_tokens(reading: EngineReading, track: Track) -> Reading:
     return shared if _shared_pool(reading) else track.gauge(POOL_TOKENS)
 
 
+def _mixed(reading: EngineReading) -> bool:
+    """Whether the model has layers whose cache does not grow with the context: states, windows."""
+    llm = reading.llm
+    return llm is not None and bool(llm.states or llm.attention_layers(Reach.WINDOW, Reach.CHUNK))
+
+
 def _shared_pool(reading: EngineReading) -> bool:
     """Whether layers of several kinds share a pool of which only the blocks are known."""
-    llm = reading.llm
-    mixed = llm is not None and not llm.uniform
-    return mixed and reading.live.get(POOL_TOKENS, "").endswith(BLOCK_PRODUCT)
+    return _mixed(reading) and reading.live.get(POOL_TOKENS, "").endswith(BLOCK_PRODUCT)
 
 
 def prompt_length(reading: EngineReading, track: Track, window_s: float, context_tokens: Reading) -> Reading:
