@@ -25,8 +25,10 @@ from gpumon.readings.quantities import (
     TTFT,
     USED_TOKENS,
 )
+from gpumon.specs.llm import Reach
 
 IDLE = Missing(Reason.IDLE)
+IN_USE = "KV tokens in use / running"
 APART = 2.0
 """Mean prompt of the requests that ended / that of those at their first token, from which they are other traffic."""
 KV_SHARE = 0.9
@@ -117,9 +119,43 @@ def _per_request(reading: EngineReading, track: Track, counter: str) -> Reading:
 
 
 def context(reading: EngineReading, track: Track) -> tuple[Reading, str]:
-    """Mean tokens in context of a running sequence: KV pool, else recent request lengths, else the config."""
+    """Mean tokens in context of a running sequence: KV pool, else recent request lengths, else the config.
+
+    Of a sequence with states or windows a share of the pool is used whatever its length (vLLM 0.32 gives a pool's
+    tokens for sequences of the longest context): its lengths come first, of requests that ended or are under way.
+    """
+    held = _in_use(reading, track)
+    if held.tokens is not None and (held.counted or not _mixed(reading)):
+        return held.tokens, IN_USE
+    span_s = track.length_s(track.quantile_s)
+    prompt, answer = number(prompt_mean(reading, track)), number(answer_mean(reading, track))
+    if prompt is not None and answer is not None:
+        return prompt + answer / 2, f"mean prompt + half the mean answer of the last {span_s:.0f} s"
+    if held.tokens is not None:
+        begun, made = _per_first_token(reading, track), _generated_per_first_token(track)
+        if begun is not None and not isinstance(begun, Missing) and made is not None:
+            return begun + made / 2, f"mean prompt + half the tokens per first token of the last {span_s:.0f} s"
+        return held.tokens, IN_USE
+    if not isinstance(reading.context_tokens, Missing):
+        return reading.context_tokens, "config"
+    return Missing(Reason.NO_CONTEXT if held.running > 0 else Reason.IDLE), ""
+
+
+class _InUse(NamedTuple):
+    """What the window of the rates tells of the KV pool."""
+
+    tokens: float | None
+    """In use per running sequence; None where that is not told."""
+    counted: bool
+    """The engine counts them; else they are a share of the pool."""
+    running: float
+    """Sequences of all polls."""
+
+
+def _in_use(reading: EngineReading, track: Track) -> _InUse:
     used = running = 0.0
-    exact = not _shared_pool(reading)
+    told = not _shared_pool(reading)
+    counted = True
     for point in track.inside(track.rate_s):
         for rank in point.ranks.values():
             gauges = rank.gauges
@@ -128,17 +164,18 @@ def context(reading: EngineReading, track: Track) -> tuple[Reading, str]:
                 used += gauges[USED_TOKENS]
             elif KV_USAGE in gauges and POOL_TOKENS in gauges:
                 used += gauges[KV_USAGE] * gauges[POOL_TOKENS]
+                counted = False
             else:
-                exact = False
-    if exact and running > 0 and used > 0:
-        return used / running, "KV tokens in use / running"
-    prompt, answer = number(prompt_mean(reading, track)), number(answer_mean(reading, track))
-    if prompt is not None and answer is not None:
-        span_s = track.length_s(track.quantile_s)
-        return prompt + answer / 2, f"mean prompt + half the mean answer of the last {span_s:.0f} s"
-    if not isinstance(reading.context_tokens, Missing):
-        return reading.context_tokens, "config"
-    return Missing(Reason.NO_CONTEXT if running > 0 else Reason.IDLE), ""
+                told = False
+    return _InUse(used / running if told and running > 0 and used > 0 else None, counted, running)
+
+
+def _generated_per_first_token(track: Track) -> float | None:
+    """Tokens generated per first token of the window of the quantiles."""
+    firsts, made = track.histogram(TTFT, track.quantile_s), number(track.rate(DECODE_TOKENS, track.quantile_s))
+    if firsts is None or firsts.count <= 0.0 or made is None:
+        return None
+    return made * track.length_s(track.quantile_s) / firsts.count
 
 
 def pool_tokens(reading: EngineReading, track: Track) -> Reading:
@@ -149,11 +186,15 @@ def pool_tokens(reading: EngineReading, track: Track) -> Reading:
     return shared if _shared_pool(reading) else track.gauge(POOL_TOKENS)
 
 
+def _mixed(reading: EngineReading) -> bool:
+    """Whether the model has layers whose cache does not grow with the context: states, windows."""
+    llm = reading.llm
+    return llm is not None and bool(llm.states or llm.attention_layers(Reach.WINDOW, Reach.CHUNK))
+
+
 def _shared_pool(reading: EngineReading) -> bool:
     """Whether layers of several kinds share a pool of which only the blocks are known."""
-    llm = reading.llm
-    mixed = llm is not None and not llm.uniform
-    return mixed and reading.live.get(POOL_TOKENS, "").endswith(BLOCK_PRODUCT)
+    return _mixed(reading) and reading.live.get(POOL_TOKENS, "").endswith(BLOCK_PRODUCT)
 
 
 def prompt_length(reading: EngineReading, track: Track, window_s: float, context_tokens: Reading) -> Reading:

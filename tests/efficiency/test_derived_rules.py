@@ -14,6 +14,7 @@ from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.specs.llm import LlmSpec
+from tests.efficiency.small_llm import SMALL
 from tests.efficiency.test_deriver import H100_BANDWIDTH, LLAMA_8B, engine, frame, gpu, single_stream
 
 INF = float("inf")
@@ -271,6 +272,35 @@ def test_context_of_recent_lengths_is_the_prompt_and_half_the_answer(deriver: De
         one = msgspec.structs.replace(engine(float(at), {}), ranks=(rank,))
         shown = deriver.derive(frame(at, (gpu(at_s=float(at)),), (one,))).snapshot.engines[0]
     assert share(shown.context_tokens) == pytest.approx(1200)
+
+
+@pytest.mark.parametrize(
+    ("spec", "ended", "expected"),
+    [
+        # 2 % of a pool of 100,000 tokens, by two sequences: of a model of full attention alone that is their context.
+        (LLAMA_8B, True, 1000.0),
+        # Windows take some of it whatever the length: the lengths of requests that ended or are under way come first.
+        (SMALL, True, 100.0 + 40.0 / 2),
+        (SMALL, False, 100.0 + 60.0 / 2),
+    ],
+    ids=["full attention", "windows", "windows, none has ended"],
+)
+def test_a_share_of_a_pool_is_no_context_where_windows_and_states_take_some_of_it(
+    deriver: Deriver, spec: LlmSpec, ended: bool, expected: float
+):
+    for at in range(0, 20, 2):
+        begun = at * 1.0
+        lengths = {
+            name: HistogramReading((2000.0, INF), (begun, begun), begun * tokens, begun)
+            for name, tokens in ((q.PROMPT_LENGTH, 100), (q.OUTPUT_LENGTH, 40))
+        }
+        firsts = {q.TTFT: HistogramReading((1.0, INF), (begun, begun), begun * 0.1, begun)}
+        counters = {q.DECODE_TOKENS: begun * 60.0, q.PROMPT_TOKENS: begun * 100.0}
+        gauges = {q.RUNNING: 2.0, q.KV_USAGE: 0.02, q.POOL_TOKENS: 1e5}
+        rank = RankReading("0", counters, gauges, {**firsts, **(lengths if ended else {})})
+        one = msgspec.structs.replace(engine(float(at), {}, llm=spec), ranks=(rank,))
+        shown = deriver.derive(frame(at, (gpu(at_s=float(at)),), (one,))).snapshot.engines[0]
+    assert share(shown.context_tokens) == pytest.approx(expected)
 
 
 def test_the_peak_of_the_bandwidth_is_the_one_of_mbu(deriver: Deriver):
