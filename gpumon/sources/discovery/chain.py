@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.readings.check import Check, CheckState
-from gpumon.readings.frame import EndpointState, EngineReading, GpuReading
+from gpumon.readings.frame import EMBEDDINGS, SERVES, EndpointState, EngineReading, GpuReading
 from gpumon.readings.text import clean
 from gpumon.sources.discovery.command_line import Launch, ranks
 from gpumon.sources.engines.registry import BY_KIND
@@ -76,6 +76,7 @@ class Chain(NamedTuple):
         if launch is None:
             return {}
         told = {hints.QUANTIZATION: launch.quantization, hints.KV_DTYPE: launch.kv_dtype}
+        told[SERVES] = EMBEDDINGS if launch.embeds else ""
         found = {key: word for key, word in told.items() if word and key not in said}
         if self.folder and said.get(hints.MODEL_PATH, launch.model) == launch.model:
             found[hints.MODEL_PATH] = os.path.normpath(f"{self.folder}/{launch.model}")

@@ -72,6 +72,8 @@ class Launch(NamedTuple):
     quantization: str = ""
     kv_dtype: str = ""
     """How weights and KV cache are stored, in the engine's own words."""
+    embeds: bool = False
+    """It turns texts into vectors or scores, and generates nothing."""
     apart: tuple[EngineKind, ...] = ()
     wrapper: bool = False
     usual: bool = True
@@ -177,6 +179,7 @@ def _started(form: Form, command: str, arguments: Sequence[str], variables: Mapp
         part=form.part,
         quantization=_first(said("quantization")),
         kv_dtype=_first(said("kv_dtype")),
+        embeds=bool(embeds := said("embeds")) and embeds[0].lower() in ("", *_TRUE),
         apart=form.apart,
         wrapper=form.wrapper,
         usual=form.usual,

@@ -27,8 +27,8 @@ class Form(NamedTuple):
     """One way to start an engine. `options` and `variables` (of the environment) are by what they say:
 
     host, port, address (both in one), model, served_name, tp, pp, dp (numbers), on, off (metrics), key (an API key is
-    asked for), tls, prefix (path that its pages stand below), quantization and kv_dtype (in the engine's words), file
-    (options stand in a file too).
+    asked for), tls, prefix (path that its pages stand below), quantization and kv_dtype (in the engine's words), embeds
+    (it generates nothing), file (options stand in a file too).
     """
 
     kind: EngineKind
@@ -134,6 +134,7 @@ FORMS: Final = (
             "tls": ("--ssl-key-file",),
             "prefix": ("--api-prefix",),
             "kv_dtype": ("--cache-type-k", "-ctk"),
+            "embeds": ("--embedding", "--embeddings", "--rerank", "--reranking"),
         },
         {
             "host": ("LLAMA_ARG_HOST",),
@@ -145,6 +146,7 @@ FORMS: Final = (
             "tls": ("LLAMA_ARG_SSL_KEY_FILE",),
             "prefix": ("LLAMA_ARG_API_PREFIX",),
             "kv_dtype": ("LLAMA_ARG_CACHE_TYPE_K",),
+            "embeds": ("LLAMA_ARG_EMBEDDINGS", "LLAMA_ARG_RERANKING"),
         },
         apart=(EngineKind.LLAMA_CPP,),
     ),

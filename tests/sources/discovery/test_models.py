@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from gpumon.readings.frame import EngineKind, EngineReading
+from gpumon.efficiency.service import Service, service_of
+from gpumon.readings.frame import SERVES, EngineKind, EngineReading
 from gpumon.sources.attachment import EngineFacts
 from gpumon.sources.discovery.look import Look
 from gpumon.sources.gguf_places import ollama_name
@@ -165,6 +166,21 @@ async def test_a_relative_path_is_found_in_the_folder_of_its_server(engines: Ser
         reading = await modelled(followed, server.pid)
     assert reading.llm is not None
     assert reading.llm.source.startswith(f"{path} (mostly F16")
+
+
+@pytest.mark.parametrize(("option", "serves"), [("--embedding", "embeddings"), ("--metrics", "")])
+async def test_a_llama_server_for_embeddings_is_known_by_its_command_line(
+    engines: Servers, tmp_path: Path, option: str, serves: str
+) -> None:
+    path = write(tmp_path / "tiny.gguf", TINY)
+    page = "llamacpp:n_decode_total 3\nllamacpp:tokens_predicted_total 0\nllamacpp:prompt_tokens_total 45\n"
+    server = engines.start(
+        "llama-server", "-m", str(path), "--port", str(free_port()), option, pages={"/metrics": [200, page]}
+    )  # fmt: skip
+    async with following() as followed:
+        reading = await modelled(followed, server.pid)
+    assert reading.info.get(SERVES, "") == serves
+    assert service_of(reading) is (Service.ENCODING if serves else Service.GENERATION)
 
 
 async def test_an_engine_of_the_config_has_what_its_process_tells_too(engines: Servers, tmp_path: Path) -> None:
