@@ -1,4 +1,4 @@
-"""The house rules that a static graph can not see: what a fresh interpreter really loads, and sizes."""
+"""The house rules that a static graph can not see: what a fresh interpreter really loads, and names."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ import pytest
 import gpumon
 
 PACKAGE = Path(gpumon.__file__).parent
-MOST_LINES = 400
-MOST_FUNCTION_LINES = 45
 FORBIDDEN_WORDS = ("Manager", "Helper", "Utils", "Handler", "Misc")
 
 
@@ -44,15 +42,10 @@ def sources() -> list[Path]:
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_file_is_one_thing(path: Path):
-    text = path.read_text(encoding="utf-8")
-    tree = ast.parse(text)
+def test_a_file_says_what_lives_there(path: Path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     assert ast.get_docstring(tree), "a file opens with a line saying what lives there"
-    assert len(text.splitlines()) <= MOST_LINES
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            assert node.end_lineno is not None
-            assert node.end_lineno - node.lineno < MOST_FUNCTION_LINES, node.name
         if isinstance(node, ast.ClassDef):
             assert not node.name.endswith(FORBIDDEN_WORDS), node.name
 
