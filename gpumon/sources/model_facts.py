@@ -271,8 +271,14 @@ def _from_folder(folder: Path, model_id: str, hints: Mapping[str, str]) -> LlmSp
     at_load, word = quantised_at_load(hints)
     source = f"{folder}/config.json"
     if at_load is None or any(config.get(key) for key in QUANTIZATION_KEYS):
-        return llm_from_config(config, model_id, source, weights)
-    return llm_from_config(config, model_id, f"{source}, {word} at load as the engine says", at_load=at_load)
+        at_load = None
+    else:
+        source, weights = f"{source}, {word} at load as the engine says", {}
+    try:
+        return llm_from_config(config, model_id, source, weights, at_load)
+    except ValueError as error:
+        # A row of the catalogue has the folder's name perhaps, and not its dimensions.
+        raise RefusedError(str(error)) from None
 
 
 def _weights(folder: Path) -> dict[str, float]:

@@ -5,6 +5,7 @@ Read only and offline; ids and paths come from a server, so what is opened is bo
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -149,8 +150,15 @@ def read_json(path: Path, most: int, kind: type[_T]) -> _T:
         raise ValueError(f"{path.name} is larger than {most} bytes")
     try:
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except msgspec.DecodeError as error:
+        problem = error
+    except RecursionError as error:
         raise ValueError(f"{path.name}: {error}") from None
+    try:
+        # Python writes Infinity and NaN, which are no JSON (Nemotron-3-Super's time_step_limit), and reads them.
+        return msgspec.convert(json.loads(body), kind)
+    except (ValueError, msgspec.ValidationError, RecursionError):
+        raise ValueError(f"{path.name}: {problem}") from None
 
 
 def open_regular(path: Path) -> BinaryIO:

@@ -155,14 +155,23 @@ def test_a_path_in_the_cache_of_a_container_is_found_in_the_cache_of_this_host(t
 
 
 def test_files_that_can_not_be_read_fall_through_to_the_catalogue(tmp_path: Path) -> None:
-    path = folder(tmp_path / "Llama-3.1-8B", {**LLAMA, "num_hidden_layers": None})
+    path = folder(tmp_path / "Llama-3.1-8B", LLAMA)
+    (path / "config.json").write_text("{", "utf-8")
     assert found("x", str(path)).source == "catalogue row Llama-3.1-8B"
+
+
+def test_numbers_that_python_writes_and_json_does_not_have_are_read(tmp_path: Path) -> None:
+    """nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8: `"time_step_limit": [0.0, Infinity]`."""
+    path = folder(tmp_path / "own", {**LLAMA, "time_step_limit": [0.0, float("inf")]})
+    assert "Infinity" in (path / "config.json").read_text("utf-8")
+    assert found("x", str(path)).source == f"{path}/config.json"
 
 
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
         ({"model_type": "new_llama"}, "model_type 'new_llama' is not a known architecture"),
+        ({"num_hidden_layers": None}, "num_hidden_layers is missing"),
         ({"model_type": "longcat_flash"}, "model_type 'longcat_flash' is not modelled: some of the experts"),
     ],
 )

@@ -63,7 +63,7 @@ _GENERAL: Final[dict[Reason, Why]] = {
         "`gpumon doctor` prints the [[model]] lines to add to the config",
     ),
     Reason.NOT_MODELLED: Why(
-        "the model has parts that the formulas do not cover",
+        "no formula gives this figure for what this engine does",
         "nothing to do: the other figures are right all the same",
     ),
     Reason.UNKNOWN_GPU: Why(
