@@ -10,74 +10,58 @@ from typing import Final
 import msgspec
 
 from gpumon.efficiency.checks import checked, positive
+from gpumon.sizing.bands import efficiency, engine_factor
+from gpumon.sizing.curve import Curve
 from gpumon.sizing.observed import Point
-from gpumon.sizing.roofline import Setting, prefill_tokens_per_s
+from gpumon.sizing.roofline import Setting, prompt_s
+from gpumon.sizing.tails import largest
 
-_DISPATCH_S: Final = 0.0008
-"""Per layer."""
-_DOUBLED_AT: Final = 8.0
-"""log2 of the running sequences at which prefill takes twice as long, the most."""
 _LONGEST_S: Final = 86400.0
 """A day until the first token is no measurement."""
-_CROWDED: Final = 2.0**_DOUBLED_AT
-_STEPS: Final = 60
 _LEAST_LOADS: Final = 3
 _KNEE: Final = 1.05
 """Offered over running: beyond it, requests wait for admission."""
 
 
 class TtftLine(msgspec.Struct, frozen=True):
-    """Mean TTFT with b running: factor*(prefill_s*(1 + log2(b)/8, at most 2) + 0.8 ms*layers) + growth_s*b.
+    """Mean TTFT with b in flight: factor*(steps*ITL(b) + crowd*prefill_s*sqrt(b)) + growth_s*b.
 
-    The first part is aiconfigurator's model of vLLM; its own note: 26 % mean error before and 18 % after tuning, b = 1
-    to 64. The growth is what measured engines add to it: prompts wait for one another. Waiting for admission past the
-    knee is not in it (`queued_ttft_s`). ValueError on inputs that are negative or not finite.
+    A first token takes some steps of decoding beside its prompt (admission, scheduling, the step under way), and waits
+    for the prompts that came in with it: of b requests that end independently about sqrt(b) do so together. Constants
+    and errors are those of measured servers (`bands`). The growth is what measured engines add to it. Waiting for
+    admission past the knee is not in it (`queued_ttft_s`). ValueError on inputs that are negative or not finite.
     """
 
     prefill_s: float
     """One prompt's computed part, alone."""
-    layers: int
+    curve: Curve | None = None
+    """ITL beside it, without speculative decoding; None where it is not known."""
     factor: float = 1.0
-    """Observed / model."""
+    """Of the engine, and observed / model where it was measured."""
     growth_s: float = 0.0
     """Per running sequence."""
 
     def __post_init__(self) -> None:
         checked("prefill_s", self.prefill_s)
-        checked("layers", self.layers)
         positive("factor", self.factor)
         checked("growth_s", self.growth_s)
 
     def ttft_s(self, running: float) -> float:
         """Mean seconds to the first token beside `running` sequences."""
-        crowd = min(1.0, math.log2(max(1.0, checked("running", running))) / _DOUBLED_AT)
-        alone = self.prefill_s * (1.0 + crowd) + _DISPATCH_S * self.layers
-        return self.factor * alone + self.growth_s * running
+        beside = max(1.0, checked("running", running))
+        at = efficiency()
+        steps_s = at.ttft_steps * self.curve.itl_s(beside) if self.curve is not None else 0.0
+        return self.factor * (steps_s + at.ttft_crowd * self.prefill_s * math.sqrt(beside)) + self.growth_s * running
 
     def running_at(self, ttft_s: float) -> float:
-        """Most sequences whose TTFT is at most `ttft_s`: 0 where one alone is slower, infinite where none ever is.
-
-        Newton from below up to 256, where the logarithm ends; a line beyond.
-        """
-        if self.ttft_s(1.0) > positive("ttft_s", ttft_s):
-            return 0.0
-        beyond = ttft_s - self.ttft_s(_CROWDED)
-        if beyond >= 0.0:
-            return _CROWDED + beyond / self.growth_s if self.growth_s > 0.0 else math.inf
-        running = 1.0
-        for _ in range(_STEPS):
-            rise = self.factor * self.prefill_s / (_DOUBLED_AT * math.log(2.0) * running) + self.growth_s
-            step = (ttft_s - self.ttft_s(running)) / rise
-            running = min(_CROWDED, max(1.0, running + step))
-            if abs(step) <= 1e-12 * running:
-                break
-        return running
+        """Most sequences whose TTFT is at most `ttft_s`: 0 where one alone is slower, infinite where none ever is."""
+        positive("ttft_s", ttft_s)
+        return largest(lambda running: self.ttft_s(running) <= ttft_s)
 
 
-def ttft_line(setting: Setting) -> TtftLine:
-    """The line from dimensions and peaks; a prompt passes pipeline stages one after the other, so only tp speeds it."""
-    alone = prefill_tokens_per_s(setting) * setting.tp / setting.gpus
-    return TtftLine(prefill_s=setting.mix.new_tokens / alone, layers=setting.llm.layers)
+def ttft_line(setting: Setting, curve: Curve, engine: str = "") -> TtftLine:
+    """The line from dimensions and peaks, beside the ITL of `curve`; `engine`: vllm, trtllm, sglang, or not known."""
+    return TtftLine(prompt_s(setting), curve, engine_factor(engine))
 
 
 @lru_cache(maxsize=256)
@@ -89,7 +73,7 @@ def calibrated(line: TtftLine, points: tuple[Point, ...]) -> TtftLine:
     5 % above what runs have waited for admission and are left out. Each counts once: weights are windows of the same
     engine, and the ratio drifts with load rather than time. The same points are asked about at every keystroke.
     """
-    bare = TtftLine(line.prefill_s, line.layers, line.factor)
+    bare = TtftLine(line.prefill_s, line.curve, line.factor)
     if bare.ttft_s(1.0) == 0.0:
         return line
     seen = [(max(1.0, point.running), point.ttft_s) for point in points if point.ttft_s and below_knee(point)]
@@ -101,7 +85,7 @@ def calibrated(line: TtftLine, points: tuple[Point, ...]) -> TtftLine:
     factor = median(ratio - growth * load for load, ratio in scaled)
     if growth == 0.0 or factor <= 0.0:
         growth, factor = 0.0, median(ratio for _, ratio in scaled)
-    return TtftLine(line.prefill_s, line.layers, line.factor * factor, growth)
+    return TtftLine(line.prefill_s, line.curve, line.factor * factor, growth)
 
 
 def queued_ttft_s(offered: float, requests_per_s: float, answer_tokens: float, itl_s: float) -> float:
