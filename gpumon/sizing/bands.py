@@ -22,11 +22,19 @@ class Band(msgspec.Struct, frozen=True):
     rows: int
     """Measured rows that it stands on; 0: on the scatter of the fit's own points."""
 
+    def __bool__(self) -> bool:
+        return self.high > self.low
+
+    @property
+    def short(self) -> str:
+        """`-30..+45%`; empty where there is none."""
+        return f"{self.low * 100:+.0f}..{self.high * 100:+.0f}%" if self else ""
+
     @property
     def text(self) -> str:
-        """`-30 % to +45 %, from 412 measured rows`."""
+        """`-30 % to +45 %, from 412 measured rows`; empty where there is none."""
         behind = f", from {self.rows:,} measured rows" if self.rows else ""
-        return f"{self.low * 100:+.0f} % to {self.high * 100:+.0f} %{behind}"
+        return f"{self.low * 100:+.0f} % to {self.high * 100:+.0f} %{behind}" if self else ""
 
     def widest(self) -> float:
         """The larger of its two sides."""
@@ -36,6 +44,10 @@ class Band(msgspec.Struct, frozen=True):
         """As wide as the wider one on each side."""
         rows = min(self.rows, other.rows) if self.rows and other.rows else self.rows or other.rows
         return Band(min(self.low, other.low), max(self.high, other.high), rows)
+
+
+NO_BAND: Final = Band(0.0, 0.0, 0)
+"""Of what was typed, or is not known."""
 
 
 class Efficiency(NamedTuple):
@@ -56,14 +68,15 @@ class Efficiency(NamedTuple):
     layer_moe_s: float
     """More of them in a mixture of experts: routing and grouping."""
     ttft_steps: float
-    """Steps of decoding that a first token takes beside its prompt: admission, scheduling, the step under way."""
+    """Times its layers' cost that a first token takes beside prompts: admission, scheduling, the step under way."""
     ttft_crowd: float
-    """Prompts that are computed before it, times the square root of the requests in flight."""
+    """The same of each prompt that came in with it."""
+    ttft_prompt: float
+    """Times a prompt's own computation that each of these takes."""
 
 
-def efficiency() -> Efficiency:
-    """As fitted to all measured rows (`python -m tests.accuracy.silicon`)."""
-    return Efficiency(*EFFICIENCY)
+REACHED: Final = Efficiency(*EFFICIENCY)
+"""As fitted to all measured rows (`python -m tests.accuracy.silicon`)."""
 
 
 def engine_factor(engine: str) -> float:

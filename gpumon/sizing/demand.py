@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final, NamedTuple
 
+import msgspec
+
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sizing import memory
 from gpumon.sizing.answer import NOT_GIVEN, Limit, LimitKind, Source
@@ -18,8 +20,8 @@ from gpumon.sizing.scenario import Scenario, Workload
 
 OPERATING_POINTS: Final = frozenset({LimitKind.TYPED, LimitKind.KNEE, LimitKind.RANGE})
 """Bounds that are capacities to plan with already: the planning factor does not apply."""
-EXTRAPOLATED: Final = 1.5
-"""Times the measured range beyond which a fit is extrapolated (sizing fact sheet, 1.4)."""
+EXTRAPOLATED: Final = 1.05
+"""Times the largest load that was measured beyond which a fit is extrapolated."""
 INFEASIBLE: Final = Missing(Reason.INFEASIBLE)
 
 
@@ -40,11 +42,18 @@ class Demand(NamedTuple):
     problem: str = ""
     shape: int = 0
     """Server that it is worked out for."""
+    better: str = ""
+    """A TP that would take fewer GPUs."""
 
     @property
     def instances(self) -> int:
         """With spares; 0 where there is a problem."""
         return 0 if self.problem else self.load.instances + self.spares
+
+    @property
+    def gpus(self) -> float:
+        """Of all its instances; infinite where there is a problem."""
+        return math.inf if self.problem else float(self.instances * self.instance.gpus)
 
     @property
     def as_seen(self) -> bool:
@@ -70,7 +79,26 @@ class Demand(NamedTuple):
 
 
 def demand_of(workload: Workload, scenario: Scenario, known: Known, shape: int = 0) -> Demand:
-    """The needs of `workload` on the `shape`-th server."""
+    """The needs of `workload` on the `shape`-th server, at the TP that takes the fewest GPUs; of several the smallest.
+
+    A TP that was typed, or seen on these GPUs, stays: one that takes fewer is named.
+    """
+    asked = _demand_at(workload, scenario, known, shape)
+    others = [
+        _demand_at(msgspec.structs.replace(workload, tp=tp), scenario, known, shape)._replace(workload=workload)
+        for tp in asked.instance.tps
+        if tp != asked.instance.tp
+    ]
+    best = min((asked, *others), key=lambda one: (one.gpus, one.instance.tp))
+    if best is asked:
+        return asked
+    if not workload.tp and not asked.instance.alike:
+        return best
+    instead = f" instead of {asked.gpus:,.0f}" if not asked.problem else ""
+    return asked._replace(better=f"TP {best.instance.tp} would take {best.gpus:,.0f} GPUs{instead}")
+
+
+def _demand_at(workload: Workload, scenario: Scenario, known: Known, shape: int) -> Demand:
     instance = resolve(workload, scenario, known, shape)
     bare = Demand(workload, instance, problem=instance.problem or _bad(workload), shape=shape)
     if bare.problem:

@@ -27,8 +27,9 @@ _HUMP: Final = 1.15
 """Latencies of the fewest sequences this much above those of the most are another regime (idle data-parallel ranks)."""
 _WIDEST: Final = 0.9
 """A band is no wider: a latency is above 0."""
-_RESIDENT_STEPS: Final = 8
+_RESIDENT_STEPS: Final = 16
 """Shares that a MoE's fit tries."""
+
 
 class Fitted(msgspec.Struct, frozen=True):
     """A curve with what it stands on."""
@@ -83,8 +84,9 @@ def fit(
     if anchored:
         scale = median(bucket.itl_s / shape.itl_s(bucket.running) for bucket in kept)
         found = _made(shape, shape.base_s * scale, shape.slope_s * scale)
-        if scale * shape.base_s < floor_s:
-            found = _too_fast(kept, floor_s)
+        if found.base_s < floor_s:
+            slope_s = median((bucket.itl_s - floor_s) / bucket.running for bucket in kept)
+            found = _made(shape, floor_s, slope_s) if slope_s > 0.0 else _too_fast(kept, floor_s)
     return found if isinstance(found, str) else _fitted(every, kept, found, anchored=anchored)
 
 
@@ -133,17 +135,16 @@ def _start(buckets: Sequence[_Bucket]) -> int:
 def _free(buckets: Sequence[_Bucket], shape: Curve, floor_s: float) -> Curve | str:
     """The best line; of a MoE with the best share of the base that every step takes, whatever it is routed to.
 
-    Launches and all-reduces take time beside the reads, so that share may be more than that of the bytes.
+    Launches and all-reduces take time beside the reads, more of it in one engine than in another.
     """
     found = _line(buckets, shape, floor_s)
     if not shape.experts or shape.resident_ratio == 1.0:
         return found
-    best, error = found, math.inf if isinstance(found, str) else _error(buckets, found)
-    for step in range(1, _RESIDENT_STEPS + 1):
-        resident = shape.resident_ratio + (1.0 - shape.resident_ratio) * step / _RESIDENT_STEPS
-        tried = _line(buckets, msgspec.structs.replace(shape, resident_ratio=resident), floor_s)
-        if isinstance(tried, Curve) and _error(buckets, tried) < error:
-            best, error = tried, _error(buckets, tried)
+    best, error = found, math.inf if isinstance(found, str) else _mean_error(buckets, found)
+    for step in range(_RESIDENT_STEPS + 1):
+        tried = _line(buckets, msgspec.structs.replace(shape, resident_ratio=step / _RESIDENT_STEPS), floor_s)
+        if isinstance(tried, Curve) and _mean_error(buckets, tried) < error:
+            best, error = tried, _mean_error(buckets, tried)
     return best
 
 
@@ -201,6 +202,11 @@ def _made(shape: Curve, base_s: float, slope_s: float) -> Curve:
 def _error(buckets: Sequence[_Bucket], curve: Curve) -> float:
     """Median relative error over the buckets."""
     return median(abs(curve.itl_s(bucket.running) / bucket.itl_s - 1.0) for bucket in buckets)
+
+
+def _mean_error(buckets: Sequence[_Bucket], curve: Curve) -> float:
+    """The mean: of three buckets two lie on every line, so that the median tells no shares apart."""
+    return sum(abs(curve.itl_s(bucket.running) / bucket.itl_s - 1.0) for bucket in buckets) / len(buckets)
 
 
 def _r2(buckets: Sequence[_Bucket], curve: Curve) -> float:

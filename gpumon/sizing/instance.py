@@ -9,6 +9,7 @@ import msgspec
 from gpumon.efficiency.lengths import KV_SHARE
 from gpumon.sizing import memory, queueing
 from gpumon.sizing.answer import Source
+from gpumon.sizing.bands import NO_BAND, Band
 from gpumon.sizing.curve import Curve, Mix
 from gpumon.sizing.fit import Fitted
 from gpumon.sizing.known import Known
@@ -21,7 +22,6 @@ from gpumon.sizing.tails import Tail, mean_at_goal
 from gpumon.sizing.ttft import TtftLine
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
-from gpumon.specs.precision import Precision
 
 
 class Instance(NamedTuple):
@@ -41,7 +41,8 @@ class Instance(NamedTuple):
     curve: Curve | None
     fitted: Fitted | None
     source: Source
-    band_ratio: float
+    band: Band
+    """Errors of its ITL."""
     ttft: TtftLine | None
     prefill_tokens_per_s: float | None
     itl_tail: Tail
@@ -52,6 +53,8 @@ class Instance(NamedTuple):
     """Its lengths are those that were seen."""
     pool_shift_ratio: float | None = None
     """Share of a GPU's memory by which its KV pool was seen to differ from the formula; None where it was not seen."""
+    tps: tuple[int, ...] = ()
+    """Tensor-parallel sizes that hold it, inside one NVLink domain; empty where they can not be told."""
     notes: tuple[str, ...] = ()
     problem: str = ""
 
@@ -121,8 +124,9 @@ def resolve(workload: Workload, scenario: Scenario, known: Known, shape: int = 0
         prompt = _either(workload.prompt_tokens, seen, "prompt_tokens")
         answer = _either(workload.answer_tokens, seen, "answer_tokens")
         context = (prompt or 0.0) + (answer or 0.0)
-        tp, pp = _parallel(workload, seen, llm, gpu, server, scenario, context)
+        _check_context(llm, workload.prompt_tokens, workload.answer_tokens)
         check(workload)
+        tp, pp, tps = _parallel(workload, seen, llm, gpu, server, scenario, context)
     except ValueError as why:
         return _impossible(workload, str(why))
     bare = Instance(
@@ -140,13 +144,14 @@ def resolve(workload: Workload, scenario: Scenario, known: Known, shape: int = 0
         curve=None,
         fitted=None,
         source=Source.TYPED if workload.capacity_per_instance else Source.NONE,
-        band_ratio=0.0,
+        band=NO_BAND,
         ttft=None,
         prefill_tokens_per_s=None,
         itl_tail=Tail(),
         ttft_tail=Tail(),
         alike=seen is not None and _alike(seen, gpu, tp * pp, tp) and _same_model(seen, workload, llm, known),
         pool_shift_ratio=_pool_shift_ratio(seen, llm, scenario, known) if seen is not None else None,
+        tps=tps,
     )
     return with_latency(bare._replace(same_mix=seen is not None and same_mix(bare, seen)), known)
 
@@ -182,8 +187,8 @@ def _model(workload: Workload, seen: Observed | None, known: Known) -> LlmSpec |
     weights = workload.weight_precision or (seen.weight_precision if seen is not None else "")
     cache = workload.kv_precision or (seen.kv_precision if seen is not None else "")
     for name in filter(None, (weights, cache)):
-        if name not in Precision._value2member_map_:
-            raise ValueError(f"unknown precision {name[:20]!r}: one of {', '.join(each.value for each in Precision)}")
+        if name not in memory.WEIGHTS:
+            raise ValueError(f"unknown precision {name[:20]!r}: one of {', '.join(memory.WEIGHTS)}")
     if base is None:
         return None
     return memory.variant(known.llms, workload.model, base, weights, cache)
@@ -197,28 +202,45 @@ def _parallel(
     server: Server,
     scenario: Scenario,
     context: float,
-) -> tuple[int, int]:
-    """TP and PP: typed, as seen, else the smallest TP that holds the model. ValueError where none does.
+) -> tuple[int, int, tuple[int, ...]]:
+    """TP and PP, and the TPs that would do: typed, as seen, else the smallest TP that holds the model (the plan
+    searches the others). ValueError where none does, or where engines refuse the typed one.
 
     On another GPU the TP that was seen stays, unless that one holds too little. Where nobody tells on how many GPUs an
     engine runs, they hold the KV pool that it says it has.
     """
     pp = workload.pp or (seen.parallel[1] if seen is not None else 1)
-    if workload.tp is not None:
-        return workload.tp, pp
     was = (seen.tp or max(1, seen.gpus // pp)) if seen is not None and (seen.tp or seen.gpus) else 0
-    if was and seen is not None and seen.gpu in ("", gpu.name):
-        return was, pp
-    if llm is None or workload.memory_gb is not None:
-        return was or 1, pp
-    domain = min(server.nvlink_gpus or server.gpus, server.gpus)
-    request = context / KV_SHARE
-    pool = seen.kv_pool_tokens or 0.0 if seen is not None and not was else 0.0
-    for tokens in (max(request, pool), request):
-        least = memory.least_tp(llm, gpu.memory_bytes, domain, scenario.usable_memory_ratio, tokens, pp)
-        if not isinstance(least, str):
-            return max(was, least), pp
-    raise ValueError(least)
+    here = bool(was) and seen is not None and seen.gpu in ("", gpu.name)
+    typed = workload.tp or 0
+    if llm is None or workload.memory_gb is not None or workload.capacity_per_instance is not None:
+        fitting: tuple[int, ...] | str = ()
+    else:
+        domain = min(server.nvlink_gpus or server.gpus, server.gpus)
+        usable = scenario.usable_memory_ratio
+        fitting = memory.tensor_parallels(llm, gpu.memory_bytes, domain, usable, context / KV_SHARE, pp)
+        pool = seen.kv_pool_tokens or 0.0 if seen is not None and not was else 0.0
+        larger = memory.tensor_parallels(llm, gpu.memory_bytes, domain, usable, pool, pp) if pool else ()
+        if larger and not isinstance(larger, str):
+            fitting = larger
+        if typed and typed != was and (refused := memory.uneven(llm, typed)):
+            raise ValueError(refused)
+    choices = () if isinstance(fitting, str) else fitting
+    if typed or here:
+        return typed or was, pp, choices
+    if isinstance(fitting, str):
+        raise ValueError(fitting)
+    return max(was, choices[0]) if choices else was or 1, pp, choices
+
+
+def _check_context(llm: LlmSpec | None, prompt: float | None, answer: float | None) -> None:
+    """ValueError where a typed request is longer than the model's context: engines refuse it."""
+    asked = (prompt or 0.0) + (answer or 0.0)
+    if llm is not None and 0 < llm.max_context < asked:
+        raise ValueError(
+            f"a request of {asked:,.0f} tokens (prompt and answer) is longer than the model's context of "
+            f"{llm.max_context:,}: engines refuse it"
+        )
 
 
 def _alike(seen: Observed, gpu: GpuSpec, gpus: int, tp: int) -> bool:
@@ -281,6 +303,6 @@ def _between(points: tuple[Point, ...], running: float) -> float | None:
 
 def _impossible(workload: Workload, problem: str) -> Instance:
     return Instance(
-        workload, None, None, None, None, 0, 0, 0, None, None, 0.0, None, None, Source.NONE, 0.0, None, None, Tail(),
-        Tail(), alike=False, problem=problem,
+        workload, None, None, None, None, 0, 0, 0, None, None, 0.0, None, None, Source.NONE, NO_BAND, None, None,
+        Tail(), Tail(), alike=False, problem=problem,
     )  # fmt: skip

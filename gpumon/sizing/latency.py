@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
+from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from gpumon.sizing import memory
 from gpumon.sizing.answer import Source
+from gpumon.sizing.bands import NO_BAND, Band, band_of
 from gpumon.sizing.curve import Curve, Mix
 from gpumon.sizing.fit import Fitted, fit
 from gpumon.sizing.known import Known
 from gpumon.sizing.observed import Observed, Origin, Point
 from gpumon.sizing.roofline import (
-    BAND_RATIO,
-    RESCALED_BAND_RATIO,
     Setting,
+    layers_s,
     prefill_slope_s,
     prefill_tokens_per_s,
     rescale,
@@ -26,7 +27,7 @@ from gpumon.sizing.roofline import (
     weight_read_s,
 )
 from gpumon.sizing.tails import Sample, Tail, tail_of
-from gpumon.sizing.ttft import TtftLine, below_knee, calibrated, ttft_line
+from gpumon.sizing.ttft import TtftLine, below_knee, calibrated, line_of, ttft_line
 from gpumon.specs.llm import LlmSpec
 
 if TYPE_CHECKING:
@@ -37,8 +38,7 @@ T = TypeVar("T")
 ALIKE: Final = 0.1
 """Lengths that differ by at most this share are one mix."""
 _FLOOR: Final = 0.5
-_ANCHOR: Final = 0.7
-"""Shares of the bandwidth that bound and anchor the ITL of one request (sizing fact sheet, 1.4)."""
+"""Of the time that the weights take at the peak bandwidth: no ITL is less (sizing fact sheet, 1.4)."""
 _DIMENSIONS: Final = (
     "params", "matmul_params", "vocab", "hidden", "layers", "attention", "states", "experts", "experts_per_token",
 )  # fmt: skip
@@ -53,18 +53,18 @@ def with_latency(bare: Instance, known: Known) -> Instance:
     was = _seen_setting(bare.seen, known) if bare.seen is not None else None
     found = _measured(bare, was)
     if found.curve is None and bare.setting is not None:
-        found = _roofline(bare, bare.setting, found.notes)
+        found = _roofline(bare.setting, found.notes)
     curve, notes = found.curve, list(found.notes)
     if curve is not None:
         curve, note = _speculating(bare, curve, seen=found.source in _FROM_POINTS)
         notes += [note] if note else []
     if bare.workload.capacity_per_instance:
-        found = found._replace(source=Source.TYPED, band_ratio=0.0)
+        found = found._replace(source=Source.TYPED, band=NO_BAND)
     return bare._replace(
         curve=curve,
         fitted=found.fitted,
         source=found.source,
-        band_ratio=found.band_ratio,
+        band=found.band,
         ttft=_ttft(bare, was),
         itl_tail=_itl_tail(bare, was),
         ttft_tail=_ttft_tail(bare, was),
@@ -93,7 +93,7 @@ class _Latency(NamedTuple):
     curve: Curve | None
     fitted: Fitted | None
     source: Source
-    band_ratio: float
+    band: Band
     notes: tuple[str, ...]
 
 
@@ -101,65 +101,87 @@ def _measured(bare: Instance, was: Setting | None) -> _Latency:
     """The fit of what was seen, moved to what is wanted; without a curve where either can not be done."""
     seen, wanted = bare.seen, bare.setting
     if seen is None or not seen.points:
-        return _Latency(None, None, Source.NONE, 0.0, ())
+        return _Latency(None, None, Source.NONE, NO_BAND, ())
     found = _fitted(seen, was)
     if isinstance(found, str):
-        return _Latency(None, None, Source.NONE, 0.0, (found,))
+        return _Latency(None, None, Source.NONE, NO_BAND, (found,))
     if bare.alike and bare.same_mix:
         source = Source.MEASURED if seen.origin is Origin.LIVE else Source.SWEEP
         notes = () if seen.gpu else (f"the GPU it was seen on is not known: taken to be {_name(bare)}",)
-        return _Latency(_moved(found.curve, was, wanted), found, source, found.band_ratio, notes)
+        return _Latency(_moved(found, was, wanted), found, source, found.band, notes)
     if was is None or wanted is None:
         note = f"measured on {_of(seen)}, which can not be re-scaled: dimensions or lengths are unknown"
-        return _Latency(None, None, Source.NONE, 0.0, (note,))
-    band = RESCALED_BAND_RATIO if was.llm.name == wanted.llm.name else BAND_RATIO
-    note = f"re-scaled from {_of(seen)}: only the physical part of the latency is moved"
+        return _Latency(None, None, Source.NONE, NO_BAND, (note,))
+    note = f"re-scaled from {_of(seen)}: as far from the roofline as it was there"
     try:
-        curve = rescale(found.curve, was, wanted)
+        curve = rescale(found.curve, was, wanted, found.high)
     except ValueError as wrong:
-        return _Latency(None, None, Source.NONE, 0.0, (f"not re-scaled: {wrong}",))
-    return _Latency(curve, found if bare.alike else None, Source.RESCALED, max(band, found.band_ratio), (note,))
+        return _Latency(None, None, Source.NONE, NO_BAND, (f"not re-scaled: {wrong}",))
+    band = found.band
+    for what in _differences(was, wanted):
+        band = band.joined(band_of(what, 1, bool(wanted.llm.experts)))
+    return _Latency(curve, found if bare.alike else None, Source.RESCALED, band, (note,))
 
 
-def _moved(curve: Curve, was: Setting | None, wanted: Setting | None) -> Curve:
+def _differences(was: Setting, wanted: Setting) -> Iterator[str]:
+    """Figures of `bands.band_of` for what differs between two settings; of another model the roofline's."""
+    if not same_dimensions(was.llm, wanted.llm):
+        yield "itl"
+    if was.gpu.name != wanted.gpu.name:
+        yield "gpu"
+    if (was.llm.precision, was.llm.kv_precision) != (wanted.llm.precision, wanted.llm.kv_precision):
+        yield "precision"
+    if was.tp != wanted.tp:
+        yield "tp"
+    if was.mix != wanted.mix:
+        yield "mix"
+
+
+def _moved(found: Fitted, was: Setting | None, wanted: Setting | None) -> Curve:
     """The curve at lengths a little off those that were seen, so that the answer has no step where they count as
     others; itself where that can not be told."""
     if was is None or wanted is None or was == wanted:
-        return curve
+        return found.curve
     try:
-        return rescale(curve, was, wanted)
+        return rescale(found.curve, was, wanted, found.high)
     except ValueError:
-        return curve
+        return found.curve
 
 
-def _roofline(bare: Instance, setting: Setting, notes: tuple[str, ...]) -> _Latency:
+def _roofline(setting: Setting, notes: tuple[str, ...]) -> _Latency:
     try:
         curve = roofline(setting)
     except ValueError as wrong:
-        return _Latency(None, None, Source.NONE, 0.0, (*notes, f"no roofline: {wrong}"))
-    if setting.llm.experts and bare.gpus > 1:
-        notes += ("sparse models over several GPUs were measured 3 to 10 times slower than this roofline",)
-    return _Latency(curve, None, Source.ROOFLINE, BAND_RATIO, notes)
+        return _Latency(None, None, Source.NONE, NO_BAND, (*notes, f"no roofline: {wrong}"))
+    return _Latency(curve, None, Source.ROOFLINE, band_of("itl", setting.tp, bool(setting.llm.experts)), notes)
 
 
 def _ttft(bare: Instance, was: Setting | None) -> TtftLine | None:
-    """TTFT over the requests in flight: from dimensions, moved to what was seen; else from what was seen alone."""
+    """TTFT over the requests in flight: from dimensions, moved as far as what was seen was off; else what was seen."""
     points = bare.seen.points if bare.seen is not None else ()
     typed, setting = bare.workload.prefill_tokens_per_s, bare.setting
+    line, seen = _line(bare.seen, setting), _line(bare.seen, was)
     if typed is not None and bare.prompt_tokens is not None:
-        layers = bare.llm.layers if bare.llm is not None else 0
         # A prompt passes the stages one after the other.
-        return TtftLine(bare.prompt_tokens * (1.0 - bare.hit_ratio) / typed * bare.pp, layers)
-    line = _or_none(ttft_line, setting)
-    seen = _or_none(ttft_line, was)
-    if line is not None:
-        if seen is None:
-            return calibrated(line, points) if bare.alike else line
-        learnt = calibrated(seen, points)
-        return TtftLine(line.prefill_s, line.layers, learnt.factor, learnt.growth_s)
-    firsts = [point.ttft_s for point in points if point.ttft_s]
-    own = bare.alike and bare.same_mix
-    return calibrated(TtftLine(min(firsts), 0), points) if firsts and own else None
+        alone_s = bare.prompt_tokens * (1.0 - bare.hit_ratio) / typed * bare.pp
+        return line_of(alone_s, layers_s(setting) if setting is not None else 0.0)
+    own = bare.alike and (bare.same_mix or seen is None)
+    if own:
+        return calibrated(line, points)
+    learnt = calibrated(seen, points)
+    if line is None or seen is None or learnt is None:
+        return line
+    usual = median(point.running for point in points) if points else 1.0
+    return learnt.scaled(line.ttft_s(usual) / seen.ttft_s(usual))
+
+
+def _line(seen: Observed | None, setting: Setting | None) -> TtftLine | None:
+    """From dimensions alone, for the engine that was seen; None where something is not known."""
+    engine = seen.tool.split(" ", 1)[0].lower() if seen is not None and seen.tool else ""
+    try:
+        return ttft_line(setting, engine) if setting is not None else None
+    except ValueError:
+        return None
 
 
 def _itl_tail(bare: Instance, was: Setting | None) -> Tail:
@@ -182,9 +204,9 @@ def _ttft_tail(bare: Instance, was: Setting | None) -> Tail:
     points = [each for each in seen.points if each.ttft_s and below_knee(each)]
     if not points:
         return tail_of((), None, seen.ttft_tail_ratio)
-    line = _or_none(ttft_line, was) or TtftLine(min(each.ttft_s or 0.0 for each in points), 0)
     samples = [Sample(each.running, each.ttft_s, each.ttft_p95_s) for each in points if each.ttft_s and each.ttft_p95_s]
-    return tail_of(samples, calibrated(line, seen.points).ttft_s, seen.ttft_tail_ratio)
+    line = calibrated(_line(seen, was), seen.points)
+    return tail_of(samples, line.ttft_s if line is not None else None, seen.ttft_tail_ratio)
 
 
 def _or_none(formula: Callable[[Setting], T], setting: Setting | None) -> T | None:
@@ -243,18 +265,14 @@ def _seen_setting(seen: Observed, known: Known) -> Setting | None:
 
 
 def _fitted(seen: Observed, was: Setting | None) -> Fitted | str:
-    shape, reads_s = _or_none(roofline, was), _or_none(weight_read_s, was)
-    floor_s = _FLOOR * reads_s if reads_s is not None else 0.0
-    anchor_s = reads_s / _ANCHOR if reads_s is not None else None
-    return _fit(seen.points, shape or Curve(1.0, 0.0), floor_s, anchor_s, _LEAST_BUCKETS[seen.origin])
+    reads_s = _or_none(weight_read_s, was)
+    return _fit(seen.points, _or_none(roofline, was), _FLOOR * (reads_s or 0.0), _LEAST_BUCKETS[seen.origin])
 
 
 @lru_cache(maxsize=256)
-def _fit(
-    points: tuple[Point, ...], shape: Curve, floor_s: float, anchor_s: float | None, least: int
-) -> Fitted | str:  # fmt: skip
+def _fit(points: tuple[Point, ...], roof: Curve | None, floor_s: float, least: int) -> Fitted | str:
     """The same points are asked about at every keystroke."""
-    return fit(points, shape=shape, floor_s=floor_s, anchor_s=anchor_s, least_buckets=least)
+    return fit(points, roof=roof, floor_s=floor_s, least_buckets=least)
 
 
 def _name(bare: Instance) -> str:

@@ -58,10 +58,12 @@ def _all(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
 
 
 def _typed(instance: Instance) -> Iterator[Limit]:
-    typed, seen = instance.workload.capacity_per_instance, instance.seen
+    typed, seen, asked = instance.workload.capacity_per_instance, instance.seen, instance.workload
+    # A goal decides; where throughput stopped following the load is advice.
+    goals = instance.curve is not None and any((asked.itl_p95_ms, asked.ttft_p95_ms, asked.e2e_p95_ms))
     if typed is not None:
         yield Limit(LimitKind.TYPED, typed, f"typed: {typed:g} per instance")
-    elif seen is not None and instance.alike and instance.same_mix and seen.origin is not Origin.LIVE:
+    elif seen is not None and instance.alike and instance.same_mix and seen.origin is not Origin.LIVE and not goals:
         if seen.concurrency is not None:
             yield Limit(LimitKind.KNEE, seen.concurrency, f"{seen.name} is at its best at {seen.concurrency:g}")
         elif seen.points:
@@ -87,7 +89,7 @@ def _kv(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
 
 def _taken(instance: Instance, context_tokens: float) -> float:
     """Tokens of the pool that a request takes."""
-    if instance.llm is None or not instance.llm.states:
+    if instance.llm is None:
         return context_tokens
     return memory.request_tokens(instance.llm, context_tokens, instance.tp)
 

@@ -9,15 +9,14 @@ import msgspec
 
 from gpumon.readings.missing import Missing, Reading
 from gpumon.sizing.answer import NONE_LEFT_OUT, NOT_GIVEN, Answer, Packed, Plans, Totals, WorkloadPlan
+from gpumon.sizing.bands import Band, band_of
 from gpumon.sizing.demand import INFEASIBLE, OPERATING_POINTS, Demand, first_demand_of, source_of
 from gpumon.sizing.guide import queue_warning
 from gpumon.sizing.here import have_of
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.known import Known
-from gpumon.sizing.memory import uneven
 from gpumon.sizing.packed import Filled, fill
 from gpumon.sizing.parts import at_target, degraded_of, gpu_power_w
-from gpumon.sizing.roofline import RESCALED_BAND_RATIO
 from gpumon.sizing.scenario import Scenario, Server
 
 NO_WORKLOAD: Final = "no workload: add a model and a target"
@@ -88,6 +87,8 @@ def named(server: Server, known: Known) -> Server:
 
 
 def _workload(index: int, demand: Demand, scenario: Scenario, filled: Filled) -> WorkloadPlan:
+    # What it says is of the shape that its instances stand on.
+    demand = max(filled.parts[index], key=lambda part: part.number).demand if filled.parts[index] else demand
     workload, instance, load = demand.workload, demand.instance, demand.load
     kinds = tuple(dict.fromkeys(limit.kind.value for limit in demand.limits))
     first = kinds.index("typed") if "typed" in kinds else 0
@@ -109,7 +110,7 @@ def _workload(index: int, demand: Demand, scenario: Scenario, filled: Filled) ->
         next_limit=kinds[first] if load.queue else others[0] if others else "",
         limits=demand.limits,
         source=source_of(demand),
-        band_ratio=max(instance.band_ratio, RESCALED_BAND_RATIO if demand.extrapolated else 0.0),
+        band=_band(demand),
         extrapolated=demand.extrapolated,
         gpus_per_instance=instance.gpus,
         tp=instance.tp or workload.tp or 0,
@@ -126,6 +127,13 @@ def _workload(index: int, demand: Demand, scenario: Scenario, filled: Filled) ->
         power_source=gpu_power_w(demand)[1],
         **{**_NOTHING, **figures},
     )
+
+
+def _band(demand: Demand) -> Band:
+    band = demand.instance.band
+    if not band or not demand.extrapolated:
+        return band
+    return band.joined(band_of("extrapolated", 1, bool(demand.instance.llm and demand.instance.llm.experts)))
 
 
 _NOTHING: Final[dict[str, Reading]] = dict.fromkeys(
@@ -146,7 +154,7 @@ _NOTHING: Final[dict[str, Reading]] = dict.fromkeys(
 
 
 def _notes(demand: Demand) -> tuple[str, ...]:
-    said = [*_uneven(demand.instance), *_no_goal(demand), *_unknown_tails(demand.instance)]
+    said = [*([demand.better] if demand.better else []), *_no_goal(demand), *_unknown_tails(demand.instance)]
     said += _unchecked(demand.instance)
     typed = demand.workload.capacity_per_instance
     if typed is not None and demand.limits:
@@ -158,13 +166,6 @@ def _notes(demand: Demand) -> tuple[str, ...]:
     seen = demand.instance.seen
     said += [warning] if seen is not None and (warning := queue_warning(seen)) else []
     return tuple(said)
-
-
-def _uneven(instance: Instance) -> list[str]:
-    """A TP that no engine takes; one that was seen is a fact."""
-    if instance.llm is None or instance.alike or instance.tp < 1:
-        return []
-    return [said] if (said := uneven(instance.llm, instance.tp)) else []
 
 
 def _no_goal(demand: Demand) -> list[str]:

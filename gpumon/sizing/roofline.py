@@ -10,7 +10,7 @@ import msgspec
 from gpumon.efficiency.checks import checked, positive
 from gpumon.efficiency.flops import compute_peak, head_flops, prefill_flops_per_token
 from gpumon.efficiency.traffic import kv_read_bytes
-from gpumon.sizing.bands import Efficiency, efficiency
+from gpumon.sizing.bands import REACHED, Efficiency
 from gpumon.sizing.curve import Curve, Mix
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
@@ -84,23 +84,29 @@ def step_cost(setting: Setting) -> StepCost:
 
 
 def roofline(setting: Setting, reached: Efficiency | None = None) -> Curve:
-    """The curve of an engine at the efficiencies that measured servers reach (`bands.efficiency`).
+    """The curve of an engine at the efficiencies that measured servers reach (`bands.REACHED`).
 
     ITL(b) = W(b)/(e_w*BW) + layers*(t + t_tp*log2 TP + t_moe) + b*(KV/(e_kv*BW) + all-reduce/(e_l*link) +
     prompts/(e_p*FLOP/s)); W(b) of a MoE is what b tokens are routed to. Its errors on 2,358 measured rows of vLLM,
     SGLang and TensorRT-LLM stand in docs/sizing.md. ValueError where model or GPU lacks a figure.
     """
     cost = step_cost(setting)
-    at = reached or efficiency()
+    at = reached or REACHED
     read_s = cost.weights_s / at.weights
-    layers_s = cost.layers * (at.layer_s + at.layer_tp_s * cost.log2_tp + at.layer_moe_s * cost.moe)
+    beside_s = layers_s(setting, at)
     return Curve(
-        base_s=read_s + layers_s,
+        base_s=read_s + beside_s,
         slope_s=cost.kv_s / at.kv + cost.link_s / at.link + cost.prefill_s / at.prefill,
-        resident_ratio=(read_s * cost.resident_ratio + layers_s) / (read_s + layers_s),
+        resident_ratio=(read_s * cost.resident_ratio + beside_s) / (read_s + beside_s),
         experts=setting.llm.experts,
         experts_per_token=setting.llm.experts_per_token,
     )
+
+
+def layers_s(setting: Setting, reached: Efficiency | None = None) -> float:
+    """Seconds of a step that are neither bytes nor FLOPs: layers*(t + t_tp*log2 TP + t_moe)."""
+    at, llm = reached or REACHED, setting.llm
+    return llm.layers * (at.layer_s + at.layer_tp_s * math.log2(setting.tp) + at.layer_moe_s * bool(llm.experts))
 
 
 def weight_read_s(setting: Setting) -> float:
@@ -121,8 +127,7 @@ def prompt_parts_s(setting: Setting) -> tuple[float, float]:
 def prompt_s(setting: Setting) -> float:
     """Seconds to compute the new tokens of one prompt, alone, at the reached efficiencies."""
     computed_s, exchanged_s = prompt_parts_s(setting)
-    at = efficiency()
-    return computed_s / at.prefill + exchanged_s / at.link
+    return computed_s / REACHED.prefill + exchanged_s / REACHED.link
 
 
 def prefill_tokens_per_s(setting: Setting) -> float:
@@ -138,9 +143,7 @@ def prefill_slope_s(setting: Setting) -> float:
     return mix.new_tokens / mix.answer_tokens / prefill_tokens_per_s(setting)
 
 
-def rescale(
-    curve: Curve, seen: Setting, wanted: Setting, most: float, reached: Efficiency | None = None
-) -> Curve:
+def rescale(curve: Curve, seen: Setting, wanted: Setting, most: float, reached: Efficiency | None = None) -> Curve:
     """A curve measured under `seen` as it would be under `wanted`: it stays as far from the roofline as it was.
 
     ITL'(b) = ITL(b) * roofline'(b)/roofline(b), made a curve again through one sequence and through `most`, the

@@ -20,12 +20,11 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from gpumon.sizing import memory
-from gpumon.sizing.bands import CLAIM, Band, Efficiency, band_of, efficiency, engine_factor
+from gpumon.sizing.bands import CLAIM, REACHED, Band, Efficiency, band_of, engine_factor
 from gpumon.sizing.curve import Curve, Mix
 from gpumon.sizing.fit import Fitted, fit
 from gpumon.sizing.observed import Point
-from gpumon.sizing.roofline import Setting, prompt_parts_s, rescale, roofline, step_cost, weight_read_s
-from gpumon.sizing.tails import largest
+from gpumon.sizing.roofline import Setting, layers_s, prompt_parts_s, rescale, roofline, step_cost, weight_read_s
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from tests.accuracy.tables import markdown, write
 
@@ -86,8 +85,8 @@ class Row(NamedTuple):
         return "deepseek-671b" if name.startswith(("deepseek-v3", "deepseek-r1")) else name
 
 
-def ranks(tp: int, ep: int, dp: int) -> tuple[int, int, int]:
-    """TP, data-parallel ranks and GPUs that experts are spread over, from the columns tp, ep, attention_dp.
+def ranks(tp: int, ep: int, dp: int) -> tuple[int, int]:
+    """TP and data-parallel ranks, from the columns tp, ep, attention_dp.
 
     Files of one run write its parallelism in different ways: the same latencies stand as (4, 4, 1) in one and as
     (16, 4, 1) or (4, 16, 4) in another, the number of GPUs being 4 throughout; (1, 8, 8) is (1, 8, 64) elsewhere.
@@ -99,7 +98,7 @@ def ranks(tp: int, ep: int, dp: int) -> tuple[int, int, int]:
         ep, dp = tp, 1
     elif tp == 1 and dp == ep * ep and ep > 1:
         dp = ep
-    return tp, dp, ep
+    return tp, dp
 
 
 def read(file: Path) -> tuple[list[Row], Counter[str]]:
@@ -108,7 +107,7 @@ def read(file: Path) -> tuple[list[Row], Counter[str]]:
     rows, left = list[Row](), Counter[str]()
     with file.open(encoding="utf-8", newline="") as stream:
         for cells in csv.DictReader(stream):
-            tp, dp, ep = ranks(int(cells["tp"]), int(cells["ep"]), int(cells["attention_dp"]))
+            tp, dp = ranks(int(cells["tp"]), int(cells["ep"]), int(cells["attention_dp"]))
             name = cells["model"]
             llm = llms.find(name) or llms.find(SAME.get(name, ""))
             if tp * dp > MOST_GPUS:
@@ -149,7 +148,9 @@ def parts(row: Row) -> list[float]:
     """What a row's ITL is a sum of, each times a constant that is fitted (`Efficiency`)."""
     cost, load = step_cost(row.setting), row.running
     llm = row.setting.llm
-    read_s = cost.weights_s * Curve(1.0, 0.0, cost.resident_ratio, llm.experts, llm.experts_per_token).weight_ratio(load)
+    read_s = cost.weights_s * Curve(1.0, 0.0, cost.resident_ratio, llm.experts, llm.experts_per_token).weight_ratio(
+        load
+    )
     layers = float(cost.layers)
     return [
         read_s,
@@ -166,17 +167,22 @@ def fitted(rows: Sequence[Row]) -> Efficiency:
     """Efficiencies and layer costs by least squares of the relative error, and TTFT's constants on vLLM's rows."""
     found = least_squares([(parts(row), row.itl_s) for row in rows])
     shares = [1.0 / one for one in found[:4]]
-    at = Efficiency(*shares, *found[4:], 0.0, 0.0)
+    at = Efficiency(*shares, *found[4:], 0.0, 0.0, 0.0)
     vllm = [row for row in rows if row.engine == "vllm" and row.offered <= row.running] or rows
-    steps, crowd = least_squares([(ttft_parts(row, at), row.ttft_s) for row in vllm])
-    return at._replace(ttft_steps=steps, ttft_crowd=crowd)
+    steps, crowd, prompt = least_squares([(ttft_parts(row, at), row.ttft_s) for row in vllm])
+    return at._replace(ttft_steps=steps, ttft_crowd=crowd, ttft_prompt=prompt)
 
 
 def ttft_parts(row: Row, at: Efficiency) -> list[float]:
     """What a row's TTFT is a sum of, as `parts`."""
-    alone = prompt_parts_s(row.setting)
-    prompt_s = alone[0] / at.prefill + alone[1] / at.link
-    return [roofline(row.setting, at).itl_s(row.running), prompt_s * math.sqrt(row.running)]
+    computed_s, exchanged_s = prompt_parts_s(row.setting)
+    beside_s, together = layers_s(row.setting, at), math.sqrt(row.running)
+    return [beside_s, together * beside_s, together * (computed_s / at.prefill + exchanged_s / at.link)]
+
+
+def ttft_s(row: Row, at: Efficiency) -> float:
+    """TTFT of a row on an engine of factor 1."""
+    return sum(part * one for part, one in zip(ttft_parts(row, at), at[-3:], strict=True))
 
 
 def engine_factors(rows: Sequence[Row], at: Efficiency) -> dict[str, float]:
@@ -184,8 +190,7 @@ def engine_factors(rows: Sequence[Row], at: Efficiency) -> dict[str, float]:
     by_engine = defaultdict(list)
     for row in rows:
         if row.offered <= row.running:
-            steps_s, crowd_s = ttft_parts(row, at)
-            ratio = row.ttft_s / (at.ttft_steps * steps_s + at.ttft_crowd * crowd_s)
+            ratio = row.ttft_s / ttft_s(row, at)
             by_engine[row.engine].append(ratio)
             by_engine[""].append(ratio)
     return {engine: median(ratios) for engine, ratios in sorted(by_engine.items())}
@@ -251,11 +256,11 @@ class Judged(NamedTuple):
 
 def judge(row: Row, at: Efficiency, factors: dict[str, float]) -> Judged:
     """The errors of one row."""
-    steps_s, crowd_s = ttft_parts(row, at)
-    alone_s = at.ttft_steps * steps_s + at.ttft_crowd * crowd_s
-    waited_s = max(0.0, row.offered / row.running - 1.0) * row.setting.mix.answer_tokens * steps_s
-    told = [alone_s * factors.get(name, factors[""]) + waited_s for name in (row.engine, "")]
     curve = roofline(row.setting, at)
+    # Those that do not fit wait for as many answers as there are of them for each that runs.
+    decode_s = row.setting.mix.answer_tokens * curve.itl_s(row.running)
+    waited_s = max(0.0, row.offered / row.running - 1.0) * decode_s
+    told = [ttft_s(row, at) * factors.get(name, factors[""]) + waited_s for name in (row.engine, "")]
     held = curve.running_at(row.itl_s) if curve.itl_s(1.0) <= row.itl_s else 0.0
     return Judged(
         row,
@@ -397,19 +402,20 @@ def line(name: str, judged: Sequence[Judged], bands: dict[str, Cells]) -> tuple[
 
 def table(judged: Sequence[Judged], bands: dict[str, Cells]) -> str:
     """All groups as Markdown, and the bands of what is re-scaled."""
-    groups: list[tuple[str, Callable[[Row], str]]] = [
-        ("", lambda row: "all"),
-        ("", lambda row: f"TP {row.tp}, {'MoE' if row.moe else 'dense'}"),
-        ("", lambda row: f"TP {row.tp}"),
-        ("", lambda row: "MoE" if row.moe else "dense"),
-        ("", lambda row: row.gpu),
-        ("", lambda row: row.engine),
-        ("", lambda row: row.family),
+    groups: list[Callable[[Row], str]] = [
+        (lambda row: "all"),
+        (lambda row: f"TP {row.tp}, {'MoE' if row.moe else 'dense'}"),
+        (lambda row: f"TP {row.tp}"),
+        (lambda row: "MoE" if row.moe else "dense"),
+        (lambda row: row.gpu),
+        (lambda row: row.engine),
+        (lambda row: row.family),
     ]
     lines = []
-    for _, key in groups:
+    for key in groups:
         for name in sorted({key(one.row) for one in judged}):
-            lines.append(line(name, [one for one in judged if key(one.row) == name], bands))
+            of_group = [one for one in judged if key(one.row) == name]
+            lines.append(line(name, of_group, bands))
     others = [
         (figure, "MoE" if moe else "dense", f"{cell.rows:,}", f"{cell.low * 100:+.0f} to {cell.high * 100:+.0f} %")
         for figure, cells in bands.items()
@@ -422,6 +428,7 @@ def table(judged: Sequence[Judged], bands: dict[str, Cells]) -> str:
 
 def module(at: Efficiency, factors: dict[str, float], bands: dict[str, Cells]) -> str:
     """The text of gpumon/sizing/measured_errors.py."""
+    engines = [f'"{name}": {value:.3g}' for name, value in factors.items()]
     lines = [
         '"""Efficiencies and error bands of measured servers; written by `python -m tests.accuracy.silicon --write`.',
         "",
@@ -433,12 +440,14 @@ def module(at: Efficiency, factors: dict[str, float], bands: dict[str, Cells]) -
         "from typing import Final",
         "",
         f"EFFICIENCY: Final = ({', '.join(f'{value:.4g}' for value in at)})",
-        f"ENGINES: Final = {{{', '.join(f'{chr(34)}{name}{chr(34)}: {value:.3g}' for name, value in factors.items())}}}",
+        f"ENGINES: Final = {{{', '.join(engines)}}}",
         "BANDS: Final[dict[str, dict[tuple[int, bool], tuple[float, float, int]]]] = {",
     ]
     for figure, cells in bands.items():
         lines.append(f'    "{figure}": {{')
-        lines += [f"        ({tp}, {moe}): ({each.low}, {each.high}, {each.rows})," for (tp, moe), each in cells.items()]
+        lines += [
+            f"        ({tp}, {moe}): ({each.low}, {each.high}, {each.rows})," for (tp, moe), each in cells.items()
+        ]
         lines.append("    },")
     return "\n".join([*lines, "}", ""])
 
@@ -463,7 +472,7 @@ def main() -> None:
     if given.as_shipped:
         engines = {row.engine for row in rows}
         factors = {"": engine_factor("")} | {engine: engine_factor(engine) for engine in engines}
-        judged = [judge(row, efficiency(), factors) for row in rows]
+        judged = [judge(row, REACHED, factors) for row in rows]
         text = table(judged, shipped(judged))
     else:
         fits = fits_without(rows)

@@ -38,6 +38,13 @@ def llm(model: str) -> LlmSpec:
     return found
 
 
+def least_tp(
+    spec: LlmSpec, gpu_memory_bytes: float, domain: int, usable_ratio: float, context_tokens: float
+) -> int | str:
+    found = memory.tensor_parallels(spec, gpu_memory_bytes, domain, usable_ratio, context_tokens)
+    return found if isinstance(found, str) else found[0]
+
+
 def logged_name(row: dict[str, str]) -> str:
     return f"{row['model']} TP{row['tp']} {row['max_len']}"
 
@@ -82,10 +89,10 @@ def test_pool_in_tokens_matches_vllm_where_its_bytes_are_given() -> None:
 def test_a_model_that_vllm_could_not_start_does_not_fit_here_either() -> None:
     """llm-d-planner: Llama-3.3-70B-FP8 on one H100 had -1.44 GiB for KV; Qwen3-32B had none for 32,000 tokens."""
     assert memory.pool_tokens(llm("Llama-3.3-70B-FP8"), H100, 1, 1, 0.9) == 0.0
-    assert memory.least_tp(llm("Llama-3.3-70B-FP8"), H100, 8, 0.9, 16_000) == 2
-    assert memory.least_tp(llm("Qwen3-32B"), H100, 8, 0.9, 16_000) == 1
-    assert memory.least_tp(llm("Qwen3-32B"), H100, 8, 0.9, 32_000) == 2
-    assert memory.least_tp(llm("DeepSeek-R1"), H100, 8, 0.9, 16_000) != 1
+    assert least_tp(llm("Llama-3.3-70B-FP8"), H100, 8, 0.9, 16_000) == 2
+    assert least_tp(llm("Qwen3-32B"), H100, 8, 0.9, 16_000) == 1
+    assert least_tp(llm("Qwen3-32B"), H100, 8, 0.9, 32_000) == 2
+    assert least_tp(llm("DeepSeek-R1"), H100, 8, 0.9, 16_000) != 1
 
 
 def test_gpt_oss_120b_file() -> None:
@@ -165,7 +172,7 @@ def test_small_gpus_step_with_fewer_tokens() -> None:
     l4 = gpu_catalogue().find("L4").memory_bytes
     activation = memory.overhead_bytes(eight, 1, l4) - 0.13 * GIB
     assert activation / GIB == pytest.approx(1.26, abs=0.1)
-    assert memory.least_tp(eight, l4, 1, 0.92, 8_192) == 1
+    assert least_tp(eight, l4, 1, 0.92, 8_192) == 1
 
 
 def test_the_pool_by_hand() -> None:
@@ -219,24 +226,24 @@ def test_the_rule_against_the_guides_own_rows() -> None:
 
 def test_least_tp_takes_the_smallest_that_fits() -> None:
     h100 = gpu_catalogue().find("H100 SXM 80GB").memory_bytes
-    assert memory.least_tp(llm("Llama-3.1-8B"), h100, 8, 0.92, 8_192) == 1
-    assert memory.least_tp(llm("Llama-3.3-70B"), h100, 8, 0.92, 8_192) == 2
-    assert memory.least_tp(llm("Llama-3.3-70B"), h100, 8, 0.92, 16_384) == 4
-    assert memory.least_tp(llm("Llama-3.3-70B"), gpu_catalogue().find("H200 SXM 141GB").memory_bytes, 8, 0.92, 1) == 2
-    assert isinstance(memory.least_tp(llm("Llama-3.3-70B"), h100, 3, 0.92, 16_384), str)
+    assert least_tp(llm("Llama-3.1-8B"), h100, 8, 0.92, 8_192) == 1
+    assert least_tp(llm("Llama-3.3-70B"), h100, 8, 0.92, 8_192) == 2
+    assert least_tp(llm("Llama-3.3-70B"), h100, 8, 0.92, 16_384) == 4
+    assert least_tp(llm("Llama-3.3-70B"), gpu_catalogue().find("H200 SXM 141GB").memory_bytes, 8, 0.92, 1) == 2
+    assert isinstance(least_tp(llm("Llama-3.3-70B"), h100, 3, 0.92, 16_384), str)
 
 
 def test_why_none_fits() -> None:
-    said = memory.least_tp(llm("Llama-3.1-405B"), 80e9, 8, 0.92, 8_192)
+    said = least_tp(llm("Llama-3.1-405B"), 80e9, 8, 0.92, 8_192)
     assert said == ("needs 865 GB, 8 x 80 GB holds 589 GB usable: more GPUs per server, a narrower precision or PP")
 
 
 def test_heads_that_do_not_divide_are_not_split() -> None:
     """Falcon-7B has 71 query heads: one GPU or none. Phi-4's 40 and 10 divide by two, not by four."""
-    said = memory.least_tp(llm("Falcon-7B"), 16e9, 8, 0.92, 2_048)
+    said = least_tp(llm("Falcon-7B"), 16e9, 8, 0.92, 2_048)
     assert isinstance(said, str)
     assert "71 heads do not divide over 2" in said
-    phi = memory.least_tp(llm("Phi-4-14B"), 16e9, 8, 0.92, 2_048)
+    phi = least_tp(llm("Phi-4-14B"), 16e9, 8, 0.92, 2_048)
     assert isinstance(phi, str)
     assert phi.startswith("needs ")
     assert "2 x 16 GB" in phi
@@ -308,7 +315,7 @@ def test_an_unknown_precision_names_those_there_are(weights: str, cache: str, fi
         (lambda: memory.pool_tokens(SMALL, 1e9, 1, 1, 0.0), "usable_ratio"),
         (lambda: memory.instance_bytes(SMALL, 1, 1, -1, 10), "running"),
         (lambda: memory.kv_request_bytes(SMALL, math.nan), "context_tokens"),
-        (lambda: memory.least_tp(SMALL, 1e9, 0, 0.9, 10), "domain"),
+        (lambda: least_tp(SMALL, 1e9, 0, 0.9, 10), "domain"),
         (lambda: memory.rule_bytes(-1.0), "params"),
     ],
 )
@@ -326,7 +333,7 @@ def test_impossible_inputs_are_named(call: object, named: str) -> None:
     context=st.floats(0.0, 1e6),
 )
 def test_least_tp_fits_and_is_least(spec: LlmSpec, memory_gb: float, domain: int, ratio: float, context: float) -> None:
-    found = memory.least_tp(spec, memory_gb * 1e9, domain, ratio, context)
+    found = least_tp(spec, memory_gb * 1e9, domain, ratio, context)
     if isinstance(found, str):
         assert found.startswith("needs ")
         return

@@ -61,7 +61,7 @@ class _Word(NamedTuple):
 
 def _source(plan: WorkloadPlan) -> str:
     name = _SOURCES.get(plan.source, plan.source.value)
-    return f"{name} +-{plan.band_ratio * 100.0:.0f}%" if 0.0 < plan.band_ratio < 10.0 else name
+    return f"{name} {plan.band.short}".rstrip()
 
 
 _FIELDS: Final[tuple[_Field | _Word, ...]] = (
