@@ -39,7 +39,7 @@ def seen_of(kind: str) -> Observed:
         Point(float(load), itl_s=1.15 * instance.curve.itl_s(load), ttft_s=1.3 * instance.ttft.ttft_s(load))
         for load in (1, 4, 8, 16, 32)
     )
-    request = 1500.0 + (instance.llm.linear_state_elements > 0) * 600.0
+    request = 1500.0 + bool(instance.llm.states) * 600.0
     return Observed(
         Origin.LIVE, "vllm:8000", model, points, gpu=gpu, gpus=tp, tp=tp, prompt_tokens=1000.0, answer_tokens=500.0,
         prefix_hit_ratio=0.3, itl_tail_ratio=1.2, kv_pool_tokens=1.03 * kv.concurrency * request / 0.9,
