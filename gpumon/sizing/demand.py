@@ -171,7 +171,10 @@ def _nothing_bounds(instance: Instance) -> str:
     ]
     later = instance.prompt_tokens is None and instance.seen is not None
     told = " (the engine tells lengths once requests have ended)" if later else ""
-    return f"capacity per instance is not known: it needs {', '.join(lacks) or 'a goal'}{told}, or a typed capacity"
+    seen = instance.seen
+    table = f"; the table of {seen.name} is for {seen.gpu}" if seen is not None and seen.origin is Origin.TABLE else ""
+    needs = f"{', '.join(lacks) or 'a goal'}{told}, or a typed capacity{table}"
+    return f"capacity per instance is not known: it needs {needs}"
 
 
 def _memory(instance: Instance, planned: float, scenario: Scenario) -> tuple[Reading, str]:

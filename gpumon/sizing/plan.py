@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -15,6 +15,7 @@ from gpumon.sizing.guide import queue_warning
 from gpumon.sizing.here import have_of
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.known import Known
+from gpumon.sizing.observed import Origin
 from gpumon.sizing.packed import Filled, fill
 from gpumon.sizing.parts import at_target, degraded_of, gpu_power_w
 from gpumon.sizing.scenario import Scenario, Server
@@ -24,20 +25,33 @@ _SHARED: Final = 1.0 + 1e-6
 """Sum of busy shares above which instances on one GPU slow each other down."""
 
 
+class Planned(NamedTuple):
+    """The answer, and the instance that each workload is planned with, on the GPUs that most of them stand on."""
+
+    answer: Answer
+    instances: tuple[Instance, ...]
+
+
 def plan(scenario: Scenario, known: Known, have: Mapping[str, int] | None = None) -> Answer:
     """The answer; `have`: catalogue name of a GPU -> how many of it are here (None: nothing is compared).
 
     Never raises on what a user can type: what has no answer says why in `problem`.
     """
+    return planned(scenario, known, have).answer
+
+
+def planned(scenario: Scenario, known: Known, have: Mapping[str, int] | None = None) -> Planned:
+    """The same with the instances that it stands on."""
     asked, scenario = scenario, _with_server(scenario, known)
     demands = tuple(first_demand_of(workload, scenario, known) for workload in scenario.workload)
     memory_only, busy_aware = fill(demands, scenario, known, "memory"), fill(demands, scenario, known, "busy")
     needed = memory_only if scenario.packing == "memory" else busy_aware
-    workloads = tuple(_workload(index, demand, scenario, needed) for index, demand in enumerate(demands))
+    standing = tuple(_standing(index, demand, needed) for index, demand in enumerate(demands))
+    workloads = tuple(_workload(index, demand, scenario, needed) for index, demand in enumerate(standing))
     totals = _totals(workloads, needed.packed)
     problem = next((f"{each.name}: {each.problem}" for each in workloads if each.problem), needed.packed.problem)
     others = _others(demands, workloads, scenario, known)
-    return Answer(
+    answer = Answer(
         name=scenario.name,
         packing=scenario.packing,
         workloads=workloads,
@@ -49,6 +63,12 @@ def plan(scenario: Scenario, known: Known, have: Mapping[str, int] | None = None
         without=() if others is NONE_LEFT_OUT else tuple(each.name for each in workloads if each.problem),
         totals_without=others,
     )
+    return Planned(answer, tuple(demand.instance for demand in standing))
+
+
+def _standing(index: int, demand: Demand, filled: Filled) -> Demand:
+    """Of the shape that most of its instances stand on."""
+    return max(filled.parts[index], key=lambda part: part.number).demand if filled.parts[index] else demand
 
 
 def _others(demands: Sequence[Demand], workloads: Sequence[WorkloadPlan], scenario: Scenario, known: Known) -> Totals:
@@ -87,8 +107,6 @@ def named(server: Server, known: Known) -> Server:
 
 
 def _workload(index: int, demand: Demand, scenario: Scenario, filled: Filled) -> WorkloadPlan:
-    # What it says is of the shape that its instances stand on.
-    demand = max(filled.parts[index], key=lambda part: part.number).demand if filled.parts[index] else demand
     workload, instance, load = demand.workload, demand.instance, demand.load
     kinds = tuple(dict.fromkeys(limit.kind.value for limit in demand.limits))
     first = kinds.index("typed") if "typed" in kinds else 0
@@ -164,8 +182,19 @@ def _notes(demand: Demand) -> tuple[str, ...]:
             if limit.concurrency < typed
         ]
     seen = demand.instance.seen
+    said += _other_table(demand.instance)
     said += [warning] if seen is not None and (warning := queue_warning(seen)) else []
     return tuple(said)
+
+
+def _other_table(instance: Instance) -> list[str]:
+    """That a published table is of another GPU than the one that is planned with."""
+    seen = instance.seen
+    if seen is None or seen.origin is not Origin.TABLE or instance.alike or not seen.gpu:
+        return []
+    return (
+        [f"the table of {seen.name} is for {seen.gpu}: it says nothing of {instance.gpu.name}"] if instance.gpu else []
+    )
 
 
 def _no_goal(demand: Demand) -> list[str]:

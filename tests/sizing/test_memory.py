@@ -177,7 +177,7 @@ def test_small_gpus_step_with_fewer_tokens() -> None:
     eight = llm("Llama-3.1-8B")
     l4 = gpu_catalogue().find("L4").memory_bytes
     activation = memory.overhead_bytes(eight, 1, l4) - 0.13 * GIB
-    assert activation / GIB == pytest.approx(1.26, abs=0.1)
+    assert activation / GIB == pytest.approx(1.26, abs=0.15)
     assert least_tp(eight, l4, 1, 0.92, 8_192) == 1
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gpumon.sizing.answer import WorkloadPlan
+from gpumon.sizing.guide import guide_profiles
 from gpumon.sizing.observed import Observed, Origin, Point
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Scenario, Server, Workload
@@ -75,3 +76,11 @@ def test_the_row_speaks_of_the_gpus_that_its_instances_stand_on() -> None:
     [row] = plan(Scenario(server=shapes, workload=(workload,)), KNOWN).workloads
     [alone] = plan(Scenario(server=shapes[1:], workload=(workload,)), KNOWN).workloads
     assert (row.tp, row.memory_bytes, row.limits) == (alone.tp, alone.memory_bytes, alone.limits)
+
+
+def test_a_guide_profile_on_another_gpu_says_which_its_table_is_for() -> None:
+    [row] = plan(
+        Scenario(server=(Server("L40S"),), workload=(Workload("NeMo-GPT-20B", 8, profile="guide-nemo-20b"),)),
+        KNOWN._replace(profiles={each.name: each for each in guide_profiles()}),
+    ).workloads
+    assert "the table of guide-nemo-20b is for H100 PCIe 80GB" in row.problem

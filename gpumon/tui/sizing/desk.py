@@ -15,7 +15,7 @@ from gpumon.tui.sizing.book import Book, Page, Tie
 from gpumon.tui.sizing.editing import Edit
 from gpumon.tui.sizing.effects import Asked, effect
 from gpumon.tui.sizing.field_list import places
-from gpumon.tui.sizing.fields import SERVER, WORKLOAD, Place, default_of, left_open, value_of, with_value
+from gpumon.tui.sizing.fields import SERVER, WORKLOAD, Place, default_of, field, left_open, value_of, with_value
 from gpumon.tui.sizing.live_rows import Follower, Newest
 from gpumon.tui.sizing.reckoner import Reckoner
 from gpumon.tui.sizing.sheet import Stop, stops
@@ -285,6 +285,15 @@ class Desk:
             replace(each, target=each.target * 2) if at in chosen else each for at, each in enumerate(now.workload)
         )
         return self._put(self.book.page._replace(scenario=replace(now, workload=tuple(doubled))).typed(chosen))
+
+    def what_if(self, section: str, key: str, values: Sequence[Any]) -> bool:
+        """The next of some values of one field: of the workload under the cursor, else of the first, or of all."""
+        if not self.accept() or not self.book.present.workload:
+            return False
+        place = Place(section, self.workload if section == WORKLOAD else 0, field(section, key))
+        now = value_of(self.book.present, place)
+        after = values[(values.index(now) + 1) % len(values)] if now in values else values[0]
+        return self._put(self._with(place, with_value(self.book.present, place, after)), place.id)
 
     def add(self, workload: Workload, observed: Sequence[Observed] = ()) -> None:
         """One more workload, and the cursor on it."""

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from gpumon.sizing.known import Known
+from gpumon.sizing.memory import WEIGHTS
 from gpumon.sizing.scenario import Scenario, Server, Workload
-from gpumon.specs.precision import BYTES_PER_ELEMENT
 from gpumon.tui.sizing import numbers
 from gpumon.tui.sizing.numbers import Kind
 
@@ -104,7 +104,7 @@ def default_of(place: Place) -> Any:
 
 
 def _precisions(_: Known) -> Sequence[str]:
-    return ("", *(each.value for each in BYTES_PER_ELEMENT))
+    return ("", *WEIGHTS)
 
 
 def _cache_precisions(_: Known) -> Sequence[str]:

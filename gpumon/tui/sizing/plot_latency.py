@@ -13,6 +13,7 @@ from gpumon.readings.text import clean
 from gpumon.sizing.answer import Limit, LimitKind, Source, WorkloadPlan
 from gpumon.sizing.bands import NO_BAND, Band
 from gpumon.sizing.curve import Curve
+from gpumon.sizing.demand import EXTRAPOLATED
 from gpumon.sizing.observed import Point
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs
@@ -23,7 +24,7 @@ from gpumon.tui.sizing.plot_frame import Key, Plot, Scale, Title, said
 if TYPE_CHECKING:
     from gpumon.sizing.instance import Instance
 
-BEYOND: Final = 1.5
+BEYOND: Final = EXTRAPOLATED
 """Times the measured range from which a curve is extrapolated (sizing fact sheet, 1.4)."""
 NO_POINTS: Final = "no points yet: a fit needs 5 levels of load"
 _NEAR: Final = 2.0

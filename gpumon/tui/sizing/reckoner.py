@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import Answer
 from gpumon.sizing.compare import USUAL, Column, compare
-from gpumon.sizing.instance import Instance, resolve
+from gpumon.sizing.instance import Instance
 from gpumon.sizing.known import Known
 from gpumon.sizing.live import Held
-from gpumon.sizing.plan import plan
+from gpumon.sizing.plan import planned
 from gpumon.sizing.scenario import Scenario
 
 
@@ -33,7 +33,7 @@ class Reckoner:
         self.scenario: Scenario | None = None
         self.failed = ""
         """A bug of ours that kept the newest scenario from being answered."""
-        self._instances: dict[int, Instance] = {}
+        self._instances: tuple[Instance, ...] = ()
         self._columns: tuple[Column, ...] | None = None
 
     def use(self, known: Known, have: Mapping[str, int] | None) -> bool:
@@ -70,21 +70,16 @@ class Reckoner:
         if scenario is self.scenario:
             return
         try:
-            self.answer = plan(scenario, self.known, self.have)
+            self.answer, self._instances = planned(scenario, self.known, self.have)
             self.failed = ""
         except Exception as error:  # whatever was typed, the panel and what it showed stay
             self.failed = clean(f"sizing failed, please report: {type(error).__name__}: {error}", 200)
         self.scenario = scenario
-        self._instances, self._columns = {}, None
+        self._columns = None
 
     def instance(self, at: int) -> Instance | None:
         """One workload's instance, as the answer has it; None where there is none."""
-        scenario = self.scenario
-        if self.failed or scenario is None or not 0 <= at < len(scenario.workload):
-            return None
-        if at not in self._instances:
-            self._instances[at] = resolve(scenario.workload[at], scenario, self.known)
-        return self._instances[at]
+        return self._instances[at] if not self.failed and 0 <= at < len(self._instances) else None
 
     def columns(self, also: tuple[str, ...] = ()) -> tuple[Column, ...]:
         """The same question on other types of GPU, `also` on those that were planned with before."""
