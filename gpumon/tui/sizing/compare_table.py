@@ -73,7 +73,7 @@ _FIELDS: Final[tuple[_Field | _Word, ...]] = (
     _Field("$/1M tok", 10, lambda answer: answer.totals.price_per_mtok, _money, "cheapest token"),
     _Field("max power", 11, lambda answer: answer.totals.power_w, watts, "least power"),
     _Field("tok/J", 8, lambda answer: answer.totals.tokens_per_j, figure, "most tokens/J", rises=True),
-    _Word("from", 19, _source),
+    _Word("from", 21, _source),
     _Word("limit", 13, lambda plan: plan.limit or DASH),
 )
 """Figures flush right and words flush left, each with two blanks before it."""
