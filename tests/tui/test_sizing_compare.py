@@ -58,7 +58,19 @@ def test_the_whole_table() -> None:
         "GPU", "inst", "GPUs", "ITL", "mean", "servers", "$/h", "$/1M", "tok", "max", "power", "tok/J", "from", "limit",
     ]  # fmt: skip
     assert h100.split()[3:] == ["16", "32", "70ms", "4", "79.68", "2.72", "20kW", "0.36", "measured", "-2..+6%", "KV"]
-    assert h200.split()[3:] == ["9", "18", "70ms", "3", "68.40*", "2.34*", "12kW", "0.64", "re-scaled", "-12..+15%", "KV"]
+    assert h200.split()[3:] == [
+        "9",
+        "18",
+        "70ms",
+        "3",
+        "68.40*",
+        "2.34*",
+        "12kW",
+        "0.64",
+        "re-scaled",
+        "-12..+15%",
+        "KV",
+    ]
     assert l40s.split(maxsplit=1) == ["L40S", REASON]
     assert b200.split()[3:] == ["5", "5*", "70ms", "1", "–", "–", "5000W*", "1.46*", "roofline", "-15..+38%", "KV"]
     assert foot == "* fewest GPUs, cheapest, cheapest token, least power, most tokens/J"

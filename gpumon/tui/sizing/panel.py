@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, cast
 from textual import events
 
 from gpumon.config.errors import ConfigError
+from gpumon.config.scenario_file import base_of
 from gpumon.readings.format import cut
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
@@ -21,7 +22,7 @@ from gpumon.tui.palette import Palette
 from gpumon.tui.sizing import field_list, painting, questions
 from gpumon.tui.sizing.desk import Desk
 from gpumon.tui.sizing.fields import GOALS, SERVER, WORKLOAD, value_of
-from gpumon.tui.sizing.live_rows import Newest, ages, base_of
+from gpumon.tui.sizing.live_rows import Newest, ages
 from gpumon.tui.sizing.pictures import KINDS
 from gpumon.tui.table import clock
 from gpumon.tui.view import View
