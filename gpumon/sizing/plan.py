@@ -26,10 +26,22 @@ _SHARED: Final = 1.0 + 1e-6
 
 
 class Planned(NamedTuple):
-    """The answer, and the instance that each workload is planned with, on the GPUs that most of them stand on."""
+    """The answer, the instance that each workload is planned with, on the GPUs that most of them stand on, and what
+    the next answer can go on with."""
 
     answer: Answer
     instances: tuple[Instance, ...]
+    scenario: Scenario
+    known: Known
+    demands: tuple[Demand, ...]
+
+    def kept(self, scenario: Scenario, known: Known) -> dict[int, Demand]:
+        """By identity of the workload: those that stand in the next scenario, too, where nothing else changed."""
+        alone = {"workload": (), "name": "", "note": ""}
+        same = msgspec.structs.replace(scenario, **alone) == msgspec.structs.replace(self.scenario, **alone)
+        if not same or known is not self.known:
+            return {}
+        return {id(was): one for was, one in zip(self.scenario.workload, self.demands, strict=True)}
 
 
 def plan(scenario: Scenario, known: Known, have: Mapping[str, int] | None = None) -> Answer:
@@ -40,10 +52,13 @@ def plan(scenario: Scenario, known: Known, have: Mapping[str, int] | None = None
     return planned(scenario, known, have).answer
 
 
-def planned(scenario: Scenario, known: Known, have: Mapping[str, int] | None = None) -> Planned:
-    """The same with the instances that it stands on."""
+def planned(
+    scenario: Scenario, known: Known, have: Mapping[str, int] | None = None, before: Planned | None = None
+) -> Planned:
+    """The same with the instances that it stands on; of `before`, workloads that did not change are not asked anew."""
     asked, scenario = scenario, _with_server(scenario, known)
-    demands = tuple(first_demand_of(workload, scenario, known) for workload in scenario.workload)
+    kept = before.kept(scenario, known) if before is not None else {}
+    demands = tuple(kept.get(id(each)) or first_demand_of(each, scenario, known) for each in scenario.workload)
     memory_only, busy_aware = fill(demands, scenario, known, "memory"), fill(demands, scenario, known, "busy")
     needed = memory_only if scenario.packing == "memory" else busy_aware
     standing = tuple(_standing(index, demand, needed) for index, demand in enumerate(demands))
@@ -63,7 +78,7 @@ def planned(scenario: Scenario, known: Known, have: Mapping[str, int] | None = N
         without=() if others is NONE_LEFT_OUT else tuple(each.name for each in workloads if each.problem),
         totals_without=others,
     )
-    return Planned(answer, tuple(demand.instance for demand in standing))
+    return Planned(answer, tuple(demand.instance for demand in standing), scenario, known, demands)
 
 
 def _standing(index: int, demand: Demand, filled: Filled) -> Demand:

@@ -10,7 +10,7 @@ from gpumon.sizing.compare import USUAL, Column, compare
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.known import Known
 from gpumon.sizing.live import Held
-from gpumon.sizing.plan import planned
+from gpumon.sizing.plan import Planned, planned
 from gpumon.sizing.scenario import Scenario
 
 
@@ -33,7 +33,7 @@ class Reckoner:
         self.scenario: Scenario | None = None
         self.failed = ""
         """A bug of ours that kept the newest scenario from being answered."""
-        self._instances: tuple[Instance, ...] = ()
+        self._planned: Planned | None = None
         self._columns: tuple[Column, ...] | None = None
 
     def use(self, known: Known, have: Mapping[str, int] | None) -> bool:
@@ -70,7 +70,8 @@ class Reckoner:
         if scenario is self.scenario:
             return
         try:
-            self.answer, self._instances = planned(scenario, self.known, self.have)
+            self._planned = planned(scenario, self.known, self.have, self._planned)
+            self.answer = self._planned.answer
             self.failed = ""
         except Exception as error:  # whatever was typed, the panel and what it showed stay
             self.failed = clean(f"sizing failed, please report: {type(error).__name__}: {error}", 200)
@@ -79,7 +80,8 @@ class Reckoner:
 
     def instance(self, at: int) -> Instance | None:
         """One workload's instance, as the answer has it; None where there is none."""
-        return self._instances[at] if not self.failed and 0 <= at < len(self._instances) else None
+        instances = self._planned.instances if self._planned is not None and not self.failed else ()
+        return instances[at] if 0 <= at < len(instances) else None
 
     def columns(self, also: tuple[str, ...] = ()) -> tuple[Column, ...]:
         """The same question on other types of GPU, `also` on those that were planned with before."""
