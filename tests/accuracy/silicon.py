@@ -432,7 +432,7 @@ def module(at: Efficiency, factors: dict[str, float], bands: dict[str, Cells]) -
     lines = [
         '"""Efficiencies and error bands of measured servers; written by `python -m tests.accuracy.silicon --write`.',
         "",
-        "`bands` says what each number is. The rows and their source: tests/data/silicon.csv, tests/data/README-silicon.md.",
+        "`bands` says what each number is, tests/data/README-silicon.md where the rows are from.",
         '"""',
         "",
         "from __future__ import annotations",

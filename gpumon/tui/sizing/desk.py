@@ -295,6 +295,14 @@ class Desk:
         after = values[(values.index(now) + 1) % len(values)] if now in values else values[0]
         return self._put(self._with(place, with_value(self.book.present, place, after)), place.id)
 
+    def other_tp(self) -> bool:
+        """The next TP that holds the model, after the one in effect; behind the last one it is searched again."""
+        instance = self.reckoner.instance(self.workload)
+        sizes = instance.tps if instance is not None else ()
+        larger = next((tp for tp in sizes if instance is not None and tp > instance.tp), None)
+        now = value_of(self.book.present, Place(WORKLOAD, self.workload, field(WORKLOAD, "tp")))
+        return self.what_if(WORKLOAD, "tp", (now, larger if larger or now else next(iter(sizes), None)))
+
     def add(self, workload: Workload, observed: Sequence[Observed] = ()) -> None:
         """One more workload, and the cursor on it."""
         seen = seen_of(workload.model, observed)

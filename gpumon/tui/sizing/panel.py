@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 SCOPE: Final = "sizing"
 """Of its keys, in the table of keys."""
-_TPS: Final = (None, 1, 2, 4, 8)
 _WEIGHTS: Final = ("", "fp8", "w8a8", "int4", "nvfp4")
 _GOALS_MS: Final = (None, 100.0, 60.0, 40.0, 25.0, 15.0)
 """What one key goes through: open at first."""
@@ -207,7 +206,7 @@ class SizingPanel(Pane):
             "less": lambda: desk.step(-1),
             "double": self._double,
             "double.all": partial(desk.double, every=True),
-            "tp": partial(desk.what_if, WORKLOAD, "tp", _TPS),
+            "tp": desk.other_tp,
             "precision": partial(desk.what_if, WORKLOAD, "weight_precision", _WEIGHTS),
             "goal": partial(desk.what_if, GOALS, "itl_p95_ms", _GOALS_MS),
             "remove": self._remove,
