@@ -25,9 +25,9 @@ price               79.68 per hour for 4 whole servers
 power               12.6 kW
 not known           price of tokens (not given), output (not given), energy (not given)
 
-workload     target  per instance  instances  GPUs       servers  limit  then  memory each  source
-large     500 users            16          5    20  3 (1 shared)  ITL    KV       143.3 GB  measured -10..+10% !
-small      12 req/s            16          4     2    1 (shared)  -      -        20.00 GB  roofline -15..+38%
+workload     target  per instance  instances  GPUs       servers  limit  memory each  source
+large     500 users            16          5    20  3 (1 shared)  ITL       143.3 GB  measured -10..+10% !
+small      12 req/s            16          4     2    1 (shared)  -         20.00 GB  roofline -15..+38%
 
 plan                                instances  GPUs  servers    memory  price/h
 by memory alone                             9    21        3  796.5 GB    59.76
@@ -44,8 +44,8 @@ servers, by memory alone (no placement needs fewer than 2)
 
 large
   model               acme/70b
-  capacity            measured -10 % to +10 %, from 955 measured rows, from vllm:8000 at 2026-01-02T14:03:22+01:00,
-                      beyond the largest load that was measured
+  capacity            measured -10 % to +10 %, from 955 measured rows, from vllm:8000 at
+                      2026-01-02T14:03:22+01:00, beyond the largest load that was measured
   limits              20.7 in flight: ITL 40.0 ms at 20.7, goal 40.0 ms
                       85.2 in flight, KV: the KV cache holds 419,430 tokens, 5,500 a request
   each instance       4 GPUs, TP 4, 143.3 GB (seen), busy 90 %, 1 spare

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gpumon.sizing.answer import LimitKind, Source, WorkloadPlan
-from gpumon.sizing.latency import ALIKE
+from gpumon.sizing.instance import ALIKE
 from gpumon.sizing.live import from_live
 from gpumon.sizing.observed import Observed, Origin, Point
 from gpumon.sizing.plan import plan
