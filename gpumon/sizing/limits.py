@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
-from gpumon.efficiency.lengths import KV_SHARE
+from gpumon.efficiency.lengths import KV_SHARE, requests_that_fit
 from gpumon.sizing import memory
 from gpumon.sizing.answer import Limit, LimitKind
 from gpumon.sizing.curve import Curve
@@ -78,7 +78,7 @@ def _kv(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
     tokens, said = pool
     request = _taken(instance, instance.prompt_tokens + instance.answer_tokens)
     if request > 0 and not math.isinf(request) and not math.isinf(tokens):
-        held = KV_SHARE * tokens / request
+        held = requests_that_fit(tokens, request, KV_SHARE)
         text = f"{KV_SHARE:.0%} of the KV cache's {tokens:,.0f} tokens ({said}), {request:,.0f} a whole request"
         ran = 0.0 if said == "typed" else ran_together(instance)
         if ran > held:
