@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 4
 
-.PHONY: demo fleet-demo run test lint check wheel bench compare pictures rivals accuracy calibration oracle triage prove browser schema catalogue clean
+.PHONY: demo fleet-demo run test lint check wheel bench compare pictures rivals accuracy calibration silicon oracle triage prove browser schema catalogue clean
 
 demo: $(VENV)/.run  ## the monitor on a simulated server: no GPU needed
 	@$(BIN)/gpumon demo
@@ -56,6 +56,8 @@ calibration: $(VENV)/.dev  ## the latency of a held-back load, predicted by a li
 
 oracle: .venv-oracle/.ready  ## what the real model code has, multiplies and keeps: tests/data/oracle (torch and transformers, in a venv of their own)
 	.venv-oracle/bin/python -m tests.oracle
+silicon: $(VENV)/.dev  ## sizing against measured servers: the table in docs/sizing.md; ROWS=FILE.csv for other rows
+	$(BIN)/python -m tests.accuracy.silicon $(ROWS) $(if $(ROWS),,--markdown docs/sizing.md)
 
 triage: $(VENV)/.dev  ## every scenario of the demo against every rule: the table in docs/triage.md; fails on a wrong cell
 	$(BIN)/python -m tests.triage.confusion --markdown docs/triage.md

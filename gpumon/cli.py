@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpumon.arguments import Usage, understood
@@ -268,7 +269,15 @@ def _size(run: _Run) -> int:
     form = _form(run, ("json", "markdown", "csv"))
     from gpumon import wiring
 
-    scenario, answer = wiring.run_size(run.loaded.config, run.chosen.file, os.environ)
+    file, recording = run.chosen.file or "", run.chosen.recording or ""
+    if not file and not recording:
+        raise Usage("size needs a scenario file, or --from-recording FILE")
+    seen = None
+    if recording:
+        from gpumon.reporting import recorded
+
+        seen = partial(recorded, recording, run.chosen.since or "", run.chosen.until or "", run.loaded.config)
+    scenario, answer = wiring.run_size(run.loaded.config, file, os.environ, seen)
     if form == "json":
         from gpumon.outputs.sizing_json import encode
 

@@ -157,6 +157,11 @@ OPTIONS: Final[tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]] = (
     ("--no-mouse", _SCREEN, {"action": "store_true", "help": "leave the mouse to the terminal"}),
     ("--theme", _SCREEN, {"metavar": "NAME", "help": "colours: a file in themes/, without .toml"}),
     ("--json", ("snapshot", "watch"), {"action": "store_true", "help": "JSON (one object per line; docs/json.md)"}),
+    (
+        "--from-recording",
+        ("size",),
+        {"metavar": "FILE", "dest": "recording", "help": "the p95 of what a recording saw, and how fast it was served"},
+    ),
     ("--json", ("size",), {"action": "store_true", "help": "one JSON object (docs/sizing.schema.json)"}),
     ("--markdown", ("size",), {"action": "store_true", "help": "tables to paste into a ticket"}),
     ("--csv", ("size",), {"action": "store_true", "help": "a line per workload, and one of totals"}),
@@ -232,10 +237,10 @@ OPTIONS: Final[tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]] = (
     ),
     (
         "--from",
-        ("report", "export"),
+        ("report", "export", "size"),
         {"metavar": "TIME", "dest": "since", "help": "03:10, 2026-11-22T03:10Z, or -10m (default: its start)"},
     ),
-    ("--to", ("report", "export"), {"metavar": "TIME", "dest": "until", "help": "likewise (default: its end)"}),
+    ("--to", ("report", "export", "size"), {"metavar": "TIME", "dest": "until", "help": "likewise (default: its end)"}),
     (
         "--every",
         ("export",),
@@ -287,7 +292,11 @@ WORDS: Final[tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...]] = (
         ("record",),
         {"metavar": "[FILE]", "nargs": "?", "help": "recording to go on with, or to make (default: this host's own)"},
     ),
-    ("file", ("size",), {"metavar": "FILE", "help": "scenario file (docs/sizing-file.md); - reads standard input"}),
+    (
+        "file",
+        ("size",),
+        {"metavar": "FILE", "nargs": "?", "help": "scenario file (docs/sizing-file.md); - reads standard input"},
+    ),
     (
         "action",
         ("models",),

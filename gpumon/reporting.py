@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from gpumon.config.errors import ConfigError
@@ -21,7 +21,12 @@ from gpumon.recording.place import to_read
 from gpumon.recording.reader import Recording
 from gpumon.recording.summary import summed_up
 from gpumon.recording.when import OutsideError, moment_of
+from gpumon.sizing.calibration import Calibration, in_flight, request_rates
+from gpumon.sizing.in_flight import Stretch
+from gpumon.sizing.live import from_live, own_models
+from gpumon.sizing.scenario import Scenario
 from gpumon.sources.packaged import gpu_catalogue
+from gpumon.specs.llm import LlmSpec
 
 Write = Callable[[str], None]
 
@@ -54,6 +59,25 @@ def export_command(file: str, since: str, until: str, every_s: float, form: str,
     for snapshot in _moments(recording, Course(recording, maker(config)), from_s, to_s, every_s):
         write(export.rows(snapshot) if form == "csv" else encode(snapshot).decode() + "\n")
     return 0
+
+
+def recorded(
+    file: str, since: str, until: str, config: Config, base: Scenario
+) -> tuple[Scenario, Mapping[str, LlmSpec]]:
+    """What the engines of a recording carried at their p95, in the scenario `base`, and their models.
+
+    Raises ConfigError.
+    """
+    recording, (from_s, to_s) = _opened(file, since, until)
+    calibration, stretch = Calibration(), Stretch()
+    last: Snapshot | None = None
+    for snapshot in _moments(recording, Course(recording, maker(config)), from_s, to_s, 0.0):
+        calibration.take(snapshot)
+        stretch.take(snapshot.wall_s, in_flight(snapshot), request_rates(snapshot))
+        last = snapshot if snapshot.engines or last is None else last
+    if last is None or not stretch.found():
+        raise ConfigError(f"{named(file)}: no engine was seen in it")
+    return from_live(last, calibration.observed(), base, stretch.found()), own_models(last)
 
 
 def _opened(file: str, since: str, until: str) -> tuple[Recording, tuple[float, float]]:

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from gpumon.sources.endpoint import EndpointSource
     from gpumon.sources.feeds.file import FileFeed
     from gpumon.sources.source import Source
+    from gpumon.specs.llm import LlmSpec
     from gpumon.triage.alerts import Alerts
     from gpumon.tui.control import Playback, Timeline
 
@@ -315,21 +317,33 @@ def run_doctor(config: Config, options: Options) -> list[Check]:
     return _run(diagnose(config, options))
 
 
-def run_size(config: Config, file: str, environ: Mapping[str, str]) -> tuple[Scenario, Answer]:
-    """The scenario of a file (`-`: standard input) and the answer to it. Raises ConfigError."""
+def run_size(
+    config: Config,
+    file: str,
+    environ: Mapping[str, str],
+    recorded: Callable[[Scenario], tuple[Scenario, Mapping[str, LlmSpec]]] | None = None,
+) -> tuple[Scenario, Answer]:
+    """The scenario of a file (`-`: standard input; empty: the settings) and the answer to it. `recorded` puts the
+    workloads of a recording and their models in it. Raises ConfigError."""
     from gpumon.config.errors import ConfigError
     from gpumon.config.load import named
     from gpumon.config.profile_store import absent, stored_profiles
-    from gpumon.config.scenario_file import read_scenario, scenario_from_stream
+    from gpumon.config.scenario_file import base_of, read_scenario, scenario_from_stream
     from gpumon.sizing.plan import plan
     from gpumon.sizing.scenario import Server
 
-    where = "standard input" if file == "-" else named(file)
-    scenario = scenario_from_stream(sys.stdin.buffer, where) if file == "-" else read_scenario(file)
+    where = "standard input" if file == "-" else named(file or "the settings")
+    if file == "-":
+        scenario = scenario_from_stream(sys.stdin.buffer, where)
+    else:
+        scenario = read_scenario(file) if file else base_of(config)
+    own: Mapping[str, LlmSpec] = {}
+    if recorded is not None:
+        scenario, own = recorded(scenario)
     if not scenario.server and config.sizing.gpu:
         server = Server(gpu=config.sizing.gpu, gpus=config.sizing.gpus or 8)
         scenario = msgspec.structs.replace(scenario, server=(server,))
-    looked_up = known(config, scenario, environ)
+    looked_up = known(config, scenario, environ, own)
     for at, workload in enumerate(scenario.workload):
         if workload.profile and workload.seen is None and workload.profile not in looked_up.profiles:
             why = absent(workload.profile, stored_profiles(environ))
@@ -337,7 +351,9 @@ def run_size(config: Config, file: str, environ: Mapping[str, str]) -> tuple[Sce
     return scenario, plan(scenario, looked_up)
 
 
-def known(config: Config, scenario: Scenario, environ: Mapping[str, str]) -> Known:
+def known(
+    config: Config, scenario: Scenario, environ: Mapping[str, str], own: Mapping[str, LlmSpec] = MappingProxyType({})
+) -> Known:
     """What sizing looks up for a scenario: catalogues, models of the config, imported profiles, prices. Reads files.
 
     Raises ConfigError for a `[[model]]` entry of one of its models that does not hold together.
@@ -359,7 +375,7 @@ def known(config: Config, scenario: Scenario, environ: Mapping[str, str]) -> Kno
     return Known(
         gpus=gpus,
         llms=llm_catalogue(),
-        own=OwnModels({}, config.model),
+        own=OwnModels(own, config.model),
         profiles=profiles(environ),
         prices=prices_per_hour(config.sizing, gpus, (server.gpu for server in scenario.server)),
     )

@@ -189,7 +189,7 @@ def test_absurd_targets_are_answered_or_refused_by_name(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "the following arguments are required: FILE (see gpumon size --help)"),
+        ([], "size needs a scenario file, or --from-recording FILE"),
         (["a", "b"], "unrecognized arguments: 'b' (see gpumon size --help)"),
         (["absent.toml"], "absent.toml: there is no such file"),
         (["docs"], "docs: cannot be read: Is a directory"),
@@ -316,3 +316,34 @@ def test_it_imports_only_what_it_needs(env: dict[str, str]) -> None:
     absent = {"textual", "rich", "httpx", "pynvml", "psutil", "tomlkit", "gpumon.collector"}
     assert "gpumon.sizing.plan" in done.stderr.split()
     assert set(done.stderr.split()) & absent == set()
+
+
+RECORDING = Path(__file__).parent / "data" / "recordings" / "first-edition.gpumon"
+
+
+def test_the_p95_of_a_recording_is_what_is_sized(env: dict[str, str]) -> None:
+    """Three models, each with the requests in flight that 19 of 20 minutes had at most, as its engines served them."""
+    found = answer("--from-recording", str(RECORDING), env=env, code=4)
+    targets = {each["model"]: each["target"] for each in found["workloads"]}
+    assert targets == {
+        "RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic": 33.0,
+        "Qwen/Qwen3-30B-A3B": 4.0,
+        "meta-llama/Llama-3.1-8B-Instruct": 12.0,
+    }
+    assert {each["source"] for each in found["workloads"]} == {"measured"}
+    said = size("--from-recording", str(RECORDING), env=env).stdout
+    assert "targets: the p95 of the last 1 min" in said
+    assert "requests/s" in said
+
+
+def test_a_recording_is_held_to_the_goals_and_servers_of_a_file(env: dict[str, str]) -> None:
+    text = 'itl_p95_ms = 60\n[[server]]\ngpu = "H200 SXM 141GB"\n[[workload]]\nmodel = "x"\ntarget = 1\n'
+    found = answer("-", "--from-recording", str(RECORDING), env=env, text=text, code=0)
+    assert {each["limit"] for each in found["workloads"]} & {"ITL", "KV"}
+    assert found["totals"]["gpus"] > 0
+
+
+def test_size_without_anything_says_what_it_needs(env: dict[str, str]) -> None:
+    done = size(env=env)
+    assert done.returncode == 2
+    assert "--from-recording" in done.stderr

@@ -17,9 +17,10 @@ from gpumon.config.errors import ConfigError, Refused
 from gpumon.config.load import MOST_BYTES, decoded, parsed, read, refusal
 from gpumon.config.save import NotSavedError, beside, keep_folder
 from gpumon.config.scenario_rules import SCENARIO
+from gpumon.config.schema import Config
 from gpumon.config.validate import validated
 from gpumon.readings.text import clean
-from gpumon.sizing.scenario import Scenario
+from gpumon.sizing.scenario import Scenario, Server
 
 WHAT: Final = "scenario of gpumon"
 _HEAD: Final = "# A scenario of gpumon: `gpumon size FILE` answers it (docs/sizing-file.md).\n"
@@ -178,3 +179,20 @@ def _unwritable(of: Any, path: str = "") -> str:
     if isinstance(of, str) and any("\ud800" <= character <= "\udfff" for character in of):
         return f"{path}: holds half a character, which no file can hold"
     return ""
+
+
+def base_of(config: Config) -> Scenario:
+    """What a scenario begins with before anything was seen: the settings. Prices are looked up."""
+    of, goals = config.sizing, config.goals
+    server = (Server(of.gpu, of.gpus or 8),) if of.gpu else ()
+    return Scenario(
+        packing=of.packing,
+        planning_factor=of.planning_factor,
+        usable_memory_ratio=of.usable_memory_ratio,
+        spare_instances=of.spare_instances,
+        spare_servers=of.spare_servers,
+        itl_p95_ms=goals.itl_p95_ms,
+        ttft_p95_ms=goals.ttft_p95_ms,
+        e2e_p95_ms=goals.e2e_p95_ms,
+        server=server,
+    )

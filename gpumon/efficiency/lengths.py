@@ -36,6 +36,15 @@ KV_SHARE = 0.9
 the formula (NIM 70B: 85.5 of 94)."""
 
 
+def requests_that_fit(pool_tokens: float, request_tokens: float, share: float = 1.0) -> float:
+    """Requests that a KV pool holds when they fill that share of it.
+
+    Triage asks it of the requests that run at this moment, with their mean context; sizing of whole requests (prompt
+    and answer, windows and states as they are reserved) and `KV_SHARE`, which is what an engine lets in.
+    """
+    return share * pool_tokens / request_tokens
+
+
 def mean_of(track: Track, quantity: str, window: HistogramReading | None) -> Reading:
     """Mean of a window's observations; warming up where the engine has the histogram and the window does not."""
     return track.not_yet if window is None and track.has_histogram(quantity) else mean(window)

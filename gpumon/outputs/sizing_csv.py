@@ -13,7 +13,8 @@ from gpumon.sizing.answer import Answer
 
 COLUMNS: Final = (
     *("row", "name", "model", "target", "target_kind", "concurrency", "capacity_per_instance", "instances", "gpus"),
-    *("servers", "gpus_per_instance", "tp", "pp", "spares", "limit", "next_limit", "source", "band_ratio"),
+    *("servers", "gpus_per_instance", "tp", "pp", "spares", "limit", "next_limit", "source"),
+    *("band_below", "band_above", "band_rows"),
     *("extrapolated", "memory_bytes", "memory_source", "busy_ratio", "running", "itl_s", "ttft_s", "e2e_s"),
     *(
         "tokens_per_s",
@@ -57,7 +58,11 @@ def table(answer: Answer) -> str:
 
 
 def _fields(of: msgspec.Struct) -> dict[str, Any]:
-    return {name: getattr(of, name) for name in of.__struct_fields__}
+    fields = {name: getattr(of, name) for name in of.__struct_fields__}
+    band = fields.get("band")
+    if not band:
+        return fields
+    return fields | {"band_below": -band.low, "band_above": band.high, "band_rows": band.rows}
 
 
 def _cells(fields: dict[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ from gpumon.outputs.schema import definition, document
 from gpumon.outputs.sizing_layout import SameServers, grouped
 from gpumon.sizing.answer import Answer
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 """Version of this contract; it changes when a field changes its meaning or goes away."""
 _LAYOUT: Final = "Equal servers and equal GPUs are told once, with how many there are."
 

@@ -84,19 +84,18 @@ def target(plan: WorkloadPlan) -> str:
 
 
 def source(plan: WorkloadPlan) -> str:
-    """`roofline +-50 %`, `measured +-10 %`, `typed`; with `!` beyond what was measured."""
-    band = f" +-{plan.band_ratio * 100:.0f} %" if plan.band_ratio else ""
-    return f"{plan.source.value}{band}{' !' if plan.extrapolated else ''}"
+    """`roofline -20..+30%`, `typed`; with `!` beyond what was measured."""
+    return f"{plan.source.value} {plan.band.short}{' !' if plan.extrapolated else ''}".replace("  ", " ").rstrip()
 
 
 def origin(plan: WorkloadPlan) -> str:
     """Where the capacity comes from, as a sentence's end."""
-    said = [source(plan).removesuffix(" !")]
+    said = [f"{plan.source.value} {plan.band.text}".rstrip()]
     if plan.seen_name:
         when = f" at {clean(plan.seen_time, 40)}" if plan.seen_time else ""
         said.append(f"from {name(plan.seen_name)}{when}")
     if plan.extrapolated:
-        said.append("beyond 1.5 times the range that was measured")
+        said.append("beyond the largest load that was measured")
     return ", ".join(said)
 
 

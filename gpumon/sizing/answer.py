@@ -7,6 +7,7 @@ from enum import Enum
 import msgspec
 
 from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.sizing.bands import Band
 
 NOT_KNOWN = Missing(Reason.NOT_EXPOSED)
 NOT_GIVEN = Missing(Reason.NOT_GIVEN)
@@ -96,10 +97,10 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     limits: tuple[Limit, ...]
     """All, the first to hold first."""
     source: Source
-    band_ratio: float
-    """+- of the capacity, as a share: 0.1 measured, 0.25 rescaled, 0.5 roofline, 0 typed."""
+    band: Band
+    """Errors of the ITL that the capacity stands on; both sides 0 where it was typed or is not known."""
     extrapolated: bool
-    """The planned point lies beyond 1.5 times the range that was measured."""
+    """The planned point lies beyond the largest load that was measured."""
     gpus_per_instance: int
     tp: int
     pp: int

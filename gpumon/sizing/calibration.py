@@ -93,7 +93,7 @@ class Calibration:
     def take(self, snapshot: Snapshot) -> None:
         """Take one tick in; ticks come in order. Costs some microseconds per engine, more once in a window."""
         gpus: dict[int, Gpu] | None = None
-        self._peaks.take(snapshot.wall_s, _in_flight(snapshot))
+        self._peaks.take(snapshot.wall_s, in_flight(snapshot))
         for engine in snapshot.engines:
             look = self._looks.get(engine.key)
             if look is None:
@@ -221,7 +221,17 @@ def credible(reading: Reading) -> float | None:
     return value if value is not None and 0.0 <= value <= _MOST else None
 
 
-def _in_flight(snapshot: Snapshot) -> dict[str, float]:
+def request_rates(snapshot: Snapshot) -> dict[str, float]:
+    """Served model name -> requests that end per second, on all engines that tell."""
+    rates: dict[str, float] = {}
+    for engine in adding_up(snapshot.engines):
+        rate = credible(engine.requests_per_s)
+        if rate is not None and engine.model and engine.phase is Phase.INFERENCE:
+            rates[engine.model] = rates.get(engine.model, 0.0) + rate
+    return rates
+
+
+def in_flight(snapshot: Snapshot) -> dict[str, float]:
     """Served model name -> running and waiting on all engines that tell."""
     counts: dict[str, float] = {}
     for engine in adding_up(snapshot.engines):

@@ -5,21 +5,113 @@ from __future__ import annotations
 import math
 from typing import Final, NamedTuple
 
+import msgspec
+
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sizing import memory
 from gpumon.sizing.answer import NOT_GIVEN, Limit, LimitKind, Source
 from gpumon.sizing.instance import Instance, resolve
 from gpumon.sizing.known import Known
 from gpumon.sizing.limits import impossible, limits_of, ran_together
-from gpumon.sizing.load import Load, equilibrium, load_of
 from gpumon.sizing.observed import Origin
 from gpumon.sizing.placement import Block
+from gpumon.sizing.queueing import highest_load, in_flight
 from gpumon.sizing.scenario import Scenario, Workload
+
+MOST_INSTANCES = 10_000_000
+"""More than that is no answer."""
+_EPSILON = 1e-9
+_NO_END = 1e9
+"""Requests in flight of one instance at which its queue is taken to grow without end."""
+
+
+class Load(NamedTuple):
+    """Instances for a target, without spares."""
+
+    instances: int
+    queue: bool = False
+    """More instances than capacity alone asks for, so that few enough requests wait."""
+    problem: str = ""
+
+
+def load_of(instance: Instance, planned: float, slots: float, wait_ratio: float | None) -> Load:
+    """Instances so that each carries at most `planned` requests in flight.
+
+    `slots`: what one can carry at most; `wait_ratio`: with all instances behind one router, at most this share of the
+    requests may find no free slot (Erlang C, Poisson arrivals).
+    """
+    workload = instance.workload
+    response_s = instance.response_s(planned)
+    if workload.target_kind != "concurrency" and response_s is None:
+        what = "users" if workload.target_kind == "users" else "requests per second"
+        return Load(0, problem=f"{what} need a response time: give prompt and answer tokens, or a concurrency")
+    share = _in_flight(workload, response_s)
+    exact = share / planned
+    if exact > MOST_INSTANCES:
+        return Load(0, problem=f"{exact:.2g} instances: check the target and the capacity per instance")
+    instances = max(1, math.ceil(exact - _EPSILON))
+    queue = False
+    if wait_ratio is not None:
+        more = _for_queue(instances, max(1.0, slots), share, wait_ratio)
+        if more is None:
+            return Load(0, problem=f"no number of instances keeps waits below {wait_ratio:g}")
+        queue, instances = more > instances, more
+    return Load(instances, queue)
+
+
+def equilibrium(instance: Instance, instances: int) -> float:
+    """Requests in flight of each of `instances` at the target: fewer are faster, so of users and rates fewer stay.
+
+    Infinite where a rate is more than they can ever serve.
+    """
+    workload = instance.workload
+    if workload.target_kind == "concurrency":
+        return workload.target / instances
+
+    def wanted(running: float) -> float:
+        return _in_flight(workload, instance.response_s(running)) / instances
+
+    low, high = 0.0, wanted(0.0)
+    while wanted(high) > high:
+        low, high = high, 2.0 * high
+        if high >= _NO_END:
+            return math.inf
+    for _ in range(44):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if wanted(middle) > middle else (low, middle)
+    return high
+
+
+def _in_flight(workload: Workload, response_s: float | None) -> float:
+    if workload.target_kind == "concurrency" or response_s is None:
+        return workload.target
+    if workload.target_kind == "users":
+        return in_flight(workload.target, response_s, workload.think_s) if response_s > 0 else 0.0
+    return workload.target * response_s
+
+
+def _for_queue(instances: int, slots: float, asked: float, wait_ratio: float) -> int | None:
+    """The smallest number whose slots together let at most `wait_ratio` of the requests wait."""
+
+    def enough(number: int) -> bool:
+        together = max(1, math.floor(number * slots))
+        return asked <= highest_load(together, wait_ratio) * together
+
+    low = high = instances
+    while not enough(high):
+        low, high = high, high * 2
+        if high > MOST_INSTANCES:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return low if enough(low) else high
+
 
 OPERATING_POINTS: Final = frozenset({LimitKind.TYPED, LimitKind.KNEE, LimitKind.RANGE})
 """Bounds that are capacities to plan with already: the planning factor does not apply."""
-EXTRAPOLATED: Final = 1.5
-"""Times the measured range beyond which a fit is extrapolated (sizing fact sheet, 1.4)."""
+EXTRAPOLATED: Final = 1.05
+"""Times the largest load that was measured beyond which a fit is extrapolated."""
 INFEASIBLE: Final = Missing(Reason.INFEASIBLE)
 
 
@@ -40,11 +132,18 @@ class Demand(NamedTuple):
     problem: str = ""
     shape: int = 0
     """Server that it is worked out for."""
+    better: str = ""
+    """A TP that would take fewer GPUs."""
 
     @property
     def instances(self) -> int:
         """With spares; 0 where there is a problem."""
         return 0 if self.problem else self.load.instances + self.spares
+
+    @property
+    def gpus(self) -> float:
+        """Of all its instances; infinite where there is a problem."""
+        return math.inf if self.problem else float(self.instances * self.instance.gpus)
 
     @property
     def as_seen(self) -> bool:
@@ -70,7 +169,26 @@ class Demand(NamedTuple):
 
 
 def demand_of(workload: Workload, scenario: Scenario, known: Known, shape: int = 0) -> Demand:
-    """The needs of `workload` on the `shape`-th server."""
+    """The needs of `workload` on the `shape`-th server, at the TP that takes the fewest GPUs; of several the smallest.
+
+    A TP that was typed, or seen on these GPUs, stays: one that takes fewer is named.
+    """
+    asked = _demand_at(workload, scenario, known, shape)
+    others = [
+        _demand_at(msgspec.structs.replace(workload, tp=tp), scenario, known, shape)._replace(workload=workload)
+        for tp in asked.instance.tps
+        if tp != asked.instance.tp
+    ]
+    best = min((asked, *others), key=lambda one: (one.gpus, one.instance.tp))
+    if best is asked:
+        return asked
+    if not workload.tp and not asked.instance.alike:
+        return best
+    instead = f" instead of {asked.gpus:,.0f}" if not asked.problem else ""
+    return asked._replace(better=f"TP {best.instance.tp} would take {best.gpus:,.0f} GPUs{instead}")
+
+
+def _demand_at(workload: Workload, scenario: Scenario, known: Known, shape: int) -> Demand:
     instance = resolve(workload, scenario, known, shape)
     bare = Demand(workload, instance, problem=instance.problem or _bad(workload), shape=shape)
     if bare.problem:
@@ -143,7 +261,10 @@ def _nothing_bounds(instance: Instance) -> str:
     ]
     later = instance.prompt_tokens is None and instance.seen is not None
     told = " (the engine tells lengths once requests have ended)" if later else ""
-    return f"capacity per instance is not known: it needs {', '.join(lacks) or 'a goal'}{told}, or a typed capacity"
+    seen = instance.seen
+    table = f"; the table of {seen.name} is for {seen.gpu}" if seen is not None and seen.origin is Origin.TABLE else ""
+    needs = f"{', '.join(lacks) or 'a goal'}{told}, or a typed capacity{table}"
+    return f"capacity per instance is not known: it needs {needs}"
 
 
 def _memory(instance: Instance, planned: float, scenario: Scenario) -> tuple[Reading, str]:

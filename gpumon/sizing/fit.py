@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.efficiency.checks import checked
+from gpumon.sizing.bands import Band, band_of
 from gpumon.sizing.curve import Curve
 from gpumon.sizing.observed import Point, level
 
@@ -24,13 +25,10 @@ _FALL: Final = 0.75
 """Latencies of the upper half of the loads this far below those of the lower are no noise."""
 _HUMP: Final = 1.15
 """Latencies of the fewest sequences this much above those of the most are another regime (idle data-parallel ranks)."""
-_RESIDENT_STEPS: Final = 8
+_WIDEST: Final = 0.9
+"""A band is no wider: a latency is above 0."""
+_RESIDENT_STEPS: Final = 16
 """Shares that a MoE's fit tries."""
-_BAND, _FEW_BAND, _ANCHORED_BAND, _WIDEST_BAND = 0.10, 0.15, 0.25, 0.50
-_BASE_DOUBT: Final = 0.3
-_SLOPE_DOUBT: Final = 0.75
-"""How far the roofline's parts are off, as shares: weights are read at 45 to 80 % of the bandwidth; measured slopes are
-1.0 to 3.6 times the physical ones (sizing fact sheet, result 2)."""
 
 
 class Fitted(msgspec.Struct, frozen=True):
@@ -45,10 +43,8 @@ class Fitted(msgspec.Struct, frozen=True):
     """Windows or runs."""
     r2: float
     """Share of the buckets' variance that the curve explains, 0..1; low on a flat line even where that fits well."""
-    band_ratio: float
-    """+- within 1.5 times the range: 10 % fitted, 15 % below five buckets; anchored 25 % by loads a factor of 2 apart,
-    50 % by one (from one published point a sweep's other loads come out up to 49 % off); twice the median error of the
-    buckets where that is more; at most 50 %."""
+    band: Band
+    """Of loads up to 1.5 times the range: errors of loads that such fits were not shown, or the scatter of its own."""
     anchored: bool
     """The roofline had to help: too few or too similar points for a line."""
     text: str
@@ -62,12 +58,7 @@ class _Bucket(NamedTuple):
 
 
 def fit(
-    points: Iterable[Point],
-    *,
-    shape: Curve,
-    floor_s: float,
-    anchor_s: float | None,
-    least_buckets: int = _LEAST_BUCKETS,
+    points: Iterable[Point], *, roof: Curve | None, floor_s: float = 0.0, least_buckets: int = _LEAST_BUCKETS
 ) -> Fitted | str:
     """The curve through `points`, or why there is none.
 
@@ -75,14 +66,13 @@ def fit(
     line too; base at least `floor_s` (half the time to read the weights at the peak bandwidth; per token, so less with
     speculative decoding), slope at least 0. Points past the KV knee stay: they lie on the line over what *runs*.
 
-    Below `least_buckets` buckets (5 for live points; a sweep's few are means over whole runs, 3 do) or a spread of 2,
-    `anchor_s` (the read at 70 % of the bandwidth) and the slope of `shape` are moved to meet the median point, each by
-    its share of the doubt: one point cannot tell base from slope. The same where the ITL falls by no more than noise
-    over a short range does. Where `shape` has no slope the anchor is kept and the slope takes all. `shape` gives w.
-    Sizing fact sheet, 1.4. ValueError on a floor or anchor that is negative.
+    Below `least_buckets` buckets (5 for live points; a sweep's few are means over whole runs, 3 do) or a spread of 2
+    one load can not tell base from slope: the roofline `roof` of what was seen is scaled to the median point. The same
+    where the ITL falls by no more than noise over a short range does. `roof` gives w; without one it is 1.
+    Sizing fact sheet, 1.4. ValueError on a floor that is negative.
     """
     checked("floor_s", floor_s)
-    anchor_s = checked("anchor_s", anchor_s) if anchor_s is not None else None
+    shape = roof or Curve(1.0, 0.0)
     seen = [point for point in points if _usable(point)]
     if not seen:
         return "no inter-token latency was measured"
@@ -90,9 +80,13 @@ def fit(
     kept = every[_start(every) :]
     enough = len(kept) >= max(2, least_buckets) and kept[-1].running >= _LEAST_SPREAD * kept[0].running
     found = _free(kept, shape, floor_s) if enough else f"{_stand(kept)}: too little for a line"
-    anchored = isinstance(found, str) and bool(anchor_s) and _level(kept)
+    anchored = isinstance(found, str) and roof is not None and _level(kept)
     if anchored:
-        found = _anchored(kept, shape, anchor_s or 0.0, floor_s)
+        scale = median(bucket.itl_s / shape.itl_s(bucket.running) for bucket in kept)
+        found = _made(shape, shape.base_s * scale, shape.slope_s * scale)
+        if found.base_s < floor_s:
+            slope_s = median((bucket.itl_s - floor_s) / bucket.running for bucket in kept)
+            found = _made(shape, floor_s, slope_s) if slope_s > 0.0 else _too_fast(kept, floor_s)
     return found if isinstance(found, str) else _fitted(every, kept, found, anchored=anchored)
 
 
@@ -141,17 +135,16 @@ def _start(buckets: Sequence[_Bucket]) -> int:
 def _free(buckets: Sequence[_Bucket], shape: Curve, floor_s: float) -> Curve | str:
     """The best line; of a MoE with the best share of the base that every step takes, whatever it is routed to.
 
-    Launches and all-reduces take time beside the reads, so that share may be more than that of the bytes.
+    Launches and all-reduces take time beside the reads, more of it in one engine than in another.
     """
     found = _line(buckets, shape, floor_s)
     if not shape.experts or shape.resident_ratio == 1.0:
         return found
-    best, error = found, math.inf if isinstance(found, str) else _error(buckets, found)
-    for step in range(1, _RESIDENT_STEPS + 1):
-        resident = shape.resident_ratio + (1.0 - shape.resident_ratio) * step / _RESIDENT_STEPS
-        tried = _line(buckets, msgspec.structs.replace(shape, resident_ratio=resident), floor_s)
-        if isinstance(tried, Curve) and _error(buckets, tried) < error:
-            best, error = tried, _error(buckets, tried)
+    best, error = found, math.inf if isinstance(found, str) else _mean_error(buckets, found)
+    for step in range(_RESIDENT_STEPS + 1):
+        tried = _line(buckets, msgspec.structs.replace(shape, resident_ratio=step / _RESIDENT_STEPS), floor_s)
+        if isinstance(tried, Curve) and _mean_error(buckets, tried) < error:
+            best, error = tried, _mean_error(buckets, tried)
     return best
 
 
@@ -179,39 +172,16 @@ def _level(buckets: Sequence[_Bucket]) -> bool:
     return half == 0 or median(b.itl_s for b in buckets[half:]) >= _FALL * median(b.itl_s for b in buckets[:half])
 
 
-def _anchored(buckets: Sequence[_Bucket], shape: Curve, anchor_s: float, floor_s: float) -> Curve | str:
-    """Anchor and roofline slope, moved to the bucket whose observed / expected is the median."""
-    line = [_straight(bucket, shape) for bucket in buckets]
-    if shape.slope_s <= 0.0:
-        slope_s = median((y - anchor_s) / x for x, y in line)
-        if slope_s > 0.0:
-            return _made(shape, anchor_s, slope_s)
-        return f"ITL is below what the roofline gives for one sequence ({_stand(buckets)}): no slope to be had"
-    by_ratio = sorted((y / (anchor_s + shape.slope_s * x), x, y) for x, y in line)
-    ratio, x, y = by_ratio[(len(by_ratio) - 1) // 2]
-    excess = y - anchor_s - shape.slope_s * x
-    base_doubt, slope_doubt = (_BASE_DOUBT * anchor_s) ** 2, (_SLOPE_DOUBT * shape.slope_s * x) ** 2
-    base_share = base_doubt / (base_doubt + slope_doubt)
-    base_s = anchor_s + base_share * excess
-    slope_s = shape.slope_s + (1.0 - base_share) * excess / x
-    if base_s <= 0.0 or base_s < floor_s or slope_s <= 0.0:
-        base_s = max(floor_s, anchor_s * ratio)
-        slope_s = (y - base_s) / x
-    return _made(shape, base_s, slope_s) if slope_s > 0.0 else _too_fast(buckets, floor_s)
-
-
 def _fitted(every: Sequence[_Bucket], kept: Sequence[_Bucket], curve: Curve, *, anchored: bool) -> Fitted:
-    r2 = _r2(kept, curve)
-    usual = _BAND if len(kept) >= _LEAST_BUCKETS else _FEW_BAND
-    if anchored:
-        usual = _ANCHORED_BAND if kept[-1].running >= _LEAST_SPREAD * kept[0].running else _WIDEST_BAND
-    band = min(_WIDEST_BAND, max(usual, 2.0 * _error(kept, curve)))
-    parts = [f"{'anchored to the roofline by' if anchored else 'fit of'} {_stand(kept)}"]
+    r2, scatter = _r2(kept, curve), 2.0 * _error(kept, curve)
+    band = band_of("one load" if anchored else "measured", 1, bool(curve.experts))
+    if scatter > band.widest():
+        band = Band(-min(scatter, _WIDEST), min(scatter, _WIDEST), 0)
+    parts = [f"{'roofline scaled to' if anchored else 'fit of'} {_stand(kept)}"]
     if not anchored:
         parts.append("flat" if curve.slope_s == 0.0 else f"r2 {r2:.2f}")
     if len(kept) < len(every):
         parts.append(f"slower below {kept[0].running:.0f}, left out")
-    parts.append(f"+-{band:.0%}")
     return Fitted(
         curve=curve,
         low=kept[0].running,
@@ -219,7 +189,7 @@ def _fitted(every: Sequence[_Bucket], kept: Sequence[_Bucket], curve: Curve, *, 
         buckets=len(kept),
         samples=sum(bucket.weight for bucket in kept),
         r2=r2,
-        band_ratio=band,
+        band=band,
         anchored=anchored,
         text=", ".join(parts),
     )
@@ -232,6 +202,11 @@ def _made(shape: Curve, base_s: float, slope_s: float) -> Curve:
 def _error(buckets: Sequence[_Bucket], curve: Curve) -> float:
     """Median relative error over the buckets."""
     return median(abs(curve.itl_s(bucket.running) / bucket.itl_s - 1.0) for bucket in buckets)
+
+
+def _mean_error(buckets: Sequence[_Bucket], curve: Curve) -> float:
+    """The mean: of three buckets two lie on every line, so that the median tells no shares apart."""
+    return sum(abs(curve.itl_s(bucket.running) / bucket.itl_s - 1.0) for bucket in buckets) / len(buckets)
 
 
 def _r2(buckets: Sequence[_Bucket], curve: Curve) -> float:

@@ -15,16 +15,20 @@ LEAST_TICKS: Final = 2
 WIDTHS: Final = (1, 3, 6, 15)
 """Steps that are taken as one where polls are seldom."""
 MOST_MODELS: Final = 64
+MINUTE_S: Final = 60.0
 
 
 class InFlight(NamedTuple):
     """Requests in flight of one model, all its engines."""
 
     peak: float
-    """Highest mean of 10 s, of longer where polls are more than 5 s apart."""
+    """Highest mean of 10 s, of longer where polls are more than 5 s apart; of a recording the p95 of minutes."""
     mean: float
     seconds: float
-    """That it was looked at, at most 5 minutes."""
+    """That it was looked at."""
+    what: str = "peak"
+    requests_per_s: float | None = None
+    """p95 of the same steps, where it was told."""
 
 
 class _Step:
@@ -101,3 +105,39 @@ class Peaks:
                 steps.popleft()
             if not steps:
                 del self._steps[model]
+
+
+class Stretch:
+    """Requests in flight and per second of each model by the minute, of a whole recording: their p95."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, dict[int, _Step]] = {}
+        self._rates: dict[str, dict[int, _Step]] = {}
+
+    def take(self, time_s: float, running: Mapping[str, float], rates: Mapping[str, float]) -> None:
+        """Take one moment in: served model name -> requests in flight, and requests per second."""
+        at = int(time_s // MINUTE_S)
+        for steps, values in ((self._running, running), (self._rates, rates)):
+            for model, value in values.items():
+                step = steps.setdefault(model, {}).setdefault(at, _Step(at))
+                step.total += value
+                step.count += 1
+
+    def found(self) -> dict[str, InFlight]:
+        """Of every model that was seen."""
+        return {
+            model: InFlight(
+                _p95(steps),
+                sum(step.total for step in steps.values()) / sum(step.count for step in steps.values()),
+                MINUTE_S * len(steps),
+                "p95",
+                _p95(self._rates[model]) if model in self._rates else None,
+            )
+            for model, steps in self._running.items()
+        }
+
+
+def _p95(steps: Mapping[int, _Step]) -> float:
+    """Of the steps' means: the smallest that 19 of 20 are no larger than."""
+    means = sorted(step.mean for step in steps.values())
+    return means[math.ceil(0.95 * len(means)) - 1]

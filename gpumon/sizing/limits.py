@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
-from gpumon.efficiency.lengths import KV_SHARE
+from gpumon.efficiency.lengths import KV_SHARE, requests_that_fit
 from gpumon.sizing import memory
 from gpumon.sizing.answer import Limit, LimitKind
 from gpumon.sizing.curve import Curve
@@ -58,10 +58,12 @@ def _all(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
 
 
 def _typed(instance: Instance) -> Iterator[Limit]:
-    typed, seen = instance.workload.capacity_per_instance, instance.seen
+    typed, seen, asked = instance.workload.capacity_per_instance, instance.seen, instance.workload
+    # A goal decides; where throughput stopped following the load is advice.
+    goals = instance.curve is not None and any((asked.itl_p95_ms, asked.ttft_p95_ms, asked.e2e_p95_ms))
     if typed is not None:
         yield Limit(LimitKind.TYPED, typed, f"typed: {typed:g} per instance")
-    elif seen is not None and instance.alike and instance.same_mix and seen.origin is not Origin.LIVE:
+    elif seen is not None and instance.alike and instance.same_mix and seen.origin is not Origin.LIVE and not goals:
         if seen.concurrency is not None:
             yield Limit(LimitKind.KNEE, seen.concurrency, f"{seen.name} is at its best at {seen.concurrency:g}")
         elif seen.points:
@@ -76,7 +78,7 @@ def _kv(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
     tokens, said = pool
     request = _taken(instance, instance.prompt_tokens + instance.answer_tokens)
     if request > 0 and not math.isinf(request) and not math.isinf(tokens):
-        held = KV_SHARE * tokens / request
+        held = requests_that_fit(tokens, request, KV_SHARE)
         text = f"{KV_SHARE:.0%} of the KV cache's {tokens:,.0f} tokens ({said}), {request:,.0f} a whole request"
         ran = 0.0 if said == "typed" else ran_together(instance)
         if ran > held:
@@ -87,7 +89,7 @@ def _kv(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
 
 def _taken(instance: Instance, context_tokens: float) -> float:
     """Tokens of the pool that a request takes."""
-    if instance.llm is None or not instance.llm.states:
+    if instance.llm is None:
         return context_tokens
     return memory.request_tokens(instance.llm, context_tokens, instance.tp)
 

@@ -193,10 +193,11 @@ def _peaks_note(peaks: Mapping[str, InFlight]) -> list[str]:
     seconds = max(found.seconds for found in peaks.values())
     each = ", ".join(
         f"{clean(model) + ' ' if len(peaks) > 1 else ''}{found.peak:.0f} in flight (mean {found.mean:.0f})"
+        + (f", {found.requests_per_s:.3g} requests/s" if found.requests_per_s is not None else "")
         for model, found in peaks.items()
     )
-    span = f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
-    return [f"targets: the peak of the last {span}, {each}"]
+    span = f"{seconds / 3600:.0f} h" if seconds >= 7200 else f"{seconds / 60:.0f} min" if seconds >= 60 else ""
+    return [f"targets: the {next(iter(peaks.values())).what} of the last {span or f'{seconds:.0f} s'}, {each}"]
 
 
 def _placed(snapshot: Snapshot) -> bool:

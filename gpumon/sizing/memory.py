@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from gpumon.efficiency.checks import checked, positive
-from gpumon.efficiency.traffic import kv_bytes_per_token, state_bytes
+from gpumon.efficiency.traffic import kv_bytes_per_token, kv_stored_bytes
 from gpumon.specs.layers import EXPERTS, MLP
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llms import LlmCatalogue, LlmRow
@@ -20,9 +20,10 @@ _ACTIVATION_BYTES: Final = 5.2 * _GIB
 """Peak of one step of a dense model: llm-d-planner measured 4.8 to 5.6 GiB on H100, vLLM 0.11, whatever the length."""
 _MOE_ACTIVATION_BYTES: Final = 7.4 * _GIB
 _SMALL_GPU_BYTES: Final = 70.0 * _GIB
-_SMALL_GPU_SHARE: Final = 0.25
+_SMALL_GPU_SHARE: Final = 0.22
 """Below 70 GiB vLLM takes 2,048 tokens a step instead of 8,192 and the peak goes with them: 1.26 GiB of an 8B model at
-2,048 (vllm-project/vllm pull request 10511), 4.76 at 8,192 (llm-d-planner)."""
+2,048 (vllm-project/vllm pull request 10511), 4.76 at 8,192 (llm-d-planner); 0.22 holds the
+ten posted KV caches of tests/data/kv_pools.csv within 4 %."""
 _NON_TORCH_BYTES: Final = 0.13 * _GIB
 _SHARED_NON_TORCH_BYTES: Final = 0.55 * _GIB
 """With NCCL, of an instance on several GPUs."""
@@ -31,6 +32,10 @@ _MXFP4_TILE: Final = 256
 _SIZES: Final = tuple(1 << power for power in range(11))
 _WIDE: Final = (Precision.FP32, Precision.BF16, Precision.FP16)
 _WEIGHT_ONLY: Final = (Precision.INT4, Precision.INT8)
+W8A8: Final = "w8a8"
+"""INT8 weights whose arithmetic is INT8 as well; `int8` alone is weight-only."""
+WEIGHTS: Final = (*(each.value for each in Precision), W8A8)
+"""What weights can be typed as."""
 
 
 def weight_bytes(llm: LlmSpec) -> float:
@@ -63,7 +68,7 @@ def overhead_bytes(llm: LlmSpec, gpus: int, gpu_memory_bytes: float = math.inf) 
     """Activation peak and what CUDA and NCCL take, per GPU of an instance on `gpus`.
 
     Constants of llm-d-planner's runs (H100, vLLM 0.11); a multimodal model's 2.1 GiB is not known here and counts as
-    dense. Of a GPU below 70 GiB a quarter of the activations.
+    dense. Of a GPU below 70 GiB a part of the activations.
     """
     activation = _MOE_ACTIVATION_BYTES if llm.experts else _ACTIVATION_BYTES
     share = _SMALL_GPU_SHARE if gpu_memory_bytes < _SMALL_GPU_BYTES else 1.0
@@ -112,10 +117,10 @@ def pool_tokens(
 def kv_request_bytes(llm: LlmSpec, context_tokens: float, tp: int = 1) -> float:
     """KV cache that one request with `context_tokens` holds, over all GPUs, the state of linear layers with it.
 
-    Window layers count in full: engines reserve whole pages for them (gpt-oss-120b 73,728 bytes per token, hf-mem
-    #60). ValueError on a negative context or a tensor-parallel size below 1.
+    As engines with a hybrid KV cache manager reserve it (vLLM since 0.11, SGLang): layers with a window hold no more
+    than that, whatever the context. ValueError on a negative context or a tensor-parallel size below 1.
     """
-    return checked("context_tokens", context_tokens) * _token_bytes(llm, tp) + _state_bytes(llm)
+    return kv_stored_bytes(llm, context_tokens, tp)
 
 
 def request_tokens(llm: LlmSpec, context_tokens: float, tp: int = 1) -> float:
@@ -149,28 +154,31 @@ def rule_bytes(params: float) -> float:
     return _RULE_BYTES_PER_PARAM * checked("params", params)
 
 
-def least_tp(
+def tensor_parallels(
     llm: LlmSpec, gpu_memory_bytes: float, domain: int, usable_ratio: float, context_tokens: float, pp: int = 1
-) -> int | str:
-    """Smallest of 1, 2, 4, ... GPUs of one NVLink domain that hold the weights and one request of `context_tokens`,
-    in each of `pp` pipeline stages.
+) -> tuple[int, ...] | str:
+    """Those of 1, 2, 4, ... GPUs of one NVLink domain that hold the weights and one request of `context_tokens`, in
+    each of `pp` pipeline stages.
 
     Sizes that do not divide the heads are left out, as engines refuse them. The str says why none fits.
     """
     checked("domain", domain, least=1)
-    sizes = [tp for tp in _SIZES if tp <= domain and _divides(llm, tp)]
-    for tp in sizes:
-        request = kv_request_bytes(llm, context_tokens, tp)
-        if pool_bytes(llm, gpu_memory_bytes, tp * pp, usable_ratio) >= max(request, 1.0):
-            return tp
+    sizes = [tp for tp in _SIZES if tp <= domain and not uneven(llm, tp)]
+    fitting = tuple(
+        tp
+        for tp in sizes
+        if pool_bytes(llm, gpu_memory_bytes, tp * pp, usable_ratio) >= max(kv_request_bytes(llm, context_tokens, tp), 1)
+    )
+    if fitting:
+        return fitting
     most = sizes[-1]
     needs = instance_bytes(llm, most * pp, most, 1.0, context_tokens, gpu_memory_bytes) / 1e9
     usable = most * pp * gpu_memory_bytes * usable_ratio / 1e9
     heads = f"{llm.heads} heads" if llm.heads % (2 * most) else f"{llm.kv_heads} KV heads"
-    uneven = f", its {heads} do not divide over {2 * most}" if most * 2 <= domain else ""
+    refused = f", its {heads} do not divide over {2 * most}" if most * 2 <= domain else ""
     return (
-        f"needs {needs:,.0f} GB, {most * pp} x {gpu_memory_bytes / 1e9:,.0f} GB holds {usable:,.0f} GB usable{uneven}: "
-        f"more GPUs per server, a narrower precision or {'more ' if pp > 1 else ''}PP"
+        f"needs {needs:,.0f} GB, {most * pp} x {gpu_memory_bytes / 1e9:,.0f} GB holds {usable:,.0f} GB usable"
+        f"{refused}: more GPUs per server, a narrower precision or {'more ' if pp > 1 else ''}PP"
     )
 
 
@@ -195,12 +203,14 @@ def variant(llms: LlmCatalogue, model: str, llm: LlmSpec, weight_precision: str,
     """
     if kv_precision:
         llm = msgspec.structs.replace(llm, kv_precision=_precision("kv_precision", kv_precision))
-    if not weight_precision or (wanted := _precision("weight_precision", weight_precision)) is llm.precision:
+    both = weight_precision == W8A8
+    wanted = Precision.INT8 if both else _precision("weight_precision", weight_precision or llm.precision.value)
+    if not weight_precision or (wanted is llm.precision and not (both and llm.weight_only)):
         return llm
-    stored = with_weights(llm, _parts(llms.row(model), llm), _stored_as(wanted, llm))
+    stored = with_weights(llm, _parts(llms.row(model), llm), _stored_as(wanted, llm, both))
     return msgspec.structs.replace(
         llm,
-        source=f"{llm.source}, as {wanted.value}",
+        source=f"{llm.source}, as {weight_precision}",
         precision=stored.precision,
         weight_only=stored.weight_only,
         read_bytes=stored.read_bytes,
@@ -227,10 +237,10 @@ def _same_dimensions(row: LlmSpec, llm: LlmSpec) -> bool:
     return (row.vocab, row.hidden, row.layers, row.experts) == (llm.vocab, llm.hidden, llm.layers, llm.experts)
 
 
-def _stored_as(wanted: Precision, llm: LlmSpec) -> WeightFormat:
+def _stored_as(wanted: Precision, llm: LlmSpec, activations: bool) -> WeightFormat:
     if wanted in _WIDE:
         return plain(wanted)
-    weights = narrow(wanted, weight_only=wanted in _WEIGHT_ONLY)
+    weights = narrow(wanted, weight_only=wanted in _WEIGHT_ONLY and not activations)
     if wanted is Precision.MXFP4 and llm.experts:
         return weights.only((EXPERTS,))
     return weights
@@ -262,15 +272,7 @@ def _token_bytes(llm: LlmSpec, tp: int) -> float:
     return kv_bytes_per_token(llm) * max(1.0, tp / max(1, llm.kv_heads))
 
 
-def _state_bytes(llm: LlmSpec) -> float:
-    return state_bytes(llm)
-
-
 def _ratio(usable_ratio: float) -> float:
     if positive("usable_ratio", usable_ratio) > 1.0:
         raise ValueError(f"usable_ratio {usable_ratio!r} is above 1")
     return usable_ratio
-
-
-def _divides(llm: LlmSpec, tp: int) -> bool:
-    return not uneven(llm, tp)

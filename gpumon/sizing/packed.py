@@ -18,8 +18,6 @@ from gpumon.sizing.scenario import Packing, Scenario, Server
 NO_PRICE = Missing(Reason.NO_PRICE)
 _NONE_LEFT = 1e-12
 _ROUNDING = 1e-9
-_STEPS = 8_000
-"""Of the search for the best placement: a keystroke's worth. What it can not prove shows as a gap to the bound."""
 
 
 class Filled(msgspec.Struct):
@@ -87,7 +85,7 @@ class _Filling:
         usable = _usable_bytes(here, self._scenario)
         wanted = [_count(demand, share) for demand, share in zip(here, self.left, strict=True)]
         blocks = [here[at].block(at, usable, count) for at, count in enumerate(wanted) if count]
-        placed = place(blocks, [_shape(server, usable, self._known) for server in servers], packing, _STEPS)
+        placed = place(blocks, [_shape(server, usable, self._known) for server in servers], packing)
         self._book(here, wanted, placed, first)
         for server, number in zip(servers, placed.servers_by_shape, strict=True):
             self._price = _plus(self._price, server_price(server, self._known), number)

@@ -1,26 +1,65 @@
-"""Instances onto servers of one or several shapes: the fewest servers, and a bound that shows how good that is."""
+"""Instances onto servers of one or several shapes: best fit decreasing over NVLink domains, with a lower bound."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import permutations
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.sizing.answer import PlacedServer
-from gpumon.sizing.bins import Budget
-from gpumon.sizing.layout import draw, gpus_of, most_on_one, servers_of, standing, unit_gpus
-from gpumon.sizing.packing import Block, Filled, Shape, fewest_shared, misfit, pack
+from gpumon.sizing.answer import GpuSlot, PlacedServer
+from gpumon.sizing.ranges import MOST_GPUS
 from gpumon.sizing.scenario import Packing
 
-__all__ = ["Block", "Placement", "Shape", "place"]
-
-DRAWN_SERVERS = 256
+DRAWN_SERVERS: Final = 256
 """Servers that are drawn GPU by GPU; all others are only counted."""
-STEPS = 60_000
-"""Default budget of the search: under 0.1 s of Python, and most answers take a tenth of it."""
+UNITS: Final = 10**12
+"""A GPU's memory, and its time, in whole numbers: sums are exact, in whatever order."""
+SLACK: Final = UNITS // 10**9
+"""Instances that fill a GPU exactly fit, whatever floats make of it."""
+CROWD: Final = 1000
+"""Instances that one GPU holds at most; an 80 GB GPU has no room for the contexts of more."""
+
+_LEADS: Final = 4
+"""Kinds that are tried as the second on a GPU; of crowds smaller than that, all numbers of the first."""
+
+
+class Block(msgspec.Struct, frozen=True):
+    """Identical instances of one workload."""
+
+    workload: int
+    """Index in `Scenario.workload`; several blocks may share it."""
+    count: int
+    gpus: int
+    """TP x PP of one instance."""
+    tp: int
+    memory_bytes: float
+    """Of one whole instance."""
+    busy_ratio: float | None = None
+    """Share of its GPU that it keeps busy; None: not known, so by busy share it has a GPU of its own."""
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """Servers of one kind."""
+
+    gpus: int
+    domain: int
+    """GPUs of one NVLink domain, at most those of the server; 0: all of them."""
+    memory_bytes: float
+    """Usable, of one GPU."""
+    count: int = 0
+    """How many there are; 0: as many as it takes."""
+    price_per_hour: float | None = None
+    """Of a whole server."""
+
+    @property
+    def domains(self) -> tuple[int, ...]:
+        """Sizes of a server's NVLink domains, the odd rest last."""
+        size = min(self.domain, self.gpus) if self.domain > 0 else self.gpus
+        whole, rest = divmod(self.gpus, size)
+        return (size,) * whole + ((rest,) if rest else ())
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -52,74 +91,102 @@ class Placement(msgspec.Struct, frozen=True):
     problem: str = ""
     """The first of them."""
 
+
+Items = tuple[tuple[int, int], ...]
+"""(index of a block, instances of it; stages where its instances are spread over servers)."""
+
+
+Fullness = Callable[[int, int], int]
+"""How full a GPU is by memory and busy time."""
+
+
+class Run(msgspec.Struct):
+    """Equal GPUs that are still to be given a server."""
+
+    content: Items
+    times: int
+
+
+class Row(NamedTuple):
+    """Equal servers."""
+
+    slots: tuple[GpuSlot, ...]
+    whole: Items
+    """Of several GPUs."""
+    shared: Items
+    """Of one GPU."""
+    times: int
+
     @property
-    def drawn(self) -> bool:
-        """Whether `servers` are all of them."""
-        return len(self.servers) == self.servers_used
+    def used(self) -> int:
+        """GPUs with an instance."""
+        return sum(bool(slot.workloads) for slot in self.slots)
 
 
-class _Stage(NamedTuple):
+class Stage(NamedTuple):
     """One shape, filled."""
 
     shape: int
-    filled: Filled
+    rows: tuple[Row, ...]
+    blocks: tuple[Block, ...]
+    """With the instances that stand on it."""
     wanted: int
     """Servers for all that was to go on them, however few there are."""
 
+    @property
+    def servers(self) -> int:
+        return sum(row.times for row in self.rows)
 
-Left = tuple[int, ...]
-"""Instances of each block that have no place yet."""
 
+def place(blocks: Sequence[Block], shapes: Sequence[Shape], packing: Packing) -> Placement:
+    """As few servers as best fit decreasing finds; the same question always has the same answer.
 
-def place(blocks: Sequence[Block], shapes: Sequence[Shape], packing: Packing, steps: int = STEPS) -> Placement:
-    """As few servers as can be found; the same question always has the same answer.
+    An instance of several GPUs has them alone; each TP group lies in one NVLink domain of one server. Its PP stages
+    stay in one server where that can hold them, else they are spread over servers of one shape. Instances of one GPU
+    share it while their memory fits ("memory"), and while their busy shares sum up to at most 1, too ("busy"; an
+    unknown busy share has a GPU of its own).
 
-    Rules. An instance of several GPUs has them alone; each TP group lies in one NVLink domain of one server. Its PP
-    stages stay in one server where that can hold them, else they are spread over servers of one shape. Instances of
-    one GPU share it while their memory fits ("memory"), and while their busy shares sum up to at most 1, too ("busy";
-    an unknown busy share has a GPU of its own).
-
-    Optimal with one shape while `steps` last: the fewest GPUs, then the fewest servers. `least_servers` says whether
-    they did; beyond them it is best fit decreasing with what the search has found. With several shapes each is packed
-    like that, but how instances are shared out is a rule of thumb: limited shapes (`count`) in the order given, each
-    taking first what fits none that follows, then its fullest servers; the rest goes on unlimited shapes, each taking
-    all that fits it, in the order that costs least, or in the order given if one has no price.
+    Limited shapes (`count`) are filled first, in the order given, with what takes most GPUs; the rest goes on unlimited
+    shapes, each taking all that fits it, in the order that costs least, or in the order given if one has no price.
     """
     sound, problems, unplaced = _sound(blocks)
-    stages, left = _fill(sound, shapes, packing == "busy", Budget(steps))
+    left = [block.count for block in sound]
+    stages: list[Stage] = []
+    limited = [at for at, shape in enumerate(shapes) if shape.count > 0]
+    # What fits one limited shape alone has its room before others.
+    for at in sorted(limited, key=lambda at: sum(bool(misfit(block, shapes[at])) for block in sound)):
+        left = _take(sound, left, at, shapes, packing == "busy", stages)
+    tried: list[tuple[int, float, int, int, list[Stage], list[int]]] = []
+    for order in _orders(shapes):
+        more, rest = list(stages), left
+        for at in order:
+            rest = _take(sound, rest, at, shapes, packing == "busy", more)
+        missed = sum(number * block.gpus for number, block in zip(rest, sound, strict=True))
+        cost = sum(stage.servers * (shapes[stage.shape].price_per_hour or 0.0) for stage in more)
+        tried.append((missed, cost, sum(stage.servers for stage in more), len(tried), more, rest))
+    if tried:
+        *_, stages, left = min(tried, key=lambda one: one[:4])
     for block, number in zip(sound, left, strict=True):
         if number:
             problems.setdefault(block.workload, _reason(block, number, shapes, stages))
             unplaced[block.workload] = unplaced.get(block.workload, 0) + number
-    rows = [(stage, standing(stage.filled, shapes[stage.shape])) for stage in stages]
-    servers: list[PlacedServer] = []
-    for stage, row in rows:
-        servers += draw(row, stage.filled.blocks, shapes[stage.shape], stage.shape, DRAWN_SERVERS - len(servers))
-    least_gpus, least_servers = _least(stages, shapes, packing == "busy")
-    return Placement(
-        tuple(servers),
-        sum(stage.filled.servers for stage in stages),
-        tuple(sum(stage.filled.servers for stage in stages if stage.shape == at) for at in range(len(shapes))),
-        sum(stage.filled.gpus for stage in stages),
-        least_gpus,
-        least_servers,
-        _joined(gpus_of(row, stage.filled.blocks, shapes[stage.shape]) for stage, row in rows),
-        _joined(servers_of(row, stage.filled.blocks) for stage, row in rows),
-        _joined(servers_of(row, stage.filled.blocks, least=2) for stage, row in rows),
-        _joined((most_on_one(row, stage.filled.blocks, shapes[stage.shape]) for stage, row in rows), most=True),
-        tuple(sorted(unplaced.items())),
-        tuple(sorted(problems.items())),
-        next((text for _, text in sorted(problems.items())), ""),
-    )
+    return _placement(stages, shapes, packing == "busy", unplaced, problems)
 
 
-def _joined(parts: Iterable[dict[int, int]], most: bool = False) -> tuple[tuple[int, int], ...]:
-    """Sums by workload over the shapes, or the largest of them."""
-    joined: dict[int, int] = {}
-    for part in parts:
-        for workload, number in part.items():
-            joined[workload] = max(joined.get(workload, 0), number) if most else joined.get(workload, 0) + number
-    return tuple(sorted(joined.items()))
+def misfit(block: Block, shape: Shape) -> str:
+    """Why the shape holds no instance of the block; empty if it does."""
+    if shape.gpus < 1 or not shape.memory_bytes > 0:
+        return "the server has no GPU, or none whose memory is known"
+    if shape.gpus > MOST_GPUS:
+        return f"a server has {MOST_GPUS} GPUs at most, not {shape.gpus}"
+    share, room = block.memory_bytes / block.gpus, shape.memory_bytes
+    if share > room * (1 + 1e-9):
+        per = "a GPU" if block.gpus == 1 else f"each of {block.gpus} GPUs"
+        return f"an instance takes {share / 1e9:.4g} GB of {per}, of which {room / 1e9:.4g} GB are usable"
+    if block.tp > shape.domains[0]:
+        held = f"{shape.domains[0]} GPU" + "s" * (shape.domains[0] > 1)
+        return f"TP {block.tp} takes {block.tp} GPUs of one NVLink domain, which has {held}"
+    return ""
 
 
 def _sound(blocks: Sequence[Block]) -> tuple[tuple[Block, ...], dict[int, str], dict[int, int]]:
@@ -141,34 +208,12 @@ def _sound(blocks: Sequence[Block]) -> tuple[tuple[Block, ...], dict[int, str], 
     return tuple(sound), problems, unplaced
 
 
-def _fill(
-    blocks: tuple[Block, ...], shapes: Sequence[Shape], busy: bool, budget: Budget
-) -> tuple[tuple[_Stage, ...], Left]:
-    """The shapes one after the other, and what is left over."""
-    left = tuple(block.count for block in blocks)
-    stages: list[_Stage] = []
-    unlimited = tuple(at for at, shape in enumerate(shapes) if shape.count <= 0)
-    limited = [at for at, shape in enumerate(shapes) if shape.count > 0]
-    for position, at in enumerate(limited):
-        later = [shapes[other] for other in (*limited[position + 1 :], *unlimited)]
-        captive = {index for index, block in enumerate(blocks) if all(misfit(block, shape) for shape in later)}
-        left = _take(blocks, left, at, shapes[at], captive, busy, budget, stages)
-    best: tuple[tuple[float, ...], list[_Stage], Left] | None = None
-    for order in _orders(unlimited, shapes):
-        tried, rest = list(stages), left
-        for at in order:
-            rest = _take(blocks, rest, at, shapes[at], set(), busy, budget, tried)
-        missed = sum(number * block.gpus for number, block in zip(rest, blocks, strict=True))
-        cost = sum(stage.filled.servers * (shapes[stage.shape].price_per_hour or 0.0) for stage in tried)
-        key = (missed, cost, sum(stage.filled.servers for stage in tried))
-        if best is None or key < best[0]:
-            best = key, tried, rest
-    return (tuple(best[1]), best[2]) if best else (tuple(stages), left)
-
-
-def _orders(unlimited: tuple[int, ...], shapes: Sequence[Shape]) -> Iterable[tuple[int, ...]]:
+def _orders(shapes: Sequence[Shape]) -> Iterable[tuple[int, ...]]:
     """Orders in which unlimited shapes are tried: all, if prices tell which is best; of many, by price of a GPU."""
+    unlimited = tuple(at for at, shape in enumerate(shapes) if shape.count <= 0)
     prices = {at: price for at in unlimited if (price := shapes[at].price_per_hour) is not None}
+    if not unlimited:
+        return ()
     if len(prices) < len(unlimited):
         return (unlimited,)
     if len(unlimited) <= 3:
@@ -177,71 +222,314 @@ def _orders(unlimited: tuple[int, ...], shapes: Sequence[Shape]) -> Iterable[tup
 
 
 def _take(
-    blocks: tuple[Block, ...],
-    left: Left,
-    at: int,
-    shape: Shape,
-    captive: set[int],
-    busy: bool,
-    budget: Budget,
-    stages: list[_Stage],
-) -> Left:
+    blocks: tuple[Block, ...], left: list[int], at: int, shapes: Sequence[Shape], busy: bool, stages: list[Stage]
+) -> list[int]:
     """Put what fits on one shape, as a stage more; returns what is left."""
-    counts = tuple(0 if misfit(block, shape) else number for block, number in zip(blocks, left, strict=True))
-    if not any(counts):
+    shape = shapes[at]
+    here = [0 if misfit(block, shape) else number for block, number in zip(blocks, left, strict=True)]
+    if not any(here):
         return left
-    filled = pack(_counted(blocks, counts), shape, busy, budget)
-    wanted = filled.servers
-    while shape.count > 0 and filled.servers > shape.count:
-        counts = _cut(filled, shape, captive)
-        filled = pack(_counted(blocks, counts), shape, busy, budget)
-    if filled.servers:
-        stages.append(_Stage(at, filled, wanted))
-    return tuple(number - taken for number, taken in zip(left, counts, strict=True))
+    rows = _fill(_counted(blocks, here), shape, busy)
+    wanted = sum(row.times for row in rows)
+    while shape.count > 0 and sum(row.times for row in rows) > shape.count:
+        here = _kept(blocks, rows, shape)
+        rows = _fill(_counted(blocks, here), shape, busy)
+    if rows:
+        stages.append(Stage(at, tuple(rows), _counted(blocks, here), wanted))
+    return [number - taken for number, taken in zip(left, here, strict=True)]
 
 
-def _counted(blocks: tuple[Block, ...], counts: Left) -> tuple[Block, ...]:
+def _counted(blocks: tuple[Block, ...], counts: Sequence[int]) -> tuple[Block, ...]:
     """The blocks with other counts."""
-    return tuple(
-        block if block.count == count else msgspec.structs.replace(block, count=count)
-        for block, count in zip(blocks, counts, strict=True)
+    return tuple(msgspec.structs.replace(block, count=count) for block, count in zip(blocks, counts, strict=True))
+
+
+def _kept(blocks: Sequence[Block], rows: Sequence[Row], shape: Shape) -> list[int]:
+    """Whole instances of each block on as many servers as there are, the fullest ones."""
+    kept, places = [0] * len(blocks), shape.count
+    for row in rows:
+        taken = min(row.times, places)
+        places -= taken
+        for at, number in (*row.whole, *row.shared):
+            kept[at] += number * taken
+    stages = [block.gpus // block.tp if _spread(block, shape) else 1 for block in blocks]
+    return [number // each for number, each in zip(kept, stages, strict=True)]
+
+
+def _fill(blocks: tuple[Block, ...], shape: Shape, busy: bool) -> list[Row]:
+    """Servers for all blocks: instances of several GPUs first, GPUs that others share fill what is left of theirs."""
+    bins = [Run(*run) for run in reversed(_shared(blocks, shape, busy))]
+    rows: list[Row] = []
+    left = [_units(block, shape) if block.gpus > 1 else 0 for block in blocks]
+    order = sorted(range(len(blocks)), key=lambda at: (-_span(blocks[at], shape), -blocks[at].tp, at))
+    while any(left):
+        slots, items, free = _server(blocks, left, order, shape)
+        times = min(left[at] // number for at, number in items)
+        for at, number in items:
+            left[at] -= number * times
+        rows += _filled_up(slots, items, free, times, bins, blocks)
+    empty = list(range(shape.gpus))
+    while bins:
+        rows += _filled_up([GpuSlot()] * shape.gpus, (), empty, sum(run.times for run in bins), bins, blocks)
+    return sorted(rows, key=lambda row: -row.used)
+
+
+def _server(
+    blocks: Sequence[Block], left: Sequence[int], order: Sequence[int], shape: Shape
+) -> tuple[list[GpuSlot], Items, list[int]]:
+    """One server with as many instances of several GPUs as it holds, the largest first, each TP group in the fullest
+    NVLink domain that has room: its slots, what stands on them, and the GPUs that are free."""
+    rooms = [list(range(start, start + size)) for start, size in _starts(shape.domains)]
+    slots = [GpuSlot()] * shape.gpus
+    items: list[tuple[int, int]] = []
+    group = -1
+    for at in order:
+        block, taken = blocks[at], 0
+        groups = _span(block, shape) // block.tp
+        while taken < left[at] and sum(len(room) // block.tp for room in rooms) >= groups:
+            # Stages of one pipeline that is spread over servers are one instance here, too.
+            if groups > 1 or taken % (block.gpus // block.tp) == 0:
+                group += 1
+            for _ in range(groups):
+                room = min((room for room in rooms if len(room) >= block.tp), key=len)
+                for gpu in room[: block.tp]:
+                    size = block.memory_bytes / block.gpus
+                    slots[gpu] = GpuSlot((block.workload,), size, block.busy_ratio or 0.0, group)
+                del room[: block.tp]
+            taken += 1
+        if taken:
+            items.append((at, taken))
+    return slots, tuple(items), [gpu for room in rooms for gpu in room]
+
+
+def _starts(sizes: Sequence[int]) -> list[tuple[int, int]]:
+    return [(sum(sizes[:at]), size) for at, size in enumerate(sizes)]
+
+
+def _filled_up(
+    slots: list[GpuSlot], whole: Items, free: list[int], times: int, bins: list[Run], blocks: Sequence[Block]
+) -> list[Row]:
+    """So many equal servers with shared GPUs, off the end of the list, in what is free on them."""
+    rows: list[Row] = []
+    while times > 0 and (bins or whole):
+        if not bins or not free:
+            rows.append(Row(tuple(slots), whole, (), times))
+            break
+        same = min(times, bins[-1].times // len(free))
+        drawn, shared = list(slots), dict[int, int]()
+        for gpu in free if same else free[: sum(run.times for run in bins)]:
+            run = bins[-1]
+            drawn[gpu] = _slot(run.content, blocks)
+            for at, each in run.content:
+                shared[at] = shared.get(at, 0) + each
+            if not same:
+                run.times -= 1
+            if not run.times:
+                bins.pop()
+        if same:
+            bins[-1].times -= same * len(free)
+            if not bins[-1].times:
+                bins.pop()
+        rows.append(Row(tuple(drawn), whole, tuple(sorted(shared.items())), max(1, same)))
+        times -= max(1, same)
+    return rows
+
+
+def _slot(content: Items, blocks: Sequence[Block]) -> GpuSlot:
+    """A GPU with instances of one GPU each. An unknown busy share counts as nothing in the sum."""
+    return GpuSlot(
+        tuple(sorted(blocks[at].workload for at, number in content for _ in range(number))),
+        sum(blocks[at].memory_bytes * number for at, number in content),
+        sum((blocks[at].busy_ratio or 0.0) * number for at, number in content),
     )
 
 
-def _cut(filled: Filled, shape: Shape, captive: set[int]) -> Left:
-    """Instances of each block on as many servers as there are: with captive ones first, then the fullest."""
-    kept = [0] * len(filled.blocks)
-    free = shape.count * shape.gpus
-    places = shape.count
-    for filling, whole in ((filled.whole, True), (filled.shared, False)):
-        for content, times in sorted(filling, key=lambda run: -sum(n for at, n in run[0] if at in captive)):
-            taken = min(times, places if whole else free)
-            for at, number in content:
-                kept[at] += number * taken
-                free -= number * taken * unit_gpus(filled.blocks[at], shape) if whole else 0
-            places -= taken if whole else 0
-            free -= 0 if whole else taken
-    units = [block.gpus // unit_gpus(block, shape) for block in filled.blocks]
-    return tuple(number // unit for number, unit in zip(kept, units, strict=True))
+def _shared(blocks: Sequence[Block], shape: Shape, busy: bool) -> list[tuple[Items, int]]:
+    """GPUs with instances of one GPU, the fullest first: best fit decreasing by memory, busy share and both; the one
+    that takes fewest."""
+    sizes = [_size(block, shape.memory_bytes, busy) for block in blocks]
+    alone = [at for at, block in enumerate(blocks) if block.gpus == 1 and block.count > 0]
+    orders = (
+        sorted(alone, key=lambda at: (-max(sizes[at]), -sum(sizes[at]), at)),
+        sorted(alone, key=lambda at: (-sizes[at][0], -sizes[at][1], at)),
+        sorted(alone, key=lambda at: (-sizes[at][1], -sizes[at][0], at)),
+    )
+    limit = (UNITS + SLACK, UNITS + SLACK if busy else 0)
+    ways: tuple[Fullness, ...] = (lambda memory, share: memory + share, max)
+    packed = [_bins(blocks, sizes, order, limit, full) for order in dict.fromkeys(map(tuple, orders)) for full in ways]
+    best = min(packed, key=lambda bins: sum(times for _, times in bins))
+    return sorted(best, key=lambda run: -sum(sizes[at][0] * number for at, number in run[0]))
 
 
-def _least(stages: tuple[_Stage, ...], shapes: Sequence[Shape], busy: bool) -> tuple[int, int]:
-    """Bounds of GPUs and servers for what is placed. With several shapes each GPU counts as the largest of them."""
-    if len(stages) == 1:
-        return stages[0].filled.least_gpus, stages[0].filled.least_servers
-    blocks = [block for stage in stages for block in stage.filled.blocks]
-    room = max((shapes[stage.shape].memory_bytes for stage in stages), default=0.0)
-    gpus = sum(block.count * block.gpus for block in blocks if block.gpus > 1)
-    gpus += fewest_shared(blocks, room, busy)
+def _bins(
+    blocks: Sequence[Block],
+    sizes: Sequence[tuple[int, int]],
+    order: Sequence[int],
+    limit: tuple[int, int],
+    full: Fullness,
+) -> list[tuple[Items, int]]:
+    """GPUs around the largest instance that is left, each with what fills it best; equal ones are one entry."""
+    left = {at: blocks[at].count for at in order}
+    bins: list[tuple[Items, int]] = []
+    while left:
+        content = max(_contents(left, sizes, limit), key=lambda one: _full(one, sizes, full))
+        times = min(left[at] // number for at, number in content)
+        bins.append((tuple(content), times))
+        for at, number in content:
+            left[at] -= number * times
+        left = {at: count for at, count in left.items() if count}
+    return bins
+
+
+def _full(content: Sequence[tuple[int, int]], sizes: Sequence[tuple[int, int]], full: Fullness) -> int:
+    return full(sum(sizes[at][0] * number for at, number in content), sum(sizes[at][1] * n for at, n in content))
+
+
+def _contents(
+    left: Mapping[int, int], sizes: Sequence[tuple[int, int]], limit: tuple[int, int]
+) -> Iterator[list[tuple[int, int]]]:
+    """Ways to fill a GPU: so many of the first kind, at most so many of another one, then of each as many as fit."""
+
+    def most(at: int, memory: int, share: int) -> int:
+        size, busy = sizes[at]
+        return min(left[at], memory // size, share // busy if busy else left[at])
+
+    kinds = list(left)
+    for number in range(most(kinds[0], *limit), 0, -1):
+        rest = tuple(room - size * number for room, size in zip(limit, sizes[kinds[0]], strict=True))
+        for start in range(1, max(2, min(len(kinds), _LEADS))):
+            memory, share = rest
+            content = [(kinds[0], number)]
+            for at in (*kinds[start:], *kinds[1:start]):
+                fits = most(at, memory, share)
+                if fits:
+                    content.append((at, fits))
+                    memory, share = memory - sizes[at][0] * fits, share - sizes[at][1] * fits
+            yield content
+        if number > _LEADS:
+            break
+
+
+def _size(block: Block, memory_bytes: float, busy: bool) -> tuple[int, int]:
+    """Memory and busy time that an instance takes of its GPU; rounded up, so that no sum is above the limit."""
+    size = min(max(math.ceil(block.memory_bytes / memory_bytes * UNITS), UNITS // CROWD), UNITS + SLACK)
+    if not busy:
+        return size, 0
+    ratio = block.busy_ratio
+    if ratio is None or not ratio <= 1:
+        return UNITS + SLACK, UNITS + SLACK
+    return size, max(0, math.ceil(ratio * UNITS))
+
+
+def _spread(block: Block, shape: Shape) -> bool:
+    """Its pipeline stages lie on several servers, because one is too small for them."""
+    return block.gpus > 1 and sum(size // block.tp for size in shape.domains) * block.tp < block.gpus
+
+
+def _span(block: Block, shape: Shape) -> int:
+    """GPUs of one server that are taken at once: those of an instance, or of a stage where instances are spread."""
+    return block.tp if _spread(block, shape) else block.gpus
+
+
+def _units(block: Block, shape: Shape) -> int:
+    """How often."""
+    return block.count * (block.gpus // _span(block, shape))
+
+
+def _least(blocks: Sequence[Block], shapes: Sequence[Shape], busy: bool) -> tuple[int, int]:
+    """Bounds of GPUs and servers. With several shapes each counts as the largest of them."""
+    if not shapes:
+        return 0, 0
+    room = max(shape.memory_bytes for shape in shapes)
+    alone = [(block.count, *_size(block, room, busy)) for block in blocks if block.gpus == 1]
+    fewest = max(_fewest([(each[at], each[0]) for each in alone]) for at in (1, 2)) if alone else 0
+    gpus = fewest + sum(block.count * block.gpus for block in blocks if block.gpus > 1)
     left, servers = gpus, 0
-    for shape in sorted((shapes[stage.shape] for stage in stages), key=lambda shape: -shape.gpus):
+    for shape in sorted(shapes, key=lambda shape: -shape.gpus):
         held = min(-(-left // shape.gpus), shape.count if shape.count > 0 else left)
         servers += held
         left = max(0, left - held * shape.gpus)
+    if len(shapes) == 1:
+        domains = shapes[0].domains
+        for size in {block.tp for block in blocks if block.gpus > 1}:
+            wanted = sum(b.count * b.gpus // b.tp for b in blocks if b.gpus > 1 and b.tp >= size)
+            servers = max(servers, -(-wanted // max(1, sum(domain // size for domain in domains))))
+        for size in {_span(block, shapes[0]) for block in blocks if block.gpus > 1}:
+            wanted = sum(_units(b, shapes[0]) for b in blocks if b.gpus > 1 and _span(b, shapes[0]) >= size)
+            servers = max(servers, -(-wanted // max(1, shapes[0].gpus // size)))
     return gpus, servers
 
 
-def _reason(block: Block, number: int, shapes: Sequence[Shape], stages: tuple[_Stage, ...]) -> str:
+def _fewest(sizes: Sequence[tuple[int, int]]) -> int:
+    """GPUs that (size, number) take at least (Martello and Toth 1990, L2): no two above a half share one, and beside
+    those above 1 - k nothing of size k has room."""
+    room = UNITS + SLACK
+    best = -(-sum(size * number for size, number in sizes) // room)
+    for least in {size for size, _ in sizes if size * 2 <= room} | {0}:
+        alone = sum(number for size, number in sizes if size > room - least)
+        large = [(size, number) for size, number in sizes if room < size * 2 and size <= room - least]
+        held = sum(number for _, number in large)
+        beside = held * room - sum(size * number for size, number in large)
+        small = sum(size * number for size, number in sizes if least <= size and size * 2 <= room)
+        best = max(best, alone + held + max(0, -(-(small - beside) // room)))
+    return best
+
+
+def _placement(
+    stages: Sequence[Stage], shapes: Sequence[Shape], busy: bool, unplaced: dict[int, int], problems: dict[int, str]
+) -> Placement:
+    drawn: list[PlacedServer] = []
+    gpus_of, servers_of, shared_of, most = dict[int, int](), dict[int, int](), dict[int, int](), dict[int, int]()
+    gpus = 0
+    for stage in stages:
+        for row in stage.rows:
+            drawn += [PlacedServer(stage.shape, row.slots)] * min(row.times, DRAWN_SERVERS - len(drawn))
+            gpus += row.used * row.times
+            here: dict[int, int] = {}
+            for slot in row.slots:
+                for workload in set(slot.workloads):
+                    here[workload] = here.get(workload, 0) + row.times
+            for workload, number in here.items():
+                gpus_of[workload] = gpus_of.get(workload, 0) + number
+                servers_of[workload] = servers_of.get(workload, 0) + row.times
+                if len(here) > 1:
+                    shared_of[workload] = shared_of.get(workload, 0) + row.times
+            for workload, number in _lost(row, stage, shapes[stage.shape]).items():
+                most[workload] = max(most.get(workload, 0), number)
+    used = [shapes[stage.shape] for stage in stages]
+    least_gpus, least_servers = _least([block for stage in stages for block in stage.blocks], used, busy)
+    return Placement(
+        servers=tuple(drawn),
+        servers_used=sum(stage.servers for stage in stages),
+        servers_by_shape=tuple(
+            sum(stage.servers for stage in stages if stage.shape == at) for at in range(len(shapes))
+        ),
+        gpus=gpus,
+        least_gpus=least_gpus,
+        least_servers=least_servers,
+        gpus_of=tuple(sorted(gpus_of.items())),
+        servers_of=tuple(sorted(servers_of.items())),
+        shared_servers_of=tuple(sorted(shared_of.items())),
+        most_on_a_server=tuple(sorted(most.items())),
+        unplaced=tuple(sorted(unplaced.items())),
+        problems=tuple(sorted(problems.items())),
+        problem=next((text for _, text in sorted(problems.items())), ""),
+    )
+
+
+def _lost(row: Row, stage: Stage, shape: Shape) -> dict[int, int]:
+    """Instances of each workload that the loss of such a server costs at most."""
+    lost: dict[int, int] = {}
+    for at, number in (*row.whole, *row.shared):
+        block = stage.blocks[at]
+        if _spread(block, shape):
+            stages = block.gpus // block.tp
+            number = min(number, block.count, (number + stages - 2) // stages + 1)
+        lost[block.workload] = lost.get(block.workload, 0) + number
+    return lost
+
+
+def _reason(block: Block, number: int, shapes: Sequence[Shape], stages: Sequence[Stage]) -> str:
     """Why instances of a block have no place."""
     if not shapes:
         return "there is no shape of server"

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from gpumon.readings.missing import Missing, Reading
-from gpumon.sizing.answer import NONE_LEFT_OUT, NOT_GIVEN, Answer, Packed, Plans, Totals, WorkloadPlan
+from gpumon.sizing.answer import NONE_LEFT_OUT, NOT_GIVEN, Answer, Have, Packed, Plans, Totals, WorkloadPlan
+from gpumon.sizing.bands import Band, band_of
 from gpumon.sizing.demand import INFEASIBLE, OPERATING_POINTS, Demand, first_demand_of, source_of
 from gpumon.sizing.guide import queue_warning
-from gpumon.sizing.here import have_of
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.known import Known
-from gpumon.sizing.memory import uneven
-from gpumon.sizing.packed import Filled, fill
+from gpumon.sizing.observed import Origin
+from gpumon.sizing.packed import NO_PRICE, Filled, fill, gpu_price, server_price
 from gpumon.sizing.parts import at_target, degraded_of, gpu_power_w
-from gpumon.sizing.roofline import RESCALED_BAND_RATIO
 from gpumon.sizing.scenario import Scenario, Server
 
 NO_WORKLOAD: Final = "no workload: add a model and a target"
@@ -25,20 +24,48 @@ _SHARED: Final = 1.0 + 1e-6
 """Sum of busy shares above which instances on one GPU slow each other down."""
 
 
+class Planned(NamedTuple):
+    """The answer, the instance that each workload is planned with, on the GPUs that most of them stand on, and what
+    the next answer can go on with."""
+
+    answer: Answer
+    instances: tuple[Instance, ...]
+    scenario: Scenario
+    known: Known
+    demands: tuple[Demand, ...]
+
+    def kept(self, scenario: Scenario, known: Known) -> dict[int, Demand]:
+        """By identity of the workload: those that stand in the next scenario, too, where nothing else changed."""
+        alone = {"workload": (), "name": "", "note": ""}
+        same = msgspec.structs.replace(scenario, **alone) == msgspec.structs.replace(self.scenario, **alone)
+        if not same or known is not self.known:
+            return {}
+        return {id(was): one for was, one in zip(self.scenario.workload, self.demands, strict=True)}
+
+
 def plan(scenario: Scenario, known: Known, have: Mapping[str, int] | None = None) -> Answer:
     """The answer; `have`: catalogue name of a GPU -> how many of it are here (None: nothing is compared).
 
     Never raises on what a user can type: what has no answer says why in `problem`.
     """
+    return planned(scenario, known, have).answer
+
+
+def planned(
+    scenario: Scenario, known: Known, have: Mapping[str, int] | None = None, before: Planned | None = None
+) -> Planned:
+    """The same with the instances that it stands on; of `before`, workloads that did not change are not asked anew."""
     asked, scenario = scenario, _with_server(scenario, known)
-    demands = tuple(first_demand_of(workload, scenario, known) for workload in scenario.workload)
+    kept = before.kept(scenario, known) if before is not None else {}
+    demands = tuple(kept.get(id(each)) or first_demand_of(each, scenario, known) for each in scenario.workload)
     memory_only, busy_aware = fill(demands, scenario, known, "memory"), fill(demands, scenario, known, "busy")
     needed = memory_only if scenario.packing == "memory" else busy_aware
-    workloads = tuple(_workload(index, demand, scenario, needed) for index, demand in enumerate(demands))
+    standing = tuple(_standing(index, demand, needed) for index, demand in enumerate(demands))
+    workloads = tuple(_workload(index, demand, scenario, needed) for index, demand in enumerate(standing))
     totals = _totals(workloads, needed.packed)
     problem = next((f"{each.name}: {each.problem}" for each in workloads if each.problem), needed.packed.problem)
     others = _others(demands, workloads, scenario, known)
-    return Answer(
+    answer = Answer(
         name=scenario.name,
         packing=scenario.packing,
         workloads=workloads,
@@ -50,6 +77,12 @@ def plan(scenario: Scenario, known: Known, have: Mapping[str, int] | None = None
         without=() if others is NONE_LEFT_OUT else tuple(each.name for each in workloads if each.problem),
         totals_without=others,
     )
+    return Planned(answer, tuple(demand.instance for demand in standing), scenario, known, demands)
+
+
+def _standing(index: int, demand: Demand, filled: Filled) -> Demand:
+    """Of the shape that most of its instances stand on."""
+    return max(filled.parts[index], key=lambda part: part.number).demand if filled.parts[index] else demand
 
 
 def _others(demands: Sequence[Demand], workloads: Sequence[WorkloadPlan], scenario: Scenario, known: Known) -> Totals:
@@ -109,7 +142,7 @@ def _workload(index: int, demand: Demand, scenario: Scenario, filled: Filled) ->
         next_limit=kinds[first] if load.queue else others[0] if others else "",
         limits=demand.limits,
         source=source_of(demand),
-        band_ratio=max(instance.band_ratio, RESCALED_BAND_RATIO if demand.extrapolated else 0.0),
+        band=_band(demand),
         extrapolated=demand.extrapolated,
         gpus_per_instance=instance.gpus,
         tp=instance.tp or workload.tp or 0,
@@ -126,6 +159,13 @@ def _workload(index: int, demand: Demand, scenario: Scenario, filled: Filled) ->
         power_source=gpu_power_w(demand)[1],
         **{**_NOTHING, **figures},
     )
+
+
+def _band(demand: Demand) -> Band:
+    band = demand.instance.band
+    if not band or not demand.extrapolated:
+        return band
+    return band.joined(band_of("extrapolated", 1, bool(demand.instance.llm and demand.instance.llm.experts)))
 
 
 _NOTHING: Final[dict[str, Reading]] = dict.fromkeys(
@@ -146,7 +186,7 @@ _NOTHING: Final[dict[str, Reading]] = dict.fromkeys(
 
 
 def _notes(demand: Demand) -> tuple[str, ...]:
-    said = [*_uneven(demand.instance), *_no_goal(demand), *_unknown_tails(demand.instance)]
+    said = [*([demand.better] if demand.better else []), *_no_goal(demand), *_unknown_tails(demand.instance)]
     said += _unchecked(demand.instance)
     typed = demand.workload.capacity_per_instance
     if typed is not None and demand.limits:
@@ -156,15 +196,19 @@ def _notes(demand: Demand) -> tuple[str, ...]:
             if limit.concurrency < typed
         ]
     seen = demand.instance.seen
+    said += _other_table(demand.instance)
     said += [warning] if seen is not None and (warning := queue_warning(seen)) else []
     return tuple(said)
 
 
-def _uneven(instance: Instance) -> list[str]:
-    """A TP that no engine takes; one that was seen is a fact."""
-    if instance.llm is None or instance.alike or instance.tp < 1:
+def _other_table(instance: Instance) -> list[str]:
+    """That a published table is of another GPU than the one that is planned with."""
+    seen = instance.seen
+    if seen is None or seen.origin is not Origin.TABLE or instance.alike or not seen.gpu:
         return []
-    return [said] if (said := uneven(instance.llm, instance.tp)) else []
+    return (
+        [f"the table of {seen.name} is for {seen.gpu}: it says nothing of {instance.gpu.name}"] if instance.gpu else []
+    )
 
 
 def _no_goal(demand: Demand) -> list[str]:
@@ -264,3 +308,91 @@ def _warnings(
     if scenario.planning_factor >= 1.0 and any(demand.instances for demand in demands):
         said.append("planning factor 1: no headroom for bursts")
     return tuple(said)
+
+
+def have_of(have: Mapping[str, int], scenario: Scenario, filled: Filled, known: Known) -> Have:
+    """GPUs seen against GPUs needed, of the types that are planned with; the saving is the price of whole servers.
+
+    A type that is short is not made up for by another that is to spare.
+    """
+    here, packed, needed = _by_name(have, known), filled.packed, filled.gpus_by_type
+    kinds = [name for name, number in here.items() if number]
+    wanted = {server.gpu: server for server in reversed(scenario.server) if server.gpu in needed}
+    wanted = wanted or {server.gpu: server for server in scenario.server[:1]}
+    alike = sum(here.get(name, 0) for name in wanted)
+    spare = {name: here.get(name, 0) - needed.get(name, 0) for name in wanted}
+    missing = -sum(number for number in spare.values() if number < 0)
+    short: Reading = float(missing or -sum(spare.values()))
+    short = packed.gpus if isinstance(packed.gpus, Missing) else short
+    now = _price(wanted, here, known)
+    freed = {} if missing or isinstance(short, Missing) else _freed(wanted, here, filled, scenario)
+    saving = short if isinstance(short, Missing) else _saving(wanted, freed, known)
+    return Have(
+        gpus=alike or sum(here.values()),
+        gpu=kinds[0] if len(kinds) == 1 else "",
+        short_gpus=short,
+        price_per_hour=now,
+        saving_per_hour=saving,
+        text=_text(here, frozenset(wanted), alike, short, sum(freed.values()), saving),
+    )
+
+
+def _by_name(have: Mapping[str, int], known: Known) -> dict[str, int]:
+    """By the catalogue's names: what is here may go by another name of the same GPU."""
+    found: dict[str, int] = {}
+    for given, number in have.items():
+        try:
+            name = known.gpus.find(given).name
+        except ValueError:
+            name = given
+        found[name] = found.get(name, 0) + number
+    return found
+
+
+def _price(wanted: Mapping[str, Server], numbers: Mapping[str, int], known: Known) -> Reading:
+    total: Reading = 0.0 if wanted else NO_PRICE
+    for name, server in wanted.items():
+        price = gpu_price(server, known)
+        if isinstance(price, Missing) or isinstance(total, Missing):
+            return NO_PRICE
+        total += price * numbers.get(name, 0)
+    return total
+
+
+def _freed(wanted: Mapping[str, Server], here: Mapping[str, int], filled: Filled, scenario: Scenario) -> dict[str, int]:
+    """Whole servers that the plan does without, by their GPU. Of a GPU in servers of several shapes nobody can tell
+    which are here."""
+    freed = {}
+    for name, server in wanted.items():
+        shapes = {(each.gpus, each.price_per_hour) for each in scenario.server if each.gpu == name}
+        spare = here.get(name, 0) // server.gpus - filled.servers_by_type.get(name, 0)
+        freed[name] = max(0, spare) if len(shapes) == 1 else 0
+    return freed
+
+
+def _saving(wanted: Mapping[str, Server], freed: Mapping[str, int], known: Known) -> Reading:
+    """What the bill would lose: the price of the servers that are freed."""
+    total: Reading = 0.0
+    for name, number in freed.items():
+        price = server_price(wanted[name], known)
+        if isinstance(price, Missing) or isinstance(total, Missing):
+            return NO_PRICE
+        total += price * number
+    return total
+
+
+def _text(
+    here: Mapping[str, int], wanted: frozenset[str], alike: int, short: Reading, servers: int, saving: Reading
+) -> str:
+    """`servers`: whole ones that are freed."""
+    if isinstance(short, Missing):
+        return ""
+    others = ", ".join(f"{number}x {name}" for name, number in here.items() if name not in wanted and number)
+    if not alike:
+        return f"none of these GPUs is here ({others})" if others else "no GPU is here"
+    if short > 0:
+        return f"short {short:,.0f} GPU{'s' if short > 1 else ''}"
+    frees = f": frees {-short:,.0f}" if short < 0 else ""
+    saves = f", saves {servers:,} server{'s' if servers > 1 else ''}" if servers else ""
+    money = f", {saving:,.2f} per hour" if servers and not isinstance(saving, Missing) else ""
+    return f"fits on {alike + short:,.0f} of {alike:,} GPUs{frees}{saves}{money}"

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Final
+import math
+from typing import Final, NamedTuple
 
 import msgspec
 
 from gpumon.efficiency.checks import checked, positive
 from gpumon.efficiency.flops import compute_peak, head_flops, prefill_flops_per_token
 from gpumon.efficiency.traffic import kv_read_bytes
+from gpumon.sizing.bands import REACHED, Efficiency
 from gpumon.sizing.curve import Curve, Mix
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
 
-WEIGHT_MBU: Final = 0.65
-"""Share of the peak bandwidth at which weights are read, end to end (sizing fact sheet, section 7)."""
-KV_MBU: Final = 0.5
-"""The same for the KV cache: chosen on the NIM, sizing-course and aiconfigurator rows of the fact sheet, which then all
-lie within `BAND_RATIO`. Measured slopes are 1.0 to 3.6 times what the full bandwidth gives (result 2)."""
-PREFILL_MFU: Final = 0.55
-"""Share of the peak FLOP/s that prefill reaches (sizing fact sheet, section 7; 50 to 72 % predicted on H100)."""
-_MIXED_MFU: Final = 0.4
-"""The same where prompts share their steps with decoding: chosen on the sizing course's rows, of one engine and GPU."""
-BAND_RATIO: Final = 0.5
-"""+- of `roofline` and, below it, of `rescale` and of what is far beyond the load that was measured."""
-RESCALED_BAND_RATIO: Final = 0.25
+_ACTIVATION_BYTES: Final = 2.0
+"""Of an element that ranks exchange: engines do so at 16 bit."""
+_EXCHANGES: Final = 2.0
+"""All-reduces of a layer: behind attention and behind the MLP."""
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -38,50 +32,109 @@ class Setting(msgspec.Struct, frozen=True):
     gpus: int
     tp: int
     mix: Mix
+    expert_gpus: int = 0
+    """GPUs over which the experts are spread; 0: those of a tensor-parallel group."""
 
     def __post_init__(self) -> None:
         checked("tp", self.tp, least=1)
         checked("gpus", self.gpus, least=self.tp)
 
 
-def roofline(setting: Setting) -> Curve:
-    """The curve that bandwidth and FLOP/s allow at usual efficiency; believe it to +-50 % (`BAND_RATIO`).
+class StepCost(NamedTuple):
+    """Seconds that the parts of a decode step would take at the GPUs' peaks."""
 
-    a = W/(0.65*tp*BW), c = KV(T)/(0.5*n*BW) + ISL*(1-hit)/OSL / R_p with T = ISL + OSL/2 (sizing fact sheet, section
-    7). Launches and all-reduces are not in it: a sparse MoE over eight GPUs, whose steps read little, was measured 3 to
-    10 times slower (InferenceX, MiniMax-M2.5). ValueError where model or GPU lacks a figure.
+    weights_s: float
+    """Reading all weights once, every expert included."""
+    resident_ratio: float
+    """Share of that which every step reads: all but the routed experts."""
+    kv_s: float
+    """Reading the KV cache of one sequence."""
+    link_s: float
+    """All-reduces of one sequence's token, and of the prompt tokens that stand behind it."""
+    prefill_s: float
+    """Computing the prompt tokens that stand behind one output token."""
+    layers: int
+    log2_tp: float
+    moe: bool
+
+
+def step_cost(setting: Setting) -> StepCost:
+    """The parts of a step. ValueError where model or GPU lacks a figure.
+
+    Weights are read over tp ranks, not all GPUs: pipeline stages read one after the other, and data-parallel ranks
+    read a copy each. An all-reduce of n ranks moves 2*(n-1)/n of its bytes over each rank's link (ring).
     """
-    llm = setting.llm
-    return Curve(
-        base_s=weight_read_s(setting) / WEIGHT_MBU,
-        slope_s=_kv_slope_s(setting) / KV_MBU + prefill_slope_s(setting),
-        resident_ratio=_resident_ratio(llm),
-        experts=llm.experts,
-        experts_per_token=llm.experts_per_token,
+    llm, mix, tp = setting.llm, setting.mix, setting.tp
+    experts = llm.experts * llm.expert_read_bytes if llm.experts else 0.0
+    resident = max(0.0, positive("read_bytes", llm.read_bytes) - experts) / tp
+    routed = experts / (setting.expert_gpus or tp)
+    bandwidth = _bandwidth(setting.gpu)
+    new_per_token = mix.new_tokens / mix.answer_tokens
+    exchanged = (1.0 + new_per_token) * _exchange_s(setting) * tp / setting.gpus
+    return StepCost(
+        weights_s=(resident + routed) / bandwidth,
+        resident_ratio=resident / (resident + routed),
+        kv_s=kv_read_bytes(llm, mix.context_tokens, tp) / (setting.gpus * bandwidth),
+        link_s=exchanged,
+        prefill_s=new_per_token / _peak_prefill_tokens_per_s(setting),
+        layers=llm.layers,
+        log2_tp=math.log2(tp),
+        moe=bool(llm.experts),
     )
 
 
-def weight_read_s(setting: Setting) -> float:
-    """Seconds to read all weights once at the peak bandwidth, every expert included: W/(tp*BW).
+def roofline(setting: Setting, reached: Efficiency | None = None) -> Curve:
+    """The curve of an engine at the efficiencies that measured servers reach (`bands.REACHED`).
 
-    Over tp ranks, not all GPUs: pipeline stages read one after the other, and data-parallel ranks read a copy each.
-    ValueError where model or GPU lacks the figure.
+    ITL(b) = W(b)/(e_w*BW) + layers*(t + t_tp*log2 TP + t_moe) + b*(KV/(e_kv*BW) + all-reduce/(e_l*link) +
+    prompts/(e_p*FLOP/s)); W(b) of a MoE is what b tokens are routed to. Its errors on 2,358 measured rows of vLLM,
+    SGLang and TensorRT-LLM stand in docs/sizing.md. ValueError where model or GPU lacks a figure.
     """
+    cost = step_cost(setting)
+    at = reached or REACHED
+    read_s = cost.weights_s / at.weights
+    beside_s = layers_s(setting, at)
+    return Curve(
+        base_s=read_s + beside_s,
+        slope_s=cost.kv_s / at.kv + cost.link_s / at.link + cost.prefill_s / at.prefill,
+        resident_ratio=(read_s * cost.resident_ratio + beside_s) / (read_s + beside_s),
+        experts=setting.llm.experts,
+        experts_per_token=setting.llm.experts_per_token,
+    )
+
+
+def layers_s(setting: Setting, reached: Efficiency | None = None) -> float:
+    """Seconds of a step that are neither bytes nor FLOPs: layers*(t + t_tp*log2 TP + t_moe)."""
+    at, llm = reached or REACHED, setting.llm
+    return llm.layers * (at.layer_s + at.layer_tp_s * math.log2(setting.tp) + at.layer_moe_s * bool(llm.experts))
+
+
+def weight_read_s(setting: Setting) -> float:
+    """Seconds to read all weights once at the peak bandwidth, every expert included. ValueError as `step_cost`."""
     return positive("read_bytes", setting.llm.read_bytes) / (setting.tp * _bandwidth(setting.gpu))
 
 
-def prefill_tokens_per_s(setting: Setting) -> float:
-    """Prompt tokens per second that the instance computes with nothing else to do, R_p = 0.55*n*P/FLOPs per token.
+def prompt_parts_s(setting: Setting) -> tuple[float, float]:
+    """Seconds that the FLOPs and the all-reduces of one prompt's new tokens would take at the peaks, alone.
 
-    LM head once per prompt included. ValueError where the GPU has no known peak for the model's format.
+    A prompt passes pipeline stages one after the other, and one data-parallel rank computes it: only tp speeds it.
     """
-    mix = setting.mix
-    new = max(1.0, mix.new_tokens)
-    needed = prefill_flops_per_token(setting.llm, new, mix.prompt_tokens - mix.new_tokens)
-    peak = compute_peak(setting.gpu, setting.llm)
-    if peak is None:
-        raise ValueError(f"no peak FLOP/s is known of {setting.gpu.name} for {setting.llm.precision.value}")
-    return PREFILL_MFU * setting.gpus * peak[0] / (needed + head_flops(setting.llm) / new)
+    new = setting.mix.new_tokens
+    alone = _peak_prefill_tokens_per_s(setting) * setting.tp / setting.gpus
+    return new / alone, new * _exchange_s(setting)
+
+
+def prompt_s(setting: Setting) -> float:
+    """Seconds to compute the new tokens of one prompt, alone, at the reached efficiencies."""
+    computed_s, exchanged_s = prompt_parts_s(setting)
+    return computed_s / REACHED.prefill + exchanged_s / REACHED.link
+
+
+def prefill_tokens_per_s(setting: Setting) -> float:
+    """Prompt tokens per second that the instance computes with nothing else to do. ValueError as `step_cost`."""
+    new = max(1.0, setting.mix.new_tokens)
+    of_one = msgspec.structs.replace(setting, mix=Mix(new, setting.mix.answer_tokens)) if new == 1.0 else setting
+    return new / prompt_s(of_one) * setting.gpus / setting.tp
 
 
 def prefill_slope_s(setting: Setting) -> float:
@@ -90,29 +143,26 @@ def prefill_slope_s(setting: Setting) -> float:
     return mix.new_tokens / mix.answer_tokens / prefill_tokens_per_s(setting)
 
 
-def rescale(curve: Curve, seen: Setting, wanted: Setting) -> Curve:
-    """A curve measured under `seen` as it would be under `wanted`: only its physical part is scaled.
+def rescale(curve: Curve, seen: Setting, wanted: Setting, most: float, reached: Efficiency | None = None) -> Curve:
+    """A curve measured under `seen` as it would be under `wanted`: it stays as far from the roofline as it was.
 
-    a' = a*(W'/W)*(tp*BW)/(tp'*BW'); c' = c_o + c_kv*(KV time ratio) + c_pf*(prefill time ratio), with the overhead
-    c_o = c - c_kv - c_pf kept as it is (sizing fact sheet, 1.4). The sheet takes c_kv at the full bandwidth, which
-    counts the engine's inefficiency as overhead and keeps it where there is less to do: from prompts of 7,000 tokens
-    to 200 it then says 230 % too much. Here both parts count at efficiencies chosen so that the sizing course's mixes
-    re-scale into each other (`KV_MBU`, `_MIXED_MFU`): within 22 % there, 20 % between aiconfigurator's GPU types, but
-    28 % too fast from BF16 to FP8. Rows that the choice did not see: NIM's 70B on two
-    GPUs to its 8B on one 12 to 40 % too fast, back 6 to 29 % too slow; between the two engines, A100 and H100, up to
-    61 % off. Where the measured slope is below the physical one both parts shrink alike, so that nothing changes where
-    nothing differs.
+    ITL'(b) = ITL(b) * roofline'(b)/roofline(b), made a curve again through one sequence and through `most`, the
+    highest load that was measured. What differs moves each part of the roofline as that part does: another TP the
+    reads and the all-reduces, another GPU the bandwidth, another mix the prompts; what each layer costs stays. Where
+    nothing differs nothing changes. Bands by what differs: `bands.band_of`.
     """
-    was_s, is_s = _physical_slope_s(seen), _physical_slope_s(wanted)
-    kept = min(1.0, curve.slope_s / was_s) if was_s > 0.0 else 0.0
+    was, now = roofline(seen, reached), roofline(wanted, reached)
+    few, many = 1.0, max(2.0, most)
+    few_s, many_s = (curve.itl_s(b) * now.itl_s(b) / was.itl_s(b) for b in (few, many))
     alike = (seen.llm.experts, seen.llm.experts_per_token) == (wanted.llm.experts, wanted.llm.experts_per_token)
-    return Curve(
-        base_s=curve.base_s * weight_read_s(wanted) / weight_read_s(seen),
-        slope_s=max(0.0, curve.slope_s - was_s) + kept * is_s,
-        resident_ratio=curve.resident_ratio if alike else _resident_ratio(wanted.llm),
-        experts=wanted.llm.experts,
-        experts_per_token=wanted.llm.experts_per_token,
-    )
+    shape = curve if alike and curve.resident_ratio >= was.resident_ratio else now
+    read_few, read_many = shape.weight_ratio(few), shape.weight_ratio(many)
+    slope_s = (many_s * read_few - few_s * read_many) / (many * read_few - few * read_many)
+    base_s = (few_s - slope_s * few) / read_few
+    if slope_s < 0.0 or base_s <= 0.0:
+        scale = many_s / now.itl_s(many)
+        base_s, slope_s, shape = now.base_s * scale, now.slope_s * scale, now
+    return msgspec.structs.replace(shape, base_s=base_s, slope_s=slope_s)
 
 
 def speculative(
@@ -148,25 +198,29 @@ def speculative(
     )
 
 
-def _physical_slope_s(setting: Setting) -> float:
-    """What one more sequence costs a step by its KV cache and its share of prefill, as engines do it."""
-    return _kv_slope_s(setting) / KV_MBU + prefill_slope_s(setting) * PREFILL_MFU / _MIXED_MFU
+def _exchange_s(setting: Setting) -> float:
+    """Seconds that the all-reduces of one token take at the peak of the link; 0 of a single rank."""
+    tp = setting.tp
+    if tp == 1:
+        return 0.0
+    if setting.gpu.link_bytes_per_s <= 0.0:
+        raise ValueError(f"the link between {setting.gpu.name} GPUs is not known")
+    moved = setting.llm.layers * _EXCHANGES * setting.llm.hidden * _ACTIVATION_BYTES * 2.0 * (tp - 1) / tp
+    return moved / setting.gpu.link_bytes_per_s
 
 
-def _kv_slope_s(setting: Setting) -> float:
-    """Seconds that the KV cache of one sequence takes to read at the peak bandwidth of all GPUs."""
-    moved = kv_read_bytes(setting.llm, setting.mix.context_tokens, setting.tp)
-    return moved / (setting.gpus * _bandwidth(setting.gpu))
+def _peak_prefill_tokens_per_s(setting: Setting) -> float:
+    """Prompt tokens per second at the peak of all GPUs, LM head once per prompt included."""
+    mix = setting.mix
+    new = max(1.0, mix.new_tokens)
+    needed = prefill_flops_per_token(setting.llm, new, mix.prompt_tokens - mix.new_tokens)
+    peak = compute_peak(setting.gpu, setting.llm)
+    if peak is None:
+        raise ValueError(f"no peak FLOP/s is known of {setting.gpu.name} for {setting.llm.precision.value}")
+    return setting.gpus * peak[0] / (needed + head_flops(setting.llm) / new)
 
 
 def _bandwidth(gpu: GpuSpec) -> float:
     if gpu.bandwidth_bytes_per_s <= 0.0:
         raise ValueError(f"the memory bandwidth of {gpu.name} is not known")
     return gpu.bandwidth_bytes_per_s
-
-
-def _resident_ratio(llm: LlmSpec) -> float:
-    """Share of the weights that every step reads."""
-    if not llm.experts:
-        return 1.0
-    return max(0.0, 1.0 - llm.experts * llm.expert_read_bytes / positive("read_bytes", llm.read_bytes))

@@ -1,8 +1,9 @@
-"""Time to the first token: prefill and dispatch below the knee, waiting beyond it."""
+"""Time to the first token: prefill and its crowd below the knee, waiting beyond it."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from statistics import median
 from typing import Final
@@ -10,98 +11,84 @@ from typing import Final
 import msgspec
 
 from gpumon.efficiency.checks import checked, positive
+from gpumon.sizing.bands import REACHED, engine_factor
 from gpumon.sizing.observed import Point
-from gpumon.sizing.roofline import Setting, prefill_tokens_per_s
+from gpumon.sizing.roofline import Setting, layers_s, prompt_s
+from gpumon.sizing.tails import largest
 
-_DISPATCH_S: Final = 0.0008
-"""Per layer."""
-_DOUBLED_AT: Final = 8.0
-"""log2 of the running sequences at which prefill takes twice as long, the most."""
 _LONGEST_S: Final = 86400.0
 """A day until the first token is no measurement."""
-_CROWDED: Final = 2.0**_DOUBLED_AT
-_STEPS: Final = 60
 _LEAST_LOADS: Final = 3
+_LEAST_SPREAD: Final = 2.0
 _KNEE: Final = 1.05
 """Offered over running: beyond it, requests wait for admission."""
 
 
 class TtftLine(msgspec.Struct, frozen=True):
-    """Mean TTFT with b running: factor*(prefill_s*(1 + log2(b)/8, at most 2) + 0.8 ms*layers) + growth_s*b.
+    """Mean TTFT with b in flight: fixed + crowd*sqrt(b) + growth*b, seconds.
 
-    The first part is aiconfigurator's model of vLLM; its own note: 26 % mean error before and 18 % after tuning, b = 1
-    to 64. The growth is what measured engines add to it: prompts wait for one another. Waiting for admission past the
-    knee is not in it (`queued_ttft_s`). ValueError on inputs that are negative or not finite.
+    A first token waits for the prompts that came in with it: of b requests that end independently about sqrt(b) do so
+    together. Where a client sends all at once it waits for all of them, which only a measurement tells. Waiting for
+    admission past the knee is not in it (`queued_ttft_s`). ValueError on terms that are negative or not finite.
     """
 
-    prefill_s: float
-    """One prompt's computed part, alone."""
-    layers: int
-    factor: float = 1.0
-    """Observed / model."""
+    fixed_s: float
+    crowd_s: float
     growth_s: float = 0.0
-    """Per running sequence."""
 
     def __post_init__(self) -> None:
-        checked("prefill_s", self.prefill_s)
-        checked("layers", self.layers)
-        positive("factor", self.factor)
+        checked("fixed_s", self.fixed_s)
+        checked("crowd_s", self.crowd_s)
         checked("growth_s", self.growth_s)
 
     def ttft_s(self, running: float) -> float:
         """Mean seconds to the first token beside `running` sequences."""
-        crowd = min(1.0, math.log2(max(1.0, checked("running", running))) / _DOUBLED_AT)
-        alone = self.prefill_s * (1.0 + crowd) + _DISPATCH_S * self.layers
-        return self.factor * alone + self.growth_s * running
+        beside = max(1.0, checked("running", running))
+        return self.fixed_s + self.crowd_s * math.sqrt(beside) + self.growth_s * beside
 
     def running_at(self, ttft_s: float) -> float:
-        """Most sequences whose TTFT is at most `ttft_s`: 0 where one alone is slower, infinite where none ever is.
+        """Most sequences whose TTFT is at most `ttft_s`: 0 where one alone is slower, infinite where none ever is."""
+        positive("ttft_s", ttft_s)
+        return largest(lambda running: self.ttft_s(running) <= ttft_s)
 
-        Newton from below up to 256, where the logarithm ends; a line beyond.
-        """
-        if self.ttft_s(1.0) > positive("ttft_s", ttft_s):
-            return 0.0
-        beyond = ttft_s - self.ttft_s(_CROWDED)
-        if beyond >= 0.0:
-            return _CROWDED + beyond / self.growth_s if self.growth_s > 0.0 else math.inf
-        running = 1.0
-        for _ in range(_STEPS):
-            rise = self.factor * self.prefill_s / (_DOUBLED_AT * math.log(2.0) * running) + self.growth_s
-            step = (ttft_s - self.ttft_s(running)) / rise
-            running = min(_CROWDED, max(1.0, running + step))
-            if abs(step) <= 1e-12 * running:
-                break
-        return running
+    def scaled(self, factor: float) -> TtftLine:
+        """So many times as long at any load."""
+        return TtftLine(self.fixed_s * factor, self.crowd_s * factor, self.growth_s * factor)
 
 
-def ttft_line(setting: Setting) -> TtftLine:
-    """The line from dimensions and peaks; a prompt passes pipeline stages one after the other, so only tp speeds it."""
-    alone = prefill_tokens_per_s(setting) * setting.tp / setting.gpus
-    return TtftLine(prefill_s=setting.mix.new_tokens / alone, layers=setting.llm.layers)
+def line_of(alone_s: float, beside_s: float, factor: float = 1.0) -> TtftLine:
+    """The line of prompts that take `alone_s` to compute, in steps whose layers cost `beside_s` beside that.
+
+    Constants and errors are those of measured servers (`bands`): a first token takes some steps beside its prompt
+    (admission, scheduling, detokenising), and each prompt of its crowd its own computation and two steps' layers.
+    """
+    crowd_s = REACHED.ttft_prompt * alone_s + REACHED.ttft_crowd * beside_s
+    return TtftLine(factor * REACHED.ttft_steps * beside_s, factor * crowd_s)
+
+
+def ttft_line(setting: Setting, engine: str = "") -> TtftLine:
+    """The line from dimensions and peaks; `engine`: vllm, trtllm, sglang, or not known."""
+    return line_of(prompt_s(setting), layers_s(setting), engine_factor(engine))
 
 
 @lru_cache(maxsize=256)
-def calibrated(line: TtftLine, points: tuple[Point, ...]) -> TtftLine:
-    """`line` moved to the points from below the knee; itself where there are none.
+def calibrated(line: TtftLine | None, points: tuple[Point, ...]) -> TtftLine | None:
+    """The line through the points from below the knee; `line` scaled to them where they are too few, itself without.
 
-    The factor is the median of observed / model. Over at least three loads with a spread of 2 the growth is fitted too,
-    by Theil-Sen of observed/model against b/model; it replaces that of `line`. Points whose offered load is more than
-    5 % above what runs have waited for admission and are left out. Each counts once: weights are windows of the same
-    engine, and the ratio drifts with load rather than time. The same points are asked about at every keystroke.
+    From three loads with a spread of 2 on: Theil-Sen over sqrt(b) or over b, whichever is nearer. Points whose offered
+    load is more than 5 % above what runs have waited for admission and are left out. Each counts once: weights are
+    windows of the same engine, and the latency drifts with load rather than time.
     """
-    bare = TtftLine(line.prefill_s, line.layers, line.factor)
-    if bare.ttft_s(1.0) == 0.0:
-        return line
     seen = [(max(1.0, point.running), point.ttft_s) for point in points if point.ttft_s and below_knee(point)]
-    if not seen:
-        return line
-    scaled = [(running / bare.ttft_s(running), ttft_s / bare.ttft_s(running)) for running, ttft_s in seen]
     loads = {round(running) for running, _ in seen}
-    growth = _growth(scaled) if len(loads) >= _LEAST_LOADS and max(loads) >= 2 * min(loads) else 0.0
-    factor = median(ratio - growth * load for load, ratio in scaled)
-    if growth == 0.0 or factor <= 0.0:
-        growth, factor = 0.0, median(ratio for _, ratio in scaled)
-    return TtftLine(line.prefill_s, line.layers, line.factor * factor, growth)
+    if len(loads) >= _LEAST_LOADS and max(loads) >= _LEAST_SPREAD * min(loads):
+        fits = [_through(seen, math.sqrt), _through(seen, lambda running: running)]
+        found = [TtftLine(fits[0][0], fits[0][1]), TtftLine(fits[1][0], 0.0, fits[1][1])]
+        return min(found, key=lambda each: median(abs(each.ttft_s(b) / ttft_s - 1.0) for b, ttft_s in seen))
+    if line is None:
+        return TtftLine(median(ttft_s for _, ttft_s in seen), 0.0) if seen else None
+    alone_s = line.ttft_s(1.0)
+    return line.scaled(median(ttft_s / line.ttft_s(b) for b, ttft_s in seen)) if seen and alone_s > 0.0 else line
 
 
 def queued_ttft_s(offered: float, requests_per_s: float, answer_tokens: float, itl_s: float) -> float:
@@ -124,7 +111,10 @@ def below_knee(point: Point) -> bool:
     return point.offered is None or point.offered <= _KNEE * point.running
 
 
-def _growth(scaled: list[tuple[float, float]]) -> float:
-    """Median slope between all pairs, at least 0."""
-    slopes = [(y2 - y1) / (x2 - x1) for i, (x1, y1) in enumerate(scaled) for x2, y2 in scaled[i + 1 :] if x2 != x1]
-    return max(0.0, median(slopes)) if slopes else 0.0
+def _through(seen: Sequence[tuple[float, float]], of: Callable[[float], float]) -> tuple[float, float]:
+    """Intercept and slope over a function of the load, both at least 0."""
+    line = [(of(running), ttft_s) for running, ttft_s in seen]
+    slopes = [(y2 - y1) / (x2 - x1) for i, (x1, y1) in enumerate(line) for x2, y2 in line[i + 1 :] if x2 != x1]
+    slope_s = max(0.0, median(slopes))
+    fixed_s = median(y - slope_s * x for x, y in line)
+    return (fixed_s, slope_s) if fixed_s >= 0.0 else (0.0, median(y / x for x, y in line))

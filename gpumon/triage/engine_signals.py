@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.frontends import FRONTENDS
+from gpumon.efficiency.lengths import requests_that_fit
 from gpumon.efficiency.service import BY_NATURE
 from gpumon.readings.format import phrase
 from gpumon.readings.frame import EndpointState, Phase
@@ -228,7 +229,7 @@ def request_tokens(engine: Engine) -> float | None:
 def held(engine: Engine) -> float | None:
     """Requests of the size seen that the KV pool holds, all ranks."""
     pool, each = finite(engine.kv_pool_tokens), request_tokens(engine)
-    return finite(pool / each) if pool and each else None
+    return finite(requests_that_fit(pool, each)) if pool and each else None
 
 
 def missing(what: str, reading: Reading, fix: str = "") -> str | None:

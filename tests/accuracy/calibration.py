@@ -18,7 +18,7 @@ import msgspec
 
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sizing.calibration import Calibration
-from gpumon.sizing.curve import Curve, Mix
+from gpumon.sizing.curve import Mix
 from gpumon.sizing.fit import Fitted, fit
 from gpumon.sizing.observed import Observed
 from gpumon.sizing.roofline import Setting, roofline, weight_read_s
@@ -41,8 +41,6 @@ LASTED = 3
 """Windows."""
 BUSIER = {"qwen-moe": 4.0}
 """The simulator's agent model sees 1 to 4 requests at a time: three levels, for which the roofline has to help."""
-LINE = Curve(base_s=1.0, slope_s=0.0)
-"""The shape of a dense model's curve where nothing is known of the hardware."""
 
 
 class Outcome(NamedTuple):
@@ -87,11 +85,10 @@ def watch(seen: Iterable[Snapshot], split_s: float) -> Watched:
 def fit_of(observed: Observed, llm: LlmSpec | None) -> Fitted | str:
     """The curve as sizing makes it: with the roofline's shape and floor where model and GPU are known."""
     if llm is None or not observed.gpu or observed.prompt_tokens is None or observed.answer_tokens is None:
-        return fit(observed.points, shape=LINE, floor_s=0.0, anchor_s=None)
+        return fit(observed.points, roof=None)
     mix = Mix(observed.prompt_tokens, observed.answer_tokens, observed.prefix_hit_ratio or 0.0)
     setting = Setting(llm, gpu_catalogue().find(observed.gpu), max(observed.gpus, 1), max(observed.tp, 1), mix)
-    read_s = weight_read_s(setting)
-    return fit(observed.points, shape=roofline(setting), floor_s=0.5 * read_s, anchor_s=read_s / 0.7)
+    return fit(observed.points, roof=roofline(setting), floor_s=0.5 * weight_read_s(setting))
 
 
 def simulated(name: str, seconds: float = STEP_S, seed: int = 1, clients: Sequence[int] = ()) -> Outcome:

@@ -84,23 +84,24 @@ def row_beside(result: Result) -> tuple[str, ...]:
 
 def table(results: Sequence[Result]) -> str:
     """Both tables as Markdown."""
-    first = _markdown(HEAD, [row(result) for result in results])
-    second = _markdown(HEAD_BESIDE, [row_beside(result) for result in results])
+    first = markdown(HEAD, [row(result) for result in results])
+    second = markdown(HEAD_BESIDE, [row_beside(result) for result in results])
     return f"{first}\n\n{second}"
 
 
-def write(file: Path, text: str) -> None:
+def write(file: Path, text: str, begin: str = BEGIN, end: str = END) -> None:
     """Put the tables between the markers of a document, or make them the whole file."""
     old = file.read_text(encoding="utf-8") if file.exists() else ""
-    if BEGIN in old and END in old:
-        before, _, rest = old.partition(BEGIN)
-        text = f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.partition(END)[2]}"
+    if begin in old and end in old:
+        before, _, rest = old.partition(begin)
+        text = f"{before}{begin}\n\n{text}\n\n{end}{rest.partition(end)[2]}"
     else:
         text += "\n"
     file.write_text(text, encoding="utf-8")
 
 
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table."""
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 

@@ -19,6 +19,7 @@ from gpumon.sizing.answer import (
     Totals,
     WorkloadPlan,
 )
+from gpumon.sizing.bands import Band
 from gpumon.sizing.scenario import Scenario, Server, Workload
 
 NO_PRICE = Missing(Reason.NO_PRICE)
@@ -52,7 +53,7 @@ def workload(**changes: Any) -> WorkloadPlan:
             Limit(LimitKind.KV, 85.2, "the KV cache holds 419,430 tokens, 5,500 a request"),
         ),
         "source": Source.MEASURED,
-        "band_ratio": 0.1,
+        "band": Band(-0.1, 0.1, 955),
         "extrapolated": True,
         "gpus_per_instance": 4,
         "tp": 4,
@@ -82,7 +83,8 @@ def workload(**changes: Any) -> WorkloadPlan:
 
 
 SMALL = workload(
-    name="small", model="acme/8b", target=12.0, target_kind="requests_per_s", source=Source.ROOFLINE, band_ratio=0.5,
+    name="small", model="acme/8b", target=12.0, target_kind="requests_per_s", source=Source.ROOFLINE,
+    band=Band(-0.15, 0.38, 215),
     extrapolated=False, gpus_per_instance=1, tp=1, gpus=2.0, instances=4.0, memory_bytes=20e9, limits=(), degraded=(),
     limit="", next_limit="", notes=(), seen_name="", spares=0, servers=1.0, servers_shared=1.0,
 )  # fmt: skip

@@ -25,9 +25,9 @@ price               79.68 per hour for 4 whole servers
 power               12.6 kW
 not known           price of tokens (not given), output (not given), energy (not given)
 
-workload     target  per instance  instances  GPUs       servers  limit  then  memory each  source
-large     500 users            16          5    20  3 (1 shared)  ITL    KV       143.3 GB  measured +-10 % !
-small      12 req/s            16          4     2    1 (shared)  -      -        20.00 GB  roofline +-50 %
+workload     target  per instance  instances  GPUs       servers  limit  memory each  source
+large     500 users            16          5    20  3 (1 shared)  ITL       143.3 GB  measured -10..+10% !
+small      12 req/s            16          4     2    1 (shared)  -         20.00 GB  roofline -15..+38%
 
 plan                                instances  GPUs  servers    memory  price/h
 by memory alone                             9    21        3  796.5 GB    59.76
@@ -44,8 +44,8 @@ servers, by memory alone (no placement needs fewer than 2)
 
 large
   model               acme/70b
-  capacity            measured +-10 %, from vllm:8000 at 2026-01-02T14:03:22+01:00, beyond 1.5 times the range
-                      that was measured
+  capacity            measured -10 % to +10 %, from 955 measured rows, from vllm:8000 at
+                      2026-01-02T14:03:22+01:00, beyond the largest load that was measured
   limits              20.7 in flight: ITL 40.0 ms at 20.7, goal 40.0 ms
                       85.2 in flight, KV: the KV cache holds 419,430 tokens, 5,500 a request
   each instance       4 GPUs, TP 4, 143.3 GB (seen), busy 90 %, 1 spare
@@ -56,7 +56,7 @@ large
 
 small
   model               acme/8b
-  capacity            roofline +-50 %
+  capacity            roofline -15 % to +38 %, from 215 measured rows
   each instance       1 GPU, 20.00 GB (seen), busy 90 %
   at the target       12 running each, ITL 31ms, p95 45ms, TTFT 210ms, p95 420ms, E2E 8.4s; all together 1,234
                       tok/s, 7.14 req/s, 11.2 kW (the boards' limit)
@@ -166,8 +166,8 @@ def test_alike_gpus_and_servers_are_told_once_the_largest_instance_first() -> No
 def test_markdown_has_a_table_of_workloads_one_of_totals_and_one_of_plans() -> None:
     text = markdown(answers.full(), answers.SCENARIO)
     assert text.startswith("## Sizing: chat\n\nfor 2027\n\n**Need 9 instances, 22 GPUs, 4 servers**, packed by memory")
-    row = "| large | 500 users | 16 | 5 | 20 | 3 (1 shared) | ITL then KV | 143.3 GB | 31ms | 210ms | measured +-10 %, "
-    assert f"{row}from vllm:8000" in text
+    row = "| large | 500 users | 16 | 5 | 20 | 3 (1 shared) | ITL then KV | 143.3 GB | 31ms | 210ms | "
+    assert f"{row}measured -10 % to +10 %, from 955 measured rows, from vllm:8000" in text
     assert "; by memory alone 21 GPUs, 3 servers.\n" in text
     assert "| price | 79.68 per hour for 4 whole servers |" in text
     assert "| by memory and busy share **(needed)** | 9 | 22 | 4 | 796.5 GB | 79.68 |" in text

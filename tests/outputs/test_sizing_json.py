@@ -22,7 +22,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 CONTRACT = {
     "": "schema name packing workloads totals plans warnings problem without totals_without",
     "workloads": "name model target target_kind concurrency capacity_per_instance instances gpus limit next_limit "
-    "limits source band_ratio extrapolated gpus_per_instance tp pp spares memory_bytes memory_source busy_ratio "
+    "limits source band extrapolated gpus_per_instance tp pp spares memory_bytes memory_source busy_ratio "
     "running itl_s ttft_s e2e_s itl_p95_s ttft_p95_s tokens_per_s requests_per_s power_w power_source degraded notes "
     "problem seen_name seen_time servers servers_shared missing",
     "workloads.limits": "kind concurrency text",
@@ -35,7 +35,7 @@ CONTRACT = {
     "plans.busy_aware.layout": "times shape gpus filled",
     "plans.busy_aware.layout.filled": "times gpus workloads memory_bytes busy_ratio",
 }
-"""Keys that other programs rely on: they never go away and never change their meaning within schema 1."""
+"""Keys that other programs rely on: they never go away and never change their meaning within schema 2."""
 
 
 def decoded(name: str) -> Any:
@@ -64,7 +64,7 @@ def test_it_fits_the_schema_and_is_one_printable_line(name: str) -> None:
 
 
 def test_the_schema_number_comes_first() -> None:
-    assert encode(answers.full()).startswith(b'{"schema":1,"name":"chat","packing":"busy","workloads":[{')
+    assert encode(answers.full()).startswith(b'{"schema":2,"name":"chat","packing":"busy","workloads":[{')
 
 
 def test_values_and_reasons() -> None:

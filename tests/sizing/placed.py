@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import cache
-from typing import NamedTuple
 
 from gpumon.sizing.answer import GpuSlot, PlacedServer
 from gpumon.sizing.placement import Block, Placement, Shape
 
 CLOSE = 1 + 2e-9
-Gpu = tuple[float, float, int]
-"""Memory and busy share that are left, and whether something is on it."""
-Domain = tuple[Gpu, ...]
-Rack = tuple[Domain, ...]
 
 
 def assert_sound(placed: Placement, blocks: Sequence[Block], shapes: Sequence[Shape], busy: bool) -> None:
@@ -104,84 +98,3 @@ def _shares(items: Sequence[Block], room: float, busy: bool) -> bool:
     if not busy or len(items) < 2:
         return True
     return all(item.busy_ratio is not None for item in items) and sum(item.busy_ratio or 0 for item in items) <= CLOSE
-
-
-class Unit(NamedTuple):
-    """What stands in one server: an instance, or a stage of one that is spread."""
-
-    gpus: int
-    tp: int
-    memory: float
-    """Of a GPU; all of it where there are several."""
-    share: float
-
-
-def fewest_servers(blocks: Sequence[Block], shape: Shape, busy: bool) -> int:
-    """Servers of one shape, over all ways to put every instance on its GPUs."""
-    units: list[Unit] = []
-    for block in blocks:
-        if block.gpus == 1:
-            share = 1.0 if block.busy_ratio is None else block.busy_ratio
-            units += [Unit(1, 1, block.memory_bytes, share if busy else 0.0)] * block.count
-        else:
-            stages = block.gpus // block.tp
-            spread = sum(size // block.tp for size in shape.domains) < stages
-            unit = Unit(block.tp if spread else block.gpus, block.tp, shape.memory_bytes, 2.0)
-            units += [unit] * (block.count * (stages if spread else 1))
-    empty: Rack = tuple(((shape.memory_bytes, 1.0, 0),) * size for size in shape.domains)
-    servers = 0
-    while not _possible(tuple(sorted(units, reverse=True)), (empty,) * servers):
-        servers += 1
-    return servers
-
-
-@cache
-def _possible(units: tuple[Unit, ...], racks: tuple[Rack, ...]) -> bool:
-    if not units:
-        return True
-    unit = units[0]
-    for at, rack in enumerate(racks):
-        if rack in racks[:at]:
-            continue
-        for after in _ways(unit, rack, unit.gpus // unit.tp):
-            if _possible(units[1:], tuple(sorted((*racks[:at], after, *racks[at + 1 :])))):
-                return True
-    return False
-
-
-def _ways(unit: Unit, rack: Rack, groups: int) -> Iterator[Rack]:
-    """A server after the unit stands in it, in each way that differs."""
-    if not groups:
-        yield rack
-        return
-    for at, domain in enumerate(rack):
-        if domain in rack[:at]:
-            continue
-        if unit.share > 1:
-            free = [gpu for gpu in domain if not gpu[2]]
-            if len(free) < unit.tp:
-                continue
-            taken = (*(gpu for gpu in domain if gpu[2]), *((0.0, 0.0, 1),) * unit.tp, *free[unit.tp :])
-            yield from _ways(unit, _with(rack, at, taken), groups - 1)
-            continue
-        for index, (memory, share, _) in enumerate(domain):
-            if unit.memory <= memory + 1e-9 * unit.memory and unit.share <= share + 1e-9:
-                left = (memory - unit.memory, share - unit.share, 1)
-                yield _with(rack, at, (*domain[:index], left, *domain[index + 1 :]))
-
-
-def _with(rack: Rack, at: int, domain: Domain) -> Rack:
-    return tuple(sorted((*rack[:at], tuple(sorted(domain)), *rack[at + 1 :])))
-
-
-def best_fit_decreasing(blocks: Sequence[Block], room: float, busy: bool) -> int:
-    """GPUs that textbook best fit decreasing takes for instances of one GPU, by memory."""
-    items = [block for block in blocks if block.gpus == 1 for _ in range(block.count)]
-    bins: list[list[Block]] = []
-    for item in sorted(items, key=lambda block: -block.memory_bytes):
-        fitting = [each for each in bins if _shares([*each, item], room, busy)]
-        if fitting:
-            max(fitting, key=lambda each: sum(block.memory_bytes for block in each)).append(item)
-        else:
-            bins.append([item])
-    return len(bins)

@@ -55,9 +55,8 @@ def fitted(names: str, least_buckets: int = 3) -> Fitted:
     reads_s = weight_read_s(at)
     found = fit(
         [point(row) for row in rows],
-        shape=roofline(at),
+        roof=roofline(at),
         floor_s=0.5 * reads_s,
-        anchor_s=reads_s / 0.7,
         least_buckets=least_buckets,
     )
     assert isinstance(found, Fitted), found

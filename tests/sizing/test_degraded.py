@@ -12,6 +12,7 @@ from gpumon.sizing.answer import Degraded
 from gpumon.sizing.demand import demand_of
 from gpumon.sizing.observed import Origin
 from gpumon.sizing.parts import Part, degraded_of
+from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Scenario
 from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
 
@@ -54,4 +55,6 @@ def test_a_typed_capacity_is_what_fits_whatever_a_formula_says() -> None:
 def test_beyond_the_end_of_a_sweep_nothing_is_promised() -> None:
     points = NIM_70B.points[:3]
     sweep = msgspec.structs.replace(NIM_70B, origin=Origin.SWEEP, points=points, kv_pool_tokens=1e6)
-    assert alone(target=40.0, seen=sweep).text == "more than was measured: 40.0 each"
+    without_goal = msgspec.structs.replace(SEVENTY, itl_p95_ms=None)
+    [row] = plan(changed(without_goal, target=80.0, seen=sweep), KNOWN).workloads
+    assert row.degraded[0].text == "more than was measured: 26.7 each"

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gpumon.sizing.calibration import Calibration
-from gpumon.sizing.in_flight import MOST_MODELS, Peaks
+from gpumon.sizing.in_flight import MOST_MODELS, Peaks, Stretch
 from gpumon.sizing.live import from_live, have, held, targets
 from tests.sizing.live_scenes import H100, at, engine, gone, gpu
 
@@ -117,3 +117,17 @@ def test_what_is_held_is_told_for_each_server_the_emptiest_first() -> None:
         "a GPU of a: held by a process that can not be seen, 70.0 GB x 2",
         "a GPU of c: held by a process that can not be seen, 70.0 GB",
     )
+
+
+def test_the_p95_of_a_stretch_is_of_minutes() -> None:
+    """One minute of twenty at 100, the others at 10; a rate that is told in some of them."""
+    stretch = Stretch()
+    for second in range(0, 1200, 10):
+        minute = second // 60
+        stretch.take(float(second), {"a": 100.0 if minute == 7 else 10.0}, {"a": 2.0} if minute < 10 else {})
+    found = stretch.found()["a"]
+    assert (found.peak, found.seconds, found.what, found.requests_per_s) == (10.0, 1200.0, "p95", 2.0)
+    assert found.mean == pytest.approx(14.5)
+    stretch.take(1200.0, {"a": 100.0}, {})
+    stretch.take(1260.0, {"a": 100.0}, {})
+    assert stretch.found()["a"].peak == 100.0

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gpumon.sizing.answer import LimitKind, Source, WorkloadPlan
-from gpumon.sizing.latency import ALIKE
+from gpumon.sizing.instance import ALIKE
 from gpumon.sizing.live import from_live
 from gpumon.sizing.observed import Observed, Origin, Point
 from gpumon.sizing.plan import plan
@@ -39,7 +39,7 @@ def seen_with(**fields: Any) -> Scenario:
 )  # fmt: skip
 def test_typing_what_was_seen_changes_nothing(fields: dict[str, Any]) -> None:
     before, after = row(ASKED), row(changed(ASKED, **fields))
-    for name in ("capacity_per_instance", "instances", "itl_s", "ttft_s", "source", "memory_bytes", "band_ratio"):
+    for name in ("capacity_per_instance", "instances", "itl_s", "ttft_s", "source", "memory_bytes", "band"):
         assert getattr(after, name) == getattr(before, name), name
 
 

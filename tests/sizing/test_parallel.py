@@ -37,9 +37,10 @@ def test_the_least_tp_holds_a_request_in_the_share_of_the_pool_that_is_planned_w
     llm, size = KNOWN.llm(EIGHT_B), KNOWN.gpus.find(H100).memory_bytes
     assert llm is not None
     pool = memory.pool_tokens(llm, size, 1, 1, 0.92)
-    for share, tp in ((0.89, 1), (0.95, 2)):
-        row = planned(EIGHT_B, Server(H100), prompt_tokens=share * pool - 300.0)
-        assert (row.problem, row.tp) == ("", tp)
+    for share, tps in ((0.89, (1, 2, 4, 8)), (0.95, (2, 4, 8))):
+        assert memory.tensor_parallels(llm, size, 8, 0.92, share * pool / 0.9) == tps
+    long = planned(EIGHT_B, Server(H100), prompt_tokens=140_000.0)
+    assert "longer than the model's context of 131,072" in long.problem
 
 
 def test_an_nvlink_domain_has_no_more_gpus_than_its_server() -> None:

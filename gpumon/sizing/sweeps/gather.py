@@ -38,7 +38,11 @@ def gather(runs: Iterable[Run], given: Given) -> tuple[Observed, ...]:
 
 
 def _identity(run: Run) -> tuple[object, ...]:
-    return (run.model, run.variant, run.gpu, run.gpus, run.tp, run.pp, run.weight_precision, run.kv_precision)
+    """Runs of one server: what differs in its settings is never one sweep."""
+    return (
+        run.model, run.variant, run.gpu, run.gpus, run.tp, run.pp, run.weight_precision, run.kv_precision,
+        run.max_num_seqs, run.settings,
+    )  # fmt: skip
 
 
 def _by_lengths(runs: Sequence[Run]) -> list[list[Run]]:
@@ -199,7 +203,7 @@ def _observed(runs: Sequence[Run], given: Given) -> Observed:
         itl_tail_ratio=_tail(best.itl_p95_s, best.itl_s),
         ttft_tail_ratio=_tail(best.ttft_p95_s, best.ttft_s),
         kv_pool_tokens=_median([run.kv_pool_tokens for run in runs]),
-        max_num_seqs=max(run.max_num_seqs for run in runs) or None,
+        max_num_seqs=first.max_num_seqs or None,
         memory_bytes=given.memory_bytes or max((run.memory_bytes or 0.0 for run in runs), default=0.0) or None,
         busy_ratio=best.busy_ratio if given.busy_ratio is None else given.busy_ratio,
         power_w=best.power_w,
@@ -237,6 +241,8 @@ def _traits(each: Observed, first: Run) -> Mapping[str, str]:
     lengths = f"{each.prompt_tokens or 0:.0f}x{each.answer_tokens or 0:.0f}" if each.prompt_tokens else ""
     return {
         "variant": first.variant,
+        "seqs": f"seqs{first.max_num_seqs}" if first.max_num_seqs else "",
+        "settings": first.settings,
         "gpu": each.gpu,
         "gpus": f"{each.gpus}gpu" if each.gpus and each.gpus != each.tp else "",
         "tp": f"tp{each.tp}" if each.tp else "",

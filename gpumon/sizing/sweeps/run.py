@@ -80,6 +80,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: float | None = None
     kv_pool_tokens: float | None = None
     max_num_seqs: int = 0
+    settings: str = ""
+    """Of the server, as far as they change what it does: `max-num-batched-tokens8192-block-size16`."""
     weight: int = 1
     watched_gpus: int = 0
     """GPUs that power, busy share and memory are of; 0: those of the instance."""

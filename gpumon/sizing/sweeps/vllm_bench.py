@@ -15,6 +15,11 @@ PP_KEYS: Final = ("pp", "pipeline_parallel_size", "pipeline-parallel-size", "pp_
 PRECISION_KEYS: Final = ("precision", "weight_precision", "quantization", "dtype")
 KV_KEYS: Final = ("kv_cache_dtype", "kv-cache-dtype", "kv_precision")
 """What users pass with `--metadata`, and what a sweep merges in from its serve parameters."""
+SETTINGS: Final = (
+    *("max_num_batched_tokens", "gpu_memory_utilization", "block_size", "enable_prefix_caching", "max_model_len"),
+    *("enable_chunked_prefill", "data_parallel_size", "enable_expert_parallel", "async_scheduling"),
+)
+"""Options of a server that a sweep merges into its records, and that change how fast it is."""
 _CHUNKS: Final = "ITL between chunks stands for the time per token: the file has no TPOT"
 
 
@@ -59,9 +64,16 @@ def read(document: Document) -> list[Run]:
             tokens_per_s=record.wanted("output_throughput"),
             requests_per_s=record.number("request_throughput"),
             max_num_seqs=record.count("max_num_seqs", "max-num-seqs"),
+            settings=settings_of(document),
             notes=(_CHUNKS,) if itl_s is None and "mean_itl_ms" in record else (),
         )
     ]
+
+
+def settings_of(document: Document) -> str:
+    """The server's options that the record tells, in one word."""
+    fields = {key.replace("-", "_"): value for key, value in document.fields.items()}
+    return "-".join(f"{name.replace('_', '-')}{fields[name]}" for name in SETTINGS if fields.get(name) is not None)
 
 
 def _date(text: str) -> str:

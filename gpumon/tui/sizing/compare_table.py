@@ -61,7 +61,7 @@ class _Word(NamedTuple):
 
 def _source(plan: WorkloadPlan) -> str:
     name = _SOURCES.get(plan.source, plan.source.value)
-    return f"{name} +-{plan.band_ratio * 100.0:.0f}%" if 0.0 < plan.band_ratio < 10.0 else name
+    return f"{name} {plan.band.short}".rstrip()
 
 
 _FIELDS: Final[tuple[_Field | _Word, ...]] = (
@@ -73,7 +73,7 @@ _FIELDS: Final[tuple[_Field | _Word, ...]] = (
     _Field("$/1M tok", 10, lambda answer: answer.totals.price_per_mtok, _money, "cheapest token"),
     _Field("max power", 11, lambda answer: answer.totals.power_w, watts, "least power"),
     _Field("tok/J", 8, lambda answer: answer.totals.tokens_per_j, figure, "most tokens/J", rises=True),
-    _Word("from", 17, _source),
+    _Word("from", 21, _source),
     _Word("limit", 13, lambda plan: plan.limit or DASH),
 )
 """Figures flush right and words flush left, each with two blanks before it."""

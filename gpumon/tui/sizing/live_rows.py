@@ -9,31 +9,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gpumon.config.schema import Config
 from gpumon.readings.format import age
 from gpumon.sizing.observed import Observed, Origin, seen_of
-from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.sizing.scenario import Scenario, Workload
 from gpumon.tui.sizing.book import Page, Tie
 
 FROZEN_S = 30.0
 """Seconds without an engine's figures from which its row says how old they are."""
-
-
-def base_of(config: Config) -> Scenario:
-    """What a scenario begins with before anything was seen: the settings. Prices are looked up."""
-    of, goals = config.sizing, config.goals
-    server = (Server(of.gpu, of.gpus or 8),) if of.gpu else ()
-    return Scenario(
-        packing=of.packing,
-        planning_factor=of.planning_factor,
-        usable_memory_ratio=of.usable_memory_ratio,
-        spare_instances=of.spare_instances,
-        spare_servers=of.spare_servers,
-        itl_p95_ms=goals.itl_p95_ms,
-        ttft_p95_ms=goals.ttft_p95_ms,
-        e2e_p95_ms=goals.e2e_p95_ms,
-        server=server,
-    )
 
 
 class Newest(NamedTuple):

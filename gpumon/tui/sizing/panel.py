@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, cast
 from textual import events
 
 from gpumon.config.errors import ConfigError
+from gpumon.config.scenario_file import base_of
 from gpumon.readings.format import cut
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
@@ -20,8 +21,8 @@ from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.sizing import field_list, painting, questions
 from gpumon.tui.sizing.desk import Desk
-from gpumon.tui.sizing.fields import SERVER, WORKLOAD, value_of
-from gpumon.tui.sizing.live_rows import Newest, ages, base_of
+from gpumon.tui.sizing.fields import GOALS, SERVER, WORKLOAD, value_of
+from gpumon.tui.sizing.live_rows import Newest, ages
 from gpumon.tui.sizing.pictures import KINDS
 from gpumon.tui.table import clock
 from gpumon.tui.view import View
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 SCOPE: Final = "sizing"
 """Of its keys, in the table of keys."""
+_WEIGHTS: Final = ("", "fp8", "w8a8", "int4", "nvfp4")
+_GOALS_MS: Final = (None, 100.0, 60.0, 40.0, 25.0, 15.0)
+"""What one key goes through: open at first."""
 _RENEW_S: Final = 2.0
 """Between two looks at what the engines showed since."""
 VIEWS: Final = (KINDS[0][0], "gpus", *(kind for kind, _ in KINDS[1:]))
@@ -90,8 +94,13 @@ class SizingPanel(Pane):
         """Take a snapshot in; what it changes is looked at every 2 s."""
         first = self.snapshot is None
         self.snapshot = snapshot
-        if first and self._desk is not None and not self._desk.scenario.workload:
-            self._desk = None
+        desk = self._desk
+        if desk is not None and not desk.scenario.workload and not desk.book.changes and desk.edit is None:
+            # It was opened before the first engine was read.
+            scenario = self._as_it_runs()
+            if scenario.workload:
+                desk.load(scenario, runs=True)
+                first = True
         if first or not 0.0 <= snapshot.wall_s - self._looked_s < _RENEW_S:
             self._look()
             self.update()
@@ -197,6 +206,9 @@ class SizingPanel(Pane):
             "less": lambda: desk.step(-1),
             "double": self._double,
             "double.all": partial(desk.double, every=True),
+            "tp": desk.other_tp,
+            "precision": partial(desk.what_if, WORKLOAD, "weight_precision", _WEIGHTS),
+            "goal": partial(desk.what_if, GOALS, "itl_p95_ms", _GOALS_MS),
             "remove": self._remove,
             "undo": partial(self._turn, forth=False),
             "redo": partial(self._turn, forth=True),

@@ -11,7 +11,9 @@ from gpumon.readings.format import count, whole
 from gpumon.readings.missing import number
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import Limit, LimitKind, Source, WorkloadPlan
+from gpumon.sizing.bands import NO_BAND, Band
 from gpumon.sizing.curve import Curve
+from gpumon.sizing.demand import EXTRAPOLATED
 from gpumon.sizing.observed import Point
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs
@@ -22,7 +24,7 @@ from gpumon.tui.sizing.plot_frame import Key, Plot, Scale, Title, said
 if TYPE_CHECKING:
     from gpumon.sizing.instance import Instance
 
-BEYOND: Final = 1.5
+BEYOND: Final = EXTRAPOLATED
 """Times the measured range from which a curve is extrapolated (sizing fact sheet, 1.4)."""
 NO_POINTS: Final = "no points yet: a fit needs 5 levels of load"
 _NEAR: Final = 2.0
@@ -55,7 +57,7 @@ class CurvePicture(msgspec.Struct, frozen=True):
     limits: tuple[Limit, ...] = ()
     """The first to hold first."""
     source: Source = Source.NONE
-    band_ratio: float = 0.0
+    band: Band = NO_BAND
     reason: str = ""
     """Why there is no curve."""
 
@@ -79,7 +81,7 @@ def curve_picture(instance: Instance, plan: WorkloadPlan) -> CurvePicture:
         planned_running=number(plan.running),
         limits=plan.limits,
         source=instance.source,
-        band_ratio=instance.band_ratio,
+        band=instance.band,
         reason=instance.problem or next(iter(instance.notes), "") if instance.curve is None else "",
     )
 
@@ -238,8 +240,7 @@ class _Scene:
         if self._value is None:
             return [], []
         name, short = _SOURCES.get(picture.source, ("line", "line"))
-        ratio = picture.band_ratio
-        band = f" +-{ratio * 100.0:.0f}%" if usable(ratio) and 0.0 < ratio < 10.0 else ""
+        band = f" {picture.band.short}" if picture.band else ""
         if picture.high <= 0.0:
             return [Key(marks.dashed, "muted", f"{name}{band}, not measured", f"{short}{band}")], []
         solid = [Key(marks.solid, "accent", f"{name}{band}", f"{short}{band}")]

@@ -244,7 +244,7 @@ def _degraded(sheet: Sheet, plan: WorkloadPlan, width: int) -> list[Row]:
 
 def _source(sheet: Sheet, plan: WorkloadPlan, width: int) -> list[Row]:
     who = f": {clean(plan.seen_name, 40)}" if plan.seen_name and plan.source is not Source.ROOFLINE else ""
-    band = f", +-{plan.band_ratio * 100:.0f} %" if plan.band_ratio else ""
+    band = f", {plan.band.text}" if plan.band else ""
     memory = "" if isinstance(plan.memory_bytes, Missing) else f"; {_memory(plan.memory_bytes)} ({plan.memory_source})"
     said = f"{SOURCES[plan.source]}{who}{band}{memory}"
     if plan.extrapolated and sheet.measured is not None and not isinstance(plan.capacity_per_instance, Missing):

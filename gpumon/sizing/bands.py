@@ -1,0 +1,99 @@
+"""How far predictions were from measured servers: efficiencies that a step reaches, and error bands with their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpumon.sizing.measured_errors import BANDS, EFFICIENCY, ENGINES
+
+CLAIM: Final = 0.8
+"""Share of measured rows that a band holds: it runs from their 10th to their 90th percentile."""
+
+
+class Band(msgspec.Struct, frozen=True):
+    """Errors of predictions like this one, as shares of the prediction: 8 of 10 measured values lay inside."""
+
+    low: float
+    """-0.3: a measured value was 30 % below the prediction."""
+    high: float
+    rows: int
+    """Measured rows that it stands on; 0: on the scatter of the fit's own points."""
+
+    def __bool__(self) -> bool:
+        return self.high > self.low
+
+    @property
+    def short(self) -> str:
+        """`-30..+45%`; empty where there is none."""
+        return f"{self.low * 100:+.0f}..{self.high * 100:+.0f}%" if self else ""
+
+    @property
+    def text(self) -> str:
+        """`-30 % to +45 %, from 412 measured rows`; empty where there is none."""
+        behind = f", from {self.rows:,} measured rows" if self.rows else ""
+        return f"{self.low * 100:+.0f} % to {self.high * 100:+.0f} %{behind}" if self else ""
+
+    def widest(self) -> float:
+        """The larger of its two sides."""
+        return max(-self.low, self.high)
+
+    def joined(self, other: Band) -> Band:
+        """As wide as the wider one on each side."""
+        rows = min(self.rows, other.rows) if self.rows and other.rows else self.rows or other.rows
+        return Band(min(self.low, other.low), max(self.high, other.high), rows)
+
+
+NO_BAND: Final = Band(0.0, 0.0, 0)
+"""Of what was typed, or is not known."""
+
+
+class Efficiency(NamedTuple):
+    """Shares of a GPU's peaks that serving engines reach, and what each layer costs beside bytes and FLOPs."""
+
+    weights: float
+    """Of the memory bandwidth, reading weights."""
+    kv: float
+    """Of the memory bandwidth, reading the KV cache."""
+    link: float
+    """Of the link between GPUs, in all-reduces."""
+    prefill: float
+    """Of the FLOP/s, computing prompts."""
+    layer_s: float
+    """Seconds per layer and step: launches, norms, sampling's share."""
+    layer_tp_s: float
+    """More of them per doubling of the tensor-parallel size: the latency of the all-reduces."""
+    layer_moe_s: float
+    """More of them in a mixture of experts: routing and grouping."""
+    ttft_steps: float
+    """Times its layers' cost that a first token takes beside prompts: admission, scheduling, the step under way."""
+    ttft_crowd: float
+    """The same of each prompt that came in with it."""
+    ttft_prompt: float
+    """Times a prompt's own computation that each of these takes."""
+
+
+REACHED: Final = Efficiency(*EFFICIENCY)
+"""As fitted to all measured rows (`python -m tests.accuracy.silicon`)."""
+
+
+def engine_factor(engine: str) -> float:
+    """TTFT of this engine over vLLM's; of one that is not known, the median over the rows of all."""
+    factors: Mapping[str, float] = ENGINES
+    return factors.get(engine, factors[""])
+
+
+def band_of(figure: str, tp: int, moe: bool) -> Band:
+    """Errors of a kind of figure by tensor-parallel size and mixture of experts.
+
+    `figure`: itl or ttft of the roofline; rescaled, from another `tp`, `gpu`, `precision` or `mix`; `one load`, a
+    roofline scaled to one measured load; measured, between the loads of a fit, or `extrapolated` beyond them. Sizes
+    that were not measured have the band of the next smaller one.
+    """
+    cells = BANDS[figure]
+    sizes = [size for size, sparse in cells if sparse == moe and size <= tp] or [
+        size for size, sparse in cells if sparse == moe
+    ]
+    return Band(*cells[max(sizes), moe])

@@ -1,0 +1,86 @@
+"""Questions that other tools were asked too: goals decide, and TP is searched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpumon.sizing.answer import WorkloadPlan
+from gpumon.sizing.guide import guide_profiles
+from gpumon.sizing.observed import Observed, Origin, Point
+from gpumon.sizing.plan import plan
+from gpumon.sizing.scenario import Scenario, Server, Workload
+from tests.sizing.questions import KNOWN
+
+H100, A100 = "H100 SXM5 80GB", "A100 SXM4 80GB"
+QWEN, SEVENTY_B = "Qwen/Qwen3-32B", "meta-llama/Llama-3.3-70B-Instruct"
+
+
+def planned(model: str, gpu: str, users: float, goal_ms: float | None = None, **fields: Any) -> WorkloadPlan:
+    workload = Workload(model, users, **{"prompt_tokens": 4000.0, "answer_tokens": 500.0, **fields})
+    [row] = plan(Scenario(itl_p95_ms=goal_ms, server=(Server(gpu),), workload=(workload,)), KNOWN).workloads
+    return row
+
+
+def test_qwen3_32b_for_100_users_within_a_tp_step_of_aiconfigurators_6_gpus() -> None:
+    row = planned(QWEN, H100, 100, 40.0)
+    assert (row.tp, row.problem) == (2, "")
+    assert 4 <= row.gpus <= 8
+
+
+def test_an_8_bit_70b_for_50_users_without_a_goal_stands_on_two_a100() -> None:
+    """The least TP that holds it has room for one request; two GPUs hold all of them."""
+    for precision in ("int8", "w8a8"):
+        row = planned(SEVENTY_B, A100, 50, weight_precision=precision, prompt_tokens=1000.0, answer_tokens=200.0)
+        assert (row.tp, row.gpus) == (2, 2)
+
+
+def test_a_typed_tp_stays_and_the_better_one_is_named() -> None:
+    row = planned(QWEN, H100, 100, 40.0, tp=1)
+    assert (row.tp, row.gpus) == (1, 25)
+    assert "TP 2 would take 8 GPUs instead of 25" in row.notes
+
+
+@pytest.mark.parametrize("domain", [1, 2])
+def test_tp_stays_inside_one_nvlink_domain(domain: int) -> None:
+    workload = Workload(SEVENTY_B, 50, prompt_tokens=1000.0, answer_tokens=200.0, weight_precision="w8a8")
+    shape = Server(A100, 8, nvlink_gpus=domain)
+    [row] = plan(Scenario(server=(shape,), workload=(workload,)), KNOWN).workloads
+    assert row.tp <= domain or row.problem
+
+
+SWEEP = Observed(
+    Origin.SWEEP, "sweep", QWEN, tuple(Point(b, 0.012 + 0.0004 * b) for b in (1.0, 4.0, 8.0, 16.0)), gpu=H100, gpus=2,
+    tp=2, prompt_tokens=4000.0, answer_tokens=500.0, concurrency=8.0, kv_pool_tokens=1e6,
+)  # fmt: skip
+
+
+def test_a_goal_decides_and_the_knee_is_advice() -> None:
+    """ITL 40 ms is met at 70; throughput stopped following at 8; loads up to 16 were measured."""
+    row = planned(QWEN, H100, 100, 40.0, seen=SWEEP)
+    assert row.limit == "ITL"
+    assert row.limits[0].concurrency == pytest.approx(70.0, rel=0.01)
+    assert row.extrapolated
+    assert row.band.low < -0.05
+    inside = planned(QWEN, H100, 100, 18.0, seen=SWEEP)
+    assert (inside.limit, inside.extrapolated) == ("ITL", False)
+    without = planned(QWEN, H100, 100, seen=SWEEP)
+    assert (without.limit, without.capacity_per_instance) == ("knee", 8.0)
+
+
+def test_the_row_speaks_of_the_gpus_that_its_instances_stand_on() -> None:
+    """The first shape has no room for it: memory, limits and TP are those of the second."""
+    workload = Workload(SEVENTY_B, 50, prompt_tokens=1000.0, answer_tokens=200.0)
+    shapes = (Server("L40S", 2, count=1), Server(H100))
+    [row] = plan(Scenario(server=shapes, workload=(workload,)), KNOWN).workloads
+    [alone] = plan(Scenario(server=shapes[1:], workload=(workload,)), KNOWN).workloads
+    assert (row.tp, row.memory_bytes, row.limits) == (alone.tp, alone.memory_bytes, alone.limits)
+
+
+def test_a_guide_profile_on_another_gpu_says_which_its_table_is_for() -> None:
+    [row] = plan(
+        Scenario(server=(Server("L40S"),), workload=(Workload("NeMo-GPT-20B", 8, profile="guide-nemo-20b"),)),
+        KNOWN._replace(profiles={each.name: each for each in guide_profiles()}),
+    ).workloads
+    assert "the table of guide-nemo-20b is for H100 PCIe 80GB" in row.problem
