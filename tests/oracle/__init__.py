@@ -20,8 +20,8 @@ What to know before comparing a formula with flops.csv:
 - The output head runs at every position of the prompt; a server runs it at the last one only. It has a column.
 - MLA keeps latents and projects all of them to keys and values anew at every step (`linear_cached`). Engines absorb
   that projection into the query and the output: heads x (latent + rotary) and heads x latent per pair instead.
-- DeepSeek-V4 has one vector that is both key and value: its cache holds it twice. A sliding layer's cache holds a
-  window less one token, as the next step brings its own.
+- DeepSeek-V4 has one vector that is both key and value: its cache holds it twice. A sliding layer's cache holds one
+  token less than its window, as the next step brings its own.
 - Llama 4's eager experts multiply every expert; the model needs `experts_per_token` of them.
 - A prefill of linear attention or a state space model runs in chunks of 64 to 256 tokens, padded to a whole one:
   `state` holds the products in and between chunks. At decode the state is updated by elementwise operations, which

@@ -98,7 +98,7 @@ def build(config: PreTrainedConfig, encoder: bool = False, device: str = "meta")
         part._experts_implementation = "batched_mm" if device == "meta" else "eager"
         if config.model_type not in _POSITIONS_FROM_PADDING:
             part.__dict__["pad_token_id"] = None  # it would only look for padding, in values that the meta device lacks
-        part.dtype = torch.bfloat16 if device == "meta" else torch.float32
+        part.dtype = torch.bfloat16 if device == "meta" and not encoder else torch.float32
     with torch.device(device):
         if encoder:
             body = AutoModel.from_config(config)

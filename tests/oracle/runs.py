@@ -28,6 +28,8 @@ _SHORTER = {
     **dict.fromkeys(("bailing_hybrid", "glm5_next", "kimi_linear"), 512),
     **dict.fromkeys(("falcon_mamba", "jamba", "mamba", "recurrent_gemma", "rwkv", "zamba"), 160),
     **dict.fromkeys(("llama4", "llama4_text"), 9984),
+    **dict.fromkeys(("bert-generation", "roc_bert"), 384),  # learned positions
+    **dict.fromkeys(("gpt_neo", "mpt"), 1920),
 }
 _PATIENCE_CPU_S = 150
 # Decoders of models whose other half makes what they attend to: they answer no prompt of their own.

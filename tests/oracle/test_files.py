@@ -18,6 +18,7 @@ PARAMETERS = {(row["id"], row["class"]): row for row in read("parameters.csv") i
 # What a token multiplies isn't what `active_matmul` says: the reasons stand in `note` of parameters.csv or here.
 OTHERWISE = {
     "ernie4_5_vl_moe", "hrm_text", "longcat_flash", "mllama", "phi4_multimodal",
+    "dots3_note",  # MLA with windows: not every layer projects the whole context anew
     "llama4", "llama4_text",  # eager code multiplies every expert
 }  # fmt: skip
 STEPS = [row for row in read("flops.csv") if row["phase"] == "decode" and row["model_type"] not in OTHERWISE]
