@@ -26,7 +26,9 @@ KNOWN = Known(gpu_catalogue(), llm_catalogue(), prices={GPU: 2.5})
 
 def scenario(workloads: int) -> Scenario:
     """Models of the catalogue that one server holds; every second one measured, with as many points as are kept."""
-    names = [row.hf_id for row in KNOWN.llms.rows if not row.unusable and row.spec.params < 100e9 and row.max_context > 2300][:workloads]
+    names = [
+        row.hf_id for row in KNOWN.llms.rows if not row.unusable and row.spec.params < 100e9 and row.max_context > 2300
+    ][:workloads]
     rows = tuple(_workload(name, at) for at, name in enumerate(names))
     return Scenario(server=(Server(GPU, 8),), itl_p95_ms=200.0, ttft_p95_ms=5000.0, workload=rows)
 
