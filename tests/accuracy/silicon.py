@@ -481,7 +481,7 @@ def main() -> None:
         judged = [judge(row, *fits[row.family]) for row in rows]
         bands = bands_of(judged, fits) if own else shipped(judged)
         text = table(judged, bands)
-        if given.write:
+        if given.write and own:
             at = fitted(rows)
             TABLE.write_text(module(at, engine_factors(rows, at), bands), encoding="utf-8")
     print(text)
