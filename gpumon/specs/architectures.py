@@ -624,7 +624,7 @@ _GATED: Final[dict[str, Builder]] = {FULL: Grouped(gate="wide"), WINDOW: Grouped
 ARCHITECTURES: Final[dict[str, Architecture]] = {
     **_same(
         _LLAMA,
-        "llama aquila baichuan exaone glm glm4 granite helium hyperclovax internlm2 internlm3 mimo olmo "
+        "llama aquila baichuan bitnet chatglm exaone glm glm4 granite helium hyperclovax internlm2 internlm3 mimo olmo "
         "olmo2 orion seed_oss stablelm yi emu3_text_model iquestcoder glm4v_text glm_ocr_text granite_docling_text",
     ),
     **_same(_WINDOWED, "mistral ministral phi3 phi3_v phi4mm"),
@@ -641,11 +641,10 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
         "hy_v3 solar_open dots1 bailing_moe bailing_moe_v2 mellum kolibri1 flint hunyuan_v1_dense hunyuan_vl_text",
     ),
     "hunyuan_v1_moe": _family(moe=True, experts=Experts(shared=1)),
-    **_same(_PLAIN, "apertus arcee gpt_neox jais2 nanochat nemotron persimmon phi"),
+    **_same(_PLAIN, "apertus arcee codegen gpt_neox gptj jais2 nanochat nemotron persimmon phi"),
     **_same(_GPT2, "gpt2 gpt_bigcode openai-gpt"),
-    **_same(_family(mlp=_PLAIN_MLP), "codegen gptj"),
-    **_same(_family(mlp=_PLAIN_MLP, tied=True), "bloom falcon gpt_neox_japanese mpt RefinedWeb RefinedWebModel"),
-    "opt": _family(mlp=_PLAIN_MLP, tied=True, positions=("max_position_embeddings",)),
+    **_same(_family(mlp=_PLAIN_MLP, tied=True), "bloom falcon gpt_neox_japanese mpt RefinedWeb RefinedWebModel xglm"),
+    **_same(_family(mlp=_PLAIN_MLP, tied=True, positions=("max_position_embeddings",)), "biogpt opt"),
     "starcoder2": _family(mlp=_PLAIN_MLP, tied=True, otherwise=_window_if_set),
     "gpt_neo": _family(
         {FULL: grouped, WINDOW: Grouped(Reach.WINDOW, ("window_size",))},
@@ -658,11 +657,7 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     "doge": _family({FULL: kept_window}),
     "rwkv": _family({STATE: rwkv}, pattern=_all(STATE), no_feed_forward=True),
     "xlstm": _family({STATE: mlstm}, pattern=_all(STATE), no_feed_forward=True),
-    "biogpt": _family(mlp=_PLAIN_MLP, tied=True, positions=("max_position_embeddings",)),
-    "xglm": _family(mlp=_PLAIN_MLP, tied=True),
     "qwen": _family(mlp=Dense(halved=True)),
-    "chatglm": _LLAMA,
-    "bitnet": _LLAMA,
     **_same(_family(tied=True), "ernie4_5 minicpm paddleocr_vl_text"),
     "ernie4_5_moe": _family(tied=True, moe=True),
     "cohere": _family(tied=True),
@@ -771,10 +766,7 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     **_same(
         _BERT,
         "bert bert-generation camembert data2vec-text electra ernie megatron-bert roberta roberta-prelayernorm "
-        "xlm-roberta xlm-roberta-xl mpnet distilbert",
-    ),
-    "roformer": _family(
-        {FULL: encoder}, mlp=_PLAIN_MLP, tied=True, positions=("max_position_embeddings", "type_vocab_size")
+        "xlm-roberta xlm-roberta-xl mpnet distilbert roformer",
     ),
     "xlm": _family({FULL: encoder}, mlp=_PLAIN_MLP, tied=True, positions=("max_position_embeddings",)),
     "jina_embeddings_v3": _family({FULL: encoder}, mlp=_PLAIN_MLP, tied=True, positions=("type_vocab_size",)),

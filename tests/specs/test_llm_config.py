@@ -228,6 +228,12 @@ def test_a_class_that_generates_has_a_head_whatever_its_name() -> None:
     assert read(config, {"": 18_799_902_784}).head_params == 151_552 * 4096
 
 
+def test_a_decoder_that_embeds_without_a_causal_mask_is_an_encoder() -> None:
+    """gte-Qwen2: `is_causal` false."""
+    spec = read({**CONFIGS["Qwen2.5-7B"], "is_causal": False})
+    assert [(each.reach.value, each.layers, each.elements) for each in spec.attention] == [("encoder", 28, 0.0)]
+
+
 def test_minicpm_is_tied_and_minimax_m1_is_known() -> None:
     sizes = {"num_hidden_layers": 40, "hidden_size": 2304, "num_attention_heads": 36, "num_key_value_heads": 36}
     minicpm = {"model_type": "minicpm", **sizes, "intermediate_size": 5760, "vocab_size": 122_753}
