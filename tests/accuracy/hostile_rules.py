@@ -53,7 +53,13 @@ BASIS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
 LATENCIES: Final = {"ttft_s": q.TTFT, "itl_s": q.ITL, "queue_s": q.QUEUE, "e2e_s": q.E2E}
 SHARES: Final = {"mfu": "mfu_ratio", "mbu": "mbu_ratio", "kv": "kv_usage_ratio", "mfu_prefill": "mfu_prefill_ratio"}
 """Column -> the share that stands in it."""
-FROM_THE_FIRST_COUNT: Final = ("num_requests_t", "num_retracted_requests_t", "realtime_tokens_t", "cached_tokens_t")
+FROM_THE_FIRST_COUNT: Final = (
+    "num_requests_t",
+    "num_retracted_requests_t",
+    "num_transfer_failed_reqs_t",
+    "realtime_tokens_t",
+    "cached_tokens_t",
+)
 """SGLang writes these totals once there is something to count: until then they stand at 0, though no page has them."""
 SIGNS_OF_SGLANG: Final = (b"sglang_num_running_reqs", b"sglang_realtime_tokens", b"sglang_decode_sum_seq_lens")
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_:]{3,}")

@@ -16,7 +16,7 @@ from gpumon.sizing.observed import Observed, Origin, Point
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.tui.sizing import painting
-from gpumon.tui.sizing.desk import Desk
+from gpumon.tui.sizing.state import PanelState
 
 BUDGET_MS = 16.0
 GPU = "H100 SXM5 80GB"
@@ -44,7 +44,7 @@ def _workload(model: str, at: int) -> Workload:
 
 def bench(workloads: int) -> None:
     """Print the time of a keystroke, with and without painting."""
-    desk, keymap = Desk(KNOWN, scenario(workloads)), Keymap()
+    desk, keymap = PanelState(KNOWN, scenario(workloads)), Keymap()
     desk.move(workloads // 2)
     answered, painted = [], []
     for key in KEYS:
@@ -54,7 +54,7 @@ def bench(workloads: int) -> None:
         painting.painted(painting.Scene(desk, True, {}, "itl", False, "braille", keymap, 59, 55))
         answered.append((middle - began) * 1e3)
         painted.append((time.perf_counter() - began) * 1e3)
-    answer = desk.reckoner.answer
+    answer = desk.last.answer
     print(f"{workloads} workloads, {len(KEYS)} keystrokes; problem: {answer.problem if answer else ''!r}")
     for words, taken in (("answered", answered), ("answered and painted", painted)):
         slow = sorted(taken)[int(len(taken) * 0.95)]

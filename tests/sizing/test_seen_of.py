@@ -13,8 +13,8 @@ from gpumon.sizing.instance import resolve
 from gpumon.sizing.live import from_live
 from gpumon.sizing.observed import Observed, Origin, Point, seen_of
 from gpumon.sizing.scenario import Scenario, Server, Workload
-from gpumon.tui.sizing.book import Page
-from gpumon.tui.sizing.live_rows import Follower, Newest
+from gpumon.tui.sizing.edits import Page
+from gpumon.tui.sizing.edits import Follower, Newest
 from tests.sizing.live_scenes import at, engine, gpu
 from tests.sizing.questions import KNOWN
 

@@ -13,8 +13,8 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Snapshot, Window
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.tui.app import MonitorApp
-from gpumon.tui.sizing.desk import Desk
 from gpumon.tui.sizing.panel import SizingPanel
+from gpumon.tui.sizing.state import PanelState
 from tests.tui import scenes
 from tests.tui.feed import Still
 
@@ -89,8 +89,8 @@ def panel_of(app: MonitorApp) -> SizingPanel:
     return panel
 
 
-def desk_of(app: MonitorApp) -> Desk:
-    return panel_of(app).desk
+def desk_of(app: MonitorApp) -> PanelState:
+    return panel_of(app).state
 
 
 def disk_at(folder: Path) -> Disk:

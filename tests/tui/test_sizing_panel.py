@@ -30,7 +30,7 @@ def target(app: MonitorApp, at: int = 0) -> float:
 
 
 def needed(app: MonitorApp) -> float | None:
-    answer = desk_of(app).reckoner.answer
+    answer = desk_of(app).last.answer
     assert answer is not None
     return number(answer.totals.gpus)
 
@@ -104,7 +104,7 @@ async def test_every_digit_is_answered_at_once_and_escape_takes_it_back(size: tu
         assert (target(app), needed(app)) == (24.0, first)
         assert app.monitor.focused is panel_of(app)
         await type_keys(app, pilot, *"512", "enter")
-        assert desk_of(app).book.present.workload[0].target == 512.0
+        assert desk_of(app).undo.present.workload[0].target == 512.0
         await type_keys(app, pilot, "u")
         assert target(app) == 24.0
         await type_keys(app, pilot, "U")
@@ -146,13 +146,13 @@ async def test_absurd_targets_are_answered_in_words(text: str, answer: str) -> N
 async def test_up_and_down_take_what_is_typed_and_go_on() -> None:
     async with running(watched(), 140, 40) as (app, pilot):
         await type_keys(app, pilot, "s", *"100", "down", *"200", "up", "up", *"4", "up", *"50", "enter")
-        scenario = desk_of(app).book.present
+        scenario = desk_of(app).undo.present
         assert [each.target for each in scenario.workload] == [100.0, 200.0, 30.0]
         assert scenario.server[0].gpus == 4
         assert scenario.itl_p95_ms == 50.0
         assert "ITL ≤ [50 ms]" in shown(app)
         await type_keys(app, pilot, "right", *"900", "enter", "right", *"20 s", "enter")
-        scenario = desk_of(app).book.present
+        scenario = desk_of(app).undo.present
         assert (scenario.ttft_p95_ms, scenario.e2e_p95_ms) == (900.0, 20_000.0)
 
 
@@ -209,7 +209,7 @@ async def test_a_model_without_an_answer_hides_nothing_of_the_others() -> None:
     async with running(watched(), 140, 40) as (app, pilot):
         await type_keys(app, pilot, "s", "enter")
         desk = desk_of(app)
-        desk.put(with_value(desk.book.present, Place("workload", 2, field("workload", "itl_p95_ms")), 0.1))
+        desk.put(with_value(desk.undo.present, Place("workload", 2, field("workload", "itl_p95_ms")), 0.1))
         await type_keys(app, pilot, "escape", "up", "down")
         page = said(app)
         assert "need without 1 of 3: 6 GPUs 1 server" in page
@@ -278,7 +278,7 @@ async def test_the_fields_of_a_workload_say_where_their_values_come_from() -> No
         await type_keys(app, pilot, "down", *"30", "enter")
         assert desk_of(app).scenario.workload[0].think_s == 30.0
         await type_keys(app, pilot, "down", *"16", "enter")
-        plan_of = desk_of(app).reckoner.answer
+        plan_of = desk_of(app).last.answer
         assert plan_of is not None
         assert plan_of.workloads[0].capacity_per_instance == 16.0
         assert "typed" in shown(app)
@@ -328,17 +328,17 @@ async def test_a_model_is_added_by_a_part_of_its_name_and_removed_again() -> Non
         await type_keys(app, pilot, *"gpt-oss-20b")
         assert names_of(app)[0] == "openai/gpt-oss-20b"
         await type_keys(app, pilot, "enter", *"64", "enter")
-        scenario = desk_of(app).book.present
+        scenario = desk_of(app).undo.present
         assert (scenario.workload[3].model, scenario.workload[3].target) == ("openai/gpt-oss-20b", 64.0)
         assert scenario.workload[3].seen is None
         await type_keys(app, pilot, "x")
-        assert len(desk_of(app).book.present.workload) == 3
+        assert len(desk_of(app).undo.present.workload) == 3
         await type_keys(app, pilot, "u")
-        assert len(desk_of(app).book.present.workload) == 4
+        assert len(desk_of(app).undo.present.workload) == 4
         await type_keys(app, pilot, "a", *"my own model", "enter")
-        assert desk_of(app).book.present.workload[4].model == "my own model"
+        assert desk_of(app).undo.present.workload[4].model == "my own model"
         await type_keys(app, pilot, "a", *"llama-3.3-70B", "up", "enter")
-        assert desk_of(app).book.present.workload[5].seen is not None
+        assert desk_of(app).undo.present.workload[5].seen is not None
 
 
 async def test_a_profile_can_be_added() -> None:
@@ -346,7 +346,7 @@ async def test_a_profile_can_be_added() -> None:
         await type_keys(app, pilot, "s", "a", *"nemo")
         name = names_of(app)[0]
         await type_keys(app, pilot, "enter")
-        workload = desk_of(app).book.present.workload[-1]
+        workload = desk_of(app).undo.present.workload[-1]
         assert workload.profile == name
         page = shown(app)
         assert "sweep" in page or "table" in page or "no answer" in page
@@ -357,7 +357,7 @@ async def test_a_scenario_is_saved_and_loaded_and_nothing_is_overwritten(tmp_pat
         await type_keys(app, pilot, "s", *"321", "enter", "w", "ctrl+u", *"mine", "enter")
         await until(lambda: "saved to" in text_of(app)[-1], pilot)
         path = tmp_path / "scenarios" / "mine.toml"
-        assert read_scenario(path) == desk_of(app).book.present
+        assert read_scenario(path) == desk_of(app).undo.present
         await type_keys(app, pilot, "d", "w", "ctrl+u", *"mine", "enter")
         await until(lambda: "is there already" in text_of(app)[-1], pilot)
         assert read_scenario(path).workload[0].target == 321.0
@@ -378,13 +378,13 @@ async def test_a_file_by_its_path_and_one_that_is_none(tmp_path: Path) -> None:
         await until(lambda: app.monitor.drawer.open, pilot)
         await type_keys(app, pilot, *str(tmp_path / "a.toml"), "enter")
         await until(lambda: target(app) == 77.0, pilot)
-        assert desk_of(app).book.present == scenario
+        assert desk_of(app).undo.present == scenario
         for name, said in (("bad.toml", "workload[0].model"), ("none.toml", "none.toml")):
             await type_keys(app, pilot, "l")
             await until(lambda: app.monitor.drawer.open, pilot)
             await type_keys(app, pilot, *str(tmp_path / name), "enter")
             await until(lambda said=said: said in text_of(app)[-1], pilot)  # type: ignore[misc]
-        assert desk_of(app).book.present == scenario
+        assert desk_of(app).undo.present == scenario
 
 
 async def test_v_goes_through_pictures_and_the_comparison_of_gpus() -> None:
@@ -476,12 +476,12 @@ async def test_a_loaded_file_never_follows_and_undo_brings_back_what_does(tmp_pa
     feed = watched()
     async with running(feed, 140, 40, files=disk_at(tmp_path)) as (app, pilot):
         await type_keys(app, pilot, "s", "d")
-        mine = replace(desk_of(app).book.present, name="mine")
+        mine = replace(desk_of(app).undo.present, name="mine")
         save_scenario(tmp_path / "a.toml", mine, replace=False)
         await type_keys(app, pilot, "l")
         await until(lambda: app.monitor.drawer.open, pilot)
         await type_keys(app, pilot, *str(tmp_path / "a.toml"), "enter")
-        await until(lambda: desk_of(app).book.present.name == "mine", pilot)
+        await until(lambda: desk_of(app).undo.present.name == "mine", pilot)
         assert "live ●" not in shown(app)
         await type_keys(app, pilot, "enter")
         assert "target [48] typed" in said(app)
@@ -491,9 +491,9 @@ async def test_a_loaded_file_never_follows_and_undo_brings_back_what_does(tmp_pa
         await until(lambda: target(app, 1) == 43.0, pilot)
         assert target(app) == 48.0
         await type_keys(app, pilot, "U")
-        assert desk_of(app).book.present == mine
+        assert desk_of(app).undo.present == mine
         await type_keys(app, pilot, "R", "u")
-        assert desk_of(app).book.present == mine
+        assert desk_of(app).undo.present == mine
 
 
 async def test_a_letter_is_no_part_of_a_number_and_says_so() -> None:
@@ -533,16 +533,16 @@ async def test_ticks_cost_no_answer_while_nothing_changed() -> None:
     feed = watched()
     async with running(feed, 140, 40) as (app, pilot):
         await type_keys(app, pilot, "s")
-        answer = desk_of(app).reckoner.answer
+        answer = desk_of(app).last.answer
         for tick in range(1, 6):
             now = replace(snapshot(), wall_s=scenes.WALL_S + tick)
             feed.give(now)
             await until(lambda now=now: app.monitor.shown is now, pilot)  # type: ignore[misc]
-        assert desk_of(app).reckoner.answer is answer
+        assert desk_of(app).last.answer is answer
         await type_keys(app, pilot, "s")
         feed.give(snapshot(100.0, 60.0))
         await pilot.pause()
-        assert desk_of(app).reckoner.answer is answer
+        assert desk_of(app).last.answer is answer
 
 
 async def test_tab_leaves_it_and_s_comes_back() -> None:
@@ -624,7 +624,7 @@ async def test_the_settings_are_where_it_begins() -> None:
     )
     async with running(watched(), 140, 40, config=config) as (app, pilot):
         await type_keys(app, pilot, "s")
-        scenario = desk_of(app).book.present
+        scenario = desk_of(app).undo.present
         assert scenario.server == (Server("H200 SXM 141GB", 4),)
         assert (scenario.packing, scenario.planning_factor, scenario.itl_p95_ms) == ("memory", 0.7, 45.0)
 
@@ -691,8 +691,8 @@ async def test_the_answer_is_that_of_the_plan() -> None:
     async with running(feed, 140, 40) as (app, pilot):
         await type_keys(app, pilot, "s", *"700", "enter")
         desk = desk_of(app)
-        expected = plan(desk.book.present, feed.known(), {H100: 8})
-        assert desk.reckoner.answer == expected
+        expected = plan(desk.undo.present, feed.known(), {H100: 8})
+        assert desk.last.answer == expected
         assert not isinstance(expected.totals.gpus, Missing)
 
 
@@ -715,7 +715,7 @@ async def test_a_panel_that_waits_for_its_first_snapshot_begins_with_what_then_r
 async def test_arrows_take_what_is_typed_and_digits_have_no_place_on_a_choice() -> None:
     async with running(watched(), 80, 24) as (app, pilot):
         await type_keys(app, pilot, "s", "up", "up", "4", "0", "right", "1")
-        assert desk_of(app).book.present.itl_p95_ms == 40.0
+        assert desk_of(app).undo.present.itl_p95_ms == 40.0
         assert desk_of(app).scenario.ttft_p95_ms == 1.0
         await type_keys(app, pilot, "escape", "down", "right", "1", "e", "9")
         assert app.monitor.page is None
@@ -788,10 +788,10 @@ async def test_one_key_tries_another_tp_other_weights_and_another_goal() -> None
     async with running(watched(), 120, 40) as (app, pilot):
         await type_keys(app, pilot, "s")
         first = desk_of(app).scenario
-        tp = desk_of(app).reckoner.instance(0).tp
+        tp = desk_of(app).last.instance(0).tp
         await type_keys(app, pilot, "t")
         assert desk_of(app).scenario.workload[0].tp != first.workload[0].tp
-        assert desk_of(app).reckoner.instance(0).tp != tp
+        assert desk_of(app).last.instance(0).tp != tp
         await type_keys(app, pilot, "f")
         assert desk_of(app).scenario.workload[0].weight_precision == "fp8"
         await type_keys(app, pilot, "i")

@@ -77,7 +77,7 @@ class LiveCounts:
         if steps is not None:
             # With speculation a request gets several tokens in one step.
             more = 0.0 if printed.speculates else grown.steps
-            self._steps = _between(self._steps, more, steps, half_step_of_count(steps))
+            self._steps = _between(self._steps, more, steps, self._error(steps))
         if ended is not None:
             unbooked = 0.0 if last.ended is None else max(0.0, grown.ended - (ended - last.ended))
             known = ended + unbooked + sum(slot.generated for slot in slots)
@@ -85,8 +85,12 @@ class LiveCounts:
             plain = not printed.speculates and printed.prompt == last.prompt
             if disagree and plain and printed.product and last.product:
                 known = max(known, self._tokens + printed.product - last.product)
-            self._tokens = _between(self._tokens, grown.tokens, known, half_step_of_count(ended))
+            self._tokens = _between(self._tokens, grown.tokens, known, self._error(ended))
         return Counts(None if ended is None else self._tokens, None if steps is None else self._steps)
+
+    def _error(self, count: float) -> float:
+        """How far the count may be from what was printed; without /slots nothing is known but what was printed."""
+        return half_step_of_count(count) if self.has_slots else 0.0
 
 
 def _fell(before: float | None, after: float | None) -> bool:

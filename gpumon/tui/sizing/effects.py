@@ -12,7 +12,7 @@ from gpumon.sizing.known import Known
 from gpumon.sizing.limits import kv_pool_tokens
 from gpumon.sizing.observed import Observed, Origin
 from gpumon.sizing.scenario import Scenario, Workload
-from gpumon.tui.sizing.book import Tie
+from gpumon.tui.sizing.edits import Tie
 from gpumon.tui.sizing.fields import GOALS, SERVER, WORKLOAD, Field, Place, default_of, holder, value_of
 
 SEEN: Final = {Origin.LIVE: "measured", Origin.SWEEP: "sweep", Origin.TABLE: "table"}

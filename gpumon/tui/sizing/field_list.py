@@ -6,7 +6,7 @@ from gpumon.readings.format import cells, cut, left
 from gpumon.readings.text import clean
 from gpumon.sizing.scenario import Workload
 from gpumon.tui.line import Piece, Row
-from gpumon.tui.sizing.editing import Edit
+from gpumon.tui.sizing.edits import Edit
 from gpumon.tui.sizing.effects import Asked, Effect, effect
 from gpumon.tui.sizing.fields import FIELDS, GOALS, SIGNS, TARGETS, Place, holder
 from gpumon.tui.sizing.sheet import Stop, short_name

@@ -11,11 +11,11 @@ from gpumon.sizing.plan import named
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing import field_list, result, sheet
-from gpumon.tui.sizing.desk import Desk
 from gpumon.tui.sizing.fields import WORKLOAD
 from gpumon.tui.sizing.pictures import Kind, Shown, stack
 from gpumon.tui.sizing.plot_latency import curve_picture
 from gpumon.tui.sizing.sheet import Sheet
+from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.widgets.pane import wrapped
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ Lines = list[tuple[int, Row]]
 class Scene(NamedTuple):
     """What is painted, and where."""
 
-    desk: Desk
+    state: PanelState
     focused: bool
     ages: Mapping[int, str]
     what: str
@@ -58,21 +58,21 @@ class Scene(NamedTuple):
     @property
     def sheet(self) -> Sheet:
         """The rows' own view of it."""
-        desk = self.desk
-        answer = desk.reckoner.answer
+        state = self.state
+        answer = state.last.answer
         return Sheet(
-            desk.scenario, answer, desk.stop, -1 if desk.opened else desk.cell, desk.edit, desk.stale, self.focused,
-            self.ages, desk.reckoner.known.prices, *desk.seen, held=desk.reckoner.held.reasons,
+            state.scenario, answer, state.stop, -1 if state.opened else state.cell, state.edit, state.stale,
+            self.focused, self.ages, state.last.known.prices, *state.seen, held=state.last.held.reasons,
         )  # fmt: skip
 
 
 def painted(scene: Scene) -> Lines:
     """At most `scene.height` lines."""
     shown = scene.sheet
-    room = max(0, scene.height - (2 if scene.desk.opened else 1) * (scene.height >= _FOOT))
+    room = max(0, scene.height - (2 if scene.state.opened else 1) * (scene.height >= _FOOT))
     words, needed = _below(scene, shown), len(result.need(shown, scene.width))
     rows = min(len(shown.scenario.workload), _USUAL_ROWS if scene.wanted else _LEAST_ROWS)
-    least = _LEAST_FIELDS if scene.desk.opened else len(shown.scenario.server) + 2 + rows
+    least = _LEAST_FIELDS if scene.state.opened else len(shown.scenario.server) + 2 + rows
     asked = _asked_lines(scene)
     crowded = asked > 0 and room - least - needed <= _LEAST_WANTED
     asked = 0 if crowded else asked
@@ -81,10 +81,10 @@ def painted(scene: Scene) -> Lines:
     foot = _foot(scene, "a taller window has room for it" if crowded else hidden if len(words) > len(below) else "")
     room = max(0, scene.height - len(foot))
     left = room - len(below)
-    above = _fields(scene, left) if scene.desk.opened else _table(scene, shown, max(least, left - asked))
+    above = _fields(scene, left) if scene.state.opened else _table(scene, shown, max(least, left - asked))
     lines: Lines = [*above[:room], *((-1, row) for row in below)]
     free = room - len(lines)
-    if scene.desk.scenario.workload and free > (_LEAST_WANTED if asked else _LEAST_PICTURE):
+    if scene.state.scenario.workload and free > (_LEAST_WANTED if asked else _LEAST_PICTURE):
         lines += [(-1, ()), *((PICTURE, row) for row in _picture(scene, free - 1))]
     lines += [(-1, ())] * (room - len(lines))
     return [*lines[:room], *((-1, row) for row in foot)][: scene.height]
@@ -92,9 +92,9 @@ def painted(scene: Scene) -> Lines:
 
 def _asked_lines(scene: Scene) -> int:
     """Lines that what was asked for takes of those that words would have."""
-    if not scene.wanted or not scene.desk.scenario.workload or scene.desk.opened:
+    if not scene.wanted or not scene.state.scenario.workload or scene.state.opened:
         return 0
-    return len(scene.desk.columns) + 4 if scene.what == "gpus" else _WANTED
+    return len(scene.state.columns) + 4 if scene.what == "gpus" else _WANTED
 
 
 def pictured(lines: Lines) -> bool:
@@ -104,7 +104,7 @@ def pictured(lines: Lines) -> bool:
 
 def _table(scene: Scene, shown: Sheet, room: int) -> Lines:
     """Goals, servers, workloads; where not all fit, those around the cursor."""
-    order = {stop: at for at, stop in enumerate(scene.desk.stops)}
+    order = {stop: at for at, stop in enumerate(scene.state.stops)}
     top: Lines = [(order[stop], row) for stop, row in sheet.above(shown, scene.width) if stop in order]
     header, rows = sheet.table(shown, scene.width)
     if not rows:
@@ -118,7 +118,7 @@ def _table(scene: Scene, shown: Sheet, room: int) -> Lines:
     if out > 0:
         move = f"{scene.keymap.first('up')} {scene.keymap.first('down')}"
         header, _ = sheet.table(shown, scene.width, f"{out} more: {move}")
-    body = _around(body, scene.desk.row, places)
+    body = _around(body, scene.state.row, places)
     blank: Lines = [(-1, ())] if spaced else []
     return [*top, *blank, (-1, header), *body, *blank]
 
@@ -133,19 +133,19 @@ def _around(body: Lines, cursor: int, places: int) -> Lines:
 
 def _fields(scene: Scene, room: int) -> Lines:
     """All fields of the opened row; where not all fit, those around the cursor."""
-    desk, asked = scene.desk, scene.desk.asked
-    places = field_list.places(desk.stop)
-    at = min(desk.cell, len(places) - 1)
+    state, asked = scene.state, scene.state.asked
+    places = field_list.places(state.stop)
+    at = min(state.cell, len(places) - 1)
     rows: Lines = [
         (
             number,
             field_list.line(
-                place, asked, scene.width, here=number == at and scene.focused, edit=desk.edit, grey=desk.stale
+                place, asked, scene.width, here=number == at and scene.focused, edit=state.edit, grey=state.stale
             ),
         )
         for number, place in enumerate(places)
     ]
-    title = f" {field_list.title(asked, desk.stop)}: field {at + 1} of {len(places)}"
+    title = f" {field_list.title(asked, state.stop)}: field {at + 1} of {len(places)}"
     lines = _around(rows, at, max(1, room - 2))
     return [(-1, ((cut(title, scene.width), "focus" if scene.focused else "strong"),)), *lines, (-1, ())]
 
@@ -153,9 +153,9 @@ def _fields(scene: Scene, room: int) -> Lines:
 def _below(scene: Scene, shown: Sheet) -> list[Row]:
     """Figures and notes, the most important first."""
     rows = result.need(shown, scene.width)
-    if scene.desk.reckoner.failed:
-        rows += wrapped(scene.desk.reckoner.failed, scene.width, "critical", most=3)
-    if scene.desk.stop.section == "server" and scene.desk.opened:
+    if scene.state.last.failed:
+        rows += wrapped(scene.state.last.failed, scene.width, "critical", most=3)
+    if scene.state.stop.section == "server" and scene.state.opened:
         return rows
     rows += result.other_packing(shown)
     rows += result.about(shown, scene.width)
@@ -163,39 +163,39 @@ def _below(scene: Scene, shown: Sheet) -> list[Row]:
 
 
 def _picture(scene: Scene, height: int) -> list[Row]:
-    desk = scene.desk
+    state = scene.state
     if scene.what == "gpus":
         from gpumon.tui.sizing import compare_table
 
-        return compare_table.lines(scene.width, height, desk.columns, desk.workload)
-    answer = desk.reckoner.answer
+        return compare_table.lines(scene.width, height, state.columns, state.workload)
+    answer = state.last.answer
     if answer is None:
         return []
-    instance = desk.reckoner.instance(desk.workload)
-    plan: WorkloadPlan | None = answer.workloads[desk.workload] if desk.workload < len(answer.workloads) else None
+    instance = state.last.instance(state.workload)
+    plan: WorkloadPlan | None = answer.workloads[state.workload] if state.workload < len(answer.workloads) else None
     curve = curve_picture(instance, plan) if instance is not None and plan is not None else None
-    here = desk.reckoner.here.get(plan.model) if plan is not None else None
-    here_held, known = desk.reckoner.held.by_server, desk.reckoner.known
-    held = {server.gpu: here_held.get(named(server, known).gpu, ()) for server in desk.scenario.server}
-    shown = Shown(desk.scenario, answer, desk.workload, curve, here=here, packing=desk.scenario.packing, held=held)
+    here = state.last.here.get(plan.model) if plan is not None else None
+    here_held, known = state.last.held.by_server, state.last.known
+    held = {server.gpu: here_held.get(named(server, known).gpu, ()) for server in state.scenario.server}
+    shown = Shown(state.scenario, answer, state.workload, curve, here=here, packing=state.scenario.packing, held=held)
     return stack(scene.width, height, shown, scene.glyphs, first=cast("Kind", scene.what))
 
 
 def _foot(scene: Scene, first: str = "") -> list[Row]:
     """What the keys do right here, behind what has to be said first."""
-    desk, key = scene.desk, scene.keymap.first
+    state, key = scene.state, scene.keymap.first
     if scene.height < _FOOT:
         return []
-    if desk.edit is not None:
-        reason = desk.edit.reason
+    if state.edit is not None:
+        reason = state.edit.reason
         said = reason or "answered as you type"
         keys = f" · {key('open')}: take it · {key('back')}: as it was"
         return [((f" {cut(said + keys, scene.width - 2)}", "warn" if reason else "muted"),)]
-    if desk.opened:
-        return wrapped(field_list.means(desk.place), scene.width, "muted", most=2)
+    if state.opened:
+        return wrapped(field_list.means(state.place), scene.width, "muted", most=2)
     step = f"{key('sizing.more')} {key('sizing.less')}: step"
-    beside = f" · {key('left')} {key('right')}: beside" if desk.stop.cells > 1 else ""
-    twice = f"{key('sizing.double')}: twice · " if desk.stop.section == WORKLOAD else ""
+    beside = f" · {key('left')} {key('right')}: beside" if state.stop.cells > 1 else ""
+    twice = f"{key('sizing.double')}: twice · " if state.stop.section == WORKLOAD else ""
     twice += f"{key('sizing.double.all')}: all twice"
     keys = f"type a number · {step}{beside} · {twice}"
     said = f"{first} · {keys}" if first else keys

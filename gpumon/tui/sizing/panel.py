@@ -20,10 +20,10 @@ from gpumon.tui.keys import scoped
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.sizing import field_list, painting, questions
-from gpumon.tui.sizing.desk import Desk
+from gpumon.tui.sizing.edits import Newest, ages
 from gpumon.tui.sizing.fields import GOALS, SERVER, WORKLOAD, value_of
-from gpumon.tui.sizing.live_rows import Newest, ages
 from gpumon.tui.sizing.pictures import KINDS
+from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.table import clock
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
@@ -57,7 +57,7 @@ class SizingPanel(Pane):
         self.wanted = False
         """Whether a picture was asked for, so that it has room before words."""
         self._drawn_picture = False
-        self._desk: Desk | None = None
+        self._state: PanelState | None = None
         self._ages: dict[int, str] = {}
         self._looked_s = float("-inf")
         self._stray = False
@@ -73,13 +73,13 @@ class SizingPanel(Pane):
         return cast("HostScreen", self.screen)
 
     @property
-    def desk(self) -> Desk:
+    def state(self) -> PanelState:
         """What is worked on; at first what runs here."""
-        if self._desk is None:
+        if self._state is None:
             known, scenario = self.monitor.control.known(), self._as_it_runs()
-            self._desk = Desk(known, scenario, bool(base_of(self.view.config).server))
+            self._state = PanelState(known, scenario, bool(base_of(self.view.config).server))
             self._look()
-        return self._desk
+        return self._state
 
     def _as_it_runs(self) -> Scenario:
         base, shot, seen = base_of(self.view.config), self.snapshot, self.monitor.control.calibration
@@ -88,18 +88,18 @@ class SizingPanel(Pane):
     @property
     def editing(self) -> bool:
         """Whether a value is being typed."""
-        return self._desk is not None and self._desk.edit is not None
+        return self._state is not None and self._state.edit is not None
 
     def show(self, snapshot: Snapshot) -> None:
         """Take a snapshot in; what it changes is looked at every 2 s."""
         first = self.snapshot is None
         self.snapshot = snapshot
-        desk = self._desk
-        if desk is not None and not desk.scenario.workload and not desk.book.changes and desk.edit is None:
+        state = self._state
+        if state is not None and not state.scenario.workload and not state.undo.changes and state.edit is None:
             # It was opened before the first engine was read.
             scenario = self._as_it_runs()
             if scenario.workload:
-                desk.load(scenario, runs=True)
+                state.load(scenario, runs=True)
                 first = True
         if first or not 0.0 <= snapshot.wall_s - self._looked_s < _RENEW_S:
             self._look()
@@ -107,24 +107,24 @@ class SizingPanel(Pane):
 
     def _look(self) -> None:
         """Take over what engines showed since, which GPUs are here, and what is known by now."""
-        snapshot, desk = self.snapshot, self.desk
+        snapshot, state = self.snapshot, self.state
         if snapshot is None:
             return
         self._looked_s = snapshot.wall_s
-        desk.reckoner.here, desk.reckoner.kv_ratios = instances_here(snapshot), kv_ratios(snapshot)
-        desk.reckoner.held = held(snapshot)
-        if desk.reckoner.use(self.monitor.control.known(), dict(have(snapshot))):
-            desk.answer()
+        state.last.here, state.last.kv_ratios = instances_here(snapshot), kv_ratios(snapshot)
+        state.last.held = held(snapshot)
+        if state.last.use(self.monitor.control.known(), dict(have(snapshot))):
+            state.answer()
         seen = self.monitor.control.calibration
-        desk.renew(Newest(seen.observed(), targets(snapshot, seen.in_flight())))
-        self._ages = ages(desk.book.present, snapshot.wall_s)
+        state.renew(Newest(seen.observed(), targets(snapshot, seen.in_flight())))
+        self._ages = ages(state.undo.present, snapshot.wall_s)
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
         """The rule and all below it."""
         edge: Row = (("│", "border"),) if self.beside else ()
         inner = width - len(edge)
         scene = painting.Scene(
-            self.desk,
+            self.state,
             self.has_focus,
             self._ages,
             self.what,
@@ -142,13 +142,13 @@ class SizingPanel(Pane):
 
     def note(self) -> str:
         """Whether the figures are live, and what is not as it runs."""
-        desk = self.desk
+        state = self.state
         frozen = next(iter(self._ages.values()), "")
         live = self.view.keymap.first("pause")  # keys that go to an end move within the panel
-        state = f"{live}: live again" if self.monitor.gone_back and live else "live ●" if desk.live else ""
-        state = f"frozen {frozen}" if frozen else state
-        before = desk.book.changes
-        return " · ".join(part for part in (f"{before} changed" if before else "", state) if part)
+        live_now = f"{live}: live again" if self.monitor.gone_back and live else "live ●" if state.live else ""
+        live_now = f"frozen {frozen}" if frozen else live_now
+        before = state.undo.changes
+        return " · ".join(part for part in (f"{before} changed" if before else "", live_now) if part)
 
     def title(self) -> str:
         """The panel; and of when it is, as it goes on with the newest figures while another moment is shown."""
@@ -157,14 +157,14 @@ class SizingPanel(Pane):
 
     def take(self, key: str, character: str | None = None) -> bool:
         """Numbers are typed, and the panel's own keys do what the table of keys says."""
-        desk = self.desk
-        if desk.type(key, character):
+        state = self.state
+        if state.type(key, character):
             self._changed()
             return True
         if self._stray and character in ("e", "E", ".", ","):
             return self._astray(character)
         name = scoped(self.view.keymap, SCOPE).get(key, "").partition("'")[2].rstrip("')")
-        if desk.edit is not None and self._refused(key, character, name):
+        if state.edit is not None and self._refused(key, character, name):
             return True
         if not name:
             return self._astray(character)
@@ -185,7 +185,7 @@ class SizingPanel(Pane):
         was, self._stray = self._stray, digit or (self._stray and character in ("e", "E", ".", ","))
         if digit or (was and self._stray):
             key = self.view.keymap.first
-            chosen = "" if self.desk.place.field.kind is not None else f"{self.desk.place.field.name}: "
+            chosen = "" if self.state.place.field.kind is not None else f"{self.state.place.field.name}: "
             self.monitor.say(
                 f"{chosen}choose with {key('left')} {key('right')} or {key('open')}; digits belong to a number field"
             )
@@ -195,20 +195,20 @@ class SizingPanel(Pane):
         """A pasted number is a typed number."""
         event.stop()
         if event.text:
-            self.desk.paste(event.text.splitlines()[0][:32].strip())
+            self.state.paste(event.text.splitlines()[0][:32].strip())
             self._changed()
 
     def run(self, name: str) -> None:
         """One of the panel's commands, by the last part of its id."""
-        desk = self.desk
+        state = self.state
         simple: dict[str, Callable[[], object]] = {
-            "more": lambda: desk.step(1),
-            "less": lambda: desk.step(-1),
+            "more": lambda: state.step(1),
+            "less": lambda: state.step(-1),
             "double": self._double,
-            "double.all": partial(desk.double, every=True),
-            "tp": desk.other_tp,
-            "precision": partial(desk.what_if, WORKLOAD, "weight_precision", _WEIGHTS),
-            "goal": partial(desk.what_if, GOALS, "itl_p95_ms", _GOALS_MS),
+            "double.all": partial(state.double, every=True),
+            "tp": state.other_tp,
+            "precision": partial(state.what_if, WORKLOAD, "weight_precision", _WEIGHTS),
+            "goal": partial(state.what_if, GOALS, "itl_p95_ms", _GOALS_MS),
             "remove": self._remove,
             "undo": partial(self._turn, forth=False),
             "redo": partial(self._turn, forth=True),
@@ -224,44 +224,44 @@ class SizingPanel(Pane):
 
     def _changed(self) -> None:
         if self.snapshot is not None:
-            self._ages = ages(self.desk.book.present, self.snapshot.wall_s)
+            self._ages = ages(self.state.undo.present, self.snapshot.wall_s)
         self.update()
         self.monitor.show_keys()
 
     def move(self, lines: int) -> None:
         """Another row, or another field of the opened one."""
-        if not self.desk.move(lines):
+        if not self.state.move(lines):
             self._say_why()
         self._changed()
 
     def side(self, step: int) -> bool:
         """The value beside, or another choice."""
-        self.desk.side(step)
-        if self.desk.edit is not None:
+        self.state.side(step)
+        if self.state.edit is not None:
             self._say_why()
         self._changed()
         return True
 
     def change(self, step: int) -> bool:
         """A step of the value."""
-        self.desk.step(step)
+        self.state.step(step)
         self._changed()
         return True
 
     def open(self) -> tuple[str, str] | None:
         """Enter: take what is typed; else all fields of the row; of these, type or choose."""
-        desk = self.desk
-        if desk.edit is not None:
-            if not desk.accept():
+        state = self.state
+        if state.edit is not None:
+            if not state.accept():
                 self._say_why()
-        elif not desk.opened:
-            if desk.stop.section != SERVER or desk.stop.at < len(desk.book.present.server):
-                desk.open()
+        elif not state.opened:
+            if state.stop.section != SERVER or state.stop.at < len(state.undo.present.server):
+                state.open()
             else:
                 self._ask_gpu()
-        elif desk.place.field.kind is not None:
-            desk.begin()
-        elif desk.place.field.key == "gpu":
+        elif state.place.field.kind is not None:
+            state.begin()
+        elif state.place.field.key == "gpu":
             self._ask_gpu()
         else:
             self._ask_choice()
@@ -269,13 +269,13 @@ class SizingPanel(Pane):
         return None
 
     def _say_why(self, why: str = "") -> None:
-        edit, back = self.desk.edit, self.view.keymap.first("back")
+        edit, back = self.state.edit, self.view.keymap.first("back")
         if edit is not None:
             self.monitor.say(f"{edit.place.field.name}: {why or edit.reason}; {back}: as it was")
 
     def back(self) -> bool:
         """Drop what is typed, then from the fields to the rows, then words in place of the picture."""
-        went = self.desk.cancel() or self.desk.close()
+        went = self.state.cancel() or self.state.close()
         if not went and self.wanted:
             self.wanted, went = False, True
         if went:
@@ -288,16 +288,16 @@ class SizingPanel(Pane):
         return True
 
     def _double(self) -> None:
-        if not self.desk.double() and self.desk.stop.section != WORKLOAD:
+        if not self.state.double() and self.state.stop.section != WORKLOAD:
             one, every = map(self.view.keymap.first, ("sizing.double", "sizing.double.all"))
             self.monitor.say(f"{one} doubles the model under the cursor; all: {every}")
 
     def _remove(self) -> None:
-        if not self.desk.remove():
-            self.monitor.say(f"{self.desk.place.field.name}: nothing was typed here, so there is nothing to remove")
+        if not self.state.remove():
+            self.monitor.say(f"{self.state.place.field.name}: nothing was typed here, so there is nothing to remove")
 
     def _turn(self, *, forth: bool) -> None:
-        if not self.desk.turn(forth):
+        if not self.state.turn(forth):
             self.monitor.say(f"nothing to {'redo' if forth else 'undo'}")
 
     def _next_view(self) -> None:
@@ -315,62 +315,62 @@ class SizingPanel(Pane):
         if not scenario.workload:
             self.monitor.say("no engine runs here: nothing to go back to")
             return
-        self.desk.load(scenario, runs=True)
+        self.state.load(scenario, runs=True)
         self._look()
 
     def _ask_model(self) -> None:
         observed = self.monitor.control.calibration.observed()
 
         def add(workload: Workload) -> None:
-            self.desk.add(workload, observed)
+            self.state.add(workload, observed)
             self._changed()
 
-        if self.desk.accept():
-            self.monitor.ask(questions.model_to_add(self.desk.reckoner.known, observed, add))
+        if self.state.accept():
+            self.monitor.ask(questions.model_to_add(self.state.last.known, observed, add))
 
     def _ask_gpu(self) -> None:
-        desk = self.desk
-        at = desk.stop.at if desk.stop.section == SERVER else 0
-        server: Server | None = next(iter(desk.book.present.server[at : at + 1]), None)
+        state = self.state
+        at = state.stop.at if state.stop.section == SERVER else 0
+        server: Server | None = next(iter(state.undo.present.server[at : at + 1]), None)
 
         def use(name: str) -> None:
-            desk.use_gpu(name)
+            state.use_gpu(name)
             self._changed()
 
-        if desk.accept():
+        if state.accept():
             now = server.gpu if server is not None else ""
-            self.monitor.ask(questions.gpu_type(desk.reckoner.known, now, use))
+            self.monitor.ask(questions.gpu_type(state.last.known, now, use))
 
     def _ask_choice(self) -> None:
-        desk, place = self.desk, self.desk.place
+        state, place = self.state, self.state.place
 
         def put(value: str) -> None:
-            desk.put_value(place, value)
+            state.put_value(place, value)
             self._changed()
 
-        now = str(value_of(desk.book.present, place) or "")
-        self.monitor.ask(questions.value_from_list(place, now, desk.reckoner.known, put))
+        now = str(value_of(state.undo.present, place) or "")
+        self.monitor.ask(questions.value_from_list(place, now, state.last.known, put))
 
     def _ask_name(self) -> None:
         files = self.monitor.files
-        if files is None or not self.desk.accept():
+        if files is None or not self.state.accept():
             return
 
         def save(name: str) -> None:
             self.monitor.run_alone("scenario", partial(self._save, files, name))
 
-        self.monitor.ask(questions.file_to_save(clean(self.desk.book.present.name, 60), save))
+        self.monitor.ask(questions.file_to_save(clean(self.state.undo.present.name, 60), save))
 
     async def _save(self, files: Files, name: str) -> None:
-        written, said = await files.save_scenario(self.desk.reckoner.known.kept(self.desk.book.present), name)
+        written, said = await files.save_scenario(self.state.last.known.kept(self.state.undo.present), name)
         if written:
-            self.desk.book.settle()
+            self.state.undo.settle()
         self.update()
         self.monitor.say(said if written else f"not saved: {said}")
 
     def _ask_file(self) -> None:
         files = self.monitor.files
-        if files is None or not self.desk.accept():
+        if files is None or not self.state.accept():
             return
 
         def load(name: str) -> None:
@@ -390,18 +390,18 @@ class SizingPanel(Pane):
         except ConfigError as refused:
             self.monitor.say(str(refused))
             return
-        self.desk.load(scenario)
+        self.state.load(scenario)
         self._changed()
         self.monitor.say(f"loaded {cut(clean(name, 60), 60)}")
 
     def on_click(self, event: events.Click) -> None:
         """A click puts the cursor on a row."""
         at = self._stops[event.y] if 0 <= event.y < len(self._stops) else -1
-        desk = self.desk
-        if at < 0 or not desk.accept():
+        state = self.state
+        if at < 0 or not state.accept():
             return
-        if desk.opened:
-            desk.cell = min(at, len(field_list.places(desk.stop)) - 1)
+        if state.opened:
+            state.cell = min(at, len(field_list.places(state.stop)) - 1)
         else:
-            desk.go_to(at, 0)
+            state.go_to(at, 0)
         self._changed()

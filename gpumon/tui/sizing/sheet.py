@@ -12,7 +12,7 @@ from gpumon.readings.text import clean
 from gpumon.sizing.answer import Answer, Source, WorkloadPlan
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.tui.line import Piece, Row
-from gpumon.tui.sizing.editing import Edit
+from gpumon.tui.sizing.edits import Edit
 from gpumon.tui.sizing.fields import GOALS, SERVER, WORKLOAD, Place, field, holder
 
 _TARGET: Final = 11

@@ -16,16 +16,14 @@ from gpumon.sizing.live import Held
 from gpumon.sizing.observed import Observed, Origin, seen_of
 from gpumon.sizing.plan import Planned, planned
 from gpumon.sizing.scenario import Scenario, Server, Workload
-from gpumon.tui.sizing.book import Book, Page, Tie
-from gpumon.tui.sizing.editing import Edit
+from gpumon.tui.sizing.edits import Edit, Follower, Newest, Page, Tie, Undo
 from gpumon.tui.sizing.effects import Asked, effect
 from gpumon.tui.sizing.field_list import places
 from gpumon.tui.sizing.fields import SERVER, WORKLOAD, Place, default_of, field, left_open, value_of, with_value
-from gpumon.tui.sizing.live_rows import Follower, Newest
 from gpumon.tui.sizing.sheet import Stop, stops
 
 
-class Reckoner:
+class LastAnswer:
     """Calculates only where something it depends on is another than the last time."""
 
     def __init__(self, known: Known) -> None:
@@ -110,12 +108,12 @@ PRICE: Final = "price_per_gpu_hour"
 TARGET: Final = "target"
 
 
-class Desk:
+class PanelState:
     """The panel without its looks. Whatever changes the question answers it at once."""
 
     def __init__(self, known: Known, scenario: Scenario, configured: bool = False) -> None:
-        self.book = Book(Page.of(scenario, runs=True))
-        self.reckoner = Reckoner(known)
+        self.undo = Undo(Page.of(scenario, runs=True))
+        self.last = LastAnswer(known)
         self.edit: Edit | None = None
         self.opened = False
         """Whether all fields of the row under the cursor are shown, instead of all rows."""
@@ -137,7 +135,7 @@ class Desk:
         """What is asked now: with what is typed so far, as far as that is a value."""
         edit = self.edit
         if edit is None or edit.scenario is None:
-            return self.book.page
+            return self.undo.page
         return self._with(edit.place, edit.scenario)
 
     @property
@@ -148,17 +146,17 @@ class Desk:
     @property
     def live(self) -> bool:
         """Whether a row follows the engines that run here."""
-        return any(tie.figures for tie in self.book.page.ties)
+        return any(tie.figures for tie in self.undo.page.ties)
 
     @property
     def stale(self) -> bool:
         """Whether the answer is an older one: what is typed is no value yet, or its answer failed."""
-        return (self.edit is not None and self.edit.scenario is None) or bool(self.reckoner.failed)
+        return (self.edit is not None and self.edit.scenario is None) or bool(self.last.failed)
 
     @property
     def stops(self) -> list[Stop]:
         """The rows that the cursor goes to."""
-        return stops(self.book.present)
+        return stops(self.undo.present)
 
     @property
     def row(self) -> int:
@@ -186,60 +184,60 @@ class Desk:
     @property
     def asked(self) -> Asked:
         """What the values in effect under the cursor are worked out from."""
-        answer, at = self.reckoner.answer, self.workload
+        answer, at = self.last.answer, self.workload
         plan = answer.workloads[at] if answer is not None and at < len(answer.workloads) else None
         about = self.stop.section == WORKLOAD
-        instance = self.reckoner.instance(at) if about else None
-        page, known = self.page, self.reckoner.known
+        instance = self.last.instance(at) if about else None
+        page, known = self.page, self.last.known
         return Asked(page.scenario, known, instance, plan if about else None, page.begun, self.configured, page.ties)
 
     @property
     def columns(self) -> tuple[Column, ...]:
         """The same question on other types of GPU."""
-        return self.reckoner.columns(self.gpus_before)
+        return self.last.columns(self.gpus_before)
 
     @property
     def seen(self) -> tuple[int, float | None, float | None]:
         """Of the chosen workload: instances that run here as they are planned, the most that was measured, and how full
         the fullest KV cache of them is."""
-        at, instance = self.workload, self.reckoner.instance(self.workload)
+        at, instance = self.workload, self.last.instance(self.workload)
         seen = instance.seen if instance is not None else None
         if instance is None or seen is None:
             return 0, None, None
         same = not seen.gpu or (instance.gpu is not None and seen.gpu == instance.gpu.name)
         alike = same and seen.origin is Origin.LIVE and seen.parallel == (instance.tp, instance.pp)
         model = self.scenario.workload[at].model
-        running = self.reckoner.here.get(model, 0) if alike else 0
-        kv_ratio = self.reckoner.kv_ratios.get(model) if alike else None
+        running = self.last.here.get(model, 0) if alike else 0
+        kv_ratio = self.last.kv_ratios.get(model) if alike else None
         return running, instance.fitted.high if instance.fitted is not None else None, kv_ratio
 
     def answer(self) -> None:
         """Answer what is asked now."""
-        self.reckoner.ask(self.scenario)
+        self.last.ask(self.scenario)
 
     def put(self, scenario: Scenario, field: str = "") -> bool:
         """Go on with another scenario of the same workloads; returns whether it is another."""
-        return self._put(self.book.page._replace(scenario=scenario), field)
+        return self._put(self.undo.page._replace(scenario=scenario), field)
 
     def _put(self, page: Page, field: str = "") -> bool:
         self.edit = None
-        changed = self.book.put(page, field)
+        changed = self.undo.put(page, field)
         self.answer()
         return changed
 
     def _with(self, place: Place, scenario: Scenario) -> Page:
         """The page with a scenario that has another value in one place. A target that is typed follows no more, also
         where it is the same number."""
-        page = self.book.page._replace(scenario=scenario)
+        page = self.undo.page._replace(scenario=scenario)
         return page.typed({place.at}) if place.section == WORKLOAD and place.field.key == TARGET else page
 
     def renew(self, newest: Newest) -> bool:
         """Take over what was measured since, and the targets that nobody typed; returns whether that changed a row."""
-        changed = self.book.renew(Follower(newest).renewed)
+        changed = self.undo.renew(Follower(newest).renewed)
         edit = self.edit
         if changed and edit is not None:
             text = edit.text
-            self.edit = Edit(edit.place, self.book.present, text.text)
+            self.edit = Edit(edit.place, self.undo.present, text.text)
             self.edit.text, self.edit.fresh = text, edit.fresh
         if changed:
             self.answer()
@@ -249,7 +247,7 @@ class Desk:
         """Another row or field; what is typed is taken first. Returns whether it could be."""
         if not self.accept():
             return False
-        self.book.seal()
+        self.undo.seal()
         if self.opened:
             self.cell = max(0, min(len(places(self.stop)) - 1, self.cell + lines))
         else:
@@ -287,8 +285,8 @@ class Desk:
             return False
         text = self.place.field.typed(value_of(self.scenario, self.place)) if key == "backspace" else ""
         if signed and self._stepped_from is not None and key != "backspace":
-            self.book.put(self._stepped_from, self.place.id)
-        self.edit = Edit(self.place, self.book.present, text)
+            self.undo.put(self._stepped_from, self.place.id)
+        self.edit = Edit(self.place, self.undo.present, text)
         if signed and key != "backspace":
             self.edit.insert("-")
         self.edit.take(key, character)
@@ -300,7 +298,7 @@ class Desk:
         if self.edit is None:
             if self.place.field.kind is None or not self._there(self.place) or text[:1] not in (*BEGINS, "-"):
                 return False
-            self.edit = Edit(self.place, self.book.present)
+            self.edit = Edit(self.place, self.undo.present)
         self.edit.insert(text)
         self.answer()
         return True
@@ -308,7 +306,7 @@ class Desk:
     def begin(self) -> None:
         """Edit what stands under the cursor."""
         if self.place.field.kind is not None and self._there(self.place):
-            self.edit = Edit(self.place, self.book.present, self.place.field.typed(value_of(self.scenario, self.place)))
+            self.edit = Edit(self.place, self.undo.present, self.place.field.typed(value_of(self.scenario, self.place)))
             self.answer()
 
     def accept(self) -> bool:
@@ -319,7 +317,7 @@ class Desk:
         if edit.scenario is None:
             return False
         self._put(self.page, edit.place.id)
-        self.book.seal()
+        self.undo.seal()
         return True
 
     def cancel(self) -> bool:
@@ -335,14 +333,14 @@ class Desk:
         place = self.place
         if not self._there(place):
             return
-        self._stepped_from = self.book.page
+        self._stepped_from = self.undo.page
         value = effect(place, self.asked).value if place.field.kind is not None else value_of(self.scenario, place)
         self.put_value(place, self._stepped(place, value, direction))
 
     def _stepped(self, place: Place, value: Any, direction: int) -> Any:
         kind = place.field.kind
         if kind is None:
-            choices = list(place.field.choices(self.reckoner.known))
+            choices = list(place.field.choices(self.last.known))
             at = choices.index(value) if value in choices else -1 if direction > 0 else 0
             return choices[(at + direction) % len(choices)] if choices else value
         number = kind.stepped(float(value), direction) if isinstance(value, (int, float)) else place.field.start
@@ -353,38 +351,38 @@ class Desk:
         if place.section == SERVER and place.field.key == "gpu":
             self.use_gpu(value, place.id)
         else:
-            self._put(self._with(place, with_value(self.book.present, place, value)), place.id)
+            self._put(self._with(place, with_value(self.undo.present, place, value)), place.id)
 
     def _there(self, place: Place) -> bool:
         """Whether there is something that has this value: a server may not be given."""
-        return place.section != SERVER or place.at < len(self.book.present.server)
+        return place.section != SERVER or place.at < len(self.undo.present.server)
 
     def double(self, *, every: bool = False) -> bool:
         """Twice the target of the workload under the cursor, or of every one; returns whether there was one."""
         if not self.accept():
             return False
-        now, stop = self.book.present, self.stop
+        now, stop = self.undo.present, self.stop
         chosen = set(range(len(now.workload))) if every else {stop.at} if stop.section == WORKLOAD else set()
         doubled = (
             replace(each, target=each.target * 2) if at in chosen else each for at, each in enumerate(now.workload)
         )
-        return self._put(self.book.page._replace(scenario=replace(now, workload=tuple(doubled))).typed(chosen))
+        return self._put(self.undo.page._replace(scenario=replace(now, workload=tuple(doubled))).typed(chosen))
 
     def what_if(self, section: str, key: str, values: Sequence[Any]) -> bool:
         """The next of some values of one field: of the workload under the cursor, else of the first, or of all."""
-        if not self.accept() or not self.book.present.workload:
+        if not self.accept() or not self.undo.present.workload:
             return False
         place = Place(section, self.workload if section == WORKLOAD else 0, field(section, key))
-        now = value_of(self.book.present, place)
+        now = value_of(self.undo.present, place)
         after = values[(values.index(now) + 1) % len(values)] if now in values else values[0]
-        return self._put(self._with(place, with_value(self.book.present, place, after)), place.id)
+        return self._put(self._with(place, with_value(self.undo.present, place, after)), place.id)
 
     def other_tp(self) -> bool:
         """The next TP that holds the model, after the one in effect; behind the last one it is searched again."""
-        instance = self.reckoner.instance(self.workload)
+        instance = self.last.instance(self.workload)
         sizes = instance.tps if instance is not None else ()
         larger = next((tp for tp in sizes if instance is not None and tp > instance.tp), None)
-        now = value_of(self.book.present, Place(WORKLOAD, self.workload, field(WORKLOAD, "tp")))
+        now = value_of(self.undo.present, Place(WORKLOAD, self.workload, field(WORKLOAD, "tp")))
         return self.what_if(WORKLOAD, "tp", (now, larger if larger or now else next(iter(sizes), None)))
 
     def add(self, workload: Workload, observed: Sequence[Observed] = ()) -> None:
@@ -392,27 +390,27 @@ class Desk:
         seen = seen_of(workload.model, observed)
         if seen is not None and not workload.profile:
             workload = replace(workload, seen=seen)
-        now, ties = self.book.present, self.book.page.ties
+        now, ties = self.undo.present, self.undo.page.ties
         scenario = replace(now, workload=(*now.workload, workload))
         self.opened = False
-        self._put(self.book.page._replace(scenario=scenario, ties=(*ties, Tie(figures=seen is not None))))
+        self._put(self.undo.page._replace(scenario=scenario, ties=(*ties, Tie(figures=seen is not None))))
         self.go_to(len(self.stops) - 1, 0)
 
     def remove(self) -> bool:
         """The workload or further server under the cursor; of any other value, what was typed there."""
         if not self.accept():
             return False
-        place, now = self.place, self.book.present
+        place, now = self.place, self.undo.present
         rows: tuple[Any, ...] = getattr(now, place.section, ())
         whole = not self.opened and (place.section == WORKLOAD or (place.section == SERVER and len(rows) > 1))
         if whole and place.at < len(rows):
-            page = self.book.page._replace(scenario=replace(now, **{place.section: _without(rows, place.at)}))
+            page = self.undo.page._replace(scenario=replace(now, **{place.section: _without(rows, place.at)}))
             return self._put(page._replace(ties=_without(page.ties, place.at)) if place.section == WORKLOAD else page)
         if not self._there(place) or (place.field.key == "gpu"):
             return False
         value = left_open(place.field) if place.field.optional else default_of(place)
         if place.field.key == PRICE:
-            self.reckoner.keep_price(now.server[place.at].gpu, None)
+            self.last.keep_price(now.server[place.at].gpu, None)
         return self._put(self._with(place, with_value(now, place, value)))
 
     def use_gpu(self, name: str, field: str = "") -> None:
@@ -420,17 +418,17 @@ class Desk:
 
         A price that was typed for a type comes back with it.
         """
-        now = self.book.present
+        now = self.undo.present
         at = self.stop.at if self.stop.section == SERVER else 0
         if at >= len(now.server):
             self.put(replace(now, server=(*now.server, Server(name))))
         elif now.server[at].gpu != name:
             of = now.server[at]
             if of.price_per_gpu_hour is not None:
-                self.reckoner.keep_price(of.gpu, of.price_per_gpu_hour)
+                self.last.keep_price(of.gpu, of.price_per_gpu_hour)
             if not self.gpus_before:
                 self.gpus_before = (of.gpu,)
-            changed = replace(of, gpu=name, price_per_gpu_hour=self.reckoner.price(name), gpu_power_w=None)
+            changed = replace(of, gpu=name, price_per_gpu_hour=self.last.price(name), gpu_power_w=None)
             self.put(replace(now, server=(*now.server[:at], changed, *now.server[at + 1 :])), field)
 
     def load(self, scenario: Scenario, *, runs: bool = False) -> None:
@@ -438,14 +436,14 @@ class Desk:
         self.opened = False
         self.gpus_before = ()
         self._put(Page.of(scenario, runs=runs))
-        self.book.settle()
+        self.undo.settle()
         self._row = next((at for at, stop in enumerate(self.stops) if stop.section == WORKLOAD), 0)
         self.cell = 0
 
     def turn(self, forth: bool) -> bool:
         """Undo, or redo; returns whether there was something."""
         self.edit = None
-        turned = self.book.redo() if forth else self.book.undo()
+        turned = self.undo.redo() if forth else self.undo.undo()
         self.answer()
         return turned
 

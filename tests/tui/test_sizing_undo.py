@@ -7,15 +7,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpumon.sizing.scenario import Scenario, Workload
-from gpumon.tui.sizing.book import MOST, Book, Page
-from gpumon.tui.sizing.live_rows import Follower, Newest
+from gpumon.tui.sizing.edits import MOST, Follower, Newest, Page, Undo
 
 
 def of(target: float, *, runs: bool = False) -> Page:
     return Page.of(Scenario(workload=(Workload("m", target),)), runs=runs)
 
 
-def follow(book: Book, *targets: float) -> list[float]:
+def follow(book: Undo, *targets: float) -> list[float]:
     """The target of the present page after each of these ran."""
     found = []
     for target in targets:
@@ -25,7 +24,7 @@ def follow(book: Book, *targets: float) -> list[float]:
 
 
 def test_there_and_back_again() -> None:
-    book = Book(of(1))
+    book = Undo(of(1))
     assert book.put(of(2))
     assert book.put(of(3))
     assert book.undo()
@@ -40,7 +39,7 @@ def test_there_and_back_again() -> None:
 
 
 def test_changes_of_one_field_in_a_row_are_one_step() -> None:
-    book = Book(of(1))
+    book = Undo(of(1))
     for target in (2, 3, 4):
         book.put(of(target), "target")
     assert book.steps == (1, 0)
@@ -54,7 +53,7 @@ def test_changes_of_one_field_in_a_row_are_one_step() -> None:
 
 
 def test_what_changes_nothing_is_no_step_and_a_change_drops_what_was_undone() -> None:
-    book = Book(of(1))
+    book = Undo(of(1))
     assert not book.put(of(1))
     book.put(of(2))
     book.undo()
@@ -64,7 +63,7 @@ def test_what_changes_nothing_is_no_step_and_a_change_drops_what_was_undone() ->
 
 
 def test_what_was_measured_is_taken_over_without_a_step() -> None:
-    book = Book(of(1))
+    book = Undo(of(1))
     book.put(of(2))
     assert book.renew(lambda page: page._replace(scenario=replace(page.scenario, note="newer")))
     assert not book.renew(lambda page: page)
@@ -75,7 +74,7 @@ def test_what_was_measured_is_taken_over_without_a_step() -> None:
 
 
 def test_a_typed_target_stays_when_as_much_runs() -> None:
-    book = Book(of(8, runs=True))
+    book = Undo(of(8, runs=True))
     book.put(of(20, runs=True).typed({0}))
     assert follow(book, 12, 20, 5, 3) == [20, 20, 20, 20]
     book.undo()
@@ -86,7 +85,7 @@ def test_a_typed_target_stays_when_as_much_runs() -> None:
 
 
 def test_a_file_never_follows_and_what_ran_before_it_does_again_after_undo() -> None:
-    book = Book(of(12, runs=True))
+    book = Undo(of(12, runs=True))
     assert book.put(of(12))
     assert follow(book, 3, 12, 5) == [12, 12, 12]
     assert book.put(of(5, runs=True))
@@ -111,7 +110,7 @@ def test_users_are_none_that_run() -> None:
 
 @given(st.lists(st.sampled_from(["put", "undo", "redo"]), max_size=400))
 def test_any_walk_leads_where_a_plain_list_would(walk: list[str]) -> None:
-    book, pages, at = Book(of(1)), [of(1)], 0
+    book, pages, at = Undo(of(1)), [of(1)], 0
     for number, step in enumerate(walk, start=2):
         if step == "put":
             book.put(of(number))
