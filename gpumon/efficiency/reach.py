@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from gpumon.specs.llm import Attention, Reach
 
 
@@ -12,10 +10,10 @@ def seen(attention: Attention, context_tokens: float) -> float:
 
     A chunk begins anew each `limit` tokens: beyond the first one a token has seen half of its own on average.
     """
-    limit = _limit_tokens(attention)
-    if attention.reach is Reach.CHUNK and context_tokens > limit:
-        return limit / 2.0
-    return min(context_tokens, limit) / attention.stride
+    limit = attention.limit * attention.stride
+    if not limit or context_tokens <= limit:
+        return context_tokens / attention.stride
+    return limit / 2.0 if attention.reach is Reach.CHUNK else float(attention.limit)
 
 
 def mean_seen(attention: Attention, new_tokens: float, cached_tokens: float = 0.0) -> float:
@@ -24,12 +22,15 @@ def mean_seen(attention: Attention, new_tokens: float, cached_tokens: float = 0.
     A causal token sees half of the new ones on average, one in a window at most that: the mean of min(p, limit) over
     the positions p. An encoder's tokens see the whole text.
     """
+    limit = attention.limit * attention.stride
+    end = cached_tokens + new_tokens
     if attention.reach is Reach.ENCODER:
-        return min(cached_tokens + new_tokens, _limit_tokens(attention))
+        return min(end, limit) if limit else end
     if new_tokens <= 0.0:
         return seen(attention, cached_tokens)
-    whole = _sum_seen(attention, cached_tokens + new_tokens) - _sum_seen(attention, cached_tokens)
-    return whole / new_tokens / attention.stride
+    if not limit or end <= limit:
+        return (cached_tokens + new_tokens / 2.0) / attention.stride
+    return (_sum_seen(attention, end) - _sum_seen(attention, cached_tokens)) / new_tokens / attention.stride
 
 
 def kept(attention: Attention, context_tokens: float) -> float:
@@ -42,13 +43,9 @@ def kept(attention: Attention, context_tokens: float) -> float:
     return held / attention.stride
 
 
-def _limit_tokens(attention: Attention) -> float:
-    return float(attention.limit * attention.stride) if attention.limit else math.inf
-
-
 def _sum_seen(attention: Attention, position: float) -> float:
-    """The integral of `seen` x stride from the first token to `position`."""
-    limit = _limit_tokens(attention)
+    """The integral of `seen` x stride from the first token to `position`, of attention with a limit."""
+    limit = float(attention.limit * attention.stride)
     if position <= limit:
         return position**2 / 2.0
     if attention.reach is Reach.CHUNK:

@@ -63,8 +63,8 @@ def kv_bytes_per_token(llm: LlmSpec, kv_precision: Precision | None = None) -> f
     2*L*Hkv*d*bytes; MLA L*(rank + rope)*bytes. Layers with a window count in full, as does what an indexer keeps: so
     many bytes are written. States of a sequence are not in it (`kv_read_bytes`).
     """
-    own = (each for each in llm.attention if not each.shared)
-    return sum(each.layers * each.elements / each.stride * _width(each, llm, kv_precision) for each in own)
+    own, width = (each for each in llm.attention if not each.shared), _width(llm, kv_precision)
+    return sum(each.layers * each.elements / each.stride * (each.bytes_per_element or width) for each in own)
 
 
 def kv_stored_bytes(llm: LlmSpec, context_tokens: float, tp: int = 1, kv_precision: Precision | None = None) -> float:
@@ -75,8 +75,9 @@ def kv_stored_bytes(llm: LlmSpec, context_tokens: float, tp: int = 1, kv_precisi
     """
     checked("context_tokens", context_tokens)
     checked("tp", tp, least=1)
+    width = _width(llm, kv_precision)
     cached = sum(
-        each.layers * each.elements * kept(each, context_tokens) * _width(each, llm, kv_precision) * _copies(each, tp)
+        each.layers * each.elements * kept(each, context_tokens) * (each.bytes_per_element or width) * _copies(each, tp)
         for each in llm.attention
     )
     return cached + state_bytes(llm)
@@ -91,8 +92,9 @@ def kv_read_bytes(llm: LlmSpec, context_tokens: float, tp: int = 1, kv_precision
     """
     checked("context_tokens", context_tokens)
     checked("tp", tp, least=1)
+    width = _width(llm, kv_precision)
     looked = sum(
-        each.layers * each.elements * seen(each, context_tokens) * _width(each, llm, kv_precision) * _copies(each, tp)
+        each.layers * each.elements * seen(each, context_tokens) * (each.bytes_per_element or width) * _copies(each, tp)
         for each in llm.attention
     )
     return looked + 2.0 * state_bytes(llm)
@@ -103,8 +105,8 @@ def state_bytes(llm: LlmSpec) -> float:
     return sum(each.layers * each.elements * each.bytes_per_element for each in llm.states)
 
 
-def _width(attention: Attention, llm: LlmSpec, kv_precision: Precision | None) -> float:
-    return attention.bytes_per_element or BYTES_PER_ELEMENT[kv_precision or llm.kv_precision]
+def _width(llm: LlmSpec, kv_precision: Precision | None) -> float:
+    return BYTES_PER_ELEMENT[kv_precision or llm.kv_precision]
 
 
 def _copies(attention: Attention, tp: int) -> float:

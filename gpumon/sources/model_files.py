@@ -91,6 +91,7 @@ class _Index(msgspec.Struct):
 
 class _Tensor(msgspec.Struct):
     dtype: str
+    shape: tuple[int, ...]
     data_offsets: tuple[int, int]
 
 
@@ -103,6 +104,8 @@ def _header_bytes(path: Path) -> dict[str, float]:
     header.pop("__metadata__", None)
     found: dict[str, float] = {}
     for tensor in msgspec.convert(header, dict[str, _Tensor]).values():
+        if len(tensor.shape) == 4 and tensor.shape[:2] == (1, 1):
+            continue  # a causal mask of tokens x tokens (GPT-2, GPT-NeoX)
         start, end = tensor.data_offsets
         found[tensor.dtype] = found.get(tensor.dtype, 0.0) + max(0, end - start)
     return found

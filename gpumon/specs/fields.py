@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _SHOWN = 40
+_MOST_ITEMS = 100_000
+"""Of a list: ones by layer are searched once per layer."""
 
 
 class Fields:
@@ -73,10 +75,12 @@ class Fields:
         return value
 
     def items(self, *names: str) -> list[object] | None:
-        """A list; None where absent; ValueError where it is something else."""
+        """A list; None where absent; ValueError where it is something else, or absurdly long."""
         value = self.raw(*names)
-        if value is None or isinstance(value, list):
+        if value is None or (isinstance(value, list) and len(value) <= _MOST_ITEMS):
             return value
+        if isinstance(value, list):
+            raise self.error(self._found(names), f"has {len(value)} entries, more than {_MOST_ITEMS}")
         raise self.error(self._found(names), f"{shown(value)} is not a list")
 
     def table(self, name: str) -> dict[str, object] | None:

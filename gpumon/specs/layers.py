@@ -128,7 +128,8 @@ class Grouped(msgspec.Struct, frozen=True):
     def _reach(self, fields: Fields) -> tuple[Reach, int]:
         limited = self.reach in (Reach.WINDOW, Reach.CHUNK)
         limit = fields.integer(*self.limit, high=100_000_000) if limited else 0
-        if self.reach is Reach.ENCODER or fields.raw("use_bidirectional_attention") in (True, "all"):
+        both_sides = fields.raw("use_bidirectional_attention") in (True, "all") or fields.raw("is_causal") is False
+        if self.reach is Reach.ENCODER or both_sides:
             return Reach.ENCODER, limit
         return self.reach, limit
 

@@ -10,7 +10,7 @@ import msgspec
 
 from gpumon.specs.architectures import ARCHITECTURES, Architecture, Layer, layer_blocks
 from gpumon.specs.fields import Fields, shown
-from gpumon.specs.layers import Block, Routed, hidden_size, key_dim, query_heads
+from gpumon.specs.layers import HEAD, Block, Routed, hidden_size, key_dim, query_heads
 from gpumon.specs.left_out import AUDIO, VISION
 from gpumon.specs.llm import Attention, LlmSpec, RefusedError, State, gathered
 from gpumon.specs.precision import Precision
@@ -69,6 +69,8 @@ def described(
     built = _built(fields, architecture, layers)
     parts = _parts(fields, architecture, built, count)
     stored = _weights(fields, built, weights, at_load)
+    if weights and at_load is None:
+        parts = _as_held(fields, architecture, parts, stored, weights, count, foreign=bool(notes))
     attention = gathered(msgspec.structs.replace(each, layers=built[key]) for key in built for each in key.attention)
     spec = LlmSpec(
         name=name,
@@ -87,10 +89,7 @@ def described(
         not_modelled=notes,
         max_context=fields.integer(*_CONTEXT, default=0, low=0, high=100_000_000),
     )
-    spec = with_weights(spec, parts, stored)
-    if weights and at_load is None:
-        _agree(fields, parts, stored, sum(weights.values()), count, foreign=bool(notes))
-    return Described(spec, parts, stored)
+    return Described(with_weights(spec, parts, stored), parts, stored)
 
 
 def _language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object], tuple[str, ...]]:
@@ -134,7 +133,9 @@ class _Key(NamedTuple):
 
 def _built(fields: Fields, architecture: Architecture, layers: Sequence[Layer]) -> dict[_Key, int]:
     """How often each block occurs; each different one is built once."""
-    overrides = [_overrides(fields, architecture, layer) for layer in range(len(layers))]
+    # transformers pads the numbers of layers with zeros.
+    tables = {key.lstrip("0"): table for key, table in (fields.table("per_layer_config") or {}).items()}
+    overrides = [_overrides(fields, architecture, layer, tables.get(str(layer or ""))) for layer in range(len(layers))]
     counted = Counter((name, own) for blocks, own in zip(layers, overrides, strict=True) for name in blocks)
     built: dict[_Key, int] = {}
     for (name, own), count in counted.items():
@@ -144,17 +145,15 @@ def _built(fields: Fields, architecture: Architecture, layers: Sequence[Layer]) 
     return built
 
 
-def _overrides(fields: Fields, architecture: Architecture, layer: int) -> tuple[tuple[str, int], ...]:
+def _overrides(fields: Fields, architecture: Architecture, layer: int, table: object) -> tuple[tuple[str, int], ...]:
     """Fields that this layer has of its own: transformers' `per_layer_config`, and numbers listed by layer."""
     own = dict(architecture.by_layer(fields, layer)) if architecture.by_layer else {}
     for name, target in _BY_LAYER.items():
         listed = fields.raw(name)
         if isinstance(listed, list) and layer < len(listed) and isinstance(listed[layer], int):
             own[target] = listed[layer]
-    # transformers pads the numbers of layers with zeros.
-    for key, table in (fields.table("per_layer_config") or {}).items():
-        if key.lstrip("0") == str(layer or "") and isinstance(table, dict):
-            own.update((name, value) for name, value in table.items() if isinstance(value, int))
+    if isinstance(table, dict):
+        own.update((name, value) for name, value in table.items() if isinstance(value, int))
     return tuple(own.items())
 
 
@@ -180,7 +179,7 @@ def _parts(fields: Fields, architecture: Architecture, built: Mapping[_Key, int]
         both = 2 if _has_head(fields) else 1
         multiplied["mlp"] = multiplied.get("mlp", 0.0) + float(both * width * hidden_size(fields))
     has_head = _has_head(fields)
-    tied = fields.flag("tie_word_embeddings", "tie_embedding", default=architecture.tied)
+    tied = _tied(fields, architecture)
     positions = sum(fields.integer(name, default=0, low=0) for name in architecture.positions) * width
     own_tables = architecture.tables(fields, layers) if architecture.tables else 0.0
     (experts, per_token), expert = next(iter(routed.items()), ((0, 0), 0.0))
@@ -199,9 +198,17 @@ def _has_head(fields: Fields) -> bool:
     """Whether the checkpoint has an LM head: not where it is said to be the bare model, or one that classifies."""
     names = [each for each in fields.items("architectures") or () if isinstance(each, str)]
     return not names or not all(
-        (each.endswith("Model") and not each.endswith(("LMHeadModel", "HeadsModel"))) or "Classification" in each
-        for each in names
+        (each.endswith("Model") and not each.endswith(_WITH_HEAD)) or "Classification" in each for each in names
     )
+
+
+def _tied(fields: Fields, architecture: Architecture) -> bool:
+    return fields.flag(*_TIES, default=architecture.tied)
+
+
+_TIES: Final = ("tie_word_embeddings", "tie_embedding")
+_WITH_HEAD: Final = ("LMHeadModel", "HeadsModel", "ChatGLMModel", "ChatModel", "OmniModel")
+"""Names of classes that generate, though they end in `Model`."""
 
 
 def _vocabulary(fields: Fields) -> int:
@@ -254,23 +261,52 @@ def _dtype(fields: Fields, weights: Mapping[str, float] | None) -> str:
     return stored or "bfloat16"
 
 
-def _agree(
-    fields: Fields, parts: LlmParts, stored: WeightFormat, total_bytes: float, layers: int, *, foreign: bool
-) -> None:
-    """ValueError where the files do not hold what the dimensions give.
+def _as_held(
+    fields: Fields,
+    architecture: Architecture,
+    parts: LlmParts,
+    stored: WeightFormat,
+    weights: Mapping[str, float],
+    layers: int,
+    *,
+    foreign: bool,
+) -> LlmParts:
+    """`parts` as the files hold them; RefusedError where these do not hold what the dimensions give.
 
-    Encoders of other modalities and layers that draft tokens may come on top.
+    Encoders of other modalities and layers that draft tokens may come on top, and so may a copy of the look-up table
+    that a tied LM head is saved as (Qwen3-0.6B). A model that embeds texts may be saved without the head that its
+    config speaks of (Qwen3-Embedding-8B): then it has none.
     """
-    wide = 2.0 if _dtype(fields, None) in ("float32", "float") and not stored.parts else 1.0
-    expected = parts.stored_bytes(stored) * wide
+    expected, head = parts.stored_bytes(stored), parts.head * stored.of(HEAD).bytes_per_weight
     drafts = fields.integer(*_DRAFT_LAYERS, default=0, low=0)
-    layer = (expected - parts.tables * 2.0) / layers
-    most = expected * (1.0 + _AGREE) + drafts * (2.0 * layer + 2.0 * parts.tables * 2.0)
-    if total_bytes < expected * (1.0 - _AGREE) or (total_bytes > most and not foreign):
-        raise RefusedError(
-            f"config.json gives {expected / 1e9:.3f} GB of weights, and the files hold {total_bytes / 1e9:.3f} GB "
-            f"({total_bytes / expected - 1.0:+.1%}): the architecture or the format is not the one that is known here"
-        )
+    on_top = drafts * (2.0 * (expected - parts.tables * 2.0) / layers + 2.0 * parts.tables * 2.0)
+    held = _bytes_at_16_bit(fields, stored, weights)
+    for total in held:
+        if expected * (1.0 - _AGREE) <= total and (foreign or total <= expected * (1.0 + _AGREE) + on_top):
+            return parts
+        if _tied(fields, architecture) and _close(total, expected + head):
+            return parts
+        if fields.raw(*_TIES) is False and _close(total, expected - head):
+            return msgspec.structs.replace(parts, head=0.0)
+    raise RefusedError(
+        f"config.json gives {expected / 1e9:.3f} GB of weights, and the files hold {held[0] / 1e9:.3f} GB "
+        f"({held[0] / expected - 1.0:+.1%}): the architecture or the format is not the one that is known here"
+    )
+
+
+def _close(total: float, expected: float) -> bool:
+    return abs(total / expected - 1.0) <= _AGREE
+
+
+def _bytes_at_16_bit(fields: Fields, stored: WeightFormat, weights: Mapping[str, float]) -> tuple[float, ...]:
+    """Bytes of the files as an engine loads them, which narrows 32 bit; both readings where no type is told."""
+    if stored.parts:
+        return (sum(weights.values()),)
+    halved = sum(total / (2.0 if name.upper() == "F32" else 1.0) for name, total in weights.items())
+    if "" not in weights:
+        return (halved,)
+    said = _dtype(fields, None) if fields.has("torch_dtype", "dtype") else ""
+    return {"float32": (halved / 2.0,), "float": (halved / 2.0,), "": (halved, halved / 2.0)}.get(said, (halved,))
 
 
 QUANTIZATION_KEYS: Final = ("quantization_config", "compression_config")
@@ -287,7 +323,12 @@ _NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_confi
 _ENCODERS: Final = {
     "vision_config": VISION,
     "vision_tower": VISION,
+    "visual": VISION,  # Qwen-VL
+    "vit_config": VISION,  # Ovis
+    "visual_tokenizer_config": VISION,
+    "embd_layer": VISION,  # Phi-3-vision, Phi-4-multimodal
     "audio_config": AUDIO,
+    "audio_processor": AUDIO,
 }
 _EMBEDDING_SIZES: Final = ("embedding_size", "word_embed_proj_dim", "input_embedding_size")
 _DRAFT_LAYERS: Final = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
@@ -302,8 +343,9 @@ _BY_LAYER: Final = {
     "num_shared_expert": "num_shared_expert",
 }
 """Lists with a number per layer -> the field that they stand for."""
-_NOT_MODELLED: Final = ("cross_attention_layers", "ssm_cfg", "zero_expert_num")
-"""Fields of cross-attending layers and other parts that no row of the table has."""
+_NOT_MODELLED: Final = ("cross_attention_layers", "ssm_cfg", "zero_expert_num", "feed_forward_type")
+"""Fields of cross-attending layers and other parts that no row of the table has (jina-embeddings-v2's gated MLPs,
+which call themselves BERT)."""
 
 _TYPES: Final = {
     "bfloat16": Precision.BF16,

@@ -39,7 +39,7 @@ def weight_format(
         fields = Fields(config, where="quantization_config")
         read = _reader(fields)(fields)
         named = [*_targeted(fields), *_quantized_layers(fields)]
-        ignored = fields.items("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules") or []
+        ignored = fields.items(*_IGNORED) or []
         if expert_format:
             named.append(("experts", _word(fields, "expert_dtype", expert_format)))
     except ValueError as error:
@@ -234,7 +234,12 @@ def _is_whole_layer(name: str) -> bool:
 
 def part_of(name: str) -> str:
     """The part of a model that a module's name speaks of; empty where it is none that is quantised."""
-    return next((part for words, part in _PART_WORDS if any(word in name for word in words)), "")
+    ended = f"{name}$"
+    return next((part for words, part in _PART_WORDS if any(word in ended for word in words)), "")
+
+
+_IGNORED: Final = ("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules", "llm_int8_skip_modules")
+"""Lists of the modules that stay wide."""
 
 
 _PART_WORDS: Final = (
@@ -254,6 +259,7 @@ _PART_WORDS: Final = (
             "gate_up",
             "mlp*",
             "mlp.*",
+            ".mlp$",
             "ffn",
             "feed_forward",
             "fc1",

@@ -1,4 +1,4 @@
-"""`python -m tests.oracle [defaults] [variants] [parameters] [runs] [served]`: writes these files of tests/data/oracle/."""
+"""`python -m tests.oracle [defaults] [variants] [parameters] [runs] [served]`: writes files of tests/data/oracle."""
 
 import csv
 import sys

@@ -234,10 +234,11 @@ def test_the_header_of_a_single_safetensors_file(tmp_path: Path) -> None:
         "__metadata__": {"format": "pt"},
         "a": {"dtype": "BF16", "shape": [4, 4], "data_offsets": [0, 32]},
         "b": {"dtype": "F32", "shape": [2], "data_offsets": [32, 40]},
+        "h.0.attn.bias": {"dtype": "F32", "shape": [1, 1, 8, 8], "data_offsets": [40, 296]},
     }
     body = json.dumps(header).encode()
     (path / "model.safetensors").write_bytes(struct.pack("<Q", len(body)) + body + bytes(40))
-    assert read_weights(path) == {"BF16": 32.0, "F32": 8.0}
+    assert read_weights(path) == {"BF16": 32.0, "F32": 8.0}  # GPT-2's causal mask is no weight
 
 
 @pytest.mark.parametrize(

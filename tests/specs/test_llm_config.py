@@ -178,6 +178,74 @@ def test_files_of_32_bit_hold_twice_the_bytes_that_are_loaded() -> None:
     assert read(config, {"F32": files_of(LLAMA) * 2.0}).read_bytes == read(LLAMA).read_bytes
 
 
+MINILM = {
+    "model_type": "bert",
+    "architectures": ["BertModel"],
+    "vocab_size": 30522,
+    "hidden_size": 384,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 12,
+    "intermediate_size": 1536,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+}
+"""sentence-transformers/all-MiniLM-L6-v2, whose config tells no type."""
+
+
+@pytest.mark.parametrize(
+    ("config", "held"),
+    [
+        # What the models' pages on Hugging Face count in the files: 752 M, 7.22 B and 81.3 B parameters; 90.9 MB.
+        (CONFIGS["Qwen3-0.6B"], {"BF16": 1.5033e9}),  # 0.156 B are a copy of the look-up table
+        (CONFIGS["Falcon-7B"], {"": 14.434e9}),  # the same: 0.295 B
+        (CONFIGS["Qwen3-Next-80B-A3B"], {"": 162.65e9}),  # 1.6 B are a draft layer's
+        (CONFIGS["gpt-oss-120b"], {"": 65_248_815_744}),
+        (MINILM, {"F32": 90.9e6, "I64": 4096}),
+        (MINILM, {"": 90.9e6}),
+    ],
+)
+def test_files_of_published_models_agree(config: dict[str, Any], held: dict[str, float]) -> None:
+    assert read(config, held).params == read(config).params
+
+
+def test_a_model_that_embeds_is_saved_without_the_head_that_its_config_speaks_of() -> None:
+    """Qwen3-Embedding-8B: 7.57e9 parameters, and `tie_word_embeddings` false."""
+    sizes = {"num_hidden_layers": 36, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8}
+    config = {**LLAMA, **sizes, "model_type": "qwen3", "intermediate_size": 12288, "vocab_size": 151_665}
+    bare = read({**config, "tie_word_embeddings": False}, {"": 15.134e9})
+    assert bare.head_params == 0.0
+    assert bare.params * 2.0 == pytest.approx(15.134e9, rel=0.001)
+    # Where the config does not say that the two differ, one table may be both: then the figures would lack the head.
+    with pytest.raises(ValueError, match="the files hold"):
+        read({key: value for key, value in config.items() if key != "tie_word_embeddings"}, {"": 15.134e9})
+
+
+def test_a_class_that_generates_has_a_head_whatever_its_name() -> None:
+    """glm-4-9b-chat: `ChatGLMModel`, 9.40e9 parameters."""
+    sizes = {"num_layers": 40, "hidden_size": 4096, "num_attention_heads": 32, "multi_query_group_num": 2}
+    config = {"model_type": "chatglm", "architectures": ["ChatGLMModel"], **sizes, "kv_channels": 128}
+    config |= {"ffn_hidden_size": 13696, "padded_vocab_size": 151_552, "tie_word_embeddings": False}
+    assert read(config, {"": 18_799_902_784}).head_params == 151_552 * 4096
+
+
+def test_a_decoder_that_embeds_without_a_causal_mask_is_an_encoder() -> None:
+    """gte-Qwen2: `is_causal` false."""
+    spec = read({**CONFIGS["Qwen2.5-7B"], "is_causal": False})
+    assert [(each.reach.value, each.layers, each.elements) for each in spec.attention] == [("encoder", 28, 0.0)]
+
+
+def test_minicpm_is_tied_and_minimax_m1_is_known() -> None:
+    sizes = {"num_hidden_layers": 40, "hidden_size": 2304, "num_attention_heads": 36, "num_key_value_heads": 36}
+    minicpm = {"model_type": "minicpm", **sizes, "intermediate_size": 5760, "vocab_size": 122_753}
+    assert read(minicpm).params == pytest.approx(2.7247e9, rel=0.001)
+    sizes = {"num_hidden_layers": 80, "hidden_size": 6144, "num_attention_heads": 64, "num_key_value_heads": 8}
+    m1 = {"model_type": "minimax_m1", **sizes, "intermediate_size": 9216, "vocab_size": 200_064, "head_dim": 128}
+    m1 |= {"num_local_experts": 32, "num_experts_per_tok": 2, "attn_type_list": [*[0] * 7, 1] * 10}
+    spec = read(m1)
+    assert spec.params == pytest.approx(456e9, rel=0.005)
+    assert spec.matmul_params == pytest.approx(45.9e9, rel=0.03)
+
+
 def test_an_encoder_or_a_draft_layer_may_come_on_top() -> None:
     """DeepSeek-V3's files hold 688.6 GB, with 11.5e9 parameters of its draft layer; encoders are of any size."""
     assert read(CONFIGS["DeepSeek-V3"], {"": 688.6e9}) == read(CONFIGS["DeepSeek-V3"])
@@ -221,6 +289,15 @@ def test_an_encoder_or_a_draft_layer_may_come_on_top() -> None:
         ({"model_type": "deepseek_v3", "kv_lora_rank": 512}, "qk_nope_head_dim is missing"),
         ({"is_encoder_decoder": True}, "is_encoder_decoder is true"),
         ({"cross_attention_layers": [3, 8]}, "cross_attention_layers describes"),
+        ({"feed_forward_type": "geglu"}, "feed_forward_type describes"),
+        ({**MOE, "num_experts": 8, "mlp_layer_types": ["x"] * 100_001}, "mlp_layer_types has 100001 entries"),
+        (
+            {
+                "model_type": "kimi_linear",
+                "linear_attn_config": {"full_attn_layers": [[1]], "kda_layers": [{}], "num_heads": 1},
+            },
+            "layer_types has 'none', which is not modelled",
+        ),
         ({"model_type": "nemotron_h"}, "layer_types has 0 entries for 32 layers"),
         ({"model_type": "nemotron_h", "hybrid_override_pattern": "X" * 32}, "has 'X', which is not modelled"),
         ({"model_type": "nemotron_h", "layers_block_type": ["mamba", 3]}, "layers_block_type has 2 entries for 32"),

@@ -118,6 +118,16 @@ def test_layers_that_are_left_wide_count_by_their_share() -> None:
     assert weights.of("experts") == Stored(Precision.NVFP4, 4.5 / 8)
 
 
+def test_layers_that_bitsandbytes_skips() -> None:
+    """unsloth's dynamic checkpoints name the MLPs of single layers."""
+    config = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True}
+    skipped = {**config, "llm_int8_skip_modules": ["lm_head", "router", "model.layers.1.mlp"]}
+    narrow = weight_format(config, Precision.BF16, LAYERS).of("mlp").bytes_per_weight
+    weights = weight_format(skipped, Precision.BF16, LAYERS)
+    assert weights.of("mlp").bytes_per_weight == pytest.approx((3 * narrow + 2.0) / 4)
+    assert weights.of("attention").bytes_per_weight == narrow
+
+
 def test_whole_layers_that_are_left_wide() -> None:
     """The first layers of a checkpoint in BF16: of each part as many as named, at most all."""
     ignore = [f"model.layers.{i}" for i in range(4)]
