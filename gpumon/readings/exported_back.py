@@ -30,7 +30,12 @@ PARTS: Final[dict[str, type[msgspec.Struct]]] = {
     "e2e_s": Quantiles,
 }
 """Objects in an engine's or a model's row."""
-ENGINE_PARTS: Final[dict[str, type[msgspec.Struct]]] = {**PARTS, "tokens_total": TokensTotal, "own": OwnEstimate}
+ENGINE_PARTS: Final[dict[str, type[msgspec.Struct]]] = {
+    **PARTS,
+    "tpot_s": Quantiles,
+    "tokens_total": TokensTotal,
+    "own": OwnEstimate,
+}
 STUCK: Final = "the gpumon of this host has not renewed its figures: see its journal, then restart gpumon serve-metrics"
 _SILENT: Final = {
     GpuState.STALE: Reason.STALE,

@@ -132,13 +132,14 @@ _LATENCIES: Final = (
     ("queue_s", "queue", "Time in the queue"),
     ("e2e_s", "e2e", "Time of whole requests"),
 )
+_TPOT: Final = ("tpot_s", "tpot", "Mean time per token after the first of each request that ended")
 WINDOW: Final = {"window": "60s"}
 _QUANTILES: Final = (("p50", "0.5"), ("p95", "0.95"), ("p99", "0.99"))
 
 
-def _latencies(of: str) -> tuple[Field, ...]:
+def _latencies(of: str, *more: tuple[str, str, str]) -> tuple[Field, ...]:
     fields = []
-    for attribute, word, text in _LATENCIES:
+    for attribute, word, text in (*_LATENCIES, *more):
         name = f"{of}_{word}"
         for path, quantile in _QUANTILES:
             fixed = {"quantile": quantile, **WINDOW}
@@ -187,7 +188,7 @@ ENGINE: Final = (
     Field("answer_tokens_mean", "engine_answer_tokens_mean", "Mean answer of the requests of the last 60 s."),
     Field("cached_ratio", "engine_prompt_cached_ratio", "Share of prompt tokens from the prefix cache, 60 s."),
     Field("itl_mean_s", "engine_itl_mean_10s_seconds", "Mean time per token after the first, over 10 s."),
-    *_latencies("engine"),
+    *_latencies("engine", _TPOT),
     Field("tokens_total.prefill_computed", "engine_tokens_total", "Since gpumon started.", {"kind": "prefill"}),
     Field("tokens_total.prefill_cached", "engine_tokens_total", "", {"kind": "cached"}),
     Field("tokens_total.decode", "engine_tokens_total", "", {"kind": "decode"}),
