@@ -94,6 +94,8 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     """Fields that a layer has of its own."""
     no_feed_forward: bool = False
     """The kinds of layers say which are MLPs, experts or neither."""
+    nested: tuple[str, ...] = ()
+    """Fields that hold objects with more of the language model's fields."""
 
 
 def layer_kinds(fields: Fields, architecture: Architecture, layers: int) -> list[str]:
@@ -638,8 +640,10 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     **_same(
         _LLAMA_MOE,
         "mixtral deepseek olmoe flex_olmo granitemoe granitemoeshared granitemoe_swa phimoe glm4_moe glm4v_moe_text "
-        "hy_v3 solar_open dots1 bailing_moe bailing_moe_v2 mellum kolibri1 flint hunyuan_v1_dense hunyuan_vl_text",
+        "hy_v3 solar_open dots1 bailing_moe bailing_moe_v2 mellum kolibri1 flint hunyuan_v1_dense hunyuan_vl_text "
+        "aria_text",
     ),
+    "dbrx": _family(moe=True, experts=Experts(sizes=("ffn_hidden_size",)), nested=("attn_config", "ffn_config")),
     "hunyuan_v1_moe": _family(moe=True, experts=Experts(shared=1)),
     **_same(_PLAIN, "apertus arcee codegen gpt_neox gptj jais2 nanochat nemotron persimmon phi"),
     **_same(_GPT2, "gpt2 gpt_bigcode openai-gpt"),
@@ -661,6 +665,7 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     **_same(_family(tied=True), "ernie4_5 minicpm paddleocr_vl_text"),
     "ernie4_5_moe": _family(tied=True, moe=True),
     "cohere": _family(tied=True),
+    "cohere_compass_text": _family(otherwise=_needs_list, tied=True),
     "cohere2": _family(otherwise=_every("sliding_window_pattern", 4), tied=True),
     "cohere2_moe": _family(otherwise=_every("sliding_window_pattern", 4), tied=True, moe=True),
     "gemma": _GEMMA,

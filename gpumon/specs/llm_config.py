@@ -115,6 +115,8 @@ def _known(fields: Fields) -> tuple[Fields, Architecture]:
     for name in _NOT_MODELLED:
         if fields.has(name):
             raise fields.error(name, "describes layers that are not modelled")
+    for name in architecture.nested:
+        fields = fields.with_last(fields.table(name) or {})
     return fields.with_last(architecture.defaults), architecture
 
 
