@@ -1,7 +1,7 @@
 """What one block of a layer multiplies, keeps and looks back at, by its fields in a Hugging Face config.
 
 Each function is the formula sheet of one kind of block. Parameters are those of matrix products, by part; biases,
-norms and convolution kernels are left out (below 0.5 % of any model that is served). Sources: the modelling code of
+norms and convolution kernels are left out (below 0.8 % of any model that is served). Sources: the modelling code of
 transformers 5, held to it by `tests/data/oracle`.
 """
 

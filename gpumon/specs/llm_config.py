@@ -51,7 +51,7 @@ def described(
 
     `weights` are the bytes on disk by safetensors type (`{"": total}` where only the total is known); what the
     dimensions give must agree with them. `at_load` is how the engine stores weights that the checkpoint has at 16 bit.
-    Parameters are those of matrix products and look-up tables, without biases and norms (below 0.5 %).
+    Parameters are those of matrix products and look-up tables, without biases and norms (below 0.8 %).
     Raises ValueError that names the field, where one is missing, absurd, or describes what is not modelled;
     RefusedError (one of them) where the architecture or the format is not known, or the files say otherwise.
     """

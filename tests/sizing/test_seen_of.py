@@ -13,8 +13,7 @@ from gpumon.sizing.instance import resolve
 from gpumon.sizing.live import from_live
 from gpumon.sizing.observed import Observed, Origin, Point, seen_of
 from gpumon.sizing.scenario import Scenario, Server, Workload
-from gpumon.tui.sizing.edits import Page
-from gpumon.tui.sizing.edits import Follower, Newest
+from gpumon.tui.sizing.edits import Follower, Newest, Page
 from tests.sizing.live_scenes import at, engine, gpu
 from tests.sizing.questions import KNOWN
 
