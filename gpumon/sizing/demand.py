@@ -184,6 +184,8 @@ def demand_of(workload: Workload, scenario: Scenario, known: Known, shape: int =
         return asked
     if not workload.tp and not asked.instance.alike:
         return best
+    if best.gpus >= asked.gpus:
+        return asked
     instead = f" instead of {asked.gpus:,.0f}" if not asked.problem else ""
     return asked._replace(better=f"TP {best.instance.tp} would take {best.gpus:,.0f} GPUs{instead}")
 

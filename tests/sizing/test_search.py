@@ -42,6 +42,16 @@ def test_a_typed_tp_stays_and_the_better_one_is_named() -> None:
     assert "TP 2 would take 8 GPUs instead of 25" in row.notes
 
 
+@pytest.mark.parametrize(("users", "tp"), [(0, 2), (1, 1), (8, 2), (100, 2), (100, 4)])
+def test_another_tp_is_named_only_where_it_saves_gpus(users: float, tp: int) -> None:
+    named = [note for note in planned(QWEN, H100, users, 40.0, tp=tp).notes if "would take" in note]
+    best = planned(QWEN, H100, users, 40.0)
+    typed = planned(QWEN, H100, users, 40.0, tp=tp)
+    saves = not typed.problem and best.gpus < typed.gpus
+    assert bool(named) == saves
+    assert not any("inf" in note for note in named)
+
+
 @pytest.mark.parametrize("domain", [1, 2])
 def test_tp_stays_inside_one_nvlink_domain(domain: int) -> None:
     workload = Workload(SEVENTY_B, 50, prompt_tokens=1000.0, answer_tokens=200.0, weight_precision="w8a8")
