@@ -28,6 +28,7 @@ class Tail(NamedTuple):
 
     It is no constant: at low load the mean falls while p95 is held up by the prefills of others. With a line, p95 =
     base_s + slope_s*b beside the mean that was fitted to the same points; what is re-scaled keeps the ratio at that b.
+    Beyond the loads that were seen the two lines may cross, so that the ratio stays at least what it was at the last.
     """
 
     ratio: float = 1.0
@@ -36,6 +37,8 @@ class Tail(NamedTuple):
     """Typed or seen; else p95 is taken to be the mean."""
     base_s: float = 0.0
     slope_s: float = 0.0
+    high: float = MOST
+    """Highest load that the line was seen at, at least 1."""
     mean_s: Callable[[float], float] | None = None
     """Mean over b that the line stands beside; None: the ratio is constant."""
 
@@ -44,8 +47,8 @@ class Tail(NamedTuple):
         if self.mean_s is None:
             return self.ratio
         running = max(1.0, running)
-        mean_s = self.mean_s(running)
-        return max(1.0, (self.base_s + self.slope_s * running) / mean_s) if mean_s > 0.0 else self.ratio
+        mean_s, last = self.mean_s(running), self.at(self.high) if running > self.high else 1.0
+        return max(last, (self.base_s + self.slope_s * running) / mean_s) if mean_s > 0.0 else self.ratio
 
 
 def tail_of(samples: Sequence[Sample], mean_s: Callable[[float], float] | None, otherwise: float | None) -> Tail:
@@ -84,8 +87,11 @@ def largest(holds: Callable[[float], bool], most: float = MOST) -> float:
 
 
 @lru_cache(maxsize=256)
-def _fitted(samples: tuple[Sample, ...]) -> tuple[float | None, tuple[float, float] | None]:
-    """Median ratio, and the line of p95 by Theil-Sen, its slope at least 0. The same is asked at every keystroke."""
+def _fitted(samples: tuple[Sample, ...]) -> tuple[float | None, tuple[float, float, float] | None]:
+    """Median ratio, and base and slope (at least 0) of the p95 by Theil-Sen with the highest load.
+
+    The same is asked at every keystroke.
+    """
     usable = [each for each in samples if each.running > 0.0 and each.mean_s > 0.0 and 0.0 < each.p95_s < math.inf]
     if not usable:
         return None, None
@@ -100,4 +106,4 @@ def _fitted(samples: tuple[Sample, ...]) -> tuple[float | None, tuple[float, flo
         if two.running != one.running
     ]
     slope_s = max(0.0, median(slopes))
-    return ratio, (median(each.p95_s - slope_s * each.running for each in usable), slope_s)
+    return ratio, (median(each.p95_s - slope_s * each.running for each in usable), slope_s, max(1.0, loads[-1]))

@@ -48,12 +48,28 @@ def test_a_line_over_three_levels_follows_the_load() -> None:
     assert tail.known
     assert tail.at(8.0) * mean(8.0) == pytest.approx(0.0408)
     assert tail.at(1.0) > tail.at(16.0) > 1.0
-    assert tail.at(1e4) == 1.0  # never below the mean
+    assert tail.at(12.0) < tail.at(8.0)
+
+
+@pytest.mark.parametrize("p95_slope_s", [0.0, 0.0001, 0.0008])
+def test_beyond_the_loads_that_were_seen_p95_does_not_fall_to_the_mean(p95_slope_s: float) -> None:
+    """The mean may grow faster than the line of p95: further out the two would cross."""
+    tail = tail_of([Sample(b, mean(b), 0.04 + p95_slope_s * b) for b in (4.0, 8.0, 16.0)], mean, None)
+    last = tail.at(16.0)
+    assert last > 2.0
+    for running in (17.0, 100.0, 1e4):
+        assert tail.at(running) == pytest.approx(max(last, (0.04 + p95_slope_s * running) / mean(running)))
 
 
 def test_p95_never_falls_with_the_load() -> None:
     tail = tail_of([Sample(b, mean(b), 0.05 - 0.0005 * b) for b in (4.0, 8.0, 16.0)], mean, None)
     assert (tail.slope_s, tail.base_s) == (0.0, pytest.approx(0.046))
+
+
+def test_loads_of_less_than_one_and_points_without_p95_are_no_end_of_the_line() -> None:
+    idle = [Sample(b, mean(1.0), 0.04) for b in (0.2, 0.4, 0.8)]
+    tail = tail_of([*idle, Sample(90.0, mean(90.0), float("inf"))], mean, None)
+    assert tail.at(0.5) == tail.at(1.0) == tail.at(50.0) == pytest.approx(0.04 / mean(1.0))
 
 
 @pytest.mark.parametrize("levels", [(8.0,), (4.0, 16.0), (8.0, 9.0, 10.0)])
