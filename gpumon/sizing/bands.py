@@ -20,7 +20,8 @@ class Band(msgspec.Struct, frozen=True):
     """-0.3: a measured value was 30 % below the prediction."""
     high: float
     rows: int
-    """Measured rows that it stands on; 0: on the scatter of the fit's own points."""
+    """Rows of published servers that it stands on, none of them of the engine that is sized; 0: on the scatter of the
+    fit's own points."""
 
     def __bool__(self) -> bool:
         return self.high > self.low
@@ -32,8 +33,8 @@ class Band(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """`-30 % to +45 %, from 412 measured rows`; empty where there is none."""
-        behind = f", from {self.rows:,} measured rows" if self.rows else ""
+        """`-30 % to +45 % on 412 reference rows`; empty where there is none."""
+        behind = f" on {self.rows:,} reference rows" if self.rows else ""
         return f"{self.low * 100:+.0f} % to {self.high * 100:+.0f} %{behind}" if self else ""
 
     def widest(self) -> float:

@@ -188,6 +188,8 @@ _NOTHING: Final[dict[str, Reading]] = dict.fromkeys(
 def _notes(demand: Demand) -> tuple[str, ...]:
     said = [*([demand.better] if demand.better else []), *_no_goal(demand), *_unknown_tails(demand.instance)]
     said += _unchecked(demand.instance)
+    fitted = demand.instance.fitted
+    said += [f"{fitted.text}: too few loads for a line of its own"] if fitted is not None and fitted.anchored else []
     typed = demand.workload.capacity_per_instance
     if typed is not None and demand.limits:
         said += [

@@ -44,7 +44,7 @@ servers, by memory alone (no placement needs fewer than 2)
 
 large
   model               acme/70b
-  capacity            measured -10 % to +10 %, from 955 measured rows, from vllm:8000 at
+  capacity            measured -10 % to +10 % on 955 reference rows, from vllm:8000 at
                       2026-01-02T14:03:22+01:00, beyond the largest load that was measured
   limits              20.7 in flight: ITL 40.0 ms at 20.7, goal 40.0 ms
                       85.2 in flight, KV: the KV cache holds 419,430 tokens, 5,500 a request
@@ -56,7 +56,7 @@ large
 
 small
   model               acme/8b
-  capacity            roofline -15 % to +38 %, from 215 measured rows
+  capacity            roofline -15 % to +38 % on 215 reference rows
   each instance       1 GPU, 20.00 GB (seen), busy 90 %
   at the target       12 running each, ITL 31ms, p95 45ms, TTFT 210ms, p95 420ms, E2E 8.4s; all together 1,234
                       tok/s, 7.14 req/s, 11.2 kW (the boards' limit)
@@ -167,7 +167,7 @@ def test_markdown_has_a_table_of_workloads_one_of_totals_and_one_of_plans() -> N
     text = markdown(answers.full(), answers.SCENARIO)
     assert text.startswith("## Sizing: chat\n\nfor 2027\n\n**Need 9 instances, 22 GPUs, 4 servers**, packed by memory")
     row = "| large | 500 users | 16 | 5 | 20 | 3 (1 shared) | ITL then KV | 143.3 GB | 31ms | 210ms | "
-    assert f"{row}measured -10 % to +10 %, from 955 measured rows, from vllm:8000" in text
+    assert f"{row}measured -10 % to +10 % on 955 reference rows, from vllm:8000" in text
     assert "; by memory alone 21 GPUs, 3 servers.\n" in text
     assert "| price | 79.68 per hour for 4 whole servers |" in text
     assert "| by memory and busy share **(needed)** | 9 | 22 | 4 | 796.5 GB | 79.68 |" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from gpumon.sizing.answer import WorkloadPlan
@@ -94,3 +95,13 @@ def test_a_guide_profile_on_another_gpu_says_which_its_table_is_for() -> None:
         KNOWN._replace(profiles={each.name: each for each in guide_profiles()}),
     ).workloads
     assert "the table of guide-nemo-20b is for H100 PCIe 80GB" in row.problem
+
+
+@pytest.mark.parametrize(("loads", "scaled"), [((40.0,), True), ((1.0, 4.0, 8.0, 16.0, 40.0), False)])
+def test_one_measured_load_is_no_line_and_the_row_says_so(loads: tuple[float, ...], scaled: bool) -> None:
+    points = tuple(Point(b, 0.012 + 0.0004 * b) for b in loads)
+    seen = msgspec.structs.replace(SWEEP, origin=Origin.LIVE, points=points, concurrency=None)
+    row = planned(QWEN, H100, 100, 40.0, seen=seen)
+    said = f"roofline scaled to 1 point at {loads[0]:.0f} running: too few loads for a line of its own"
+    assert (said in row.notes) == scaled
+    assert row.band.text.endswith(" reference rows")

@@ -95,7 +95,7 @@ def test_each_picture_looks_as_it_did(what: Kind, glyphs: Glyphs) -> None:
 def test_what_is_beyond_the_measured_range_is_dashed_muted_and_said(glyphs: Glyphs) -> None:
     rows = lines(80, 20, "itl", TP_SHOWN, glyphs)
     said = text(rows)
-    assert "extrapolated beyond 38" in said
+    assert "extrapolated beyond 36" in said
     assert "planned 64: 71.5 ms, extrapolated" in said
     first, muted = Canvas(40, 4, 10.0, 10.0, glyphs), Canvas(40, 4, 10.0, 10.0, glyphs)
     first.curve(lambda x: x, lambda _: True, "accent")
@@ -103,6 +103,13 @@ def test_what_is_beyond_the_measured_range_is_dashed_muted_and_said(glyphs: Glyp
     assert tones_at(list(first.rows()), "") == {"accent", "text"}
     assert tones_at(list(muted.rows()), "") == {"muted", "text"}
     assert sum(map(len, text(list(muted.rows())).split())) < sum(map(len, text(list(first.rows())).split()))
+
+
+def test_a_roofline_through_one_point_is_no_fitted_line() -> None:
+    said = drawn("itl", with_curve(points=POINTS[-1:], low=36.0, high=36.0, anchored=True), 80, 20)
+    assert "roofline scaled to what was measured -2..+6%" in said
+    assert "1 point measured" in said
+    assert "fitted line" not in said
 
 
 def test_within_the_range_nothing_is_extrapolated() -> None:

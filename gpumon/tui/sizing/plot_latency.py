@@ -38,6 +38,7 @@ _SOURCES: Final = {
     Source.RESCALED: ("re-scaled", "re-scaled"),
     Source.ROOFLINE: ("roofline", "roofline"),
 }
+_SCALED: Final = ("roofline scaled to what was measured", "scaled roofline")
 
 
 class CurvePicture(msgspec.Struct, frozen=True):
@@ -58,6 +59,8 @@ class CurvePicture(msgspec.Struct, frozen=True):
     """The first to hold first."""
     source: Source = Source.NONE
     band: Band = NO_BAND
+    anchored: bool = False
+    """The curve is the roofline, scaled to points that are too few for a line."""
     reason: str = ""
     """Why there is no curve."""
 
@@ -82,6 +85,7 @@ def curve_picture(instance: Instance, plan: WorkloadPlan) -> CurvePicture:
         limits=plan.limits,
         source=instance.source,
         band=instance.band,
+        anchored=fitted is not None and fitted.anchored and instance.source is not Source.RESCALED,
         reason=instance.problem or next(iter(instance.notes), "") if instance.curve is None else "",
     )
 
@@ -239,15 +243,15 @@ class _Scene:
         marks, picture = self.marks, self._picture
         if self._value is None:
             return [], []
-        name, short = _SOURCES.get(picture.source, ("line", "line"))
+        name, short = _SCALED if picture.anchored else _SOURCES.get(picture.source, ("line", "line"))
         band = f" {picture.band.short}" if picture.band else ""
         if picture.high <= 0.0:
             return [Key(marks.dashed, "muted", f"{name}{band}, not measured", f"{short}{band}")], []
         solid = [Key(marks.solid, "accent", f"{name}{band}", f"{short}{band}")]
         if self.most_x > picture.high * BEYOND:
-            text = f"extrapolated beyond {whole(picture.high * BEYOND)}"
+            text = f"extrapolated beyond {whole(picture.high)}"
         elif picture.low / BEYOND >= 1.0:
-            text = f"extrapolated below {whole(picture.low / BEYOND)}"
+            text = f"extrapolated below {whole(picture.low)}"
         else:
             return [], solid
         return [Key(marks.dashed, "muted", text, "extrapolated")], solid
