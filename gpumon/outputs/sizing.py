@@ -43,7 +43,7 @@ def _lines(answer: Answer, scenario: Scenario, width: int) -> Iterator[str]:
         yield from table(_plans(answer), width)
     yield from _servers(answer, scenario, width)
     for plan in answer.workloads:
-        yield from ("", *wrapped(words.name(plan.name), width, ""), *_detail(plan, width))
+        yield from ("", *wrapped(words.name(plan.name), width, ""), *_detail(plan, scenario, width))
 
 
 def _need(answer: Answer, width: int) -> Iterator[str]:
@@ -124,13 +124,14 @@ def _drawn(packed: Packed, answer: Answer, scenario: Scenario, width: int) -> It
         yield f"{INDENT}{spare}"
 
 
-def _detail(plan: WorkloadPlan, width: int) -> Iterator[str]:
+def _detail(plan: WorkloadPlan, scenario: Scenario, width: int) -> Iterator[str]:
     if plan.problem:
         yield from labelled("no answer", clean(plan.problem, words.MOST), width)
     if plan.model != plan.name:
         yield from labelled("model", clean(plan.model, words.MOST), width)
     if plan.source is not Source.NONE:
-        yield from labelled("capacity", words.origin(plan), width)
+        planned = words.planned(plan, scenario.planning_factor)
+        yield from labelled("capacity", "; ".join(filter(None, (planned, words.origin(plan)))), width)
     for at, limit in enumerate(plan.limits):
         yield from labelled("" if at else "limits", words.bound(limit), width)
     yield from labelled("each instance", words.instance(plan), width)

@@ -42,7 +42,9 @@ def _lines(answer: Answer, scenario: Scenario) -> Iterator[str]:
 
 
 def _workloads(plans: Sequence[WorkloadPlan]) -> Iterator[str]:
-    yield from header("workload|target:|per instance:|instances:|GPUs:|servers:|limit|memory each:|ITL:|TTFT:|capacity")
+    yield from header(
+        "workload|target:|in flight per instance:|instances:|GPUs:|servers:|limit|memory each:|ITL:|TTFT:|capacity"
+    )
     for plan in plans:
         limit = " then ".join(each for each in (plan.limit, plan.next_limit) if each) or NONE
         latencies = (milliseconds(plan.itl_s), milliseconds(plan.ttft_s))

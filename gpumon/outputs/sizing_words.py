@@ -12,7 +12,8 @@ from gpumon.outputs.units import NONE, milliseconds
 from gpumon.readings.format import phrase
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
-from gpumon.sizing.answer import Answer, Degraded, Limit, Packed, Totals, WorkloadPlan
+from gpumon.sizing.answer import Answer, Degraded, Limit, Packed, Source, Totals, WorkloadPlan
+from gpumon.sizing.demand import OPERATING_POINTS
 from gpumon.sizing.scenario import Scenario
 
 _TARGETS: Final = {"concurrency": "in flight", "users": "users", "requests_per_s": "req/s"}
@@ -88,6 +89,15 @@ def source(plan: WorkloadPlan) -> str:
     return f"{plan.source.value} {plan.band.short}{' !' if plan.extrapolated else ''}".replace("  ", " ").rstrip()
 
 
+def planned(plan: WorkloadPlan, planning_factor: float) -> str:
+    """`117 in flight each, 80 % of the first limit (planning_factor)`; empty where it is not known."""
+    each = with_unit(plan.capacity_per_instance, "in flight each")
+    if each == NONE or not plan.limits:
+        return "" if each == NONE else each
+    as_is = plan.source is Source.TYPED or plan.limits[0].kind in OPERATING_POINTS or planning_factor == 1.0
+    return each if as_is else f"{each}, {percent(planning_factor)} of the first limit (planning_factor)"
+
+
 def origin(plan: WorkloadPlan) -> str:
     """Where the capacity comes from, as a sentence's end."""
     said = [f"{plan.source.value} {plan.band.text}".rstrip()]
@@ -131,8 +141,11 @@ _OF_ALL: Final[tuple[_Form, ...]] = (
 def at_target(plan: WorkloadPlan) -> str:
     """What its instances do at the target, each and all together; only what is known."""
     each, together = _said(plan, _OF_EACH), _said(plan, _OF_ALL)
+    asked = with_unit(plan.concurrency, "in flight") if plan.target_kind != "concurrency" else NONE
     limit = " (the boards' limit)" if plan.power_source == "limit" and watts(plan.power_w) != NONE else ""
-    return "; ".join(part for part in (each, f"all together {together}{limit}" if together else "") if part)
+    return "; ".join(
+        part for part in (asked, each, f"all together {together}{limit}" if together else "") if part not in ("", NONE)
+    )
 
 
 def _said(plan: WorkloadPlan, forms: Sequence[_Form]) -> str:
@@ -152,7 +165,9 @@ def lost(case: Degraded) -> str:
     figures = (
         "" if case.text else with_unit(case.running, "running each"),
         f"ITL {milliseconds(case.itl_s)}",
+        f"p95 {milliseconds(case.itl_p95_s)}",
         f"TTFT {milliseconds(case.ttft_s)}",
+        f"p95 {milliseconds(case.ttft_p95_s)}",
     )
     known = [figure for figure in figures if figure and not figure.endswith(NONE)]
     said = f": {clean(case.text, MOST)}" if case.text else ""

@@ -74,6 +74,9 @@ class Degraded(msgspec.Struct, frozen=True):
     ttft_s: Reading = NOT_KNOWN
     text: str = ""
     """What that means: within the goals, which goal is missed, or that requests queue."""
+    itl_p95_s: Reading = NOT_GIVEN
+    """Where p95 / mean is known; that of the TTFT only while no request queues."""
+    ttft_p95_s: Reading = NOT_GIVEN
 
 
 class WorkloadPlan(msgspec.Struct, frozen=True):

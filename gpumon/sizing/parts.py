@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from gpumon.readings.missing import Missing, Reading
 from gpumon.sizing.answer import NOT_GIVEN, Degraded, LimitKind
 from gpumon.sizing.demand import Demand
@@ -71,7 +73,7 @@ def degraded_of(parts: Sequence[Part], spare_servers: int) -> tuple[Degraded, ..
     if max(on_a_server) > 1:
         lost = _without(parts, "server", _largest(parts, on_a_server))
         until = "until the spare server has loaded them: " if spare_servers else ""
-        found.append(Degraded(lost.lost, lost.instances, lost.running, lost.itl_s, lost.ttft_s, until + lost.text))
+        found.append(msgspec.structs.replace(lost, text=until + lost.text))
     return tuple(found)
 
 
@@ -108,7 +110,9 @@ def _without(parts: Sequence[Part], what: str, lost: Sequence[int]) -> Degraded:
     else:
         beyond = any(limit.kind is LimitKind.RANGE and load > limit.concurrency for limit in demand.limits)
         text = f"{'more than was measured' if beyond else 'within all limits'}: {text}"
-    return Degraded(what, left, load, _itl_s(demand, running), ttft_s, text)
+    itl_p95_s = _given(demand.instance.itl_p95_s(running))
+    ttft_p95_s = NOT_GIVEN if queue else _given(demand.instance.ttft_p95_s(running))
+    return Degraded(what, left, load, _itl_s(demand, running), ttft_s, text, itl_p95_s, ttft_p95_s)
 
 
 def _fit(demand: Demand) -> float:

@@ -72,7 +72,7 @@ def workload(**changes: Any) -> WorkloadPlan:
         "requests_per_s": 7.14,
         "power_w": 11200.0,
         "power_source": "limit",
-        "degraded": (Degraded("server", 3, 20.0, 0.041, NOT_GIVEN, "the ITL goal would be missed"),),
+        "degraded": (Degraded("server", 3, 20.0, 0.041, NOT_GIVEN, "the ITL goal would be missed", 0.052),),
         "notes": ("the p95 is not known",),
         "seen_name": "vllm:8000",
         "seen_time": "2026-01-02T14:03:22+01:00",

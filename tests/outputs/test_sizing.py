@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -10,7 +12,7 @@ from gpumon.outputs.sizing_layout import SameGpus, grouped
 from gpumon.outputs.sizing_markdown import markdown
 from gpumon.outputs.sizing_words import gigabytes, money, number, watts
 from gpumon.readings.format import cells
-from gpumon.sizing.answer import Answer, GpuSlot, PlacedServer, Plans, Source
+from gpumon.sizing.answer import Answer, GpuSlot, Limit, LimitKind, PlacedServer, Plans, Source
 from tests.outputs import answers
 
 FULL = """\
@@ -44,22 +46,23 @@ servers, by memory alone (no placement needs fewer than 2)
 
 large
   model               acme/70b
-  capacity            measured -10 % to +10 % on 955 reference rows, from vllm:8000 at
-                      2026-01-02T14:03:22+01:00, beyond the largest load that was measured
+  capacity            16 in flight each, 80 % of the first limit (planning_factor); measured -10 % to +10 % on
+                      955 reference rows, from vllm:8000 at 2026-01-02T14:03:22+01:00, beyond the largest load
+                      that was measured
   limits              20.7 in flight: ITL 40.0 ms at 20.7, goal 40.0 ms
                       85.2 in flight, KV: the KV cache holds 419,430 tokens, 5,500 a request
   each instance       4 GPUs, TP 4, 143.3 GB (seen), busy 90 %, 1 spare
-  at the target       12 running each, ITL 31ms, p95 45ms, TTFT 210ms, p95 420ms, E2E 8.4s; all together 1,234
-                      tok/s, 7.14 req/s, 11.2 kW (the boards' limit)
-  one server lost     3 left, ITL 41ms: the ITL goal would be missed
+  at the target       60 in flight; 12 running each, ITL 31ms, p95 45ms, TTFT 210ms, p95 420ms, E2E 8.4s; all
+                      together 1,234 tok/s, 7.14 req/s, 11.2 kW (the boards' limit)
+  one server lost     3 left, ITL 41ms, p95 52ms: the ITL goal would be missed
   note                the p95 is not known
 
 small
   model               acme/8b
-  capacity            roofline -15 % to +38 % on 215 reference rows
+  capacity            16 in flight each; roofline -15 % to +38 % on 215 reference rows
   each instance       1 GPU, 20.00 GB (seen), busy 90 %
-  at the target       12 running each, ITL 31ms, p95 45ms, TTFT 210ms, p95 420ms, E2E 8.4s; all together 1,234
-                      tok/s, 7.14 req/s, 11.2 kW (the boards' limit)
+  at the target       60 in flight; 12 running each, ITL 31ms, p95 45ms, TTFT 210ms, p95 420ms, E2E 8.4s; all
+                      together 1,234 tok/s, 7.14 req/s, 11.2 kW (the boards' limit)
 """
 
 
@@ -232,3 +235,18 @@ def test_a_problem_is_the_first_thing_that_markdown_says(answer: Answer) -> None
 )
 def test_figures(form: object, value: object, text: str) -> None:
     assert form(value) == text  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("factor", "changes", "said"),
+    [
+        (0.8, {}, "16 in flight each, 80 % of the first limit (planning_factor); measured"),
+        (1.0, {}, "16 in flight each; measured"),
+        (0.8, {"source": Source.TYPED}, "16 in flight each; typed"),
+        (0.8, {"limits": (Limit(LimitKind.KNEE, 16.0, "at its best at 16"),)}, "16 in flight each; measured"),
+    ],
+)
+def test_the_headroom_of_a_capacity_is_named(factor: float, changes: dict[str, Any], said: str) -> None:
+    answer = msgspec.structs.replace(answers.full(), workloads=(answers.workload(**changes), answers.SMALL))
+    scenario = msgspec.structs.replace(answers.SCENARIO, planning_factor=factor)
+    assert f"  capacity            {said}" in report(answer, scenario, width=200)

@@ -26,7 +26,7 @@ CONTRACT = {
     "running itl_s ttft_s e2e_s itl_p95_s ttft_p95_s tokens_per_s requests_per_s power_w power_source degraded notes "
     "problem seen_name seen_time servers servers_shared missing",
     "workloads.limits": "kind concurrency text",
-    "workloads.degraded": "lost instances running itl_s ttft_s text missing",
+    "workloads.degraded": "lost instances running itl_s ttft_s text itl_p95_s ttft_p95_s missing",
     "totals": "instances gpus servers memory_bytes price_per_hour power_w tokens_per_s price_per_mtok tokens_per_j "
     "missing",
     "plans": "memory_only busy_aware",
@@ -73,7 +73,7 @@ def test_values_and_reasons() -> None:
     assert (large["target"], large["capacity_per_instance"], large["instances"], large["gpus"]) == (500.0, 16, 5, 20)
     assert (large["limit"], large["next_limit"], large["source"]) == ("ITL", "KV", "measured")
     assert large["missing"] == {}
-    assert large["degraded"][0]["missing"] == {"ttft_s": "not_given"}
+    assert large["degraded"][0]["missing"] == {"ttft_s": "not_given", "ttft_p95_s": "not_given"}
     assert shot["totals"]["tokens_per_s"] is None
     assert shot["totals"]["missing"]["tokens_per_s"] == "not_given"
     none = decoded("infeasible")

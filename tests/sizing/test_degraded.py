@@ -58,3 +58,12 @@ def test_beyond_the_end_of_a_sweep_nothing_is_promised() -> None:
     without_goal = msgspec.structs.replace(SEVENTY, itl_p95_ms=None)
     [row] = plan(changed(without_goal, target=80.0, seen=sweep), KNOWN).workloads
     assert row.degraded[0].text == "more than was measured: 26.7 each"
+
+
+def test_the_p95_that_misses_a_goal_stands_beside_the_mean_that_does_not() -> None:
+    lost = alone(target=80.0, itl_p95_ms=100.0, itl_tail_ratio=1.2)
+    assert lost.text == "the ITL goal would be missed: 80.0 each"
+    assert not isinstance(lost.itl_s, Missing)
+    assert not isinstance(lost.itl_p95_s, Missing)
+    assert lost.itl_s < 0.1 < lost.itl_p95_s
+    assert isinstance(alone(target=80.0).itl_p95_s, Missing)
