@@ -120,7 +120,7 @@ def _drawn(packed: Packed, answer: Answer, scenario: Scenario, width: int) -> It
     if len(groups) > _MOST_SERVERS:
         more = sum(servers.times for servers in groups[_MOST_SERVERS:])
         yield f"{INDENT}and {more:,} more servers (--json has them all)"
-    if spare := words.spare(packed):
+    if spare := words.spare(packed, scenario):
         yield f"{INDENT}{spare}"
 
 

@@ -78,7 +78,7 @@ def _servers(answer: Answer, scenario: Scenario) -> Iterator[str]:
     for servers in grouped(packed.layout, answer.workloads):
         filled = "  ".join(words.filled(same, answer.workloads) for same in servers.filled)
         yield f"- {safe(words.shape(servers, scenario))}: {safe(filled)}"
-    if spare := words.spare(packed):
+    if spare := words.spare(packed, scenario):
         yield f"- {spare}"
 
 

@@ -274,10 +274,12 @@ def optimal(packed: Packed) -> str:
     return "proven: no placement needs fewer" if servers <= least else f"no placement needs fewer than {number(least)}"
 
 
-def spare(packed: Packed) -> str:
-    """The servers on which nothing stands; empty where there are none."""
-    left = 0.0 if isinstance(packed.servers, Missing) or not packed.layout else packed.servers - len(packed.layout)
-    return f"{number(left)} x spare server" if left > 0 else ""
+def spare(packed: Packed, scenario: Scenario) -> str:
+    """`1 x spare server of 2 x L40S`: those on which nothing stands; empty where there are none."""
+    if not packed.spare_servers or packed.spare_shape >= len(scenario.server):
+        return ""
+    server = scenario.server[packed.spare_shape]
+    return f"{packed.spare_servers:,} x spare server of {server.gpus} x {name(server.gpu)}"
 
 
 def shape(servers: SameServers, scenario: Scenario) -> str:

@@ -178,6 +178,10 @@ class Packed(msgspec.Struct, frozen=True):
     """Lower bound of `servers`: the same number means that the placement is optimal."""
     layout: tuple[PlacedServer, ...] = ()
     problem: str = ""
+    spare_servers: int = 0
+    """Of `servers`, those on which nothing stands."""
+    spare_shape: int = 0
+    """Index in `Scenario.server` of what they are."""
 
 
 class Totals(msgspec.Struct, frozen=True):

@@ -42,6 +42,8 @@ class Filled(msgspec.Struct):
     """Kind of GPU -> servers that are paid for, spare ones with them."""
     busiest: float = 0.0
     """Highest sum of busy shares on one GPU."""
+    spare_holds: tuple[bool, ...] = ()
+    """Whether the spare servers can take in what the loss of a server costs each workload."""
 
 
 def fill(demands: Sequence[Demand], scenario: Scenario, known: Known, packing: Packing) -> Filled:
@@ -69,6 +71,7 @@ class _Filling:
         self._notes: list[list[str]] = [[] for _ in demands]
         self._by_type: dict[str, int] = {}
         self._servers_by_type: dict[str, int] = {}
+        self._servers_by_shape: dict[int, int] = {}
         self._layout: list[PlacedServer] = []
         self._servers = self._used = self._least = 0
         self._bytes: Reading = 0.0
@@ -87,7 +90,8 @@ class _Filling:
         blocks = [here[at].block(at, usable, count) for at, count in enumerate(wanted) if count]
         placed = place(blocks, [_shape(server, usable, self._known) for server in servers], packing)
         self._book(here, wanted, placed, first)
-        for server, number in zip(servers, placed.servers_by_shape, strict=True):
+        for at, server, number in zip(shapes, servers, placed.servers_by_shape, strict=True):
+            self._servers_by_shape[at] = number
             self._price = _plus(self._price, server_price(server, self._known), number)
         self._layout += [msgspec.structs.replace(each, shape=shapes[each.shape]) for each in placed.servers]
         self._servers += placed.servers_used
@@ -128,8 +132,9 @@ class _Filling:
         """All of it. Figures are missing where a workload has no answer or a part no place."""
         whole = all(demand.instances for demand in self._demands) and self._demands and not any(self._problems)
         spare = self._scenario.spare_servers if self._servers else 0
+        shape, holds = self._spare(spare) if spare else (0, ())
         if spare:
-            more = next((each for each in self._scenario.server if not each.count), self._scenario.server[0])
+            more = self._scenario.server[shape]
             self._price = _plus(self._price, server_price(more, self._known), spare)
             self._servers_by_type[more.gpu] = self._servers_by_type.get(more.gpu, 0) + spare
         figures: dict[str, Reading] = {
@@ -141,7 +146,8 @@ class _Filling:
             "servers_least": float(self._least + spare),
         }
         figures = figures if whole else dict.fromkeys(figures, INFEASIBLE)
-        packed = Packed(**figures, layout=tuple(self._layout), problem=next(filter(None, self._problems), ""))
+        problem = next(filter(None, self._problems), "")
+        packed = Packed(**figures, layout=tuple(self._layout), problem=problem, spare_servers=spare, spare_shape=shape)
         busiest = max((slot.busy_ratio for server in self._layout for slot in server.gpus), default=0.0)
         return Filled(
             packed,
@@ -155,7 +161,32 @@ class _Filling:
             self._by_type,
             self._servers_by_type,
             busiest,
+            holds,
         )
+
+    def _spare(self, number: int) -> tuple[int, tuple[bool, ...]]:
+        """The shape of the spare servers, and whether they hold what the loss of a server costs each workload: of those
+        that there are more of, the first that holds it of most."""
+        servers = self._scenario.server
+        free = [at for at, server in enumerate(servers) if not server.count]
+        free += [at for at, each in enumerate(servers) if each.count >= self._servers_by_shape.get(at, 0) + number]
+        found = {
+            at: tuple(all(self._holds(at, number, part) for part in parts) for parts in self._parts)
+            for at in free or [0]
+        }
+        return max(found.items(), key=lambda each: sum(each[1]))
+
+    def _holds(self, shape: int, number: int, part: Part) -> bool:
+        """Whether so many empty servers carry what the instances carried that the loss of one server costs."""
+        server, was = self._scenario.server[shape], part.demand
+        same = server.gpu == self._scenario.server[was.shape].gpu
+        demand = was if same else demand_of(was.workload, self._scenario, self._known, shape)
+        if demand.problem or not part.on_a_server:
+            return not demand.problem
+        usable = _usable_bytes([demand], self._scenario)
+        count = math.ceil(part.on_a_server * was.planned / demand.planned - _ROUNDING)
+        empty = _shape(msgspec.structs.replace(server, count=number), usable, self._known)
+        return not place([demand.block(0, usable, count)], [empty], self._scenario.packing).unplaced
 
 
 def gpu_price(server: Server, known: Known) -> Reading:

@@ -17,6 +17,13 @@ _ROOM: Final = (LimitKind.KV, LimitKind.MAX_NUM_SEQS, LimitKind.PREFILL, LimitKi
 """Limits beyond which requests wait."""
 
 
+_SPARE: Final = {
+    None: "",
+    True: "until the spare server has loaded them: ",
+    False: "the spare server can not hold them: ",
+}
+
+
 class Part(NamedTuple):
     """Instances of one workload on one kind of GPU."""
 
@@ -66,13 +73,16 @@ def gpu_power_w(demand: Demand) -> tuple[Reading, str]:
     return (limit_w, "limit") if limit_w else (NOT_GIVEN, "")
 
 
-def degraded_of(parts: Sequence[Part], spare_servers: int) -> tuple[Degraded, ...]:
-    """Without one instance, and without the server that carries most of the load: the worst that one fault does."""
+def degraded_of(parts: Sequence[Part], spare_holds: bool | None) -> tuple[Degraded, ...]:
+    """Without one instance, and without the server that carries most of the load: the worst that one fault does.
+
+    `spare_holds`: whether the spare servers can take in what is lost; None: there are none.
+    """
     found = [_without(parts, "instance", _largest(parts, [1 for _ in parts]))]
     on_a_server = [part.on_a_server for part in parts]
     if max(on_a_server) > 1:
         lost = _without(parts, "server", _largest(parts, on_a_server))
-        until = "until the spare server has loaded them: " if spare_servers else ""
+        until = _SPARE[spare_holds]
         found.append(msgspec.structs.replace(lost, text=until + lost.text))
     return tuple(found)
 

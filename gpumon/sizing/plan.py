@@ -61,7 +61,7 @@ def planned(
     memory_only, busy_aware = fill(demands, scenario, known, "memory"), fill(demands, scenario, known, "busy")
     needed = memory_only if scenario.packing == "memory" else busy_aware
     standing = tuple(_standing(index, demand, needed) for index, demand in enumerate(demands))
-    workloads = tuple(_workload(index, demand, scenario, needed) for index, demand in enumerate(standing))
+    workloads = tuple(_workload(index, demand, needed) for index, demand in enumerate(standing))
     totals = _totals(workloads, needed.packed)
     problem = next((f"{each.name}: {each.problem}" for each in workloads if each.problem), needed.packed.problem)
     others = _others(demands, workloads, scenario, known)
@@ -91,7 +91,7 @@ def _others(demands: Sequence[Demand], workloads: Sequence[WorkloadPlan], scenar
     if not sound or len(sound) == len(demands):
         return NONE_LEFT_OUT
     filled = fill(sound, scenario, known, scenario.packing)
-    plans = tuple(_workload(index, demand, scenario, filled) for index, demand in enumerate(sound))
+    plans = tuple(_workload(index, demand, filled) for index, demand in enumerate(sound))
     return NONE_LEFT_OUT if any(each.problem for each in plans) else _totals(plans, filled.packed)
 
 
@@ -120,7 +120,7 @@ def named(server: Server, known: Known) -> Server:
         return server
 
 
-def _workload(index: int, demand: Demand, scenario: Scenario, filled: Filled) -> WorkloadPlan:
+def _workload(index: int, demand: Demand, filled: Filled) -> WorkloadPlan:
     workload, instance, load = demand.workload, demand.instance, demand.load
     kinds = tuple(dict.fromkeys(limit.kind.value for limit in demand.limits))
     first = kinds.index("typed") if "typed" in kinds else 0
@@ -151,7 +151,7 @@ def _workload(index: int, demand: Demand, scenario: Scenario, filled: Filled) ->
         memory_bytes=demand.memory_bytes,
         memory_source=demand.memory_source,
         busy_ratio=demand.busy_ratio,
-        degraded=() if problem else degraded_of(parts, scenario.spare_servers),
+        degraded=() if problem else degraded_of(parts, filled.spare_holds[index] if filled.spare_holds else None),
         notes=(*instance.notes, *_notes(demand), *filled.notes[index]),
         problem=problem,
         seen_name=instance.seen.name if instance.seen is not None else "",

@@ -104,6 +104,7 @@ def packed(**changes: Any) -> Packed:
         "price_per_hour": 79.68,
         "servers_least": 4.0,
         "layout": servers,
+        "spare_servers": 1,
     }
     return Packed(**{**fields, **changes})
 
@@ -118,7 +119,7 @@ def full() -> Answer:
         "busy",
         (workload(), SMALL),
         TOTALS,
-        Plans(packed(gpus=21.0, servers=3.0, servers_least=2.0, price_per_hour=59.76), packed()),
+        Plans(packed(gpus=21.0, servers=3.0, spare_servers=0, servers_least=2.0, price_per_hour=59.76), packed()),
         warnings=("planning factor 1: no headroom for bursts",),
     )
 

@@ -38,7 +38,7 @@ by memory and busy share <- needed          9    22        4  796.5 GB    79.68
 servers, by memory and busy share (proven: no placement needs fewer)
   2 x server of 8 x H100 SXM 80GB: [large on 4 GPUs] x2
   1 x server of 8 x H100 SXM 80GB: [large on 4 GPUs] [small, small] x2 [free] x2
-  1 x spare server
+  1 x spare server of 8 x H100 SXM 80GB
 
 servers, by memory alone (no placement needs fewer than 2)
   2 x server of 8 x H100 SXM 80GB: [large on 4 GPUs] x2
@@ -174,7 +174,7 @@ def test_markdown_has_a_table_of_workloads_one_of_totals_and_one_of_plans() -> N
     assert "; by memory alone 21 GPUs, 3 servers.\n" in text
     assert "| price | 79.68 per hour for 4 whole servers |" in text
     assert "| by memory and busy share **(needed)** | 9 | 22 | 4 | 796.5 GB | 79.68 |" in text
-    assert "- 1 x spare server" in text
+    assert "- 1 x spare server of 8 x H100 SXM 80GB" in text
     assert "\n\n**Warning:** planning factor 1: no headroom for bursts\n" in text
 
 

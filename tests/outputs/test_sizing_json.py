@@ -30,8 +30,10 @@ CONTRACT = {
     "totals": "instances gpus servers memory_bytes price_per_hour power_w tokens_per_s price_per_mtok tokens_per_j "
     "missing",
     "plans": "memory_only busy_aware",
-    "plans.memory_only": "instances gpus servers memory_bytes price_per_hour servers_least layout problem missing",
-    "plans.busy_aware": "instances gpus servers memory_bytes price_per_hour servers_least layout problem missing",
+    "plans.memory_only": "instances gpus servers memory_bytes price_per_hour servers_least layout problem "
+    "spare_servers spare_shape missing",
+    "plans.busy_aware": "instances gpus servers memory_bytes price_per_hour servers_least layout problem "
+    "spare_servers spare_shape missing",
     "plans.busy_aware.layout": "times shape gpus filled",
     "plans.busy_aware.layout.filled": "times gpus workloads memory_bytes busy_ratio",
 }

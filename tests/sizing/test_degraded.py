@@ -20,7 +20,7 @@ from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
 def alone(scenario: Scenario = SEVENTY, **fields: Any) -> Degraded:
     """One of two instances, after the other one went."""
     scenario = changed(scenario, **fields)
-    [lost] = degraded_of([Part(demand_of(scenario.workload[0], scenario, KNOWN), 2)], 0)
+    [lost] = degraded_of([Part(demand_of(scenario.workload[0], scenario, KNOWN), 2)], None)
     return lost
 
 

@@ -396,7 +396,7 @@ class TestProfiles:
         assert row.memory_bytes <= 2 * 85.53e9
 
     def test_spare_servers_are_of_a_shape_that_can_be_bought(self):
-        shapes = (Server("A100 SXM4 80GB", count=9, price_per_gpu_hour=1.0), Server("L40S", price_per_gpu_hour=0.5))
+        shapes = (Server("A100 SXM4 80GB", count=1, price_per_gpu_hour=1.0), Server("L40S", price_per_gpu_hour=0.5))
         scenario = Scenario(itl_p95_ms=40, server=shapes, workload=(EIGHT_B,))
         one, two = (plan(msgspec.structs.replace(scenario, spare_servers=number), KNOWN).totals for number in (1, 2))
         assert two.price_per_hour - one.price_per_hour == pytest.approx(8 * 0.5)

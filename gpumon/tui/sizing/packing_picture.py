@@ -157,7 +157,10 @@ def _extra(packed: Packed, scenario: Scenario) -> str:
         return ""
     spare = min(rest, scenario.spare_servers)
     more = f"{rest - spare:,} more server{'s' * (rest - spare != 1)} not drawn" if rest > spare else ""
-    return " + ".join(part for part in (f"{spare} spare server{'s' * (spare != 1)}" if spare else "", more) if part)
+    said = f"{spare} spare server{'s' * (spare != 1)}" if spare else ""
+    if said and len(scenario.server) > 1:
+        said += f" of {clean(scenario.server[packed.spare_shape].gpu)}"
+    return " + ".join(part for part in (said, more) if part)
 
 
 def _body(
