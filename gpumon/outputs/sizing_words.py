@@ -192,7 +192,17 @@ def totals(answer: Answer) -> Iterator[tuple[str, str]]:
     for field, what, form in TOTALS:
         text = form(getattr(sums(answer), field))
         if text != NONE:
-            yield what, text + (_whole_servers(answer) if field == "price_per_hour" else "") + partial
+            yield what, text + _behind_total(field, answer) + partial
+
+
+def _behind_total(field: str, answer: Answer) -> str:
+    """What a price is of, and that watts are no measured ones."""
+    if field == "price_per_hour":
+        return _whole_servers(answer)
+    if field != "power_w":
+        return ""
+    part = "" if answer.power_sources == {"limit"} else "in part "
+    return f" ({part}the boards' limit)" if "limit" in answer.power_sources else ""
 
 
 def sums(answer: Answer) -> Totals:

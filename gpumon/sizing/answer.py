@@ -240,3 +240,9 @@ class Answer(msgspec.Struct, frozen=True):
     """Names of the workloads that have no answer, where others have one."""
     totals_without: Totals = NONE_LEFT_OUT
     """Sums over those others, packed without them; `totals` are missing then. Not given where `without` is empty."""
+
+    @property
+    def power_sources(self) -> frozenset[str]:
+        """Where the watts of the totals come from: some of typed, seen and limit."""
+        known = (each for each in self.workloads if not each.problem and not isinstance(each.power_w, Missing))
+        return frozenset(each.power_source for each in known)

@@ -24,7 +24,7 @@ need                9 instances, 22 GPUs, 4 servers, packed by memory and busy s
 warning             planning factor 1: no headroom for bursts
 memory              796.5 GB
 price               79.68 per hour for 4 whole servers
-power               12.6 kW
+power               12.6 kW (the boards' limit)
 not known           price of tokens (not given), output (not given), energy (not given)
 
 workload     target  per instance  instances  GPUs       servers  limit  memory each  source
@@ -87,7 +87,7 @@ def test_where_one_workload_has_no_answer_it_says_what_the_others_take() -> None
         f"need                without large: {said}",
     ]
     assert "memory              80.00 GB (without 1 of 2 workloads)" in text
-    assert "power               1,400 W (without 1 of 2 workloads)" in text
+    assert "power               1,400 W (the boards' limit) (without 1 of 2 workloads)" in text
     assert "not known           price (no price), price of tokens (no price)" in text
     page = markdown(answers.partly(), answers.SCENARIO)
     assert f"**Need without large:** {said}." in page

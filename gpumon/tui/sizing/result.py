@@ -36,12 +36,13 @@ def need(sheet: Sheet, width: int) -> list[Row]:
     if rows and not answer.without:
         return [((" need  no answer", sheet.tone("critical")),), *rows, *_have(sheet, answer, width)]
     totals = answer.totals_without if answer.without else answer.totals
+    limit = " at most" if "limit" in answer.power_sources else ""
     parts = [
         _number(totals.gpus, "GPU"),
         _number(totals.servers, "server"),
         _memory(totals.memory_bytes),
         "" if isinstance(totals.price_per_hour, Missing) else f"{totals.price_per_hour:,.2f} /h",
-        "" if isinstance(totals.power_w, Missing) else watts(totals.power_w),
+        "" if isinstance(totals.power_w, Missing) else f"{watts(totals.power_w)}{limit}",
         "" if isinstance(totals.price_per_mtok, Missing) else f"{totals.price_per_mtok:,.2f} /1M tokens",
     ]
     without = f"without {len(answer.without)} of {len(answer.workloads)}: " if answer.without else ""
