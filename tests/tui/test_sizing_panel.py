@@ -282,7 +282,7 @@ async def test_the_fields_of_a_workload_say_where_their_values_come_from() -> No
         assert plan_of is not None
         assert plan_of.workloads[0].capacity_per_instance == 16.0
         assert "typed" in shown(app)
-        await type_keys(app, pilot, "x")
+        await type_keys(app, pilot, "delete")
         assert desk_of(app).scenario.workload[0].capacity_per_instance is None
         await type_keys(app, pilot, "escape")
         assert not desk_of(app).opened
@@ -512,6 +512,27 @@ async def test_a_letter_is_no_part_of_a_number_and_says_so() -> None:
         assert text_of(app)[-1].endswith("ctrl+c quit")
         await type_keys(app, pilot, "ctrl+c")
         await until(lambda: app.return_code is not None, pilot)
+
+
+@pytest.mark.parametrize("width", [80, 140])
+async def test_letters_on_a_number_field_are_no_commands(width: int) -> None:
+    async with running(watched(), width, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", "up", "up", "enter")
+        assert desk_of(app).place.field.key == "itl_p95_ms"
+        before = desk_of(app).undo.present
+        for key in "fasttuRqjkdDwlgvipe":
+            await type_keys(app, pilot, key)
+            assert f"ITL p95: {key} is no number; type one such as 40, in ms" in text_of(app)[-1]
+            assert (desk_of(app).undo.present, desk_of(app).cell) == (before, 0)
+            assert not app.monitor.drawer.open
+            assert app.monitor.panel_open
+        await type_keys(app, pilot, *"40", "enter")
+        assert desk_of(app).undo.present.itl_p95_ms == 40.0
+        assert "Enter type" in text_of(app)[-1]
+        await type_keys(app, pilot, "delete")
+        assert desk_of(app).undo.present.itl_p95_ms is None
+        await type_keys(app, pilot, "escape", "f")
+        assert desk_of(app).undo.present.workload[0].weight_precision == "fp8"
 
 
 async def test_a_gpu_that_something_else_holds_is_drawn_and_counted_as_taken() -> None:

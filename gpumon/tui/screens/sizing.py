@@ -44,7 +44,7 @@ class SizingActions(Screen[None], inherit_bindings=False):
         def tiny(self) -> bool: ...
 
     @property
-    def panels(self) -> tuple[Pane, ...]:
+    def panels(self) -> tuple[SizingPanel, ...]:
         """The sizing panel, once it was made."""
         return () if self.panel is None else (self.panel,)
 

@@ -26,6 +26,7 @@ from gpumon.tui.sizing.pictures import KINDS
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.table import clock
 from gpumon.tui.view import View
+from gpumon.tui.widgets.key_line import NUMBER, SIZING
 from gpumon.tui.widgets.pane import Pane
 
 if TYPE_CHECKING:
@@ -89,6 +90,17 @@ class SizingPanel(Pane):
     def editing(self) -> bool:
         """Whether a value is being typed."""
         return self._state is not None and self._state.edit is not None
+
+    @property
+    def on_number(self) -> bool:
+        """Whether the cursor is on a number among the fields of a row: there letters are no commands."""
+        state = self._state
+        return state is not None and state.opened and state.place.field.kind is not None
+
+    @property
+    def keys_of(self) -> str:
+        """What the key line names the keys of."""
+        return NUMBER if self.on_number and not self.editing else SIZING
 
     def show(self, snapshot: Snapshot) -> None:
         """Take a snapshot in; what it changes is looked at every 2 s."""
@@ -164,7 +176,7 @@ class SizingPanel(Pane):
         if self._stray and character in ("e", "E", ".", ","):
             return self._astray(character)
         name = scoped(self.view.keymap, SCOPE).get(key, "").partition("'")[2].rstrip("')")
-        if state.edit is not None and self._refused(key, character, name):
+        if self._refused(key, character, name):
             return True
         if not name:
             return self._astray(character)
@@ -172,11 +184,20 @@ class SizingPanel(Pane):
         return True
 
     def _refused(self, key: str, character: str | None, name: str) -> bool:
-        """While a value is typed only what the key line names does something: no slip of a letter undoes or quits."""
-        shown = character if character is not None and character.isprintable() else key if name else ""
-        if not shown:
+        """While a value is typed only what the key line names does something, and on a number field no letter is a
+        command: no slip of a letter undoes or quits."""
+        first = self.view.keymap.first
+        if self.editing:
+            shown = character if character is not None and character.isprintable() else key if name else ""
+            if shown:
+                self._say_why(f"{shown} is no part of a number; {first('open')}: take it")
+            return bool(shown)
+        field = self.state.place.field
+        if not self.on_number or field.kind is None or character is None or not character.isalpha():
             return False
-        self._say_why(f"{shown} is no part of a number; {self.view.keymap.first('open')}: take it")
+        self.monitor.say(
+            f"{field.name}: {character} is no number; type one {field.kind.name}; {first('back')}: the rows"
+        )
         return True
 
     def _astray(self, character: str | None) -> bool:
