@@ -535,6 +535,20 @@ async def test_letters_on_a_number_field_are_no_commands(width: int) -> None:
         assert desk_of(app).undo.present.workload[0].weight_precision == "fp8"
 
 
+async def test_over_the_panes_tab_says_that_sizing_is_open_and_keeps_it() -> None:
+    async with running(watched(), 120, 40) as (app, pilot):
+        await type_keys(app, pilot, "s")
+        assert "Tab panes" not in text_of(app)[-1]
+        for key in ("tab", "shift+tab"):
+            await type_keys(app, pilot, "down", key)
+            assert "sizing has the whole screen: s closes it" in text_of(app)[-1]
+            assert app.monitor.focused is panel_of(app)
+        await pilot.resize_terminal(140, 40)
+        await until(lambda: panel_of(app).size.width == 56, pilot)
+        await type_keys(app, pilot, "tab")
+        assert focused(app) == "gpus"
+
+
 async def test_a_gpu_that_something_else_holds_is_drawn_and_counted_as_taken() -> None:
     shot, feed = snapshot(), watched()
     held = replace(scenes.SCENES["wasted"]().gpus[7], gpu_type=H100)
@@ -589,14 +603,14 @@ async def test_tab_leaves_it_and_s_comes_back() -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (100, 30)])
-async def test_over_the_panes_tab_and_pages_lead_out_and_back(size: tuple[int, int]) -> None:
+async def test_over_the_panes_its_key_and_pages_lead_out_and_back(size: tuple[int, int]) -> None:
     async with running(watched(), *size) as (app, pilot):
         before = text_of(app)
         await type_keys(app, pilot, "s", "?")
         assert "help" in text_of(app)[1]
         await type_keys(app, pilot, "escape")
         assert "sizing" in text_of(app)[1]
-        await type_keys(app, pilot, "tab")
+        await type_keys(app, pilot, "s")
         assert not app.monitor.panel_open
         await type_keys(app, pilot, "1")
         await until(lambda: text_of(app) == before, pilot)

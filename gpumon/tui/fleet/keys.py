@@ -73,6 +73,8 @@ class FleetPlace(NamedTuple):
     drawer: bool = False
     panel: str = ""
     """What the keys of the sizing panel are for; empty where it has none."""
+    beside: bool = False
+    """Whether that panel leaves the table in sight."""
     editing: bool = False
     """Whether a value of the sizing panel is being typed."""
     page: str = ""
@@ -90,7 +92,7 @@ def hints(keys: Keymap, place: FleetPlace) -> list[Hint]:
     if place.drawer:
         return monitor_hints(keys, Place(DRAWER, scrolls=place.scrolls))
     if place.panel:
-        return monitor_hints(keys, Place(place.panel, opened=place.editing))
+        return monitor_hints(keys, Place(place.panel, opened=place.editing, beside=place.beside))
     wanted: list[tuple[tuple[str, ...], str]] = [(("help",), "help")]
     if place.page:
         wanted.append((("back",), "back"))

@@ -216,6 +216,7 @@ class FleetScreen(FleetActions, inherit_bindings=False):
         place = FleetPlace(
             drawer=self.drawer.open,
             panel=self.panel.keys_of if self.panel is not None and current is self.panel else "",
+            beside=self.panel_columns > 0,
             editing=self.panel is not None and self.panel.editing,
             page=next((name for name, page in self.pages.items() if page is self.page), ""),
             models=self.table.models,

@@ -196,6 +196,7 @@ class MonitorScreen(Actions, inherit_bindings=False):
             paused=self.paused,
             past=self.timely,
             speed=self.control.playback.speed if self.control.playback is not None else None,
+            beside=self.panel_columns > 0,
             scrolls=self._plan.drawer > 1 if self.drawer.open else current is not None and current.scrolls,
             every=period(self.control.interval_s),
         )

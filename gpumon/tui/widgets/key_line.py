@@ -74,6 +74,8 @@ class Place(NamedTuple):
     """Whether the keys of time move in what is kept."""
     speed: float | None = None
     """Of a recording: how fast it plays."""
+    beside: bool = False
+    """Whether the sizing panel leaves panes in sight."""
     scrolls: bool = False
     """Whether there is more than what is visible; of the drawer, whether it has a list."""
     every: str = "1s"
@@ -92,7 +94,7 @@ def hints(keys: Keymap, place: Place) -> list[Hint]:
     wanted: _Own = ((("help",), "help"), (("pause",), frozen if place.paused else "pause"), *_times(place))
     if place.name == SIZING:
         out: _Own = ((("pane.next",), "panes"), (("sizing",), "close"))
-        wanted = own if place.opened else (*wanted[:1], *out[1:], *own, *out[:1])
+        wanted = own if place.opened else (*wanted[:1], *out[1:], *own, *(out[:1] if place.beside else ()))
     elif place.name == NUMBER:
         wanted = own
     elif place.page:
