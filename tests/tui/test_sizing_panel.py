@@ -819,6 +819,52 @@ def test_messages_name_fields_as_the_panel_does() -> None:
     assert labelled("set think_s and itl_p95_ms, not rethink_sx") == "set think time and ITL p95, not rethink_sx"
 
 
+async def test_a_key_goes_through_every_tp_that_holds_the_model() -> None:
+    async with running(watched(), 120, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", "down")
+        instance = desk_of(app).last.instance(1)
+        assert instance is not None
+        assert len(instance.tps) > 2
+        seen = []
+        for _ in instance.tps:
+            await type_keys(app, pilot, "t")
+            seen.append(desk_of(app).scenario.workload[1].tp)
+            assert f"with: TP {seen[-1]} typed" in said(app)
+        assert sorted(seen) == list(instance.tps)
+        await type_keys(app, pilot, "t")
+        assert desk_of(app).scenario.workload[1].tp == seen[0]
+
+
+async def test_the_row_under_the_cursor_says_what_it_is_planned_with() -> None:
+    async with running(watched(), 80, 24) as (app, pilot):
+        await type_keys(app, pilot, "s")
+        assert "with: TP 4 · weights bf16 · KV cache bf16" in said(app)
+        await type_keys(app, pilot, "f")
+        assert "with: TP 2 · weights fp8 typed · KV cache bf16" in said(app)
+        desk = desk_of(app)
+        desk.put(with_value(desk.undo.present, Place("workload", 0, field("workload", "itl_p95_ms")), 40.0))
+        await type_keys(app, pilot, "down", "up")
+        assert "own goal: ITL p95 ≤ 40 ms" in said(app)
+        await type_keys(app, pilot, "down")
+        assert "own goal" not in said(app)
+
+
+async def test_other_weights_are_never_those_that_the_model_has() -> None:
+    async with running(watched(), 120, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", "a", *"gpt-oss-20b", "enter")
+        fp8 = replace(
+            desk_of(app).undo.present.workload[3], model="RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", target=4.0
+        )
+        desk_of(app).put(replace(desk_of(app).undo.present, workload=(fp8,)))
+        await type_keys(app, pilot, "down", "down", "down")
+        assert "weights fp8 ·" in said(app)
+        seen = []
+        for _ in range(4):
+            await type_keys(app, pilot, "f")
+            seen.append(desk_of(app).scenario.workload[0].weight_precision)
+        assert seen == ["w8a8", "int4", "nvfp4", ""]
+
+
 async def test_one_key_tries_another_tp_other_weights_and_another_goal() -> None:
     async with running(watched(), 120, 40) as (app, pilot):
         await type_keys(app, pilot, "s")

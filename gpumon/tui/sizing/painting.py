@@ -158,6 +158,7 @@ def _below(scene: Scene, shown: Sheet) -> list[Row]:
     if scene.state.stop.section == "server" and scene.state.opened:
         return rows
     rows += result.other_packing(shown)
+    rows += result.planned_with(scene.state.asked_of_workload, scene.state.workload, scene.width)
     rows += result.about(shown, scene.width)
     return [*rows, *result.notes(shown, scene.width, _MOST_NOTES)]
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 SCOPE: Final = "sizing"
 """Of its keys, in the table of keys."""
-_WEIGHTS: Final = ("", "fp8", "w8a8", "int4", "nvfp4")
 _GOALS_MS: Final = (None, 100.0, 60.0, 40.0, 25.0, 15.0)
 """What one key goes through: open at first."""
 _RENEW_S: Final = 2.0
@@ -227,8 +226,8 @@ class SizingPanel(Pane):
             "less": lambda: state.step(-1),
             "double": self._double,
             "double.all": partial(state.double, every=True),
-            "tp": state.other_tp,
-            "precision": partial(state.what_if, WORKLOAD, "weight_precision", _WEIGHTS),
+            "tp": self._other_tp,
+            "precision": state.other_weights,
             "goal": partial(state.what_if, GOALS, "itl_p95_ms", _GOALS_MS),
             "remove": self._remove,
             "undo": partial(self._turn, forth=False),
@@ -312,6 +311,10 @@ class SizingPanel(Pane):
         if not self.state.double() and self.state.stop.section != WORKLOAD:
             one, every = map(self.view.keymap.first, ("sizing.double", "sizing.double.all"))
             self.monitor.say(f"{one} doubles the model under the cursor; all: {every}")
+
+    def _other_tp(self) -> None:
+        if not self.state.other_tp():
+            self.monitor.say("no other TP is known to hold this model on one of these servers")
 
     def _remove(self) -> None:
         if not self.state.remove():
