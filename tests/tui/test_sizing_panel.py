@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -817,6 +818,28 @@ async def test_workloads_without_a_place_are_counted() -> None:
 
 def test_messages_name_fields_as_the_panel_does() -> None:
     assert labelled("set think_s and itl_p95_ms, not rethink_sx") == "set think time and ITL p95, not rethink_sx"
+
+
+async def test_notes_that_have_no_room_are_counted_and_can_be_scrolled() -> None:
+    async with running(watched(), 80, 24) as (app, pilot):
+        await type_keys(app, pilot, "s", "f")
+        assert "need  6 GPUs" in shown(app)
+        first = shown(app)
+        hidden = re.search(r"(\d+ lines?) below: PgDn ·", first)
+        assert hidden is not None
+        seen = [first]
+        while "below: PgDn" in shown(app):
+            await type_keys(app, pilot, "pagedown")
+            seen.append(shown(app))
+        assert "need  6 GPUs" in seen[-1]
+        assert f"{hidden[1]} above: PgUp" in seen[-1]
+        assert "with: TP 2" not in seen[-1]
+        await type_keys(app, pilot, "pagedown")
+        assert shown(app) == seen[-1]
+        await type_keys(app, pilot, *["pageup"] * (len(seen) - 1))
+        assert shown(app) == first
+        await type_keys(app, pilot, "pagedown", "down")
+        assert "with: TP 2" in shown(app)
 
 
 async def test_a_key_goes_through_every_tp_that_holds_the_model() -> None:

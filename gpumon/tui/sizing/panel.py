@@ -64,6 +64,8 @@ class SizingPanel(Pane):
         """Whether the last key was part of a number that there is no place for."""
         self._files: Sequence[str] = ()
         """Names of saved scenarios, as of the last time that someone asked."""
+        self._notes_from = 0
+        """Lines of words that are scrolled out of view."""
         self._stops: list[int] = []
         """The cursor's row of each painted line, -1 where there is none."""
 
@@ -134,7 +136,16 @@ class SizingPanel(Pane):
         """The rule and all below it."""
         edge: Row = (("│", "border"),) if self.beside else ()
         inner = width - len(edge)
-        scene = painting.Scene(
+        scene = self._scene(inner, height)
+        self._notes_from = painting.leaf(scene, 0) or 0  # there may be fewer lines now, or more room
+        lines = painting.painted(scene._replace(notes_from=self._notes_from))
+        self._stops = [-1, *(stop for stop, _ in lines)]
+        self._drawn_picture = painting.pictured(lines)
+        rule = self._rule(inner, len(lines), height - 1)
+        return [(*edge, *row) for row in (rule, *(row for _, row in lines))]
+
+    def _scene(self, width: int, height: int) -> painting.Scene:
+        return painting.Scene(
             self.state,
             self.has_focus,
             self._ages,
@@ -142,14 +153,20 @@ class SizingPanel(Pane):
             self.wanted,
             self.palette.glyphs,
             self.view.keymap,
-            inner,
+            width,
             height - 1,
+            self._notes_from,
         )
-        lines = painting.painted(scene)
-        self._stops = [-1, *(stop for stop, _ in lines)]
-        self._drawn_picture = painting.pictured(lines)
-        rule = self._rule(inner, len(lines), height - 1)
-        return [(*edge, *row) for row in (rule, *(row for _, row in lines))]
+
+    def leaf(self, pages: int) -> None:
+        """Scroll what is said about the workload; where all of it is in view, move the cursor."""
+        scene = self._scene(self.size.width - self.beside, self.size.height)
+        scrolled = painting.leaf(scene, pages)
+        if scrolled is None:
+            super().leaf(pages)
+        else:
+            self._notes_from = scrolled
+            self.update()
 
     def note(self) -> str:
         """Whether the figures are live, and what is not as it runs."""
@@ -245,6 +262,7 @@ class SizingPanel(Pane):
     def _changed(self) -> None:
         if self.snapshot is not None:
             self._ages = ages(self.state.undo.present, self.snapshot.wall_s)
+        self._notes_from = 0
         self.update()
         self.monitor.show_keys()
 

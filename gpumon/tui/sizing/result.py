@@ -281,7 +281,7 @@ def _source(sheet: Sheet, plan: WorkloadPlan, width: int) -> list[Row]:
     return _folded(sheet, " capacity ", said, width) if SOURCES[plan.source] else []
 
 
-def notes(sheet: Sheet, width: int, most: int) -> list[Row]:
+def notes(sheet: Sheet, width: int) -> list[Row]:
     """Warnings, then what one has to know about the workload under the cursor."""
     answer = sheet.answer
     if answer is None:
@@ -290,8 +290,7 @@ def notes(sheet: Sheet, width: int, most: int) -> list[Row]:
     plan = sheet.plan(at)
     said = [(clean(labelled(text), 300), "warn") for text in answer.warnings]
     said += [(clean(labelled(text), 300), "muted") for text in (plan.notes if plan is not None else ())]
-    rows = [row for text, tone in dict.fromkeys(said) for row in wrapped(text, width, sheet.tone(tone))]
-    return rows[:most]
+    return [row for text, tone in dict.fromkeys(said) for row in wrapped(text, width, sheet.tone(tone))]
 
 
 def _number(value: Reading, thing: str) -> str:
