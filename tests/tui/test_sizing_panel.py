@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -282,7 +283,7 @@ async def test_the_fields_of_a_workload_say_where_their_values_come_from() -> No
         assert plan_of is not None
         assert plan_of.workloads[0].capacity_per_instance == 16.0
         assert "typed" in shown(app)
-        await type_keys(app, pilot, "x")
+        await type_keys(app, pilot, "delete")
         assert desk_of(app).scenario.workload[0].capacity_per_instance is None
         await type_keys(app, pilot, "escape")
         assert not desk_of(app).opened
@@ -514,6 +515,41 @@ async def test_a_letter_is_no_part_of_a_number_and_says_so() -> None:
         await until(lambda: app.return_code is not None, pilot)
 
 
+@pytest.mark.parametrize("width", [80, 140])
+async def test_letters_on_a_number_field_are_no_commands(width: int) -> None:
+    async with running(watched(), width, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", "up", "up", "enter")
+        assert desk_of(app).place.field.key == "itl_p95_ms"
+        before = desk_of(app).undo.present
+        for key in "fasttuRqjkdDwlgvipe":
+            await type_keys(app, pilot, key)
+            assert f"ITL p95: {key} is no number; type one such as 40, in ms" in text_of(app)[-1]
+            assert (desk_of(app).undo.present, desk_of(app).cell) == (before, 0)
+            assert not app.monitor.drawer.open
+            assert app.monitor.panel_open
+        await type_keys(app, pilot, *"40", "enter")
+        assert desk_of(app).undo.present.itl_p95_ms == 40.0
+        assert "Enter type" in text_of(app)[-1]
+        await type_keys(app, pilot, "delete")
+        assert desk_of(app).undo.present.itl_p95_ms is None
+        await type_keys(app, pilot, "escape", "f")
+        assert desk_of(app).undo.present.workload[0].weight_precision == "fp8"
+
+
+async def test_over_the_panes_tab_says_that_sizing_is_open_and_keeps_it() -> None:
+    async with running(watched(), 120, 40) as (app, pilot):
+        await type_keys(app, pilot, "s")
+        assert "Tab panes" not in text_of(app)[-1]
+        for key in ("tab", "shift+tab"):
+            await type_keys(app, pilot, "down", key)
+            assert "sizing has the whole screen: s closes it" in text_of(app)[-1]
+            assert app.monitor.focused is panel_of(app)
+        await pilot.resize_terminal(140, 40)
+        await until(lambda: panel_of(app).size.width == 56, pilot)
+        await type_keys(app, pilot, "tab")
+        assert focused(app) == "gpus"
+
+
 async def test_a_gpu_that_something_else_holds_is_drawn_and_counted_as_taken() -> None:
     shot, feed = snapshot(), watched()
     held = replace(scenes.SCENES["wasted"]().gpus[7], gpu_type=H100)
@@ -568,14 +604,14 @@ async def test_tab_leaves_it_and_s_comes_back() -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (100, 30)])
-async def test_over_the_panes_tab_and_pages_lead_out_and_back(size: tuple[int, int]) -> None:
+async def test_over_the_panes_its_key_and_pages_lead_out_and_back(size: tuple[int, int]) -> None:
     async with running(watched(), *size) as (app, pilot):
         before = text_of(app)
         await type_keys(app, pilot, "s", "?")
         assert "help" in text_of(app)[1]
         await type_keys(app, pilot, "escape")
         assert "sizing" in text_of(app)[1]
-        await type_keys(app, pilot, "tab")
+        await type_keys(app, pilot, "s")
         assert not app.monitor.panel_open
         await type_keys(app, pilot, "1")
         await until(lambda: text_of(app) == before, pilot)
@@ -782,6 +818,74 @@ async def test_workloads_without_a_place_are_counted() -> None:
 
 def test_messages_name_fields_as_the_panel_does() -> None:
     assert labelled("set think_s and itl_p95_ms, not rethink_sx") == "set think time and ITL p95, not rethink_sx"
+
+
+async def test_notes_that_have_no_room_are_counted_and_can_be_scrolled() -> None:
+    async with running(watched(), 80, 24) as (app, pilot):
+        await type_keys(app, pilot, "s", "f")
+        assert "need  6 GPUs" in shown(app)
+        first = shown(app)
+        hidden = re.search(r"(\d+ lines?) below: PgDn ·", first)
+        assert hidden is not None
+        seen = [first]
+        while "below: PgDn" in shown(app):
+            await type_keys(app, pilot, "pagedown")
+            seen.append(shown(app))
+        assert "need  6 GPUs" in seen[-1]
+        assert f"{hidden[1]} above: PgUp" in seen[-1]
+        assert "with: TP 2" not in seen[-1]
+        await type_keys(app, pilot, "pagedown")
+        assert shown(app) == seen[-1]
+        await type_keys(app, pilot, *["pageup"] * (len(seen) - 1))
+        assert shown(app) == first
+        await type_keys(app, pilot, "pagedown", "down")
+        assert "with: TP 2" in shown(app)
+
+
+async def test_a_key_goes_through_every_tp_that_holds_the_model() -> None:
+    async with running(watched(), 120, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", "down")
+        instance = desk_of(app).last.instance(1)
+        assert instance is not None
+        assert len(instance.tps) > 2
+        seen = []
+        for _ in instance.tps:
+            await type_keys(app, pilot, "t")
+            seen.append(desk_of(app).scenario.workload[1].tp)
+            assert f"with: TP {seen[-1]} typed" in said(app)
+        assert sorted(seen) == list(instance.tps)
+        await type_keys(app, pilot, "t")
+        assert desk_of(app).scenario.workload[1].tp == seen[0]
+
+
+async def test_the_row_under_the_cursor_says_what_it_is_planned_with() -> None:
+    async with running(watched(), 80, 24) as (app, pilot):
+        await type_keys(app, pilot, "s")
+        assert "with: TP 4 · weights bf16 · KV cache bf16" in said(app)
+        await type_keys(app, pilot, "f")
+        assert "with: TP 2 · weights fp8 typed · KV cache bf16" in said(app)
+        desk = desk_of(app)
+        desk.put(with_value(desk.undo.present, Place("workload", 0, field("workload", "itl_p95_ms")), 40.0))
+        await type_keys(app, pilot, "down", "up")
+        assert "own goal: ITL p95 ≤ 40 ms" in said(app)
+        await type_keys(app, pilot, "down")
+        assert "own goal" not in said(app)
+
+
+async def test_other_weights_are_never_those_that_the_model_has() -> None:
+    async with running(watched(), 120, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", "a", *"gpt-oss-20b", "enter")
+        fp8 = replace(
+            desk_of(app).undo.present.workload[3], model="RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", target=4.0
+        )
+        desk_of(app).put(replace(desk_of(app).undo.present, workload=(fp8,)))
+        await type_keys(app, pilot, "down", "down", "down")
+        assert "weights fp8 ·" in said(app)
+        seen = []
+        for _ in range(4):
+            await type_keys(app, pilot, "f")
+            seen.append(desk_of(app).scenario.workload[0].weight_precision)
+        assert seen == ["w8a8", "int4", "nvfp4", ""]
 
 
 async def test_one_key_tries_another_tp_other_weights_and_another_goal() -> None:

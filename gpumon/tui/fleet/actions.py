@@ -31,7 +31,7 @@ class FleetActions(FleetTravel, CommonActions, inherit_bindings=False):
 
     def action_pane(self, number: int, step: int = 0) -> None:  # noqa: ARG002
         """From the sizing panel beside the table to the table, and back."""
-        if self.page is None and self.panel is not None and self.panel_columns:
+        if self.page is None and self.panel is not None and not self.says_panel_covers() and self.panel_columns:
             self.set_focus(self.table if self.focused is self.panel else self.panel)
 
     def go_to_pane(self, name: str) -> None:

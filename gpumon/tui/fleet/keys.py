@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from gpumon.config.keymap import COMMANDS, Command, Keymap
 from gpumon.readings.format import period
-from gpumon.tui.widgets.key_line import DRAWER, SIZING, Hint, Place
+from gpumon.tui.widgets.key_line import DRAWER, Hint, Place
 from gpumon.tui.widgets.key_line import hints as monitor_hints
 
 MEANINGS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
@@ -71,7 +71,10 @@ class FleetPlace(NamedTuple):
     """What the keys are for right now."""
 
     drawer: bool = False
-    panel: bool = False
+    panel: str = ""
+    """What the keys of the sizing panel are for; empty where it has none."""
+    beside: bool = False
+    """Whether that panel leaves the table in sight."""
     editing: bool = False
     """Whether a value of the sizing panel is being typed."""
     page: str = ""
@@ -89,7 +92,7 @@ def hints(keys: Keymap, place: FleetPlace) -> list[Hint]:
     if place.drawer:
         return monitor_hints(keys, Place(DRAWER, scrolls=place.scrolls))
     if place.panel:
-        return monitor_hints(keys, Place(SIZING, opened=place.editing))
+        return monitor_hints(keys, Place(place.panel, opened=place.editing, beside=place.beside))
     wanted: list[tuple[tuple[str, ...], str]] = [(("help",), "help")]
     if place.page:
         wanted.append((("back",), "back"))

@@ -34,6 +34,8 @@ class Actions(TravelActions, CommonActions, inherit_bindings=False):
         """Go to a pane by its number, or to the next one; zoomed where another was, or where it has no place."""
         if self.tiny:
             return
+        if step and self.page is None and self.says_panel_covers():
+            return
         if self.page is not None:
             self.below.clear()
             self.close_page()

@@ -111,7 +111,7 @@ class CommonActions(Front, inherit_bindings=False):
     def action_leaf(self, pages: int) -> None:
         """Move by what is visible."""
         if self.current is not None:
-            self.current.move(pages * self.current.page())
+            self.current.leaf(pages)
 
     def action_page(self, name: str) -> None:
         """Open a page, or close it where it is open."""

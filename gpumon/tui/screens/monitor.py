@@ -186,7 +186,7 @@ class MonitorScreen(Actions, inherit_bindings=False):
     def show_keys(self) -> None:
         """Name the keys that do something here."""
         current = self.current
-        named = {**self.panes, **self.pages, **dict(zip(("sizing",), self.panels, strict=False))}
+        named = {**self.panes, **self.pages, **{panel.keys_of: panel for panel in self.panels}}
         place = Place(
             DRAWER if self.drawer.open else next((name for name, pane in named.items() if pane is current), ""),
             page=current is self.page is not None,
@@ -196,6 +196,7 @@ class MonitorScreen(Actions, inherit_bindings=False):
             paused=self.paused,
             past=self.timely,
             speed=self.control.playback.speed if self.control.playback is not None else None,
+            beside=self.panel_columns > 0,
             scrolls=self._plan.drawer > 1 if self.drawer.open else current is not None and current.scrolls,
             every=period(self.control.interval_s),
         )

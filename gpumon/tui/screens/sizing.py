@@ -38,13 +38,14 @@ class SizingActions(Screen[None], inherit_bindings=False):
         lay_out: Callable[[], None]
         give_keys: Callable[[], None]
         show_keys: Callable[[], None]
+        say: Callable[[str], None]
         _remember: Callable[[], None]
 
         @property
         def tiny(self) -> bool: ...
 
     @property
-    def panels(self) -> tuple[Pane, ...]:
+    def panels(self) -> tuple[SizingPanel, ...]:
         """The sizing panel, once it was made."""
         return () if self.panel is None else (self.panel,)
 
@@ -88,6 +89,13 @@ class SizingActions(Screen[None], inherit_bindings=False):
         self.lay_out()
         self.give_keys()
         self.show_keys()
+
+    def says_panel_covers(self) -> bool:
+        """Whether the panel stands over the panes, so that there is no next one to see; it says how to close it."""
+        covers = self.panel_open and not self.panel_columns
+        if covers:
+            self.say(f"sizing has the whole screen: {self.view.keymap.first('sizing')} closes it")
+        return covers
 
     def _leave_panel(self) -> None:
         """Give the keys to the panes: from beside them it stays in sight."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpumon.readings.history import History
     from gpumon.readings.snapshot import Event, Snapshot
     from gpumon.tui.control import Control
+    from gpumon.tui.sizing.panel import SizingPanel
     from gpumon.tui.view import View
     from gpumon.tui.widgets.pane import Pane
     from gpumon.tui.widgets.triage_pane import TriagePane
@@ -79,7 +80,7 @@ class TravelActions(Screen[None], inherit_bindings=False):
         @property
         def current(self) -> Pane | None: ...
         @property
-        def panels(self) -> tuple[Pane, ...]: ...
+        def panels(self) -> tuple[SizingPanel, ...]: ...
 
     def start_of_time(self) -> None:
         """Nothing was asked for yet."""

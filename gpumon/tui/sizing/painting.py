@@ -11,7 +11,7 @@ from gpumon.sizing.plan import named
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing import field_list, result, sheet
-from gpumon.tui.sizing.fields import WORKLOAD
+from gpumon.tui.sizing.fields import SERVER, WORKLOAD
 from gpumon.tui.sizing.pictures import Kind, Shown, stack
 from gpumon.tui.sizing.plot_latency import curve_picture
 from gpumon.tui.sizing.sheet import Sheet
@@ -33,6 +33,7 @@ _LEAST_FIELDS: Final = 12
 _LEAST_ROWS: Final = 2
 """Workloads in view however low the panel is."""
 _MOST_NOTES: Final = 4
+"""Lines of notes before they are scrolled, so that pictures have room."""
 _FOOT: Final = 8
 """Lines from which the last one says what keys do."""
 PICTURE: Final = -2
@@ -54,6 +55,8 @@ class Scene(NamedTuple):
     keymap: Keymap
     width: int
     height: int
+    notes_from: int = 0
+    """Lines of what is said about the workload that are above those in view."""
 
     @property
     def sheet(self) -> Sheet:
@@ -69,25 +72,77 @@ class Scene(NamedTuple):
 def painted(scene: Scene) -> Lines:
     """At most `scene.height` lines."""
     shown = scene.sheet
-    room = max(0, scene.height - (2 if scene.state.opened else 1) * (scene.height >= _FOOT))
-    words, needed = _below(scene, shown), len(result.need(shown, scene.width))
-    rows = min(len(shown.scenario.workload), _USUAL_ROWS if scene.wanted else _LEAST_ROWS)
-    least = _LEAST_FIELDS if scene.state.opened else len(shown.scenario.server) + 2 + rows
-    asked = _asked_lines(scene)
-    crowded = asked > 0 and room - least - needed <= _LEAST_WANTED
-    asked = 0 if crowded else asked
-    below = words[: max(needed if asked else 2, room - least - (asked or 1))]
-    hidden = f"{len(words) - len(below)} lines of notes: {scene.keymap.first('back')}" if asked else ""
-    foot = _foot(scene, "a taller window has room for it" if crowded else hidden if len(words) > len(below) else "")
+    share = _share(scene, shown)
+    asked = share.asked
+    below = [*share.fixed, *share.words[scene.notes_from :][: share.room]]
+    foot = _foot(scene, "a taller window has room for it" if share.crowded else _hidden(scene, share))
     room = max(0, scene.height - len(foot))
     left = room - len(below)
-    above = _fields(scene, left) if scene.state.opened else _table(scene, shown, max(least, left - asked))
+    above = _fields(scene, left) if scene.state.opened else _table(scene, shown, max(share.least, left - asked))
     lines: Lines = [*above[:room], *((-1, row) for row in below)]
     free = room - len(lines)
     if scene.state.scenario.workload and free > (_LEAST_WANTED if asked else _LEAST_PICTURE):
         lines += [(-1, ()), *((PICTURE, row) for row in _picture(scene, free - 1))]
     lines += [(-1, ())] * (room - len(lines))
     return [*lines[:room], *((-1, row) for row in foot)][: scene.height]
+
+
+class _Share(NamedTuple):
+    """How the lines are shared between rows, words and a picture that was asked for."""
+
+    least: int
+    """Lines of the rows."""
+    asked: int
+    """Lines of the picture."""
+    crowded: bool
+    """Whether there is no room for the picture."""
+    fixed: list[Row]
+    """Words that are always in view."""
+    words: list[Row]
+    """Those that can be scrolled."""
+    room: int
+    """How many of these are in view."""
+
+
+def _share(scene: Scene, shown: Sheet) -> _Share:
+    room = max(0, scene.height - (2 if scene.state.opened else 1) * (scene.height >= _FOOT))
+    words, needed = _below(scene, shown), len(result.need(shown, scene.width))
+    notes = result.notes(shown, scene.width) if _says_all(scene) else []
+    rows = min(len(shown.scenario.workload), _USUAL_ROWS if scene.wanted else _LEAST_ROWS)
+    least = _LEAST_FIELDS if scene.state.opened else len(shown.scenario.server) + 2 + rows
+    asked = _asked_lines(scene)
+    crowded = asked > 0 and room - least - needed <= _LEAST_WANTED
+    asked = 0 if crowded else asked
+    usual = len(words) + min(len(notes), _MOST_NOTES)
+    words += notes
+    most = min(usual, max(needed if asked else 2, room - least - (asked or 1)))
+    fixed = min(needed, most)
+    return _Share(least, asked, crowded, words[:fixed], words[fixed:], most - fixed)
+
+
+def leaf(scene: Scene, pages: int) -> int | None:
+    """From which line on the words are in view some pages on; None where all of them are in view as it is."""
+    share = _share(scene, scene.sheet)
+    most = len(share.words) - share.room
+    if most <= 0 or not share.room or scene.state.opened:
+        return None
+    return max(0, min(most, scene.notes_from + pages * share.room))
+
+
+def _hidden(scene: Scene, share: _Share) -> str:
+    """How many lines of words are not in view, and the keys that bring them there."""
+    key = scene.keymap.first
+    above, below = scene.notes_from, max(0, len(share.words) - share.room - scene.notes_from)
+    if scene.state.opened or (not above and not below):
+        return ""
+    if share.asked or not share.room:
+        return f"{_lines(below)} of notes: {key('back') if share.asked else 'a taller window'}"
+    keys = " ".join(filter(None, (key("page.down") if below else "", key("page.up") if above else "")))
+    return f"{_lines(below)} below: {keys}" if below else f"{_lines(above)} above: {keys}"
+
+
+def _lines(number: int) -> str:
+    return f"{number} line{'s' * (number != 1)}"
 
 
 def _asked_lines(scene: Scene) -> int:
@@ -151,15 +206,21 @@ def _fields(scene: Scene, room: int) -> Lines:
 
 
 def _below(scene: Scene, shown: Sheet) -> list[Row]:
-    """Figures and notes, the most important first."""
+    """Figures, the most important first."""
     rows = result.need(shown, scene.width)
     if scene.state.last.failed:
         rows += wrapped(scene.state.last.failed, scene.width, "critical", most=3)
-    if scene.state.stop.section == "server" and scene.state.opened:
+    if not _says_all(scene):
         return rows
     rows += result.other_packing(shown)
+    rows += result.planned_with(scene.state.asked_of_workload, scene.state.workload, scene.width)
     rows += result.about(shown, scene.width)
-    return [*rows, *result.notes(shown, scene.width, _MOST_NOTES)]
+    return rows
+
+
+def _says_all(scene: Scene) -> bool:
+    """Whether more than what is needed is said: the fields of a server are about no workload."""
+    return not (scene.state.stop.section == SERVER and scene.state.opened)
 
 
 def _picture(scene: Scene, height: int) -> list[Row]:
@@ -189,7 +250,7 @@ def _foot(scene: Scene, first: str = "") -> list[Row]:
     if state.edit is not None:
         reason = state.edit.reason
         said = reason or "answered as you type"
-        keys = f" · {key('open')}: take it · {key('back')}: as it was"
+        keys = f" · {key('open')}: take it · {key('back')}: as it was" + (f" · {first}" if first else "")
         return [((f" {cut(said + keys, scene.width - 2)}", "warn" if reason else "muted"),)]
     if state.opened:
         return wrapped(field_list.means(state.place), scene.width, "muted", most=2)

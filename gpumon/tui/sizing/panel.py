@@ -26,6 +26,7 @@ from gpumon.tui.sizing.pictures import KINDS
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.table import clock
 from gpumon.tui.view import View
+from gpumon.tui.widgets.key_line import NUMBER, SIZING
 from gpumon.tui.widgets.pane import Pane
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 SCOPE: Final = "sizing"
 """Of its keys, in the table of keys."""
-_WEIGHTS: Final = ("", "fp8", "w8a8", "int4", "nvfp4")
 _GOALS_MS: Final = (None, 100.0, 60.0, 40.0, 25.0, 15.0)
 """What one key goes through: open at first."""
 _RENEW_S: Final = 2.0
@@ -64,6 +64,8 @@ class SizingPanel(Pane):
         """Whether the last key was part of a number that there is no place for."""
         self._files: Sequence[str] = ()
         """Names of saved scenarios, as of the last time that someone asked."""
+        self._notes_from = 0
+        """Lines of words that are scrolled out of view."""
         self._stops: list[int] = []
         """The cursor's row of each painted line, -1 where there is none."""
 
@@ -89,6 +91,17 @@ class SizingPanel(Pane):
     def editing(self) -> bool:
         """Whether a value is being typed."""
         return self._state is not None and self._state.edit is not None
+
+    @property
+    def on_number(self) -> bool:
+        """Whether the cursor is on a number among the fields of a row: there letters are no commands."""
+        state = self._state
+        return state is not None and state.opened and state.place.field.kind is not None
+
+    @property
+    def keys_of(self) -> str:
+        """What the key line names the keys of."""
+        return NUMBER if self.on_number and not self.editing else SIZING
 
     def show(self, snapshot: Snapshot) -> None:
         """Take a snapshot in; what it changes is looked at every 2 s."""
@@ -123,7 +136,16 @@ class SizingPanel(Pane):
         """The rule and all below it."""
         edge: Row = (("│", "border"),) if self.beside else ()
         inner = width - len(edge)
-        scene = painting.Scene(
+        scene = self._scene(inner, height)
+        self._notes_from = painting.leaf(scene, 0) or 0  # there may be fewer lines now, or more room
+        lines = painting.painted(scene._replace(notes_from=self._notes_from))
+        self._stops = [-1, *(stop for stop, _ in lines)]
+        self._drawn_picture = painting.pictured(lines)
+        rule = self._rule(inner, len(lines), height - 1)
+        return [(*edge, *row) for row in (rule, *(row for _, row in lines))]
+
+    def _scene(self, width: int, height: int) -> painting.Scene:
+        return painting.Scene(
             self.state,
             self.has_focus,
             self._ages,
@@ -131,14 +153,20 @@ class SizingPanel(Pane):
             self.wanted,
             self.palette.glyphs,
             self.view.keymap,
-            inner,
+            width,
             height - 1,
+            self._notes_from,
         )
-        lines = painting.painted(scene)
-        self._stops = [-1, *(stop for stop, _ in lines)]
-        self._drawn_picture = painting.pictured(lines)
-        rule = self._rule(inner, len(lines), height - 1)
-        return [(*edge, *row) for row in (rule, *(row for _, row in lines))]
+
+    def leaf(self, pages: int) -> None:
+        """Scroll what is said about the workload; where all of it is in view, move the cursor."""
+        scene = self._scene(self.size.width - self.beside, self.size.height)
+        scrolled = painting.leaf(scene, pages)
+        if scrolled is None:
+            super().leaf(pages)
+        else:
+            self._notes_from = scrolled
+            self.update()
 
     def note(self) -> str:
         """Whether the figures are live, and what is not as it runs."""
@@ -164,7 +192,7 @@ class SizingPanel(Pane):
         if self._stray and character in ("e", "E", ".", ","):
             return self._astray(character)
         name = scoped(self.view.keymap, SCOPE).get(key, "").partition("'")[2].rstrip("')")
-        if state.edit is not None and self._refused(key, character, name):
+        if self._refused(key, character, name):
             return True
         if not name:
             return self._astray(character)
@@ -172,11 +200,20 @@ class SizingPanel(Pane):
         return True
 
     def _refused(self, key: str, character: str | None, name: str) -> bool:
-        """While a value is typed only what the key line names does something: no slip of a letter undoes or quits."""
-        shown = character if character is not None and character.isprintable() else key if name else ""
-        if not shown:
+        """While a value is typed only what the key line names does something, and on a number field no letter is a
+        command: no slip of a letter undoes or quits."""
+        first = self.view.keymap.first
+        if self.editing:
+            shown = character if character is not None and character.isprintable() else key if name else ""
+            if shown:
+                self._say_why(f"{shown} is no part of a number; {first('open')}: take it")
+            return bool(shown)
+        field = self.state.place.field
+        if not self.on_number or field.kind is None or character is None or not character.isalpha():
             return False
-        self._say_why(f"{shown} is no part of a number; {self.view.keymap.first('open')}: take it")
+        self.monitor.say(
+            f"{field.name}: {character} is no number; type one {field.kind.name}; {first('back')}: the rows"
+        )
         return True
 
     def _astray(self, character: str | None) -> bool:
@@ -206,8 +243,8 @@ class SizingPanel(Pane):
             "less": lambda: state.step(-1),
             "double": self._double,
             "double.all": partial(state.double, every=True),
-            "tp": state.other_tp,
-            "precision": partial(state.what_if, WORKLOAD, "weight_precision", _WEIGHTS),
+            "tp": self._other_tp,
+            "precision": state.other_weights,
             "goal": partial(state.what_if, GOALS, "itl_p95_ms", _GOALS_MS),
             "remove": self._remove,
             "undo": partial(self._turn, forth=False),
@@ -225,6 +262,7 @@ class SizingPanel(Pane):
     def _changed(self) -> None:
         if self.snapshot is not None:
             self._ages = ages(self.state.undo.present, self.snapshot.wall_s)
+        self._notes_from = 0
         self.update()
         self.monitor.show_keys()
 
@@ -291,6 +329,10 @@ class SizingPanel(Pane):
         if not self.state.double() and self.state.stop.section != WORKLOAD:
             one, every = map(self.view.keymap.first, ("sizing.double", "sizing.double.all"))
             self.monitor.say(f"{one} doubles the model under the cursor; all: {every}")
+
+    def _other_tp(self) -> None:
+        if not self.state.other_tp():
+            self.monitor.say("no other TP is known to hold this model on one of these servers")
 
     def _remove(self) -> None:
         if not self.state.remove():

@@ -12,8 +12,8 @@ from gpumon.readings.text import clean
 from gpumon.sizing.answer import NOT_KNOWN, Answer, LimitKind, Packed, Source, WorkloadPlan
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Row
-from gpumon.tui.sizing.effects import SOURCES
-from gpumon.tui.sizing.fields import labelled
+from gpumon.tui.sizing.effects import SOURCES, Asked, effect
+from gpumon.tui.sizing.fields import WORKLOAD, Place, field, labelled
 from gpumon.tui.sizing.sheet import Sheet, whole_count
 from gpumon.tui.widgets.pane import wrapped
 
@@ -24,6 +24,8 @@ _LIMITS: Final = {
     LimitKind.QUEUE.value: "so that few enough wait",
 }
 """What a capacity comes from where that is not called a limit of some kind."""
+_PLANNED_WITH: Final = ("tp", "pp", "weight_precision", "kv_precision")
+_OWN_GOALS: Final = ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms")
 _OTHER: Final = {"busy": "by memory alone", "memory": "by memory and busy share"}
 
 
@@ -106,6 +108,29 @@ def other_packing(sheet: Sheet) -> list[Row]:
         return []
     said = f"{_number(other.gpus, 'GPU')}, {_number(other.servers, 'server')}"
     return [((f" {_OTHER[answer.packing]}: ", sheet.tone("muted")), (said, sheet.tone("text")))]
+
+
+def planned_with(asked: Asked, at: int, width: int) -> list[Row]:
+    """TP, weights and KV cache in effect of a workload, what of it was typed, and goals of its own."""
+    if at >= len(asked.scenario.workload):
+        return []
+    parts = list[str]()
+    for key in _PLANNED_WITH:
+        place = Place(WORKLOAD, at, field(WORKLOAD, key))
+        value, origin = effect(place, asked)
+        if value and (key != "pp" or value != 1):
+            said = f"{place.field.name} {clean(place.field.shown(value), 20)}"
+            parts.append(f"{said} typed" if origin == "typed" else said)
+    goals = [field(WORKLOAD, key) for key in _OWN_GOALS]
+    own = [
+        f"{goal.name} ≤ {goal.shown(value)}"
+        for goal in goals
+        if (value := getattr(asked.scenario.workload[at], goal.key))
+    ]
+    parts += [f"own goal: {', '.join(own)}"] if own else []
+    first, *more = _lines(parts, width - 7, " · ") or [""]
+    rows: list[Row] = [((" with: ", "muted"), (first, "text"))] if first else []
+    return [*rows, *(((" " * 7, "muted"), (line, "text")) for line in more)]
 
 
 def about(sheet: Sheet, width: int) -> list[Row]:
@@ -219,12 +244,12 @@ def _latency(plan: WorkloadPlan, name: str, key: str) -> str:
     return f"{name} mean {seconds(mean)}" + ("" if isinstance(slow, Missing) else f" p95 {seconds(slow)}")
 
 
-def _lines(parts: list[str], width: int) -> list[str]:
+def _lines(parts: list[str], width: int, between: str = "  ") -> list[str]:
     """Parts side by side, in as many lines as they take."""
     lines: list[str] = []
     for part in parts:
-        if lines and cells(lines[-1]) + 2 + cells(part) <= width:
-            lines[-1] += f"  {part}"
+        if lines and cells(lines[-1]) + cells(between) + cells(part) <= width:
+            lines[-1] += f"{between}{part}"
         else:
             lines.append(part)
     return lines
@@ -257,7 +282,7 @@ def _source(sheet: Sheet, plan: WorkloadPlan, width: int) -> list[Row]:
     return _folded(sheet, " capacity ", said, width) if SOURCES[plan.source] else []
 
 
-def notes(sheet: Sheet, width: int, most: int) -> list[Row]:
+def notes(sheet: Sheet, width: int) -> list[Row]:
     """Warnings, then what one has to know about the workload under the cursor."""
     answer = sheet.answer
     if answer is None:
@@ -266,8 +291,7 @@ def notes(sheet: Sheet, width: int, most: int) -> list[Row]:
     plan = sheet.plan(at)
     said = [(clean(labelled(text), 300), "warn") for text in answer.warnings]
     said += [(clean(labelled(text), 300), "muted") for text in (plan.notes if plan is not None else ())]
-    rows = [row for text, tone in dict.fromkeys(said) for row in wrapped(text, width, sheet.tone(tone))]
-    return rows[:most]
+    return [row for text, tone in dict.fromkeys(said) for row in wrapped(text, width, sheet.tone(tone))]
 
 
 def _number(value: Reading, thing: str) -> str:

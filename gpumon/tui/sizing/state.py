@@ -106,6 +106,8 @@ BEGINS: Final = frozenset("0123456789.,")
 """What begins a number."""
 PRICE: Final = "price_per_gpu_hour"
 TARGET: Final = "target"
+_WEIGHTS: Final = ("", "fp8", "w8a8", "int4", "nvfp4")
+"""Precisions that one key goes through."""
 
 
 class PanelState:
@@ -184,12 +186,16 @@ class PanelState:
     @property
     def asked(self) -> Asked:
         """What the values in effect under the cursor are worked out from."""
+        asked = self.asked_of_workload
+        return asked if self.stop.section == WORKLOAD else asked._replace(instance=None, plan=None)
+
+    @property
+    def asked_of_workload(self) -> Asked:
+        """The same of the chosen workload, wherever the cursor is."""
         answer, at = self.last.answer, self.workload
         plan = answer.workloads[at] if answer is not None and at < len(answer.workloads) else None
-        about = self.stop.section == WORKLOAD
-        instance = self.last.instance(at) if about else None
         page, known = self.page, self.last.known
-        return Asked(page.scenario, known, instance, plan if about else None, page.begun, self.configured, page.ties)
+        return Asked(page.scenario, known, self.last.instance(at), plan, page.begun, self.configured, page.ties)
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -377,13 +383,24 @@ class PanelState:
         after = values[(values.index(now) + 1) % len(values)] if now in values else values[0]
         return self._put(self._with(place, with_value(self.undo.present, place, after)), place.id)
 
+    def other_weights(self) -> bool:
+        """The next of some precisions of the weights, without the one that they have where none is typed."""
+        if not self.accept() or not self.undo.present.workload:
+            return False
+        workload, known = self.undo.present.workload[self.workload], self.last.known
+        seen, llm = known.seen(workload), known.llm(workload.model)
+        own = (seen.weight_precision if seen is not None else "") or (llm.precision.value if llm is not None else "")
+        return self.what_if(WORKLOAD, "weight_precision", [each for each in _WEIGHTS if not each or each != own])
+
     def other_tp(self) -> bool:
-        """The next TP that holds the model, after the one in effect; behind the last one it is searched again."""
+        """The next TP that holds the model, after the one in effect; behind the last one the smallest. A typed one that
+        has no answer is left open. Returns whether there is another."""
         instance = self.last.instance(self.workload)
-        sizes = instance.tps if instance is not None else ()
-        larger = next((tp for tp in sizes if instance is not None and tp > instance.tp), None)
         now = value_of(self.undo.present, Place(WORKLOAD, self.workload, field(WORKLOAD, "tp")))
-        return self.what_if(WORKLOAD, "tp", (now, larger if larger or now else next(iter(sizes), None)))
+        if instance is None or not instance.tps:
+            return now is not None and self.what_if(WORKLOAD, "tp", (now, None))
+        after = next((tp for tp in instance.tps if tp > instance.tp), instance.tps[0])
+        return after != instance.tp and self.what_if(WORKLOAD, "tp", (now, after))
 
     def add(self, workload: Workload, observed: Sequence[Observed] = ()) -> None:
         """One more workload, and the cursor on it."""

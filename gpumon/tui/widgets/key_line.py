@@ -24,6 +24,7 @@ _OWN: Final[dict[str, _Own]] = {
     "history": ((("open",), "one chart"), _SPAN),
     "triage": _LIST[:2],
     "settings": ((("open",), "change"),),
+    "number": ((("open",), "type"), (("back",), "to the rows"), (("up", "down"), "on")),
     "sizing": (
         (("open",), "fields"),
         (("sizing.add",), "add"),
@@ -46,6 +47,8 @@ _OPENED: Final[dict[str, _Own]] = {
 
 SIZING: Final = "sizing"
 """The panel with keys of its own."""
+NUMBER: Final = "number"
+"""A number among its fields, where letters are no commands."""
 DRAWER: Final = "drawer"
 """The place where all keys are for what is asked; its own are fixed."""
 _ARROWS: Final = {"Left Right": "← →"}
@@ -71,6 +74,8 @@ class Place(NamedTuple):
     """Whether the keys of time move in what is kept."""
     speed: float | None = None
     """Of a recording: how fast it plays."""
+    beside: bool = False
+    """Whether the sizing panel leaves panes in sight."""
     scrolls: bool = False
     """Whether there is more than what is visible; of the drawer, whether it has a list."""
     every: str = "1s"
@@ -89,7 +94,9 @@ def hints(keys: Keymap, place: Place) -> list[Hint]:
     wanted: _Own = ((("help",), "help"), (("pause",), frozen if place.paused else "pause"), *_times(place))
     if place.name == SIZING:
         out: _Own = ((("pane.next",), "panes"), (("sizing",), "close"))
-        wanted = own if place.opened else (*wanted[:1], *out[1:], *own, *out[:1])
+        wanted = own if place.opened else (*wanted[:1], *out[1:], *own, *(out[:1] if place.beside else ()))
+    elif place.name == NUMBER:
+        wanted = own
     elif place.page:
         wanted = (*wanted, (("back",), "back"), *own, *moves)
     else:
@@ -98,7 +105,7 @@ def hints(keys: Keymap, place: Place) -> list[Hint]:
     panes = f"{keys.first('pane.gpus')}-{keys.first('pane.faults')}"
     said = [(_ARROWS.get(key, key), does) for key, does in said]
     said = [(panes if does == "pane" and len(panes) == _PANES else key, does) for key, does in said]
-    typing = place.name == SIZING and place.opened
+    typing = place.name == NUMBER or (place.name == SIZING and place.opened)
     leave = "ctrl+c" if typing else keys.first("quit") or "ctrl+c"
     return [hint for hint in said if hint[0]] + [(leave, "quit")]
 

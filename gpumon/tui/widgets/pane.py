@@ -178,6 +178,10 @@ class Pane(Board, can_focus=True):
         self._top = max(0, min(self._overflow, self._top + lines))
         self.update()
 
+    def leaf(self, pages: int) -> None:
+        """Move by what is visible."""
+        self.move(pages * self.page())
+
     def page(self) -> int:
         """Lines that a page key moves by."""
         return max(1, self.size.height - 3)
