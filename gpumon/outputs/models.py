@@ -100,7 +100,7 @@ def as_json(row: LlmRow) -> dict[str, Any]:
     return {
         "name": row.name,
         "hf_id": row.hf_id,
-        "aliases": list(row.aliases),
+        "aliases": [*row.aliases, *row.contexts],
         **({} if row.unusable else _spec(row.spec)),
         "no_figures": row.unusable or None,
         "max_context_tokens": row.max_context or None,
@@ -202,8 +202,7 @@ def _facts(spec: LlmSpec, model: Shown) -> list[tuple[str, str]]:
     """Name and value; an empty value is left out."""
     row = model.row
     same = row is not None and spec.source.startswith("catalogue")
-    longest = spec.max_context or (row.max_context if row is not None else 0)
-    context = f"{longest:,} tokens as published" if longest else ""
+    context = f"{spec.max_context:,} tokens as published" if spec.max_context else "not known"
     return [
         ("from", token(spec.source, spaces=True)),
         ("published in", token(row.published, spaces=True) if same and row is not None and row.published else ""),
