@@ -53,7 +53,7 @@ from gpumon.specs.layers import (
     zamba_block,
     zamba_link,
 )
-from gpumon.specs.llm import Reach
+from gpumon.specs.llm import Reach, RefusedError
 
 Layer = tuple[str, ...]
 """The blocks of one layer, by name."""
@@ -133,9 +133,8 @@ def _with_experts(fields: Fields, architecture: Architecture, layers: int) -> li
     some = isinstance(count, list) or (isinstance(count, int) and count >= least)
     if not architecture.moe or not some or not fields.flag("enable_moe_block", default=True):
         if some and not architecture.moe and not fields.has("is_moe"):
-            raise fields.error(
-                _found(fields, EXPERT_COUNTS), "is there, and this model type is not known to have experts"
-            )
+            why = "is there, and this model type is not known to have experts"
+            raise RefusedError(str(fields.error(_found(fields, EXPERT_COUNTS), why)))
         return [False] * layers
     listed = fields.items("mlp_layer_types")
     if listed is not None:
