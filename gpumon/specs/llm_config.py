@@ -249,7 +249,9 @@ def _weights(
         raise fields.error("torch_dtype", f"{_dtype(fields, weights)!r} is not known")
     config = next((found for key in QUANTIZATION_KEYS if (found := fields.table(key))), None)
     if config:
-        return weight_format(as_saved(config) if saved else config, base, _layers_of(built), fields.text("expert_dtype"))
+        return weight_format(
+            as_saved(config) if saved else config, base, _layers_of(built), fields.text("expert_dtype")
+        )
     return plain(base) if at_load is None else msgspec.structs.replace(at_load, base=base)
 
 
