@@ -36,9 +36,9 @@ _LIST: Final = (
 )
 """Columns of the list: title, flush right, and which leave first where there is no room (the lowest)."""
 _LEGEND: Final = (
-    "SIZE and ACTIVE: parameters, all and multiplied per token; KV kB: 1000 bytes of KV cache per further token of a long "
-    "context; KIND: MoE experts, MLA latent attention, DSA indexers that pick tokens, SWA windows, LIN linear or Mamba "
-    "layers, ENC encoder"
+    "SIZE and ACTIVE: parameters, all and multiplied per token; KV kB: 1000 bytes of KV cache per further token of a "
+    "long context; KIND: MoE experts, MLA latent attention, DSA indexers that pick tokens, SWA windows, LIN linear or "
+    "Mamba layers, ENC encoder"
 )
 
 

@@ -8,7 +8,7 @@ Sources: configuration and modelling code of transformers 5 and of the models' o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -489,11 +489,37 @@ def _family(
     experts: Builder = Experts(),  # noqa: B008
     otherwise: Pattern = _all(FULL),  # noqa: B008
     pattern: Pattern | None = None,
-    **traits: Any,
+    layers: Mapping[str, Layer] | None = None,
+    moe: bool = False,
+    beside: bool = False,
+    after: Layer = (),
+    tied: bool = False,
+    positions: tuple[str, ...] = (),
+    defaults: Mapping[str, object] | None = None,
+    once: Callable[[Fields, int], Block] | None = None,
+    tables: Callable[[Fields, int], float] | None = None,
+    by_layer: Callable[[Fields, int], Mapping[str, int]] | None = None,
+    no_feed_forward: bool = False,
+    nested: tuple[str, ...] = (),
 ) -> Architecture:
     """`otherwise`: the kinds of layers where the config does not list them; `pattern`: they are told in another way."""
     known = {DENSE: mlp, EXPERTS: experts, **blocks}
-    return Architecture(pattern=pattern or _listed(otherwise), blocks=known, **traits)
+    return Architecture(
+        pattern=pattern or _listed(otherwise),
+        blocks=known,
+        layers=layers or {},
+        moe=moe,
+        beside=beside,
+        after=after,
+        tied=tied,
+        positions=positions,
+        defaults=defaults or {},
+        once=once,
+        tables=tables,
+        by_layer=by_layer,
+        no_feed_forward=no_feed_forward,
+        nested=nested,
+    )
 
 
 def _same(architecture: Architecture, model_types: str) -> dict[str, Architecture]:
