@@ -15,7 +15,18 @@ from typing import Any, Final
 _DATA: Final = Path(__file__).parent / "data"
 CATALOGUE: Final = Path(__file__).parents[1] / "gpumon" / "specs" / "data" / "llms.jsonl"
 
-COLUMNS: Final = ("name", "hf_id", "aliases", "source", "verified", "max_context", "params_b", "active_b", "note")
+COLUMNS: Final = (
+    "name",
+    "hf_id",
+    "aliases",
+    "source",
+    "verified",
+    "max_context",
+    "contexts",
+    "params_b",
+    "active_b",
+    "note",
+)
 
 _ENCODERS: Final = re.compile(r"(vision|audio|sound|speech|talker|code2wav|projector|token2wav)_config|vision_tower")
 _DROPPED: Final = re.compile(

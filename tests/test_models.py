@@ -53,7 +53,7 @@ def test_the_catalogue_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     lines = out.splitlines()
     rows = llm_catalogue().rows
     assert [line.split()[0] for line in lines[1 : len(rows) + 1]] == [row.name for row in rows]
-    assert "gpt-oss-120b                     117B    5.1B      36     74  mxfp4   128k  MoE+SWA" in lines
+    assert "gpt-oss-120b                     117B    5.1B      36     37  mxfp4   128k  MoE+SWA" in lines
     assert [line.split() for line in lines if line.startswith("Phi-4-multimodal-5.6B ")] == [
         ["Phi-4-multimodal-5.6B", "5.6B", "-", "-", "-", "-", "128k", "-", "refused"]
     ]
@@ -88,6 +88,18 @@ def test_a_search(capsys: pytest.CaptureFixture[str]) -> None:
     assert parsed(capsys, "search", "nothing-like-it")["models"] == []
 
 
+def test_a_further_token_costs_nothing_in_layers_whose_window_is_full(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "show", "gpt-oss-120b")[1]
+    assert "a sequence of 4,096 tokens holds 156MB, each further token 36,864 bytes (bf16)" in out
+    assert "each further token 73,728 bytes" in run(capsys, "show", "gpt-oss-120b", "--context", "100")[1]
+
+
+def test_an_encoder_decodes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "show", "bge-m3")[1]
+    assert "per token of a text of 4,096 tokens" in out
+    assert not any(word in out for word in ("  KV cache", "in decode", "its LM head"))
+
+
 def test_a_model_of_the_catalogue_is_shown_with_its_sources(capsys: pytest.CaptureFixture[str], home: Path) -> None:
     code, out, _ = run(capsys, "show", "meta-llama/Llama-3.3-70B-Instruct-FP8")
     assert code == 0
@@ -97,7 +109,7 @@ def test_a_model_of_the_catalogue_is_shown_with_its_sources(capsys: pytest.Captu
         "  parameters    70.552e9, 69.502e9 multiplied per token",
         "  attention     64 heads of 128, 8 KV heads; 80 layers see the whole context",
         "  weights       fp8: 72.7GB; a step reads 70.6GB at batch 1",
-        "  KV cache      327,680 bytes per token (bf16); a sequence of 4,096 tokens holds 1.34GB",
+        "  KV cache      a sequence of 4,096 tokens holds 1.34GB, each further token 327,680 bytes (bf16)",
         "  looked at     config: no [[model]] entry matches",
         "                catalogue: row Llama-3.3-70B, fp8 by its name",
     ):

@@ -21,6 +21,8 @@ SCHEMA: Final = 1
 _LABEL: Final = 14
 _BATCHES: Final = (1, 64)
 """Sequences that decode together, for which the weights of a mixture of experts are shown."""
+_LONG: Final = 32_768.0
+"""Tokens of context at which the list has the cost of a further one: beyond any window."""
 _LIST: Final = (
     ("NAME", False, 9),
     ("SIZE", True, 9),
@@ -34,8 +36,9 @@ _LIST: Final = (
 )
 """Columns of the list: title, flush right, and which leave first where there is no room (the lowest)."""
 _LEGEND: Final = (
-    "SIZE and ACTIVE: parameters, all and multiplied per token; KV kB: 1000 bytes of KV cache per token as published; "
-    "KIND: MoE experts, MLA latent attention, SWA windows, LIN linear or Mamba layers"
+    "SIZE and ACTIVE: parameters, all and multiplied per token; KV kB: 1000 bytes of KV cache per further token of a "
+    "long context; KIND: MoE experts, MLA latent attention, DSA indexers that pick tokens, SWA windows, LIN linear or "
+    "Mamba layers, ENC encoder"
 )
 
 
@@ -100,7 +103,7 @@ def as_json(row: LlmRow) -> dict[str, Any]:
     return {
         "name": row.name,
         "hf_id": row.hf_id,
-        "aliases": list(row.aliases),
+        "aliases": [*row.aliases, *row.contexts],
         **({} if row.unusable else _spec(row.spec)),
         "no_figures": row.unusable or None,
         "max_context_tokens": row.max_context or None,
@@ -151,7 +154,7 @@ def _row(row: LlmRow) -> tuple[str, ...]:
             "refused",
         )
     spec = row.spec
-    kv = kv_bytes_per_token(spec) / 1e3
+    kv = _further(spec, _LONG) / 1e3
     notes = [f"without {each}" for each in spec.not_modelled] + ([] if row.verified else ["unverified"])
     return (
         token(row.name),
@@ -202,8 +205,7 @@ def _facts(spec: LlmSpec, model: Shown) -> list[tuple[str, str]]:
     """Name and value; an empty value is left out."""
     row = model.row
     same = row is not None and spec.source.startswith("catalogue")
-    longest = spec.max_context or (row.max_context if row is not None else 0)
-    context = f"{longest:,} tokens as published" if longest else ""
+    context = f"{spec.max_context:,} tokens as published" if spec.max_context else "not known"
     return [
         ("from", token(spec.source, spaces=True)),
         ("published in", token(row.published, spaces=True) if same and row is not None and row.published else ""),
@@ -255,12 +257,18 @@ def _derived(spec: LlmSpec, context: float) -> list[tuple[str, str]]:
     widened = ", arithmetic at 16 bit" if spec.weight_only else ""
     stored = f"{spec.precision.value}{widened}: {amount(figures['weight_bytes'])}B"
     flops = {name: f"{amount(figures[name])}FLOP" for name in figures if "flops" in name}
+    if spec.attention and all(each.reach is Reach.ENCODER for each in spec.attention):
+        # It answers with one pass over the text: no token is decoded, and nothing is kept.
+        return [
+            ("weights", f"{stored}, read once per batch of texts"),
+            ("compute", f"{flops['prefill_flops_per_token']} per token of a text of {context:,.0f} tokens"),
+        ]
     return [
         ("weights", f"{stored}; a step reads {reads}"),
         (
             "KV cache",
-            f"{kv_bytes_per_token(spec):,.0f} bytes per token ({spec.kv_precision.value}); a sequence of "
-            f"{context:,.0f} tokens holds {amount(figures['kv_stored_bytes'])}B",
+            f"a sequence of {context:,.0f} tokens holds {amount(figures['kv_stored_bytes'])}B, each further token "
+            f"{figures['kv_bytes_per_further_token']:,.0f} bytes ({spec.kv_precision.value})",
         ),
         (
             "KV read",
@@ -283,11 +291,17 @@ def _figures(spec: LlmSpec, context: float) -> dict[str, Any]:
         "weight_bytes": spec.stored_bytes or weight_bytes(spec),
         "step_read_bytes": {str(batch): weight_read_bytes(spec, batch) for batch in _BATCHES},
         "kv_stored_bytes": kv_stored_bytes(spec, context),
+        "kv_bytes_per_further_token": _further(spec, context),
         "kv_read_bytes_per_step": kv_read_bytes(spec, context),
         "decode_flops_per_token": decode_flops_per_token(spec, context),
         "prefill_flops_per_token": prefill_flops_per_token(spec, context),
         "head_flops_per_request": head_flops(spec),
     }
+
+
+def _further(spec: LlmSpec, context: float) -> float:
+    """Bytes of KV cache that one more token takes behind `context`: layers whose window is full take none."""
+    return kv_stored_bytes(spec, context + 1.0) - kv_stored_bytes(spec, context)
 
 
 def _spec(spec: LlmSpec) -> dict[str, Any]:

@@ -76,14 +76,21 @@ def _kv(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
     if pool is None or instance.prompt_tokens is None or instance.answer_tokens is None:
         return
     tokens, said = pool
-    request = _taken(instance, instance.prompt_tokens + instance.answer_tokens)
+    context = instance.prompt_tokens + instance.answer_tokens
+    request = _taken(instance, context)
     if request > 0 and not math.isinf(request) and not math.isinf(tokens):
         held = requests_that_fit(tokens, request, KV_SHARE)
-        text = f"{KV_SHARE:.0%} of the KV cache's {tokens:,.0f} tokens ({said}), {request:,.0f} a whole request"
+        room = f"{tokens:,.0f} tokens"
+        whole = f"{request:,.0f} a whole request"
+        if instance.llm is not None and not instance.llm.uniform:
+            # Its tokens differ in bytes: those at the end of a long request take less than the first ones.
+            whole_gb = memory.kv_request_bytes(instance.llm, context, instance.tp) / 1e9
+            room, whole = f"{whole_gb * tokens / request:,.3g} GB", f"{whole_gb:,.3g} GB a whole request"
+        text = f"{KV_SHARE:.0%} of the KV cache's {room} ({said}), {whole}"
         ran = 0.0 if said == "typed" else ran_together(instance)
         if ran > held:
             held = ran
-            text = f"as many as were seen to run together, {ran:,.0f}, more than {tokens:,.0f} tokens ({said}) tell"
+            text = f"as many as were seen to run together, {ran:,.0f}, more than {room} ({said}) tell"
         yield Limit(LimitKind.KV, held, text)
 
 

@@ -8,7 +8,7 @@ Sources: configuration and modelling code of transformers 5 and of the models' o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -53,7 +53,7 @@ from gpumon.specs.layers import (
     zamba_block,
     zamba_link,
 )
-from gpumon.specs.llm import Reach
+from gpumon.specs.llm import Reach, RefusedError
 
 Layer = tuple[str, ...]
 """The blocks of one layer, by name."""
@@ -133,9 +133,8 @@ def _with_experts(fields: Fields, architecture: Architecture, layers: int) -> li
     some = isinstance(count, list) or (isinstance(count, int) and count >= least)
     if not architecture.moe or not some or not fields.flag("enable_moe_block", default=True):
         if some and not architecture.moe and not fields.has("is_moe"):
-            raise fields.error(
-                _found(fields, EXPERT_COUNTS), "is there, and this model type is not known to have experts"
-            )
+            why = "is there, and this model type is not known to have experts"
+            raise RefusedError(str(fields.error(_found(fields, EXPERT_COUNTS), why)))
         return [False] * layers
     listed = fields.items("mlp_layer_types")
     if listed is not None:
@@ -490,11 +489,37 @@ def _family(
     experts: Builder = Experts(),  # noqa: B008
     otherwise: Pattern = _all(FULL),  # noqa: B008
     pattern: Pattern | None = None,
-    **traits: Any,
+    layers: Mapping[str, Layer] | None = None,
+    moe: bool = False,
+    beside: bool = False,
+    after: Layer = (),
+    tied: bool = False,
+    positions: tuple[str, ...] = (),
+    defaults: Mapping[str, object] | None = None,
+    once: Callable[[Fields, int], Block] | None = None,
+    tables: Callable[[Fields, int], float] | None = None,
+    by_layer: Callable[[Fields, int], Mapping[str, int]] | None = None,
+    no_feed_forward: bool = False,
+    nested: tuple[str, ...] = (),
 ) -> Architecture:
     """`otherwise`: the kinds of layers where the config does not list them; `pattern`: they are told in another way."""
     known = {DENSE: mlp, EXPERTS: experts, **blocks}
-    return Architecture(pattern=pattern or _listed(otherwise), blocks=known, **traits)
+    return Architecture(
+        pattern=pattern or _listed(otherwise),
+        blocks=known,
+        layers=layers or {},
+        moe=moe,
+        beside=beside,
+        after=after,
+        tied=tied,
+        positions=positions,
+        defaults=defaults or {},
+        once=once,
+        tables=tables,
+        by_layer=by_layer,
+        no_feed_forward=no_feed_forward,
+        nested=nested,
+    )
 
 
 def _same(architecture: Architecture, model_types: str) -> dict[str, Architecture]:

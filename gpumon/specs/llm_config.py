@@ -14,7 +14,7 @@ from gpumon.specs.layers import HEAD, Block, Routed, hidden_size, key_dim, query
 from gpumon.specs.left_out import AUDIO, VISION
 from gpumon.specs.llm import Attention, LlmSpec, RefusedError, State, gathered
 from gpumon.specs.precision import Precision
-from gpumon.specs.quantization import weight_format
+from gpumon.specs.quantization import as_saved, weight_format
 from gpumon.specs.weight_format import LlmParts, WeightFormat, plain, with_weights
 
 _AGREE: Final = 0.02
@@ -70,11 +70,13 @@ def described(
     parts = _parts(fields, architecture, built, count)
     stored = _weights(fields, built, weights, at_load)
     if weights and at_load is None:
-        parts = _as_held(fields, architecture, parts, stored, weights, count, foreign=bool(notes))
+        saved = _weights(fields, built, weights, at_load, saved=True)
+        parts = _as_held(fields, architecture, parts, saved, weights, count, foreign=bool(notes))
     attention = gathered(msgspec.structs.replace(each, layers=built[key]) for key in built for each in key.attention)
+    narrowed = ", 32-bit weights loaded at 16 bit" if _dtype(fields, weights) in _WIDER else ""
     spec = LlmSpec(
         name=name,
-        source=source,
+        source=f"{source}{narrowed}",
         params=0.0,
         matmul_params=0.0,
         head_params=0.0,
@@ -114,7 +116,7 @@ def _known(fields: Fields) -> tuple[Fields, Architecture]:
         raise RefusedError(str(fields.error("model_type", f"{shown(model_type)} is not a known architecture")))
     for name in _NOT_MODELLED:
         if fields.has(name):
-            raise fields.error(name, "describes layers that are not modelled")
+            raise RefusedError(str(fields.error(name, "describes layers that are not modelled")))
     for name in architecture.nested:
         fields = fields.with_last(fields.table(name) or {})
     return fields.with_last(architecture.defaults), architecture
@@ -234,14 +236,22 @@ def _states(built: Mapping[_Key, int]) -> tuple[State, ...]:
 
 
 def _weights(
-    fields: Fields, built: Mapping[_Key, int], weights: Mapping[str, float] | None, at_load: WeightFormat | None
+    fields: Fields,
+    built: Mapping[_Key, int],
+    weights: Mapping[str, float] | None,
+    at_load: WeightFormat | None,
+    *,
+    saved: bool = False,
 ) -> WeightFormat:
+    """How an engine reads the weights, or how they are `saved`."""
     base = _TYPES.get(_dtype(fields, weights))
     if base is None:
         raise fields.error("torch_dtype", f"{_dtype(fields, weights)!r} is not known")
     config = next((found for key in QUANTIZATION_KEYS if (found := fields.table(key))), None)
     if config:
-        return weight_format(config, base, _layers_of(built), fields.text("expert_dtype"))
+        return weight_format(
+            as_saved(config) if saved else config, base, _layers_of(built), fields.text("expert_dtype")
+        )
     return plain(base) if at_load is None else msgspec.structs.replace(at_load, base=base)
 
 
@@ -347,16 +357,15 @@ _NOT_MODELLED: Final = ("cross_attention_layers", "ssm_cfg", "zero_expert_num", 
 """Fields of cross-attending layers and other parts that no row of the table has (jina-embeddings-v2's gated MLPs,
 which call themselves BERT)."""
 
+_WIDER: Final = ("float32", "f32", "float")
+"""Serving engines load such checkpoints at 16 bit unless told otherwise."""
 _TYPES: Final = {
     "bfloat16": Precision.BF16,
     "bf16": Precision.BF16,
     "float16": Precision.FP16,
     "half": Precision.FP16,
     "f16": Precision.FP16,
-    # Serving engines load 32-bit checkpoints at 16 bit unless told otherwise.
-    "float32": Precision.FP16,
-    "f32": Precision.FP16,
-    "float": Precision.FP16,
+    **dict.fromkeys(_WIDER, Precision.FP16),
     # Quantised files: the rest of the weights is BF16.
     "f8_e4m3": Precision.BF16,
     "u8": Precision.BF16,

@@ -87,10 +87,10 @@ def from_hints(
     problems: list[str] = []
     row = _by_name(words, names, llms, problems)
     if row is not None:
-        return _of_row(row, words, names, "", problems), problems
+        return _of_row(row, words, names, llms.context(names), "", problems), problems
     row = _by_figures(words, llms)
     if row is not None:
-        return _of_row(row, words, names, "found by the engine's figures", problems), problems
+        return _of_row(row, words, names, 0, "found by the engine's figures", problems), problems
     spec, lacking = _by_itself(hints, words, name)
     if lacking:
         what = f"the engine's own words lack {', '.join(lacking)}"
@@ -209,7 +209,9 @@ def _shape(spec: LlmSpec) -> tuple[object, ...]:
     return (spec.attention, spec.states, spec.experts, spec.experts_per_token, spec.hidden, spec.heads, spec.vocab)
 
 
-def _of_row(row: LlmRow, words: _Words, names: Sequence[str], by: str, problems: list[str]) -> LlmSpec | None:
+def _of_row(
+    row: LlmRow, words: _Words, names: Sequence[str], context: int, by: str, problems: list[str]
+) -> LlmSpec | None:
     """The row's dimensions with the engine's bytes or format; None where it leaves the bits open."""
     named = next((each for each in map(llm_name, names) if each.weights is not None), None)
     weights, said = (None, "") if named is None else (named.weights, f"{named.hint} by its name")
@@ -226,7 +228,7 @@ def _of_row(row: LlmRow, words: _Words, names: Sequence[str], by: str, problems:
             "which leaves open how many bits they have"
         )
         return None
-    return _said(spec, by)
+    return _said(msgspec.structs.replace(spec, max_context=context), by)
 
 
 def _with_bytes(row: LlmRow, spec: LlmSpec, words: _Words) -> LlmSpec:

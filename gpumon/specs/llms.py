@@ -36,14 +36,21 @@ class LlmRow(msgspec.Struct, frozen=True, dict=True):
     verified: bool
     """False: one source only, or documentation from memory."""
     max_context: int
-    """Tokens, as published."""
+    """Tokens, as published with `hf_id`."""
     params_b: float
     """Published total in billions, of encoders and draft layers too."""
     active_b: float | None
     """Published billions per token; None for a dense model."""
     config: msgspec.Raw
     """The fields of its config.json that the formulas need."""
+    contexts: dict[str, int] = {}
+    """Other releases with these dimensions -> the tokens that their own config.json allows."""
     note: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that this model is called."""
+        return (self.name, self.hf_id, *self.aliases, *self.contexts)
 
     @cached_property
     def _read(self) -> Described | ValueError:
@@ -94,6 +101,8 @@ class LlmCatalogue(msgspec.Struct, frozen=True):
 
     rows: tuple[LlmRow, ...]
     by_key: dict[Key, int]
+    contexts: dict[Key, int | None]
+    """Exact key of a release whose context is known -> tokens; None: those of its row."""
 
     def row(self, model_id: str) -> LlmRow | None:
         """The row of this model, whatever its quantisation; None where there is none. Never another size."""
@@ -109,7 +118,20 @@ class LlmCatalogue(msgspec.Struct, frozen=True):
         row, name = self.row(model_id), llm_name(model_id)
         if row is None or row.unusable or (name.hint and name.weights is None):
             return None
-        return row.spec if name.weights is None else row.stored_as(name.weights, f"{name.hint} by its name")
+        spec = row.spec if name.weights is None else row.stored_as(name.weights, f"{name.hint} by its name")
+        return msgspec.structs.replace(spec, max_context=self.context((model_id,)))
+
+    def context(self, names: Sequence[str]) -> int:
+        """Tokens that the release of the first of these names allows, as published; 0 where that is not known.
+
+        Releases of one model differ in it: Qwen3-4B has 40,960, Qwen3-4B-Instruct-2507 has 262,144.
+        """
+        for name in names:
+            row, key = self.row(name), llm_name(name).exact
+            if row is not None and not row.unusable:
+                known = self.contexts.get(key, 0)
+                return (row.spec.max_context or row.max_context) if known is None else known
+        return 0
 
     def search(self, words: Sequence[str]) -> tuple[LlmRow, ...]:
         """Rows in whose names each of the words occurs, whatever the case and the dashes; in catalogue order."""
@@ -131,7 +153,7 @@ class LlmCatalogue(msgspec.Struct, frozen=True):
 
 def _named(word: str, row: LlmRow) -> bool:
     """Whether a name of the row has the word in it; a long one also where dashes stand elsewhere (`gptoss`)."""
-    names = "\n".join((row.name, row.hf_id, *row.aliases)).lower()
+    names = "\n".join(row.names).lower()
     wanted = word[:_LONGEST].lower()
     letters = _letters(wanted)
     return wanted in names or (len(letters) >= _TELLING and letters in _letters(names))
@@ -147,20 +169,23 @@ def parse_llms(text: str) -> LlmCatalogue:
     rows: list[LlmRow] = []
     by_key: dict[Key, int] = {}
     tuned: dict[Key, set[int]] = {}
+    contexts: dict[Key, int | None] = {}
     for line, row_text in enumerate(text.splitlines()):
         try:
             row = decoder.decode(row_text)
         except msgspec.MsgspecError as error:
             raise ValueError(f"llms.jsonl line {line + 1}: {error}") from None
         rows.append(row)
-        for name in map(llm_name, (row.name, row.hf_id, *row.aliases)):
+        for name in map(llm_name, row.names):
             if by_key.setdefault(name.exact, line) != line:
                 raise ValueError(
                     f"llms.jsonl line {line + 1}: {row.name} has a name of {rows[by_key[name.exact]].name}"
                 )
             tuned.setdefault(name.key, set()).add(line)
+        contexts.update((llm_name(release).exact, tokens) for release, tokens in row.contexts.items())
+        contexts.update((llm_name(own).exact, None) for own in (row.name, row.hf_id))
     for key, lines in tuned.items():
         # Without its tuning a name may be that of several rows: then of the one that is called so, or of none.
         if len(lines) == 1:
             by_key.setdefault(key, *lines)
-    return LlmCatalogue(tuple(rows), by_key)
+    return LlmCatalogue(tuple(rows), by_key, contexts)

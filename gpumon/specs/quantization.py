@@ -53,6 +53,15 @@ def weight_format(
     return msgspec.structs.replace(read, base=base, parts=kept)
 
 
+def as_saved(config: Mapping[str, object]) -> Mapping[str, object]:
+    """`config` with what its files hold beside what an engine reads.
+
+    GPTQ and AutoRound save zero points of symmetric weights too (`qzeros`); kernels leave them out.
+    """
+    method = str(config.get("quant_method")).lower().replace("_", "-")
+    return {**config, "zero_point": True} if "gptq" in method or "auto-round" in method else config
+
+
 def _mixed(shares: Mapping[Stored, float]) -> Stored:
     """The format of the larger share, with the mean of the bytes."""
     most = max(shares, key=lambda each: shares[each])
@@ -98,7 +107,7 @@ def _fp8(_fields: Fields) -> WeightFormat:
 
 
 def _awq_or_gptq(fields: Fields) -> WeightFormat:
-    bits = fields.integer("bits", "w_bit", "wbits", default=4, low=2, high=8)
+    bits = fields.integer("bits", "w_bit", "wbits", low=2, high=8)
     if bits not in _INTEGERS:
         raise fields.error("bits", f"{bits} is not 2, 3, 4, 5, 6 or 8")
     group = fields.integer("group_size", "q_group_size", default=128, low=-1)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.specs.llm import LlmSpec
+from gpumon.specs.llm import LlmSpec, RefusedError
 from gpumon.specs.llm_config import llm_from_config
 from gpumon.specs.precision import Precision
 from gpumon.specs.weight_format import narrow
@@ -175,7 +175,34 @@ def test_files_that_hold_something_else_refuse_the_model(share: float) -> None:
 
 def test_files_of_32_bit_hold_twice_the_bytes_that_are_loaded() -> None:
     config = {**LLAMA, "torch_dtype": "float32"}
-    assert read(config, {"F32": files_of(LLAMA) * 2.0}).read_bytes == read(LLAMA).read_bytes
+    spec = read(config, {"F32": files_of(LLAMA) * 2.0})
+    assert spec.read_bytes == read(LLAMA).read_bytes
+    assert spec.source.endswith(", 32-bit weights loaded at 16 bit")
+
+
+def test_files_of_gptq_hold_the_zero_points_of_symmetric_weights_too() -> None:
+    """`qzeros` in groups of 32: 2.5 % of this model, which kernels do not read."""
+    saved = {"quant_method": "gptq", "bits": 4, "group_size": 32}
+    symmetric = {**CONFIGS["Qwen2.5-72B"], "quantization_config": {**saved, "sym": True}}
+    asymmetric = {**CONFIGS["Qwen2.5-72B"], "quantization_config": {**saved, "sym": False}}
+    read_by_kernels, held = read(symmetric), read(asymmetric)
+    tables = (held.params - held.matmul_params) * 2.0
+    files = {"": held.read_bytes + tables}
+    assert files[""] > 1.02 * (read_by_kernels.read_bytes + tables)
+    assert read(symmetric, files) == read_by_kernels
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"model_type": "nomic_bert", "num_experts": 8}, "not known to have experts"),
+        ({"cross_attention_layers": [3]}, "layers that are not modelled"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "bits is missing"),
+    ],
+)
+def test_an_architecture_or_a_format_that_is_not_known_is_refused(change: dict[str, Any], problem: str) -> None:
+    with pytest.raises(RefusedError, match=problem):
+        read({**LLAMA, **change})
 
 
 MINILM = {

@@ -106,6 +106,27 @@ def test_known_models_are_found(model_id: str, row: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("model_id", "tokens"),
+    [
+        ("Qwen/Qwen3-4B", 40_960),
+        ("Qwen/Qwen3-4B-Instruct-2507", 262_144),
+        ("Qwen/Qwen3-30B-A3B-Thinking-2507", 262_144),
+        ("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", 262_144),
+        ("Qwen/Qwen3-8B-Base", 0),
+        ("Qwen/Qwen2.5-7B", 131_072),
+        ("Qwen/Qwen2.5-7B-Instruct-AWQ", 32_768),
+        ("Qwen/Qwen2.5-Math-7B-Instruct", 0),
+        ("moonshotai/Kimi-K2-Instruct-0905", 262_144),
+        ("llama3.1:8b", 131_072),
+    ],
+)
+def test_a_context_is_that_of_the_release_or_not_known(model_id: str, tokens: int) -> None:
+    found = CATALOGUE.find(model_id)
+    assert found is not None
+    assert found.max_context == tokens
+
+
+@pytest.mark.parametrize(
     "model_id",
     [
         "meta-llama/Llama-3.1-9B",

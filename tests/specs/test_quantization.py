@@ -189,6 +189,7 @@ def test_the_configs_own_word_for_its_experts() -> None:
         ({"quant_method": "aqlm"}, "quant_method 'aqlm' is not known"),
         ({"quant_method": 4}, "quant_method 4 is not a text"),
         ({"quant_method": "awq", "bits": 7}, "bits 7"),
+        ({"quant_method": "gptq"}, "bits is missing"),
         ({"quant_method": "awq", "bits": 64}, "bits 64 is not a whole number from 2 to 8"),
         ({"quant_method": "modelopt", "quant_algo": "MIXED"}, "quant_algo 'MIXED' is not known"),
         (
