@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gpumon.efficiency.engine import DENOISES, Peak, Shares, Work, kv_precision, no_model, shares, work
+from gpumon.efficiency.engine import DENOISES, Peak, Shares, Work, assumes, kv_precision, no_model, shares, work
 from gpumon.efficiency.engine_track import ALL_LATENCIES, EngineTrack, Shown
 from gpumon.efficiency.layout import Layout, layout
 from gpumon.efficiency.lengths import pool_tokens
@@ -232,8 +232,9 @@ def _sources(reading: EngineReading, found: Rates, share: Shares, peaks: Sequenc
         ("context_tokens", found.context_source),
         *found.named,
     )
+    assumed = [_ASSUMED] if any(assumes(peak, reading) for peak in peaks) else []
     peak_sources = (
-        _joined(peak.spec.source for peak in peaks if peak.spec is not None),
+        _joined([*(peak.spec.source for peak in peaks if peak.spec is not None), *assumed]),
         _joined(peak.bandwidth_source for peak in peaks),
     )
     formulas = found.service if reading.llm is not None or reading.training is not None else None
@@ -265,3 +266,4 @@ _READINGS = _readings(Engine)
 _OWN_READINGS = _readings(OwnEstimate)
 _COUNTED = (PREFILL_COMPUTED, PREFILL_CACHED, DECODE_TOKENS, TRAINED_TOKENS, SAMPLES)
 _NO_OWN = OwnEstimate()
+_ASSUMED = "assumed, as nothing tells what activations its MXFP4 weights are multiplied with"
