@@ -16,10 +16,10 @@ from gpumon.efficiency.own import has_own, own_estimate
 from gpumon.efficiency.provenance import Spans, engine_sources
 from gpumon.efficiency.quantiles import no_quantiles
 from gpumon.efficiency.rates import Rates
-from gpumon.efficiency.service import WITHOUT_DECODE, Service, service_of
+from gpumon.efficiency.service import BY_NATURE, WITHOUT_DECODE, Service, service_of
 from gpumon.efficiency.windows import GAP, Track
 from gpumon.readings.frame import SLEEPING, EndpointState, EngineReading
-from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
+from gpumon.readings.missing import NOT_EXPOSED, REMOTE_POWER, Missing, Reading, Reason, number
 from gpumon.readings.quantities import (
     DECODE_TOKENS,
     KV_USAGE,
@@ -75,8 +75,8 @@ def _at(engine: Engine, found: Rates, age_s: float, power_w: Reading) -> Engine:
         engine,
         age_s=age_s,
         power_w=power_w,
-        tokens_per_j=per(tokens, power_w),
-        flops_per_j=per(engine.flops_per_s, power_w),
+        tokens_per_j=_per_joule(tokens, power_w),
+        flops_per_j=_per_joule(engine.flops_per_s, power_w),
     )
 
 
@@ -193,6 +193,11 @@ def per(part: Reading, whole: Reading) -> Reading:
     if isinstance(whole, Missing):
         return whole
     return part / whole if whole > 0 else Missing(Reason.INVALID)
+
+
+def _per_joule(part: Reading, power_w: Reading) -> Reading:
+    """`part / power_w`; that nobody reads the power stands before what `part` lacks."""
+    return power_w if power_w == REMOTE_POWER and part not in BY_NATURE else per(part, power_w)
 
 
 def _per_step(per_s: Reading, found: Rates) -> Reading:
