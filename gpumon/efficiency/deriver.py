@@ -29,7 +29,7 @@ from gpumon.readings.frame import (
     HistogramReading,
     HostReading,
 )
-from gpumon.readings.missing import Missing, Reading, Reason, number
+from gpumon.readings.missing import REMOTE_POWER, Missing, Reading, Reason, number
 from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Gpu, Host, Replicas, Self, Snapshot
 from gpumon.readings.text import MOST_FAULT, clean
 from gpumon.readings.times import rfc3339
@@ -233,7 +233,8 @@ class Deriver:
             uuids = [uuid for uuid in reading.gpus if uuid in here]
             indices = tuple(sorted({here[uuid].index for uuid in uuids}))
             power = [mean_power_of(self._gpus[uuid], standings[uuid]) for uuid in uuids]
-            power_w = plus(*power) if power else Missing(Reason.NO_GPU)
+            unread = REMOTE_POWER if reading.gpu_type else Missing(Reason.NO_GPU)
+            power_w = plus(*power) if power else unread
             engine_peaks = [peaks[uuid] for uuid in uuids] or self._remote(reading)
             since = self._state_since(reading, frame.wall_s)
             try:

@@ -236,7 +236,7 @@ def shares(reading: EngineReading, done: Work, peaks: Sequence[Peak]) -> Shares:
         precision,
         flops_peak,
         bandwidth,
-        any(peak.unverified for peak in peaks),
+        any(peak.unverified or assumes(peak, reading) for peak in peaks),
         any(peak.bandwidth_unverified for peak in peaks),
     )
 
@@ -269,6 +269,13 @@ def _arithmetic(gpu: GpuSpec, reading: EngineReading) -> tuple[float, Precision]
         precision = _PRECISIONS.get(reading.training.precision)
         return None if precision is None else flops.training_peak(gpu, precision)
     return None if reading.llm is None else flops.compute_peak(gpu, reading.llm)
+
+
+def assumes(peak: Peak, reading: EngineReading) -> bool:
+    """Whether the format of this engine's arithmetic on the GPU, and so its peak, is an assumption."""
+    if reading.training is not None or reading.llm is None or peak.spec is None:
+        return False
+    return flops.assumed(peak.spec, reading.llm)
 
 
 def _share(of: Callable[[float, float, float], float], part: Reading, whole: Reading) -> Reading:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gpumon.efficiency.engine import DENOISES, Peak, Shares, Work, kv_precision, no_model, shares, work
+from gpumon.efficiency.engine import DENOISES, Peak, Shares, Work, assumes, kv_precision, no_model, shares, work
 from gpumon.efficiency.engine_track import ALL_LATENCIES, EngineTrack, Shown
 from gpumon.efficiency.layout import Layout, layout
 from gpumon.efficiency.lengths import pool_tokens
@@ -16,10 +16,10 @@ from gpumon.efficiency.own import has_own, own_estimate
 from gpumon.efficiency.provenance import Spans, engine_sources
 from gpumon.efficiency.quantiles import no_quantiles
 from gpumon.efficiency.rates import Rates
-from gpumon.efficiency.service import WITHOUT_DECODE, Service, service_of
+from gpumon.efficiency.service import BY_NATURE, WITHOUT_DECODE, Service, service_of
 from gpumon.efficiency.windows import GAP, Track
 from gpumon.readings.frame import SLEEPING, EndpointState, EngineReading
-from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
+from gpumon.readings.missing import NOT_EXPOSED, REMOTE_POWER, Missing, Reading, Reason, number
 from gpumon.readings.quantities import (
     DECODE_TOKENS,
     KV_USAGE,
@@ -75,8 +75,8 @@ def _at(engine: Engine, found: Rates, age_s: float, power_w: Reading) -> Engine:
         engine,
         age_s=age_s,
         power_w=power_w,
-        tokens_per_j=per(tokens, power_w),
-        flops_per_j=per(engine.flops_per_s, power_w),
+        tokens_per_j=_per_joule(tokens, power_w),
+        flops_per_j=_per_joule(engine.flops_per_s, power_w),
     )
 
 
@@ -195,6 +195,11 @@ def per(part: Reading, whole: Reading) -> Reading:
     return part / whole if whole > 0 else Missing(Reason.INVALID)
 
 
+def _per_joule(part: Reading, power_w: Reading) -> Reading:
+    """`part / power_w`; that nobody reads the power stands before what `part` lacks."""
+    return power_w if power_w == REMOTE_POWER and part not in BY_NATURE else per(part, power_w)
+
+
 def _per_step(per_s: Reading, found: Rates) -> Reading:
     return Missing(Reason.IDLE) if found.steps == 0.0 or found.decode == 0.0 else per(per_s, found.steps)
 
@@ -232,8 +237,9 @@ def _sources(reading: EngineReading, found: Rates, share: Shares, peaks: Sequenc
         ("context_tokens", found.context_source),
         *found.named,
     )
+    assumed = [_ASSUMED] if any(assumes(peak, reading) for peak in peaks) else []
     peak_sources = (
-        _joined(peak.spec.source for peak in peaks if peak.spec is not None),
+        _joined([*(peak.spec.source for peak in peaks if peak.spec is not None), *assumed]),
         _joined(peak.bandwidth_source for peak in peaks),
     )
     formulas = found.service if reading.llm is not None or reading.training is not None else None
@@ -265,3 +271,4 @@ _READINGS = _readings(Engine)
 _OWN_READINGS = _readings(OwnEstimate)
 _COUNTED = (PREFILL_COMPUTED, PREFILL_CACHED, DECODE_TOKENS, TRAINED_TOKENS, SAMPLES)
 _NO_OWN = OwnEstimate()
+_ASSUMED = "assumed, as nothing tells what activations its MXFP4 weights are multiplied with"

@@ -58,10 +58,25 @@ def compute_peak(gpu: GpuSpec, llm: LlmSpec) -> tuple[float, Precision] | None:
 
     8-bit weights and activations run at the 8-bit peak, FP4 at the FP4 peak, each where the GPU has one; weight-only
     formats (AWQ, GPTQ) are widened and run at the 16-bit peak, as does any format that the GPU lacks (FP8 on Ampere,
-    MXFP4 and NVFP4 on Hopper). None where the peak of that format is not known: a GPU that has FP8 does not run it at
-    16 bit.
+    MXFP4 and NVFP4 on Hopper). FP4 weights with FP8 activations (DeepSeek-V4) run at the FP8 peak of a GPU that has
+    FP4, MXFP4 weights without a word on their activations (gpt-oss) at 16 bit: `assumed`. None where the peak of that
+    format is not known: a GPU that has FP8 does not run it at 16 bit.
     """
-    return _best(gpu, _WIDE if llm.weight_only else _ARITHMETIC[llm.precision])
+    if llm.weight_only or (llm.precision in _FP4 and llm.precision not in gpu.flops_per_s):
+        return _best(gpu, _WIDE)
+    if llm.activations is None and llm.precision is Precision.MXFP4:
+        return _best(gpu, _WIDE)
+    return _best(gpu, _ARITHMETIC[llm.activations or llm.precision])
+
+
+def assumed(gpu: GpuSpec, llm: LlmSpec) -> bool:
+    """Whether `compute_peak` is an assumption: the checkpoint leaves the activations to the engine's kernels.
+
+    MXFP4 weights on a GPU that has FP4: vLLM multiplies gpt-oss with BF16 activations there, and with MXFP8 ones where
+    it is told to (VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8, vLLM pull request 23696); no metric tells which.
+    """
+    untold = llm.precision is Precision.MXFP4 and not llm.weight_only and llm.activations is None
+    return untold and Precision.MXFP4 in gpu.flops_per_s
 
 
 def training_peak(gpu: GpuSpec, precision: Precision) -> tuple[float, Precision] | None:
@@ -76,6 +91,7 @@ def _best(gpu: GpuSpec, formats: Sequence[Precision]) -> tuple[float, Precision]
 
 # A GPU without BF16 (V100, T4) serves a BF16 checkpoint in FP16.
 _WIDE: Final = (Precision.BF16, Precision.FP16, Precision.FP32)
+_FP4: Final = (Precision.MXFP4, Precision.NVFP4)
 _ARITHMETIC: Final = {
     Precision.FP32: (Precision.FP32,),
     Precision.FP16: (Precision.FP16, Precision.BF16, Precision.FP32),
@@ -87,4 +103,4 @@ _ARITHMETIC: Final = {
     Precision.MXFP4: (Precision.MXFP4, *_WIDE),
     Precision.NVFP4: (Precision.NVFP4, *_WIDE),
 }
-"""Format of the weights -> formats that their arithmetic can run in, best first."""
+"""Format of the weights and activations -> formats that their arithmetic can run in, best first."""

@@ -9,7 +9,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from gpumon.efficiency.engine import Peak, plus
+from gpumon.efficiency.engine import Peak, assumes, plus
 from gpumon.efficiency.gpu_engines import achievable_ratio, of_engines, peak_and_precision, tokens_per_j
 from gpumon.efficiency.provenance import MEMORY_OF_HOST, MEMORY_V1, MEMORY_V2, Exporter, gpu_sources
 from gpumon.efficiency.ratio import busy
@@ -272,7 +272,7 @@ def derive_gpu(
         age_s=age_s,
         **_gauges(reading, blank),
         **(_live(reading, track, standing, engines, alone) if blank is None else dict.fromkeys(_LIVE, blank)),
-        **_peaks(peak),
+        **_peaks(peak, assumed=any(assumes(peak, engine) for engine in read)),
         vram_shared=reading.vram_shared,
         bandwidth_bytes_per_s=bandwidth,
         bandwidth_source=source,
@@ -315,11 +315,11 @@ def _gauges(reading: GpuReading, blank: Missing | None) -> dict[str, Any]:
     return dict(zip(GAUGES, values, strict=True))
 
 
-def _peaks(peak: Peak) -> dict[str, Any]:
+def _peaks(peak: Peak, *, assumed: bool) -> dict[str, Any]:
     return {
         "bandwidth_peak_bytes_per_s": peak.bandwidth_bytes_per_s,
         "peak_source": clean(peak.source),
-        "peak_unverified": peak.unverified,
+        "peak_unverified": peak.unverified or assumed,
         "bandwidth_peak_unverified": peak.bandwidth_unverified,
         "gpu_type": peak.spec.name if peak.spec is not None and peak.spec.listed else "",
     }

@@ -16,6 +16,7 @@ from gpumon.readings.text import clean
 from gpumon.sizing.memory import weight_bytes
 from gpumon.specs.llm import Attention, LlmSpec, Reach, State
 from gpumon.specs.llms import LlmRow
+from gpumon.specs.precision import Precision
 
 SCHEMA: Final = 1
 _LABEL: Final = 14
@@ -254,8 +255,7 @@ def _derived(spec: LlmSpec, context: float) -> list[tuple[str, str]]:
         f"{amount(figures['step_read_bytes'][str(batch)])}B at batch {batch}"
         for batch in (_BATCHES if spec.experts else _BATCHES[:1])
     )
-    widened = ", arithmetic at 16 bit" if spec.weight_only else ""
-    stored = f"{spec.precision.value}{widened}: {amount(figures['weight_bytes'])}B"
+    stored = f"{spec.precision.value}{_arithmetic(spec)}: {amount(figures['weight_bytes'])}B"
     flops = {name: f"{amount(figures[name])}FLOP" for name in figures if "flops" in name}
     if spec.attention and all(each.reach is Reach.ENCODER for each in spec.attention):
         # It answers with one pass over the text: no token is decoded, and nothing is kept.
@@ -282,6 +282,15 @@ def _derived(spec: LlmSpec, context: float) -> list[tuple[str, str]]:
             f"and {flops['head_flops_per_request']} once for its LM head",
         ),
     ]
+
+
+def _arithmetic(spec: LlmSpec) -> str:
+    """What the peak FLOP/s is taken for, where it is not the weights' own format."""
+    if spec.weight_only:
+        return ", arithmetic at 16 bit"
+    if spec.activations is not None:
+        return f", arithmetic in {spec.activations.value} where the GPU has {spec.precision.value}, else at 16 bit"
+    return ", arithmetic at 16 bit assumed (activations not told)" if spec.precision is Precision.MXFP4 else ""
 
 
 def _figures(spec: LlmSpec, context: float) -> dict[str, Any]:

@@ -30,11 +30,14 @@ _UNITS: Final = (
 """Ends of field names that say the unit, the longer before the shorter."""
 _LABELS: Final = {
     "flops_peak_per_s": ("flops peak", "flops_per_s"),
-    "weight_bytes": ("weights of a step", "bytes"),
+    "weight_bytes": ("weights of a step", "bytes_of_model"),
     "weight_bytes_per_s": ("weights read", "bytes_per_s"),
     "kv_bytes_per_s": ("kv cache read", "bytes_per_s"),
-    "kv_bytes_per_token": ("kv cache of a token", "bytes"),
+    "kv_bytes_per_token": ("kv cache of a token", "bytes_of_model"),
     "cached_ratio": ("cached share", "ratio"),
+    "itl_mean_s": ("time per token mean", "s"),
+    "own_flops_ratio": ("own flops over gpumon's", "ratio"),
+    "own_read_bytes_ratio": ("own read over gpumon's", "ratio"),
 }
 """Label and unit of fields whose names without their unit would be those of others, or say too little."""
 _LABEL_WIDTH = 30

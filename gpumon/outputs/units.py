@@ -33,7 +33,7 @@ def _with(unit: str, formatted: Callable[[Reading], str]) -> Callable[[Reading],
 
 def _binary(value: Reading) -> str:
     if not isinstance(value, Missing) and 0.0 <= value < human.GIB:
-        return f"{value / (1 << 20):.0f} MiB"
+        return f"{value / (1 << 20):.0f} MiB" if value >= 1 << 20 or not value else f"{value / 1024:.0f} KiB"
     size = human.gib(value)
     return size if size == human.DASH else f"{size} GiB"
 
@@ -50,6 +50,7 @@ quantities: Final[dict[str, Callable[[Reading], str]]] = {
     "tokens_per_j": _with(" tok/J", human.count),
     "gib": _with("", human.gib),
     "bytes": _with("", _binary),
+    "bytes_of_model": _with("B", human.amount),
     "w": _with("", human.watts),
     "j": _with("J", human.amount),
     "c": _with("C", human.celsius),

@@ -124,7 +124,7 @@ class Engine(msgspec.Struct, frozen=True, gc=False):
     samples_per_s: Reading = NOT_EXPOSED
     """Of a training run, all its GPUs together."""
     peak_unverified: bool = False
-    """MFU stands on a FLOP/s peak that is derived, or in the catalogue on one source only."""
+    """MFU stands on a FLOP/s peak that is derived, assumed, or in the catalogue on one source only."""
     bandwidth_peak_unverified: bool = False
     """The same of MBU."""
     precision: str = ""

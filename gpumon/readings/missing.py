@@ -78,6 +78,7 @@ Reading = float | Missing
 
 WARMING_UP = Missing(Reason.WARMING_UP)
 NOT_SUPPORTED = Missing(Reason.NOT_SUPPORTED)
+REMOTE_POWER = Missing(Reason.NOT_SUPPORTED, "the power of a remote GPU is not read")
 NOT_EXPOSED = Missing(Reason.NOT_EXPOSED)
 
 

@@ -84,7 +84,7 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     peak_source: str = ""
     """Where the bandwidth peak and the FLOP peaks come from; says `unverified` where the catalogue row is."""
     peak_unverified: bool = False
-    """MFU stands on a FLOP/s peak that is derived, or in the catalogue on one source only."""
+    """MFU stands on a FLOP/s peak that is derived, assumed, or in the catalogue on one source only."""
     bandwidth_peak_unverified: bool = False
     """The same of MBU and of the share of the bandwidth."""
     mfu_ratio: Reading = NOT_SUPPORTED

@@ -213,6 +213,7 @@ def variant(llms: LlmCatalogue, model: str, llm: LlmSpec, weight_precision: str,
         source=f"{llm.source}, as {weight_precision}",
         precision=stored.precision,
         weight_only=stored.weight_only,
+        activations=stored.activations,
         read_bytes=stored.read_bytes,
         expert_read_bytes=stored.expert_read_bytes,
     )

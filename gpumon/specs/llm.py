@@ -105,6 +105,8 @@ class LlmSpec(msgspec.Struct, frozen=True, array_like=True):
     """Format that most of a token's multiplied weights are stored in."""
     weight_only: bool = False
     """These are widened before the arithmetic (AWQ, GPTQ, MXFP4 on Hopper): it runs at the 16-bit peak."""
+    activations: Precision | None = None
+    """Format of the activations that these are multiplied with, where the checkpoint tells one narrower than 16 bit."""
     kv_precision: Precision = Precision.BF16
     read_bytes: float = 0.0
     """Bytes of all matmul weights, every expert included: what a step with all experts touched reads."""

@@ -246,7 +246,9 @@ def _with_bytes(row: LlmRow, spec: LlmSpec, words: _Words) -> LlmSpec:
     told = words.weights.narrowest if words.weights else None
     if told is None or told.wide:
         return mean
-    return msgspec.structs.replace(mean, precision=told.precision, weight_only=told.weight_only)
+    return msgspec.structs.replace(
+        mean, precision=told.precision, weight_only=told.weight_only, activations=told.activations
+    )
 
 
 def _said(spec: LlmSpec, text: str) -> LlmSpec:

@@ -41,7 +41,11 @@ def weight_format(
         named = [*_targeted(fields), *_quantized_layers(fields)]
         ignored = fields.items(*_IGNORED) or []
         if expert_format:
-            named.append(("experts", _word(fields, "expert_dtype", expert_format)))
+            experts = _word(fields, "expert_dtype", expert_format)
+            if read.of(EXPERTS).precision is Precision.FP8:
+                # Activations are quantised for the whole checkpoint: FP8 x FP4 in DeepGEMM's kernels.
+                experts = experts._replace(activations=Precision.FP8)
+            named.append(("experts", experts))
     except ValueError as error:
         raise RefusedError(str(error)) from None
     parts = _with_named(dict(read.parts), named, base, layers)
@@ -206,12 +210,15 @@ def _group(name: str, group: object) -> Stored:
         raise fields.error("weights", "is missing")
     scheme = Fields(weights, where=f"{where}.weights")
     bits = scheme.integer("num_bits", low=2, high=16)
-    weight_only = fields.table("input_activations") is None
+    inputs = fields.table("input_activations")
+    weight_only = inputs is None
     size = scheme.integer("group_size", default=-1, low=-1)
     if scheme.text("type") == "float":
         precision = {8: Precision.FP8, 4: Precision.MXFP4 if size == 32 else Precision.NVFP4}.get(bits)
         if precision is not None:
-            return Stored(precision, BYTES_PER_ELEMENT[precision], weight_only)
+            read = Fields(inputs, where=f"{where}.input_activations").integer("num_bits", default=16) if inputs else 16
+            activations = {8: Precision.FP8, 4: precision}.get(read) if bits == 4 else None
+            return Stored(precision, BYTES_PER_ELEMENT[precision], weight_only, activations)
     elif bits in _INTEGERS:
         per_weight = integer_bytes(bits, size, not scheme.flag("symmetric", default=True))
         return Stored(_INTEGERS[bits], per_weight, weight_only)

@@ -23,6 +23,8 @@ class Stored(NamedTuple):
     """Scales and zero points included."""
     weight_only: bool = False
     """Widened before the arithmetic."""
+    activations: Precision | None = None
+    """Format of the activations it is multiplied with, where the checkpoint tells one narrower than 16 bit."""
 
     @property
     def wide(self) -> bool:
@@ -132,6 +134,7 @@ def with_weights(spec: LlmSpec, parts: LlmParts, weights: WeightFormat) -> LlmSp
         expert_params=parts.expert,
         precision=most.precision,
         weight_only=most.weight_only,
+        activations=most.activations,
         kv_precision=weights.kv_precision or weights.base,
         read_bytes=parts.read_bytes(weights),
         expert_read_bytes=parts.expert * weights.of(EXPERTS).bytes_per_weight,

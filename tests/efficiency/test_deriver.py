@@ -24,7 +24,7 @@ from gpumon.readings.frame import (
     HostReading,
     RankReading,
 )
-from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.missing import REMOTE_POWER, Missing, Reason
 from gpumon.readings.quantities import (
     DECODE_TOKENS,
     ITL,
@@ -331,6 +331,7 @@ def test_a_remote_engine_is_measured_against_its_configured_gpus(catalogue: GpuC
         shown = deriver.derive(frame(at, (), (one,))).snapshot.engines[0]
     assert shown.mbu_ratio == pytest.approx((7.504924672e9 * 2 + 1000 * 131072) * 100 / (2 * 3.35e12), rel=0.01)
     assert shown.tp == 2
+    assert shown.power_w == shown.tokens_per_j == shown.flops_per_j == REMOTE_POWER
 
 
 def test_a_block_count_says_nothing_of_a_pool_shared_by_layers_of_several_kinds(catalogue: GpuCatalogue):

@@ -148,7 +148,10 @@ def test_a_model_without_parameters_is_named() -> None:
         ("H100 SXM 80GB", "Llama-3.1-8B-W4A8", Precision.FP8, 1978.9),
         ("A100 SXM 80GB", "Llama-3.1-8B-W4A8", Precision.INT8, 624.0),
         ("H100 SXM 80GB", "openai/gpt-oss-120b", Precision.BF16, 989.4),
-        ("B200 SXM 180GB", "openai/gpt-oss-120b", Precision.MXFP4, 9000.0),
+        ("B200 SXM 180GB", "openai/gpt-oss-120b", Precision.BF16, 2250.0),
+        ("H100 SXM 80GB", "deepseek-ai/DeepSeek-V4-Flash", Precision.BF16, 989.4),
+        ("B200 SXM 180GB", "deepseek-ai/DeepSeek-V4-Flash", Precision.FP8, 4500.0),
+        ("B200 SXM 180GB", "moonshotai/Kimi-K3", Precision.BF16, 2250.0),
         ("H200 SXM 141GB", "nvidia/Llama-3.3-70B-Instruct-NVFP4", Precision.BF16, 989.4),
         ("B200 SXM 180GB", "nvidia/Llama-3.3-70B-Instruct-NVFP4", Precision.NVFP4, 9000.0),
         ("B200 SXM 180GB", "Llama-3.3-70B-Instruct-NVFP4A16", Precision.BF16, 2250.0),
@@ -160,6 +163,27 @@ def test_a_model_without_parameters_is_named() -> None:
 )
 def test_the_peak_is_that_of_the_arithmetic(gpu_name: str, model_id: str, precision: Precision, tflops: float) -> None:
     assert flops.compute_peak(gpu(gpu_name), llm(model_id)) == (pytest.approx(tflops * 1e12), precision)
+
+
+@pytest.mark.parametrize(
+    ("gpu_name", "model_id", "assumed"),
+    [
+        ("B200 SXM 180GB", "openai/gpt-oss-120b", True),
+        ("H100 SXM 80GB", "openai/gpt-oss-120b", False),
+        ("B200 SXM 180GB", "deepseek-ai/DeepSeek-V4-Flash", False),
+        ("B200 SXM 180GB", "moonshotai/Kimi-K3", False),
+        ("B200 SXM 180GB", "nvidia/Llama-3.3-70B-Instruct-NVFP4", False),
+    ],
+)
+def test_the_peak_is_assumed_where_nothing_tells_the_activations(gpu_name: str, model_id: str, assumed: bool) -> None:
+    assert flops.assumed(gpu(gpu_name), llm(model_id)) is assumed
+
+
+def test_fp4_weights_and_activations_run_at_the_fp4_peak() -> None:
+    both = msgspec.structs.replace(SMALL, precision=Precision.MXFP4, activations=Precision.MXFP4)
+    b200 = gpu("B200 SXM 180GB")
+    assert flops.compute_peak(b200, both) == (9000e12, Precision.MXFP4)
+    assert not flops.assumed(b200, both)
 
 
 def test_no_peak_is_none_and_never_zero() -> None:

@@ -16,7 +16,7 @@ from gpumon.outputs.units import milliseconds, quantities
 from gpumon.readings.format import cells
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, Reason
-from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles, Replicas, TokensTotal
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, OwnEstimate, Quantiles, Replicas, TokensTotal
 from tests.outputs import shots
 
 STAMP = "2026-01-02T14:03:22"
@@ -130,6 +130,13 @@ def test_the_report_has_a_line_for_every_reading() -> None:
     assert text.count("not supported") + text.count("not exposed") + text.count("warming up") >= len(readings)
 
 
+def test_no_two_lines_of_the_report_have_one_label() -> None:
+    for kind in (Engine, OwnEstimate):
+        prefix = "own_" if kind is OwnEstimate else ""
+        labels = [_named(prefix + name)[0] for name in kind.__struct_fields__]
+        assert [label for label in labels if labels.count(label) > 1] == []
+
+
 def test_the_report_shows_what_a_missing_value_has_to_say() -> None:
     gpu = shots.gpu(sm_active_ratio=Missing(Reason.NO_PERMISSION, "GPM needs CAP_PERFMON"))
     text = report(shots.snapshot(gpus=(gpu,)))
@@ -141,6 +148,9 @@ def test_the_report_shows_what_a_missing_value_has_to_say() -> None:
     [
         ("bytes", 1.5 * 2**30, "1.5 GiB"),
         ("bytes", 2.0**20, "1 MiB"),
+        ("bytes", 327_680.0, "320 KiB"),
+        ("bytes", 0.0, "0 MiB"),
+        ("bytes_of_model", 327_680.0, "328kB"),
         ("flops_per_s", 989e12, "989TFLOP/s"),
         ("ratio", 1.04, "104%!"),
         ("w", 612.4, "612W"),

@@ -65,6 +65,26 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("config", "activations"),
+    [
+        ({"quant_method": "mxfp4"}, None),
+        (group(4, "float", 32, None), None),
+        (group(4, "float", 32, 8), Precision.FP8),
+        (group(4, "float", 32, 4), Precision.MXFP4),
+        (group(4, "float", 16, 4), Precision.NVFP4),
+    ],
+)
+def test_activations_of_fp4_weights(config: dict[str, Any], activations: Precision | None) -> None:
+    assert weight_format(config, Precision.BF16, LAYERS).narrowest.activations is activations
+
+
+def test_experts_in_fp4_of_an_fp8_checkpoint_take_fp8_activations() -> None:
+    config = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    experts = weight_format(config, Precision.BF16, LAYERS, "fp4").of("experts")
+    assert (experts.precision, experts.activations) == (Precision.MXFP4, Precision.FP8)
+
+
 @pytest.mark.parametrize(("config", "precision", "weight_only", "bits"), CASES)
 def test_formats(config: dict[str, Any], precision: str, weight_only: bool, bits: float) -> None:
     weights = weight_format(config, Precision.BF16, LAYERS)
@@ -113,9 +133,9 @@ def test_layers_that_are_left_wide_count_by_their_share() -> None:
     ignore = [f"model.layers.{i}.self_attn.o_proj" for i in range(8)]
     ignore += [f"model.layers.{i}.mlp.down_proj" for i in range(3)]
     weights = weight_format({**group(4, "float", 16, 4), "ignore": ignore}, Precision.BF16, LAYERS)
-    assert weights.of("attention") == Stored(Precision.NVFP4, (24 * 4.5 + 8 * 16) / 32 / 8)
+    assert weights.of("attention") == Stored(Precision.NVFP4, (24 * 4.5 + 8 * 16) / 32 / 8, activations=Precision.NVFP4)
     assert weights.of("mlp") == Stored(Precision.BF16, (4.5 + 3 * 16) / 4 / 8)
-    assert weights.of("experts") == Stored(Precision.NVFP4, 4.5 / 8)
+    assert weights.of("experts") == Stored(Precision.NVFP4, 4.5 / 8, activations=Precision.NVFP4)
 
 
 def test_layers_that_bitsandbytes_skips() -> None:
@@ -156,7 +176,8 @@ def test_groups_that_name_their_modules_hold_for_these() -> None:
     mixed["config_groups"]["group_1"] = group(4, "float", 16, 4)["config_groups"]["group_0"]
     mixed["config_groups"]["group_1"]["targets"] = [r"re:.*experts.*"]
     weights = weight_format(mixed, Precision.BF16, LAYERS)
-    assert dict(weights.parts) == {"attention": Stored(Precision.FP8, 1.0), "experts": Stored(Precision.NVFP4, 4.5 / 8)}
+    experts = Stored(Precision.NVFP4, 4.5 / 8, activations=Precision.NVFP4)
+    assert dict(weights.parts) == {"attention": Stored(Precision.FP8, 1.0), "experts": experts}
 
 
 def test_modelopts_modules_with_a_format_each() -> None:
@@ -177,7 +198,7 @@ def test_the_configs_own_word_for_its_experts() -> None:
     """DeepSeek-V4: FP8 but for the experts, which are `fp4` (MXFP4)."""
     weights = weight_format({"quant_method": "fp8"}, Precision.BF16, LAYERS, "fp4")
     assert weights.of("attention").precision is Precision.FP8
-    assert weights.of("experts") == Stored(Precision.MXFP4, 4.25 / 8)
+    assert weights.of("experts") == Stored(Precision.MXFP4, 4.25 / 8, activations=Precision.FP8)
     with pytest.raises(RefusedError, match="expert_dtype 'int3' is not known"):
         weight_format({"quant_method": "fp8"}, Precision.BF16, LAYERS, "int3")
 

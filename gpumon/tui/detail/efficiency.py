@@ -53,7 +53,7 @@ def _mfu_section(engine: Engine, figures: Figures) -> Section:
         text = "! above 100 %: the dimensions of the model or the peak are wrong, or it runs on more GPUs than these"
         entries.append(Sentence(text, "warn"))
     if engine.peak_unverified:
-        entries.append(Sentence("? the peak is derived, or stands on one source only"))
+        entries.append(Sentence("? the peak is derived, assumed, or stands on one source only"))
     return Section("MFU: arithmetic", entries, side=1)
 
 

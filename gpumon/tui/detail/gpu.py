@@ -126,7 +126,7 @@ def _efficiency(gpu: Gpu, snapshot: Snapshot, figures: Figures) -> Section:
     if over := [name for name, ratio in (("MFU", gpu.mfu_ratio), ("MBU", gpu.mbu_ratio)) if _above(ratio)]:
         entries.append(Sentence(f"! {' and '.join(over)} above 100 %: see the cross-check of the engine", "warn"))
     if gpu.peak_unverified:
-        entries.append(Sentence("? the FLOP/s peak is derived, or stands on one source only"))
+        entries.append(Sentence("? the FLOP/s peak is derived, assumed, or stands on one source only"))
     entries.append(
         Sentence("FLOPs and bytes that the tokens needed, as shares of the peaks; the engine's page has all")
     )

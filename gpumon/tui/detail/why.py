@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import BY_NATURE
 from gpumon.readings.frame import EngineKind
-from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.missing import REMOTE_POWER, Missing, Reason
 from gpumon.readings.text import clean
 from gpumon.tui.detail.blocks import Explain, Why
 from gpumon.tui.detail.things import BLANK
@@ -256,6 +256,8 @@ def _why(subject: Subject, missing: Missing, field: str) -> Why:
         why = why._replace(todo=_OF_KIND.get(subject.kind, why.todo))
     if subject.trains:
         why = _OF_TRAINING.get(missing.reason, why)
+    if missing == REMOTE_POWER:
+        why = why._replace(todo="gpumon on that host reads it")
     if missing in BY_NATURE:
         why = why._replace(todo="")
     if missing.reason is Reason.NO_ENGINE and (subject.free or subject.runs):
