@@ -96,7 +96,7 @@ def spare(servers: tuple[Server, ...], number: int, workload: Workload = EIGHT_B
     ("count", "number", "gpu", "said"),
     [
         (1, 1, "L40S", "the spare server can not hold them"),
-        (1, 2, "L40S", "until the spare server has loaded them"),
+        (1, 4, "L40S", "until the spare server has loaded them"),
         (2, 1, "A100 SXM4 80GB", "until the spare server has loaded them"),
         (0, 1, "A100 SXM4 80GB", "until the spare server has loaded them"),
     ],
@@ -104,9 +104,9 @@ def spare(servers: tuple[Server, ...], number: int, workload: Workload = EIGHT_B
 def test_a_spare_server_is_one_that_carries_what_is_lost_where_there_is_one(
     count: int, number: int, gpu: str, said: str
 ) -> None:
-    """Two instances of 8B stand on one server of A100s; eight L40S do not carry as much."""
+    """Two instances of 8B stand on one server of A100s; four L40S do not carry as much, sixteen do."""
     few = msgspec.structs.replace(EIGHT_B, target=400.0)
-    assert spare((Server("A100 SXM4 80GB", count=count), Server("L40S")), number, few) == (gpu, said)
+    assert spare((Server("A100 SXM4 80GB", count=count), Server("L40S", gpus=4)), number, few) == (gpu, said)
 
 
 def test_a_spare_server_without_nvlink_does_not_hold_an_instance_over_four_gpus() -> None:
