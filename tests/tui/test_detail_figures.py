@@ -72,7 +72,6 @@ def figures_of(sections: list[Section]) -> dict[str, Figure]:
         "peak B/s",
         "weights B/s",
         "KV cache B/s",
-        "single-stream form",
         "tokens per joule",
         "FLOPs per joule",
         "batch",
@@ -92,8 +91,13 @@ def test_mfu_and_mbu_by_hand() -> None:
     assert "= (prefill 1.136 PFLOP/s + decode 235.0 TFLOP/s) / (4 x 1.979 PFLOP/s fp8 dense)" in text
     assert "MBU 38.04 % derived" in text
     assert "= (weights 3.527 TB/s + KV 1.573 TB/s) / (4 x 3.352 TB/s)" in text
-    assert "22.13 times MBU, as 32.0 sequences share each read of the weights" in text
-    assert "experts that it needs" not in text
+    assert "single-stream form" not in text
+
+
+def test_the_single_stream_form_stands_where_one_sequence_runs() -> None:
+    engine = full_engine(batch=1.0)
+    figure = figures_of(engine_page.sections(engine, full_snapshot(), VIEW))["single-stream form"]
+    assert evaluated(figure.formula) == pytest.approx(number(f"{figure.number} {figure.unit}"), rel=2e-3)
 
 
 def test_what_does_not_multiply_says_by_which_factor() -> None:
@@ -105,10 +109,8 @@ def test_what_does_not_multiply_says_by_which_factor() -> None:
         "/ 2.00 tokens per step"
         in figures_of(engine_page.sections(speculating, full_snapshot(), VIEW))["batch"].formula
     )
-    sparse = full_engine(weight_bytes=13e9)
-    assert "of which a step reads only the experts" in flat(
-        page_of(full_snapshot(engines=(sparse,)), "engine", sparse.url)
-    )
+    sparse = full_engine(weight_bytes=13e9, batch=1.0)
+    assert "as a step reads only the experts" in flat(page_of(full_snapshot(engines=(sparse,)), "engine", sparse.url))
 
 
 def test_no_division_by_what_is_zero() -> None:

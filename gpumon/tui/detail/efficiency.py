@@ -188,8 +188,10 @@ def _peak(engine: Engine) -> str:
 
 
 def _single_stream(engine: Engine, figures: Figures) -> list[Entry]:
-    """The textbook form beside MBU, and by how much batching breaks it."""
-    single = engine.mbu_single_stream_ratio
+    """The textbook form beside MBU while it holds: sequences of one step share a read of the weights."""
+    single, batch = engine.mbu_single_stream_ratio, known(engine.batch)
+    if batch is not None and batch[0] > _SINGLE:
+        return []
     formula, all_bytes = "", 0.0
     parts = known(single, engine.params, engine.decode_tokens_per_s, engine.peak_bandwidth_bytes_per_s)
     if parts is not None and parts[1] > 0.0 and parts[2] > 0.0:
@@ -210,7 +212,7 @@ def _single_stream(engine: Engine, figures: Figures) -> list[Entry]:
 
 
 def _beside(engine: Engine, factor: float, all_bytes: float) -> str:
-    """How the textbook form differs from MBU, and why: shared reads make it more, the KV cache makes it less."""
+    """How the textbook form differs from MBU, and why: experts that are not read make it more, the KV cache less."""
     text = f"{factor:.2f} times MBU"
     if factor < 1.0:
         parts = known(engine.kv_bytes_per_s, engine.bytes_per_s)
@@ -219,12 +221,8 @@ def _beside(engine: Engine, factor: float, all_bytes: float) -> str:
         share = said(values.percent(parts[0] / parts[1]))
         return f"{text}: the textbook form leaves out the KV cache, here {share} of all that is read"
     batch, weights = known(engine.batch), known(engine.weight_bytes)
-    shared = batch is not None and batch[0] > _SINGLE
-    if batch is not None and shared:
-        text += f", as {batch[0]:.1f} sequences share each read of the weights"
-    if batch is not None and weights is not None and weights[0] < _SPARSE * all_bytes:
-        text += ", of which a step reads only the experts that it needs"
-    return f"{text}: batching breaks the textbook form by that factor" if shared else text
+    sparse = batch is not None and weights is not None and weights[0] < _SPARSE * all_bytes
+    return f"{text}, as a step reads only the experts that it needs" if sparse else text
 
 
 def power(engine: Engine, service: Service, figures: Figures) -> Section:

@@ -265,14 +265,6 @@ def _keys(answer: Answer, kinds: Counter[Kind], room: int, marks: Marks, needed:
     units = [unit for _, found in kinds for unit in found]
     there = {at for workloads, _ in units if workloads != _HELD for at in workloads}
     keys = []
-    short = max(4, min(10, room // max(1, len(there)) - 9))
-    for at in sorted(there):
-        if at >= len(answer.workloads):
-            continue
-        plan = answer.workloads[at]
-        name, instances = clean(plan.name), _known(plan.instances)
-        times = f" x {instances:,.0f}" if instances is not None else ""
-        keys.append(Key(letter(at), tone(at), f"{cut(name, 24)}{times}", f"{cut(name, short)}{times}"))
     held, free = (
         sum(times for (_, found), times in kinds.items() for workloads, _ in found if workloads == which)
         for which in (_HELD, ())
@@ -287,6 +279,20 @@ def _keys(answer: Answer, kinds: Counter[Kind], room: int, marks: Marks, needed:
         keys.append(Key(f"A{marks.joined}A", "muted", "one instance on several GPUs", "joined"))
     if free:
         keys.append(Key(marks.free, "muted", f"{free:,} GPU{'s' * (free != 1)} free", f"{free:,} free"))
+    others = sum(cells(key.glyph) + 1 + cells(key.short) + 2 for key in keys)
+    return [*_names(answer, sorted(there), room - others), *keys]
+
+
+def _names(answer: Answer, there: Sequence[int], room: int) -> list[Key]:
+    """Letters of the workloads with their names, which are shortened into what the other keys leave."""
+    short, keys = max(4, min(10, room // max(1, len(there)) - 9)), []
+    for at in there:
+        if at >= len(answer.workloads):
+            continue
+        plan = answer.workloads[at]
+        name, instances = clean(plan.name.rpartition("/")[2] or plan.name), _known(plan.instances)
+        times = f" x {instances:,.0f}" if instances is not None else ""
+        keys.append(Key(letter(at), tone(at), f"{cut(name, 24)}{times}", f"{cut(name, short)}{times}"))
     return keys
 
 
