@@ -89,6 +89,9 @@ def shown(model: Shown, width: int = 160) -> str:
     if spec is None:
         lines.extend(labelled("unknown", "no MFU and MBU for it, rates only", width, room=_LABEL))
         lines.extend(labelled("nearest", ", ".join(map(token, model.nearest)), width, room=_LABEL))
+        if model.nearest:
+            cure = f'model = "{token(model.nearest[0])}" in the [[endpoint]] that serves it under this name'
+            lines.extend(labelled("if it is one", cure, width, room=_LABEL))
     label = "looked at"
     for place, found in model.looked:
         lines.extend(labelled(label, f"{place}: {token(found, spaces=True)}", width, room=_LABEL))
