@@ -106,6 +106,13 @@ def test_a_config_file_and_a_folder_without_a_slash_are_found(
         assert f"from          {tmp_path}/own/config.json" in out
 
 
+def test_integers_say_how_many_bits_they_have(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    saved = {"quant_method": "gptq", "bits": 3, "group_size": 128, "sym": True, "lm_head": True}
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIGS["Qwen2.5-72B"], "quantization_config": saved}))
+    out = run(capsys, "show", str(tmp_path))[1]
+    assert "weights       int4 (3.1 bits per weight on average), arithmetic at 16 bit: " in out
+
+
 def test_the_cure_is_that_of_what_is_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, _ = run(capsys, "show", f"{tmp_path}/nowhere/")
     assert (code, out.splitlines()[-1]) == (1, "no such file or folder on this host")

@@ -258,7 +258,7 @@ def _derived(spec: LlmSpec, context: float) -> list[tuple[str, str]]:
         f"{amount(figures['step_read_bytes'][str(batch)])}B at batch {batch}"
         for batch in (_BATCHES if spec.experts else _BATCHES[:1])
     )
-    stored = f"{spec.precision.value}{_arithmetic(spec)}: {amount(figures['weight_bytes'])}B"
+    stored = f"{_stored(spec)}{_arithmetic(spec)}: {amount(figures['weight_bytes'])}B"
     flops = {name: f"{amount(figures[name])}FLOP" for name in figures if "flops" in name}
     if spec.attention and all(each.reach is Reach.ENCODER for each in spec.attention):
         # It answers with one pass over the text: no token is decoded, and nothing is kept.
@@ -285,6 +285,14 @@ def _derived(spec: LlmSpec, context: float) -> list[tuple[str, str]]:
             f"and {flops['head_flops_per_request']} once for its LM head",
         ),
     ]
+
+
+def _stored(spec: LlmSpec) -> str:
+    """The format of most weights; of integers, which may have 2 to 8 bits, also the mean over all that a step reads."""
+    weights = spec.matmul_params + (spec.experts - spec.experts_per_token) * spec.expert_params
+    if spec.precision not in (Precision.INT4, Precision.INT8) or weights <= 0.0:
+        return spec.precision.value
+    return f"{spec.precision.value} ({8.0 * spec.read_bytes / weights:.1f} bits per weight on average)"
 
 
 def _arithmetic(spec: LlmSpec) -> str:
