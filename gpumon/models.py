@@ -79,20 +79,30 @@ def _show(do: _Do) -> int:
     own = llms.row(name)
     near = () if facts.spec is not None or own is not None else tuple(row.name for row in llms.nearest(name))
     context = CONTEXT_TOKENS if do.chosen.context is None else do.chosen.context
-    model = Shown(name, facts.spec, own, facts.why.removesuffix(f"\n{POINTER}"), facts.looked, near, context)
+    why = "no such file or folder on this host" if _is_missing(name) else facts.why.removesuffix(f"\n{POINTER}")
+    model = Shown(name, facts.spec, own, why, facts.looked, near, context)
     do.write(encoded(shown_json(model)) if do.chosen.json else shown(model, do.width))
     return OK if facts.spec is not None else FAILED
 
 
 def _path(name: str) -> str:
-    """The absolute path of a folder or file of this host; empty where it is none, or a bare word without a slash."""
-    if "/" not in name and not name.endswith(".gguf"):
-        return ""
+    """The absolute path of a folder or .gguf file of this host; empty where it is none.
+
+    A `config.json` stands for its folder; a bare word is a folder where that has a `config.json`.
+    """
     try:
         path = Path(name).expanduser()
-        return str(path.resolve()) if path.exists() else ""
+        path = path.parent if path.name == "config.json" and path.is_file() else path
+        is_named = "/" in name or name.endswith((".gguf", ".json")) or (path / "config.json").is_file()
+        return str(path.resolve()) if is_named and path.exists() else ""
     except (OSError, ValueError, RuntimeError):
         return ""
+
+
+def _is_missing(name: str) -> bool:
+    """Whether this can be nothing but a path, and there is none on this host."""
+    is_path = name.startswith(("/", "./", "../", "~")) or name.endswith((".json", ".gguf"))
+    return is_path and not _path(name)
 
 
 _ACTIONS: Final[dict[str, tuple[int, int, str, Callable[[_Do], int]]]] = {

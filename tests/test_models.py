@@ -94,6 +94,38 @@ def test_a_further_token_costs_nothing_in_layers_whose_window_is_full(capsys: py
     assert "each further token 73,728 bytes" in run(capsys, "show", "gpt-oss-120b", "--context", "100")[1]
 
 
+def test_a_config_file_and_a_folder_without_a_slash_are_found(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "config.json").write_text(json.dumps(CONFIGS["Qwen3-0.6B"]))
+    monkeypatch.chdir(tmp_path)
+    for name in ("own", "./own", "own/config.json", f"{tmp_path}/own/config.json"):
+        code, out, _ = run(capsys, "show", name)
+        assert code == 0
+        assert f"from          {tmp_path}/own/config.json" in out
+
+
+def test_integers_say_how_many_bits_they_have(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    saved = {"quant_method": "gptq", "bits": 3, "group_size": 128, "sym": True, "lm_head": True}
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIGS["Qwen2.5-72B"], "quantization_config": saved}))
+    out = run(capsys, "show", str(tmp_path))[1]
+    assert "weights       int4 (3.1 bits per weight on average), arithmetic at 16 bit: " in out
+
+
+def test_the_cure_is_that_of_what_is_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = run(capsys, "show", f"{tmp_path}/nowhere/")
+    assert (code, out.splitlines()[-1]) == (1, "no such file or folder on this host")
+    (tmp_path / "config.json").write_text('{"model_type": ')
+    out = " ".join(run(capsys, "show", str(tmp_path))[1].split())
+    assert "Mend that file, then start gpumon again" in out
+    assert "[[model]] match" not in out
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIGS["Qwen3-0.6B"], "num_hidden_layers": "thirty"}))
+    assert "mend the file where it is wrong" in " ".join(run(capsys, "show", str(tmp_path))[1].split())
+    out = run(capsys, "show", "mistral-large")[1]
+    assert '  if it is one  model = "Mistral-Large-2407" in the [[endpoint]] that serves it under this name' in out
+
+
 def test_an_encoder_decodes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     out = run(capsys, "show", "bge-m3")[1]
     assert "per token of a text of 4,096 tokens" in out

@@ -89,6 +89,9 @@ def shown(model: Shown, width: int = 160) -> str:
     if spec is None:
         lines.extend(labelled("unknown", "no MFU and MBU for it, rates only", width, room=_LABEL))
         lines.extend(labelled("nearest", ", ".join(map(token, model.nearest)), width, room=_LABEL))
+        if model.nearest:
+            cure = f'model = "{token(model.nearest[0])}" in the [[endpoint]] that serves it under this name'
+            lines.extend(labelled("if it is one", cure, width, room=_LABEL))
     label = "looked at"
     for place, found in model.looked:
         lines.extend(labelled(label, f"{place}: {token(found, spaces=True)}", width, room=_LABEL))
@@ -255,7 +258,7 @@ def _derived(spec: LlmSpec, context: float) -> list[tuple[str, str]]:
         f"{amount(figures['step_read_bytes'][str(batch)])}B at batch {batch}"
         for batch in (_BATCHES if spec.experts else _BATCHES[:1])
     )
-    stored = f"{spec.precision.value}{_arithmetic(spec)}: {amount(figures['weight_bytes'])}B"
+    stored = f"{_stored(spec)}{_arithmetic(spec)}: {amount(figures['weight_bytes'])}B"
     flops = {name: f"{amount(figures[name])}FLOP" for name in figures if "flops" in name}
     if spec.attention and all(each.reach is Reach.ENCODER for each in spec.attention):
         # It answers with one pass over the text: no token is decoded, and nothing is kept.
@@ -282,6 +285,14 @@ def _derived(spec: LlmSpec, context: float) -> list[tuple[str, str]]:
             f"and {flops['head_flops_per_request']} once for its LM head",
         ),
     ]
+
+
+def _stored(spec: LlmSpec) -> str:
+    """The format of most weights; of integers, which may have 2 to 8 bits, also the mean over all that a step reads."""
+    weights = spec.matmul_params + (spec.experts - spec.experts_per_token) * spec.expert_params
+    if spec.precision not in (Precision.INT4, Precision.INT8) or weights <= 0.0:
+        return spec.precision.value
+    return f"{spec.precision.value} ({8.0 * spec.read_bytes / weights:.1f} bits per weight on average)"
 
 
 def _arithmetic(spec: LlmSpec) -> str:

@@ -105,9 +105,17 @@ def look_up(
             return _unknown(model_id, looked, [*problems, *against])
     if spec is None:
         spec = _from_catalogue(names, llms, looked)
+    if spec is None and problems:
+        return _unreadable(looked, problems)
     if spec is None:
-        return _unknown(model_id, looked, [*problems, *(each.found for each in looked[-1:] if each.found != NO_ROW)])
+        return _unknown(model_id, looked, [each.found for each in looked[-1:] if each.found != NO_ROW])
     return Facts(with_kv_dtype(spec, hints), spec.source, tuple(looked))
+
+
+def _unreadable(looked: Sequence[Looked], problems: Sequence[str]) -> Facts:
+    """What is wrong is the file (no JSON, cut off, not to be read): figures in the config would only hide it."""
+    what = "; ".join(problems[:_MOST_PROBLEMS])
+    return Facts(None, f"unknown model ({what}). Mend that file, then start gpumon again", tuple(looked))
 
 
 def _unknown(model_id: str, looked: Sequence[Looked], problems: Sequence[str]) -> Facts:
@@ -276,9 +284,11 @@ def _from_folder(folder: Path, model_id: str, hints: Mapping[str, str]) -> LlmSp
         source, weights = f"{source}, {word} at load as the engine says", {}
     try:
         return llm_from_config(config, model_id, source, weights, at_load)
-    except ValueError as error:
+    except RefusedError:
         # A row of the catalogue has the folder's name perhaps, and not its dimensions.
-        raise RefusedError(str(error)) from None
+        raise
+    except ValueError as error:
+        raise RefusedError(f"{error} in {folder}: mend the file where it is wrong") from None
 
 
 def _weights(folder: Path) -> dict[str, float]:
