@@ -197,7 +197,7 @@ _OF_VLLM: Final[dict[tuple[str, Reason], Why]] = {
     ("prefill_tokens_per_s", Reason.NOT_EXPOSED): Why(*NO_PREFILL),
     ("cached_tokens_per_s", Reason.NOT_EXPOSED): Why(
         "the engine does not count hits of its prefix cache",
-        "start vLLM with --enable-prefix-caching; without it no token is cached",
+        "a newer vLLM does; with --no-enable-prefix-caching no token is cached, and there is nothing to count",
     ),
     ("kv_pool_tokens", Reason.NOT_EXPOSED): Why(
         "the engine does not say how many tokens its KV cache holds", "vLLM 0.24 and newer do, for every model"
