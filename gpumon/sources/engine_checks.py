@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
+from gpumon.efficiency.lacks import Lack, lacks
 from gpumon.readings import quantities as q
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, Fault, GpuReading, Phase
@@ -66,7 +67,7 @@ def engine_checks(
             if fault.source == reading.name and fault.text != reading.fault
         ]
         if reading.state is EndpointState.OK:
-            checks += [_exports(reading), _model(reading), _gpus(reading, gpus)]
+            checks += [_exports(reading), _model(reading), *_lacks(reading), _gpus(reading, gpus)]
     return checks
 
 
@@ -122,6 +123,23 @@ def _model(reading: EngineReading) -> Check:
         text += f"; not in the figures: {', '.join(reading.llm.not_modelled)}"
         return Check("engine", name, CheckState.WARN, text)
     return Check("engine", name, CheckState.OK, text)
+
+
+def _lacks(reading: EngineReading) -> list[Check]:
+    """Figures that will not come, by what the engine exports."""
+    figures: dict[Lack, list[str]] = {}
+    for figure, lack in lacks(reading):
+        figures.setdefault(lack, []).append(figure)
+    return [
+        Check(
+            "engine",
+            f"{reading.name} {' and '.join(named)}",
+            CheckState.WARN,
+            f"no {', no '.join(named)}: {lack.sentence}",
+            lack.todo,
+        )
+        for lack, named in figures.items()
+    ]
 
 
 def _in_config(reading: EngineReading, line: str) -> str:

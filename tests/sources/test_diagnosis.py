@@ -18,6 +18,7 @@ import tomli
 
 from gpumon.config.options import Options
 from gpumon.config.schema import Config, Discovery, Endpoint, Feed, General, Gpu, Model
+from gpumon.efficiency.lacks import NO_CONTEXT, NO_PREFILL
 from gpumon.outputs.doctor import report
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.frame import GpuReading, GpuState
@@ -157,6 +158,7 @@ async def test_an_engine_that_is_all_right(driver: FakeDriver) -> None:
     assert [state(checks, f"engine mine{part}") for part in ("", " metrics", " model", " GPUs")] == [OK] * 4
     assert "8.0B parameters, 32 layers, bf16" in checks["engine mine model"].text
     assert checks["engine mine GPUs"].text == "0, 1 (from config)"
+    assert [name for name in checks if "MFU" in name or "MBU" in name] == []
 
 
 async def test_an_unknown_model_comes_with_the_lines_to_add() -> None:
@@ -214,6 +216,18 @@ async def test_metrics_that_an_engine_does_not_export_are_named() -> None:
     assert check.state is WARN
     assert check.text.startswith("not exported: decode rate, prompt rate, steps")
     assert "running" not in check.text
+
+
+async def test_figures_that_an_engine_can_not_have_are_named_with_what_helps() -> None:
+    counted = {"num_requests_running": 3, "prompt_tokens_total": 70, "generation_tokens_total": 9}
+    page = "".join(f'vllm:{name}{{engine="0",model_name="tiny-8b"}} {value}\n' for name, value in counted.items())
+    with LoopbackServer(lambda _: Reply(body=page.encode())) as server:
+        endpoint = Endpoint(url=server.url, name="mine", gpu_type="H100 SXM 80GB", gpu_count=2, model="tiny-8b")
+        checks = await checked(Options(nvml=False), endpoint=(endpoint,), model=(LLAMA,))
+    unknown = NO_CONTEXT._replace(todo=NO_CONTEXT.todo.replace("{url}", server.url))
+    for figure, lack in (("MFU", NO_PREFILL), ("MBU", unknown)):
+        check = checks[f"engine mine {figure}"]
+        assert (check.state, check.text, check.fix) == (WARN, f"no {figure}: {lack.sentence}", lack.todo)
 
 
 @pytest.mark.parametrize(

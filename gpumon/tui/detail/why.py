@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from gpumon.efficiency.lacks import NO_CONTEXT, NO_PREFILL, NO_STEPS
 from gpumon.efficiency.service import BY_NATURE
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.missing import REMOTE_POWER, Missing, Reason
@@ -70,10 +71,7 @@ _GENERAL: Final[dict[Reason, Why]] = {
         "no peak is known for this GPU at this precision",
         "`gpumon doctor` shows what is known of it, and the [[gpu]] lines to add to the config",
     ),
-    Reason.NO_CONTEXT: Why(
-        "the mean context length cannot be had, so what the KV cache costs is not known",
-        'add to its [[endpoint]] in the config (url = "{url}"): context_tokens = 2000',
-    ),
+    Reason.NO_CONTEXT: Why(*NO_CONTEXT),
     Reason.IDLE: Why("nothing happened in the window: no request, no token", "it comes with the next request"),
     Reason.FEW: Why(
         "fewer than 20 observations in 60 s: a quantile of them is noise",
@@ -195,17 +193,11 @@ _SPECIAL: Final[dict[tuple[str, Reason], Why]] = {
 
 
 _OF_VLLM: Final[dict[tuple[str, Reason], Why]] = {
-    ("steps_per_s", Reason.NOT_EXPOSED): Why(
-        "steps are counted once only with one API server, and no ITL is exported to estimate them from",
-        "start vLLM without --api-server-count and without --disable-log-stats",
-    ),
-    ("prefill_tokens_per_s", Reason.NOT_EXPOSED): Why(
-        "the engine does not tell computed prompt tokens from cached ones",
-        "vLLM 0.16 and newer do; with an older one: --no-enable-prefix-caching",
-    ),
+    ("steps_per_s", Reason.NOT_EXPOSED): Why(*NO_STEPS),
+    ("prefill_tokens_per_s", Reason.NOT_EXPOSED): Why(*NO_PREFILL),
     ("cached_tokens_per_s", Reason.NOT_EXPOSED): Why(
         "the engine does not count hits of its prefix cache",
-        "start vLLM with --enable-prefix-caching; without it no token is cached",
+        "a newer vLLM does; with --no-enable-prefix-caching no token is cached, and there is nothing to count",
     ),
     ("kv_pool_tokens", Reason.NOT_EXPOSED): Why(
         "the engine does not say how many tokens its KV cache holds", "vLLM 0.24 and newer do, for every model"
