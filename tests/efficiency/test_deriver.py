@@ -334,6 +334,20 @@ def test_a_remote_engine_is_measured_against_its_configured_gpus(catalogue: GpuC
     assert shown.power_w == shown.tokens_per_j == shown.flops_per_j == REMOTE_POWER
 
 
+def test_a_peak_that_is_assumed_is_marked_and_says_so(catalogue: GpuCatalogue):
+    llms = parse_llms((DATA / "llms.jsonl").read_text())
+    for name, precision, peak, assumed in (
+        ("openai/gpt-oss-120b", "bf16", 8 * 2250e12, True),
+        ("deepseek-ai/DeepSeek-V4-Flash", "fp8", 8 * 4500e12, False),
+    ):
+        llm = llms.find(name)
+        one = engine(0.0, {DECODE_TOKENS: 0.0}, gpus=(), gpu_type="B200 SXM 180GB", gpu_count=8, llm=llm)
+        shown = Deriver(catalogue).derive(frame(0, (), (one,))).snapshot.engines[0]
+        assert (shown.precision, shown.peak_flops_per_s) == (precision, pytest.approx(peak))
+        assert shown.peak_unverified is assumed
+        assert ("assumed" in shown.sources["peak_flops_per_s"]) is assumed
+
+
 def test_a_block_count_says_nothing_of_a_pool_shared_by_layers_of_several_kinds(catalogue: GpuCatalogue):
     gemma = parse_llms((DATA / "llms.jsonl").read_text()).find("google/gemma-3-27b-it")
     live = {POOL_TOKENS: "vllm:cache_config_info num_gpu_blocks x block_size"}
