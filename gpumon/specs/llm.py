@@ -105,8 +105,6 @@ class LlmSpec(msgspec.Struct, frozen=True, array_like=True):
     """Format that most of a token's multiplied weights are stored in."""
     weight_only: bool = False
     """These are widened before the arithmetic (AWQ, GPTQ, MXFP4 on Hopper): it runs at the 16-bit peak."""
-    activations: Precision | None = None
-    """Format of the activations that these are multiplied with, where the checkpoint tells one narrower than 16 bit."""
     kv_precision: Precision = Precision.BF16
     read_bytes: float = 0.0
     """Bytes of all matmul weights, every expert included: what a step with all experts touched reads."""
@@ -120,6 +118,10 @@ class LlmSpec(msgspec.Struct, frozen=True, array_like=True):
     """Bytes of all stored weights, where a file's own table or the engine tells them; 0: they follow from the rest."""
     max_context: int = 0
     """Tokens, as published; 0: not known."""
+    activations: Precision | None = None
+    """Format of what most of its weights are multiplied with, where the checkpoint tells one narrower than 16 bit.
+
+    The last one: recordings hold the fields by their place, so that a new one stands behind all others."""
 
     @property
     def latent(self) -> bool:
