@@ -42,9 +42,12 @@ _SKIPPED = {
 
 def rows(sources: Iterable[Source], same: Callable[[Source], object]) -> Iterator[tuple[list[Row], list[Row]]]:
     """Rows of flops.csv and caches.csv, model by model; of models that are the `same` only the first runs."""
-    unique = {same(source): source for source in reversed([s for s in sources if s.id not in _SKIPPED])}
+    unique: dict[object, Source] = {}
+    for source in sources:
+        if source.id not in _SKIPPED:
+            unique.setdefault(same(source), source)
     with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(_measure, reversed(unique.values()))
+        yield from pool.map(_measure, unique.values())
 
 
 class _TooSlowError(Exception):
