@@ -1,4 +1,4 @@
-"""`python -m tests.oracle [defaults] [variants] [parameters] [runs]`: writes these files of tests/data/oracle/."""
+"""`python -m tests.oracle [defaults] [variants] [parameters] [runs] [served]`: writes these of tests/data/oracle/."""
 
 import csv
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import transformers
 
-from tests.oracle import configs, parameters, runs
+from tests.oracle import configs, parameters, runs, served
 from tests.oracle.model import versions
 
 DATA = Path(__file__).parents[1] / "data" / "oracle"
@@ -62,6 +62,11 @@ def _counts() -> Callable[[configs.Source], object]:
     return lambda source: by_id[source.id] if by_id[source.id][1] else source.id
 
 
+def _write_served() -> None:
+    with Table("served.csv") as table:
+        table.add(served.rows())
+
+
 def _write_runs() -> None:
     with Table("flops.csv") as flops, Table("caches.csv") as caches:
         for counted, kept in runs.rows(configs.read(DATA), _counts()):
@@ -74,6 +79,7 @@ _PARTS: dict[str, Callable[[], None]] = {
     "variants": lambda: configs.write_variants(DATA / "variants.jsonl"),
     "parameters": _write_parameters,
     "runs": _write_runs,
+    "served": _write_served,
 }
 
 if __name__ == "__main__":
