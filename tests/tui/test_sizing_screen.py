@@ -108,6 +108,7 @@ def test_patches_and_shifts_leave_what_a_full_paint_would(slow: bool) -> None:
         terminal.run(0.3)
         terminal.type(b" ")
         read_until(terminal, "PAUSED")
+        terminal.run(1.5)  # the rest of that frame
         patched = terminal.screen()
         assert any("─s─ sizing" in line for line in patched)
         assert all(line[92] == "│" for line in patched[1:-1])
