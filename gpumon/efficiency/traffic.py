@@ -76,10 +76,7 @@ def kv_stored_bytes(llm: LlmSpec, context_tokens: float, tp: int = 1, kv_precisi
     checked("context_tokens", context_tokens)
     checked("tp", tp, least=1)
     width = _width(llm, kv_precision)
-    cached = sum(
-        each.layers * each.elements * kept(each, context_tokens) * (each.bytes_per_element or width) * _copies(each, tp)
-        for each in llm.attention
-    )
+    cached = sum(_entry_bytes(each, width, tp) * kept(each, context_tokens) for each in llm.attention)
     return cached + state_bytes(llm)
 
 
@@ -93,10 +90,7 @@ def kv_read_bytes(llm: LlmSpec, context_tokens: float, tp: int = 1, kv_precision
     checked("context_tokens", context_tokens)
     checked("tp", tp, least=1)
     width = _width(llm, kv_precision)
-    looked = sum(
-        each.layers * each.elements * seen(each, context_tokens) * (each.bytes_per_element or width) * _copies(each, tp)
-        for each in llm.attention
-    )
+    looked = sum(_entry_bytes(each, width, tp) * seen(each, context_tokens) for each in llm.attention)
     return looked + 2.0 * state_bytes(llm)
 
 
@@ -109,8 +103,10 @@ def _width(llm: LlmSpec, kv_precision: Precision | None) -> float:
     return BYTES_PER_ELEMENT[kv_precision or llm.kv_precision]
 
 
-def _copies(attention: Attention, tp: int) -> float:
-    return max(1.0, tp / attention.heads)
+def _entry_bytes(attention: Attention, width: float, tp: int) -> float:
+    """Bytes of one entry of the cache in all these layers, with the copies of heads that can not be divided."""
+    copies = max(1.0, tp / attention.heads)
+    return attention.layers * attention.elements * (attention.bytes_per_element or width) * copies
 
 
 def step_bytes_per_s(

@@ -139,11 +139,6 @@ class LlmSpec(msgspec.Struct, frozen=True, array_like=True):
         return recurrent or sum(each.layers for each in self.states)
 
     @property
-    def state_elements(self) -> float:
-        """Elements of all states of one sequence."""
-        return sum(each.layers * each.elements for each in self.states)
-
-    @property
     def uniform(self) -> bool:
         """Whether each token of the cache costs the same whatever the context: full attention alone."""
         return not self.states and all(each.reach in (Reach.FULL, Reach.ENCODER) for each in self.attention)

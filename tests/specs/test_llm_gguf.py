@@ -228,7 +228,7 @@ def test_recurrent_layers_have_a_state_and_no_cache(architecture: str, kind: str
 
 def test_kimi_delta_attention_has_a_square_state_per_head() -> None:
     spec = read(hybrid("kimi-linear", (0,), 2, kda__head_dim=128))
-    assert spec.state_elements == 32 * 128 * 128
+    assert sum(each.layers * each.elements for each in spec.states) == 32 * 128 * 128
     assert [state.kind for state in spec.states] == ["delta net"]
 
 

@@ -46,8 +46,6 @@ REFUSED: Final = Companion(SLOTS, 60.0)
 STEPS: Final = "llamacpp:n_decode_total"
 BUSY: Final = "llamacpp:n_busy_slots_per_decode"
 ENDED: Final = "llamacpp:tokens_predicted_total"
-DRAFTS: Final = "llamacpp:spec_decode_num_drafts_total"
-ACCEPTED: Final = "llamacpp:spec_decode_num_accepted_tokens_total"
 RUN: Final = "/slots n_decoded of running requests"
 COARSE_STEPS: Final = 10.0
 """Printed more coarsely, a 10 s rate of a slow server is off by more than about 1 %."""
