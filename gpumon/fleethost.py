@@ -27,7 +27,7 @@ from gpumon.sources.prometheus.past import together
 
 if TYPE_CHECKING:
     from gpumon.sizing.calibration import Calibration
-    from gpumon.sizing.known import Known
+    from gpumon.sizing.scenario import Known
     from gpumon.tui.control import Playback, Timeline
 
 GONE: Final = "the Prometheus has nothing of this host any more: are its targets still scraped?"

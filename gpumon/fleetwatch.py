@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gpumon.readings.fleet import HostFrame
     from gpumon.readings.snapshot import Snapshot
     from gpumon.sizing.calibration import Calibration
-    from gpumon.sizing.known import Known
+    from gpumon.sizing.scenario import Known
     from gpumon.tui.control import Timeline
 
 KEPT_S: Final = 15 * 86400.0

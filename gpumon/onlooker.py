@@ -13,8 +13,8 @@ from gpumon.readings.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from gpumon.sizing.calibration import Calibration
-    from gpumon.sizing.known import Known
-    from gpumon.sizing.observed import Observed
+    from gpumon.sizing.profile import Observed
+    from gpumon.sizing.scenario import Known
     from gpumon.specs.llm import LlmSpec
 
 
@@ -57,8 +57,8 @@ class Onlooker:
     def known(self) -> Known:
         """What sizing looks up, as it is known by now; imported profiles a moment after the start."""
         from gpumon.config.prices import prices_per_hour
-        from gpumon.sizing.known import Known
         from gpumon.sizing.live import have, own_models
+        from gpumon.sizing.scenario import Known
         from gpumon.sources.own_models import OwnModels
         from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 

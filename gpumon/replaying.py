@@ -24,7 +24,7 @@ from gpumon.recording.store import write_recording
 from gpumon.recording.timeline import PastTimeline
 from gpumon.recording.when import OutsideError, moment_of
 from gpumon.sizing.calibration import Calibration
-from gpumon.sizing.known import Known
+from gpumon.sizing.scenario import Known
 
 if TYPE_CHECKING:
     from gpumon.tui.control import Playback, Timeline

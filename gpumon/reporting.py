@@ -22,8 +22,8 @@ from gpumon.recording.reader import Recording
 from gpumon.recording.summary import summed_up
 from gpumon.recording.when import OutsideError, moment_of
 from gpumon.sizing.calibration import Calibration, in_flight, request_rates
-from gpumon.sizing.in_flight import Stretch
 from gpumon.sizing.live import from_live, own_models
+from gpumon.sizing.peaks import Stretch
 from gpumon.sizing.scenario import Scenario
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.specs.llm import LlmSpec

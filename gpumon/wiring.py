@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from gpumon.outputs.alert_commands import AlertCommands
     from gpumon.sizing.answer import Answer
     from gpumon.sizing.calibration import Calibration
-    from gpumon.sizing.known import Known
-    from gpumon.sizing.scenario import Scenario
+    from gpumon.sizing.scenario import Known, Scenario
     from gpumon.sources.endpoint import EndpointSource
     from gpumon.sources.feeds.file import FileFeed
     from gpumon.sources.source import Source
@@ -361,7 +360,7 @@ def known(
     from gpumon.config.errors import ConfigError
     from gpumon.config.prices import prices_per_hour
     from gpumon.config.profile_store import profiles
-    from gpumon.sizing.known import Known
+    from gpumon.sizing.scenario import Known
     from gpumon.sources.model_facts import configured
     from gpumon.sources.own_models import OwnModels
     from gpumon.sources.packaged import gpu_catalogue, llm_catalogue

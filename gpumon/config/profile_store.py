@@ -16,8 +16,8 @@ from gpumon.config.load import named
 from gpumon.config.save import beside, keep_folder
 from gpumon.config.scenario_rules import observed
 from gpumon.readings.text import clean
-from gpumon.sizing.guide import guide_profiles
-from gpumon.sizing.observed import Observed
+from gpumon.sizing.design_guide import guide_profiles
+from gpumon.sizing.profile import Observed
 
 SCHEMA: Final = 1
 _MOST_BYTES: Final = 4 << 20

@@ -10,9 +10,17 @@ from msgspec import Meta
 
 from gpumon.config.rules import FieldRule, Rulebook, gpu_type_problem
 from gpumon.config.validate import validated
-from gpumon.sizing.observed import MOST_POINTS, Observed, Point
-from gpumon.sizing.ranges import RANGES, SCENARIO_RANGES, SEEN_RANGES, SERVER_RANGES, Range
-from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.sizing.profile import MOST_POINTS, Observed, Point
+from gpumon.sizing.scenario import (
+    RANGES,
+    SCENARIO_RANGES,
+    SEEN_RANGES,
+    SERVER_RANGES,
+    Range,
+    Scenario,
+    Server,
+    Workload,
+)
 from gpumon.specs.precision import Precision
 
 MOST_WORKLOADS: Final = 200

@@ -11,7 +11,7 @@ import msgspec
 from gpumon.outputs.tables import INDENT, Column, labelled, table, wrapped
 from gpumon.outputs.units import NONE, milliseconds, quantities, token
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.sizing.observed import Observed, Origin, Point
+from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.sweeps.knee import Knee, knee, load, throughput
 
 SCHEMA: Final = 1

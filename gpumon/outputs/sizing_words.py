@@ -13,7 +13,7 @@ from gpumon.readings.format import phrase
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import Answer, Degraded, Limit, Packed, Source, Totals, WorkloadPlan
-from gpumon.sizing.demand import OPERATING_POINTS
+from gpumon.sizing.capacity import OPERATING_POINTS
 from gpumon.sizing.scenario import Scenario
 
 _TARGETS: Final = {"concurrency": "in flight", "users": "users", "requests_per_s": "req/s"}

@@ -7,7 +7,7 @@ from enum import Enum
 import msgspec
 
 from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.sizing.bands import Band
+from gpumon.sizing.accuracy import Band
 
 NOT_KNOWN = Missing(Reason.NOT_EXPOSED)
 NOT_GIVEN = Missing(Reason.NOT_GIVEN)

@@ -1,19 +1,340 @@
-"""What running engines show of themselves while gpumon looks on: points, lengths, pools, gathered tick by tick."""
+"""What running engines show of themselves while gpumon looks on: points, lengths, pools, tick by tick."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, deque
+from collections.abc import Iterable
+from statistics import median
 from typing import Final, NamedTuple
+
+import msgspec
 
 from gpumon.efficiency.frontends import FRONTENDS, adding_up
 from gpumon.readings.frame import EndpointState, Phase
-from gpumon.readings.missing import Reading, number
-from gpumon.readings.snapshot import Engine, Gpu, Snapshot, Window
-from gpumon.sizing.gathered import Seen, Traffic, tail_ratio
-from gpumon.sizing.in_flight import InFlight, Peaks
-from gpumon.sizing.observed import Observed
-from gpumon.sizing.replicas import Replicas, Setting
+from gpumon.readings.missing import Missing, Reading, number
+from gpumon.readings.snapshot import Engine, Gpu, Quantiles, Snapshot, Window
+from gpumon.sizing.peaks import InFlight, Peaks
+from gpumon.sizing.profile import MOST_POINTS, Observed, Origin, Point, level
+
+MOST_WINDOWS: Final = 8
+"""Of one bucket; the oldest goes first."""
+MOST_TAILS: Final = 16
+KEPT_S: Final = 4 * 3600.0
+"""Windows this much older than the newest one of their mix are dropped: drivers, clocks and neighbours change."""
+SAME_FACTOR: Final = 1.5
+"""Mean lengths within this factor are one mix."""
+COARSEST: Final = 2.0
+"""Upper over lower bound of a histogram's bucket above which a quantile in it says too little."""
+_STEADY_AFTER: Final = 20
+"""Windows after which a mix's mean lengths move by no more than a twentieth of the difference."""
+_ROUNDING_TOKENS: Final = 16.0
+
+
+class Traffic(NamedTuple):
+    """Mean lengths in tokens, cached ones in the prompt included; the hit ratio is None where it is not known."""
+
+    prompt_tokens: float
+    answer_tokens: float
+    hit_ratio: float | None
+
+    def distance(self, other: Traffic) -> float:
+        """Largest logarithm of a ratio between the two: of prompts, of computed prompts, of answers."""
+        return max(abs(math.log(a / b)) for a, b in zip(self._costs(), other._costs(), strict=True))
+
+    def moved(self, to: Traffic, share: float) -> Traffic:
+        """This one moved by a share of the way to another."""
+        hit = to.hit_ratio
+        if hit is not None and self.hit_ratio is not None:
+            hit = self.hit_ratio + share * (hit - self.hit_ratio)
+        return Traffic(
+            self.prompt_tokens + share * (to.prompt_tokens - self.prompt_tokens),
+            self.answer_tokens + share * (to.answer_tokens - self.answer_tokens),
+            self.hit_ratio if hit is None else hit,
+        )
+
+    def _costs(self) -> tuple[float, float, float]:
+        computed = self.prompt_tokens * (1.0 - (self.hit_ratio or 0.0))
+        return self.prompt_tokens + 1.0, computed + _ROUNDING_TOKENS, self.answer_tokens + 1.0
+
+
+class Seen(NamedTuple):
+    """One window of one instance; None is not known."""
+
+    time_s: float
+    running: float
+    itl_s: float
+    ttft_s: float | None = None
+    tokens_per_s: float | None = None
+    requests_per_s: float | None = None
+    power_w: float | None = None
+    busy_ratio: float | None = None
+    itl_p95_s: float | None = None
+    """Where it can be told; of the same load as the means."""
+    ttft_p95_s: float | None = None
+
+
+class Gathered:
+    """The windows of one mix. At most 64 buckets of 8 windows (140 kB), of the last 4 hours."""
+
+    def __init__(self, traffic: Traffic) -> None:
+        self.traffic = traffic
+        self.windows = 0
+        """Taken in, dropped ones included."""
+        self.last_s = -math.inf
+        self._buckets: dict[int, deque[Seen]] = {}
+        self._itl_tails: deque[float] = deque(maxlen=MOST_TAILS)
+        self._ttft_tails: deque[float] = deque(maxlen=MOST_TAILS)
+        self._points: tuple[Point, ...] | None = ()
+
+    def holds(self, traffic: Traffic, requests: float) -> bool:
+        """Whether `traffic`, the mean of so many requests, is this mix: a mean of few is itself uncertain."""
+        return self.traffic.distance(traffic) <= math.log(SAME_FACTOR) + 1.0 / math.sqrt(max(requests, 1.0))
+
+    def add(self, seen: Seen, traffic: Traffic) -> None:
+        """Take one window in; the mix's lengths follow."""
+        self.windows += 1
+        self.traffic = self.traffic.moved(traffic, 1.0 / min(self.windows, _STEADY_AFTER))
+        self.last_s = max(self.last_s, seen.time_s)
+        self._buckets.setdefault(level(seen.running), deque(maxlen=MOST_WINDOWS)).append(seen)
+        self._forget()
+        self._points = None
+
+    def add_tails(self, itl: float | None, ttft: float | None) -> None:
+        """Take in p95 / mean of two latencies; None: not to be told."""
+        for tails, ratio in ((self._itl_tails, itl), (self._ttft_tails, ttft)):
+            if ratio is not None:
+                tails.append(ratio)
+
+    @property
+    def itl_tail_ratio(self) -> float | None:
+        """p95 / mean of the ITL, median of the last windows."""
+        return median(self._itl_tails) if self._itl_tails else None
+
+    @property
+    def ttft_tail_ratio(self) -> float | None:
+        """The same of the TTFT of requests that did not queue."""
+        return median(self._ttft_tails) if self._ttft_tails else None
+
+    def points(self) -> tuple[Point, ...]:
+        """Medians per bucket by rising concurrency, with the number of windows as weight."""
+        if self._points is None:
+            self._points = tuple(_point(self._buckets[key]) for key in sorted(self._buckets))
+        return self._points
+
+    def _forget(self) -> None:
+        """Drop what is too old, and the buckets not met for longest where there are too many."""
+        for key, seen in list(self._buckets.items()):
+            while seen and seen[0].time_s < self.last_s - KEPT_S:
+                seen.popleft()
+            if not seen:
+                del self._buckets[key]
+        while len(self._buckets) > MOST_POINTS:
+            del self._buckets[min(self._buckets, key=lambda key: self._buckets[key][-1].time_s)]
+
+
+def tail_ratio(latency: Quantiles) -> float | None:
+    """p95 / mean, at least 1; None with few observations or where p95 fell in an open, first or too wide bucket."""
+    p95, mean, low, high = latency.p95, latency.mean, latency.p95_low, latency.p95_high
+    if not (isinstance(p95, float) and isinstance(mean, float) and isinstance(low, float) and isinstance(high, float)):
+        return None
+    if not 0.0 < mean < math.inf or not math.isfinite(p95) or low <= 0.0 or high > COARSEST * low:
+        return None
+    return max(1.0, p95 / mean)
+
+
+def _point(windows: Iterable[Seen]) -> Point:
+    seen = list(windows)
+    return Point(
+        running=median(one.running for one in seen),
+        itl_s=median(one.itl_s for one in seen),
+        ttft_s=_median(one.ttft_s for one in seen),
+        tokens_per_s=_median(one.tokens_per_s for one in seen),
+        requests_per_s=_median(one.requests_per_s for one in seen),
+        power_w=_median(one.power_w for one in seen),
+        busy_ratio=_median(one.busy_ratio for one in seen),
+        itl_p95_s=_median(one.itl_p95_s for one in seen),
+        ttft_p95_s=_median(one.ttft_p95_s for one in seen),
+        weight=len(seen),
+    )
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+MOST_MIXES: Final = 3
+POOL_TOLERANCE: Final = 0.1
+"""KV pools of replicas differ by what else lay in memory when each started; by more than this it is another setting."""
+MOST_PER_STEP: Final = 64.0
+"""Tokens per step and sequence beyond which nothing that an engine says is believed."""
+_MOST_SEQUENCES: Final = re.compile(r"--max[-_]num[-_]seqs[= ](\d{1,6})\b")
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """What a restart may change; empty or 0 is not known (yet)."""
+
+    model: str
+    gpu: str
+    """Catalogue name."""
+    gpus: int
+    """Of one instance."""
+    tp: int
+    weight_precision: str
+    kv_precision: str
+    tool: str
+    """Engine and version."""
+    pool_tokens: float
+    """KV pool of one instance."""
+
+    def agrees(self, other: Setting) -> bool:
+        """Whether nothing that both know differs."""
+        if self.pool_tokens and other.pool_tokens:
+            ratio = self.pool_tokens / other.pool_tokens
+            if not 1.0 / (1.0 + POOL_TOLERANCE) <= ratio <= 1.0 + POOL_TOLERANCE:
+                return False
+        tools = f"{self.tool} ".startswith(f"{other.tool} ") or f"{other.tool} ".startswith(f"{self.tool} ")
+        names = ("model", "gpu", "gpus", "tp", "weight_precision", "kv_precision")
+        pairs = ((getattr(self, name), getattr(other, name)) for name in names)
+        return tools and all(a == b or not a or not b for a, b in pairs)
+
+    def filled(self, other: Setting) -> Setting:
+        """This one, with what only the other knows."""
+        known = {name: getattr(self, name) or getattr(other, name) for name in self.__struct_fields__}
+        return Setting(**{**known, "tool": max(self.tool, other.tool, key=len)})
+
+
+class Replicas:
+    """What is known of one instance, whichever of the engines it was seen on."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.names: dict[str, str] = {}
+        """URL -> name of each engine."""
+        self.last_s = -math.inf
+        self.time = ""
+        """When one of them was last seen (RFC 3339)."""
+        self.prefill_tokens_per_s = 0.0
+        self.lengths: Traffic | None = None
+        """Of the requests that ended last on one of them: what is known of the traffic before there is a point."""
+        self._mixes: list[Gathered] = []
+        self._current: Gathered | None = None
+        self._memory_bytes: float | None = None
+        self._tokens_per_step: float | None = None
+        self._told: int | None = None
+        """max_num_seqs as the command line says."""
+        self._plateau: float | None = None
+        self._most_running = 0.0
+
+    def holds(self, setting: Setting) -> bool:
+        """Whether an engine with this setting belongs here."""
+        return self.setting.agrees(setting)
+
+    def lose(self, url: str) -> None:
+        """An engine is something else now; the name of the last one stays with what it showed."""
+        if len(self.names) > 1:
+            self.names.pop(url, None)
+
+    def learn(self, setting: Setting) -> None:
+        """Fill what was not known before."""
+        self.setting = self.setting.filled(setting)
+
+    def notice(self, engine: Engine, here: list[Gpu]) -> None:
+        """Look at its memory, its speculation and its processes' command lines."""
+        found = _memory(engine, here)
+        if found is not None:
+            self._memory_bytes = found / engine.ranks
+        per_step = number(engine.tokens_per_step)
+        if per_step is not None and 1.0 <= per_step <= MOST_PER_STEP:
+            self._tokens_per_step = per_step
+        for gpu in here:
+            for process in gpu.processes:
+                if process.engine == engine.name and (told := _MOST_SEQUENCES.search(process.command)):
+                    self._told = int(told[1])
+
+    def mix(self, traffic: Traffic, requests: float) -> Gathered:
+        """The mix that `traffic`, a mean of so many requests, belongs to; it becomes the current one.
+
+        The current mix is kept while it holds, so that lengths at the edge do not go to and fro.
+        """
+        candidates = sorted(self._mixes, key=lambda mix: (mix is not self._current, mix.traffic.distance(traffic)))
+        found = next((mix for mix in candidates if mix.holds(traffic, requests)), None)
+        if found is None:
+            found = Gathered(traffic)
+            self._mixes.append(found)
+            if len(self._mixes) > MOST_MIXES:
+                self._mixes.remove(min(self._mixes[:-1], key=lambda mix: mix.last_s))
+        self._current = found
+        return found
+
+    def plateau(self, running: float) -> None:
+        """An instance with room in its KV pool let no more than `running` in while others waited."""
+        self.exceeded(running)
+        if running >= self._most_running:
+            self._plateau = running
+
+    def exceeded(self, running: float) -> None:
+        """So many ran: a limit that was seen below was none."""
+        self._most_running = max(self._most_running, running)
+        if self._plateau is not None and running > self._plateau:
+            self._plateau = None
+
+    @property
+    def max_num_seqs(self) -> int | None:
+        """The engine's limit: from its command line, else where it was seen to stop."""
+        if self._told is not None:
+            return self._told
+        return round(self._plateau) if self._plateau else None
+
+    def observed(self) -> Observed:
+        """All of it, with the points of the current mix."""
+        mix, setting = self._current, self.setting
+        traffic = mix.traffic if mix is not None else self.lengths
+        points = mix.points() if mix is not None else ()
+        names = sorted(self.names.values())
+        return Observed(
+            origin=Origin.LIVE,
+            name=f"{names[0]} +{len(names) - 1}" if len(names) > 1 else "".join(names),
+            model=setting.model,
+            points=points,
+            time=self.time,
+            tool=setting.tool,
+            gpu=setting.gpu,
+            gpus=setting.gpus,
+            tp=setting.tp,
+            weight_precision=setting.weight_precision,
+            kv_precision=setting.kv_precision,
+            prompt_tokens=traffic.prompt_tokens if traffic is not None else None,
+            answer_tokens=traffic.answer_tokens if traffic is not None else None,
+            prefix_hit_ratio=traffic.hit_ratio if traffic is not None else None,
+            itl_tail_ratio=mix.itl_tail_ratio if mix is not None else None,
+            ttft_tail_ratio=mix.ttft_tail_ratio if mix is not None else None,
+            kv_pool_tokens=setting.pool_tokens or None,
+            max_num_seqs=self.max_num_seqs,
+            memory_bytes=self._memory_bytes,
+            busy_ratio=points[-1].busy_ratio if points else None,
+            power_w=points[-1].power_w if points else None,
+            tokens_per_step=self._tokens_per_step,
+            prefill_tokens_per_s=self.prefill_tokens_per_s or None,
+        )
+
+
+def _memory(engine: Engine, here: list[Gpu]) -> float | None:
+    """GPU memory of its processes; of a GPU that it has to itself, where those are hidden, all that is in use."""
+    total = 0.0
+    for gpu in here:
+        own = [process.vram_bytes for process in gpu.processes if process.engine == engine.name]
+        known = [taken for taken in own if not isinstance(taken, Missing)]
+        if own and len(known) == len(own):
+            total += sum(known)
+        elif gpu.engines == (engine.name,) and not isinstance(gpu.vram_used_bytes, Missing):
+            total += gpu.vram_used_bytes
+        else:
+            return None
+    return total if here else None
+
 
 LEAST_S: Final = 9.0
 """Shortest window that is a point: gpumon's rates are of 10 s, of less just after a start or a gap."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from statistics import median
 from typing import Final, NamedTuple
 
 import msgspec
 
 from gpumon.efficiency.checks import checked
-from gpumon.sizing.bands import Band, band_of
-from gpumon.sizing.curve import Curve
-from gpumon.sizing.observed import Point, level
+from gpumon.sizing.accuracy import Band, band_of
+from gpumon.sizing.latency import Curve, TtftLine
+from gpumon.sizing.profile import Point, level
 
 _LEAST_BUCKETS: Final = 5
 _LEAST_SPREAD: Final = 2.0
@@ -27,6 +28,11 @@ _HUMP: Final = 1.15
 """Latencies of the fewest sequences this much above those of the most are another regime (idle data-parallel ranks)."""
 _WIDEST: Final = 0.9
 """A band is no wider: a latency is above 0."""
+_LONGEST_TTFT_S: Final = 86400.0
+"""A day until the first token is no measurement."""
+_LEAST_LOADS: Final = 3
+_KNEE: Final = 1.05
+"""Offered over running: beyond it, requests wait for admission."""
 _RESIDENT_STEPS: Final = 16
 """Shares that a MoE's fit tries."""
 
@@ -246,3 +252,39 @@ def _too_fast(buckets: Sequence[_Bucket], floor_s: float) -> str:
         f"ITL {min(bucket.itl_s for bucket in buckets) * 1e3:.1f} ms is less than reading the weights allows "
         f"(base at least {floor_s * 1e3:.1f} ms): model, precision or GPU differ from what is assumed"
     )
+
+
+@lru_cache(maxsize=256)
+def calibrated(line: TtftLine | None, points: tuple[Point, ...]) -> TtftLine | None:
+    """The line through the points from below the knee; `line` scaled to them where they are too few, itself without.
+
+    From three loads with a spread of 2 on: Theil-Sen over sqrt(b) or over b, whichever is nearer. Points whose offered
+    load is more than 5 % above what runs have waited for admission and are left out. Each counts once: weights are
+    windows of the same engine, and the latency drifts with load rather than time.
+    """
+    seen = [(max(1.0, point.running), point.ttft_s) for point in points if point.ttft_s and below_knee(point)]
+    loads = {round(running) for running, _ in seen}
+    if len(loads) >= _LEAST_LOADS and max(loads) >= _LEAST_SPREAD * min(loads):
+        fits = [_through(seen, math.sqrt), _through(seen, lambda running: running)]
+        found = [TtftLine(fits[0][0], fits[0][1]), TtftLine(fits[1][0], 0.0, fits[1][1])]
+        return min(found, key=lambda each: median(abs(each.ttft_s(b) / ttft_s - 1.0) for b, ttft_s in seen))
+    if line is None:
+        return TtftLine(median(ttft_s for _, ttft_s in seen), 0.0) if seen else None
+    alone_s = line.ttft_s(1.0)
+    return line.scaled(median(ttft_s / line.ttft_s(b) for b, ttft_s in seen)) if seen and alone_s > 0.0 else line
+
+
+def below_knee(point: Point) -> bool:
+    """A figure from below the knee: what the client holds open really runs."""
+    if not (point.ttft_s and 0.0 < point.ttft_s < _LONGEST_TTFT_S and 0.0 < point.running < math.inf):
+        return False
+    return point.offered is None or point.offered <= _KNEE * point.running
+
+
+def _through(seen: Sequence[tuple[float, float]], of: Callable[[float], float]) -> tuple[float, float]:
+    """Intercept and slope over a function of the load, both at least 0."""
+    line = [(of(running), ttft_s) for running, ttft_s in seen]
+    slopes = [(y2 - y1) / (x2 - x1) for i, (x1, y1) in enumerate(line) for x2, y2 in line[i + 1 :] if x2 != x1]
+    slope_s = max(0.0, median(slopes))
+    fixed_s = median(y - slope_s * x for x, y in line)
+    return (fixed_s, slope_s) if fixed_s >= 0.0 else (0.0, median(y / x for x, y in line))

@@ -10,27 +10,25 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from gpumon.efficiency.lengths import KV_SHARE
-from gpumon.sizing import memory, queueing
+from gpumon.sizing import memory
+from gpumon.sizing.accuracy import NO_BAND, Band, band_of
 from gpumon.sizing.answer import Source
-from gpumon.sizing.bands import NO_BAND, Band, band_of
-from gpumon.sizing.curve import Curve, Mix
-from gpumon.sizing.fit import Fitted, fit
-from gpumon.sizing.known import Known
-from gpumon.sizing.observed import Observed, Origin, Point
-from gpumon.sizing.ranges import check, check_scenario, sound
+from gpumon.sizing.fit import Fitted, below_knee, calibrated, fit
+from gpumon.sizing.latency import Curve, Mix, Sample, Tail, TtftLine, mean_at_goal, response_s, tail_of
+from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.roofline import (
     Setting,
     layers_s,
+    line_of,
     prefill_slope_s,
     prefill_tokens_per_s,
     rescale,
     roofline,
     speculative,
+    ttft_line,
     weight_read_s,
 )
-from gpumon.sizing.scenario import Scenario, Server, Workload
-from gpumon.sizing.tails import Sample, Tail, mean_at_goal, tail_of
-from gpumon.sizing.ttft import TtftLine, below_knee, calibrated, line_of, ttft_line
+from gpumon.sizing.scenario import Known, Scenario, Server, Workload, check, check_scenario, sound
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
 
@@ -116,7 +114,7 @@ class Instance(NamedTuple):
         itl_s = self.itl_s(running)
         if itl_s is not None and self.answer_tokens is not None:
             ttft_s = self.ttft.ttft_s(running) if self.ttft is not None else 0.0
-            return queueing.response_s(ttft_s, itl_s, self.answer_tokens)
+            return response_s(ttft_s, itl_s, self.answer_tokens)
         own = self.seen is not None and self.alike and self.same_mix
         return _between(self.seen.points if self.seen is not None and own else (), running)
 

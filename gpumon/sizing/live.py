@@ -14,10 +14,9 @@ from gpumon.readings.frame import EndpointState, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 from gpumon.readings.text import clean
-from gpumon.sizing.calibration import Calibration as Calibration
 from gpumon.sizing.calibration import credible
-from gpumon.sizing.in_flight import InFlight
-from gpumon.sizing.observed import Observed, seen_of
+from gpumon.sizing.peaks import InFlight
+from gpumon.sizing.profile import Observed, seen_of
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.specs.llm import LlmSpec
 

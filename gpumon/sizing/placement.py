@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.sizing.answer import GpuSlot, PlacedServer
-from gpumon.sizing.ranges import MOST_GPUS
-from gpumon.sizing.scenario import Packing
+from gpumon.sizing.scenario import MOST_GPUS, Packing
 
 DRAWN_SERVERS: Final = 256
 """Servers that are drawn GPU by GPU; all others are only counted."""

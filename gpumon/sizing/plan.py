@@ -2,22 +2,219 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from gpumon.readings.missing import Missing, Reading
-from gpumon.sizing.answer import NONE_LEFT_OUT, NOT_GIVEN, Answer, Have, Packed, Plans, Totals, WorkloadPlan
-from gpumon.sizing.bands import Band, band_of
-from gpumon.sizing.demand import INFEASIBLE, OPERATING_POINTS, Demand, first_demand_of, source_of
-from gpumon.sizing.guide import queue_warning
+from gpumon.sizing.accuracy import Band, band_of
+from gpumon.sizing.answer import (
+    NONE_LEFT_OUT,
+    NOT_GIVEN,
+    Answer,
+    Degraded,
+    Have,
+    LimitKind,
+    Packed,
+    Plans,
+    Totals,
+    WorkloadPlan,
+)
+from gpumon.sizing.capacity import INFEASIBLE, OPERATING_POINTS, Demand, first_demand_of, source_of
+from gpumon.sizing.design_guide import queue_warning
 from gpumon.sizing.instance import Instance
-from gpumon.sizing.known import Known
-from gpumon.sizing.observed import Origin
-from gpumon.sizing.packed import NO_PRICE, Filled, fill, gpu_price, server_price
-from gpumon.sizing.parts import at_target, degraded_of, gpu_power_w
-from gpumon.sizing.scenario import Scenario, Server
+from gpumon.sizing.latency import queued_ttft_s
+from gpumon.sizing.profile import Origin
+from gpumon.sizing.scenario import Known, Scenario, Server
+from gpumon.sizing.servers import NO_PRICE, Filled, Part, fill, gpu_price, server_price
+
+_ROOM: Final = (LimitKind.KV, LimitKind.MAX_NUM_SEQS, LimitKind.PREFILL, LimitKind.KNEE)
+"""Limits beyond which requests wait."""
+
+
+_SPARE: Final = {
+    None: "",
+    True: "until the spare server has loaded them: ",
+    False: "the spare server can not hold them: ",
+}
+
+
+def at_target(parts: Sequence[Part], gpus: int) -> dict[str, Reading]:
+    """Load, latency, throughput and power with none of them lost; `gpus` hold them.
+
+    Latencies are of the part that is slowest. Over several kinds of GPU the load is shared by capacity.
+    """
+    loads = [(part, running) for part, running in zip(parts, _running(parts, [0] * len(parts)), strict=True)]
+    in_flight = sum(part.number * running for part, running in loads)
+    watts = _total(*((gpu_power_w(part.demand)[0], part.demand.instance.gpus * part.number) for part in parts))
+    held = sum(part.demand.instance.gpus * part.number for part in parts)
+    e2e = [part.demand.instance.response_s(max(running, 1e-9)) for part, running in loads]
+    rates = [
+        (NOT_GIVEN if not response else part.number * running / response, 1)
+        for (part, running), response in zip(loads, e2e, strict=True)
+    ]
+    return {
+        "concurrency": in_flight,
+        "running": in_flight / sum(part.number for part in parts),
+        "itl_s": _slowest(_itl_s(part.demand, running) for part, running in loads),
+        "ttft_s": _slowest(_ttft_s(part.demand, running) for part, running in loads),
+        "itl_p95_s": _slowest(_given(part.demand.instance.itl_p95_s(running)) for part, running in loads),
+        "ttft_p95_s": _slowest(_given(part.demand.instance.ttft_p95_s(running)) for part, running in loads),
+        "e2e_s": _slowest(map(_given, e2e)),
+        "tokens_per_s": _total(*((_tokens_per_s(part.demand, running), part.number) for part, running in loads)),
+        "requests_per_s": _total(*rates),
+        # GPUs that several instances share are counted once.
+        "power_w": watts if isinstance(watts, Missing) or not held else watts * gpus / held,
+    }
+
+
+def gpu_power_w(demand: Demand) -> tuple[Reading, str]:
+    """Watts of one GPU under this load: typed, as seen, else the board's limit; and which of them."""
+    instance = demand.instance
+    if instance.server is not None and instance.server.gpu_power_w is not None:
+        return instance.server.gpu_power_w, "typed"
+    if instance.alike and instance.seen is not None and instance.seen.power_w is not None:
+        return instance.seen.power_w / instance.gpus, "seen"
+    limit_w = instance.gpu.tdp_w if instance.gpu is not None else 0.0
+    return (limit_w, "limit") if limit_w else (NOT_GIVEN, "")
+
+
+def degraded_of(parts: Sequence[Part], spare_holds: bool | None) -> tuple[Degraded, ...]:
+    """Without one instance, and without the server that carries most of the load: the worst that one fault does.
+
+    `spare_holds`: whether the spare servers can take in what is lost; None: there are none.
+    """
+    found = [_without(parts, "instance", _largest(parts, [1 for _ in parts]))]
+    on_a_server = [part.on_a_server for part in parts]
+    if max(on_a_server) > 1:
+        lost = _without(parts, "server", _largest(parts, on_a_server))
+        until = _SPARE[spare_holds]
+        found.append(msgspec.structs.replace(lost, text=until + lost.text))
+    return tuple(found)
+
+
+def _largest(parts: Sequence[Part], numbers: Sequence[int]) -> list[int]:
+    """Instances lost of each part: those numbers of the part where they carry most, of the others none."""
+    worst = max(range(len(parts)), key=lambda at: parts[at].demand.planned * numbers[at])
+    return [number if at == worst else 0 for at, number in enumerate(numbers)]
+
+
+def _without(parts: Sequence[Part], what: str, lost: Sequence[int]) -> Degraded:
+    """Survivors carry the whole load: N/(N-k) times as much each."""
+    left = sum(part.number for part in parts) - sum(lost)
+    if left < 1:
+        return Degraded(what, 0, text="nothing is left: requests fail until it is back")
+    loads = [
+        (part.demand, running)
+        for part, running, gone in zip(parts, _running(parts, lost), lost, strict=True)
+        if part.number > gone
+    ]
+    demand, load = max(loads, key=lambda load: load[1] / load[0].planned)
+    fit = _fit(demand)
+    queue = load > fit * (1 + 1e-9)
+    # Past its capacity a rate only grows the queue: more in flight would run faster, but do not fit.
+    if math.isinf(load) or (queue and demand.workload.target_kind == "requests_per_s"):
+        return Degraded(what, left, text="the rest can not serve this rate: the queue grows without end")
+    running = min(load, fit)
+    ttft_s = _waiting_s(demand, load, running) if queue else _ttft_s(demand, running)
+    missed = [f"the {kind.value} goal" for kind in _missed(demand, load, running, ttft_s)]
+    text = f"{load:,.1f} each" + (f", {fit:,.0f} fit" if queue else "")
+    if missed:
+        text = f"{' and '.join(missed)} would be missed: {text}"
+    elif queue:
+        text = f"requests queue: {text}"
+    else:
+        beyond = any(limit.kind is LimitKind.RANGE and load > limit.concurrency for limit in demand.limits)
+        text = f"{'more than was measured' if beyond else 'within all limits'}: {text}"
+    itl_p95_s = _given(demand.instance.itl_p95_s(running))
+    ttft_p95_s = NOT_GIVEN if queue else _given(demand.instance.ttft_p95_s(running))
+    return Degraded(what, left, load, _itl_s(demand, running), ttft_s, text, itl_p95_s, ttft_p95_s)
+
+
+def _fit(demand: Demand) -> float:
+    """Requests that one instance lets run: where it has no room, more wait and do not slow those down that run. A typed
+    capacity is the user's word for it."""
+    most = {limit.kind: limit.concurrency for limit in reversed(demand.limits)}
+    if LimitKind.TYPED in most:
+        return most[LimitKind.TYPED]
+    return min((most[kind] for kind in _ROOM if kind in most), default=math.inf)
+
+
+def _missed(demand: Demand, load: float, running: float, ttft_s: Reading) -> Iterator[LimitKind]:
+    """Goals that `load` in flight cost, of which `running` run: tokens come as fast as those allow, the rest waits."""
+    asked, most = demand.instance.workload, {each.kind: each.concurrency * (1 + 1e-9) for each in demand.limits}
+    response_s = demand.instance.response_s(running)
+    e2e_s = response_s * load / running if response_s else None
+    first_s = None if isinstance(ttft_s, Missing) else ttft_s
+    for kind, held, mean_s, goal_ms in (
+        (LimitKind.ITL, running, None, None),
+        (LimitKind.TTFT, load, first_s, asked.ttft_p95_ms),
+        (LimitKind.E2E, load, e2e_s, asked.e2e_p95_ms),
+    ):
+        late = mean_s is not None and goal_ms is not None and mean_s * 1e3 > goal_ms * (1 + 1e-9)
+        if kind in most and (held > most[kind] or late):
+            yield kind
+
+
+def _waiting_s(demand: Demand, load: float, running: float) -> Reading:
+    """Mean TTFT with more in flight than run, by Little's law: time in the system less decoding."""
+    of = demand.instance
+    answer, itl_s, response_s = of.answer_tokens, of.itl_s(running), of.response_s(running)
+    if not answer or not itl_s or not response_s:
+        return NOT_GIVEN
+    return queued_ttft_s(load, running / response_s, answer, itl_s)
+
+
+def _running(parts: Sequence[Part], lost: Sequence[int]) -> list[float]:
+    """Requests in flight of each instance of each part, after some of them went."""
+    if len(parts) == 1:
+        return [parts[0].demand.running(parts[0].number - lost[0])]
+    wanted = parts[0].demand.load.instances * parts[0].demand.running(parts[0].demand.load.instances)
+    carried = sum((part.number - gone) * part.demand.planned for part, gone in zip(parts, lost, strict=True))
+    return [wanted / carried * part.demand.planned if carried > 0 else math.inf for part in parts]
+
+
+def _itl_s(demand: Demand, running: float) -> Reading:
+    return _given(demand.instance.itl_s(running))
+
+
+def _ttft_s(demand: Demand, running: float) -> Reading:
+    line = demand.instance.ttft
+    return NOT_GIVEN if line is None else line.ttft_s(running)
+
+
+def _given(value: float | None) -> Reading:
+    return NOT_GIVEN if value is None else value
+
+
+def _tokens_per_s(demand: Demand, running: float) -> Reading:
+    """Of one instance: a request that still computes its prompt is in flight, too, but yields none yet."""
+    answer, response_s = demand.instance.answer_tokens, demand.instance.response_s(running)
+    if answer and response_s:
+        return running * answer / response_s
+    itl_s = demand.instance.itl_s(running)
+    return running / itl_s if itl_s else NOT_GIVEN
+
+
+def _slowest(values: Iterator[Reading]) -> Reading:
+    slowest: Reading = 0.0
+    for value in values:
+        if isinstance(value, Missing):
+            return value
+        slowest = max(slowest, value)  # type: ignore[type-var]
+    return slowest
+
+
+def _total(*terms: tuple[Reading, int]) -> Reading:
+    total = 0.0
+    for value, number in terms:
+        if isinstance(value, Missing):
+            return value
+        total += value * number
+    return total
+
 
 NO_WORKLOAD: Final = "no workload: add a model and a target"
 _SHARED: Final = 1.0 + 1e-6
@@ -398,3 +595,48 @@ def _text(
     saves = f", saves {servers:,} server{'s' if servers > 1 else ''}" if servers else ""
     money = f", {saving:,.2f} per hour" if servers and not isinstance(saving, Missing) else ""
     return f"fits on {alike + short:,.0f} of {alike:,} GPUs{frees}{saves}{money}"
+
+
+USUAL = ("L40S", "A100 SXM4 80GB", "H100 SXM5 80GB", "H200 SXM 141GB", "B200 SXM 180GB")
+"""What most people ask about, by their names in the catalogue."""
+
+
+_OPEN: Final[dict[str, Any]] = dict.fromkeys(
+    ("capacity_per_instance", "memory_gb", "busy_ratio", "kv_pool_tokens", "prefill_tokens_per_s")
+)
+
+
+class Column(msgspec.Struct, frozen=True):
+    """One type of GPU and the answer on it."""
+
+    gpu: str
+    answer: Answer
+
+
+def compare(scenario: Scenario, known: Known, gpus: Sequence[str] = USUAL) -> tuple[Column, ...]:
+    """The answers on servers of the same size with other GPUs, the scenario's own type first.
+
+    Typed capacities, memory and busy shares hold on the GPU that they were typed for: elsewhere they are left out, so
+    that formulas and what was measured decide. The watts are the boards' limits unless typed: those seen here at one
+    load beside limits of what is not here would flatter what is here.
+    """
+    own = named(scenario.server[0], known) if scenario.server else None
+    others = (named(Server(gpu), known).gpu for gpu in gpus)
+    names = dict.fromkeys((*([own.gpu] if own is not None else []), *others))
+    return tuple(Column(name, plan(_on(scenario, own, name, known), known)) for name in names)
+
+
+def _on(scenario: Scenario, own: Server | None, gpu: str, known: Known) -> Scenario:
+    if own is not None and own.gpu == gpu:
+        return msgspec.structs.replace(scenario, server=(_at_its_limit(own, known),))
+    shape = Server(gpu) if own is None else Server(gpu, own.gpus, own.nvlink_gpus, price_per_hour=own.price_per_hour)
+    workloads = tuple(msgspec.structs.replace(each, **_OPEN) for each in scenario.workload)
+    return msgspec.structs.replace(scenario, server=(shape,), workload=workloads)
+
+
+def _at_its_limit(server: Server, known: Known) -> Server:
+    try:
+        limit_w = known.gpus.find(server.gpu).tdp_w
+    except ValueError:
+        return server
+    return msgspec.structs.replace(server, gpu_power_w=server.gpu_power_w or limit_w or None)

@@ -10,8 +10,8 @@ import msgspec
 from gpumon.efficiency.checks import checked, positive
 from gpumon.efficiency.flops import compute_peak, head_flops, prefill_flops_per_token
 from gpumon.efficiency.traffic import kv_read_bytes
-from gpumon.sizing.bands import REACHED, Efficiency
-from gpumon.sizing.curve import Curve, Mix
+from gpumon.sizing.accuracy import REACHED, Efficiency, engine_factor
+from gpumon.sizing.latency import Curve, Mix, TtftLine
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
 
@@ -224,3 +224,18 @@ def _bandwidth(gpu: GpuSpec) -> float:
     if gpu.bandwidth_bytes_per_s <= 0.0:
         raise ValueError(f"the memory bandwidth of {gpu.name} is not known")
     return gpu.bandwidth_bytes_per_s
+
+
+def line_of(alone_s: float, beside_s: float, factor: float = 1.0) -> TtftLine:
+    """The line of prompts that take `alone_s` to compute, in steps whose layers cost `beside_s` beside that.
+
+    Constants and errors are those of measured servers (`bands`): a first token takes some steps beside its prompt
+    (admission, scheduling, detokenising), and each prompt of its crowd its own computation and two steps' layers.
+    """
+    crowd_s = REACHED.ttft_prompt * alone_s + REACHED.ttft_crowd * beside_s
+    return TtftLine(factor * REACHED.ttft_steps * beside_s, factor * crowd_s)
+
+
+def ttft_line(setting: Setting, engine: str = "") -> TtftLine:
+    """The line from dimensions and peaks; `engine`: vllm, trtllm, sglang, or not known."""
+    return line_of(prompt_s(setting), layers_s(setting), engine_factor(engine))

@@ -16,8 +16,7 @@ from gpumon.readings.verdict import Event
 if TYPE_CHECKING:
     from gpumon.fleet.snapshot import FleetSnapshot
     from gpumon.sizing.calibration import Calibration
-    from gpumon.sizing.known import Known
-    from gpumon.sizing.scenario import Scenario
+    from gpumon.sizing.scenario import Known, Scenario
 
 INTERVALS_S: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Seconds between two readings that the keys go through; others may be set."""

@@ -18,9 +18,9 @@ import msgspec
 
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sizing.calibration import Calibration
-from gpumon.sizing.curve import Mix
 from gpumon.sizing.fit import Fitted, fit
-from gpumon.sizing.observed import Observed
+from gpumon.sizing.latency import Mix
+from gpumon.sizing.profile import Observed
 from gpumon.sizing.roofline import Setting, roofline, weight_read_s
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.sources.simulator.serving import SimulatedEngine

@@ -21,10 +21,10 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from gpumon.sizing import memory
-from gpumon.sizing.bands import CLAIM, REACHED, Band, Efficiency, band_of, engine_factor
-from gpumon.sizing.curve import Curve, Mix
+from gpumon.sizing.accuracy import CLAIM, REACHED, Band, Efficiency, band_of, engine_factor
 from gpumon.sizing.fit import Fitted, fit
-from gpumon.sizing.observed import Point
+from gpumon.sizing.latency import Curve, Mix
+from gpumon.sizing.profile import Point
 from gpumon.sizing.roofline import Setting, layers_s, prompt_parts_s, rescale, roofline, step_cost, weight_read_s
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from tests.accuracy.tables import markdown, write

@@ -8,7 +8,7 @@ from statistics import median
 
 import pytest
 
-from gpumon.sizing.bands import CLAIM, REACHED, band_of, engine_factor
+from gpumon.sizing.accuracy import CLAIM, REACHED, band_of, engine_factor
 from tests.accuracy.silicon import DATA, Judged, Row, fits_without, fitted, judge, ranks, read
 
 

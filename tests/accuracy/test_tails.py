@@ -8,10 +8,9 @@ import pytest
 
 from gpumon.sizing.answer import LimitKind
 from gpumon.sizing.calibration import Calibration
-from gpumon.sizing.known import Known
-from gpumon.sizing.observed import Observed
 from gpumon.sizing.plan import plan
-from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.sizing.profile import Observed
+from gpumon.sizing.scenario import Known, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.sources.simulator.counters import Histogram
 from gpumon.sources.simulator.traffic import Lengths

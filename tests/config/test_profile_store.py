@@ -22,7 +22,7 @@ from gpumon.config.profile_store import (
     store,
     stored_profiles,
 )
-from gpumon.sizing.observed import Observed, Origin, Point
+from gpumon.sizing.profile import Observed, Origin, Point
 
 SWEPT = Observed(
     origin=Origin.SWEEP,

@@ -25,9 +25,8 @@ from gpumon.config.scenario_file import (
     scenario_toml,
 )
 from gpumon.config.scenario_rules import MOST_POINTS, MOST_SERVERS, MOST_WORKLOADS, SCENARIO
-from gpumon.sizing.observed import Observed, Origin, Point
-from gpumon.sizing.ranges import RANGES, SCENARIO_RANGES, SEEN_RANGES, SERVER_RANGES
-from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.sizing.profile import Observed, Origin, Point
+from gpumon.sizing.scenario import RANGES, SCENARIO_RANGES, SEEN_RANGES, SERVER_RANGES, Scenario, Server, Workload
 from gpumon.specs.precision import Precision
 
 BAD = Path(__file__).parent / "bad_scenarios"

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from gpumon.readings.missing import Missing, Reason
+from gpumon.sizing.accuracy import Band
 from gpumon.sizing.answer import (
     Answer,
     Degraded,
@@ -19,7 +20,6 @@ from gpumon.sizing.answer import (
     Totals,
     WorkloadPlan,
 )
-from gpumon.sizing.bands import Band
 from gpumon.sizing.scenario import Scenario, Server, Workload
 
 NO_PRICE = Missing(Reason.NO_PRICE)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gpumon.config.profile_store import builtin
 from gpumon.outputs.profiles import added, as_json, encoded, listed, shown
 from gpumon.readings.format import cells
-from gpumon.sizing.observed import Observed, Origin, Point
+from gpumon.sizing.profile import Observed, Origin, Point
 from tests.sizing.sweeps.samples import one
 
 SWEEP = one("vllm-bench.jsonl")

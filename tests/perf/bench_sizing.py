@@ -11,9 +11,8 @@ import sys
 import time
 
 from gpumon.config.keymap import Keymap
-from gpumon.sizing.known import Known
-from gpumon.sizing.observed import Observed, Origin, Point
-from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.sizing.profile import Observed, Origin, Point
+from gpumon.sizing.scenario import Known, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.tui.sizing import painting
 from gpumon.tui.sizing.state import PanelState

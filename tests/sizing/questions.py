@@ -6,9 +6,8 @@ from typing import Any
 
 import msgspec
 
-from gpumon.sizing.known import Known
-from gpumon.sizing.observed import Observed, Origin, Point
-from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.sizing.profile import Observed, Origin, Point
+from gpumon.sizing.scenario import Known, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 
 KNOWN = Known(gpu_catalogue(), llm_catalogue(), prices={"H100 SXM5 80GB": 2.49})

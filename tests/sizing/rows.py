@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from gpumon.sizing.curve import Curve, Mix
 from gpumon.sizing.fit import Fitted, fit
-from gpumon.sizing.observed import Point
+from gpumon.sizing.latency import Curve, Mix
+from gpumon.sizing.profile import Point
 from gpumon.sizing.roofline import Setting, roofline, weight_read_s
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.specs.precision import Precision

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.sizing.curve import Curve, Mix
+from gpumon.sizing.latency import Curve, Mix
 from tests.sizing.rows import named
 
 SECONDS = st.floats(1e-5, 1.0)

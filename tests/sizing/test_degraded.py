@@ -9,11 +9,11 @@ import pytest
 
 from gpumon.readings.missing import Missing
 from gpumon.sizing.answer import Degraded
-from gpumon.sizing.demand import demand_of
-from gpumon.sizing.observed import Origin
-from gpumon.sizing.parts import Part, degraded_of
-from gpumon.sizing.plan import plan
+from gpumon.sizing.capacity import demand_of
+from gpumon.sizing.plan import degraded_of, plan
+from gpumon.sizing.profile import Origin
 from gpumon.sizing.scenario import Scenario
+from gpumon.sizing.servers import Part
 from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
 
 

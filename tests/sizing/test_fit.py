@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.sizing.bands import band_of
-from gpumon.sizing.curve import Curve
+from gpumon.sizing.accuracy import band_of
 from gpumon.sizing.fit import Fitted, fit
-from gpumon.sizing.observed import Point
+from gpumon.sizing.latency import Curve
+from gpumon.sizing.profile import Point
 from gpumon.sizing.roofline import roofline, weight_read_s
 from tests.sizing.rows import error, fitted, named, point, setting
 

@@ -7,8 +7,8 @@ import math
 import msgspec
 import pytest
 
-from gpumon.sizing.guide import guide_profiles, queue_ratio, queue_warning
-from gpumon.sizing.observed import Observed, Origin, Point
+from gpumon.sizing.design_guide import guide_profiles, queue_ratio, queue_warning
+from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.specs.precision import Precision
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from gpumon.sizing.calibration import Calibration
-from gpumon.sizing.in_flight import MOST_MODELS, Peaks, Stretch
 from gpumon.sizing.live import from_live, have, held, targets
+from gpumon.sizing.peaks import MOST_MODELS, Peaks, Stretch
 from tests.sizing.live_scenes import H100, at, engine, gone, gpu
 
 

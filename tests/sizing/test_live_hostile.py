@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Engine, Window
 from gpumon.sizing.calibration import Calibration
-from gpumon.sizing.known import Known
 from gpumon.sizing.live import from_live, have, own_models
 from gpumon.sizing.plan import plan
+from gpumon.sizing.scenario import Known
 from tests.sizing.live_scenes import NONE, at, engine, gone, gpu
 from tests.sizing.questions import KNOWN
 

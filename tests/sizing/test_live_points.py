@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Quantiles, Window
-from gpumon.sizing.calibration import MOST_REPLICAS, Calibration
-from gpumon.sizing.gathered import MOST_POINTS, MOST_WINDOWS, Gathered, Seen, Traffic, tail_ratio
-from gpumon.sizing.observed import Observed, Origin
+from gpumon.sizing.calibration import MOST_REPLICAS, MOST_WINDOWS, Calibration, Gathered, Seen, Traffic, tail_ratio
+from gpumon.sizing.profile import MOST_POINTS, Observed, Origin
 from tests.sizing.live_scenes import BASE_S, H100, SLOPE_S, at, engine, gone, gpu
 
 

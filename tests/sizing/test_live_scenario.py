@@ -7,7 +7,7 @@ import msgspec
 from gpumon.readings.frame import EndpointState, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.sizing.live import from_live, have, instances_here, own_models
-from gpumon.sizing.observed import Observed, Origin, Point
+from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.scenario import Scenario, Server
 from gpumon.sources.packaged import llm_catalogue
 from tests.sizing.live_scenes import H100, at, engine, gone, gpu

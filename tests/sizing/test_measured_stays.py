@@ -10,8 +10,8 @@ import pytest
 from gpumon.sizing.answer import LimitKind, Source, WorkloadPlan
 from gpumon.sizing.instance import ALIKE
 from gpumon.sizing.live import from_live
-from gpumon.sizing.observed import Observed, Origin, Point
 from gpumon.sizing.plan import plan
+from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from tests.sizing.live_scenes import at, gpu
 from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed

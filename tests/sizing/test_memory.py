@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.efficiency.traffic import kv_bytes_per_token
-from gpumon.sizing import guide, memory
+from gpumon.sizing import design_guide, memory
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.specs.llm import LlmSpec, Reach, State, grouped_attention, latent_attention
 from gpumon.specs.precision import Precision
@@ -246,7 +246,9 @@ def test_without_attention_layers_only_requests_count() -> None:
 
 def test_the_rule_against_the_guides_own_rows() -> None:
     """Dell H19686 table 9: 2.1 GB per 1e9 parameters is low by up to 15 % above 5e9 and useless below."""
-    rows = {row.model: row.memory_bytes for row in guide.guide_profiles() if row.name.startswith("guide-memory-")}
+    rows = {
+        row.model: row.memory_bytes for row in design_guide.guide_profiles() if row.name.startswith("guide-memory-")
+    }
     params = {model: llm(model).params for model in rows if not model.startswith("Stable")}
     for model, count in params.items():
         measured = rows[model]

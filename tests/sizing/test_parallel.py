@@ -9,8 +9,8 @@ import pytest
 from gpumon.readings.missing import Missing
 from gpumon.sizing import memory
 from gpumon.sizing.answer import WorkloadPlan
-from gpumon.sizing.observed import Observed, Origin, Point
 from gpumon.sizing.plan import plan
+from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from tests.sizing.questions import KNOWN
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from gpumon.config.schema import Gpu
 from gpumon.readings.missing import Missing, Reason
 from gpumon.sizing.answer import Answer, Source
-from gpumon.sizing.compare import compare
-from gpumon.sizing.observed import Origin
-from gpumon.sizing.plan import NO_WORKLOAD, plan
+from gpumon.sizing.plan import NO_WORKLOAD, compare, plan
+from gpumon.sizing.profile import Origin
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue
 from tests.sizing.questions import GUIDE, KNOWN, NIM_70B, SEVENTY, changed

@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumon.readings.missing import Missing
-from gpumon.sizing.observed import Point
 from gpumon.sizing.plan import plan
-from gpumon.sizing.ranges import LABELS, RANGES, SCENARIO_RANGES, SEEN_RANGES, SERVER_RANGES, sound
-from gpumon.sizing.scenario import Scenario, Server
+from gpumon.sizing.profile import Point
+from gpumon.sizing.scenario import LABELS, RANGES, SCENARIO_RANGES, SEEN_RANGES, SERVER_RANGES, Scenario, Server, sound
 from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
 
 

@@ -7,8 +7,8 @@ import math
 import msgspec
 import pytest
 
-from gpumon.sizing.bands import REACHED
-from gpumon.sizing.curve import Curve, Mix
+from gpumon.sizing.accuracy import REACHED
+from gpumon.sizing.latency import Curve, Mix
 from gpumon.sizing.roofline import (
     Setting,
     layers_s,

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from gpumon.sizing.answer import WorkloadPlan
-from gpumon.sizing.guide import guide_profiles
-from gpumon.sizing.observed import Observed, Origin, Point
+from gpumon.sizing.design_guide import guide_profiles
 from gpumon.sizing.plan import plan
+from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from tests.sizing.questions import KNOWN
 

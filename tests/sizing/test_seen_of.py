@@ -11,7 +11,7 @@ from gpumon.readings.snapshot import Engine
 from gpumon.sizing.calibration import MOST_REPLICAS, Calibration
 from gpumon.sizing.instance import resolve
 from gpumon.sizing.live import from_live
-from gpumon.sizing.observed import Observed, Origin, Point, seen_of
+from gpumon.sizing.profile import Observed, Origin, Point, seen_of
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.tui.sizing.edits import Follower, Newest, Page
 from tests.sizing.live_scenes import at, engine, gpu

@@ -8,10 +8,10 @@ import pytest
 from gpumon.readings.missing import Missing
 from gpumon.sizing.answer import LimitKind, WorkloadPlan
 from gpumon.sizing.instance import resolve
-from gpumon.sizing.observed import Observed, Point
+from gpumon.sizing.latency import Sample, mean_at_goal, tail_of
 from gpumon.sizing.plan import plan
+from gpumon.sizing.profile import Observed, Point
 from gpumon.sizing.scenario import Scenario, Server
-from gpumon.sizing.tails import Sample, mean_at_goal, tail_of
 from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
 
 

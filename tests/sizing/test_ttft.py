@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.sizing.bands import REACHED, band_of
-from gpumon.sizing.observed import Point
-from gpumon.sizing.roofline import layers_s, prompt_s
-from gpumon.sizing.ttft import TtftLine, calibrated, line_of, queued_ttft_s, ttft_line
+from gpumon.sizing.accuracy import REACHED, band_of
+from gpumon.sizing.fit import calibrated
+from gpumon.sizing.latency import TtftLine, queued_ttft_s
+from gpumon.sizing.profile import Point
+from gpumon.sizing.roofline import layers_s, line_of, prompt_s, ttft_line
 from tests.sizing.rows import ROWS, named, point, setting
 
 LINES = st.builds(TtftLine, st.floats(0.001, 10.0), st.floats(0.0, 1.0), st.floats(0.0, 0.1))

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from gpumon.sizing.accuracy import REACHED
 from gpumon.sizing.answer import LimitKind, WorkloadPlan
-from gpumon.sizing.bands import REACHED
 from gpumon.sizing.instance import resolve
-from gpumon.sizing.observed import Observed, Origin, Point
 from gpumon.sizing.plan import plan
+from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from tests.sizing.questions import KNOWN, changed
 

@@ -12,8 +12,8 @@ from gpumon.config.profile_store import builtin
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sizing.calibration import Calibration
-from gpumon.sizing.known import Known
 from gpumon.sizing.live import own_models
+from gpumon.sizing.scenario import Known
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.tui.control import Playback, Timeline
 from tests.tui import scenes, verdicts

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import fields, replace
 
 from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.sizing.accuracy import Band
 from gpumon.sizing.answer import (
     NOT_KNOWN,
     Answer,
@@ -18,9 +19,8 @@ from gpumon.sizing.answer import (
     Totals,
     WorkloadPlan,
 )
-from gpumon.sizing.bands import Band
-from gpumon.sizing.curve import Curve
-from gpumon.sizing.observed import Point
+from gpumon.sizing.latency import Curve
+from gpumon.sizing.profile import Point
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.tui.sizing.pictures import Shown
 from gpumon.tui.sizing.plot_latency import CurvePicture

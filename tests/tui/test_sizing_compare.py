@@ -10,11 +10,10 @@ from msgspec.structs import fields, replace
 
 from gpumon.readings.format import cells
 from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.sizing.accuracy import Band
 from gpumon.sizing.answer import NOT_KNOWN, Source, Totals
-from gpumon.sizing.bands import Band
-from gpumon.sizing.compare import Column, compare
-from gpumon.sizing.known import Known
-from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.sizing.plan import Column, compare
+from gpumon.sizing.scenario import Known, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.tui.line import Row
 from gpumon.tui.palette import TONES

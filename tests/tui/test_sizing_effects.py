@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpumon.sizing.instance import resolve
-from gpumon.sizing.observed import Observed
+from gpumon.sizing.profile import Observed
 from gpumon.tui.sizing.effects import Asked, Effect, effect
 from gpumon.tui.sizing.fields import Place, field
 from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed

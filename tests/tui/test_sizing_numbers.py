@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.outputs.sizing_words import totals
-from gpumon.sizing.known import Known
 from gpumon.sizing.plan import plan
-from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.sizing.scenario import Known, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.tui.sizing import fields as numbers
 from gpumon.tui.sizing.fields import FIELDS, Field, Kind, Place, default_of, field, value_of, with_value

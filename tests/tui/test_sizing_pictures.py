@@ -17,14 +17,13 @@ from msgspec.structs import replace
 from gpumon.config.themes import load_theme
 from gpumon.readings.format import cells
 from gpumon.readings.missing import Missing, Reason
+from gpumon.sizing.accuracy import Band
 from gpumon.sizing.answer import GpuSlot, Limit, LimitKind, PlacedServer, Source
-from gpumon.sizing.bands import Band
-from gpumon.sizing.curve import Curve
 from gpumon.sizing.instance import resolve
-from gpumon.sizing.known import Known
-from gpumon.sizing.observed import Point
+from gpumon.sizing.latency import Curve
 from gpumon.sizing.plan import plan
-from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.sizing.profile import Point
+from gpumon.sizing.scenario import Known, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.tui.line import Line, Row, Slot
 from gpumon.tui.palette import TONES, Glyphs, Palette

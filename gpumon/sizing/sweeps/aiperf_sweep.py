@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gpumon.sizing.sweeps.documents import Document
-from gpumon.sizing.sweeps.problem import Place, refused
-from gpumon.sizing.sweeps.record import Record, table, to_number
+from gpumon.sizing.sweeps.record import PER_SECOND, SECONDS, Document, Place, Record, Units, refused, table, to_number
 from gpumon.sizing.sweeps.run import LEAST_COMPLETED, Run
-from gpumon.sizing.sweeps.units import PER_SECOND, SECONDS, Units
 
 _FIGURES: Final[Mapping[str, tuple[tuple[str, ...], Units, str]]] = {
     "itl_s": (("inter_token_latency_avg",), SECONDS, "ms"),

@@ -16,8 +16,7 @@ from gpumon.sizing.sweeps import (
     sglang_bench,
     vllm_bench,
 )
-from gpumon.sizing.sweeps.documents import Document
-from gpumon.sizing.sweeps.problem import refused
+from gpumon.sizing.sweeps.record import Document, refused
 from gpumon.sizing.sweeps.run import Run
 
 

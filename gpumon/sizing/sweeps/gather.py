@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from gpumon.sizing.observed import MOST_POINTS, Observed, Origin, Point
+from gpumon.sizing.profile import MOST_POINTS, Observed, Origin, Point
 from gpumon.sizing.sweeps.knee import knee
-from gpumon.sizing.sweeps.problem import Problem, SweepError
+from gpumon.sizing.sweeps.record import Problem, SweepError
 from gpumon.sizing.sweeps.run import Given, Run
 
 _ALIKE: Final = 0.10

@@ -6,11 +6,21 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gpumon.sizing.sweeps.documents import Document
-from gpumon.sizing.sweeps.problem import Place, refused
-from gpumon.sizing.sweeps.record import Record
+from gpumon.sizing.sweeps.record import (
+    BYTES,
+    COUNT,
+    PER_SECOND,
+    RATIO,
+    SECONDS,
+    WATTS,
+    Document,
+    Place,
+    Record,
+    Units,
+    factor,
+    refused,
+)
 from gpumon.sizing.sweeps.run import Run, completed
-from gpumon.sizing.sweeps.units import BYTES, COUNT, PER_SECOND, RATIO, SECONDS, WATTS, Units, factor
 
 _METRICS: Final[Mapping[str, tuple[str, Units, str]]] = {
     "itl_s": ("inter_token_latency", SECONDS, "ms"),

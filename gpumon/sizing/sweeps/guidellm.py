@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gpumon.sizing.sweeps.documents import Document
-from gpumon.sizing.sweeps.problem import refused
-from gpumon.sizing.sweeps.record import Record
+from gpumon.sizing.sweeps.record import Document, Record, refused
 from gpumon.sizing.sweeps.run import Run, completed
 
 _NEWEST: Final = 2

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpumon.sizing.sweeps.documents import Document
-from gpumon.sizing.sweeps.problem import refused
-from gpumon.sizing.sweeps.record import Record
+from gpumon.sizing.sweeps.record import Document, Record, refused
 from gpumon.sizing.sweeps.run import Run, precision
 
 _MEDIAN: Final = "medians stand for means: the file has no means"

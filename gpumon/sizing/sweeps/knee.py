@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from gpumon.sizing.observed import Point
+from gpumon.sizing.profile import Point
 
 BEHIND: Final = 0.05
 """Running falls behind the offered load by more than this share, against the point before."""

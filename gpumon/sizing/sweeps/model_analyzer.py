@@ -7,8 +7,7 @@ from typing import Final
 
 import msgspec
 
-from gpumon.sizing.sweeps.documents import Document
-from gpumon.sizing.sweeps.record import Record, table
+from gpumon.sizing.sweeps.record import Document, Record, table
 from gpumon.sizing.sweeps.run import Run
 
 TOOL: Final = "Triton Model Analyzer"

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpumon.sizing.sweeps.documents import Document
-from gpumon.sizing.sweeps.record import Record, table
+from gpumon.sizing.sweeps.record import SECONDS, Document, Record, factor, table
 from gpumon.sizing.sweeps.run import Run, precision
-from gpumon.sizing.sweeps.units import SECONDS, factor
 
 _COLUMNS: Final = frozenset(("input_config-concurrency", "output_token_throughput-avg"))
 

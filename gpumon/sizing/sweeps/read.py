@@ -7,12 +7,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.sizing.observed import Observed
+from gpumon.sizing.profile import Observed
 from gpumon.sizing.sweeps import model_analyzer
-from gpumon.sizing.sweeps.documents import MOST_FILES, MOST_TOTAL, Document, documents
 from gpumon.sizing.sweeps.formats import format_of
 from gpumon.sizing.sweeps.gather import gather
-from gpumon.sizing.sweeps.problem import Place, Problem, SweepError, refused
+from gpumon.sizing.sweeps.record import MOST_FILES, MOST_TOTAL, Document, Place, Problem, SweepError, documents, refused
 from gpumon.sizing.sweeps.run import Given, Run
 from gpumon.specs.gpu import GpuFacts
 from gpumon.specs.gpus import GpuCatalogue

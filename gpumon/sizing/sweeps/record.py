@@ -1,16 +1,229 @@
-"""One record of a file: its numbers and texts, with errors that name the field."""
+"""Files of load tests as records: their documents, fields and units, and the errors that name file, line and field."""
 
 from __future__ import annotations
 
+import csv
+import json
 import math
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
 from gpumon.readings.text import clean
-from gpumon.sizing.sweeps.documents import Document
-from gpumon.sizing.sweeps.problem import Place, refused, shown
-from gpumon.sizing.sweeps.units import Units, factor
+
+_MOST_SHOWN: Final = 80
+_MOST_NAME: Final = 200
+_MOST_PROBLEMS: Final = 10
+
+
+class Place(NamedTuple):
+    """Where something stands in a file."""
+
+    file: str
+    line: int = 0
+    """From 1; 0 where the file as a whole is meant."""
+    part: str = ""
+    """Path inside a JSON document, e.g. `benchmarks[2]`."""
+
+    def __str__(self) -> str:
+        line = f":{self.line}" if self.line else ""
+        return f"{clean(self.file, _MOST_NAME)}{line}{f' {self.part}' if self.part else ''}"
+
+    def inside(self, part: str) -> Place:
+        """A place deeper in the same document."""
+        return self._replace(part=f"{self.part}.{part}" if self.part else part)
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong."""
+
+    place: Place
+    field: str
+    reason: str
+    allowed: str = ""
+
+    def __str__(self) -> str:
+        field = f"{clean(self.field, _MOST_SHOWN)}: " if self.field else ""
+        allowed = f"; allowed: {self.allowed}" if self.allowed else ""
+        return f"{self.place}: {field}{self.reason}{allowed}"
+
+
+class SweepError(Exception):
+    """Files that are not imported, none of them: `str()` has a line per problem, alike ones of a file in one."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        alike: dict[tuple[str, ...], list[Problem]] = {}
+        for problem in self.problems:
+            alike.setdefault((problem.place.file, *problem[1:]), []).append(problem)
+        shown = [
+            f"{first}{f' (and {len(more)} more like it)' if more else ''}"
+            for first, *more in list(alike.values())[:_MOST_PROBLEMS]
+        ]
+        if len(alike) > _MOST_PROBLEMS:
+            shown.append(f"and {len(alike) - _MOST_PROBLEMS} more")
+        super().__init__("\n".join(shown))
+
+
+def refused(place: Place, field: str, reason: str, allowed: str = "") -> SweepError:
+    """The error for one problem."""
+    return SweepError((Problem(place, field, reason, allowed),))
+
+
+def shown(value: object) -> str:
+    """A value from a file, cut and safe to print."""
+    return clean(repr(value) if isinstance(value, str) else str(value), _MOST_SHOWN)
+
+
+Units = Mapping[str, float]
+
+SECONDS: Final[Units] = {
+    "ns": 1e-9,
+    "nanoseconds": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "microseconds": 1e-6,
+    "ms": 1e-3,
+    "milliseconds": 1e-3,
+    "s": 1.0,
+    "sec": 1.0,
+    "secs": 1.0,
+    "seconds": 1.0,
+}
+PER_SECOND: Final[Units] = {
+    unit: 1.0
+    for thing in ("tokens", "token", "requests", "request", "req", "infer", "")
+    for unit in (f"{thing}/sec", f"{thing}/s", f"{thing}/second", f"{thing} per sec".strip())
+} | {"rps": 1.0, "per second": 1.0}
+COUNT: Final[Units] = {"tokens": 1.0, "token": 1.0, "requests": 1.0, "count": 1.0, "": 1.0}
+WATTS: Final[Units] = {"w": 1.0, "watts": 1.0, "kw": 1e3, "mw": 1e-3}
+RATIO: Final[Units] = {"%": 1e-2, "percent": 1e-2, "ratio": 1.0}
+BYTES: Final[Units] = {
+    "b": 1.0,
+    "bytes": 1.0,
+    "mb": 1e6,
+    "mib": 2.0**20,
+    "gb": 1e9,
+    "gib": 2.0**30,
+}
+
+
+def factor(units: Units, unit: str, place: Place, field: str) -> float:
+    """What a number in `unit` is multiplied with. Raises SweepError where the unit is not known: never a guess."""
+    found = units.get(unit.strip().lower())
+    if found is None:
+        raise refused(place, field, f"has the unit {shown(unit)}", ", ".join(key for key in units if key))
+    return found
+
+
+MOST_BYTES: Final = 64_000_000
+"""Of one file."""
+MOST_TOTAL: Final = 256_000_000
+"""Of all files together."""
+MOST_FILES: Final = 512
+MOST_RECORDS: Final = 20_000
+"""JSON documents or rows of one file."""
+_MOST_LINE: Final = 1_000_000
+"""Characters of a row of a CSV file."""
+_SPACES: Final = re.compile(r"\s*")
+
+
+class Row(NamedTuple):
+    """One row of a CSV file."""
+
+    line: int
+    cells: tuple[str, ...]
+
+
+class Document(NamedTuple):
+    """A JSON object (`fields`), or all rows of a CSV file that have a cell (`rows`)."""
+
+    place: Place
+    fields: Mapping[str, Any]
+    rows: tuple[Row, ...] = ()
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """Cells of the first row of a CSV file."""
+        return self.rows[0].cells if self.rows else ()
+
+
+def documents(file: str, data: bytes) -> tuple[Document, ...]:
+    """All documents of a file: JSON, JSON lines, a JSON list, or CSV. Raises SweepError."""
+    place = Place(file)
+    if len(data) > MOST_BYTES:
+        raise refused(
+            place, "", f"is larger than {MOST_BYTES / 1e6:.0f} MB", "the summary of a load test, not its requests"
+        )
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise refused(place, "", "is no text in UTF-8", "text; a packed file has to be unpacked first") from None
+    if "\0" in text:
+        raise refused(place, "", "holds binary data", "text in UTF-8")
+    begins = text.lstrip()[:1]
+    if not begins:
+        raise refused(place, "", "is empty")
+    found = tuple(islice(_json(place, text) if begins in "{[" else _sheet(place, text), MOST_RECORDS + 1))
+    if len(found) > MOST_RECORDS or any(len(each.rows) > MOST_RECORDS for each in found):
+        raise refused(
+            place, "", f"has more than {MOST_RECORDS} records", "the summary of a load test, not its requests"
+        )
+    return found
+
+
+def _json(place: Place, text: str) -> Iterator[Document]:
+    """JSON documents one after the other; NaN and Infinity are read, as Python's tools write them."""
+    decoder = json.JSONDecoder()
+    at, line = 0, 1
+    while at < len(text):
+        spaces = _SPACES.match(text, at)
+        begin = spaces.end() if spaces else at
+        line += text.count("\n", at, begin)
+        if begin == len(text):
+            return
+        here = place._replace(line=line)
+        try:
+            value, at = decoder.raw_decode(text, begin)
+        except RecursionError:
+            raise refused(here, "", "is nested too deeply") from None
+        except json.JSONDecodeError as failure:
+            where = place._replace(line=failure.lineno)
+            raise refused(where, "", f"is no JSON (or is cut off): {failure.msg}") from None
+        except ValueError:
+            raise refused(here, "", "holds a number of too many digits") from None
+        line += text.count("\n", begin, at)
+        yield from _objects(here, value)
+
+
+def _objects(place: Place, value: Any) -> Iterator[Document]:
+    if isinstance(value, list):
+        for number, each in enumerate(value):
+            yield from _objects(place.inside(f"[{number}]"), each if not isinstance(each, list) else None)
+    elif isinstance(value, dict):
+        yield Document(place, value)
+    else:
+        raise refused(place, "", "is no JSON object", "an object, or a list of objects")
+
+
+def _sheet(place: Place, text: str) -> Iterator[Document]:
+    lines = text.replace("\r\n", "\n").split("\n")
+    if max(map(len, lines)) > _MOST_LINE:
+        raise refused(place, "", f"has a line of more than {_MOST_LINE} characters", "CSV or JSON")
+    reader = csv.reader((f"{line}\n" for line in lines), strict=True)
+    rows = []
+    try:
+        for cells in reader:
+            stripped = tuple(cell.strip() for cell in cells)
+            if any(stripped):
+                rows.append(Row(reader.line_num, stripped))
+            if len(rows) > MOST_RECORDS:
+                break
+    except csv.Error as failure:
+        raise refused(place._replace(line=reader.line_num), "", f"is no CSV: {failure}") from None
+    yield Document(place, {}, tuple(rows))
+
 
 _THOUSANDS: Final = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")
 _ABSENT: Final = frozenset(("", "n/a", "na", "none", "null", "-"))

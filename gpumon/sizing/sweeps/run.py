@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from gpumon.sizing.sweeps.problem import Place, refused
+from gpumon.sizing.sweeps.record import Place, refused
 
 LEAST_COMPLETED: Final = 0.95
 """Share of the requests that have to succeed: a run that lost more did not carry its load."""

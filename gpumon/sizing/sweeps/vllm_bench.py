@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpumon.sizing.sweeps.documents import Document
-from gpumon.sizing.sweeps.record import Record
+from gpumon.sizing.sweeps.record import Document, Record
 from gpumon.sizing.sweeps.run import Run, completed, precision
 
 GPU_KEYS: Final = ("gpu", "gpu_type", "gpu_name", "hardware", "hw", "accelerator")

@@ -12,7 +12,7 @@ from gpumon.readings.format import DASH, cells, cut, figure, left, right, second
 from gpumon.readings.missing import Missing, Reading, number
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import Answer, Source, WorkloadPlan
-from gpumon.sizing.compare import Column
+from gpumon.sizing.plan import Column
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.sizing.canvas import fitted

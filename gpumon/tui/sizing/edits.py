@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from gpumon.readings.format import age, cells, cut
-from gpumon.sizing.observed import Observed, Origin, seen_of
+from gpumon.sizing.profile import Observed, Origin, seen_of
 from gpumon.sizing.scenario import Scenario, Workload
 from gpumon.tui.line import Piece
 from gpumon.tui.sizing.fields import Place, with_value

@@ -7,11 +7,10 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.missing import number
 from gpumon.sizing.answer import Source, WorkloadPlan
+from gpumon.sizing.capacity import kv_pool_tokens
 from gpumon.sizing.instance import Instance
-from gpumon.sizing.known import Known
-from gpumon.sizing.limits import kv_pool_tokens
-from gpumon.sizing.observed import Observed, Origin
-from gpumon.sizing.scenario import Scenario, Workload
+from gpumon.sizing.profile import Observed, Origin
+from gpumon.sizing.scenario import Known, Scenario, Workload
 from gpumon.tui.sizing.edits import Tie
 from gpumon.tui.sizing.fields import GOALS, SERVER, WORKLOAD, Field, Place, default_of, holder, value_of
 

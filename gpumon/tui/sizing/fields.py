@@ -9,9 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from gpumon.sizing.known import Known
 from gpumon.sizing.memory import WEIGHTS
-from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.sizing.scenario import Known, Scenario, Server, Workload
 
 _NUMBER: Final = re.compile(r"([+-]?(?:[0-9]+(?:[.,][0-9]*)?|[.,][0-9]+))(?:e([+-]?[0-9]+))?\s*(\D*)", re.IGNORECASE)
 _THOUSANDS: Final = {"k": 1e3, "m": 1e6}

@@ -10,11 +10,11 @@ import msgspec
 from gpumon.readings.format import count, whole
 from gpumon.readings.missing import number
 from gpumon.readings.text import clean
+from gpumon.sizing.accuracy import NO_BAND, Band
 from gpumon.sizing.answer import Limit, LimitKind, Source, WorkloadPlan
-from gpumon.sizing.bands import NO_BAND, Band
-from gpumon.sizing.curve import Curve
-from gpumon.sizing.demand import EXTRAPOLATED
-from gpumon.sizing.observed import Point
+from gpumon.sizing.capacity import EXTRAPOLATED
+from gpumon.sizing.latency import Curve
+from gpumon.sizing.profile import Point
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing.canvas import MARKS, Marks, usable

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from gpumon.readings.text import clean
-from gpumon.sizing.compare import USUAL
-from gpumon.sizing.known import Known
-from gpumon.sizing.observed import Observed
-from gpumon.sizing.scenario import Workload
+from gpumon.sizing.plan import USUAL
+from gpumon.sizing.profile import Observed
+from gpumon.sizing.scenario import Known, Workload
 from gpumon.tui.sizing.effects import SEEN
 from gpumon.tui.sizing.fields import TARGETS, Place
 from gpumon.tui.widgets.drawer import Choice, Question

@@ -9,13 +9,11 @@ from msgspec.structs import replace
 
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import Answer
-from gpumon.sizing.compare import USUAL, Column, compare
 from gpumon.sizing.instance import Instance
-from gpumon.sizing.known import Known
 from gpumon.sizing.live import Held
-from gpumon.sizing.observed import Observed, Origin, seen_of
-from gpumon.sizing.plan import Planned, planned
-from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.sizing.plan import USUAL, Column, Planned, compare, planned
+from gpumon.sizing.profile import Observed, Origin, seen_of
+from gpumon.sizing.scenario import Known, Scenario, Server, Workload
 from gpumon.tui.sizing.edits import Edit, Follower, Newest, Page, Tie, Undo
 from gpumon.tui.sizing.effects import Asked, effect
 from gpumon.tui.sizing.field_list import places

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpumon.sizing.observed import Observed
+from gpumon.sizing.profile import Observed
 from gpumon.sizing.sweeps.read import Imported, imported
 from gpumon.sizing.sweeps.run import Given
 from gpumon.sources.packaged import gpu_catalogue

@@ -7,7 +7,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from gpumon.sizing.observed import Observed, Origin
+from gpumon.sizing.profile import Observed, Origin
 from gpumon.sizing.sweeps.read import imported
 from gpumon.sizing.sweeps.run import Given
 from tests.sizing.sweeps.samples import files, one, read

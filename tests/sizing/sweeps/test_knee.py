@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.sizing.observed import Point
+from gpumon.sizing.profile import Point
 from gpumon.sizing.sweeps.knee import knee
 from tests.sizing.sweeps.samples import one, read
 

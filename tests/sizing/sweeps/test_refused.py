@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.sizing.sweeps.documents import MOST_BYTES
-from gpumon.sizing.sweeps.problem import SweepError
 from gpumon.sizing.sweeps.read import Imported, imported
+from gpumon.sizing.sweeps.record import MOST_BYTES, SweepError
 from gpumon.sizing.sweeps.run import Given
 from tests.sizing.sweeps.samples import FOLDER, files
 

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sizing.answer import Packed, PlacedServer
-from gpumon.sizing.demand import INFEASIBLE, Demand, demand_of
-from gpumon.sizing.known import Known
-from gpumon.sizing.parts import Part
+from gpumon.sizing.capacity import INFEASIBLE, Demand, demand_of
 from gpumon.sizing.placement import Placement, Shape, place
-from gpumon.sizing.scenario import Packing, Scenario, Server
+from gpumon.sizing.scenario import Known, Packing, Scenario, Server
 
 NO_PRICE = Missing(Reason.NO_PRICE)
 _NONE_LEFT = 1e-12
 _ROUNDING = 1e-9
+
+
+class Part(NamedTuple):
+    """Instances of one workload on one kind of GPU."""
+
+    demand: Demand
+    number: int
+    on_a_server: int = 1
+    """Of those, on the server that holds most."""
 
 
 class Filled(msgspec.Struct):

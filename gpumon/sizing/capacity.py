@@ -1,22 +1,255 @@
-"""One workload on one shape of GPU: its capacity per instance, how many it takes, and what they then do."""
+"""What one instance carries and what bounds it, and how many instances a target takes."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import msgspec
 
+from gpumon.efficiency.checks import checked, positive
+from gpumon.efficiency.lengths import KV_SHARE, requests_that_fit
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sizing import memory
 from gpumon.sizing.answer import NOT_GIVEN, Limit, LimitKind, Source
 from gpumon.sizing.instance import Instance, resolve
-from gpumon.sizing.known import Known
-from gpumon.sizing.limits import impossible, limits_of, ran_together
-from gpumon.sizing.observed import Origin
+from gpumon.sizing.latency import MOST, Curve, Tail, TtftLine, largest, largest_within
 from gpumon.sizing.placement import Block
-from gpumon.sizing.queueing import highest_load, in_flight
-from gpumon.sizing.scenario import Scenario, Workload
+from gpumon.sizing.profile import Origin
+from gpumon.sizing.scenario import Known, Scenario, Workload
+
+_EXACT_SLOTS: Final = 100_000
+_STEPS: Final = 40
+
+
+def erlang_c(slots: int, load: float) -> float:
+    """Share of requests that wait, with `slots` servers and `load` erlangs offered (rate x time in service).
+
+    Poisson arrivals, one queue: all instances behind one router. Optimistic for engines, which serve slower as they
+    fill. 1.0 at or above `slots`, where the queue grows without end. Above 1e5 slots Halfin and Whitt's limit (within
+    0.001). ValueError below one slot or on a negative load.
+    """
+    checked("slots", slots, least=1)
+    if checked("load", load) >= slots:
+        return 1.0
+    if slots > _EXACT_SLOTS:
+        return _many_slots(slots, load)
+    blocked = _erlang_b(slots, load)
+    return min(1.0, blocked / (1.0 - load / slots * (1.0 - blocked)))
+
+
+@lru_cache(maxsize=4096)
+def highest_load(slots: int, wait_ratio: float) -> float:
+    """Highest load, as a share of the slots, at which at most `wait_ratio` of the requests wait.
+
+    ValueError where `wait_ratio` is not above 0 and at most 1, or there is no slot.
+    """
+    if positive("wait_ratio", wait_ratio) > 1.0:
+        raise ValueError(f"wait_ratio {wait_ratio!r} is above 1")
+    checked("slots", slots, least=1)
+    low, high = 0.0, 1.0
+    for _ in range(_STEPS):
+        middle = (low + high) / 2.0
+        if erlang_c(slots, middle * slots) <= wait_ratio:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def in_flight(users: float, response_s: float, think_s: float) -> float:
+    """Requests in flight of `users` who wait for an answer and think before the next question: users * R/(R + think).
+
+    ValueError on negative figures, or where answer and thought both take no time.
+    """
+    checked("users", users)
+    cycle = checked("response_s", response_s) + checked("think_s", think_s)
+    return users * (response_s / positive("response_s + think_s", cycle))
+
+
+def _erlang_b(slots: int, load: float) -> float:
+    """P(slots busy) of `slots` without a queue: Poisson(load) cut off at `slots`.
+
+    The tail above `slots` is summed, since its terms fall from the first one while load < slots: stable where the
+    usual sum of load**k / k! overflows.
+    """
+    if load == 0.0:
+        return 0.0
+    at_most = math.exp(slots * math.log(load) - load - math.lgamma(slots + 1.0))
+    tail, term, index = 0.0, at_most, slots
+    while term > 1e-17 * at_most and term > 0.0:
+        index += 1
+        term *= load / index
+        tail += term
+    return at_most / (1.0 - tail)
+
+
+def _many_slots(slots: int, load: float) -> float:
+    spare = (slots - load) / math.sqrt(slots)
+    density = math.exp(-spare * spare / 2.0) / math.sqrt(2.0 * math.pi)
+    if density == 0.0:
+        return 0.0
+    return 1.0 / (1.0 + spare * 0.5 * (1.0 + math.erf(spare / math.sqrt(2.0))) / density)
+
+
+def limits_of(instance: Instance, scenario: Scenario) -> tuple[Limit, ...]:
+    """All bounds that are known, by rising concurrency. Empty where nothing bounds it: nothing is known then."""
+    found = [limit for limit in _all(instance, scenario) if not math.isinf(limit.concurrency)]
+    return tuple(sorted(found, key=lambda limit: limit.concurrency))
+
+
+def impossible(limit: Limit) -> str:
+    """Why an instance can not carry even one request within `limit`, and what would help."""
+    helps = {
+        LimitKind.ITL: "more TP, narrower weights or a faster GPU would help; more instances would not",
+        LimitKind.TTFT: "more TP, a shorter prompt or prefix hits would help; more instances would not",
+        LimitKind.E2E: "shorter answers, more TP or a faster GPU would help; more instances would not",
+        LimitKind.KV: "more GPUs per instance, an FP8 KV cache or shorter requests would help",
+        LimitKind.PREFILL: "more TP or prefix hits would help",
+    }
+    return f"not even one request at a time: {limit.text}; {helps.get(limit.kind, 'change that bound')}"
+
+
+def kv_pool_tokens(instance: Instance, scenario: Scenario) -> tuple[float, str] | None:
+    """Tokens that the KV cache of one instance holds, and who says so: typed, seen, re-scaled, or from memory."""
+    if instance.workload.kv_pool_tokens is not None:
+        return instance.workload.kv_pool_tokens, "typed"
+    if instance.alike and instance.seen is not None and instance.seen.kv_pool_tokens is not None:
+        return instance.seen.kv_pool_tokens, "seen"
+    if instance.llm is None or instance.gpu is None:
+        return None
+    llm, size, shift = instance.llm, instance.gpu.memory_bytes, instance.pool_shift_ratio
+    tokens = memory.pool_tokens(llm, size, instance.gpus, instance.tp, scenario.usable_memory_ratio, shift or 0.0)
+    return tokens, "from memory" if shift is None else "re-scaled"
+
+
+def _all(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
+    yield from _typed(instance)
+    yield from _kv(instance, scenario)
+    yield from _latencies(instance)
+    yield from _prefill(instance)
+    engine = instance.workload.max_num_seqs or (instance.seen.max_num_seqs if instance.seen is not None else None)
+    if engine is not None:
+        yield Limit(LimitKind.MAX_NUM_SEQS, float(engine), f"the engine runs at most {engine} together")
+
+
+def _typed(instance: Instance) -> Iterator[Limit]:
+    typed, seen, asked = instance.workload.capacity_per_instance, instance.seen, instance.workload
+    # A goal decides; where throughput stopped following the load is advice.
+    goals = instance.curve is not None and any((asked.itl_p95_ms, asked.ttft_p95_ms, asked.e2e_p95_ms))
+    if typed is not None:
+        yield Limit(LimitKind.TYPED, typed, f"typed: {typed:g} per instance")
+    elif seen is not None and instance.alike and instance.same_mix and seen.origin is not Origin.LIVE and not goals:
+        if seen.concurrency is not None:
+            yield Limit(LimitKind.KNEE, seen.concurrency, f"{seen.name} is at its best at {seen.concurrency:g}")
+        elif seen.points:
+            last = seen.points[-1].running
+            yield Limit(LimitKind.RANGE, last, f"{seen.name} was measured up to {last:g}")
+
+
+def _kv(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
+    pool = kv_pool_tokens(instance, scenario)
+    if pool is None or instance.prompt_tokens is None or instance.answer_tokens is None:
+        return
+    tokens, said = pool
+    context = instance.prompt_tokens + instance.answer_tokens
+    request = _taken(instance, context)
+    if request > 0 and not math.isinf(request) and not math.isinf(tokens):
+        held = requests_that_fit(tokens, request, KV_SHARE)
+        room = f"{tokens:,.0f} tokens"
+        whole = f"{request:,.0f} a whole request"
+        if instance.llm is not None and not instance.llm.uniform:
+            # Its tokens differ in bytes: those at the end of a long request take less than the first ones.
+            whole_gb = memory.kv_request_bytes(instance.llm, context, instance.tp) / 1e9
+            room, whole = f"{whole_gb * tokens / request:,.3g} GB", f"{whole_gb:,.3g} GB a whole request"
+        text = f"{KV_SHARE:.0%} of the KV cache's {room} ({said}), {whole}"
+        ran = 0.0 if said == "typed" else ran_together(instance)
+        if ran > held:
+            held = ran
+            text = f"as many as were seen to run together, {ran:,.0f}, more than {room} ({said}) tell"
+        yield Limit(LimitKind.KV, held, text)
+
+
+def _taken(instance: Instance, context_tokens: float) -> float:
+    """Tokens of the pool that a request takes."""
+    if instance.llm is None:
+        return context_tokens
+    return memory.request_tokens(instance.llm, context_tokens, instance.tp)
+
+
+def ran_together(instance: Instance) -> float:
+    """Most requests that this instance was seen to run, in the room that those of today take: a fact against any
+    formula. Prefix hits are taken to have needed no room, so that fewer of them leave less of it."""
+    seen = instance.seen
+    if seen is None or not instance.alike or instance.prompt_tokens is None or instance.answer_tokens is None:
+        return 0.0
+    ran = max((point.running for point in seen.points), default=0.0)
+    if seen.prompt_tokens is None or seen.answer_tokens is None:
+        return ran if instance.same_mix else 0.0
+    was = seen.prefix_hit_ratio or 0.0
+    took = _taken(instance, seen.prompt_tokens * (1.0 - was) + seen.answer_tokens)
+    takes = _taken(instance, instance.prompt_tokens * (1.0 - min(was, instance.hit_ratio)) + instance.answer_tokens)
+    return ran * took / takes if takes > 0.0 else 0.0
+
+
+def _latencies(instance: Instance) -> Iterator[Limit]:
+    curve, ttft, asked = instance.curve, instance.ttft, instance.workload
+    if asked.itl_p95_ms is not None and curve is not None:
+        running = _within(asked.itl_p95_ms / 1e3, curve, instance.itl_tail)
+        yield Limit(LimitKind.ITL, running, _missed("ITL", curve.itl_s, instance.itl_tail, asked.itl_p95_ms, running))
+    if asked.ttft_p95_ms is not None and ttft is not None:
+        running = _within(asked.ttft_p95_ms / 1e3, ttft, instance.ttft_tail)
+        text = _missed("TTFT", ttft.ttft_s, instance.ttft_tail, asked.ttft_p95_ms, running)
+        yield Limit(LimitKind.TTFT, running, text)
+    if asked.e2e_p95_ms is not None and curve is not None and instance.answer_tokens is not None:
+        yield _e2e(instance, curve, asked.e2e_p95_ms, instance.answer_tokens)
+
+
+def _e2e(instance: Instance, curve: Curve, goal_ms: float, answer_tokens: float) -> Limit:
+    """The bound of a goal for the whole request: its p95 is taken to have the tail of its parts."""
+    tail, ttft = instance.itl_tail, instance.ttft
+
+    def p95_s(running: float) -> float:
+        first_s = ttft.ttft_s(running) if ttft is not None else 0.0
+        decode_s = curve.itl_s(running) * max(0.0, answer_tokens - 1.0)
+        # One ratio stands for the whole; one that follows the load of the ITL says nothing of the TTFT.
+        return decode_s * tail.at(running) + first_s * (instance.ttft_tail if tail.mean_s else tail).at(running)
+
+    running = largest(lambda load: p95_s(load) <= goal_ms / 1e3)
+    return Limit(LimitKind.E2E, running, _missed("E2E", p95_s, Tail(known=tail.known), goal_ms, running))
+
+
+def _within(goal_s: float, line: Curve | TtftLine, tail: Tail) -> float:
+    """Most in flight with p95 within the goal; in closed form where p95 / mean does not follow the load."""
+    if tail.mean_s is None:
+        return line.running_at(goal_s / tail.ratio)
+    return largest_within(goal_s, line.itl_s if isinstance(line, Curve) else line.ttft_s, tail)
+
+
+def _missed(name: str, mean_s: Callable[[float], float], tail: Tail, goal_ms: float, running: float) -> str:
+    at = max(1.0, min(running, MOST))
+    said = "p95 " if tail.known else ""
+    end = "" if tail.known else " as a mean"
+    return f"{name} {said}{mean_s(at) * tail.at(at) * 1e3:,.1f} ms at {at:.0f}, goal {goal_ms:,.1f} ms{end}"
+
+
+def _prefill(instance: Instance) -> Iterator[Limit]:
+    """Output tokens can not come faster than their prompts are computed: X <= R_p*OSL/(ISL*(1-hit))."""
+    rate, curve = instance.workload.prefill_tokens_per_s, instance.curve
+    if rate is None or curve is None or instance.prompt_tokens is None or instance.answer_tokens is None:
+        return
+    computed = instance.prompt_tokens * (1.0 - instance.hit_ratio)
+    if computed <= 0:
+        return
+    most = rate * instance.answer_tokens / computed
+    yield Limit(
+        LimitKind.PREFILL,
+        curve.running_at_rate(most),
+        f"{rate:,.0f} prompt tokens/s allow {most:,.0f} output tokens/s",
+    )
+
 
 MOST_INSTANCES = 10_000_000
 """More than that is no answer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from gpumon.sizing.observed import Observed, Origin, Point
+from gpumon.sizing.profile import Observed, Origin, Point
 
 _TABLE_10_TOOL: Final = "Dell H19686, July 2023, table 10, Triton Model Analyzer"
 _TABLE_9_TOOL: Final = "Dell H19686, July 2023, table 9"

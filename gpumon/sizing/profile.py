@@ -1,4 +1,4 @@
-"""What one instance of a model was seen to do: live, or in an imported sweep."""
+"""A profile: what one instance of a model was seen to do, live or in an imported load test."""
 
 from __future__ import annotations
 
