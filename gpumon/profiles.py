@@ -26,9 +26,9 @@ from gpumon.config.profile_store import (
 from gpumon.outputs.profiles import added, as_json, encoded, listed, shown
 from gpumon.readings.text import clean
 from gpumon.sizing.profile import Observed
-from gpumon.sizing.sweeps.read import imported
+from gpumon.sizing.sweeps.formats import precision
+from gpumon.sizing.sweeps.read import Given, imported
 from gpumon.sizing.sweeps.record import MOST_BYTES, MOST_FILES, MOST_TOTAL, SweepError
-from gpumon.sizing.sweeps.run import Given, precision
 from gpumon.sources.packaged import gpu_catalogue
 
 OK, FAILED, USAGE = 0, 1, 2

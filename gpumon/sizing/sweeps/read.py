@@ -1,20 +1,41 @@
-"""Files of load tests -> profiles: all of them, or none and every reason why."""
+"""Files of load tests -> profiles, one per model, server and request lengths: all of them, or none and why."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import median
 from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.sizing.profile import Observed
-from gpumon.sizing.sweeps import model_analyzer
-from gpumon.sizing.sweeps.formats import format_of
-from gpumon.sizing.sweeps.gather import gather
+from gpumon.sizing.profile import MOST_POINTS, Observed, Origin, Point
+from gpumon.sizing.sweeps.formats import Run, format_of, is_gpu_sheet, with_usage
+from gpumon.sizing.sweeps.knee import knee
 from gpumon.sizing.sweeps.record import MOST_FILES, MOST_TOTAL, Document, Place, Problem, SweepError, documents, refused
-from gpumon.sizing.sweeps.run import Given, Run
 from gpumon.specs.gpu import GpuFacts
 from gpumon.specs.gpus import GpuCatalogue
+
+
+class Given(msgspec.Struct, frozen=True):
+    """What the user knows and a file may leave out. A file that says something else is refused, but for the names."""
+
+    name: str = ""
+    model: str = ""
+    gpu: str = ""
+    """Catalogue name of the GPUs."""
+    gpus: int = 0
+    tp: int = 0
+    pp: int = 0
+    weight_precision: str = ""
+    kv_precision: str = ""
+    prompt_tokens: float | None = None
+    answer_tokens: float | None = None
+    concurrency: tuple[float, ...] = ()
+    """Of the files that do not tell it, in their order."""
+    memory_bytes: float | None = None
+    """Of one instance."""
+    busy_ratio: float | None = None
+
 
 _SYSTEMS: Final = {
     "a100": "A100 SXM4 80GB",
@@ -77,12 +98,9 @@ def imported(files: Mapping[str, bytes], given: Given | None = None, catalogue: 
         beside = "metrics-model-inference.csv beside it" if gpu_sheets else ""
         raise refused(Place(next(iter(files))), "", "holds no measurement of a model", beside)
     notes = [note for run in runs for note in run.notes]
-    runs = [
-        _filled(run, given, catalogue, notes)
-        for run in model_analyzer.with_usage(_once(runs, notes), model_analyzer.usage(gpu_sheets))
-    ]
+    runs = [_filled(run, given, catalogue, notes) for run in with_usage(_once(runs, notes), gpu_sheets)]
     runs = list(_loaded(runs, given))
-    profiles = gather(runs, given)
+    profiles = _gather(runs, given)
     notes.extend(note for missing, note in _GAPS if any(missing(run) for run in runs))
     return Imported(profiles, tuple(dict.fromkeys(notes)))
 
@@ -103,7 +121,7 @@ def _add(runs: list[Run], gpu_sheets: list[Document], file: str, data: bytes) ->
     try:
         for document in documents(file, data):
             found = format_of(document)
-            if found.read is model_analyzer.read_gpu and "Model Config Path" in document.header:
+            if is_gpu_sheet(document) and "Model Config Path" in document.header:
                 gpu_sheets.append(document)
             runs.extend(found.read(document) if found.read is not None else ())
     except SweepError as error:
@@ -181,3 +199,243 @@ def _catalogue_name(text: str, catalogue: GpuCatalogue | None, notes: list[str])
     except ValueError:
         notes.append(f"the catalogue has no GPU {text}: name it with --gpu")
         return ""
+
+
+_ALIKE: Final = 0.10
+"""Measured request lengths that differ by less are the same workload."""
+_SAME_LOAD: Final = 0.02
+_IMPOSSIBLE: Final = 3.0
+_IDLE: Final = 100.0
+_PARTS: Final = 10.0
+"""Little's law may miss by a ramp, or by a load that the client did not hold; a unit that is wrong misses by 1000."""
+
+_MEASURED: Final = tuple(name for name in Point.__struct_fields__ if name not in ("running", "offered", "weight"))
+
+
+def _gather(runs: Iterable[Run], given: Given) -> tuple[Observed, ...]:
+    """All profiles in the runs, by name. Raises SweepError where runs can not be told apart or lack what they need."""
+    groups: dict[tuple[object, ...], list[Run]] = {}
+    for run in runs:
+        groups.setdefault(_identity(run), []).append(run)
+    workloads = [each for group in groups.values() for each in _by_lengths(group)]
+    problems = [problem for group in workloads for run in group for problem in _lacking(run)]
+    if problems:
+        raise SweepError(problems)
+    found = [_observed(group, given) for group in workloads]
+    return _named(found, [group[0] for group in workloads], given)
+
+
+def _identity(run: Run) -> tuple[object, ...]:
+    """Runs of one server: what differs in its settings is never one sweep."""
+    return (
+        run.model, run.variant, run.gpu, run.gpus, run.tp, run.pp, run.weight_precision, run.kv_precision,
+        run.max_num_seqs, run.settings,
+    )  # fmt: skip
+
+
+def _by_lengths(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs of alike prompts and answers together; each split where a length is more than 10 % off the first."""
+    groups = [list(runs)]
+    lengths: tuple[Callable[[Run], float | None], ...] = (lambda run: run.prompt_tokens, lambda run: run.answer_tokens)
+    for length in lengths:
+        groups = [part for group in groups for part in _split(group, length)]
+    return groups
+
+
+def _split(runs: Sequence[Run], length: Callable[[Run], float | None]) -> list[list[Run]]:
+    parts: list[list[Run]] = []
+    begun = -1.0
+    for run in sorted(runs, key=lambda each: length(each) or 0.0):
+        value = length(run) or 0.0
+        if not parts or value > begun * (1.0 + _ALIKE) + 2.0:
+            parts.append([])
+            begun = value
+        parts[-1].append(run)
+    return parts
+
+
+def _lacking(run: Run) -> Iterable[Problem]:
+    if not run.model:
+        yield Problem(run.place, "model", "is not in the file: add it with --model NAME")
+    if run.tokens_per_s is None and run.requests_per_s is None:
+        yield Problem(run.place, "throughput", "is missing", "output tokens/s or requests/s")
+    if run.tokens_per_s == 0.0 or run.requests_per_s == 0.0:
+        yield Problem(run.place, "throughput", "is 0: nothing was served")
+    if run.itl_s == 0.0 and (run.answer_tokens or 2.0) > 1.5:
+        yield Problem(run.place, "inter-token latency", "is 0", "a time above 0")
+    in_flight = _little(run)
+    if run.offered is None and in_flight is None and run.open_loop:
+        yield Problem(
+            run.place, "mean latency", "is missing: the load is a rate, so requests in flight = rate x latency"
+        )
+    elif run.offered is None and in_flight is None:
+        yield Problem(run.place, "concurrency", "is not in the file: add it with --concurrency N")
+    elif run.offered is not None and in_flight is not None:
+        yield from _contradictory(run, run.offered, in_flight)
+
+
+def _contradictory(run: Run, offered: float, in_flight: float) -> Iterable[Problem]:
+    """Figures that can not be of one run, or stand in another unit than the format has."""
+    allowed = "figures of one run, in the units that the format has"
+    if not offered / _IDLE <= in_flight <= _IMPOSSIBLE * offered + 1.0:
+        text = f"x requests/s is {in_flight:.4g} in flight, of {offered:.4g} that were offered"
+        yield Problem(run.place, "request latency", text, allowed)
+    parts = _parts(run)
+    if run.e2e_s and parts and not run.e2e_s / _PARTS <= parts <= run.e2e_s * _PARTS:
+        text = f"{run.e2e_s:.4g} s, but TTFT + ITL x (answer - 1) is {parts:.4g} s"
+        yield Problem(run.place, "request latency", text, allowed)
+
+
+def _parts(run: Run) -> float | None:
+    """Seconds of a request by its parts: TTFT + ITL x (OSL - 1); None where one of them is not known."""
+    if run.itl_s is None or run.ttft_s is None or not run.answer_tokens:
+        return None
+    return run.ttft_s + run.itl_s * max(0.0, run.answer_tokens - 1.0)
+
+
+def _latency(run: Run, offered: float) -> float | None:
+    """Mean seconds in the system: as measured, else by its parts, else by Little's law."""
+    latency = _parts(run) if run.e2e_s is None else run.e2e_s
+    return offered / run.requests_per_s if latency is None and run.requests_per_s else latency
+
+
+def _little(run: Run) -> float | None:
+    """Requests in flight by Little's law: requests/s x seconds in the system; None where either is not known."""
+    rate, latency = run.requests_per_s, _parts(run) if run.e2e_s is None else run.e2e_s
+    if rate is None and run.tokens_per_s is not None and run.answer_tokens:
+        rate = run.tokens_per_s / run.answer_tokens
+    return None if rate is None or latency is None else rate * latency
+
+
+def _point(run: Run) -> Point:
+    in_flight = _little(run)
+    offered = in_flight if run.offered is None else run.offered
+    assert offered is not None, "checked before"
+    return Point(
+        running=min(offered, _running(run, offered if in_flight is None else in_flight)),
+        offered=offered,
+        itl_s=run.itl_s,
+        ttft_s=run.ttft_s,
+        e2e_s=_latency(run, offered),
+        itl_p95_s=run.itl_p95_s,
+        ttft_p95_s=run.ttft_p95_s,
+        e2e_p95_s=run.e2e_p95_s,
+        tokens_per_s=run.tokens_per_s,
+        requests_per_s=run.requests_per_s,
+        power_w=run.power_w,
+        busy_ratio=run.busy_ratio,
+        weight=run.weight,
+    )
+
+
+def _running(run: Run, in_flight: float) -> float:
+    """Sequences that decode together: output tokens/s x ITL; else those in flight that do not wait in the server."""
+    if run.tokens_per_s is not None and run.itl_s is not None:
+        return run.tokens_per_s * run.itl_s
+    if run.queue_s is not None and run.e2e_s:
+        return in_flight * max(0.0, 1.0 - run.queue_s / run.e2e_s)
+    return in_flight
+
+
+def _points(runs: Sequence[Run]) -> tuple[Point, ...]:
+    """By rising running; runs of the same load are one point, the median of each figure."""
+    same: list[list[Point]] = []
+    for point in sorted(map(_point, runs), key=lambda each: each.offered or 0.0):
+        first = same[-1][0].offered or 0.0 if same else -1.0
+        if same and (point.offered or 0.0) <= first * (1.0 + _SAME_LOAD):
+            same[-1].append(point)
+        else:
+            same.append([point])
+    merged = sorted(map(_merged, same), key=lambda each: (each.running, each.offered or 0.0))
+    if len(merged) <= MOST_POINTS:
+        return tuple(merged)
+    step = (len(merged) - 1) / (MOST_POINTS - 1)
+    return tuple(merged[round(step * number)] for number in range(MOST_POINTS))
+
+
+def _merged(points: Sequence[Point]) -> Point:
+    figures = {name: _median([getattr(point, name) for point in points]) for name in _MEASURED}
+    return Point(
+        running=median(point.running for point in points),
+        offered=median(point.offered or 0.0 for point in points),
+        weight=sum(point.weight for point in points),
+        **figures,
+    )
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def _observed(runs: Sequence[Run], given: Given) -> Observed:
+    points = _points(runs)
+    best = knee(points).point
+    first = runs[0]
+    prompt = _median([run.prompt_tokens for run in runs])
+    return Observed(
+        origin=Origin.SWEEP,
+        name="",
+        model=first.model,
+        points=points,
+        time=max(run.time for run in runs),
+        tool=", ".join(dict.fromkeys(run.tool for run in runs)),
+        gpu=first.gpu,
+        gpus=first.gpus,
+        tp=first.tp,
+        pp=first.pp or 1,
+        weight_precision=first.weight_precision,
+        kv_precision=first.kv_precision,
+        prompt_tokens=prompt,
+        answer_tokens=_median([run.answer_tokens for run in runs]),
+        itl_tail_ratio=_tail(best.itl_p95_s, best.itl_s),
+        ttft_tail_ratio=_tail(best.ttft_p95_s, best.ttft_s),
+        kv_pool_tokens=_median([run.kv_pool_tokens for run in runs]),
+        max_num_seqs=first.max_num_seqs or None,
+        memory_bytes=given.memory_bytes or max((run.memory_bytes or 0.0 for run in runs), default=0.0) or None,
+        busy_ratio=best.busy_ratio if given.busy_ratio is None else given.busy_ratio,
+        power_w=best.power_w,
+        prefill_tokens_per_s=_prefill(points, prompt),
+        concurrency=best.offered,
+    )
+
+
+def _tail(p95: float | None, mean: float | None) -> float | None:
+    return p95 / mean if p95 and mean and p95 >= mean else None
+
+
+def _prefill(points: Iterable[Point], prompt_tokens: float | None) -> float | None:
+    rates = [point.requests_per_s for point in points if point.requests_per_s is not None]
+    return max(rates) * prompt_tokens if rates and prompt_tokens else None
+
+
+def _named(found: Sequence[Observed], firsts: Sequence[Run], given: Given) -> tuple[Observed, ...]:
+    """With a name each: the given one, or the model's last part; where several share it, what tells them apart."""
+    bases = [given.name or each.model.rstrip("/").rpartition("/")[2] for each in found]
+    parts = [_traits(each, first) for each, first in zip(found, firsts, strict=True)]
+    named: dict[str, Observed] = {}
+    for base, traits, each in zip(bases, parts, found, strict=True):
+        rivals = [other for other, name in zip(parts, bases, strict=True) if name == base]
+        telling = [value for key, value in traits.items() if len({rival.get(key) for rival in rivals}) > 1 and value]
+        name = unique = "-".join([base, *telling])
+        number = 2
+        while unique in named:
+            unique, number = f"{name}-{number}", number + 1
+        named[unique] = msgspec.structs.replace(each, name=unique)
+    return tuple(named[name] for name in sorted(named))
+
+
+def _traits(each: Observed, first: Run) -> Mapping[str, str]:
+    lengths = f"{each.prompt_tokens or 0:.0f}x{each.answer_tokens or 0:.0f}" if each.prompt_tokens else ""
+    return {
+        "variant": first.variant,
+        "seqs": f"seqs{first.max_num_seqs}" if first.max_num_seqs else "",
+        "settings": first.settings,
+        "gpu": each.gpu,
+        "gpus": f"{each.gpus}gpu" if each.gpus and each.gpus != each.tp else "",
+        "tp": f"tp{each.tp}" if each.tp else "",
+        "pp": f"pp{each.pp}" if each.pp > 1 else "",
+        "weights": each.weight_precision,
+        "kv": f"kv-{each.kv_precision}" if each.kv_precision else "",
+        "lengths": lengths,
+    }

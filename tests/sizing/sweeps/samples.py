@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpumon.sizing.profile import Observed
-from gpumon.sizing.sweeps.read import Imported, imported
-from gpumon.sizing.sweeps.run import Given
+from gpumon.sizing.sweeps.read import Given, Imported, imported
 from gpumon.sources.packaged import gpu_catalogue
 
 FOLDER = Path(__file__).parents[2] / "data" / "sweeps"

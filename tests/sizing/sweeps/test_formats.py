@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpumon.sizing.profile import Observed, Origin
-from gpumon.sizing.sweeps.read import imported
-from gpumon.sizing.sweeps.run import Given
+from gpumon.sizing.sweeps.read import Given, imported
 from tests.sizing.sweeps.samples import files, one, read
 
 MODEL = Given(model="some/Model")

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.sizing.sweeps.read import Imported, imported
+from gpumon.sizing.sweeps.read import Given, Imported, imported
 from gpumon.sizing.sweeps.record import MOST_BYTES, SweepError
-from gpumon.sizing.sweeps.run import Given
 from tests.sizing.sweeps.samples import FOLDER, files
 
 VLLM = json.loads(files("vllm-bench.jsonl")["vllm-bench.jsonl"].splitlines()[1])
