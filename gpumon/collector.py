@@ -9,14 +9,13 @@ from typing import Protocol
 
 import msgspec
 
-from gpumon.efficiency.carry import Carry
 from gpumon.efficiency.deriver import Deriver, bare
 from gpumon.readings.frame import EngineReading, Fault, Frame, GpuReading, HostReading
 from gpumon.readings.history import History
 from gpumon.readings.merge import merged
 from gpumon.readings.names import told_apart
 from gpumon.readings.snapshot import Snapshot
-from gpumon.recording.past import CARRIED_S, Kept
+from gpumon.recording.past import Kept
 from gpumon.sources.source import AtHand, Contribution, Source
 from gpumon.triage.alerts import AlertChange, Alerts
 from gpumon.triage.triage import Triage
@@ -98,7 +97,6 @@ class Collector:
         self._on_alert = on_alert
         self._troubles = tuple(troubles)
         self._seq = 0
-        self._stride: float | None = None
         self._opened = self._asked = False
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -200,7 +198,6 @@ class Collector:
         now_s = time.monotonic()
         asked = iter(await asyncio.gather(*(self._poll(s, now_s) for s in self._sources if id(s) not in self._at_hand)))
         frame = self._frame([self._newest(s) if id(s) in self._at_hand else next(asked) for s in self._sources])
-        carry = self._carry(frame.wall_s) if self._keepers else None
         try:
             snapshot, points = self._deriver.derive(frame)
         except Exception as error:  # a bug costs the figures of this tick, not the screen
@@ -212,7 +209,7 @@ class Collector:
         self.history.append(frame.wall_s, points, frame.interval_s)
         for event in snapshot.events:
             self.history.mark(event)
-        kept = Kept(frame, points, snapshot.events, carry)
+        kept = Kept(frame, points, snapshot.events)
         for fault in [fault for keeper in self._keepers if (fault := _kept(keeper, kept)) is not None]:
             snapshot = _blamed(snapshot, frame, fault)
         snapshot, changes = self._alerts.judge(frame, snapshot)
@@ -220,11 +217,6 @@ class Collector:
             for change in changes:
                 self._on_alert(change, snapshot)
         return snapshot
-
-    def _carry(self, wall_s: float) -> Carry | None:
-        """At the first tick of each `CARRIED_S` what one who starts from this frame has to know."""
-        stride, self._stride = self._stride, wall_s // CARRIED_S
-        return None if stride == self._stride else self._triage.carry(self._deriver.carry())
 
     async def _poll(self, source: Source, now_s: float) -> Contribution:
         """One source's part; a bug in a source costs its own part of the frame and is named as a fault."""

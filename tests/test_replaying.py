@@ -20,8 +20,7 @@ from gpumon.recording.ring import FlightRecorder
 from gpumon.recording.store import write_recording
 from gpumon.replaying import Replay, opened
 from tests.recording.frames import WALL_S, served
-from tests.recording.pasts import apart, lived
-from tests.recording.test_carry import without_long_means
+from tests.recording.pasts import apart, lived, without_longer
 
 HOLE_S = 3600.0
 
@@ -73,7 +72,7 @@ def test_it_shows_what_the_live_screen_showed(recorded: tuple[Path, dict[float, 
     replay = opened(str(file), "", 100.0, Config())
     sent = played(replay, lambda sent: len(sent) >= 8 or sent[-1:] == [live[max(live)]])
     for snapshot in sent:
-        assert apart(without_long_means(live[snapshot.wall_s]), without_long_means(snapshot)) == []
+        assert apart(without_longer(live[snapshot.wall_s]), without_longer(snapshot)) == []
     assert [one.wall_s for one in sent] == sorted({one.wall_s for one in sent})
     assert replay.file == "night.sqlite"
     assert replay.playback is replay

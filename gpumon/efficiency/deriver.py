@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.carry import Carry, FaultCarry
-from gpumon.efficiency.carrying import claims_of, engine_carry, gpu_carry, set_claims, set_engine, set_gpu
 from gpumon.efficiency.contradictions import Contradictions
 from gpumon.efficiency.engine import Peak, gpu_facts, plus
 from gpumon.efficiency.engine_track import EngineTrack
-from gpumon.efficiency.engine_view import counted, derive_engine, without_figures
+from gpumon.efficiency.engine_view import derive_engine, without_figures
 from gpumon.efficiency.faults import engine_faults, gpu_faults, is_free, is_unmapped
 from gpumon.efficiency.gpu_view import GpuTrack, Standing, derive_gpu, mean_power_of, standing_of
 from gpumon.efficiency.points import Totals, chart_points
@@ -29,7 +27,7 @@ from gpumon.readings.frame import (
     HistogramReading,
     HostReading,
 )
-from gpumon.readings.missing import REMOTE_POWER, Missing, Reading, Reason, number
+from gpumon.readings.missing import REMOTE_POWER, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Gpu, Host, Replicas, Self, Snapshot
 from gpumon.readings.text import MOST_FAULT, clean
 from gpumon.readings.times import rfc3339
@@ -108,31 +106,6 @@ class Deriver:
         summed = (self._totals, frame.monotonic_s)
         return Derived(snapshot, chart_points(gpus, engines, ticks, traffic, snapshot.host, *summed))
 
-    def follow(self, frame: Frame, shown: Snapshot | None = None) -> dict[str, dict[str, Any]]:
-        """Take in a frame that nobody looks at: a snapshot after it is the same as if it had been derived.
-
-        But for what holds for a while: a change that began in it is seen at the next frame that is derived.
-
-        Returns those figures of it that take little to work out, by the key of their GPU or engine in `shown`, the
-        last snapshot: what the engines' newest poll counted, and measured bandwidth.
-        """
-        frame = renewed(frame)
-        self._forget(frame)
-        self._add_gpus(frame)
-        tracks = [self._add_engine(frame, reading) for reading in frame.engines]
-        if shown is None:
-            return {}
-        found: dict[str, dict[str, Any]] = {}
-        for reading, track, engine in zip(frame.engines, tracks, shown.engines, strict=True):
-            if reading.state is EndpointState.OK and engine.state is EndpointState.OK:
-                found[engine.key] = counted(reading, track)
-        for gpu in shown.gpus:
-            seen, most = self._gpus.get(gpu.uuid), number(gpu.bandwidth_peak_bytes_per_s)
-            if seen is not None and most is not None and gpu.bandwidth_source is BandwidthSource.GPM:
-                active = number(seen.recent("dram_active_ratio"))
-                found[gpu.uuid] = {} if active is None else {"bandwidth_bytes_per_s": active * most}
-        return found
-
     def observed(self, key: str, quantity: str) -> HistogramReading | None:
         """An engine's (`Engine.key`) observations in the window of its quantiles; None where it has none, or no window.
 
@@ -140,30 +113,6 @@ class Deriver:
         """
         track = self._engines.get(key)
         return None if track is None else track.histogram(quantity, track.quantile_s)
-
-    def carry(self) -> Carry:
-        """What outlives the windows; verdicts are not among it."""
-        runs = self._contradictions._runs.items()
-        return Carry(
-            engines=tuple(engine_carry(key, track, self._states.get(key)) for key, track in self._engines.items()),
-            gpus=tuple(gpu_carry(uuid, track) for uuid, track in self._gpus.items()),
-            faults=tuple(FaultCarry(*at, since_s) for at, since_s in self._since.items()),
-            claims=tuple(claims_of(self._contradictions, self._groups._deviations)),
-            runs=tuple((key, *run) for key, run in runs),
-        )
-
-    def restore(self, carry: Carry) -> None:
-        """Go on as the one that gave this carry.
-
-        Its windows are those of the frames that this one has seen: they should go back as far as windows do.
-        """
-        for engine in carry.engines:
-            set_engine(self._engines.setdefault(engine.key, EngineTrack()), engine)
-        for gpu in carry.gpus:
-            set_gpu(self._gpus.setdefault(gpu.uuid, GpuTrack()), gpu)
-        self._states = {each.key: (each.state, each.since) for each in carry.engines if each.state is not None}
-        self._since = {(fault.key, fault.cause): fault.since_wall_s for fault in carry.faults}
-        set_claims(self._contradictions, self._groups._deviations, carry.claims, carry.runs)
 
     def _add_gpus(self, frame: Frame) -> dict[str, Standing]:
         standings: dict[str, Standing] = {}

@@ -219,3 +219,6 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False, gc=False):
     """What happened since the snapshot before this one."""
     alerts: tuple[RaisedAlert, ...] = ()
     """Alerts of the config that hold."""
+    counted_since: str = ""
+    """Of a moment of the past: since when what is said to be counted since gpumon started is counted in it (RFC 3339);
+    empty of now."""

@@ -12,7 +12,6 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.carry import Carry
 from gpumon.readings.frame import EngineReading, Frame, GpuReading
 from gpumon.readings.text import unsaid
 from gpumon.readings.verdict import Event
@@ -76,7 +75,6 @@ _ENGINE: Final = msgspec.msgpack.Decoder(EngineReading)
 _MOMENT: Final = msgspec.msgpack.Decoder(_Moment)
 _BLOCK: Final = msgspec.msgpack.Decoder(_Block)
 _CELLS: Final = msgspec.msgpack.Decoder(_Cells)
-_CARRY: Final = msgspec.msgpack.Decoder(Carry)
 _EVENTS: Final = msgspec.msgpack.Decoder(list[Event])
 
 
@@ -215,9 +213,9 @@ def _column(place: _Place) -> list[bytes]:
     return column
 
 
-def _inflated(data: bytes, known: bytes = b"") -> bytes:
-    """Raises zlib.error, also for what is cut off or too large. `known` is the dictionary that it was packed with."""
-    stream = zlib.decompressobj(zdict=known) if known else zlib.decompressobj()
+def _inflated(data: bytes) -> bytes:
+    """Raises zlib.error, also for what is cut off or too large."""
+    stream = zlib.decompressobj()
     found = stream.decompress(data, _MOST_BYTES)
     if not stream.eof:
         raise zlib.error("incomplete or too large")
@@ -268,22 +266,6 @@ def _values(keys: Sequence[str], row: bytes) -> dict[str, float]:
     if not math.isnan(sum(values)):
         return dict(zip(keys, values, strict=True))
     return {key: value for key, value in zip(keys, values, strict=True) if value == value}
-
-
-def carried(carry: Carry, before: Carry | None = None) -> bytes:
-    """A carry as bytes; with one `before` it they are a fifth, and of use only with that."""
-    if before is None:
-        return zlib.compress(_encode(carry), SMALL)
-    stream = zlib.compressobj(SMALL, zdict=_encode(before))
-    return stream.compress(_encode(carry)) + stream.flush()
-
-
-def carry(data: bytes, before: bytes = b"") -> Carry | None:
-    """What `carried` made bytes of, `before` too; None where another gpumon's carry is of another shape."""
-    try:
-        return _CARRY.decode(_inflated(data, _inflated(before) if before else b""))
-    except (zlib.error, msgspec.MsgspecError):
-        return None
 
 
 def told(events: Sequence[Event]) -> bytes:

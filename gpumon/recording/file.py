@@ -51,10 +51,8 @@ class Kind(IntEnum):
     FRAMES = 1
     """A block of the codec: one frame, or those of a finished minute."""
     POINTS = 2
-    CARRY = 3
     EVENTS = 4
-    LATER = 5
-    """A carry within a minute, packed with the newest `CARRY` before it as zlib's dictionary; older gpumons pass it."""
+    # 3 and 5 are in files of gpumon 1.0: state of its own that nothing reads.
 
 
 def connected(path: Path, mode: str) -> sqlite3.Connection:

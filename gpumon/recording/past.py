@@ -6,12 +6,11 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from gpumon.efficiency.carry import Carry
 from gpumon.readings.frame import Frame
 from gpumon.readings.snapshot import Event
 
-CARRIED_S: Final = 10.0
-"""A carry is kept so often: to show any moment, so many seconds before it are judged frame by frame."""
+STRETCH_S: Final = 10.0
+"""A past is worked out in parts of so many seconds, each once it is looked at."""
 
 
 class Kept(NamedTuple):
@@ -21,8 +20,6 @@ class Kept(NamedTuple):
     points: Mapping[str, float]
     """This tick's points of the charts."""
     events: tuple[Event, ...]
-    carry: Carry | None
-    """Of the first tick of each `CARRIED_S`: what the deriver and triage hold longer than their windows."""
 
 
 class Points(NamedTuple):
@@ -62,17 +59,11 @@ class Past(Protocol):
     def after(self, wall_s: float) -> float | None:
         """When the first frame after a time was taken."""
 
-    def carry(self, wall_s: float) -> tuple[float, Carry] | None:
-        """The newest carry at or before a time, and the time of the frame that it stood before."""
-
     def points(self, from_s: float, to_s: float) -> Sequence[Points]:
         """Points for charts, oldest first; none where a past keeps none."""
 
     def cells(self, from_s: float, to_s: float) -> Sequence[Cells]:
         """The same as they are kept: a minute is given as a whole."""
-
-    def stride_s(self) -> float:
-        """Seconds between two carries, a part of a minute: as much of it is worked out at once."""
 
     def events(self, from_s: float, to_s: float) -> Sequence[Event]:
         """What happened, oldest first."""

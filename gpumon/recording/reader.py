@@ -17,15 +17,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from gpumon.efficiency.carry import Carry
 from gpumon.readings.frame import Frame
 from gpumon.readings.verdict import Event
 from gpumon.recording import codec
 from gpumon.recording.file import Kind, check, connected, identified, unreadable
-from gpumon.recording.past import CARRIED_S, Cells, Points
+from gpumon.recording.past import Cells, Points
 
-BLOCK_S: Final = 60.0
-"""Seconds between two carries in a file of an older gpumon."""
 LONGEST_BLOCK_S: Final = 61.0
 """No row but one of events reaches over more wall time."""
 _CACHE_BYTES: Final = 24_000_000
@@ -133,37 +130,6 @@ class Recording:
                     if at < len(block.times) and block.times[at] <= until_s:
                         return block.times[at]
         return None
-
-    def carry(self, wall_s: float) -> tuple[float, Carry] | None:
-        """The newest carry at or before a time, and the time of the frame that it stood before.
-
-        One of another gpumon's shape is passed over.
-        """
-        with self._reading():
-            for run, _, until_s in self._course(-math.inf, wall_s):
-                rows = self._carries(Kind.CARRY, run, -math.inf, until_s, _A_FEW)
-                for at_s, data in self._carries(Kind.LATER, run, rows[0][0], until_s, _A_FEW) if rows else ():
-                    if (found := codec.carry(data, rows[0][1])) is not None:
-                        return at_s, found
-                for at_s, data in rows:
-                    if (found := codec.carry(data)) is not None:
-                        return at_s, found
-        return None
-
-    def _carries(self, kind: Kind, run: int, from_s: float, to_s: float, most: int) -> list[tuple[float, bytes]]:
-        """The newest ones of a span."""
-        rows = self._query(
-            "SELECT first_s, data FROM pieces WHERE kind = ? AND run = ? AND first_s BETWEEN ? AND ?"
-            " ORDER BY first_s DESC LIMIT ?",
-            (kind, run, from_s, to_s, most),
-        )
-        return [(at_s, data) for at_s, data in rows if isinstance(data, bytes)]
-
-    def stride_s(self) -> float:
-        """Seconds between two carries, a part of a minute: as much of it is worked out at once."""
-        with self._reading():
-            found = self._query("SELECT 1 FROM pieces WHERE kind = ? LIMIT 1", (Kind.LATER,))
-        return CARRIED_S if found else BLOCK_S
 
     def cells(self, from_s: float, to_s: float) -> Sequence[Cells]:
         """Points for charts as they are kept, oldest first: a minute is given as a whole."""

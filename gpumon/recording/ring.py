@@ -7,15 +7,13 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
-from operator import itemgetter
 from typing import Final
 
-from gpumon.efficiency.carry import Carry
 from gpumon.readings.frame import Frame
 from gpumon.readings.snapshot import Event
 from gpumon.recording import codec
 from gpumon.recording.cell import Cell
-from gpumon.recording.past import CARRIED_S, Cells, Kept, Points
+from gpumon.recording.past import Cells, Kept, Points
 
 LONGEST_S: Final = 60.0
 """A chunk is full then, or with the next minute of the clock."""
@@ -33,9 +31,6 @@ class _Chunk:
         self.walls: list[float] = []
         self.packed: list[codec.Packed] = []
         self.block = b""
-        self.carries: list[tuple[float, bytes]] = []
-        """The first by itself, the others packed with it; each with the time of the frame that it stood before."""
-        self._first: Carry | None = None
         self.points: list[Points] = []
         self.cells = b""
         """The points, once the frames are a block."""
@@ -53,34 +48,22 @@ class _Chunk:
         self.last_s = kept.frame.monotonic_s
         self.packed.append(packed)
         self.events += kept.events
-        if kept.carry is not None:
-            carried = codec.carried(kept.carry, self._first)
-            self._first = self._first or kept.carry
-            self.carries.append((kept.frame.wall_s, carried))
-            added += len(carried) + _OVERHEAD_BYTES
         self.bytes += added
         return added
 
-    def carried(self, wall_s: float) -> tuple[float, bytes, bytes] | None:
-        """When the newest carry at or before a time was taken, its bytes, and those that it was packed with."""
-        at = bisect_right(self.carries, wall_s, key=itemgetter(0)) - 1
-        return None if at < 0 else (*self.carries[at], self.carries[0][1] if at else b"")
-
     def squeezed(self, block: bytes, cells: bytes) -> int:
         """Keep these in place of the frames and points one by one; returns the bytes that this saves."""
-        kept = sum(len(carried) for _, carried in self.carries) + len(block) + len(cells)
-        new = kept + _OVERHEAD_BYTES * (2 + len(self.carries) + len(self.events))
+        new = len(block) + len(cells) + _OVERHEAD_BYTES * (2 + len(self.events))
         saved, self.bytes = self.bytes - new, new
         self.block, self.packed = block, []
         self.cells, self.points = cells, []
-        self._first = None
         return saved
 
 
 class FlightRecorder:
     """Keeps the last minutes: a `Keeper` for the collector and a `Past` for any thread.
 
-    `seconds` back at most, and `most_bytes` of frames, carries, points and events; whole minutes are dropped.
+    `seconds` back at most, and `most_bytes` of frames, points and events; whole minutes are dropped.
     """
 
     def __init__(self, seconds: float, most_bytes: float) -> None:
@@ -187,21 +170,6 @@ class FlightRecorder:
             known = [walls[bisect_right(walls, wall_s)] for walls in later]
         return min(known, default=None)
 
-    def carry(self, wall_s: float) -> tuple[float, Carry] | None:
-        """The newest carry at or before a time, and the time of the frame that it stood before."""
-        with self._lock:
-            known = [(found, chunk) for chunk in self._chunks if (found := chunk.carried(wall_s)) is not None]
-            known.sort(key=lambda each: (each[0][0], each[1].run), reverse=True)
-            # One of a time that came again stood before a frame that is not told any more.
-            told = (found for found, chunk in known if not _within(found[0], self._came_again(chunk)))
-            newest = next(told, None)
-        if newest is None:
-            return None
-        at_s, data, before = newest
-        carry = codec.carry(data, before)
-        assert carry is not None, "this process packed it"
-        return at_s, carry
-
     def points(self, from_s: float, to_s: float) -> Sequence[Points]:
         """Points for charts, oldest first."""
         found: list[Points] = []
@@ -219,10 +187,6 @@ class FlightRecorder:
                 cells, points = chunk.cells, [*chunk.points]
             found.append(codec.table(cells) if cells else codec.tabled(points))
         return found
-
-    def stride_s(self) -> float:
-        """Seconds between two carries."""
-        return CARRIED_S
 
     def events(self, from_s: float, to_s: float) -> Sequence[Event]:
         """What happened, oldest first."""

@@ -15,7 +15,6 @@ from typing import Final
 
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import named
-from gpumon.efficiency.carry import Carry
 from gpumon.readings.frame import Fault
 from gpumon.readings.text import clean
 from gpumon.recording.file import check, connected, held, identified, journaled, make, rest, single, unwritable
@@ -239,18 +238,9 @@ def _copy(past: Past, connection: sqlite3.Connection) -> None:
     since_s = -math.inf
     while at_s is not None:
         end_s = math.nextafter((at_s // BLOCK_S + 1) * BLOCK_S, -math.inf)
-        writer.write(_ticks(past, at_s, end_s))
+        writer.write([Kept(frame, {}, ()) for frame in past.frames(at_s, end_s)])
         at_s = past.after(end_s)
         until_s = math.inf if at_s is None else end_s
         writer.finish(past.points(since_s, until_s), past.events(since_s, until_s))
         since_s = math.nextafter(end_s, math.inf)
     connection.execute("PRAGMA incremental_vacuum").fetchall()
-
-
-def _ticks(past: Past, from_s: float, to_s: float) -> list[Kept]:
-    """The frames of a minute of a past, and its carries where they stood before one of them."""
-    carries, until_s = dict[float, Carry](), to_s
-    while (found := past.carry(until_s)) is not None and found[0] >= from_s:
-        carries[found[0]] = found[1]
-        until_s = math.nextafter(found[0], -math.inf)
-    return [Kept(frame, {}, (), carries.get(frame.wall_s)) for frame in past.frames(from_s, to_s)]

@@ -12,25 +12,24 @@ from typing import Final
 from gpumon.readings.frame import Frame
 from gpumon.readings.history import History
 from gpumon.recording.course import Course, Taken, in_order
-from gpumon.recording.past import Cells, Past, Points
+from gpumon.recording.past import STRETCH_S, Cells, Past, Points
 
 MINUTE_S: Final = 60.0
 CHART_S: Final = 7200.0
 """Span of the longest chart."""
 
 
-def number_of(wall_s: float, stride_s: float) -> int:
+def number_of(wall_s: float) -> int:
     """Which of all stretches a time lies in."""
-    return int(wall_s // stride_s)
+    return int(wall_s // STRETCH_S)
 
 
 class Stretch:
-    """The frames between two carries. What is derived of them stays, so that going to and fro is a look-up."""
+    """The frames of `STRETCH_S`. What is derived of them stays, so that going to and fro is a look-up."""
 
-    def __init__(self, past: Past, number: int, stride_s: float, course: Course, before: Stretch | None) -> None:
+    def __init__(self, past: Past, number: int, course: Course, before: Stretch | None) -> None:
         """`before`: the one before it, where `course` goes on from its end."""
         self.number = number
-        self._stride_s = stride_s
         self._past = past
         self._frames: list[Frame] = []
         self.walls: list[float] = []
@@ -51,11 +50,11 @@ class Stretch:
     def read_on(self) -> None:
         """Read frames that have come since: the past may go on."""
         next_s = self._past.after(self.walls[-1]) if self.walls else None
-        if next_s is not None and number_of(next_s, self._stride_s) == self.number:
+        if next_s is not None and number_of(next_s) == self.number:
             self._read()
 
     def _read(self) -> None:
-        begin_s, end_s = self.number * self._stride_s, (self.number + 1) * self._stride_s
+        begin_s, end_s = self.number * STRETCH_S, (self.number + 1) * STRETCH_S
         newest_s = self.walls[-1] if self.walls else -1.0
         found = in_order(self._past.frames(max(begin_s, newest_s), end_s))
         self._frames += (frame for frame in found if newest_s < frame.wall_s < end_s)

@@ -11,11 +11,13 @@ from typing import Final, NamedTuple
 from gpumon.readings.history import History
 from gpumon.readings.moment import Moment
 from gpumon.recording.course import Course, Make
-from gpumon.recording.past import Past
+from gpumon.recording.past import STRETCH_S, Past
 from gpumon.recording.stretch import MINUTE_S, Stretch, number_of
 from gpumon.recording.worker import Worker
 
-MOST_MINUTES: Final = 4
+AHEAD: Final = round(MINUTE_S / STRETCH_S)
+"""Stretches of a minute."""
+MOST_STRETCHES: Final = 4 * AHEAD
 MOST_THINGS: Final = 8000
 """GPUs and engines in the moments that are kept, all in all: some 4 kB each."""
 
@@ -47,10 +49,6 @@ class PastTimeline:
         self._live = history
         self._span = past.span()
         self._stretches: OrderedDict[int, Stretch] = OrderedDict()
-        self._stride_s = past.stride_s()
-        self._ahead_of = round(MINUTE_S / self._stride_s)
-        """Stretches of a minute."""
-        self._most = MOST_MINUTES * self._ahead_of
         self._turns = past.turns()
         self._travel = 1
         self._shown: int | None = None
@@ -135,7 +133,7 @@ class PastTimeline:
     def _lead_to(self, number: int) -> None:
         """Work out the minute before a stretch: whoever goes back comes to all of it, and one warm-up does for it."""
         if number not in self._stretches:
-            for each in range(number - number % self._ahead_of, number):
+            for each in range(number - number % AHEAD, number):
                 stretch = self._stretch(each)
                 if stretch is not None:
                     stretch.at(len(stretch.walls) - 1)
@@ -163,7 +161,7 @@ class PastTimeline:
                 before.read_on()
             course = before.handed_on() if before is not None else None
             going_on = before if course is not None else None
-            found = Stretch(self._past, number, self._stride_s, course or Course(self._past, self._make), going_on)
+            found = Stretch(self._past, number, course or Course(self._past, self._make), going_on)
         if not found.walls:
             return None
         self._stretches[number] = found
@@ -175,7 +173,7 @@ class PastTimeline:
             self._travel = 1 if number > self._shown else -1
         self._shown = number
         while len(self._stretches) > 1 and (
-            len(self._stretches) > self._most or sum(each.things for each in self._stretches.values()) > MOST_THINGS
+            len(self._stretches) > MOST_STRETCHES or sum(each.things for each in self._stretches.values()) > MOST_THINGS
         ):
             self._stretches.popitem(last=False)
 
@@ -188,14 +186,12 @@ class PastTimeline:
             return True
         if sum(each.things for each in self._stretches.values()) > MOST_THINGS / 2:
             return False
-        return any(
-            (known := self._next_to(here, away)) is not None and known.step() for away in range(1, self._ahead_of + 1)
-        )
+        return any((known := self._next_to(here, away)) is not None and known.step() for away in range(1, AHEAD + 1))
 
     def _next_to(self, here: Stretch, away: int) -> Stretch | None:
         number = here.number + self._travel * away
         known = self._stretches.get(number)
-        if known is None and len(self._stretches) < self._most:
+        if known is None and len(self._stretches) < MOST_STRETCHES:
             edge = self._past.span()
             if edge is not None and self._number(edge[0]) <= number <= self._number(edge[1]):
                 known = self._stretch(number)
@@ -204,4 +200,4 @@ class PastTimeline:
         return known
 
     def _number(self, wall_s: float) -> int:
-        return number_of(wall_s, self._stride_s)
+        return number_of(wall_s)

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Generic, TypeVar
 
-from gpumon.efficiency.carry import Carry
 from gpumon.readings.verdict import Event
 from gpumon.recording import codec
 from gpumon.recording.cell import Cell
@@ -49,8 +48,6 @@ class Writer:
         self._frames = _Tail(Kind.FRAMES, codec.block, codec.unblocked)
         self._points = _Tail(Kind.POINTS, codec.cells, codec.points)
         self._cell = Cell()
-        self._carry: Carry | None = None
-        """The first of this minute."""
         self._clock = _Clock()
         self._behind = False
         if newest:
@@ -100,10 +97,6 @@ class Writer:
         self._run += back
         self._last_s = at_s
         self._clock.tick(at_s, frame.monotonic_s)
-        if kept.carry is not None:
-            kind = Kind.CARRY if self._carry is None else Kind.LATER
-            self._insert(kind, at_s, at_s, codec.carried(kept.carry, self._carry))
-            self._carry = self._carry or kept.carry
         self._tell(kept.events)
         packed = self._packer.pack(frame)
         row = self._insert(Kind.FRAMES, at_s, at_s, codec.block([packed], codec.QUICK))
@@ -121,7 +114,6 @@ class Writer:
             self._points.add(row, point.wall_s, point)
 
     def _end_minute(self) -> None:
-        self._carry = None
         self._join(self._frames)
         self._join(self._points)
         self._retire()

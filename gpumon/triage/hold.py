@@ -6,10 +6,9 @@ The level of the one that stands rises at once, and falls after as long.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.carry import HoldCarry
 from gpumon.readings.snapshot import Family, Level, Limit
 
 SAME_S: Final = 2.0
@@ -121,39 +120,6 @@ class Holds:
         told_s = float(round(wall_s)) if wall_s < held.since_wall_s else held.since_wall_s
         of[family] = held._replace(onset=(began_s, told_s))
         return told_s
-
-    def carry(self) -> tuple[HoldCarry, ...]:
-        """What stands, and what is about to."""
-        return tuple(
-            HoldCarry(
-                key,
-                family,
-                held.limit,
-                held.since_wall_s,
-                None if held.coming is held.limit else (held.coming, held.coming_s, held.coming_wall_s),
-                held.before,
-                held.level,
-                held.lower_s,
-                held.onset,
-            )
-            for key, of in self._held.items()
-            for family, held in of.items()
-            if held.limit is not None or held.coming is not None
-        )
-
-    def restore(self, carry: Iterable[HoldCarry]) -> None:
-        """Hold this, and nothing else."""
-        self._held = {}
-        for hold in carry:
-            self._held.setdefault(hold.key, {})[hold.family] = _Held(
-                hold.limit,
-                hold.since_wall_s,
-                *(hold.coming or (hold.limit, 0.0, 0.0)),
-                before=hold.before,
-                level=hold.level,
-                lower_s=hold.lower_s,
-                onset=hold.onset,
-            )
 
     def forget(self, keys: set[str]) -> None:
         """Drop what is about things that are not among `keys`."""

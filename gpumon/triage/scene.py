@@ -18,12 +18,6 @@ from gpumon.triage.thresholds import Thresholds
 
 KEPT_S: Final = 180.0
 """How far back `Recent` goes."""
-STEADY_S: Final = 10.0
-"""A figure that is as it is for longer is carried on as such where a past is opened in its midst."""
-LASTING: Final = ("awake", "running", "waiting", "inferences_per_s", "tokens_total.")
-"""How the names of those figures begin: rules ask how long they stand still, beyond `KEPT_S`."""
-BEGAN: Final = "began"
-"""Stands among them in a carry: when the first sample was taken."""
 MOST: Final = 200
 """Samples of one thing that are kept."""
 LEAST_GAP_S: Final = 0.9
@@ -71,16 +65,13 @@ class _Layout(NamedTuple):
     """All that samples are made of."""
     read: Callable[[object], tuple[Any, ...]]
     """The sampled fields."""
-    lasting: tuple[tuple[str, int], ...]
-    """Those of `LASTING`."""
 
 
 def _layout(kind: Kind) -> _Layout:
     fields = (*SAMPLED[kind], *SIGNS) if kind is Kind.GPU else SAMPLED[kind]
     at = {field: number for number, field in enumerate(fields)}
-    lasting = tuple(each for each in at.items() if each[0].startswith(LASTING))
     parts = dict.fromkeys((*(field.partition(".")[0] for field in SAMPLED[kind]), *_BESIDE[kind]))
-    return _Layout(at, attrgetter(*parts), attrgetter(*SAMPLED[kind]), lasting)
+    return _Layout(at, attrgetter(*parts), attrgetter(*SAMPLED[kind]))
 
 
 _LAYOUTS: Final = {kind: _layout(kind) for kind in Kind}
@@ -90,7 +81,7 @@ class Recent:
     """The last minutes of one thing's sampled fields, on the monotonic clock."""
 
     def __init__(self, kind: Kind) -> None:
-        self._at, self._look, self._read, self._lasting = _LAYOUTS[kind]
+        self._at, self._look, self._read = _LAYOUTS[kind]
         self._times: list[float] = []
         self._columns: tuple[list[float | None], ...] = tuple([] for _ in self._at)
         """Samples of each field; where a column is shorter than the times, all that it lacks are as the newest."""
@@ -99,11 +90,9 @@ class Recent:
         self._newest: list[float | None] = []
         """The sample that was made of it."""
         self._began_s = math.inf
-        """When the first sample was taken, or would have been where a past was opened later."""
+        """When the first sample was taken."""
         self._since: list[float] = []
         """When each field took the value that it has."""
-        self._restored: frozenset[int] = frozenset()
-        """Fields whose next value is the one that was carried: counts since the start are other ones from then on."""
         self._means: dict[tuple[str, float], float | None] = {}
         """Of this sample: several rules ask for the same."""
         self._firsts: dict[float, int] = {}
@@ -123,7 +112,6 @@ class Recent:
         if seen != self._seen:  # between two polls an engine is as it was
             self._change(now_s, thing)
             self._seen = seen
-        self._restored = frozenset()
         times.append(now_s)
         self._means.clear()
         self._firsts.clear()
@@ -142,8 +130,7 @@ class Recent:
         elif values != self._newest:
             changed = compress(range(len(values)), map(ne, values, self._newest))
             for at in changed:
-                if at not in self._restored:
-                    self._since[at] = now_s
+                self._since[at] = now_s
         self._complete()
         self._newest = values
 
@@ -195,21 +182,6 @@ class Recent:
     def steady_s(self, field: str) -> float:
         """For how long a field has had the value that it has (or has been missing), as far back as it was sampled."""
         return self._times[-1] - self._since[self._at[field]] if self._times else 0.0
-
-    def carry(self) -> dict[str, float]:
-        """Since when those of `LASTING` are as they are that are so for long."""
-        if not self._times:
-            return {}
-        edge_s, since = self._times[-1] - STEADY_S, self._since
-        return {field: since[at] for field, at in self._lasting if since[at] < edge_s} | {BEGAN: self._began_s}
-
-    def restore(self, carry: Mapping[str, float]) -> None:
-        """Take this for since when they are."""
-        known = carry.keys() & self._at.keys() if self._times else frozenset()
-        for field in known:
-            self._since[self._at[field]] = carry[field]
-        self._restored = frozenset(self._at[field] for field in known)
-        self._began_s = min(self._began_s, carry.get(BEGAN, self._began_s))
 
     @property
     def seconds(self) -> float:

@@ -6,18 +6,16 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.carry import Carry
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuState
 from gpumon.readings.snapshot import Confidence, Family, Kind, Level, Limit, Snapshot, Verdict
 from gpumon.readings.times import clock_utc, rfc3339
 from gpumon.triage.engine_state import holders
 from gpumon.triage.engine_use import stands_still
 from gpumon.triage.events import Events
-from gpumon.triage.following import as_read
 from gpumon.triage.hold import Holds
 from gpumon.triage.rule import Finding, Rule, Unsure
 from gpumon.triage.rules import RULES
@@ -30,7 +28,6 @@ _LIMITS: Final = {limit: at for at, limit in enumerate(Limit)}
 
 
 CANNOT_TELL: Final = "cannot tell: "
-NOTHING: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
 MANY: Final = 16
 """Engines up to which each is judged at every tick."""
 REST_S: Final = 2.0
@@ -85,7 +82,7 @@ class Triage:
             for family in Family
         }
         self._keys: set[str] = set()
-        """Of the things in the frame before; empty after a restore, which may bring others."""
+        """Of the things in the frame before."""
         self._recents: dict[str, Recent] = {}
         self._holds = Holds()
         self._events = Events()
@@ -99,43 +96,6 @@ class Triage:
         ranked = sorted((self._dated(verdict, frame) for verdict in self._found(frame, snapshot)), key=_rank)
         judged = msgspec.structs.replace(snapshot, verdicts=tuple(ranked))
         return msgspec.structs.replace(judged, events=self._events.between(frame, judged))
-
-    def follow(self, frame: Frame, before: Snapshot, derived: Mapping[str, Mapping[str, Any]] = NOTHING) -> None:
-        """Take in a frame that is not judged: no verdict changes.
-
-        `before`: its snapshot, or the one before it, and then `derived` what `Deriver.follow` told of it.
-        """
-        self._sample(frame, as_read(frame, before, derived))
-
-    def carry(self, derived: Carry) -> Carry:
-        """The deriver's carry with what stands for longer than samples are kept."""
-        steady = tuple((key, since) for key, recent in self._recents.items() if (since := recent.carry()))
-        holds = self._holds.carry()
-        verdicts = tuple(
-            self._last[hold.key, hold.family]
-            for hold in holds
-            if hold.coming is not None and (hold.key, hold.family) in self._last
-        )
-        held = tuple((key, tuple(sorted(recent.holders))) for key, recent in self._recents.items() if recent.holders)
-        return msgspec.structs.replace(derived, holds=holds, verdicts=verdicts, steady=steady, holders=held)
-
-    def restore(self, carry: Carry, last: tuple[Frame, Snapshot] | None = None) -> None:
-        """Let stand what stood in the one that gave this carry; its samples are those of the frames seen here.
-
-        `last`: the frame that came last and its snapshot, where that was not judged: what stands is worded by it.
-        """
-        self._holds.restore(carry.holds)
-        self._keys = set()
-        self._last |= {(verdict.key, verdict.family): verdict for verdict in carry.verdicts}
-        for key, since in carry.steady:
-            if key in self._recents:
-                self._recents[key].restore(since)
-        for key, pids in carry.holders:
-            if key in self._recents and not self._recents[key].holders:
-                self._recents[key].holders = frozenset(pids)
-        if last is not None:
-            self._found(*last)
-            self._holds.restore(carry.holds)
 
     def _found(self, frame: Frame, snapshot: Snapshot) -> list[Verdict]:
         around = (self._recents, self._thresholds, self._prices, self._goals)

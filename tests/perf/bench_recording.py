@@ -3,7 +3,7 @@
 python -m tests.perf.bench_recording [--hours 24] [--file FILE]
 
 One hour of frames is made by the simulator's physics and the real vLLM adapter, with noise on every moving field
-(`tests.recording.frames`), derived and judged as for the screen: for charts, events and carries. The other hours are
+(`tests.recording.frames`), derived and judged as for the screen: for charts and events. The other hours are
 that hour with all times and counters moved on; a block never holds more than a minute: the repetition saves nothing.
 """
 
@@ -144,7 +144,7 @@ def write_ms(folder: Path, minutes: int = 5) -> float:
     """CPU in ms of all that the recorder's thread does with a tick, SQLite included."""
     path = folder / "write.sqlite"
     make(path, {})
-    ticks = [Kept(frame, {}, (), None) for frame in served(60 * minutes)]
+    ticks = [Kept(frame, {}, ()) for frame in served(60 * minutes)]
     with contextlib.closing(connected(path, "rw")) as connection:
         journaled(connection, path)
         writer = Writer(connection)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 from typing import NamedTuple
 
-from gpumon.readings.snapshot import Limit, Snapshot
+from gpumon.readings.snapshot import Level, Limit, Snapshot
 from gpumon.recording.course import Course
-from gpumon.recording.past import CARRIED_S
+from gpumon.recording.past import STRETCH_S, Past
 from gpumon.recording.ring import FlightRecorder
 from gpumon.sources.simulator.scenario import Scenario
 from gpumon.sources.simulator.scenarios import SCENARIOS, scenario
@@ -30,7 +30,7 @@ class Opened(NamedTuple):
     """Seconds from the beginning, what stood live, and what stands where the past is opened."""
 
 
-def begun(ring: FlightRecorder, at_s: float) -> Course:
+def begun(ring: Past, at_s: float) -> Course:
     """A course that is ready for the first frame at or after a time."""
     course = Course(ring, make)
     for _ in course.begin(at_s):
@@ -39,19 +39,23 @@ def begun(ring: FlightRecorder, at_s: float) -> Course:
 
 
 def standing(snapshot: Snapshot) -> Standing:
-    """Thing, limit, level and since when of each verdict."""
-    return frozenset((each.scope, each.limit.value, each.level.value, each.since) for each in snapshot.verdicts)
+    """Thing, limit, level and since when of each verdict; of one that is no news, and so no event, not since when."""
+    quiet = (Level.NOTE, Level.OK)
+    return frozenset(
+        (each.scope, each.limit.value, each.level.value, "" if each.level in quiet else each.since)
+        for each in snapshot.verdicts
+    )
 
 
 def opened(played: Scenario) -> Opened:
-    """Each moment of a scenario, from the record before it on."""
+    """Each moment of a scenario."""
     ring = FlightRecorder(3600.0, 1e9)
     shown = {each.wall_s: each for each in lived((frame for _, frame in frames(played, played.to_s)), ring)}
     first_s, last_s = min(shown), max(shown)
     moments, apart = 0, []
-    for number in range(int(first_s // CARRIED_S) + 1, int(last_s // CARRIED_S)):
-        course = begun(ring, number * CARRIED_S)
-        for frame in ring.frames(number * CARRIED_S, (number + 1) * CARRIED_S - 0.5):
+    for number in range(int(first_s // STRETCH_S) + 1, int(last_s // STRETCH_S)):
+        course = begun(ring, number * STRETCH_S)
+        for frame in ring.frames(number * STRETCH_S, (number + 1) * STRETCH_S - 0.5):
             live, found = standing(shown[frame.wall_s]), standing(course.take(frame).snapshot)
             moments += 1
             if live != found:

@@ -11,7 +11,7 @@ from gpumon.collector import Keeper
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import Frame
 from gpumon.readings.snapshot import Snapshot
-from gpumon.recording.past import CARRIED_S, Kept
+from gpumon.recording.past import Kept
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.triage.triage import Triage
 
@@ -24,16 +24,36 @@ def make() -> tuple[Deriver, Triage]:
 def lived(frames: Iterable[Frame], *keepers: Keeper) -> list[Snapshot]:
     """What the screen showed while these frames came; the keepers get what the collector gives them."""
     deriver, triage = make()
-    stride, shown = math.nan, []
+    shown = []
     for frame in frames:
-        carry = triage.carry(deriver.carry()) if frame.wall_s // CARRIED_S != stride else None
-        stride = frame.wall_s // CARRIED_S
         snapshot, points = deriver.derive(frame)
         snapshot = triage.judge(frame, snapshot)
         shown.append(snapshot)
         for keeper in keepers:
-            keeper.keep(Kept(frame, points, snapshot.events, carry))
+            keeper.keep(Kept(frame, points, snapshot.events))
     return shown
+
+
+LONGER = {
+    "": ("counted_since", "events"),
+    "gpus": ("energy_j", "throttle_s", "busy_mean_ratio"),
+    "engines": ("tokens_total", "decode_mean_tokens_per_s", "since"),
+    "faults": ("since",),
+    "verdicts": ("evidence", "text", "action", "since"),
+}
+"""What goes back further than the three minutes that are derived before a moment that is opened. Verdicts are in the
+order of their level and age, so they are compared by their thing."""
+
+
+def without_longer(snapshot: Snapshot) -> object:
+    """The snapshot without what begins anew where a past is opened."""
+    found = msgspec.to_builtins(snapshot)
+    for part, fields in LONGER.items():
+        for thing in [found] if not part else found[part]:
+            for field in fields:
+                thing.pop(field, None)
+    found["verdicts"] = sorted(found["verdicts"], key=lambda verdict: (verdict["scope"], verdict["limit"]))
+    return found
 
 
 def apart(one: object, other: object) -> list[tuple[str, object, object]]:

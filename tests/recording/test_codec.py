@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.efficiency.carry import Carry, FaultCarry
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuProcess, GpuReading, GpuState, HostReading
 from gpumon.readings.missing import Missing, Reason
 from gpumon.recording import codec
@@ -171,17 +170,6 @@ def test_points_keep_gaps_and_single_precision() -> None:
         codec.points(codec.cells(given)[:-3])
 
 
-def test_a_carry_after_another_is_small_and_needs_that_one() -> None:
-    carry = Carry(faults=tuple(FaultCarry(f"vllm:{port}", "refused", port * 1.1) for port in range(8000, 8100)))
-    later = msgspec.structs.replace(carry, faults=(*carry.faults[1:], FaultCarry("gpu 3", "lost", 1.8e9)))
-    whole, packed = codec.carried(carry), codec.carried(later, carry)
-    assert len(packed) < len(whole) / 4
-    assert codec.carry(packed, whole) == later
-    assert codec.carry(packed) is None
-    assert codec.carry(packed, codec.carried(later)) is None
-    assert codec.carry(packed, whole[:-9]) is None
-
-
 def test_a_table_has_what_the_points_have() -> None:
     points = [Points(5.0, 4.0, {"a": 1.0, "b": 2.0}), Points(10.0, 5.0, {"b": 3.0})]
     data = codec.cells(points)
@@ -192,10 +180,3 @@ def test_a_table_has_what_the_points_have() -> None:
     for broken in (b"", data[:-3], zlib.compress(msgspec.msgpack.encode((["a"], [(1.0, 1.0, bytes(8))])))):
         with pytest.raises(ValueError, match="damaged"):
             codec.table(broken)
-
-
-def test_a_carry_of_another_shape_is_none() -> None:
-    carry = Carry(faults=(FaultCarry("gpu 3", "lost", 1.8e9),))
-    assert codec.carry(codec.carried(carry)) == carry
-    assert codec.carry(zlib.compress(msgspec.msgpack.encode(["an", "older", "shape"]))) is None
-    assert codec.carry(b"") is None

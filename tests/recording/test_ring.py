@@ -33,10 +33,6 @@ def test_it_gives_back_what_was_kept(frames: list[Frame]):
         assert ring.after(frames[61].wall_s) == frames[62].wall_s
         assert ring.before(frames[0].wall_s) is None
         assert ring.after(frames[-1].wall_s) is None
-        found = ring.carry(WALL_S + 130.0)
-        assert found is not None
-        assert found[0] == frames[120].wall_s
-        assert len(found[1].engines) == 4
     events = [event for snapshot in shown for event in snapshot.events]
     assert events
     assert sorted(ring.events(0.0, 2e9), key=repr) == sorted(events, key=repr)
@@ -45,7 +41,7 @@ def test_it_gives_back_what_was_kept(frames: list[Frame]):
 def test_its_points_are_means_of_five_seconds(frames: list[Frame]):
     ring = FlightRecorder(3600.0, 1e9)
     for frame in frames[:121]:
-        ring.keep(Kept(frame, {"busy": float(frame.seq)}, (), None))
+        ring.keep(Kept(frame, {"busy": float(frame.seq)}, ()))
     ring.settle()
     points = ring.points(WALL_S, WALL_S + 200.0)
     assert [point.values["busy"] for point in points[:3]] == [3.0, 8.0, 13.0]
@@ -59,15 +55,13 @@ def test_old_minutes_go(frames: list[Frame]):
     span = ring.span()
     assert span is not None
     assert 120.0 <= span[1] - span[0] <= 181.0
-    found = ring.carry(span[0])
-    assert found is not None, "a past that begins without a carry knows no totals"
 
 
 def test_memory_is_bounded_whatever_the_minutes(frames: list[Frame]):
     ring = FlightRecorder(3600.0, 1.2e6)
     deepest = 0
     for frame in frames:
-        ring.keep(Kept(frame, {}, (), None))
+        ring.keep(Kept(frame, {}, ()))
         deepest = max(deepest, ring.bytes)
     ring.settle()
     assert deepest < 2.0e6, "the minute that is being filled comes beside it"
@@ -81,7 +75,7 @@ def test_a_clock_set_back_hides_what_came_again_and_nothing_else(frames: list[Fr
     ring = FlightRecorder(3600.0, 1e9)
     back = [msgspec.structs.replace(frame, wall_s=frame.wall_s - 100.0) for frame in frames[150:200]]
     for frame in (*frames[:150], *back):
-        ring.keep(Kept(frame, {}, (), None))
+        ring.keep(Kept(frame, {}, ()))
     ring.settle()
     again = [frame for frame in frames[:150] if back[0].wall_s <= frame.wall_s <= back[-1].wall_s]
     assert len(again) in (49, 50), "frames come some ms early or late"
@@ -94,16 +88,6 @@ def test_a_clock_set_back_hides_what_came_again_and_nothing_else(frames: list[Fr
     before = ring.before(back[0].wall_s)
     assert before is not None
     assert before < back[0].wall_s
-
-
-def test_after_a_clock_was_set_back_each_carry_stands_before_a_frame_that_is_told(frames: list[Frame]):
-    ring = FlightRecorder(3600.0, 1e9)
-    back = [msgspec.structs.replace(frame, wall_s=frame.wall_s - 36.0) for frame in frames[50:90]]
-    lived((*frames[:50], *back), ring)
-    told = {frame.wall_s for frame in ring.frames(0.0, 2e9)}
-    found = [ring.carry(frame.wall_s) for frame in back]
-    assert [carry[0] for carry in found if carry is not None and carry[0] not in told] == []
-    assert None not in found
 
 
 def test_it_is_read_while_it_is_filled(frames: list[Frame]):
@@ -123,7 +107,7 @@ def test_it_is_read_while_it_is_filled(frames: list[Frame]):
     reader = threading.Thread(target=read)
     reader.start()
     for frame in frames:
-        ring.keep(Kept(frame, {}, (), None))
+        ring.keep(Kept(frame, {}, ()))
     done.set()
     reader.join()
     assert not wrong

@@ -9,14 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from gpumon.config.errors import ConfigError
-from gpumon.efficiency.carry import Carry, FaultCarry
 from gpumon.recording.file import SCHEMA, connected, journaled, make, remote
 from gpumon.recording.reader import Recording
 from gpumon.recording.store import Recorder, write_recording
@@ -54,52 +53,19 @@ def numbers(path: Path) -> list[int]:
     return [each.seq for each in Recording(path).frames(0.0, EVER)]
 
 
-def test_frames_points_events_and_carries_come_back(tmp_path: Path) -> None:
+def test_frames_points_and_events_come_back(tmp_path: Path) -> None:
     path = tmp_path / "r.sqlite"
-    carry = Carry(faults=(FaultCarry("vllm:8000", "refused", 1.0),))
     with recording(path) as recorder:
         for number in range(130):
-            recorder.keep(tick(number)._replace(carry=carry if number in (0, 60, 120) else None))
+            recorder.keep(tick(number))
             until(lambda: recorder._waiting.qsize() < 32)
     past = Recording(path)
     assert list(past.frames(0.0, EVER)) == [frame(number) for number in range(130)]
     assert past.span() == (WALL_S, WALL_S + 129)
-    assert past.carry(WALL_S + 119.5) == (WALL_S + 60, carry)
-    assert past.carry(WALL_S - 1.0) is None
     assert [event.text for event in past.events(0.0, EVER)] == ["number 0", "number 50", "number 100"]
     points = past.points(WALL_S + 5.0, WALL_S + 9.0)
     assert [(point.wall_s, point.seconds, point.values["decode"]) for point in points] == [(WALL_S + 9, 5.0, 7.0)]
     assert (past.facts["host"], past.damaged) == ("box", 0)
-
-
-def carry_of(number: int) -> Carry | None:
-    """One each 10 s, all different."""
-    return None if number % 10 else Carry(faults=(FaultCarry("vllm:8000", "refused", float(number)),))
-
-
-def carried(path: Path, ticks: int) -> Recording:
-    with recording(path) as recorder:
-        for number in range(ticks):
-            recorder.keep(tick(number)._replace(carry=carry_of(number)))
-            until(lambda: recorder._waiting.qsize() < 32)
-    return Recording(path)
-
-
-def test_carries_within_a_minute_are_found_and_copied(tmp_path: Path) -> None:
-    past = carried(tmp_path / "r.sqlite", 80)
-    write_recording(tmp_path / "copy.sqlite", past, FACTS)
-    for each in (past, Recording(tmp_path / "copy.sqlite")):
-        assert each.stride_s() == 10.0
-        for number in range(80):
-            begun = number // 10 * 10
-            assert each.carry(WALL_S + number + 0.5) == (WALL_S + begun, carry_of(begun))
-
-
-def test_carries_of_a_minute_whose_first_is_damaged_are_passed_over(tmp_path: Path) -> None:
-    carried(tmp_path / "r.sqlite", 120).close()
-    with closing(sqlite3.connect(tmp_path / "r.sqlite")) as connection, connection:
-        connection.execute("UPDATE pieces SET data = x'00' WHERE kind = 3 AND first_s > ?", (WALL_S + 30,))
-    assert Recording(tmp_path / "r.sqlite").carry(WALL_S + 110.0) == (WALL_S, carry_of(0))
 
 
 def test_a_minute_becomes_one_row_and_its_pages_are_used_again(tmp_path: Path) -> None:

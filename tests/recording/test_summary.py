@@ -45,7 +45,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         there = LATE_S <= at < EARLY_S
         frame = whole if there else msgspec.structs.replace(whole, engines=whole.engines[:-1])
         points = deriver.derive(frame).points
-        recorder.keep(Kept(frame, points, (XID,) if at == 50 else (), None))
+        recorder.keep(Kept(frame, points, (XID,) if at == 50 else ()))
         frames.append(frame)
         busy.append(points["busy"])
         while recorder.written < at - 30:  # the queue is bounded: a disk would have a second for each frame
@@ -114,7 +114,7 @@ def stretch(tmp_path: Path, frames: list[Frame]) -> Period:
     path = tmp_path / "b.gpumon"
     recorder, deriver = Recorder(path, {"host": "box"}), Deriver(CATALOGUE)
     for at, frame in enumerate(frames):
-        recorder.keep(Kept(frame, deriver.derive(frame).points, (), None))
+        recorder.keep(Kept(frame, deriver.derive(frame).points, ()))
         while recorder.written < at - 30:
             assert recorder.fault() is None
     recorder.close()
@@ -129,7 +129,7 @@ def test_the_last_seconds_of_a_recording_that_goes_on_are_recorded_too(tmp_path:
     """Their points are not made yet: they are means of 5 s."""
     recorder, deriver = Recorder(tmp_path / "c.gpumon", {"host": "box"}), Deriver(CATALOGUE)
     for frame in frames_of(ticks):
-        recorder.keep(Kept(frame, deriver.derive(frame).points, (), None))
+        recorder.keep(Kept(frame, deriver.derive(frame).points, ()))
     while recorder.written < ticks:
         assert recorder.fault() is None
     recording = Recording(tmp_path / "c.gpumon")

@@ -31,6 +31,4 @@ def tick(number: int, wall_s: float | None = None) -> Kept:
     """The same as it is handed to a keeper, with points, and an event every 50 ticks."""
     made = frame(number, wall_s)
     happened = Event(made.wall_s, EventKind.RESTART, "vllm:8000", f"number {number}")
-    return Kept(
-        made, {"busy": number % 10 / 10, "decode": float(number)}, (happened,) if number % 50 == 0 else (), None
-    )
+    return Kept(made, {"busy": number % 10 / 10, "decode": float(number)}, (happened,) if number % 50 == 0 else ())

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpumon.efficiency.carry import Carry
 from gpumon.readings.frame import EndpointState, GpuProcess, GpuState, Phase, RankReading
 from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.quantities import DECODE_TOKENS, PREFILL_COMPUTED
@@ -172,16 +171,6 @@ def test_an_engine_that_has_ended_or_starts_anew_is_no_hang(card: Any) -> None:
     for tick in range(300):
         shown = card(tick)
         assert of_engine(stage.tick(gpu(**shown), silent(tick)), Family.STATE) is None
-
-
-def test_the_processes_that_were_there_when_it_answered_go_with_the_carry() -> None:
-    stage, later = Stage(), Stage()
-    stage.tick(gpu(**IDLE), engine())
-    stage.play(40, lambda tick: (gpu(**IDLE), silent(tick)))
-    later.at = stage.at
-    later.tick(gpu(**IDLE), silent(41))
-    later.triage.restore(stage.triage.carry(Carry()))
-    assert limits(later.tick(gpu(**IDLE), silent(42))) == (Limit.STALLED,)
 
 
 def run(trained: float, card: dict[str, Any]) -> tuple[Of, ...]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-import msgspec
 import pytest
 
-from gpumon.efficiency.carry import HoldCarry
 from gpumon.readings.snapshot import Family, Kind, Level, Limit, Quantiles
 from gpumon.triage.hold import Holds
 from tests.triage.engines import scene
@@ -80,28 +78,6 @@ def test_no_mix_flips_more_often_than_the_time_it_must_hold() -> None:
         assert all(after - before >= HOLD_S for before, after in pairwise(at)), long
 
 
-@pytest.mark.parametrize("cut", [25, 33, 37, 52, 300])
-def test_it_goes_on_after_a_restore(cut: int) -> None:
-    found = turns((Limit.QUEUE, 9), (Limit.KV_CACHE, 8), (Limit.COMPUTE, 7), (None, 2), seconds=90)
-    found = [Limit.BANDWIDTH] * 31 + [one or Limit.QUEUE for one in found[:45]] + found + [None] * 200
-    before = Holds()
-    head = stands(found[:cut], before)
-    data = msgspec.msgpack.encode(before.carry())
-    after = Holds()
-    after.restore(msgspec.msgpack.decode(data, type=tuple[HoldCarry, ...]))
-    assert after.carry() == before.carry()
-    assert head + stands(found[cut:], after, cut) == stands(found)
-
-
-def test_a_carry_of_before_there_were_turns_is_read() -> None:
-    old = (KEY, Family.LIMIT, Limit.QUEUE, 4000.0, (Limit.KV_CACHE, 990.0, 4990.0))
-    carried = msgspec.msgpack.decode(msgspec.msgpack.encode((old,)), type=tuple[HoldCarry, ...])
-    holds = Holds()
-    holds.restore(carried)
-    assert holds.near(KEY) == {Limit.QUEUE, Limit.KV_CACHE}
-    assert stands([Limit.KV_CACHE] * 25, holds)[-6:] == [Limit.QUEUE] + [Limit.KV_CACHE] * 5
-
-
 def waiting(usage: Callable[[int], float]) -> Stage:
     """Ten minutes of an engine at its limit of requests, whose KV cache is as full as this says."""
     late = {"waiting": 20.0, "running": 64.0, "queue_s": Quantiles(mean=1.8), "ttft_s": Quantiles(mean=2.0, p95=4.0)}
@@ -148,14 +124,6 @@ def test_a_level_rises_at_once_and_falls_after_as_long_as_a_verdict() -> None:
     assert given[76] is Level.WARN
 
 
-@pytest.mark.parametrize("cut", [2, 5, 30, 60, 100])
-def test_a_level_goes_on_after_a_restore(cut: int) -> None:
-    before, after = Holds(), Holds()
-    head = levels(EDGE[:cut], before)
-    after.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(before.carry()), type=tuple[HoldCarry, ...]))
-    assert head + levels(EDGE[cut:], after, cut) == levels(EDGE)
-
-
 def test_another_verdict_has_its_own_level() -> None:
     holds = Holds()
     assert levels([Level.CRITICAL] * 3, holds)[-1] is Level.CRITICAL
@@ -177,16 +145,13 @@ def test_a_verdict_on_its_way_out_says_of_when_its_figures_are() -> None:
     assert again.text.startswith("KV cache 97 % full")
 
 
-def test_the_onset_of_a_verdict_is_fixed_once_and_carried() -> None:
+def test_the_onset_of_a_verdict_is_fixed_once() -> None:
     holds = Holds()
     holds.take(KEY, Family.STATE, Limit.STALLED, 0.0, 1060.0, 5060.0)
     assert holds.onset_s(KEY, Family.STATE, 1010.3, 4000.0) == 5010.0
-    again = Holds()
-    again.restore(holds.carry())
-    for one in (holds, again):
-        assert one.onset_s(KEY, Family.STATE, 1010.3, 4000.3) == 5010.0
-        assert one.onset_s(KEY, Family.STATE, 1011.5, 7600.0) == 5010.0
-        assert one.onset_s(KEY, Family.STATE, 1020.0, 4000.0) == 5020.0  # another cause
+    assert holds.onset_s(KEY, Family.STATE, 1010.3, 4000.3) == 5010.0
+    assert holds.onset_s(KEY, Family.STATE, 1011.5, 7600.0) == 5010.0
+    assert holds.onset_s(KEY, Family.STATE, 1020.0, 4000.0) == 5020.0  # another cause
 
 
 def test_an_onset_is_no_later_than_when_it_was_found_and_goes_with_the_verdict() -> None:

@@ -8,6 +8,7 @@ from gpumon.efficiency.service import Service
 from gpumon.readings.frame import Phase
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Snapshot
+from gpumon.readings.times import clock_utc, wall_of
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import (
     CATALOGUE,
@@ -70,7 +71,7 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
         *checks(engine, snapshot),
         *own_estimate(engine, figures),
         *ranks(engine),
-        *_totals(engine, service, figures),
+        *_totals(engine, service, figures, snapshot.counted_since),
         *standing(engine),
     ]
     return applying(every, WITHOUT[service])
@@ -198,7 +199,7 @@ def _rates(engine: Engine, figures: Figures) -> Section:
     return Section("rates", entries)
 
 
-def _totals(engine: Engine, service: Service, figures: Figures) -> list[Section]:
+def _totals(engine: Engine, service: Service, figures: Figures, counted_since: str) -> list[Section]:
     """Tokens, where it makes some; of a training run what it trained, as far as it counts that."""
     of, trains = engine.tokens_total, service is Service.TRAINING
     served = (
@@ -218,5 +219,6 @@ def _totals(engine: Engine, service: Service, figures: Figures) -> list[Section]
     if not entries:
         return []
     who = "run" if trains else "engine"
-    entries.append(Sentence(f"counted by the {who} since gpumon started; restarts of it are handled"))
-    return [Section(f"{'trained' if trains else 'tokens'} since gpumon started", entries, side=1)]
+    since = clock_utc(wall_of(counted_since)) if counted_since else "gpumon started"
+    entries.append(Sentence(f"counted by the {who} since {since}; restarts of it are handled"))
+    return [Section(f"{'trained' if trains else 'tokens'} since {since}", entries, side=1)]

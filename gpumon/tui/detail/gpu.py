@@ -52,7 +52,7 @@ def sections(gpu: Gpu, snapshot: Snapshot, view: View, watch: Watch | None) -> l
         _efficiency(gpu, snapshot, figures),
         _memory(gpu, view, figures),
         _tenants(gpu, snapshot, view),
-        *health(gpu, view, figures, watch),
+        *health(gpu, snapshot.counted_since, view, figures, watch),
         _identity(gpu),
     ]
 

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.text import clean
+from gpumon.readings.times import clock_utc, wall_of
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import Entry, Fact, Figure, Figures, Section, Sentence
 from gpumon.tui.detail.things import is_blank
@@ -86,12 +87,12 @@ class Watch(NamedTuple):
         return f"of it {slowed} in the {lasting(lasted_s)} from {start} to {end}: {share} of the time"
 
 
-def health(gpu: Gpu, view: View, figures: Figures, watch: Watch | None) -> list[Section]:
-    """The sections on the GPU's health."""
+def health(gpu: Gpu, counted_since: str, view: View, figures: Figures, watch: Watch | None) -> list[Section]:
+    """The sections on the GPU's health; `counted_since` as in the snapshot."""
     return [
         _power(gpu, view, figures),
         _clocks(gpu, figures),
-        _throttling(gpu, figures, watch),
+        _throttling(gpu, counted_since, figures, watch),
         _errors(gpu, figures),
         _links(gpu, figures),
     ]
@@ -128,7 +129,7 @@ def _clocks(gpu: Gpu, figures: Figures) -> Section:
     return Section("clocks", entries, side=1)
 
 
-def _throttling(gpu: Gpu, figures: Figures, watch: Watch | None) -> Section:
+def _throttling(gpu: Gpu, counted_since: str, figures: Figures, watch: Watch | None) -> Section:
     entries: list[Entry] = [
         Fact("now", _CAUSES.get(name, clean(name)), tone="warn" if name in _HOT else "text") for name in gpu.throttle
     ]
@@ -146,6 +147,10 @@ def _throttling(gpu: Gpu, figures: Figures, watch: Watch | None) -> Section:
         entries.append(Sentence(gpu.sources.get("throttle_s", "seconds since gpumon started, counted by the driver")))
     else:
         entries.append(Sentence("the driver keeps no counters of throttled time for this GPU"))
+    if counted_since:
+        entries.append(
+            Sentence(f"here energy and throttled time are counted since {clock_utc(wall_of(counted_since))}")
+        )
     return Section("throttling", entries, side=1)
 
 
