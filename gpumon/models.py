@@ -13,6 +13,7 @@ from gpumon.config.schema import Config
 from gpumon.outputs.models import Shown, as_json, encoded, listed, not_found, shown, shown_json
 from gpumon.readings.text import clean
 from gpumon.sources.model_facts import POINTER, look_up
+from gpumon.sources.model_files import view
 from gpumon.sources.packaged import llm_catalogue
 
 OK, FAILED = 0, 1
@@ -75,7 +76,7 @@ def _search(do: _Do) -> int:
 
 def _show(do: _Do) -> int:
     name, llms = do.chosen.words[0], llm_catalogue()
-    facts = look_up(_path(name) or name, "", do.config.model, llms, do.environ)
+    facts = look_up(_path(name) or name, "", do.config.model, llms, (view(do.environ),))
     own = llms.row(name)
     near = () if facts.spec is not None or own is not None else tuple(row.name for row in llms.nearest(name))
     context = CONTEXT_TOKENS if do.chosen.context is None else do.chosen.context

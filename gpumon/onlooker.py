@@ -59,7 +59,7 @@ class Onlooker:
         from gpumon.config.prices import prices_per_hour
         from gpumon.sizing.live import have, own_models
         from gpumon.sizing.scenario import Known
-        from gpumon.sources.own_models import OwnModels
+        from gpumon.sources.model_facts import OwnModels
         from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 
         newest, gpus = self._newest, gpu_catalogue(self._config.gpu)

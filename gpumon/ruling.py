@@ -22,6 +22,7 @@ from gpumon.outputs.rules_scope import Scope, number
 from gpumon.readings.format import counted
 from gpumon.readings.text import clean
 from gpumon.sources.model_facts import look_up
+from gpumon.sources.model_files import view
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.sources.prometheus.inventory import Pool, Seen, seen
 from gpumon.specs.gpu import GpuFacts, GpuSpec
@@ -98,7 +99,7 @@ def _ruled(chosen: argparse.Namespace, config: Config, environ: Mapping[str, str
     counts = _by_model("--gpus-per-engine", chosen.gpus_per_engine or [], names)
     models, unknown, assumed = [], [], []
     for name in names[:MOST_MODELS]:
-        facts = look_up(name, "", config.model, llm_catalogue(), environ if chosen.model else None)
+        facts = look_up(name, "", config.model, llm_catalogue(), (view(environ),) if chosen.model else ())
         if facts.spec is None:
             unknown.append((name, facts.why))
             said = clean(facts.why.partition(". Add")[0], 160)

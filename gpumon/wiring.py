@@ -361,8 +361,7 @@ def known(
     from gpumon.config.prices import prices_per_hour
     from gpumon.config.profile_store import profiles
     from gpumon.sizing.scenario import Known
-    from gpumon.sources.model_facts import configured
-    from gpumon.sources.own_models import OwnModels
+    from gpumon.sources.model_facts import OwnModels, configured
     from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 
     try:

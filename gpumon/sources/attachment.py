@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -18,7 +18,7 @@ from gpumon.readings.text import clean
 from gpumon.sources.feeds.described import FILE, costed
 from gpumon.sources.identity import IDENTITY
 from gpumon.sources.model_facts import resolve
-from gpumon.sources.model_views import another_view, has_ended
+from gpumon.sources.model_files import has_ended, views_of
 from gpumon.sources.offload import daemon_thread
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.hints import SPEC_HINTS, STORAGE_HINTS, hints_of
@@ -26,9 +26,8 @@ from gpumon.specs.left_out import DRAFTS as DRAFTED
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llm_hints import left_out_by
 
-_T = TypeVar("_T")
-_Asked = tuple[str, str, tuple[tuple[str, str], ...], int]
-"""A model as it was looked up: name, root, what the engine says of it, and the process whose view of files counts."""
+_Asked = tuple[str, str, tuple[tuple[str, str], ...], str, int]
+"""A model as it was looked up: name, root, what the engine says of it, its URL, and the process whose view counts."""
 Found = tuple[LlmSpec | None, str]
 """A model's spec and where it is from; or None and the reason, which is empty while it is looked for."""
 NOTHING_YET: Final[Found] = (None, "")
@@ -82,9 +81,9 @@ class EngineFacts:
         self._env = os.environ if env is None else env
         self._no_gpu = NO_GPU_YET if nvml else NOT_READ
         self._known: dict[_Asked, Found] = {}
-        self._looks: dict[_Asked, _Look[Found]] = {}
-        self._seen: dict[str, tuple[int, _Look[int]]] = {}
-        """By URL: a process of its server, and the same, or 0 where it sees what gpumon sees."""
+        self._looks: dict[_Asked, _Look] = {}
+        self._processes: dict[str, int] = {}
+        """By URL: a process of its server, whose rights and view of files count."""
         self._attached: dict[str, _Attached] = {}
         """`EngineReading.key` -> its last poll as it was handed out: until the next one it stays the same object."""
 
@@ -151,13 +150,11 @@ class EngineFacts:
         """What is known of its model by now; the text is empty while it is looked for."""
         model, root = _names(endpoint, reading)
         hints = _hints(endpoint, reading)
-        process = self._seen_by(reading.url)
-        key = (model, root, tuple(sorted(hints.items())), process or 0)
+        process = self._process(reading.url)
+        key = (model, root, tuple(sorted(hints.items())), reading.url, process)
         if not model:
             nameless = NAMELESS_FEED if reading.kind is EngineKind.GENERIC else NAMELESS
             return (None, nameless) if IDENTITY in reading.info else NOTHING_YET
-        if process is None:
-            return self._known.get(key, NOTHING_YET)
         if (known := self._known.pop(key, None)) is not None:
             self._known[key] = known  # behind those that nobody asked for since
             return known
@@ -167,9 +164,9 @@ class EngineFacts:
                 self._looks = {each: look for each, look in self._looks.items() if not look.future.done()}
             if len(self._looks) >= MOST_MODELS:
                 return None, "the files of too many models do not answer: is that a mount that hangs?"
-            asked = (model, root, self._models, llm_catalogue(), self._env, hints, process)
-            look = _Look(daemon_thread(resolve, *asked))
-            self._looks[key] = look
+            look = self._looks[key] = _Look(
+                daemon_thread(self._resolve, model, root, hints, reading.url, process, bool(endpoint.model))
+            )
         if look.future.done():
             del self._looks[key]
             error = look.future.exception()
@@ -179,26 +176,25 @@ class EngineFacts:
             return self._known[key]
         if time.monotonic() - look.since_s > SILENT_S:
             return None, f"its files do not answer ({clean(root or model, 80)}): is that a mount that hangs?"
-        return NOTHING_YET
+        return self._known.get((*key[:-1], 0), NOTHING_YET)
 
-    def _seen_by(self, url: str) -> int | None:
-        """A process of the engine, where it sees other files than gpumon; else 0; None while that is looked at.
+    def _resolve(self, model: str, root: str, hints: Mapping[str, str], url: str, pid: int, own_word: bool) -> Found:
+        seen = views_of(self._env, pid, url, own_word=own_word)
+        return resolve(model, root, self._models, llm_catalogue(), seen, hints)
+
+    def _process(self, url: str) -> int:
+        """A process of the engine; 0 where none is known.
 
         It stays the one that was asked first until it has ended and others took its place: a GPU that fails takes its
         processes off the list, and the model is none other for that.
         """
         pids = self._owner.pids_of(url) if self._owner is not None else frozenset()
-        pid, look = self._seen.get(url, (0, None))
-        if pids and pid not in pids and (look is None or has_ended(pid)):
-            if len(self._seen) >= MOST_ATTACHED:
-                self._seen.clear()
-            look = _Look(daemon_thread(another_view, min(pids), self._env))
-            self._seen[url] = (min(pids), look)
-        if look is None:
-            return 0
-        if not look.future.done():
-            return None if time.monotonic() - look.since_s < SILENT_S else 0
-        return 0 if look.future.exception() else look.future.result()
+        pid = self._processes.get(url, 0)
+        if pids and pid not in pids and (not pid or has_ended(pid)):
+            if len(self._processes) >= MOST_ATTACHED:
+                self._processes.clear()
+            pid = self._processes[url] = min(pids)
+        return pid
 
 
 def no_model(reading: EngineReading, why: str) -> dict[str, str]:
@@ -223,10 +219,10 @@ class _Attached(NamedTuple):
         return reading is self.reading and llm is self.llm and found == self.found and endpoint == self.endpoint
 
 
-class _Look(Generic[_T]):
-    """A question that a thread of its own answers."""
+class _Look:
+    """A model that a thread of its own looks up."""
 
-    def __init__(self, future: Future[_T]) -> None:
+    def __init__(self, future: Future[Found]) -> None:
         self.future = future
         self.since_s = time.monotonic()
 

@@ -11,7 +11,7 @@ import struct
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from gpumon.sources.model_files import open_regular
+from gpumon.sources.model_files import Reader, open_file
 from gpumon.specs.gguf import GgufHeader, Tensor
 
 MAGIC: Final = b"GGUF"
@@ -40,31 +40,24 @@ _LEFT_OUT: Final = object()
 """A value that is too long to keep."""
 
 
-def read_gguf(path: Path) -> GgufHeader:
+def read_gguf(path: Path, reader: Reader | None = None, within: Path | None = None) -> GgufHeader:
     """The header of this file, with the tensors of all its parts where it is one of a split model.
+
+    `reader` and `within` as in `open_file`.
 
     ValueError says what is wrong with which file; OSError where one can not be read.
     """
     allowance = _Allowance()
     named = _PART.search(path.name)
     if named is None or int(named["parts"]) < 2:
-        return _read(path, allowance)
+        return _read(path, allowance, reader, within)
     count = int(named["parts"])
     if count > MOST_PARTS:
         raise ValueError(f"{path.name}: has {count} parts, more than {MOST_PARTS}")
     begin, end = path.name[: named.start()], path.name[named.end() :]
     names = (f"{begin}-{part:05d}-of-{count:05d}{end}" for part in range(1, count + 1))
-    headers = [_read(path.with_name(name), allowance) for name in names]
+    headers = [_read(path.with_name(name), allowance, reader, within) for name in names]
     return GgufHeader(headers[0].metadata, tuple(tensor for header in headers for tensor in header.tensors))
-
-
-def is_gguf(path: Path) -> bool:
-    """Whether the file begins as GGUF; False where it can not be read."""
-    try:
-        with open_regular(path) as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except (OSError, ValueError):
-        return False
 
 
 class _Allowance:
@@ -75,8 +68,8 @@ class _Allowance:
         self.kept_bytes = MOST_KEPT_BYTES
 
 
-def _read(path: Path, allowance: _Allowance) -> GgufHeader:
-    with open_regular(path) as file:
+def _read(path: Path, allowance: _Allowance, reader: Reader | None, within: Path | None) -> GgufHeader:
+    with open_file(path, reader, within) as file:
         cursor = _Cursor(file, path.name, allowance)
         if cursor.take(4) != MAGIC:
             raise ValueError(f"{path.name}: is no GGUF file")

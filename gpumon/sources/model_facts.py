@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import chain
@@ -15,11 +17,10 @@ import msgspec
 
 from gpumon.config.schema import Model
 from gpumon.sources.gguf_file import read_gguf
-from gpumon.sources.gguf_places import gguf_paths, searched
-from gpumon.sources.model_files import model_folders, read_config, read_weights
-from gpumon.sources.model_views import View, views
+from gpumon.sources.model_files import View, gguf_paths, model_folders, model_root, read_config, read_weights, searched
+from gpumon.specs.fields import FieldError, RefusedError
 from gpumon.specs.hints import MODEL_PATH
-from gpumon.specs.llm import Attention, LlmSpec, Reach, RefusedError, grouped_attention, latent_attention
+from gpumon.specs.llm import Attention, LlmSpec, Reach, grouped_attention, latent_attention
 from gpumon.specs.llm_config import QUANTIZATION_KEYS, llm_from_config
 from gpumon.specs.llm_gguf import llm_from_gguf
 from gpumon.specs.llm_hints import from_hints, quantised_at_load, with_kv_dtype
@@ -32,6 +33,9 @@ NO_ROW: Final = "no row of this name"
 _SHOWN = 300
 _MOST_PROBLEMS = 4
 """Files or rows that could not be used and are named."""
+TURN_S: Final = 10.0
+"""A file that takes longer to read hangs: others are read beside it from then on."""
+_TURN: Final = threading.Lock()
 
 
 class Looked(NamedTuple):
@@ -56,12 +60,11 @@ def resolve(
     root: str,
     config_models: Sequence[Model],
     llms: LlmCatalogue,
-    env: Mapping[str, str] | None,
+    seen: Sequence[View],
     hints: Mapping[str, str] = NO_HINTS,
-    process: int = 0,
 ) -> tuple[LlmSpec | None, str]:
     """The model's spec and where it comes from; or None, and why with the `[[model]]` lines that would tell it."""
-    facts = look_up(model_id, root, config_models, llms, env, hints, process)
+    facts = look_up(model_id, root, config_models, llms, seen, hints)
     return facts.spec, facts.why
 
 
@@ -70,16 +73,15 @@ def look_up(
     root: str,
     config_models: Sequence[Model],
     llms: LlmCatalogue,
-    env: Mapping[str, str] | None,
+    seen: Sequence[View],
     hints: Mapping[str, str] = NO_HINTS,
-    process: int = 0,
 ) -> Facts:
     """First hit of: config entry, the model's own files, the engine's own words, catalogue row.
 
     `model_id` is the served name, `root` the path or Hugging Face id that it was loaded from, `hints` what the engine
-    says of it (`specs.hints`); all are text from a server. `env` None: the server is on another machine, so that its
-    files are not here to be read. `process`: one of the engine that sees other files or keeps its models elsewhere;
-    0: as this one does. Reads files: run it in a thread. Never raises for what a file, a name or a hint holds.
+    says of it (`specs.hints`); all are text from a server. `seen`: where its files may lie, and with whose rights they
+    are opened; none: the server is on another machine. Reads files, those of one model after the other's: run it in a
+    thread. Never raises for what a file, a name or a hint holds.
     """
     looked: list[Looked] = []
     try:
@@ -88,9 +90,10 @@ def look_up(
         return Facts(None, str(error), (Looked("config", str(error)),))
     looked.append(Looked("config", spec.source.removeprefix("config ") if spec else "no [[model]] entry matches"))
     names = [each for each in dict.fromkeys((root, hints.get(MODEL_PATH, ""), model_id)) if each]
-    if spec is None and env is not None:
+    if spec is None and seen:
         try:
-            spec = _from_files(names, model_id, views(env, process), hints, looked)
+            with _in_turn():
+                spec = _from_files(names, model_id, seen, hints, looked)
         except RefusedError as error:
             # The catalogue may have a row of this name, but these files are what the engine runs.
             said = str(error) if str(error).startswith("config.json") else f"config.json: {error}"
@@ -241,41 +244,63 @@ def _from_files(
     names: Sequence[str], model_id: str, seen: Sequence[View], hints: Mapping[str, str], looked: list[Looked]
 ) -> LlmSpec | None:
     """The first of these names whose `config.json` or GGUF file can be read."""
-    known = [(name, view) for view in seen for name in names if view.sees(name)]
-    folders = (folder for name, view in known for folder in model_folders(name, view.env, view.root))
-    paths = (path for name, view in known for path in gguf_paths(name, view.env, view.root))
-    attempts: Iterator[tuple[str, Callable[[], LlmSpec]]] = chain(
-        ((f"{folder}/config.json", partial(_from_folder, folder, model_id, hints)) for folder in folders),
-        ((str(path.parent), partial(_from_gguf, path, model_id)) for path in paths),
+    known = [(name, view) for view in seen for name in names]
+    folders = ((folder, view) for name, view in known for folder in model_folders(name, view))
+    paths = ((path, view) for name, view in known for path in gguf_paths(name, view))
+    attempts: Iterator[tuple[str, View, Callable[[], LlmSpec]]] = chain(
+        (
+            (f"{folder}/config.json", view, partial(_from_folder, folder, view, model_id, hints))
+            for folder, view in folders
+        ),
+        ((str(path.parent), view, partial(_from_gguf, path, view, model_id)) for path, view in paths),
     )
-    before = len(looked)
-    for place, read in attempts:
-        spec, found = _attempt(place, read)
-        looked.append(Looked("files", found))
-        if spec is not None:
+    tried = set()
+    for place, view, read in attempts:
+        if (place, view.reader) in tried:
+            continue
+        tried.add((place, view.reader))
+        try:
+            spec = read()
+        except RefusedError as error:
+            raise RefusedError(_problem(error, view)) from None
+        except (ValueError, ArithmeticError, OSError, RecursionError, msgspec.MsgspecError) as error:
+            looked.append(Looked("files", f"{place}: {_problem(error, view)}"[:_SHOWN]))
+        else:
+            looked.append(Looked("files", spec.source))
             return spec
-    if len(looked) == before:
-        places = (searched(filter(view.sees, names), view.env, view.root) for view in seen)
+    if not tried:
+        places = dict.fromkeys(chain.from_iterable(searched(names, view) for view in seen))
         looked.append(Looked("files", f"{NO_FILES} {', '.join(places)}"))
     return None
 
 
-def _attempt(place: str, read: Callable[[], LlmSpec]) -> tuple[LlmSpec | None, str]:
+@contextmanager
+def _in_turn() -> Iterator[None]:
+    """One model's files after the other's, so that the memory which they take is that of one."""
+    mine = _TURN.acquire(timeout=TURN_S)
     try:
-        spec = read()
-    except RefusedError:
-        raise
-    except (ValueError, ArithmeticError, OSError, RecursionError, msgspec.MsgspecError) as error:
-        return None, f"{place}: {error}"[:_SHOWN]
-    return spec, spec.source
+        yield
+    finally:
+        if mine:
+            _TURN.release()
 
 
-def _from_gguf(path: Path, model_id: str) -> LlmSpec:
-    return llm_from_gguf(read_gguf(path), model_id, str(path))
+def _problem(error: Exception, view: View) -> str:
+    """What is wrong with a file; of another user's, file and field alone: everybody may read what gpumon shows."""
+    if view.reader is None or isinstance(error, OSError):
+        return str(error)
+    key = error.key if isinstance(error, FieldError) else ""
+    return f"{key or 'its content'} can not be used: as that user, gpumon models show says why"
 
 
-def _from_folder(folder: Path, model_id: str, hints: Mapping[str, str]) -> LlmSpec:
-    config, weights = read_config(folder), _weights(folder)
+def _from_gguf(path: Path, view: View, model_id: str) -> LlmSpec:
+    root = model_root(path.parent)
+    within = None if root == path.parent else root
+    return llm_from_gguf(read_gguf(path, view.reader, within), model_id, str(path))
+
+
+def _from_folder(folder: Path, view: View, model_id: str, hints: Mapping[str, str]) -> LlmSpec:
+    config, weights = read_config(folder, view.reader), _weights(folder, view)
     at_load, word = quantised_at_load(hints)
     source = f"{folder}/config.json"
     if at_load is None or any(config.get(key) for key in QUANTIZATION_KEYS):
@@ -288,13 +313,14 @@ def _from_folder(folder: Path, model_id: str, hints: Mapping[str, str]) -> LlmSp
         # A row of the catalogue has the folder's name perhaps, and not its dimensions.
         raise
     except ValueError as error:
-        raise RefusedError(f"{error} in {folder}: mend the file where it is wrong") from None
+        key = error.key if isinstance(error, FieldError) else ""
+        raise RefusedError(f"{error} in {folder}: mend the file where it is wrong", key) from None
 
 
-def _weights(folder: Path) -> dict[str, float]:
+def _weights(folder: Path, view: View) -> dict[str, float]:
     """The bytes of the weights; without them the dimensions still tell, so what is wrong there does not matter."""
     try:
-        return read_weights(folder)
+        return read_weights(folder, view.reader)
     except (ValueError, ArithmeticError, OSError, msgspec.MsgspecError):
         return {}
 
@@ -329,3 +355,42 @@ def _what_to_add(model_id: str, problems: Sequence[str]) -> str:
         POINTER,
     )
     return "\n".join(lines)
+
+
+class OwnModels(Mapping[str, LlmSpec]):
+    """By served name. Engines come first; a `[[model]]` entry serves every name that its glob matches."""
+
+    def __init__(self, served: Mapping[str, LlmSpec], entries: Sequence[Model]) -> None:
+        self._served = dict(served)
+        self._entries = tuple(entries)
+        self._found: dict[str, LlmSpec | None] = {}
+
+    def __getitem__(self, model: str) -> LlmSpec:
+        found = self._served.get(model) or self._configured(model)
+        if found is None:
+            raise KeyError(model)
+        return found
+
+    def _configured(self, model: str) -> LlmSpec | None:
+        """An entry that contradicts itself says so where its engine is shown; here it is none."""
+        if model not in self._found:
+            try:
+                self._found[model] = configured(model, self._entries)
+            except ValueError:
+                self._found[model] = None
+        return self._found[model]
+
+    def __iter__(self) -> Iterator[str]:
+        """Names that are known: of globs there is none."""
+        named = (entry.match for entry in self._entries if not set(entry.match) & set("*?["))
+        return iter(dict.fromkeys((*self._served, *named)))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, OwnModels):
+            return NotImplemented
+        return self._served == other._served and self._entries == other._entries
+
+    __hash__ = None  # type: ignore[assignment]

@@ -1,156 +1,510 @@
-"""A model's own files on this machine: where they lie, its `config.json` and the bytes of its weights.
+"""A model's own files on this machine: with whose rights they are opened, where they lie, and what they hold.
 
-Read only and offline; ids and paths come from a server, so what is opened is bounded and checked.
+Paths and ids come from servers and command lines, which may be another user's: a file is opened only where the user of
+the engine could open it, if it is a regular file of a real file system, and with a bound on what is read of it.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import pwd
 import re
 import stat
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeVar, cast
+from typing import Any, BinaryIO, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 
-from gpumon.sources.seen_by import entries, resolved
+from gpumon.sources.environment import variables_of
+from gpumon.sources.family import ancestry
+from gpumon.sources.sockets import Place, listening, locate, reached
 
 MOST_CONFIG_BYTES: Final = 4 * 1024 * 1024
 MOST_INDEX_BYTES: Final = 32 * 1024 * 1024
-"""The index of DeepSeek-R1 (163 files, 90,000 tensors) has about 9 MB."""
+"""The index of DeepSeek-R1 (163 files, 90,000 tensors) has about 9 MB; it is read in pieces."""
+MOST_MEMORY_BYTES: Final = 16 * 1024 * 1024
+"""That what is read of one model may take."""
+MOST_LINKS: Final = 40
+"""Followed for one path (Linux: MAXSYMLINKS)."""
+MOST_PARTS: Final = 256
+"""Folders and links of one path: each is a file descriptor until its end is reached."""
+FOLDERS: Final = frozenset(
+    ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME", "OLLAMA_MODELS")
+)
+"""Variables that name the folders where models lie."""
+
 _MOST_PATH = 4096
 _MOST_SNAPSHOTS = 64
+_MOST_FILES = 4096
+"""Files of one folder that are looked at."""
+_MOST_MANIFEST_BYTES: Final = 1024 * 1024
+_SYSTEM: Final = ("proc", "sys", "dev")
+_KERNELS: Final = (
+    "proc sysfs devtmpfs devpts cgroup cgroup2 debugfs tracefs securityfs configfs pstore bpf efivarfs mqueue "
+    "binfmt_misc fusectl nsfs selinuxfs"
+)
+"""File systems in which reading a file may change something."""
+_VALUE_BYTES: Final = 64
+"""Memory that a JSON value takes, about."""
+
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,95})?")
 _CACHED = re.compile(r"/models--(?P<id>[^/]+)/snapshots(?=/)")
+_TAGGED = re.compile(r"(?P<repository>[^:]+):(?P<tag>[A-Za-z0-9._-]{1,64})")
+_OLLAMA_NAME = re.compile(
+    r"(?:(?P<host>[A-Za-z0-9][A-Za-z0-9.-]{0,95})/(?=[^/]+/))?(?:(?P<owner>[A-Za-z0-9][A-Za-z0-9._-]{0,95})/)?"
+    r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,95}):(?P<tag>[A-Za-z0-9][A-Za-z0-9._-]{0,95})"
+)
+_MODEL_LAYER: Final = "application/vnd.ollama.image.model"
+_REGISTRY, _LIBRARY = "registry.ollama.ai", "library"
+"""Host and owner of an Ollama name that tells neither."""
+_LEVELS: Final = 4
+"""Of a manifest below the folder of all: host, owner, name, tag."""
+_DIGEST = re.compile(r"sha256[:-](?P<digest>[0-9a-f]{64})")
+_FURTHER = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")
+"""Second and later files of a split model."""
 _T = TypeVar("_T")
-_FORBIDDEN: Final = ("/proc/", "/dev/", "/sys/")
 
 
-def model_folders(name: str, env: Mapping[str, str], root: str = "") -> Iterator[Path]:
-    """Folders with a `config.json` that may belong to this model path or Hugging Face id; the likeliest first.
+class Reader(NamedTuple):
+    """A user of this host whose rights bound what is opened; access-control lists are not looked at."""
 
-    An absolute path is taken as it is, below `root`; an id is looked up in the Hugging Face cache (HF_HUB_CACHE,
-    HF_HOME, XDG_CACHE_HOME, HOME of `env`, as huggingface_hub does), and so is the id in the path of another cache, as
-    of a container. Anything else, `..`, and system folders give nothing.
+    uid: int
+    gids: frozenset[int] = frozenset()
+
+    def may(self, status: os.stat_result, wanted: int) -> bool:
+        """Whether the mode bits grant `wanted` (4 read, 1 pass through a folder) to this user."""
+        shift = 6 if status.st_uid == self.uid else 3 if status.st_gid in self.gids else 0
+        return status.st_mode >> shift & wanted == wanted
+
+    @property
+    def name(self) -> str:
+        """The user in words."""
+        if self == ANYBODY:
+            return "an engine whose user is not known"
+        try:
+            return f"the engine's user {pwd.getpwuid(self.uid).pw_name}"
+        except KeyError:
+            return f"the engine's user {self.uid}"
+
+
+ANYBODY: Final = Reader(-1)
+"""Owns nothing and is in no group."""
+
+
+def reader_of(pid: int) -> Reader | None:
+    """Whose rights count for what this process names; None where those of gpumon itself do."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return ANYBODY
+    ids = {name: words.split() for name, _, words in (line.partition(":") for line in lines)}
+    return _bounded(int(ids["Uid"][3]), frozenset(map(int, (*ids["Groups"], ids["Gid"][3]))))
+
+
+def _reader_at(url: str) -> Reader | None:
+    """The same for what the server at a URL names. May wait for a name server or a user directory."""
+    place = locate(url)
+    uids = {each.uid for each in reached(place, listening())} if isinstance(place, Place) else set()
+    if len(uids) != 1:
+        return ANYBODY
+    (uid,) = uids
+    try:
+        user = pwd.getpwuid(uid)
+        return _bounded(uid, frozenset(os.getgrouplist(user.pw_name, user.pw_gid)))
+    except KeyError:
+        return _bounded(uid, frozenset())
+
+
+def _bounded(uid: int, gids: frozenset[int]) -> Reader | None:
+    """Root of a container is not root of its host: for gpumon without root's rights it is anybody."""
+    if uid == os.geteuid():
+        return None
+    return Reader(uid, gids) if uid else ANYBODY
+
+
+class View(NamedTuple):
+    """A file system as one process sees it, and where models lie in it."""
+
+    root: str = ""
+    """What stands before its absolute paths here."""
+    cache: Path | None = None
+    """Folder of huggingface_hub's cache, whether it exists or not."""
+    stores: tuple[Path, ...] = ()
+    """Ollama's folders: the configured one; else the user's, and that of its system service."""
+    reader: Reader | None = None
+    paths: bool = True
+    """Absolute paths mean the same here."""
+
+    def sees(self, name: str) -> bool:
+        """Whether a path or id of the engine means the same here."""
+        return self.paths or not name.startswith("/")
+
+
+def view(env: Mapping[str, str], root: str = "", reader: Reader | None = None, *, paths: bool = True) -> View:
+    """The view of a process with these variables (HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HOME, OLLAMA_MODELS)."""
+    named = next((env[name] for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE") if env.get(name)), "")
+    base = env.get("XDG_CACHE_HOME") or (f"{env['HOME']}/.cache" if env.get("HOME") else "")
+    home = env.get("HF_HOME") or (f"{base}/huggingface" if base else "")
+    cache = named or (f"{home}/hub" if home else "")
+    homes = [f"{env['HOME']}/.ollama/models"] if env.get("HOME") else []
+    stores = [env["OLLAMA_MODELS"]] if env.get("OLLAMA_MODELS") else [*homes, f"{root}/usr/share/ollama/.ollama/models"]
+    return View(root, Path(cache) if cache else None, tuple(map(Path, stores)), reader, paths)
+
+
+def views_of(env: Mapping[str, str], pid: int, url: str, *, own_word: bool = False) -> tuple[View, ...]:
+    """Where the models of the server at `url` may lie: in the view of its process (0: not known), then in gpumon's.
+
+    What the server names is opened with its user's rights; gpumon's own cache, by ids only, with gpumon's. `own_word`:
+    the paths are from gpumon's own config. Run it in a thread: Linux may keep the reader of a process waiting that
+    hangs in a driver.
     """
-    if not allowed(name):
-        return
-    folders = [Path(f"{root}{name}")] if name.startswith("/") else []
-    cached = _CACHED.search(name)
-    found = snapshots(cached["id"].replace("--", "/", 1) if cached else name, env)
-    folders += sorted(found, key=lambda folder: folder.name not in Path(name).parts)
-    yield from (folder for folder in dict.fromkeys(folders) if is_file(folder / "config.json"))
+    root = root_of(pid) if container_of(pid) else ""
+    reader = reader_of(pid) if pid else _reader_at(url)
+    folders = {name: f"{root}{folder}" for name, folder in _folders(pid).items()} if pid else {}
+    return view(folders, root, reader), view(env, paths=own_word and not root)
+
+
+def root_of(pid: int) -> str:
+    """What stands before the absolute paths of a process."""
+    return f"/proc/{pid}/root"
+
+
+def container_of(pid: int) -> int:
+    """The pid again, where that process has a file system of its own that this user may look into; else 0."""
+    return pid if pid and _mounts(pid) not in ("", _mounts("self")) else 0
+
+
+def has_ended(pid: int) -> bool:
+    """Whether that process has no files any more; of one that Linux hides from this user too."""
+    return not _mounts(pid)
+
+
+def _mounts(pid: int | str) -> str:
+    """The mount namespace of a process; empty where Linux hides it from this user."""
+    try:
+        return str(Path(f"/proc/{pid}/ns/mnt").readlink())
+    except OSError:
+        return ""
+
+
+def _folders(pid: int) -> dict[str, str]:
+    """Where a process keeps models. A worker that gave itself a title wiped its variables; its parents have them."""
+    mounts = _mounts(pid)
+    for one in ancestry(pid):
+        if _mounts(one.pid) != mounts:
+            break
+        if found := variables_of(one.pid, FOLDERS):
+            return {name: folder for name, folder in found.items() if folder.startswith("/") and allowed(folder)}
+    return {}
 
 
 def allowed(name: str) -> bool:
     """Whether a path or id from a server may be opened: no `..`, no system folder, not absurdly long."""
     if not name or len(name) > _MOST_PATH or "\0" in name or ".." in name:
         return False
-    return not name.startswith("/") or not f"{Path(name)}/".startswith(_FORBIDDEN)
+    return not name.startswith("/") or Path(name).parts[1:2] not in [(each,) for each in _SYSTEM]
 
 
-def read_config(folder: Path) -> dict[str, Any]:
+# Opening
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Opens a regular file of gpumon's own user for reading; a pipe or device is an OSError instead of waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{path.name} is no regular file")
+        return cast("BinaryIO", os.fdopen(descriptor, "rb"))
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def open_file(path: Path, reader: Reader | None = None, within: Path | None = None) -> BinaryIO:
+    """Opens a model's file with the rights of `reader`; `within`: links do not lead out of that folder.
+
+    A path below `/proc/PID/root` is one of that process: links in it lead where they lead that process. Each part is
+    opened below the one before it, so that no link that is exchanged meanwhile leads elsewhere. OSError says why not.
+    """
+    with ExitStack() as opened:
+        folders = _walk(path, reader, opened)
+        status = os.fstat(folders[-1])
+        if not stat.S_ISREG(status.st_mode) or status.st_dev in _pseudo(path):
+            raise OSError(f"{path.name} is no regular file")
+        if within is not None:
+            root = os.fstat(_walk(within, reader, opened)[-1])
+            if not any(os.path.samestat(root, os.fstat(each)) for each in folders):
+                raise PermissionError(errno.EACCES, "is a link out of the model's folder", str(path))
+        _permit(reader, status, 4, path)
+        descriptor = os.open(f"/proc/self/fd/{folders[-1]}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    return cast("BinaryIO", os.fdopen(descriptor, "rb"))
+
+
+def is_file(path: Path, reader: Reader | None = None) -> bool:
+    """Whether this is a regular file, or one that the reader may not look for; False where that can not be told."""
+    try:
+        with _resolved(path, reader) as descriptor:
+            return stat.S_ISREG(os.fstat(descriptor).st_mode)
+    except PermissionError:
+        return reader is not None
+    except (OSError, ValueError):
+        return False
+
+
+def entries(folder: Path, most: int, reader: Reader | None = None) -> list[Path]:
+    """What is in a folder, in no order; empty where that can not be told."""
+    try:
+        with _resolved(folder, reader) as descriptor:
+            _permit(reader, os.fstat(descriptor), 4, folder)
+            with os.scandir(f"/proc/self/fd/{descriptor}") as found:
+                return [folder / each.name for each in islice(found, most)]
+    except (OSError, ValueError):
+        return []
+
+
+@contextmanager
+def _resolved(path: Path, reader: Reader | None) -> Iterator[int]:
+    """The descriptor of what a path leads to, for questions only; open inside the block."""
+    with ExitStack() as opened:
+        yield _walk(path, reader, opened)[-1]
+
+
+def _walk(path: Path, reader: Reader | None, opened: ExitStack) -> list[int]:
+    """Descriptors of the folders that a path leads through, links resolved, and of its end; closed with `opened`."""
+
+    def entered(name: str, at: int | None = None, flags: int = os.O_NOFOLLOW) -> int:
+        descriptor = os.open(name, os.O_PATH | os.O_CLOEXEC | flags, dir_fd=at)
+        opened.callback(os.close, descriptor)
+        return descriptor
+
+    begin = 4 if _process_of(path) else 1
+    folders = [entered(str(Path(*path.parts[:begin])), flags=os.O_DIRECTORY)]
+    waiting, links = list(reversed(path.parts[begin:])), 0
+    for _ in range(MOST_PARTS):
+        if not waiting:
+            return folders
+        part = waiting.pop()
+        if part == "..":
+            folders = folders[:-1] or folders
+            continue
+        if len(folders) == 1 and part in _SYSTEM:
+            raise PermissionError(errno.EACCES, f"/{part} holds no models", str(path))
+        _permit(reader, os.fstat(folders[-1]), 1, path)
+        found = entered(part, folders[-1])
+        if not stat.S_ISLNK(os.fstat(found).st_mode):
+            folders.append(found)
+            continue
+        links += 1
+        if links > MOST_LINKS:
+            break
+        target = Path(os.readlink("", dir_fd=found))
+        folders = folders[:1] if target.is_absolute() else folders
+        waiting += [each for each in reversed(target.parts) if each != target.anchor]
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+
+
+def _permit(reader: Reader | None, status: os.stat_result, wanted: int, path: Path) -> None:
+    if reader is not None and not reader.may(status, wanted):
+        raise PermissionError(errno.EACCES, f"{reader.name} may not read it, so gpumon does not", str(path))
+
+
+def _process_of(path: Path) -> str:
+    """The pid of a path below `/proc/PID/root`; empty for others."""
+    parts = path.parts[1:4]
+    return parts[1] if len(parts) == 3 and parts[::2] == ("proc", "root") and parts[1].isdecimal() else ""
+
+
+def _pseudo(path: Path) -> frozenset[int]:
+    """Device numbers of the kernel's own file systems in the mount namespace of a path (proc_pid_mountinfo(5))."""
+    lines = Path(f"/proc/{_process_of(path) or 'self'}/mountinfo").read_text(errors="replace").splitlines()
+    mounts = ((line.split(" ", 3)[2], line.partition(" - ")[2].split(" ")[0]) for line in lines)
+    return frozenset(os.makedev(*map(int, number.split(":"))) for number, kind in mounts if kind in _KERNELS.split())
+
+
+# Where they lie
+
+
+def model_folders(name: str, seen: View) -> Iterator[Path]:
+    """Folders with a `config.json` that may belong to this model path or Hugging Face id; the likeliest first.
+
+    An absolute path is taken as it is; an id is looked up in the Hugging Face cache, and so is the id in the path of
+    another cache, as of a container. Anything else, `..`, and system folders give nothing.
+    """
+    if not allowed(name):
+        return
+    folders = [Path(f"{seen.root}{name}")] if name.startswith("/") and seen.paths else []
+    cached = _CACHED.search(name)
+    found = snapshots(cached["id"].replace("--", "/", 1) if cached else name, seen)
+    folders += sorted(found, key=lambda folder: folder.name not in Path(name).parts)
+    yield from (folder for folder in dict.fromkeys(folders) if is_file(folder / "config.json", seen.reader))
+
+
+def model_root(folder: Path) -> Path:
+    """The folder that the files of a model do not lead out of: of a snapshot in a cache its repository (`blobs`)."""
+    repository = folder.parent.parent
+    return repository if folder.parent.name == "snapshots" and repository.name.startswith("models--") else folder
+
+
+def snapshots(name: str, seen: View) -> Iterator[Path]:
+    """Folders of this Hugging Face id in the cache: the snapshot that `refs/main` names, then the others, newest first.
+
+    Nothing for what is no id.
+    """
+    if seen.cache is None or not _REPOSITORY.fullmatch(name):
+        return
+    repository = seen.cache / f"models--{name.replace('/', '--')}"
+    found = entries(repository / "snapshots", _MOST_SNAPSHOTS, seen.reader)
+    try:
+        with open_file(repository / "refs" / "main", seen.reader, repository) as file:
+            main = file.read(128).decode("utf-8", "replace").strip()
+    except (OSError, ValueError):
+        main = ""
+
+    def modified(folder: Path) -> float:
+        try:
+            with _resolved(folder, seen.reader) as descriptor:
+                return os.fstat(descriptor).st_mtime
+        except OSError:
+            return 0.0
+
+    yield from sorted(found, key=lambda each: (each.name == main, modified(each)), reverse=True)
+
+
+def gguf_paths(name: str, seen: View) -> Iterator[Path]:
+    """GGUF files that may hold this model; the likeliest first, and none where several could be meant.
+
+    `name` is an absolute path (a file, or a folder with one model), a Hugging Face id of the cache, which may end in
+    `:Q4_K_M` as llama.cpp's -hf does, or Ollama's `name:tag`. Relative paths are none: whose folder is not known.
+    """
+    if not allowed(name):
+        return
+    if name.startswith("/"):
+        path = Path(f"{seen.root}{name}")
+        if not seen.paths:
+            return
+        if is_file(path, seen.reader):
+            if path.suffix == ".gguf" or is_gguf(path, seen.reader):  # one that is none by its content is named as such
+                yield path
+        else:
+            yield from _only(path, "", seen.reader)
+        return
+    tagged = _TAGGED.fullmatch(name)
+    for folder in snapshots(tagged["repository"] if tagged else name, seen):
+        yield from _only(folder, tagged["tag"] if tagged else "", seen.reader)
+    parts = _OLLAMA_NAME.fullmatch(name)
+    if parts is None:  # a name without a tag may be anybody's
+        return
+    below = Path(parts["host"] or _REGISTRY, parts["owner"] or _LIBRARY, parts["name"], parts["tag"])
+    for store in seen.stores:
+        blobs = _blobs(store / "manifests" / below, store, seen.reader)
+        yield from (blob for blob in blobs if is_gguf(blob, seen.reader))
+
+
+def is_gguf(path: Path, reader: Reader | None = None) -> bool:
+    """Whether the file begins as GGUF; False where it can not be read."""
+    try:
+        with open_file(path, reader) as file:
+            return file.read(4) == b"GGUF"
+    except (OSError, ValueError):
+        return False
+
+
+def _only(folder: Path, tag: str, reader: Reader | None) -> Iterator[Path]:
+    """The folder's one model, or the one whose file name has the tag in it."""
+    found = sorted(
+        each
+        for each in entries(folder, _MOST_FILES, reader)
+        if each.suffix == ".gguf" and "mmproj" not in each.name.lower() and not _FURTHER.search(each.name)
+    )
+    meant = [each for each in found if tag and tag.lower() in each.name.lower()] or ([] if tag else found)
+    if len(meant) == 1 and is_gguf(meant[0], reader):
+        yield meant[0]
+
+
+def is_blob(path: Path) -> bool:
+    """Whether this is how the path of a file of Ollama's store looks; opens nothing."""
+    return path.is_absolute() and path.parent.name == "blobs" and _DIGEST.fullmatch(path.name) is not None
+
+
+def ollama_name(blob: Path, reader: Reader | None = None) -> str:
+    """Ollama's `name:tag` of a file of its store, by the first manifest that has it; empty where none can be read."""
+    if not is_blob(blob):
+        return ""
+    manifests = blob.parent.parent / "manifests"
+
+    def below(folder: Path, levels: int) -> Iterator[Path]:
+        for each in entries(folder, _MOST_FILES, reader):
+            if levels == 1:
+                yield each
+            else:
+                yield from below(each, levels - 1)
+
+    paths = sorted(islice(below(manifests, _LEVELS), _MOST_FILES))
+    named = next((path for path in paths if blob in _blobs(path, blob.parent.parent, reader)), None)
+    if named is None:
+        return ""
+    *begin, name, tag = named.relative_to(manifests).parts
+    short = begin[begin[0] == _REGISTRY :]
+    return "/".join((*(short if short != [_LIBRARY] else ()), f"{name}:{tag}"))
+
+
+class _Layer(msgspec.Struct):
+    media_type: str = msgspec.field(default="", name="mediaType")
+    digest: str = ""
+
+
+class _Manifest(msgspec.Struct):
+    layers: list[_Layer] = []
+
+
+def _blobs(manifest: Path, store: Path, reader: Reader | None) -> list[Path]:
+    """The model files of a store that a manifest names."""
+    try:
+        layers = read_json(manifest, _MOST_MANIFEST_BYTES, _Manifest, reader).layers
+    except (ValueError, OSError, msgspec.MsgspecError):
+        return []
+    digests = (_DIGEST.fullmatch(layer.digest) for layer in layers if layer.media_type == _MODEL_LAYER)
+    return [store / "blobs" / f"sha256-{digest['digest']}" for digest in digests if digest is not None]
+
+
+def searched(names: Iterable[str], seen: View) -> Iterator[str]:
+    """Where the files of a model of these names were looked for."""
+    yield from (f"{seen.root}{name}" for name in names if name.startswith("/") and seen.paths)
+    yield from map(str, ((seen.cache,) if seen.cache is not None else ()) + seen.stores)
+
+
+# What they hold
+
+
+def read_config(folder: Path, reader: Reader | None = None) -> dict[str, Any]:
     """The folder's `config.json`, with ModelOpt's separate `hf_quant_config.json` as its `quantization_config`.
 
     ValueError where it is no JSON object or too large, OSError where it can not be read.
     """
-    config = read_json(folder / "config.json", MOST_CONFIG_BYTES, dict)
+    within = model_root(folder)
+    config = read_json(folder / "config.json", MOST_CONFIG_BYTES, dict, reader, within)
     other = folder / "hf_quant_config.json"
-    if not config.get("quantization_config") and is_file(other):
-        quantization = read_json(other, MOST_CONFIG_BYTES, dict).get("quantization")
+    if not config.get("quantization_config") and is_file(other, reader):
+        quantization = read_json(other, MOST_CONFIG_BYTES, dict, reader, within).get("quantization")
         if isinstance(quantization, dict):
             config["quantization_config"] = {"quant_method": "modelopt", **quantization}
     return config
 
 
-def read_weights(folder: Path) -> dict[str, float]:
-    """Bytes of the weights by safetensors type; `{"": total}` from an index, {} where the folder holds none.
-
-    Reads the index or the header of a single file, never the weights.
-    """
-    index = folder / "model.safetensors.index.json"
-    if is_file(index):
-        total = read_json(index, MOST_INDEX_BYTES, _Index).metadata.total_size
-        return {"": float(total)} if 0 < total < 1e15 else {}
-    single = folder / "model.safetensors"
-    return _header_bytes(single) if is_file(single) else {}
-
-
-class _Metadata(msgspec.Struct, frozen=True):
-    total_size: float = 0.0
-
-
-class _Index(msgspec.Struct):
-    """Of an index only the total: its map of tensors is skipped without being built."""
-
-    metadata: _Metadata = _Metadata()
-
-
-class _Tensor(msgspec.Struct):
-    dtype: str
-    shape: tuple[int, ...]
-    data_offsets: tuple[int, int]
-
-
-def _header_bytes(path: Path) -> dict[str, float]:
-    with open_regular(path) as file:
-        (length,) = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))
-        if not 2 <= length <= MOST_INDEX_BYTES:
-            raise ValueError(f"{path.name}: header of {length} bytes")
-        header = msgspec.json.decode(file.read(length), type=dict[str, Any])
-    header.pop("__metadata__", None)
-    found: dict[str, float] = {}
-    for tensor in msgspec.convert(header, dict[str, _Tensor]).values():
-        if len(tensor.shape) == 4 and tensor.shape[:2] == (1, 1):
-            continue  # a causal mask of tokens x tokens (GPT-2, GPT-NeoX)
-        start, end = tensor.data_offsets
-        found[tensor.dtype] = found.get(tensor.dtype, 0.0) + max(0, end - start)
-    return found
-
-
-def hugging_face_cache(env: Mapping[str, str]) -> Path | None:
-    """The folder of huggingface_hub's cache, whether it exists or not; None without a home."""
-    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        if env.get(name):
-            return Path(env[name])
-    if env.get("HF_HOME"):
-        return Path(env["HF_HOME"]) / "hub"
-    base = env.get("XDG_CACHE_HOME") or (f"{env['HOME']}/.cache" if env.get("HOME") else "")
-    return Path(base) / "huggingface" / "hub" if base else None
-
-
-def snapshots(name: str, env: Mapping[str, str]) -> Iterator[Path]:
-    """Folders of this Hugging Face id in the cache: the snapshot that `refs/main` names, then the others, newest first.
-
-    Nothing for what is no id.
-    """
-    cache = hugging_face_cache(env)
-    if cache is None or not _REPOSITORY.fullmatch(name):
-        return
-    repository = cache / f"models--{name.replace('/', '--')}"
-    found = entries(repository / "snapshots", _MOST_SNAPSHOTS)
-    main = _text(repository / "refs" / "main", 128).strip()
-    found.sort(key=lambda each: (each.name == main, _modified(each)), reverse=True)
-    yield from found
-
-
-def _text(path: Path, most: int) -> str:
-    try:
-        with open_regular(path) as file:
-            return file.read(most).decode("utf-8", "replace")
-    except (OSError, ValueError):
-        return ""
-
-
-def read_json(path: Path, most: int, kind: type[_T]) -> _T:
+def read_json(path: Path, most: int, kind: type[_T], reader: Reader | None = None, within: Path | None = None) -> _T:
     """The file as `kind`; ValueError where it is none or larger than `most` bytes, OSError where it can not be read."""
-    with open_regular(path) as file:
+    with open_file(path, reader, within) as file:
         body = file.read(most + 1)
     if len(body) > most:
         raise ValueError(f"{path.name} is larger than {most} bytes")
+    if len(body) + _VALUE_BYTES * sum(map(body.count, (b"{", b"[", b","))) > MOST_MEMORY_BYTES:
+        raise ValueError(f"{path.name} has more values than any model needs")
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError as error:
@@ -164,31 +518,96 @@ def read_json(path: Path, most: int, kind: type[_T]) -> _T:
         raise ValueError(f"{path.name}: {problem}") from None
 
 
-def open_regular(path: Path) -> BinaryIO:
-    """Opens a regular file for reading; a pipe or device is an OSError instead of waited for."""
-    with resolved(path) as place:
-        descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(f"{path.name} is no regular file")
-        return cast("BinaryIO", os.fdopen(descriptor, "rb"))
-    except BaseException:
-        os.close(descriptor)
-        raise
+class _Metadata(msgspec.Struct):
+    total_size: float = 0.0
 
 
-def is_file(path: Path) -> bool:
-    """Whether this is a regular file; False where that can not be told."""
-    try:
-        with resolved(path) as place:
-            return stat.S_ISREG(place.stat().st_mode)
-    except (OSError, ValueError):
-        return False
+class _Tensor(msgspec.Struct):
+    dtype: str
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]
 
 
-def _modified(path: Path) -> float:
-    try:
-        with resolved(path) as place:
-            return place.stat().st_mtime
-    except OSError:
-        return 0.0
+def read_weights(folder: Path, reader: Reader | None = None) -> dict[str, float]:
+    """Bytes of the weights by safetensors type; `{"": total}` from an index, {} where the folder holds none.
+
+    Reads the index or the header of a single file, never the weights, and keeps no more than a tensor's entry of it.
+    """
+    within, index, single = model_root(folder), folder / "model.safetensors.index.json", folder / "model.safetensors"
+    if is_file(index, reader):
+        with open_file(index, reader, within) as file:
+            found = (text for key, text in _members(file, MOST_INDEX_BYTES, index.name) if key == "metadata")
+            total = msgspec.json.decode(next(found, b"") or b"{}", type=_Metadata).total_size
+        return {"": total} if 0 < total < 1e15 else {}
+    if not is_file(single, reader):
+        return {}
+    sizes: dict[str, float] = {}
+    with open_file(single, reader, within) as file:
+        (length,) = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))
+        if not 2 <= length <= MOST_INDEX_BYTES:
+            raise ValueError(f"{single.name}: header of {length} bytes")
+        for name, text in _members(file, length, single.name):
+            if name == "__metadata__":
+                continue
+            tensor = msgspec.json.decode(text, type=_Tensor)
+            if len(tensor.shape) == 4 and tensor.shape[:2] == (1, 1):
+                continue  # a causal mask of tokens x tokens (GPT-2, GPT-NeoX)
+            start, end = tensor.data_offsets
+            sizes[tensor.dtype] = sizes.get(tensor.dtype, 0.0) + max(0, end - start)
+            if len(sizes) > _MOST_TYPES:
+                raise ValueError(f"{single.name}: has more types of tensors than there are")
+    return sizes
+
+
+_PIECE: Final = 256 * 1024
+_MOST_STRING: Final = 64 * 1024
+_MOST_TOKENS: Final = 2_000_000
+"""Of one header: some 200,000 tensors."""
+_MOST_TYPES: Final = 64
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
+
+
+def _members(file: BinaryIO, length: int, name: str) -> Iterator[tuple[str, bytes]]:
+    """The members of the JSON object in the next `length` bytes of a file whose values are objects, in turn.
+
+    The text of a value that is longer than a piece is empty. ValueError where it is no such object.
+    """
+    depth, tokens, key, begin = 0, 0, "", -1
+    rest, left, kept = b"", length, b""
+    while left > 0 and (piece := file.read(min(_PIECE, left))):
+        left -= len(piece)
+        text, rest = rest + piece, b""
+        begin = 0 if depth > 1 else -1
+        for token in _TOKEN.finditer(text):
+            tokens += 1
+            word = token[0]
+            if word[:1] == b'"':
+                if len(word) < 2 or word[-1:] != b'"' or _escaped(word):
+                    if len(word) > _MOST_STRING:
+                        raise ValueError(f"{name}: has a text of more than {_MOST_STRING} bytes")
+                    if left > 0:
+                        rest = word
+                elif depth == 1:
+                    key = word[1:-1].decode("utf-8", "replace")
+            elif word in b"{[":
+                depth += 1
+                begin, kept = (token.start(), b"") if depth == 2 else (begin, kept)
+            else:
+                depth -= 1
+                if depth == 1:
+                    value = kept + text[begin : token.end()]
+                    yield key, value if len(value) <= _PIECE else b""
+                    begin, kept = -1, b""
+                elif depth == 0:
+                    return
+        if tokens > _MOST_TOKENS or depth > 64 or depth < 0:
+            raise ValueError(f"{name}: has more values than any model needs")
+        if depth > 1:
+            kept += text[begin : len(text) - len(rest)]
+            kept = kept[: _PIECE + 1]
+    raise ValueError(f"{name}: ends before it is complete: a download that was cut off?")
+
+
+def _escaped(word: bytes) -> bool:
+    """Whether the quote at the end of a string's begin belongs to the string."""
+    return (len(word) - 1 - len(word[:-1].rstrip(b"\\"))) % 2 == 1

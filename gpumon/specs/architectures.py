@@ -53,7 +53,7 @@ from gpumon.specs.layers import (
     zamba_block,
     zamba_link,
 )
-from gpumon.specs.llm import Reach, RefusedError
+from gpumon.specs.llm import Reach
 
 Layer = tuple[str, ...]
 """The blocks of one layer, by name."""
@@ -134,7 +134,7 @@ def _with_experts(fields: Fields, architecture: Architecture, layers: int) -> li
     if not architecture.moe or not some or not fields.flag("enable_moe_block", default=True):
         if some and not architecture.moe and not fields.has("is_moe"):
             why = "is there, and this model type is not known to have experts"
-            raise RefusedError(str(fields.error(_found(fields, EXPERT_COUNTS), why)))
+            raise fields.refusal(_found(fields, EXPERT_COUNTS), why)
         return [False] * layers
     listed = fields.items("mlp_layer_types")
     if listed is not None:

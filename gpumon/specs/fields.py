@@ -9,11 +9,23 @@ _MOST_ITEMS = 100_000
 """Of a list: ones by layer are searched once per layer."""
 
 
+class FieldError(ValueError):
+    """What is wrong with one field of a file; `key` names file and field without the value."""
+
+    def __init__(self, text: str, key: str = "") -> None:
+        super().__init__(text)
+        self.key = key
+
+
+class RefusedError(FieldError):
+    """The model's own files rule out right figures, so no other source of its dimensions can stand in."""
+
+
 class Fields:
     """Reads a JSON object whose fields go by several names; `null` counts as absent.
 
     Looks in the first object first (a multimodal config nests its language model), then in the others.
-    Every error is a ValueError that names the field and the value.
+    Every error is a FieldError that names the field and the value.
     """
 
     def __init__(self, *objects: Mapping[str, object], where: str = "config.json") -> None:
@@ -90,9 +102,13 @@ class Fields:
             return value
         raise self.error(name, f"{shown(value)} is not an object")
 
-    def error(self, name: str, problem: str) -> ValueError:
+    def error(self, name: str, problem: str) -> FieldError:
         """The error to raise about one field."""
-        return ValueError(f"{self._where}: {name} {problem}")
+        return FieldError(f"{self._where}: {name} {problem}", f"{self._where}: {name}")
+
+    def refusal(self, name: str, problem: str) -> RefusedError:
+        """The same, where no other source can stand in."""
+        return RefusedError(f"{self._where}: {name} {problem}", f"{self._where}: {name}")
 
     def _found(self, names: tuple[str, ...]) -> str:
         return next(name for name in names if self.raw(name) is not None)

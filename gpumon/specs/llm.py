@@ -11,10 +11,6 @@ import msgspec
 from gpumon.specs.precision import Precision
 
 
-class RefusedError(ValueError):
-    """The model's own files rule out right figures, so no other source of its dimensions can stand in."""
-
-
 class Reach(str, Enum):
     """What a token of an attention layer looks at."""
 

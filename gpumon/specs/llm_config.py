@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.specs.architectures import ARCHITECTURES, Architecture, Layer, layer_blocks
-from gpumon.specs.fields import Fields, shown
+from gpumon.specs.fields import Fields, RefusedError, shown
 from gpumon.specs.layers import HEAD, Block, Routed, hidden_size, key_dim, query_heads
 from gpumon.specs.left_out import AUDIO, VISION
-from gpumon.specs.llm import Attention, LlmSpec, RefusedError, State, gathered
+from gpumon.specs.llm import Attention, LlmSpec, State, gathered
 from gpumon.specs.precision import Precision
 from gpumon.specs.quantization import as_saved, weight_format
 from gpumon.specs.weight_format import LlmParts, WeightFormat, plain, with_weights
@@ -110,13 +110,13 @@ def _known(fields: Fields) -> tuple[Fields, Architecture]:
         raise fields.error("model_type", "is missing: it names the architecture")
     if model_type in REFUSED:
         why = f"{shown(model_type)} is not modelled: {REFUSED[model_type]}"
-        raise RefusedError(str(fields.error("model_type", why)))
+        raise fields.refusal("model_type", why)
     architecture = ARCHITECTURES.get(model_type)
     if architecture is None:
-        raise RefusedError(str(fields.error("model_type", f"{shown(model_type)} is not a known architecture")))
+        raise fields.refusal("model_type", f"{shown(model_type)} is not a known architecture")
     for name in _NOT_MODELLED:
         if fields.has(name):
-            raise RefusedError(str(fields.error(name, "describes layers that are not modelled")))
+            raise fields.refusal(name, "describes layers that are not modelled")
     for name in architecture.nested:
         fields = fields.with_last(fields.table(name) or {})
     return fields.with_last(architecture.defaults), architecture
@@ -300,7 +300,8 @@ def _as_held(
             return msgspec.structs.replace(parts, head=0.0)
     raise RefusedError(
         f"config.json gives {expected / 1e9:.3f} GB of weights, and the files hold {held[0] / 1e9:.3f} GB "
-        f"({held[0] / expected - 1.0:+.1%}): the architecture or the format is not the one that is known here"
+        f"({held[0] / expected - 1.0:+.1%}): the architecture or the format is not the one that is known here",
+        "config.json: the size of the weights",
     )
 
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.specs import hints as h
-from gpumon.specs.fields import Fields, shown
+from gpumon.specs.fields import FieldError, Fields, shown
 from gpumon.specs.gguf import TYPES, GgufHeader, Tensor
 from gpumon.specs.left_out import AUDIO, VISION
 from gpumon.specs.llm import Attention, LlmSpec, Reach, State, gathered, grouped_attention, latent_attention
@@ -143,7 +143,7 @@ class _Own:
             raise self.error(key, f"{shown(value)} is not {layers} whole numbers")
         return [int(each) for each in value[:layers]]
 
-    def error(self, key: str, problem: str) -> ValueError:
+    def error(self, key: str, problem: str) -> FieldError:
         return self.fields.error(f"{self.architecture}.{key}", problem)
 
     def check(self, header: GgufHeader) -> None:

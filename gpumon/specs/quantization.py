@@ -8,9 +8,8 @@ from typing import Final
 
 import msgspec
 
-from gpumon.specs.fields import Fields, shown
+from gpumon.specs.fields import FieldError, Fields, RefusedError, shown
 from gpumon.specs.layers import ATTENTION, EXPERTS, HEAD, INDEXER, MLP, SHARED, STATE
-from gpumon.specs.llm import RefusedError
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
 from gpumon.specs.weight_format import LINEAR, Stored, WeightFormat, integer_bytes, narrow
 
@@ -47,7 +46,7 @@ def weight_format(
                 experts = experts._replace(activations=Precision.FP8)
             named.append(("experts", experts))
     except ValueError as error:
-        raise RefusedError(str(error)) from None
+        raise RefusedError(str(error), getattr(error, "key", "")) from None
     parts = _with_named(dict(read.parts), named, base, layers)
     wide = Stored(base, BYTES_PER_ELEMENT[base])
     for part, share in _shares([str(each) for each in ignored], layers).items():
@@ -203,7 +202,7 @@ def _kv_cache(fields: Fields) -> Precision | None:
 def _group(name: str, group: object) -> Stored:
     where = f"quantization_config.config_groups.{name}"
     if not isinstance(group, dict):
-        raise ValueError(f"{where}: {shown(group)} is not an object")
+        raise FieldError(f"{where}: {shown(group)} is not an object", where)
     fields = Fields(group, where=where)
     weights = fields.table("weights")
     if weights is None:

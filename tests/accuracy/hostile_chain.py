@@ -22,6 +22,7 @@ from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.fetch import Answer
 from gpumon.sources.http_faults import FetchError
 from gpumon.sources.model_facts import resolve
+from gpumon.sources.model_files import view
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.sources.source import Contribution
 from gpumon.specs.hints import hints_of
@@ -187,7 +188,7 @@ def _model(rig: Rig, reading: EngineReading) -> LlmSpec | None:
 
 @lru_cache(maxsize=4096)
 def _told(model: str, root: str, hints: tuple[tuple[str, str], ...]) -> LlmSpec | None:
-    return resolve(model, root, (), llm_catalogue(), NOWHERE, dict(hints))[0]
+    return resolve(model, root, (), llm_catalogue(), (view(NOWHERE),), dict(hints))[0]
 
 
 def _gpu(index: int, now_s: float, rig: Rig) -> GpuReading:

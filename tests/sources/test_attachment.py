@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,17 +25,17 @@ from tests.sources.polling import CARDS, PAGE, PATIENT, until, vllm
 CONFIGS = json.loads((Path(__file__).parents[1] / "data" / "model_configs.json").read_text("utf-8"))
 LABEL = b"meta-llama/Llama-3.1-70B"
 HUNG = """
-import asyncio, pathlib, time
+import asyncio, os, time
 from gpumon.config.schema import Endpoint
 from gpumon.readings.frame import EndpointState, EngineReading
 from gpumon.sources import attachment
 
-real = pathlib.Path.stat
-def stat(self, **how):
-    if str(self).startswith("/dead"):
+real = os.open
+def hanging(path, *args, **how):
+    if path == "dead":
         time.sleep(60)
-    return real(self, **how)
-pathlib.Path.stat = stat
+    return real(path, *args, **how)
+os.open = hanging
 
 def reading(n, root):
     info = {"identity": "known"}
@@ -128,13 +130,20 @@ class Told:
         return self.pids
 
 
-async def test_a_model_stays_known_while_the_processes_of_its_server_are_found(folder: Path) -> None:
+@pytest.fixture
+def listening() -> Iterator[str]:
+    """URL of a port at which this user listens: the rights of that user count for what its server names."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+async def test_a_model_stays_known_while_the_processes_of_its_server_are_found(folder: Path, listening: str) -> None:
     owner = Told()
     facts = EngineFacts({}, (), owner, os.environ)
 
     def poll() -> EngineReading:
         told = {"model": "m", "model_root": str(folder), "info": {"identity": "known"}}
-        return facts.attach(EngineReading("e", "http://h:1", EndpointState.OK, 0.0, **told), ())
+        return facts.attach(EngineReading("e", listening, EndpointState.OK, 0.0, **told), ())
 
     assert await until(lambda: poll().llm is not None)
     owner.pids = frozenset([os.getpid()])
@@ -155,7 +164,7 @@ async def test_a_model_stays_the_one_that_its_engine_sees_when_its_gpu_fails(tmp
 
     def layers() -> int:
         told = {"model": "acme/one", "info": {"identity": "known"}}
-        llm = facts.attach(EngineReading("e", "http://h:1", EndpointState.OK, 0.0, **told), ()).llm
+        llm = facts.attach(EngineReading("e", listening, EndpointState.OK, 0.0, **told), ()).llm
         return 0 if llm is None else llm.layers
 
     first, again = cache("first", 20), cache("again", 30)
@@ -261,8 +270,8 @@ def test_a_process_of_a_server_of_several_models_bears_the_servers_name() -> Non
     }
 
 
-async def test_a_poll_stays_one_object_until_something_about_it_changes(folder: Path) -> None:
-    endpoint = Endpoint(url="http://127.0.0.1:1", gpus=[0])
+async def test_a_poll_stays_one_object_until_something_about_it_changes(folder: Path, listening: str) -> None:
+    endpoint = Endpoint(url=listening, gpus=[0])
     facts = EngineFacts({endpoint.url: endpoint}, (), None)
     info = {"identity": "known"}
     reading = EngineReading("e", endpoint.url, EndpointState.OK, 1.0, model="m", model_root=str(folder), info=info)

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gpumon.sources.gguf_file import MOST_HEADER_BYTES, MOST_KEPT_BYTES, is_gguf, read_gguf
+from gpumon.sources.gguf_file import MOST_HEADER_BYTES, MOST_KEPT_BYTES, read_gguf
+from gpumon.sources.model_files import is_gguf
 from gpumon.specs.gguf import GgufHeader, Tensor
 from gpumon.specs.llm_gguf import llm_from_gguf
 from tests.sources.gguf_writer import head, text, value, write

@@ -19,7 +19,7 @@ from gpumon.config.schema import Model
 from gpumon.efficiency.flops import prefill_flops_per_token
 from gpumon.efficiency.traffic import kv_bytes_per_token
 from gpumon.sources.model_facts import from_entry, resolve
-from gpumon.sources.model_files import MOST_CONFIG_BYTES, model_folders, read_config, read_weights
+from gpumon.sources.model_files import MOST_CONFIG_BYTES, model_folders, read_config, read_weights, view
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.precision import Precision
@@ -42,7 +42,7 @@ ENTRY = Model(
 def ask(
     model_id: str, root: str = "", models: tuple[Model, ...] = (), env: dict[str, str] | None = None
 ) -> tuple[LlmSpec | None, str]:
-    return resolve(model_id, root, models, llm_catalogue(), env or {})
+    return resolve(model_id, root, models, llm_catalogue(), (view(env or {}),))
 
 
 def found(*args: Any, **kwargs: Any) -> LlmSpec:
@@ -123,15 +123,15 @@ def test_of_several_snapshots_the_one_of_main_then_the_newest(tmp_path: Path) ->
     new = cached(tmp_path, "acme/eight", "bbb", LLAMA, main=False)
     os.utime(old, (1, 1))
     env = {"HF_HUB_CACHE": str(tmp_path)}
-    assert list(model_folders("acme/eight", env)) == [old, new]
+    assert list(model_folders("acme/eight", view(env))) == [old, new]
     (tmp_path / "models--acme--eight" / "refs" / "main").unlink()
-    assert list(model_folders("acme/eight", env)) == [new, old]
+    assert list(model_folders("acme/eight", view(env))) == [new, old]
 
 
 def test_a_snapshot_without_config_is_passed_over(tmp_path: Path) -> None:
     good = cached(tmp_path, "acme/eight", "aaa", LLAMA)
     (tmp_path / "models--acme--eight" / "snapshots" / "bbb").mkdir()
-    assert list(model_folders("acme/eight", {"HF_HUB_CACHE": str(tmp_path)})) == [good]
+    assert list(model_folders("acme/eight", view({"HF_HUB_CACHE": str(tmp_path)}))) == [good]
 
 
 def test_the_catalogue_when_there_are_no_files() -> None:
@@ -261,7 +261,7 @@ def test_broken_weights_do_not_hide_the_dimensions(tmp_path: Path, body: bytes) 
 def test_a_gguf_file_that_is_none_is_named(tmp_path: Path) -> None:
     pointer = tmp_path / "model.gguf"
     pointer.write_text("version https://git-lfs.github.com/spec/v1\n")
-    why = resolve("nobody/knows", str(pointer), (), llm_catalogue(), {})[1]
+    why = resolve("nobody/knows", str(pointer), (), llm_catalogue(), (view({}),))[1]
     assert "model.gguf: is no GGUF file" in why
 
 
@@ -316,7 +316,7 @@ def test_a_directory_or_unreadable_file_instead_of_the_config(tmp_path: Path) ->
     ],
 )
 def test_absurd_paths_and_ids_open_nothing(tmp_path: Path, name: str) -> None:
-    assert list(model_folders(name, {"HF_HUB_CACHE": str(tmp_path), "HOME": "/"})) == []
+    assert list(model_folders(name, view({"HF_HUB_CACHE": str(tmp_path), "HOME": "/"}))) == []
 
 
 @given(st.text(max_size=300), st.text(max_size=300))

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from gpumon.config.schema import Model
 from gpumon.efficiency.traffic import kv_bytes_per_token
-from gpumon.sources.gguf_places import gguf_paths
 from gpumon.sources.model_facts import Facts, look_up
+from gpumon.sources.model_files import gguf_paths, view
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.gguf import GgufHeader
 from gpumon.specs.hints import HINTS
@@ -35,7 +35,7 @@ ENTRY = Model(match="mine", params_b=8.0, layers=32, hidden=4096, heads=32)
 def ask(
     name: str, root: str = "", env: dict[str, str] | None = None, models: tuple[Model, ...] = (), **hints: str
 ) -> Facts:
-    return look_up(name, root, models, llm_catalogue(), env or {}, hints)
+    return look_up(name, root, models, llm_catalogue(), (view(env or {}),), hints)
 
 
 def found(*args: Any, **kwargs: Any) -> LlmSpec:
@@ -90,7 +90,7 @@ def test_a_split_file_and_a_folder_with_one_model(tmp_path: Path) -> None:
         spec = found("x", str(root))
         assert (spec.params, spec.read_bytes) == (whole.params, whole.read_bytes)
     write(tmp_path / "m" / "llama-BF16.gguf", Q4)
-    assert list(gguf_paths(str(tmp_path / "m"), {})) == []  # which of the two is served is not known
+    assert list(gguf_paths(str(tmp_path / "m"), view({}))) == []  # which of the two is served is not known
 
 
 def test_the_hugging_face_cache_by_repository_and_tag(tmp_path: Path) -> None:
@@ -112,8 +112,8 @@ def test_ollamas_store_by_name_and_tag(tmp_path: Path) -> None:
         assert spec.source.startswith(f"{blob} (mostly Q4_K")
         assert kv_bytes_per_token(spec) == 131072
     # A name without a tag may be anybody's: a vLLM that serves `llama3.1` has other weights.
-    assert list(gguf_paths("llama3.1", {"HOME": str(tmp_path)})) == []
-    assert list(gguf_paths("llama3.1:70b", {"HOME": str(tmp_path)})) == []
+    assert list(gguf_paths("llama3.1", view({"HOME": str(tmp_path)}))) == []
+    assert list(gguf_paths("llama3.1:70b", view({"HOME": str(tmp_path)}))) == []
     assert found("chat", str(blob)).params == spec.params  # as `llama-server --model` names it
 
 
@@ -121,7 +121,7 @@ def test_ollamas_store_by_name_and_tag(tmp_path: Path) -> None:
 def test_ollamas_store_of_other_registries(tmp_path: Path, name: str) -> None:
     host, owner = ("hf.co", "acme") if name.startswith("hf.co") else ("registry.ollama.ai", "acme")
     blob = ollama(tmp_path, "llama-GGUF", "Q4_K_M", Q4, f"{host}/{owner}")
-    assert list(gguf_paths(name, {"OLLAMA_MODELS": str(tmp_path)})) == [blob]
+    assert list(gguf_paths(name, view({"OLLAMA_MODELS": str(tmp_path)}))) == [blob]
 
 
 @pytest.mark.parametrize(
@@ -138,14 +138,14 @@ def test_a_broken_manifest_gives_nothing(tmp_path: Path, body: str) -> None:
     manifest = tmp_path / "manifests" / "registry.ollama.ai" / "library" / "m" / "t"
     manifest.parent.mkdir(parents=True)
     manifest.write_text(body)
-    assert list(gguf_paths("m:t", {"OLLAMA_MODELS": str(tmp_path)})) == []
+    assert list(gguf_paths("m:t", view({"OLLAMA_MODELS": str(tmp_path)}))) == []
 
 
 @pytest.mark.parametrize(
     "name", ["", "..", "/etc/../x.gguf", "a/../b:t", "/proc/self/exe", "m:t\0", "m:", ":t", "a/b/c/d:t", "x" * 9000]
 )
 def test_absurd_names_open_nothing(tmp_path: Path, name: str) -> None:
-    assert list(gguf_paths(name, {"OLLAMA_MODELS": str(tmp_path), "HF_HUB_CACHE": str(tmp_path)})) == []
+    assert list(gguf_paths(name, view({"OLLAMA_MODELS": str(tmp_path), "HF_HUB_CACHE": str(tmp_path)}))) == []
 
 
 def test_a_broken_file_is_told_and_the_name_still_helps(tmp_path: Path) -> None:

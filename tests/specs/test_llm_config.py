@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.specs.llm import LlmSpec, RefusedError
+from gpumon.specs.fields import RefusedError
+from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llm_config import llm_from_config
 from gpumon.specs.precision import Precision
 from gpumon.specs.weight_format import narrow

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.specs.llm import RefusedError
+from gpumon.specs.fields import RefusedError
 from gpumon.specs.precision import Precision
 from gpumon.specs.quantization import weight_format
 from gpumon.specs.weight_format import Stored, integer_bytes

@@ -17,11 +17,8 @@ from gpumon.sources.discovery.ray_driver import Drivers
 from gpumon.sources.endpoint_url import parse_url
 from gpumon.sources.environment import variables_of
 from gpumon.sources.family import FIRST, Descent, Family, Process, process, program
-from gpumon.sources.gguf_places import is_blob, ollama_name
-from gpumon.sources.model_files import allowed
-from gpumon.sources.model_views import container_of
+from gpumon.sources.model_files import allowed, container_of, is_blob, ollama_name, reader_of, root_of
 from gpumon.sources.offload import daemon_thread
-from gpumon.sources.seen_by import root_of
 from gpumon.sources.sockets import Locator, Place, reached
 
 ASKED: Final = Launch(EngineKind.UNKNOWN, "a port of [discovery]", command="[discovery] ports")
@@ -98,7 +95,9 @@ class Look:
         asked = self._stored.get(key)
         if asked is None:
             root = root_of(server.pid) if container_of(server.pid) else ""
-            asked = self._stored[key] = daemon_thread(ollama_name, Path(f"{root}{launched.model}"))
+            asked = self._stored[key] = daemon_thread(
+                ollama_name, Path(f"{root}{launched.model}"), reader_of(server.pid)
+            )
             wait([asked], NAME_PATIENCE_S)
         name = "" if not asked.done() or asked.exception() else asked.result()
         if asked.done() and not name:

@@ -57,7 +57,7 @@ class Models:
         if key not in self._known:
             if len(self._known) >= MOST_MODELS:
                 self._known.clear()
-            self._known[key] = resolve(model, root, self._models, llm_catalogue(), None, hints)
+            self._known[key] = resolve(model, root, self._models, llm_catalogue(), (), hints)
         return self._known[key]
 
 

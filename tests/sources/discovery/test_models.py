@@ -19,7 +19,7 @@ from gpumon.efficiency.service import Service, service_of
 from gpumon.readings.frame import SERVES, EngineKind, EngineReading
 from gpumon.sources.attachment import EngineFacts
 from gpumon.sources.discovery.look import Look
-from gpumon.sources.gguf_places import ollama_name
+from gpumon.sources.model_files import ollama_name
 from gpumon.specs.precision import Precision
 from tests.sources.discovery.servers import Server, Servers, free_port, gpus
 from tests.sources.discovery.test_following import CORE, PAGES, Followed, following
@@ -130,15 +130,15 @@ def test_a_name_that_comes_late_is_taken_and_no_server_that_ended_is_kept(engine
 
 
 HANGS = """
-import pathlib, sys, threading
+import os, sys, threading
 from gpumon.sources.discovery.look import Look
 
-real = pathlib.Path.iterdir
-def iterdir(path):
-    if str(path).startswith(sys.argv[1]):
+real = os.scandir
+def scandir(path):
+    if os.path.realpath(path).startswith(sys.argv[1]):
         threading.Event().wait()
     return real(path)
-pathlib.Path.iterdir = iterdir
+os.scandir = scandir
 
 look, pids = Look(), frozenset(map(int, sys.argv[2:]))
 for _ in range(3):
