@@ -29,13 +29,13 @@ class Family(NamedTuple):
 
 
 def families(scope: Scope) -> tuple[Family, ...]:
-    """All engines that have a live token counter on their page."""
+    """The engines that have rules."""
     return tuple(
         Family(kind, title, tuple(rule._replace(labels=(("engine_kind", kind),)) for rule in rules(scope)))
         for kind, title, rules in (
             ("vllm", "vLLM: data-parallel ranks by the label engine", _vllm),
             ("sglang", "SGLang from 0.5.7 on: ranks that repeat each other count once", _sglang),
-            ("llamacpp", "llama.cpp: tokens are decode steps x busy slots", _llamacpp),
+            ("llamacpp", "llama.cpp: tokens are counted at an answer's end", _llamacpp),
         )
     )
 
@@ -215,14 +215,7 @@ def _once(s: Scope, vector: str) -> str:
 
 
 def _llamacpp(s: Scope) -> list[Rule]:
-    by, steps, busy = s.by, s.of("llamacpp:n_decode_total"), s.of("llamacpp:n_busy_slots_per_decode")
-    seconds = s.rate
-    before = f"{steps} offset {seconds} * {busy} offset {seconds}"
-    length = s.rate.removesuffix("s").removesuffix("m")
-    unit = 1000.0 if s.rate.endswith("ms") else 1.0
-    grown = f"clamp_min({steps} * {busy} - {before}, 0) / {float(length) / unit:g}"
-    # From before the offset sample on: that is a scrape older than the window, or two where one failed.
-    reset = f"resets({steps}[{s.rate_and_before}]) == 0"
+    by = s.by
 
     def summed(name: str) -> str:
         return f"sum {by} ({s.per_s(f'llamacpp:{name}')})"
@@ -230,7 +223,7 @@ def _llamacpp(s: Scope) -> list[Rule]:
     return [
         Rule(p.RUNNING, f"sum {by} ({s.of('llamacpp:requests_processing')})", "requests in decode or prefill"),
         Rule(WAITING, f"sum {by} ({s.of('llamacpp:requests_deferred')})", "requests in the queue"),
-        Rule(p.DECODE, f"sum {by} ({grown} and {reset})", "growth of decode steps x busy slots; none after a restart"),
+        Rule(p.DECODE, summed("tokens_predicted_total"), "tokens/s of answers; counted at an answer's end"),
         Rule(p.PREFILL, summed("prompt_tokens_total"), "computed prompt tokens/s; counted at a prompt's end"),
         Rule(p.CACHED, summed("prompt_tokens_cached_total"), "prompt tokens/s from the cache"),
         Rule(p.STEPS, summed("n_decode_total"), "decode steps/s"),

@@ -17,7 +17,7 @@ from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Faul
 from gpumon.sources.api_key import key_refused
 from gpumon.sources.endpoint_url import EndpointUrl
 from gpumon.sources.endpoint_url import parse_url as parse_url
-from gpumon.sources.engines.adapter import MOST_PARTS, MOST_RANKS, Adapter, Bodies, EnginePage
+from gpumon.sources.engines.adapter import MOST_PARTS, MOST_RANKS, Adapter, Bodies
 from gpumon.sources.engines.detect import Refusal, by_content, by_status
 from gpumon.sources.exposition import Scan, Scanner
 from gpumon.sources.fetch import Answer, Fetcher, Limits
@@ -222,6 +222,8 @@ class EndpointSource:
 
     def _unread(self, server: Server, answer: Answer) -> Refusal:
         """What an answer is that the adapter found nothing in."""
+        if self._adapter is not None and self._adapter.unsupported:
+            return Refusal(EndpointState.WRONG_ENGINE, self._adapter.unsupported)
         return by_content(answer.body, answer.content_type, server.row.kind)
 
     def _fail(self, refusal: Refusal) -> None:
@@ -261,19 +263,19 @@ class EndpointSource:
             self._take_on(server)
             found, pages = await self._parsed(server, bodies)
         self._failures = 0
-        self._notice(found, pages)
         known = self._known or UNASKED
-        self.readings = tuple(self._reading(server, answer, found, page, known) for page in pages)
+        self.readings = tuple(self._reading(answer, found, page, known) for page in pages)
+        self._notice(found)
         self._identify(server)
         return None
 
-    async def _parsed(self, server: Server, bodies: Bodies) -> tuple[Scan, tuple[EnginePage, ...]]:
+    async def _parsed(self, server: Server, bodies: Bodies) -> tuple[Scan, tuple[EngineReading, ...]]:
         warm = self._scanner.warm or server.path in server.row.json_paths
         if warm and sum(map(len, bodies.values())) <= SCANNED_IN_LOOP_BYTES:
             return self._parse(server, bodies)
         return await asyncio.to_thread(self._parse, server, bodies)
 
-    def _parse(self, server: Server, bodies: Bodies) -> tuple[Scan, tuple[EnginePage, ...]]:
+    def _parse(self, server: Server, bodies: Bodies) -> tuple[Scan, tuple[EngineReading, ...]]:
         """The models of a server keep one order, whatever order it names them in."""
         assert self._adapter is not None, "no server was found yet"
         found = NO_SCAN if server.path in server.row.json_paths else self._scanner.scan(bodies[server.path])
@@ -305,44 +307,34 @@ class EndpointSource:
             return None
         return answer.body if answer.status == 200 else None
 
-    def _reading(self, server: Server, answer: Answer, found: Scan, page: EnginePage, known: Identity) -> EngineReading:
-        adapter = server.row.adapter
+    def _reading(self, answer: Answer, found: Scan, page: EngineReading, known: Identity) -> EngineReading:
+        """What the adapter read, with what the endpoint knows beside its page."""
         return msgspec.structs.replace(
-            self._blank,
-            name=self._name(adapter.kind, page.part),
-            state=EndpointState.OK,
+            page,
+            name=self._name(page.kind, page.part),
+            url=self.url.base,
             monotonic_s=(answer.sent_s + answer.ended_s) / 2,
-            kind=adapter.kind,
             interval_s=self.interval_s,
             latency_s=answer.ended_s - answer.sent_s,
             version=known.version or page.version,
             model=page.model if page.part else known.model or page.model,
             model_root=page.model_root or ("" if page.part else known.root),
-            started_wall_s=page.started_wall_s,
-            exact_steps=page.exact_steps,
-            live=dict(page.live),
-            advance=dict(page.advance),
             info={**page.info, **_flags(found), **_facts(page.part, known)},
-            ranks=page.ranks,
-            part=page.part,
-            from_documentation=adapter.from_documentation,
-            tp=page.tp,
-            pp=page.pp,
-            dp=page.dp,
+            found_by=self._blank.found_by,
         )
 
     def _name(self, kind: EngineKind, part: str = "") -> str:
         word = "engine" if kind is EngineKind.UNKNOWN else kind.value
         return (self.endpoint.name or f"{word}:{self.url.port}") + part_of_name(part)
 
-    def _notice(self, scan: Scan, pages: tuple[EnginePage, ...]) -> None:
+    def _notice(self, scan: Scan) -> None:
         """Keep the flags of the newest page, each with the time since when it holds."""
         texts = []
         if scan.duplicates:
             texts.append(f"{scan.duplicates} series stand twice in the metrics page: the last value counts")
         if scan.cut:
             texts.append("the metrics page has more series than gpumon reads: figures may be too low")
-        if any(page.cut for page in pages):
+        if self._adapter is not None and self._adapter.cut:
             most = f"{MOST_RANKS} data-parallel ranks or {MOST_PARTS} models"
             texts.append(f"the metrics page has more than {most}: figures may be too low")
         if self._known is not None and self._known.notice:

@@ -71,19 +71,6 @@ class _Sums(NamedTuple):
     """ggml type -> parameters of the matrices in it."""
 
 
-def hints_of_metadata(metadata: Mapping[str, object]) -> dict[str, str]:
-    """What GGUF metadata, or the `model_info` of Ollama, tells as hints; fields that make no sense are left out."""
-    architecture = metadata.get("general.architecture")
-    if not isinstance(architecture, str) or not architecture:
-        return {}
-    found = {h.ARCHITECTURE: architecture}
-    named = {key: metadata.get(f"{architecture}.{name}") for key, name in KEYS.items()}
-    for key, value in (*named.items(), (h.PARAMS, metadata.get("general.parameter_count"))):
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            found[key] = str(value)
-    return found
-
-
 def llm_from_gguf(header: GgufHeader, name: str, source: str) -> LlmSpec:
     """The LLM in a GGUF file; its parameters and bytes are sums over its tensors, so any mix of types is exact.
 

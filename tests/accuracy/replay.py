@@ -95,7 +95,6 @@ CAPTURES = (
     "prometheus-api",
     "vllm-tp2",
     "vllm-ngram",
-    "vllm-v0",
     "vllm-0.9",
     "sglang-two-scrapers",
     "sglang-basic",

@@ -75,7 +75,7 @@ def test_a_hung_server_goes_stale_and_comes_back(replays: dict[str, Replay]):
     assert states[-1] is EndpointState.REFUSED
 
 
-BUSY = frozenset({"vllm-v0", "vllm-0.9", "sglang-two-scrapers"})
+BUSY = frozenset({"vllm-0.9", "sglang-two-scrapers"})
 """Recorded beside other work: the client waited for the CPU itself, up to 40 ms a request, so its times are not the
 engine's. Their tokens, which are exact, are compared like all others."""
 

@@ -20,7 +20,6 @@ FOUND = [
     ("vllm-tp2", "VLLM::Worker_TP1", VLLM, "tiny-llama", 40083),
     ("vllm-dp2", "VLLM::Worker", VLLM, "tiny-llama", 47633),
     ("vllm-0.9", "multiprocessing.spawn", VLLM, "tiny-llama", 36077),
-    ("vllm-v0", "multiprocessing.spawn", VLLM, "tiny-llama", 42727),
     ("sglang", "sglang::scheduler", EngineKind.SGLANG, "tiny-llama", 50727),
     ("llamacpp", "llama-server", LLAMA, "small-llama", 58177),
     ("llamacpp-router", "--alias tiny-llama", LLAMA, "tiny-llama", 60547),

@@ -128,7 +128,7 @@ def llamacpp(load: Load, model: str) -> list[str]:
         gauge("llamacpp:requests_processing", labels, load.running),
         gauge("llamacpp:requests_deferred", labels, 2.0),
         counter("llamacpp:n_decode_total", labels, steps),
-        gauge("llamacpp:n_busy_slots_per_decode", labels, load.decode / steps),
+        counter("llamacpp:tokens_predicted_total", labels, load.decode),
         counter("llamacpp:prompt_tokens_total", labels, load.computed),
     ]
 

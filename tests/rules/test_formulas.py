@@ -212,32 +212,6 @@ def test_a_restart_is_no_spike(tmp_path: Path):
     check(tmp_path, ruled, series, {"(gpumon:engine_decode_tokens:rate <= bool 1200.1)": 1.0}, "10m")
 
 
-@pytest.mark.parametrize("lost", [False, True])
-def test_llamacpp_after_a_restart_has_no_rate_before_it_has_one(tmp_path: Path, lost: bool):
-    """Whenever the rules are evaluated between two scrapes, and when a scrape before the restart failed."""
-    target = 'job="llamacpp", instance="gpu03:8080", model_name="m"'
-    before = [10000 + 300 * at for at in range(20)]
-    steps = [*before, *(200 + 300 * at for at in range(20))]
-
-    def values(of: list[int]) -> str:
-        gone = {19} if lost else set()
-        return " ".join("_ _ _" if at in gone else f"_ _ {value}" for at, value in enumerate(of))
-
-    series = [
-        f"  - {{series: 'llamacpp:{name}{{{target}}}', values: '{values(of)}'}}"
-        for name, of in {
-            "requests_processing": [2] * 40,
-            "n_decode_total": steps,
-            "n_busy_slots_per_decode": [2] * 40,
-        }.items()
-    ]
-    rate = "gpumon:engine_decode_tokens:rate"
-    # 300 steps x 2 slots each 15 s; the restart is between 295 s and 310 s. A lost scrape is a quarter of a window.
-    asked = {f"min_over_time({rate}[10m])": 30.0 if lost else 40.0, f"max_over_time({rate}[10m])": 40.0, rate: 40.0}
-    check(tmp_path, Ruled((), SCOPE), series, asked, "9m45s", every="5s", evaluated="15s")
-    check(tmp_path, Ruled((), SCOPE), series, {rate: NAN}, "345s", every="5s", evaluated="15s")
-
-
 def test_energy_and_money_of_the_gpus_beside_an_engine(tmp_path: Path):
     load = Load()
     series = (

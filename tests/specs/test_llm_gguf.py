@@ -17,7 +17,7 @@ from gpumon.efficiency.traffic import kv_bytes_per_token, kv_read_bytes
 from gpumon.specs.gguf import TYPES, GgufHeader, Tensor
 from gpumon.specs.llm import LlmSpec, Reach, State
 from gpumon.specs.llm_config import llm_from_config
-from gpumon.specs.llm_gguf import hints_of_metadata, llm_from_gguf
+from gpumon.specs.llm_gguf import llm_from_gguf
 from gpumon.specs.precision import Precision
 from tests.specs.gguf_tables import BF16, F16, F32, MXFP4, Q4_K, header, matrices, q4_k_m
 
@@ -315,34 +315,6 @@ def test_every_type_of_ggml_has_whole_blocks() -> None:
     for kind, stored in TYPES.items():
         assert Tensor("x", (stored.elements * 4, 5), kind).bytes == 20 * stored.bytes
         assert 1.0 <= 8 * stored.bytes / stored.elements <= 64.0
-
-
-def test_metadata_as_hints_also_from_ollama() -> None:
-    """As `model_info` of Ollama's /api/show has it: arrays are null, the count of parameters is there."""
-    info = {
-        "general.architecture": "llama",
-        "general.parameter_count": 8030261248,
-        "llama.attention.head_count": 32,
-        "llama.attention.head_count_kv": 8,
-        "llama.block_count": 32,
-        "llama.context_length": 131072,
-        "llama.embedding_length": 4096,
-        "llama.vocab_size": 128256,
-        "llama.rope.freq_base": 500000.0,
-        "tokenizer.ggml.tokens": None,
-    }
-    assert hints_of_metadata(info) == {
-        "architecture": "llama",
-        "params": "8030261248",
-        "layers": "32",
-        "hidden": "4096",
-        "heads": "32",
-        "kv_heads": "8",
-        "vocab": "128256",
-        "context_len": "131072",
-    }
-    assert hints_of_metadata({}) == {}
-    assert hints_of_metadata({"general.architecture": "llama", "llama.block_count": True}) == {"architecture": "llama"}
 
 
 VALUES = st.recursive(

@@ -1,27 +1,22 @@
-"""What an adapter of a serving engine is: tables from canonical quantities to metric names, and how series combine."""
+"""An engine's page becomes an `EngineReading` here, in one step: tables say which series make which quantity.
+
+`Adapter` reads any engine that its tables describe; an engine's own module has those tables, and what they cannot say.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
+from operator import le
 from types import MappingProxyType
 from typing import ClassVar, Final, NamedTuple
 
-from gpumon.readings.frame import Advance, EngineKind, HistogramReading, RankReading
-from gpumon.sources.engines.plan import (
-    Collected,
-    Histogram,
-    Part,
-    Plan,
-    Rank,
-    add_counter,
-    add_gauge,
-    raise_gauge,
-    usable,
-)
+import msgspec
+
+from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, HistogramReading, RankReading
 from gpumon.sources.exposition import Scan, Series
 
 MOST_RANKS: Final = 256
@@ -32,6 +27,9 @@ MOST_PARTS: Final = 32
 MOST_BUCKETS: Final = 2048
 MOST_DIGITS: Final = 15
 """Of a count that a label holds."""
+MOST_VALUE: Final = 1e30
+"""No engine counts as far: the FLOPs of a hundred thousand GPUs in a year are 3e27."""
+LEAST_VALUE: Final = 1e-30
 _ONE: Final = (1, 0)
 """The width of a figure that is and was one series."""
 PATIENT: Final = 5
@@ -95,26 +93,6 @@ class Tables(NamedTuple):
     """The label that tells several models on one page apart: each is an engine of its own."""
 
 
-class EnginePage(NamedTuple):
-    """One scrape in canonical quantities; the fields are those of `EngineReading`."""
-
-    ranks: tuple[RankReading, ...]
-    live: Mapping[str, str]
-    info: Mapping[str, str]
-    model: str
-    started_wall_s: float
-    exact_steps: bool
-    cut: bool = False
-    """It has more than `MOST_RANKS` ranks, or `MOST_PARTS` models: the others were left out."""
-    advance: Mapping[str, Advance] = MappingProxyType({})
-    part: str = ""
-    model_root: str = ""
-    version: str = ""
-    tp: int = 0
-    pp: int = 0
-    dp: int = 0
-
-
 class Page(NamedTuple):
     """A server's first answer, by which its kind is told."""
 
@@ -122,6 +100,124 @@ class Page(NamedTuple):
     names: frozenset[str]
     """Sample names of its first lines."""
     body: bytes
+
+
+class Rank:
+    """The reading of one rank while it is put together."""
+
+    __slots__ = ("counters", "gauges", "histograms", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.counters: dict[str, float] = {}
+        self.gauges: dict[str, float] = {}
+        self.histograms: dict[str, HistogramReading] = {}
+
+
+class Figures(NamedTuple):
+    """One model's page while it is put together: `ranks` by name, and the rest as in `EngineReading`."""
+
+    ranks: dict[str, Rank]
+    live: dict[str, str]
+    advance: dict[str, Advance]
+    info: dict[str, str]
+
+
+class Part(NamedTuple):
+    """A series that is all of a counter or gauge of a rank, or a part of it."""
+
+    put: Callable[[Rank, str, float], None]
+    rank: str
+    quantity: str
+    series: Series
+
+
+class Histogram:
+    """One histogram of one rank. Whoever reads it twice while nothing was observed gets the same object twice."""
+
+    __slots__ = ("_bounds", "_last", "_more", "_row", "_series", "quantity", "rank")
+
+    def __init__(self, rank: str, quantity: str, bounds: tuple[float, ...], series: Sequence[Sequence[Series]]) -> None:
+        """`series`: of each bound those that are added up, and then those of the sum and those of the count."""
+        self.rank, self.quantity, self._bounds = rank, quantity, bounds
+        self._series = [each[0] for each in series] + [one for each in series for one in each[1:]]
+        self._more = [at for at, each in enumerate(series) for _ in each[1:]]
+        self._row: tuple[float, ...] = ()
+        self._last: HistogramReading | None = None
+
+    def reading(self, values: Mapping[Series, float]) -> HistogramReading | None:
+        """The histogram, or None where a part is no number, or the buckets do not rise."""
+        row = tuple(map(values.__getitem__, self._series))
+        if row != self._row:
+            self._row = row
+            self._last = self._read(row)
+        return self._last
+
+    def _read(self, row: tuple[float, ...]) -> HistogramReading | None:
+        first = len(row) - len(self._more)
+        # Added to 0, as in any sum: a zero has no sign then.
+        sums = [*map((0.0).__add__, row[:first])]
+        for at, value in zip(self._more, row[first:], strict=True):
+            sums[at] += value
+        *counts, total, count = sums
+        rising = counts[0] >= 0.0 and all(map(le, counts, counts[1:]))
+        sane = rising and usable(total) and usable(count) and usable(counts[-1])
+        return HistogramReading(self._bounds, tuple(counts), total, count) if sane else None
+
+
+class Plan:
+    """Where each figure of a page comes from.
+
+    It holds for the next page with the same series as long as it is `steady` and all of its values are usable: then
+    the labels alone made it.
+    """
+
+    __slots__ = ("advance", "cut", "histograms", "live", "parts", "ranks", "steady")
+
+    def __init__(self) -> None:
+        self.ranks: dict[str, None] = {}
+        """Names, in the order in which the page has them."""
+        self.parts: list[Part] = []
+        self.histograms: list[Histogram] = []
+        self.live: dict[str, str] = {}
+        self.advance: dict[str, Advance] = {}
+        self.cut = False
+        """Ranks beyond the bound were left out."""
+        self.steady = True
+        """Nothing was left out for its value, or for what other pages had: the next page may be read by it."""
+
+    def collected(self, values: Mapping[Series, float]) -> Figures | None:
+        """The figures of a page; None where one is not usable, which the plan did not reckon with."""
+        row = [values[part.series] for part in self.parts]
+        if not all(map(usable, row)):
+            return None
+        ranks = {name: Rank(name) for name in self.ranks}
+        for (put, rank, quantity, _), value in zip(self.parts, row, strict=True):
+            put(ranks[rank], quantity, value)
+        for histogram in self.histograms:
+            if (reading := histogram.reading(values)) is not None:
+                ranks[histogram.rank].histograms[histogram.quantity] = reading
+        return Figures(ranks, self.live.copy(), self.advance.copy(), {})
+
+
+def usable(value: float) -> bool:
+    """Whether a value can be a count or a gauge here: 0, or of a size whose sums and quotients stay finite."""
+    return value == 0.0 or LEAST_VALUE < value < MOST_VALUE
+
+
+def add_counter(rank: Rank, quantity: str, value: float) -> None:
+    """A counter is the sum of its series."""
+    rank.counters[quantity] = rank.counters.get(quantity, 0.0) + value
+
+
+def raise_gauge(rank: Rank, quantity: str, value: float) -> None:
+    """Of a gauge's series the highest holds."""
+    rank.gauges[quantity] = max(value, rank.gauges.get(quantity, 0.0))
+
+
+def add_gauge(rank: Rank, quantity: str, value: float) -> None:
+    """A gauge whose series are parts of a whole is their sum."""
+    rank.gauges[quantity] = rank.gauges.get(quantity, 0.0) + value
 
 
 class Adapter:
@@ -141,7 +237,10 @@ class Adapter:
 
     def __init__(self) -> None:
         self._chosen: dict[str, int] = {}
-        self._cut = False
+        self.cut = False
+        """The last page has more than `MOST_RANKS` ranks, or `MOST_PARTS` models: the others were left out."""
+        self.unsupported = ""
+        """Why the last page is one that this adapter does not read, in one line with the fix."""
         self._parts: dict[str, Adapter] = {}
         self._widths: dict[tuple[str, str], tuple[int, int]] = {}
         """(Rank, quantity) -> series that it is made of, and for how many polls there were fewer."""
@@ -178,27 +277,69 @@ class Adapter:
         rules = (*self.tables.counters, *self.tables.gauges)
         return frozenset(metric.name for rule in rules for metric in rule.metrics)
 
-    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EnginePage:
-        """The page as readings; without ranks where it has no series of this engine."""
+    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EngineReading:
+        """The page as a reading, which has neither name, url nor moment yet; without ranks where it has no series of
+        this engine."""
         raise NotImplementedError
 
-    def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EnginePage, ...]:
-        """One page for each model of the server, those without ranks left out."""
+    def reading(
+        self,
+        figures: Figures,
+        *,
+        model: str = "",
+        model_root: str = "",
+        version: str = "",
+        started_wall_s: float = 0.0,
+        exact_steps: bool = False,
+        tp: int = 0,
+        pp: int = 0,
+        dp: int = 0,
+    ) -> EngineReading:
+        """The figures as a reading; those that are too large for a number are left out."""
+        ordered = sorted(figures.ranks.values(), key=lambda rank: (len(rank.name), rank.name))
+        return EngineReading(
+            name="",
+            url="",
+            state=EndpointState.OK,
+            monotonic_s=0.0,
+            kind=self.kind,
+            version=version,
+            model=model,
+            model_root=model_root,
+            started_wall_s=started_wall_s,
+            exact_steps=exact_steps,
+            live=figures.live,
+            info=figures.info,
+            ranks=tuple(
+                RankReading(rank.name, _usable_of(rank.counters), _usable_of(rank.gauges), rank.histograms)
+                for rank in ordered
+            ),
+            advance=figures.advance,
+            from_documentation=self.from_documentation,
+            tp=tp,
+            pp=pp,
+            dp=dp,
+        )
+
+    def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:
+        """A reading for each model of the server, those without ranks left out."""
         label = self.tables.part_label
         if not label:
-            pages = [self.read(scan, bodies)]
+            readings = [self.read(scan, bodies)]
         else:
             scans: dict[str, dict[Series, float]] = {}
             for series, value in scan.values.items():
                 scans.setdefault(series.labels.get(label, ""), {})[series] = value
             names = sorted(scans)[:MOST_PARTS]
             self._parts = {name: self._parts.get(name) or type(self)() for name in names}
-            cut = len(scans) > MOST_PARTS
-            read = ((name, self._parts[name].read(scan._replace(values=scans[name]), bodies)) for name in names)
-            pages = [page._replace(part=name, cut=page.cut or cut) for name, page in read]
-        return tuple(page for page in pages if page.ranks)
+            readings = [
+                msgspec.structs.replace(self._parts[name].read(scan._replace(values=scans[name]), bodies), part=name)
+                for name in names
+            ]
+            self.cut = len(scans) > MOST_PARTS or any(part.cut for part in self._parts.values())
+        return tuple(reading for reading in readings if reading.ranks)
 
-    def collect(self, found: Mapping[str, Found]) -> Collected:
+    def collect(self, found: Mapping[str, Found]) -> Figures:
         """What the tables give of a page."""
         values = dict(chain.from_iterable(found.values()))
         layout = [*values], [*found], [*map(len, found.values())]
@@ -209,7 +350,7 @@ class Adapter:
             self._layout = layout if self._plan.steady and all(map(usable, deciding)) else None
             taken = self._plan.collected(values)
             assert taken is not None, "a plan has usable values only"
-        self._cut = self._plan.cut
+        self.cut = self._plan.cut
         return taken
 
     def _planned(self, found: Mapping[str, Found]) -> Plan:
@@ -334,6 +475,16 @@ def started_wall_s(found: Mapping[str, Found]) -> float:
     return next((value for _, value in found.get(START_TIME, ()) if usable(value)), 0.0)
 
 
+def labels_of(found: Mapping[str, Found], name: str) -> Mapping[str, str]:
+    """Labels of the first series of a name, such as the settings in an `_info` metric; empty where there is none."""
+    return next((series.labels for series, _ in found.get(name, ())), {})
+
+
+def first_label(found: Mapping[str, Found], label: str, names: Iterable[str]) -> str:
+    """The first value that a label has in the series of these names, such as the model; empty where it has none."""
+    return next((text for name in names for one, _ in found.get(name, ()) if (text := one.labels.get(label, ""))), "")
+
+
 def whole_number(text: str) -> int:
     """A label's whole number; 0 where it is none (`None`, empty, negative, absurdly long)."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS else 0
@@ -343,14 +494,6 @@ def only_mean(total: float, count: float) -> HistogramReading | None:
     """Observations of which only sum and number are known, as a histogram of one open bucket: it has a mean and no
     quantiles. None where they are no observations."""
     return HistogramReading((math.inf,), (count,), total, count) if usable(total) and usable(count) else None
-
-
-def frozen(ranks: Iterable[Rank]) -> tuple[RankReading, ...]:
-    """The ranks as readings, in the order of their numbers; sums that are too large for a number are left out."""
-    ordered = sorted(ranks, key=lambda rank: (len(rank.name), rank.name))
-    return tuple(
-        RankReading(rank.name, _usable_of(rank.counters), _usable_of(rank.gauges), rank.histograms) for rank in ordered
-    )
 
 
 def _usable_of(values: Mapping[str, float]) -> dict[str, float]:

@@ -1,4 +1,5 @@
-"""The frontend of NVIDIA Dynamo: what users see of each model. Its workers are engines with endpoints of their own."""
+"""The frontend of NVIDIA Dynamo: what users see of each model. Its workers are engines with endpoints of their own;
+what a worker writes beside its engine's metrics is read by that engine's adapter, with the names that stand here."""
 
 from __future__ import annotations
 
@@ -7,25 +8,27 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
+import msgspec
+
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance, EngineKind
+from gpumon.readings.frame import Advance, EngineKind, EngineReading
 from gpumon.sources.engines.adapter import (
     MOST_PARTS,
     NO_BODIES,
     Adapter,
     Bodies,
-    EnginePage,
+    Figures,
+    Found,
     Metric,
     Page,
     Rule,
     Tables,
     by_name,
-    frozen,
+    labels_of,
     picked,
     started_wall_s,
 )
-from gpumon.sources.engines.plan import Collected
-from gpumon.sources.engines.remainder import Remainder
+from gpumon.sources.engines.derived import Remainder
 from gpumon.sources.exposition import Scan, Series
 
 PREFIX: Final = "dynamo_frontend_"
@@ -43,6 +46,21 @@ OUTPUT: Final = "output_tokens_total"
 LABEL: Final = "model"
 FRONTEND: Final = {"frontend": "yes"}
 """Stands in `info`: its tokens are those of its workers, and it runs on no GPU. Never add the two."""
+
+WORKER_REQUESTS: Final = "dynamo_component_requests_total"
+WORKER_KV_USAGE: Final = (
+    "dynamo_component_gpu_cache_usage_percent",
+    "dynamo_component_kvstats_gpu_cache_usage_percent",
+)
+"""Share of the KV cache in use, 0 to 1 in spite of the names; the second until Dynamo 0.8."""
+WORKER_PLACE: Final = ("dynamo_namespace", "dynamo_component")
+"""Labels that say which part of a deployment a worker is, such as `backend` or `prefill`."""
+
+
+def worker_place(found: Mapping[str, Found]) -> dict[str, str]:
+    """The worker's place in its deployment, for `info`; empty where this is no Dynamo worker."""
+    labels = labels_of(found, WORKER_REQUESTS)
+    return {name: labels[name] for name in WORKER_PLACE if labels.get(name)}
 
 
 @lru_cache(maxsize=16)
@@ -108,7 +126,7 @@ class DynamoAdapter(Adapter):
         prefix = "" if super().claims(page) else _prefix(page)
         return _with(prefix) if prefix else cls
 
-    def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EnginePage, ...]:
+    def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:
         """A page for each model. Its traffic stands under the name in lower case, its settings under the true one.
 
         A name with neither settings nor output is one that somebody asked for and nobody serves.
@@ -124,40 +142,36 @@ class DynamoAdapter(Adapter):
                     served[folded] = model
         names = sorted(served)[:MOST_PARTS]
         self._parts = {name: self._parts.get(name) or type(self)() for name in names}
-        cut = len(served) > MOST_PARTS
-        pages = (
-            self._parts[name]
-            .read(scan._replace(values=by_model[name]), bodies)
-            ._replace(part=name, model=served[name], cut=cut)
+        self.cut = len(served) > MOST_PARTS
+        started = started_wall_s(by_name(scan))
+        readings = (
+            msgspec.structs.replace(
+                self._parts[name].read(scan._replace(values=by_model[name]), bodies),
+                part=name,
+                model=served[name],
+                started_wall_s=started,
+            )
             for name in names
         )
-        started = started_wall_s(by_name(scan))
-        return tuple(page._replace(started_wall_s=started) for page in pages if page.ranks)
+        return tuple(reading for reading in readings if reading.ranks)
 
-    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EnginePage:  # noqa: ARG002
+    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EngineReading:  # noqa: ARG002
         """The page of one model; no rank where none of its requests was seen."""
         found = by_name(scan)
-        taken = self.collect(found)
+        figures = self.collect(found)
         told = sum(value for _, value in picked(found, Metric(f"{self.prefix}cached_tokens_count")))
-        self._work_out(taken, told)
+        self._work_out(figures, told)
         context = next((value for _, value in found.get(self.prefix + CONTEXT, ()) if value >= 1.0), 0.0)
-        return EnginePage(
-            ranks=frozen(taken.ranks.values()),
-            live=taken.live,
-            info={**FRONTEND, **({"context_len": f"{context:.0f}"} if context else {})},
-            model="",
-            started_wall_s=0.0,
-            exact_steps=False,
-            advance=taken.advance,
-        )
+        figures.info.update(FRONTEND, **({"context_len": f"{context:.0f}"} if context else {}))
+        return self.reading(figures)
 
-    def _work_out(self, taken: Collected, told: float) -> None:
+    def _work_out(self, figures: Figures, told: float) -> None:
         """Running requests are those in flight that have their first token; computed prefill is input - cached.
 
         Cached tokens are known of `told` requests only, the others (yet to be told) are taken to have as many.
         """
-        live, advance = taken.live, taken.advance
-        for rank in taken.ranks.values():
+        live, advance = figures.live, figures.advance
+        for rank in figures.ranks.values():
             if q.RUNNING in rank.gauges and q.WAITING in rank.gauges:
                 rank.gauges[q.RUNNING] = max(0.0, rank.gauges[q.RUNNING] - rank.gauges[q.WAITING])
             prompt, cached = (rank.counters.get(name) for name in (q.PROMPT_TOKENS, q.PREFILL_CACHED))

@@ -6,28 +6,28 @@ from collections.abc import Mapping
 from typing import Final
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance, EngineKind
+from gpumon.readings.frame import Advance, EngineKind, EngineReading
 from gpumon.sources.engines.adapter import (
     NO_BODIES,
     Adapter,
     Bodies,
-    EnginePage,
-    Found,
+    Figures,
     Metric,
     Rule,
     Tables,
     by_name,
-    frozen,
+    first_label,
+    labels_of,
     started_wall_s,
     whole_number,
 )
-from gpumon.sources.engines.plan import Rank
-from gpumon.sources.engines.remainder import Remainder
+from gpumon.sources.engines.derived import Remainder
 from gpumon.sources.exposition import Scan
 from gpumon.specs import hints
 
 PREFIX: Final = "lmdeploy:"
 CONFIG: Final = "lmdeploy:backend_config_info"
+MODEL_NAMES: Final = ("lmdeploy:generation_tokens_total", "lmdeploy:num_requests_running")
 KV_BITS: Final = {"4": "int4", "8": "int8"}
 """quant_policy -> format of the KV cache."""
 FORMATS: Final = frozenset(("awq", "gptq", "fp8", "mxfp4"))
@@ -58,8 +58,8 @@ TABLES: Final = Tables(
     ),
     histograms=(
         _rule(q.TTFT, "time_to_first_token_seconds"),
-        # The time of a step; the second is that time divided by the tokens that came of it.
-        _rule(q.ITL, "iter_token_latency", "time_per_output_token_seconds"),
+        # The time of a step.
+        _rule(q.ITL, "iter_token_latency"),
         _rule(q.E2E, "e2e_request_latency_seconds"),
         _rule(q.QUEUE, "request_queue_time_seconds"),
         _rule(q.PROMPT_LENGTH, "request_prompt_tokens"),
@@ -81,35 +81,30 @@ class LmdeployAdapter(Adapter):
         super().__init__()
         self._computed = Remainder()
 
-    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EnginePage:  # noqa: ARG002
+    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EngineReading:  # noqa: ARG002
         """The page in canonical quantities; no rank where it has none of them."""
         found = by_name(scan)
-        ranks, live, advance = self.collect(found)
-        labels = next((series.labels for series, _ in found.get(CONFIG, ())), {})
-        self._work_out_prefill(ranks, live, advance, cache_off=labels.get("enable_prefix_caching") == "False")
+        figures = self.collect(found)
+        labels = labels_of(found, CONFIG)
+        self._work_out_prefill(figures, cache_off=labels.get("enable_prefix_caching") == "False")
         if most := whole_number(labels.get("max_batch_size", "")):
-            for rank in ranks.values():
+            for rank in figures.ranks.values():
                 rank.gauges[q.MOST_RUNNING] = float(most)
-                live[q.MOST_RUNNING] = f"{CONFIG} max_batch_size"
-        return EnginePage(
-            ranks=frozen(ranks.values()),
-            live=live,
-            info=_settings(labels),
-            model=_model(found),
+                figures.live[q.MOST_RUNNING] = f"{CONFIG} max_batch_size"
+        figures.info.update(_settings(labels))
+        return self.reading(
+            figures,
+            model=first_label(found, "model_name", MODEL_NAMES),
             started_wall_s=started_wall_s(found),
-            exact_steps=False,
-            cut=self._cut,
-            advance=advance,
             tp=whole_number(labels.get("tp", "")),
             dp=whole_number(labels.get("dp", "")),
         )
 
-    def _work_out_prefill(
-        self, ranks: Mapping[str, Rank], live: dict[str, str], advance: dict[str, Advance], *, cache_off: bool
-    ) -> None:
+    def _work_out_prefill(self, figures: Figures, *, cache_off: bool) -> None:
         """Computed prefill = prompt - cached. The cached part is known only when a request ends: until then its
         prompt counts in full, and the difference waits until it is caught up. So it is right in the long run, and
         once anything was cached no rate of now."""
+        ranks, live, advance, _ = figures
         if q.PROMPT_TOKENS not in live or not (q.PREFILL_CACHED in live or cache_off):
             return
         for rank in ranks.values():
@@ -131,10 +126,3 @@ def _settings(labels: Mapping[str, str]) -> dict[str, str]:
         hints.KV_DTYPE: KV_BITS.get(labels.get("quant_policy", ""), ""),
     }
     return {key: text for key, text in said.items() if text not in ("", "None")}
-
-
-def _model(found: Mapping[str, Found]) -> str:
-    series = (
-        one for name in ("generation_tokens_total", "num_requests_running") for one, _ in found.get(PREFIX + name, ())
-    )
-    return next((model for one in series if (model := one.labels.get("model_name", ""))), "")

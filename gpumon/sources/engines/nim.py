@@ -7,20 +7,19 @@ from typing import ClassVar, Final
 import msgspec
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance, EngineKind
+from gpumon.readings.frame import Advance, EngineKind, EngineReading
 from gpumon.sources.engines import json_body
 from gpumon.sources.engines.adapter import (
     NO_BODIES,
     Adapter,
     Bodies,
     Companion,
-    EnginePage,
     Metric,
     Page,
     Rule,
     Tables,
     by_name,
-    frozen,
+    first_label,
     picked,
     started_wall_s,
 )
@@ -89,43 +88,36 @@ class NimAdapter(Adapter):
         """Those of the wrapped engines, too."""
         return super().wanted.union(*(adapter.wanted for adapter in self._inside))
 
-    def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EnginePage, ...]:
+    def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:
         """A page for each model, as the engine inside has them."""
-        version = _version(bodies)
+        version = json_body.text(json_body.mapping(json_body.decoded(bodies.get(VERSION, b""))).get("release"))
         for adapter in self._inside:
-            if pages := adapter.read_all(scan, bodies):
-                return tuple(self._with_own(page, scan)._replace(version=version) for page in pages)
-        page = self.read(scan, bodies)
-        return (page._replace(version=version),) if page.ranks else ()
+            readings = adapter.read_all(scan, bodies)
+            self.cut, self.unsupported = adapter.cut, adapter.unsupported
+            if readings or self.unsupported:
+                return tuple(self._as_own(reading, scan, version) for reading in readings)
+        reading = self.read(scan, bodies)
+        return (msgspec.structs.replace(reading, version=version),) if reading.ranks else ()
 
-    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EnginePage:  # noqa: ARG002
+    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EngineReading:  # noqa: ARG002
         """The page of a 1.x container."""
         found = by_name(scan)
         signed = any(picked(found, Metric(name)) for name in (MOST, KV_USAGE))
-        ranks, live, advance = self.collect(found if signed else {})
-        if q.PREFILL_COMPUTED in live:
-            live[q.PREFILL_COMPUTED] += REUSE
-        return EnginePage(
-            ranks=frozen(ranks.values()),
-            live=live,
-            info={},
-            model=next((model for one in scan.values if (model := one.labels.get("model_name", ""))), ""),
-            started_wall_s=started_wall_s(found),
-            exact_steps=False,
-            cut=self._cut,
-            advance=advance,
+        figures = self.collect(found if signed else {})
+        if q.PREFILL_COMPUTED in figures.live:
+            figures.live[q.PREFILL_COMPUTED] += REUSE
+        return self.reading(
+            figures, model=first_label(found, "model_name", found), started_wall_s=started_wall_s(found)
         )
 
-    @staticmethod
-    def _with_own(page: EnginePage, scan: Scan) -> EnginePage:
-        """The page of the engine inside, with the most requests that NIM says it may run."""
+    def _as_own(self, inside: EngineReading, scan: Scan, version: str) -> EngineReading:
+        """What the engine inside reads, with the most requests that NIM says it may run."""
+        own = msgspec.structs.replace(
+            inside, kind=self.kind, from_documentation=self.from_documentation, version=version
+        )
         most = picked(by_name(scan), Metric(MOST))
-        if not most or len(page.ranks) != 1 or q.MOST_RUNNING in page.live:
-            return page
-        rank = page.ranks[0]
+        if not most or len(own.ranks) != 1 or q.MOST_RUNNING in own.live:
+            return own
+        rank = own.ranks[0]
         with_most = msgspec.structs.replace(rank, gauges={**rank.gauges, q.MOST_RUNNING: most[0][1]})
-        return page._replace(ranks=(with_most,), live={**page.live, q.MOST_RUNNING: MOST})
-
-
-def _version(bodies: Bodies) -> str:
-    return json_body.text(json_body.mapping(json_body.decoded(bodies.get(VERSION, b""))).get("release"))
+        return msgspec.structs.replace(own, ranks=(with_most,), live={**own.live, q.MOST_RUNNING: MOST})

@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gpumon.readings.frame import EngineKind, RankReading
+import msgspec
+
+from gpumon.readings.frame import EngineKind, EngineReading
 from gpumon.sources.engines.adapter import (
     MOST_PARTS,
     NO_BODIES,
     Adapter,
     Bodies,
-    EnginePage,
+    Figures,
     Page,
+    Rank,
     Tables,
 )
 from gpumon.sources.engines.json_body import decoded, items, mapping, number, text
@@ -43,37 +46,37 @@ class OllamaAdapter(Adapter):
         """Whether this is the list of its loaded models, even an empty one."""
         return page.path == LOADED and isinstance(mapping(decoded(page.body)).get("models"), list)
 
-    def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EnginePage, ...]:  # noqa: ARG002
+    def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:  # noqa: ARG002
         """One page for each loaded model; one without a model where none is."""
         models = mapping(decoded(bodies.get(LOADED, b""))).get("models")
         if not isinstance(models, list):
             return ()
-        found = [page for model in items(models, MOST_PARTS) if (page := _page(mapping(model))) is not None]
-        pages = {page.part: page._replace(cut=len(models) > MOST_PARTS) for page in found}
-        return tuple(pages.values()) or (_bare("", {"models": "none is loaded", "figures": WHY_NOTHING}),)
+        self.cut = len(models) > MOST_PARTS
+        found = [reading for model in items(models, MOST_PARTS) if (reading := self._model(mapping(model))) is not None]
+        readings = {reading.part: reading for reading in found}
+        return tuple(readings.values()) or (self._bare("", {"models": "none is loaded", "figures": WHY_NOTHING}),)
 
+    def _model(self, said: Mapping[str, Any]) -> EngineReading | None:
+        name = text(said.get("model")) or text(said.get("name"))
+        if not name:
+            return None
+        details = mapping(said.get("details"))
+        size, on_gpu = number(said.get("size")), number(said.get("size_vram"))
+        info = {
+            hints.PARAMETER_SIZE: text(details.get("parameter_size")),
+            hints.WEIGHT_PRECISION: text(details.get("quantization_level")),
+            hints.ARCHITECTURE: text(details.get("family")),
+            hints.CONTEXT_LEN: text(said.get("context_length")),
+            "loaded_bytes": f"{size:.0f}" if size else "",
+            "vram_bytes": "" if on_gpu is None else f"{on_gpu:.0f}",
+            "on_gpu_ratio": f"{min(1.0, on_gpu / size):.3f}" if size and on_gpu is not None else "",
+            "expires_at": text(said.get("expires_at")),
+            "digest": text(said.get("digest")),
+            "figures": WHY_NOTHING,
+        }
+        return self._bare(name, {key: value for key, value in info.items() if value})
 
-def _page(said: Mapping[str, Any]) -> EnginePage | None:
-    name = text(said.get("model")) or text(said.get("name"))
-    if not name:
-        return None
-    details = mapping(said.get("details"))
-    size, on_gpu = number(said.get("size")), number(said.get("size_vram"))
-    info = {
-        hints.PARAMETER_SIZE: text(details.get("parameter_size")),
-        hints.WEIGHT_PRECISION: text(details.get("quantization_level")),
-        hints.ARCHITECTURE: text(details.get("family")),
-        hints.CONTEXT_LEN: text(said.get("context_length")),
-        "loaded_bytes": f"{size:.0f}" if size else "",
-        "vram_bytes": "" if on_gpu is None else f"{on_gpu:.0f}",
-        "on_gpu_ratio": f"{min(1.0, on_gpu / size):.3f}" if size and on_gpu is not None else "",
-        "expires_at": text(said.get("expires_at")),
-        "digest": text(said.get("digest")),
-        "figures": WHY_NOTHING,
-    }
-    return _bare(name, {key: value for key, value in info.items() if value})
-
-
-def _bare(model: str, info: Mapping[str, str]) -> EnginePage:
-    rank = RankReading("0", {}, {}, {})
-    return EnginePage((rank,), {}, info, model, started_wall_s=0.0, exact_steps=False, part=model)
+    def _bare(self, model: str, info: dict[str, str]) -> EngineReading:
+        """A model without figures."""
+        reading = self.reading(Figures({"0": Rank("0")}, {}, {}, info), model=model)
+        return msgspec.structs.replace(reading, part=model)

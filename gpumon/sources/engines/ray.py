@@ -8,14 +8,13 @@ from typing import Final
 import msgspec
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import EngineKind
+from gpumon.readings.frame import EngineKind, EngineReading
 from gpumon.sources.engines.adapter import (
     MOST_PARTS,
     MOST_RANKS,
     NO_BODIES,
     Adapter,
     Bodies,
-    EnginePage,
     Found,
     Tables,
     by_name,
@@ -63,23 +62,29 @@ class RayAdapter(Adapter):
         """Every spelling of every name that the adapters inside use."""
         return frozenset(one for names in self._spellings.values() for each in names.values() for one in each)
 
-    def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EnginePage, ...]:
+    def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:
         """A page for each model; of a replica that writes none of its engine's figures, nothing."""
         found = self._by_replica(scan)
         kept = sorted(found)[:MOST_RANKS]
         self._replicas = {of: self._replicas.get(of) or INSIDE[of[0]]() for of in kept}
-        models: dict[tuple[str, str], dict[str, EnginePage]] = {}
+        models: dict[tuple[str, str], dict[str, EngineReading]] = {}
         for of in kept:
-            for page in self._replicas[of].read_all(scan._replace(values=found[of]), bodies):
-                models.setdefault(of[:2], {})[of[2]] = page
+            for reading in self._replicas[of].read_all(scan._replace(values=found[of]), bodies):
+                models.setdefault(of[:2], {})[of[2]] = reading
         version = next((one.labels["Version"] for one in scan.values if one.labels.get("Version")), "")
-        cut = len(found) > MOST_RANKS or len(models) > MOST_PARTS
+        self.cut = len(found) > MOST_RANKS or len(models) > MOST_PARTS
+        self.unsupported = next((one.unsupported for one in self._replicas.values() if one.unsupported), "")
         twice = len({model for _, model in models}) < len(models)
         return tuple(
-            _joined(engine, pages)._replace(
-                part=f"{model} ({engine})" if twice else model, model=model, version=version, cut=cut
+            msgspec.structs.replace(
+                _joined(engine, readings),
+                kind=self.kind,
+                from_documentation=self.from_documentation,
+                part=f"{model} ({engine})" if twice else model,
+                model=model,
+                version=version,
             )
-            for (engine, model), pages in [*models.items()][:MOST_PARTS]
+            for (engine, model), readings in [*models.items()][:MOST_PARTS]
         )
 
     def _by_replica(self, scan: Scan) -> dict[Of, dict[Series, float]]:
@@ -147,7 +152,7 @@ def _give(nobodys: list[tuple[str, Series, float]], found: Mapping[Of, dict[Seri
             (theirs or [*found.values()])[0][series] = value
 
 
-def _joined(engine: str, pages: Mapping[str, EnginePage]) -> EnginePage:
+def _joined(engine: str, pages: Mapping[str, EngineReading]) -> EngineReading:
     """The replicas of one model as one engine."""
     first = next(iter(pages.values()))
     live = {quantity: metric for page in pages.values() for quantity, metric in page.live.items()}
@@ -156,7 +161,8 @@ def _joined(engine: str, pages: Mapping[str, EnginePage]) -> EnginePage:
         for replica, page in pages.items()
         for rank in page.ranks
     )
-    return first._replace(
+    return msgspec.structs.replace(
+        first,
         ranks=ranks,
         live={name: metric.replace(f"{engine}:", f"ray_{engine}_") for name, metric in live.items()},
         advance={quantity: advance for page in pages.values() for quantity, advance in page.advance.items()},

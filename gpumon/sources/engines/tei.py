@@ -9,20 +9,18 @@ from __future__ import annotations
 from typing import Final
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance, EngineKind
-from gpumon.sources.engines import hf_info
+from gpumon.readings.frame import Advance, EngineKind, EngineReading
 from gpumon.sources.engines.adapter import (
     NO_BODIES,
     Adapter,
     Bodies,
-    EnginePage,
     Metric,
     Rule,
     Tables,
     by_name,
-    frozen,
 )
-from gpumon.sources.engines.failures import Failures
+from gpumon.sources.engines.derived import Failures
+from gpumon.sources.engines.tgi import INFO, add_info
 from gpumon.sources.exposition import Scan
 from gpumon.specs import hints
 
@@ -67,25 +65,14 @@ class TeiAdapter(Adapter):
     kind = EngineKind.TEI
     tables = TABLES
     prefixes = ("te_request_", "te_embed_", "te_predict_", "te_batch_", "te_queue_size")
-    companions = (hf_info.COMPANION,)
+    companions = (INFO,)
     from_documentation = True
 
-    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EnginePage:
+    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EngineReading:
         """The page in canonical quantities."""
         found = by_name(scan)
-        ranks, live, advance = self.collect(found)
-        told = hf_info.told(bodies, KEPT)
-        info = dict(told.info)
-        for rank in ranks.values():
-            FAILURES.put(rank, live, info, found)
-        return EnginePage(
-            ranks=frozen(ranks.values()),
-            live=live,
-            info=info,
-            model=told.model,
-            started_wall_s=0.0,
-            exact_steps=False,
-            advance=advance,
-            model_root=told.model,
-            version=told.version,
-        )
+        figures = self.collect(found)
+        model, version = add_info(figures, bodies, KEPT)
+        for rank in figures.ranks.values():
+            FAILURES.put(rank, figures, found)
+        return self.reading(figures, model=model, model_root=model, version=version)

@@ -8,31 +8,32 @@ cache (USE_PREFIX_CACHING), so computed prefill is not known.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance, EngineKind
-from gpumon.sources.engines import hf_info
+from gpumon.readings.frame import Advance, EngineKind, EngineReading
+from gpumon.sources.engines import json_body
 from gpumon.sources.engines.adapter import (
     NO_BODIES,
     Adapter,
     Bodies,
-    EnginePage,
+    Companion,
+    Figures,
     Found,
     Metric,
+    Rank,
     Rule,
     Tables,
     by_name,
-    frozen,
     picked,
 )
-from gpumon.sources.engines.failures import Failures
-from gpumon.sources.engines.integral import Integral
-from gpumon.sources.engines.plan import Collected, Rank
+from gpumon.sources.engines.derived import Failures, Integral
 from gpumon.sources.exposition import Scan
 from gpumon.specs import hints
 
 PREFIX: Final = "tgi_"
+INFO: Final = Companion("/info", 30.0)
+"""Hugging Face's servers (TGI, TEI) tell there which model they serve; it does not change while the process lives."""
 EMITTED: Final = Metric("tgi_request_skipped_tokens_count")
 """Of a request, each time that it is given tokens: a summary, in older versions a histogram."""
 SKIPPED: Final = Metric("tgi_request_skipped_tokens_sum")
@@ -78,13 +79,35 @@ TABLES: Final = Tables(
 )
 
 
+class Told(NamedTuple):
+    """What /info says; text from outside, empty where it does not say."""
+
+    model: str
+    """Hugging Face id, or the folder that it was loaded from."""
+    version: str
+
+
+def add_info(figures: Figures, bodies: Bodies, kept: Mapping[str, str]) -> Told:
+    """The answer of /info, with its fields `kept` under their keys in `info`."""
+    said = json_body.mapping(json_body.decoded(bodies.get(INFO.path, b"")))
+    figures.info.update((key, text) for field, key in kept.items() if (text := json_body.text(said.get(field))))
+    model = json_body.text(said.get("model_id"))
+    if model:
+        figures.info[hints.MODEL_PATH] = model
+    kind = said.get("model_type")
+    named = next(iter(kind), "") if isinstance(kind, dict) else kind
+    if isinstance(named, str) and named:
+        figures.info["model_type"] = named[: json_body.MOST_CHARS]
+    return Told(model, json_body.text(said.get("version")))
+
+
 class TgiAdapter(Adapter):
     """One TGI server."""
 
     kind = EngineKind.TGI
     tables = TABLES
     prefixes = (PREFIX,)
-    companions = (hf_info.COMPANION,)
+    companions = (INFO,)
     from_documentation = True
 
     def __init__(self) -> None:
@@ -92,31 +115,22 @@ class TgiAdapter(Adapter):
         self._decoded = Integral()
         self._added_up = False
 
-    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EnginePage:
+    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EngineReading:
         """The page in canonical quantities."""
         found = by_name(scan)
-        taken = self.collect(found)
-        told = hf_info.told(bodies, KEPT)
-        info = dict(told.info)
-        for rank in taken.ranks.values():
-            FAILURES.put(rank, taken.live, info, found)
-            self._decode(rank, taken, found)
-        return EnginePage(
-            ranks=frozen(taken.ranks.values()),
-            live=taken.live,
-            info=info,
-            model=told.model,
-            started_wall_s=0.0,
-            exact_steps=q.STEPS in taken.live,
-            advance=taken.advance,
-            model_root=told.model,
-            version=told.version,
+        figures = self.collect(found)
+        model, version = add_info(figures, bodies, KEPT)
+        for rank in figures.ranks.values():
+            FAILURES.put(rank, figures, found)
+            self._decode(rank, figures, found)
+        return self.reading(
+            figures, model=model, model_root=model, version=version, exact_steps=q.STEPS in figures.live
         )
 
-    def _decode(self, rank: Rank, taken: Collected, found: Mapping[str, Found]) -> None:
+    def _decode(self, rank: Rank, figures: Figures, found: Mapping[str, Found]) -> None:
         """Generated tokens: one each time that a request is given some, and those beyond it; where that is not told,
         steps x batch size, without each request's first token."""
-        live = taken.live
+        live = figures.live
         decodes, batch = picked(found, DECODES), picked(found, BATCH)
         if live.get(q.DECODE_TOKENS) == str(EMITTED):
             beyond = rank.counters.get(q.ACCEPTED_TOKENS)
@@ -135,9 +149,9 @@ class TgiAdapter(Adapter):
             steps = sum(value for _, value in decodes)
             rank.counters[q.DECODE_TOKENS] = self._decoded.add(steps, max(value for _, value in batch))
             live[q.DECODE_TOKENS] = f"{DECODES} x {BATCH}, added up poll by poll"
-            taken.advance[q.DECODE_TOKENS] = Advance.DERIVED
+            figures.advance[q.DECODE_TOKENS] = Advance.DERIVED
             self._added_up = True
         elif self._added_up and q.DECODE_TOKENS in live:
             # The tokens of ended requests do not go on from there.
             del rank.counters[q.DECODE_TOKENS], live[q.DECODE_TOKENS]
-            taken.advance.pop(q.DECODE_TOKENS, None)
+            figures.advance.pop(q.DECODE_TOKENS, None)

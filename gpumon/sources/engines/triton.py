@@ -10,26 +10,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance, EngineKind, HistogramReading
+from gpumon.readings.frame import Advance, EngineKind, EngineReading, HistogramReading
 from gpumon.sources.engines import vllm
 from gpumon.sources.engines.adapter import (
     NO_BODIES,
     Adapter,
     Bodies,
-    EnginePage,
+    Figures,
     Found,
     Metric,
+    Rank,
     Rule,
     Tables,
     by_name,
-    frozen,
+    first_label,
     only_mean,
     picked,
+    usable,
 )
-from gpumon.sources.engines.failures import Failures
-from gpumon.sources.engines.integral import Integral
-from gpumon.sources.engines.plan import Collected, Rank, usable
+from gpumon.sources.engines.derived import Failures, Integral
 from gpumon.sources.exposition import Scan
 
 SUCCESSES: Final = "nv_inference_request_success"
@@ -106,54 +108,46 @@ class TritonAdapter(Adapter):
         super().__init__()
         self._decoded: dict[str, Integral] = {}
 
-    def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EnginePage, ...]:
+    def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:
         """A page for each model, each with the GPUs that the server sees: Triton does not say which it uses."""
         gpus = {one.labels.get("gpu_uuid", "") for one in scan.values if one.name == GPU} - {""}
         info = {"gpu_uuids": ",".join(sorted(gpus)[:MOST_GPUS])} if gpus else {}
-        return tuple(page._replace(info={**page.info, **info}) for page in super().read_all(scan, bodies))
+        return tuple(msgspec.structs.replace(one, info={**one.info, **info}) for one in super().read_all(scan, bodies))
 
-    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EnginePage:  # noqa: ARG002
+    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EngineReading:  # noqa: ARG002
         """One model in canonical quantities: its versions are added up."""
         found = by_name(scan)
-        taken = self.collect(found)
-        ranks, live, advance = taken
-        info: dict[str, str] = {}
+        figures = self.collect(found)
+        ranks, live, advance, _ = figures
         for rank in ranks.values():
-            FAILURES.put(rank, live, info, found)
+            FAILURES.put(rank, figures, found)
             _add_means(rank, live, found)
             _in_seconds(rank, live)
             _add_pool(rank, live, found)
-        self._decode(taken, found)
+        self._decode(figures, found)
         advance.update(dict.fromkeys(vllm.AT_FIRST_TOKEN & live.keys(), Advance.PROMPT))
-        return EnginePage(
-            ranks=frozen(ranks.values()),
-            live=live,
-            info=info,
-            model=next((one.labels.get("model", "") for one in scan.values), ""),
-            started_wall_s=0.0,
-            exact_steps=live.get(q.STEPS) == str(ITERATIONS),
-            cut=self._cut,
-            advance=advance,
+        return self.reading(
+            figures, model=first_label(found, "model", found), exact_steps=live.get(q.STEPS) == str(ITERATIONS)
         )
 
-    def _decode(self, taken: Collected, found: Mapping[str, Found]) -> None:
+    def _decode(self, figures: Figures, found: Mapping[str, Found]) -> None:
         """Tokens of the TensorRT-LLM backend, which counts none: each step yields one for each generating request.
 
         Without speculation; the first token of a request comes from its prefill and is not in it. Each version of the
         model has steps of its own.
         """
         steps, generating = (_by_version(picked(found, metric)) for metric in (ITERATIONS, GENERATING))
-        rank = next(iter(taken.ranks.values()), None)
-        if rank is None or steps.keys() != generating.keys() or taken.live.get(q.STEPS) != str(ITERATIONS):
+        rank = next(iter(figures.ranks.values()), None)
+        if rank is None or steps.keys() != generating.keys() or figures.live.get(q.STEPS) != str(ITERATIONS):
             return
-        if q.DECODE_TOKENS in taken.live or q.STEPS not in rank.counters:
+        if q.DECODE_TOKENS in figures.live or q.STEPS not in rank.counters:
             return
         self._decoded = {version: self._decoded.get(version) or Integral() for version in steps}
         rank.counters[q.DECODE_TOKENS] = sum(
             self._decoded[version].add(made, generating[version]) for version, made in steps.items()
         )
-        taken.live[q.DECODE_TOKENS] = f"{ITERATIONS} x {GENERATING}, added up poll by poll"
-        taken.advance[q.DECODE_TOKENS] = Advance.DERIVED
+        figures.live[q.DECODE_TOKENS] = f"{ITERATIONS} x {GENERATING}, added up poll by poll"
+        figures.advance[q.DECODE_TOKENS] = Advance.DERIVED
 
 
 def _by_version(series: Found) -> dict[str, float]:

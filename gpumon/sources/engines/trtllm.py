@@ -10,28 +10,28 @@ from collections.abc import Mapping
 from typing import Final
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance, EngineKind, HistogramReading
-from gpumon.sources.engines import dynamo_worker
+from gpumon.readings.frame import Advance, EngineKind, EngineReading, HistogramReading
 from gpumon.sources.engines.adapter import (
     NO_BODIES,
     Adapter,
     Bodies,
-    EnginePage,
+    Figures,
     Found,
     Metric,
     Page,
+    Rank,
     Rule,
     Tables,
     by_name,
-    frozen,
+    labels_of,
     only_mean,
     picked,
     started_wall_s,
+    usable,
     whole_number,
 )
-from gpumon.sources.engines.failures import Failures
-from gpumon.sources.engines.plan import Collected, Rank, usable
-from gpumon.sources.engines.remainder import Remainder
+from gpumon.sources.engines.derived import Failures, Remainder
+from gpumon.sources.engines.dynamo import WORKER_KV_USAGE, WORKER_REQUESTS, worker_place
 from gpumon.sources.exposition import Scan
 from gpumon.specs import hints
 
@@ -111,7 +111,7 @@ TABLES: Final = Tables(
         Rule(q.RUNNING, (Metric("trtllm_num_requests_running"), SCHEDULED)),
         _rule(q.WAITING, "num_requests_waiting"),
         _rule(q.MOST_RUNNING, "max_num_active_requests"),
-        Rule(q.KV_USAGE, tuple(map(Metric, ("trtllm_kv_cache_utilization", *dynamo_worker.KV_USAGE)))),
+        Rule(q.KV_USAGE, tuple(map(Metric, ("trtllm_kv_cache_utilization", *WORKER_KV_USAGE)))),
         _rule(q.MEAN_ACCEPTED, "spec_decode_acceptance_length"),
     ),
     histograms=(
@@ -129,7 +129,7 @@ TABLES: Final = Tables(
         BLOCK,
         *ITERATION,
         *KEPT,
-        dynamo_worker.REQUESTS,
+        WORKER_REQUESTS,
     ),
 )
 
@@ -157,37 +157,32 @@ class TrtllmAdapter(Adapter):
             return True
         return f"{FIRST}_count" in page.names and (page.path == PROMETHEUS or SIGN in page.body)
 
-    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EnginePage:  # noqa: ARG002
+    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EngineReading:  # noqa: ARG002
         """The Prometheus page in canonical quantities."""
         found = by_name(scan)
-        taken = self.collect(found)
-        ranks, live, advance = taken
-        info = _settings(found)
+        figures = self.collect(found)
+        ranks, live = figures.ranks, figures.live
         moving, idle = self._watch(found)
         for rank in ranks.values():
-            FAILURES.put(rank, live, info, found)
-            self._work_out_prefill(rank, taken)
+            FAILURES.put(rank, figures, found)
+            self._work_out_prefill(rank, figures)
             _drop_nothing(rank, live)
             _add_lengths(rank, live, found)
             _add_pool(rank, live, found)
-            self._add_rate(rank, taken, found, moving=moving and not idle)
+            self._add_rate(rank, figures, found, moving=moving and not idle)
             if q.RUNNING in rank.gauges:
                 # Its own gauge stays at what the last iteration had.
                 rank.gauges[q.RUNNING] *= not idle
                 live[q.RUNNING] += ", 0 while nothing is scheduled"
-        config = next((series.labels for series, _ in found.get(MODEL, ())), {})
-        return EnginePage(
-            ranks=frozen(ranks.values()),
-            live=live,
-            info=info | dynamo_worker.place(found),
+        figures.info.update(_settings(found), **worker_place(found))
+        config, parallel = labels_of(found, MODEL), labels_of(found, PARALLEL)
+        return self.reading(
+            figures,
             model=config.get("served_model_name") or _model(found),
             model_root=config.get("model", ""),
             started_wall_s=started_wall_s(found),
-            exact_steps=False,
-            cut=self._cut,
-            advance=advance,
-            tp=_size(found, "tensor_parallel_size"),
-            pp=_size(found, "pipeline_parallel_size"),
+            tp=whole_number(parallel.get("tensor_parallel_size", "")),
+            pp=whole_number(parallel.get("pipeline_parallel_size", "")),
         )
 
     def _watch(self, found: Mapping[str, Found]) -> tuple[bool, bool]:
@@ -199,15 +194,15 @@ class TrtllmAdapter(Adapter):
         scheduled = [value for _, value in picked(found, SCHEDULED)]
         return not still, max(scheduled) == 0.0 if scheduled else self._still >= STILL
 
-    def _work_out_prefill(self, rank: Rank, taken: Collected) -> None:
+    def _work_out_prefill(self, rank: Rank, figures: Figures) -> None:
         """Without iteration statistics, the prompts of ended requests less what came from the cache."""
         prompt, cached = (rank.counters.get(name) for name in (q.PROMPT_TOKENS, q.PREFILL_CACHED))
         if q.PREFILL_COMPUTED not in self._chosen and prompt is not None and cached is not None:
             rank.counters[q.PREFILL_COMPUTED] = self._computed.of(rank.name, prompt, cached)
-            taken.live[q.PREFILL_COMPUTED] = f"{taken.live[q.PROMPT_TOKENS]} - {taken.live[q.PREFILL_CACHED]}"
-            taken.advance[q.PREFILL_COMPUTED] = Advance.END
+            figures.live[q.PREFILL_COMPUTED] = f"{figures.live[q.PROMPT_TOKENS]} - {figures.live[q.PREFILL_CACHED]}"
+            figures.advance[q.PREFILL_COMPUTED] = Advance.END
 
-    def _add_rate(self, rank: Rank, taken: Collected, found: Mapping[str, Found], *, moving: bool) -> None:
+    def _add_rate(self, rank: Rank, figures: Figures, found: Mapping[str, Found], *, moving: bool) -> None:
         """Decode rate of a moment: each generating request gets a token in the mean time per token.
 
         Not by `iteration_latency_seconds`: with the overlap scheduler, which is the default, an iteration is measured
@@ -220,8 +215,8 @@ class TrtllmAdapter(Adapter):
         rate = max(generating) / token_s if moving else 0.0
         if usable(rate):
             rank.gauges[q.DECODE_RATE] = rate
-            taken.live[q.DECODE_RATE] = f"{GENERATING} / mean time per output token of the requests that ended last"
-            taken.advance[q.DECODE_RATE] = Advance.DERIVED
+            figures.live[q.DECODE_RATE] = f"{GENERATING} / mean time per output token of the requests that ended last"
+            figures.advance[q.DECODE_RATE] = Advance.DERIVED
 
     def _mean_token_s(self, itl: HistogramReading | None) -> float:
         """Seconds per token of the last `ENOUGH` or more requests that ended; 0 where none has."""
@@ -263,17 +258,13 @@ def _add_pool(rank: Rank, live: dict[str, str], found: Mapping[str, Found]) -> N
 def _settings(found: Mapping[str, Found]) -> dict[str, str]:
     info: dict[str, str] = {}
     for name, keys in KEPT.items():
-        labels = next((series.labels for series, _ in found.get(name, ())), {})
+        labels = labels_of(found, name)
         info |= {key: labels[label] for label, key in keys.items() if labels.get(label, "None") not in ("", "None")}
         if name == MODEL and labels.get("quantization") == "none" and labels.get("dtype", "auto") != "auto":
             info[hints.WEIGHT_PRECISION] = labels["dtype"]
     if "cache_dtype" in info:
         info[hints.KV_DTYPE] = info["cache_dtype"]
     return info
-
-
-def _size(found: Mapping[str, Found], label: str) -> int:
-    return next((whole_number(series.labels.get(label, "")) for series, _ in found.get(PARALLEL, ())), 0)
 
 
 def _model(found: Mapping[str, Found]) -> str:

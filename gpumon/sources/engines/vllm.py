@@ -1,4 +1,4 @@
-"""vLLM: metric names from 0.6 (V0) to the newest, and the figures that need more than a table."""
+"""vLLM: metric names of its engine V1 (from 0.8 on), and the figures that need more than a table."""
 
 from __future__ import annotations
 
@@ -6,25 +6,27 @@ from collections.abc import Mapping
 from typing import Final
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import DIFFUSION, EMBEDDINGS, SERVES, SLEEPING, UNTOLD, Advance, EngineKind
-from gpumon.sources.engines import dynamo_worker, vllm_v0
+from gpumon.readings.frame import DIFFUSION, EMBEDDINGS, SERVES, SLEEPING, UNTOLD, Advance, EngineKind, EngineReading
 from gpumon.sources.engines.adapter import (
     NO_BODIES,
     Adapter,
     Bodies,
-    EnginePage,
+    Figures,
     Found,
     Metric,
     Page,
+    Rank,
     Rule,
     Tables,
     by_name,
-    frozen,
+    first_label,
+    labels_of,
     picked,
     started_wall_s,
+    usable,
 )
-from gpumon.sources.engines.plan import Rank, usable
-from gpumon.sources.engines.remainder import Remainder
+from gpumon.sources.engines.derived import Remainder
+from gpumon.sources.engines.dynamo import WORKER_KV_USAGE, WORKER_REQUESTS, worker_place
 from gpumon.sources.exposition import Scan
 
 PREFIX: Final = "vllm:"
@@ -43,6 +45,8 @@ OF_RUST: Final = "vLLM's front end in Rust writes no cache_config_info"
 DENOISING: Final = "vllm:diffusion_num_denoising_steps_total"
 """Only of diffusion models."""
 EXTERNAL_HITS: Final = "vllm:external_prefix_cache_hits_total"
+RUNNING: Final = "vllm:num_requests_running"
+MODEL_NAMES: Final = ("vllm:generation_tokens_total", RUNNING, "vllm:prompt_tokens_total")
 SIGNS: Final = ("vllm:generation_tokens_total", "vllm:prompt_tokens_total", "vllm:cache_config_info")
 """An engine writes one of them at least (the router of vLLM's production stack neither), unless something between lets
 only some series through: then it has what runs."""
@@ -58,6 +62,12 @@ TOKEN_QUERIES: Final = "vllm:prefix_cache_queries_total"
 """Stands beside the hits in tokens."""
 BLOCK_HITS: Final = "vllm:gpu_prefix_cache_hits_total"
 """In blocks, not tokens (0.8)."""
+V1_COUNTERS: Final = (TOKEN_QUERIES, "vllm:gpu_prefix_cache_queries_total")
+"""V0 never had them; the first V1 pages (0.8) have them and no label `engine` yet."""
+V0: Final = (
+    "vLLM's old engine V0 is not supported: what it counts means other things; use the engine V1 (the only one from "
+    "0.11 on; VLLM_USE_V1=1 before)"
+)
 KEPT_SETTINGS: Final = (
     "cache_dtype",
     "block_size",
@@ -125,20 +135,18 @@ TABLES: Final = Tables(
         _rule(q.WAITING, "num_requests_waiting"),
         # From 0.20 on; the others wait for room (`capacity`).
         Rule(q.WAITING_DEFERRED, (Metric("vllm:num_requests_waiting_by_reason", label="reason", value="deferred"),)),
-        # The old name alone until 0.8, hidden from 0.11 on; a Dynamo worker says it a second time.
+        # The old name alone in 0.8, hidden from 0.11 on; a Dynamo worker says it a second time.
         Rule(
             q.KV_USAGE,
-            tuple(map(Metric, ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", *dynamo_worker.KV_USAGE))),
+            tuple(map(Metric, ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", *WORKER_KV_USAGE))),
         ),
-        # V0 until 0.6, means of the last seconds.
-        Rule(q.DECODE_RATE, (Metric("vllm:avg_generation_throughput_toks_per_s", advance=Advance.SAMPLED),)),
     ),
     histograms=(
         _rule(q.TTFT, "time_to_first_token_seconds"),
         # The same observations under a new name from 0.10.2 on; both are there until 0.11.
         _rule(q.ITL, "inter_token_latency_seconds", "time_per_output_token_seconds"),
         _rule(q.E2E, "e2e_request_latency_seconds"),
-        _rule(q.QUEUE, "request_queue_time_seconds", "time_in_queue_requests"),
+        _rule(q.QUEUE, "request_queue_time_seconds"),
         # From 0.11 on.
         _rule(q.TPOT, "request_time_per_output_token_seconds"),
         _rule(q.PROMPT_LENGTH, "request_prompt_tokens"),
@@ -146,7 +154,7 @@ TABLES: Final = Tables(
     ),
     extra=(
         *(CONFIG, REJECTIONS, SLEEP, DENOISING, EXTERNAL_HITS, BLOCK_HITS),
-        *(*vllm_v0.EXTRA, *vllm_v0.V1_SIGNS, dynamo_worker.REQUESTS),
+        *(*V1_COUNTERS, WORKER_REQUESTS),
     ),
 )
 
@@ -165,22 +173,21 @@ class VllmAdapter(Adapter):
     @classmethod
     def claims(cls, page: Page) -> bool:
         """A router in front of engines has `vllm:` series, too, but none of an engine's own."""
-        runs = "vllm:num_requests_running" in page.names and page.names.isdisjoint(ROUTER)
+        runs = RUNNING in page.names and page.names.isdisjoint(ROUTER)
         return runs or any(name in page.names for name in SIGNS)
 
-    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EnginePage:  # noqa: ARG002
-        """The page in canonical quantities; no rank where it has no vLLM series."""
+    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EngineReading:  # noqa: ARG002
+        """The page in canonical quantities; no rank where it has no series of vLLM's engine V1."""
         found = by_name(scan)
-        ranks, live, advance = self.collect(found)
-        info = {**_settings(found), **dynamo_worker.place(found), **_sleep(found)}
-        old = vllm_v0.is_v0(found)
-        if old:
-            vllm_v0.translate(ranks, live, advance, found)
-        self._add_hits(ranks, live, found, info)
-        self._work_out_prefill(ranks, live, info, old=old)
-        _add_pools(ranks, live, found)
-        _add_rejections(ranks, live, found)
-        if not old and _pools(ranks):
+        self.unsupported = V0 if _is_v0(found) else ""
+        figures = self.collect({} if self.unsupported else found)
+        ranks, live, advance, info = figures
+        info |= {**_settings(labels_of(found, CONFIG)), **worker_place(found), **_sleep(found)}
+        self._add_hits(figures, found)
+        self._work_out_prefill(figures)
+        _add_pools(figures, found)
+        _add_rejections(figures, found)
+        if _pools(ranks):
             info[SERVES] = EMBEDDINGS
         if DENOISING in found:
             info[DIFFUSION] = "yes"
@@ -188,26 +195,21 @@ class VllmAdapter(Adapter):
         in_rust = scan.open_metrics and not started and not found.get(CONFIG)
         if in_rust:
             info[UNTOLD] = OF_RUST
-        return EnginePage(
-            ranks=frozen(ranks.values()),
-            live=live,
-            info=info,
-            model=_model(found),
+        advance.update(dict.fromkeys(AT_FIRST_TOKEN & live.keys(), Advance.PROMPT))
+        return self.reading(
+            figures,
+            model=first_label(found, "model_name", MODEL_NAMES),
             started_wall_s=started,
-            # V0 may schedule several steps at once and count them as one.
-            exact_steps=q.STEPS in live and (in_rust or self._one_api_server(started)) and not old,
-            cut=self._cut,
-            advance={**advance, **dict.fromkeys(AT_FIRST_TOKEN & live.keys(), Advance.PROMPT)},
+            exact_steps=q.STEPS in live and (in_rust or self._one_api_server(started)),
         )
 
     def _one_api_server(self, started_wall_s: float) -> bool:
         """Whether each step is counted once: by one API server. Where there are several, no start time is written."""
         return started_wall_s > 0.0
 
-    def _add_hits(
-        self, ranks: Mapping[str, Rank], live: dict[str, str], found: Mapping[str, Found], info: Mapping[str, str]
-    ) -> None:
+    def _add_hits(self, figures: Figures, found: Mapping[str, Found]) -> None:
         """Cached tokens where `prompt_tokens_cached_total` is not there (before 0.16)."""
+        ranks, live, _, info = figures
         if live.get(q.PREFILL_CACHED) == "vllm:prompt_tokens_cached_total":
             return
         if q.PREFILL_CACHED not in live and (q.PREFILL_CACHED in self._chosen or found.get(TOKEN_QUERIES)):
@@ -220,18 +222,16 @@ class VllmAdapter(Adapter):
                 rank.counters[q.PREFILL_CACHED] = rank.counters.get(q.PREFILL_CACHED, 0.0) + value * tokens
                 live.setdefault(q.PREFILL_CACHED, f"{BLOCK_HITS} x block_size")
 
-    def _work_out_prefill(
-        self, ranks: Mapping[str, Rank], live: dict[str, str], info: Mapping[str, str], *, old: bool
-    ) -> None:
+    def _work_out_prefill(self, figures: Figures) -> None:
         """Computed prefill = prompt - cached, where the engine does not count it (before 0.16).
 
-        Prefix hits are counted at admission, the prompt later: the difference must not be seen to fall. V0 (`old`) has
-        no prefix cache unless it was told to (vllm/config.py: "Disabled by default for V0").
+        Prefix hits are counted at admission, the prompt later: the difference must not be seen to fall.
         """
+        ranks, live, _, info = figures
         if q.PREFILL_COMPUTED in self._chosen or q.PROMPT_TOKENS not in live:
             return
         cached_by = live.get(q.PREFILL_CACHED, "")
-        if not cached_by and info.get("enable_prefix_caching", "False" if old else "") != "False":
+        if not cached_by and info.get("enable_prefix_caching") != "False":
             return
         for rank in ranks.values():
             prompt = rank.counters.get(q.PROMPT_TOKENS)
@@ -244,9 +244,14 @@ class VllmAdapter(Adapter):
         live[q.PREFILL_COMPUTED] = f"{live[q.PROMPT_TOKENS]} - {cached_by or '0 (prefix caching is off)'}"
 
 
-def _settings(found: Mapping[str, Found]) -> dict[str, str]:
+def _is_v0(found: Mapping[str, Found]) -> bool:
+    """Whether no series has the label `engine`, and none of V1's counters is there."""
+    series = [one for name in ("vllm:generation_tokens_total", RUNNING) for one, _ in found.get(name, ())]
+    return bool(series) and not any("engine" in one.labels for one in series) and not any(map(found.get, V1_COUNTERS))
+
+
+def _settings(labels: Mapping[str, str]) -> dict[str, str]:
     """The settings worth keeping of the first rank's `cache_config_info`; `hybrid` where the pool is not plain KV."""
-    labels = next((series.labels for series, _ in found.get(CONFIG, ())), {})
     info = {name: labels[name] for name in KEPT_SETTINGS if labels.get(name, "None") != "None"}
     if _hybrid(labels):
         info["hybrid"] = "yes"
@@ -257,12 +262,12 @@ def _hybrid(labels: Mapping[str, str]) -> bool:
     return any(labels.get(name, "None") != "None" for name in MAMBA_SETTINGS)
 
 
-def _add_pools(ranks: Mapping[str, Rank], live: dict[str, str], found: Mapping[str, Found]) -> None:
+def _add_pools(figures: Figures, found: Mapping[str, Found]) -> None:
     """KV pool of each rank in tokens: `kv_cache_size_tokens` (from 0.24 on), else blocks x block size.
 
     `num_gpu_blocks` is the sum over all ranks (vllm/v1/engine/core_client.py adds up what each engine reports).
     """
-    configs = found.get(CONFIG, ())
+    ranks, configs = figures.ranks, found.get(CONFIG, ())
     for series, _ in configs:
         labels = series.labels
         size, source = _positive(labels.get("kv_cache_size_tokens", "")), "kv_cache_size_tokens"
@@ -275,15 +280,15 @@ def _add_pools(ranks: Mapping[str, Rank], live: dict[str, str], found: Mapping[s
         for rank in ranks.values():
             if one is None or rank.name == one:
                 rank.gauges[q.POOL_TOKENS] = size
-                live[q.POOL_TOKENS] = f"{CONFIG} {source}"
+                figures.live[q.POOL_TOKENS] = f"{CONFIG} {source}"
 
 
-def _add_rejections(ranks: Mapping[str, Rank], live: dict[str, str], found: Mapping[str, Found]) -> None:
+def _add_rejections(figures: Figures, found: Mapping[str, Found]) -> None:
     """What the API server turned away, whatever rank it would have been for: the first has it."""
     refused = picked(found, Metric(REJECTIONS))
-    if refused and ranks:
-        ranks[min(ranks)].counters[q.REJECTIONS] = sum(value for _, value in refused)
-        live[q.REJECTIONS] = REJECTIONS
+    if refused and figures.ranks:
+        figures.ranks[min(figures.ranks)].counters[q.REJECTIONS] = sum(value for _, value in refused)
+        figures.live[q.REJECTIONS] = REJECTIONS
 
 
 def _sleep(found: Mapping[str, Found]) -> dict[str, str]:
@@ -299,14 +304,6 @@ def _pools(ranks: Mapping[str, Rank]) -> bool:
         for name in (q.PROMPT_TOKENS, q.REQUESTS, q.DECODE_TOKENS)
     )
     return prompts > 0.0 and ended > 0.0 and generated == 0.0
-
-
-def _model(found: Mapping[str, Found]) -> str:
-    for name in ("vllm:generation_tokens_total", "vllm:num_requests_running", "vllm:prompt_tokens_total"):
-        for series, _ in found.get(name, ()):
-            if model := series.labels.get("model_name", ""):
-                return model
-    return ""
 
 
 def _positive(text: str) -> float:

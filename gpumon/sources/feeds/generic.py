@@ -9,24 +9,23 @@ from gpumon.config.feed_rules import HIGHEST, QUANTITIES, Kind
 from gpumon.config.schema import Feed
 from gpumon.config.selector import Selector, selector
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance, EngineKind
+from gpumon.readings.frame import Advance, EngineKind, EngineReading
 from gpumon.sources.engines.adapter import (
     NO_BODIES,
     START_TIME,
     Adapter,
     Bodies,
-    EnginePage,
     Found,
     Metric,
     Page,
     Rule,
     Tables,
     by_name,
-    frozen,
     started_wall_s,
 )
 from gpumon.sources.engines.registry import METRICS, Row
 from gpumon.sources.exposition import Scan
+from gpumon.sources.feeds.described import as_feed
 
 ENDS: Final = ("_bucket", "_sum", "_count")
 PROMPTS: Final = frozenset({q.PROMPT_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED})
@@ -81,20 +80,15 @@ class GenericAdapter(Adapter):
             names.update(chosen.name + end for end in ends)
         return frozenset(names)
 
-    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EnginePage:  # noqa: ARG002
+    def read(self, scan: Scan, bodies: Bodies = NO_BODIES) -> EngineReading:  # noqa: ARG002
         """The page in canonical quantities; no rank where no selector takes a series of it."""
         page = by_name(scan)
-        ranks, live, advance = self.collect(self._chosen_series(page))
-        return EnginePage(
-            ranks=frozen(ranks.values()),
-            live={quantity: self.feed.quantities[quantity] for quantity in live},
-            info={},
-            model=self.feed.model,
-            started_wall_s=started_wall_s(page),
-            exact_steps=q.STEPS in live,
-            advance=advance,
-            part=self.part,
+        figures = self.collect(self._chosen_series(page))
+        figures.live.update((quantity, self.feed.quantities[quantity]) for quantity in figures.live)
+        reading = self.reading(
+            figures, model=self.feed.model, started_wall_s=started_wall_s(page), exact_steps=q.STEPS in figures.live
         )
+        return as_feed(reading, self.feed, self.part)
 
     def _chosen_series(self, page: Mapping[str, Found]) -> dict[str, Found]:
         """The series that each selector takes, under the quantity's name with the ends of a histogram."""

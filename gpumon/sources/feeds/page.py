@@ -13,7 +13,6 @@ from gpumon.config.selector import selector
 from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.readings.text import clean
 from gpumon.sources.endpoint import BACK_OFF, LIMITS, BackOff, EndpointSource
-from gpumon.sources.engines.adapter import EnginePage
 from gpumon.sources.engines.detect import Refusal, by_content, sample_names
 from gpumon.sources.exposition import Scan
 from gpumon.sources.feeds.described import as_feed, endpoint_of
@@ -80,9 +79,9 @@ class PageFeed(EndpointSource):
     def _name(self, kind: EngineKind, part: str = "") -> str:  # noqa: ARG002
         return self.feed.name or f"{EngineKind.GENERIC.value}:{self.url.port}"
 
-    def _notice(self, scan: Scan, pages: tuple[EnginePage, ...]) -> None:
-        super()._notice(scan, pages)
-        absent = [name for name in self.feed.quantities if not any(name in page.live for page in pages)]
+    def _notice(self, scan: Scan) -> None:
+        super()._notice(scan)
+        absent = [name for name in self.feed.quantities if not any(name in one.live for one in self.readings)]
         if absent:
             text = f"no series on the page for {self._said(absent)}"
             self._notices[text] = self._notices.get(text, self._wall())

@@ -10,7 +10,7 @@ import msgspec
 from gpumon.config.schema import Endpoint
 from gpumon.readings.frame import EndpointState, EngineReading, part_of_name
 from gpumon.sources.endpoint import NO_SCAN
-from gpumon.sources.engines.adapter import Adapter, EnginePage, Page
+from gpumon.sources.engines.adapter import Adapter, Page
 from gpumon.sources.engines.registry import METRICS, Row, claimed
 from gpumon.sources.exposition import MOST_SAMPLES, Scan, Series
 from gpumon.sources.identity import IDENTITY
@@ -65,6 +65,9 @@ class Engine:
         values = dict(list(scrape.values.items())[:MOST_SAMPLES]) if self.cut else scrape.values
         scan = NO_SCAN._replace(values=self._with_buckets(values), cut=self.cut)
         pages = self._read(scan)
+        if self._adapter.unsupported:
+            self.fail(scrape.target, scrape.scraped_s, scrape.interval_s, self._adapter.unsupported)
+            return True
         if not pages:
             return False
         if restarted(self.readings, pages):
@@ -102,34 +105,20 @@ class Engine:
         self._open = {one: self._open.get(one) or _open_bucket(one) for one in lacking}
         return values | {bucket: values[count] for count, bucket in self._open.items()}
 
-    def _read(self, scan: Scan) -> tuple[EnginePage, ...]:
+    def _read(self, scan: Scan) -> tuple[EngineReading, ...]:
         return tuple(sorted(self._adapter.read_all(scan), key=lambda page: page.part))
 
     def _name(self, target: Target, endpoint: Endpoint, part: str = "") -> str:
         return (endpoint.name or named_port(self.row.kind.value, port_of(target.instance))) + part_of_name(part)
 
-    def _reading(self, page: EnginePage, scrape: Scrape, endpoint: Endpoint) -> EngineReading:
-        return EngineReading(
+    def _reading(self, page: EngineReading, scrape: Scrape, endpoint: Endpoint) -> EngineReading:
+        return msgspec.structs.replace(
+            page,
             name=self._name(scrape.target, endpoint, page.part),
             url=url_of(scrape.target),
-            state=EndpointState.OK,
             monotonic_s=scrape.scraped_s,
-            kind=self.row.kind,
             interval_s=scrape.interval_s,
-            version=page.version,
-            model=page.model,
-            model_root=page.model_root,
-            started_wall_s=page.started_wall_s,
-            exact_steps=page.exact_steps,
-            live=dict(page.live),
-            advance=dict(page.advance),
             info={IDENTITY: "none", **page.info},
-            ranks=page.ranks,
-            part=page.part,
-            from_documentation=self.row.adapter.from_documentation,
-            tp=page.tp,
-            pp=page.pp,
-            dp=page.dp,
             found_by=FOUND_BY,
         )
 

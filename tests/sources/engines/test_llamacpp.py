@@ -13,11 +13,18 @@ from functools import cache
 import pytest
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import TOKENS_OFF, Advance, EngineKind
-from gpumon.sources.engines.adapter import PATIENT, EnginePage, Page
-from gpumon.sources.engines.llamacpp import ASKED, PROPS, REFUSED, LlamaCppAdapter
-from gpumon.sources.engines.llamacpp_counts import LiveCounts, Printed, half_step_of_count
-from gpumon.sources.engines.llamacpp_slots import Slot
+from gpumon.readings.frame import TOKENS_OFF, Advance, EngineKind, EngineReading
+from gpumon.sources.engines.adapter import PATIENT, Page
+from gpumon.sources.engines.llamacpp import (
+    ASKED,
+    PROPS,
+    REFUSED,
+    LiveCounts,
+    LlamaCppAdapter,
+    Printed,
+    Slot,
+    half_step_of_count,
+)
 from gpumon.sources.engines.ollama import OllamaAdapter
 from gpumon.sources.engines.registry import BY_KIND
 from tests.fakes.engine import Capture, other_pages
@@ -28,13 +35,13 @@ ROW = BY_KIND[EngineKind.LLAMA_CPP]
 RATE_S = 10.0
 
 
-def read(reader: Reader, metrics: bytes, slots: bytes = b"", props: bytes = b"") -> EnginePage:
+def read(reader: Reader, metrics: bytes, slots: bytes = b"", props: bytes = b"") -> EngineReading:
     bodies = {"/metrics": metrics, "/slots": slots, "/props": props}
     (part,) = reader.read({path: body for path, body in bodies.items() if body})
     return part
 
 
-def recorded(name: str, *, slots: bool = True, every_s: float = 1.0) -> list[tuple[float, EnginePage]]:
+def recorded(name: str, *, slots: bool = True, every_s: float = 1.0) -> list[tuple[float, EngineReading]]:
     """What the adapter read of a capture, second by second."""
     capture, reader, pages, due_s = Capture(name), Reader(ROW), [], 0.0
     for scrape in capture.scrapes:
@@ -54,7 +61,7 @@ def received(name: str, until_s: float) -> float:
     return sum(tokens for at, tokens in events(name) if at <= until_s)
 
 
-def grown(pages: Sequence[tuple[float, EnginePage]], quantity: str) -> float:
+def grown(pages: Sequence[tuple[float, EngineReading]], quantity: str) -> float:
     first, last = (page.ranks[0].counters[quantity] for _, page in (pages[0], pages[-1]))
     return last - first
 
@@ -127,7 +134,7 @@ def errors(looks: Sequence[Look], values: Sequence[float], what: str) -> list[fl
     return found
 
 
-def watched(looks: Sequence[Look], *, slots: bool) -> list[EnginePage]:
+def watched(looks: Sequence[Look], *, slots: bool) -> list[EngineReading]:
     reader = Reader(ROW)
     return [read(reader, look.metrics, look.slots if slots else b"") for look in looks]
 

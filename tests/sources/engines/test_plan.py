@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumon.readings import quantities as q
-from gpumon.sources.engines.adapter import PATIENT, EnginePage
+from gpumon.readings.frame import EngineReading
+from gpumon.sources.engines.adapter import PATIENT
 from gpumon.sources.engines.sglang import SglangAdapter
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
@@ -27,7 +28,7 @@ class Reader:
         self._adapter = VllmAdapter()
         self._scanner = Scanner(self._adapter.wanted)
 
-    def read(self, page: bytes) -> EnginePage:
+    def read(self, page: bytes) -> EngineReading:
         if self._anew:
             self._scanner = Scanner(self._adapter.wanted)
             self._adapter._layout = None
@@ -38,7 +39,7 @@ def recorded(name: str) -> list[bytes]:
     return [scrape.body for scrape in Capture(name).scrapes if scrape.status == 200]
 
 
-@pytest.mark.parametrize("name", ["vllm-dp2", "vllm-lifecycle", "vllm-mfu-queue-prefix-abort", "vllm-v0", "vllm-0.9"])
+@pytest.mark.parametrize("name", ["vllm-dp2", "vllm-lifecycle", "vllm-mfu-queue-prefix-abort", "vllm-0.9"])
 def test_recorded_pages_read_as_ones_read_anew(name: str) -> None:
     by_plan, anew = Reader(), Reader(anew=True)
     for page in recorded(name):

@@ -43,8 +43,8 @@ def test_each_replica_has_the_pool_of_its_own_settings():
 
 def test_settings_that_name_no_replica_go_to_the_only_one():
     config = b'ray_vllm_cache_config_info{block_size="16",num_gpu_blocks="500"} 1.0\n'
-    one = b'ray_vllm_num_requests_running{ReplicaId="r1",model_name="m"} 1\n'
-    other = b'ray_vllm_num_requests_running{ReplicaId="r2",model_name="m"} 1\n'
+    one = b'ray_vllm_num_requests_running{ReplicaId="r1",engine="0",model_name="m"} 1\n'
+    other = b'ray_vllm_num_requests_running{ReplicaId="r2",engine="0",model_name="m"} 1\n'
     (page,) = Reader(ROW).read({"/metrics": one + config})
     assert page.ranks[0].gauges[q.POOL_TOKENS] == 8000.0
     (page,) = Reader(ROW).read({"/metrics": one + other + config})
@@ -96,17 +96,19 @@ def test_two_replicas_of_sglang_are_two_ranks_by_their_first_schedulers():
 
 
 def test_two_engines_that_serve_one_name_are_two_rows():
-    both = body("sglang") + b'ray_vllm_generation_tokens_total{ReplicaId="r1",model_name="qwen3-8b"} 7\n'
+    both = body("sglang") + b'ray_vllm_generation_tokens_total{ReplicaId="r1",engine="0",model_name="qwen3-8b"} 7\n'
     assert {part.part for part in Reader(ROW).read({"/metrics": both})} == {"qwen3-8b (vllm)", "qwen3-8b (sglang)"}
 
 
 def test_ever_more_replicas_are_bounded():
     page = "".join(
-        f'ray_vllm_generation_tokens_total{{ReplicaId="r{n:04}",model_name="m"}} 1\n' for n in range(MOST_RANKS + 5)
+        f'ray_vllm_generation_tokens_total{{ReplicaId="r{n:04}",engine="0",model_name="m"}} 1\n'
+        for n in range(MOST_RANKS + 5)
     )
-    (found,) = Reader(ROW).read({"/metrics": page.encode()})
+    reader = Reader(ROW)
+    (found,) = reader.read({"/metrics": page.encode()})
     assert len(found.ranks) == MOST_RANKS
-    assert found.cut
+    assert reader.adapter.cut
 
 
 async def test_a_node_is_an_engine_for_each_model_over_http():

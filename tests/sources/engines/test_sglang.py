@@ -10,11 +10,9 @@ import json
 import pytest
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance, EngineKind
-from gpumon.sources.engines.adapter import EnginePage
+from gpumon.readings.frame import Advance, EngineKind, EngineReading
 from gpumon.sources.engines.registry import BY_KIND
-from gpumon.sources.engines.sglang import OLD_SERVER_INFO, SERVER_INFO
-from gpumon.sources.engines.sglang_server import server_of
+from gpumon.sources.engines.sglang import OLD_SERVER_INFO, SERVER_INFO, server_of
 from tests.fakes.engine import Capture
 from tests.sources.engines.contract import PAGES, Reader
 
@@ -28,7 +26,7 @@ def series(name: str, value: float, **more: str) -> str:
     return f"{name}{{{labels}}} {value}\n"
 
 
-def read(reader: Reader, page: str, **bodies: bytes) -> EnginePage:
+def read(reader: Reader, page: str, **bodies: bytes) -> EngineReading:
     (part,) = reader.read({"/metrics": page.encode(), **{f"/{path}": body for path, body in bodies.items()}})
     return part
 

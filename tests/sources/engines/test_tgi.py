@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance, EndpointState, EngineKind
-from gpumon.sources.engines.adapter import EnginePage
+from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading
 from gpumon.sources.engines.registry import BY_KIND
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.sources.engines.contract import PAGES, Reader
@@ -22,7 +21,7 @@ def tgi() -> Reader:
     return Reader(BY_KIND[EngineKind.TGI])
 
 
-def page(reader: Reader, text: bytes) -> EnginePage:
+def page(reader: Reader, text: bytes) -> EngineReading:
     (found,) = reader.read({METRICS: text})
     return found
 

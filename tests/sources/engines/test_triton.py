@@ -7,8 +7,7 @@ import math
 import pytest
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance, EndpointState, EngineKind, RankReading
-from gpumon.sources.engines.adapter import EnginePage
+from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, RankReading
 from gpumon.sources.engines.registry import BY_KIND
 from tests.fakes.engine import FakeEngine
 from tests.fakes.http_server import LoopbackServer, Reply, Request
@@ -27,7 +26,7 @@ def triton() -> Reader:
     return Reader(BY_KIND[EngineKind.TRITON])
 
 
-def parts(reader: Reader, text: str | bytes) -> dict[str, EnginePage]:
+def parts(reader: Reader, text: str | bytes) -> dict[str, EngineReading]:
     found = reader.read({METRICS: text if isinstance(text, bytes) else text.encode()})
     return {page.part: page for page in found}
 

@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, HistogramReading
-from gpumon.sources.engines.adapter import EnginePage, Page
+from gpumon.sources.engines.adapter import Page
 from gpumon.sources.engines.detect import sample_names
 from gpumon.sources.engines.registry import BY_KIND
 from gpumon.sources.engines.trtllm import SWITCH, TrtllmAdapter
@@ -30,7 +30,7 @@ def body(name: str) -> bytes:
     return (FOLDER / name).read_bytes()
 
 
-def page(reader: Reader, text: bytes) -> EnginePage:
+def page(reader: Reader, text: bytes) -> EngineReading:
     (found,) = reader.read({PROMETHEUS: text})
     return found
 

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import EngineKind, RankReading
-from gpumon.sources.engines.adapter import MOST_RANKS, EnginePage
+from gpumon.readings.frame import EngineKind, EngineReading, RankReading
+from gpumon.sources.engines.adapter import MOST_RANKS
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
 from tests.fakes.engine import Capture
@@ -24,7 +24,7 @@ class Reader:
         self.adapter = VllmAdapter()
         self.scanner = Scanner(self.adapter.wanted)
 
-    def read(self, page: str | bytes) -> EnginePage:
+    def read(self, page: str | bytes) -> EngineReading:
         return self.adapter.read(self.scanner.scan(page if isinstance(page, bytes) else page.encode()))
 
 
@@ -327,17 +327,13 @@ def test_speculative_decoding() -> None:
     assert (rank.counters[q.DRAFTS], rank.counters[q.ACCEPTED_TOKENS]) == (10.0, 18.0)
 
 
-def test_a_server_before_the_engine_label() -> None:
-    rank = one('vllm:generation_tokens_total{model_name="m"} 5\nvllm:request_success_total{finished_reason="stop"} 2\n')
-    assert (rank.rank, rank.counters[q.DECODE_TOKENS], rank.counters[q.REQUESTS]) == ("0", 5.0, 2.0)
-
-
 def test_a_page_of_ever_more_ranks_is_bounded() -> None:
     page = "".join(f'vllm:generation_tokens_total{{engine="{n}"}} 1\n' for n in range(MOST_RANKS + 100))
-    read = Reader().read(page)
-    assert len(read.ranks) == MOST_RANKS
-    assert read.cut
-    assert not Reader().read(page.split("\n")[0]).cut
+    reader = Reader()
+    assert len(reader.read(page).ranks) == MOST_RANKS
+    assert reader.adapter.cut
+    reader.read(page.split("\n")[0])
+    assert not reader.adapter.cut
 
 
 def test_ranks_that_went_away_are_forgotten_and_those_that_stay_are_not() -> None:

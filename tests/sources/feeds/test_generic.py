@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from gpumon.config.schema import Feed
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import Advance
-from gpumon.sources.engines.adapter import EnginePage
+from gpumon.readings.frame import Advance, EngineReading
 from gpumon.sources.exposition import Scanner
 from gpumon.sources.feeds.generic import row_of
 from tests.sources.engines.contract import check
@@ -36,12 +35,12 @@ lat_count{job="b"} 4
 """
 
 
-def read(page: bytes, quantities: dict[str, str], **settings: Any) -> tuple[EnginePage, ...]:
+def read(page: bytes, quantities: dict[str, str], **settings: Any) -> tuple[EngineReading, ...]:
     adapter = row_of(Feed(url="http://h:1", quantities=quantities, **settings), "", named_page=False).adapter()
     return adapter.read_all(Scanner(adapter.wanted).scan(page))
 
 
-def one(page: bytes, quantities: dict[str, str], **settings: Any) -> EnginePage:
+def one(page: bytes, quantities: dict[str, str], **settings: Any) -> EngineReading:
     (found,) = read(page, quantities, **settings)
     check([found])
     return found

@@ -31,7 +31,7 @@ DCGM = (DATA / "pages" / "dcgm" / "a100-all.prom").read_bytes()
 CAPTURES = {
     "vllm": "vllm-poisson",
     "vllm-dp": "vllm-dp2",
-    "vllm-old": "vllm-v0",
+    "vllm-old": "vllm-0.9",
     "sglang": "sglang-basic",
     "llamacpp": "llamacpp-basic",
     "triton": "triton-two-models",
