@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 4
 
-.PHONY: demo fleet-demo run test lint check wheel bench compare pictures rivals accuracy calibration silicon oracle triage prove browser schema catalogue clean
+.PHONY: demo fleet-demo run test lint check wheel bench compare pictures rivals accuracy calibration silicon oracle triage prove browser schema man catalogue clean
 
 demo: $(VENV)/.run  ## the monitor on a simulated server: no GPU needed
 	@$(BIN)/gpumon demo
@@ -76,6 +76,10 @@ schema: $(VENV)/.dev  ## docs/schema.json, docs/fleet.schema.json and docs/sizin
 
 catalogue: $(VENV)/.dev  ## gpumon/specs/data/llms.jsonl from the published configs in tests/data/catalogue
 	$(BIN)/python -m tests.catalogue
+
+man: $(VENV)/.run  ## the manual page: build/gpumon.1
+	@mkdir -p build
+	$(BIN)/gpumon completion man > build/gpumon.1
 
 clean:
 	rm -rf $(VENV) .venv-oracle dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

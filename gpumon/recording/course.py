@@ -21,6 +21,8 @@ back 180 s. What is of longer begins with the warm-up: sums since the start (`Sn
 minutes and of an hour, and verdicts on what has to last for more than 3 minutes."""
 LOOK_BACK_S: Final = 86_400.0
 """So far back the events of a verdict tell since when it stands."""
+CHUNK_S: Final = 60.0
+"""Frames are read by the minute."""
 
 Make = Callable[[], tuple[Deriver, Triage]]
 
@@ -99,3 +101,19 @@ def unbroken(frames: Sequence[Frame]) -> Sequence[Frame]:
     """The last frames of one process."""
     start = max((at for at in range(1, len(frames)) if not _follows(frames[at], frames[at - 1])), default=0)
     return frames[start:]
+
+
+def moments(past: Past, course: Course, from_s: float, to_s: float, every_s: float) -> Iterator[Snapshot]:
+    """Every frame is derived, since rates stand on the frames before; of those moments one per `every_s` is given."""
+    for _ in course.begin(from_s):
+        pass
+    next_s = from_s
+    chunk_s: float | None = from_s
+    while chunk_s is not None and chunk_s <= to_s:
+        end_s = min(to_s, chunk_s + CHUNK_S)
+        for frame in in_order(past.frames(chunk_s, end_s)):
+            taken = course.take(frame)
+            if taken.wall_s >= next_s:
+                next_s = taken.wall_s + every_s
+                yield taken.snapshot
+        chunk_s = past.after(end_s)

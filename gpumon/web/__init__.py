@@ -1,3 +1,1 @@
-"""The `web` command: the screen in a browser, through textual-serve."""
-
-from gpumon.web.command import web_command as web_command
+"""The server of `gpumon web`: who may ask it, and the screens behind it."""

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.commands.fleet import FleetControl
 from gpumon.config.schema import Config, Prometheus
 from gpumon.config.themes import load_theme
-from gpumon.fleetwatch import FleetControl
 from gpumon.tui.fleet.app import FleetApp
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.fakes.prometheus import Prometheus as RealPrometheus

@@ -7,11 +7,11 @@ import re
 import msgspec
 import pytest
 
+from gpumon.commands.serve_metrics import answer
 from gpumon.outputs.openmetrics import MetricsPage
 from gpumon.readings.exported import rebuilt, without_processes
 from gpumon.readings.frame import GpuProcess, XidEvent
 from gpumon.readings.snapshot import Event, EventKind, FaultShown, Snapshot
-from gpumon.serving import answer
 from tests.exporter.served import MODERN, modern
 from tests.outputs import shots
 from tests.triage.engines import SPINS, judged, scene

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpumon import wiring
+from gpumon import session
 from gpumon.config.load import load
 from gpumon.config.options import Options
 from gpumon.outputs.openmetrics import MetricsPage
@@ -33,7 +33,7 @@ async def snapshots(scenario: str, wanted: int, folder: Path) -> list[Snapshot]:
     file = folder / "config.toml"
     file.write_text("[triage]\nhold_s = 3.0\n")
     config = load(str(file), {}, []).config
-    collector = wiring.build(config, options, await wiring.open_hardware(config, options))
+    collector = session.build(config, options, await session.open_hardware(config, options))
     try:
         await collector.open()
         await collector.ready(60.0)

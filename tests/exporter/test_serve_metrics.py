@@ -271,7 +271,7 @@ def test_it_warns_where_it_listens_to_everybody(tmp_path: Path) -> None:
 
 
 def test_no_command_but_this_one_loads_prometheus_client(tmp_path: Path) -> None:
-    code = "import sys, gpumon.cli, gpumon.wiring; print('prometheus_client' in sys.modules)"
+    code = "import sys, gpumon.cli, gpumon.session; print('prometheus_client' in sys.modules)"
     done = subprocess.run([GPUMON[0], "-c", code], capture_output=True, text=True, timeout=60, env=quiet(tmp_path))
     assert done.stdout == "False\n"
 

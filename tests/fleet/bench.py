@@ -19,8 +19,8 @@ from gpumon.config.schema import Config
 from gpumon.fleet.fleet import Fleet
 from gpumon.fleet.rows import by_host, by_model, ordered, total
 from gpumon.fleet.whole import whole
-from gpumon.onlooker import Onlooker
 from gpumon.outputs.fleet import encode
+from gpumon.session import Calibrator
 from gpumon.sizing.live import from_live, have
 from gpumon.sizing.plan import plan
 from tests.fleet.fleets import fleet_frame, make
@@ -43,7 +43,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     before = psutil.Process().memory_info().rss
-    fleet, onlooker, refreshes, steps = Fleet(make()), Onlooker(Config()), [], []
+    fleet, calibrator, refreshes, steps = Fleet(make()), Calibrator(Config()), [], []
     for at in range(12):
         frame = fleet_frame(at, hosts)
         began_s = last_s = time.process_time()
@@ -52,7 +52,7 @@ def main() -> None:
             steps.append(now_s - last_s)
             last_s = now_s
         refreshes.append(time.process_time() - began_s)
-        onlooker.take(whole(fleet.snapshot))
+        calibrator.take(whole(fleet.snapshot))
     grown = psutil.Process().memory_info().rss - before
     snapshot = fleet.snapshot
     gpus = sum(len(host.snapshot.gpus) for host in snapshot.hosts)
@@ -71,13 +71,13 @@ def main() -> None:
     cpu_ms("order", lambda: ordered(rows))
     cpu_ms("JSON", lambda: encode(snapshot, {}))
     shot = cpu_ms("whole", lambda: whole(snapshot))
-    cpu_ms("calibration", lambda: onlooker.take(msgspec.structs.replace(shot, wall_s=shot.wall_s + 15.0)))
+    cpu_ms("calibration", lambda: calibrator.take(msgspec.structs.replace(shot, wall_s=shot.wall_s + 15.0)))
     here = cpu_ms("have", lambda: have(shot))
-    seen = onlooker.calibration
+    seen = calibrator.calibration
     scenario = cpu_ms("scenario", lambda: from_live(shot, seen.observed(), None, seen.in_flight()))
     planned = [each for each in scenario.workload if "70B" in each.model]
     scenario = msgspec.structs.replace(scenario, workload=tuple(planned))
-    known = cpu_ms("known", onlooker.known)
+    known = cpu_ms("known", calibrator.known)
     answer = cpu_ms("plan", lambda: plan(scenario, known, dict(here)))
     print(f"{len(models)} models; planned: {answer.totals.gpus} GPUs, {answer.problem or 'no problem'}")
 

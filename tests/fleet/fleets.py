@@ -10,9 +10,9 @@ from gpumon.config.schema import Config
 from gpumon.fleet.course import Make
 from gpumon.fleet.fleet import Fleet
 from gpumon.fleet.snapshot import FleetSnapshot
-from gpumon.flight import maker
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import Frame
+from gpumon.session import maker
 from tests.recording.frames import WALL_S, served
 
 EVERY_S = 15

@@ -8,8 +8,8 @@ from gpumon.config.schema import Config
 from gpumon.fleet.fleet import Fleet
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.fleet.whole import whole
-from gpumon.onlooker import Onlooker
 from gpumon.readings.frame import GpuState
+from gpumon.session import Calibrator
 from gpumon.sizing.live import from_live, have, instances_here
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Server
@@ -80,11 +80,11 @@ def test_a_host_that_is_gone_is_not_planned_with():
 
 
 def test_a_plan_stands_on_what_the_whole_fleet_showed():
-    fleet, onlooker = Fleet(make()), Onlooker(Config())
+    fleet, calibrator = Fleet(make()), Calibrator(Config())
     for at in range(12):
-        onlooker.take(whole(fed(fleet_frame(at), fleet=fleet)))
+        calibrator.take(whole(fed(fleet_frame(at), fleet=fleet)))
     shot = whole(fleet.snapshot)
-    scenario = from_live(shot, onlooker.calibration.observed(), None, onlooker.calibration.in_flight())
+    scenario = from_live(shot, calibrator.calibration.observed(), None, calibrator.calibration.in_flight())
     llama = next(each for each in scenario.workload if "70B" in each.model)
     running = sum(
         engine.running for engine in shot.engines if "70B" in engine.model and isinstance(engine.running, float)
@@ -92,7 +92,7 @@ def test_a_plan_stands_on_what_the_whole_fleet_showed():
     assert llama.seen is not None
     assert llama.target >= running * 0.5
     scenario = msgspec.structs.replace(scenario, workload=(llama,))
-    answer = plan(scenario, onlooker.known(), dict(have(shot)))
+    answer = plan(scenario, calibrator.known(), dict(have(shot)))
     assert not answer.problem
     assert answer.have is not None
     assert answer.have.gpus == 24

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 import psutil
 
-from gpumon import wiring
+from gpumon import session
 from gpumon.config.load import load
 from gpumon.config.options import Options
 from gpumon.outputs.openmetrics import MetricsPage
@@ -39,7 +39,7 @@ RATES = (1 / 15, 1, 5)
 async def demo(seconds: float) -> Snapshot:
     """A snapshot of the simulated server with verdicts in it."""
     options, config = Options(demo=True), load("", {}, []).config
-    collector = wiring.build(config, options, await wiring.open_hardware(config, options))
+    collector = session.build(config, options, await session.open_hardware(config, options))
     try:
         await collector.open()
         end_s = time.monotonic() + seconds

@@ -25,7 +25,7 @@ import psutil
 from gpumon.config import schema
 from gpumon.fleet.fleet import Fleet
 from gpumon.fleet.rows import by_host, by_model
-from gpumon.flight import maker
+from gpumon.session import maker
 from gpumon.sources.prometheus.source import FleetSource
 from tests.fakes.prometheus import Prometheus
 from tests.perf.bench_fleet import KEY_EVERY_S, KEYS, key_wait_s

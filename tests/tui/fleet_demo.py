@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 import time
 
+from gpumon.commands.fleet import FleetControl
 from gpumon.config.themes import load_theme
-from gpumon.fleetwatch import FleetControl
 from gpumon.tui.app import run
 from gpumon.tui.fleet.app import FleetApp
 from tests.tui.fleet_feed import CONFIG, NEWEST_S, Scrapes

@@ -10,9 +10,9 @@ from functools import lru_cache
 import msgspec
 from textual.pilot import Pilot
 
+from gpumon.commands.fleet import FleetControl
 from gpumon.config.schema import Config, General, Prometheus
 from gpumon.config.themes import load_theme
-from gpumon.fleetwatch import FleetControl
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import EndpointState, Fault, GpuState
 from gpumon.sources.prometheus.api import ApiFault

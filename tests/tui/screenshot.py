@@ -14,8 +14,8 @@ from typing import Final
 from gpumon.config.options import Options
 from gpumon.config.schema import Config
 from gpumon.config.themes import load_theme
+from gpumon.session import LateCollector
 from gpumon.tui.app import MonitorApp
-from gpumon.wiring import LateCollector
 
 SIZE: Final = (120, 40)
 WIDE: Final = (160, 46)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from gpumon.commands.files import Files
 from gpumon.config.load import load
-from gpumon.disk import Disk
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Snapshot, Window
@@ -93,8 +93,8 @@ def desk_of(app: MonitorApp) -> PanelState:
     return panel_of(app).state
 
 
-def disk_at(folder: Path) -> Disk:
+def disk_at(folder: Path) -> Files:
     """Real files in an own folder."""
     path = folder / "config.toml"
     path.write_text("")
-    return Disk(load(str(path), {}), {"HOME": str(folder)})
+    return Files(load(str(path), {}), {"HOME": str(folder)})

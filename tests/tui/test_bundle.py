@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.commands.files import RECORDING, Files
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import Loaded
 from gpumon.config.schema import Config
-from gpumon.disk import RECORDING, Disk
 from gpumon.tui.control import Incident
 from tests.tui import scenes
 from tests.tui.past import Kept, Player, recorded
@@ -94,7 +94,7 @@ async def test_a_past_that_can_not_be_read_costs_the_recording_only(
 async def test_whatever_goes_wrong_is_said_and_the_screen_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Unwilling(Disk):
+    class Unwilling(Files):
         """Files that fail as nobody expected."""
 
         async def save_bundle(self, incident: Incident) -> str:

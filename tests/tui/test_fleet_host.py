@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gpumon.commands.files import Files
+from gpumon.commands.fleet_host import named
 from gpumon.config.load import Loaded
 from gpumon.config.schema import Config
-from gpumon.disk import Disk
 from gpumon.fleet.rows import Row, by_host
 from gpumon.fleet.snapshot import HostState
-from gpumon.fleetpast import named
 from gpumon.readings.fleet import HostFrame
 from gpumon.readings.snapshot import Confidence, FaultShown, Level, Limit, Verdict
 from gpumon.tui.control import Incident
@@ -87,7 +87,7 @@ async def test_looking_for_what_happened_elsewhere_leaves_the_charts_of_a_host()
 
 
 async def test_a_bundle_of_a_host_that_is_left_meanwhile_is_told_of_on_the_fleets_screen(tmp_path: Path) -> None:
-    class Slow(Disk):
+    class Slow(Files):
         """Files that wait for the test."""
 
         async def save_bundle(self, incident: Incident) -> str:

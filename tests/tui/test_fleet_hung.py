@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
+from gpumon.commands.fleet import FleetControl
 from gpumon.config.schema import Config
 from gpumon.config.schema import Prometheus as Settings
 from gpumon.config.themes import load_theme
 from gpumon.fleet.snapshot import HostState
-from gpumon.fleetwatch import FleetControl
 from gpumon.readings.missing import Missing, Reason
 from gpumon.tui.fleet.app import FleetApp
 from tests.fakes.engine import FakeEngine

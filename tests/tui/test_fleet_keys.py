@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import tomli
 
+from gpumon.commands.fleet import FleetControl
 from gpumon.config.schema import Config, Prometheus
 from gpumon.config.themes import load_theme
-from gpumon.fleetwatch import FleetControl
 from gpumon.readings.fleet import FleetFrame
 from gpumon.tui.fleet.app import FleetApp
 from gpumon.tui.fleet.keys import IDS, MEANINGS, OFFERED

@@ -14,11 +14,11 @@ from textual import events
 from textual.keys import _character_to_key
 from textual.pilot import Pilot
 
+from gpumon.commands.files import Files
 from gpumon.config.keymap import COMMANDS, Command, Keymap
 from gpumon.config.load import load
 from gpumon.config.schema import Config
 from gpumon.config.themes import load_theme
-from gpumon.disk import Disk
 from gpumon.readings.snapshot import Self
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.control import INTERVALS_S
@@ -68,11 +68,11 @@ def feed_of(scene: str) -> Still:
     return Still(snapshot, scenes.history(snapshot))
 
 
-def disk_at(folder: Path, text: str = "") -> Disk:
+def disk_at(folder: Path, text: str = "") -> Files:
     """Real files in an own folder."""
     path = folder / "config.toml"
     path.write_text(text)
-    return Disk(load(str(path), {}), {"HOME": str(folder)})
+    return Files(load(str(path), {}), {"HOME": str(folder)})
 
 
 CONTEXT: dict[str, tuple[str, ...]] = {

@@ -1,0 +1,289 @@
+"""`gpumon completion`: what completes this command line in bash, zsh and fish, and its man page, from the parsers."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from gpumon import __version__
+from gpumon.commands.options import actions, program, subcommands
+from gpumon.commands.streams import OK, write
+
+FORMS: Final = ("bash", "zsh", "fish", "man")
+FILES: Final = frozenset(("FILE", "NAME|FILE"))
+"""Names of values that are files."""
+
+
+class Word(NamedTuple):
+    """A command or an option of one parser."""
+
+    names: tuple[str, ...]
+    about: str
+    value: str = ""
+    """The name of its value; empty where it has none."""
+    choices: tuple[str, ...] = ()
+    """Values to choose from; empty: files where the value is one, else anything."""
+
+
+class Level(NamedTuple):
+    """What may stand behind `path`: `gpumon`, `gpumon models show`, ..."""
+
+    path: str
+    commands: tuple[Word, ...]
+    options: tuple[Word, ...]
+    words: Word | None
+    """Other words: files, or one of some."""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """For which shell."""
+    parser.add_argument(
+        "form",
+        metavar="SHELL",
+        choices=FORMS,
+        help='bash, zsh or fish: eval "$(gpumon completion bash)" in ~/.bashrc; man prints the manual page',
+    )
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Print it."""
+    write({"bash": bash, "zsh": zsh, "fish": fish, "man": man}[chosen.form]())
+    return OK
+
+
+def levels(parser: argparse.ArgumentParser, path: str = "gpumon") -> Iterator[Level]:
+    """A parser and all below it."""
+    nested = subcommands(parser)
+    abouts = {
+        one.dest: one.help or ""
+        for action in actions(parser)
+        if action.nargs == argparse.PARSER
+        for one in getattr(action, "_choices_actions", ())
+    }
+    own, words = [], None
+    for action in actions(parser):
+        value = "" if action.nargs == 0 else str(action.metavar or action.dest.upper())
+        word = Word(tuple(action.option_strings), action.help or "", value, _choices(action))
+        if action.option_strings:
+            own.append(word)
+        elif action.nargs != argparse.PARSER:
+            words = word
+    yield Level(path, tuple(Word((name,), abouts.get(name, "")) for name in nested), tuple(own), words)
+    for name, one in nested.items():
+        yield from levels(one, f"{path} {name}")
+
+
+def _choices(action: argparse.Action) -> tuple[str, ...]:
+    if "--scenario" in action.option_strings:
+        from gpumon.sources.simulator.scenarios import SCENARIOS
+
+        return ("list", *(one.name for one in SCENARIOS))
+    if "--theme" in action.option_strings:
+        from gpumon.config.themes import known_themes
+
+        return tuple(known_themes(None))
+    return tuple(map(str, action.choices or ())) if action.nargs != argparse.PARSER else ()
+
+
+def _deeper(every: Sequence[Level]) -> list[str]:
+    return [f"{level.path} {word.names[0]}" for level in every for word in level.commands]
+
+
+def _names(words: Iterable[Word]) -> list[str]:
+    return list(dict.fromkeys(name for word in words for name in word.names))
+
+
+def _pattern(names: Iterable[str]) -> str:
+    return "|".join(f'"{name}"' for name in names)
+
+
+def _walk(every: Sequence[Level], words: str, current: str, first: int) -> tuple[str, ...]:
+    """Shell lines that set `at` to the path of the commands that stand before the word to complete."""
+    valued = _names(word for level in every for word in level.options if word.value)
+    return (
+        f"  for ((number = {first}; number < {current}; number++)); do",
+        f'    word="${{{words}[number]}}"',
+        '    case "$word" in',
+        f"    ({_pattern(valued)}) ((number++)) ;;",
+        '    (*) case "$at $word" in',
+        f'      ({_pattern(_deeper(every))}) at="$at $word" ;;',
+        "      esac ;;",
+        "    esac",
+        "  done",
+    )
+
+
+def _values(every: Sequence[Level], value: Callable[[Word], str]) -> Iterator[str]:
+    """Shell lines that complete the value of the option before."""
+    yield '  case "$at $before" in'
+    for level in every:
+        for word in level.options:
+            if word.value:
+                yield f"    ({_pattern(f'{level.path} {name}' for name in word.names)}) {value(word)}; return ;;"
+    yield "  esac"
+
+
+def bash() -> str:
+    """A completion function; bash 4 and newer."""
+    every = list(levels(program()))
+    return "\n".join(
+        (
+            f"# Completes gpumon in bash. Made by `gpumon completion bash` (gpumon {__version__}).",
+            '_gpumon_of() { COMPREPLY+=($(compgen -W "$1" -- "$current")); }',
+            "_gpumon_files() {",
+            "  local IFS=$'\\n'",
+            "  compopt -o filenames 2>/dev/null",
+            '  COMPREPLY+=($(compgen -f -- "$current"))',
+            "}",
+            "_gpumon() {",
+            '  local current="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" at=gpumon number word',
+            "  COMPREPLY=()",
+            *_walk(every, "COMP_WORDS", "COMP_CWORD", 1),
+            *_values(every, _bash_value),
+            '  case "$at" in',
+            *(
+                f'    ("{level.path}") {_bash_value(level.words)}; '
+                f'_gpumon_of "{" ".join(_names((*level.commands, *level.options)))}" ;;'
+                for level in every
+            ),
+            "  esac",
+            "}",
+            "complete -F _gpumon gpumon\n",
+        )
+    )
+
+
+def _bash_value(word: Word | None) -> str:
+    if word is not None and word.choices:
+        return f'_gpumon_of "{" ".join(word.choices)}"'
+    return "_gpumon_files" if word is not None and word.value in FILES else ":"
+
+
+def zsh() -> str:
+    """A completion function, for a file `_gpumon` on the `fpath` or for `eval`."""
+    every = list(levels(program()))
+    return "\n".join(
+        (
+            "#compdef gpumon",
+            f"# Completes gpumon in zsh. Made by `gpumon completion zsh` (gpumon {__version__}).",
+            "_gpumon() {",
+            '  local before="${words[CURRENT-1]}" at=gpumon number word',
+            "  local -a shown",
+            *_walk(every, "words", "CURRENT", 2),
+            *_values(every, _zsh_value),
+            '  case "$at" in',
+            *(f'    ("{level.path}") {_zsh_value(level.words)}; shown=({_zsh_described(level)}) ;;' for level in every),
+            "  esac",
+            "  _describe gpumon shown",
+            "}",
+            'if [ "${funcstack[1]}" = _gpumon ]; then _gpumon "$@"; else compdef _gpumon gpumon; fi\n',
+        )
+    )
+
+
+def _zsh_value(word: Word | None) -> str:
+    if word is not None and word.choices:
+        return f"compadd -- {' '.join(word.choices)}"
+    return "_files" if word is not None and word.value in FILES else ":"
+
+
+def _zsh_described(level: Level) -> str:
+    texts = (f"{name}:{word.about}" for word in (*level.commands, *level.options) for name in word.names)
+    return " ".join("'" + text.replace("'", "'\\''") + "'" for text in texts)
+
+
+def fish() -> str:
+    """Commands of `complete`."""
+    every = list(levels(program()))
+    lines = [
+        f"# Completes gpumon in fish. Made by `gpumon completion fish` (gpumon {__version__}).",
+        f"set -g __gpumon_paths {' '.join(map(_fish_quoted, _deeper(every)))}",
+        "function __gpumon_at",
+        "  set -l at gpumon",
+        "  for word in (commandline -opc)[2..-1]",
+        '    contains -- "$at $word" $__gpumon_paths; and set at "$at $word"',
+        "  end",
+        '  test "$at" = "$argv[1]"',
+        "end",
+        "complete -c gpumon -f",
+    ]
+    for level in every:
+        at = f"complete -c gpumon -n {_fish_quoted(f'__gpumon_at {_fish_quoted(level.path)}')}"
+        lines += [f"{at} -a {word.names[0]} -d {_fish_quoted(word.about)}" for word in level.commands]
+        for word in level.options:
+            names = " ".join(f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in word.names)
+            lines += [f"{at} {names}{_fish_value(word)} -d {_fish_quoted(word.about)}"]
+        if files := _fish_value(level.words).removeprefix(" -r"):
+            lines += [f"{at}{files}"]
+    return "\n".join(lines) + "\n"
+
+
+def _fish_value(word: Word | None) -> str:
+    if word is None or not word.value:
+        return ""
+    if word.choices:
+        return f" -r -a {_fish_quoted(' '.join(word.choices))}"
+    return " -r -F" if word.value in FILES else " -r"
+
+
+def _fish_quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def man() -> str:
+    """The manual page, in man(7)."""
+    parser = program()
+    every = list(levels(parser))
+    lines = [
+        f'.TH GPUMON 1 "" "gpumon {__version__}" "User Commands"',
+        ".SH NAME",
+        "gpumon \\- a terminal monitor for GPU servers that run LLMs",
+        ".SH SYNOPSIS",
+        ".B gpumon",
+        "[\\fICOMMAND\\fR] [\\fIOPTIONS\\fR]",
+        ".SH DESCRIPTION",
+        "Shows how busy the GPUs of this host are, how much of their arithmetic (MFU) and of their memory bandwidth"
+        " (MBU) turns into tokens, what limits that, and how many GPUs a load needs."
+        " Without a command it is the screen; its keys are listed by",
+        ".BR ? .",
+        ".SH OPTIONS",
+        *_man_options(every[0]),
+        ".SH COMMANDS",
+    ]
+    for level in every[1:]:
+        above = next(one for one in every if one.path == level.path.rpartition(" ")[0])
+        about = next(word.about for word in above.commands if word.names[0] == level.path.rpartition(" ")[2])
+        words = f" \\fI{_roff(level.words.value)}\\fR" if level.words else ""
+        lines += [f".SS {_roff(level.path)}{words}", _roff(f"{about[:1].upper()}{about[1:]}."), *_man_options(level)]
+    environment, _, codes = (parser.epilog or "").partition("\n\n")
+    lines.append(".SH ENVIRONMENT")
+    for line in environment.splitlines()[1:]:
+        name, meaning = line.split(maxsplit=1)
+        lines += [".TP", f".B {_roff(name)}", _roff(meaning)]
+    lines += [".SH EXIT STATUS"]
+    for code in codes.removeprefix("exit codes: ").split(", "):
+        number, meaning = code.split(" ", 1)
+        lines += [".TP", f".B {number}", _roff(meaning)]
+    lines += [
+        *(".SH FILES", ".TP", ".I ~/.config/gpumon/config.toml"),
+        "The settings; \\fBgpumon config \\-\\-example\\fR prints all of them.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _man_options(level: Level) -> Iterator[str]:
+    for word in level.options:
+        if "--help" in word.names and level.path != "gpumon":
+            continue
+        value = f" \\fI{_roff(word.value)}\\fR" if word.value else ""
+        yield ".TP"
+        yield ", ".join(f"\\fB{_roff(name)}\\fR" for name in word.names) + value
+        yield _roff(word.about)
+
+
+def _roff(text: str) -> str:
+    escaped = text.replace("\\", "\\e").replace("-", "\\-")
+    return re.sub(r"^([.'])", r"\\&\1", escaped)

@@ -1,0 +1,31 @@
+"""`gpumon config`: the settings in effect, or the example file."""
+
+from __future__ import annotations
+
+import argparse
+
+from gpumon.commands.options import add_fleet, add_monitor, settings
+from gpumon.commands.streams import OK, write
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Those that change settings."""
+    add_monitor(parser)
+    add_fleet(parser)
+    parser.add_argument("--example", action="store_true", help="print an example with every key, default and meaning")
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Print."""
+    if chosen.example:
+        from gpumon.config.resources import resource
+
+        write(resource("config.example.toml").read_bytes())
+        return OK
+    from gpumon.config.effective import effective
+    from gpumon.config.themes import load_theme, themes_folder
+
+    loaded = settings(chosen).loaded
+    load_theme(loaded.config.general.theme, themes_folder(loaded.place))  # the screen refuses it, too
+    write(effective(loaded))
+    return OK

@@ -1,0 +1,22 @@
+"""`gpumon doctor`: what works here, what does not, why, and the fix."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+from gpumon.commands.options import add_monitor, settings
+from gpumon.commands.streams import FAILED, OK, colour, width, write
+
+options = add_monitor
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Look, and print; the exit code is 1 where something fails."""
+    loaded, given = settings(chosen)
+    from gpumon.outputs.doctor import failed, report
+    from gpumon.sources.diagnosis import diagnose
+
+    checks = asyncio.run(diagnose(loaded.config, given))
+    write(report(checks, colour=colour(), width=width()))
+    return FAILED if failed(checks) else OK

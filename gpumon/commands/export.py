@@ -1,0 +1,44 @@
+"""`gpumon export`: the moments of a recording, as CSV or JSON lines."""
+
+from __future__ import annotations
+
+import argparse
+
+from gpumon.commands.options import add_config, add_forms, add_recording, add_span, length, settings
+from gpumon.commands.report import opened
+from gpumon.commands.streams import OK, write
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Of what, from when to when, how often, and in which form."""
+    add_recording(parser)
+    add_config(parser)
+    add_forms(
+        parser,
+        csv="a line per moment and GPU, engine or host (the default)",
+        jsonl="a line of JSON per moment, as `watch --json` prints it",
+    )
+    add_span(parser)
+    parser.add_argument(
+        "--every",
+        metavar="S",
+        type=length,
+        default=0.0,
+        help="a moment every S seconds, or 5m, 1h (default 0: all)",
+    )
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Print them."""
+    config = settings(chosen).loaded.config
+    from gpumon.outputs import export
+    from gpumon.outputs.json import encode
+    from gpumon.recording.course import Course, moments
+    from gpumon.session import maker
+
+    recording, (from_s, to_s) = opened(chosen.file, chosen.since, chosen.until)
+    if chosen.form != "jsonl":
+        write(export.header())
+    for snapshot in moments(recording, Course(recording, maker(config)), from_s, to_s, chosen.every):
+        write(encode(snapshot).decode() + "\n" if chosen.form == "jsonl" else export.rows(snapshot))
+    return OK

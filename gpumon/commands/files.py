@@ -1,0 +1,223 @@
+"""What the screen reads and writes on disk: themes, settings, bundles. All of it in threads that hold nothing up."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gpumon.config.errors import ConfigError, dotted
+from gpumon.config.load import Loaded
+from gpumon.config.theme_watch import ThemeFile
+from gpumon.config.themes import Theme, known_themes, themes_folder
+from gpumon.config.validate import all_changed
+from gpumon.fleet.snapshot import FleetSnapshot
+from gpumon.readings.text import clean
+from gpumon.recording.place import RECORDING as RECORDING
+from gpumon.sources.offload import in_daemon_thread
+
+if TYPE_CHECKING:
+    from gpumon.sizing.scenario import Scenario
+    from gpumon.tui.control import Incident
+
+_MOST_NAMES: Final = 99
+"""Bundles of one second that get names of their own."""
+
+
+class Files:
+    """The screen's `Files` (`tui.control`)."""
+
+    def __init__(self, loaded: Loaded, environ: Mapping[str, str]) -> None:
+        self.settings = loaded.config
+        self.origins: Mapping[str, str] = loaded.origins
+        self._place = loaded.place
+        self._home = environ.get("HOME", "")
+        self._folder = themes_folder(loaded.place)
+        self._worn: ThemeFile | None = None
+
+    def first_theme(self) -> Theme:
+        """The theme of the settings, which is watched from now on. Blocks; raises ConfigError in one line."""
+        self._worn = ThemeFile(self.settings.general.theme, self._folder)
+        return self._worn.theme
+
+    async def themes(self) -> tuple[str, ...]:
+        """Names of the themes that come with gpumon and of the user's own."""
+        return await in_daemon_thread(known_themes, self._folder)
+
+    async def theme(self, name: str) -> Theme:
+        """A theme, which is watched from now on. Raises ConfigError in one line."""
+        self._worn = await in_daemon_thread(ThemeFile, name, self._folder)
+        return self._worn.theme
+
+    async def theme_changed(self) -> Theme | str | None:
+        """The theme in use, if its file changed since it was asked last; or, once, what is wrong with it."""
+        worn = self._worn
+        found = await in_daemon_thread(worn.changed) if worn is not None else None
+        if worn is not self._worn:
+            return None
+        return str(found) if isinstance(found, ConfigError) else found
+
+    async def save_settings(self, changes: Mapping[tuple[str, str], object]) -> tuple[bool, str]:
+        """Write settings into the config file; see `config.save`."""
+        from gpumon.config.save import NotSavedError, save, snippet
+
+        paste = f"lines to put there by hand:\n{snippet(changes)}"
+        if not self._place:
+            return False, f"not saved: no home folder is known; {paste}"
+        place = clean(self._place, 200)
+        try:
+            await in_daemon_thread(save, self._place, changes)
+        except NotSavedError as why:
+            return False, f"not saved: {why}; {paste}"
+        self.settings = all_changed(self.settings, changes)
+        above = []
+        for (section, key), value in changes.items():
+            origin = self.origins.get(dotted((section, key)), "file")
+            if origin != "file":
+                above.append(f"{origin} stands above it while it is given")
+            else:
+                self.origins = {**self.origins, dotted((section, key)): "file" if value is not None else ""}
+        return True, "; ".join([f"saved to {place}", *dict.fromkeys(above)])
+
+    async def save_scenario(self, scenario: Scenario, name: str) -> tuple[bool, str]:
+        """Write a scenario into the folder of scenarios beside the config, or at a path; never over a file."""
+        from gpumon.config.save import NotSavedError
+        from gpumon.config.scenario_file import save_scenario
+
+        try:
+            path = self._scenario_path(name)
+            await in_daemon_thread(partial(save_scenario, replace=False), path, scenario)
+        except (ConfigError, NotSavedError) as why:
+            return False, str(why)
+        return True, f"saved to {clean(str(path), 200)}"
+
+    async def load_scenario(self, name: str) -> Scenario:
+        """A scenario by its name, or by the path of its file. Raises ConfigError in one line."""
+        from gpumon.config.scenario_file import read_scenario
+
+        return await in_daemon_thread(read_scenario, self._scenario_path(name))
+
+    async def scenarios(self) -> tuple[str, ...]:
+        """Names of the scenarios that were saved."""
+        return await in_daemon_thread(_scenarios, self._scenario_folder())
+
+    def _scenario_folder(self) -> Path | None:
+        return Path(self._place).parent / "scenarios" if self._place else None
+
+    def _scenario_path(self, name: str) -> Path:
+        """What has a slash in it or ends in .toml is a path of its own. Raises ConfigError."""
+        if "/" in name or name.endswith(".toml"):
+            home = self._home if self._home.startswith("/") else ""
+            return Path(home, name[2:]) if home and name.startswith("~/") else Path(name)
+        folder = self._scenario_folder()
+        if folder is None:
+            raise ConfigError("no home folder is known: give the path of a file, such as ./my.toml")
+        if not name.isprintable() or name.startswith("."):
+            raise ConfigError(f"{clean(name, 60)} is no name for a scenario")
+        return folder / f"{name}.toml"
+
+    async def save_bundle(self, incident: Incident) -> str:
+        """Write a new folder `gpumon-HOST-TIME`: the recording that is kept, the snapshot, verdicts, screen, versions.
+        Of a fleet it is `gpumon-fleet-TIME`, without a recording: its past is in the Prometheus.
+
+        Into the current folder, else the home folder, else the one for temporary files; for the user alone, as
+        names of processes stand there. Nothing is ever written over. A folder that can not hold all texts is removed
+        again; a recording that can not be written is named as missing, as the rest is worth having.
+        """
+        span = incident.timeline.span() if incident.timeline is not None else None
+        folder = await in_daemon_thread(self._write_texts, incident, span)
+        if isinstance(folder, str):
+            return f"nothing was written: {folder}"
+        said = f"wrote {clean(folder.name, 200)}/ in {clean(str(folder.parent.absolute()), 200)}"
+        if isinstance(incident.snapshot, FleetSnapshot):
+            return said
+        if incident.timeline is None or span is None:
+            return f"{said}, without a recording: no past is kept"
+        part = folder / f"{RECORDING}.part"  # what is left of it, should gpumon be killed meanwhile
+        try:
+            await incident.timeline.write(str(part))
+            await in_daemon_thread(os.chmod, part, 0o600)
+            await in_daemon_thread(os.rename, part, folder / RECORDING)
+        except Exception as failure:  # also one of the past, which may be a file: the rest is worth having
+            await in_daemon_thread(_remove, folder, f"{RECORDING}*")
+            strerror = failure.strerror if isinstance(failure, OSError) else None
+            why = clean(strerror or str(failure) or "cannot be written", 100)
+            return f"WITHOUT {RECORDING} ({why}): {said}"
+        return said
+
+    def _write_texts(self, incident: Incident, span: tuple[float, float] | None) -> Path | str:
+        """The folder that was made; or why none could be."""
+        from gpumon.outputs.bundle import fleet_texts, texts
+        from gpumon.recording.incidents import incidents
+
+        snapshot, screen, drawn = incident.snapshot, incident.screen, incident.picture()
+        if isinstance(snapshot, FleetSnapshot):
+            of, made = "fleet", fleet_texts(snapshot, incident.prices, screen, drawn)
+        else:
+            found, _ = incidents(incident.events, max(snapshot.wall_s, span[1] if span is not None else 0.0))
+            of, made = snapshot.host.name, texts(snapshot, screen, drawn, incident.events, span, found)
+        failures = []
+        for folder in self._folders():
+            written = _written(folder, _name(of, snapshot.wall_s), made)
+            if isinstance(written, Path):
+                return written
+            failures.append(f"{clean(str(folder), 100)}: {written}")
+        return "; ".join(failures)
+
+    def _folders(self) -> Iterator[Path]:
+        yield Path()
+        if self._home.startswith("/"):
+            yield Path(self._home)
+        import tempfile
+
+        yield Path(tempfile.gettempdir())
+
+
+def _scenarios(folder: Path | None) -> tuple[str, ...]:
+    if folder is None:
+        return ()
+    try:
+        return tuple(sorted(path.stem for path in folder.iterdir() if path.suffix == ".toml" and path.stem))
+    except OSError:
+        return ()
+
+
+def _name(of: str, wall_s: float) -> str:
+    host = re.sub(r"[^A-Za-z0-9._-]+", "-", of).strip("-.")[:64] or "host"
+    when = datetime.fromtimestamp(wall_s, timezone.utc).astimezone()
+    return f"gpumon-{host}-{when:%Y%m%d-%H%M%S}"
+
+
+def _written(parent: Path, name: str, texts: Mapping[str, bytes]) -> Path | str:
+    """Write all texts into a new folder, which has the first free name; the folder, or what went wrong."""
+    for number in range(1, _MOST_NAMES + 1):
+        folder = parent / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir(0o700)
+        except FileExistsError:
+            continue
+        except OSError as failure:
+            return failure.strerror or "cannot be written"
+        try:
+            for file, text in texts.items():
+                with open(folder / file, "xb", opener=_for_the_user) as stream:
+                    stream.write(text)
+        except OSError as failure:
+            _remove(folder, "*")
+            folder.rmdir()
+            return failure.strerror or "cannot be written"
+        return folder
+    return f"{_MOST_NAMES} folders of this name are there"
+
+
+def _remove(folder: Path, pattern: str) -> None:
+    for path in folder.glob(pattern):
+        path.unlink(missing_ok=True)
+
+
+def _for_the_user(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

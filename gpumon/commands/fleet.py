@@ -1,0 +1,400 @@
+"""A fleet from a Prometheus: `--prometheus` on the screen, and printed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, Protocol
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gpumon.config.schema import Config
+from gpumon.config.urls import with_scheme, without_secrets
+from gpumon.fleet.snapshot import NOTHING_YET, FleetSnapshot
+from gpumon.readings.fleet import FleetFrame
+from gpumon.readings.frame import Fault
+from gpumon.readings.quantities import E2E
+from gpumon.readings.times import rfc3339
+from gpumon.session import Calibrator
+
+if TYPE_CHECKING:
+    from gpumon.commands.fleet_host import HostControl
+    from gpumon.fleet.course import Make
+    from gpumon.fleet.fleet import Fleet
+    from gpumon.readings.fleet import HostFrame
+    from gpumon.readings.snapshot import Snapshot
+    from gpumon.sizing.calibration import Calibration
+    from gpumon.sizing.scenario import Known
+    from gpumon.tui.control import Timeline
+
+KEPT_S: Final = 15 * 86400.0
+"""How far back one may go: what a Prometheus keeps unless it was told otherwise."""
+MOST_OPENED: Final = 4
+"""Hosts whose charts are kept after they were left: 6 MB each at the very most."""
+LEAST_S: Final = 1.0
+"""Shortest time between two refreshes."""
+RATES: Final = 2
+"""Moments that rates need."""
+MOST_BEFORE: Final = 7
+"""Moments at most: each costs as much as a refresh."""
+
+
+class FleetSource(Protocol):
+    """What tells of the fleet."""
+
+    async def frame(self, at_s: float | None = None) -> FleetFrame:
+        """The fleet at a Unix time (None: now); what does not work is in the frame."""
+
+    async def past(self, host: str, start_s: float, end_s: float, step_s: float) -> tuple[tuple[float, HostFrame], ...]:
+        """One host at each step that it is known of, oldest first, with its time. Raises ApiFault."""
+
+    def look_at(self, host: str) -> None:
+        """Ask of this host, from the next frame on, for all that there is; "": of none."""
+
+    async def close(self) -> None:
+        """Let go of connections."""
+
+
+LATE: Final = 3.0
+"""Intervals without an answer after which figures are too old to be shown."""
+
+
+class Lateness:
+    """Tells, from one answer to the next, that there is none: when it is due, and at every interval after that."""
+
+    def __init__(self, grown: Callable[[float], None]) -> None:
+        """`grown` is called with the Unix time of the newest answer, and never blocks."""
+        self._grown = grown
+        self._timer: asyncio.TimerHandle | None = None
+        self._heard_s = time.monotonic()
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the moment of the newest answer."""
+        return time.monotonic() - self._heard_s
+
+    def hear(self, wall_s: float, cost_s: float, every_s: float) -> None:
+        """There is an answer of `wall_s` that took `cost_s`; another one is awaited every `every_s`."""
+        self.stop()
+        self._heard_s = time.monotonic() - cost_s
+        left_s = max(every_s, LATE * every_s - cost_s)
+        self._timer = asyncio.get_running_loop().call_later(left_s, self._grow, wall_s, every_s)
+
+    def stop(self) -> None:
+        """Nothing is awaited any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _grow(self, wall_s: float, every_s: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(every_s, self._grow, wall_s, every_s)
+        self._grown(wall_s)
+
+
+class FleetControl:
+    """A `FleetControl` of the screen (`tui.fleet.control`), and what `watch` prints from."""
+
+    def __init__(self, config: Config, source: Callable[[], FleetSource] | None = None) -> None:
+        """`source` gives what tells of the fleet; else it is the Prometheus of the config."""
+        self.snapshot: FleetSnapshot = NOTHING_YET
+        self.newest: FleetFrame | None = None
+        self._config = config
+        self._made = source or (lambda: _source(config))
+        self._source: FleetSource | None = None
+        self._make: Make | None = None
+        self._fleet: Fleet | None = None
+        self._prices: Mapping[str, float] | None = None
+        self._interval_s = config.prometheus.interval_s
+        self._calibrator = Calibrator(config)
+        self._takers: list[Callable[[FleetFrame], None]] = []
+        self._asking = 0
+        self._learned_s = 0.0
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._sink: Callable[[FleetSnapshot], None] = _nobody
+        self._late = Lateness(self._grow_late)
+        self._opened: dict[str, HostControl] = {}
+        """Hosts that were looked at last: their charts are there when they are opened again."""
+
+    @property
+    def place(self) -> str:
+        """Host and port of the Prometheus, without user, password and query."""
+        try:
+            split = urlsplit(with_scheme(self._config.prometheus.url))
+            return f"{split.hostname or ''}{f':{split.port}' if split.port else ''}"
+        except ValueError:
+            return without_secrets(self._config.prometheus.url)
+
+    @property
+    def prices(self) -> Mapping[str, float]:
+        """Catalogue name of a GPU -> price of one hour, "" for all others."""
+        if self._prices is None:
+            from gpumon.config.prices import running_prices
+            from gpumon.sources.packaged import gpu_catalogue
+
+            self._prices = running_prices(self._config.sizing, gpu_catalogue(self._config.gpu))
+        return self._prices
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between two refreshes."""
+        return self._interval_s
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the moment of the newest answer."""
+        return self._late.silent_s
+
+    @property
+    def asking(self) -> bool:
+        """Whether the Prometheus is being asked right now."""
+        return self._asking > 0
+
+    @property
+    def calibration(self) -> Calibration:
+        """What the engines of all hosts were seen to do, gathered at every refresh."""
+        return self._calibrator.calibration
+
+    def known(self) -> Known:
+        """Models, GPUs, prices and imported profiles, as they are known by now."""
+        return self._calibrator.known()
+
+    def set_interval(self, seconds: float) -> None:
+        """Change the time between two refreshes."""
+        self._interval_s = max(LEAST_S, seconds)
+        if self._fleet is not None:
+            self._fleet.interval_s = self._interval_s
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Ask now."""
+        self._wake.set()
+
+    def follow(self, host: str, take: Callable[[FleetFrame], None]) -> None:
+        """Give every answer to `take`, which never blocks; from now on with all that there is of this host."""
+        self._takers.append(take)
+        self._look_at(host)
+        self.refresh()
+
+    def leave(self, take: Callable[[FleetFrame], None]) -> None:
+        """Give it no more."""
+        with contextlib.suppress(ValueError):
+            self._takers.remove(take)
+        if not self._takers:
+            self._look_at("")
+
+    def _look_at(self, host: str) -> None:
+        if self._source is not None:
+            self._source.look_at(host)
+
+    async def open(self) -> None:
+        """Make what asks and what derives, in a thread: catalogues are read. Raises ConfigError."""
+        if self._source is None:
+            self._make, self._fleet, self._source = await asyncio.to_thread(self._built)
+
+    def _built(self) -> tuple[Make, Fleet, FleetSource]:
+        """It imports what it needs here: the screen's first paint does not wait for it."""
+        from gpumon.fleet.fleet import Fleet
+        from gpumon.session import maker
+
+        make = maker(self._config)
+        return make, Fleet(make, self._interval_s), self._made()
+
+    async def start(self, sink: Callable[[FleetSnapshot], None]) -> None:
+        """Begin to ask; returns at once."""
+        self._calibrator.start()
+        self._sink = sink
+        self._task = asyncio.create_task(self._run(sink))
+
+    async def ended(self) -> None:
+        """Wait until asking ends, by `stop`; raises what ended it otherwise."""
+        if self._task is not None:
+            await asyncio.shield(self._task)
+
+    async def stop(self) -> None:
+        """Stop asking."""
+        self._calibrator.stop()
+        self._sink = _nobody
+        self._late.stop()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=0.25)
+        if self._source is not None:
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(self._source.close(), 0.25)
+
+    def span(self) -> tuple[float, float] | None:
+        """Unix times of the first and the last moment that can be asked for."""
+        return None if self.newest is None else (self.newest.wall_s - KEPT_S, self.newest.wall_s)
+
+    async def at(self, wall_s: float) -> FleetSnapshot:
+        """The fleet as it was at a time, with the rates and the verdicts of the scrapes before it."""
+        from gpumon.fleet.fleet import Fleet
+
+        await self.open()
+        assert self._make is not None
+        step_s = self.snapshot.interval_s or self._interval_s
+        fleet = Fleet(self._make)
+        at_s = (*moments_before(wall_s, step_s, self._config.triage.hold_s), wall_s)
+        for frame in await asyncio.gather(*map(self._frame, at_s)):
+            await _take(fleet, frame)
+        if fleet.snapshot.wall_s:
+            return fleet.snapshot
+        return msgspec.structs.replace(fleet.snapshot, wall_s=wall_s, time=rfc3339(wall_s))
+
+    async def first_after(self, none_s: float, there_s: float) -> float:
+        """Where the fleet begins, to a refresh: there is none at `none_s`, and one at `there_s` (Unix times)."""
+        await self.open()
+        while there_s - none_s > max(LEAST_S, self.snapshot.interval_s):
+            middle_s = (none_s + there_s) / 2.0
+            frame = await self._frame(middle_s)
+            none_s, there_s = (none_s, middle_s) if frame.hosts else (middle_s, there_s)
+        return there_s
+
+    def host(self, name: str, seen: Snapshot | None = None) -> HostControl:
+        """One host, for the screen of one machine; `seen`: as it was shown last."""
+        fresh = self._fresh(name, seen)
+        kept = self._opened.get(name)
+        if kept is not None and kept.running:
+            return fresh
+        newest_s = self.newest.wall_s if self.newest is not None else 0.0
+        self._opened.pop(name, None)
+        self._opened[name] = kept = kept if kept is not None and kept.reaches(newest_s) else fresh
+        while len(self._opened) > MOST_OPENED:
+            del self._opened[next(iter(self._opened))]
+        return kept
+
+    def past(self, name: str) -> Timeline | None:
+        """The past of one host, to look for something in: the charts that are kept of hosts stay as they are."""
+        return (self._opened.get(name) or self._fresh(name)).timeline
+
+    def _fresh(self, name: str, seen: Snapshot | None = None) -> HostControl:
+        from gpumon.commands.fleet_host import HostControl
+
+        assert self._source is not None, "nothing was asked yet"
+        assert self._make is not None
+        return HostControl(name, self, self._source, self._make, self._config, seen)
+
+    async def refreshed(self) -> FleetSnapshot:
+        """Ask once; the first answer comes with what was before it, so that there are rates."""
+        await self.open()
+        first = self.newest is None
+        frame = await self._frame(None)
+        if first and frame.hosts:
+            await self._take_before(frame)
+        await self._taken(frame)
+        await self._learn(self.snapshot)
+        return self.snapshot
+
+    async def _run(self, sink: Callable[[FleetSnapshot], None]) -> None:
+        await self.open()
+        slot_s = time.monotonic()
+        while True:
+            self._wake.clear()
+            frame = await self._frame(None)
+            first = self.newest is None and bool(frame.hosts)
+            sink(await self._taken(frame))
+            if first and await self._take_before(frame):
+                sink(await self._taken(frame))
+            await self._learn(self.snapshot)
+            now_s = time.monotonic()
+            slot_s = max(slot_s + self._interval_s, now_s)
+            timer = asyncio.get_running_loop().call_later(slot_s - now_s, self._wake.set)
+            try:
+                await self._wake.wait()
+            finally:
+                timer.cancel()
+            slot_s = min(slot_s, time.monotonic())
+
+    async def _take_before(self, frame: FleetFrame) -> bool:
+        """Begin a fleet with the moments before a frame; False where the Prometheus has none of them."""
+        from gpumon.fleet.fleet import Fleet
+
+        assert self._make is not None
+        step_s = max(frame.interval_s, self._interval_s)
+        fleet = Fleet(self._make, self._interval_s)
+        before = moments_before(frame.wall_s, step_s, self._config.triage.hold_s)
+        for one in await asyncio.gather(*map(self._frame, before)):
+            if one.hosts:
+                await _take(fleet, one)
+                await self._learn(fleet.snapshot)
+        if fleet.snapshot.wall_s:
+            self._fleet = fleet
+        return bool(fleet.snapshot.wall_s)
+
+    async def _frame(self, at_s: float | None) -> FleetFrame:
+        assert self._source is not None
+        self._asking += 1
+        try:
+            return await self._source.frame(at_s)
+        except Exception as error:  # a bug in what asks costs this refresh, not the screen
+            wall_s = time.time() if at_s is None else at_s
+            text = f"gpumon failed on the answers, please report: {type(error).__name__}: {error}"
+            return FleetFrame(wall_s, self._interval_s, faults=(Fault("gpumon", text, wall_s),), answered=False)
+        finally:
+            self._asking -= 1
+
+    async def _taken(self, frame: FleetFrame) -> FleetSnapshot:
+        """Take an answer in, and give it to those that follow single hosts."""
+        assert self._fleet is not None
+        await _take(self._fleet, frame)
+        self.snapshot = self._fleet.snapshot
+        if frame.answered:
+            self._late.hear(frame.wall_s, frame.cost_s, max(self._interval_s, frame.interval_s))
+        if frame.hosts:
+            self.newest = frame
+        for take in tuple(self._takers):
+            take(frame)
+        return self.snapshot
+
+    async def _learn(self, snapshot: FleetSnapshot) -> None:
+        """Look at it for sizing, moment after moment: at the start what was before the first answer comes first."""
+        from gpumon.fleet.whole import whole
+
+        if snapshot.answered and snapshot.wall_s > self._learned_s and snapshot.hosts:
+            self._learned_s = snapshot.wall_s
+            self._calibrator.take(await asyncio.to_thread(whole, snapshot))
+
+    def _grow_late(self, wall_s: float) -> None:
+        """No answer for too long, and maybe no failure either: whatever hangs, what is shown has no figures now."""
+        fault = Fault("prometheus", f"no answer since {rfc3339(wall_s)}: is it up, and is the network?", wall_s)
+        if self._fleet is not None and not self.snapshot.late:
+            self._fleet.grow_late(fault)
+            self.snapshot = self._fleet.snapshot
+            self._sink(self.snapshot)
+        for take in tuple(self._takers):
+            take(FleetFrame(wall_s, self._interval_s, faults=(fault,), answered=False))
+
+
+def _nobody(snapshot: FleetSnapshot) -> None:
+    """Takes what nobody waits for."""
+
+
+async def _take(fleet: Fleet, frame: FleetFrame) -> None:
+    """Take a frame in, a host at a time, so that nobody waits for long."""
+    from gpumon.commands.fleet_host import Turns
+
+    turns = Turns()
+    for _ in fleet.steps(frame):
+        await turns.give()
+
+
+def _source(config: Config) -> FleetSource:
+    from gpumon.sources.prometheus.queries import FLEET_BUCKETS
+    from gpumon.sources.prometheus.source import FleetSource as Prometheus
+
+    buckets = FLEET_BUCKETS if config.goals.e2e_p95_ms is None else FLEET_BUCKETS | {E2E}
+    return Prometheus(config.prometheus, config.model, config.endpoint, buckets=buckets)
+
+
+def moments_before(wall_s: float, step_s: float, hold_s: float) -> list[float]:
+    """Unix times before `wall_s`, the oldest first, `step_s` apart.
+
+    The first one has no rates; from the second one on verdicts hold, and stand after `hold_s`. Where that takes more
+    moments than `MOST_BEFORE`, there are those for rates alone, and verdicts stand later.
+    """
+    number = max(RATES, 1 + math.ceil(hold_s / step_s))
+    return [wall_s - at * step_s for at in range(number if number <= MOST_BEFORE else RATES, 0, -1)]

@@ -1,0 +1,450 @@
+"""One host of a fleet for the screen of one machine: its past from range queries, then what each refresh brings."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+import msgspec
+
+from gpumon.config.schema import Config
+from gpumon.fleet.blank import without_figures
+from gpumon.fleet.course import HostCourse, Make, Taken
+from gpumon.fleet.fleet import shown_fault
+from gpumon.fleet.snapshot import FleetSnapshot
+from gpumon.readings.fleet import FleetFrame, HostFrame
+from gpumon.readings.frame import Fault
+from gpumon.readings.history import History
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.moment import Moment
+from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.times import rfc3339
+from gpumon.session import Calibrator
+from gpumon.sources.prometheus.api import ApiFault
+from gpumon.sources.prometheus.past import together
+
+if TYPE_CHECKING:
+    from gpumon.sizing.calibration import Calibration
+    from gpumon.sizing.scenario import Known
+    from gpumon.tui.control import Playback, Timeline
+
+GONE: Final = "the Prometheus has nothing of this host any more: are its targets still scraped?"
+SAME_S: Final = 0.1
+"""Two moments that are nearer to each other are one."""
+MOST_WAITING: Final = 8
+"""Refreshes that are kept while the past is read."""
+_UNREACHABLE: Final = Missing(Reason.UNREACHABLE)
+_STALE: Final = Missing(Reason.STALE)
+CHART_S: Final = 1800.0
+"""How far back charts are filled when a host is opened."""
+AHEAD_S: Final = 600.0
+"""How far a stretch goes beyond the moment that it was asked for."""
+CHART_STEPS: Final = 120
+"""Moments of that: a chart is hardly wider, and each costs some milliseconds while somebody waits."""
+FINE_STEPS: Final = 60
+"""The newest so many scrapes are taken one by one: windows and verdicts of now stand on them."""
+WARM_S: Final = 180.0
+"""Moments at a stretch's begin that only fill windows: rules look back so far."""
+MOST_FRAMES: Final = 480
+"""Before the moment: where scrapes are often, the charts go back less far."""
+MOST_AHEAD: Final = 100
+"""After it. Together they are fewer than one range query gives."""
+MOST_STRETCHES: Final = 2
+MOST_LOOKED: Final = 4
+"""Stretches that are looked through for a change before there is said to be none."""
+SLICE_S: Final = 0.01
+"""The event loop gets its turn after so long."""
+
+
+class HostSource(Protocol):
+    """What tells of a host's past."""
+
+    async def past(self, host: str, start_s: float, end_s: float, step_s: float) -> tuple[tuple[float, HostFrame], ...]:
+        """The host at each step that it is known of, oldest first, with its time. Raises ApiFault."""
+
+
+class Span(NamedTuple):
+    """A part of a past, and how far its moments are apart."""
+
+    start_s: float
+    end_s: float
+    step_s: float
+
+
+def chart_spans(start_s: float, end_s: float, scrape_s: float) -> list[Span]:
+    """What charts are filled from: the newest scrapes one by one, what was before as coarsely as charts show it."""
+    step_s = max(scrape_s, CHART_S / CHART_STEPS)
+    fine_s = max(start_s, end_s - FINE_STEPS * scrape_s)
+    coarse = [Span(start_s, fine_s - step_s, step_s)] if fine_s - step_s > start_s and step_s > scrape_s else []
+    return [*coarse, Span(fine_s if coarse else start_s, end_s, scrape_s)]
+
+
+class Turns:
+    """Lets the event loop have its turn in long work."""
+
+    def __init__(self) -> None:
+        self._since_s = time.monotonic()
+
+    async def give(self) -> None:
+        """Give way, if `SLICE_S` has passed since the last time."""
+        if time.monotonic() - self._since_s >= SLICE_S:
+            await asyncio.sleep(0)
+            self._since_s = time.monotonic()
+
+
+def named(snapshot: Snapshot, name: str) -> Snapshot:
+    """The snapshot under the name that the fleet has for the host: its own gpumon may know another one."""
+    if snapshot.host.name == name:
+        return snapshot
+    return msgspec.structs.replace(snapshot, host=msgspec.structs.replace(snapshot.host, name=name))
+
+
+def charted(history: History, taken: Taken, interval_s: float) -> None:
+    """Put a moment's points and events into a history."""
+    history.append(taken.snapshot.wall_s, taken.points, interval_s)
+    for event in taken.snapshot.events:
+        history.mark(event)
+
+
+class _Stretch(NamedTuple):
+    """The moments around one that was asked for."""
+
+    asked: tuple[float, float]
+    """From where on its windows are full, and how far it was asked for."""
+    walls: Sequence[float]
+    taken: Sequence[Taken]
+    history: History
+
+    def holds(self, wall_s: float) -> bool:
+        return self.asked[0] <= wall_s <= self.asked[1]
+
+    def moment(self, place: int) -> Moment:
+        return Moment(self.taken[place].snapshot, self.history)
+
+    def changes(self) -> list[int]:
+        """Places at which something happened."""
+        first = bisect_right(self.walls, self.asked[0])
+        return [at for at in range(max(1, first), len(self.walls)) if _differs(self.taken[at - 1], self.taken[at])]
+
+
+class HostPast:
+    """The `Timeline` of a host: each stretch of it is asked for once, and derived a moment at a time."""
+
+    def __init__(
+        self,
+        name: str,
+        source: HostSource,
+        make: Make,
+        span: Callable[[], tuple[float, float] | None],
+        step_s: Callable[[], float],
+        seen: Snapshot | None = None,
+    ) -> None:
+        """`span` tells what can be asked for, `step_s` how far scrapes are apart. `seen`: a moment that is known."""
+        self._name = name
+        self._source = source
+        self._make = make
+        self.span = span
+        self._step_s = step_s
+        self._seen = seen
+        self._stretches: deque[_Stretch] = deque(maxlen=MOST_STRETCHES)
+        self._one = asyncio.Lock()
+
+    async def at(self, wall_s: float) -> Moment | None:
+        """The last moment at or before a time; the first one of its stretch where there is none."""
+        stretch = await self._stretch(wall_s)
+        if stretch is not None:
+            return stretch.moment(max(0, bisect_right(stretch.walls, wall_s) - 1))
+        if self._seen is not None and abs(self._seen.wall_s - wall_s) <= self._step_s():
+            return Moment(self._seen, History())
+        return None
+
+    async def step(self, wall_s: float, frames: int) -> Moment | None:
+        """The moment so many scrapes after the one of `wall_s`; the last or first where it ends."""
+        stretch = await self._stretch(wall_s)
+        if stretch is None:
+            return None
+        place = bisect_right(stretch.walls, wall_s) - 1 + frames
+        if 0 <= place < len(stretch.walls) and stretch.holds(stretch.walls[place]):
+            return stretch.moment(place)
+        return await self.at(wall_s + frames * self._step_s()) or stretch.moment(
+            min(max(place, 0), len(stretch.walls) - 1)
+        )
+
+    async def change(self, wall_s: float, step: int) -> Moment | None:
+        """The next (1) or the previous (-1) moment at which something happened; None where none is near."""
+        at_s = wall_s
+        for _ in range(MOST_LOOKED):
+            stretch = await self._stretch(at_s)
+            if stretch is None:
+                return None
+            found = [at for at in stretch.changes() if (stretch.walls[at] - wall_s) * step > 1e-3]
+            if found:
+                return stretch.moment(min(found) if step > 0 else max(found))
+            at_s = stretch.asked[1] + self._step_s() if step > 0 else stretch.asked[0] - self._step_s()
+            span = self.span()
+            if span is None or not span[0] <= at_s <= span[1]:
+                return None
+        return None
+
+    async def write(self, path: str) -> None:  # noqa: ARG002
+        """Raises OSError: the Prometheus keeps it."""
+        raise OSError("a fleet's past is in its Prometheus, and is not written into a recording")
+
+    async def _stretch(self, wall_s: float) -> _Stretch | None:
+        """The moments around a time; None where there are none."""
+        async with self._one:
+            span = self.span()
+            if span is None:
+                return None
+            wall_s = min(max(wall_s, span[0]), span[1])
+            found = next((stretch for stretch in self._stretches if stretch.holds(wall_s)), None)
+            if found is None:
+                found = await self._asked(wall_s, span[1])
+                if found is not None:
+                    self._stretches.append(found)
+            return found
+
+    async def _asked(self, wall_s: float, newest_s: float) -> _Stretch | None:
+        step_s = self._step_s()
+        start_s = wall_s - min(CHART_S, MOST_FRAMES * step_s)
+        end_s = min(newest_s, wall_s + min(AHEAD_S, MOST_AHEAD * step_s))
+        frames = await self._source.past(self._name, start_s, end_s, step_s)
+        course, history, turns = HostCourse(self._make), History(), Turns()
+        walls: list[float] = []
+        taken: list[Taken] = []
+        for at_s, frame in frames:
+            one = course.take(frame, at_s, max(frame.interval_s, step_s))
+            taken.append(one._replace(snapshot=named(one.snapshot, self._name)))
+            walls.append(at_s)
+            charted(history, taken[-1], step_s)
+            await turns.give()
+        return _Stretch((start_s + WARM_S, end_s), walls, taken, history) if walls else None
+
+
+def _differs(before: Taken, now: Taken) -> bool:
+    """Whether something happened; of what its own gpumon worked out events are not known, but verdicts are."""
+    if now.snapshot.events:
+        return True
+    said = (
+        {(verdict.key, verdict.family, verdict.limit) for verdict in one.snapshot.verdicts} for one in (before, now)
+    )
+    return next(said) != next(said)
+
+
+class Feed(Protocol):
+    """The fleet that a host is one of."""
+
+    snapshot: FleetSnapshot
+    """The newest."""
+    newest: FleetFrame | None
+    """The newest answer with hosts."""
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between two refreshes."""
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the moment of the newest answer."""
+
+    def set_interval(self, seconds: float) -> None:
+        """Change the time between two refreshes."""
+
+    def refresh(self) -> None:
+        """Ask now."""
+
+    def span(self) -> tuple[float, float] | None:
+        """Unix times of the first and the last moment that can be asked for."""
+
+    def follow(self, host: str, take: Callable[[FleetFrame], None]) -> None:
+        """Give every answer to `take`, which never blocks; from now on with all that there is of this host."""
+
+    def leave(self, take: Callable[[FleetFrame], None]) -> None:
+        """Give it no more."""
+
+
+class HostControl:
+    """A `Control` (`tui.control`). It may be started again after `stop`: what it has of the past it keeps."""
+
+    def __init__(
+        self, name: str, feed: Feed, source: HostSource, make: Make, config: Config, seen: Snapshot | None = None
+    ) -> None:
+        """`seen`: as it was shown last, for where the newest answer and its past have nothing of it."""
+        self.history = History()
+        self.playback: Playback | None = None
+        self.timeline: Timeline | None = HostPast(name, source, make, feed.span, self._step_s, seen)
+        self._name = name
+        self._feed = feed
+        self._source = source
+        self._course = HostCourse(make)
+        self._calibrator = Calibrator(config)
+        self._waiting: deque[FleetFrame] = deque(maxlen=MOST_WAITING)
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._last: Snapshot | None = None
+        self._seen = seen
+        self._sink: Callable[[Snapshot], None] = _nobody
+        self._taken_s = self._charted_s = float("-inf")
+        self._fault: Fault | None = None
+        """Why the past could not be had."""
+        self.filling = False
+        """Whether the charts' past is being read."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it is shown."""
+        return self._task is not None
+
+    def reaches(self, wall_s: float) -> bool:
+        """Whether what it has is new enough that charts go on from it at a time (Unix)."""
+        return 0.0 <= wall_s - self._taken_s < CHART_S
+
+    def _step_s(self) -> float:
+        """Seconds between two scrapes of it."""
+        newest = self._feed.newest
+        host = _of(newest, self._name) if newest is not None else None
+        return max(1.0, host.interval_s) if host is not None else self._feed.interval_s
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between two refreshes of the fleet."""
+        return self._feed.interval_s
+
+    def set_interval(self, seconds: float) -> None:
+        """Change that, of the whole fleet."""
+        self._feed.set_interval(seconds)
+
+    def refresh(self) -> None:
+        """Ask for the whole fleet now."""
+        self._feed.refresh()
+
+    @property
+    def calibration(self) -> Calibration:
+        """What its engines were seen to do, its past included."""
+        return self._calibrator.calibration
+
+    def known(self) -> Known:
+        """What sizing looks up."""
+        return self._calibrator.known()
+
+    async def start(self, sink: Callable[[Snapshot], None]) -> None:
+        """Show what is known of it at once, then with its past, then as refreshes come."""
+        self._calibrator.start()
+        self._sink, self._fault, self.filling = sink, None, True
+        self._waiting.clear()
+        self._feed.follow(self._name, self._offer)
+        shown = self._feed.snapshot.host(self._name)
+        if shown is not None:
+            self._last = shown.snapshot
+            sink(self._told(shown.snapshot))
+        elif self._seen is not None:
+            self._last = _gone(self._seen, self._feed.snapshot.wall_s, self._seen.wall_s)
+            sink(self._told(self._last))
+        self._task = asyncio.create_task(self._run())
+
+    async def ended(self) -> None:
+        """Wait until `stop`; raises what ended it otherwise."""
+        if self._task is not None:
+            await asyncio.shield(self._task)
+
+    async def stop(self) -> None:
+        """Let go of the host."""
+        self._sink = _nobody
+        self._feed.leave(self._offer)
+        self._calibrator.stop()
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task}, timeout=0.25)
+
+    def _offer(self, frame: FleetFrame) -> None:
+        """An answer waits for the past; that there is none is said at once, as the past may hang, too."""
+        if frame.answered:
+            self._waiting.append(frame)
+            self._wake.set()
+        elif self._last is not None:
+            self._sink(self._told(self._last))
+
+    async def _run(self) -> None:
+        newest = self._feed.newest
+        if newest is not None:
+            await self._read_past(newest.wall_s)
+            self.filling = False
+            self._waiting.appendleft(newest)
+            self._wake.set()
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                if (snapshot := self._take(self._waiting.popleft())) is not None:
+                    self._sink(self._told(snapshot))
+
+    async def _read_past(self, end_s: float) -> None:
+        """Fill the charts, the windows, and what verdicts stand on: from where they end, where this is not new."""
+        turns = Turns()
+        spans = chart_spans(max(end_s - CHART_S, self._taken_s), end_s, self._step_s())
+        try:
+            found = await together(*(self._source.past(self._name, *span) for span in spans))
+        except ApiFault as fault:
+            self._fault = Fault("past", f"the charts begin now: {fault.text}", end_s)
+            return
+        for span, frames in zip(spans, found, strict=True):
+            for at_s, host in frames:
+                self._add(host, at_s, span.step_s)
+                await turns.give()
+
+    def _take(self, frame: FleetFrame) -> Snapshot | None:
+        """The snapshot after an answer; None where nothing is new in it."""
+        if frame.wall_s < self._taken_s:
+            return None
+        host = _of(frame, self._name)
+        if host is not None:
+            self._add(host, frame.wall_s, self._feed.interval_s)
+        elif self._last is not None:
+            self._last = _gone(self._last, frame.wall_s, self._taken_s if self._taken_s > 0.0 else frame.wall_s)
+        return self._last
+
+    def _add(self, host: HostFrame, wall_s: float, interval_s: float) -> None:
+        """One moment of it, in their order."""
+        if wall_s <= self._taken_s + SAME_S:  # the past ends with the newest answer, and has more of it
+            return
+        self._taken_s = wall_s
+        taken = self._course.take(host, wall_s, max(host.interval_s, interval_s))
+        self._last = taken.snapshot
+        if taken.points and taken.snapshot.wall_s > self._charted_s:
+            self._charted_s = taken.snapshot.wall_s
+            charted(self.history, taken, max(host.interval_s, interval_s))
+        self._calibrator.take(taken.snapshot)
+
+    def _told(self, last: Snapshot) -> Snapshot:
+        """A snapshot of it as it may be shown now: without figures once the Prometheus was silent for too long, and
+        with what is wrong with that beside its own faults."""
+        fleet = self._feed.snapshot
+        said = () if fleet.answered else fleet.faults
+        own = last.faults
+        if self._fault is not None:
+            own = (*own, shown_fault(self._fault.source, self._fault.text, self._fault.since_wall_s))
+        shown = without_figures(last, _STALE, self._feed.silent_s) if fleet.late else last
+        return msgspec.structs.replace(named(shown, self._name), faults=(*said, *own))
+
+
+def _nobody(snapshot: Snapshot) -> None:
+    """Takes what nobody waits for."""
+
+
+def _gone(last: Snapshot, wall_s: float, since_s: float) -> Snapshot:
+    """A host that the Prometheus has nothing of at `wall_s`, and had until `since_s`."""
+    return msgspec.structs.replace(
+        without_figures(last, _UNREACHABLE),
+        wall_s=wall_s,
+        time=rfc3339(wall_s),
+        faults=(shown_fault("prometheus", GONE, since_s),),
+    )
+
+
+def _of(frame: FleetFrame, name: str) -> HostFrame | None:
+    return next((host for host in frame.hosts if host.name == name), None)

@@ -1,0 +1,100 @@
+"""`gpumon models`: lists and searches the catalogue, shows a model's facts and where they come from."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Final
+
+from gpumon.commands.options import add_action, number, settings
+from gpumon.commands.streams import FAILED, OK, width, write
+
+CONTEXT_TOKENS: Final = 4096.0
+"""Context of the derived figures where none is asked for."""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What to do, and with which models."""
+    nested = parser.add_subparsers(title="actions", metavar="ACTION")
+    listing = add_action(nested, "list", "all models of the catalogue (the default)", _list)
+    searching = add_action(nested, "search", "models whose names have all these parts", _search)
+    searching.add_argument("words", metavar="WORD", nargs="+", help="part of a name")
+    showing = add_action(nested, "show", "a model's facts, figures and where they are from", _show)
+    showing.add_argument("name", metavar="NAME", help="a model's name, its folder, or its .gguf file")
+    showing.add_argument(
+        "--context", metavar="N", type=number(1, 1e8), default=CONTEXT_TOKENS, help="tokens in context of the figures"
+    )
+    for one in (listing, searching, showing):
+        one.add_argument("--json", action="store_true", help="one JSON object (docs/models.md)")
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Do it; the exit code is 1 where no such model is known."""
+    return int(chosen.action(chosen))
+
+
+def _list(chosen: argparse.Namespace) -> int:
+    config = settings(chosen).loaded.config
+    from gpumon.outputs.models import as_json, encoded, listed
+    from gpumon.sources.packaged import llm_catalogue
+
+    rows = llm_catalogue().rows
+    configured = [entry.match for entry in config.model]
+    if chosen.json:
+        write(encoded({"models": [as_json(row) for row in rows], "configured": configured}))
+    else:
+        write(listed(rows, configured, width()))
+    return OK
+
+
+def _search(chosen: argparse.Namespace) -> int:
+    settings(chosen)
+    from gpumon.outputs.models import as_json, encoded, listed, not_found
+    from gpumon.sources.packaged import llm_catalogue
+
+    llms, words = llm_catalogue(), chosen.words
+    rows = llms.search(words)
+    near = [row.name for row in llms.nearest(" ".join(words))] if not rows else []
+    if chosen.json:
+        write(encoded({"models": [as_json(row) for row in rows], "nearest": near}))
+    else:
+        write(listed(rows, (), width()) if rows else not_found(words, near, width()))
+    return OK if rows else FAILED
+
+
+def _show(chosen: argparse.Namespace) -> int:
+    config = settings(chosen).loaded.config
+    from gpumon.outputs.models import Shown, encoded, shown, shown_json
+    from gpumon.sources.model_facts import POINTER, look_up
+    from gpumon.sources.model_files import view
+    from gpumon.sources.packaged import llm_catalogue
+
+    name, llms = chosen.name, llm_catalogue()
+    facts = look_up(_path(name) or name, "", config.model, llms, (view(os.environ),))
+    own = llms.row(name)
+    near = () if facts.spec is not None or own is not None else tuple(row.name for row in llms.nearest(name))
+    why = "no such file or folder on this host" if _is_missing(name) else facts.why.removesuffix(f"\n{POINTER}")
+    model = Shown(name, facts.spec, own, why, facts.looked, near, chosen.context)
+    write(encoded(shown_json(model)) if chosen.json else shown(model, width()))
+    return OK if facts.spec is not None else FAILED
+
+
+def _path(name: str) -> str:
+    """The absolute path of a folder or .gguf file of this host; empty where it is none.
+
+    A `config.json` stands for its folder; a bare word is a folder where that has a `config.json`.
+    """
+    try:
+        path = Path(name).expanduser()
+        path = path.parent if path.name == "config.json" and path.is_file() else path
+        is_named = "/" in name or name.endswith((".gguf", ".json")) or (path / "config.json").is_file()
+        return str(path.resolve()) if is_named and path.exists() else ""
+    except (OSError, ValueError, RuntimeError):
+        return ""
+
+
+def _is_missing(name: str) -> bool:
+    """Whether this can be nothing but a path, and there is none on this host."""
+    is_path = name.startswith(("/", "./", "../", "~")) or name.endswith((".json", ".gguf"))
+    return is_path and not _path(name)

@@ -1,0 +1,402 @@
+"""The parsers of the command line, the options that several commands share, and the settings that they override.
+
+No message repeats the value of an option that is not known: it may be a secret.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+
+from gpumon import __version__
+from gpumon.commands import COMMANDS, command
+
+if TYPE_CHECKING:
+    SubParsers = argparse._SubParsersAction[argparse.ArgumentParser]
+    from gpumon.config.load import Loaded
+    from gpumon.config.options import Options
+
+OTHER_MONITORS: Final = {"--once": "gpumon snapshot"}
+"""Options of other monitors, and what they are here."""
+LIST: Final = "list"
+"""`--scenario list` prints all scenarios."""
+
+
+class Usage(Exception):  # noqa: N818 - no failure of gpumon
+    """The command line can not be understood; the text says why, in one line."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are exceptions."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises Usage."""
+        # argparse repeats the value of a switch, which may be a secret.
+        before, switch, _ = message.partition("ignored explicit argument")
+        raise Usage(f"{before}{'takes no value' if switch else ''} (see {self.prog} --help)")
+
+
+def actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """The options and words of a parser: argparse has no public name for them."""
+    return parser._actions
+
+
+def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parsers of its commands, by name; empty where it has none."""
+    nested = (action.choices for action in actions(parser) if action.nargs == argparse.PARSER)
+    return {name: one for choices in nested if isinstance(choices, dict) for name, one in choices.items()}
+
+
+def program() -> Parser:
+    """The parser of everything, all commands under it."""
+    from gpumon.config.environment import VARIABLES
+
+    variables = {
+        "GPUMON_CONFIG": "config file",
+        "GPUMON_PROFILES": "folder of imported profiles (default ~/.local/share/gpumon/profiles)",
+        **{name: meaning for name, (_, meaning) in VARIABLES.items()},
+    }
+    lines = "\n".join(f"  {name:<24}{meaning}" for name, meaning in variables.items())
+    parser = parser_of("")
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = (
+        f"environment (above the file, below options):\n{lines}\n\n"
+        "exit codes: 0 ok, 1 failed, 2 usage or config, 3 nothing to monitor, 4 infeasible (size)"
+    )
+    nested = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", parser_class=Parser)
+    for name, summary in COMMANDS.items():
+        _fill(nested.add_parser(name, help=summary, description=summary, allow_abbrev=False, add_help=False), name)
+    return parser
+
+
+def parser_of(name: str) -> Parser:
+    """The parser of one command, without the others; "" is the screen."""
+    about = COMMANDS.get(name, "a monitor of GPUs and of the LLM engines on them; without a command: the screen")
+    parser = Parser(prog=f"gpumon {name}".rstrip(), description=about, allow_abbrev=False, add_help=False)
+    _fill(parser, name)
+    return parser
+
+
+def _fill(parser: argparse.ArgumentParser, name: str) -> None:
+    parser.add_argument("-h", "--help", action="help", help="show this and exit")
+    parser.add_argument(
+        "--version", action="version", version=f"gpumon {__version__}", help="show the version and exit"
+    )
+    command(name).options(parser)
+
+
+def understood(arguments: Sequence[str]) -> tuple[argparse.Namespace, str]:
+    """The options, and the command. Options may stand before and after it. Raises Usage."""
+    words, screen = list(arguments), parser_of("")
+    takes = _takes_value(screen)
+    at = _first_word(words, takes)
+    if any(word.partition("=")[0] not in takes for word in words[:at] if word.startswith("-")):
+        # An option that the screen has not may belong to the command behind it.
+        everything = program()
+        takes = _takes_value(everything)
+        at = _first_word(words, takes)
+        for word in words[:at]:
+            if word.startswith("--") and word.partition("=")[0] not in takes:
+                raise Usage(f"{_unrecognized([word])}{_hint([word], everything)} (see gpumon --help)")
+    name = "" if at is None else words.pop(at)
+    if at is not None and name not in COMMANDS:
+        raise Usage(_no_such("command", name, COMMANDS))
+    parser: argparse.ArgumentParser = parser_of(name) if name else program() if _asks_help(words) else screen
+    above = None
+    while name and (nested := subcommands(parser)):
+        at = _first_word(words, _takes_value(parser))
+        if at is not None and words[at] not in nested:
+            raise Usage(f"{parser.prog}: {_no_such('action', words[at], nested)}")
+        if at is None and _asks_help(words):
+            break
+        above, parser = parser, nested[words.pop(at) if at is not None else LIST]
+    if _asks_help(words):
+        parser.print_help()
+        parser.exit()
+    # Words may stand between options: `profiles add --tp 2 a.json`.
+    chosen, unknown = parser.parse_known_intermixed_args(_joined(parser, words))
+    if unknown:
+        above = above if name else program()
+        parser.error(_unrecognized(unknown) + ("" if above is None else _hint(unknown, above)))
+    return chosen, name
+
+
+def _asks_help(words: Sequence[str]) -> bool:
+    return not {"-h", "--help"}.isdisjoint(words)
+
+
+def _first_word(words: Sequence[str], takes: Mapping[str, bool]) -> int | None:
+    """Where the first word stands that is no option and no option's value; None: nowhere before a `--`."""
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] != "--":
+        at += 2 if takes.get(words[at]) else 1
+    return at if at < len(words) and words[at] != "--" else None
+
+
+def _takes_value(parser: argparse.ArgumentParser) -> dict[str, bool]:
+    """Its options, and those of its commands; whether each has a value."""
+    found = {option: action.nargs != 0 for action in actions(parser) for option in action.option_strings}
+    for one in subcommands(parser).values():
+        found |= _takes_value(one)
+    return found
+
+
+def _joined(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
+    """`--at -10m` as one word: argparse takes what begins with a dash for an option."""
+    times = {option for action in actions(parser) if action.metavar == "TIME" for option in action.option_strings}
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1] in times and word[:1] == "-" and word[1:2].isdigit():
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def _unrecognized(words: Sequence[str]) -> str:
+    """Names the options and stray words, but no option's value: it may be a secret."""
+    named = [
+        struck(word.partition("=")[0]) if word.startswith("-") else f"{struck(word)!a}"
+        for word, before in zip(words, ("", *words), strict=False)
+        if word.startswith("-") or not before.startswith("-")
+    ]
+    return f"unrecognized arguments: {' '.join(named)}"
+
+
+def _hint(words: Sequence[str], above: argparse.ArgumentParser) -> str:
+    """The commands below a parser that take the first of these options."""
+    option = next((word.partition("=")[0] for word in words if word.startswith("-")), "")
+    takers = [
+        f"{above.prog} {name} {option}" for name, one in subcommands(above).items() if option in _takes_value(one)
+    ]
+    meant = OTHER_MONITORS.get(option) or ", or ".join(takers[:2])
+    return f"; did you mean {meant}?" if meant else ""
+
+
+def _no_such(what: str, name: str, known: Iterable[str]) -> str:
+    import difflib
+
+    known = list(known)
+    nearest = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {nearest[0]}?" if nearest else f"known: {', '.join(known)}"
+    return f"no such {what}: {struck(name)!a}; {hint}"
+
+
+def struck(word: str) -> str:
+    """A word of the command line, cut, and without what may be a password."""
+    from gpumon.config.urls import without_secrets
+
+    return without_secrets(word)[:40]
+
+
+def number(low: float, high: float, kind: type[float] | type[int] = float) -> Callable[[str], float]:
+    """A type of option: a number in a range."""
+
+    def read(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = high + 1
+        if not low <= value <= high:
+            word = "a whole number" if kind is int else "a number"
+            raise argparse.ArgumentTypeError(f"must be {word} from {low:g} to {high:.10g}, not {struck(text)!a}")
+        return value
+
+    return read
+
+
+def length(text: str) -> float:
+    """A type of option: seconds, with a unit as in `--at -10m` or without one."""
+    from gpumon.recording.when import length_of
+
+    seconds = length_of(text)
+    if seconds is None:
+        with contextlib.suppress(ValueError):
+            seconds = float(text)
+    if seconds is None or not 0.0 <= seconds <= 86400.0:
+        raise argparse.ArgumentTypeError(f"must be seconds, or such as 90s, 5m, 1h, up to 24h, not {struck(text)!a}")
+    return seconds
+
+
+class _Scenario(argparse.Action):
+    """The name of a scenario; `list` prints them all and exits."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,  # noqa: ARG002
+    ) -> None:
+        from gpumon.sources.simulator.scenarios import near, scenario
+
+        if values == LIST:
+            from gpumon.commands.streams import width, write
+
+            write(scenarios(width()))
+            parser.exit()
+        try:
+            scenario(values)
+        except LookupError:
+            names = near(values)
+            hint = f"did you mean {' or '.join(names)}?" if names else f"`gpumon demo --scenario {LIST}` names them"
+            raise argparse.ArgumentError(self, f"no such scenario: {struck(values)!a}; {hint}") from None
+        setattr(namespace, self.dest, values)
+
+
+def scenarios(columns: int) -> str:
+    """Every scenario: its name, the verdict that it shows, and what it is about."""
+    import textwrap
+
+    from gpumon.sources.simulator.scenarios import SCENARIOS
+
+    names = max(len(one.name) for one in SCENARIOS)
+    verdicts = max(len(one.expected.value) for one in SCENARIOS)
+    lines = []
+    for one in SCENARIOS:
+        head = f"{one.name:<{names}}  {one.expected.value.replace('_', ' '):<{verdicts}}  "
+        about = textwrap.wrap(one.about, max(30, columns - len(head)))
+        lines += [head + about[0], *(" " * len(head) + more for more in about[1:])]
+    return "\n".join(lines) + "\n"
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """The option of every command."""
+    parser.add_argument("--config", metavar="FILE", help="config file (default ~/.config/gpumon/config.toml)")
+
+
+def add_monitor(parser: argparse.ArgumentParser) -> None:
+    """What to read: the options of commands that read this host, or its settings of what to read."""
+    parser.add_argument(
+        "--endpoint",
+        metavar="URL",
+        action="append",
+        help="an engine to poll, by URL or host:port (repeatable); instead of the config's list",
+    )
+    parser.add_argument("--interval", metavar="S", help="seconds between two readings (default 1)")
+    add_config(parser)
+    parser.add_argument(
+        "--dcgm", metavar="URL", help="a dcgm-exporter, by URL or host:port: bandwidth where NVML has none"
+    )
+    parser.add_argument("--no-nvml", action="store_true", help="leave this host's GPUs alone")
+    parser.add_argument("--no-discovery", action="store_true", help="look for nothing by itself")
+
+
+def add_fleet(parser: argparse.ArgumentParser) -> None:
+    """A fleet in the place of this host."""
+    parser.add_argument(
+        "--prometheus", metavar="URL", help="a fleet instead of this host, from a Prometheus (docs/fleet.md)"
+    )
+
+
+def add_screen(parser: argparse.ArgumentParser) -> None:
+    """How to draw."""
+    parser.add_argument("--ascii", action="store_true", help="draw with ASCII only")
+    parser.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
+    parser.add_argument("--theme", metavar="NAME", help="colours: a file in themes/, without .toml")
+
+
+def add_demo(parser: argparse.ArgumentParser) -> None:
+    """The simulated server in the place of this host."""
+    parser.add_argument("--demo", action="store_true", help="watch the simulated server")
+    add_scenario(parser)
+
+
+def add_scenario(parser: argparse.ArgumentParser) -> None:
+    """What the simulated server plays."""
+    parser.add_argument(
+        "--scenario",
+        metavar="NAME",
+        action=_Scenario,
+        help="what happens on the simulated server; `list` names all scenarios",
+    )
+
+
+def add_recording(parser: argparse.ArgumentParser) -> None:
+    """A recording to read."""
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", help="recording, or folder of a bundle (default: this host's own)"
+    )
+
+
+def add_span(parser: argparse.ArgumentParser) -> None:
+    """From when to when."""
+    parser.add_argument(
+        "--from", metavar="TIME", dest="since", help="03:10, 2026-11-22T03:10Z, or -10m (default: its start)"
+    )
+    parser.add_argument("--to", metavar="TIME", dest="until", help="likewise (default: its end)")
+
+
+def add_action(nested: SubParsers, name: str, summary: str, run: Callable[..., object]) -> argparse.ArgumentParser:
+    """A further command below one (`gpumon models show`): `chosen.action` is what it runs."""
+    one = nested.add_parser(name, help=summary, description=summary, allow_abbrev=False, add_help=False)
+    one.add_argument("-h", "--help", action="help", help="show this and exit")
+    one.set_defaults(action=run)
+    add_config(one)
+    return one
+
+
+def add_forms(parser: argparse.ArgumentParser, **forms: str) -> None:
+    """Switches of which one may be given: its name is `chosen.form`, empty without one."""
+    group = parser.add_mutually_exclusive_group()
+    for name, meaning in forms.items():
+        group.add_argument(f"--{name}", action="store_const", dest="form", const=name, default="", help=meaning)
+
+
+SETTINGS: Final = (
+    ("endpoint", "--endpoint", ("endpoint",), None),
+    ("interval", "--interval", ("general", "interval_s"), None),
+    ("dcgm", "--dcgm", ("dcgm", "url"), None),
+    ("prometheus", "--prometheus", ("prometheus", "url"), None),
+    ("no_discovery", "--no-discovery", ("discovery", "enabled"), False),
+    ("ascii", "--ascii", ("general", "ascii"), True),
+    ("no_mouse", "--no-mouse", ("general", "mouse"), False),
+    ("theme", "--theme", ("general", "theme"), None),
+    ("listen", "--listen", ("exporter", "listen"), None),
+    ("keep_days", "--keep-days", ("recorder", "keep_days"), None),
+    ("keep_gb", "--keep-gb", ("recorder", "keep_gb"), None),
+)
+"""Options that override a setting: name, option, key path, and the value that a switch stands for."""
+
+
+class Settings(NamedTuple):
+    """What a command works with."""
+
+    loaded: Loaded
+    options: Options
+
+
+def settings(chosen: argparse.Namespace) -> Settings:
+    """The config file with the environment and the options above it. Raises Usage and ConfigError."""
+    from gpumon.config.environment import from_text
+    from gpumon.config.load import load
+    from gpumon.config.options import Options
+
+    overrides = []
+    for name, option, path, switched in SETTINGS:
+        value = getattr(chosen, name, None)
+        if value is not None and value is not False:
+            overrides.append(from_text(option, path, value if switched is None else switched))
+    loaded = load(chosen.config or "", os.environ, overrides)
+    if getattr(chosen, "interval", None) is not None:  # a fleet is asked so often, too; every second at most
+        from msgspec.structs import replace
+
+        config = loaded.config
+        asked = replace(config.prometheus, interval_s=max(1.0, config.general.interval_s))
+        loaded = replace(loaded, config=replace(config, prometheus=asked))
+    demo, scenario = getattr(chosen, "demo", False), getattr(chosen, "scenario", None)
+    if scenario and not demo:
+        raise Usage("--scenario is for the simulated server: add --demo")
+    options = Options(
+        nvml=not getattr(chosen, "no_nvml", False),
+        demo=demo,
+        scenario=scenario or "",
+        window_s=getattr(chosen, "window", 2.0),
+        count=getattr(chosen, "count", 0),
+        duration_s=getattr(chosen, "duration", 0.0),
+        config_file=loaded.file,
+    )
+    return Settings(loaded, options)

@@ -1,0 +1,199 @@
+"""`gpumon profiles`: imports load tests into the user's profiles, lists, shows and removes them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpumon.commands.options import Usage, add_action, number, settings
+from gpumon.commands.streams import FAILED, OK, USAGE, complain, width, write
+from gpumon.config.errors import ConfigError
+from gpumon.config.load import named
+from gpumon.config.profile_store import (
+    NotStoredError,
+    absent,
+    builtin,
+    checked_name,
+    remove,
+    safe_name,
+    store,
+    stored_profiles,
+)
+from gpumon.outputs.profiles import added, as_json, encoded, listed, shown
+from gpumon.readings.text import clean
+from gpumon.sizing.profile import Observed
+from gpumon.sizing.sweeps.formats import precision
+from gpumon.sizing.sweeps.read import Given, imported
+from gpumon.sizing.sweeps.record import MOST_BYTES, MOST_FILES, MOST_TOTAL, SweepError
+from gpumon.sources.packaged import gpu_catalogue
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What to do, and with which files or profiles."""
+    nested = parser.add_subparsers(title="actions", metavar="ACTION")
+    listing = add_action(nested, "list", "all profiles (the default)", _list)
+    adding = add_action(nested, "add", "take in what a load test wrote", _add)
+    adding.add_argument(
+        "files", metavar="FILE", nargs="+", help=f"at most {MOST_FILES} files of one load test; - reads standard input"
+    )
+    for option, metavar, meaning in (
+        ("--name", "NAME", "name of the profile (default: the model's)"),
+        ("--model", "MODEL", "the model, as its engine or Hugging Face names it"),
+        ("--gpu", "GPU", 'type of its GPUs, e.g. "H100 SXM 80GB"'),
+        ("--precision", "P", "of the weights, e.g. bf16, fp8, int4"),
+        ("--kv-precision", "P", "of the KV cache"),
+        ("--concurrency", "N[,N...]", "of the runs that do not tell theirs, in the order of the files"),
+    ):
+        adding.add_argument(option, metavar=metavar, help=meaning)
+    for option, metavar, kind, meaning in (
+        ("--gpus", "N", number(1, 1024, int), "GPUs of the instance"),
+        ("--tp", "N", number(1, 1024, int), "tensor parallel size"),
+        ("--pp", "N", number(1, 1024, int), "pipeline parallel size"),
+        ("--prompt-tokens", "N", number(1, 1e7), "mean prompt, where the files lack it"),
+        ("--answer-tokens", "N", number(1, 1e7), "mean answer, where the files lack it"),
+        ("--memory-gb", "GB", number(0.001, 1e6), "GPU memory of the instance, in 1e9 bytes"),
+        ("--busy", "SHARE", number(0, 1), "busy share of its GPUs, 0 to 1"),
+    ):
+        adding.add_argument(option, metavar=metavar, type=kind, help=meaning)
+    adding.add_argument("--replace", action="store_true", help="write over profiles of the same name")
+    showing = add_action(nested, "show", "one profile, drawn", _show)
+    removing = add_action(nested, "remove", "take one profile away", _remove)
+    for one in (showing, removing):
+        one.add_argument("name", metavar="NAME", help="the profile's name")
+    for one in (listing, adding, showing, removing):
+        one.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Do it; the exit code is 2 for files and names that can not be taken, 1 where the disk refuses."""
+    settings(chosen)
+    try:
+        chosen.action(chosen)
+    except SweepError as refused:
+        for line in (*str(refused).splitlines(), "nothing was imported"):
+            complain(line, USAGE)
+        return USAGE
+    except NotStoredError as failure:
+        return complain(str(failure), FAILED)
+    return OK
+
+
+def _add(chosen: argparse.Namespace) -> None:
+    given = Given(
+        name=checked_name(chosen.name) if chosen.name else "",
+        model=clean(chosen.model or ""),
+        gpu=_gpu(chosen.gpu),
+        gpus=int(chosen.gpus or 0),
+        tp=int(chosen.tp or 0),
+        pp=int(chosen.pp or 0),
+        weight_precision=_precision("--precision", chosen.precision),
+        kv_precision=_precision("--kv-precision", chosen.kv_precision),
+        prompt_tokens=chosen.prompt_tokens,
+        answer_tokens=chosen.answer_tokens,
+        concurrency=_concurrency(chosen.concurrency),
+        memory_bytes=None if chosen.memory_gb is None else chosen.memory_gb * 1e9,
+        busy_ratio=chosen.busy,
+    )
+    found = imported(_files(chosen.files), given, gpu_catalogue())
+    named_ = [_renamed(each) for each in found.profiles]
+    paths = store(named_, os.environ, notes=found.notes, replace=chosen.replace)
+    if chosen.json:
+        write(encoded({"added": [as_json(each) for each in named_], "notes": list(found.notes)}))
+    else:
+        write(added(named_, found.notes, str(paths[0].parent), width()))
+
+
+def _list(chosen: argparse.Namespace) -> None:
+    stored, own = stored_profiles(os.environ), builtin()
+    everything = own | {name: each.profile for name, each in stored.profiles.items()}
+    if chosen.json:
+        each = [
+            as_json(profile, _notes(stored.profiles, name), built=name in own) for name, profile in everything.items()
+        ]
+        write(encoded({"profiles": each, "problems": list(stored.broken)}))
+    else:
+        write(listed(everything, frozenset(own), stored.broken, width()))
+
+
+def _show(chosen: argparse.Namespace) -> None:
+    name = chosen.name
+    stored, own = stored_profiles(os.environ), builtin()
+    everything = own | {each: found.profile for each, found in stored.profiles.items()}
+    if name not in everything:
+        raise ConfigError(absent(name, stored))
+    notes = _notes(stored.profiles, name)
+    if chosen.json:
+        write(encoded({"profile": as_json(everything[name], notes, built=name in own)}))
+    else:
+        write(shown(everything[name], notes, built=name in own, width=width()))
+
+
+def _remove(chosen: argparse.Namespace) -> None:
+    path = remove(chosen.name, os.environ)
+    write(encoded({"removed": path.stem}) if chosen.json else f"removed {path.stem} ({named(path)})\n")
+
+
+def _notes(stored: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    return stored[name].notes if name in stored else ()
+
+
+def _files(words: Sequence[str]) -> dict[str, bytes]:
+    """Name -> content; stops reading where it is more than any import may have, and lets that be refused."""
+    files: dict[str, bytes] = {}
+    total = 0
+    if len(words) > MOST_FILES:
+        raise Usage(f"profiles add takes 1 to {MOST_FILES} files")
+    for word in dict.fromkeys(words):
+        if total <= MOST_TOTAL:
+            files["standard input" if word == "-" else word] = content = _content(word)
+            total += len(content)
+    return files
+
+
+def _content(word: str) -> bytes:
+    try:
+        if word == "-":
+            return sys.stdin.buffer.read(MOST_BYTES + 1)
+        with Path(word).open("rb") as stream:
+            return stream.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as failure:
+        why = failure.strerror if isinstance(failure, OSError) and failure.strerror else "is no file name"
+        raise ConfigError(f"{named(word)}: cannot be read: {why}") from None
+
+
+def _gpu(text: str | None) -> str:
+    try:
+        return gpu_catalogue().find(text).name if text else ""
+    except ValueError as unknown_gpu:
+        raise ConfigError(f"--gpu: {unknown_gpu}") from None
+
+
+def _precision(option: str, text: str | None) -> str:
+    found = precision(text) if text else ""
+    if text and not found:
+        raise ConfigError(
+            f"{option}: {clean(text, 40)!a} is no precision; allowed: bf16, fp16, fp8, int8, int4, mxfp4, nvfp4"
+        )
+    return found
+
+
+def _concurrency(text: str | None) -> tuple[float, ...]:
+    if not text:
+        return ()
+    try:
+        values = tuple(float(word) for word in text.split(","))
+    except ValueError:
+        values = (0.0,)
+    if not all(1.0 <= value <= 1e6 for value in values):
+        raise ConfigError(f"--concurrency: {clean(text, 40)!a} must be numbers from 1 to 1e6 with commas between")
+    return values
+
+
+def _renamed(profile: Observed) -> Observed:
+    return msgspec.structs.replace(profile, name=safe_name(profile.name))

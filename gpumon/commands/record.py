@@ -1,0 +1,95 @@
+"""`gpumon record`: keeps every frame in a file until it is told to stop, and says what goes wrong meanwhile."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gpumon.commands.options import add_demo, add_monitor, settings
+from gpumon.commands.streams import NOTHING, NOTHING_HERE, complain, write
+from gpumon.commands.watch import watch
+
+if TYPE_CHECKING:
+    from gpumon.readings.snapshot import Snapshot
+    from gpumon.recording.store import Recorder
+
+DAY_S: Final = 86400.0
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What to read, and where and how long to keep it."""
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", help="recording to go on with, or to make (default: this host's own)"
+    )
+    add_monitor(parser)
+    add_demo(parser)
+    parser.add_argument("--keep-days", metavar="D", help="days that the file goes back (default 7)")
+    parser.add_argument("--keep-gb", metavar="GB", help="size that the file may reach, in 1e9 bytes (default 2)")
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Record until a signal."""
+    loaded, given = settings(chosen)
+    from gpumon.config.load import named
+    from gpumon.recording.facts import facts
+    from gpumon.recording.store import Recorder
+
+    host, keep = socket.gethostname(), loaded.config.recorder
+    path = Path(chosen.file) if chosen.file else _own_file(host, simulated=given.demo)
+    recorder = Recorder(
+        path, facts(host, simulated=given.demo), keep_s=keep.keep_days * DAY_S, keep_bytes=keep.keep_gb * 1e9
+    )
+    what = "the simulated server" if given.demo else "this host"
+    how = "into" if recorder.is_new else "on into"
+    kept = f"the last {keep.keep_days:g} day{'' if keep.keep_days == 1 else 's'}, at most {keep.keep_gb:g} GB"
+    write(f"recording {what} {how} {named(path)}: {kept}; Ctrl+C ends it\n")
+    shown = ""
+
+    def tell(_: Snapshot) -> None:
+        nonlocal shown
+        fault = recorder.fault()
+        text = fault.text if fault is not None else ""
+        if text != shown:
+            write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text or 'recording goes on'}\n")
+            shown = text
+
+    try:
+        code = watch(loaded.config, given, tell, (recorder,))
+    finally:
+        recorder.close()
+    if code == NOTHING:
+        if recorder.is_new:
+            path.unlink(missing_ok=True)
+        return complain(NOTHING_HERE, NOTHING)
+    write(_summary(recorder, path))
+    return code
+
+
+def _own_file(host: str, *, simulated: bool) -> Path:
+    """In a folder that is made. Raises ConfigError."""
+    from gpumon.config.errors import ConfigError
+    from gpumon.config.load import named
+    from gpumon.recording.place import own_file
+
+    path = own_file(os.environ, host, simulated=simulated)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as failure:
+        raise ConfigError(f"{named(path.parent)}: cannot be made: {failure.strerror}; name a file") from None
+    return path
+
+
+def _summary(recorder: Recorder, path: Path) -> str:
+    from gpumon.config.load import named
+    from gpumon.readings.format import counted
+
+    try:
+        size_mb = os.stat(path).st_size / 1e6  # noqa: PTH116 - the file may be gone
+    except OSError:
+        size_mb = 0.0
+    lost = f", {recorder.dropped} were lost" if recorder.dropped else ""
+    return f"recorded {counted(recorder.written, 'frame')}{lost}; {named(path)} has {size_mb:.2f} MB\n"

@@ -1,0 +1,152 @@
+"""`gpumon replay`: a recording on the same screen, played as if it happened now. Nothing is polled."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gpumon.commands.options import add_config, add_recording, add_screen, number, settings
+from gpumon.commands.report import moment
+from gpumon.commands.screen import refuse_terminal, show
+from gpumon.config.errors import ConfigError
+from gpumon.config.load import named
+from gpumon.config.schema import Config
+from gpumon.readings.history import History
+from gpumon.readings.snapshot import Snapshot
+from gpumon.recording.place import to_read
+from gpumon.recording.player import Player
+from gpumon.recording.reader import Recording
+from gpumon.recording.store import write_recording
+from gpumon.recording.timeline import PastTimeline
+from gpumon.session import Calibrator, maker
+from gpumon.sizing.calibration import Calibration
+from gpumon.sizing.scenario import Known
+
+if TYPE_CHECKING:
+    from gpumon.recording.course import Make
+    from gpumon.tui.control import Playback, Timeline
+
+SPEEDS: Final = (0.1, 100.0)
+"""Least and most seconds of a recording per second."""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Of what, from when on, how fast, and how to draw it."""
+    add_recording(parser)
+    add_config(parser)
+    parser.add_argument(
+        "--at", metavar="TIME", help="begin there: 03:10, 2026-11-22T03:10Z, or -10m (default: its start)"
+    )
+    parser.add_argument(
+        "--speed", metavar="N", type=number(*SPEEDS), default=1.0, help="seconds of it per second (0.1 to 100)"
+    )
+    add_screen(parser)
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Play it until the screen is left."""
+    loaded = settings(chosen).loaded
+    replay = opened(chosen.file or "", chosen.at or "", chosen.speed, loaded.config)
+    refuse_terminal(recording=True)
+    return show(replay, loaded)
+
+
+class Replay:
+    """What the screen controls: a `Control`, and its `Playback`."""
+
+    def __init__(self, recording: Recording, file: str, config: Config, at_s: float, speed: float = 1.0) -> None:
+        """Plays from the moment `at_s` on, once it is started."""
+        self.history = History()
+        self.file = file
+        self.playback: Playback | None = self
+        make: Make = maker(config)
+        self.timeline: Timeline | None = PastTimeline(
+            recording, make, lambda path: write_recording(Path(path), recording, recording.facts)
+        )
+        self._recording = recording
+        self._calibrator = Calibrator(config)
+        self._player = Player(recording, make, self.history, self._take)
+        self._player.speed = speed
+        self._player.go_on(at_s)
+        self._interval_s = config.general.interval_s
+        self._sink: Callable[[Snapshot], None] | None = None
+        self._playing: asyncio.Task[None] | None = None
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between two snapshots of the recording."""
+        return self._interval_s
+
+    @property
+    def speed(self) -> float:
+        """Seconds of the recording per second."""
+        return self._player.speed
+
+    def set_speed(self, speed: float) -> None:
+        """Play faster or slower from now on."""
+        self._player.speed = min(max(speed, SPEEDS[0]), SPEEDS[1])
+
+    def pause(self) -> None:
+        """Send no more moments until `go_on`."""
+        self._player.pause()
+
+    def go_on(self, wall_s: float) -> None:
+        """Play from that moment on."""
+        self._player.go_on(wall_s)
+
+    def set_interval(self, seconds: float) -> None:
+        """A recording has the interval that it was made with."""
+
+    def refresh(self) -> None:
+        """Nothing is read anew."""
+
+    @property
+    def calibration(self) -> Calibration:
+        """What the engines of the recording were seen to do while it played."""
+        return self._calibrator.calibration
+
+    def known(self) -> Known:
+        """What sizing looks up; the GPUs are those of the moment that was played last."""
+        return self._calibrator.known()
+
+    async def start(self, sink: Callable[[Snapshot], None]) -> None:
+        """Begin to play."""
+        self._sink = sink
+        self._calibrator.start()
+        self._playing = asyncio.create_task(self._player.play())
+
+    def _take(self, snapshot: Snapshot) -> None:
+        self._interval_s = snapshot.interval_s
+        self._calibrator.take(snapshot)
+        if self._sink is not None:
+            self._sink(snapshot)
+
+    async def ended(self) -> None:
+        """Wait until it is stopped; raises what ended it otherwise."""
+        if self._playing is not None:
+            await asyncio.shield(self._playing)
+
+    async def stop(self) -> None:
+        """Stop playing."""
+        self._calibrator.stop()
+        if self._playing is not None:
+            self._playing.cancel()
+            await asyncio.wait({self._playing}, timeout=0.25)
+
+
+def opened(file: str, at: str, speed: float, config: Config) -> Replay:
+    """A recording (empty: the host's own), ready to play from a time in it (empty: its start).
+
+    Raises ConfigError in one line.
+    """
+    path = to_read(file, os.environ, socket.gethostname())
+    recording = Recording(path)
+    span = recording.span()
+    if span is None:
+        raise ConfigError(f"{named(path)}: nothing was recorded in it yet")
+    return Replay(recording, path.name, config, moment("--at", at, span) if at else span[0], speed)

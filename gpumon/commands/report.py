@@ -1,0 +1,75 @@
+"""`gpumon report`: a stretch of a recording, summed up."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from gpumon.commands.options import add_config, add_forms, add_recording, add_span, settings
+from gpumon.commands.streams import OK, width, write
+
+if TYPE_CHECKING:
+    from gpumon.recording.reader import Recording
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Of what, from when to when, and in which form."""
+    add_recording(parser)
+    add_config(parser)
+    add_forms(parser, json="one JSON object (docs/recording.md)", markdown="tables to paste into a ticket")
+    add_span(parser)
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Sum it up, and print."""
+    config = settings(chosen).loaded.config
+    from gpumon.config.prices import running_prices
+    from gpumon.outputs import period
+    from gpumon.recording.summary import summed_up
+    from gpumon.sources.packaged import gpu_catalogue
+
+    recording, (from_s, to_s) = opened(chosen.file, chosen.since, chosen.until)
+    gpus = gpu_catalogue(config.gpu)
+    summed = summed_up(recording, gpus, running_prices(config.sizing, gpus), from_s, to_s)
+    if chosen.form == "json":
+        write(period.encode(summed).decode() + "\n")
+    elif chosen.form == "markdown":
+        write(period.markdown(summed))
+    else:
+        write(period.report(summed, width()))
+    return OK
+
+
+def opened(file: str | None, since: str | None, until: str | None) -> tuple[Recording, tuple[float, float]]:
+    """A recording (none named: the host's own), and the stretch from a time to another (none: its ends).
+
+    Raises ConfigError.
+    """
+    from gpumon.config.errors import ConfigError
+    from gpumon.config.load import named
+    from gpumon.recording.place import to_read
+    from gpumon.recording.reader import Recording
+
+    path = to_read(file or "", os.environ, socket.gethostname())
+    recording = Recording(path)
+    span = recording.span()
+    if span is None:
+        raise ConfigError(f"{named(path)}: nothing was recorded in it yet")
+    from_s = moment("--from", since, span) if since else span[0]
+    to_s = moment("--to", until, span) if until else span[1]
+    if from_s > to_s:
+        raise ConfigError(f"--from {since or 'the start'} is after --to {until or 'the end'}")
+    return recording, (from_s, to_s)
+
+
+def moment(option: str, text: str, span: tuple[float, float]) -> float:
+    """The Unix time that an option names. Raises ConfigError."""
+    from gpumon.config.errors import ConfigError
+    from gpumon.recording.when import OutsideError, moment_of
+
+    try:
+        return moment_of(text, span)
+    except (ValueError, OutsideError) as wrong:
+        raise ConfigError(f"{option} {wrong}") from None

@@ -1,0 +1,306 @@
+"""`gpumon rules`: recording rules, alerts and a dashboard for a Prometheus."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from gpumon.commands.options import add_config, settings
+from gpumon.commands.options import number as number_of
+from gpumon.commands.streams import OK, Failed, complain, write
+from gpumon.config.errors import ConfigError
+from gpumon.config.prices import running_prices
+from gpumon.config.save import NotSavedError
+from gpumon.config.scenario_file import save_text
+from gpumon.config.schema import Config
+from gpumon.efficiency.flops import compute_peak
+from gpumon.efficiency.promql import model_constants, peak_constants, told_constants
+from gpumon.outputs.dashboard import dashboard_json
+from gpumon.outputs.rules import ModelFacts, Prices, Ruled, rules_yaml
+from gpumon.outputs.rules_scope import Scope, number
+from gpumon.readings.format import counted
+from gpumon.readings.text import clean
+from gpumon.sources.model_facts import look_up
+from gpumon.sources.model_files import view
+from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
+from gpumon.sources.prometheus.api import ApiFault
+from gpumon.sources.prometheus.inventory import Pool, Seen, seen
+from gpumon.specs.gpu import GpuFacts, GpuSpec
+from gpumon.specs.llm import LlmSpec
+
+LABEL: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+MOST_GPUS: Final = 1024
+"""Of one engine."""
+MOST_MODELS: Final = 500
+"""Models that rules are printed for."""
+MOST_NAMED: Final = 5
+"""Models that a warning names."""
+MODELS_GIVEN: Final = "--model NAME, or [[model]] entries in the config"
+ASSUMED: Final = "ASSUMED: nothing tells it (--gpus-per-engine)"
+
+
+class Size(NamedTuple):
+    """Of one engine."""
+
+    gpus: int
+    ranks: int = 0
+    """Data-parallel ranks that share them; 0: as many as its page shows."""
+    source: str = "as it was given"
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Of what, and where to."""
+    add_config(parser)
+    parser.add_argument(
+        "--prometheus",
+        metavar="URL",
+        help="the Prometheus that is to have the rules: what it scrapes is looked up there",
+    )
+    parser.add_argument("-o", metavar="FILE", dest="output", help="write a new file, whole or not at all")
+    parser.add_argument("--dashboard", action="store_true", help="print a Grafana dashboard over the rules instead")
+    for option, metavar, meaning in (
+        ("--model", "NAME", "a model, as its engines' label model_name has it (repeatable)"),
+        ("--gpu", "[MODEL=]TYPE", 'type of its GPUs, e.g. "H100 SXM 80GB" (repeatable)'),
+        (
+            "--gpus-per-engine",
+            "[MODEL=]N[/RANKS]",
+            "GPUs of one engine (default: as labels tell, else 1), and ranks that its page lacks (repeatable)",
+        ),
+    ):
+        parser.add_argument(option, metavar=metavar, action="append", help=meaning)
+    parser.add_argument("--price", metavar="P", type=number_of(1e-6, 1e9), help="price of one GPU for an hour")
+    parser.add_argument(
+        "--interval",
+        metavar="S",
+        dest="scrape_s",
+        type=number_of(0.25, 3600),
+        default=15.0,
+        help="seconds between two scrapes (default 15): windows of rates hold 4 of them",
+    )
+    parser.add_argument(
+        "--context", metavar="N", type=number_of(1, 1e8), help="mean tokens in context where no series tells them"
+    )
+    parser.add_argument(
+        "--join", metavar="LABEL", help="label that an engine and its GPUs share, e.g. pod (default: their host)"
+    )
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Print the rules, or with `--dashboard` the dashboard, or write them into a new file."""
+    config = settings(chosen).loaded.config
+    try:
+        return _run(chosen, config)
+    except ApiFault as fault:
+        raise Failed(f"rules: {fault}") from None
+
+
+def _run(chosen: argparse.Namespace, config: Config) -> int:
+    join = chosen.join or ""
+    if join and not LABEL.fullmatch(join):
+        raise ConfigError(f"--join {clean(join, 60)!a}: must be the name of a label, such as pod")
+    has = _seen(config) if config.prometheus.url else Seen()
+    warnings: list[str] = []
+    if chosen.dashboard:
+        scraped = bool(has.models or has.gpus or not has.served)
+        text = dashboard_json(priced=_priced(config, chosen), scraped=scraped, served=has.served)
+    else:
+        scope = Scope(config.prometheus.match, config.prometheus.host_labels, chosen.scrape_s, join)
+        text = rules_yaml(_ruled(chosen, config, os.environ, _Asked(scope, has, warnings)))
+    if chosen.output:
+        try:
+            save_text(chosen.output, text, replace=False)
+        except NotSavedError as why:
+            raise ConfigError(f"-o: {why}: give another name, or remove it first") from None
+    else:
+        write(text)
+    for warning in warnings:  # the rules go into a file: nobody sees its comments
+        complain(warning, OK)
+    return OK
+
+
+class _Asked(NamedTuple):
+    """What one call is about."""
+
+    scope: Scope
+    seen: Seen
+    warnings: list[str]
+
+
+def _ruled(chosen: argparse.Namespace, config: Config, environ: Mapping[str, str], asked: _Asked) -> Ruled:
+    """Raises ConfigError."""
+    scope, has, warnings = asked
+    own = [entry.match for entry in config.model if not set(entry.match) & set("*?[")]
+    told = chosen.model or has.models or ([] if has.served else own)
+    names = [_valid(name) for name in dict.fromkeys(told)]
+    if not names and not has.served:
+        raise ConfigError(f"rules: {_nothing(config)}")
+    gpus = _by_model("--gpu", chosen.gpu or [], names)
+    counts = _by_model("--gpus-per-engine", chosen.gpus_per_engine or [], names)
+    models, unknown, assumed = [], [], []
+    for name in names[:MOST_MODELS]:
+        facts = look_up(name, "", config.model, llm_catalogue(), (view(environ),) if chosen.model else ())
+        if facts.spec is None:
+            unknown.append((name, facts.why))
+            said = clean(facts.why.partition(". Add")[0], 160)
+            warnings.append(f"no MFU and MBU of {clean(name, 80)}: {said}; the file has the lines to add")
+            continue
+        gpu = _gpu(config, gpus.get(name, gpus.get("", "")) or config.sizing.gpu, has.gpus, name)
+        size = _size_of(name, counts, has, warnings)
+        _check_fits(name, facts.spec, gpu, size.gpus)
+        assumed += [name] if size.source == ASSUMED else []
+        models.append(_model(name, facts.spec, gpu, size, has.pools.get(name, Pool()), chosen.context or 0.0))
+    if assumed:
+        warnings.append(_assumed(assumed))
+    prices, scraped = _prices(config, chosen), bool(names or has.gpus)
+    return Ruled(tuple(models), scope, prices, config.triage, tuple(unknown), scraped=scraped, served=has.served)
+
+
+def _nothing(config: Config) -> str:
+    """Why there is no model, and what to give."""
+    if not config.prometheus.url:
+        return f"of which models? Give --prometheus URL (its models are looked up), {MODELS_GIVEN}"
+    url = clean(config.prometheus.url, 80)
+    return (
+        f"{url} has no series of vLLM, SGLang or llama.cpp with a model_name, and none of gpumon serve-metrics: "
+        f"have it scrape them (docs/rules.md), or give {MODELS_GIVEN}"
+    )
+
+
+def _size_of(name: str, counts: Mapping[str, str], has: Seen, warnings: list[str]) -> Size:
+    """What was given, else what labels in the Prometheus tell, else 1."""
+    given = counts.get(name, counts.get("", ""))
+    if given:
+        return _size(given)
+    sizes = has.sizes.get(name)
+    if not sizes:
+        return Size(1, source=ASSUMED)
+    most = max(sizes, key=lambda size: (sizes[size], size))
+    if len(sizes) > 1:
+        found = ", ".join(f"{engines} on {gpus}" for gpus, engines in sorted(sizes.items()))
+        warnings.append(
+            f"rules: engines of {clean(name, 80)} have different numbers of GPUs ({found}), and the rules know one "
+            f"per model: MFU and MBU are right where it is {most}"
+        )
+    return Size(most, source="as its labels in the Prometheus say")
+
+
+def _assumed(names: Sequence[str]) -> str:
+    first = clean(names[0], 80)
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    shown = ", ".join(clean(name, 80) for name in names[:MOST_NAMED])
+    return (
+        f"rules: taken as 1 GPU per engine, as nothing tells how many: {shown}{more}; where that is wrong MFU and MBU "
+        f"are too high: give --gpus-per-engine '{first}=N'"
+    )
+
+
+def _model(name: str, llm: LlmSpec, gpu: GpuSpec | None, size: Size, pool: Pool, context: float) -> ModelFacts:
+    peaks = compute_peak(gpu, llm) if gpu is not None else None
+    mixed = not llm.uniform
+    constants = (
+        *model_constants(llm, size.gpus),
+        *peak_constants(0.0 if peaks is None else peaks[0], 0.0 if gpu is None else gpu.bandwidth_bytes_per_s),
+        *told_constants(0.0 if mixed and not pool.told else pool.tokens, context, size.ranks),
+    )
+    gpus = f"{counted(size.gpus, 'GPU')} per engine, {size.source}"
+    return ModelFacts(name, llm.source, constants, "" if gpu is None else gpu.name, gpus)
+
+
+def _by_model(option: str, given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """`VALUE` under "", `MODEL=VALUE` under the model."""
+    found: dict[str, str] = {}
+    for text in given:
+        model, _, value = text.rpartition("=")
+        if model and model not in names:
+            known = ", ".join(clean(name, 60) for name in names[:5])
+            raise ConfigError(f"{option} {clean(text, 80)!a}: no such model here; there are: {known}")
+        found[model] = value
+    return found
+
+
+def _gpu(config: Config, asked: str, seen: Sequence[str], model: str) -> GpuSpec | None:
+    """The type that was asked for, else the only one that the Prometheus has. Raises ConfigError."""
+    catalogue = gpu_catalogue(config.gpu)
+    if asked:
+        try:
+            return catalogue.find(asked)
+        except ValueError as error:
+            raise ConfigError(f"--gpu (or [sizing].gpu) {error}") from None
+    if len(seen) > 1:
+        several = ", ".join(clean(name, 60) for name in seen[:6])
+        raise ConfigError(
+            f"rules: the Prometheus has GPUs of several types ({several}): say which serve each model, "
+            f"with --gpu TYPE or --gpu '{clean(model, 60)}=TYPE'"
+        )
+    if seen and (found := catalogue.match(GpuFacts(seen[0]))) is not None:
+        return found
+    raise ConfigError(
+        f"rules: which GPUs serve {clean(model, 60)!a}? Give --gpu TYPE, such as --gpu 'H100 SXM 80GB', or [sizing].gpu"
+    )
+
+
+def _size(text: str) -> Size:
+    """`GPUS` or `GPUS/RANKS`. Raises ConfigError."""
+    numbers = re.fullmatch("([1-9][0-9]{0,3})(?:/([1-9][0-9]{0,3}))?", text)
+    size = Size(int(numbers[1]), int(numbers[2] or 0)) if numbers else Size(0)
+    if not 1 <= size.gpus <= MOST_GPUS or size.gpus % (size.ranks or 1):
+        raise ConfigError(
+            f"--gpus-per-engine {clean(text, 40)!a}: must be a whole number from 1 to {MOST_GPUS}, or GPUS/RANKS, "
+            "such as 8/4: the GPUs of an engine and the data-parallel ranks that share them evenly"
+        )
+    return size
+
+
+def _check_fits(name: str, llm: LlmSpec, gpu: GpuSpec | None, count: int) -> None:
+    """Weights that are larger than the memory mean that the number of GPUs is wrong."""
+    weights = llm.stored_bytes or llm.read_bytes
+    if gpu is not None and gpu.memory_bytes and weights > gpu.memory_bytes * count:
+        have = f"{count} x {gpu.name} {'has' if count == 1 else 'have'} {gpu.memory_bytes * count / 1e9:.0f}"
+        raise ConfigError(
+            f"rules: the weights of {clean(name, 80)!a} take {weights / 1e9:.0f} GB, and {have}: "
+            f"give --gpus-per-engine '{clean(name, 80)}=N'"
+        )
+
+
+def _priced(config: Config, chosen: argparse.Namespace) -> bool:
+    prices = _prices(config, chosen)
+    return bool(prices.by_price or prices.any_other)
+
+
+def _prices(config: Config, chosen: argparse.Namespace) -> Prices:
+    """Prices by NVML name; `--price` is that of every GPU without one of its own."""
+    catalogue = gpu_catalogue(config.gpu)
+    try:
+        prices = dict(running_prices(config.sizing, catalogue))
+    except ValueError as error:
+        raise ConfigError(f"[sizing] prices: {error}") from None
+    if chosen.price is not None:
+        prices[""] = chosen.price
+    by_price: dict[str, list[str]] = {}
+    for name, specs in catalogue.by_name.items():
+        price = next((prices[spec.name] for spec in specs if spec.name in prices), None)
+        if price is not None:
+            by_price.setdefault(number(price), []).append(name)
+    other = prices.get("")
+    found = {price: tuple(names) for price, names in by_price.items()}
+    return Prices(found, "" if other is None else number(other))
+
+
+def _valid(name: str) -> str:
+    """A label's value is UTF-8."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ConfigError(f"--model {clean(name, 80)!a}: is not UTF-8, as a label must be") from None
+    return name
+
+
+def _seen(config: Config) -> Seen:
+    try:
+        return asyncio.run(seen(config.prometheus))
+    except ValueError as malformed:
+        raise ConfigError(f"rules: {clean(str(malformed), 300)}") from None

@@ -1,0 +1,58 @@
+"""`gpumon`: the screen, of this host or of a fleet."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from gpumon.commands.options import Usage, add_fleet, add_monitor, add_screen, settings
+
+if TYPE_CHECKING:
+    from gpumon.config.load import Loaded
+    from gpumon.tui.control import Control
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What to read, and how to draw."""
+    add_monitor(parser)
+    add_fleet(parser)
+    add_screen(parser)
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Show the screen until it is left."""
+    loaded, given = settings(chosen)
+    refuse_terminal(demo=given.demo)
+    if loaded.config.prometheus.url and not given.demo:
+        from gpumon.commands.files import Files
+        from gpumon.commands.fleet import FleetControl
+        from gpumon.tui.app import run as show_app
+        from gpumon.tui.fleet.app import FleetApp
+
+        files, config = Files(loaded, os.environ), loaded.config
+        return show_app(FleetApp(FleetControl(config), files.first_theme(), config, files), mouse=config.general.mouse)
+    from gpumon.session import LateCollector
+
+    return show(LateCollector(loaded.config, given), loaded)
+
+
+def refuse_terminal(*, demo: bool = False, recording: bool = False) -> None:
+    """Raises Usage where there is no terminal that can show the screen."""
+    from gpumon.tui.terminal import refusal
+
+    isatty = bool(sys.stdin and sys.stdin.isatty() and sys.stdout.isatty())
+    if refused := refusal(os.environ, isatty, demo=demo, recording=recording):
+        raise Usage(refused)
+
+
+def show(control: Control, loaded: Loaded) -> int:
+    """The screen of one machine over what brings its snapshots; returns the exit code. Raises ConfigError."""
+    from gpumon.commands.files import Files
+    from gpumon.tui.app import MonitorApp
+    from gpumon.tui.app import run as show_app
+
+    files = Files(loaded, os.environ)
+    app = MonitorApp(control, files.first_theme(), loaded.config, files)
+    return show_app(app, mouse=loaded.config.general.mouse)

@@ -1,0 +1,140 @@
+"""`gpumon size`: how many instances, GPUs and servers a scenario takes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from gpumon.commands.options import Usage, add_config, add_forms, add_span, settings
+from gpumon.commands.streams import INFEASIBLE, OK, width, write
+
+if TYPE_CHECKING:
+    from gpumon.config.schema import Config
+    from gpumon.sizing.scenario import Known, Scenario
+    from gpumon.specs.llm import LlmSpec
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What to size, and in which form to print the answer."""
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", help="scenario file (docs/sizing-file.md); - reads standard input"
+    )
+    add_config(parser)
+    parser.add_argument(
+        "--from-recording",
+        metavar="FILE",
+        dest="recording",
+        help="the p95 of what a recording saw, and how fast it was served",
+    )
+    add_span(parser)
+    add_forms(
+        parser,
+        json="one JSON object (docs/sizing.schema.json)",
+        markdown="tables to paste into a ticket",
+        csv="a line per workload, and one of totals",
+    )
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Size, and print; the exit code is 4 where no plan meets what was asked."""
+    config, file = settings(chosen).loaded.config, chosen.file or ""
+    if not file and not chosen.recording:
+        raise Usage("size needs a scenario file, or --from-recording FILE")
+    from gpumon.config.errors import ConfigError
+    from gpumon.config.load import named
+    from gpumon.config.profile_store import absent, stored_profiles
+    from gpumon.config.scenario_file import base_of, read_scenario, scenario_from_stream
+    from gpumon.sizing.plan import plan
+    from gpumon.sizing.scenario import Server
+
+    where = "standard input" if file == "-" else named(file or "the settings")
+    if file == "-":
+        scenario = scenario_from_stream(sys.stdin.buffer, where)
+    else:
+        scenario = read_scenario(file) if file else base_of(config)
+    own: Mapping[str, LlmSpec] = {}
+    if chosen.recording:
+        scenario, own = _recorded(chosen, config, scenario)
+    from msgspec.structs import replace
+
+    if not scenario.server and config.sizing.gpu:
+        scenario = replace(scenario, server=(Server(gpu=config.sizing.gpu, gpus=config.sizing.gpus or 8),))
+    known = _known(config, scenario, os.environ, own)
+    for at, workload in enumerate(scenario.workload):
+        if workload.profile and workload.seen is None and workload.profile not in known.profiles:
+            why = absent(workload.profile, stored_profiles(os.environ))
+            raise ConfigError(f"{where}: workload[{at}].profile: {why}")
+    answer = plan(scenario, known)
+    if chosen.form == "json":
+        from gpumon.outputs.sizing_json import encode
+
+        write(encode(answer) + b"\n")
+    elif chosen.form == "markdown":
+        from gpumon.outputs.sizing_markdown import markdown
+
+        write(markdown(answer, scenario))
+    elif chosen.form == "csv":
+        from gpumon.outputs.sizing_csv import table
+
+        write(table(answer))
+    else:
+        from gpumon.outputs.sizing import report
+
+        write(report(answer, scenario, width=width()))
+    return INFEASIBLE if answer.problem else OK
+
+
+def _recorded(chosen: argparse.Namespace, config: Config, base: Scenario) -> tuple[Scenario, Mapping[str, LlmSpec]]:
+    """What the engines of a recording carried at their p95, in the scenario `base`, and their models."""
+    from gpumon.commands.report import opened
+    from gpumon.config.errors import ConfigError
+    from gpumon.config.load import named
+    from gpumon.recording.course import Course, moments
+    from gpumon.session import maker
+    from gpumon.sizing.calibration import Calibration, in_flight, request_rates
+    from gpumon.sizing.live import from_live, own_models
+    from gpumon.sizing.peaks import Stretch
+
+    recording, (from_s, to_s) = opened(chosen.recording, chosen.since, chosen.until)
+    calibration, stretch = Calibration(), Stretch()
+    last = None
+    for snapshot in moments(recording, Course(recording, maker(config)), from_s, to_s, 0.0):
+        calibration.take(snapshot)
+        stretch.take(snapshot.wall_s, in_flight(snapshot), request_rates(snapshot))
+        last = snapshot if snapshot.engines or last is None else last
+    if last is None or not stretch.found():
+        raise ConfigError(f"{named(chosen.recording)}: no engine was seen in it")
+    return from_live(last, calibration.observed(), base, stretch.found()), own_models(last)
+
+
+def _known(
+    config: Config, scenario: Scenario, environ: Mapping[str, str], own: Mapping[str, LlmSpec] = MappingProxyType({})
+) -> Known:
+    """What sizing looks up for a scenario: catalogues, models of the config, imported profiles, prices. Reads files.
+
+    Raises ConfigError for a `[[model]]` entry of one of its models that does not hold together.
+    """
+    from gpumon.config.errors import ConfigError
+    from gpumon.config.prices import prices_per_hour
+    from gpumon.config.profile_store import profiles
+    from gpumon.sizing.scenario import Known
+    from gpumon.sources.model_facts import OwnModels, configured
+    from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
+
+    try:
+        for workload in scenario.workload:
+            configured(workload.model, config.model)
+    except ValueError as wrong:
+        raise ConfigError(str(wrong)) from None
+    gpus = gpu_catalogue(config.gpu)
+    return Known(
+        gpus=gpus,
+        llms=llm_catalogue(),
+        own=OwnModels(own, config.model),
+        profiles=profiles(environ),
+        prices=prices_per_hour(config.sizing, gpus, (server.gpu for server in scenario.server)),
+    )

@@ -1,0 +1,82 @@
+"""`gpumon snapshot`: one snapshot, of this host or of a fleet."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+from gpumon.commands.options import add_demo, add_fleet, add_forms, add_monitor, number, settings
+from gpumon.commands.streams import NOTHING, NOTHING_HERE, OK, complain, write
+from gpumon.commands.watch import READY_S, print_fleet
+
+if TYPE_CHECKING:
+    from gpumon.config.options import Options
+    from gpumon.config.schema import Config
+    from gpumon.readings.snapshot import Snapshot
+
+OTHERS_READY_S: Final = 10.0
+"""Longest further wait once one source is there: a hung driver does not silence the engines."""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What to read, and in which form to print it."""
+    add_monitor(parser)
+    add_fleet(parser)
+    add_forms(parser, json="JSON (docs/json.md)")
+    add_demo(parser)
+    parser.add_argument(
+        "--window",
+        metavar="S",
+        type=number(0, 3600),
+        default=2.0,
+        help="seconds between the two readings that rates need (default 2); 0: one reading, no rates",
+    )
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Print it."""
+    loaded, given = settings(chosen)
+    if chosen.prometheus:
+        from msgspec.structs import replace
+
+        return print_fleet(loaded.config, replace(given, count=1), chosen.form)
+    config = loaded.config
+    snapshot = asyncio.run(_taken(config, given))
+    if snapshot is None:
+        return complain(NOTHING_HERE, NOTHING)
+    if chosen.form == "json":
+        from gpumon.outputs.json import encode
+
+        write(encode(snapshot) + b"\n")
+    else:
+        from gpumon.outputs.report import report
+        from gpumon.outputs.summary import too_soon
+
+        write(report(snapshot))
+        general = config.general
+        slowest_s = max(general.interval_s, general.engine_interval_s, *(feed.interval_s for feed in config.feed))
+        if hint := too_soon(snapshot, given.window_s, slowest_s):
+            complain(hint, OK)
+    return OK
+
+
+async def _taken(config: Config, given: Options) -> Snapshot | None:
+    """After two readings `given.window_s` apart; None where there is nothing to monitor."""
+    from gpumon.session import build, nothing, open_hardware
+
+    collector = build(config, given, await open_hardware(config, given))
+    try:
+        await collector.open()
+        await collector.any_ready(READY_S)
+        others = config.endpoint or config.feed or config.dcgm.url
+        await collector.ready(OTHERS_READY_S if others else READY_S)
+        snapshot = await collector.tick()
+        end_s = time.monotonic() + given.window_s
+        while (left_s := end_s - time.monotonic()) > 0:
+            await asyncio.sleep(min(left_s, collector.interval_s))
+            snapshot = await collector.tick()
+        return None if nothing(snapshot) else snapshot
+    finally:
+        await collector.stop()

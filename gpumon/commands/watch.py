@@ -1,0 +1,165 @@
+"""`gpumon watch`: a snapshot per tick, of this host or of a fleet."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import math
+import signal
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from gpumon.commands.options import add_demo, add_fleet, add_forms, add_monitor, number, settings
+from gpumon.commands.streams import FAILED, NOTHING, NOTHING_HERE, OK, complain, width, write
+
+if TYPE_CHECKING:
+    from gpumon.collector import Keeper
+    from gpumon.config.options import Options
+    from gpumon.config.schema import Config
+    from gpumon.readings.snapshot import Snapshot
+
+READY_S: Final = 90.0
+"""Longest wait for the driver: eight GPUs without persistence mode are slow to open."""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What to read, in which form to print it, and for how long."""
+    add_monitor(parser)
+    add_fleet(parser)
+    add_forms(
+        parser,
+        json="JSON (one object per line; docs/json.md)",
+        plain="a line per GPU and engine (the default)",
+    )
+    add_demo(parser)
+    parser.add_argument("--count", metavar="N", type=number(1, 1e9, int), default=0, help="stop after N snapshots")
+    parser.add_argument("--duration", metavar="S", type=number(0.25, 1e9), default=0.0, help="stop after S seconds")
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Print until the end that was asked for, or a signal."""
+    loaded, given = settings(chosen)
+    if chosen.prometheus:
+        return print_fleet(loaded.config, given, chosen.form)
+    if chosen.form == "json":
+        from gpumon.outputs.json import encode
+
+        code = watch(loaded.config, given, lambda snapshot: write(encode(snapshot) + b"\n"))
+    else:
+        from gpumon.outputs.plain import lines
+
+        code = watch(loaded.config, given, lambda snapshot: write(lines(snapshot)))
+    return complain(NOTHING_HERE, NOTHING) if code == NOTHING else code
+
+
+def watch(config: Config, options: Options, sink: Callable[[Snapshot], None], keepers: Sequence[Keeper] = ()) -> int:
+    """Snapshots until `options.count` or `options.duration_s`; returns the exit code."""
+
+    from gpumon.session import build, nothing, open_hardware
+
+    async def watched() -> int:
+        collector = build(config, options, await open_hardware(config, options), keepers=keepers)
+        done = asyncio.Event()
+        stop_on_signals(done)
+        written = 0
+
+        def take(snapshot: Snapshot) -> None:
+            nonlocal written
+            if done.is_set():
+                return
+            if written == 0 and nothing(snapshot):
+                written = -1
+                done.set()
+                return
+            try:
+                sink(snapshot)
+            except BaseException:
+                done.set()
+                raise
+            written += 1
+            if options.count and written >= options.count:
+                done.set()
+
+        end_s = time.monotonic() + (options.duration_s or math.inf)
+        try:
+            await collector.open()
+            # One source is enough to begin: a driver that takes its time does not silence the engines.
+            first = asyncio.create_task(collector.any_ready(READY_S))
+            await _until(done, first, end_s)
+            first.cancel()
+            if not done.is_set() and time.monotonic() < end_s:
+                await collector.start(take)
+                await _until(done, collector.ended(), end_s)
+            return NOTHING if written < 0 else 0
+        finally:
+            await collector.stop()
+
+    return asyncio.run(watched())
+
+
+def stop_on_signals(done: asyncio.Event) -> None:
+    """Set `done` at SIGINT, SIGTERM and SIGHUP."""
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
+            loop.add_signal_handler(name, done.set)
+
+
+async def _until(done: asyncio.Event, task: asyncio.Task[None], end_s: float) -> None:
+    """Wait for `done`, for the end of `task` (and raise what ended it), or for the monotonic time `end_s`."""
+    left_s = end_s - time.monotonic()
+    waits = [asyncio.create_task(done.wait()), task]
+    try:
+        await asyncio.wait(waits, timeout=None if math.isinf(left_s) else left_s, return_when=asyncio.FIRST_COMPLETED)
+        if task.done() and not task.cancelled():
+            task.result()
+    finally:
+        waits[0].cancel()
+
+
+def print_fleet(
+    config: Config, options: Options, form: str, sink: Callable[[str | bytes], None] = write, columns: int = 0
+) -> int:
+    """Print the fleet, `json` or else as a table, `options.count` times (0: until a signal); returns the exit code.
+
+    It is 1 where the Prometheus never answered, 3 where it has nothing of any host.
+    """
+    code = asyncio.run(_fleet(config, options, form, sink, columns or width()))
+    if code == NOTHING:
+        return complain("nothing to monitor: the Prometheus has nothing of any host now", NOTHING)
+    return code
+
+
+async def _fleet(config: Config, options: Options, form: str, sink: Callable[[str | bytes], None], columns: int) -> int:
+    from gpumon.commands.fleet import FleetControl
+    from gpumon.fleet.snapshot import NOTHING_YET
+    from gpumon.outputs.fleet import encode, report
+
+    control = FleetControl(config)
+    done, printed, snapshot = asyncio.Event(), 0, NOTHING_YET
+    stop_on_signals(done)
+    slot_s = time.monotonic()
+    end_s = slot_s + (options.duration_s or math.inf)
+    try:
+        while not done.is_set():
+            asked, stopped = asyncio.ensure_future(control.refreshed()), asyncio.ensure_future(done.wait())
+            await asyncio.wait({asked, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            if not asked.done():
+                asked.cancel()
+                break
+            snapshot, prices = asked.result(), control.prices
+            sink(encode(snapshot, prices) + b"\n" if form == "json" else report(snapshot, prices, columns))
+            printed += 1
+            slot_s = max(slot_s + control.interval_s, time.monotonic())
+            if (options.count and printed >= options.count) or slot_s >= end_s:
+                break
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(done.wait(), slot_s - time.monotonic())
+    finally:
+        await control.stop()
+    if not snapshot.wall_s:
+        return FAILED
+    return OK if snapshot.hosts else NOTHING

@@ -1,0 +1,150 @@
+"""`gpumon web`: the screen in a browser. Where it listens, under which names, and what each of its tabs runs."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import os
+import secrets
+import socket
+import sys
+from typing import Final
+from urllib.parse import urlsplit
+
+from gpumon.commands import screen
+from gpumon.commands.options import actions, add_demo, parser_of, settings
+from gpumon.commands.streams import write
+from gpumon.config.errors import ConfigError
+from gpumon.config.rules import address_problem
+from gpumon.config.urls import without_secrets
+from gpumon.web.admission import Admission
+
+LISTEN: Final = "127.0.0.1:8484"
+KEY_VARIABLE: Final = "GPUMON_WEB_KEY"
+"""Environment variable with the key of the link; one is made up where it is not set."""
+LEAST_KEY: Final = 16
+"""Characters of a key that is given."""
+_INSTALL: Final = (
+    "gpumon web needs textual-serve, which is not installed: pipx install 'gpumon[web]', or pip install 'gpumon[web]'"
+)
+_WARNING: Final = (
+    "warning: {0} is no loopback address, and this is plain HTTP: whoever reads the network can read the link, see the"
+    " screen and use its keys, which write files as this user (docs/web.md)\n"
+)
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What each tab reads and how it draws it, and where to serve them."""
+    screen.options(parser)
+    add_demo(parser)
+    parser.add_argument(
+        "--listen", metavar="ADDRESS", dest="web_listen", help="address:port to serve at (default 127.0.0.1:8484)"
+    )
+    parser.add_argument("--allow-remote", action="store_true", help="serve at another address than loopback's, too")
+    parser.add_argument("--public-url", metavar="URL", help="of a reverse proxy in front (docs/web.md)")
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Serve until a signal comes."""
+    loaded = settings(chosen).loaded
+    from gpumon.config.themes import load_theme, themes_folder
+
+    load_theme(loaded.config.general.theme, themes_folder(loaded.place))  # every tab would refuse it
+    address = chosen.web_listen or LISTEN
+    host, port = _parted(address)
+    local = is_loopback(host)
+    if not local and not chosen.allow_remote:
+        raise ConfigError(
+            f"--listen: {without_secrets(address)} is no loopback address, and the screen would be open to the network"
+            " without TLS: use 127.0.0.1 and ssh -L or a reverse proxy (docs/web.md), or add --allow-remote"
+        )
+    admission = Admission(_key(), () if local else _names(host), public_url(chosen.public_url or ""))
+    try:
+        from gpumon.web.server import serve
+    except ModuleNotFoundError as missing:
+        if str(missing.name).startswith("gpumon"):
+            raise
+        raise ConfigError(_INSTALL) from None
+    with _listening(host, port, address) as listening:
+        if not local:
+            write(_WARNING.format(without_secrets(host)))
+        at = admission.public or f"http://{_shown(host)}:{listening.getsockname()[1]}"
+        write(f"gpumon is at {at}/#key={admission.key}\nCtrl+C ends it\n")
+        serve(listening, screen_command(chosen), admission)
+    return 0
+
+
+def _parted(address: str) -> tuple[str, int]:
+    """Host and port. Raises ConfigError."""
+    if address_problem(address):
+        raise ConfigError(
+            f"--listen: {without_secrets(address)[:40]!a} must be address:port, such as {LISTEN} or [::1]:8484"
+        )
+    host, _, port = address.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def screen_command(chosen: argparse.Namespace) -> list[str]:
+    """The program of a tab, and its arguments: the options chosen, for the screen."""
+    command = "demo" if chosen.demo else ""
+    words = [sys.executable, "-m", "gpumon", *([command] if command else [])]
+    for action in actions(parser_of(command)):
+        value = getattr(chosen, action.dest, None)
+        if value is True:
+            words.append(action.option_strings[0])
+        elif value:
+            words += [f"{action.option_strings[0]}={one}" for one in (value if isinstance(value, list) else [value])]
+    return words
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this host can reach an address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def public_url(text: str) -> str:
+    """Scheme, host and path of a reverse proxy's URL, without the last slash; empty where none is given.
+
+    Raises ConfigError.
+    """
+    try:
+        split = urlsplit(text)
+        good = split.scheme in ("http", "https") and bool(split.hostname) and "@" not in split.netloc
+        good = good and split.port != 0 and not split.query and not split.fragment and text.isprintable()
+    except ValueError:
+        good = False
+    if text and (not good or any(character.isspace() for character in text)):
+        raise ConfigError("--public-url: must be the URL of the reverse proxy, such as https://gpu.example.com/gpumon")
+    return text.rstrip("/")
+
+
+def _key() -> str:
+    key = os.environ.pop(KEY_VARIABLE, "") or secrets.token_urlsafe(24)
+    if len(key) < LEAST_KEY or not key.isascii() or not key.replace("-", "").replace("_", "").isalnum():
+        raise ConfigError(f"{KEY_VARIABLE}: must have at least {LEAST_KEY} of a-z, A-Z, 0-9, - and _")
+    return key
+
+
+def _names(host: str) -> tuple[str, ...]:
+    """Names under which a browser elsewhere may ask for this host; addresses are always good."""
+    return (host.lower(), socket.gethostname().lower(), socket.getfqdn().lower())
+
+
+def _listening(host: str, port: int, address: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as failure:
+        raise ConfigError(
+            f"--listen: {without_secrets(address)} cannot be listened at: {failure.strerror}; choose another port"
+        ) from None
+
+
+def _shown(host: str) -> str:
+    """A host as it stands in a URL; the address of all interfaces is none that a browser can open."""
+    if host in ("0.0.0.0", "::"):
+        return socket.gethostname()
+    return f"[{host}]" if ":" in host else host

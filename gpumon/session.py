@@ -1,0 +1,310 @@
+"""What a screen, a command or the exporter is attached to: sources, their collector, and what sizing learns from it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from gpumon.config.options import Options
+from gpumon.config.schema import Config, Endpoint, Feed
+from gpumon.readings.history import History
+from gpumon.readings.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from gpumon.collector import Collector, Keeper
+    from gpumon.outputs.alert_commands import AlertCommands
+    from gpumon.recording.course import Make
+    from gpumon.recording.ring import FlightRecorder
+    from gpumon.sizing.calibration import Calibration
+    from gpumon.sizing.profile import Observed
+    from gpumon.sizing.scenario import Known
+    from gpumon.sources.endpoint import EndpointSource
+    from gpumon.sources.feeds.file import FileFeed
+    from gpumon.sources.source import Source
+    from gpumon.specs.llm import LlmSpec
+    from gpumon.triage.alerts import Alerts
+    from gpumon.tui.control import Playback, Timeline
+
+T = TypeVar("T")
+
+
+async def open_hardware(config: Config, options: Options) -> Source | None:
+    """The source of the GPUs, started before the rest is imported, so that the driver worker starts meanwhile."""
+    if options.scenario:
+        from gpumon.sources.simulator.scenarios import scenario
+        from gpumon.sources.simulator.source import play
+
+        return play(scenario(options.scenario))
+    if options.demo:
+        from gpumon.sources.simulator.source import SimulatedServer
+
+        return SimulatedServer()
+    if not options.nvml:
+        return None
+    from gpumon.sources.nvml_source import NvmlSource
+
+    source = NvmlSource(config.general.interval_s)
+    await source.start()
+    return source
+
+
+def build(
+    config: Config,
+    options: Options,
+    hardware: Source | None,
+    history: History | None = None,
+    keepers: Sequence[Keeper] = (),
+) -> Collector:
+    """The collector of this run, not started. Nothing is connected to yet.
+
+    It imports what it needs here: that takes 0.1 s, which the screen's first paint does not wait for.
+    """
+    from gpumon.collector import Collector
+    from gpumon.sources.attachment import EngineFacts
+    from gpumon.sources.endpoint import sources_of
+    from gpumon.sources.host import HostMeter
+
+    endpoints: tuple[Endpoint, ...] = getattr(hardware, "endpoints", config.endpoint)
+    pages, files = _feeds(config, hardware)
+    polled = [*sources_of(endpoints, config.general.engine_interval_s), *pages]
+    listed = {each.reading.key: each.endpoint for each in polled} | {each.reading.key: each.endpoint for each in files}
+    exporters = _exporters(config, options)
+    owner = discovery = None
+    if config.discovery.enabled and not options.demo:
+        from gpumon.sources.discovery.source import discover
+        from gpumon.sources.ownership import Ownership
+
+        owner = Ownership()
+        discovery = discover(config, polled, listed, owner, hardware)
+    (commands, alerts), (deriver, triage) = _alerting(config), maker(config, hardware)()
+    return Collector(
+        [source for source in (hardware, *exporters, *polled, *files, discovery) if source is not None],
+        deriver,
+        getattr(hardware, "host_meter", _as_it_is)(HostMeter()),
+        EngineFacts(listed, config.model, owner, nvml=bool(hardware or exporters)),
+        interval_s=config.general.interval_s,
+        simulated=options.demo,
+        history=history,
+        see_gpus=discovery.see if discovery is not None else None,
+        alerts=alerts,
+        on_alert=commands.call,
+        keepers=keepers,
+        troubles=(commands.fault, *(keeper.fault for keeper in keepers if hasattr(keeper, "fault"))),
+        triage=triage,
+    )
+
+
+def _exporters(config: Config, options: Options) -> list[Source]:
+    if not config.dcgm.url or options.demo:
+        return []
+    from gpumon.sources.dcgm import DcgmSource
+
+    return [DcgmSource(config.dcgm)]
+
+
+def _alerting(config: Config) -> tuple[AlertCommands, Alerts]:
+    """Who runs the commands of alerts, and the alerts of the config."""
+    from gpumon.outputs.alert_commands import AlertCommands
+    from gpumon.triage.alerts import AlertRule, Alerts
+    from gpumon.triage.condition import parse
+
+    rules = (
+        AlertRule(
+            alert.name or alert.when,
+            parse(alert.when),
+            alert.for_s,
+            alert.clear_s,
+            alert.bell,
+            alert.title,
+            alert.command,
+        )
+        for alert in config.alert
+    )
+    return AlertCommands(), Alerts(tuple(rules))
+
+
+def _as_it_is(of_this_host: T) -> T:
+    """What a simulated server may put in the place of a thing of this host."""
+    return of_this_host
+
+
+def _feeds(config: Config, hardware: Source | None) -> tuple[Sequence[EndpointSource], Sequence[FileFeed]]:
+    """The feeds of the config, or of the simulated server: those with a page, and those with a file."""
+    feeds: tuple[Feed, ...] = getattr(hardware, "feeds", config.feed)
+    if not feeds:
+        return (), ()
+    from gpumon.sources.feeds.build import feeds_of
+
+    return feeds_of(msgspec.structs.replace(config, feed=feeds))
+
+
+def maker(config: Config, hardware: object = None) -> Make:
+    """What gives derivers and triages, to the collector and to the timelines over what it keeps.
+
+    `hardware` may be a simulated server, which has thresholds of its own.
+    """
+    from gpumon.config.prices import triage_of
+    from gpumon.efficiency.deriver import Deriver
+    from gpumon.sources.packaged import gpu_catalogue
+
+    gpus = gpu_catalogue(config.gpu)
+    of_server = getattr(hardware, "thresholds", None)
+    thresholds = config.triage if of_server is None else of_server(config.triage)
+    return lambda: (Deriver(gpus), triage_of(config, gpus, thresholds))
+
+
+def flight(
+    config: Config, hardware: object, history: History, *, simulated: bool
+) -> tuple[FlightRecorder | None, Timeline | None]:
+    """What keeps the last minutes, and goes back in them; none where the config wants none."""
+    if not config.recorder.minutes:
+        return None, None
+    import socket
+
+    from gpumon.recording.facts import facts
+    from gpumon.recording.ring import FlightRecorder
+    from gpumon.recording.store import write_recording
+    from gpumon.recording.timeline import PastTimeline
+
+    recorder = FlightRecorder(config.recorder.minutes * 60.0, config.recorder.memory_mb * 1e6)
+
+    def write(path: str) -> None:
+        write_recording(Path(path), recorder, facts(socket.gethostname(), simulated=simulated))
+
+    return recorder, PastTimeline(recorder, maker(config, hardware), write, history)
+
+
+class Calibrator:
+    """Sees every snapshot that is shown. It imports what it needs late: the screen's first paint does not wait."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._newest: Snapshot | None = None
+        self._profiles: Mapping[str, Observed] = {}
+        self._own: dict[str, LlmSpec] = {}
+        self._reading: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to read the imported profiles."""
+        self._reading = asyncio.create_task(self._read_profiles())
+
+    def stop(self) -> None:
+        """Stop reading, if it ever began."""
+        if self._reading is not None:
+            self._reading.cancel()
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Look at one snapshot."""
+        self._newest = snapshot
+        self.calibration.take(snapshot)
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        """What the engines were seen to do, gathered at every snapshot."""
+        from gpumon.sizing.calibration import Calibration
+
+        return Calibration()
+
+    async def _read_profiles(self) -> None:
+        from gpumon.config.profile_store import profiles
+
+        self._profiles = await asyncio.to_thread(profiles, os.environ)
+
+    def known(self) -> Known:
+        """What sizing looks up, as it is known by now; imported profiles a moment after the start."""
+        from gpumon.config.prices import prices_per_hour
+        from gpumon.sizing.live import have, own_models
+        from gpumon.sizing.scenario import Known
+        from gpumon.sources.model_facts import OwnModels
+        from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
+
+        newest, gpus = self._newest, gpu_catalogue(self._config.gpu)
+        if newest is not None:
+            self._own |= own_models(newest)  # an engine that is gone leaves its dimensions to what was measured on it
+        own = OwnModels(self._own, self._config.model)
+        here = have(newest) if newest is not None else ()
+        prices = prices_per_hour(self._config.sizing, gpus, (name for name, _ in here))
+        return Known(gpus=gpus, llms=llm_catalogue(), own=own, profiles=self._profiles, prices=prices)
+
+
+class LateCollector:
+    """What the screen controls: a collector that is built when the screen stands, in a thread."""
+
+    def __init__(self, config: Config, options: Options) -> None:
+        self.history = History()
+        self.timeline: Timeline | None = None
+        self.playback: Playback | None = None
+        self._config = config
+        self._options = options
+        self._interval_s = config.general.interval_s
+        self._collector: Collector | None = None
+        self._calibrator = Calibrator(config)
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between two ticks."""
+        return self._interval_s if self._collector is None else self._collector.interval_s
+
+    def set_interval(self, seconds: float) -> None:
+        """Change the cadence."""
+        self._interval_s = seconds
+        if self._collector is not None:
+            self._collector.set_interval(seconds)
+
+    def refresh(self) -> None:
+        """Tick now."""
+        if self._collector is not None:
+            self._collector.refresh()
+
+    async def start(self, sink: Callable[[Snapshot], None]) -> None:
+        """Build the collector and start it."""
+        hardware = await open_hardware(self._config, self._options)
+        collector = await asyncio.to_thread(self._built, hardware)
+        if self._interval_s != collector.interval_s:
+            collector.set_interval(self._interval_s)
+        self._collector = collector
+        calibrator = self._calibrator
+
+        def take(snapshot: Snapshot) -> None:
+            calibrator.take(snapshot)
+            sink(snapshot)
+
+        await collector.start(take, early=True)
+        calibrator.start()
+
+    def _built(self, hardware: Source | None) -> Collector:
+        """The collector, with the flight recorder that this run has."""
+        config, simulated = self._config, self._options.demo
+        recorder, self.timeline = flight(config, hardware, self.history, simulated=simulated)
+        return build(config, self._options, hardware, self.history, () if recorder is None else (recorder,))
+
+    @property
+    def calibration(self) -> Calibration:
+        """What the engines were seen to do, gathered at every snapshot."""
+        return self._calibrator.calibration
+
+    def known(self) -> Known:
+        """What sizing looks up, as it is known by now; imported profiles a moment after the start."""
+        return self._calibrator.known()
+
+    async def ended(self) -> None:
+        """Wait until collecting ends, by `stop`; raises what ended it otherwise."""
+        if self._collector is not None:
+            await asyncio.shield(self._collector.ended())
+
+    async def stop(self) -> None:
+        """Stop it, if it ever started."""
+        self._calibrator.stop()
+        if self._collector is not None:
+            await self._collector.stop()
+
+
+def nothing(snapshot: Snapshot) -> bool:
+    """Whether there is neither a GPU nor an endpoint, nor hope of one: the driver is not still initialising."""
+    return not snapshot.gpus and not snapshot.engines

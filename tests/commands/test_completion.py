@@ -1,0 +1,100 @@
+"""Completion as a shell does it: the printed function in a real bash, and the manual page in a real groff."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpumon.commands import COMMANDS
+from gpumon.commands.completion import bash, fish, man, zsh
+from gpumon.commands.options import actions, program, subcommands
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for one in subcommands(parser).values():
+        yield from parsers(one)
+
+
+OPTIONS = {option for parser in parsers(program()) for action in actions(parser) for option in action.option_strings}
+
+
+def completed(line: str, folder: Path) -> set[str]:
+    """What bash offers for the last word of a line."""
+    words = line.split(" ")
+    quoted = " ".join(f"'{word}'" for word in words)
+    script = (
+        f"{bash()}\nCOMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _gpumon; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    )
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script], cwd=folder, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr == ""
+    return set(done.stdout.split("\n")) - {""}
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("gpumon sna", {"snapshot"}),
+        ("gpumon re", {"record", "replay", "report"}),
+        ("gpumon watch --du", {"--duration"}),
+        ("gpumon --interval 2 watch --co", {"--config", "--count"}),
+        ("gpumon watch --interval watch", set()),
+        ("gpumon models s", {"search", "show"}),
+        ("gpumon models show --co", {"--config", "--context"}),
+        ("gpumon profiles add --kv", {"--kv-precision"}),
+        ("gpumon profiles list --kv", set()),
+        ("gpumon demo --scenario therm", {"thermal"}),
+        ("gpumon --theme defau", {"default"}),
+        ("gpumon completion z", {"zsh"}),
+        ("gpumon replay ni", {"night 1.gpumon"}),
+        ("gpumon snapshot --config ni", {"night 1.gpumon"}),
+        ("gpumon snapshot ni", set()),
+    ],
+)
+def test_bash_offers_what_may_stand_there(line: str, offered: set[str], tmp_path: Path) -> None:
+    (tmp_path / "night 1.gpumon").touch()
+    assert completed(line, tmp_path) == offered
+
+
+def test_bash_offers_every_command_and_every_option_of_each(tmp_path: Path) -> None:
+    assert completed("gpumon ", tmp_path) >= {*COMMANDS}
+    for name, parser in subcommands(program()).items():
+        if not subcommands(parser):
+            own = {option for action in actions(parser) for option in action.option_strings}
+            assert completed(f"gpumon {name} -", tmp_path) == own, name
+
+
+def test_a_sourced_function_is_registered() -> None:
+    done = subprocess.run(
+        ["bash", "--norc", "-c", f"{bash()}\ncomplete -p gpumon"], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == ["complete", "-F", "_gpumon", "gpumon"]
+
+
+@pytest.mark.parametrize("form", [zsh, fish])
+def test_other_shells_know_every_command_and_option(form: object) -> None:
+    text = form()  # type: ignore[operator]
+    for name in COMMANDS:
+        assert name in text
+    for option in OPTIONS:
+        assert (option if form is zsh else f"-l {option[2:]} " if option.startswith("--") else option) in text, option
+
+
+def test_the_manual_page_has_it_all_and_groff_takes_it() -> None:
+    done = subprocess.run(
+        ["groff", "-man", "-Tascii", "-ww", "-P-c", "-P-b", "-P-u"],
+        input=man(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    text = " ".join(done.stdout.split())
+    for word in (*OPTIONS, *(f"gpumon {name}" for name in COMMANDS), "GPUMON_INTERVAL", "nothing to monitor"):
+        assert word in text, word

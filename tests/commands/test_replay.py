@@ -1,0 +1,168 @@
+"""A recording that plays on the same screen: what it shows, how fast, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gpumon.commands.replay import Replay, opened
+from gpumon.config.errors import ConfigError
+from gpumon.config.schema import Config
+from gpumon.readings.snapshot import Snapshot
+from gpumon.recording.ring import FlightRecorder
+from gpumon.recording.store import write_recording
+from tests.recording.frames import WALL_S, served
+from tests.recording.pasts import apart, lived, without_longer
+
+HOLE_S = 3600.0
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[float, Snapshot]]:
+    """Two minutes, an hour of nothing, and 40 s, as another machine recorded them."""
+    frames = list(served(160))
+    frames = [
+        *frames[:120],
+        *(
+            msgspec.structs.replace(each, wall_s=each.wall_s + HOLE_S, monotonic_s=each.monotonic_s + HOLE_S)
+            for each in frames[120:]
+        ),
+    ]
+    ring = FlightRecorder(1e6, 1e9)
+    shown = lived(frames, ring)
+    file = tmp_path_factory.mktemp("recorded") / "night.sqlite"
+    write_recording(file, ring, {"host": "gpu-17"})
+    return file, {snapshot.wall_s: snapshot for snapshot in shown}
+
+
+Ready = Callable[[list[Snapshot]], bool]
+
+
+def played(replay: Replay, ready: Ready, then: Callable[[Replay], Ready] | None = None) -> list[Snapshot]:
+    """What the screen gets until it is enough; then something may be done, and what comes until that is enough."""
+    sent: list[Snapshot] = []
+
+    async def until(enough: Ready) -> None:
+        end_s = time.monotonic() + 60.0
+        while not enough(sent):
+            assert time.monotonic() < end_s, "it does not play"
+            await asyncio.sleep(0.02)
+
+    async def main() -> None:
+        await replay.start(sent.append)
+        await until(ready)
+        if then is not None:
+            await until(then(replay))
+        await replay.stop()
+
+    asyncio.run(main())
+    return sent
+
+
+def test_it_shows_what_the_live_screen_showed(recorded: tuple[Path, dict[float, Snapshot]]):
+    file, live = recorded
+    replay = opened(str(file), "", 100.0, Config())
+    sent = played(replay, lambda sent: len(sent) >= 8 or sent[-1:] == [live[max(live)]])
+    for snapshot in sent:
+        assert apart(without_longer(live[snapshot.wall_s]), without_longer(snapshot)) == []
+    assert [one.wall_s for one in sent] == sorted({one.wall_s for one in sent})
+    assert replay.file == "night.sqlite"
+    assert replay.playback is replay
+    assert replay.known().own is not None
+    assert replay.calibration.observed()
+
+
+def test_it_passes_over_a_hole_and_stays_at_the_end(recorded: tuple[Path, dict[float, Snapshot]]):
+    file, live = recorded
+    sent = played(opened(str(file), "-42s", 100.0, Config()), lambda sent: any(s.wall_s == max(live) for s in sent))
+    assert sent[0].wall_s < WALL_S + 121.0
+    assert sent[-1].wall_s == max(live)
+    assert len(sent) == len({one.wall_s for one in sent})
+
+
+def test_it_pauses_and_goes_on_from_where_it_is_told(recorded: tuple[Path, dict[float, Snapshot]]):
+    file, live = recorded
+    times = sorted(live)
+    replay = opened(str(file), "-42s", 1.0, Config())
+
+    def then(replay: Replay) -> Ready:
+        replay.pause()
+        replay.go_on(times[20])
+        return lambda sent: sum(one.wall_s < times[60] for one in sent) >= 2
+
+    sent = played(replay, bool, then)
+    again = [one.wall_s for one in sent if one.wall_s < times[60]]
+    assert again[0] == times[20]
+    assert again == sorted(again)
+    known = replay.history.buckets("busy", int(times[20] // 5.0) - 1, 3, 5.0)
+    assert all(value == value for value in known), "the charts go back before the moment that it went on from"
+
+
+def test_its_speed_is_bounded(recorded: tuple[Path, dict[float, Snapshot]]):
+    replay = opened(str(recorded[0]), "", 1.0, Config())
+    replay.set_speed(1e9)
+    assert replay.speed == 100.0
+    replay.set_speed(0.0)
+    assert replay.speed == 0.1
+
+
+@pytest.mark.parametrize(
+    ("at", "words"), [("soon", "--at is no time.*soon"), ("2020-01-01T00:00", "outside of the recording.*it goes from")]
+)
+def test_a_time_that_can_not_be_is_refused(recorded: tuple[Path, dict[float, Snapshot]], at: str, words: str):
+    with pytest.raises(ConfigError, match=words):
+        opened(str(recorded[0]), at, 1.0, Config())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], ".sqlite: this host has none of its own yet: name a file, or begin it: gpumon record"),
+        (["no.sqlite", "--speed", "200"], "0.1 to 100"),
+        (["no.sqlite"], "no.sqlite: there is no such file"),
+        (["{}"], "needs a terminal for input and output: use `gpumon report FILE` (summed up) or `gpumon export FILE`"),
+    ],
+)
+def test_the_command_refuses_in_one_line(
+    recorded: tuple[Path, dict[float, Snapshot]], tmp_path: Path, words: list[str], said: str
+):
+    done = subprocess.run(
+        [sys.executable, "-m", "gpumon", "replay", *(word.format(recorded[0]) for word in words)],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
+        env={**os.environ, "HOME": str(tmp_path), "XDG_DATA_HOME": ""},
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_time_before_the_end_may_follow_its_option():
+    from gpumon.commands.options import understood
+
+    chosen, command = understood(["replay", "night.sqlite", "--at", "-10m", "--speed", "10"])
+    assert (command, chosen.file, chosen.at, chosen.speed) == ("replay", "night.sqlite", "-10m", 10.0)
+
+
+def test_it_plays_in_a_terminal_without_any_driver(recorded: tuple[Path, dict[float, Snapshot]], tmp_path: Path):
+    from tests.terminal import Terminal
+
+    env = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, "-m", "gpumon", "replay", str(recorded[0]), "--speed", "10"]
+    with Terminal(command, env, 120, 40) as terminal:
+        end_s = time.monotonic() + 60.0
+        while time.monotonic() < end_s and "H100" not in "\n".join(terminal.screen()):
+            terminal.run(0.5)
+        screen = "\n".join(terminal.screen())
+    assert "H100" in screen
+    assert "night.sqlite" in screen

@@ -1,0 +1,99 @@
+"""`gpumon report` and `gpumon export` on a recording file, as the installed command."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpumon.recording.store import Recorder
+from tests.recording.frames import served
+from tests.recording.pasts import lived
+
+GPUMON = str(Path(sys.executable).with_name("gpumon"))
+SECONDS = 50
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path: Path = tmp_path_factory.mktemp("reporting") / "a.gpumon"
+    recorder = Recorder(path, {"host": "box"})
+    lived(served(SECONDS), recorder)
+    recorder.close()
+    assert recorder.written == SECONDS
+    return path
+
+
+def run(*arguments: str | Path, code: int = 0) -> str:
+    done = subprocess.run([GPUMON, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done.stderr
+    return done.stderr if code else done.stdout
+
+
+def test_a_report_as_text_markdown_and_json_says_the_same(recording: Path) -> None:
+    told = json.loads(run("report", recording, "--json"))
+    assert len(told["gpus"]) == 8
+    assert told["seconds"] == pytest.approx(SECONDS - 1, abs=0.1)
+    assert told["missing"]["cost"] == "no_price"
+    busy = f"busy {told['busy_ratio'] * 100:.0f}%"
+    assert busy in run("report", recording)
+    assert f"| use | {busy}," in run("report", recording, "--markdown")
+
+
+def test_an_export_has_every_moment_or_one_in_so_many_seconds(recording: Path) -> None:
+    lines = run("export", recording, "--jsonl").splitlines()
+    moments = [json.loads(line) for line in lines]
+    assert len(moments) == SECONDS
+    assert [moment["time"] for moment in moments] == sorted({moment["time"] for moment in moments})
+    assert moments[-1]["engines"][0]["decode_tokens_per_s"] > 0
+    rows = list(csv.DictReader(io.StringIO(run("export", recording, "--every", "10"))))
+    assert len(rows) == 5 * 13
+    assert [row["kind"] for row in rows[-13:]] == ["gpu"] * 8 + ["engine"] * 4 + ["host"]
+    assert float(rows[-2]["decode_tokens_per_s"]) > 0
+    assert run("export", recording, "--every", "1m").count("\n") == 14
+
+
+def test_without_a_name_it_is_the_hosts_own_and_of_a_folder_the_one_in_it(
+    recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert "this host has none of its own yet" in run("report", code=2)
+    folder, bundle = tmp_path / "gpumon" / "recordings", tmp_path / "gpumon-box-20260102-030405"
+    folder.mkdir(parents=True)
+    bundle.mkdir()
+    shutil.copy(recording, folder / f"{os.uname().nodename}.sqlite")
+    shutil.copy(recording, bundle / "recording.gpumon")
+    assert run("report") == run("report", bundle) == run("report", recording)
+    assert run("export", "--every", "1h") == run("export", recording, "--every", "3600")
+
+
+def test_a_stretch_begins_with_rates_and_not_with_a_warm_up(recording: Path) -> None:
+    (first, *_) = run("export", recording, "--jsonl", "--from", "-5s").splitlines()
+    moment = json.loads(first)
+    assert moment["engines"][0]["decode_tokens_per_s"] is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("report", "{}", "--from", "yesterday"), "--from is no time: 'yesterday'; write it as 03:10"),
+        (("report", "{}", "--to", "2020-01-01T00:00"), "--to is outside of the recording: 2020-01-01T00:00; it goes"),
+        (("export", "{}", "--from", "-5s", "--to", "-10s"), "--from -5s is after --to -10s"),
+        (("export", "{}", "--csv", "--jsonl"), "argument --jsonl: not allowed with argument --csv"),
+        (("report", "/nowhere/a.gpumon"), "/nowhere/a.gpumon: there is no such file"),
+        (("export", "{}", "--every", "5x"), "argument --every: must be seconds, or such as 90s, 5m, 1h, up to 24h"),
+        (("export", "{}", "--every", "2d"), "argument --every: must be seconds, or such as 90s, 5m, 1h, up to 24h"),
+        (("report", "/"), "/: is a folder: name a file in it"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line(recording: Path, arguments: tuple[str, ...], said: str) -> None:
+    text = run(*(each.format(recording) for each in arguments), code=2)
+    assert text.startswith(f"gpumon: {said}")
+    assert text.count("\n") == 1

@@ -1,0 +1,53 @@
+"""`--scenario` on the command line: the list, unknown names, and where it does not belong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpumon.cli import main
+from gpumon.commands.options import scenarios
+from gpumon.sources.simulator.scenarios import SCENARIOS
+
+
+def test_the_list_names_every_scenario_with_its_verdict() -> None:
+    text = scenarios(100)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 100
+    for each in SCENARIOS:
+        (line,) = [line for line in lines if line.split(" ")[0] == each.name]
+        assert each.expected.value.replace("_", " ") in line
+        assert " ".join(each.about.split()[:2]) in line
+
+
+@pytest.mark.parametrize("arguments", [["demo"], ["snapshot", "--demo"], ["watch", "--demo"]])
+def test_the_command_prints_the_list(
+    arguments: list[str], capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main([*arguments, "--scenario", "list"]) == 0
+    assert b"kv-cache-full" in capsysbinary.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["demo", "--scenario", "kv-cash-full"], "no such scenario: 'kv-cash-full'; did you mean kv-cache-full"),
+        (["demo", "--scenario", "zzzzzzzz"], "no such scenario: 'zzzzzzzz'; `gpumon demo --scenario list` names them"),
+        (["watch", "--scenario", "burst"], "--scenario is for the simulated server: add --demo"),
+        (["demo", "--scenario"], "argument --scenario: expected one argument"),
+    ],
+)
+def test_what_is_refused(
+    arguments: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert said in error

@@ -1,0 +1,411 @@
+"""`gpumon web`: the real command, spoken to as the page in a browser speaks to it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import psutil
+import pyte
+import pytest
+
+from gpumon.commands.options import understood
+from gpumon.commands.web import is_loopback, public_url, screen_command
+from gpumon.config.errors import ConfigError
+from gpumon.web.admission import Admission
+from gpumon.web.server import MOST_COLUMNS, MOST_TABS
+
+WAIT_S: Final = 60.0
+FIGURES: Final = r"8x H100[\s\S]* ok +700W"
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    return {**os.environ, "HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "LANG": "C", "TERM": "dumb", **more}
+
+
+class Served:
+    """The running command, and one visitor with its link."""
+
+    def __init__(self, process: asyncio.subprocess.Process, link: str, session: aiohttp.ClientSession) -> None:
+        self.process, self.link, self.session = process, link, session
+        self.url, _, self.key = link.partition("#key=")
+        self.server = psutil.Process(process.pid)
+
+    def tab(self, size: str = "width=120&height=40", **headers: str) -> Any:
+        """The websocket of a page; an async context manager."""
+        return self.session.ws_connect(f"{self.url}ws/{self.key}?{size}", headers=headers)
+
+    async def said(self) -> bytes:
+        """What it has written since its link, at its end."""
+        assert self.process.stdout is not None
+        return await asyncio.wait_for(self.process.stdout.read(), WAIT_S)
+
+    async def ended(self, children: int = 0) -> None:
+        """Wait until so many processes are left."""
+        await until(lambda: len(self.server.children()) == children)
+
+
+@contextlib.asynccontextmanager
+async def served(folder: Path, *options: str, **variables: str) -> AsyncIterator[Served]:
+    command = [sys.executable, "-m", "gpumon", "web", "--demo", "--listen", "127.0.0.1:0", *options]
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env=environment(folder, **variables),
+    )
+    assert process.stdout is not None
+    try:
+        said = await asyncio.wait_for(process.stdout.readline(), WAIT_S)
+        link = re.search(rb"http://127\.0\.0\.1:\d+/#key=\S+", said)
+        assert link is not None
+        async with aiohttp.ClientSession() as session:
+            yield Served(process, link[0].decode(), session)
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            assert await asyncio.wait_for(process.wait(), WAIT_S) == 0
+
+
+async def until(true: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + WAIT_S
+    while not true():
+        assert time.monotonic() < end_s, "not in time"
+        await asyncio.sleep(0.05)
+
+
+class Screen:
+    """What the terminal in the page shows of a websocket."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse, columns: int = 120, lines: int = 40) -> None:
+        self._socket = socket
+        self.screen = pyte.Screen(columns, lines)
+        self._stream = pyte.ByteStream(self.screen)
+        self.bytes = b""
+
+    async def shows(self, pattern: str) -> str:
+        """The screen as soon as the pattern is on it."""
+        end_s = time.monotonic() + WAIT_S
+        while not re.search(pattern, text := "\n".join(self.screen.display)):
+            assert time.monotonic() < end_s, f"{pattern} is not in\n{text}"
+            message = await self._socket.receive(timeout=WAIT_S)
+            if message.type == aiohttp.WSMsgType.BINARY:
+                self.bytes += message.data
+                # pyte knows no sub-parameters and no private queries.
+                self._stream.feed(re.sub(rb"\x1b\[\?\d+\$p", b"", message.data))
+            else:
+                assert message.type == aiohttp.WSMsgType.TEXT, message
+        return text
+
+    async def type(self, keys: str) -> None:
+        await self._socket.send_json(["stdin", keys])
+
+    async def resize(self, columns: int, lines: int) -> None:
+        self.screen.resize(lines, columns)
+        await self._socket.send_json(["resize", {"width": columns, "height": lines}])
+
+
+async def test_a_tab_shows_the_screen_answers_keys_follows_its_size_and_ends(tmp_path: Path) -> None:
+    async with served(tmp_path, "--theme", "light", "--interval", "0.25") as there:
+        async with there.tab() as socket:
+            screen = Screen(socket)
+            first = await screen.shows(FIGURES)
+            assert b"\x1b[38;2;" in screen.bytes
+            assert "⣿" in first
+            clock = re.search(r"\d\d:\d\d:\d\d", first)
+            assert clock is not None
+            await screen.shows(rf"● (?!{clock[0]})\d\d:")
+            await screen.type("\x1b[B")
+            await screen.shows(r"▸ 1")
+            await screen.type("/")
+            await screen.shows("filter gpus: ")
+            await screen.type("held\r")
+            await screen.shows(r"7 [^\n]*held")
+            await screen.resize(80, 24)
+            await screen.shows(r"gpumon +\S.* · 8x H100[\s\S]*q quit *$")
+            (child,) = there.server.children()
+            argv = child.cmdline()
+            assert argv[1:] == ["-m", "gpumon", "demo", "--interval=0.25", "--theme=light"]
+            assert there.key not in " ".join([*argv, *child.environ().values()])
+        await there.ended()
+
+
+async def test_what_a_tab_sends_is_bounded_and_a_strange_message_costs_its_own_tab_alone(tmp_path: Path) -> None:
+    async with served(tmp_path) as there, there.tab("width=x&height=-5") as good:
+        screen = Screen(good)
+        await screen.resize(120, 40)
+        await screen.shows(FIGURES)
+        for bad in (
+            '{"not": "a list"}',
+            "[]",
+            "no JSON",
+            '["resize", {}]',
+            '["resize", {"width": "1e9x"}]',
+            '["stdin", 5]',
+        ):
+            async with there.tab() as socket:
+                await socket.send_str(bad)
+                async for _ in socket:
+                    pass
+                assert socket.closed
+        await there.ended(1)
+        await good.send_json(["resize", {"width": 10**9, "height": 3}])
+        await screen.resize(120, 40)
+        assert len(await screen.shows(FIGURES)) < MOST_COLUMNS * 41
+
+
+async def test_only_pages_of_its_own_with_the_key_may_talk_to_it(tmp_path: Path) -> None:
+    async with served(tmp_path) as there, aiohttp.ClientSession() as stranger:
+        own = there.url.rstrip("/")
+        refused: tuple[Mapping[str, str], ...] = (
+            {"Origin": "https://evil.example"},
+            {"Origin": "http://127.0.0.1:1"},
+            {"Origin": "null"},
+            {"Host": "evil.example"},
+            {"Host": "evil.example:8484", "Origin": "http://evil.example:8484"},
+            {"Host": "127.0.0.1.evil.example"},
+            {"Host": "["},
+            {"Host": "127.0.0.1:abc"},
+            {"Host": f"evil@{own.rpartition('/')[2]}"},
+            {"Host": "127.0.0.1; script-src *"},
+        )
+        for headers in refused:
+            with pytest.raises(aiohttp.WSServerHandshakeError) as error:
+                await there.tab(**headers)
+            assert error.value.status == 403, headers
+        for path in ("ws/", "ws/wrong", "ws/%FF", f"ws/{there.key}x", "ws/none?key=" + there.key, "ws"):
+            async with stranger.get(there.url + path, cookies={"key": there.key}) as page:
+                assert page.status in (403, 404), path
+        assert not there.server.children()
+        async with there.tab(Origin=own) as socket:
+            await Screen(socket).shows("gpumon")
+
+
+async def test_no_cookie_is_set_and_the_key_is_in_nothing_that_is_served(tmp_path: Path) -> None:
+    async with served(tmp_path) as there:
+        for path in ("", "page.js", "static/js/textual.js", f"?key={there.key}"):
+            async with there.session.get(there.url + path) as page:
+                assert page.status == 200, path
+                assert "Set-Cookie" not in page.headers
+                assert there.key not in await page.text() + str(page.headers)
+
+
+@pytest.mark.parametrize(
+    "line", [b"Host: 127.0.0.1:abc", b"Host: 127.0.0.1:99999", b"Host: evil@127.0.0.1", b"Cookie: gpumon-0=\xff"]
+)
+async def test_a_strange_request_is_answered_and_leaves_no_trace(tmp_path: Path, line: bytes) -> None:
+    async with served(tmp_path) as there:
+        host, _, port = there.url.split("/")[2].partition(":")
+        lines = [b"GET /ws/%FF HTTP/1.1", line, b"Connection: close"]
+        if not line.startswith(b"Host"):
+            lines.insert(1, f"Host: {host}:{port}".encode())
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"\r\n".join((*lines, b"", b"")))
+        answer = await asyncio.wait_for(reader.read(), WAIT_S)
+        writer.close()
+    assert re.match(rb"HTTP/1\.1 4\d\d ", answer), answer
+    assert b"evil" not in answer
+    assert b"Traceback" not in await there.said()
+
+
+async def test_the_page_asks_nobody_else_and_is_in_no_frame(tmp_path: Path) -> None:
+    async with served(tmp_path) as there:
+        async with there.session.get(there.url) as page:
+            text, headers = await page.text(), page.headers
+        assert not re.findall(r"(?:https?:)?//[a-z]", text)
+        assert headers["X-Frame-Options"] == "DENY"
+        assert headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'self';")
+        named = re.findall(r'(?:src|href)="([^":]+)"|url\("([^"]+)"\)', text)
+        assert len(named) == 4
+        for one in named:
+            async with there.session.get(there.url + "".join(one)) as part:
+                assert part.status == 200, one
+        async with there.session.get(there.url + "static/") as listing:
+            assert listing.status in (403, 404)
+
+
+async def test_tabs_are_counted(tmp_path: Path) -> None:
+    async with served(tmp_path) as there, contextlib.AsyncExitStack() as open_tabs:
+        for _ in range(MOST_TABS):
+            await open_tabs.enter_async_context(there.tab())
+        with pytest.raises(aiohttp.WSServerHandshakeError) as error:
+            await there.tab()
+        assert error.value.status == 503
+        async with there.session.get(there.url) as page:
+            assert (page.status, "8 tabs are open" in await page.text()) == (503, True)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+async def test_the_end_of_the_server_ends_its_processes(tmp_path: Path, how: signal.Signals) -> None:
+    async with served(tmp_path) as there, there.tab() as socket:
+        await Screen(socket).shows("gpumon")
+        below = there.server.children(recursive=True)
+        assert below
+        there.process.send_signal(how)
+        code = await asyncio.wait_for(there.process.wait(), WAIT_S)
+        assert code == (-how if how == signal.SIGKILL else 0)
+        await until(lambda: not any(alive(process) for process in below))
+
+
+def alive(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+async def test_a_process_that_ends_by_itself_closes_its_tab(tmp_path: Path) -> None:
+    async with served(tmp_path) as there:
+        async with there.tab() as socket:
+            screen = Screen(socket)
+            await screen.shows("gpumon")
+            await screen.type("q")
+            await closed(socket)
+        async with there.tab() as socket:
+            await Screen(socket).shows("gpumon")
+            (child,) = there.server.children()
+            child.kill()
+            await closed(socket)
+        await there.ended()
+
+
+async def closed(socket: aiohttp.ClientWebSocketResponse) -> None:
+    async def drained() -> None:
+        async for _ in socket:
+            pass
+
+    await asyncio.wait_for(drained(), WAIT_S)
+    assert socket.closed
+
+
+async def test_a_key_of_ones_own_keeps_the_link_and_stays_out_of_the_processes(tmp_path: Path) -> None:
+    key = "a-key-of-ones-own-0123"
+    async with served(tmp_path, GPUMON_WEB_KEY=key) as there, there.tab() as socket:
+        assert there.key == key
+        await Screen(socket).shows("gpumon")
+        assert not [child for child in there.server.children() if "GPUMON_WEB_KEY" in child.environ()]
+
+
+def refusal(folder: Path, *options: str, code: str = "", **variables: str) -> str:
+    """The one line on stderr of a command that is refused, with nothing served."""
+    program = ["-c", code] if code else ["-m", "gpumon"]
+    done = subprocess.run(
+        [sys.executable, *program, "web", "--demo", *options],
+        env=environment(folder, **variables),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done
+    return done.stderr
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.0.2.7:8484", "gpu-07:8484"])
+def test_another_address_than_loopbacks_is_refused(tmp_path: Path, address: str) -> None:
+    said = refusal(tmp_path, "--listen", address)
+    assert said.startswith(f"gpumon: --listen: {address} is no loopback address")
+    assert "ssh -L" in said
+    assert "--allow-remote" in said
+
+
+async def test_with_allow_remote_it_warns(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "gpumon", "web", "--demo", "--allow-remote", "--listen", "0.0.0.0:0"]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, env=environment(tmp_path))
+    assert process.stdout is not None
+    try:
+        warning = await asyncio.wait_for(process.stdout.readline(), WAIT_S)
+        link = await asyncio.wait_for(process.stdout.readline(), WAIT_S)
+    finally:
+        process.terminate()
+        await process.wait()
+    assert warning.startswith(b"warning: 0.0.0.0 is no loopback address, and this is plain HTTP")
+    assert re.match(rb"gpumon is at http://[^/]+:\d+/#key=\S{32}\n", link)
+
+
+MISSING: Final = """
+import sys
+sys.modules["textual_serve"] = None  # as Python itself marks a module that is not there
+from gpumon.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_without_the_extra_it_says_how_to_install_it(tmp_path: Path) -> None:
+    said = refusal(tmp_path, "--listen", "127.0.0.1:0", code=MISSING)
+    assert "textual-serve, which is not installed: pipx install 'gpumon[web]'" in said
+
+
+def test_what_is_wrong_is_said_before_anything_is_served(tmp_path: Path) -> None:
+    for address in ("8484", "foo", "127.0.0.1:x", "127.0.0.1:99999"):
+        said = refusal(tmp_path, "--listen", address)
+        assert f"{address!r} must be address:port, such as 127.0.0.1:8484 or [::1]:8484" in said
+    assert "--public-url: must be the URL" in refusal(tmp_path, "--public-url", "ftp://a")
+    short = refusal(tmp_path, GPUMON_WEB_KEY="pass word")
+    assert "GPUMON_WEB_KEY: must have at least 16" in short
+    assert "pass word" not in short
+    assert "no-such-theme" in refusal(tmp_path, "--theme", "no-such-theme")
+
+
+async def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    async with served(tmp_path) as there:
+        address = there.url.split("/")[2]
+        said = await asyncio.to_thread(refusal, tmp_path, "--listen", address)
+    assert f"--listen: {address} cannot be listened at: Address already in use" in said
+
+
+def chosen(*words: str) -> argparse.Namespace:
+    return understood(["web", *words])[0]
+
+
+def test_a_tab_runs_the_options_chosen() -> None:
+    words = ("--endpoint", "http://a:1/x;rm -rf /", "--endpoint=b:2", "--prometheus", "http://p:9090", "--no-nvml")
+    argv = screen_command(chosen(*words, "--config", "a b.toml", "--listen", "127.0.0.1:1", "--allow-remote"))
+    assert argv[0] == sys.executable
+    assert set(argv[3:]) == {
+        "--endpoint=http://a:1/x;rm -rf /",
+        "--endpoint=b:2",
+        "--prometheus=http://p:9090",
+        "--no-nvml",
+        "--config=a b.toml",
+    }
+    again, command = understood(argv[3:])
+    assert (command, again.endpoint) == ("", ["http://a:1/x;rm -rf /", "b:2"])
+    simulated, command = understood(screen_command(chosen("--demo", "--scenario", "thermal", *words))[3:])
+    assert (command, simulated.scenario, hasattr(simulated, "prometheus")) == ("demo", "thermal", False)
+
+
+def test_loopback_is_what_no_other_host_reaches() -> None:
+    assert all(map(is_loopback, ("127.0.0.1", "127.8.8.8", "::1", "localhost")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "localhost.example", "gpu-07", "")))
+
+
+def test_names_behind_a_proxy_and_on_the_network() -> None:
+    proxied = Admission("k", (), public_url("https://gpu.example.com/gpumon/"))
+    assert proxied.public == "https://gpu.example.com/gpumon"
+    good = ("gpu.example.com", "127.0.0.1:8484", "localhost:9000", "[::1]:8484")
+    assert not any(proxied.refusal({"Host": host, "Origin": "https://gpu.example.com"}) for host in good)
+    assert proxied.refusal({"Host": "gpu.example.com", "Origin": "https://gpu.example.com.evil"})
+    assert proxied.refusal({"Host": "10.0.0.5:8484"})
+    remote = Admission("k", ("0.0.0.0", "gpu-07"), "")
+    assert not any(remote.refusal({"Host": host}) for host in ("10.0.0.5:8484", "[fd00::7]:8484", "GPU-07:8484"))
+    assert remote.refusal({"Host": "evil.example:8484"})
+    for wrong in (
+        "gpu.example.com",
+        "https://u:p@gpu",
+        "https://gpu?x",
+        "https://gpu x",
+        "https://gpu:99999",
+        "https://gpu:0",
+    ):
+        with pytest.raises(ConfigError):
+            public_url(wrong)
