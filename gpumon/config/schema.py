@@ -63,6 +63,8 @@ class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Environment variable that holds the API key."""
     api_key_file: str = ""
     """Path of the file that holds the API key, with a slash in it: a bare word is taken for the key itself."""
+    api_key_user: str = ""
+    """User of this host whose server the key is for, besides root, gpumon's own user and the owner of the file."""
     tls_ca: str = ""
     """PEM file of the certificate authority to trust."""
     tls_verify: bool = True
@@ -109,6 +111,8 @@ class Feed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Environment variable that holds the API key."""
     api_key_file: str = ""
     """Path of the file that holds the API key, with a slash in it: a bare word is taken for the key itself."""
+    api_key_user: str = ""
+    """User of this host whose server the key is for, besides root, gpumon's own user and the owner of the file."""
     tls_ca: str = ""
     """PEM file of the certificate authority to trust."""
     tls_verify: bool = True
@@ -185,6 +189,8 @@ class Dcgm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Environment variable that holds the API key, where a proxy in front of it wants one."""
     api_key_file: str = ""
     """Path of the file that holds the API key, with a slash in it: a bare word is taken for the key itself."""
+    api_key_user: str = ""
+    """User of this host whose server the key is for, besides root, gpumon's own user and the owner of the file."""
     tls_ca: str = ""
     """PEM file of the certificate authority to trust."""
     tls_verify: bool = True
@@ -207,6 +213,8 @@ class Prometheus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Environment variable that holds a bearer token."""
     api_key_file: str = ""
     """Path of the file that holds the bearer token, with a slash in it: a bare word is taken for the token itself."""
+    api_key_user: str = ""
+    """User of this host whose server the key is for, besides root, gpumon's own user and the owner of the file."""
     user: str = ""
     """Name for basic auth."""
     password_env: str = ""

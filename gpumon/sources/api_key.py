@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pwd
 from pathlib import Path
 from typing import Final
 
 from gpumon.config.schema import Endpoint
 from gpumon.readings.text import clean
 from gpumon.sources.model_files import open_regular
+from gpumon.sources.sockets import Place, listening, locate, reached
 
 MOST_BYTES: Final = 8192
 
@@ -40,6 +43,37 @@ def read_key(endpoint: Endpoint, setting: str = "api_key") -> tuple[str, str]:
     if not key.isascii() or not key.isprintable() or " " in key:
         return "", f"the {word} in {_place(endpoint)} is not one word of printable ASCII: put the bare {word} there"
     return key, ""
+
+
+def withheld(endpoint: Endpoint) -> str:
+    """Why the secret may not be sent to the endpoint now, and the fix; empty where it may.
+
+    On this host a port is anybody's while its server is down. Whoever listens there must know the secret without
+    gpumon: root, gpumon's own user, the owner of its file, or the user that the config names. Another host can not be
+    looked into; a server with TLS that is verified shows who it is. May wait for a name server.
+    """
+    if endpoint.tls_verify and endpoint.url.lower().startswith("https:"):
+        return ""
+    place = locate(endpoint.url)
+    uids = {each.uid for each in reached(place, listening())} if isinstance(place, Place) else set()
+    strangers = uids - {0, os.geteuid()}
+    if strangers and endpoint.api_key_file:
+        with contextlib.suppress(OSError, RuntimeError):
+            strangers.discard(Path(endpoint.api_key_file).expanduser().stat().st_uid)
+    names = {_user(uid) for uid in strangers} - {endpoint.api_key_user}
+    if not names:
+        return ""
+    return (
+        f"what {_place(endpoint)} holds was not sent: {' and '.join(sorted(names))} listens on this port, and it is "
+        f'not given for that user; if it is, set api_key_user = "{min(names)}"'
+    )
+
+
+def _user(uid: int) -> str:
+    try:
+        return clean(pwd.getpwuid(uid).pw_name, 32)
+    except KeyError:
+        return str(uid)
 
 
 def key_refused(endpoint: Endpoint, what: str = "the key") -> str:

@@ -57,13 +57,24 @@ class DcgmSource:
         self.url: EndpointUrl = parse_url(config.url)
         self.page: Page | None = None
         """The newest page; None before the first."""
-        self._key_place = Endpoint(url=config.url, api_key_env=config.api_key_env, api_key_file=config.api_key_file)
+        self._key_place = Endpoint(
+            url=config.url,
+            api_key_env=config.api_key_env,
+            api_key_file=config.api_key_file,
+            api_key_user=config.api_key_user,
+            tls_verify=config.tls_verify,
+        )
         self._key = ""
         self._clock = clock
         self._wall = wall
         self._back_off = back_off
         self._fetcher = Fetcher(
-            self.url, tls_ca=config.tls_ca, tls_verify=config.tls_verify, limits=limits, clock=clock
+            self.url,
+            tls_ca=config.tls_ca,
+            tls_verify=config.tls_verify,
+            limits=limits,
+            clock=clock,
+            secret=self._key_place,
         )
         self._scanner = Scanner(WANTED)
         self._gpus = Gpus(self.interval_s)

@@ -98,7 +98,12 @@ class EndpointSource:
         self._wall = wall
         self._back_off = back_off
         self._fetcher = Fetcher(
-            self.url, tls_ca=endpoint.tls_ca, tls_verify=endpoint.tls_verify, limits=limits, clock=clock
+            self.url,
+            tls_ca=endpoint.tls_ca,
+            tls_verify=endpoint.tls_verify,
+            limits=limits,
+            clock=clock,
+            secret=endpoint,
         )
         self._look_for = Probe(self._fetcher, self.url, endpoint)
         self.joined: Callable[[EngineReading], EngineReading] | None = None

@@ -14,8 +14,10 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gpumon.config.schema import Endpoint
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.text import clean
+from gpumon.sources.api_key import withheld
 from gpumon.sources.endpoint_url import EndpointUrl
 from gpumon.sources.http_faults import DroppedError, FetchError, fault, timed_out
 from gpumon.sources.offload import in_daemon_thread
@@ -66,9 +68,11 @@ class Fetcher:
         limits: Limits,
         clock: Callable[[], float],
         connections: int = 2,
+        secret: Endpoint | None = None,
     ) -> None:
-        """`connections`: so many requests are under way at once."""
+        """`connections`: so many requests are under way at once. `secret`: whose key is sent, where one is."""
         self._url = url
+        self._secret = secret
         self._connections = connections
         self._tls = (tls_ca, tls_verify)
         self._limits = limits
@@ -93,6 +97,13 @@ class Fetcher:
         transport = self._transport or await self._build()
         request = self._request(method, url, headers, content)
         most = most_bytes or self._limits.body_bytes
+        if "Authorization" in headers and self._secret is not None:
+            try:
+                wrong = await asyncio.wait_for(in_daemon_thread(withheld, self._secret), self._limits.total_s)
+            except asyncio.TimeoutError:
+                raise timed_out(self._limits.total_s) from None
+            if wrong:
+                raise FetchError(EndpointState.UNAUTHORIZED, wrong)
         try:
             await self._resolve()
             return await asyncio.wait_for(self._attempts(transport, request, most), self._limits.total_s)

@@ -33,6 +33,7 @@ def endpoint_of(feed: Feed) -> Endpoint:
         gpu_count=feed.gpu_count,
         api_key_env=feed.api_key_env,
         api_key_file=feed.api_key_file,
+        api_key_user=feed.api_key_user,
         tls_ca=feed.tls_ca,
         tls_verify=feed.tls_verify,
         context_tokens=feed.context_tokens,

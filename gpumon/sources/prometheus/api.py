@@ -70,6 +70,15 @@ class PrometheusApi:
         self.reader = Reader()
         self._config = config
         limits = Limits(min(CONNECT_S, config.timeout_s), config.timeout_s, MOST_BYTES)
+        env, file = ("password_env", "password_file") if config.user else ("api_key_env", "api_key_file")
+        self._secret = Endpoint(
+            url=config.url,
+            api_key_env=getattr(config, env),
+            api_key_file=getattr(config, file),
+            api_key_user=config.api_key_user,
+            tls_verify=config.tls_verify,
+        )
+        """Where the password, or the key, is."""
         self._fetcher = Fetcher(
             self.url,
             tls_ca=config.tls_ca,
@@ -77,10 +86,8 @@ class PrometheusApi:
             limits=limits,
             clock=clock,
             connections=CONNECTIONS,
+            secret=self._secret,
         )
-        env, file = ("password_env", "password_file") if config.user else ("api_key_env", "api_key_file")
-        self._secret = Endpoint(url=config.url, api_key_env=getattr(config, env), api_key_file=getattr(config, file))
-        """Where the password, or the key, is."""
         self._login: dict[str, str] | None = None
         self._get = False
 
