@@ -35,7 +35,7 @@ _Milliseconds: Final = {name: each for name, each in RANGES.items() if name.ends
 def _within(kind: type[msgspec.Struct], ranges: Mapping[str, Range]) -> dict[str, Any]:
     """What the plan refuses is refused in the file already, where it has a line."""
     found = {}
-    for name, (low, high, _) in ranges.items():
+    for name, (low, high, *_) in ranges.items():
         number = int if "int" in str(kind.__annotations__[name]) else float
         found[name] = Annotated[number, Meta(ge=number(low), le=number(high))]
     return found

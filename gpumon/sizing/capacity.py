@@ -15,7 +15,7 @@ from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sizing import memory
 from gpumon.sizing.answer import NOT_GIVEN, Limit, LimitKind, Source
 from gpumon.sizing.instance import Instance, resolve
-from gpumon.sizing.latency import MOST, Curve, Tail, TtftLine, largest, largest_within
+from gpumon.sizing.latency import MOST, Curve, Tail, largest, largest_within
 from gpumon.sizing.placement import Block
 from gpumon.sizing.profile import Origin
 from gpumon.sizing.scenario import Known, Scenario, Workload
@@ -197,10 +197,10 @@ def ran_together(instance: Instance) -> float:
 def _latencies(instance: Instance) -> Iterator[Limit]:
     curve, ttft, asked = instance.curve, instance.ttft, instance.workload
     if asked.itl_p95_ms is not None and curve is not None:
-        running = _within(asked.itl_p95_ms / 1e3, curve, instance.itl_tail)
+        running = largest_within(asked.itl_p95_ms / 1e3, curve.itl_s, instance.itl_tail)
         yield Limit(LimitKind.ITL, running, _missed("ITL", curve.itl_s, instance.itl_tail, asked.itl_p95_ms, running))
     if asked.ttft_p95_ms is not None and ttft is not None:
-        running = _within(asked.ttft_p95_ms / 1e3, ttft, instance.ttft_tail)
+        running = largest_within(asked.ttft_p95_ms / 1e3, ttft.ttft_s, instance.ttft_tail)
         text = _missed("TTFT", ttft.ttft_s, instance.ttft_tail, asked.ttft_p95_ms, running)
         yield Limit(LimitKind.TTFT, running, text)
     if asked.e2e_p95_ms is not None and curve is not None and instance.answer_tokens is not None:
@@ -221,13 +221,6 @@ def _e2e(instance: Instance, curve: Curve, goal_ms: float, answer_tokens: float)
     return Limit(LimitKind.E2E, running, _missed("E2E", p95_s, Tail(known=tail.known), goal_ms, running))
 
 
-def _within(goal_s: float, line: Curve | TtftLine, tail: Tail) -> float:
-    """Most in flight with p95 within the goal; in closed form where p95 / mean does not follow the load."""
-    if tail.mean_s is None:
-        return line.running_at(goal_s / tail.ratio)
-    return largest_within(goal_s, line.itl_s if isinstance(line, Curve) else line.ttft_s, tail)
-
-
 def _missed(name: str, mean_s: Callable[[float], float], tail: Tail, goal_ms: float, running: float) -> str:
     at = max(1.0, min(running, MOST))
     said = "p95 " if tail.known else ""
@@ -246,7 +239,7 @@ def _prefill(instance: Instance) -> Iterator[Limit]:
     most = rate * instance.answer_tokens / computed
     yield Limit(
         LimitKind.PREFILL,
-        curve.running_at_rate(most),
+        largest(lambda running: curve.tokens_per_s(running) <= most),
         f"{rate:,.0f} prompt tokens/s allow {most:,.0f} output tokens/s",
     )
 

@@ -1,10 +1,10 @@
-"""From measured points to a curve: a robust fit with its range, its error and, where it can not be had, the reason."""
+"""From measured points to lines: ITL, TTFT and p95 over the load, with range and error, or why there is none."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
+from itertools import combinations
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -12,14 +12,21 @@ import msgspec
 
 from gpumon.efficiency.checks import checked
 from gpumon.sizing.accuracy import Band, band_of
-from gpumon.sizing.latency import Curve, TtftLine
+from gpumon.sizing.latency import Curve, Tail, TtftLine
 from gpumon.sizing.profile import Point, level
 
 _LEAST_BUCKETS: Final = 5
+_LEAST_LOADS: Final = 3
 _LEAST_SPREAD: Final = 2.0
-"""Highest over lowest running of a fit that stands on points alone."""
+"""Highest over lowest load of a fit that stands on points alone."""
+_LEAST_TAIL_SPREAD: Final = 1.5
+"""The same of the p95: from levels closer than that its slope is noise."""
 _LONGEST_S: Final = 3600.0
+_LONGEST_TTFT_S: Final = 86400.0
+"""A day until the first token is no measurement."""
 _MOST: Final = 1e6
+_KNEE: Final = 1.05
+"""Offered over running: beyond it, requests wait for admission."""
 _FLAT: Final = 0.05
 """A fall over the range by this share of the ITL is noise on a flat line."""
 _FALL: Final = 0.75
@@ -28,11 +35,6 @@ _HUMP: Final = 1.15
 """Latencies of the fewest sequences this much above those of the most are another regime (idle data-parallel ranks)."""
 _WIDEST: Final = 0.9
 """A band is no wider: a latency is above 0."""
-_LONGEST_TTFT_S: Final = 86400.0
-"""A day until the first token is no measurement."""
-_LEAST_LOADS: Final = 3
-_KNEE: Final = 1.05
-"""Offered over running: beyond it, requests wait for admission."""
 _RESIDENT_STEPS: Final = 16
 """Shares that a MoE's fit tries."""
 
@@ -79,35 +81,105 @@ def fit(
     """
     checked("floor_s", floor_s)
     shape = roof or Curve(1.0, 0.0)
-    seen = [point for point in points if _usable(point)]
-    if not seen:
+    every = _buckets(points)
+    if not every:
         return "no inter-token latency was measured"
-    every = _buckets(seen)
     kept = every[_start(every) :]
     enough = len(kept) >= max(2, least_buckets) and kept[-1].running >= _LEAST_SPREAD * kept[0].running
     found = _free(kept, shape, floor_s) if enough else f"{_stand(kept)}: too little for a line"
-    anchored = isinstance(found, str) and roof is not None and _level(kept)
+    half = len(kept) // 2
+    # A fall that a short range may show by chance: its level still says something.
+    level_s = not half or median(b.itl_s for b in kept[half:]) >= _FALL * median(b.itl_s for b in kept[:half])
+    anchored = isinstance(found, str) and roof is not None and level_s
     if anchored:
         scale = median(bucket.itl_s / shape.itl_s(bucket.running) for bucket in kept)
         found = _made(shape, shape.base_s * scale, shape.slope_s * scale)
         if found.base_s < floor_s:
-            slope_s = median((bucket.itl_s - floor_s) / bucket.running for bucket in kept)
-            found = _made(shape, floor_s, slope_s) if slope_s > 0.0 else _too_fast(kept, floor_s)
+            found = _on_floor(kept, [(bucket.running, bucket.itl_s) for bucket in kept], shape, floor_s)
     return found if isinstance(found, str) else _fitted(every, kept, found, anchored=anchored)
 
 
-def _usable(point: Point) -> bool:
-    """A latency that was measured; an hour per token or a million sequences are not."""
-    itl_s = point.itl_s
-    return itl_s is not None and 0.0 < itl_s < _LONGEST_S and 0.0 < point.running <= _MOST and point.weight > 0
+def calibrated(line: TtftLine | None, points: Sequence[Point]) -> TtftLine | None:
+    """The TTFT through the points from below the knee; `line` scaled to them where they are too few, itself without.
+
+    From three loads with a spread of 2 on: Theil-Sen over sqrt(b) or over b, whichever is nearer. Points whose offered
+    load is more than 5 % above what runs have waited for admission and are left out. Each counts once: weights are
+    windows of the same engine, and the latency drifts with load rather than time.
+    """
+    seen = [(max(1.0, point.running), point.ttft_s) for point in points if point.ttft_s and below_knee(point)]
+    loads = {round(running) for running, _ in seen}
+    if len(loads) >= _LEAST_LOADS and max(loads) >= _LEAST_SPREAD * min(loads):
+        crowd = TtftLine(*_positive_line([(math.sqrt(running), ttft_s) for running, ttft_s in seen]))
+        fixed_s, growth_s = _positive_line(seen)
+        found = (crowd, TtftLine(fixed_s, 0.0, growth_s))
+        return min(found, key=lambda each: median(abs(each.ttft_s(b) / ttft_s - 1.0) for b, ttft_s in seen))
+    if line is None:
+        return TtftLine(median(ttft_s for _, ttft_s in seen), 0.0) if seen else None
+    alone_s = line.ttft_s(1.0)
+    return line.scaled(median(ttft_s / line.ttft_s(b) for b, ttft_s in seen)) if seen and alone_s > 0.0 else line
 
 
-def _buckets(points: Sequence[Point]) -> list[_Bucket]:
-    """Medians by running, rising. Below 1 the mean is of idle moments: who decodes then decodes alone."""
+def below_knee(point: Point) -> bool:
+    """A TTFT from below the knee: what the client holds open really runs."""
+    if not (point.ttft_s and 0.0 < point.ttft_s < _LONGEST_TTFT_S and 0.0 < point.running < math.inf):
+        return False
+    return point.offered is None or point.offered <= _KNEE * point.running
+
+
+class Sample(NamedTuple):
+    """Mean and p95 of a latency at one level of load, seconds."""
+
+    running: float
+    mean_s: float
+    p95_s: float
+
+
+def tail_of(samples: Sequence[Sample], mean: Curve | TtftLine | None, otherwise: float | None) -> Tail:
+    """The tail from samples: a line over at least three levels, else the median ratio, else `otherwise`, else 1.
+
+    `mean`: the fit of the mean that the line stands beside.
+    """
+    usable = [each for each in samples if each.running > 0.0 and each.mean_s > 0.0 and 0.0 < each.p95_s < math.inf]
+    if not usable:
+        return Tail(otherwise or 1.0, otherwise is not None)
+    ratio = max(1.0, median(each.p95_s / each.mean_s for each in usable))
+    loads = sorted({each.running for each in usable})
+    if mean is None or len(loads) < _LEAST_LOADS or loads[-1] < _LEAST_TAIL_SPREAD * loads[0]:
+        return Tail(ratio, known=True)
+    base_s, slope_s = _theil_sen([(each.running, each.p95_s) for each in usable])
+    mean_s = mean.itl_s if isinstance(mean, Curve) else mean.ttft_s
+    return Tail(ratio, True, base_s, slope_s, max(1.0, loads[-1]), mean_s)
+
+
+def _slope(points: Sequence[tuple[float, float]]) -> float:
+    """Theil-Sen: the median of the slopes between all pairs."""
+    slopes = [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(points, 2) if x2 != x1]
+    return median(slopes) if slopes else 0.0
+
+
+def _theil_sen(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Intercept and slope, that one at least 0."""
+    slope = max(0.0, _slope(points))
+    return median(y - slope * x for x, y in points), slope
+
+
+def _positive_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Intercept and slope, both at least 0."""
+    base, slope = _theil_sen(points)
+    return (base, slope) if base >= 0.0 else (0.0, median(y / x for x, y in points))
+
+
+def _buckets(points: Iterable[Point]) -> list[_Bucket]:
+    """Medians by running, rising. Below 1 the mean is of idle moments: who decodes then decodes alone.
+
+    An hour per token or a million sequences were not measured.
+    """
     grouped: dict[int, list[tuple[float, float, int]]] = {}
     for point in points:
-        running = max(1.0, point.running)
-        grouped.setdefault(level(running), []).append((running, point.itl_s or 0.0, point.weight))
+        itl_s = point.itl_s
+        if itl_s is not None and 0.0 < itl_s < _LONGEST_S and 0.0 < point.running <= _MOST and point.weight > 0:
+            running = max(1.0, point.running)
+            grouped.setdefault(level(running), []).append((running, itl_s, point.weight))
     return [
         _Bucket(
             _median([(running, weight) for running, _, weight in group]),
@@ -155,10 +227,9 @@ def _free(buckets: Sequence[_Bucket], shape: Curve, floor_s: float) -> Curve | s
 
 
 def _line(buckets: Sequence[_Bucket], shape: Curve, floor_s: float) -> Curve | str:
-    """Theil-Sen: median of the slopes between all pairs, then the median base, by relative error."""
-    line = [_straight(bucket, shape) for bucket in buckets]
-    slopes = [(y2 - y1) / (x2 - x1) for i, (x1, y1) in enumerate(line) for x2, y2 in line[i + 1 :] if x2 > x1]
-    slope_s = median(slopes) if slopes else 0.0
+    """Theil-Sen in the space where every curve of this shape is a line, y = base + slope*x; base by relative error."""
+    line = [(b.running / read, b.itl_s / read) for b in buckets for read in (shape.weight_ratio(b.running),)]
+    slope_s = _slope(line)
     if slope_s < 0.0:
         if -slope_s * (line[-1][0] - line[0][0]) > _FLAT * median(y for _, y in line):
             return f"ITL falls as running rises ({_stand(buckets)}): something else changed meanwhile"
@@ -168,18 +239,27 @@ def _line(buckets: Sequence[_Bucket], shape: Curve, floor_s: float) -> Curve | s
         return _made(shape, base_s, slope_s)
     if floor_s <= 0.0:
         return f"ITL grows faster than running ({_stand(buckets)}): no line, and no floor to hold one to"
+    return _on_floor(buckets, line, shape, floor_s)
+
+
+def _on_floor(
+    buckets: Sequence[_Bucket], line: Sequence[tuple[float, float]], shape: Curve, floor_s: float
+) -> Curve | str:
     slope_s = median((y - floor_s) / x for x, y in line)
-    return _made(shape, floor_s, slope_s) if slope_s > 0.0 else _too_fast(buckets, floor_s)
-
-
-def _level(buckets: Sequence[_Bucket]) -> bool:
-    """Whether the ITL falls by no more than noise over a short range does; then its level still says something."""
-    half = len(buckets) // 2
-    return half == 0 or median(b.itl_s for b in buckets[half:]) >= _FALL * median(b.itl_s for b in buckets[:half])
+    if slope_s > 0.0:
+        return _made(shape, floor_s, slope_s)
+    return (
+        f"ITL {min(bucket.itl_s for bucket in buckets) * 1e3:.1f} ms is less than reading the weights allows "
+        f"(base at least {floor_s * 1e3:.1f} ms): model, precision or GPU differ from what is assumed"
+    )
 
 
 def _fitted(every: Sequence[_Bucket], kept: Sequence[_Bucket], curve: Curve, *, anchored: bool) -> Fitted:
-    r2, scatter = _r2(kept, curve), 2.0 * _error(kept, curve)
+    errors = [curve.itl_s(bucket.running) - bucket.itl_s for bucket in kept]
+    mean = sum(bucket.itl_s for bucket in kept) / len(kept)
+    spread = sum((bucket.itl_s - mean) ** 2 for bucket in kept)
+    r2 = max(0.0, 1.0 - sum(error**2 for error in errors) / spread) if spread > 0.0 else 0.0
+    scatter = 2.0 * median(abs(error / bucket.itl_s) for error, bucket in zip(errors, kept, strict=True))
     band = band_of("one load" if anchored else "measured", 1, bool(curve.experts))
     if scatter > band.widest():
         band = Band(-min(scatter, _WIDEST), min(scatter, _WIDEST), 0)
@@ -205,27 +285,9 @@ def _made(shape: Curve, base_s: float, slope_s: float) -> Curve:
     return msgspec.structs.replace(shape, base_s=base_s, slope_s=slope_s)
 
 
-def _error(buckets: Sequence[_Bucket], curve: Curve) -> float:
-    """Median relative error over the buckets."""
-    return median(abs(curve.itl_s(bucket.running) / bucket.itl_s - 1.0) for bucket in buckets)
-
-
 def _mean_error(buckets: Sequence[_Bucket], curve: Curve) -> float:
     """The mean: of three buckets two lie on every line, so that the median tells no shares apart."""
     return sum(abs(curve.itl_s(bucket.running) / bucket.itl_s - 1.0) for bucket in buckets) / len(buckets)
-
-
-def _r2(buckets: Sequence[_Bucket], curve: Curve) -> float:
-    mean = sum(bucket.itl_s for bucket in buckets) / len(buckets)
-    spread = sum((bucket.itl_s - mean) ** 2 for bucket in buckets)
-    left = sum((bucket.itl_s - curve.itl_s(bucket.running)) ** 2 for bucket in buckets)
-    return max(0.0, 1.0 - left / spread) if spread > 0.0 else 0.0
-
-
-def _straight(bucket: _Bucket, shape: Curve) -> tuple[float, float]:
-    """The bucket in the space where every curve of this shape is a line: y = base + slope*x."""
-    read = shape.weight_ratio(bucket.running)
-    return bucket.running / read, bucket.itl_s / read
 
 
 def _median(weighted: Sequence[tuple[float, float]]) -> float:
@@ -245,46 +307,3 @@ def _stand(buckets: Sequence[_Bucket]) -> str:
     low, high = buckets[0].running, buckets[-1].running
     span = f"{low:.0f} to {high:.0f}" if f"{low:.0f}" != f"{high:.0f}" else f"{low:.0f}"
     return f"{len(buckets)} point{'s' if len(buckets) > 1 else ''} at {span} running"
-
-
-def _too_fast(buckets: Sequence[_Bucket], floor_s: float) -> str:
-    return (
-        f"ITL {min(bucket.itl_s for bucket in buckets) * 1e3:.1f} ms is less than reading the weights allows "
-        f"(base at least {floor_s * 1e3:.1f} ms): model, precision or GPU differ from what is assumed"
-    )
-
-
-@lru_cache(maxsize=256)
-def calibrated(line: TtftLine | None, points: tuple[Point, ...]) -> TtftLine | None:
-    """The line through the points from below the knee; `line` scaled to them where they are too few, itself without.
-
-    From three loads with a spread of 2 on: Theil-Sen over sqrt(b) or over b, whichever is nearer. Points whose offered
-    load is more than 5 % above what runs have waited for admission and are left out. Each counts once: weights are
-    windows of the same engine, and the latency drifts with load rather than time.
-    """
-    seen = [(max(1.0, point.running), point.ttft_s) for point in points if point.ttft_s and below_knee(point)]
-    loads = {round(running) for running, _ in seen}
-    if len(loads) >= _LEAST_LOADS and max(loads) >= _LEAST_SPREAD * min(loads):
-        fits = [_through(seen, math.sqrt), _through(seen, lambda running: running)]
-        found = [TtftLine(fits[0][0], fits[0][1]), TtftLine(fits[1][0], 0.0, fits[1][1])]
-        return min(found, key=lambda each: median(abs(each.ttft_s(b) / ttft_s - 1.0) for b, ttft_s in seen))
-    if line is None:
-        return TtftLine(median(ttft_s for _, ttft_s in seen), 0.0) if seen else None
-    alone_s = line.ttft_s(1.0)
-    return line.scaled(median(ttft_s / line.ttft_s(b) for b, ttft_s in seen)) if seen and alone_s > 0.0 else line
-
-
-def below_knee(point: Point) -> bool:
-    """A figure from below the knee: what the client holds open really runs."""
-    if not (point.ttft_s and 0.0 < point.ttft_s < _LONGEST_TTFT_S and 0.0 < point.running < math.inf):
-        return False
-    return point.offered is None or point.offered <= _KNEE * point.running
-
-
-def _through(seen: Sequence[tuple[float, float]], of: Callable[[float], float]) -> tuple[float, float]:
-    """Intercept and slope over a function of the load, both at least 0."""
-    line = [(of(running), ttft_s) for running, ttft_s in seen]
-    slopes = [(y2 - y1) / (x2 - x1) for i, (x1, y1) in enumerate(line) for x2, y2 in line[i + 1 :] if x2 != x1]
-    slope_s = max(0.0, median(slopes))
-    fixed_s = median(y - slope_s * x for x, y in line)
-    return (fixed_s, slope_s) if fixed_s >= 0.0 else (0.0, median(y / x for x, y in line))

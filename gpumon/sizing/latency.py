@@ -1,11 +1,9 @@
-"""Latency over the sequences that run together: ITL, TTFT, and p95 over the mean."""
+"""Latency over the sequences that run together: ITL, TTFT, p95 over the mean, and the load at which a goal is met."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import lru_cache
-from statistics import median
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -13,8 +11,21 @@ import msgspec
 from gpumon.efficiency.checks import checked, positive
 from gpumon.efficiency.traffic import distinct_experts
 
-_STEPS: Final = 100
-"""Newton's method needs about 6; the bound only guards the loop."""
+MOST: Final = 1e6
+"""Requests in flight beyond which no single instance is believed."""
+
+
+def largest(holds: Callable[[float], bool]) -> float:
+    """Largest load from 1 to `MOST` for which `holds`, which ends to hold once; 0 if not even 1, infinite if all."""
+    if not holds(1.0):
+        return 0.0
+    if holds(MOST):
+        return math.inf
+    low, high = 1.0, MOST
+    while high - low > 1e-12 * low:
+        middle = math.sqrt(low * high) if high > 2.0 * low else (low + high) / 2.0
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
 
 
 class Mix(msgspec.Struct, frozen=True):
@@ -72,7 +83,7 @@ class Curve(msgspec.Struct, frozen=True):
     def weight_ratio(self, running: float) -> float:
         """w(b): share of all weight bytes that a step of `running` sequences reads."""
         checked("running", running)
-        if self._untouched is None:
+        if not self.experts or self.resident_ratio == 1.0:
             return 1.0
         touched = distinct_experts(self.experts, self.experts_per_token, running) / self.experts
         return self.resident_ratio + (1.0 - self.resident_ratio) * touched
@@ -82,97 +93,44 @@ class Curve(msgspec.Struct, frozen=True):
         return self.base_s * self.weight_ratio(running) + self.slope_s * running
 
     def running_at(self, itl_s: float) -> float:
-        """Most sequences whose ITL is at most `itl_s`: 0 where one alone is slower, infinite where none ever is.
-
-        Newton from below: the curve is concave, so that each step stays below the answer.
-        """
+        """Most sequences whose ITL is at most `itl_s`: 0 where one alone is slower, infinite where none ever is."""
         positive("itl_s", itl_s)
-        if self.itl_s(1.0) > itl_s:
-            return 0.0
-        if self._untouched is None or self.slope_s == 0.0:
-            return self._closed_running_at(itl_s)
-        running = max(1.0, (itl_s - self.base_s) / self.slope_s)
-        if not math.isfinite(running):
-            return math.inf
-        for _ in range(_STEPS):
-            step = (itl_s - self.itl_s(running)) / self._steepness(running)
-            running = max(1.0, running + step)
-            if abs(step) <= 1e-12 * running:
-                break
-        return running
+        return largest(lambda running: self.itl_s(running) <= itl_s)
 
     def tokens_per_s(self, running: float) -> float:
         """Output tokens per second of `running` sequences: b / ITL(b)."""
-        itl_s = self.itl_s(running) if checked("running", running) else 0.0
-        return running / itl_s if itl_s > 0.0 else 0.0
-
-    def running_at_rate(self, tokens_per_s: float) -> float:
-        """Fewest sequences that yield `tokens_per_s`; infinite at and above the 1/slope that is never reached.
-
-        Newton from above, where b - rate*ITL(b) is convex and rises.
-        """
-        checked("tokens_per_s", tokens_per_s)
-        left = 1.0 - self.slope_s * tokens_per_s
-        if left <= 0.0:
-            return math.inf
-        running = tokens_per_s * self.base_s / left
-        if self._untouched is None or not math.isfinite(running):
-            return running
-        for _ in range(_STEPS):
-            excess = running - tokens_per_s * self.itl_s(running)
-            rise = 1.0 - tokens_per_s * self._steepness(running)
-            if rise <= 0.0 or running <= 0.0:
-                return max(0.0, running)
-            step = excess / rise
-            running = max(0.0, running - step)
-            if abs(step) <= 1e-12 * running:
-                break
-        return running
-
-    @property
-    def _untouched(self) -> float | None:
-        """ln(1 - k/E), the decay of the untouched experts; None where w is 1 throughout."""
-        if not self.experts or self.resident_ratio == 1.0 or self.experts_per_token >= self.experts:
-            return None
-        return math.log1p(-self.experts_per_token / self.experts)
-
-    def _steepness(self, running: float) -> float:
-        """d ITL / d b, seconds per sequence."""
-        decay = self._untouched
-        if decay is None:
-            return self.slope_s
-        return self.slope_s - self.base_s * (1.0 - self.resident_ratio) * decay * math.exp(decay * running)
-
-    def _closed_running_at(self, itl_s: float) -> float:
-        """The inverse where it has a closed form: a line, or a MoE whose sequences add nothing but experts."""
-        if self.slope_s > 0.0:
-            return max(1.0, (itl_s - self.base_s) / self.slope_s)
-        decay = self._untouched
-        left = 1.0 - itl_s / self.base_s
-        if decay is None or left <= 0.0:
-            return math.inf
-        return max(1.0, math.log(left / (1.0 - self.resident_ratio)) / decay)
+        return running / self.itl_s(running) if checked("running", running) else 0.0
 
 
-def _share(name: str, value: float) -> float:
-    if not 0.0 <= value <= 1.0:
-        raise ValueError(f"{name} {value!r} is not from 0 to 1")
-    return value
+class TtftLine(msgspec.Struct, frozen=True):
+    """Mean TTFT with b in flight: fixed + crowd*sqrt(b) + growth*b, seconds.
 
+    A first token waits for the prompts that came in with it: of b requests that end independently about sqrt(b) do so
+    together. Where a client sends all at once it waits for all of them, which only a measurement tells. Waiting for
+    admission past the knee is not in it (`queued_ttft_s`). ValueError on terms that are negative or not finite.
+    """
 
-MOST: Final = 1e6
-"""Requests in flight beyond which no single instance is believed."""
-_LEAST_LEVELS: Final = 3
-_LEAST_SPREAD: Final = 1.5
-"""Highest over lowest load of a line; from levels closer than that its slope is noise."""
+    fixed_s: float
+    crowd_s: float
+    growth_s: float = 0.0
 
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            checked(name, getattr(self, name))
 
-class Sample(NamedTuple):
-    """Mean and p95 of a latency at one level of load, seconds."""
+    def ttft_s(self, running: float) -> float:
+        """Mean seconds to the first token beside `running` sequences."""
+        beside = max(1.0, checked("running", running))
+        return self.fixed_s + self.crowd_s * math.sqrt(beside) + self.growth_s * beside
 
-    running: float
-    mean_s: float
-    p95_s: float
+    def running_at(self, ttft_s: float) -> float:
+        """Most sequences whose TTFT is at most `ttft_s`: 0 where one alone is slower, infinite where none ever is."""
+        positive("ttft_s", ttft_s)
+        return largest(lambda running: self.ttft_s(running) <= ttft_s)
+
+    def scaled(self, factor: float) -> TtftLine:
+        """So many times as long at any load."""
+        return TtftLine(self.fixed_s * factor, self.crowd_s * factor, self.growth_s * factor)
 
 
 class Tail(NamedTuple):
@@ -203,14 +161,9 @@ class Tail(NamedTuple):
         return max(last, (self.base_s + self.slope_s * running) / mean_s) if mean_s > 0.0 else self.ratio
 
 
-def tail_of(samples: Sequence[Sample], mean_s: Callable[[float], float] | None, otherwise: float | None) -> Tail:
-    """The tail from samples: a line over at least three levels, else the median ratio, else `otherwise`, else 1."""
-    ratio, line = _fitted(tuple(samples))
-    if ratio is None:
-        return Tail(otherwise or 1.0, otherwise is not None)
-    if line is None or mean_s is None:
-        return Tail(ratio, known=True)
-    return Tail(ratio, True, *line, mean_s)
+def largest_within(goal_s: float, mean_s: Callable[[float], float], tail: Tail) -> float:
+    """Largest load whose p95 is within the goal; 0 if not even 1, infinite if all."""
+    return largest(lambda running: mean_s(running) * tail.at(running) <= goal_s)
 
 
 def mean_at_goal(goal_s: float, mean_s: Callable[[float], float] | None, tail: Tail) -> float:
@@ -218,79 +171,6 @@ def mean_at_goal(goal_s: float, mean_s: Callable[[float], float] | None, tail: T
     if tail.mean_s is None or mean_s is None:
         return goal_s / tail.at(1.0)
     return goal_s / tail.at(max(1.0, min(largest_within(goal_s, mean_s, tail), MOST)))
-
-
-def largest_within(goal_s: float, mean_s: Callable[[float], float], tail: Tail) -> float:
-    """Largest load whose p95 is within the goal; 0 if not even 1, infinite if all."""
-    return largest(lambda running: mean_s(running) * tail.at(running) <= goal_s)
-
-
-def largest(holds: Callable[[float], bool], most: float = MOST) -> float:
-    """Largest load from 1 to `most` for which `holds`, which ends to hold once; 0 if not even 1, inf if all."""
-    if not holds(1.0):
-        return 0.0
-    if holds(most):
-        return math.inf
-    low, high = 1.0, most
-    for _ in range(44):
-        middle = (low * high) ** 0.5
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
-
-
-@lru_cache(maxsize=256)
-def _fitted(samples: tuple[Sample, ...]) -> tuple[float | None, tuple[float, float, float] | None]:
-    """Median ratio, and base and slope (at least 0) of the p95 by Theil-Sen with the highest load.
-
-    The same is asked at every keystroke.
-    """
-    usable = [each for each in samples if each.running > 0.0 and each.mean_s > 0.0 and 0.0 < each.p95_s < math.inf]
-    if not usable:
-        return None, None
-    ratio = max(1.0, median(each.p95_s / each.mean_s for each in usable))
-    loads = sorted({each.running for each in usable})
-    if len(loads) < _LEAST_LEVELS or loads[-1] < _LEAST_SPREAD * loads[0]:
-        return ratio, None
-    slopes = [
-        (two.p95_s - one.p95_s) / (two.running - one.running)
-        for at, one in enumerate(usable)
-        for two in usable[at + 1 :]
-        if two.running != one.running
-    ]
-    slope_s = max(0.0, median(slopes))
-    return ratio, (median(each.p95_s - slope_s * each.running for each in usable), slope_s, max(1.0, loads[-1]))
-
-
-class TtftLine(msgspec.Struct, frozen=True):
-    """Mean TTFT with b in flight: fixed + crowd*sqrt(b) + growth*b, seconds.
-
-    A first token waits for the prompts that came in with it: of b requests that end independently about sqrt(b) do so
-    together. Where a client sends all at once it waits for all of them, which only a measurement tells. Waiting for
-    admission past the knee is not in it (`queued_ttft_s`). ValueError on terms that are negative or not finite.
-    """
-
-    fixed_s: float
-    crowd_s: float
-    growth_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        checked("fixed_s", self.fixed_s)
-        checked("crowd_s", self.crowd_s)
-        checked("growth_s", self.growth_s)
-
-    def ttft_s(self, running: float) -> float:
-        """Mean seconds to the first token beside `running` sequences."""
-        beside = max(1.0, checked("running", running))
-        return self.fixed_s + self.crowd_s * math.sqrt(beside) + self.growth_s * beside
-
-    def running_at(self, ttft_s: float) -> float:
-        """Most sequences whose TTFT is at most `ttft_s`: 0 where one alone is slower, infinite where none ever is."""
-        positive("ttft_s", ttft_s)
-        return largest(lambda running: self.ttft_s(running) <= ttft_s)
-
-    def scaled(self, factor: float) -> TtftLine:
-        """So many times as long at any load."""
-        return TtftLine(self.fixed_s * factor, self.crowd_s * factor, self.growth_s * factor)
 
 
 def queued_ttft_s(offered: float, requests_per_s: float, answer_tokens: float, itl_s: float) -> float:
@@ -310,3 +190,9 @@ def response_s(ttft_s: float, itl_s: float, answer_tokens: float) -> float:
     """Seconds from question to last token: TTFT + ITL * (tokens - 1), ITL being the mean after the first token."""
     checked("ttft_s", ttft_s)
     return ttft_s + checked("itl_s", itl_s) * max(0.0, checked("answer_tokens", answer_tokens) - 1.0)
+
+
+def _share(name: str, value: float) -> float:
+    if not 0.0 <= value <= 1.0:
+        raise ValueError(f"{name} {value!r} is not from 0 to 1")
+    return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -311,10 +312,7 @@ def _assumed(asked: Scenario, scenario: Scenario) -> tuple[str, ...]:
 
 def named(server: Server, known: Known) -> Server:
     """With the catalogue's own name of its GPU, which prices and GPUs that are here are looked up by."""
-    try:
-        return msgspec.structs.replace(server, gpu=known.gpus.find(server.gpu).name)
-    except ValueError:
-        return server
+    return msgspec.structs.replace(server, gpu=known.gpu_name(server.gpu))
 
 
 def _workload(index: int, demand: Demand, filled: Filled) -> WorkloadPlan:
@@ -538,14 +536,10 @@ def have_of(have: Mapping[str, int], scenario: Scenario, filled: Filled, known: 
 
 def _by_name(have: Mapping[str, int], known: Known) -> dict[str, int]:
     """By the catalogue's names: what is here may go by another name of the same GPU."""
-    found: dict[str, int] = {}
+    found: Counter[str] = Counter()
     for given, number in have.items():
-        try:
-            name = known.gpus.find(given).name
-        except ValueError:
-            name = given
-        found[name] = found.get(name, 0) + number
-    return found
+        found[known.gpu_name(given)] += number
+    return dict(found)
 
 
 def _price(wanted: Mapping[str, Server], numbers: Mapping[str, int], known: Known) -> Reading:

@@ -178,7 +178,7 @@ TEXT = st.text(max_size=12) | st.sampled_from(['a"b', "\\", "\x00\x1b\x7f\x80", 
 NUMBERS = {
     name: st.floats(max(low, 5e-324), min(high, 1e6))
     for table in (SEEN_RANGES, SERVER_RANGES, SCENARIO_RANGES, RANGES)
-    for name, (low, high, _) in table.items()
+    for name, (low, high, *_) in table.items()
 } | {"target": st.floats(5e-324, 1e12)}
 """Numbers whose range is not plain from their name."""
 NAMED = {

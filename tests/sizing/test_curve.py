@@ -63,16 +63,6 @@ def test_running_at_just_meets_the_goal(curve: Curve, running: float) -> None:
         assert curve.itl_s(found) == pytest.approx(goal_s, rel=1e-6)
 
 
-@given(LINES | MIXTURES, RUNNING)
-def test_running_at_rate_just_yields_the_rate(curve: Curve, running: float) -> None:
-    rate = curve.tokens_per_s(running)
-    found = curve.running_at_rate(rate)
-    if math.isfinite(found) and found > 0.0:
-        assert curve.tokens_per_s(found) == pytest.approx(rate, rel=1e-6)
-    else:
-        assert curve.slope_s * rate >= 1.0 - 1e-9 or curve.tokens_per_s(1e-9) >= rate * (1.0 - 1e-6)
-
-
 def test_a_goal_below_one_sequence_allows_none() -> None:
     assert Curve(0.02, 0.001).running_at(0.0205) == 0.0
     assert Curve(0.02, 0.0, 0.1, 128, 8).running_at(0.001) == 0.0
@@ -81,9 +71,6 @@ def test_a_goal_below_one_sequence_allows_none() -> None:
 def test_what_is_never_reached_is_infinite() -> None:
     assert math.isinf(Curve(0.02, 0.0).running_at(0.02))
     assert math.isinf(Curve(0.02, 0.0, 0.1, 128, 8).running_at(0.02))
-    assert math.isinf(Curve(0.02, 0.001).running_at_rate(1000.0))
-    assert Curve(0.02, 0.001).running_at_rate(500.0) == pytest.approx(20.0)
-    assert Curve(0.02, 0.001).running_at_rate(0.0) == 0.0
 
 
 def test_experts_are_counted_once() -> None:
@@ -96,7 +83,7 @@ def test_experts_are_counted_once() -> None:
 @pytest.mark.parametrize("running", [-1.0, math.nan, math.inf])
 def test_impossible_loads_are_named(running: float) -> None:
     for curve in (Curve(0.02, 0.001), Curve(0.02, 0.001, 0.1, 128, 8)):
-        for asked in (curve.itl_s, curve.tokens_per_s, curve.running_at_rate):
+        for asked in (curve.itl_s, curve.tokens_per_s):
             with pytest.raises(ValueError, match="finite"):
                 asked(running)
 

@@ -13,20 +13,15 @@ from hypothesis import strategies as st
 from gpumon.readings.missing import Missing
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Point
-from gpumon.sizing.scenario import LABELS, RANGES, SCENARIO_RANGES, SEEN_RANGES, SERVER_RANGES, Scenario, Server, sound
+from gpumon.sizing.scenario import RANGES, SCENARIO_RANGES, SEEN_RANGES, SERVER_RANGES, Scenario, Server, sound
 from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
 
 
 def named(fields: dict[str, Any]) -> str:
     """What a message says before the figure: words, and the name in the file."""
     name = next(iter(fields))
-    return f"{LABELS[name]} ({name})"
-
-
-def test_every_figure_has_words_of_its_own() -> None:
-    tables = (RANGES, SCENARIO_RANGES, SEEN_RANGES, SERVER_RANGES)
-    assert {name for table in tables for name in table} == set(LABELS)
-    assert not any("_" in words for words in LABELS.values())
+    tables = {**SEEN_RANGES, **SERVER_RANGES, **SCENARIO_RANGES, **RANGES}
+    return f"{tables[name].label} ({name})"
 
 
 @pytest.mark.parametrize(
