@@ -7,13 +7,12 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from gpumon.sources.simulator.cast import CAST, Actor
 from gpumon.sources.simulator.engine_model import EngineModel
 from gpumon.sources.simulator.pages import MetricsPage
 from gpumon.sources.simulator.traffic import Lengths, Request
 from tests.accuracy.pages import WALL_S, Page
+from tests.records import replace
 
 ACTORS = {actor.name: actor for actor in CAST}
 PROMPT, ANSWER = Lengths(900.0, 0.5, 32, 8000), Lengths(250.0, 0.5, 16, 1500)
@@ -77,7 +76,7 @@ class Staircase:
         hit: float = 0.0,
         max_num_seqs: int = 256,
     ) -> None:
-        self.actor = msgspec.structs.replace(actor, max_num_seqs=max_num_seqs)
+        self.actor = replace(actor, max_num_seqs=max_num_seqs)
         ends, at_s = [], 0.0
         for seconds, clients in levels:
             at_s += seconds

@@ -12,8 +12,6 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from gpumon.config.schema import Feed
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Frame, HostReading
@@ -32,6 +30,7 @@ from gpumon.sources.simulator.source import SLICE_S, SimulatedServer, impatient,
 from gpumon.sources.simulator.training import SimulatedRun
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.triage import Triage
+from tests.records import replace
 
 WALL_S = 1.8e9
 BEGIN_S = 5000.0
@@ -83,12 +82,12 @@ class _Poll:
         if self._act.mute or not self._act.up:
             state = EndpointState.TIMEOUT if self._act.mute else EndpointState.REFUSED
             self._adapt()
-            self.reading = msgspec.structs.replace(self.reading, state=state, fault=state.value)
+            self.reading = replace(self.reading, state=state, fault=state.value)
             return
         answer = self._act.answer("/metrics")
         page = self._adapter.read(self._scanner.scan(answer.body))
         told = ("ranks", "live", "advance", "started_wall_s", "exact_steps", "tp", "pp", "dp")
-        self.reading = msgspec.structs.replace(
+        self.reading = replace(
             self.reading,
             state=EndpointState.OK,
             fault="",

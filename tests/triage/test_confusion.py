@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable
 from itertools import chain
 
-import msgspec
 import pytest
 
 from gpumon.readings.frame import Frame, HostReading
@@ -14,6 +13,7 @@ from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import EventKind, Limit
 from gpumon.sources.simulator.scenario import Scenario
 from gpumon.sources.simulator.scenarios import SCENARIOS, scenario
+from tests.records import replace
 from tests.triage.confusion import (
     BEGIN,
     DOCS,
@@ -79,13 +79,13 @@ def without(signals: frozenset[str]) -> Change:
     fields = {field: NOT_SUPPORTED for signal in signals & GPU_FIELDS.keys() for field in GPU_FIELDS[signal]}
 
     def change(frame: Frame) -> Frame:
-        gpus = tuple(msgspec.structs.replace(gpu, **fields) for gpu in frame.gpus)
+        gpus = tuple(replace(gpu, **fields) for gpu in frame.gpus)
         engines = frame.engines
         if "model" in signals:
             info = {"model_missing": "no such model"}
-            engines = tuple(msgspec.structs.replace(each, llm=None, info={**each.info, **info}) for each in engines)
+            engines = tuple(replace(each, llm=None, info={**each.info, **info}) for each in engines)
         host = HostReading(name=frame.host.name) if "host" in signals else frame.host
-        return msgspec.structs.replace(frame, gpus=gpus, engines=engines, host=host)
+        return replace(frame, gpus=gpus, engines=engines, host=host)
 
     return change
 

@@ -93,10 +93,10 @@ def test_mfu_and_mbu_are_those_of_the_physics(seen: tuple[list[Snapshot], Truth,
     seconds = end.at_s - start.at_s
     mfu = (end.flops - start.flops) / seconds / end.peak_flops_per_s
     mbu = (end.model_bytes - start.model_bytes) / seconds / end.peak_bytes_per_s
-    assert mean([number(each.mfu_ratio) for each in shown]) == pytest.approx(mfu, rel=0.05)
-    assert mean([number(each.mbu_ratio) for each in shown]) == pytest.approx(mbu, rel=0.05)
-    assert max(number(each.mfu_ratio) or 0.0 for each in shown) < 0.7
-    assert max(number(each.mbu_ratio) or 0.0 for each in shown) < 0.85
+    assert mean([number(each.efficiency.mfu_ratio) for each in shown]) == pytest.approx(mfu, rel=0.05)
+    assert mean([number(each.efficiency.mbu_ratio) for each in shown]) == pytest.approx(mbu, rel=0.05)
+    assert max(number(each.efficiency.mfu_ratio) or 0.0 for each in shown) < 0.7
+    assert max(number(each.efficiency.mbu_ratio) or 0.0 for each in shown) < 0.85
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -107,8 +107,8 @@ def test_token_rates_are_those_of_the_engine(seen: tuple[list[Snapshot], Truth, 
     seconds = end.at_s - start.at_s
     decode = (end.decode_tokens - start.decode_tokens) / seconds
     prefill = (end.prefill_tokens - start.prefill_tokens) / seconds
-    assert mean([number(each.decode_tokens_per_s) for each in shown]) == pytest.approx(decode, rel=0.03)
-    assert mean([number(each.prefill_tokens_per_s) for each in shown]) == pytest.approx(prefill, rel=0.03)
+    assert mean([number(each.rates.decode_tokens_per_s) for each in shown]) == pytest.approx(decode, rel=0.03)
+    assert mean([number(each.rates.prefill_tokens_per_s) for each in shown]) == pytest.approx(prefill, rel=0.03)
 
 
 def test_the_gpus_read_somewhat_more_than_the_model_needs(seen: tuple[list[Snapshot], Truth, Truth]) -> None:

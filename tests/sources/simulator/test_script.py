@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import httpx
-import msgspec
 import pytest
 
 from gpumon.readings.frame import GpuReading, GpuState, HostReading
@@ -21,6 +20,7 @@ from gpumon.sources.simulator.script import EngineSpell, GpuSpell, HostSpell, Sc
 from gpumon.sources.simulator.serving import SimulatedEngine
 from gpumon.sources.simulator.source import SimulatedServer, play
 from gpumon.sources.simulator.traffic import Demand, Surge, Traffic
+from tests.records import replace
 
 WALL_S = 1.8e9
 BUSY = of(CHAT, demand=steady(6.0, 1800, 240))
@@ -270,5 +270,5 @@ def test_scenarios_are_named_and_told_apart() -> None:
 def test_a_scenario_is_data() -> None:
     """Nothing in it does anything: what is played can be printed and compared."""
     for each in SCENARIOS:
-        assert msgspec.structs.replace(each) == each
+        assert replace(each) == each
         assert each.from_s < each.to_s
