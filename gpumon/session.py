@@ -38,9 +38,9 @@ async def open_hardware(config: Config, options: Options) -> Source | None:
     """The source of the GPUs, started before the rest is imported, so that the driver worker starts meanwhile."""
     if options.scenario:
         from gpumon.sources.simulator.scenarios import scenario
-        from gpumon.sources.simulator.source import play
+        from gpumon.sources.simulator.source import SimulatedServer
 
-        return play(scenario(options.scenario))
+        return SimulatedServer(scenario(options.scenario))
     if options.demo:
         from gpumon.sources.simulator.source import SimulatedServer
 

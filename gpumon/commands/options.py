@@ -254,10 +254,10 @@ def scenarios(columns: int) -> str:
     from gpumon.sources.simulator.scenarios import SCENARIOS
 
     names = max(len(one.name) for one in SCENARIOS)
-    verdicts = max(len(one.expected.value) for one in SCENARIOS)
+    verdicts = max(len(one.expected) for one in SCENARIOS)
     lines = []
     for one in SCENARIOS:
-        head = f"{one.name:<{names}}  {one.expected.value.replace('_', ' '):<{verdicts}}  "
+        head = f"{one.name:<{names}}  {one.expected:<{verdicts}}  "
         about = textwrap.wrap(one.about, max(30, columns - len(head)))
         lines += [head + about[0], *(" " * len(head) + more for more in about[1:])]
     return "\n".join(lines) + "\n"

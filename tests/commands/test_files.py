@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import tomli
+from msgspec.structs import replace
 
 import gpumon
 from gpumon.commands.files import RECORDING, Files
@@ -23,7 +24,6 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Event, EventKind, Level
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.tui.control import Incident
-from tests.records import replace
 from tests.tui import scenes
 from tests.tui.past import Kept
 

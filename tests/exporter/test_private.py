@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 
 from gpumon.commands.serve_metrics import answer
@@ -13,7 +14,6 @@ from gpumon.readings.frame import GpuProcess, XidEvent
 from gpumon.readings.snapshot import Event, EventKind, FaultShown, Snapshot
 from tests.exporter.served import MODERN, modern
 from tests.outputs import shots
-from tests.records import replace
 from tests.triage.engines import SPINS, judged, scene
 from tests.triage.stage import GIB, START_S, Stage, gpu
 
@@ -57,8 +57,8 @@ def test_no_process_is_named(processes: tuple[GpuProcess, ...]) -> None:
     seen = told(shot)
     assert not NAMES.search(seen), NAMES.findall(seen)
     assert "a process" in seen
-    gone = replace(
-        shot, gpus=tuple(replace(one, processes=()) for one in shot.gpus)
+    gone = msgspec.structs.replace(
+        shot, gpus=tuple(msgspec.structs.replace(one, processes=()) for one in shot.gpus)
     )  # a verdict that stands for a while after its process has ended
     assert "(pid" not in told(gone)
 

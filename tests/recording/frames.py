@@ -5,18 +5,20 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
+import msgspec
+
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, HostReading
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
 from gpumon.sources.packaged import llm_catalogue
-from gpumon.sources.simulator.cast import CAST, Actor
+from gpumon.sources.simulator.scenario import Actor
+from gpumon.sources.simulator.scenarios import CAST, DEMO
 from gpumon.sources.simulator.serving import SimulatedEngine
 from gpumon.sources.simulator.source import SimulatedServer
 from tests.fakes.engine import Capture
-from tests.records import replace
 
 WALL_S = 1.8e9
-FOURTH = replace(CAST[1], name="qwen-agent", ranks=((7,),))
+FOURTH = msgspec.structs.replace(CAST[1], name="qwen-agent", ranks=((7,),))
 """A fourth engine beside the three of the demo, on a GPU of its own."""
 
 
@@ -27,7 +29,9 @@ def served(seconds: int, *, seed: int = 1, cast: tuple[Actor, ...] = (*CAST, FOU
     between GPUs in their last digits), and a host at work.
     """
     noise = random.Random(seed)
-    server = SimulatedServer(seed=seed, cast=cast, warm_s=0.0, clock=lambda: 0.0, wall_clock=lambda: WALL_S)
+    server = SimulatedServer(
+        msgspec.structs.replace(DEMO, cast=cast, warm_s=0.0), seed, clock=lambda: 0.0, wall_clock=lambda: WALL_S
+    )
     polls = [_Poll(actor, number, seed) for number, actor in enumerate(cast)]
     engines: tuple[EngineReading, ...] = ()
     for at in range(seconds):
@@ -35,7 +39,7 @@ def served(seconds: int, *, seed: int = 1, cast: tuple[Actor, ...] = (*CAST, FOU
         server.advance(at_s)
         if at % 2 == 0:
             engines = tuple(poll.read(at_s, noise) for poll in polls)
-        gpus = tuple(_noisy(gpu.reading(at_s - noise.uniform(0.0, 0.05)), noise) for gpu in server._gpus)
+        gpus = tuple(_noisy(gpu.reading(at_s - noise.uniform(0.0, 0.05)), noise) for gpu in server.gpus)
         yield Frame(at + 1, WALL_S + at_s, 5000.0 + at_s, 1.0, _host(noise), gpus, engines, simulated=True)
 
 
@@ -73,7 +77,7 @@ def page_reading(
 ) -> EngineReading:
     """What the real adapter reads on a metrics page."""
     found = adapter.read(scanner.scan(body))
-    return replace(
+    return msgspec.structs.replace(
         blank,
         monotonic_s=5000.0 + at_s + latency_s / 2,
         latency_s=latency_s,
@@ -97,7 +101,7 @@ def captured(name: str) -> Iterator[Frame]:
         engines = (
             (page_reading(blank, scrape.body, scrape.t, scrape.latency_s, adapter, scanner),)
             if scrape.status == 200
-            else (replace(blank, state=EndpointState.REFUSED, fault="refused"),)
+            else (msgspec.structs.replace(blank, state=EndpointState.REFUSED, fault="refused"),)
         )
         yield Frame(number + 1, WALL_S + scrape.t, 5000.0 + scrape.t, 1.0, HostReading("box"), (), engines)
 
@@ -111,7 +115,7 @@ def _noisy(gpu: GpuReading, noise: random.Random) -> GpuReading:
     links = ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s", "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s")
     changes: dict[str, object] = {name: shaken(getattr(gpu, name)) for name in (*moving, *links)}
     changes["power_w"] = round(shaken(gpu.power_w), 3)
-    return replace(gpu, monotonic_s=5000.0 + gpu.monotonic_s, **changes)
+    return msgspec.structs.replace(gpu, monotonic_s=5000.0 + gpu.monotonic_s, **changes)
 
 
 def _host(noise: random.Random) -> HostReading:

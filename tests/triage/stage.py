@@ -22,7 +22,6 @@ from gpumon.readings.snapshot import Engine, Event, Family, Gpu, Host, Kind, Lim
 from gpumon.readings.times import rfc3339
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.triage import Triage
-from tests.records import replace
 
 GIB = float(1 << 30)
 START_S = 1_767_225_600.0
@@ -98,8 +97,7 @@ def engine(
         gpus=tuple(f"GPU-{at}" for at in gpus),
         ranks=ranks,
     )
-    engine = Engine(name, kind, phase, url, state, 0.0, model=model)
-    return Of(read, replace(engine, gpus=gpus, **fields))
+    return Of(read, Engine(name, kind, phase, url, state, 0.0, model=model, gpus=gpus, **fields))
 
 
 class Stage:

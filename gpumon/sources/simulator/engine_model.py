@@ -4,17 +4,143 @@ from __future__ import annotations
 
 import heapq
 import math
+from bisect import bisect_left
 from collections import deque
+from itertools import accumulate
 
 import msgspec
 
-from gpumon.sources.simulator.counters import Counters
-from gpumon.sources.simulator.kv_blocks import KvBlocks, blocks_of
 from gpumon.sources.simulator.physics import Cost, Instance, Step
 from gpumon.sources.simulator.traffic import Arrivals, Request
 
 MOST_STEPS = 256
 """Decode steps that are done at one go while nothing else happens."""
+
+BLOCK_TOKENS = 16
+
+
+def blocks_of(tokens: int) -> int:
+    """Blocks that hold `tokens` tokens."""
+    return -(-tokens // BLOCK_TOKENS)
+
+
+class KvBlocks:
+    """Free and used blocks.
+
+    All decoding sequences gain one token a step, so a sequence that held t tokens at decode step o crosses into a new
+    block whenever (o - (o0 - t)) is a multiple of the block size: counting sequences by that phase gives the need of
+    any number of steps without looking at each sequence.
+    """
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.free = total - 1
+        """vLLM keeps one block as the null block."""
+        self._phases = [0] * BLOCK_TOKENS
+
+    @property
+    def usage_ratio(self) -> float:
+        """Share of the pool in use, as vLLM defines it."""
+        return 1.0 - self.free / (self.total - 1)
+
+    def join(self, tokens: int, ordinal: int) -> None:
+        """A sequence that holds `tokens` begins to decode after decode step `ordinal`."""
+        self._phases[(tokens - ordinal) % BLOCK_TOKENS] += 1
+
+    def leave(self, tokens: int, ordinal: int) -> None:
+        """A decoding sequence that holds `tokens` after step `ordinal` stops."""
+        self._phases[(tokens - ordinal) % BLOCK_TOKENS] -= 1
+
+    def need(self, ordinal: int, steps: int, decoding: int) -> int:
+        """Blocks that `steps` more decode steps take, when `ordinal` are done and `decoding` sequences take part."""
+        rounds, rest = divmod(steps, BLOCK_TOKENS)
+        phases = self._phases
+        return rounds * decoding + sum(phases[(-ordinal - i) % BLOCK_TOKENS] for i in range(rest))
+
+
+class Histogram:
+    """Counts of observations by upper bound, with their sum."""
+
+    __slots__ = ("bounds", "count", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.count = 0
+        self.total = 0.0
+
+    def observe(self, value: float, times: int = 1) -> None:
+        """Add `times` observations of `value`."""
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.count += times
+        self.total += value * times
+
+    def cumulative(self) -> list[float]:
+        """Observations at or below each bound; the last is +Inf."""
+        return [float(n) for n in accumulate(self.counts)]
+
+
+_ITERATION = (1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0)
+_TTFT = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
+    *(1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0),
+)
+_ITL = (
+    *(0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75),
+    *(1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0),
+)
+_REQUEST = (
+    *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0),
+    *(120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0),
+)
+_FEW = (1.0, 2.0, 5.0, 10.0, 20.0)
+_PREEMPTIONS = (1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0)
+
+
+def _ladder(most: int) -> tuple[float, ...]:
+    """1, 2, 5, 10, ... up to `most`: vLLM's bounds for token counts."""
+    steps = (mantissa * 10.0**exponent for exponent in range(7) for mantissa in (1, 2, 5))
+    return tuple(step for step in steps if step <= most)
+
+
+class Counters:
+    """The counters and histograms of one rank. `api_servers` processes share its output (data parallel: several)."""
+
+    def __init__(self, max_model_len: int, api_servers: int) -> None:
+        self._api_servers = api_servers
+        tokens = _ladder(max_model_len)
+        self.prompt_tokens = 0
+        self.cached_tokens = 0
+        self.generation_tokens = 0
+        self.preemptions = 0
+        self.cache_queries = 0
+        self.cache_hits = 0
+        self.finished = {"stop": 0, "length": 0, "abort": 0, "error": 0, "repetition": 0}
+        self.request_prompt_tokens = Histogram(tokens)
+        self.request_generation_tokens = Histogram(tokens)
+        self.iteration_tokens = Histogram(_ITERATION)
+        self.request_max_tokens = Histogram(tokens)
+        self.request_n = Histogram(_FEW)
+        self.request_max_tokens_param = Histogram(tokens)
+        self.ttft = Histogram(_TTFT)
+        self.itl = Histogram(_ITL)
+        self.time_per_token = Histogram(_ITL)
+        self.e2e = Histogram(_REQUEST)
+        self.queue = Histogram(_REQUEST)
+        self.inference = Histogram(_REQUEST)
+        self.prefill = Histogram(_REQUEST)
+        self.decode = Histogram(_REQUEST)
+        self.request_preemptions = Histogram(_PREEMPTIONS)
+        self.request_computed_tokens = Histogram(tokens)
+
+    def step_output(self, sequences: int, tokens: float, steps: int = 1) -> None:
+        """`steps` steps gave `tokens` tokens each to `sequences` sequences.
+
+        Each API server observes its own share: with two of them a step counts twice as soon as both have a sequence.
+        """
+        servers = min(self._api_servers, sequences)
+        for _ in range(servers):
+            self.iteration_tokens.observe(tokens / servers, steps)
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -114,6 +240,8 @@ class EngineModel:
         """May change between two calls of `advance`: clocks that are held down make it slower."""
         self.rejected = 0
         """Requests that were turned away."""
+        self.asleep = False
+        """Its weights are not on its GPUs; nobody asks it anything."""
         self._held = held
         self._hung_s = math.inf
         self.limits = limits

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import msgspec
 
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason, number
 from gpumon.sources.simulator.engine_model import Meter
-from gpumon.sources.simulator.physics import Chip, Instance
-
-MIB = float(1 << 20)
+from gpumon.sources.simulator.physics import MIB, Chip, Instance
 
 RESERVED_BYTES = 565 * MIB
 """What the driver keeps of an 80 GB card."""
@@ -31,6 +30,8 @@ SM_W, TENSOR_W, DRAM_W = 130.0, 330.0, 250.0
 BURST_W = 200.0
 """Within a second the draw swings by that much around its mean: bursts meet the power cap, which only counters see."""
 IDLE_CLOCK_HZ = 345e6
+LOWEST_CLOCK = 0.2
+"""However low the power limit, a GPU under load runs at so much of its clock."""
 _NEVER_S = dict.fromkeys(
     ("sync_boost", "board_limit", "reliability", "sw_thermal_slowdown", "hw_thermal_slowdown"), 0.0
 )
@@ -48,6 +49,30 @@ class Work(msgspec.Struct, frozen=True):
     dram_ratio: float = 0.0
     nvlink_bytes_per_s: float = 0.0
     pcie_bytes_per_s: float = 0.0
+
+
+class Pace(NamedTuple):
+    """How fast a GPU is for one of its programs."""
+
+    clock: float = 1.0
+    """SM clock, as a share of the highest."""
+    others: float = 0.0
+    """Share of the time that other programs compute there: kernels of two processes take turns."""
+
+
+def shared(first: Work, second: Work) -> Work:
+    """Two programs on one GPU, each of which has half of the time while both have work."""
+    at, other = 1.0 - 0.5 * second.busy_ratio, 1.0 - 0.5 * first.busy_ratio
+    return Work(
+        busy_ratio=min(1.0, first.busy_ratio + second.busy_ratio),
+        # The first one's kernels have been stretched by the wait for the second's.
+        kernel_ratio=min(1.0, at * first.kernel_ratio + other * second.kernel_ratio),
+        mfu_ratio=first.mfu_ratio + other * second.mfu_ratio,
+        flops_per_s=first.flops_per_s + other * second.flops_per_s,
+        dram_ratio=first.dram_ratio + other * second.dram_ratio,
+        nvlink_bytes_per_s=first.nvlink_bytes_per_s + other * second.nvlink_bytes_per_s,
+        pcie_bytes_per_s=first.pcie_bytes_per_s + other * second.pcie_bytes_per_s,
+    )
 
 
 def work_between(instance: Instance, before: Meter, after: Meter, seconds: float) -> Work:
@@ -81,8 +106,11 @@ class SimulatedGpu:
         self._index = index
         self._processes = processes
         self._work = Work()
-        self._clock_share = 1.0
-        self._wanted_w = self._power_w = CONTEXT_W if processes else IDLE_W
+        self._limit_w = chip.power_limit_w
+        self.clock_share = 1.0
+        """SM clock under load, as a share of the highest: below 1 where it is held down, or over its power limit."""
+        self._over = False
+        self._power_w = CONTEXT_W if processes else IDLE_W
         self._heat_c = self._target_c()
         self.energy_j = 3.6e6 * (400 + 35 * index)
         """Counter since the driver was loaded, which is days ago."""
@@ -98,17 +126,23 @@ class SimulatedGpu:
         """Number of its slot."""
         return self._index
 
-    def advance(self, seconds: float, work: Work, clock_share: float = 1.0) -> None:
-        """Do `work` for `seconds`, with the SM clock held to a share of the highest."""
-        self._work = work
-        self._clock_share = clock_share
-        sm = self._sm_active()
-        active_w = clock_share * (SM_W * sm + TENSOR_W * self._tensor_active()) + DRAM_W * work.dram_ratio
-        idle_w = CONTEXT_W if self._processes else IDLE_W
-        self._wanted_w = (idle_w + active_w) * SILICON[self._index % len(SILICON)]
-        self._power_w = min(self._wanted_w, self._chip.power_limit_w)
+    def advance(self, seconds: float, work: Work, clock_share: float = 1.0, limit_w: float = math.inf) -> None:
+        """Do `work` for `seconds`, with the SM clock held to a share of the highest, and less over the power limit.
+
+        Work was done at the clock of the call before. Dynamic power goes with the square of the clock: voltage goes
+        with it too, if less than in proportion.
+        """
+        self._work, self._limit_w = work, min(limit_w, self._chip.power_limit_w)
+        share = SILICON[self._index % len(SILICON)]
+        still_w = share * ((CONTEXT_W if self._processes else IDLE_W) + DRAM_W * work.dram_ratio)
+        active_w = share * (SM_W * self._sm_active() + TENSOR_W * self._tensor_active())
+        wanted_w = still_w + clock_share**2 * active_w
+        self._over = wanted_w > self._limit_w
+        self._power_w = min(wanted_w, self._limit_w)
+        room = max(0.0, self._limit_w - still_w) / active_w if self._over else 1.0
+        self.clock_share = max(LOWEST_CLOCK, min(clock_share, math.sqrt(room)))
         self.energy_j += self._power_w * seconds
-        over_w = self._wanted_w + BURST_W - self._chip.power_limit_w
+        over_w = wanted_w + BURST_W - self._limit_w
         self._capped_s += seconds * min(1.0, max(0.0, over_w / (2 * BURST_W)))
         self.flops += work.flops_per_s * seconds
         self.dram_bytes += work.dram_ratio * self._chip.bytes_per_s * seconds
@@ -123,7 +157,7 @@ class SimulatedGpu:
 
     def _tensor_active(self) -> float:
         """A good GEMM keeps the pipe at about three quarters of its speed at this clock while it is active."""
-        return min(1.0, self._work.mfu_ratio / (0.75 * self._clock_share))
+        return min(1.0, self._work.mfu_ratio / (0.75 * self.clock_share))
 
     def initialising(self, monotonic_s: float) -> GpuReading:
         """What is known of it while the simulation warms up."""
@@ -150,7 +184,8 @@ class SimulatedGpu:
             temperature_c=float(round(self._heat_c)),
             memory_temperature_c=float(round(self._heat_c + 6.0 + 12.0 * work.dram_ratio)),
             sm_clock_hz=self._clock_hz(),
-            throttle=("sw_power_cap",) if self._wanted_w > self._chip.power_limit_w else (),
+            power_limit_w=self._limit_w,
+            throttle=("sw_power_cap",) if self._over else (),
             throttle_s={**_NEVER_S, "sw_power_cap": self._capped_s},
             processes=self._shares(),
         )
@@ -164,10 +199,9 @@ class SimulatedGpu:
         )
 
     def _clock_hz(self) -> float:
-        """Full clock while a context is there, less under the power cap, in the driver's steps of 15 MHz."""
+        """Full clock while a context is there, less where it is held down, in the driver's steps of 15 MHz."""
         full_hz = self._chip.sm_clock_hz if self._processes else IDLE_CLOCK_HZ
-        held = self._clock_share * math.sqrt(self._power_w / self._wanted_w)
-        return round(full_hz * held / 15e6) * 15e6
+        return round(full_hz * self.clock_share / 15e6) * 15e6
 
 
 def _still(chip: Chip, index: int, uuid: str, processes: tuple[GpuProcess, ...]) -> GpuReading:
@@ -183,7 +217,6 @@ def _still(chip: Chip, index: int, uuid: str, processes: tuple[GpuProcess, ...])
         vram_used_bytes=sum(number(process.vram_bytes) or 0.0 for process in processes),
         vram_total_bytes=chip.memory_bytes,
         vram_reserved_bytes=RESERVED_BYTES,
-        power_limit_w=chip.power_limit_w,
         sm_clock_max_hz=chip.sm_clock_hz,
         memory_clock_hz=chip.memory_clock_hz,
         memory_clock_max_hz=chip.memory_clock_hz,

@@ -21,10 +21,43 @@ class Chip(msgspec.Struct, frozen=True):
     memory_clock_hz: float
     memory_bus_bits: int
     power_limit_w: float
+    """As delivered."""
     nvlink: bool = True
     """Without it tensor parallelism goes over PCIe."""
     pcie_generation: float = 5.0
     """Of the slot."""
+
+
+GIB, MIB = float(1 << 30), float(1 << 20)
+
+H100 = Chip(
+    name="NVIDIA H100 80GB HBM3",
+    bf16_flops_per_s=989.4e12,
+    fp8_flops_per_s=1978.9e12,
+    bytes_per_s=2619e6 * 2 * 5120 / 8,
+    memory_bytes=81559 * MIB,
+    sm_count=132,
+    sm_clock_hz=1980e6,
+    memory_clock_hz=2619e6,
+    memory_bus_bits=5120,
+    power_limit_w=700.0,
+)
+"""Peaks of the data sheet, dense; memory as nvidia-smi shows it."""
+H100_PCIE = Chip(
+    name="NVIDIA H100 PCIe",
+    bf16_flops_per_s=756.5e12,
+    fp8_flops_per_s=1513e12,
+    bytes_per_s=1593e6 * 2 * 5120 / 8,
+    memory_bytes=81559 * MIB,
+    sm_count=114,
+    sm_clock_hz=1755e6,
+    memory_clock_hz=1593e6,
+    memory_bus_bits=5120,
+    power_limit_w=350.0,
+    nvlink=False,
+    pcie_generation=4.0,
+)
+"""The card, without NVLink bridges, in a server of the PCIe generation before its own."""
 
 
 class Shape(msgspec.Struct, frozen=True, dict=True):
@@ -198,3 +231,8 @@ class Instance(msgspec.Struct, frozen=True, dict=True):
         if memory_bound:
             return (1.0 + EXTRA_TRAFFIC) * shape.kv_bytes * decoding / self.reached_bytes_per_s
         return shape.score_flops * decoding / self.reached_flops_per_s
+
+
+LLAMA_70B = Shape(80, 8192, 64, 8, 128, 28672, 128256, weight_bytes=1.0)
+LLAMA_8B = Shape(32, 4096, 32, 8, 128, 14336, 128256, weight_bytes=2.0)
+QWEN_30B_A3B = Shape(48, 2048, 32, 4, 128, 768, 151936, weight_bytes=2.0, experts=128, experts_per_token=8)

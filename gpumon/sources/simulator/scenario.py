@@ -1,39 +1,228 @@
-"""What a scenario of the demo is: a stage, a script, and what triage should say of it."""
+"""A simulated server as data: who is on it, what happens when, and what is true of each thing while it does."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+from typing import TypeVar
+
 import msgspec
 
-from gpumon.readings.verdict import Level, Limit
-from gpumon.sources.simulator.cast import H100, Actor, Leftover
-from gpumon.sources.simulator.physics import Chip
-from gpumon.sources.simulator.script import Script
+from gpumon.readings.frame import GpuState, HostReading
+from gpumon.readings.missing import Reading
+from gpumon.readings.verdict import Level
+from gpumon.sources.simulator.engine_model import BLOCK_TOKENS, Held, Limits
+from gpumon.sources.simulator.gpus import Work
+from gpumon.sources.simulator.physics import GIB, H100, Chip, Instance, Shape, Speed
+from gpumon.sources.simulator.traffic import Demand
 from gpumon.sources.simulator.training import Run
 
+MAX_NUM_SEQS = 256
+"""vLLM's default."""
 
-class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+
+class Actor(msgspec.Struct, frozen=True):
+    """One simulated vLLM server. Each rank of it has its own GPUs, scheduler and share of the traffic."""
+
+    name: str
+    model: str
+    """Served model name, and `root` in /v1/models."""
+    shape: Shape
+    speed: Speed
+    ranks: tuple[tuple[int, ...], ...]
+    """GPU indices of each data-parallel rank."""
+    demand: Demand
+    """Of one rank."""
+    activation_gib: float
+    other_gib: float
+    """Memory per GPU of what is neither weights, KV nor activations: NCCL and CUDA buffers."""
+    max_model_len: int = 32768
+    max_num_seqs: int = MAX_NUM_SEQS
+    max_batched_tokens: int = 8192
+    gpu_memory_utilization: float = 0.9
+    version: str = "0.32.0"
+    user: str = "simulated"
+    container: str = ""
+    pod: str = ""
+    chip: Chip = H100
+    shares: tuple[float, ...] = ()
+    """How the traffic falls on the data-parallel ranks, as factors; empty: evenly."""
+    most_waiting: int = 0
+    """Requests in the queue beyond which new ones are turned away; 0: none is."""
+    held: Held | None = None
+    """What keeps it from its steps on the host."""
+    hidden: tuple[str, ...] = ()
+    """Metrics that its page does not have."""
+
+    @property
+    def command(self) -> str:
+        """The command line that started it."""
+        parts = [
+            "sim:vllm serve",
+            self.model,
+            f"--tensor-parallel-size {len(self.ranks[0])}" if len(self.ranks[0]) > 1 else "",
+            f"--data-parallel-size {len(self.ranks)}" if len(self.ranks) > 1 else "",
+            f"--max-model-len {self.max_model_len}",
+            f"--max-num-batched-tokens {self.max_batched_tokens}",
+            f"--max-num-seqs {self.max_num_seqs}" if self.max_num_seqs != MAX_NUM_SEQS else "",
+        ]
+        return " ".join(part for part in parts if part)
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """All GPU indices."""
+        return tuple(gpu for rank in self.ranks for gpu in rank)
+
+    @property
+    def instance(self) -> Instance:
+        """The hardware and model of one rank."""
+        return Instance(self.shape, self.chip, self.speed, len(self.ranks[0]))
+
+    @property
+    def kv_pool_bytes(self) -> float:
+        """KV pool of one GPU: the share that vLLM may take, less weights, activations and the rest."""
+        weights = self.shape.file_bytes / len(self.ranks[0])
+        given = self.gpu_memory_utilization * self.chip.memory_bytes
+        return given - weights - (self.activation_gib + self.other_gib) * GIB
+
+    @property
+    def demands(self) -> tuple[Demand, ...]:
+        """The traffic of each rank."""
+        shares = self.shares or (1.0,) * len(self.ranks)
+        rate = self.demand.requests_per_s
+        return tuple(msgspec.structs.replace(self.demand, requests_per_s=rate * share) for share in shares)
+
+    @property
+    def limits(self) -> Limits:
+        """What its scheduler may do. Data-parallel vLLM starts as many API servers as ranks."""
+        block_bytes = BLOCK_TOKENS * self.shape.kv_bytes / len(self.ranks[0])
+        return Limits(
+            self.max_num_seqs,
+            self.max_batched_tokens,
+            self.max_model_len,
+            int(self.kv_pool_bytes / block_bytes),
+            len(self.ranks),
+            self.most_waiting,
+        )
+
+
+class Leftover(msgspec.Struct, frozen=True):
+    """A process that is no engine: it holds memory of a GPU, and does nothing where no work is given."""
+
+    gpu: int
+    vram_bytes: float
+    command: str = ""
+    work: Work = Work()
+    name: str = "sim:python"
+    user: str = "simulated"
+
+
+class _Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """Lasts from one moment to another: seconds of simulated time, of which zero is the end of the warm-up."""
+
+    from_s: float = -math.inf
+    to_s: float = math.inf
+
+
+class GpuEffect(_Effect, frozen=True):
+    """What is wrong with some GPUs for a while."""
+
+    gpus: tuple[int, ...]
+    state: GpuState = GpuState.OK
+    """Of one that is lost nothing else is read."""
+    state_text: str = ""
+    xid: int = 0
+    """Code of an Xid error that the driver reports at `from_s`; 0: none."""
+    throttle: tuple[str, ...] = ()
+    """Causes that the driver names, as in `GpuReading.throttle`."""
+    clock_share: float = 1.0
+    """SM clock, as a share of the highest."""
+    power_limit_w: float = math.inf
+    """What somebody has set; the chip's own limit where that is lower."""
+    figures: dict[str, Reading] = {}
+    """Fields of `GpuReading` and what they say instead: what no physics gives, such as ECC counts."""
+
+
+class EngineEffect(_Effect, frozen=True):
+    """What is wrong with an engine for a while. All but a sleep end with a new process, whose counters are empty."""
+
+    engine: str
+    """Name of the actor."""
+    down: bool = False
+    """Its process is gone: nobody listens. Where nothing else is said it hangs: it answers and makes no step."""
+    loading: bool = False
+    """A new process reads its weights: nobody listens yet, and the memory of its GPUs fills up until the end."""
+    mute: bool = False
+    """It takes connections and answers none of them, and its processes still hold their GPUs."""
+    spinning: bool = False
+    """While it hangs, its kernels wait for each other: the GPUs are busy and read no memory."""
+    asleep: bool = False
+    """Somebody has put it to sleep (level 1): weights are in the host's memory, the KV cache is dropped."""
+
+
+class HostEffect(_Effect, frozen=True):
+    """What the machine does for a while. Of two that last, the later counts."""
+
+    reading: HostReading
+    """Figures that are not in it are as the effects before it say."""
+
+
+S = TypeVar("S", bound=_Effect)
+
+
+def lasting(effects: Iterable[S], at_s: float) -> list[S]:
+    """Those that last at a moment."""
+    return [effect for effect in effects if effect.from_s <= at_s < effect.to_s]
+
+
+def boundaries(effects: Iterable[_Effect]) -> list[float]:
+    """The moments at which something changes, in order."""
+    return sorted({at_s for effect in effects for at_s in (effect.from_s, effect.to_s) if math.isfinite(at_s)})
+
+
+class Truth(msgspec.Struct, frozen=True):
+    """A verdict that an expert who knows the cause would sign."""
+
+    thing: str
+    """As `Verdict.scope`."""
+    code: str
+    """Value of its `Limit`; with `/` and its cause, where only that one is right: `throttled/power_cap`."""
+    levels: tuple[Level, ...]
+    actions: tuple[str, ...] = ()
+    """Codes of the actions that mend it; empty: any action of that verdict may stand."""
+    from_s: float = -math.inf
+    """Simulated time at which its cause begins, and at which it ends."""
+    to_s: float = math.inf
+    within_s: float = math.inf
+    """Longest time until it is named; infinite: it is tolerable, but need not be named."""
+
+
+class Scenario(msgspec.Struct, frozen=True):
     """One play. Simulated time is zero when the screen opens on it."""
 
     name: str
     about: str
     """What you will see and learn, in one line."""
-    scope: str
-    """The thing that it is about, as `Verdict.scope`."""
-    expected: Limit
-    """The verdict that stands for it between `from_s` and `to_s`, and no other."""
-    level: Level | None = None
-    """How urgent that verdict is; None: as the rule says."""
-    elsewhere: tuple[Limit, ...] = ()
-    """What is true of other things at the same time."""
-    from_s: float = 100.0
-    to_s: float = 160.0
+    truth: tuple[Truth, ...]
+    """What may stand on the screen, of all things, in all of the play. The first one is what it is about."""
     cast: tuple[Actor, ...] = ()
     runs: tuple[Run, ...] = ()
     leftovers: tuple[Leftover, ...] = ()
+    gpu_effects: tuple[GpuEffect, ...] = ()
+    engine_effects: tuple[EngineEffect, ...] = ()
+    host_effects: tuple[HostEffect, ...] = ()
+    """Beside those of a host that has little to do."""
+    unmeasured: tuple[str, ...] = ()
+    """Fields of `GpuReading` that these GPUs do not have."""
     chip: Chip = H100
     gpus: int = 2
-    script: Script = Script()
+    length_s: float = 240.0
     warm_s: float = 120.0
     """Simulated time before it opens."""
     idle_s: float | None = None
     """After how long a GPU or an engine counts as idle here: nobody waits ten minutes for a verdict in a demo."""
+
+    @property
+    def expected(self) -> str:
+        """The verdict that it shows, in words."""
+        return self.truth[0].code.partition("/")[0].replace("_", " ")

@@ -6,13 +6,15 @@ from collections.abc import Callable
 
 import msgspec
 
-from gpumon.sources.simulator.cast import Actor
 from gpumon.sources.simulator.engine_model import EngineModel, Meter
-from gpumon.sources.simulator.gpus import Work, work_between
-from gpumon.sources.simulator.pages import MetricsPage
-from gpumon.sources.simulator.script import EngineSpell, boundaries, standing
+from gpumon.sources.simulator.gpus import Pace, Work, work_between
+from gpumon.sources.simulator.scenario import Actor, EngineEffect, boundaries, lasting
 from gpumon.sources.simulator.server import NOT_FOUND, Answer
 from gpumon.sources.simulator.traffic import Traffic
+from gpumon.sources.simulator.vllm_page import MetricsPage
+
+ASLEEP_VRAM = 0.03
+"""Share of its memory that a vLLM worker keeps while it sleeps: context, CUDA graphs, NCCL buffers."""
 
 
 class EngineTruth(msgspec.Struct, frozen=True):
@@ -39,7 +41,7 @@ class SimulatedEngine:
     """The ranks of an `Actor`, on simulated time that begins at `start_s` (its wall time is `started_wall_s`)."""
 
     def __init__(
-        self, actor: Actor, seed: int, start_s: float, started_wall_s: float, spells: tuple[EngineSpell, ...] = ()
+        self, actor: Actor, seed: int, start_s: float, started_wall_s: float, effects: tuple[EngineEffect, ...] = ()
     ) -> None:
         self.actor = actor
         self.up = True
@@ -48,9 +50,10 @@ class SimulatedEngine:
         """It takes connections and answers none of them."""
         self._seed = seed
         self._begun = (start_s, started_wall_s)
-        self._spells = tuple(spell for spell in spells if spell.engine == actor.name)
-        self._changes = boundaries(self._spells)
-        self._spinning = False
+        self._effects = tuple(effect for effect in effects if effect.engine == actor.name)
+        self._changes = boundaries(self._effects)
+        self._now: list[EngineEffect] = []
+        """The effects of this moment."""
         self._at_s = self._seen_s = start_s
         self._start(start_s)
 
@@ -62,7 +65,7 @@ class SimulatedEngine:
             EngineModel(actor.instance, actor.limits, Traffic(demand, number, at_s), at_s, actor.held)
             for number, demand in enumerate(actor.demands, self._seed * 100)
         )
-        self._shares = (1.0,) * len(self.ranks)
+        self._paces = (Pace(),) * len(self.ranks)
         self._seen = (Meter(),) * len(self.ranks)
         self._page = MetricsPage(actor, self.ranks, self._started_wall_s)
 
@@ -81,47 +84,65 @@ class SimulatedEngine:
                 rank.advance(self._at_s)
 
     def _change(self, at_s: float) -> None:
-        """Begin and end what the script says for this moment."""
-        now = standing(self._spells, at_s)
-        self._spinning = any(spell.spinning for spell in now)
-        self.up = not any(spell.down for spell in now)
-        self.mute = any(spell.mute for spell in now)
-        if not now:
+        """Begin and end what happens at this moment."""
+        before, self._now = self._now, lasting(self._effects, at_s)
+        asleep = any(effect.asleep for effect in self._now)
+        self.up = not any(effect.down or effect.loading for effect in self._now)
+        self.mute = any(effect.mute for effect in self._now)
+        if not self._now and not all(effect.asleep for effect in before):
             self._start(at_s)
-        elif self.up:
-            for rank in self.ranks:
+        for rank in self.ranks:
+            rank.asleep = asleep
+            if self._now and self.up and not asleep:
                 rank.hang(at_s)
 
-    def works(self, share: Callable[[int], float]) -> dict[int, Work]:
-        """What each of its GPUs did on average since the last call; `share` is a GPU's clock as one of its highest.
+    @property
+    def vram_share(self) -> float:
+        """How much of its memory its processes hold: none where they are gone, more and more while they load."""
+        for effect in self._now:
+            if effect.down:
+                return 0.0
+            if effect.loading:
+                weights = self.actor.shape.file_bytes / (len(self.actor.gpus) * self.actor.chip.memory_bytes)
+                return max(0.01, weights * (self._at_s - effect.from_s) / (effect.to_s - effect.from_s))
+            if effect.asleep:
+                return ASLEEP_VRAM
+        return 1.0
+
+    def works(self, pace: Callable[[int], Pace]) -> dict[int, Work]:
+        """What each of its GPUs did on average since the last call.
 
         The GPUs of a rank go at the pace of the slowest: the others wait for it in the all-reduce.
         """
         seconds, self._seen_s = self._at_s - self._seen_s, self._at_s
         if not self.up or seconds <= 0.0:
             return {}
-        if self._spinning:
+        if any(effect.spinning for effect in self._now):
             return {gpu: Work(busy_ratio=1.0) for gpu in self.actor.gpus}
         works: dict[int, Work] = {}
-        meters, shares = self.meters(), []
+        meters, paces = self.meters(), []
         for gpus, rank, before, meter in zip(self.actor.ranks, self.ranks, self._seen, meters, strict=True):
             work = work_between(rank.instance, before, meter, seconds)
-            slowest = min(map(share, gpus))
+            slowest = Pace(min(pace(gpu).clock for gpu in gpus), max(pace(gpu).others for gpu in gpus))
             for gpu in gpus:
-                works[gpu] = msgspec.structs.replace(work, kernel_ratio=work.kernel_ratio * slowest / share(gpu))
-            shares.append(slowest)
+                waits = slowest.clock / pace(gpu).clock
+                works[gpu] = msgspec.structs.replace(work, kernel_ratio=work.kernel_ratio * waits)
+            paces.append(slowest)
         self._seen = meters
-        self._slow_to(tuple(shares))
+        self._slow_to(tuple(paces))
         return works
 
-    def _slow_to(self, shares: tuple[float, ...]) -> None:
-        """Arithmetic goes with the SM clock; the memory has a clock of its own."""
-        if shares == self._shares:
+    def _slow_to(self, paces: tuple[Pace, ...]) -> None:
+        """Arithmetic goes with the SM clock, the memory has a clock of its own; another program takes of both."""
+        if paces == self._paces:
             return
-        self._shares = shares
+        self._paces = paces
         instance, speed = self.actor.instance, self.actor.speed
-        for rank, share in zip(self.ranks, shares, strict=True):
-            slower = msgspec.structs.replace(speed, flops_share=speed.flops_share * share)
+        for rank, (clock, others) in zip(self.ranks, paces, strict=True):
+            left = 1.0 - 0.5 * others
+            slower = msgspec.structs.replace(
+                speed, flops_share=speed.flops_share * clock * left, bytes_share=speed.bytes_share * left
+            )
             rank.instance = msgspec.structs.replace(instance, speed=slower)
 
     def meters(self) -> tuple[Meter, ...]:
@@ -131,18 +152,12 @@ class SimulatedEngine:
     def answer(self, path: str) -> Answer:
         """What the server says to GET `path`."""
         if path == "/metrics":
-            return Answer(200, "text/plain; version=1.0.0; charset=utf-8", self._shown().encode())
+            return Answer(200, "text/plain; version=1.0.0; charset=utf-8", self._page.text().encode())
         if path == "/version":
             return Answer(200, "application/json", msgspec.json.encode({"version": self.actor.version}))
         if path == "/v1/models":
             return Answer(200, "application/json", msgspec.json.encode({"object": "list", "data": [self._model()]}))
         return Answer(200, "", b"") if path == "/health" else NOT_FOUND
-
-    def _shown(self) -> str:
-        text, hidden = self._page.text(), self.actor.hidden
-        if not hidden:
-            return text
-        return "".join(line for line in text.splitlines(keepends=True) if not any(name in line for name in hidden))
 
     def _model(self) -> dict[str, object]:
         return {

@@ -45,6 +45,10 @@ class Surge(msgspec.Struct, frozen=True):
         turn_s = at_s if math.isinf(self.every_s) else at_s % self.every_s
         return self.from_s <= turn_s < self.to_s
 
+    def lasts_for_good(self, at_s: float) -> bool:
+        """Whether it is on at a moment, and at all later ones."""
+        return self.from_s <= at_s and math.isinf(self.to_s)
+
 
 class Demand(msgspec.Struct, frozen=True):
     """The traffic of one rank.
@@ -63,7 +67,11 @@ class Demand(msgspec.Struct, frozen=True):
     """Where in the wave time zero is, in turns."""
     returning: float = 0.0
     hit_share: float = 0.0
+    relearn_s: float = 0.0
+    """A new process has an empty prefix cache: the share that is in it grows back with this time constant."""
     surges: tuple[Surge, ...] = ()
+    singles: tuple[tuple[float, int, int], ...] = ()
+    """Requests beside all this: when each arrives, its prompt and its answer."""
 
     @property
     def most_per_s(self) -> float:
@@ -94,20 +102,25 @@ class Traffic:
     def __init__(self, demand: Demand, seed: int, start_s: float) -> None:
         self._demand = demand
         self._rng = random.Random(seed)
-        self._next_s = start_s
+        self._start_s = self._next_s = start_s
+        self._singles = sorted(single for single in demand.singles if single[0] >= start_s)
         self._step()
 
     def next_s(self) -> float:
         """When the next request arrives; infinity if none does."""
-        return self._next_s
+        return min(self._next_s, self._singles[0][0]) if self._singles else self._next_s
 
     def take(self) -> Request:
         """The next request."""
         demand, rng = self._demand, self._rng
+        if self._singles and self._singles[0][0] <= self._next_s:
+            at_s, prompt, output = self._singles.pop(0)
+            return Request(at_s, prompt, 0, output)
         prompt = demand.prompt.draw(rng)
         cached = 0
         if rng.random() < demand.returning:
-            cached = int(prompt * min(0.95, max(0.0, rng.gauss(demand.hit_share, 0.1)))) // 16 * 16
+            known = 1.0 - math.exp((self._start_s - self._next_s) / demand.relearn_s) if demand.relearn_s else 1.0
+            cached = int(prompt * min(0.95, max(0.0, known * rng.gauss(demand.hit_share, 0.1)))) // 16 * 16
         output = demand.output.draw(rng)
         finish = "length" if output == demand.output.most else "stop"
         request = Request(self._next_s, prompt, min(cached, prompt - 1), output, finish)
@@ -120,6 +133,9 @@ class Traffic:
             self._next_s = math.inf
             return
         while True:
+            if any(surge.factor == 0.0 and surge.lasts_for_good(self._next_s) for surge in self._demand.surges):
+                self._next_s = math.inf
+                return
             self._next_s += self._rng.expovariate(most)
             if self._rng.random() * most <= self._demand.rate_per_s(self._next_s):
                 return

@@ -9,7 +9,7 @@ import msgspec
 
 from gpumon.config.schema import Feed
 from gpumon.readings.quantities import STEPS, TRAINED_TOKENS
-from gpumon.sources.simulator.gpus import Work
+from gpumon.sources.simulator.gpus import Pace, Work
 from gpumon.sources.simulator.physics import Chip, Shape
 from gpumon.sources.simulator.server import NOT_FOUND, Answer
 
@@ -91,7 +91,7 @@ class SimulatedRun:
             self._busy_s += self.run.step_s
             self._begun_s = max(self._begun_s + self.run.step_s, self._ready_s(self.steps))
 
-    def works(self, share: Callable[[int], float]) -> dict[int, Work]:  # noqa: ARG002 - it runs at full clock
+    def works(self, pace: Callable[[int], Pace]) -> dict[int, Work]:  # noqa: ARG002 - it runs at full clock
         """What each of its GPUs did on average since the last call."""
         busy_s = self._busy_s + max(0.0, self._at_s - self._begun_s)
         seconds = self._at_s - self._seen_s

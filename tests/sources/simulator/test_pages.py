@@ -9,10 +9,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from gpumon.sources.simulator.cast import CAST, Actor
 from gpumon.sources.simulator.engine_model import EngineModel
-from gpumon.sources.simulator.pages import MetricsPage, go_number
+from gpumon.sources.simulator.scenario import Actor
+from gpumon.sources.simulator.scenarios import CAST
 from gpumon.sources.simulator.serving import SimulatedEngine
+from gpumon.sources.simulator.vllm_page import MetricsPage, go_number
 
 STARTED = 1_795_195_904.28
 

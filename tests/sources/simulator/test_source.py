@@ -6,16 +6,23 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import httpx
+import msgspec
 import pytest
 
 from gpumon.readings.frame import EndpointState, GpuReading, GpuState
 from gpumon.readings.missing import Missing
 from gpumon.readings.quantities import DECODE_TOKENS, POOL_TOKENS
 from gpumon.sources.endpoint import EndpointSource
-from gpumon.sources.simulator.cast import CAST, H100
-from gpumon.sources.simulator.occupants import FIRST_PID
-from gpumon.sources.simulator.source import LONGEST_GAP_S, SimulatedServer
+from gpumon.sources.simulator.physics import H100
+from gpumon.sources.simulator.scenario import Scenario
+from gpumon.sources.simulator.scenarios import CAST, DEMO
+from gpumon.sources.simulator.source import FIRST_PID, LONGEST_GAP_S, SimulatedServer
 from gpumon.sources.source import Contribution, Source
+
+
+def warmed(seconds: float) -> Scenario:
+    """The demo, which opens sooner."""
+    return msgspec.structs.replace(DEMO, warm_s=seconds)
 
 
 class Clock:
@@ -35,7 +42,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def server(clock: Clock) -> AsyncIterator[SimulatedServer]:
-    made = SimulatedServer(warm_s=120.0, clock=clock, wall_clock=lambda: 1.8e9)
+    made = SimulatedServer(warmed(120.0), clock=clock, wall_clock=lambda: 1.8e9)
     await made.start()
     yield made
     await made.close()
@@ -191,7 +198,7 @@ async def test_close_during_the_warm_up(clock: Clock) -> None:
 async def test_the_seed_decides(clock: Clock) -> None:
     totals = []
     for seed in (1, 1, 2):
-        server = SimulatedServer(seed=seed, warm_s=60.0, clock=clock)
+        server = SimulatedServer(warmed(60.0), seed, clock)
         server.advance(30.0)
         totals.append(server.truth())
         await server.close()
@@ -200,11 +207,11 @@ async def test_the_seed_decides(clock: Clock) -> None:
 
 
 def test_gpus_stay_plausible_for_half_an_hour() -> None:
-    server = SimulatedServer(warm_s=60.0)
+    server = SimulatedServer(warmed(60.0))
     hottest = most_w = 0.0
     for second in range(0, 1800, 2):
         server.advance(float(second))
-        for gpu in server._gpus:
+        for gpu in server.gpus:
             reading = gpu.reading(0.0)
             check_plausible(reading)
             hottest, most_w = max(hottest, reading.temperature_c), max(most_w, reading.power_w)

@@ -1,0 +1,107 @@
+"""No verdict that is ever on the screen is false, in any scenario of the demo, whatever signals are missing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
+
+import msgspec
+import pytest
+
+from gpumon.readings.frame import Frame, HostReading
+from gpumon.readings.missing import NOT_SUPPORTED
+from gpumon.readings.snapshot import Event, EventKind
+from gpumon.sources.simulator.scenario import Scenario
+from gpumon.sources.simulator.scenarios import SCENARIOS, scenario
+from tests.accuracy.triage import OLD, agrees, frames, judged, said, score
+
+GPU_FIELDS = {
+    "tensor": ("tensor_active_ratio",),
+    "sm": ("sm_active_ratio", "sm_occupancy_ratio"),
+    "dram": ("dram_active_ratio",),
+    "nvlink": ("nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s"),
+    "pcie": ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"),
+    "power": ("power_w", "power_limit_w"),
+    "memory busy": ("memory_busy_ratio",),
+}
+"""Signals of GPUs that a generation, a driver or a container does not give."""
+SIGNALS = (*GPU_FIELDS, "host", "model")
+KNOWN = """ecc-uncorrectable thermal power-brake low-power-limit locked-clock vllm-reserves-memory giant-prompt
+spare-gpu burst long-prefill long-prefill-replica tp-over-pcie engine-hang-idle restart-loop slow-weights
+cold-prefix-cache
+engine-asleep replicas-half-asleep cpu-bound-server batch-client client-stops-reading shared-with-training no-gpm
+metrics-without-kv training-low-mfu busy-host""".split()  # noqa: SIM905
+"""Scenarios of which the rules do not say the truth yet."""
+
+Timed = list[tuple[float, Frame]]
+
+
+def without(signals: frozenset[str]) -> Callable[[Frame], Frame]:
+    """Takes signals from a frame, as hardware or a container that lacks them would."""
+    fields = {field: NOT_SUPPORTED for signal in signals & GPU_FIELDS.keys() for field in GPU_FIELDS[signal]}
+
+    def change(frame: Frame) -> Frame:
+        gpus = tuple(msgspec.structs.replace(gpu, **fields) for gpu in frame.gpus)
+        engines = frame.engines
+        if "model" in signals:
+            info = {"model_missing": "no such model"}
+            engines = tuple(msgspec.structs.replace(each, llm=None, info={**each.info, **info}) for each in engines)
+        host = HostReading(name=frame.host.name) if "host" in signals else frame.host
+        return msgspec.structs.replace(frame, gpus=gpus, engines=engines, host=host)
+
+    return change
+
+
+@pytest.fixture(scope="module", params=[each.name for each in SCENARIOS if each.name not in KNOWN])
+def played(request: pytest.FixtureRequest) -> tuple[Scenario, Timed]:
+    """A scenario and all its frames, played once for all that is asked of them."""
+    of = scenario(request.param)
+    return of, list(frames(of, of.length_s))
+
+
+def test_every_verdict_is_true_and_what_matters_is_named_in_time(played: tuple[Scenario, Timed]) -> None:
+    of, timed = played
+    found = score(of, judged(of, timed))
+    assert [str(span.said) for span in found.false] == []
+    assert [(named.truth.thing, named.truth.code) for named in found.missed] == []
+
+
+def test_a_mix_of_missing_signals_is_never_another_verdict(played: tuple[Scenario, Timed]) -> None:
+    """They cost a verdict its confidence, or make it unknown."""
+    of, timed = played
+    draw = random.Random(of.name)
+    signals = frozenset(signal for signal in SIGNALS if draw.random() < 0.4) | {"dram"}
+    codes = {(truth.thing, truth.code.partition("/")[0]) for truth in of.truth}
+    for _, snapshot in judged(of, timed, without(signals)):
+        for one in map(said, snapshot.verdicts):
+            limits = {code for thing, code in codes if fnmatchcase(one.thing, thing)} | {"unknown", "healthy"}
+            assert limits & {*OLD.get(one.limit, (one.limit,))}, (sorted(signals), one)
+
+
+def events_of(name: str) -> Iterator[Event]:
+    of = scenario(name)
+    for _, snapshot in judged(of, frames(of, 130.0)):
+        yield from snapshot.events
+
+
+def test_what_happens_is_recorded_as_events() -> None:
+    assert {EventKind.ENGINE, EventKind.RESTART} <= {event.kind for event in events_of("engine-restart")}
+    lost = list(events_of("gpu-off-the-bus"))
+    assert {EventKind.XID, EventKind.GPU} <= {event.kind for event in lost}
+    assert "gpu 2" in {event.scope for event in lost}
+
+
+def test_a_verdict_without_a_truth_is_false_and_one_that_is_late_is_missed() -> None:
+    of = scenario("engine-mute")
+    timed = list(judged(of, frames(of, 120.0)))
+    (first, *_) = of.truth
+    short = msgspec.structs.replace(of, length_s=120.0)
+    assert score(short, timed).false == ()
+    late = msgspec.structs.replace(first, within_s=5.0)
+    assert len(score(msgspec.structs.replace(short, truth=(late, *of.truth[1:])), timed).missed) == 1
+    (span,) = score(msgspec.structs.replace(short, truth=of.truth[1:]), timed).false
+    assert agrees(first, span.said)
+    assert span.from_s == 5.0 + score(short, timed).named[0].after_s
+    wrong = msgspec.structs.replace(first, levels=())
+    assert score(msgspec.structs.replace(short, truth=(wrong, *of.truth[1:])), timed).false == (span,)

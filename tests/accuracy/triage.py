@@ -1,0 +1,351 @@
+"""Every verdict that is ever on the screen, scored: each scenario of the demo at live pace in virtual time.
+
+python -m tests.accuracy.triage [--markdown docs/accuracy.md] [NAME ...]
+
+The same frames as live: GPUs every second, engines every two, their pages' bytes through the real adapter, deriver and
+rules. Each verdict of each second is right (it had to be named), tolerable (true, or harmless), or false.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from gpumon.config.schema import Feed
+from gpumon.efficiency.deriver import Deriver
+from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Frame, HostReading
+from gpumon.readings.snapshot import Snapshot, Verdict
+from gpumon.sources.attachment import EngineFacts
+from gpumon.sources.endpoint import BACK_OFF
+from gpumon.sources.engines.vllm import VllmAdapter
+from gpumon.sources.exposition import Scanner
+from gpumon.sources.feeds.described import as_feed, endpoint_of
+from gpumon.sources.feeds.generic import row_of
+from gpumon.sources.identity import IDENTITY
+from gpumon.sources.packaged import gpu_catalogue
+from gpumon.sources.simulator.scenario import Scenario, Truth
+from gpumon.sources.simulator.scenarios import SCENARIOS
+from gpumon.sources.simulator.serving import SimulatedEngine
+from gpumon.sources.simulator.source import SLICE_S, SimulatedServer
+from gpumon.sources.simulator.training import SimulatedRun
+from gpumon.triage.thresholds import Thresholds
+from gpumon.triage.triage import Triage
+
+WALL_S = 1.8e9
+BEGIN_S = 5000.0
+"""Monotonic time of simulated time zero."""
+POLL_S = 2.0
+PRICES = {"H100 SXM 80GB": 2.49, "H100 PCIe 80GB": 1.99}
+FADES_S = 60.0
+"""A verdict may stand that long after its cause: windows of 10 s have to pass, and then 30 s in which it holds."""
+STANDS = 0.8
+"""Once it is named it stands for so much of the time that its cause lasts."""
+BEGIN, END = "<!-- triage: begin, written by `make triage` -->", "<!-- triage: end -->"
+
+
+class Poll:
+    """One engine or run, polled: its page's bytes read by the real adapter, as the endpoint source does."""
+
+    def __init__(self, act: SimulatedEngine | SimulatedRun, url: str, name: str, feed: Feed | None) -> None:
+        self._act = act
+        self._feed = feed
+        self._failures, self._next_s = 0, 0.0
+        self._adapt()
+        blank = EngineReading(name, url, EndpointState.STARTING, BEGIN_S, interval_s=POLL_S, found_by="config")
+        self.reading = as_feed(blank, feed, "") if feed else blank
+
+    def _adapt(self) -> None:
+        self._adapter = row_of(self._feed, "", named_page=True).adapter() if self._feed else VllmAdapter()
+        self._scanner = Scanner(self._adapter.wanted)
+
+    def read(self, monotonic_s: float) -> None:
+        """Ask once, unless the pause after failures lasts."""
+        if monotonic_s < self._next_s:
+            return
+        if self._act.mute or not self._act.up:
+            state = EndpointState.TIMEOUT if self._act.mute else EndpointState.REFUSED
+            self._failures += 1
+            self._next_s = monotonic_s + BACK_OFF.pause_s(self._failures)
+            self._adapt()
+            self.reading = msgspec.structs.replace(self.reading, state=state, fault=state.value)
+            return
+        self._failures = 0
+        page = self._adapter.read(self._scanner.scan(self._act.answer("/metrics").body))
+        moved = ("ranks", "live", "advance", "started_wall_s", "exact_steps", "tp", "pp", "dp")
+        self.reading = msgspec.structs.replace(
+            self.reading,
+            state=EndpointState.OK,
+            fault="",
+            monotonic_s=monotonic_s,
+            kind=EngineKind.GENERIC if self._feed else VllmAdapter.kind,
+            model=page.model,
+            model_root=page.model,
+            info={**page.info, IDENTITY: "known"},
+            **{name: getattr(page, name) for name in moved},
+        )
+
+
+class _NoHost:
+    def read(self, pids: tuple[int, ...]) -> HostReading:
+        return HostReading(name="test")
+
+
+def frames(scenario: Scenario, to_s: float, seed: int = 1) -> Iterator[tuple[float, Frame]]:
+    """A frame a second from the end of the warm-up on, with its simulated time. Nothing listens and nothing waits."""
+    now_s = [0.0]
+    server = SimulatedServer(scenario, seed, lambda: BEGIN_S + now_s[0], lambda: WALL_S + now_s[0])
+    try:
+        for at in range(int(scenario.warm_s / SLICE_S)):
+            server.advance(-scenario.warm_s + (at + 1) * SLICE_S)
+        yield from _frames(server, now_s, to_s)
+    finally:
+        asyncio.run(server.close())
+
+
+def _frames(server: SimulatedServer, now_s: list[float], to_s: float) -> Iterator[tuple[float, Frame]]:
+    endpoints = [*server.endpoints, *map(endpoint_of, server.feeds)]
+    feeds = [None] * len(server.endpoints) + list(server.feeds)
+    polls = [
+        Poll(act, endpoint.url, endpoint.name, feed)
+        for act, endpoint, feed in zip(server.acts, endpoints, feeds, strict=True)
+    ]
+    facts = EngineFacts(
+        {poll.reading.key: endpoint for poll, endpoint in zip(polls, endpoints, strict=True)}, (), None, {}
+    )
+    host = server.host_meter(_NoHost())
+    for second in range(int(to_s) + 1):
+        now_s[0] = at_s = float(second)
+        server.advance(at_s)
+        gpus = server.readings(BEGIN_S + at_s)
+        if second % POLL_S == 0:
+            for poll in polls:
+                poll.read(BEGIN_S + at_s)
+                _look_up(facts, poll)
+        engines = tuple(facts.attach(poll.reading, gpus) for poll in polls)
+        yield (
+            at_s,
+            Frame(second + 1, WALL_S + at_s, BEGIN_S + at_s, 1.0, host.read(()), gpus, engines, simulated=True),
+        )
+
+
+def _look_up(facts: EngineFacts, poll: Poll) -> None:
+    """Wait for the thread that finds the model, so that every run is the same."""
+    end_s = time.monotonic() + 60.0
+    while poll.reading.model and poll.reading.training is None and facts.attach(poll.reading, ()).llm is None:
+        if time.monotonic() > end_s:
+            raise TimeoutError(f"no model for {poll.reading.model}")
+        time.sleep(0.002)
+
+
+def judged(
+    scenario: Scenario, timed: Iterable[tuple[float, Frame]], change: Callable[[Frame], Frame] = lambda frame: frame
+) -> Iterator[tuple[float, Snapshot]]:
+    """The snapshots of frames, with their verdicts; `change` may take signals from them."""
+    server = SimulatedServer(scenario)
+    triage = Triage(server.thresholds(Thresholds()), PRICES)
+    asyncio.run(server.close())
+    deriver = Deriver(gpu_catalogue())
+    for at_s, frame in timed:
+        changed = change(frame)
+        yield at_s, triage.judge(changed, deriver.derive(changed).snapshot)
+
+
+class Said(NamedTuple):
+    """A verdict by its codes."""
+
+    thing: str
+    limit: str
+    cause: str
+    level: str
+    action: str
+
+    def __str__(self) -> str:
+        cause = f"/{self.cause}" if self.cause else ""
+        return f"{self.thing}: {self.limit}{cause}, {self.level}" + (f", {self.action}" if self.action else "")
+
+
+class Span(NamedTuple):
+    """A false verdict, from its first second to its last."""
+
+    said: Said
+    from_s: float
+    to_s: float
+
+
+class Named(NamedTuple):
+    """What had to be named, and when it was."""
+
+    truth: Truth
+    after_s: float | None
+    """None: never while its cause lasted."""
+    share: float
+    """Of the rest of that time in which it stood."""
+
+    @property
+    def missed(self) -> bool:
+        """Too late, or not for long enough."""
+        return self.after_s is None or self.after_s > self.truth.within_s or self.share < STANDS
+
+
+class Score(NamedTuple):
+    """What a scenario came to; counts are of verdicts times seconds."""
+
+    scenario: str
+    named: tuple[Named, ...]
+    false: tuple[Span, ...]
+    right: int
+    tolerable: int
+
+    @property
+    def missed(self) -> list[Named]:
+        """What was named too late, or not at all."""
+        return [named for named in self.named if named.missed]
+
+
+def said(verdict: Verdict) -> Said:
+    """The codes of a verdict."""
+    return Said(verdict.scope, verdict.limit.value, "", verdict.level.value, "")
+
+
+OLD = {
+    "hardware": ("hardware_fault",),
+    "stalled": ("hung", "unresponsive"),
+    "queue": ("queue_limit",),
+    "kv_cache": ("kv_cache_full",),
+    "communication": ("interconnect_bound", "straggler"),
+    "compute": ("compute_bound", "host_cpu_saturated"),
+    "bandwidth": ("memory_bandwidth_bound",),
+    "input_starved": ("host_cpu_saturated", "host_disk_saturated", "host_network_saturated"),
+    "memory_idle": ("idle_vram_held",),
+    "under_used": ("low_efficiency", "idle", "asleep"),
+    "cannot_tell": ("unknown",),
+}
+
+
+def agrees(truth: Truth, one: Said) -> bool:
+    """Whether a verdict is what a truth says, of the same thing, at one of its levels, with one of its actions."""
+    limit, _, cause = truth.code.partition("/")
+    return (
+        fnmatchcase(one.thing, truth.thing)
+        and limit in OLD.get(one.limit, (one.limit,))
+        and (not cause or not one.cause or cause == one.cause)
+        and one.level in {level.value for level in truth.levels}
+        and (not truth.actions or one.action in truth.actions)
+    )
+
+
+def score(scenario: Scenario, timed: Iterable[tuple[float, Snapshot]]) -> Score:
+    """Every verdict of every second against the truth of that second."""
+    right = tolerable = 0
+    spans: dict[Said, list[Span]] = {}
+    stood: dict[int, list[float]] = {at: [] for at, truth in enumerate(scenario.truth)}
+    for at_s, snapshot in timed:
+        for one in dict.fromkeys(map(said, snapshot.verdicts)):
+            fits = [at for at, truth in enumerate(scenario.truth) if agrees(truth, one)]
+            now = [at for at in fits if scenario.truth[at].from_s <= at_s < scenario.truth[at].to_s]
+            due = [at for at in now if scenario.truth[at].within_s < float("inf")]
+            for at in due:
+                if at_s not in stood[at][-1:]:
+                    stood[at].append(at_s)
+            if due:
+                right += 1
+            elif now or any(0.0 <= at_s - scenario.truth[at].to_s < FADES_S for at in fits):
+                tolerable += 1
+            else:
+                mine = spans.setdefault(one, [])
+                if mine and at_s - mine[-1].to_s < 1.5:
+                    mine[-1] = mine[-1]._replace(to_s=at_s)
+                else:
+                    mine.append(Span(one, at_s, at_s))
+    named = tuple(
+        _named(truth, stood[at], scenario.length_s)
+        for at, truth in enumerate(scenario.truth)
+        if truth.within_s < float("inf")
+    )
+    false = sorted((span for mine in spans.values() for span in mine), key=lambda span: span.from_s)
+    return Score(scenario.name, named, tuple(false), right, tolerable)
+
+
+def _named(truth: Truth, stood: Sequence[float], length_s: float) -> Named:
+    if not stood:
+        return Named(truth, None, 0.0)
+    seconds = min(truth.to_s, length_s + 1.0) - stood[0]
+    return Named(truth, max(0.0, stood[0] - truth.from_s), len(stood) / seconds)
+
+
+def played(scenario: Scenario) -> Score:
+    """Play a scenario and score it."""
+    return score(scenario, judged(scenario, frames(scenario, scenario.length_s)))
+
+
+def table(scores: Sequence[Score]) -> str:
+    """Markdown: a row for each scenario, the false verdicts below, and the totals."""
+    lines = ["| scenario | what has to be named | first named after | false for |", "|---|---|---|---|"]
+    for each in scores:
+        truths = "<br>".join(f"{named.truth.thing}: {named.truth.code.replace('_', ' ')}" for named in each.named)
+        times = "<br>".join(
+            ("**never**" if named.after_s is None else f"{named.after_s:.0f} s")
+            + (" **missed**" if named.missed and named.after_s is not None else "")
+            for named in each.named
+        )
+        seconds = sum(span.to_s - span.from_s + 1.0 for span in each.false)
+        false = f"{seconds:.0f} s" if seconds else "0"
+        lines.append(f"| `{each.scenario}` | {truths or 'nothing'} | {times or '–'} | {false} |")
+    spans = [
+        f"- `{each.scenario}` {span.from_s:.0f} to {span.to_s:.0f} s: {span.said}"
+        for each in scores
+        for span in each.false
+    ]
+    total = (
+        f"{len(scores)} scenarios. Verdicts times seconds: {sum(each.right for each in scores):,} right, "
+        f"{sum(each.tolerable for each in scores):,} tolerable, "
+        f"{sum(int(span.to_s - span.from_s) + 1 for each in scores for span in each.false):,} false. "
+        f"Of {sum(len(each.named) for each in scores)} that had to be named, "
+        f"{sum(len(each.missed) for each in scores)} were missed."
+    )
+    return "\n".join([*lines, "", total, *([""] if spans else []), *spans]) + "\n"
+
+
+def written(text: str, new: str) -> str:
+    """A page with a new table between its marks. Raises ValueError where it lacks them."""
+    head, begin, rest = text.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page lacks the lines {BEGIN} and {END}")
+    return f"{head}{BEGIN}\n\n{new}\n{END}{tail}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print what is false or missed, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--markdown", metavar="FILE", type=Path, help="page to write the table into")
+    parser.add_argument("names", metavar="NAME", nargs="*", help="scenarios (default: all)")
+    chosen = parser.parse_args(arguments)
+    scenarios = [each for each in SCENARIOS if not chosen.names or each.name in chosen.names]
+    with ProcessPoolExecutor(2) as pool:
+        scores = list(pool.map(played, scenarios))
+    for each in scores:
+        print(f"{'ok' if not each.false and not each.missed else 'WRONG':6} {each.scenario}")
+        for named in each.missed:
+            when = "never" if named.after_s is None else f"after {named.after_s:.0f} s, stood {named.share:.0%}"
+            print(f"         missed: {named.truth.thing} {named.truth.code}: {when}")
+        for span in each.false:
+            print(f"         false:  {span.from_s:4.0f} to {span.to_s:4.0f} s  {span.said}")
+    text = table(scores)
+    print(text[text.rindex("scenarios. ") - 3 :].split("\n")[0])
+    if chosen.markdown:
+        chosen.markdown.write_text(written(chosen.markdown.read_text(encoding="utf-8"), text), encoding="utf-8")
+    return 1 if any(each.false or each.missed for each in scores) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
