@@ -7,13 +7,11 @@ import zlib
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from gpumon.readings.frame import EngineReading, Frame, GpuReading
-from gpumon.readings.text import unsaid
+from gpumon.readings.frame import EngineReading, Frame
 from gpumon.readings.verdict import Event
 from gpumon.recording.first_edition import engine_reading
 from gpumon.recording.past import Cells, Points
@@ -86,14 +84,13 @@ class Packer:
         self._engines: tuple[bytes, ...] = ()
 
     def pack(self, frame: Frame) -> Packed:
-        """A frame without secrets. An engine that is as it was in the frame before shares its bytes with that one."""
+        """The frame as bytes. An engine that is as it was in the frame before shares its bytes with that one."""
         engines = []
         for place, reading in enumerate(frame.engines):
             before = self._readings[place] if place < len(self._readings) else None
             engines.append(self._engines[place] if before == reading else _encode(_once(reading, before)))
         self._readings, self._engines = frame.engines, tuple(engines)
-        gpus = tuple(map(_struck, frame.gpus))
-        return Packed(_encode(msgspec.structs.replace(frame, gpus=gpus, engines=())), self._engines)
+        return Packed(_encode(msgspec.structs.replace(frame, engines=())), self._engines)
 
 
 def _once(reading: EngineReading, before: EngineReading | None) -> EngineReading:
@@ -101,17 +98,6 @@ def _once(reading: EngineReading, before: EngineReading | None) -> EngineReading
     if reading.earlier and before is not None and before.earlier == reading.earlier:
         return msgspec.structs.replace(reading, earlier=())
     return reading
-
-
-def _struck(gpu: GpuReading) -> GpuReading:
-    """The GPU with command lines that hold no secret."""
-    if all(_unsaid(process.command) == process.command for process in gpu.processes):
-        return gpu
-    processes = tuple(msgspec.structs.replace(each, command=_unsaid(each.command)) for each in gpu.processes)
-    return msgspec.structs.replace(gpu, processes=processes)
-
-
-_unsaid = lru_cache(maxsize=2048)(unsaid)
 
 
 def unpacked(packed: Iterable[Packed]) -> list[Frame]:

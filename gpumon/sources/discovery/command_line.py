@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EngineKind
-from gpumon.sources.discovery.forms import FORMS, SEVERAL, UNIX_SOCKET, Form, Names
+from gpumon.sources.discovery.forms import FORMS, SEVERAL, SHOWN, UNIX_SOCKET, Form, Names
 
 MOST_CHARACTERS: Final = 1024
 """Of a host or a model's name."""
@@ -38,6 +38,17 @@ _TITLES: Final = (
 """How engines name their processes (vLLM's prefix can be chosen; Ray's actors have their classes' names)."""
 _RANK: Final = re.compile(r"(?<![A-Z])_(TP|PP|DP)(\d{1,5})")
 """Not SGLang's `_MOE_DP0`, which is a split of the experts."""
+STRUCK: Final = "***"
+_MOST_VALUE: Final = 256
+_SECRETS: Final = re.compile(
+    r"apikeys?|creds?|credentials?|pass|passphrase|passwd|password|pw|secrets?|token|"
+    r"(?:key|auth|sign|encrypt|decrypt|licen).*"
+)
+"""Words of an option's name that speak of a secret."""
+_RANDOM: Final = re.compile(
+    r"(?=[a-zA-Z]*[0-9])(?=[0-9]*[a-zA-Z])[a-zA-Z0-9]{16,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+)
+"""A run of letters and digits as no word has it, or a UUID."""
 _PREFIX: Final = re.compile(r"/?([\w.~-]+(?:/[\w.~-]+)*)/?", re.ASCII)
 
 
@@ -98,6 +109,46 @@ def launch(argv: Sequence[str], variables: Mapping[str, str] | None = None) -> L
         if pattern.match(title):
             return Launch(kind, name, part=True, usual=False, command=title.split(" ")[0])
     return None
+
+
+def shown_command(argv: Sequence[str]) -> str:
+    """The command line as everybody may read it: the program with its script or module, and the names of options.
+
+    Values stand beside the options of known engines that gpumon knows (`SHOWN`), unless their name speaks of a secret
+    or they look random; whatever else there is becomes `***`.
+    """
+    if len(argv) == 1:  # a title that the process gave itself
+        argv = argv[0].split()
+    words = _words(argv)
+    starts = ((form, _after(words, command)) for form in FORMS if words for command in form.commands)
+    form, after = next(((form, after) for form, after in starts if after is not None), (None, None))
+    rest = list(after if after is not None else words[1:] if words else argv[1:])
+    if not words and rest and PurePosixPath(argv[0].lstrip("-")).name in _SHELLS and not rest[0].startswith("-"):
+        del rest[0]  # its script
+    shown = [_harmless(word) for word in argv[: len(argv) - len(rest)]]
+    left = int(form is not None and form.positional)
+    for word in rest:
+        if word.startswith("-") and len(word) > 1 and not _NUMBER.fullmatch(word):
+            name, sign, value = word.partition("=")
+            key = name.replace("_", "-") if name.startswith("--") else name
+            parts = re.split(r"[-_.]+", key.lower())
+            known = form is not None and key in SHOWN and not any(map(_SECRETS.fullmatch, parts))
+            left = (_MOST_VALUE if key in SEVERAL else 1) if known and not sign else 0
+            if not name.startswith("--") and key not in SHOWN and len(name) > 2:
+                name = f"{name[:2]}{STRUCK}"  # a value may be glued to it
+            name = _harmless(name)
+            shown.append(f"{name}={_harmless(value) if known else STRUCK}" if sign else name)
+        else:
+            shown += [_harmless(word)] if left else [STRUCK] if shown[-1:] != [STRUCK] else []
+            left -= left > 0
+    return " ".join(shown)
+
+
+def _harmless(value: str) -> str:
+    """The value, or `***` in the place of what may be a secret in it."""
+    if len(value) > _MOST_VALUE or re.search(r"://[^/]*@|[{}\"'\\\s]", value):
+        return STRUCK
+    return "/".join(STRUCK if _RANDOM.search(part) else part for part in value.split("/"))
 
 
 def ranks(titles: Iterable[str]) -> tuple[int, int, int]:

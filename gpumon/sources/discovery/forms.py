@@ -315,3 +315,21 @@ SEVERAL: Final = frozenset(
     }
 )
 """Options that take any number of words."""
+
+_TUNING: Final = """
+--attention-backend --batch-size --block-size --chunked-prefill-size --cache-reuse --cache-type-v -ctv --context-length
+--ctx-size -c --cuda-graph-max-bs --cuda-memory-fraction --data-parallel-size-local --decode-context-parallel-size -dcp
+--device --disable-cuda-graph --disable-radix-cache --dtype --enable-chunked-prefill --enable-expert-parallel
+--enable-prefix-caching --enforce-eager --expert-parallel-size --ep-size --ep --flash-attn -fa --gpu-memory-utilization
+--kv-cache-free-gpu-memory-fraction --load-format --log-level --max-batch-prefill-tokens --max-batch-size
+--max-batch-tokens --max-batch-total-tokens --max-client-batch-size --max-concurrent-requests --max-input-length
+--max-input-tokens --max-model-len --max-num-batched-tokens --max-num-seqs --max-num-tokens --max-prefill-tokens
+--max-running-requests --max-seq-len --max-total-tokens --max-waiting-tokens --mem-fraction-static --moe-a2a-backend
+--n-gpu-layers -ngl --nnodes --node-rank --num-gpus --page-size --parallel -np --pooling --runner --runtime
+--schedule-policy --seed --session-len --speculative-algorithm --speculative-num-draft-tokens --speculative-num-steps
+--split-mode --swap-space --task --threads -t --tokenizer-mode --trust-remote-code --ubatch-size -ub
+"""
+SHOWN: Final = frozenset(_TUNING.split()) | {
+    name for form in FORMS for names in form.options.values() for name in names
+}
+"""Options of engines that are shown with their values; of all others the names."""

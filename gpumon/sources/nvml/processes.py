@@ -11,7 +11,7 @@ import pynvml
 
 from gpumon.readings.frame import GpuProcess
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
-from gpumon.readings.text import unsaid
+from gpumon.sources.discovery.command_line import shown_command
 from gpumon.sources.nvml.calls import Calls
 
 MOST = 256
@@ -77,7 +77,7 @@ def _look_up(pid: int) -> Look:
     except (psutil.Error, OSError, ValueError, KeyError):
         user = ""
     try:
-        command = unsaid(" ".join(process.cmdline()).strip())
+        command = shown_command(process.cmdline())
     except (psutil.Error, OSError, ValueError):
         command = ""
     try:

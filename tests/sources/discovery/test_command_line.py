@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shlex
+import time
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpumon.readings.frame import EngineKind
-from gpumon.sources.discovery.command_line import Launch, launch, ranks
+from gpumon.sources.discovery.command_line import Launch, launch, ranks, shown_command
 
 VLLM, SGLANG, LLAMA, OLLAMA = EngineKind.VLLM, EngineKind.SGLANG, EngineKind.LLAMA_CPP, EngineKind.OLLAMA
 TRITON, TRTLLM, TGI, TEI = EngineKind.TRITON, EngineKind.TENSORRT_LLM, EngineKind.TGI, EngineKind.TEI
@@ -298,3 +301,64 @@ def test_no_key_ever_stands_in_what_is_told() -> None:
 )
 def test_ranks_by_worker_titles(titles: list[str], sizes: tuple[int, int, int]) -> None:
     assert ranks(titles) == sizes
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("vllm serve Qwen/Qwen3-8B --port 8000 --max-num-seqs=256",) * 2,
+        ("/opt/venv/bin/python -m vllm.entrypoints.openai.api_server --model m -tp 4",) * 2,
+        ("vllm serve m --max_num_seqs 8 --gpu-memory-utilization 0.9 --tokenizer-mode slow",) * 2,
+        (
+            "vllm serve m --served-model-name a b --api-key one two",
+            "vllm serve m --served-model-name a b --api-key ***",
+        ),
+        ("vllm serve m --api-key=sesame --hf-token sesame -v", "vllm serve m --api-key=*** --hf-token *** -v"),
+        ("vllm serve m sesame --new-option sesame -k sesame", "vllm serve m *** --new-option *** -k ***"),
+        ('vllm serve m -ksesame --speculative-config {"key":1}', "vllm serve m -k*** --speculative-config ***"),
+        ("vllm serve https://me:sesame@h/m --port 1", "vllm serve *** --port 1"),
+        ("vllm serve /hub/snapshots/0123456789abcdef0123456789abcdef01234567", "vllm serve /hub/snapshots/***"),
+        (
+            "llama-server -m /m/a.gguf -c 8192 -np 4 --ssl-key-file /x",
+            "llama-server -m /m/a.gguf -c 8192 -np 4 --ssl-key-file ***",
+        ),
+        ("sglang serve --model-path m --encryption-key sesame", "sglang serve --model-path m --encryption-key ***"),
+        ("python train.py sesame --lr 3 --license-key sesame", "python train.py *** --lr *** --license-key ***"),
+        ("python -u -m train --auth=sesame --signing-key sesame", "python -u -m train --auth=*** --signing-key ***"),
+        ("python -c sesame --passphrase sesame", "python -c *** --passphrase ***"),
+        ("bash run.sh sesame", "bash run.sh ***"),
+        ("./serve token=sesame hf_sesamesesame", "./serve ***"),
+        ("./serve --sk0123456789abcdefsesame=1", "./serve ***=***"),
+        ("VLLM::EngineCore_DP0",) * 2,
+        ("", ""),
+    ],
+)
+def test_what_is_shown_of_a_command_line(line: str, shown: str) -> None:
+    assert shown_command(line.split(" ") if line else []) == shown
+    assert shown_command([line]) == shown, "as a title that the process gave itself"
+
+
+OPTIONS = """
+--encryption-key --signing_key --x.license --sign --auth-file --hf-token --db-password --AWS-Secret --credentials
+--api-keys -k --tls-key-path --pw
+"""
+
+
+@pytest.mark.parametrize("option", OPTIONS.split())
+@given(secret=st.text(st.characters(codec="ascii", exclude_categories=("Cc",)), min_size=8), glued=st.booleans())
+def test_no_value_of_such_an_option_is_shown(option: str, secret: str, glued: bool) -> None:
+    secret = f"s3same{secret}"
+    for begin in (["vllm", "serve", "m"], ["python", "train.py"], ["./x"]):
+        argv = [*begin, f"{option}={secret}"] if glued else [*begin, option, secret, secret]
+        assert "s3same" not in shown_command(argv)
+
+
+@pytest.mark.parametrize("part", ["-", "-a", "--api-key ", "token=", "a1", '"', "'a", "--x=", "/a1", "-a "])
+def test_a_hostile_command_line_takes_no_time(part: str) -> None:
+    line = part * (200_000 // len(part))
+    began_s = time.process_time()
+    for begin in (["vllm", "serve"], ["x"]):
+        shown_command([*begin, line])
+        shown_command([*begin, *line.split(" ")])
+        shown_command([line])
+    assert time.process_time() - began_s < 5.0
