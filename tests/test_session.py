@@ -53,7 +53,7 @@ async def test_what_sizing_knows_grows_with_what_runs(tmp_path: Path, monkeypatc
     assert known == collector.known()
     assert known != before
     assert known.profiles
-    assert {engine.model for engine in seen[-1].engines if engine.llm} <= set(known.own)
+    assert {engine.model for engine in seen[-1].engines if engine.dimensions.llm} <= set(known.own)
     assert known.prices[seen[-1].gpus[0].gpu_type] == 3.0
     assert collector.calibration is collector.calibration
     await collector.stop()

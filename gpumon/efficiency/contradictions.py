@@ -54,7 +54,7 @@ class Contradictions:
         runs: dict[str, Run] = {}
         for key, engine, gpus in engines:
             read, measured = _read(engine), _measured(gpus)
-            share = number(engine.mbu_ratio)
+            share = number(engine.efficiency.mbu_ratio)
             if read is None or measured is None or share is None or any(len(gpu.engines) > 1 for gpu in gpus):
                 continue
             last = self._runs.get(key, Run(read, measured[0]))
@@ -70,11 +70,11 @@ def _read(engine: Engine) -> float | None:
 
     What requests have in common in their KV cache may be read once for all of them, so only the rest of it counts.
     """
-    weights, kv = number(engine.weight_bytes_per_s), number(engine.kv_bytes_per_s)
-    step = number(per(engine.weight_bytes, engine.gpu_count))
+    weights, kv = number(engine.efficiency.weight_bytes_per_s), number(engine.efficiency.kv_bytes_per_s)
+    step = number(per(engine.efficiency.weight_bytes, engine.hardware.gpu_count))
     if weights is None or kv is None or step is None or step < BEYOND_CACHES_BYTES:
         return None
-    cached = number(engine.cached_ratio)
+    cached = number(engine.load.cached_ratio)
     return weights + (0.0 if cached is None else kv * (1.0 - cached))
 
 

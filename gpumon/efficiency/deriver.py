@@ -197,7 +197,7 @@ class Deriver:
             if track.several_servers:
                 self._wrong.setdefault(reading.key, SEVERAL_SERVERS)
             members.append(Member(reading, engine, track, found is not None and not engine.asleep))
-            ticks.append(found.decode_tick if found is not None else engine.decode_tokens_per_s)
+            ticks.append(found.decode_tick if found is not None else engine.rates.decode_tokens_per_s)
         replicas, apart = self._groups.of(members, frame.monotonic_s)
         engines = [
             msgspec.structs.replace(member.engine, deviates=apart[member.reading.key])

@@ -184,11 +184,11 @@ class Deviations:
 
     def _minute(self, member: Member) -> tuple[object, Minute | None]:
         engine, key = member.engine, member.reading.key
-        made_of = member.track.polls, engine.name, engine.gpu_count
+        made_of = member.track.polls, engine.name, engine.hardware.gpu_count
         last = self._minutes.get(key)
         if last is not None and last[0] == made_of:
             return last
-        return made_of, minute(member.reading, engine.name, number(engine.gpu_count), member.track)
+        return made_of, minute(member.reading, engine.name, number(engine.hardware.gpu_count), member.track)
 
     def at(self, now_s: float, minutes: Sequence[Minute], hold_s: float) -> dict[str, tuple[str, ...]]:
         """Key of a replica -> why it needs a look, in words with figures; little traffic first.

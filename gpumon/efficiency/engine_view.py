@@ -18,6 +18,7 @@ from gpumon.efficiency.quantiles import no_quantiles
 from gpumon.efficiency.rates import Rates
 from gpumon.efficiency.service import BY_NATURE, WITHOUT_DECODE, Service, service_of
 from gpumon.efficiency.windows import GAP, Track
+from gpumon.readings.engine_snapshot import flat_fields, nested
 from gpumon.readings.frame import SLEEPING, EndpointState, EngineReading
 from gpumon.readings.missing import NOT_EXPOSED, REMOTE_POWER, Missing, Reading, Reason, number
 from gpumon.readings.quantities import (
@@ -71,13 +72,14 @@ def derive_engine(
 def _at(engine: Engine, found: Rates, age_s: float, power_w: Reading) -> Engine:
     """The engine between two polls: what its GPUs draw goes on to change."""
     tokens = found.counted["trained_tokens_per_s"] if found.service is Service.TRAINING else found.decode
-    return msgspec.structs.replace(
-        engine,
-        age_s=age_s,
-        power_w=power_w,
+    replace = msgspec.structs.replace
+    efficiency = replace(
+        engine.efficiency,
         tokens_per_j=_per_joule(tokens, power_w),
-        flops_per_j=_per_joule(engine.flops_per_s, power_w),
+        flops_per_j=_per_joule(engine.efficiency.flops_per_s, power_w),
     )
+    hardware = replace(engine.hardware, power_w=power_w)
+    return replace(engine, age_s=age_s, hardware=hardware, efficiency=efficiency)
 
 
 def _gone(reading: EngineReading, age_s: float) -> Missing | None:
@@ -129,7 +131,7 @@ def without_figures(
     blanks: dict[str, Any] = dict.fromkeys(_OWN_READINGS, why)
     own = OwnEstimate(**blanks)
     known = _identity(reading, age_s, indices, since)
-    return Engine(**{**blank, **known, **latencies}, tokens_total=_totals(reading, track), own=own)
+    return nested(Engine, {**blank, **known, **latencies, "tokens_total": _totals(reading, track), "own": own})
 
 
 def _with_figures(
@@ -142,32 +144,33 @@ def _with_figures(
     awake = any(number(rate) for rate in (found.prefill, found.decode))
     identity = {**identity, "asleep": ""} if awake else identity
     more: dict[str, Any] = {**found.counted, **latencies, **operated, **_inputs(found, done, share)}
-    return Engine(
+    figures: dict[str, Any] = {
         **identity,
-        tp=laid.tp,
-        pp=laid.pp,
         **counted(reading, track),
-        prefill_tokens_per_s=found.prefill,
-        decode_tokens_per_s=found.decode,
-        cached_tokens_per_s=found.cached,
-        steps_per_s=found.steps,
-        context_tokens=found.context,
-        mfu_ratio=share.mfu,
-        mfu_prefill_ratio=share.mfu_prefill,
-        mfu_decode_ratio=share.mfu_decode,
-        mbu_ratio=share.mbu,
-        mbu_single_stream_ratio=share.mbu_single_stream,
-        flops_per_s=done.flops,
-        bytes_per_s=done.bytes,
-        peak_unverified=share.unverified,
-        bandwidth_peak_unverified=share.bandwidth_unverified,
-        precision=share.precision,
-        sources=_sources(reading, found, share, peaks),
-        advances=found.advances,
-        kv_pool_tokens=pool_tokens(reading, track),
-        own=own_estimate(reading, track, found, laid, done) if has_own(track) else _NO_OWN,
+        "tp": laid.tp,
+        "pp": laid.pp,
+        "prefill_tokens_per_s": found.prefill,
+        "decode_tokens_per_s": found.decode,
+        "cached_tokens_per_s": found.cached,
+        "steps_per_s": found.steps,
+        "context_tokens": found.context,
+        "mfu_ratio": share.mfu,
+        "mfu_prefill_ratio": share.mfu_prefill,
+        "mfu_decode_ratio": share.mfu_decode,
+        "mbu_ratio": share.mbu,
+        "mbu_single_stream_ratio": share.mbu_single_stream,
+        "flops_per_s": done.flops,
+        "bytes_per_s": done.bytes,
+        "peak_unverified": share.unverified,
+        "bandwidth_peak_unverified": share.bandwidth_unverified,
+        "precision": share.precision,
+        "sources": _sources(reading, found, share, peaks),
+        "advances": found.advances,
+        "kv_pool_tokens": pool_tokens(reading, track),
+        "own": own_estimate(reading, track, found, laid, done) if has_own(track) else _NO_OWN,
         **more,
-    )
+    }
+    return nested(Engine, figures)
 
 
 def _inputs(found: Rates, done: Work, share: Shares) -> dict[str, Any]:
@@ -263,8 +266,7 @@ def _model_source(reading: EngineReading) -> str:
 
 def _readings(kind: type[msgspec.Struct]) -> tuple[str, ...]:
     """Fields that are missing by default."""
-    fields = msgspec.structs.fields(kind)
-    return tuple(field.name for field in fields if isinstance(field.default, Missing))
+    return tuple(name for name, (_, field) in flat_fields(kind).items() if isinstance(field.default, Missing))
 
 
 _READINGS = _readings(Engine)

@@ -52,7 +52,9 @@ def achievable_ratio(peak: Peak, flops_peak: Reading, precision: str) -> Reading
 
 def tokens_per_j(engines: Sequence[Engine], power_w: Reading) -> Reading:
     """Tokens generated per joule: of an engine on several GPUs, this one's share."""
-    return per(plus(*(per(engine.decode_tokens_per_s, float(len(engine.gpus))) for engine in engines)), power_w)
+    return per(
+        plus(*(per(engine.rates.decode_tokens_per_s, float(len(engine.hardware.gpus))) for engine in engines)), power_w
+    )
 
 
 def worded(gpu: Gpu, engines: Sequence[Engine]) -> Gpu:

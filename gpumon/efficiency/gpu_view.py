@@ -300,8 +300,8 @@ def _live(
 ) -> dict[str, Reading]:
     """What a GPU that answers does, of which nothing is known of another."""
     found = (
-        of_engines(reading, [engine.mfu_ratio for engine in engines], alone),
-        of_engines(reading, [engine.mbu_ratio for engine in engines], alone),
+        of_engines(reading, [engine.efficiency.mfu_ratio for engine in engines], alone),
+        of_engines(reading, [engine.efficiency.mbu_ratio for engine in engines], alone),
         reading.energy_j if isinstance(reading.energy_j, Missing) else track.energy_j,
         plus(reading.nvlink_rx_bytes_per_s, reading.nvlink_tx_bytes_per_s),
         plus(reading.pcie_rx_bytes_per_s, reading.pcie_tx_bytes_per_s),
@@ -376,7 +376,7 @@ def _bandwidth(
     measured = track.recent("dram_active_ratio")
     if not isinstance(measured, Missing):
         return measured * most, BandwidthSource.GPM
-    share = of_engines(reading, [engine.mbu_ratio for engine in engines], Missing(Reason.NO_ENGINE))
+    share = of_engines(reading, [engine.efficiency.mbu_ratio for engine in engines], Missing(Reason.NO_ENGINE))
     bound = track.recent("memory_busy_ratio")
     if not isinstance(share, Missing) and (share > 0 or isinstance(bound, Missing)):
         return share * most, BandwidthSource.ENGINE

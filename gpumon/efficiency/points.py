@@ -108,10 +108,10 @@ def chart_points(
         "mbu": _mean([gpu.mbu_ratio for gpu in gpus]),
         "bandwidth": over("bandwidth", traffic, uuids),
         "power": over("power", (gpu.power_w for gpu in gpus), uuids),
-        "prefill": over("prefill", (engine.prefill_tokens_per_s for engine in engines), keys),
+        "prefill": over("prefill", (engine.rates.prefill_tokens_per_s for engine in engines), keys),
         "decode": over("decode", ticks, keys),
-        "running": over("running", (engine.running for engine in engines), keys),
-        "waiting": over("waiting", (engine.waiting for engine in engines), keys),
+        "running": over("running", (engine.load.running for engine in engines), keys),
+        "waiting": over("waiting", (engine.load.waiting for engine in engines), keys),
         "replicas": float(sum(engine.state is EndpointState.OK for engine in engines)) if engines else NAN,
     }
     for gpu in gpus:
@@ -168,17 +168,17 @@ def _share(part: Reading, of: Reading, measured: bool = True) -> Reading:
 def _engine(engine: Engine) -> tuple[tuple[str, Reading], ...]:
     """Latencies are p95 of the last minute, the time in the queue its mean: rules compare that with the mean TTFT."""
     return (
-        ("running", engine.running),
-        ("waiting", engine.waiting),
-        ("kv", engine.kv_usage_ratio),
-        ("decode", engine.decode_tokens_per_s),
-        ("prefill", engine.prefill_tokens_per_s),
-        ("mfu", engine.mfu_ratio),
-        ("mbu", engine.mbu_ratio),
-        ("ttft", engine.ttft_s.p95),
-        ("itl", engine.itl_s.p95),
-        ("queue", engine.queue_s.mean),
-        ("preempt", engine.preemptions_per_s),
+        ("running", engine.load.running),
+        ("waiting", engine.load.waiting),
+        ("kv", engine.load.kv_usage_ratio),
+        ("decode", engine.rates.decode_tokens_per_s),
+        ("prefill", engine.rates.prefill_tokens_per_s),
+        ("mfu", engine.efficiency.mfu_ratio),
+        ("mbu", engine.efficiency.mbu_ratio),
+        ("ttft", engine.latency.ttft_s.p95),
+        ("itl", engine.latency.itl_s.p95),
+        ("queue", engine.latency.queue_s.mean),
+        ("preempt", engine.rates.preemptions_per_s),
     )
 
 

@@ -12,6 +12,7 @@ from gpumon.efficiency.engine import plus
 from gpumon.efficiency.engine_track import LATENCIES
 from gpumon.efficiency.frontends import FRONTENDS, model_key
 from gpumon.efficiency.quantiles import mean_only, merge_common, no_quantiles, quantiles
+from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.frame import Phase
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import Quantiles, Replicas
@@ -54,7 +55,10 @@ class ReplicaGroups:
         for model, group in grouped(members).items():
             last = self._last.get(model)
             who = tuple((member.reading.key, member.engine.name, member.answers) for member in group)
-            polls = tuple((member.track.polls, member.engine.mfu_ratio, member.engine.mbu_ratio) for member in group)
+            polls = tuple(
+                (member.track.polls, member.engine.efficiency.mfu_ratio, member.engine.efficiency.mbu_ratio)
+                for member in group
+            )
             # On a grid of its own, not from the last time on: one who begins later finds the same moments.
             every_s = min(member.reading.interval_s for member in group)
             slot, compared = (now_s // every_s, now_s // COMPARED_S) if len(group) > MANY else (now_s, now_s)
@@ -87,12 +91,12 @@ def replicas_of(group: Sequence[Member], apart: Mapping[str, tuple[str, ...]]) -
     """The sums and merged latencies of those that answer; MFU and MBU of those whose GPUs are known."""
     members = [member for member in group if member.answers]
     engines = [member.engine for member in members]
-    mapped = [member for member in members if not isinstance(member.engine.gpu_count, Missing)]
+    mapped = [member for member in members if not isinstance(member.engine.hardware.gpu_count, Missing)]
     silent = Missing(Reason.UNREACHABLE)
     sums: dict[str, Any] = {
-        name: plus(*(getattr(engine, name) for engine in engines)) if engines else silent for name in SUMS
+        name: plus(*(value_of(engine, name) for engine in engines)) if engines else silent for name in SUMS
     }
-    usage = plus(*(engine.kv_usage_ratio for engine in engines)) if engines else silent
+    usage = plus(*(engine.load.kv_usage_ratio for engine in engines)) if engines else silent
     latencies: dict[str, Any] = {field: _latency(members, quantity) for field, quantity in LATENCIES.items()}
     return Replicas(
         model=group[0].engine.model,
@@ -127,10 +131,10 @@ def _share(members: Sequence[Member], part: str, whole: str) -> Reading:
     sharers = Counter(uuid for member in members for uuid in set(member.reading.gpus))
     peaks: list[Reading] = []
     for member in members:
-        peak, gpus = getattr(member.engine, whole), set(member.reading.gpus)
+        peak, gpus = value_of(member.engine, whole), set(member.reading.gpus)
         alone = sum(1 / sharers[uuid] for uuid in gpus) / len(gpus) if gpus else 1.0
         peaks.append(peak if isinstance(peak, Missing) else peak * alone)
-    done, most = plus(*(getattr(member.engine, part) for member in members)), plus(*peaks)
+    done, most = plus(*(value_of(member.engine, part) for member in members)), plus(*peaks)
     if isinstance(done, Missing) or isinstance(most, Missing):
         return done if isinstance(done, Missing) else most
     return done / most if most > 0.0 else Missing(Reason.UNKNOWN_GPU)

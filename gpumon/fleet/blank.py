@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gpumon.readings.engine_snapshot import flat_fields, replaced
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Engine, Gpu, Quantiles, Snapshot
@@ -33,8 +34,9 @@ def without_figures(snapshot: Snapshot, why: Missing, older_s: float = 0.0) -> S
         for gpu in snapshot.gpus
     )
     engines = (
-        msgspec.structs.replace(
-            engine, age_s=engine.age_s + older_s, window=None, rank_loads=(), uneven=(), **blank[Engine]
+        replaced(
+            engine,
+            {"age_s": engine.age_s + older_s, "window": None, "rank_loads": (), "uneven": (), **blank[Engine]},
         )
         for engine in snapshot.engines
     )
@@ -48,7 +50,7 @@ def _blank(kind: type[msgspec.Struct], why: Missing) -> dict[str, Any]:
     """A value for each reading of a GPU or an engine that ages."""
     none = Quantiles(*(why for _ in Quantiles.__struct_fields__))
     found: dict[str, Any] = {}
-    for field in msgspec.structs.fields(kind):
+    for _, field in flat_fields(kind).values():
         if field.type == Reading and field.name not in _FIXED:
             found[field.name] = why
         elif field.type is Quantiles:

@@ -87,7 +87,7 @@ class HostCourse:
             said = FaultShown("gpumon", f"no new figures since {ready.time}: is gpumon serve-metrics up?", ready.time)
             shown = without_figures(msgspec.structs.replace(shown, faults=(*shown.faults, said)), _STALE)
             return Taken(shown, {}, HostState.STALE)
-        ticks = [engine.decode_tokens_per_s for engine in shown.engines]
+        ticks = [engine.rates.decode_tokens_per_s for engine in shown.engines]
         traffic = [gpu.bandwidth_bytes_per_s for gpu in shown.gpus]
         points = chart_points(shown.gpus, shown.engines, ticks, traffic, shown.host, self._totals, shown.wall_s)
         state = state_of(shown)
@@ -107,5 +107,5 @@ def state_of(snapshot: Snapshot) -> HostState:
 
 def _fresh(engine: Engine) -> bool:
     """Whether an engine that answered did so within its windows: a stale one has no gauge."""
-    running = engine.running
+    running = engine.load.running
     return not (isinstance(running, Missing) and running.reason is Reason.STALE)

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.quantiles import merge_common, quantiles
 from gpumon.fleet.snapshot import HostShown, Latencies
+from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.frame import EndpointState, HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason, number
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles
@@ -56,7 +57,7 @@ class Served(NamedTuple):
     @property
     def answers(self) -> bool:
         """Whether it gave figures within 3 of its intervals."""
-        running = self.engine.running
+        running = self.engine.load.running
         stale = isinstance(running, Missing) and running.reason in (Reason.STALE, Reason.UNREACHABLE)
         return self.engine.state is EndpointState.OK and not stale
 
@@ -147,18 +148,18 @@ def bandwidth_source(gpus: Sequence[Placed]) -> BandwidthSource:
 
 def tokens_per_j(engines: Sequence[Served]) -> Reading:
     """Decode tokens/s over the mean watts of the GPUs that they run on; a GPU that engines share counts once."""
-    sharers = Counter((one.host, index) for one in engines for index in set(one.engine.gpus))
+    sharers = Counter((one.host, index) for one in engines for index in set(one.engine.hardware.gpus))
     tokens: list[float] = []
     watts: list[float] = []
     for one in engines:
-        rate, power = number(one.engine.decode_tokens_per_s), number(one.engine.power_w)
-        gpus = set(one.engine.gpus)
+        rate, power = number(one.engine.rates.decode_tokens_per_s), number(one.engine.hardware.power_w)
+        gpus = set(one.engine.hardware.gpus)
         if rate is not None and power is not None and gpus:
             tokens.append(rate)
             watts.append(power * sum(1.0 / sharers[one.host, index] for index in gpus) / len(gpus))
     power_w = fsum(watts)
     if not power_w > 0.0:
-        return _why([one.engine.tokens_per_j for one in engines])
+        return _why([one.engine.efficiency.tokens_per_j for one in engines])
     return fsum(tokens) / power_w
 
 
@@ -167,7 +168,7 @@ def p95(engines: Sequence[Served], field: str, window: str) -> Latency:
 
     `field` is that of `Engine`, `window` that of `Latencies`. Engines that have no such latency are left out.
     """
-    latencies: list[Quantiles] = [getattr(one.engine, field) for one in engines if one.answers]
+    latencies: list[Quantiles] = [value_of(one.engine, field) for one in engines if one.answers]
     if len(latencies) < 2:
         return Latency(latencies[0].p95 if latencies else NOT_EXPOSED)
     windows: list[HistogramReading] = []
@@ -176,7 +177,7 @@ def p95(engines: Sequence[Served], field: str, window: str) -> Latency:
         found = None if one.latencies is None else getattr(one.latencies, window)
         if one.answers and found is not None:
             windows.append(found)
-        elif one.answers and not isinstance(getattr(one.engine, field).p95, Missing):
+        elif one.answers and not isinstance(value_of(one.engine, field).p95, Missing):
             bare = True
     merged = None if bare else merge_common(windows)
     if merged is not None:

@@ -143,7 +143,7 @@ def by_model(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Row]:
             here.setdefault(model_key(one.engine.model), []).append(one)
         for model, served in here.items():
             groups.setdefault(model, []).append((whole, served))
-        on = {index for one in whole.served for index in one.engine.gpus}
+        on = {index for one in whole.served for index in one.engine.hardware.gpus}
         free = [
             Placed(whole.shown.name, gpu, gpu.mfu_ratio, gpu.mbu_ratio)
             for gpu in whole.snapshot.gpus
@@ -216,15 +216,15 @@ def _model_row(
 def _placed(whole: _Whole, engines: Sequence[Engine]) -> Iterator[Placed]:
     """The GPUs that these engines are on, each with their own part of its MFU and MBU."""
     for gpu in whole.snapshot.gpus:
-        here = [] if gpu.parent_uuid else [engine for engine in engines if gpu.index in engine.gpus]
+        here = [] if gpu.parent_uuid else [engine for engine in engines if gpu.index in engine.hardware.gpus]
         if not here:
             continue
         if len(gpu.engines) > len(here):
             yield Placed(
                 whole.shown.name,
                 gpu,
-                sum_known(engine.mfu_ratio for engine in here),
-                sum_known(engine.mbu_ratio for engine in here),
+                sum_known(engine.efficiency.mfu_ratio for engine in here),
+                sum_known(engine.efficiency.mbu_ratio for engine in here),
             )
         else:
             yield Placed(whole.shown.name, gpu, gpu.mfu_ratio, gpu.mbu_ratio)
@@ -261,12 +261,12 @@ def _row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) -> Row:
         bandwidth_source=bandwidth_source(gpus),
         mfu_ratio=weighted((placed.mfu, placed.gpu.flops_peak_per_s) for placed in gpus),
         mbu_ratio=weighted((placed.mbu, placed.gpu.bandwidth_peak_bytes_per_s) for placed in gpus),
-        decode_tokens_per_s=sum_known(engine.decode_tokens_per_s for engine in sums),
-        prefill_tokens_per_s=sum_known(engine.prefill_tokens_per_s for engine in sums),
-        requests_per_s=sum_known(engine.requests_per_s for engine in sums),
-        running=sum_known(engine.running for engine in sums),
-        waiting=sum_known(engine.waiting for engine in sums),
-        kv_usage_ratio=most_known(engine.kv_usage_ratio for engine in every),
+        decode_tokens_per_s=sum_known(engine.rates.decode_tokens_per_s for engine in sums),
+        prefill_tokens_per_s=sum_known(engine.rates.prefill_tokens_per_s for engine in sums),
+        requests_per_s=sum_known(engine.rates.requests_per_s for engine in sums),
+        running=sum_known(engine.load.running for engine in sums),
+        waiting=sum_known(engine.load.waiting for engine in sums),
+        kv_usage_ratio=most_known(engine.load.kv_usage_ratio for engine in every),
         ttft_p95_s=p95([one for one in parts.engines if one.counts], "ttft_s", "ttft"),
         itl_p95_s=p95([one for one in parts.engines if one.counts], "itl_s", "itl"),
         power_w=total_of(placed.gpu.power_w for placed in gpus),

@@ -8,6 +8,7 @@ from functools import lru_cache
 import msgspec
 
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
+from gpumon.readings.engine_snapshot import replaced
 from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import Engine, Gpu, Host, Self, Snapshot
 
@@ -54,7 +55,6 @@ def _gpus(host: HostShown, first: int) -> Iterator[Gpu]:
 def _engines(host: HostShown, first: int) -> Iterator[Engine]:
     indices = _indices(host, first)
     for engine in host.snapshot.engines:
-        gpus = tuple(indices[index] for index in engine.gpus if index in indices)
-        yield msgspec.structs.replace(
-            engine, name=f"{host.name}/{engine.name}", url=f"{host.name}/{engine.url}", gpus=gpus
-        )
+        gpus = tuple(indices[index] for index in engine.hardware.gpus if index in indices)
+        names = {"name": f"{host.name}/{engine.name}", "url": f"{host.name}/{engine.url}"}
+        yield replaced(engine, {**names, "gpus": gpus})

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from gpumon.outputs.csv_cell import cell
+from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.snapshot import Kind, Level, Snapshot
 
 _GPU: Final = (
@@ -51,11 +52,11 @@ def _things(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
     for engine in snapshot.engines:
         row = {"name": engine.name, "model": engine.model, "state": engine.state.value}
         latencies = {
-            f"{name.removesuffix('_s')}_{part}_s": getattr(getattr(engine, name), part)
+            f"{name.removesuffix('_s')}_{part}_s": value_of(engine, f"{name}.{part}")
             for name in _LATENCIES
             for part in ("mean", "p50", "p95", "p99")
         }
-        figures = {name: getattr(engine, name) for name in _ENGINE}
+        figures = {name: value_of(engine, name) for name in _ENGINE}
         yield {**_head(snapshot, "engine", engine.key), **row, **figures, **latencies}
     host = {name: getattr(snapshot.host, name) for name in _HOST}
     yield {**_head(snapshot, Kind.HOST.value, ""), "name": Kind.HOST.value, **host}

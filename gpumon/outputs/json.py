@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
+from gpumon.readings.engine_snapshot import flat_fields, getter
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Snapshot
 from gpumon.readings.text import clean
@@ -41,9 +43,9 @@ def as_object(struct: msgspec.Struct) -> dict[str, Any]:
     """The fields by key; a value that is not there is None, and its reason stands under `missing`."""
     printed: dict[str, Any] = {}
     missing: dict[str, str] = {}
-    keys, has_readings = printed_fields(type(struct))
-    for name, key in keys:
-        value = getattr(struct, name)
+    keys, has_readings = _getters(type(struct))
+    for get, key in keys:
+        value = get(struct)
         if type(value) is float:
             if not math.isfinite(value):
                 value, missing[key] = None, Reason.INVALID.value
@@ -75,8 +77,16 @@ def _other(value: Any) -> Any:
 
 
 @lru_cache(maxsize=64)
-def printed_fields(kind: type[msgspec.Struct]) -> tuple[tuple[tuple[str, str], ...], bool]:
-    """(field, JSON key) of each field printed, in order, and whether the object has readings and so a `missing`."""
-    fields = [field for field in msgspec.structs.fields(kind) if f"{kind.__name__}.{field.name}" not in NOT_PRINTED]
-    keys = tuple((field.name, PRINTED_AS.get(field.name, field.name)) for field in fields)
-    return keys, any(field.type == Reading for field in fields)
+def printed_fields(kind: type[msgspec.Struct]) -> dict[str, tuple[str, msgspec.structs.FieldInfo]]:
+    """JSON key of each field printed, in order -> its flat name, and the field."""
+    fields = {name: field for name, (_, field) in flat_fields(kind).items()}
+    printed = ((name, field) for name, field in fields.items() if f"{kind.__name__}.{name}" not in NOT_PRINTED)
+    return {PRINTED_AS.get(name, name): (name, field) for name, field in printed}
+
+
+@lru_cache(maxsize=64)
+def _getters(kind: type[msgspec.Struct]) -> tuple[tuple[tuple[Callable[[msgspec.Struct], Any], str], ...], bool]:
+    """Reader and key of each, and whether the object has readings and so a `missing`."""
+    printed = printed_fields(kind)
+    readings = any(field.type == Reading for _, field in printed.values())
+    return tuple((getter(kind, name), key) for key, (name, _) in printed.items()), readings

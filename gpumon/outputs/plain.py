@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from gpumon.efficiency.gpu_engines import worded
 from gpumon.outputs.units import NONE, milliseconds, quantities, token
+from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.format import cells, phrase
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
@@ -59,7 +60,7 @@ def _latency(of: Quantiles) -> str:
 
 def _column(word: str, width: int, field: str, unit: str) -> _Column:
     def value(of: Any) -> str:
-        reading: Reading = getattr(of, field)
+        reading: Reading = value_of(of, field)
         return quantities[unit](reading)
 
     return _Column(word, width, value, field)
@@ -81,8 +82,8 @@ _ENGINE: Final = (
     _column("kv", 5, "kv_usage_ratio", "ratio"),
     _column("decode", 8, "decode_tokens_per_s", "per_s"),
     _column("prefill", 8, "prefill_tokens_per_s", "per_s"),
-    _Column("ttft", 7, lambda engine: _latency(engine.ttft_s)),
-    _Column("itl", 7, lambda engine: _latency(engine.itl_s)),
+    _Column("ttft", 7, lambda engine: _latency(value_of(engine, "ttft_s"))),
+    _Column("itl", 7, lambda engine: _latency(value_of(engine, "itl_s"))),
     _column("mfu", 5, "mfu_ratio", "ratio"),
     _column("mbu", 5, "mbu_ratio", "ratio"),
 )
@@ -148,7 +149,7 @@ def _gpu_end(gpu: Gpu) -> str:
 
 def _done(engine: Engine) -> str:
     """The rates of training runs and of models that are no LLMs, which have no column."""
-    rates = [(word, getattr(engine, field)) for word, field in _DONE.items()]
+    rates = [(word, value_of(engine, field)) for word, field in _DONE.items()]
     return ", ".join(f"{word} {quantities['per_s'](rate)}" for word, rate in rates if not isinstance(rate, Missing))
 
 
@@ -158,7 +159,7 @@ def _why(columns: tuple[_Column, ...], of: Gpu | Engine | Replicas) -> str:
         return ""
     reasons: dict[str, list[str]] = {}
     for column in columns:
-        reading = getattr(of, column.field) if column.field else None
+        reading = value_of(of, column.field) if column.field else None
         if isinstance(reading, Missing) and reading.reason not in _QUIET:
             reasons.setdefault(phrase(reading), []).append(column.word)
     return "; ".join(f"{', '.join(words)}: {why}" for why, words in reasons.items())

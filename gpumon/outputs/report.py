@@ -11,6 +11,7 @@ from gpumon.efficiency.service import BY_NATURE
 from gpumon.outputs.json import ABSENT
 from gpumon.outputs.summary import summary
 from gpumon.outputs.units import NONE, quantities, token
+from gpumon.readings.engine_snapshot import flat_fields, value_of
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import (
     BandwidthSource,
@@ -97,7 +98,7 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
 
 def _fields(of: msgspec.Struct) -> Iterator[str]:
     sources = of.sources if isinstance(of, Engine | Gpu) else {}
-    for name in of.__struct_fields__:
+    for name in flat_fields(type(of)):
         value = _value(of, name)
         if value not in ("", (), {}) and (name not in _HEADS or not isinstance(of, Gpu | Engine)):
             yield from _field(name, value, sources.get(name, ""))
@@ -105,11 +106,11 @@ def _fields(of: msgspec.Struct) -> Iterator[str]:
 
 def _value(of: msgspec.Struct, name: str) -> Any:
     """A field; empty where it cannot apply, and the reason where its value says that it is not known."""
-    value = getattr(of, name)
+    value = value_of(of, name)
     if isinstance(value, Missing):
         return "" if value in BY_NATURE else value
     if isinstance(of, Engine) and name in ABSENT and value == ABSENT[name][0]:
-        return of.running if isinstance(of.running, Missing) else Missing(ABSENT[name][2])
+        return of.load.running if isinstance(of.load.running, Missing) else Missing(ABSENT[name][2])
     return value
 
 

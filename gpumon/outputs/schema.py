@@ -12,6 +12,7 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from gpumon.outputs.json import ABSENT, MOST_CHARACTERS, printed_fields
+from gpumon.readings.engine_snapshot import Part
 from gpumon.readings.missing import Reading, Reason
 from gpumon.readings.snapshot import SCHEMA, Snapshot
 
@@ -44,17 +45,16 @@ def document(kind: type[msgspec.Struct], title: str, version: int, definitions: 
 
 
 def _object(kind: type[msgspec.Struct], definitions: dict[str, Any]) -> dict[str, Any]:
-    keys, has_readings = printed_fields(kind)
-    types = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    fields = printed_fields(kind)
     docs = docs_of(kind)
     properties = {}
-    for name, key in keys:
-        printed = _type(types[name], definitions)
+    for key, (name, field) in fields.items():
+        printed = _type(field.type, definitions)
         if key in ABSENT:
             printed = {"anyOf": [printed, {"type": "null"}]}
         properties[key] = {**printed, **described(docs.get(name, ""))}
-    if has_readings:
-        readings = [key for name, key in keys if types[name] == Reading or key in ABSENT]
+    readings = [key for key, (_, field) in fields.items() if field.type == Reading or key in ABSENT]
+    if any(field.type == Reading for _, field in fields.values()):
         properties["missing"] = {
             "type": "object",
             "description": "Key of each null in this object -> the reason.",
@@ -117,7 +117,17 @@ def docs_of(kind: type) -> dict[str, str]:
             target = statement.targets[0] if isinstance(statement.targets[0], ast.Name) else None
         if isinstance(target, ast.Name) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
             docs[target.id] = str(below.value.value)
+    for part in _parts(kind):
+        docs |= docs_of(part)
     return docs
+
+
+def _parts(kind: type) -> list[type[Part]]:
+    """Types of the fields whose own fields are printed in their place."""
+    if not issubclass(kind, msgspec.Struct):
+        return []
+    types = (field.type for field in msgspec.structs.fields(kind))
+    return [of for of in types if isinstance(of, type) and issubclass(of, Part)]
 
 
 if __name__ == "__main__":

@@ -20,14 +20,14 @@ SPARE_S: Final = 2.0
 """Added to a window that is to be filled: the first answer comes a little after its start."""
 
 _OF_RATES: Final[dict[str, Callable[[Engine], Reading]]] = {
-    "prefill rate": lambda engine: engine.prefill_tokens_per_s,
-    "decode rate": lambda engine: engine.decode_tokens_per_s,
-    "MFU": lambda engine: engine.mfu_ratio,
-    "MBU": lambda engine: engine.mbu_ratio,
+    "prefill rate": lambda engine: engine.rates.prefill_tokens_per_s,
+    "decode rate": lambda engine: engine.rates.decode_tokens_per_s,
+    "MFU": lambda engine: engine.efficiency.mfu_ratio,
+    "MBU": lambda engine: engine.efficiency.mbu_ratio,
 }
 _OF_REQUESTS: Final[dict[str, Callable[[Engine], Reading]]] = {
-    "TTFT": lambda engine: engine.ttft_s.p95,
-    "ITL": lambda engine: engine.itl_s.p95,
+    "TTFT": lambda engine: engine.latency.ttft_s.p95,
+    "ITL": lambda engine: engine.latency.itl_s.p95,
 }
 _TOO_SOON: Final = frozenset({Reason.WARMING_UP})
 _TOO_FEW: Final = frozenset({Reason.FEW, Reason.IDLE})
@@ -86,7 +86,7 @@ def _longer(window_s: float, needed_s: float) -> int:
 
 
 def _serves(engine: Engine) -> bool:
-    return not isinstance(engine.running, Missing) and engine.running > 0.0
+    return not isinstance(engine.load.running, Missing) and engine.load.running > 0.0
 
 
 def _missing(

@@ -11,6 +11,7 @@ from gpumon.outputs.fleet import unwell
 from gpumon.outputs.markdown import header, row, safe
 from gpumon.outputs.period import incident_table
 from gpumon.outputs.units import quantities
+from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.period import Incident
 from gpumon.readings.snapshot import Engine, FaultShown, Gpu, Kind, Snapshot
 from gpumon.readings.verdict import Event, Verdict
@@ -111,13 +112,13 @@ def _engines(engines: Sequence[Engine]) -> Iterator[str]:
         return
     yield from header("engine|model|state|running:|waiting:|KV:|out:|TTFT p95:|ITL p95:|MFU:|MBU:")
     for engine in engines:
-        latencies = (quantities["s"](engine.ttft_s.p95), quantities["s"](engine.itl_s.p95))
+        latencies = (quantities["s"](engine.latency.ttft_s.p95), quantities["s"](engine.latency.itl_s.p95))
         named = (safe(engine.name), safe(engine.model) or "-", engine.state.value)
         yield row(*named, *_figures(engine, _OF_ENGINE), *latencies, *_figures(engine, _SHARES))
 
 
 def _figures(of: Gpu | Engine, fields: Mapping[str, str]) -> Iterator[str]:
-    return (quantities[unit](getattr(of, field)) for field, unit in fields.items())
+    return (quantities[unit](value_of(of, field)) for field, unit in fields.items())
 
 
 def _verdict(verdict: Verdict, before: str = "") -> Iterator[str]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from operator import attrgetter
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from gpumon.readings import exported_metrics as table
 from gpumon.readings.dcgm import DCGM
+from gpumon.readings.engine_snapshot import getter, value_of
 from gpumon.readings.exported_back import rebuilt as rebuilt
 from gpumon.readings.exported_metrics import METRICS as METRICS
 from gpumon.readings.exported_metrics import NAMES as NAMES
@@ -125,12 +127,12 @@ def _first_of(things: Iterable[T], key: Callable[[T], Any]) -> Iterator[T]:
 
 
 @cache
-def _getters(fields: tuple[str, ...]) -> tuple[Callable[[Any], Any], ...]:
-    return tuple(attrgetter(path) for path in fields)
+def _getters(kind: type[msgspec.Struct], fields: tuple[str, ...]) -> tuple[Callable[[Any], Any], ...]:
+    return tuple(getter(kind, path) for path in fields)
 
 
 def _figures(of: Any, fields: Sequence[Field], paths: tuple[str, ...], labels: Labels) -> Iterator[Sample]:
-    for field, get in zip(fields, _getters(paths), strict=True):
+    for field, get in zip(fields, _getters(of.__class__, paths), strict=True):
         value = get(of)
         if type(value) is Missing or not math.isfinite(value) or (field.whole and value == 0):
             continue
@@ -148,7 +150,7 @@ _MODEL, _HOST, _SELF = _paths(table.MODEL), _paths(table.HOST), _paths(table.SEL
 def _texts(of: Any, fields: Mapping[str, str], most: int = MOST_LABEL) -> Labels:
     labels = {}
     for label, name in fields.items():
-        value = getattr(of, name)
+        value = value_of(of, name)
         value = getattr(value, "value", value)
         labels[label] = ("yes" if value else "") if isinstance(value, bool) else _cut(value, most)
     return labels
@@ -173,7 +175,7 @@ def _text(of: str, thing: str, part: str, text: str) -> Iterator[Sample]:
 
 def _notes(of: str, thing: str, source: Any) -> Iterator[Sample]:
     for name in NOTES[of]:
-        notes = attrgetter(name)(source)
+        notes = value_of(source, name)
         if isinstance(notes, str):
             yield from _text(of, thing, name, notes)
             continue
@@ -183,7 +185,7 @@ def _notes(of: str, thing: str, source: Any) -> Iterator[Sample]:
 
 def _reasons(of: str, thing: str, source: Any) -> Iterator[Sample]:
     for name in REASONED[of]:
-        value = getattr(source, name)
+        value = value_of(source, name)
         if isinstance(value, Missing):
             labels = {"of": of, "thing": thing, "field": name, "reason": value.reason.value}
             yield _sample("missing_info", labels, 1.0)
@@ -198,7 +200,7 @@ def _host(snapshot: Snapshot) -> Iterator[Sample]:
 
 def answers(engine: Engine) -> bool:
     """Whether an engine's figures are of now."""
-    gone = isinstance(engine.running, Missing) and engine.running.reason in _GONE
+    gone = isinstance(engine.load.running, Missing) and engine.load.running.reason in _GONE
     return engine.state is EndpointState.OK and not gone
 
 
@@ -259,7 +261,9 @@ def _mapping(gpus: Sequence[Gpu], engines: Sequence[Engine], names: Mapping[str,
             told.add((engine, gpu.index))
             labels = {"engine": names[engine], "gpu": str(gpu.index), "uuid": _cut(gpu.uuid)}
             yield _sample("engine_gpu_info", labels, 1.0)
-    for engine, index in dict.fromkeys((one.name, index) for one in engines for index in one.gpus[: MOST["gpus"]]):
+    for engine, index in dict.fromkeys(
+        (one.name, index) for one in engines for index in one.hardware.gpus[: MOST["gpus"]]
+    ):
         if (engine, index) not in told:
             yield _sample("engine_gpu_info", {"engine": names[engine], "gpu": str(index), "uuid": ""}, 1.0)
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from gpumon.readings import exported_metrics as table
-from gpumon.readings.engine_snapshot import Engine, OwnEstimate, Quantiles, RankLoad, Replicas, TokensTotal
+from gpumon.readings.engine_snapshot import Engine, OwnEstimate, Quantiles, RankLoad, Replicas, TokensTotal, nested
 from gpumon.readings.exported_metrics import PREFIX, Field, Sample
 from gpumon.readings.exported_texts import joined
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
@@ -178,7 +178,7 @@ def _figures(
 ) -> dict[str, Any]:
     """Keyword arguments of a Struct: every field of the table, those in its parts as Structs of their own."""
     found: dict[str, Any] = {}
-    nested: dict[str, dict[str, Any]] = {name: {} for name in parts}
+    inner: dict[str, dict[str, Any]] = {name: {} for name in parts}
     for path, name, _, fixed, whole in fields:
         value: Any = page.value(name, {**labels, **fixed})
         if whole:
@@ -187,10 +187,10 @@ def _figures(
             value = reasons.get(path, absent)
         head, dot, tail = path.partition(".")
         if dot:
-            nested[head][tail] = value
+            inner[head][tail] = value
         else:
             found[path] = value
-    return {**found, **{name: kind(**nested[name]) for name, kind in parts.items()}}
+    return {**found, **{name: kind(**inner[name]) for name, kind in parts.items()}}
 
 
 def _reasons(page: Scrape, of: str, thing: str) -> dict[str, Reading]:
@@ -265,21 +265,20 @@ def _engines(page: Scrape) -> Iterator[Engine]:
         texts["phase"] = _member(Phase, texts["phase"], Phase.INFERENCE)
         figures = _figures(page, table.ENGINE, labels, ENGINE_PARTS, absent, _reasons(page, "engine", name))
         own = msgspec.structs.replace(figures.pop("own"), notes=page.several("engine", name, "own.notes"))
-        yield Engine(
-            name=name,
-            state=standing,
-            since=page.since("engine_state_since_timestamp_seconds", labels),
-            age_s=page.value("engine_age_seconds", labels) or 0.0,
-            fault=page.text("engine", name, "fault"),
-            gpus=tuple(sorted({_whole(has.get("gpu", "")) for has in _own(page, "engine_gpu_info", labels)})),
-            own=own,
-            rank_loads=tuple(_ranks(page, name)),
-            uneven=page.several("engine", name, "uneven"),
-            deviates=page.several("engine", name, "deviates"),
-            contradicts=page.several("engine", name, "contradicts"),
-            **texts,
-            **figures,
-        )
+        known = {
+            "name": name,
+            "state": standing,
+            "since": page.since("engine_state_since_timestamp_seconds", labels),
+            "age_s": page.value("engine_age_seconds", labels) or 0.0,
+            "fault": page.text("engine", name, "fault"),
+            "gpus": tuple(sorted({_whole(has.get("gpu", "")) for has in _own(page, "engine_gpu_info", labels)})),
+            "own": own,
+            "rank_loads": tuple(_ranks(page, name)),
+            "uneven": page.several("engine", name, "uneven"),
+            "deviates": page.several("engine", name, "deviates"),
+            "contradicts": page.several("engine", name, "contradicts"),
+        }
+        yield nested(Engine, {**known, **texts, **figures})
 
 
 def _ranks(page: Scrape, engine: str) -> Iterator[RankLoad]:

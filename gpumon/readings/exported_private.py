@@ -43,7 +43,12 @@ def without_processes(snapshot: Snapshot) -> Snapshot:
         snapshot,
         gpus=tuple(replaced(gpu, processes=()) if gpu.processes else gpu for gpu in snapshot.gpus),
         engines=tuple(
-            replaced(one, fault=blank(one.fault), gpus_source=blank(one.gpus_source)) for one in snapshot.engines
+            replaced(
+                one,
+                fault=blank(one.fault),
+                hardware=replaced(one.hardware, gpus_source=blank(one.hardware.gpus_source)),
+            )
+            for one in snapshot.engines
         ),
         verdicts=tuple(_verdict(one, blank) for one in snapshot.verdicts),
         faults=tuple(replaced(one, text=_reworded(one.text)) for one in snapshot.faults),

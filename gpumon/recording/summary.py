@@ -292,9 +292,9 @@ def _engine(
 ) -> EnginePeriod:
     totals = {field: _counted(counts.tokens[engine.key, field]) for field in _TOTALS}
     means = {field: course.mean(f"{series}@{engine.key}") for field, series in _MEANS.items()}
-    shared = {index for other in counts.engines.values() if other.key != engine.key for index in other.gpus}
-    own = [gpu for gpu in gpus if gpu.index in engine.gpus]
-    alone = bool(own) and not shared & set(engine.gpus)
+    shared = {index for other in counts.engines.values() if other.key != engine.key for index in other.hardware.gpus}
+    own = [gpu for gpu in gpus if gpu.index in engine.hardware.gpus]
+    alone = bool(own) and not shared & set(engine.hardware.gpus)
     energy = _sum([gpu.energy_j for gpu in own]) if alone else Missing(Reason.NO_GPU)
     cost = _sum([gpu.cost for gpu in own]) if alone else Missing(Reason.NO_GPU)
     made = _sum(

@@ -245,8 +245,8 @@ class Replicas:
         """Look at its memory, its speculation and its processes' command lines."""
         found = _memory(engine, here)
         if found is not None:
-            self._memory_bytes = found / engine.ranks
-        per_step = number(engine.tokens_per_step)
+            self._memory_bytes = found / engine.hardware.ranks
+        per_step = number(engine.rates.tokens_per_step)
         if per_step is not None and 1.0 <= per_step <= MOST_PER_STEP:
             self._tokens_per_step = per_step
         for gpu in here:
@@ -424,7 +424,7 @@ class Calibration:
                 continue
             if gpus is None:
                 gpus = {gpu.index: gpu for gpu in snapshot.gpus if not gpu.parent_uuid}
-            here = [gpus[index] for index in engine.gpus if index in gpus]
+            here = [gpus[index] for index in engine.hardware.gpus if index in gpus]
             self._look(look, engine, here, snapshot)
         if len(self._looks) > max(MOST_ENGINES, 2 * len(snapshot.engines)):
             keys = {engine.key for engine in snapshot.engines}
@@ -461,7 +461,7 @@ class Calibration:
             look.noticed_s = at_s
             replicas.notice(engine, here)
             _learn_lengths(look, engine, replicas)
-        window = engine.window
+        window = engine.load.window
         if window is None or window.seconds < LEAST_S:
             return
         start_s = at_s - window.seconds
@@ -471,26 +471,26 @@ class Calibration:
             self._add(look, engine, window, running, at_s)
 
     def _add(self, look: _Look, engine: Engine, window: Window, running: float, at_s: float) -> None:
-        itl_s, replicas = credible(engine.itl_mean_s), look.replicas
+        itl_s, replicas = credible(engine.latency.itl_mean_s), look.replicas
         if not itl_s or replicas is None:
             return
         traffic = _learn_lengths(look, engine, replicas)
         if traffic is None:
             return  # the mix is known once a request has ended
-        ticks, ranks = look.since(at_s - window.seconds), engine.ranks
+        ticks, ranks = look.since(at_s - window.seconds), engine.hardware.ranks
         itl_tail, ttft_tail = _tails(engine, ticks)
         ttft_s = None if window.first_token_s is None else credible(window.first_token_s)
-        alike = _same_load(look.since(at_s - QUANTILES_S), credible(engine.running_mean) or running)
-        mix = replicas.mix(traffic, 60.0 * (credible(engine.requests_per_s) or 0.0))
+        alike = _same_load(look.since(at_s - QUANTILES_S), credible(engine.load.running_mean) or running)
+        mix = replicas.mix(traffic, 60.0 * (credible(engine.rates.requests_per_s) or 0.0))
         mix.add(
             Seen(
                 at_s,
                 running / ranks,
                 itl_s,
                 ttft_s,
-                _share(engine.decode_tokens_per_s, ranks),
-                _share(engine.requests_per_s, ranks),
-                _share(engine.power_w, ranks),
+                _share(engine.rates.decode_tokens_per_s, ranks),
+                _share(engine.rates.requests_per_s, ranks),
+                _share(engine.hardware.power_w, ranks),
                 _mean([tick.busy_ratio for tick in ticks]),
                 itl_s * itl_tail if itl_tail and alike else None,
                 ttft_s * ttft_tail if ttft_s and ttft_tail and alike else None,
@@ -525,7 +525,9 @@ class Calibration:
 
 def _learn_lengths(look: _Look, engine: Engine, replicas: Replicas) -> Traffic | None:
     """Mean lengths as last known, without a steady window, too; None while no request has ended."""
-    for at, length in enumerate((engine.prompt_tokens_mean, engine.answer_tokens_mean, engine.cached_ratio)):
+    for at, length in enumerate(
+        (engine.load.prompt_tokens_mean, engine.load.answer_tokens_mean, engine.load.cached_ratio)
+    ):
         found = credible(length)
         if found is not None and (at < _HIT or found <= 1.0):
             look.lengths[at] = found
@@ -546,7 +548,7 @@ def request_rates(snapshot: Snapshot) -> dict[str, float]:
     """Served model name -> requests that end per second, on all engines that tell."""
     rates: dict[str, float] = {}
     for engine in adding_up(snapshot.engines):
-        rate = credible(engine.requests_per_s)
+        rate = credible(engine.rates.requests_per_s)
         if rate is not None and engine.model and engine.phase is Phase.INFERENCE:
             rates[engine.model] = rates.get(engine.model, 0.0) + rate
     return rates
@@ -556,9 +558,9 @@ def in_flight(snapshot: Snapshot) -> dict[str, float]:
     """Served model name -> running and waiting on all engines that tell."""
     counts: dict[str, float] = {}
     for engine in adding_up(snapshot.engines):
-        running = credible(engine.running)
+        running = credible(engine.load.running)
         if running is not None and engine.model and engine.phase is Phase.INFERENCE:
-            counts[engine.model] = counts.get(engine.model, 0.0) + running + (credible(engine.waiting) or 0.0)
+            counts[engine.model] = counts.get(engine.model, 0.0) + running + (credible(engine.load.waiting) or 0.0)
     return counts
 
 
@@ -569,8 +571,8 @@ def _serving(engine: Engine) -> bool:
         and engine.phase is Phase.INFERENCE
         and engine.kind not in FRONTENDS
         and bool(engine.model)
-        and engine.ranks > 0
-        and credible(engine.running) is not None
+        and engine.hardware.ranks > 0
+        and credible(engine.load.running) is not None
         and math.isfinite(engine.age_s)
     )
 
@@ -581,8 +583,12 @@ def _steady(engine: Engine, window: Window) -> float | None:
     Time between tokens / window where the engine has a histogram of it, else the mean of the gauge: that one is read at
     five or six moments only, and counts requests in their prefill, too.
     """
-    least, most, mean = credible(window.running_least), credible(window.running_most), credible(engine.running_mean)
-    if mean is None or least is None or most is None or least < max(1, engine.ranks):
+    least, most, mean = (
+        credible(window.running_least),
+        credible(window.running_most),
+        credible(engine.load.running_mean),
+    )
+    if mean is None or least is None or most is None or least < max(1, engine.hardware.ranks):
         return None
     if most - least > max(STEADY_SPREAD, STEADY_RATIO * mean):
         return None
@@ -591,14 +597,14 @@ def _steady(engine: Engine, window: Window) -> float | None:
 
 
 def _tick(at_s: float, engine: Engine, here: list[Gpu]) -> _Tick:
-    waiting, kv_ratio = credible(engine.waiting), credible(engine.kv_usage_ratio)
-    return _Tick(at_s, credible(engine.running), _busy(engine, here), waiting, kv_ratio)
+    waiting, kv_ratio = credible(engine.load.waiting), credible(engine.load.kv_usage_ratio)
+    return _Tick(at_s, credible(engine.load.running), _busy(engine, here), waiting, kv_ratio)
 
 
 def _tails(engine: Engine, ticks: list[_Tick]) -> tuple[float | None, float | None]:
     """p95 / mean of ITL and TTFT over the last 60 s; that of the TTFT is not told where requests queued."""
     queued = any(tick.waiting for tick in ticks)
-    return tail_ratio(engine.itl_s), None if queued else tail_ratio(engine.ttft_s)
+    return tail_ratio(engine.latency.itl_s), None if queued else tail_ratio(engine.latency.ttft_s)
 
 
 def _same_load(ticks: list[_Tick], running: float) -> bool:
@@ -616,7 +622,7 @@ def _held_at_limit(window: Window, ticks: list[_Tick]) -> bool:
 def _hold_prefill(look: _Look, engine: Engine, start_s: float, at_s: float, replicas: Replicas) -> None:
     if start_s > look.prefill_end_s + LEAST_S:
         look.prefill.clear()
-    rate = _share(engine.prefill_tokens_per_s, engine.ranks)
+    rate = _share(engine.rates.prefill_tokens_per_s, engine.hardware.ranks)
     look.prefill_end_s = at_s
     if rate is None:
         look.prefill.clear()
@@ -628,16 +634,16 @@ def _hold_prefill(look: _Look, engine: Engine, start_s: float, at_s: float, repl
 
 def _setting(engine: Engine, here: list[Gpu]) -> Setting:
     types = {gpu.gpu_type for gpu in here}
-    count, pool = credible(engine.gpu_count), credible(engine.kv_pool_tokens)
+    count, pool = credible(engine.hardware.gpu_count), credible(engine.load.kv_pool_tokens)
     return Setting(
         model=engine.model,
-        gpu=next(iter(types)) if len(types) == 1 else ("" if types else engine.gpu_type),
-        gpus=round(count / engine.ranks) if count is not None else 0,
-        tp=engine.tp,
-        weight_precision=engine.weight_precision,
-        kv_precision=engine.kv_precision,
+        gpu=next(iter(types)) if len(types) == 1 else ("" if types else engine.hardware.gpu_type),
+        gpus=round(count / engine.hardware.ranks) if count is not None else 0,
+        tp=engine.hardware.tp,
+        weight_precision=engine.dimensions.weight_precision,
+        kv_precision=engine.dimensions.kv_precision,
         tool=" ".join(part for part in (engine.kind.value, engine.version) if part),
-        pool_tokens=pool / engine.ranks if pool is not None else 0.0,
+        pool_tokens=pool / engine.hardware.ranks if pool is not None else 0.0,
     )
 
 
@@ -649,7 +655,7 @@ def _busy(engine: Engine, here: list[Gpu]) -> float | None:
         if busy is None or busy > 1.0 or len(gpu.engines) > 1:
             return None
         total += busy
-    return total / len(here) if here and len(here) == len(engine.gpus) else None
+    return total / len(here) if here and len(here) == len(engine.hardware.gpus) else None
 
 
 def _share(reading: Reading, ranks: int) -> float | None:

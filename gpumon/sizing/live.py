@@ -87,9 +87,9 @@ def have(snapshot: Snapshot) -> tuple[tuple[str, int], ...]:
             name = gpu.gpu_type or f"{gpu.name} (not in the catalogue)"
             counts[name] = counts.get(name, 0) + 1
     for engine in snapshot.engines:
-        count = credible(engine.gpu_count)
-        if not engine.gpus and engine.gpu_type and count:
-            counts[engine.gpu_type] = counts.get(engine.gpu_type, 0) + round(count)
+        count = credible(engine.hardware.gpu_count)
+        if not engine.hardware.gpus and engine.hardware.gpu_type and count:
+            counts[engine.hardware.gpu_type] = counts.get(engine.hardware.gpu_type, 0) + round(count)
     return tuple(counts.items())
 
 
@@ -113,7 +113,7 @@ def instances_here(snapshot: Snapshot) -> dict[str, int]:
     counts: dict[str, int] = {}
     for engine in snapshot.engines:
         if engine.state is EndpointState.OK and engine.model and engine.kind not in FRONTENDS:
-            counts[engine.model] = counts.get(engine.model, 0) + max(engine.ranks, 1)
+            counts[engine.model] = counts.get(engine.model, 0) + max(engine.hardware.ranks, 1)
     return counts
 
 
@@ -121,7 +121,7 @@ def kv_ratios(snapshot: Snapshot) -> dict[str, float]:
     """Served model name -> how full the fullest KV cache is of its engines that answer and tell."""
     ratios: dict[str, float] = {}
     for engine in snapshot.engines:
-        ratio = credible(engine.kv_usage_ratio)
+        ratio = credible(engine.load.kv_usage_ratio)
         if engine.state is EndpointState.OK and engine.model and ratio is not None:
             ratios[engine.model] = max(ratio, ratios.get(engine.model, 0.0))
     return ratios
@@ -129,7 +129,11 @@ def kv_ratios(snapshot: Snapshot) -> dict[str, float]:
 
 def own_models(snapshot: Snapshot) -> dict[str, LlmSpec]:
     """Served model name -> dimensions, of the engines whose model is known."""
-    return {engine.model: engine.llm for engine in snapshot.engines if engine.llm is not None and engine.model}
+    return {
+        engine.model: engine.dimensions.llm
+        for engine in snapshot.engines
+        if engine.dimensions.llm is not None and engine.model
+    }
 
 
 def _models(snapshot: Snapshot) -> tuple[dict[str, list[Engine]], list[str]]:
@@ -149,7 +153,7 @@ def _models(snapshot: Snapshot) -> tuple[dict[str, list[Engine]], list[str]]:
 
 
 def _answering(engines: Sequence[Engine]) -> list[Engine]:
-    return [engine for engine in engines if credible(engine.running) is not None]
+    return [engine for engine in engines if credible(engine.load.running) is not None]
 
 
 def _in_flight(engines: Sequence[Engine], peak: InFlight | None) -> float | None:
@@ -157,7 +161,7 @@ def _in_flight(engines: Sequence[Engine], peak: InFlight | None) -> float | None
     if peak is not None:
         return float(round(peak.peak))
     answering = _answering(engines)
-    counts = ((credible(engine.running) or 0.0) + (credible(engine.waiting) or 0.0) for engine in answering)
+    counts = ((credible(engine.load.running) or 0.0) + (credible(engine.load.waiting) or 0.0) for engine in answering)
     return sum(counts) if answering else None
 
 
@@ -174,8 +178,8 @@ def _workload(
     target = told = _in_flight(engines, peak)
     if target is None:
         usual = max(seen.points, key=lambda point: point.weight).running if seen is not None and seen.points else 0.0
-        target = float(round(usual * sum(max(engine.ranks, 1) for engine in engines)))
-    silent = [engine.name for engine in engines if credible(engine.running) is None]
+        target = float(round(usual * sum(max(engine.hardware.ranks, 1) for engine in engines)))
+    silent = [engine.name for engine in engines if credible(engine.load.running) is None]
     if silent:
         when = f", last seen {seen.time}" if seen is not None and seen.time else ""
         notes.append(f"{', '.join(_few(silent, 'engines'))}: no figures now ({engines[0].state.value}{when})")
@@ -201,7 +205,7 @@ def _peaks_note(peaks: Mapping[str, InFlight]) -> list[str]:
 
 def _placed(snapshot: Snapshot) -> bool:
     """Whether the GPUs of all engines are known: else one of those engines may be what holds memory."""
-    return all(engine.gpus or engine.gpu_type for engine in snapshot.engines)
+    return all(engine.hardware.gpus or engine.hardware.gpu_type for engine in snapshot.engines)
 
 
 def _holder(gpu: Gpu, placed: bool) -> str:
@@ -241,7 +245,7 @@ def _servers(snapshot: Snapshot, notes: list[str]) -> tuple[Server, ...]:
     notes += _few(_times(left_out), "GPUs or hosts")
     if counts:
         return _shapes(counts, serving, notes)
-    remote = dict.fromkeys(engine.gpu_type for engine in snapshot.engines if engine.gpu_type)
+    remote = dict.fromkeys(engine.hardware.gpu_type for engine in snapshot.engines if engine.hardware.gpu_type)
     if remote:
         notes.append(f"servers of remote engines: taken to have {REMOTE_GPUS} GPUs each")
     return tuple(Server(gpu=name, gpus=REMOTE_GPUS) for name in remote)

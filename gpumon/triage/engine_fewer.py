@@ -43,12 +43,12 @@ class Fewer(NamedTuple):
 def fewer(scene: Scene, engine: Engine, room: float, running: float) -> Fewer | None:
     """Fewer instances of the model where it has several, else fewer GPUs for its one; None where it needs all."""
     siblings = replicas(scene, engine)
-    ranks = max(1, engine.ranks)
+    ranks = max(1, engine.hardware.ranks)
     if not _taken(scene, {one.key for one, _ in siblings}).isdisjoint(_gpus(siblings)):
         return None
     if len(siblings) > 1:
         return _of_instances(scene, engine, siblings)
-    gpus = finite(engine.gpu_count)
+    gpus = finite(engine.hardware.gpu_count)
     if ranks > 1 and gpus:
         each = gpus / ranks
         k = _instances(scene, [engine], running, room / ranks, ranks)
@@ -69,7 +69,7 @@ def _taken(scene: Scene, keys: set[str]) -> set[str]:
 def freed(scene: Scene, engine: Engine) -> int:
     """GPUs that an idle engine keeps from others: those whole ones that nothing else is at work on."""
     if not scene.gpus:
-        return round(min(finite(engine.gpu_count) or 0.0, 1e6))
+        return round(min(finite(engine.hardware.gpu_count) or 0.0, 1e6))
     taken = _taken(scene, {engine.key})
     return sum(not (gpu.parent_uuid or gpu.uuid in taken or _is_awake(scene, gpu)) for gpu in scene.gpus)
 
@@ -84,7 +84,7 @@ def _of_instances(scene: Scene, engine: Engine, siblings: list[Instance]) -> Few
 
     The first that does little tells it: all of them find the same one.
     """
-    sizes = {len(reading.gpus) or finite(one.gpu_count) for one, reading in siblings}
+    sizes = {len(reading.gpus) or finite(one.hardware.gpu_count) for one, reading in siblings}
     if len(sizes) > 1 or len(_kinds(scene, siblings)) > 1 or not (size := sizes.pop()):
         return None
     loads = [_load(scene, one) for one, _ in siblings]
@@ -121,7 +121,7 @@ def _kinds(scene: Scene, siblings: list[Instance]) -> set[str]:
     """Types of their GPUs: what fits on one says nothing of another, nor which is to stop."""
     types = {gpu.uuid: gpu.gpu_type for gpu in scene.snapshot.gpus}
     mapped = {types[uuid] for uuid in _gpus(siblings) if uuid in types}
-    return mapped | {one.gpu_type for one, reading in siblings if not reading.gpus}
+    return mapped | {one.hardware.gpu_type for one, reading in siblings if not reading.gpus}
 
 
 def _instances(scene: Scene, engines: list[Engine], running: float, each: float, here: int) -> int:
@@ -136,12 +136,16 @@ def _instances(scene: Scene, engines: list[Engine], running: float, each: float,
 
 
 def _mfu(engine: Engine) -> float:
-    return min(finite(engine.mfu_ratio) or 0.0, 1.0)
+    return min(finite(engine.efficiency.mfu_ratio) or 0.0, 1.0)
 
 
 def _kv_mbu(engine: Engine) -> float:
     """The part of MBU that KV reads are; 0 where it is not known."""
-    mbu, read, kv = finite(engine.mbu_ratio), finite(engine.bytes_per_s), finite(engine.kv_bytes_per_s)
+    mbu, read, kv = (
+        finite(engine.efficiency.mbu_ratio),
+        finite(engine.efficiency.bytes_per_s),
+        finite(engine.efficiency.kv_bytes_per_s),
+    )
     return min(mbu * kv / read, 1.0) if mbu and read and kv else 0.0
 
 
@@ -162,11 +166,15 @@ def _of_gpus(scene: Scene, engine: Engine, running: float) -> Fewer | None:
 def fits(scene: Scene, engine: Engine, gpus: int, running: float) -> bool | None:
     """Whether the weights and the KV cache of these requests fit on so many GPUs of its kind; None: not known."""
     sizes = [total for gpu in scene.gpus if (total := finite(gpu.vram_total_bytes))]
-    weights = None if engine.llm is None else finite(engine.llm.stored_bytes or engine.llm.read_bytes)
+    weights = (
+        None
+        if engine.dimensions.llm is None
+        else finite(engine.dimensions.llm.stored_bytes or engine.dimensions.llm.read_bytes)
+    )
     if not weights or not sizes or len(sizes) < len(scene.gpus):
         return None
     room = gpus * (RESERVED * min(sizes) - OVERHEAD_BYTES) - weights
-    kv, context = finite(engine.kv_bytes_per_token), finite(engine.context_tokens)
+    kv, context = finite(engine.dimensions.kv_bytes_per_token), finite(engine.load.context_tokens)
     if room < 0.0:
         return False
     if kv is None or context is None:
@@ -178,7 +186,7 @@ def price_per_hour(scene: Scene, engine: Engine) -> float | None:
     """Of one of its GPUs; None where none is given, or it has but a MIG slice of one."""
     if any(gpu.parent_uuid for gpu in scene.gpus):
         return None
-    kinds = {gpu.gpu_type for gpu in scene.gpus} or {engine.gpu_type}
+    kinds = {gpu.gpu_type for gpu in scene.gpus} or {engine.hardware.gpu_type}
     prices = [scene.prices.get(kind, scene.prices.get("")) for kind in kinds]
     known = [price for price in prices if price is not None]
     return finite(sum(known) / len(known)) if known and len(known) == len(prices) else None

@@ -119,20 +119,20 @@ def _mute(scene: Scene) -> bool:
 
 def _no_room(engine: Engine, usage: float) -> bool:
     """The next prompt does not fit in what is left of the pool."""
-    pool, prompt = finite(engine.kv_pool_tokens), finite(engine.prompt_tokens_mean)
+    pool, prompt = finite(engine.load.kv_pool_tokens), finite(engine.load.prompt_tokens_mean)
     return bool(pool and prompt and usage >= 0.5 and (1.0 - usage) * pool < prompt)
 
 
 def _more_kv(scene: Scene, engine: Engine, load: float, fits: float | None) -> str:
     words = advice(engine.kind)
-    instances = max(1, engine.ranks)
+    instances = max(1, engine.hardware.ranks)
     wanted = math.ceil(min(load / fits * instances / KV_ROOM, 1e6)) if fits else 0
     more = f"{wanted} instances instead of {instances} for these {requests(load)} requests"
     info = scene.reading.info if scene.reading is not None else {}
     done = [more if wanted > instances else "more instances"]
     if (each := request_tokens(engine)) and each >= LONG * _longest(info):
         done.append(f"lower {words.length}")
-    kept = engine.kv_precision or info.get("cache_dtype", "")
+    kept = engine.dimensions.kv_precision or info.get("cache_dtype", "")
     if words.fp8_kv and not kept.startswith((*NARROW_BITS, "q8", "q4")):
         done.append(f"{words.fp8_kv} (holds twice as many)")
     share = info.get("gpu_memory_utilization", "")
@@ -168,7 +168,7 @@ def queue(scene: Scene) -> Finding | Unsure | None:
     usage = mean(scene, "kv_usage_ratio")
     unknown = [no_compute(engine, seen), no_bandwidth(engine, seen)]
     if usage is None and not (held_back and known):
-        unknown.append(missing("KV cache use", engine.kv_usage_ratio))
+        unknown.append(missing("KV cache use", engine.load.kv_usage_ratio))
     lacking = tuple(text for text in unknown if text)
     proof = (*_queue_proof(scene, engine, waiting, share), *_room(scene, seen, usage))
     if lacking:
@@ -189,26 +189,26 @@ def queue(scene: Scene) -> Finding | Unsure | None:
 
 def _mostly_weights(engine: Engine) -> bool:
     """Most of what it reads are weights: more sequences share them, so that full bandwidth still has room."""
-    weights, reads = finite(engine.weight_bytes_per_s), finite(engine.bytes_per_s)
+    weights, reads = finite(engine.efficiency.weight_bytes_per_s), finite(engine.efficiency.bytes_per_s)
     return bool(weights and reads and weights >= SPLIT * reads)
 
 
 def _waiting(scene: Scene) -> float:
     """Mean requests that wait for room; less than half a request now and then is none."""
-    deferred = None if scene.engine is None else finite(scene.engine.waiting_deferred)
+    deferred = None if scene.engine is None else finite(scene.engine.load.waiting_deferred)
     waiting = (mean(scene, "waiting") or 0.0) - (deferred or 0.0)
     return waiting if waiting >= 0.5 else 0.0
 
 
 def _queued_share(engine: Engine) -> float | None:
     """Part of the time to first token that is spent waiting."""
-    queued, first = finite(engine.queue_s.mean), finite(engine.ttft_s.mean)
+    queued, first = finite(engine.latency.queue_s.mean), finite(engine.latency.ttft_s.mean)
     return min(queued / first, 1.0) if queued is not None and first else None
 
 
 def _queue_proof(scene: Scene, engine: Engine, waiting: float, share: float | None) -> tuple[Evidence, ...]:
     proof = [evidence(scene, f"{requests(waiting)} waiting, mean of 10 s", "waiting", waiting, "waiting")]
-    if refused := finite(engine.rejections_per_s):
+    if refused := finite(engine.rates.rejections_per_s):
         text = f"{requests(refused)} requests/s are turned away"
         proof.append(evidence(scene, text, "rejections_per_s", refused))
     running, known = mean(scene, "running"), slots(scene)
@@ -216,7 +216,7 @@ def _queue_proof(scene: Scene, engine: Engine, waiting: float, share: float | No
         proof.append(evidence(scene, f"{requests(running)} running", "running", running, "running"))
     if known is not None:
         proof.append(Evidence(f"at most {requests(known[0])} run at once", known[1], known[0]))
-    queued = finite(engine.queue_s.mean)
+    queued = finite(engine.latency.queue_s.mean)
     if share is not None and queued is not None:
         text = f"{percent(share)} of the time to first token is queueing ({latency(queued)})"
         proof.append(evidence(scene, text, "queue_s", queued, "queue"))
@@ -341,7 +341,7 @@ def bandwidth(scene: Scene) -> Finding | None:
     engine = served(scene)
     if engine is None or not (_reads(scene, activity(scene)) or _reads(scene, UNSEEN)) or not works(scene):
         return None
-    batch, late, waiting = finite(engine.batch), missed(scene), _waiting(scene)
+    batch, late, waiting = finite(engine.rates.batch), missed(scene), _waiting(scene)
     seen, others = own_activity(scene, urgent=bool(waiting or late))
     if not _reads(scene, seen):
         return None
@@ -375,5 +375,5 @@ def _fewer_bytes(engine: Engine, bigger: Evidence | None) -> str:
     batch = "a bigger batch (send it more requests at once)"
     if bigger is not None:
         batch = f"{batch}: up to {requests(finite(bigger.value) or 0.0)}"
-    wider = f"more GPUs per instance ({words.tp}{f', now {engine.tp}' if engine.tp else ''})"
+    wider = f"more GPUs per instance ({words.tp}{f', now {engine.hardware.tp}' if engine.hardware.tp else ''})"
     return "; ".join((batch, *quantise(engine), wider))

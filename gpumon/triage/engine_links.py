@@ -60,7 +60,7 @@ class _Sign(NamedTuple):
 def communication(scene: Scene) -> Finding | Unsure | None:
     """Busy GPUs of one instance that neither compute nor read memory: they wait for each other."""
     engine = served(scene)
-    if engine is None or not (engine.tp > 1 or engine.uneven):
+    if engine is None or not (engine.hardware.tp > 1 or engine.uneven):
         return None
     limits, seen = scene.thresholds, activity(scene)
     if seen.busy is None or seen.busy < limits.communication_busy_ratio or (mean(scene, "running") or 0.0) < 1.0:
@@ -68,7 +68,7 @@ def communication(scene: Scene) -> Finding | Unsure | None:
     sign = _apart(scene, engine)
     if sign is not None:
         return _said(scene, seen, sign)
-    if engine.tp < 2:
+    if engine.hardware.tp < 2:
         return None
     arithmetic, reads = _or(seen.tensor, mean(scene, "mfu_ratio")), _or(seen.dram, mean(scene, "mbu_ratio"))
     lacking = tuple(text for text in (no_compute(engine, seen), no_bandwidth(engine, seen)) if text)
@@ -130,7 +130,7 @@ def _apart(scene: Scene, engine: Engine) -> _Sign | None:
         action = "route by load (fewest requests, or prefix-aware with a cap) over the ranks"
         return _Sign(text, proof, action, Confidence.MEDIUM)
     # Pipeline stages and data-parallel ranks may differ by their share of the traffic: only one group of TP is alike.
-    if engine.tp != len(scene.gpus):
+    if engine.hardware.tp != len(scene.gpus):
         return None
     for name, chart in (("DRAM", "dram"), ("SM", "sm")):
         shares = [(gpu, share) for gpu in scene.gpus if (share := _share(scene, gpu, chart)) is not None]
@@ -187,8 +187,8 @@ def _links(scene: Scene, engine: Engine) -> _Sign | None:
         sure = Confidence.MEDIUM if bridged else Confidence.HIGH
         return _Sign(f"{text}: tensor parallelism over PCIe", _uncharted(proof), action, sure)
     if without:
-        text = f"tensor parallelism of {engine.tp} without NVLink"
-        proof = (Evidence(text, "the GPUs count no NVLink bytes", float(engine.tp)),)
+        text = f"tensor parallelism of {engine.hardware.tp} without NVLink"
+        proof = (Evidence(text, "the GPUs count no NVLink bytes", float(engine.hardware.tp)),)
         return _Sign(text, proof, f"{smaller}, or GPUs that NVLink joins (nvidia-smi topo -m)", Confidence.MEDIUM)
     return None
 
@@ -199,14 +199,14 @@ def _uncharted(proof: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
 
 def _smaller(scene: Scene, engine: Engine) -> str:
     """Half the tensor parallelism, where half the GPUs hold an instance; else what makes its layers talk less."""
-    words, half = advice(engine.kind), engine.tp // 2
-    stages = engine.pp or max(1, len(scene.gpus) // max(1, engine.ranks) // engine.tp)
+    words, half = advice(engine.kind), engine.hardware.tp // 2
+    stages = engine.hardware.pp or max(1, len(scene.gpus) // max(1, engine.hardware.ranks) // engine.hardware.tp)
     fit = fits(scene, engine, half * stages, (mean(scene, "running") or 0.0) / 2.0)
     if fit is False:
         split = f"{words.pp} {2 * stages} with {words.tp} {half} (stages talk less than ranks)"
         return ", or ".join((*quantise(engine), split))
     unless = "" if fit else ", if the model fits"
-    return f"lower {words.tp} from {engine.tp} to {half} with twice the instances{unless}"
+    return f"lower {words.tp} from {engine.hardware.tp} to {half} with twice the instances{unless}"
 
 
 def _nvlink(scene: Scene) -> tuple[float, float] | None:

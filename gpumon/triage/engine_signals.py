@@ -138,7 +138,7 @@ def slots(scene: Scene) -> tuple[float, str] | None:
     for gpu in scene.gpus:
         for process in gpu.processes:
             if process.engine == engine.name and (value := _option(process.command, flag)):
-                return value * max(1, engine.ranks), f"{flag} of its command line"
+                return value * max(1, engine.hardware.ranks), f"{flag} of its command line"
     return None
 
 
@@ -219,16 +219,16 @@ def own_activity(scene: Scene, *, urgent: bool) -> tuple[Activity, str]:
 
 def request_tokens(engine: Engine) -> float | None:
     """KV tokens that a running request takes: its mean context, else prompt and half its answer."""
-    context = finite(engine.context_tokens)
+    context = finite(engine.load.context_tokens)
     if context:
         return context
-    prompt, answer = finite(engine.prompt_tokens_mean), finite(engine.answer_tokens_mean)
+    prompt, answer = finite(engine.load.prompt_tokens_mean), finite(engine.load.answer_tokens_mean)
     return prompt + answer / 2.0 if prompt and answer is not None else None
 
 
 def held(engine: Engine) -> float | None:
     """Requests of the size seen that the KV pool holds, all ranks."""
-    pool, each = finite(engine.kv_pool_tokens), request_tokens(engine)
+    pool, each = finite(engine.load.kv_pool_tokens), request_tokens(engine)
     return finite(requests_that_fit(pool, each)) if pool and each else None
 
 
@@ -242,12 +242,12 @@ def missing(what: str, reading: Reading, fix: str = "") -> str | None:
 
 def no_compute(engine: Engine, seen: Activity) -> str | None:
     """Words for the lack of any figure of the arithmetic; None where there is one, or it is only warming up."""
-    return None if seen.tensor is not None else missing("MFU or tensor activity", engine.mfu_ratio)
+    return None if seen.tensor is not None else missing("MFU or tensor activity", engine.efficiency.mfu_ratio)
 
 
 def no_bandwidth(engine: Engine, seen: Activity) -> str | None:
     """The same of the memory's bandwidth."""
-    return None if seen.dram is not None else missing("MBU or DRAM activity", engine.mbu_ratio)
+    return None if seen.dram is not None else missing("MBU or DRAM activity", engine.efficiency.mbu_ratio)
 
 
 def percent(value: float) -> str:

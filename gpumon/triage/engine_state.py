@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.efficiency.frontends import FRONTENDS
+from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.format import GIB
 from gpumon.readings.frame import Advance, EndpointState, GpuState, Phase
 from gpumon.readings.missing import number
@@ -116,7 +117,7 @@ def _idle(scene: Scene, engine: Engine, what: str, seconds: float, least_s: floa
         return Unsure(rest.missing, proof)
     if rest is None:
         return None
-    running = finite(engine.running)
+    running = finite(engine.load.running)
     load = f" with {requests(running)} running" if running else ""
     head, proof = f"{said}{load}: {rest.proof.text}", (*proof, rest.proof)
     look = _look(processes(scene, engine))
@@ -172,7 +173,7 @@ def _load(scene: Scene, engine: Engine, said: str, seconds: float) -> tuple[Evid
     field, chart = ("trained_tokens_per_s", "") if training else ("decode_tokens_per_s", "decode")
     proof = [evidence(scene, said, field, seconds, chart)]
     for name in () if training else ("running", "waiting"):
-        value = finite(getattr(engine, name))
+        value = finite(value_of(engine, name))
         if value:
             proof.append(evidence(scene, f"{requests(value)} {name}", name, value, name))
     return tuple(proof)
@@ -224,7 +225,7 @@ def _none(share: float) -> str:
 
 def _unseen(scene: Scene) -> str:
     """Why it is not known what its GPUs do, and what would help."""
-    if scene.engine is not None and scene.engine.gpu_type:
+    if scene.engine is not None and scene.engine.hardware.gpu_type:
         return "what its GPUs do (they are another host's: run gpumon there)"
     return "what its GPUs do (which GPUs? add gpus to its [[endpoint]])"
 

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.efficiency.service import NO_TOKENS
+from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.format import counted
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing
@@ -95,7 +96,7 @@ def _idle(scene: Scene, engine: Engine, quiet_s: float) -> Finding:
 def _few(scene: Scene, engine: Engine, work: Little) -> Finding:
     """`15 % MFU at 6 of 48 slots: this traffic fits on 2 of 8 GPUs, 14.9 $/h idle`."""
     room, running, seen, arithmetic, reads = work
-    name = "MFU" if not isinstance(engine.mfu_ratio, Missing) else "tensor activity"
+    name = "MFU" if not isinstance(engine.efficiency.mfu_ratio, Missing) else "tensor activity"
     most = requests(room[0])
     fit = f"{most} slots" if slots(scene) == room else f"about {most} requests that fill its KV cache"
     text = f"{percent(arithmetic)} {name} at {requests(running)} of {fit}"
@@ -131,7 +132,7 @@ def _few(scene: Scene, engine: Engine, work: Little) -> Finding:
 
 
 def _share(scene: Scene, engine: Engine, name: str, value: float, measured: float | None) -> Evidence:
-    if not isinstance(getattr(engine, f"{name}_ratio"), Missing) or measured is None:
+    if not isinstance(value_of(engine, f"{name}_ratio"), Missing) or measured is None:
         return evidence(scene, f"{name.upper()} {percent(value)}", f"{name}_ratio", value, name)
     if name == "mfu":
         return of_gpus(scene, f"tensor cores {percent(value)} active", "tensor_active_ratio", value, "tensor")
@@ -154,12 +155,12 @@ def _consolidate(scene: Scene, engine: Engine, found: Fewer | None) -> str:
 
 def _split(engine: Engine, found: Fewer) -> str:
     """The settings of one instance on fewer GPUs: fewer stages first, as they only add to the latency."""
-    words, stages = advice(engine.kind), found.here // engine.tp if engine.tp else 1
+    words, stages = advice(engine.kind), found.here // engine.hardware.tp if engine.hardware.tp else 1
     if stages < 2:
         return f"{words.tp} to {found.needed}"
-    tp = min(engine.tp, found.needed)
+    tp = min(engine.hardware.tp, found.needed)
     parts = [f"{words.pp} from {stages} to {max(1, found.needed // tp)}"]
-    parts += [f"{words.tp} from {engine.tp} to {tp}"] if tp < engine.tp else []
+    parts += [f"{words.tp} from {engine.hardware.tp} to {tp}"] if tp < engine.hardware.tp else []
     return " and ".join(parts)
 
 
@@ -195,7 +196,7 @@ def healthy(scene: Scene) -> Finding | Unsure | None:
         ready = Finding("ready, no request right now", (none,), "", Level.OK, Confidence.HIGH)
         later = not_yet(scene, scene.thresholds.idle_s - quiet_s) if quiet_s >= scene.recent.seconds else None
         return apart(scene, _open(ready, later))
-    if engine.decode_tokens_per_s == NO_TOKENS:  # neither requests in flight nor MFU are to be had of such models
+    if engine.rates.decode_tokens_per_s == NO_TOKENS:  # neither requests in flight nor MFU are to be had of such models
         return None
     seen = activity(scene)
     unknown = [no_compute(engine, seen), no_bandwidth(engine, seen), *_loads(engine)]
@@ -243,21 +244,21 @@ def _uncounted(scene: Scene, seen: Activity) -> tuple[str, ...]:
 
 
 def _loads(engine: Engine) -> list[str | None]:
-    return [missing("requests running", engine.running), missing("requests waiting", engine.waiting)]
+    return [missing("requests running", engine.load.running), missing("requests waiting", engine.load.waiting)]
 
 
 def _limits(engine: Engine) -> list[str | None]:
     """What else would tell of a limit: named where the verdict is open anyway."""
     return [
-        missing("KV cache use", engine.kv_usage_ratio),
-        missing("preemptions", engine.preemptions_per_s),
-        missing("time in the queue", engine.queue_s.mean),
+        missing("KV cache use", engine.load.kv_usage_ratio),
+        missing("preemptions", engine.rates.preemptions_per_s),
+        missing("time in the queue", engine.latency.queue_s.mean),
     ]
 
 
 def _passing(engine: Engine) -> bool:
     """It has no figures yet, or none any more."""
-    return isinstance(engine.running, Missing) and engine.running.reason in PASSING
+    return isinstance(engine.load.running, Missing) and engine.load.running.reason in PASSING
 
 
 def _times(factor: float) -> float:

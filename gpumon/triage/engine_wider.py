@@ -23,7 +23,11 @@ MOST_PREFILL: Final = 0.15
 def quantise(engine: Engine) -> list[str]:
     """Smaller weights, where they are 16 bit."""
     words = advice(engine.kind)
-    return [f"{words.fp8_weights} halves the weights"] if engine.weight_precision in WIDE and words.fp8_weights else []
+    return (
+        [f"{words.fp8_weights} halves the weights"]
+        if engine.dimensions.weight_precision in WIDE and words.fp8_weights
+        else []
+    )
 
 
 def more_batch(scene: Scene) -> Evidence | None:
@@ -34,10 +38,14 @@ def more_batch(scene: Scene) -> Evidence | None:
     with the batch, nor beside much prefill. The p95 of a goal is taken at the distance from the mean that it has now.
     """
     engine, goal = scene.engine, scene.goals.itl_s
-    if engine is None or engine.llm is None or engine.llm.experts:
+    if engine is None or engine.dimensions.llm is None or engine.dimensions.llm.experts:
         return None
-    batch, itl, weights = finite(engine.batch), finite(engine.itl_mean_s), finite(engine.weight_bytes)
-    per_token, context = finite(engine.kv_bytes_per_token), finite(engine.context_tokens)
+    batch, itl, weights = (
+        finite(engine.rates.batch),
+        finite(engine.latency.itl_mean_s),
+        finite(engine.efficiency.weight_bytes),
+    )
+    per_token, context = finite(engine.dimensions.kv_bytes_per_token), finite(engine.load.context_tokens)
     prefill = mean(scene, "mfu_prefill_ratio")
     if not (batch and itl and weights and per_token and context) or prefill is None or prefill > MOST_PREFILL:
         return None
@@ -57,7 +65,7 @@ def more_batch(scene: Scene) -> Evidence | None:
 
 def _room(scene: Scene, engine: Engine, batch: float) -> float:
     """Sequences of one rank that KV pool and scheduler take."""
-    ranks = max(1, engine.ranks)
+    ranks = max(1, engine.hardware.ranks)
     most = MOST * batch
     fits, known = held(engine), slots(scene)
     if fits is not None:
@@ -67,5 +75,5 @@ def _room(scene: Scene, engine: Engine, batch: float) -> float:
 
 def _tail(engine: Engine) -> float:
     """p95 / mean of the time per token; buckets are coarse, so between 1 and 2."""
-    p95, middle = finite(engine.itl_s.p95), finite(engine.itl_s.mean)
+    p95, middle = finite(engine.latency.itl_s.p95), finite(engine.latency.itl_s.mean)
     return min(2.0, max(1.0, p95 / middle)) if p95 is not None and middle else 1.0

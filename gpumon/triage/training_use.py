@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.format import amount
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.snapshot import Confidence, Engine, Evidence, Level
@@ -17,7 +18,7 @@ def slow(scene: Scene) -> Finding | Unsure | None:
     engine = _running(scene)
     if engine is None or left_s(scene) > 0.0:
         return None
-    lacking = missing("MFU", engine.mfu_ratio)
+    lacking = missing("MFU", engine.efficiency.mfu_ratio)
     if lacking is not None:
         return Unsure((lacking,))
     seconds = min(scene.thresholds.under_used_s, KEPT_S)
@@ -51,13 +52,13 @@ def well(scene: Scene) -> Finding | Unsure | None:
     engine = _running(scene)
     if engine is None:
         return None
-    lacking = missing("MFU", engine.mfu_ratio)
+    lacking = missing("MFU", engine.efficiency.mfu_ratio)
     if lacking is not None:
         return Unsure((lacking,))
     mfu = mean(scene, "mfu_ratio")
     if mfu is None:
         return None
-    trained = finite(engine.trained_tokens_per_s)
+    trained = finite(engine.rates.trained_tokens_per_s)
     rate = f", {amount(trained)} tok/s" if trained else ""
     text, proof = f"MFU {percent(mfu)}{rate}", _proof(scene, engine, mfu)
     if left_s(scene) > 0.0 and _little(scene) is not None:
@@ -76,7 +77,7 @@ def _running(scene: Scene) -> Engine | None:
 def _proof(scene: Scene, engine: Engine, mfu: float) -> tuple[Evidence, ...]:
     found = [evidence(scene, f"MFU {percent(mfu)}", "mfu_ratio", mfu, "mfu")]
     for field, unit in (("trained_tokens_per_s", "tok/s"), ("samples_per_s", "samples/s")):
-        value = finite(getattr(engine, field))
+        value = finite(value_of(engine, field))
         if value:
             found.append(evidence(scene, f"{amount(value)} {unit}", field, value))
     return tuple(found)

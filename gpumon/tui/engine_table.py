@@ -74,7 +74,7 @@ _ASLEEP: Final = ("… asleep", "muted")
 
 def _model(engine: Engine, view: View, tone: str) -> Row:
     """Family and size, and the GPUs: what a row is looked for by."""
-    gpus = "" if "engines.gpus" in view.hidden else cut(spans(engine.gpus), _GPUS).replace(" …", "…")
+    gpus = "" if "engines.gpus" in view.hidden else cut(spans(engine.hardware.gpus), _GPUS).replace(" …", "…")
     room = _MODEL - (cells(gpus) + 1 if gpus else 0)
     model = engine.model or ("training" if engine.phase is Phase.TRAINING else "")
     name = model_name(model.rstrip("/").rpartition("/")[2], room)
@@ -89,18 +89,18 @@ def _model_head(view: View) -> Row:
 def _decode(engine: Engine, view: View, tone: str) -> Row:
     """Of a training run what it trains, of a server of other models what it infers: the word follows."""
     other = None if "engines.prefill" in view.hidden else other_rate(engine)
-    return ((right(rate(engine.decode_tokens_per_s if other is None else other.per_s), _DECODE), tone),)
+    return ((right(rate(engine.rates.decode_tokens_per_s if other is None else other.per_s), _DECODE), tone),)
 
 
 def _prefill(engine: Engine, view: View, tone: str) -> Row:
     other = None if "engines.decode" in view.hidden else other_rate(engine)
     if other is None:
-        return ((right(rate(engine.prefill_tokens_per_s), _PREFILL), tone),)
+        return ((right(rate(engine.rates.prefill_tokens_per_s), _PREFILL), tone),)
     return ((" " + left(other.of, _PREFILL - 1), "muted"),)
 
 
 def _waiting(engine: Engine, _: View, tone: str) -> Row:
-    waiting = engine.waiting
+    waiting = engine.load.waiting
     if isinstance(waiting, Missing) or not waiting > 0.0:
         return ((" " + right(whole(waiting), 4), tone),)
     text = whole(waiting) if waiting < 999.5 else f"{waiting / 1e3:.0f}k" if waiting < 99_500.0 else ">9k"
@@ -108,8 +108,8 @@ def _waiting(engine: Engine, _: View, tone: str) -> Row:
 
 
 def _kv(engine: Engine, view: View, tone: str) -> Row:
-    high = level(engine.kv_usage_ratio, view.levels.kv_warn, view.levels.kv_critical)
-    text, tone = share(engine.kv_usage_ratio, 4, tone)
+    high = level(engine.load.kv_usage_ratio, view.levels.kv_warn, view.levels.kv_critical)
+    text, tone = share(engine.load.kv_usage_ratio, 4, tone)
     if high:
         text, tone = right(flagged(text.strip(), 4), 4), high
     return ((" " + text, tone),)
@@ -138,21 +138,21 @@ def _latency(of: Quantiles, goal_ms: float | None, tone: str) -> Piece:
 
 def _past(engine: Engine) -> bool:
     """Whether its latencies are only of what was: they reach back 60 s, and no token came in the last 10 s."""
-    return engine.decode_tokens_per_s == 0.0 == engine.prefill_tokens_per_s
+    return engine.rates.decode_tokens_per_s == 0.0 == engine.rates.prefill_tokens_per_s
 
 
 def _ttft(engine: Engine, view: View, tone: str) -> Row:
-    text, tone = _latency(engine.ttft_s, view.goals.ttft_p95_ms, "muted" if _past(engine) else tone)
+    text, tone = _latency(engine.latency.ttft_s, view.goals.ttft_p95_ms, "muted" if _past(engine) else tone)
     return ((" " + text, tone),)
 
 
 def _itl(engine: Engine, view: View, tone: str) -> Row:
-    text, tone = _latency(engine.itl_s, view.goals.itl_p95_ms, "muted" if _past(engine) else tone)
+    text, tone = _latency(engine.latency.itl_s, view.goals.itl_p95_ms, "muted" if _past(engine) else tone)
     return ((" " + text, tone),)
 
 
 def _e2e(engine: Engine, view: View, tone: str) -> Row:
-    text, tone = _latency(engine.e2e_s, view.goals.e2e_p95_ms, "muted" if _past(engine) else tone)
+    text, tone = _latency(engine.latency.e2e_s, view.goals.e2e_p95_ms, "muted" if _past(engine) else tone)
     return ((" " + text, tone),)
 
 
@@ -173,14 +173,17 @@ def _doubt(engine: Engine, *, unverified: bool) -> str:
 _EFFICIENCY: Final[tuple[Column[Engine], Column[Engine]]] = efficiency(
     "engines",
     (5, 6),
-    lambda engine: (engine.mfu_ratio, _doubt(engine, unverified=engine.peak_unverified)),
-    lambda engine: (engine.mbu_ratio, _doubt(engine, unverified=engine.bandwidth_peak_unverified)),
+    lambda engine: (engine.efficiency.mfu_ratio, _doubt(engine, unverified=engine.efficiency.peak_unverified)),
+    lambda engine: (
+        engine.efficiency.mbu_ratio,
+        _doubt(engine, unverified=engine.efficiency.bandwidth_peak_unverified),
+    ),
 )
 
 BASE: Final[tuple[Column[Engine], ...]] = (
     words("engine", "engine", _NAME, lambda engine: engine.name, fixed=True),
     Column("model", "model", 1 + _MODEL, _model_head, _model),
-    figures("running", "run", 4, lambda engine: whole(engine.running)),
+    figures("running", "run", 4, lambda engine: whole(engine.load.running)),
     _plain("waiting", "wait", 5, _waiting),
     _plain("kv", "kv", 5, _kv),
     _plain("decode", "decode", _DECODE, _decode),
@@ -193,28 +196,28 @@ BASE: Final[tuple[Column[Engine], ...]] = (
 
 EXTRA: Final[tuple[Column[Engine], ...]] = (
     _marked("e2e", "e2e", 6, _e2e),
-    figures("queue", "queue", 5, lambda engine: quantile(engine.queue_s)),
-    figures("req_s", "req/s", 5, lambda engine: rate(engine.requests_per_s)),
+    figures("queue", "queue", 5, lambda engine: quantile(engine.latency.queue_s)),
+    figures("req_s", "req/s", 5, lambda engine: rate(engine.rates.requests_per_s)),
     words("version", "version", 8, lambda engine: engine.version, gap=2),
-    figures("cached", "cached", 6, lambda engine: rate(engine.cached_tokens_per_s)),
-    figures("step_s", "step/s", 6, lambda engine: rate(engine.steps_per_s)),
-    figures("tok_j", "tok/J", 5, lambda engine: figure(engine.tokens_per_j)),
-    figures("context", "context", 7, lambda engine: count(engine.context_tokens)),
-    words("gpus", "gpus", 8, lambda engine: spans(engine.gpus) or engine.gpu_type, gap=2),
-    words("precision", "runs in", 7, lambda engine: engine.precision),
+    figures("cached", "cached", 6, lambda engine: rate(engine.rates.cached_tokens_per_s)),
+    figures("step_s", "step/s", 6, lambda engine: rate(engine.rates.steps_per_s)),
+    figures("tok_j", "tok/J", 5, lambda engine: figure(engine.efficiency.tokens_per_j)),
+    figures("context", "context", 7, lambda engine: count(engine.load.context_tokens)),
+    words("gpus", "gpus", 8, lambda engine: spans(engine.hardware.gpus) or engine.hardware.gpu_type, gap=2),
+    words("precision", "runs in", 7, lambda engine: engine.efficiency.precision),
     words("full_model", "full model name", 38, lambda engine: engine.model, gap=2),
-    figures("power", "power", 5, lambda engine: watts(engine.power_w)),
-    figures("batch", "batch", 5, lambda engine: rate(engine.batch)),
-    figures("preempt_s", "preempt/s", 9, lambda engine: rate(engine.preemptions_per_s)),
-    figures("ttft_p50", "ttft p50", 8, lambda engine: _other(engine.ttft_s, engine.ttft_s.p50)),
-    figures("ttft_p99", "ttft p99", 8, lambda engine: _other(engine.ttft_s, engine.ttft_s.p99)),
-    figures("itl_p50", "itl p50", 7, lambda engine: _other(engine.itl_s, engine.itl_s.p50)),
-    figures("itl_p99", "itl p99", 7, lambda engine: _other(engine.itl_s, engine.itl_s.p99)),
-    figures("flops", "FLOP/s", 6, lambda engine: amount(engine.flops_per_s)),
-    figures("traffic", "B/s", 5, lambda engine: amount(engine.bytes_per_s)),
-    figures("mfu_prefill", "mfu pre", 7, lambda engine: ratio(engine.mfu_prefill_ratio)),
-    figures("mfu_decode", "mfu dec", 7, lambda engine: ratio(engine.mfu_decode_ratio)),
-    figures("kv_tokens", "kv tokens", 9, lambda engine: count(engine.kv_pool_tokens)),
+    figures("power", "power", 5, lambda engine: watts(engine.hardware.power_w)),
+    figures("batch", "batch", 5, lambda engine: rate(engine.rates.batch)),
+    figures("preempt_s", "preempt/s", 9, lambda engine: rate(engine.rates.preemptions_per_s)),
+    figures("ttft_p50", "ttft p50", 8, lambda engine: _other(engine.latency.ttft_s, engine.latency.ttft_s.p50)),
+    figures("ttft_p99", "ttft p99", 8, lambda engine: _other(engine.latency.ttft_s, engine.latency.ttft_s.p99)),
+    figures("itl_p50", "itl p50", 7, lambda engine: _other(engine.latency.itl_s, engine.latency.itl_s.p50)),
+    figures("itl_p99", "itl p99", 7, lambda engine: _other(engine.latency.itl_s, engine.latency.itl_s.p99)),
+    figures("flops", "FLOP/s", 6, lambda engine: amount(engine.efficiency.flops_per_s)),
+    figures("traffic", "B/s", 5, lambda engine: amount(engine.efficiency.bytes_per_s)),
+    figures("mfu_prefill", "mfu pre", 7, lambda engine: ratio(engine.efficiency.mfu_prefill_ratio)),
+    figures("mfu_decode", "mfu dec", 7, lambda engine: ratio(engine.efficiency.mfu_decode_ratio)),
+    figures("kv_tokens", "kv tokens", 9, lambda engine: count(engine.load.kv_pool_tokens)),
     words("url", "url", 21, lambda engine: engine.url, gap=2),
 )
 """What a wider screen adds, in this order."""
@@ -265,7 +268,7 @@ def trouble(engine: Engine, verdict: Verdict | None = None) -> str:
 
 
 def _is_stale(engine: Engine) -> bool:
-    return isinstance(engine.running, Missing) and engine.running.reason is Reason.STALE
+    return isinstance(engine.load.running, Missing) and engine.load.running.reason is Reason.STALE
 
 
 def _is_marked(engine: Engine) -> bool:
@@ -284,14 +287,14 @@ def _marked_with(cells: Row, glyph: str, mark_tone: str) -> Row:
 
 ORDERS: Final[tuple[Order[Engine], ...]] = (
     Order("name", lambda engine: engine.name.casefold(), descending=False),
-    Order("running", lambda engine: engine.running),
-    Order("waiting", lambda engine: engine.waiting),
-    Order("KV", lambda engine: engine.kv_usage_ratio),
-    Order("decode", lambda engine: engine.decode_tokens_per_s),
-    Order("prefill", lambda engine: engine.prefill_tokens_per_s),
-    Order("TTFT p95", lambda engine: engine.ttft_s.p95),
-    Order("ITL p95", lambda engine: engine.itl_s.p95),
-    Order("MFU", lambda engine: engine.mfu_ratio),
-    Order("MBU", lambda engine: engine.mbu_ratio),
+    Order("running", lambda engine: engine.load.running),
+    Order("waiting", lambda engine: engine.load.waiting),
+    Order("KV", lambda engine: engine.load.kv_usage_ratio),
+    Order("decode", lambda engine: engine.rates.decode_tokens_per_s),
+    Order("prefill", lambda engine: engine.rates.prefill_tokens_per_s),
+    Order("TTFT p95", lambda engine: engine.latency.ttft_s.p95),
+    Order("ITL p95", lambda engine: engine.latency.itl_s.p95),
+    Order("MFU", lambda engine: engine.efficiency.mfu_ratio),
+    Order("MBU", lambda engine: engine.efficiency.mbu_ratio),
 )
 """The ways to sort."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from gpumon.readings.engine_snapshot import Efficiency, Hardware, flat_fields, replaced
 from gpumon.readings.frame import EndpointState, EngineKind, Phase
 from gpumon.readings.snapshot import Engine, Replicas, Snapshot
 
 SUMS: Final = "replicas:"
 """The URL of a row of sums begins so; the model follows."""
-_SHARED: Final = tuple(
-    name for name in Replicas.__struct_fields__ if name in Engine.__struct_fields__ and name != "model"
-)
+_SHARED: Final = tuple(name for name in Replicas.__struct_fields__ if name in flat_fields(Engine) and name != "model")
 
 
 def grouped(snapshot: Snapshot) -> list[Engine]:
@@ -29,7 +28,7 @@ def grouped(snapshot: Snapshot) -> list[Engine]:
         elif replicas.model not in seen:
             seen.add(replicas.model)
             members = [by_name[name] for name in replicas.engines if name in by_name]
-            gpus = tuple(sorted({gpu for member in members for gpu in member.gpus}))
+            gpus = tuple(sorted({gpu for member in members for gpu in member.hardware.gpus}))
             rows += [as_engine(replicas, gpus), *members]
     return rows
 
@@ -51,7 +50,7 @@ def as_engine(replicas: Replicas, gpus: tuple[int, ...] = ()) -> Engine:
     figures = {name: getattr(replicas, name) for name in _SHARED}
     partial = bool(mapped_of(replicas))
     down = len(replicas.engines) - replicas.answering
-    return Engine(
+    sums = Engine(
         name=name_of(replicas),
         kind=EngineKind.UNKNOWN,
         phase=Phase.INFERENCE,
@@ -59,12 +58,11 @@ def as_engine(replicas: Replicas, gpus: tuple[int, ...] = ()) -> Engine:
         state=EndpointState.OK,
         age_s=0.0,
         model=replicas.model,
-        gpus=gpus,
         deviates=(f"{down} without figures",) if down else (),
-        peak_unverified=partial,
-        bandwidth_peak_unverified=partial,
-        **figures,
+        hardware=Hardware(gpus=gpus),
+        efficiency=Efficiency(peak_unverified=partial, bandwidth_peak_unverified=partial),
     )
+    return replaced(sums, figures)
 
 
 def is_sums(engine: Engine) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import ENCODERS, NO_DECODE, NO_TOKENS, Service
+from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.frame import Phase
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine
@@ -42,9 +43,9 @@ def service_of(engine: Engine) -> Service:
     """As `efficiency.service` tells it of a reading: by phase, kind, and which rates it never has."""
     if engine.phase is Phase.TRAINING:
         return Service.TRAINING
-    if engine.kind in ENCODERS or engine.decode_tokens_per_s == NO_DECODE:
+    if engine.kind in ENCODERS or engine.rates.decode_tokens_per_s == NO_DECODE:
         return Service.ENCODING
-    no_llm = engine.decode_tokens_per_s == engine.prefill_tokens_per_s == NO_TOKENS
+    no_llm = engine.rates.decode_tokens_per_s == engine.rates.prefill_tokens_per_s == NO_TOKENS
     return Service.OTHER if no_llm else Service.GENERATION
 
 
@@ -52,7 +53,7 @@ def other_rate(engine: Engine) -> Rate | None:
     """The rate of a training run or of a server of models that are no LLMs; None for all others."""
     if service_of(engine) not in (Service.TRAINING, Service.OTHER):
         return None
-    rates = [Rate(getattr(engine, field), word) for field, word in _WORK]
+    rates = [Rate(value_of(engine, field), word) for field, word in _WORK]
     known = [rate for rate in rates if not isinstance(rate.per_s, Missing)]
     coming = [rate for rate in rates if not (isinstance(rate.per_s, Missing) and rate.per_s.reason in _NEVER)]
     return next(iter(known or coming), None)

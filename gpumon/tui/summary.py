@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from typing import Final
 
 from gpumon.efficiency.frontends import adding_up
+from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.format import cells, count, counted, ratio, watts
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
@@ -68,9 +69,11 @@ def _parts(snapshot: Snapshot | None, *, paused: bool, back: bool) -> list[Piece
     parts += _worst(snapshot)
     parts += [(f"busy {ratio(_mean([gpu.busy_ratio for gpu in gpus]))}", "text")] if gpus else []
     if engines:
-        parts.append((f"mfu {ratio(_mean([owner.mfu_ratio for owner in owners]))}", "text"))
-        parts.append((f"mbu {ratio(_mean([owner.mbu_ratio for owner in owners]))}", "text"))
-        parts.append((f"{count(_sum([engine.decode_tokens_per_s for engine in adding_up(engines)]))} tok/s", "text"))
+        parts.append((f"mfu {ratio(_mean([value_of(owner, 'mfu_ratio') for owner in owners]))}", "text"))
+        parts.append((f"mbu {ratio(_mean([value_of(owner, 'mbu_ratio') for owner in owners]))}", "text"))
+        parts.append(
+            (f"{count(_sum([engine.rates.decode_tokens_per_s for engine in adding_up(engines)]))} tok/s", "text")
+        )
     power_w = _sum([gpu.power_w for gpu in gpus])
     parts += [] if isinstance(power_w, Missing) else [(watts(power_w), "text")]
     faults = len(snapshot.faults)

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sizing.calibration import Calibration
 from gpumon.sizing.fit import Fitted, fit
@@ -28,6 +26,7 @@ from gpumon.specs.llm import LlmSpec
 from tests.accuracy.pages import WALL_S, Page, Where, recorded, snapshots
 from tests.accuracy.staircase import ACTORS, Staircase
 from tests.fakes.engine import Capture
+from tests.records import replace
 
 GPU = "H100 SXM 80GB"
 STEP_S = 45.0
@@ -108,10 +107,8 @@ def swelling(name: str, seconds: float = 1200.0, seed: int = 1) -> Outcome:
     Held back is the level with most running that lasted for three windows: what is above it was met in passing.
     """
     actor = ACTORS[name]
-    demand = msgspec.structs.replace(
-        actor.demand, requests_per_s=actor.demand.requests_per_s * BUSIER.get(name, 1.0), period_s=600.0
-    )
-    actor = msgspec.structs.replace(actor, demand=demand)
+    demand = replace(actor.demand, requests_per_s=actor.demand.requests_per_s * BUSIER.get(name, 1.0), period_s=600.0)
+    actor = replace(actor, demand=demand)
     engine = SimulatedEngine(actor, seed, 0.0, WALL_S)
     llm = llm_catalogue().find(actor.model)
     count = sum(map(len, actor.ranks))
@@ -121,7 +118,7 @@ def swelling(name: str, seconds: float = 1200.0, seed: int = 1) -> Outcome:
     seen = calibration.observed()[0]
     held = [point for point in seen.points if point.weight >= LASTED][-1]
     lower = tuple(point for point in seen.points if point.running < held.running)
-    before = msgspec.structs.replace(seen, points=lower)
+    before = replace(seen, points=lower)
     steps = tuple(dict.fromkeys(round(point.running) for point in (*lower, held)))
     measured_s = held.itl_s or 0.0
     return _outcome(f"{name}, open traffic", steps, Watched(before, seen), llm, held.running, measured_s, "engine")

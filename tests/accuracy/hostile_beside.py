@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gpumon.readings import quantities as q
+from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading
 from gpumon.readings.missing import Missing, Reason, number
 from gpumon.readings.snapshot import Engine
@@ -91,7 +92,7 @@ class Beside:
         """Remember the counters that this poll truly told."""
         for field, quantity in COUNTED.items():
             seen = self._sightings.setdefault((reading.key, field), [])
-            value = getattr(engine, field)
+            value = value_of(engine, field)
             if isinstance(value, Missing) and value.reason is Reason.RESET:
                 seen.clear()
             told, true = _counters(reading, quantity), _counters(whole, quantity)

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import pytest
 
 from gpumon.config.schema import Config, Endpoint
@@ -32,6 +31,7 @@ from gpumon.tui.line import Row
 from gpumon.tui.view import View
 from tests.accuracy.hostile import EVERY_S, Poll
 from tests.fakes.http_server import Reply
+from tests.records import replace
 
 URL: Final = "http://pages.invalid:8000"
 """A host that nobody can have: no page may come from elsewhere than the test."""
@@ -162,7 +162,7 @@ class Chain:
     def _attached(self, reading: EngineReading, gpus: tuple[GpuReading, ...]) -> EngineReading:
         rig = self._rig
         left_out_by(reading.info)
-        return msgspec.structs.replace(
+        return replace(
             reading,
             llm=_model(rig, reading),
             gpus=tuple(gpu.uuid for gpu in gpus),

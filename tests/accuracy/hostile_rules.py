@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from gpumon.readings import quantities as q
+from gpumon.readings.engine_snapshot import flat_fields, value_of
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.snapshot import Engine, Gpu
 from tests.accuracy.hostile import Poll
@@ -118,7 +119,7 @@ def flagged(shot: Shot) -> None:
     engines = [line for line in shot.plain.splitlines() if line.split()[1] == "engine"]
     for engine, line in zip(shot.snapshot.engines, engines, strict=True):
         for column, field in SHARES.items():
-            _marked(getattr(engine, field), shot.cells[engine.key, column], _said(line, column), engine.name, field)
+            _marked(value_of(engine, field), shot.cells[engine.key, column], _said(line, column), engine.name, field)
         _possible(engine)
     for gpu in shot.snapshot.gpus:
         line = said[str(gpu.index)]
@@ -146,13 +147,13 @@ def _possible(engine: Engine) -> None:
 
     The LM head is left out, which a prompt needs only once.
     """
-    peak, active = number(engine.peak_flops_per_s), number(engine.active_params)
-    if not peak or not active or engine.llm is None:
+    peak, active = number(engine.efficiency.peak_flops_per_s), number(engine.dimensions.active_params)
+    if not peak or not active or engine.dimensions.llm is None:
         return
-    each = 2.0 * (active - engine.llm.vocab * engine.llm.hidden)
-    for tokens in (engine.decode_tokens_per_s, engine.prefill_tokens_per_s):
+    each = 2.0 * (active - engine.dimensions.llm.vocab * engine.dimensions.llm.hidden)
+    for tokens in (engine.rates.decode_tokens_per_s, engine.rates.prefill_tokens_per_s):
         if not isinstance(tokens, Missing) and tokens * each / peak > SHOWN_WHOLE:
-            mfu = engine.mfu_ratio
+            mfu = engine.efficiency.mfu_ratio
             told = mfu.reason is Reason.INVALID if isinstance(mfu, Missing) else mfu > SHOWN_WHOLE
             assert told, (tokens, "tokens/s", tokens * each / peak, "of the peak", mfu)
 
@@ -173,11 +174,11 @@ class Seen:
             for quantity, source in reading.live.items():
                 live.setdefault(quantity, set()).add(source)
             for field, groups in BASIS.items():
-                if not isinstance(getattr(engine, field), Missing):
+                if not isinstance(value_of(engine, field), Missing):
                     for group in groups:
-                        self._stands(f"{engine.key} {field} {getattr(engine, field)}", group, live)
+                        self._stands(f"{engine.key} {field} {value_of(engine, field)}", group, live)
             for field, quantity in LATENCIES.items():
-                if not isinstance(getattr(engine, field).mean, Missing):
+                if not isinstance(value_of(engine, field).mean, Missing):
                     self._stands(f"{engine.key} {field}", (quantity,), live)
             for field, quantity in TOTALS.items():
                 if not isinstance(getattr(engine.tokens_total, field), Missing):
@@ -216,4 +217,4 @@ class Totals:
 
 def figures(of: Engine | Gpu) -> dict[str, Reading]:
     """Every figure by its name."""
-    return {field.name: getattr(of, field.name) for field in msgspec.structs.fields(type(of)) if field.type == Reading}
+    return {name: value_of(of, name) for name, (_, field) in flat_fields(type(of)).items() if field.type == Reading}

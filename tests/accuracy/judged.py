@@ -157,7 +157,7 @@ def judge(done: Replay) -> Result:
     last = done.ticks[-1].engine.tokens_total
     prompt = sum(_number(part) for part in (last.prefill_computed, last.prefill_cached))
     lives = _lives(done)
-    rates = [_number(tick.engine.decode_tokens_per_s) for tick in done.ticks]
+    rates = [_number(tick.engine.rates.decode_tokens_per_s) for tick in done.ticks]
     # Shown at 1 s ticks from polls 2 s apart: the truth's highest rate is taken over spans of that length.
     spans = [truth.tokens("decode", at / 2, at / 2 + POLL_S) / POLL_S for at in range(2 * int(done.ticks[-1].t))]
     answered = next((tick.reading for tick in reversed(done.ticks) if tick.reading.live), done.ticks[-1].reading)
@@ -182,7 +182,9 @@ def _beside(done: Replay, truth: Truth, lives: Sequence[tuple[float, float]]) ->
         return sum(truth.tokens(of, *life) for life in lives) if getattr(truth, of) else NAN
 
     counted = [tick.readings for tick in done.ticks if tick.reading.state is EndpointState.OK]
-    means = [tick.engine.decode_mean_tokens_per_s for tick in done.ticks if tick.reading.state is EndpointState.OK]
+    means = [
+        tick.engine.rates.decode_mean_tokens_per_s for tick in done.ticks if tick.reading.state is EndpointState.OK
+    ]
     polled = [tick.reading.monotonic_s for tick in done.ticks if tick.reading.state is EndpointState.OK]
     span_s = polled[-1] - polled[0] if len(lives) == 1 else 0.0
     return Beside(
@@ -279,7 +281,7 @@ def _rate_errors(done: Replay, truth: Truth) -> list[float]:
     errors = []
     polls = sorted({tick.reading.monotonic_s for tick in done.ticks if tick.reading.state is EndpointState.OK})
     for tick in done.ticks:
-        rate = tick.engine.decode_tokens_per_s
+        rate = tick.engine.rates.decode_tokens_per_s
         if isinstance(rate, Missing) or tick.reading.monotonic_s not in polls:
             continue
         newest_s = tick.reading.monotonic_s

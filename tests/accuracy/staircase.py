@@ -7,14 +7,13 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from gpumon.sources.simulator.engine_model import EngineModel
 from gpumon.sources.simulator.scenario import Actor
 from gpumon.sources.simulator.scenarios import CAST
 from gpumon.sources.simulator.traffic import Lengths, Request
 from gpumon.sources.simulator.vllm_page import MetricsPage
 from tests.accuracy.pages import WALL_S, Page
+from tests.records import replace
 
 ACTORS = {actor.name: actor for actor in CAST}
 PROMPT, ANSWER = Lengths(900.0, 0.5, 32, 8000), Lengths(250.0, 0.5, 16, 1500)
@@ -78,7 +77,7 @@ class Staircase:
         hit: float = 0.0,
         max_num_seqs: int = 256,
     ) -> None:
-        self.actor = msgspec.structs.replace(actor, max_num_seqs=max_num_seqs)
+        self.actor = replace(actor, max_num_seqs=max_num_seqs)
         ends, at_s = [], 0.0
         for seconds, clients in levels:
             at_s += seconds

@@ -52,8 +52,8 @@ def test_whole_pages_become_engines_with_figures(loop: asyncio.AbstractEventLoop
     ]
     engines = [engine for snapshot in last for engine in snapshot.engines if engine.state is EndpointState.OK]
     assert {engine.kind for engine in engines} == {row.kind for row in ROWS}
-    assert sum(isinstance(engine.decode_tokens_per_s, float) for engine in engines) > len(RECORDINGS) / 2
-    assert sum(isinstance(engine.mbu_ratio, float) for engine in engines) > len(RECORDINGS) / 4
+    assert sum(isinstance(engine.rates.decode_tokens_per_s, float) for engine in engines) > len(RECORDINGS) / 2
+    assert sum(isinstance(engine.efficiency.mbu_ratio, float) for engine in engines) > len(RECORDINGS) / 4
 
 
 @pytest.mark.parametrize("recording", RECORDINGS, ids=named)

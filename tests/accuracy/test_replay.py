@@ -63,7 +63,7 @@ def test_a_restart_is_a_gap_and_not_a_zero(replays: dict[str, Replay]):
     ticks = replays["vllm-lifecycle"].ticks
     down = [tick for tick in ticks if tick.reading.state is EndpointState.REFUSED]
     assert len(down) > 20
-    assert all(isinstance(tick.engine.decode_tokens_per_s, Missing) for tick in down)
+    assert all(isinstance(tick.engine.rates.decode_tokens_per_s, Missing) for tick in down)
     assert all(tick.decode_tick != tick.decode_tick for tick in down), "a gap in the chart"
     assert any(tick.reading.state is EndpointState.OK for tick in ticks[ticks.index(down[-1]) - 60 :])
 

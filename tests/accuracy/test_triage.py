@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 
-import msgspec
 import pytest
 
 from gpumon.readings.frame import Frame, HostReading
@@ -15,6 +14,7 @@ from gpumon.readings.snapshot import Event, EventKind
 from gpumon.sources.simulator.scenario import Scenario
 from gpumon.sources.simulator.scenarios import SCENARIOS, scenario
 from tests.accuracy.triage import OLD, agrees, frames, judged, said, score
+from tests.records import replace
 
 GPU_FIELDS = {
     "tensor": ("tensor_active_ratio",),
@@ -42,13 +42,13 @@ def without(signals: frozenset[str]) -> Callable[[Frame], Frame]:
     fields = {field: NOT_SUPPORTED for signal in signals & GPU_FIELDS.keys() for field in GPU_FIELDS[signal]}
 
     def change(frame: Frame) -> Frame:
-        gpus = tuple(msgspec.structs.replace(gpu, **fields) for gpu in frame.gpus)
+        gpus = tuple(replace(gpu, **fields) for gpu in frame.gpus)
         engines = frame.engines
         if "model" in signals:
             info = {"model_missing": "no such model"}
-            engines = tuple(msgspec.structs.replace(each, llm=None, info={**each.info, **info}) for each in engines)
+            engines = tuple(replace(each, llm=None, info={**each.info, **info}) for each in engines)
         host = HostReading(name=frame.host.name) if "host" in signals else frame.host
-        return msgspec.structs.replace(frame, gpus=gpus, engines=engines, host=host)
+        return replace(frame, gpus=gpus, engines=engines, host=host)
 
     return change
 
@@ -96,12 +96,12 @@ def test_a_verdict_without_a_truth_is_false_and_one_that_is_late_is_missed() -> 
     of = scenario("engine-mute")
     timed = list(judged(of, frames(of, 120.0)))
     (first, *_) = of.truth
-    short = msgspec.structs.replace(of, length_s=120.0)
+    short = replace(of, length_s=120.0)
     assert score(short, timed).false == ()
-    late = msgspec.structs.replace(first, within_s=5.0)
-    assert len(score(msgspec.structs.replace(short, truth=(late, *of.truth[1:])), timed).missed) == 1
-    (span,) = score(msgspec.structs.replace(short, truth=of.truth[1:]), timed).false
+    late = replace(first, within_s=5.0)
+    assert len(score(replace(short, truth=(late, *of.truth[1:])), timed).missed) == 1
+    (span,) = score(replace(short, truth=of.truth[1:]), timed).false
     assert agrees(first, span.said)
     assert span.from_s == 5.0 + score(short, timed).named[0].after_s
-    wrong = msgspec.structs.replace(first, levels=())
-    assert score(msgspec.structs.replace(short, truth=(wrong, *of.truth[1:])), timed).false == (span,)
+    wrong = replace(first, levels=())
+    assert score(replace(short, truth=(wrong, *of.truth[1:])), timed).false == (span,)

@@ -100,8 +100,8 @@ def test_rates_are_what_the_client_saw() -> None:
     for tick, since_s in compared:
         lines = ended("embed", since_s, tick.t)
         shown, span_s = tick.engines["embed"], tick.t - since_s
-        assert shown.requests_per_s == pytest.approx(len(lines) / span_s, rel=0.01)
-        assert shown.inferences_per_s == pytest.approx(sum(line["batch"] for line in lines) / span_s, rel=0.01)
+        assert shown.rates.requests_per_s == pytest.approx(len(lines) / span_s, rel=0.01)
+        assert shown.rates.inferences_per_s == pytest.approx(sum(line["batch"] for line in lines) / span_s, rel=0.01)
 
 
 def test_failures_are_those_of_the_model_that_failed() -> None:
@@ -109,19 +109,19 @@ def test_failures_are_those_of_the_model_that_failed() -> None:
     assert busy
     for tick in busy:
         lines = ended("flaky", tick.t - WINDOW_S, tick.t)
-        assert tick.engines["flaky"].failures_per_s == pytest.approx(len(lines) / WINDOW_S, rel=0.05)
-        assert tick.engines["embed"].failures_per_s == 0.0
+        assert tick.engines["flaky"].rates.failures_per_s == pytest.approx(len(lines) / WINDOW_S, rel=0.05)
+        assert tick.engines["embed"].rates.failures_per_s == 0.0
 
 
 def test_the_mean_latency_is_the_clients() -> None:
     tick = [tick for tick, _ in steady()][-1]
-    shown = tick.engines["embed"].e2e_s
+    shown = tick.engines["embed"].latency.e2e_s
     lines = ended("embed", 0.0, tick.t)
     assert shown.mean == pytest.approx(sum(line["t_end"] - line["t_start"] for line in lines) / len(lines), rel=0.03)
 
 
 def test_a_mean_alone_has_no_quantiles() -> None:
-    shown = TICKS[-1].engines["embed"].e2e_s
+    shown = TICKS[-1].engines["embed"].latency.e2e_s
     assert all(isinstance(quantile, Missing) for quantile in (shown.p50, shown.p95, shown.p99))
 
 
@@ -138,6 +138,6 @@ def test_waiting_requests_are_fewer_than_the_client_has_open() -> None:
 
 def test_a_model_that_is_no_llm_has_no_tokens() -> None:
     shown = TICKS[-1].engines["embed"]
-    for rate in (shown.decode_tokens_per_s, shown.prefill_tokens_per_s):
+    for rate in (shown.rates.decode_tokens_per_s, shown.rates.prefill_tokens_per_s):
         assert isinstance(rate, Missing)
         assert rate.reason is not Reason.IDLE

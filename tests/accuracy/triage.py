@@ -18,8 +18,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from gpumon.config.schema import Feed
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Frame, HostReading
@@ -39,6 +37,7 @@ from gpumon.sources.simulator.source import SLICE_S, SimulatedServer
 from gpumon.sources.simulator.training import SimulatedRun
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.triage import Triage
+from tests.records import replace
 
 WALL_S = 1.8e9
 BEGIN_S = 5000.0
@@ -76,12 +75,12 @@ class Poll:
             self._failures += 1
             self._next_s = monotonic_s + BACK_OFF.pause_s(self._failures)
             self._adapt()
-            self.reading = msgspec.structs.replace(self.reading, state=state, fault=state.value)
+            self.reading = replace(self.reading, state=state, fault=state.value)
             return
         self._failures = 0
         page = self._adapter.read(self._scanner.scan(self._act.answer("/metrics").body))
         moved = ("ranks", "live", "advance", "started_wall_s", "exact_steps", "tp", "pp", "dp")
-        self.reading = msgspec.structs.replace(
+        self.reading = replace(
             self.reading,
             state=EndpointState.OK,
             fault="",

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import tomli
-from msgspec.structs import replace
 
 import gpumon
 from gpumon.commands.files import RECORDING, Files
@@ -24,6 +23,7 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Event, EventKind, Level
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.tui.control import Incident
+from tests.records import replace
 from tests.tui import scenes
 from tests.tui.past import Kept
 

@@ -69,7 +69,7 @@ async def until(done: Callable[[], bool]) -> None:
 
 
 def decodes(snapshot: FleetSnapshot) -> list[object]:
-    return [engine.decode_tokens_per_s for host in snapshot.hosts for engine in host.snapshot.engines]
+    return [engine.rates.decode_tokens_per_s for host in snapshot.hosts for engine in host.snapshot.engines]
 
 
 def names(snapshot: FleetSnapshot) -> tuple[str, ...]:
@@ -148,10 +148,10 @@ async def test_a_host_has_its_past_at_once_and_follows_the_fleet(prometheus: Pro
             engine.name for engine in seen[-1].hosts[1].snapshot.engines
         ]
         assert host.interval_s == control.interval_s
-        assert newest.engines[0].e2e_s.p95 != NOT_EXPOSED
+        assert newest.engines[0].latency.e2e_s.p95 != NOT_EXPOSED
         unopened = seen[-1].hosts[0].snapshot.engines[0]
-        assert unopened.e2e_s.p95 == unopened.queue_s.p95 == NOT_EXPOSED
-        assert unopened.ttft_s.p95 != NOT_EXPOSED
+        assert unopened.latency.e2e_s.p95 == unopened.latency.queue_s.p95 == NOT_EXPOSED
+        assert unopened.latency.ttft_s.p95 != NOT_EXPOSED
         host.set_interval(0.2)
         assert control.interval_s == 1.0
         await host.stop()
@@ -292,7 +292,7 @@ async def test_figures_of_an_idle_fleet_are_not_zero_where_nothing_is_known(prom
     async with controlled(prometheus.url) as control:
         snapshot = await control.refreshed()
         gpus = [gpu for host in snapshot.hosts for gpu in host.snapshot.gpus]
-        mfu = [engine.mfu_ratio for host in snapshot.hosts for engine in host.snapshot.engines]
+        mfu = [engine.efficiency.mfu_ratio for host in snapshot.hosts for engine in host.snapshot.engines]
         assert gpus == []
         assert all(isinstance(ratio, Missing) for ratio in mfu)
         rows = by_host(snapshot, control.prices)

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from gpumon.commands.replay import Replay, opened
@@ -21,6 +20,7 @@ from gpumon.recording.ring import FlightRecorder
 from gpumon.recording.store import write_recording
 from tests.recording.frames import WALL_S, served
 from tests.recording.pasts import apart, lived, without_longer
+from tests.records import replace
 
 HOLE_S = 3600.0
 
@@ -31,10 +31,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[float
     frames = list(served(160))
     frames = [
         *frames[:120],
-        *(
-            msgspec.structs.replace(each, wall_s=each.wall_s + HOLE_S, monotonic_s=each.monotonic_s + HOLE_S)
-            for each in frames[120:]
-        ),
+        *(replace(each, wall_s=each.wall_s + HOLE_S, monotonic_s=each.monotonic_s + HOLE_S) for each in frames[120:]),
     ]
     ring = FlightRecorder(1e6, 1e9)
     shown = lived(frames, ring)

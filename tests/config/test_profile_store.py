@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from gpumon.config.errors import ConfigError
 from gpumon.config.profile_store import (
@@ -23,6 +22,7 @@ from gpumon.config.profile_store import (
     stored_profiles,
 )
 from gpumon.sizing.profile import Observed, Origin, Point
+from tests.records import replace
 
 SWEPT = Observed(
     origin=Origin.SWEEP,

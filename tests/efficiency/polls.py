@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
 from gpumon.efficiency.deriver import Derived, Deriver
 from gpumon.readings.frame import (
     Advance,
@@ -21,6 +19,7 @@ from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.sources.packaged import gpu_catalogue
 from tests.efficiency.small_llm import SMALL
 from tests.efficiency.test_deriver import frame
+from tests.records import replace
 
 INF = float("inf")
 Counters = Mapping[str, float]
@@ -95,7 +94,7 @@ def moving(advance: Advance, *quantities: str) -> dict[str, Advance]:
 
 def renamed(reading: EngineReading, name: str, url: str) -> EngineReading:
     """The same of another engine."""
-    return msgspec.structs.replace(reading, name=name, url=url)
+    return replace(reading, name=name, url=url)
 
 
 def observed(count: float, mean: float, bounds: tuple[float, ...] = (1.0, 10.0, INF)) -> HistogramReading:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-import msgspec
 import pytest
 
 from gpumon.efficiency.deriver import Derived, Deriver
@@ -15,6 +14,7 @@ from gpumon.readings.missing import WARMING_UP, Missing, Reason
 from gpumon.readings.quantities import DECODE_TOKENS, ITL, PREFILL_CACHED, PREFILL_COMPUTED, PROMPT_TOKENS, STEPS, TTFT
 from gpumon.specs.gpus import GpuCatalogue
 from tests.efficiency.test_deriver import catalogue, engine, frame, gpu
+from tests.records import replace
 
 __all__ = ["catalogue"]
 
@@ -57,7 +57,7 @@ def frames(
             newest_s = (at_s - phase_s) // every_s * every_s + phase_s + JITTER_S[number % 3] / 10
             reading = polled(newest_s, every_s, ttft_s)
             shown = frame(at_s, (card(at_s, watts),), (reading,))
-            yield msgspec.structs.replace(shown, interval_s=interval_s)
+            yield replace(shown, interval_s=interval_s)
             now_s, number = now_s + interval_s, number + 1
 
 
@@ -72,14 +72,14 @@ def derived(catalogue: GpuCatalogue, of: Iterator[Frame]) -> list[Derived]:
 
 def check(found: Derived, interval_s: float) -> None:
     shown, card = found.snapshot.engines[0], found.snapshot.gpus[0]
-    assert shown.decode_tokens_per_s == pytest.approx(RATE, rel=1e-6)
-    assert shown.prefill_tokens_per_s == pytest.approx(20.0, rel=1e-6)
-    assert shown.steps_per_s == pytest.approx(RATE, rel=1e-6)
-    assert shown.tokens_per_j == pytest.approx(RATE / 400.0, rel=1e-6)
-    assert 0.0 < shown.mfu_ratio < shown.mbu_ratio < 1.0
-    for latency in (shown.ttft_s, shown.itl_s):
+    assert shown.rates.decode_tokens_per_s == pytest.approx(RATE, rel=1e-6)
+    assert shown.rates.prefill_tokens_per_s == pytest.approx(20.0, rel=1e-6)
+    assert shown.rates.steps_per_s == pytest.approx(RATE, rel=1e-6)
+    assert shown.efficiency.tokens_per_j == pytest.approx(RATE / 400.0, rel=1e-6)
+    assert 0.0 < shown.efficiency.mfu_ratio < shown.efficiency.mbu_ratio < 1.0
+    for latency in (shown.latency.ttft_s, shown.latency.itl_s):
         assert not isinstance(latency.p50, Missing)
-    assert card.mbu_ratio == shown.mbu_ratio
+    assert card.mbu_ratio == shown.efficiency.mbu_ratio
     assert card.power_w == pytest.approx(400.0, rel=1e-6)
     assert card.busy_mean_ratio == pytest.approx(0.25)
     assert card.bandwidth_bytes_per_s == pytest.approx(0.5 * card.bandwidth_peak_bytes_per_s)
@@ -117,7 +117,7 @@ def test_a_changed_interval_blanks_nothing(catalogue: GpuCatalogue, course: tupl
 def test_a_prefill_longer_than_the_window_does_not_flap(catalogue: GpuCatalogue, interval_s: float) -> None:
     spacing = [(interval_s, round(80 / interval_s) + 20)]
     for found in derived(catalogue, frames(spacing, 2.0, ttft_s=25.0))[-18:]:
-        assert found.snapshot.engines[0].prefill_tokens_per_s == pytest.approx(20.0, rel=1e-6)
+        assert found.snapshot.engines[0].rates.prefill_tokens_per_s == pytest.approx(20.0, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -138,14 +138,14 @@ def test_sources_name_the_window_that_was(
 
 def named(of: Frame) -> Frame:
     live = {DECODE_TOKENS: "generated", PREFILL_COMPUTED: "computed", TTFT: "ttft"}
-    engines = tuple(msgspec.structs.replace(each, live=live) for each in of.engines)
-    return msgspec.structs.replace(of, engines=engines)
+    engines = tuple(replace(each, live=live) for each in of.engines)
+    return replace(of, engines=engines)
 
 
 def test_a_long_pause_is_still_a_gap(catalogue: GpuCatalogue) -> None:
     before, after = list(frames([(1.0, 20)], 2.0)), list(frames([(1.0, 60)], 2.0))[40:]
     last = derived(catalogue, iter([*before, *after[:1]]))[-1].snapshot.engines[0]
-    assert last.decode_tokens_per_s == WARMING_UP
+    assert last.rates.decode_tokens_per_s == WARMING_UP
 
 
 def test_memory_stays_bounded_at_a_short_interval(catalogue: GpuCatalogue) -> None:
@@ -159,10 +159,16 @@ def test_a_model_that_is_looked_for_is_no_unknown_one(catalogue: GpuCatalogue) -
     def shown(info: dict[str, str], gpus: tuple[str, ...]) -> tuple[object, ...]:
         deriver = Deriver(catalogue)
         for each in frames([(1.0, 20)], 2.0):
-            engines = tuple(msgspec.structs.replace(one, llm=None, info=info, gpus=gpus) for one in each.engines)
-            snapshot = deriver.derive(msgspec.structs.replace(each, engines=engines)).snapshot
+            engines = tuple(replace(one, llm=None, info=info, gpus=gpus) for one in each.engines)
+            snapshot = deriver.derive(replace(each, engines=engines)).snapshot
         row, card = snapshot.engines[0], snapshot.gpus[0]
-        found = (row.mfu_ratio, row.mbu_ratio, row.flops_per_s, row.params, row.layers)
+        found = (
+            row.efficiency.mfu_ratio,
+            row.efficiency.mbu_ratio,
+            row.efficiency.flops_per_s,
+            row.dimensions.params,
+            row.dimensions.layers,
+        )
         return (*found, card.mfu_ratio, card.flops_peak_per_s) if gpus else found
 
     for gpus in ((), ("GPU-0",)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from gpumon.efficiency.deriver import Deriver
@@ -11,6 +10,7 @@ from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Gpu
 from gpumon.sources.packaged import gpu_catalogue
 from tests.efficiency.test_deriver import engine, frame
+from tests.records import replace
 
 A100 = "NVIDIA A100-SXM4-80GB"
 PEAK = 2039e9
@@ -105,7 +105,7 @@ def test_activity_that_stands_still_for_3_intervals_is_stale(deriver: Deriver, a
 
 
 def test_a_slow_tick_does_not_make_it_stale(deriver: Deriver) -> None:
-    slow = msgspec.structs.replace(frame(1000, (merged(1000.0, 850.0, 0.6),)), interval_s=60.0)
+    slow = replace(frame(1000, (merged(1000.0, 850.0, 0.6),)), interval_s=60.0)
     assert deriver.derive(slow).snapshot.gpus[0].sm_active_ratio == 0.6
 
 
@@ -192,7 +192,7 @@ def test_slices_of_it_say_that_mfu_and_bandwidth_need_their_share(deriver: Deriv
 
 def test_text_of_the_exporter_is_made_safe(deriver: Deriver) -> None:
     reading = alone(1.0)
-    hostile = msgspec.structs.replace(reading, host="\x1b[2J" + "h" * 500, name="\u202eevil", uuid="GPU-\x00")
+    hostile = replace(reading, host="\x1b[2J" + "h" * 500, name="\u202eevil", uuid="GPU-\x00")
     shown = after(deriver, 1.0, hostile)
     assert all(text.isprintable() for text in (shown.host, shown.name, shown.uuid))
     assert len(shown.host) <= 64

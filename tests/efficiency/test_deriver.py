@@ -41,6 +41,7 @@ from gpumon.readings.quantities import (
 from gpumon.readings.snapshot import BandwidthSource, Snapshot
 from gpumon.specs.gpus import GpuCatalogue, parse_gpus
 from gpumon.specs.llms import parse_llms
+from tests.records import replace
 
 DATA = Path(gpumon.__file__).parent / "specs" / "data"
 LLAMA_8B = parse_llms((DATA / "llms.jsonl").read_text()).find("meta-llama/Llama-3.1-8B-Instruct")
@@ -97,28 +98,28 @@ def test_mbu_of_one_stream_is_weights_plus_kv_per_token(catalogue: GpuCatalogue)
     shown = single_stream(Deriver(catalogue)).engines[0]
     # 7.50e9 matmul parameters of 2 bytes, and 1000 tokens of 131072 bytes of KV, 100 times a second.
     expected = (7.504924672e9 * 2 + 1000 * 131072) * 100
-    assert shown.bytes_per_s == pytest.approx(expected, rel=0.002)
-    assert shown.mbu_ratio == pytest.approx(expected / H100_BANDWIDTH, rel=0.002)
-    assert shown.mbu_single_stream_ratio == pytest.approx(8.03e9 * 2 * 100 / H100_BANDWIDTH, rel=0.01)
+    assert shown.efficiency.bytes_per_s == pytest.approx(expected, rel=0.002)
+    assert shown.efficiency.mbu_ratio == pytest.approx(expected / H100_BANDWIDTH, rel=0.002)
+    assert shown.efficiency.mbu_single_stream_ratio == pytest.approx(8.03e9 * 2 * 100 / H100_BANDWIDTH, rel=0.01)
 
 
 def test_mfu_of_decode_is_two_flops_per_parameter_plus_attention(catalogue: GpuCatalogue):
     shown = single_stream(Deriver(catalogue)).engines[0]
     expected = 100 * (2 * 7.504924672e9 + 4 * 32 * 128 * 32 * 1000)
-    assert shown.flops_per_s == pytest.approx(expected, rel=0.002)
-    assert shown.mfu_decode_ratio == pytest.approx(expected / H100_FLOPS, rel=0.002)
-    assert shown.mfu_prefill_ratio == 0.0
-    assert shown.precision == "bf16"
-    assert shown.steps_per_s == pytest.approx(100)
-    assert shown.context_tokens == pytest.approx(1000)
+    assert shown.efficiency.flops_per_s == pytest.approx(expected, rel=0.002)
+    assert shown.efficiency.mfu_decode_ratio == pytest.approx(expected / H100_FLOPS, rel=0.002)
+    assert shown.efficiency.mfu_prefill_ratio == 0.0
+    assert shown.efficiency.precision == "bf16"
+    assert shown.rates.steps_per_s == pytest.approx(100)
+    assert shown.load.context_tokens == pytest.approx(1000)
 
 
 def test_the_engines_figures_are_its_gpus_figures(catalogue: GpuCatalogue):
     snapshot = single_stream(Deriver(catalogue))
-    assert snapshot.gpus[0].mfu_ratio == snapshot.engines[0].mfu_ratio
-    assert snapshot.gpus[0].mbu_ratio == snapshot.engines[0].mbu_ratio
+    assert snapshot.gpus[0].mfu_ratio == snapshot.engines[0].efficiency.mfu_ratio
+    assert snapshot.gpus[0].mbu_ratio == snapshot.engines[0].efficiency.mbu_ratio
     assert snapshot.gpus[0].engines == ("vllm:8000",)
-    assert snapshot.engines[0].gpus == (0,)
+    assert snapshot.engines[0].hardware.gpus == (0,)
     assert snapshot.gpus[0].tokens_per_j == pytest.approx(100 / 500)
 
 
@@ -132,9 +133,9 @@ def test_prefill_counts_computed_tokens_with_half_of_the_causal_attention(catalo
         shown = deriver.derive(frame(at, (gpu(at_s=float(at)),), (one,))).snapshot.engines[0]
     head = 128256 * 4096
     per_token = 2 * (7.504924672e9 - head) + 4 * 32 * 128 * 32 * 500
-    assert shown.prefill_tokens_per_s == pytest.approx(1000)
-    assert shown.flops_per_s == pytest.approx(1000 * per_token + 2 * head, rel=0.005)
-    assert shown.mfu_ratio == pytest.approx(shown.mfu_prefill_ratio)
+    assert shown.rates.prefill_tokens_per_s == pytest.approx(1000)
+    assert shown.efficiency.flops_per_s == pytest.approx(1000 * per_token + 2 * head, rel=0.005)
+    assert shown.efficiency.mfu_ratio == pytest.approx(shown.efficiency.mfu_prefill_ratio)
 
 
 def test_tensor_parallel_engines_divide_by_all_their_gpus(catalogue: GpuCatalogue):
@@ -144,9 +145,9 @@ def test_tensor_parallel_engines_divide_by_all_their_gpus(catalogue: GpuCatalogu
         counters = {DECODE_TOKENS: at * 100.0, STEPS: at * 100.0, PREFILL_COMPUTED: 0.0}
         pair = tuple(gpu(index, float(at)) for index in range(2))
         shown = deriver.derive(frame(at, pair, (engine(float(at), counters, gpus=("GPU-0", "GPU-1")),))).snapshot
-    assert shown.engines[0].tp == 2
-    assert shown.engines[0].mfu_ratio == pytest.approx(one.mfu_ratio / 2, rel=0.01)
-    assert shown.gpus[0].mbu_ratio == shown.gpus[1].mbu_ratio == pytest.approx(one.mbu_ratio / 2, rel=0.01)
+    assert shown.engines[0].hardware.tp == 2
+    assert shown.engines[0].efficiency.mfu_ratio == pytest.approx(one.efficiency.mfu_ratio / 2, rel=0.01)
+    assert shown.gpus[0].mbu_ratio == shown.gpus[1].mbu_ratio == pytest.approx(one.efficiency.mbu_ratio / 2, rel=0.01)
 
 
 def test_a_gpu_with_two_engines_sums_them_and_one_missing_is_not_a_zero(catalogue: GpuCatalogue):
@@ -154,25 +155,25 @@ def test_a_gpu_with_two_engines_sums_them_and_one_missing_is_not_a_zero(catalogu
     for at in range(0, 20, 2):
         counters = {DECODE_TOKENS: at * 100.0, STEPS: at * 100.0, PREFILL_COMPUTED: 0.0}
         one = engine(float(at), counters)
-        two = msgspec.structs.replace(one, name="vllm:8001", url="http://127.0.0.1:8001")
+        two = replace(one, name="vllm:8001", url="http://127.0.0.1:8001")
         both = deriver.derive(frame(at, (gpu(at_s=float(at)),), (one, two))).snapshot
-    assert both.gpus[0].mfu_ratio == pytest.approx(2 * both.engines[0].mfu_ratio)
-    unknown = msgspec.structs.replace(two, llm=None)
+    assert both.gpus[0].mfu_ratio == pytest.approx(2 * both.engines[0].efficiency.mfu_ratio)
+    unknown = replace(two, llm=None)
     after = deriver.derive(frame(20, (gpu(at_s=20.0),), (one, unknown))).snapshot
     assert after.gpus[0].mfu_ratio == Missing(Reason.UNKNOWN_MODEL)
 
 
 def test_an_idle_engine_has_true_zeros(catalogue: GpuCatalogue):
     shown = single_stream(Deriver(catalogue), rate=0.0).engines[0]
-    assert shown.decode_tokens_per_s == 0.0
-    assert shown.mfu_ratio == 0.0
-    assert shown.mbu_ratio == 0.0
+    assert shown.rates.decode_tokens_per_s == 0.0
+    assert shown.efficiency.mfu_ratio == 0.0
+    assert shown.efficiency.mbu_ratio == 0.0
 
 
 def test_an_unknown_model_has_rates_but_no_mfu(catalogue: GpuCatalogue):
     shown = single_stream(Deriver(catalogue), llm=None, info={"model_missing": "add this"}).engines[0]
-    assert shown.decode_tokens_per_s == pytest.approx(100)
-    assert shown.mfu_ratio == Missing(Reason.UNKNOWN_MODEL)
+    assert shown.rates.decode_tokens_per_s == pytest.approx(100)
+    assert shown.efficiency.mfu_ratio == Missing(Reason.UNKNOWN_MODEL)
     assert shown.sources["model"].startswith("add this: `gpumon doctor`")
 
 
@@ -183,7 +184,7 @@ def test_steps_are_estimated_where_the_counter_is_not_exact(catalogue: GpuCatalo
         counters = {DECODE_TOKENS: at * 100.0, PREFILL_COMPUTED: 0.0}
         one = engine(float(at), counters, exact_steps=False, histograms={ITL: itl})
         shown = deriver.derive(frame(at, (gpu(at_s=float(at)),), (one,))).snapshot.engines[0]
-    assert shown.steps_per_s == pytest.approx(100)
+    assert shown.rates.steps_per_s == pytest.approx(100)
     assert shown.sources["steps_per_s"].startswith("estimated")
 
 
@@ -206,7 +207,7 @@ def test_bandwidth_takes_the_best_source(
 def test_without_measured_bandwidth_the_engines_bytes_are_a_lower_bound(catalogue: GpuCatalogue):
     shown = single_stream(Deriver(catalogue))
     assert shown.gpus[0].bandwidth_source is BandwidthSource.ENGINE
-    assert shown.gpus[0].bandwidth_bytes_per_s == pytest.approx(shown.engines[0].bytes_per_s)
+    assert shown.gpus[0].bandwidth_bytes_per_s == pytest.approx(shown.engines[0].efficiency.bytes_per_s)
 
 
 def test_a_gpu_without_an_engine_says_so(catalogue: GpuCatalogue):
@@ -226,7 +227,7 @@ def test_rows_go_stale_after_three_intervals_and_lose_their_figures(catalogue: G
 
 def test_a_lost_gpu_has_no_figures_and_costs_no_other(catalogue: GpuCatalogue):
     lost = gpu(1, state_text="Xid 79")
-    lost = msgspec.structs.replace(lost, state=GpuState.LOST)
+    lost = replace(lost, state=GpuState.LOST)
     shown = Deriver(catalogue).derive(frame(0, (gpu(0), lost))).snapshot.gpus
     assert shown[1].busy_ratio == Missing(Reason.LOST)
     assert shown[0].busy_ratio == 1.0
@@ -239,7 +240,7 @@ def test_the_age_of_a_silent_gpu_counts_from_its_last_answer_however_often_it_is
     deriver = Deriver(catalogue)
     for at in range(15):
         read = gpu(at_s=float(at))
-        silent = read if at < 5 else msgspec.structs.replace(read, state=state)
+        silent = read if at < 5 else replace(read, state=state)
         shown = deriver.derive(frame(at, (silent,))).snapshot.gpus[0]
         assert shown.age_s == (0.0 if at < 5 else at - 4.0)
     assert deriver.derive(frame(601, (gpu(at_s=601.0),))).snapshot.gpus[0].age_s == 0.0
@@ -247,7 +248,7 @@ def test_the_age_of_a_silent_gpu_counts_from_its_last_answer_however_often_it_is
 
 def test_a_gpu_that_never_answered_is_silent_since_it_was_seen_first(catalogue: GpuCatalogue):
     deriver = Deriver(catalogue)
-    lost = [msgspec.structs.replace(gpu(at_s=float(at)), state=GpuState.LOST) for at in range(4)]
+    lost = [replace(gpu(at_s=float(at)), state=GpuState.LOST) for at in range(4)]
     assert [deriver.derive(frame(at, (lost[at],))).snapshot.gpus[0].age_s for at in range(4)] == [0.0, 1.0, 2.0, 3.0]
 
 
@@ -275,8 +276,8 @@ def test_an_unreachable_engine_has_no_figures_and_keeps_its_totals(catalogue: Gp
     single_stream(deriver)
     down = EngineReading("vllm:8000", "http://127.0.0.1:8000", EndpointState.REFUSED, 18.0, fault="nothing listens")
     snapshot = deriver.derive(frame(19, (gpu(at_s=19.0),), (down,))).snapshot
-    assert snapshot.engines[0].decode_tokens_per_s == Missing(Reason.UNREACHABLE)
-    assert snapshot.engines[0].ttft_s.p95 == Missing(Reason.UNREACHABLE)
+    assert snapshot.engines[0].rates.decode_tokens_per_s == Missing(Reason.UNREACHABLE)
+    assert snapshot.engines[0].latency.ttft_s.p95 == Missing(Reason.UNREACHABLE)
     assert snapshot.engines[0].tokens_total.decode == pytest.approx(1800)
     assert snapshot.faults[0].source == "vllm:8000"
     assert snapshot.faults[0].text == "nothing listens"
@@ -286,12 +287,12 @@ def test_one_slow_answer_is_no_outage_but_three_intervals_are(catalogue: GpuCata
     deriver = Deriver(catalogue)
     single_stream(deriver)
     counters = {DECODE_TOKENS: 1800.0, STEPS: 1800.0, PREFILL_COMPUTED: 0.0}
-    late = msgspec.structs.replace(engine(18.0, counters), state=EndpointState.TIMEOUT, fault="no answer in 5 s")
+    late = replace(engine(18.0, counters), state=EndpointState.TIMEOUT, fault="no answer in 5 s")
     soon = deriver.derive(frame(21, (gpu(at_s=21.0),), (late,))).snapshot.engines[0]
-    assert soon.decode_tokens_per_s == pytest.approx(100)
+    assert soon.rates.decode_tokens_per_s == pytest.approx(100)
     assert soon.state is EndpointState.TIMEOUT
     later = deriver.derive(frame(25, (gpu(at_s=25.0),), (late,))).snapshot.engines[0]
-    assert later.decode_tokens_per_s == Missing(Reason.STALE)
+    assert later.rates.decode_tokens_per_s == Missing(Reason.STALE)
 
 
 def test_text_from_outside_is_made_visible(catalogue: GpuCatalogue):
@@ -316,7 +317,7 @@ def test_chart_points_are_gaps_where_nothing_is_known(catalogue: GpuCatalogue):
 
 
 def test_above_the_peak_is_shown_and_not_clamped(catalogue: GpuCatalogue):
-    assert single_stream(Deriver(catalogue), rate=1000.0).engines[0].mbu_ratio > 4.0
+    assert single_stream(Deriver(catalogue), rate=1000.0).engines[0].efficiency.mbu_ratio > 4.0
 
 
 def test_a_remote_engine_is_measured_against_its_configured_gpus(catalogue: GpuCatalogue):
@@ -325,9 +326,11 @@ def test_a_remote_engine_is_measured_against_its_configured_gpus(catalogue: GpuC
         counters = {DECODE_TOKENS: at * 100.0, STEPS: at * 100.0, PREFILL_COMPUTED: 0.0}
         one = engine(float(at), counters, gpus=(), gpu_type="H100 SXM 80GB", gpu_count=2)
         shown = deriver.derive(frame(at, (), (one,))).snapshot.engines[0]
-    assert shown.mbu_ratio == pytest.approx((7.504924672e9 * 2 + 1000 * 131072) * 100 / (2 * 3.35e12), rel=0.01)
-    assert shown.tp == 2
-    assert shown.power_w == shown.tokens_per_j == shown.flops_per_j == REMOTE_POWER
+    assert shown.efficiency.mbu_ratio == pytest.approx(
+        (7.504924672e9 * 2 + 1000 * 131072) * 100 / (2 * 3.35e12), rel=0.01
+    )
+    assert shown.hardware.tp == 2
+    assert shown.hardware.power_w == shown.efficiency.tokens_per_j == shown.efficiency.flops_per_j == REMOTE_POWER
 
 
 def test_a_peak_that_is_assumed_is_marked_and_says_so(catalogue: GpuCatalogue):
@@ -339,8 +342,8 @@ def test_a_peak_that_is_assumed_is_marked_and_says_so(catalogue: GpuCatalogue):
         llm = llms.find(name)
         one = engine(0.0, {DECODE_TOKENS: 0.0}, gpus=(), gpu_type="B200 SXM 180GB", gpu_count=8, llm=llm)
         shown = Deriver(catalogue).derive(frame(0, (), (one,))).snapshot.engines[0]
-        assert (shown.precision, shown.peak_flops_per_s) == (precision, pytest.approx(peak))
-        assert shown.peak_unverified is assumed
+        assert (shown.efficiency.precision, shown.efficiency.peak_flops_per_s) == (precision, pytest.approx(peak))
+        assert shown.efficiency.peak_unverified is assumed
         assert ("assumed" in shown.sources["peak_flops_per_s"]) is assumed
 
 
@@ -348,5 +351,5 @@ def test_a_block_count_says_nothing_of_a_pool_shared_by_layers_of_several_kinds(
     gemma = parse_llms((DATA / "llms.jsonl").read_text()).find("google/gemma-3-27b-it")
     live = {POOL_TOKENS: "vllm:cache_config_info num_gpu_blocks x block_size"}
     shown = single_stream(Deriver(catalogue), llm=gemma, live=live).engines[0]
-    assert shown.mbu_ratio == Missing(Reason.NO_CONTEXT)
-    assert single_stream(Deriver(catalogue), llm=gemma).engines[0].mbu_ratio > 0
+    assert shown.efficiency.mbu_ratio == Missing(Reason.NO_CONTEXT)
+    assert single_stream(Deriver(catalogue), llm=gemma).engines[0].efficiency.mbu_ratio > 0

@@ -11,6 +11,7 @@ import pytest
 from gpumon.config import schema
 from gpumon.efficiency.deriver import Derived, Deriver
 from gpumon.readings import quantities as q
+from gpumon.readings.engine_snapshot import flat_fields, value_of
 from gpumon.readings.frame import EndpointState, GpuProcess, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu
@@ -18,6 +19,7 @@ from gpumon.sources.packaged import gpu_catalogue
 from gpumon.specs.precision import Precision
 from tests.efficiency.small_llm import SMALL
 from tests.efficiency.test_deriver import H100_BANDWIDTH, H100_FLOPS, LLAMA_8B, engine, frame, gpu
+from tests.records import replace
 
 
 @dataclasses.dataclass
@@ -32,7 +34,7 @@ class Batch:
         for at in range(0, seconds, 2):
             counters = {q.DECODE_TOKENS: self.decode * at, q.STEPS: self.steps * at, q.PREFILL_COMPUTED: 0.0}
             polled = engine(float(at), counters, gpus=("GPU-0", "GPU-1"), **{"llm": SMALL, **facts})
-            cards = tuple(msgspec.structs.replace(gpu(index, float(at)), name=self.card) for index in range(2))
+            cards = tuple(replace(gpu(index, float(at)), name=self.card) for index in range(2))
             found = deriver.derive(frame(at, cards, (polled,)))
         return found
 
@@ -58,22 +60,22 @@ def test_the_inputs_of_mfu_and_mbu_by_hand(deriver: Deriver) -> None:
     # Keys and values of 2 KV heads, 8 wide, 2 bytes each; five layers hold them, and read as much as they see.
     kv_read = 2 * 2 * 8 * 2 * (3 * 1000 + 2 * 100)
     assert {
-        "gpu_count": shown.gpu_count,
-        "power_w": shown.power_w,
-        "params": shown.params,
-        "active_params": shown.active_params,
-        "layers": shown.layers,
-        "batch": shown.batch,
-        "flops_per_decode_token": shown.flops_per_decode_token,
-        "decode_flops_per_s": shown.decode_flops_per_s,
-        "prefill_flops_per_s": shown.prefill_flops_per_s,
-        "peak_flops_per_s": shown.peak_flops_per_s,
-        "weight_bytes": shown.weight_bytes,
-        "weight_bytes_per_s": shown.weight_bytes_per_s,
-        "kv_bytes_per_token": shown.kv_bytes_per_token,
-        "kv_bytes_per_s": shown.kv_bytes_per_s,
-        "peak_bandwidth_bytes_per_s": shown.peak_bandwidth_bytes_per_s,
-        "kv_pool_tokens": shown.kv_pool_tokens,
+        "gpu_count": shown.hardware.gpu_count,
+        "power_w": shown.hardware.power_w,
+        "params": shown.dimensions.params,
+        "active_params": shown.dimensions.active_params,
+        "layers": shown.dimensions.layers,
+        "batch": shown.rates.batch,
+        "flops_per_decode_token": shown.efficiency.flops_per_decode_token,
+        "decode_flops_per_s": shown.efficiency.decode_flops_per_s,
+        "prefill_flops_per_s": shown.efficiency.prefill_flops_per_s,
+        "peak_flops_per_s": shown.efficiency.peak_flops_per_s,
+        "weight_bytes": shown.efficiency.weight_bytes,
+        "weight_bytes_per_s": shown.efficiency.weight_bytes_per_s,
+        "kv_bytes_per_token": shown.dimensions.kv_bytes_per_token,
+        "kv_bytes_per_s": shown.efficiency.kv_bytes_per_s,
+        "peak_bandwidth_bytes_per_s": shown.efficiency.peak_bandwidth_bytes_per_s,
+        "kv_pool_tokens": shown.load.kv_pool_tokens,
     } == pytest.approx(
         {
             "gpu_count": 2.0,
@@ -95,22 +97,28 @@ def test_the_inputs_of_mfu_and_mbu_by_hand(deriver: Deriver) -> None:
         },
         rel=0.002,
     )
-    assert (shown.weight_precision, shown.kv_precision) == ("bf16", "bf16")
+    assert (shown.dimensions.weight_precision, shown.dimensions.kv_precision) == ("bf16", "bf16")
 
 
 def test_the_printed_arithmetic_adds_up(deriver: Deriver) -> None:
     shown = Batch().after(deriver).snapshot.engines[0]
-    flops, moved = number(shown.flops_per_s), number(shown.bytes_per_s)
-    assert number(shown.decode_tokens_per_s) * number(shown.flops_per_decode_token) == pytest.approx(flops)
-    assert number(shown.steps_per_s) * number(shown.weight_bytes) == pytest.approx(number(shown.weight_bytes_per_s))
-    assert number(shown.weight_bytes_per_s) + number(shown.kv_bytes_per_s) == pytest.approx(moved)
-    assert number(shown.mfu_ratio) == pytest.approx(flops / number(shown.peak_flops_per_s))
-    assert number(shown.mbu_ratio) == pytest.approx(moved / number(shown.peak_bandwidth_bytes_per_s))
+    flops, moved = number(shown.efficiency.flops_per_s), number(shown.efficiency.bytes_per_s)
+    assert number(shown.rates.decode_tokens_per_s) * number(shown.efficiency.flops_per_decode_token) == pytest.approx(
+        flops
+    )
+    assert number(shown.rates.steps_per_s) * number(shown.efficiency.weight_bytes) == pytest.approx(
+        number(shown.efficiency.weight_bytes_per_s)
+    )
+    assert number(shown.efficiency.weight_bytes_per_s) + number(shown.efficiency.kv_bytes_per_s) == pytest.approx(moved)
+    assert number(shown.efficiency.mfu_ratio) == pytest.approx(flops / number(shown.efficiency.peak_flops_per_s))
+    assert number(shown.efficiency.mbu_ratio) == pytest.approx(
+        moved / number(shown.efficiency.peak_bandwidth_bytes_per_s)
+    )
 
 
 def test_an_fp8_cache_halves_a_tokens_bytes(deriver: Deriver) -> None:
     shown = Batch().after(deriver, info={"cache_dtype": "fp8_e4m3"}).snapshot.engines[0]
-    assert (shown.kv_precision, shown.kv_bytes_per_token) == ("fp8", 160.0)
+    assert (shown.dimensions.kv_precision, shown.dimensions.kv_bytes_per_token) == ("fp8", 160.0)
 
 
 def test_speculation_puts_more_tokens_than_sequences_into_a_step(deriver: Deriver) -> None:
@@ -118,43 +126,49 @@ def test_speculation_puts_more_tokens_than_sequences_into_a_step(deriver: Derive
         drafted = {q.DRAFTS: 200.0 * at, q.ACCEPTED_TOKENS: 200.0 * at}
         counters = {q.DECODE_TOKENS: 400.0 * at, q.STEPS: 100.0 * at, **drafted}
         shown = deriver.derive(frame(at, (gpu(0, float(at)),), (engine(float(at), counters, llm=SMALL),))).snapshot
-    assert shown.engines[0].batch == pytest.approx(2.0)
+    assert shown.engines[0].rates.batch == pytest.approx(2.0)
 
 
 def test_an_idle_engine_has_no_batch_and_reads_nothing(deriver: Deriver) -> None:
     shown = Batch(decode=0.0, steps=0.0).after(deriver).snapshot.engines[0]
-    assert (reason(shown.batch), reason(shown.weight_bytes)) == (Reason.IDLE, Reason.IDLE)
-    assert (shown.weight_bytes_per_s, shown.kv_bytes_per_s, shown.decode_flops_per_s) == (0.0, 0.0, 0.0)
+    assert (reason(shown.rates.batch), reason(shown.efficiency.weight_bytes)) == (Reason.IDLE, Reason.IDLE)
+    assert (
+        shown.efficiency.weight_bytes_per_s,
+        shown.efficiency.kv_bytes_per_s,
+        shown.efficiency.decode_flops_per_s,
+    ) == (0.0, 0.0, 0.0)
 
 
 def test_without_a_model_the_rates_stay_and_the_model_is_unknown(deriver: Deriver) -> None:
     shown = Batch().after(deriver, llm=None).snapshot.engines[0]
-    assert shown.batch == pytest.approx(4.0)
-    assert number(shown.peak_bandwidth_bytes_per_s) == pytest.approx(2 * H100_BANDWIDTH)
+    assert shown.rates.batch == pytest.approx(4.0)
+    assert number(shown.efficiency.peak_bandwidth_bytes_per_s) == pytest.approx(2 * H100_BANDWIDTH)
     for field in ("params", "layers", "weight_bytes", "kv_bytes_per_token", "peak_flops_per_s", "decode_flops_per_s"):
-        assert reason(getattr(shown, field)) is Reason.UNKNOWN_MODEL, field
-    assert shown.weight_precision == shown.kv_precision == ""
+        assert reason(value_of(shown, field)) is Reason.UNKNOWN_MODEL, field
+    assert shown.dimensions.weight_precision == shown.dimensions.kv_precision == ""
 
 
 def test_blocks_that_layers_of_several_kinds_share_are_no_tokens(deriver: Deriver) -> None:
     live = {q.POOL_TOKENS: f"vllm:cache_config_info {q.BLOCK_PRODUCT}"}
-    assert reason(Batch().after(deriver, live=live).snapshot.engines[0].kv_pool_tokens) is Reason.NOT_MODELLED
-    assert Batch().after(Deriver(gpu_catalogue()), live=live, llm=LLAMA_8B).snapshot.engines[0].kv_pool_tokens == 1e5
+    assert reason(Batch().after(deriver, live=live).snapshot.engines[0].load.kv_pool_tokens) is Reason.NOT_MODELLED
+    assert (
+        Batch().after(Deriver(gpu_catalogue()), live=live, llm=LLAMA_8B).snapshot.engines[0].load.kv_pool_tokens == 1e5
+    )
 
 
 def test_an_engine_that_is_down_keeps_its_model_and_says_since_when(deriver: Deriver) -> None:
     def look(at: int, state: EndpointState) -> Engine:
         polled = engine(float(at), {q.DECODE_TOKENS: 1.0}, llm=SMALL, gpus=("GPU-0", "GPU-1"))
-        polled = msgspec.structs.replace(polled, state=state)
+        polled = replace(polled, state=state)
         return deriver.derive(frame(at, (gpu(0, float(at)), gpu(1, float(at))), (polled,))).snapshot.engines[0]
 
     assert look(0, EndpointState.OK).since == "2001-09-09T01:46:40.000Z"
     assert look(2, EndpointState.OK).since == "2001-09-09T01:46:40.000Z"
     down = look(4, EndpointState.REFUSED)
     assert (down.since, look(6, EndpointState.REFUSED).since) == ("2001-09-09T01:46:44.000Z",) * 2
-    assert (down.params, down.layers, down.gpu_count) == (1200.0, 5.0, 2.0)
+    assert (down.dimensions.params, down.dimensions.layers, down.hardware.gpu_count) == (1200.0, 5.0, 2.0)
     for field in ("batch", "weight_bytes", "peak_flops_per_s", "kv_pool_tokens", "power_w"):
-        assert reason(getattr(down, field)) is Reason.UNREACHABLE, field
+        assert reason(value_of(down, field)) is Reason.UNREACHABLE, field
     assert look(8, EndpointState.OK).since == "2001-09-09T01:46:48.000Z"
 
 
@@ -168,7 +182,7 @@ def test_an_engine_that_went_away_and_came_back_is_dated_anew(deriver: Deriver) 
 
 def test_replicas_are_the_engines_that_answer(deriver: Deriver) -> None:
     polled = [
-        msgspec.structs.replace(engine(0.0, {}), url=f"http://127.0.0.1:{port}", state=state)
+        replace(engine(0.0, {}), url=f"http://127.0.0.1:{port}", state=state)
         for port, state in enumerate((EndpointState.OK, EndpointState.REFUSED, EndpointState.OK))
     ]
     assert deriver.derive(frame(0, (gpu(),), tuple(polled))).points["replicas"] == 2.0
@@ -182,14 +196,14 @@ def test_figures_between_two_polls_are_those_of_the_last_poll(deriver: Deriver) 
         12.0, {q.DECODE_TOKENS: 4800.0, q.STEPS: 1200.0, q.PREFILL_COMPUTED: 0.0}, gpus=("GPU-0", "GPU-1"), llm=SMALL
     )
     between = deriver.derive(frame(13, (gpu(0, 13.0), gpu(1, 13.0)), (polled,))).snapshot.engines[0]
-    assert between == msgspec.structs.replace(before, age_s=1.0)
+    assert between == replace(before, age_s=1.0)
 
 
 # GPUs.
 
 
 def throttled(deriver: Deriver, at_s: float, state: GpuState = GpuState.OK, **counted_s: float) -> dict[str, float]:
-    reading = msgspec.structs.replace(gpu(0, at_s, throttle_s=counted_s), state=state)
+    reading = replace(gpu(0, at_s, throttle_s=counted_s), state=state)
     return deriver.derive(frame(int(at_s), (reading,))).snapshot.gpus[0].throttle_s
 
 
@@ -240,21 +254,21 @@ def test_a_gpu_shows_what_was_read_of_it(deriver: Deriver) -> None:
         "compute_capability": "9.0",
     }
     shown = deriver.derive(frame(0, (gpu(**read),))).snapshot.gpus[0]
-    assert {field: getattr(shown, field) for field in read} == read
+    assert {field: value_of(shown, field) for field in read} == read
     assert shown.memory_clock_max_hz == 2619e6
     assert shown.pcie_bytes_per_s == 3e9
-    lost = msgspec.structs.replace(gpu(at_s=1.0, **read), state=GpuState.LOST)
+    lost = replace(gpu(at_s=1.0, **read), state=GpuState.LOST)
     gone = deriver.derive(frame(1, (lost,))).snapshot.gpus[0]
-    assert {reason(getattr(gone, field)) for field in read if field != "compute_capability"} == {Reason.LOST}
+    assert {reason(value_of(gone, field)) for field in read if field != "compute_capability"} == {Reason.LOST}
 
 
 def test_the_flops_peak_is_that_of_the_engines_arithmetic(deriver: Deriver) -> None:
-    fp8 = msgspec.structs.replace(SMALL, precision=Precision.FP8)
+    fp8 = replace(SMALL, precision=Precision.FP8)
     shown = Batch().after(deriver, llm=fp8).snapshot
     assert (shown.gpus[0].flops_peak_per_s, shown.gpus[0].flops_peak_precision) == (1978.9e12, "fp8")
     assert "fp8" in shown.gpus[0].sources["flops_peak_per_s"]
     other = engine(14.0, {q.DECODE_TOKENS: 0.0}, llm=SMALL, gpus=("GPU-0",))
-    both = (engine(14.0, {}, llm=fp8), msgspec.structs.replace(other, url="http://127.0.0.1:9000"))
+    both = (engine(14.0, {}, llm=fp8), replace(other, url="http://127.0.0.1:9000"))
     mixed = deriver.derive(frame(14, (gpu(0, 14.0), gpu(1, 14.0)), both)).snapshot.gpus
     assert reason(mixed[0].flops_peak_per_s) is Reason.NOT_MODELLED
     assert mixed[0].flops_peak_precision == "bf16+fp8"
@@ -263,20 +277,22 @@ def test_the_flops_peak_is_that_of_the_engines_arithmetic(deriver: Deriver) -> N
     assert reason(deriver.derive(frame(15, (gpu(0, 15.0),), unknown)).snapshot.gpus[0].flops_peak_per_s) is (
         Reason.UNKNOWN_MODEL
     )
-    part = msgspec.structs.replace(gpu(0, 16.0), parent_uuid="GPU-1")
+    part = replace(gpu(0, 16.0), parent_uuid="GPU-1")
     assert reason(deriver.derive(frame(16, (part,), unknown)).snapshot.gpus[0].flops_peak_per_s) is Reason.UNDER_MIG
 
 
 def test_the_share_of_the_peak_that_can_be_had_stands_beside_it_and_changes_no_figure(deriver: Deriver) -> None:
-    fp8 = msgspec.structs.replace(SMALL, precision=Precision.FP8)
+    fp8 = replace(SMALL, precision=Precision.FP8)
     shown = Batch().after(deriver, llm=fp8).snapshot
     assert number(shown.gpus[0].achievable_ratio) == pytest.approx(1402.6 / 1978.9)
     assert "stas00/ml-engineering" in shown.gpus[0].sources["achievable_ratio"]
-    done = number(shown.engines[0].flops_per_s)
-    assert number(shown.engines[0].mfu_ratio) == pytest.approx(done / (2 * 1978.9e12)), "against the whole peak"
+    done = number(shown.engines[0].efficiency.flops_per_s)
+    assert number(shown.engines[0].efficiency.mfu_ratio) == pytest.approx(done / (2 * 1978.9e12)), (
+        "against the whole peak"
+    )
     alone = deriver.derive(frame(15, (gpu(0, 15.0),))).snapshot.gpus[0]
     assert reason(alone.achievable_ratio) is Reason.NO_ENGINE
-    fp16 = msgspec.structs.replace(SMALL, precision=Precision.FP16)
+    fp16 = replace(SMALL, precision=Precision.FP16)
     half = deriver.derive(frame(16, (gpu(0, 16.0),), (engine(16.0, {}, llm=fp16, gpus=("GPU-0",)),))).snapshot.gpus[0]
     assert half.flops_peak_per_s == 989.4e12
     assert reason(half.achievable_ratio) is Reason.UNKNOWN_GPU, "measured in BF16 and FP8 only"
@@ -285,20 +301,25 @@ def test_the_share_of_the_peak_that_can_be_had_stands_beside_it_and_changes_no_f
 
 def test_an_export_variant_has_no_mfu_until_the_config_tells_its_peaks() -> None:
     name = "NVIDIA H20 NVL16"
-    batch, fp8 = Batch(card=name), msgspec.structs.replace(SMALL, precision=Precision.FP8)
+    batch, fp8 = Batch(card=name), replace(SMALL, precision=Precision.FP8)
     silent = batch.after(Deriver(gpu_catalogue()), llm=fp8).snapshot
-    assert reason(silent.engines[0].mfu_ratio) is Reason.UNKNOWN_GPU
-    assert number(silent.engines[0].mbu_ratio) > 0.0, "the driver tells the bandwidth"
+    assert reason(silent.engines[0].efficiency.mfu_ratio) is Reason.UNKNOWN_GPU
+    assert number(silent.engines[0].efficiency.mbu_ratio) > 0.0, "the driver tells the bandwidth"
     told = batch.after(Deriver(gpu_catalogue((schema.Gpu(name, fp8_tflops=296.0),))), llm=fp8).snapshot
-    assert number(told.engines[0].mfu_ratio) == pytest.approx(number(told.engines[0].flops_per_s) / (2 * 296e12))
+    assert number(told.engines[0].efficiency.mfu_ratio) == pytest.approx(
+        number(told.engines[0].efficiency.flops_per_s) / (2 * 296e12)
+    )
     assert told.gpus[0].peak_source.startswith("config (unverified)")
     assert told.gpus[0].gpu_type == "H20 NVL16"
 
 
 def test_a_gpu_that_has_fp8_does_not_run_it_at_16_bit() -> None:
-    fp8 = msgspec.structs.replace(SMALL, precision=Precision.FP8)
+    fp8 = replace(SMALL, precision=Precision.FP8)
     card = Batch(card="NVIDIA GeForce RTX 5090 D")
-    assert reason(card.after(Deriver(gpu_catalogue()), llm=fp8).snapshot.engines[0].mfu_ratio) is Reason.UNKNOWN_GPU
+    assert (
+        reason(card.after(Deriver(gpu_catalogue()), llm=fp8).snapshot.engines[0].efficiency.mfu_ratio)
+        is Reason.UNKNOWN_GPU
+    )
     wide = card.after(Deriver(gpu_catalogue()), llm=SMALL).snapshot.gpus[0]
     assert (wide.flops_peak_per_s, wide.peak_unverified) == (209.5e12, True)
 
@@ -310,9 +331,9 @@ def test_processes_are_safe_and_the_same_objects_while_nothing_changes(deriver: 
     assert (shown.pid, shown.sm_ratio, shown.type, shown.engine, shown.pod) == (7, 0.5, "mps", "e", "p\\u202e")
     assert shown.command.startswith("x\\x1b[2Jyyy")
     assert (len(shown.command), len(shown.container)) == (512, 64)
-    again = deriver.derive(frame(1, (gpu(at_s=1.0, processes=(msgspec.structs.replace(wild),)),))).snapshot.gpus[0]
+    again = deriver.derive(frame(1, (gpu(at_s=1.0, processes=(replace(wild),)),))).snapshot.gpus[0]
     assert again.processes is first
-    renamed = msgspec.structs.replace(wild, command="z")
+    renamed = replace(wild, command="z")
     changed = deriver.derive(frame(2, (gpu(at_s=2.0, processes=(renamed,)),))).snapshot.gpus[0].processes
     assert changed[0].command == "z"
 
@@ -323,7 +344,7 @@ _NO_SOURCE = frozenset({"age_s", "index", "samples_per_s", "trained_tokens_per_s
 
 
 def _figures(kind: type[msgspec.Struct]) -> set[str]:
-    return {field.name for field in msgspec.structs.fields(kind) if field.type == Reading} - _NO_SOURCE
+    return {name for name, (_, field) in flat_fields(kind).items() if field.type == Reading} - _NO_SOURCE
 
 
 def test_every_figure_of_a_gpu_names_its_source(deriver: Deriver) -> None:
@@ -354,13 +375,13 @@ def test_every_figure_of_an_engine_names_its_source(deriver: Deriver) -> None:
     shown = Batch().after(deriver, live=live).snapshot.engines[0]
     told_elsewhere = {"params", "layers", "gpu_count"}
     assert _figures(Engine) - told_elsewhere - {field for field, text in shown.sources.items() if text} == set()
-    assert set(shown.sources) <= set(Engine.__struct_fields__)
+    assert set(shown.sources) <= flat_fields(Engine).keys()
 
 
 def test_an_engine_without_a_model_names_what_it_can(deriver: Deriver) -> None:
     shown = Batch().after(deriver, llm=None).snapshot.engines[0]
     for field in ("power_w", "tokens_per_j", "peak_bandwidth_bytes_per_s", "batch"):
-        assert number(getattr(shown, field)) > 0.0
+        assert number(value_of(shown, field)) > 0.0
         assert shown.sources[field], field
     assert not {"mfu_ratio", "flops_per_j", "peak_flops_per_s"} & shown.sources.keys()
 
@@ -392,9 +413,9 @@ def test_the_formula_of_the_kv_cache_is_true_under_speculation(deriver: Deriver)
     per_step, context = 2.0, 2 * 2 * 8 * 2 * (3 * 1000 + 2 * 100)
     for field in ("mbu_ratio", "kv_bytes_per_s"):
         assert "decode tokens/s / tokens per step and sequence x KV of the context" in one.sources[field]
-    assert number(one.kv_bytes_per_s) == pytest.approx(400.0 / per_step * context)
-    moved = number(one.steps_per_s) * number(one.weight_bytes) + number(one.kv_bytes_per_s)
-    assert number(one.mbu_ratio) == pytest.approx(moved / H100_BANDWIDTH)
+    assert number(one.efficiency.kv_bytes_per_s) == pytest.approx(400.0 / per_step * context)
+    moved = number(one.rates.steps_per_s) * number(one.efficiency.weight_bytes) + number(one.efficiency.kv_bytes_per_s)
+    assert number(one.efficiency.mbu_ratio) == pytest.approx(moved / H100_BANDWIDTH)
     assert one.sources["prefill_flops_per_s"].endswith("+ prompts/s x 2 x LM head")
 
 

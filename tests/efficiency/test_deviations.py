@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +15,7 @@ from gpumon.readings.frame import EndpointState, EngineReading
 from gpumon.readings.snapshot import Snapshot
 from tests.efficiency.polls import after, tracked
 from tests.efficiency.test_replicas import BOUNDS, down, group, replica
+from tests.records import replace
 
 Engine = Callable[[float], EngineReading]
 MINUTE = Minute("a", "a", "", 1.0, 60.0, 60.0, 8.0, 0.0, 0.4, 1000.0, 0.04, 0.2)
@@ -35,7 +35,7 @@ def apart(*engines: Engine, seconds: int = 260) -> dict[str, tuple[str, ...]]:
 
 def seldom(each: Engine) -> Engine:
     """Polled each 10 s: as few polls as there are means of."""
-    return lambda at_s: msgspec.structs.replace(each(at_s), interval_s=10.0)
+    return lambda at_s: replace(each(at_s), interval_s=10.0)
 
 
 def minutes(**others: dict[str, Any]) -> list[Minute]:
@@ -226,7 +226,7 @@ def test_what_was_said_stays_with_the_figures_of_now_until_it_is_long_over():
 def test_one_that_stops_to_answer_is_forgotten_at_once():
     def dying(at_s: float) -> EngineReading:
         one = replica("c", 10.0)(at_s)
-        return one if at_s < 250 else msgspec.structs.replace(one, state=EndpointState.REFUSED)
+        return one if at_s < 250 else replace(one, state=EndpointState.REFUSED)
 
     engines = map(seldom, (replica("a"), replica("b"), dying))
     seen = [group(found.snapshot).deviating for found in tracked(*engines, seconds=260, step=10)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,10 +14,11 @@ from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec, State, latent_attention
 from gpumon.specs.precision import Precision
 from tests.efficiency.small_llm import FULL, SMALL
+from tests.records import replace
 
 LATENT = latent_attention(3, heads=4, rank=16, rope_dim=4, key_dim=12, value_dim=8)
-MLA = msgspec.structs.replace(SMALL, attention=(LATENT,), kv_heads=1)
-SMALL_FULL = msgspec.structs.replace(SMALL, attention=(FULL,))
+MLA = replace(SMALL, attention=(LATENT,), kv_heads=1)
+SMALL_FULL = replace(SMALL, attention=(FULL,))
 
 
 def llm(model_id: str) -> LlmSpec:
@@ -70,13 +70,13 @@ def test_mla_decodes_absorbed_and_prefills_in_full() -> None:
 
 def test_a_state_is_updated_and_read_by_each_token_at_any_context() -> None:
     state = State("delta net", 4, elements=500.0, flops=3500.0)
-    hybrid = msgspec.structs.replace(SMALL, attention=(FULL,), states=(state,))
+    hybrid = replace(SMALL, attention=(FULL,), states=(state,))
     assert flops.decode_flops_per_token(hybrid, 10) == 2000 + 4 * 3500 + 128 * 3 * 10
     assert flops.prefill_flops_per_token(hybrid, 20) == 1600 + 4 * 3500 + 128 * 3 * 10
 
 
 def test_a_model_without_a_head_has_nothing_to_count_once_a_request() -> None:
-    encoder = msgspec.structs.replace(SMALL, head_params=0.0)
+    encoder = replace(SMALL, head_params=0.0)
     assert flops.head_flops(encoder) == 0.0
     assert flops.prefill_flops_per_token(encoder, 0.0) == 2 * 1000
 
@@ -128,7 +128,7 @@ def test_bad_lengths_are_named(bad: float) -> None:
 
 
 def test_a_model_without_parameters_is_named() -> None:
-    empty = msgspec.structs.replace(SMALL, matmul_params=0.0)
+    empty = replace(SMALL, matmul_params=0.0)
     with pytest.raises(ValueError, match="matmul_params"):
         flops.decode_flops_per_token(empty, 1.0)
     with pytest.raises(ValueError, match="matmul_params without the LM head"):
@@ -180,7 +180,7 @@ def test_the_peak_is_assumed_where_nothing_tells_the_activations(gpu_name: str, 
 
 
 def test_fp4_weights_and_activations_run_at_the_fp4_peak() -> None:
-    both = msgspec.structs.replace(SMALL, precision=Precision.MXFP4, activations=Precision.MXFP4)
+    both = replace(SMALL, precision=Precision.MXFP4, activations=Precision.MXFP4)
     b200 = gpu("B200 SXM 180GB")
     assert flops.compute_peak(b200, both) == (9000e12, Precision.MXFP4)
     assert not flops.assumed(b200, both)

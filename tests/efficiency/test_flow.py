@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings import quantities as q
+from gpumon.readings.engine_snapshot import flat_fields, value_of
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine
 from gpumon.sources.packaged import gpu_catalogue
 from tests.efficiency.polls import INF, after, moving, observed, only, poll, rank, renamed, steady, there, tracked, why
 from tests.efficiency.test_deriver import frame
+from tests.records import replace
 
 ENDED = moving(Advance.END, q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED)
 
@@ -26,9 +27,9 @@ def test_a_counter_that_moves_at_the_end_of_a_request_gives_no_rate_and_right_to
     per_s = {q.DECODE_TOKENS: 30.0, q.PREFILL_COMPUTED: 50.0, q.PREFILL_CACHED: 5.0, q.REQUESTS: 0.5}
     shown = only(after(steady(per_s, {q.RUNNING: 2.0}, advance=ENDED)))
     for field in ("decode_tokens_per_s", "prefill_tokens_per_s", "cached_tokens_per_s", "mfu_ratio", "mbu_ratio"):
-        assert why(getattr(shown, field)) is Reason.NOT_LIVE, field
+        assert why(value_of(shown, field)) is Reason.NOT_LIVE, field
     assert (shown.tokens_total.decode, shown.tokens_total.prefill_computed) == (18 * 30.0, 18 * 50.0)
-    assert there(shown.requests_per_s) == pytest.approx(0.5)
+    assert there(shown.rates.requests_per_s) == pytest.approx(0.5)
     assert shown.advances["decode_tokens_per_s"] == shown.advances["mfu_ratio"] == "end"
     assert "when a request ends" in shown.sources["decode_tokens_per_s"]
 
@@ -43,8 +44,8 @@ def test_the_engines_own_rate_stands_in_for_it_as_the_mean_of_its_samples():
     *_, last = tracked(engine, seconds=22)
     shown = only(last.snapshot)
     # Polls at 10, 12 ... 20 s: three of each.
-    assert there(shown.decode_tokens_per_s) == pytest.approx(120.0)
-    assert there(shown.prefill_tokens_per_s) == 7.0
+    assert there(shown.rates.decode_tokens_per_s) == pytest.approx(120.0)
+    assert there(shown.rates.prefill_tokens_per_s) == 7.0
     assert last.points["decode"] == 140.0
     assert shown.advances["decode_tokens_per_s"] == "sampled"
     assert shown.sources["decode_tokens_per_s"] == f"sampled: metric:{q.DECODE_RATE}, mean of 10 s"
@@ -53,7 +54,7 @@ def test_the_engines_own_rate_stands_in_for_it_as_the_mean_of_its_samples():
 def test_a_rate_that_the_adapter_worked_out_says_so_and_needs_no_second_poll():
     advance = moving(Advance.DERIVED, q.DECODE_RATE)
     shown = only(after(lambda at_s: poll(at_s, rank({}, {q.DECODE_RATE: 90.0}), advance=advance), seconds=2))
-    assert shown.decode_tokens_per_s == 90.0
+    assert shown.rates.decode_tokens_per_s == 90.0
     assert shown.advances["decode_tokens_per_s"] == shown.advances["mfu_decode_ratio"] == "derived"
     assert shown.sources["decode_tokens_per_s"].startswith("worked out: ")
     assert why(shown.tokens_total.decode) is Reason.NOT_EXPOSED
@@ -63,7 +64,7 @@ def test_a_rate_that_the_adapter_worked_out_says_so_and_needs_no_second_poll():
 def test_a_counter_that_is_live_or_worked_out_stands_above_the_gauge(moves: Advance, said: str):
     engine = steady({q.DECODE_TOKENS: 50.0}, {q.DECODE_RATE: 999.0}, advance=moving(moves, q.DECODE_TOKENS))
     shown = only(after(engine))
-    assert there(shown.decode_tokens_per_s) == pytest.approx(50.0)
+    assert there(shown.rates.decode_tokens_per_s) == pytest.approx(50.0)
     assert shown.advances["decode_tokens_per_s"] == said
 
 
@@ -76,10 +77,10 @@ def test_a_gauge_that_outlived_its_requests_is_not_believed():
         )
 
     rests = only(after(lambda at_s: engine(at_s, 0.0, 0.0)))
-    assert rests.decode_tokens_per_s == 0.0
+    assert rests.rates.decode_tokens_per_s == 0.0
     # Short requests may run between the polls: their end shows.
-    assert only(after(lambda at_s: engine(at_s, 0.0, 3.0))).decode_tokens_per_s == 900.0
-    assert only(after(lambda at_s: engine(at_s, 1.0, 0.0))).decode_tokens_per_s == 900.0
+    assert only(after(lambda at_s: engine(at_s, 0.0, 3.0))).rates.decode_tokens_per_s == 900.0
+    assert only(after(lambda at_s: engine(at_s, 1.0, 0.0))).rates.decode_tokens_per_s == 900.0
 
 
 def test_live_prefill_has_the_window_of_the_other_rates_whatever_the_ttft():
@@ -91,21 +92,21 @@ def test_live_prefill_has_the_window_of_the_other_rates_whatever_the_ttft():
 
     for advance, span_s, said in (({}, 10, "live"), (moving(Advance.PROMPT, q.PREFILL_COMPUTED), 40, "prompt")):
         shown = only(after(lambda at_s, advance=advance: engine(at_s, advance), seconds=62))
-        assert there(shown.prefill_tokens_per_s) == pytest.approx(20.0)
+        assert there(shown.rates.prefill_tokens_per_s) == pytest.approx(20.0)
         assert shown.sources["prefill_tokens_per_s"].startswith(f"metric:{q.PREFILL_COMPUTED} over {span_s} s")
         assert shown.advances["prefill_tokens_per_s"] == shown.advances["mfu_prefill_ratio"] == said
 
 
 def test_prompts_without_a_histogram_of_the_ttft_have_the_plain_window():
     shown = only(after(steady({q.PREFILL_COMPUTED: 40.0}, advance=moving(Advance.PROMPT, q.PREFILL_COMPUTED))))
-    assert there(shown.prefill_tokens_per_s) == pytest.approx(40.0)
+    assert there(shown.rates.prefill_tokens_per_s) == pytest.approx(40.0)
 
 
 def test_a_series_that_comes_late_warms_up_and_is_no_zero():
     def engine(at_s: float) -> EngineReading:
         return poll(at_s, rank({q.DECODE_TOKENS: at_s * 10.0} if at_s >= 12 else {q.REQUESTS: 0.0}))
 
-    seen = [only(found.snapshot).decode_tokens_per_s for found in tracked(engine, seconds=26)]
+    seen = [only(found.snapshot).rates.decode_tokens_per_s for found in tracked(engine, seconds=26)]
     assert [why(reading) for reading in seen[:11]] == [Reason.NOT_EXPOSED] * 6 + [Reason.WARMING_UP] * 5
     assert there(seen[-1]) == pytest.approx(10.0)
 
@@ -118,7 +119,9 @@ def test_two_models_of_one_server_are_two_engines():
 
     *_, last = tracked(part("small", 10.0), part("large", 300.0))
     small, large = last.snapshot.engines
-    assert (there(small.decode_tokens_per_s), there(large.decode_tokens_per_s)) == pytest.approx((10.0, 300.0))
+    assert (there(small.rates.decode_tokens_per_s), there(large.rates.decode_tokens_per_s)) == pytest.approx(
+        (10.0, 300.0)
+    )
     assert (small.key, large.part) == ("http://127.0.0.1:1#small", "large")
     assert last.points["decode"] == pytest.approx(310.0)
 
@@ -127,7 +130,7 @@ def test_one_model_of_a_server_may_be_down_and_the_other_not():
     deriver = Deriver(gpu_catalogue())
     for at in range(0, 20, 2):
         well = poll(float(at), rank({q.DECODE_TOKENS: at * 10.0}), name="a", part="a")
-        ill = msgspec.structs.replace(well, name="b", part="b", state=EndpointState.REFUSED, fault="gone")
+        ill = replace(well, name="b", part="b", state=EndpointState.REFUSED, fault="gone")
         found = deriver.derive(frame(at, (), (well, ill if at >= 10 else renamed(ill, "b", well.url)))).snapshot
     assert [engine.state for engine in found.engines] == [EndpointState.OK, EndpointState.REFUSED]
     assert [(fault.source, fault.text) for fault in found.faults] == [("b", "gone")]
@@ -142,15 +145,15 @@ def counting(tokens: Callable[[float], float]) -> Callable[[float], EngineReadin
 @pytest.mark.parametrize("per_s", [0.4, 2.6, 7.7])
 def test_few_tokens_at_a_steady_rate_are_told_to_better_than_a_token(per_s: float):
     shown = only(after(counting(lambda at_s: per_s * at_s + 0.5), seconds=90))
-    assert there(shown.decode_tokens_per_s) == pytest.approx(per_s, abs=1.01 / 60)
+    assert there(shown.rates.decode_tokens_per_s) == pytest.approx(per_s, abs=1.01 / 60)
     assert shown.sources["decode_tokens_per_s"].endswith("over 60 s")
 
 
 def test_a_rate_that_changed_is_that_of_its_own_window_however_few_tokens_there_are():
     speeds_up = counting(lambda at_s: 2.0 * at_s + 2.0 * max(0.0, at_s - 80.0))
-    assert there(only(after(speeds_up, seconds=92)).decode_tokens_per_s) == pytest.approx(4.0)
+    assert there(only(after(speeds_up, seconds=92)).rates.decode_tokens_per_s) == pytest.approx(4.0)
     ceases = counting(lambda at_s: 2.0 * min(at_s, 80.0))
-    assert there(only(after(ceases, seconds=92)).decode_tokens_per_s) == 0.0
+    assert there(only(after(ceases, seconds=92)).rates.decode_tokens_per_s) == 0.0
 
 
 def test_many_tokens_are_a_rate_of_ten_seconds():
@@ -160,17 +163,21 @@ def test_many_tokens_are_a_rate_of_ten_seconds():
 
 def test_failures_are_counted_apart():
     shown = only(after(steady({q.REQUESTS: 4.0, q.FAILURES: 1.0, q.DECODE_TOKENS: 1.0})))
-    assert there(shown.failures_per_s) == pytest.approx(1.0)
-    assert why(shown.inferences_per_s) is Reason.NOT_EXPOSED
+    assert there(shown.rates.failures_per_s) == pytest.approx(1.0)
+    assert why(shown.rates.inferences_per_s) is Reason.NOT_EXPOSED
 
 
 def figures(engine: Engine) -> list[tuple[str, Reading]]:
     found = [
-        (field.name, getattr(engine, field.name)) for field in msgspec.structs.fields(Engine) if field.type == Reading
+        (name, value_of(engine, name)) for name, (_, field) in flat_fields(Engine).items() if field.type == Reading
     ]
     for load in engine.rank_loads:
         found += [(name, getattr(load, name)) for name in load.__struct_fields__ if name != "rank"]
-    return found + [(name, getattr(engine.own, name)) for name in engine.own.__struct_fields__ if name != "notes"]
+    return found + [
+        (name, getattr(engine.efficiency.own, name))
+        for name in engine.efficiency.own.__struct_fields__
+        if name != "notes"
+    ]
 
 
 _COUNTERS = (
@@ -207,9 +214,9 @@ def test_no_engine_gives_a_negative_or_infinite_figure(
             for number in range(ranks)
         ]
         one = poll(at_s, *parts, kind=kind, advance=advance, pp=pp, exact_steps=exact, gpu_count=4)
-        shown = only(deriver.derive(msgspec.structs.replace(frame(0, (), (one,)), monotonic_s=at_s)).snapshot)
+        shown = only(deriver.derive(replace(frame(0, (), (one,)), monotonic_s=at_s)).snapshot)
         for name, reading in figures(shown):
             assert isinstance(reading, Missing) or (reading >= 0.0 and math.isfinite(reading)), name
         if advance.get(q.DECODE_TOKENS) is Advance.END and q.DECODE_RATE not in gauges:
-            assert isinstance(shown.decode_tokens_per_s, Missing)
-            assert isinstance(shown.mbu_ratio, Missing)
+            assert isinstance(shown.rates.decode_tokens_per_s, Missing)
+            assert isinstance(shown.efficiency.mbu_ratio, Missing)

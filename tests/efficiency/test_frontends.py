@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from gpumon.efficiency.frontends import adding_up
 from gpumon.readings.frame import EndpointState, EngineKind
@@ -13,6 +12,7 @@ from gpumon.sizing.live import from_live, instances_here
 from gpumon.tui.summary import summary
 from tests.efficiency.polls import tracked
 from tests.efficiency.test_replicas import replica
+from tests.records import replace
 from tests.sizing.live_scenes import at, engine
 from tests.sizing.test_live_points import watched
 

@@ -55,19 +55,23 @@ def test_after_the_load_ends_a_joule_gives_no_more_than_it_did(facts: dict[str, 
     assert number(shown[40].gpus[0].tokens_per_j) == pytest.approx(400 / 700, rel=0.01)
     for at in range(41, 60):
         one, card = shown[at].engines[0], shown[at].gpus[0]
-        for got in (one.tokens_per_j, card.tokens_per_j):
+        for got in (one.efficiency.tokens_per_j, card.tokens_per_j):
             # Between two polls the watts are up to 2 s newer than the tokens.
             assert number(got) <= 1.4 * 400 / 700, at
-        assert number(one.tokens_per_j) == pytest.approx(number(card.tokens_per_j))
-    assert number(shown[46].engines[0].power_w) == pytest.approx((4 * 700 + 6 * 80) / 10)
-    assert number(shown[46].engines[0].tokens_per_j) == pytest.approx(4 * 400 / (4 * 700 + 6 * 80))
+        assert number(one.efficiency.tokens_per_j) == pytest.approx(number(card.tokens_per_j))
+    assert number(shown[46].engines[0].hardware.power_w) == pytest.approx((4 * 700 + 6 * 80) / 10)
+    assert number(shown[46].engines[0].efficiency.tokens_per_j) == pytest.approx(4 * 400 / (4 * 700 + 6 * 80))
     assert number(shown[46].gpus[0].power_w) == pytest.approx(80.0)
 
 
 def test_the_printed_quotient_of_tokens_and_watts_is_tokens_per_joule() -> None:
     for one in (snapshot.engines[0] for snapshot in load_then_idle(60)[4:]):
-        assert number(one.tokens_per_j) == pytest.approx(number(one.decode_tokens_per_s) / number(one.power_w))
-        assert number(one.flops_per_j) == pytest.approx(number(one.flops_per_s) / number(one.power_w))
+        assert number(one.efficiency.tokens_per_j) == pytest.approx(
+            number(one.rates.decode_tokens_per_s) / number(one.hardware.power_w)
+        )
+        assert number(one.efficiency.flops_per_j) == pytest.approx(
+            number(one.efficiency.flops_per_s) / number(one.hardware.power_w)
+        )
 
 
 def test_power_after_a_gap_is_not_the_mean_of_the_gap(track: GpuTrack) -> None:

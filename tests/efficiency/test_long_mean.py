@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 
-import msgspec
 import pytest
 
 from gpumon.efficiency.deriver import Deriver
@@ -16,12 +15,13 @@ from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sources.packaged import gpu_catalogue
 from tests.efficiency.polls import INF, moving, observed, only, poll, rank, steady, there, tracked, why
 from tests.efficiency.test_deriver import frame
+from tests.records import replace
 
 ENDED = moving(Advance.END, q.DECODE_TOKENS)
 
 
 def means(found: list[object]) -> list[Reading]:
-    return [only(each.snapshot).decode_mean_tokens_per_s for each in found]
+    return [only(each.snapshot).rates.decode_mean_tokens_per_s for each in found]
 
 
 def test_of_a_live_counter_it_is_there_after_ten_seconds():
@@ -87,7 +87,7 @@ def test_a_gap_counts_with_its_tokens_and_its_time():
     for at in (*range(0, 60, 2), *range(200, 260, 2)):
         one = poll(float(at), rank({q.DECODE_TOKENS: at * 40.0}))
         shown = only(deriver.derive(frame(at, (), (one,))).snapshot)
-    assert there(shown.decode_mean_tokens_per_s) == pytest.approx(40.0)
+    assert there(shown.rates.decode_mean_tokens_per_s) == pytest.approx(40.0)
 
 
 def test_of_a_gauge_alone_it_is_the_mean_of_its_samples_without_the_gaps():
@@ -95,7 +95,7 @@ def test_of_a_gauge_alone_it_is_the_mean_of_its_samples_without_the_gaps():
     for at in (*range(0, 60, 2), *range(300, 360, 2)):
         one = poll(float(at), rank({}, {q.DECODE_RATE: 10.0 if at < 100 else 30.0}))
         shown = only(deriver.derive(frame(at, (), (one,))).snapshot)
-    assert there(shown.decode_mean_tokens_per_s) == pytest.approx(20.0, rel=0.02)
+    assert there(shown.rates.decode_mean_tokens_per_s) == pytest.approx(20.0, rel=0.02)
     assert shown.sources["decode_mean_tokens_per_s"].startswith(f"metric:{q.DECODE_RATE}, mean of its samples")
 
 
@@ -104,10 +104,10 @@ def test_an_engine_that_is_gone_has_none_and_two_behind_one_address_have_none():
     for at in range(0, 60, 2):
         one = poll(float(at), rank({q.DECODE_TOKENS: at * 40.0}), started_wall_s=1e9 - 100.0 * (1 + at // 2 % 2))
         shown = only(deriver.derive(frame(at, (), (one,))).snapshot)
-    assert shown.decode_mean_tokens_per_s == Missing(Reason.RESET)
-    gone = msgspec.structs.replace(one, state=EndpointState.REFUSED)
+    assert shown.rates.decode_mean_tokens_per_s == Missing(Reason.RESET)
+    gone = replace(one, state=EndpointState.REFUSED)
     shown = only(deriver.derive(frame(60, (), (gone,))).snapshot)
-    assert why(shown.decode_mean_tokens_per_s) is Reason.UNREACHABLE
+    assert why(shown.rates.decode_mean_tokens_per_s) is Reason.UNREACHABLE
 
 
 def test_an_engine_that_counts_no_tokens_has_none():

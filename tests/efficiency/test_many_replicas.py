@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import msgspec
 import pytest
 
 from gpumon.efficiency.deriver import Deriver
@@ -14,6 +13,7 @@ from gpumon.readings.snapshot import Replicas
 from gpumon.sources.packaged import gpu_catalogue
 from tests.efficiency.test_deriver import frame
 from tests.efficiency.test_replicas import replica
+from tests.records import replace
 
 EVERY_S = 5
 
@@ -21,8 +21,8 @@ EVERY_S = 5
 def polled(number: int, at_s: int, *, down: bool = False) -> EngineReading:
     """One of many that are polled in turn, each every 5 s; one of them may be down at the end."""
     latest_s = at_s - (at_s - number) % EVERY_S
-    reading = msgspec.structs.replace(replica(f"r{number}")(float(latest_s)), interval_s=float(EVERY_S))
-    return msgspec.structs.replace(reading, state=EndpointState.REFUSED) if down else reading
+    reading = replace(replica(f"r{number}")(float(latest_s)), interval_s=float(EVERY_S))
+    return replace(reading, state=EndpointState.REFUSED) if down else reading
 
 
 def groups(count: int, seconds: int, *, down_from: int = 10_000) -> list[Replicas]:
@@ -56,7 +56,7 @@ def test_a_slow_one_holds_nobody_up() -> None:
     deriver, found = Deriver(gpu_catalogue()), []
     for at_s in range(20, 60):
         fresh = [polled(number, at_s) for number in range(1, MANY + 4)]
-        slow = msgspec.structs.replace(readings[0], interval_s=60.0)
+        slow = replace(readings[0], interval_s=60.0)
         found += deriver.derive(frame(at_s, (), (slow, *fresh))).snapshot.replicas
     assert sum(a is not b for a, b in pairwise(found)) >= 6
 

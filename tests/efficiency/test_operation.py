@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from gpumon.efficiency.deriver import Deriver
@@ -15,6 +14,7 @@ from tests.accuracy.pages import Page, Where, recorded, snapshots
 from tests.efficiency.polls import after, observed, only, poll, rank, steady, why
 from tests.efficiency.test_deriver import engine, frame
 from tests.fakes.engine import Capture
+from tests.records import replace
 
 INF = float("inf")
 
@@ -40,13 +40,13 @@ def test_sequences_that_decode_are_those_between_first_and_last_token_at_the_cli
     shown = watched("prometheus-api", 55.0, 85.0)
     pages = [page for page in recorded("prometheus-api") if 55.0 <= page.t < 85.0]
     for page, one in zip(pages, shown, strict=True):
-        window = one.window
+        window = one.load.window
         assert window is not None
         seen = in_flight("prometheus-api", page.t - window.seconds, page.t)
         assert window.decoding_mean == pytest.approx(seen, rel=0.04)
-        assert there(one.running_mean) == pytest.approx(8.0, abs=0.5)
-        assert there(one.running_mean) >= window.running_least
-        assert there(one.running_mean) <= window.running_most
+        assert there(one.load.running_mean) == pytest.approx(8.0, abs=0.5)
+        assert there(one.load.running_mean) >= window.running_least
+        assert there(one.load.running_mean) <= window.running_most
 
 
 def test_the_sum_of_gaps_follows_a_load_that_polls_of_the_gauge_miss():
@@ -55,11 +55,11 @@ def test_the_sum_of_gaps_follows_a_load_that_polls_of_the_gauge_miss():
     gaps, gauge = [], []
     for page, shown in zip(pages, snapshots(pages, Where()), strict=True):
         one = shown.engines[0]
-        if page.t < 16.0 or one.window is None or one.window.decoding_mean is None:
+        if page.t < 16.0 or one.load.window is None or one.load.window.decoding_mean is None:
             continue
-        seen = in_flight("vllm-poisson", page.t - one.window.seconds, page.t)
-        gaps.append(abs(one.window.decoding_mean - seen) / seen)
-        gauge.append(abs(there(one.running_mean) - seen) / seen)
+        seen = in_flight("vllm-poisson", page.t - one.load.window.seconds, page.t)
+        gaps.append(abs(one.load.window.decoding_mean - seen) / seen)
+        gauge.append(abs(there(one.load.running_mean) - seen) / seen)
     assert len(gaps) >= 12
     assert max(gaps) <= 0.1
     assert sum(gaps) < sum(gauge) / 2
@@ -67,35 +67,42 @@ def test_the_sum_of_gaps_follows_a_load_that_polls_of_the_gauge_miss():
 
 def test_itl_is_that_of_the_same_seconds():
     one = watched("prometheus-api", 80.0, 85.0)[-1]
-    assert there(one.itl_mean_s) * there(one.decode_tokens_per_s) == pytest.approx(there(one.running_mean), rel=0.05)
+    assert there(one.latency.itl_mean_s) * there(one.rates.decode_tokens_per_s) == pytest.approx(
+        there(one.load.running_mean), rel=0.05
+    )
 
 
 def test_lengths_and_cached_share_of_a_shared_prefix():
     one = watched("vllm-mfu-queue-prefix-abort", 36.0, 40.0)[-1]
     # 640 of 768 tokens are shared; before that ran one with 512, all new.
-    assert 0.7 < there(one.cached_ratio) < 640 / 768
-    assert 600 < there(one.prompt_tokens_mean) < 768
-    assert 50 < there(one.answer_tokens_mean) < 200
+    assert 0.7 < there(one.load.cached_ratio) < 640 / 768
+    assert 600 < there(one.load.prompt_tokens_mean) < 768
+    assert 50 < there(one.load.answer_tokens_mean) < 200
 
 
 def test_ranks_are_counted():
-    assert watched("vllm-dp2", 20.0, 30.0)[-1].ranks == 2
-    assert watched("vllm-basic", 20.0, 30.0)[-1].ranks == 1
+    assert watched("vllm-dp2", 20.0, 30.0)[-1].hardware.ranks == 2
+    assert watched("vllm-basic", 20.0, 30.0)[-1].hardware.ranks == 1
 
 
 def test_idle_has_no_itl_and_no_lengths_but_a_running_of_zero():
     one = watched("prometheus-api", 8.0, 12.0)[-1]
-    assert one.running_mean == 0.0
+    assert one.load.running_mean == 0.0
     idle = Missing(Reason.IDLE)
-    assert (one.itl_mean_s, one.prompt_tokens_mean, one.answer_tokens_mean, one.cached_ratio) == (idle,) * 4
+    assert (
+        one.latency.itl_mean_s,
+        one.load.prompt_tokens_mean,
+        one.load.answer_tokens_mean,
+        one.load.cached_ratio,
+    ) == (idle,) * 4
 
 
 def test_the_first_poll_and_no_answer_say_why():
     first, gone = snapshots([Page(0.0, next(iter(recorded("vllm-basic"))).body), Page(1.0, None)], Where())
-    assert first.engines[0].running_mean == Missing(Reason.WARMING_UP)
-    assert first.engines[0].window is None
-    assert gone.engines[0].running_mean == Missing(Reason.UNREACHABLE)
-    assert gone.engines[0].ranks == 0
+    assert first.engines[0].load.running_mean == Missing(Reason.WARMING_UP)
+    assert first.engines[0].load.window is None
+    assert gone.engines[0].load.running_mean == Missing(Reason.UNREACHABLE)
+    assert gone.engines[0].hardware.ranks == 0
 
 
 def derived(counters: dict[str, float], gauges: dict[str, float], live: dict[str, str] | None = None) -> Engine:
@@ -105,33 +112,33 @@ def derived(counters: dict[str, float], gauges: dict[str, float], live: dict[str
         gaps = HistogramReading((0.025, INF), (at * 100.0, at * 100.0), at * 1.0, at * 100.0)
         counted = {quantity: at * rate for quantity, rate in counters.items()}
         rank = RankReading("0", counted, gauges, {q.ITL: gaps})
-        one = msgspec.structs.replace(engine(float(at), {}, live=live or {}), ranks=(rank,))
+        one = replace(engine(float(at), {}, live=live or {}), ranks=(rank,))
         shown = deriver.derive(frame(at, (), (one,))).snapshot.engines[0]
     return shown
 
 
 def test_speculation_gives_several_tokens_a_gap():
     shown = derived({q.DECODE_TOKENS: 300.0, q.DRAFTS: 100.0, q.ACCEPTED_TOKENS: 200.0}, {q.RUNNING: 1.0})
-    assert there(shown.itl_mean_s) == pytest.approx(0.01 / 3)
-    assert shown.window is not None
-    assert shown.window.decoding_mean == pytest.approx(1.0)
+    assert there(shown.latency.itl_mean_s) == pytest.approx(0.01 / 3)
+    assert shown.load.window is not None
+    assert shown.load.window.decoding_mean == pytest.approx(1.0)
 
 
 def test_hits_that_count_waiting_requests_again_are_no_share():
     hits = {q.PREFILL_CACHED: "vllm:prefix_cache_hits_total"}
     counters = {q.PREFILL_CACHED: 3000.0, q.PREFILL_COMPUTED: 0.0, q.PROMPT_TOKENS: 100.0}
-    inflated = derived(counters, {q.RUNNING: 1.0}, hits).cached_ratio
+    inflated = derived(counters, {q.RUNNING: 1.0}, hits).load.cached_ratio
     assert isinstance(inflated, Missing)
     assert inflated.reason is Reason.INVALID
     sane = derived({**counters, q.PREFILL_CACHED: 25.0, q.PREFILL_COMPUTED: 75.0}, {q.RUNNING: 1.0}, hits)
-    assert there(sane.cached_ratio) == pytest.approx(0.25)
+    assert there(sane.load.cached_ratio) == pytest.approx(0.25)
 
 
 def test_an_engine_without_the_gauge_has_no_running():
     shown = derived({q.DECODE_TOKENS: 100.0}, {})
-    assert shown.running_mean == Missing(Reason.NOT_EXPOSED)
-    assert shown.prompt_tokens_mean == Missing(Reason.NOT_EXPOSED)
-    assert shown.window is None
+    assert shown.load.running_mean == Missing(Reason.NOT_EXPOSED)
+    assert shown.load.prompt_tokens_mean == Missing(Reason.NOT_EXPOSED)
+    assert shown.load.window is None
 
 
 def test_prompts_that_are_counted_at_the_end_are_not_divided_by_first_tokens():
@@ -145,14 +152,14 @@ def test_prompts_that_are_counted_at_the_end_are_not_divided_by_first_tokens():
 
         return only(after(one))
 
-    assert there(ramp(Advance.END).prompt_tokens_mean) == pytest.approx(1000.0)
-    assert there(ramp(Advance.PROMPT).prompt_tokens_mean) == pytest.approx(100.0)
+    assert there(ramp(Advance.END).load.prompt_tokens_mean) == pytest.approx(1000.0)
+    assert there(ramp(Advance.PROMPT).load.prompt_tokens_mean) == pytest.approx(100.0)
 
 
 def test_cached_and_computed_tokens_of_different_moments_are_a_share_of_enough_requests_only():
     def of(requests: float, moves: Advance) -> Reading:
         per_s = {q.PREFILL_CACHED: 30.0, q.PREFILL_COMPUTED: 90.0, q.REQUESTS: requests}
-        return only(after(steady(per_s, advance={q.PREFILL_CACHED: moves}))).cached_ratio
+        return only(after(steady(per_s, advance={q.PREFILL_CACHED: moves}))).load.cached_ratio
 
     assert there(of(0.1, Advance.LIVE)) == there(of(2.0, Advance.END)) == pytest.approx(0.25)
     assert why(of(0.1, Advance.END)) is Reason.FEW

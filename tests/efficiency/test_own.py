@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import msgspec
 import pytest
 
 from gpumon.readings import quantities as q
@@ -20,6 +19,7 @@ from tests.accuracy.pages import Where, recorded, snapshots
 from tests.efficiency.polls import INF, after, observed, only, poll, rank, steady, there, why
 from tests.efficiency.small_llm import FULL, SMALL
 from tests.fakes.engine import CAPTURES
+from tests.records import replace
 
 LIVE = {name: f"vllm:{name}_per_gpu_total" for name in (q.OWN_FLOPS, q.OWN_READ_BYTES, q.OWN_WRITE_BYTES)}
 
@@ -37,21 +37,21 @@ def recording(name: str, start_s: float, end_s: float, gpus: int = 1) -> list[En
 
 def test_a_real_vllm_counts_the_same_flops_and_bytes():
     for shown in recording("prometheus-api", 50.0, 90.0):
-        assert there(shown.own.flops_ratio) == pytest.approx(1.0, abs=0.02)
-        assert there(shown.own.read_bytes_ratio) == pytest.approx(1.0, abs=0.1)
-        assert there(shown.own.write_bytes_per_s) > 0
-        assert shown.own.notes == ()
+        assert there(shown.efficiency.own.flops_ratio) == pytest.approx(1.0, abs=0.02)
+        assert there(shown.efficiency.own.read_bytes_ratio) == pytest.approx(1.0, abs=0.1)
+        assert there(shown.efficiency.own.write_bytes_per_s) > 0
+        assert shown.efficiency.own.notes == ()
 
 
 def test_the_mean_of_two_real_ranks_counts_for_both_gpus():
     *_, last = recording("vllm-dp2", 28.0, 36.0, gpus=2)
-    assert last.ranks == 2
-    assert there(last.own.flops_ratio) == pytest.approx(1.0, abs=0.03)
+    assert last.hardware.ranks == 2
+    assert there(last.efficiency.own.flops_ratio) == pytest.approx(1.0, abs=0.03)
 
 
 def test_a_real_vllm_without_the_flag_is_off_and_not_idle():
     *_, last = recording("vllm-basic", 20.0, 30.0)
-    own = last.own
+    own = last.efficiency.own
     readings = (own.flops_per_s, own.read_bytes_per_s, own.write_bytes_per_s, own.flops_ratio, own.read_bytes_ratio)
     assert {why(reading) for reading in readings} == {Reason.OFF}
     assert own.notes == ()
@@ -59,7 +59,7 @@ def test_a_real_vllm_without_the_flag_is_off_and_not_idle():
 
 def test_before_the_first_request_nobody_knows():
     first = recording("prometheus-api", 0.0, 8.0)[-1]
-    assert why(first.own.flops_per_s) is Reason.IDLE
+    assert why(first.efficiency.own.flops_per_s) is Reason.IDLE
 
 
 # Reasons.
@@ -91,9 +91,9 @@ def beside(
         return poll(at_s, *parts, llm=llm, **{**base, **facts})
 
     bare = only(after(lambda at_s: engine(at_s, (1.0, 1.0))))
-    gpus = there(bare.gpu_count)
-    per_gpu = there(bare.flops_per_s) / gpus, there(bare.bytes_per_s) / gpus
-    return only(after(lambda at_s: engine(at_s, (per_gpu[0] * flops, per_gpu[1] * read)))).own
+    gpus = there(bare.hardware.gpu_count)
+    per_gpu = there(bare.efficiency.flops_per_s) / gpus, there(bare.efficiency.bytes_per_s) / gpus
+    return only(after(lambda at_s: engine(at_s, (per_gpu[0] * flops, per_gpu[1] * read)))).efficiency.own
 
 
 def catalogue(name: str) -> LlmSpec:
@@ -103,7 +103,7 @@ def catalogue(name: str) -> LlmSpec:
 
 
 def small(**fields: Any) -> LlmSpec:
-    return msgspec.structs.replace(SMALL, **fields)
+    return replace(SMALL, **fields)
 
 
 def test_within_a_quarter_nothing_is_said():
@@ -198,7 +198,7 @@ def test_without_gpus_or_a_model_there_is_nothing_to_compare():
     def of(**facts: Any) -> OwnEstimate:
         counters = {q.OWN_FLOPS: 1e12, q.DECODE_TOKENS: 400.0, q.STEPS: 100.0}
         grown = lambda at_s: rank({name: at_s * rate for name, rate in counters.items()}, {q.RUNNING: 1.0})  # noqa: E731
-        return only(after(lambda at_s: poll(at_s, grown(at_s), **facts))).own
+        return only(after(lambda at_s: poll(at_s, grown(at_s), **facts))).efficiency.own
 
     assert why(of(gpu_type="", gpu_count=0).flops_per_s) is Reason.NO_GPU
     unknown = of(llm=None)
@@ -208,4 +208,4 @@ def test_without_gpus_or_a_model_there_is_nothing_to_compare():
 
 
 def test_an_engine_without_such_counters_has_none():
-    assert only(after(steady({q.DECODE_TOKENS: 1.0}))).own == OwnEstimate()
+    assert only(after(steady({q.DECODE_TOKENS: 1.0}))).efficiency.own == OwnEstimate()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import msgspec
 import pytest
 
 from gpumon.efficiency.deriver import Deriver
@@ -16,6 +15,7 @@ from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource
 from gpumon.sources.packaged import gpu_catalogue
 from tests.efficiency.test_deriver import H100_BANDWIDTH, engine, frame, gpu
+from tests.records import replace
 from tests.tui import scenes
 
 LOST = Missing(Reason.LOST)
@@ -77,7 +77,7 @@ def test_a_lost_gpu_does_not_halve_the_chart_of_the_power_nor_blank_it_for_good(
     def card(index: int, at: int) -> GpuReading:
         return gpu(index, float(at), energy_j=700.0 * at, dram_active_ratio=0.5)
 
-    lost = msgspec.structs.replace(card(1, 7), state=GpuState.LOST)
+    lost = replace(card(1, 7), state=GpuState.LOST)
     points = [deriver.derive(frame(at, (card(0, at), card(1, at) if at < 8 else lost))).points for at in range(60)]
     kept([found["power"] for found in points[2:8]], [1400.0] * 6)
     settled = 8 + round(SETTLED_S)
@@ -94,9 +94,9 @@ def test_an_engine_that_went_away_is_a_gap_in_the_sums_of_the_engines() -> None:
     for at in range(0, 60, 2):
         counters = {q.DECODE_TOKENS: 100.0 * at, q.STEPS: 100.0 * at, q.PREFILL_COMPUTED: 0.0}
         one = engine(float(at), counters)
-        two = msgspec.structs.replace(one, url="http://127.0.0.1:9000")
+        two = replace(one, url="http://127.0.0.1:9000")
         if at >= 20:
-            two = msgspec.structs.replace(two, state=EndpointState.REFUSED)
+            two = replace(two, state=EndpointState.REFUSED)
         seen.append(deriver.derive(frame(at, (gpu(0, float(at)),), (one, two))).points)
     for series, each in (("decode", 100.0), ("running", 1.0)):
         values = [found[series] for found in seen]
@@ -110,7 +110,7 @@ def things(gpus: int, engines: int) -> dict[str, float]:
     """Points of so many things of which everything is known."""
     of = scenes.snapshot(gpus, engines)
     known = {"iowait_ratio": 0.1, "busiest_core_ratio": 0.9, "io_pressure_ratio": 0.2, "disk_busy_ratio": 0.3}
-    host = msgspec.structs.replace(of.host, **known, network_rx_bytes_per_s=3e6, network_tx_bytes_per_s=1e6)
+    host = replace(of.host, **known, network_rx_bytes_per_s=3e6, network_tx_bytes_per_s=1e6)
     ticks, traffic = [1.0] * len(of.engines), [1e12] * len(of.gpus)
     return chart_points(of.gpus, of.engines, ticks, traffic, host, Totals(), 0.0)
 
@@ -121,9 +121,9 @@ def test_what_verdicts_stand_on_has_series_by_gpu_engine_and_host() -> None:
     assert points["dram:3"] == pytest.approx(card.bandwidth_bytes_per_s / card.bandwidth_peak_bytes_per_s)
     assert points["vram:3"] == pytest.approx(card.vram_used_bytes / card.vram_total_bytes)
     assert points["temp:3"] == card.temperature_c
-    assert points[f"kv@{engine.key}"] == engine.kv_usage_ratio
-    assert points[f"itl@{engine.key}"] == engine.itl_s.p95
-    assert points[f"queue@{engine.key}"] == engine.queue_s.mean
+    assert points[f"kv@{engine.key}"] == engine.load.kv_usage_ratio
+    assert points[f"itl@{engine.key}"] == engine.latency.itl_s.p95
+    assert points[f"queue@{engine.key}"] == engine.latency.queue_s.mean
     assert points["net@host"] == 4e6
     assert points["core@host"] == 0.9
 
@@ -144,8 +144,8 @@ def test_what_is_charted_comes_first_and_all_of_it_fits_a_history() -> None:
 
 def test_what_a_thing_never_has_takes_no_series_and_a_bound_is_no_share() -> None:
     of = scenes.snapshot(2, 1)
-    modelled = msgspec.structs.replace(of.gpus[0], bandwidth_source=BandwidthSource.ENGINE)
-    old = msgspec.structs.replace(of.gpus[1], sm_active_ratio=NOT_SUPPORTED, vram_total_bytes=0.0)
+    modelled = replace(of.gpus[0], bandwidth_source=BandwidthSource.ENGINE)
+    old = replace(of.gpus[1], sm_active_ratio=NOT_SUPPORTED, vram_total_bytes=0.0)
     points = chart_points((modelled, old), of.engines, [1.0], [1.0, 1.0], of.host, Totals(), 0.0)
     assert not {"dram:0", "sm:1", "vram:1", "iowait@host", "net@host"} & points.keys()
     assert {"dram:1", "sm:0", "vram:0", "cpu@host"} <= points.keys()

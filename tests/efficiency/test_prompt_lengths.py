@@ -91,7 +91,7 @@ def errors(prompts: Sequence[Prompt], start_s: int, end_s: int) -> dict[int, flo
     found = {}
     for at_s, derived in zip(range(0, end_s, POLL_S), seen, strict=True):
         if at_s >= start_s:
-            flops = there(only(derived.snapshot).prefill_flops_per_s)
+            flops = there(only(derived.snapshot).efficiency.prefill_flops_per_s)
             found[at_s] = flops / spent(prompts, at_s - 10.0, at_s) - 1.0
     return found
 

@@ -34,7 +34,7 @@ def test_each_ranks_part_adds_up_to_the_engine():
     found = shown((100.0, 2.0, 0.0, 0.1), (300.0, 6.0, 1.0, 0.3))
     assert [load.rank for load in found.rank_loads] == ["0", "1"]
     assert sum(there(load.decode_tokens_per_s) for load in found.rank_loads) == pytest.approx(
-        there(found.decode_tokens_per_s)
+        there(found.rates.decode_tokens_per_s)
     )
     (_, second) = found.rank_loads
     assert (second.running, second.waiting, second.kv_usage_ratio) == pytest.approx((6.0, 1.0, 0.3))

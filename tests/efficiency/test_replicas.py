@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +18,7 @@ from gpumon.readings.snapshot import Replicas, Snapshot
 from gpumon.sources.packaged import gpu_catalogue
 from tests.efficiency.polls import INF, after, observed, poll, rank, there, why
 from tests.efficiency.test_deriver import frame, gpu
+from tests.records import replace
 
 Engine = Callable[[float], EngineReading]
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
@@ -62,8 +62,8 @@ def test_mfu_is_that_of_all_gpus_together():
     alone = after(replica("a", gpu_count=1)).engines[0]
     snapshot = after(replica("a", gpu_count=1), replica("b", gpu_count=2))
     found = group(snapshot)
-    assert there(found.mfu_ratio) == pytest.approx(2 * there(alone.mfu_ratio) / 3)
-    assert there(found.mbu_ratio) == pytest.approx(2 * there(alone.mbu_ratio) / 3)
+    assert there(found.mfu_ratio) == pytest.approx(2 * there(alone.efficiency.mfu_ratio) / 3)
+    assert there(found.mbu_ratio) == pytest.approx(2 * there(alone.efficiency.mbu_ratio) / 3)
 
 
 def test_mfu_is_that_of_the_replicas_whose_gpus_are_known():
@@ -121,9 +121,7 @@ def test_training_runs_and_frontends_are_no_replicas():
 
 
 def down(engine: Engine, since_s: float = 0.0) -> Engine:
-    return lambda at_s: msgspec.structs.replace(
-        engine(at_s), state=EndpointState.REFUSED if at_s >= since_s else EndpointState.OK
-    )
+    return lambda at_s: replace(engine(at_s), state=EndpointState.REFUSED if at_s >= since_s else EndpointState.OK)
 
 
 def test_one_that_does_not_answer_is_counted_and_not_summed():
@@ -140,7 +138,7 @@ def test_one_that_does_not_tell_makes_the_sum_unknown():
     def silent(at_s: float) -> EngineReading:
         whole = replica("b")(at_s)
         (one,) = whole.ranks
-        return msgspec.structs.replace(whole, ranks=(msgspec.structs.replace(one, gauges={}, histograms={}),))
+        return replace(whole, ranks=(replace(one, gauges={}, histograms={}),))
 
     found = group(after(replica("a"), silent))
     assert why(found.running) is why(found.kv_usage_ratio) is why(found.ttft_s.p95) is Reason.NOT_EXPOSED
@@ -204,5 +202,5 @@ def test_a_group_that_no_poll_has_changed_is_not_worked_out_again():
     assert deriver.derive(frame(1, (), engines)).snapshot.replicas[0] is first
     later = tuple(replica(name)(2.0) for name in "ab")
     assert deriver.derive(frame(2, (), later)).snapshot.replicas[0] is not first
-    gone = tuple(msgspec.structs.replace(one, state=EndpointState.REFUSED) for one in later)
+    gone = tuple(replace(one, state=EndpointState.REFUSED) for one in later)
     assert deriver.derive(frame(3, (), gone)).snapshot.replicas[0].answering == 0

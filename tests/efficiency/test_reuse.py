@@ -16,6 +16,7 @@ from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from tests.efficiency.test_deriver import frame, gpu
 from tests.fakes.engine import Capture
 from tests.recording.frames import served
+from tests.records import replace
 
 CAPTURES = ("vllm-lifecycle", "vllm-hang-and-dead-engine", "vllm-dp2", "vllm-poisson", "sglang-basic", "prometheus-api")
 EVERY = 3
@@ -40,11 +41,11 @@ def polled(name: str) -> Iterator[Frame]:
                 llm=llm_catalogue().find("meta-llama/Llama-3.1-8B-Instruct"),
             )  # fmt: skip
         elif here is not None:
-            here = msgspec.structs.replace(here, state=EndpointState.TIMEOUT, fault="silent")
+            here = replace(here, state=EndpointState.TIMEOUT, fault="silent")
         if here is None:
             continue
         away = {"name": "away", "url": "http://gpu-2:1", "gpus": (), "gpu_type": "H100 SXM 80GB", "gpu_count": 2}
-        engines = (here, msgspec.structs.replace(here, **away))
+        engines = (here, replace(here, **away))
         for second in range(EVERY):
             at_s = scrape.t + second
             watts = 300.0 + (7 * at + second) % 50

@@ -22,7 +22,7 @@ RUNNING = {q.RUNNING: 4.0}
 
 def shares(per_s: dict[str, float], **facts: object) -> tuple[Reading, Reading, Reading]:
     (engine,) = after(steady(per_s, RUNNING, **facts)).engines
-    return engine.forward_ratio, engine.scheduler_idle_ratio, engine.host_ratio
+    return engine.rates.forward_ratio, engine.rates.scheduler_idle_ratio, engine.rates.host_ratio
 
 
 def test_what_is_neither_idle_nor_a_pass_is_the_hosts() -> None:
@@ -71,8 +71,8 @@ async def test_a_page_with_device_timers_is_polled_to_the_shares_of_its_clocks()
                 frame = Frame(frames, time.time(), reading.monotonic_s, 0.25, HostReading(), (), (reading,))
                 (engine,) = deriver.derive(frame).snapshot.engines
                 frames += 1
-    assert engine.forward_ratio == pytest.approx(0.6, abs=0.02)
-    assert engine.scheduler_idle_ratio == pytest.approx(0.1, abs=0.02)
-    assert engine.host_ratio == pytest.approx(0.3, abs=0.03)
+    assert engine.rates.forward_ratio == pytest.approx(0.6, abs=0.02)
+    assert engine.rates.scheduler_idle_ratio == pytest.approx(0.1, abs=0.02)
+    assert engine.rates.host_ratio == pytest.approx(0.3, abs=0.03)
     assert reading.ranks[0].counters[q.FAILURES] == 5.0
     assert reading.ranks[0].counters[q.ABORTS] == 6.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
 import pytest
 
 from gpumon.efficiency.engine_track import EngineTrack
@@ -19,6 +18,7 @@ from gpumon.specs.llm import LlmSpec
 from tests.efficiency.polls import INF, after, moving, only, poll, rank, steady, there, why
 from tests.efficiency.small_llm import SMALL
 from tests.fakes.engine import Capture
+from tests.records import replace
 
 
 def gaps(at_s: float, per_s: float, gap_s: float) -> HistogramReading:
@@ -41,7 +41,7 @@ def with_gaps(per_s: float, gap_s: float, gauges: dict[str, float], **facts: Any
 
 def test_an_exact_counter_is_taken_as_it_is():
     shown = with_gaps(400.0, 0.02, {q.RUNNING: 8.0}, exact_steps=True, counters={q.DECODE_TOKENS: 400.0, q.STEPS: 60.0})
-    assert there(shown.steps_per_s) == pytest.approx(60.0)
+    assert there(shown.rates.steps_per_s) == pytest.approx(60.0)
     assert shown.sources["steps_per_s"] == f"metric:{q.STEPS} over 10 s"
     assert shown.advances["steps_per_s"] == "live"
 
@@ -49,7 +49,7 @@ def test_an_exact_counter_is_taken_as_it_is():
 def test_a_counter_that_is_worked_out_is_an_estimate():
     facts = {"advance": moving(Advance.DERIVED, q.STEPS), "counters": {q.DECODE_TOKENS: 400.0, q.STEPS: 60.0}}
     shown = with_gaps(400.0, 0.02, {q.RUNNING: 8.0}, **facts)
-    assert there(shown.steps_per_s) == pytest.approx(60.0)
+    assert there(shown.rates.steps_per_s) == pytest.approx(60.0)
     assert shown.sources["steps_per_s"].startswith("estimated: metric:steps over 10 s")
     assert shown.advances["steps_per_s"] == shown.advances["mbu_ratio"] == "derived"
 
@@ -57,16 +57,16 @@ def test_a_counter_that_is_worked_out_is_an_estimate():
 def test_a_counter_that_several_processes_write_is_not_used():
     """One that is neither exact nor an estimate counts each step once per API server."""
     shown = with_gaps(400.0, 0.02, {q.RUNNING: 8.0}, counters={q.DECODE_TOKENS: 400.0, q.STEPS: 240.0})
-    assert there(shown.steps_per_s) == pytest.approx(1 / 0.02)
+    assert there(shown.rates.steps_per_s) == pytest.approx(1 / 0.02)
     assert shown.sources["steps_per_s"] == "estimated: duty / mean ITL, per rank"
 
 
 def test_without_gaps_it_is_tokens_over_the_requests_that_ran():
     # 400 tokens/s of 8 sequences: 50 steps/s; a batch of 8 reads the weights once a step.
     shown = only(after(steady({q.DECODE_TOKENS: 400.0}, {q.RUNNING: 8.0, q.USED_TOKENS: 800.0})))
-    assert there(shown.steps_per_s) == pytest.approx(50.0)
-    assert there(shown.batch) == pytest.approx(8.0)
-    assert there(shown.weight_bytes_per_s) == pytest.approx(50.0 * 2000.0)
+    assert there(shown.rates.steps_per_s) == pytest.approx(50.0)
+    assert there(shown.rates.batch) == pytest.approx(8.0)
+    assert there(shown.efficiency.weight_bytes_per_s) == pytest.approx(50.0 * 2000.0)
     assert shown.sources["steps_per_s"] == "estimated: decode tokens/s / requests running / tokens per step"
 
 
@@ -77,33 +77,33 @@ def test_pauses_do_not_make_the_batch_smaller():
         return poll(at_s, rank({q.DECODE_TOKENS: at_s * 200.0}, {q.RUNNING: 8.0 if at_s % 4 else 0.0}))
 
     shown = only(after(engine, seconds=22))
-    assert there(shown.steps_per_s) == pytest.approx(25.0)
-    assert there(shown.batch) == pytest.approx(8.0)
+    assert there(shown.rates.steps_per_s) == pytest.approx(25.0)
+    assert there(shown.rates.batch) == pytest.approx(8.0)
 
 
 def test_gaps_that_are_told_when_a_request_ends_give_way_where_none_ended():
     shown = with_gaps(0.0, 0.02, {q.RUNNING: 4.0})
-    assert there(shown.steps_per_s) == pytest.approx(100.0)
+    assert there(shown.rates.steps_per_s) == pytest.approx(100.0)
     assert shown.sources["steps_per_s"].startswith("estimated: decode tokens/s")
 
 
 def test_without_anything_to_go_by_there_are_none():
-    assert only(after(steady({q.DECODE_TOKENS: 400.0}))).steps_per_s == NOT_EXPOSED
+    assert only(after(steady({q.DECODE_TOKENS: 400.0}))).rates.steps_per_s == NOT_EXPOSED
     unseen = only(after(steady({q.DECODE_TOKENS: 400.0}, {q.RUNNING: 0.0})))
-    assert why(unseen.steps_per_s) is why(unseen.mbu_ratio) is Reason.FEW
+    assert why(unseen.rates.steps_per_s) is why(unseen.efficiency.mbu_ratio) is Reason.FEW
     ended = steady({q.DECODE_TOKENS: 400.0}, {q.RUNNING: 4.0}, advance=moving(Advance.END, q.DECODE_TOKENS))
-    assert why(only(after(ended)).steps_per_s) is Reason.NOT_LIVE
+    assert why(only(after(ended)).rates.steps_per_s) is Reason.NOT_LIVE
 
 
 def test_the_engines_own_rate_gives_steps_too():
     shown = only(after(steady({}, {q.DECODE_RATE: 400.0, q.RUNNING: 8.0, q.USED_TOKENS: 800.0})))
-    assert there(shown.steps_per_s) == pytest.approx(50.0)
+    assert there(shown.rates.steps_per_s) == pytest.approx(50.0)
     assert shown.advances["mbu_ratio"] == "sampled"
 
 
 def test_an_idle_engine_has_true_zeros():
     shown = only(after(steady({q.DECODE_TOKENS: 0.0}, {q.RUNNING: 0.0})))
-    assert (shown.decode_tokens_per_s, shown.steps_per_s, shown.mbu_ratio) == (0.0, 0.0, 0.0)
+    assert (shown.rates.decode_tokens_per_s, shown.rates.steps_per_s, shown.efficiency.mbu_ratio) == (0.0, 0.0, 0.0)
 
 
 # Speculation.
@@ -113,10 +113,10 @@ def test_the_engines_own_mean_of_accepted_tokens_is_speculation():
     """600 tokens/s of 4 sequences that get 3 a step: 50 steps/s, each sequence's KV read 50 times a second."""
     gauges = {q.RUNNING: 4.0, q.MEAN_ACCEPTED: 3.0, q.USED_TOKENS: 400.0}
     shown = only(after(steady({q.DECODE_TOKENS: 600.0}, gauges)))
-    assert (shown.tokens_per_step, there(shown.steps_per_s)) == (3.0, pytest.approx(50.0))
-    assert there(shown.batch) == pytest.approx(4.0)
+    assert (shown.rates.tokens_per_step, there(shown.rates.steps_per_s)) == (3.0, pytest.approx(50.0))
+    assert there(shown.rates.batch) == pytest.approx(4.0)
     kv = 2 * 2 * 8 * 2 * (3 * 100 + 2 * 100)
-    assert there(shown.kv_bytes_per_s) == pytest.approx(200.0 * kv)
+    assert there(shown.efficiency.kv_bytes_per_s) == pytest.approx(200.0 * kv)
     assert shown.sources["tokens_per_step"] == f"mean of metric:{q.MEAN_ACCEPTED}"
 
 
@@ -133,8 +133,8 @@ def test_a_gap_is_a_step_or_a_token_by_engine(kind: EngineKind, metric: str, ste
     """Gaps of 60 ms with 3 tokens a step: vLLM notes each step, SGLang each token of it."""
     gauges = {q.RUNNING: 4.0, q.MEAN_ACCEPTED: 3.0}
     shown = with_gaps(66.0, 0.06, gauges, kind=kind, live={q.ITL: metric})
-    assert there(shown.steps_per_s) == pytest.approx(1 / step_s)
-    assert there(shown.itl_mean_s) == pytest.approx(step_s / 3)
+    assert there(shown.rates.steps_per_s) == pytest.approx(1 / step_s)
+    assert there(shown.latency.itl_mean_s) == pytest.approx(step_s / 3)
     assert ("tokens per step" in shown.sources["itl_mean_s"]) == (step_s == 0.06)
 
 
@@ -143,19 +143,19 @@ def test_an_engine_that_never_drafted_does_not_speculate():
         per_s = {q.DECODE_TOKENS: decode, q.DRAFTS: drafts, q.ACCEPTED_TOKENS: accepted}
         return only(after(lambda at_s: poll(at_s, rank({name: since + at_s * rate for name, rate in per_s.items()}))))
 
-    assert of(0.0, 0.0).tokens_per_step == 1.0
-    assert of(0.0, 0.0, decode=0.0).tokens_per_step == 1.0
-    assert there(of(5.0, 10.0).tokens_per_step) == pytest.approx(3.0)
-    assert why(of(0.0, 0.0, decode=0.0, since=9.0).tokens_per_step) is Reason.IDLE
-    assert only(after(steady({q.DECODE_TOKENS: 9.0}, {q.MEAN_ACCEPTED: 0.0}))).tokens_per_step == 1.0
+    assert of(0.0, 0.0).rates.tokens_per_step == 1.0
+    assert of(0.0, 0.0, decode=0.0).rates.tokens_per_step == 1.0
+    assert there(of(5.0, 10.0).rates.tokens_per_step) == pytest.approx(3.0)
+    assert why(of(0.0, 0.0, decode=0.0, since=9.0).rates.tokens_per_step) is Reason.IDLE
+    assert only(after(steady({q.DECODE_TOKENS: 9.0}, {q.MEAN_ACCEPTED: 0.0}))).rates.tokens_per_step == 1.0
 
 
 def test_a_sequence_without_a_draft_makes_a_step_too():
     """Of 100 steps a second 60 have a draft, which gives 2 tokens more: 220 tokens, not 3 a step."""
     per_s = {q.DECODE_TOKENS: 220.0, q.DRAFTS: 60.0, q.ACCEPTED_TOKENS: 120.0}
-    assert there(only(after(steady(per_s))).tokens_per_step) == pytest.approx(2.2)
+    assert there(only(after(steady(per_s))).rates.tokens_per_step) == pytest.approx(2.2)
     worked_out = steady(per_s, advance=moving(Advance.DERIVED, q.DRAFTS))
-    assert there(only(after(worked_out)).tokens_per_step) == pytest.approx(3.0)
+    assert there(only(after(worked_out)).rates.tokens_per_step) == pytest.approx(3.0)
 
 
 def test_the_tokens_of_a_recorded_speculation_are_its_gaps_times_tokens_per_step():
@@ -211,28 +211,28 @@ def test_gpus_split_into_ranks_stages_and_shards(told: dict[str, Any], shown: in
 
 def test_told_sizes_are_shown():
     shown = only(after(steady({q.DECODE_TOKENS: 1.0}, tp=4, pp=2, gpu_count=8)))
-    assert (shown.tp, shown.pp, shown.ranks) == (4, 2, 1)
+    assert (shown.hardware.tp, shown.hardware.pp, shown.hardware.ranks) == (4, 2, 1)
 
 
 def test_a_pipeline_works_on_a_batch_in_each_stage():
     """Each sequence gets a token in 20 ms; in that time two batches of 4 pass through: 100 steps, not 50."""
     shown = with_gaps(400.0, 0.02, {q.RUNNING: 8.0, q.USED_TOKENS: 800.0}, pp=2, gpu_count=2)
-    assert there(shown.steps_per_s) == pytest.approx(100.0)
-    assert there(shown.batch) == pytest.approx(4.0)
+    assert there(shown.rates.steps_per_s) == pytest.approx(100.0)
+    assert there(shown.rates.batch) == pytest.approx(4.0)
     alone = with_gaps(50.0, 0.02, {q.RUNNING: 1.0}, pp=2, gpu_count=2, counters={q.DECODE_TOKENS: 50.0})
-    assert there(alone.steps_per_s) == pytest.approx(50.0)
+    assert there(alone.rates.steps_per_s) == pytest.approx(50.0)
 
 
 def test_a_page_that_adds_ranks_up_has_the_steps_of_all_of_them():
     """8 ranks at 20 steps/s of 8 sequences each; the weights are read by each."""
     engine = steady({q.DECODE_TOKENS: 1280.0}, {q.RUNNING: 64.0, q.USED_TOKENS: 6400.0}, dp=8, tp=1, gpu_count=8)
     shown = only(after(engine))
-    assert (there(shown.steps_per_s), shown.ranks) == (pytest.approx(160.0), 8)
-    assert there(shown.weight_bytes_per_s) == pytest.approx(160 * 2000.0)
-    assert there(shown.batch) == pytest.approx(8.0)
+    assert (there(shown.rates.steps_per_s), shown.hardware.ranks) == (pytest.approx(160.0), 8)
+    assert there(shown.efficiency.weight_bytes_per_s) == pytest.approx(160 * 2000.0)
+    assert there(shown.rates.batch) == pytest.approx(8.0)
 
 
-MOE: Final = msgspec.structs.replace(
+MOE: Final = replace(
     SMALL, experts=8, experts_per_token=2, expert_params=50.0, read_bytes=1000.0, expert_read_bytes=100.0
 )
 """200 bytes that every step reads, and 8 experts of 100; a token goes through two of them."""
@@ -246,7 +246,7 @@ def weights_per_s(*ranks: str, llm: LlmSpec = MOE, **facts: Any) -> float:
         each = (rank(counters, {q.RUNNING: 4.0, q.USED_TOKENS: 400.0}, name=name) for name in ranks)
         return poll(at_s, *each, llm=llm, exact_steps=True, **facts)
 
-    return there(only(after(engine)).weight_bytes_per_s)
+    return there(only(after(engine)).efficiency.weight_bytes_per_s)
 
 
 def touched(tokens: float) -> float:
@@ -275,9 +275,7 @@ def test_the_server_of_one_rank_reads_its_part_of_the_experts_of_all():
 def test_of_data_parallel_attention_a_rank_has_its_attention_alone():
     """A dense model on two GPUs: 5 layers of 2 x 10 x 6 x 8 parameters at 2 bytes each are read by both ranks."""
     attention = 5 * 2 * 10 * 6 * 8 * 2
-    llm = msgspec.structs.replace(
-        SMALL, matmul_params=10_000.0, read_bytes=20_000.0, attention_read_bytes=float(attention)
-    )
+    llm = replace(SMALL, matmul_params=10_000.0, read_bytes=20_000.0, attention_read_bytes=float(attention))
     dense = weights_per_s("0", "1", llm=llm, tp=2, dp=2, gpu_count=2)
     assert dense == pytest.approx(10 * (20_000 + attention))
     assert weights_per_s("0", "1", llm=llm, tp=1, dp=2, gpu_count=2) == pytest.approx(2 * 10 * 20_000)
@@ -288,4 +286,4 @@ def test_kv_heads_that_can_not_be_divided_are_copied_by_the_told_tensor_parallel
     engine = steady({q.DECODE_TOKENS: 10.0}, {q.RUNNING: 1.0, q.USED_TOKENS: 100.0}, tp=4, pp=2, gpu_count=8, llm=spec)
     shown = only(after(engine))
     # Two KV heads on four GPUs: each is read twice; the stages read their own layers once.
-    assert there(shown.kv_bytes_per_s) == pytest.approx(10.0 * 2 * 2 * 2 * 8 * 2 * (3 * 100 + 2 * 100))
+    assert there(shown.efficiency.kv_bytes_per_s) == pytest.approx(10.0 * 2 * 2 * 2 * 8 * 2 * (3 * 100 + 2 * 100))

@@ -6,7 +6,6 @@ import csv
 import math
 from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,12 +16,11 @@ from gpumon.specs.llm import Attention, LlmSpec, Reach, State, latent_attention
 from gpumon.specs.precision import Precision
 from tests.efficiency.small_llm import FULL
 from tests.efficiency.small_llm import SMALL as DENSE
+from tests.records import replace
 
-MOE = msgspec.structs.replace(
-    DENSE, experts=8, experts_per_token=2, expert_params=50.0, read_bytes=1000.0, expert_read_bytes=100.0
-)
+MOE = replace(DENSE, experts=8, experts_per_token=2, expert_params=50.0, read_bytes=1000.0, expert_read_bytes=100.0)
 LATENT = latent_attention(3, heads=4, rank=16, rope_dim=4, key_dim=12, value_dim=8)
-MLA = msgspec.structs.replace(DENSE, attention=(LATENT,), kv_heads=1)
+MLA = replace(DENSE, attention=(LATENT,), kv_heads=1)
 
 TABLE = Path(__file__).parents[1] / "data" / "kv_bytes.csv"
 CELLS = {row["model"]: row for row in csv.DictReader(TABLE.read_text("utf-8").splitlines())}
@@ -75,9 +73,7 @@ def test_weights_read_grow_with_the_batch_and_stay_below_all(
     experts: int, data: st.DataObject, a: float, b: float
 ) -> None:
     per_token = data.draw(st.integers(1, experts))
-    model = msgspec.structs.replace(
-        MOE, experts=experts, experts_per_token=per_token, read_bytes=experts * 100.0 + 200.0
-    )
+    model = replace(MOE, experts=experts, experts_per_token=per_token, read_bytes=experts * 100.0 + 200.0)
     low, high = sorted((a, b))
     read = [traffic.weight_read_bytes(model, batch) for batch in (low, high)]
     assert 200.0 - 1e-6 <= read[0] <= read[1] * (1 + 1e-12) <= model.read_bytes * (1 + 1e-9)
@@ -99,11 +95,11 @@ def test_what_can_not_be_divided_is_read_by_every_rank() -> None:
 
 def test_a_linear_state_is_read_and_written_each_step_at_any_context() -> None:
     state = State("delta net", 4, elements=125.0, flops=875.0)
-    hybrid = msgspec.structs.replace(DENSE, attention=(FULL,), states=(state,))
+    hybrid = replace(DENSE, attention=(FULL,), states=(state,))
     assert traffic.kv_read_bytes(hybrid, 0) == 2 * 500 * 2
     assert traffic.kv_read_bytes(hybrid, 10) == 2000 + 3 * 10 * 64
     assert traffic.kv_stored_bytes(hybrid, 10) == 1000 + 3 * 10 * 64
-    wide = msgspec.structs.replace(hybrid, states=(msgspec.structs.replace(state, bytes_per_element=4.0),))
+    wide = replace(hybrid, states=(replace(state, bytes_per_element=4.0),))
     assert traffic.state_bytes(wide) == 2 * traffic.state_bytes(hybrid) == 2000
 
 
@@ -115,32 +111,32 @@ def test_what_a_sequence_holds_stops_at_the_window() -> None:
 
 def test_an_indexer_reads_all_of_its_own_keys_and_its_layer_the_chosen_entries() -> None:
     """Keys of 8 elements in FP8, as written: 1 byte each whatever the cache has."""
-    chosen = msgspec.structs.replace(LATENT, reach=Reach.TOP, limit=64)
+    chosen = replace(LATENT, reach=Reach.TOP, limit=64)
     keys = Attention(Reach.INDEX, 3, 160.0, 160.0, elements=8.0, bytes_per_element=1.0)
-    sparse = msgspec.structs.replace(MLA, attention=(chosen, keys))
+    sparse = replace(MLA, attention=(chosen, keys))
     assert traffic.kv_bytes_per_token(sparse) == 3 * 20 * 2 + 3 * 8
     assert traffic.kv_read_bytes(sparse, 1000) == 3 * 64 * 20 * 2 + 3 * 1000 * 8
     assert traffic.kv_stored_bytes(sparse, 1000) == 3 * 1000 * (20 * 2 + 8)
 
 
 def test_a_layer_that_shares_a_cache_reads_it_and_keeps_nothing() -> None:
-    borrowed = msgspec.structs.replace(FULL, layers=1, shared=True)
-    model = msgspec.structs.replace(DENSE, attention=(FULL, borrowed))
+    borrowed = replace(FULL, layers=1, shared=True)
+    model = replace(DENSE, attention=(FULL, borrowed))
     assert traffic.kv_bytes_per_token(model) == 3 * 64
     assert traffic.kv_stored_bytes(model, 10) == 3 * 64 * 10
     assert traffic.kv_read_bytes(model, 10) == 4 * 64 * 10
 
 
 def test_entries_of_several_tokens_are_read_and_kept_once_for_them() -> None:
-    compressed = msgspec.structs.replace(FULL, stride=4)
-    model = msgspec.structs.replace(DENSE, attention=(compressed,))
+    compressed = replace(FULL, stride=4)
+    model = replace(DENSE, attention=(compressed,))
     assert traffic.kv_bytes_per_token(model) == 3 * 64 / 4
     assert traffic.kv_read_bytes(model, 1000) == traffic.kv_stored_bytes(model, 1000) == 3 * 64 * 250
 
 
 def test_weights_of_the_attention_are_the_files_own_else_all_but_the_experts() -> None:
     assert traffic.attention_bytes(MOE) == 1000.0 - 8 * 100.0
-    assert traffic.attention_bytes(msgspec.structs.replace(MOE, attention_read_bytes=150.0)) == 150.0
+    assert traffic.attention_bytes(replace(MOE, attention_read_bytes=150.0)) == 150.0
 
 
 @pytest.mark.parametrize("name", CELLS)
@@ -242,4 +238,4 @@ def test_impossible_shapes_are_named() -> None:
     with pytest.raises(ValueError, match="experts_per_token"):
         traffic.distinct_experts(8, 9, 1.0)
     with pytest.raises(ValueError, match="read_bytes"):
-        traffic.weight_read_bytes(msgspec.structs.replace(DENSE, read_bytes=0.0), 1.0)
+        traffic.weight_read_bytes(replace(DENSE, read_bytes=0.0), 1.0)

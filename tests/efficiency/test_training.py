@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings import quantities as q
+from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.frame import EngineKind, EngineReading, Phase, Training
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sources.packaged import gpu_catalogue
@@ -17,6 +17,7 @@ from gpumon.specs.llm import Reach, grouped_attention
 from tests.efficiency.polls import INF, after, observed, only, poll, rank, steady, there, tracked, why
 from tests.efficiency.small_llm import SMALL
 from tests.efficiency.test_deriver import H100_FLOPS, engine, frame, gpu
+from tests.records import replace
 
 SEVEN_B = Training(flops_per_token=6 * 7e9)
 NO_SERVING = ("prefill_tokens_per_s", "decode_tokens_per_s", "cached_tokens_per_s", "decode_mean_tokens_per_s",
@@ -29,14 +30,14 @@ def run(training: Training | None = SEVEN_B, **facts: Any) -> dict[str, Any]:
 
 def test_mfu_of_a_run_that_counts_tokens():
     shown = only(after(steady({q.TRAINED_TOKENS: 80_000.0}, **run(gpu_count=8)), seconds=60))
-    assert there(shown.trained_tokens_per_s) == pytest.approx(80_000.0)
-    assert there(shown.mfu_ratio) == pytest.approx(80_000 * 42e9 / (8 * H100_FLOPS), rel=1e-3)
-    assert there(shown.flops_per_s) == pytest.approx(80_000 * 42e9)
-    assert shown.precision == "bf16"
-    assert why(shown.mbu_ratio) is why(shown.bytes_per_s) is Reason.NOT_MODELLED
+    assert there(shown.rates.trained_tokens_per_s) == pytest.approx(80_000.0)
+    assert there(shown.efficiency.mfu_ratio) == pytest.approx(80_000 * 42e9 / (8 * H100_FLOPS), rel=1e-3)
+    assert there(shown.efficiency.flops_per_s) == pytest.approx(80_000 * 42e9)
+    assert shown.efficiency.precision == "bf16"
+    assert why(shown.efficiency.mbu_ratio) is why(shown.efficiency.bytes_per_s) is Reason.NOT_MODELLED
     for field in NO_SERVING:
-        assert why(getattr(shown, field)) is Reason.NOT_SUPPORTED, field
-    assert why(shown.samples_per_s) is Reason.NOT_EXPOSED
+        assert why(value_of(shown, field)) is Reason.NOT_SUPPORTED, field
+    assert why(shown.rates.samples_per_s) is Reason.NOT_EXPOSED
     assert shown.advances["mfu_ratio"] == "live"
     assert shown.sources["mfu_ratio"].startswith("trained FLOPs")
     assert shown.sources["trained_tokens_per_s"] == f"metric:{q.TRAINED_TOKENS} between whole steps"
@@ -45,19 +46,19 @@ def test_mfu_of_a_run_that_counts_tokens():
 
 
 def test_samples_and_tokens_give_each_other():
-    training = msgspec.structs.replace(SEVEN_B, tokens_per_sample=4096.0)
+    training = replace(SEVEN_B, tokens_per_sample=4096.0)
     samples = only(after(steady({q.SAMPLES: 16.0}, **run(training)), seconds=60))
-    assert there(samples.samples_per_s) == pytest.approx(16.0)
-    assert there(samples.trained_tokens_per_s) == pytest.approx(16 * 4096)
+    assert there(samples.rates.samples_per_s) == pytest.approx(16.0)
+    assert there(samples.rates.trained_tokens_per_s) == pytest.approx(16 * 4096)
     assert samples.sources["trained_tokens_per_s"].endswith("x 4096 tokens per sample")
     assert samples.advances["trained_tokens_per_s"] == "derived"
     tokens = only(after(steady({q.TRAINED_TOKENS: 8192.0}, **run(training)), seconds=60))
-    assert there(tokens.samples_per_s) == pytest.approx(2.0)
+    assert there(tokens.rates.samples_per_s) == pytest.approx(2.0)
     gauge = only(after(steady({}, {q.SAMPLE_RATE: 3.0}, **run(training)), seconds=60))
-    assert (gauge.samples_per_s, gauge.trained_tokens_per_s) == (3.0, 3 * 4096.0)
-    assert there(gauge.mfu_ratio) > 0
+    assert (gauge.rates.samples_per_s, gauge.rates.trained_tokens_per_s) == (3.0, 3 * 4096.0)
+    assert there(gauge.efficiency.mfu_ratio) > 0
     alone = only(after(steady({}, {q.SAMPLE_RATE: 3.0}, **run()), seconds=60))
-    assert why(alone.mfu_ratio) is Reason.NOT_EXPOSED
+    assert why(alone.efficiency.mfu_ratio) is Reason.NOT_EXPOSED
 
 
 @pytest.mark.parametrize("step_s", [3.0, 7.0, 31.0, 90.0])
@@ -65,7 +66,7 @@ def test_a_counter_that_jumps_once_a_step_gives_neither_zero_nor_spikes(step_s: 
     def trained(at_s: float) -> EngineReading:
         return poll(at_s, rank({q.TRAINED_TOKENS: at_s // step_s * 1e6}), **run())
 
-    seen = [only(found.snapshot).trained_tokens_per_s for found in tracked(trained, seconds=800)]
+    seen = [only(found.snapshot).rates.trained_tokens_per_s for found in tracked(trained, seconds=800)]
     known = [there(reading) for reading in seen if not isinstance(reading, Missing)]
     assert isinstance(seen[1], Missing)
     assert len(known) > len(seen) / 2
@@ -81,7 +82,7 @@ def test_steps_a_little_closer_than_usual_leave_the_rate():
         early_s = 0.02 * (at_s // 12 % 2)
         return poll(at_s - early_s, rank({q.TRAINED_TOKENS: at_s * 1e3}), **run(), interval_s=12.0)
 
-    seen = [only(found.snapshot).trained_tokens_per_s for found in tracked(trained, seconds=480, step=12)]
+    seen = [only(found.snapshot).rates.trained_tokens_per_s for found in tracked(trained, seconds=480, step=12)]
     assert [there(reading) for reading in seen[6:]] == pytest.approx([1e3] * 34, rel=2e-3)
 
 
@@ -89,7 +90,7 @@ def test_a_run_that_hangs_falls_to_zero():
     def trained(at_s: float) -> EngineReading:
         return poll(at_s, rank({q.TRAINED_TOKENS: min(at_s, 300.0) // 10 * 1e6}), **run())
 
-    seen = [there(only(found.snapshot).trained_tokens_per_s) for found in tracked(trained, seconds=1200)[30:]]
+    seen = [there(only(found.snapshot).rates.trained_tokens_per_s) for found in tracked(trained, seconds=1200)[30:]]
     assert seen[160] < seen[140] < seen[110] == pytest.approx(1e5, rel=0.1)
     assert seen[-1] == 0.0
 
@@ -98,24 +99,27 @@ def test_a_restart_from_a_checkpoint_is_no_negative_rate():
     def trained(at_s: float) -> EngineReading:
         return poll(at_s, rank({q.TRAINED_TOKENS: (at_s if at_s < 100 else at_s - 50) * 1000.0}), **run())
 
-    seen = [only(found.snapshot).trained_tokens_per_s for found in tracked(trained, seconds=200)]
+    seen = [only(found.snapshot).rates.trained_tokens_per_s for found in tracked(trained, seconds=200)]
     assert why(seen[50]) is Reason.RESET
     assert all(there(reading) == pytest.approx(1000.0) for reading in seen[60:])
 
 
 def test_a_run_whose_cost_is_not_known_has_rates_and_no_mfu():
     shown = only(after(steady({q.TRAINED_TOKENS: 1000.0}, **run(None)), seconds=60))
-    assert there(shown.trained_tokens_per_s) == pytest.approx(1000.0)
-    assert why(shown.mfu_ratio) is why(shown.flops_per_s) is Reason.UNKNOWN_MODEL
+    assert there(shown.rates.trained_tokens_per_s) == pytest.approx(1000.0)
+    assert why(shown.efficiency.mfu_ratio) is why(shown.efficiency.flops_per_s) is Reason.UNKNOWN_MODEL
     odd = Training(1e9, precision="fp7")
-    assert why(only(after(steady({q.TRAINED_TOKENS: 1000.0}, **run(odd)), seconds=60)).mfu_ratio) is Reason.UNKNOWN_GPU
+    assert (
+        why(only(after(steady({q.TRAINED_TOKENS: 1000.0}, **run(odd)), seconds=60)).efficiency.mfu_ratio)
+        is Reason.UNKNOWN_GPU
+    )
 
 
 def test_the_precision_decides_the_peak():
     fp8 = Training(42e9, precision="fp8")
     shown = only(after(steady({q.TRAINED_TOKENS: 1000.0}, **run(fp8)), seconds=60))
-    assert shown.precision == "fp8"
-    assert there(shown.mfu_ratio) == pytest.approx(1000 * 42e9 / 1978.9e12, rel=1e-3)
+    assert shown.efficiency.precision == "fp8"
+    assert there(shown.efficiency.mfu_ratio) == pytest.approx(1000 * 42e9 / 1978.9e12, rel=1e-3)
 
 
 def test_a_gpu_adds_a_training_run_to_what_it_serves_and_misses_no_bandwidth():
@@ -124,12 +128,12 @@ def test_a_gpu_adds_a_training_run_to_what_it_serves_and_misses_no_bandwidth():
         trains = poll(float(at), rank({q.TRAINED_TOKENS: at * 1e4}), gpu_type="", gpu_count=0, gpus=("GPU-0",), **run())
         serves = engine(float(at), {q.DECODE_TOKENS: at * 100.0, q.STEPS: at * 100.0, q.PREFILL_COMPUTED: 0.0})
         found = deriver.derive(frame(at, (gpu(at_s=float(at), dram_active_ratio=0.5),), (trains, serves))).snapshot
-    run_mfu, served_mfu = (there(one.mfu_ratio) for one in found.engines)
+    run_mfu, served_mfu = (there(one.efficiency.mfu_ratio) for one in found.engines)
     assert there(found.gpus[0].mfu_ratio) == pytest.approx(run_mfu + served_mfu)
     assert why(found.gpus[0].mbu_ratio) is Reason.NOT_MODELLED
     assert there(found.gpus[0].bandwidth_bytes_per_s) > 0
-    assert there(found.engines[0].tokens_per_j) == pytest.approx(1e4 / 500)
-    assert there(found.engines[0].flops_per_j) == pytest.approx(1e4 * 42e9 / 500)
+    assert there(found.engines[0].efficiency.tokens_per_j) == pytest.approx(1e4 / 500)
+    assert there(found.engines[0].efficiency.flops_per_j) == pytest.approx(1e4 * 42e9 / 500)
 
 
 # Encoders.
@@ -142,7 +146,7 @@ def encoder(at_s: float) -> EngineReading:
     return poll(at_s, rank(counters, {q.WAITING: 1.0}, lengths), kind=EngineKind.TEI, llm=BOTH_SIDES)
 
 
-BOTH_SIDES = msgspec.structs.replace(
+BOTH_SIDES = replace(
     SMALL,
     head_params=0.0,
     attention=(
@@ -153,37 +157,38 @@ BOTH_SIDES = msgspec.structs.replace(
 
 
 def test_a_causal_model_that_embeds_sees_what_is_before_a_token():
-    shown = only(after(lambda at_s: msgspec.structs.replace(encoder(at_s), llm=SMALL)))
+    shown = only(after(lambda at_s: replace(encoder(at_s), llm=SMALL)))
     # Without its LM head of 200; the window of two layers is as long as the text.
-    assert there(shown.flops_per_s) == pytest.approx(20_000 * (2 * 800 + 4 * 4 * 8 * (3 * 50 + 2 * 50)))
+    assert there(shown.efficiency.flops_per_s) == pytest.approx(20_000 * (2 * 800 + 4 * 4 * 8 * (3 * 50 + 2 * 50)))
 
 
 def test_an_encoder_has_prefill_alone_and_every_token_sees_the_whole_text():
     shown = only(after(encoder))
     # 2 x 1000, and 4 x 4 heads x 8 wide over 100 tokens in three layers, over the 60 around it in two.
     per_token = 2 * 1000 + 4 * 4 * 8 * (3 * 100 + 2 * 60)
-    assert there(shown.flops_per_s) == pytest.approx(20_000 * per_token)
-    assert shown.mfu_ratio == shown.mfu_prefill_ratio
-    assert there(shown.mfu_ratio) == pytest.approx(20_000 * per_token / H100_FLOPS, rel=1e-3)
+    assert there(shown.efficiency.flops_per_s) == pytest.approx(20_000 * per_token)
+    assert shown.efficiency.mfu_ratio == shown.efficiency.mfu_prefill_ratio
+    assert there(shown.efficiency.mfu_ratio) == pytest.approx(20_000 * per_token / H100_FLOPS, rel=1e-3)
     no_decode = (
-        shown.decode_tokens_per_s, shown.mfu_decode_ratio, shown.tokens_total.decode, shown.context_tokens,
-        shown.decode_mean_tokens_per_s, shown.tokens_per_step, shown.tokens_per_j, shown.flops_per_decode_token,
+        shown.rates.decode_tokens_per_s, shown.rates.decode_mean_tokens_per_s, shown.rates.tokens_per_step,
+        shown.efficiency.mfu_decode_ratio, shown.efficiency.tokens_per_j, shown.efficiency.flops_per_decode_token,
+        shown.tokens_total.decode, shown.load.context_tokens,
     )  # fmt: skip
     assert {why(reading) for reading in no_decode} == {Reason.NOT_SUPPORTED}
-    assert why(shown.mbu_ratio) is Reason.NOT_MODELLED
-    assert there(shown.inferences_per_s) == pytest.approx(200.0)
-    assert there(shown.prompt_tokens_mean) == pytest.approx(100.0)
+    assert why(shown.efficiency.mbu_ratio) is Reason.NOT_MODELLED
+    assert there(shown.rates.inferences_per_s) == pytest.approx(200.0)
+    assert there(shown.load.prompt_tokens_mean) == pytest.approx(100.0)
     assert shown.sources["mfu_ratio"] == "prefill FLOPs / (GPUs x dense peak)"
 
 
 def test_an_encoder_without_a_model_says_so():
-    shown = only(after(lambda at_s: msgspec.structs.replace(encoder(at_s), llm=None)))
-    assert why(shown.mfu_ratio) is Reason.UNKNOWN_MODEL
-    assert there(shown.prefill_tokens_per_s) == pytest.approx(20_000.0)
+    shown = only(after(lambda at_s: replace(encoder(at_s), llm=None)))
+    assert why(shown.efficiency.mfu_ratio) is Reason.UNKNOWN_MODEL
+    assert there(shown.rates.prefill_tokens_per_s) == pytest.approx(20_000.0)
 
 
 def test_an_idle_encoder_has_a_true_zero():
-    assert only(after(steady({q.PREFILL_COMPUTED: 0.0}, kind=EngineKind.TEI))).mfu_ratio == 0.0
+    assert only(after(steady({q.PREFILL_COMPUTED: 0.0}, kind=EngineKind.TEI))).efficiency.mfu_ratio == 0.0
 
 
 # Servers of models that are no LLMs.
@@ -197,16 +202,25 @@ def images(**facts: Any) -> Callable[[float], EngineReading]:
 @pytest.mark.parametrize("llm", [None, SMALL])
 def test_a_model_that_is_no_llm_has_inferences_and_no_tokens(llm: object):
     shown = only(after(images(llm=llm)))
-    assert there(shown.inferences_per_s) == pytest.approx(640.0)
-    assert there(shown.requests_per_s) == pytest.approx(80.0)
-    assert (there(shown.failures_per_s), shown.waiting) == (pytest.approx(0.5), 3.0)
-    tokens: tuple[Reading, ...] = (shown.decode_tokens_per_s, shown.prefill_tokens_per_s, shown.tokens_total.decode)
+    assert there(shown.rates.inferences_per_s) == pytest.approx(640.0)
+    assert there(shown.rates.requests_per_s) == pytest.approx(80.0)
+    assert (there(shown.rates.failures_per_s), shown.load.waiting) == (pytest.approx(0.5), 3.0)
+    tokens: tuple[Reading, ...] = (
+        shown.rates.decode_tokens_per_s,
+        shown.rates.prefill_tokens_per_s,
+        shown.tokens_total.decode,
+    )
     assert {why(reading) for reading in tokens} == {Reason.NOT_SUPPORTED}
-    shares = (shown.mfu_ratio, shown.mbu_ratio, shown.flops_per_s, shown.peak_flops_per_s)
+    shares = (
+        shown.efficiency.mfu_ratio,
+        shown.efficiency.mbu_ratio,
+        shown.efficiency.flops_per_s,
+        shown.efficiency.peak_flops_per_s,
+    )
     assert {why(reading) for reading in shares} == {Reason.NOT_MODELLED}
 
 
 def test_an_llm_whose_server_counts_inferences_too_has_its_tokens():
     shown = only(after(steady({q.INFERENCES: 2.0, q.DECODE_TOKENS: 90.0}, kind=EngineKind.TRITON)))
-    assert there(shown.decode_tokens_per_s) == pytest.approx(90.0)
-    assert there(shown.inferences_per_s) == pytest.approx(2.0)
+    assert there(shown.rates.decode_tokens_per_s) == pytest.approx(90.0)
+    assert there(shown.rates.inferences_per_s) == pytest.approx(2.0)

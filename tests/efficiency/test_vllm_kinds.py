@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-import msgspec
 import pytest
 
 from gpumon.efficiency.deriver import Deriver
@@ -19,6 +18,7 @@ from tests.efficiency.polls import only, there, why
 from tests.efficiency.small_llm import SMALL
 from tests.efficiency.test_deriver import frame
 from tests.fakes.http_server import Reply
+from tests.records import replace
 from tests.sources.engines.contract import PAGES
 from tests.sources.polling import always, first
 
@@ -47,7 +47,7 @@ async def shown(name: str, per_s: Mapping[str, float], seconds: float = 20.0) ->
     while at_s <= seconds:
         reading = await polled(later(page, {series: at_s * rate for series, rate in per_s.items()}))
         facts = {"llm": SMALL, "gpu_type": "H100 SXM 80GB", "gpu_count": 1}
-        reading = msgspec.structs.replace(reading, monotonic_s=at_s, interval_s=INTERVAL_S, url="http://e:1", **facts)
+        reading = replace(reading, monotonic_s=at_s, interval_s=INTERVAL_S, url="http://e:1", **facts)
         last = deriver.derive(frame(int(at_s), (), (reading,)))
         at_s += INTERVAL_S
     return only(last.snapshot)
@@ -62,12 +62,17 @@ PROMPTS = {
 async def test_a_pooling_server_has_no_decode_and_no_mbu_and_its_prefill_all_the_same() -> None:
     engine = await shown("pooling", {**PROMPTS, "vllm:request_success_total": 4.0})
     assert service_of(engine) is Service.ENCODING
-    assert engine.decode_tokens_per_s == engine.mfu_decode_ratio == engine.context_tokens == NO_DECODE
+    assert (
+        engine.rates.decode_tokens_per_s
+        == engine.efficiency.mfu_decode_ratio
+        == engine.load.context_tokens
+        == NO_DECODE
+    )
     assert engine.tokens_total.decode == NO_DECODE
-    assert isinstance(engine.mbu_ratio, Missing), "how often it reads its weights is not told"
-    assert why(engine.mbu_ratio) is Reason.NOT_MODELLED
-    assert there(engine.prefill_tokens_per_s) == pytest.approx(512.0)
-    assert there(engine.mfu_ratio) > 0.0
+    assert isinstance(engine.efficiency.mbu_ratio, Missing), "how often it reads its weights is not told"
+    assert why(engine.efficiency.mbu_ratio) is Reason.NOT_MODELLED
+    assert there(engine.rates.prefill_tokens_per_s) == pytest.approx(512.0)
+    assert there(engine.efficiency.mfu_ratio) > 0.0
 
 
 async def test_a_server_that_has_served_nothing_yet_may_be_either() -> None:
@@ -81,21 +86,29 @@ async def test_a_server_that_has_served_nothing_yet_may_be_either() -> None:
 async def test_steps_of_a_diffusion_model_are_no_tokens() -> None:
     grown = {**PROMPTS, "vllm:generation_tokens_total": 256.0, "vllm:iteration_tokens_total_count": 60.0}
     engine = await shown("diffusion", {**grown, "vllm:diffusion_num_denoising_steps_total": 60.0})
-    refused = (engine.mbu_ratio, engine.mfu_ratio, engine.mfu_decode_ratio, engine.bytes_per_s, engine.batch)
+    refused = (
+        engine.efficiency.mbu_ratio,
+        engine.efficiency.mfu_ratio,
+        engine.efficiency.mfu_decode_ratio,
+        engine.efficiency.bytes_per_s,
+        engine.rates.batch,
+    )
     assert {why(reading) for reading in refused} == {Reason.NOT_MODELLED}
-    assert isinstance(engine.mbu_ratio, Missing)
-    assert "its steps denoise a canvas and are no tokens" in engine.mbu_ratio.detail
-    assert there(engine.decode_tokens_per_s) == pytest.approx(256.0), "committed tokens are tokens"
+    assert isinstance(engine.efficiency.mbu_ratio, Missing)
+    assert "its steps denoise a canvas and are no tokens" in engine.efficiency.mbu_ratio.detail
+    assert there(engine.rates.decode_tokens_per_s) == pytest.approx(256.0), "committed tokens are tokens"
 
 
 async def test_the_front_end_in_rust_counts_steps_exactly_and_says_why_its_pool_is_not_known() -> None:
     grown = {"vllm:generation_tokens_total": 300.0, "vllm:iteration_tokens_total_count": 100.0}
     engine = await shown("rust-0.30", grown)
-    assert there(engine.steps_per_s) == pytest.approx(100.0)
-    assert there(engine.batch) == pytest.approx(3.0)
+    assert there(engine.rates.steps_per_s) == pytest.approx(100.0)
+    assert there(engine.rates.batch) == pytest.approx(3.0)
     assert engine.sources["steps_per_s"] == "vllm:iteration_tokens_total_count over 10 s"
-    assert engine.kv_pool_tokens == Missing(Reason.NOT_EXPOSED, "vLLM's front end in Rust writes no cache_config_info")
-    assert (there(engine.waiting), there(engine.waiting_deferred)) == (2.0, 1.0)
+    assert engine.load.kv_pool_tokens == Missing(
+        Reason.NOT_EXPOSED, "vLLM's front end in Rust writes no cache_config_info"
+    )
+    assert (there(engine.load.waiting), there(engine.load.waiting_deferred)) == (2.0, 1.0)
 
 
 async def test_the_same_page_of_several_api_servers_has_no_exact_steps() -> None:
@@ -127,9 +140,13 @@ async def test_what_is_turned_away_and_moved_beyond_the_gpus_is_shown_as_rates()
         f"vllm:nixl_num_failed_transfers_total{labels}": 0.5,
     }
     engine = await shown("kv-tiers", grown)
-    assert there(engine.rejections_per_s) == pytest.approx(2.0)
-    moved = (engine.kv_stored_bytes_per_s, engine.kv_loaded_bytes_per_s, engine.kv_transferred_bytes_per_s)
+    assert there(engine.rates.rejections_per_s) == pytest.approx(2.0)
+    moved = (
+        engine.rates.kv_stored_bytes_per_s,
+        engine.rates.kv_loaded_bytes_per_s,
+        engine.rates.kv_transferred_bytes_per_s,
+    )
     assert [there(rate) for rate in moved] == pytest.approx([3e9, 1e9, 5e8])
-    assert there(engine.kv_transfer_failures_per_s) == pytest.approx(0.5)
+    assert there(engine.rates.kv_transfer_failures_per_s) == pytest.approx(0.5)
     assert engine.sources["kv_loaded_bytes_per_s"] == "vllm:kv_offload_load_bytes_total over 10 s"
-    assert there(engine.waiting_deferred) == 3.0
+    assert there(engine.load.waiting_deferred) == 3.0

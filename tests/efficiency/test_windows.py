@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +10,7 @@ from gpumon.efficiency.windows import Track
 from gpumon.readings.frame import Advance, EndpointState, EngineReading, HistogramReading, RankReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reason
 from gpumon.readings.quantities import DECODE_TOKENS, ITL, RUNNING
+from tests.records import replace
 
 
 def poll(
@@ -156,7 +156,7 @@ def test_an_old_answer_that_comes_late_adds_nothing(started: float):
 
 
 def test_a_series_that_answers_lack_gives_its_last_rate_and_then_none_and_never_zero():
-    lacking = [msgspec.structs.replace(poll(float(at)), ranks=(RankReading("0", {}, {}, {}),)) for at in range(3, 20)]
+    lacking = [replace(poll(float(at)), ranks=(RankReading("0", {}, {}, {}),)) for at in range(3, 20)]
     found = track(poll(0.0, 100), poll(1.0, 150), poll(2.0, 200), *lacking[:5])
     assert found.rate(DECODE_TOKENS, 10.0) == pytest.approx(50)
     assert track(poll(2.0, 200), *lacking).rate(DECODE_TOKENS, 10.0) == Missing(Reason.WARMING_UP)
@@ -164,8 +164,8 @@ def test_a_series_that_answers_lack_gives_its_last_rate_and_then_none_and_never_
 
 def test_a_gauge_that_one_rank_does_not_tell_any_more_is_no_sum():
     one, other = RankReading("0", {}, {RUNNING: 5.0}, {}), RankReading("1", {}, {RUNNING: 0.0}, {})
-    both = msgspec.structs.replace(poll(0.0), ranks=(one, other))
-    lost = msgspec.structs.replace(poll(1.0), ranks=(msgspec.structs.replace(one, gauges={}), other))
+    both = replace(poll(0.0), ranks=(one, other))
+    lost = replace(poll(1.0), ranks=(replace(one, gauges={}), other))
     assert track(both).gauge(RUNNING) == 5.0
     assert track(both, lost).gauge(RUNNING) == NOT_EXPOSED
 
@@ -173,7 +173,7 @@ def test_a_gauge_that_one_rank_does_not_tell_any_more_is_no_sum():
 def test_a_counter_that_moves_otherwise_than_before_is_another_series():
     def moving(at_s: float, tokens: float, advance: Advance) -> EngineReading:
         told = {"live": {DECODE_TOKENS: "x"}, "advance": {DECODE_TOKENS: advance}}
-        return msgspec.structs.replace(poll(at_s, tokens), **told)
+        return replace(poll(at_s, tokens), **told)
 
     found = track(moving(0.0, 0, Advance.DERIVED), moving(1.0, 9000, Advance.END), moving(2.0, 9005, Advance.END))
     assert found.totals[DECODE_TOKENS] == 5

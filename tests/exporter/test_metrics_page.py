@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 
-import msgspec
 import pytest
 
 from gpumon.outputs.openmetrics import MetricsPage
@@ -12,6 +11,7 @@ from gpumon.readings.exported import Sample
 from gpumon.readings.snapshot import Event, EventKind
 from tests.exporter.served import MODERN, classic, modern, ups
 from tests.outputs import shots
+from tests.records import replace
 
 
 class Clock:
@@ -54,7 +54,7 @@ def test_every_page_is_of_the_newest_snapshot_however_many_came_between_two(page
     for between in (1, 2, 3, 2, 3, 1) * 10:
         for _ in range(between):
             wall_s += 1.0  # the page alone holds it: the next one may come to lie where it lay
-            page.take(msgspec.structs.replace(shot, wall_s=wall_s))
+            page.take(replace(shot, wall_s=wall_s))
         (shown,) = (one.value for one in read(page) if one.name == "gpumon_snapshot_timestamp_seconds")
         assert shown == wall_s
 
@@ -114,7 +114,7 @@ def test_events_and_restarts_are_counted_since_the_start(page: MetricsPage) -> N
 def test_hostile_text_stays_in_its_label_in_both_forms(page: MetricsPage) -> None:
     gpu = shots.gpu(name=shots.HOSTILE, uuid=shots.HOSTILE)
     engine = shots.engine(name=shots.HOSTILE, model=shots.HOSTILE, fault=shots.HOSTILE, url=shots.HOSTILE)
-    page.take(shots.snapshot(gpus=(gpu,), engines=(engine, msgspec.structs.replace(engine, name="b"))))
+    page.take(shots.snapshot(gpus=(gpu,), engines=(engine, replace(engine, name="b"))))
     new, old = read(page), classic(page.page("", "").body)
     assert new == old
     assert all(text.isprintable() and len(text) <= 1024 for one in new for text in one.labels.values())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import msgspec
 import pytest
 
 from gpumon.commands.serve_metrics import answer
@@ -14,6 +13,7 @@ from gpumon.readings.frame import GpuProcess, XidEvent
 from gpumon.readings.snapshot import Event, EventKind, FaultShown, Snapshot
 from tests.exporter.served import MODERN, modern
 from tests.outputs import shots
+from tests.records import replace
 from tests.triage.engines import SPINS, judged, scene
 from tests.triage.stage import GIB, START_S, Stage, gpu
 
@@ -57,8 +57,8 @@ def test_no_process_is_named(processes: tuple[GpuProcess, ...]) -> None:
     seen = told(shot)
     assert not NAMES.search(seen), NAMES.findall(seen)
     assert "a process" in seen
-    gone = msgspec.structs.replace(
-        shot, gpus=tuple(msgspec.structs.replace(one, processes=()) for one in shot.gpus)
+    gone = replace(
+        shot, gpus=tuple(replace(one, processes=()) for one in shot.gpus)
     )  # a verdict that stands for a while after its process has ended
     assert "(pid" not in told(gone)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from gpumon.config.load import load
 from gpumon.config.options import Options
 from gpumon.outputs.openmetrics import MetricsPage
 from gpumon.readings import exported_metrics as table
+from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.exported import Sample, answers, rebuilt, without_processes
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Snapshot
@@ -75,7 +75,7 @@ def assert_comes_back(shot: Snapshot, samples: list[Sample]) -> None:
 
 def same(was: Any, now: Any, fields: tuple[table.Field, ...], names: tuple[str, ...]) -> None:
     for name in (*(field.path for field in fields), *names):
-        before, after = attrgetter(name)(was), attrgetter(name)(now)
+        before, after = value_of(was, name), value_of(now, name)
         assert isinstance(after, Missing) if isinstance(before, Missing) else after == before, (name, before, after)
 
 

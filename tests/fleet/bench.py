@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import psutil
 
 from gpumon.config.schema import Config
@@ -24,6 +23,7 @@ from gpumon.session import Calibrator
 from gpumon.sizing.live import from_live, have
 from gpumon.sizing.plan import plan
 from tests.fleet.fleets import fleet_frame, make
+from tests.records import replace
 
 
 def cpu_ms(name: str, work: Callable[[], Any]) -> Any:
@@ -71,12 +71,12 @@ def main() -> None:
     cpu_ms("order", lambda: ordered(rows))
     cpu_ms("JSON", lambda: encode(snapshot, {}))
     shot = cpu_ms("whole", lambda: whole(snapshot))
-    cpu_ms("calibration", lambda: calibrator.take(msgspec.structs.replace(shot, wall_s=shot.wall_s + 15.0)))
+    cpu_ms("calibration", lambda: calibrator.take(replace(shot, wall_s=shot.wall_s + 15.0)))
     here = cpu_ms("have", lambda: have(shot))
     seen = calibrator.calibration
     scenario = cpu_ms("scenario", lambda: from_live(shot, seen.observed(), None, seen.in_flight()))
     planned = [each for each in scenario.workload if "70B" in each.model]
-    scenario = msgspec.structs.replace(scenario, workload=tuple(planned))
+    scenario = replace(scenario, workload=tuple(planned))
     known = cpu_ms("known", calibrator.known)
     answer = cpu_ms("plan", lambda: plan(scenario, known, dict(here)))
     print(f"{len(models)} models; planned: {answer.totals.gpus} GPUs, {answer.problem or 'no problem'}")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-import msgspec
-
 from gpumon.config.schema import Config
 from gpumon.fleet.course import Make
 from gpumon.fleet.fleet import Fleet
@@ -14,6 +12,7 @@ from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import Frame
 from gpumon.session import maker
 from tests.recording.frames import WALL_S, served
+from tests.records import replace
 
 EVERY_S = 15
 _UNIX_S = WALL_S - 5000.0
@@ -28,12 +27,9 @@ def scraped(seed: int, seconds: int = 180) -> tuple[Frame, ...]:
 
 def host(name: str, frame: Frame, **labels: str) -> HostFrame:
     """A server's readings as those of a host of a fleet: GPUs and engines are its own, by uuid and URL."""
-    gpus = tuple(
-        msgspec.structs.replace(gpu, uuid=f"{gpu.uuid}-{name}", monotonic_s=gpu.monotonic_s + _UNIX_S)
-        for gpu in frame.gpus
-    )
+    gpus = tuple(replace(gpu, uuid=f"{gpu.uuid}-{name}", monotonic_s=gpu.monotonic_s + _UNIX_S) for gpu in frame.gpus)
     engines = tuple(
-        msgspec.structs.replace(
+        replace(
             engine,
             url=engine.url.replace("127.0.0.1", name),
             gpus=tuple(f"{uuid}-{name}" for uuid in engine.gpus),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from gpumon.fleet.course import HostCourse
@@ -16,14 +15,15 @@ from gpumon.readings.frame import EndpointState, Fault
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Limit, Snapshot
 from tests.fleet.fleets import EVERY_S, fed, fleet_frame, make
+from tests.records import replace
 
 
 def later(frame: FleetFrame, seconds: float, **changes: Any) -> FleetFrame:
-    return msgspec.structs.replace(frame, wall_s=frame.wall_s + seconds, **changes)
+    return replace(frame, wall_s=frame.wall_s + seconds, **changes)
 
 
 def without(frame: FleetFrame, *names: str) -> FleetFrame:
-    return msgspec.structs.replace(frame, hosts=tuple(host for host in frame.hosts if host.name not in names))
+    return replace(frame, hosts=tuple(host for host in frame.hosts if host.name not in names))
 
 
 def shown(fleet: Fleet, name: str) -> HostShown:
@@ -33,7 +33,7 @@ def shown(fleet: Fleet, name: str) -> HostShown:
 
 
 def decodes(snapshot: Snapshot) -> list[object]:
-    return [engine.decode_tokens_per_s for engine in snapshot.engines]
+    return [engine.rates.decode_tokens_per_s for engine in snapshot.engines]
 
 
 def test_two_scrapes_give_rates():
@@ -106,7 +106,7 @@ def test_an_answer_that_is_none_leaves_the_hosts_and_their_time():
 
 def test_a_notice_is_no_outage():
     notice = (Fault("prometheus", "two jobs scrape the same engine", 1.8e9),)
-    snapshot = fed(fleet_frame(0), msgspec.structs.replace(fleet_frame(1), faults=notice))
+    snapshot = fed(fleet_frame(0), replace(fleet_frame(1), faults=notice))
     assert snapshot.answered
     assert snapshot.faults[0].text == notice[0].text
 
@@ -133,15 +133,15 @@ def test_what_was_not_answered_for_too_long_has_no_figures():
 def test_all_hosts_may_vanish():
     fleet = Fleet(make())
     nothing = (Fault("prometheus", "no engine is among its series", 1.8e9),)
-    fed(fleet_frame(0), msgspec.structs.replace(fleet_frame(1), hosts=(), faults=nothing), fleet=fleet)
+    fed(fleet_frame(0), replace(fleet_frame(1), hosts=(), faults=nothing), fleet=fleet)
     assert {host.state for host in fleet.snapshot.hosts} == {HostState.GONE}
 
 
 def test_a_host_of_which_no_engine_answers_is_unreachable():
     frame = fleet_frame(0)
-    down = tuple(msgspec.structs.replace(one, state=EndpointState.REFUSED, ranks=()) for one in frame.hosts[0].engines)
+    down = tuple(replace(one, state=EndpointState.REFUSED, ranks=()) for one in frame.hosts[0].engines)
     only = HostFrame("gpu01", engines=down)
-    assert fed(msgspec.structs.replace(frame, hosts=(only,))).hosts[0].state is HostState.UNREACHABLE
+    assert fed(replace(frame, hosts=(only,))).hosts[0].state is HostState.UNREACHABLE
 
 
 def test_a_step_is_a_host():
@@ -163,7 +163,7 @@ def test_a_gpumon_that_is_silent_is_not_shown_as_fresh():
     host = fed(FleetFrame(ready.wall_s + 46.0, 15.0, (own,))).hosts[0]
     assert host.state is HostState.STALE
     assert all(gpu.busy_ratio == Missing(Reason.STALE) for gpu in host.snapshot.gpus)
-    assert all(engine.ttft_s.p95 == Missing(Reason.STALE) for engine in host.snapshot.engines)
+    assert all(engine.latency.ttft_s.p95 == Missing(Reason.STALE) for engine in host.snapshot.engines)
     assert host.snapshot.verdicts == ()
     assert [fault.text[:14] for fault in host.snapshot.faults] == ["old", "no new figures"]
     assert host.snapshot.gpus[0].flops_peak_per_s == ready.gpus[0].flops_peak_per_s
@@ -171,7 +171,7 @@ def test_a_gpumon_that_is_silent_is_not_shown_as_fresh():
 
 def test_a_gpumon_that_is_scraped_seldom_is_as_fresh_as_its_last_scrape():
     """The other targets of its host are scraped every 15 s, itself every minute."""
-    ready = msgspec.structs.replace(fed(fleet_frame(2), fleet_frame(3)).hosts[0].snapshot, interval_s=60.0)
+    ready = replace(fed(fleet_frame(2), fleet_frame(3)).hosts[0].snapshot, interval_s=60.0)
     own = HostFrame("gpu01", ready=ready, interval_s=15.0)
     assert fed(FleetFrame(ready.wall_s + 59.0, 15.0, (own,))).hosts[0].state is HostState.OK
     assert fed(FleetFrame(ready.wall_s + 181.0, 15.0, (own,))).hosts[0].state is HostState.STALE
@@ -179,8 +179,8 @@ def test_a_gpumon_that_is_scraped_seldom_is_as_fresh_as_its_last_scrape():
 
 def test_a_host_whose_gpumon_answers_is_there_though_its_only_engine_is_down():
     ready = fed(fleet_frame(2), fleet_frame(3)).hosts[0].snapshot
-    down = msgspec.structs.replace(ready.engines[0], state=EndpointState.REFUSED, fault="connection refused")
-    ready = msgspec.structs.replace(ready, gpus=(), engines=(down,))
+    down = replace(ready.engines[0], state=EndpointState.REFUSED, fault="connection refused")
+    ready = replace(ready, gpus=(), engines=(down,))
     row = by_host(fed(FleetFrame(ready.wall_s + 1.0, 15.0, (HostFrame("gpu01", ready=ready, interval_s=15.0),))), {})[0]
     assert (row.state, row.silent, row.engines) == (HostState.OK, 1, 1)
 
@@ -202,8 +202,8 @@ def test_verdicts_come_with_frames_every_15_s():
 
 def test_readings_that_break_the_deriver_cost_their_own_host():
     frame = fleet_frame(1)
-    broken = msgspec.structs.replace(frame.hosts[0], gpus=(*frame.hosts[0].gpus, "no GPU"))  # type: ignore[arg-type]
-    snapshot = fed(msgspec.structs.replace(frame, hosts=(broken, *frame.hosts[1:])))
+    broken = replace(frame.hosts[0], gpus=(*frame.hosts[0].gpus, "no GPU"))  # type: ignore[arg-type]
+    snapshot = fed(replace(frame, hosts=(broken, *frame.hosts[1:])))
     assert "please report" in snapshot.hosts[0].snapshot.faults[-1].text
     assert len(snapshot.hosts[1].snapshot.gpus) == 8
 
@@ -216,7 +216,7 @@ def test_a_clock_that_was_set_back_begins_anew():
 
 def test_engines_of_one_name_are_told_apart():
     frame = fleet_frame(0, 1)
-    same = tuple(msgspec.structs.replace(engine, name="vllm") for engine in frame.hosts[0].engines)
-    host = msgspec.structs.replace(frame.hosts[0], engines=same)
-    names = [engine.name for engine in fed(msgspec.structs.replace(frame, hosts=(host,))).hosts[0].snapshot.engines]
+    same = tuple(replace(engine, name="vllm") for engine in frame.hosts[0].engines)
+    host = replace(frame.hosts[0], engines=same)
+    names = [engine.name for engine in fed(replace(frame, hosts=(host,))).hosts[0].snapshot.engines]
     assert len(set(names)) == 4

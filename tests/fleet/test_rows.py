@@ -5,17 +5,18 @@ from __future__ import annotations
 from math import fsum
 from typing import Any
 
-import msgspec
 import pytest
 
 from gpumon.efficiency.quantiles import quantile
 from gpumon.fleet.parts import MERGED, WORST, Known, weighted
 from gpumon.fleet.rows import NO_ENGINE, NOT_PLACED, SORTS, Row, by_host, by_model, ordered, total
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
+from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.frame import EndpointState, HistogramReading
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Level
 from tests.fleet.fleets import fed, fleet_frame
+from tests.records import replace
 
 PRICES = {"H100 SXM5 80GB": 3.0, "": 1.0}
 
@@ -39,10 +40,10 @@ def changed(fleet: FleetSnapshot, at: int, **changes: Any) -> FleetSnapshot:
     shown = changes.pop("snapshot", host.snapshot)
     for field, things in (("gpu", shown.gpus), ("engine", shown.engines)):
         if field in changes:
-            first = msgspec.structs.replace(things[0], **changes.pop(field))
-            shown = msgspec.structs.replace(shown, **{f"{field}s": (first, *things[1:])})
-    host = msgspec.structs.replace(host, snapshot=shown, **changes)
-    return msgspec.structs.replace(fleet, hosts=(*fleet.hosts[:at], host, *fleet.hosts[at + 1 :]))
+            first = replace(things[0], **changes.pop(field))
+            shown = replace(shown, **{f"{field}s": (first, *things[1:])})
+    host = replace(host, snapshot=shown, **changes)
+    return replace(fleet, hosts=(*fleet.hosts[:at], host, *fleet.hosts[at + 1 :]))
 
 
 def known(*values: Any) -> list[float]:
@@ -56,9 +57,9 @@ def test_a_host_has_the_sums_and_means_of_its_own(fleet: FleetSnapshot):
     assert row.busy_ratio.value == pytest.approx(fsum(known(*(gpu.busy_ratio for gpu in shown.gpus))) / 8)
     assert row.power_w == (pytest.approx(fsum(known(*(gpu.power_w for gpu in shown.gpus)))), 8, 8)
     assert row.decode_tokens_per_s == pytest.approx(
-        fsum(known(*(engine.decode_tokens_per_s for engine in shown.engines)))
+        fsum(known(*(engine.rates.decode_tokens_per_s for engine in shown.engines)))
     )
-    assert row.kv_usage_ratio == max(known(*(engine.kv_usage_ratio for engine in shown.engines)))
+    assert row.kv_usage_ratio == max(known(*(engine.load.kv_usage_ratio for engine in shown.engines)))
     assert row.idle_gpus.value == pytest.approx(8 - fsum(known(*(gpu.busy_ratio for gpu in shown.gpus))))
     assert row.idle_cost_per_h.value == pytest.approx(3.0 * row.idle_gpus.value)
 
@@ -67,7 +68,7 @@ def test_all_rows_as_one_have_the_sums_of_all(fleet: FleetSnapshot):
     whole = total(by_host(fleet, PRICES))
     assert (whole.gpus, whole.engines, len(whole.hosts)) == (24, 12, 3)
     for field in ("decode_tokens_per_s", "prefill_tokens_per_s", "running", "requests_per_s"):
-        assert getattr(whole, field) == pytest.approx(fsum(known(*(getattr(one, field) for one in engines(fleet)))))
+        assert getattr(whole, field) == pytest.approx(fsum(known(*(value_of(one, field) for one in engines(fleet)))))
     assert whole.vram_used_bytes.value == pytest.approx(fsum(known(*(gpu.vram_used_bytes for gpu in gpus(fleet)))))
     both = [(gpu.mfu_ratio, gpu.flops_peak_per_s) for gpu in gpus(fleet)]
     pairs = [(ratio, peak) for ratio, peak in both if isinstance(ratio, float) and isinstance(peak, float)]
@@ -91,7 +92,7 @@ def test_a_model_has_the_engines_and_gpus_of_all_hosts(fleet: FleetSnapshot):
 
 
 def test_gpus_without_an_engine_have_a_row_of_their_own(fleet: FleetSnapshot):
-    bare = msgspec.structs.replace(fleet.hosts[0].snapshot, engines=())
+    bare = replace(fleet.hosts[0].snapshot, engines=())
     fleet = changed(fleet, 0, snapshot=bare)
     rest = by_model(fleet, PRICES)[-1]
     assert (rest.name, rest.gpus, rest.engines, rest.hosts) == (NO_ENGINE, 8, 0, ("gpu01",))
@@ -128,7 +129,7 @@ def test_latencies_of_many_engines_are_those_of_all_their_requests(fleet: FleetS
 
 def test_without_buckets_the_worst_latency_is_shown_and_marked(fleet: FleetSnapshot):
     row = by_host(changed(fleet, 0, latencies={}), PRICES)[0]
-    worst = max(known(*(engine.ttft_s.p95 for engine in fleet.hosts[0].snapshot.engines)))
+    worst = max(known(*(engine.latency.ttft_s.p95 for engine in fleet.hosts[0].snapshot.engines)))
     assert row.ttft_p95_s == (worst, WORST)
 
 
@@ -147,10 +148,10 @@ def test_an_engine_that_does_not_answer_is_counted(fleet: FleetSnapshot):
 
 def test_joules_of_a_gpu_that_two_engines_share_count_once(fleet: FleetSnapshot):
     shared = [
-        msgspec.structs.replace(engine, gpus=(0,), decode_tokens_per_s=100.0, power_w=500.0)
+        replace(engine, gpus=(0,), decode_tokens_per_s=100.0, power_w=500.0)
         for engine in fleet.hosts[0].snapshot.engines[:2]
     ]
-    shown = msgspec.structs.replace(fleet.hosts[0].snapshot, engines=tuple(shared))
+    shown = replace(fleet.hosts[0].snapshot, engines=tuple(shared))
     assert by_host(changed(fleet, 0, snapshot=shown), PRICES)[0].tokens_per_j == pytest.approx(0.4)
 
 
@@ -158,10 +159,10 @@ def test_joules_of_a_gpu_that_two_engines_share_count_once(fleet: FleetSnapshot)
 def test_missing_figures_come_last_and_equals_go_by_name(fleet: FleetSnapshot, sort: str):
     first = fleet.hosts[0]
     names = ["gpu10", "gpu9", "gpu1"]
-    same = [msgspec.structs.replace(first, name=name) for name in names]
-    nothing = msgspec.structs.replace(first, name="a", snapshot=msgspec.structs.replace(first.snapshot, gpus=(),
+    same = [replace(first, name=name) for name in names]
+    nothing = replace(first, name="a", snapshot=replace(first.snapshot, gpus=(),
                                       engines=(), verdicts=()))  # fmt: skip
-    rows = by_host(msgspec.structs.replace(fleet, hosts=(nothing, *same)), PRICES)
+    rows = by_host(replace(fleet, hosts=(nothing, *same)), PRICES)
     assert [row.name for row in ordered(rows, sort)] == ["gpu1", "gpu9", "gpu10", "a"]
     assert [row.name for row in ordered(reversed(rows), sort)] == ["gpu1", "gpu9", "gpu10", "a"]
 
@@ -170,9 +171,9 @@ def test_missing_figures_come_last_and_equals_go_by_name(fleet: FleetSnapshot, s
 def test_what_nothing_is_known_of_comes_first_the_worst_of_it_before_all(fleet: FleetSnapshot, sort: str):
     first = fleet.hosts[0]
     states = {"a": HostState.OK, "b": HostState.STALE, "c": HostState.GONE, "e": HostState.UNREACHABLE}
-    hosts = [msgspec.structs.replace(first, name=name, state=state) for name, state in states.items()]
-    more = msgspec.structs.replace(hosts[-1], name="d")
-    rows = by_host(msgspec.structs.replace(fleet, hosts=(*hosts, more)), PRICES)
+    hosts = [replace(first, name=name, state=state) for name, state in states.items()]
+    more = replace(hosts[-1], name="d")
+    rows = by_host(replace(fleet, hosts=(*hosts, more)), PRICES)
     assert [row.name for row in ordered(rows, sort)] == ["c", "d", "e", "b", "a"]
     assert [row.name for row in ordered(reversed(rows), "name")] == ["a", "b", "c", "d", "e"]
 
@@ -188,14 +189,14 @@ def test_the_most_waste_comes_first(fleet: FleetSnapshot):
 def test_hosts_of_nearly_equal_waste_keep_their_places(fleet: FleetSnapshot):
     rows = by_host(fleet, {})[:2]
     nearly = (Known(3.02, 8, 8), Known(3.04, 8, 8))
-    rows = [msgspec.structs.replace(row, idle_gpus=idle) for row, idle in zip(rows, nearly, strict=True)]
+    rows = [replace(row, idle_gpus=idle) for row, idle in zip(rows, nearly, strict=True)]
     assert [row.name for row in ordered(rows)] == ["gpu01", "gpu02"]
-    rows = [msgspec.structs.replace(row, idle_cost_per_h=each.idle_gpus) for row, each in zip(rows, rows, strict=True)]
+    rows = [replace(row, idle_cost_per_h=each.idle_gpus) for row, each in zip(rows, rows, strict=True)]
     assert [row.name for row in ordered(rows)] == ["gpu01", "gpu02"]
 
 
 def test_a_host_whose_gpus_nobody_knows_has_not_none(fleet: FleetSnapshot):
-    without = msgspec.structs.replace(fleet.hosts[0].snapshot, gpus=())
+    without = replace(fleet.hosts[0].snapshot, gpus=())
     silent = changed(fleet, 0, snapshot=without, state=HostState.UNREACHABLE)
     found = by_host(silent, {})[0].gpus
     assert isinstance(found, Missing)
@@ -206,9 +207,9 @@ def test_a_host_whose_gpus_nobody_knows_has_not_none(fleet: FleetSnapshot):
 def test_gpus_that_engines_may_be_on_are_not_without_an_engine(fleet: FleetSnapshot):
     unplaced = {"mfu_ratio": Missing(Reason.UNMAPPED), "mbu_ratio": Missing(Reason.UNMAPPED)}
     shown = fleet.hosts[1].snapshot
-    more = msgspec.structs.replace(shown.gpus[0], index=99, uuid="GPU-more", engines=(), **unplaced)
-    bare = msgspec.structs.replace(more, index=98, uuid="GPU-bare", mfu_ratio=Missing(Reason.NO_ENGINE))
-    rows = by_model(changed(fleet, 1, snapshot=msgspec.structs.replace(shown, gpus=(*shown.gpus, more, bare))), PRICES)
+    more = replace(shown.gpus[0], index=99, uuid="GPU-more", engines=(), **unplaced)
+    bare = replace(more, index=98, uuid="GPU-bare", mfu_ratio=Missing(Reason.NO_ENGINE))
+    rows = by_model(changed(fleet, 1, snapshot=replace(shown, gpus=(*shown.gpus, more, bare))), PRICES)
     assert [(row.name, row.gpus, row.hosts) for row in rows[-2:]] == [
         (NO_ENGINE, 1, ("gpu02",)),
         (NOT_PLACED, 1, ("gpu02",)),
@@ -218,8 +219,8 @@ def test_gpus_that_engines_may_be_on_are_not_without_an_engine(fleet: FleetSnaps
 
 def test_the_worst_verdict_comes_first(fleet: FleetSnapshot):
     verdict = fleet.hosts[2].snapshot.verdicts[0]
-    critical = msgspec.structs.replace(verdict, level=Level.CRITICAL, text="it burns")
-    shown = msgspec.structs.replace(fleet.hosts[2].snapshot, verdicts=(verdict, critical))
+    critical = replace(verdict, level=Level.CRITICAL, text="it burns")
+    shown = replace(fleet.hosts[2].snapshot, verdicts=(verdict, critical))
     rows = ordered(by_host(changed(fleet, 2, snapshot=shown), PRICES), "level")
     assert (rows[0].name, rows[0].level) == ("gpu03", Level.CRITICAL)
     assert rows[0].verdict.endswith("it burns")
@@ -240,11 +241,10 @@ def test_no_hosts_are_no_rows():
 def test_a_shared_gpu_is_in_the_row_of_each_model_with_its_part(fleet: FleetSnapshot):
     shown = fleet.hosts[0].snapshot
     one, two = (
-        msgspec.structs.replace(engine, gpus=(0,), mfu_ratio=ratio)
-        for engine, ratio in zip(shown.engines[:2], (0.1, 0.3), strict=True)
+        replace(engine, gpus=(0,), mfu_ratio=ratio) for engine, ratio in zip(shown.engines[:2], (0.1, 0.3), strict=True)
     )
-    gpu = msgspec.structs.replace(shown.gpus[0], engines=(one.name, two.name), mfu_ratio=0.4, flops_peak_per_s=1e15)
-    host = HostShown("h", {}, msgspec.structs.replace(shown, gpus=(gpu,), engines=(one, two)))
+    gpu = replace(shown.gpus[0], engines=(one.name, two.name), mfu_ratio=0.4, flops_peak_per_s=1e15)
+    host = HostShown("h", {}, replace(shown, gpus=(gpu,), engines=(one, two)))
     rows = by_model(FleetSnapshot("", 1.0, 15.0, (host,)), PRICES)
     assert sorted(row.mfu_ratio.value for row in rows) == [pytest.approx(0.1), pytest.approx(0.3)]
     assert total(rows).mfu_ratio == (pytest.approx(0.4), 1, 1)

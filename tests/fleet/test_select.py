@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from gpumon.fleet.rows import by_host, by_model
@@ -11,6 +10,7 @@ from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.readings.snapshot import Kind, Level, Limit, Verdict
 from gpumon.readings.verdict import Confidence
 from tests.fleet.fleets import fed, fleet_frame
+from tests.records import replace
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +97,9 @@ def test_a_hostile_glob_takes_no_time(fleet: FleetSnapshot):
 def test_a_verdict_matches_by_its_name(fleet: FleetSnapshot, text: str, hosts: str):
     engine = fleet.hosts[1].snapshot.engines[0]
     full = Verdict(engine.name, Limit.KV_CACHE, (), "", Confidence.HIGH, "", Kind.ENGINE, engine.key, level=Level.WARN)
-    snapshot = msgspec.structs.replace(fleet.hosts[1].snapshot, verdicts=(full,))
-    host = msgspec.structs.replace(fleet.hosts[1], snapshot=snapshot)
-    troubled = msgspec.structs.replace(fleet, hosts=(fleet.hosts[0], host, fleet.hosts[2]))
+    snapshot = replace(fleet.hosts[1].snapshot, verdicts=(full,))
+    host = replace(fleet.hosts[1], snapshot=snapshot)
+    troubled = replace(fleet, hosts=(fleet.hosts[0], host, fleet.hosts[2]))
     selection = Selection.parse(text)
     assert " ".join(host.name for host in selection.hosts(troubled)) == hosts
     assert " ".join(row.name for row in by_host(troubled, {}) if selection.matches(row)) == hosts

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from gpumon.config.schema import Config
 from gpumon.fleet.fleet import Fleet
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
@@ -14,6 +12,7 @@ from gpumon.sizing.live import from_live, have, instances_here
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Server
 from tests.fleet.fleets import fed, fleet_frame, make
+from tests.records import replace
 
 H100 = "H100 SXM5 80GB"
 
@@ -21,10 +20,10 @@ H100 = "H100 SXM5 80GB"
 def cut(fleet: FleetSnapshot, at: int, gpus: int) -> FleetSnapshot:
     """The fleet with a host of fewer GPUs, and no engine on them."""
     host = fleet.hosts[at]
-    here = tuple(msgspec.structs.replace(gpu, engines=(), processes=(), vram_used_bytes=0.0)
+    here = tuple(replace(gpu, engines=(), processes=(), vram_used_bytes=0.0)
                  for gpu in host.snapshot.gpus[:gpus])  # fmt: skip
-    host = msgspec.structs.replace(host, snapshot=msgspec.structs.replace(host.snapshot, gpus=here, engines=()))
-    return msgspec.structs.replace(fleet, hosts=(*fleet.hosts[:at], host, *fleet.hosts[at + 1 :]))
+    host = replace(host, snapshot=replace(host.snapshot, gpus=here, engines=()))
+    return replace(fleet, hosts=(*fleet.hosts[:at], host, *fleet.hosts[at + 1 :]))
 
 
 def test_it_is_worked_out_once_for_all_who_ask():
@@ -41,8 +40,8 @@ def test_each_gpu_and_engine_is_there_once_under_a_name_of_its_own():
     assert len({engine.key for engine in shot.engines}) == len({engine.name for engine in shot.engines}) == 12
     by_index = {gpu.index: gpu for gpu in shot.gpus}
     for engine in shot.engines:
-        assert engine.name.startswith(tuple(f"{by_index[index].host}/" for index in engine.gpus))
-        assert all(engine.name in by_index[index].engines for index in engine.gpus)
+        assert engine.name.startswith(tuple(f"{by_index[index].host}/" for index in engine.hardware.gpus))
+        assert all(engine.name in by_index[index].engines for index in engine.hardware.gpus)
 
 
 def test_servers_are_grouped_by_type_and_gpus_per_host():
@@ -57,17 +56,17 @@ def test_servers_are_grouped_by_type_and_gpus_per_host():
 def test_the_note_names_hosts_and_stays_short():
     fleet = fed(fleet_frame(0, 12), fleet_frame(1, 12))
     lost = tuple(
-        msgspec.structs.replace(
+        replace(
             host,
-            snapshot=msgspec.structs.replace(
+            snapshot=replace(
                 host.snapshot,
-                gpus=tuple(msgspec.structs.replace(gpu, state=GpuState.LOST) for gpu in host.snapshot.gpus[:2])
+                gpus=tuple(replace(gpu, state=GpuState.LOST) for gpu in host.snapshot.gpus[:2])
                 + host.snapshot.gpus[2:],
             ),
         )
         for host in fleet.hosts
     )
-    note = from_live(whole(msgspec.structs.replace(fleet, hosts=lost)), ()).note
+    note = from_live(whole(replace(fleet, hosts=lost)), ()).note
     assert "a GPU of gpu01: left out (lost) x 2" in note
     assert "and 4 more" in note
     assert "gpu12" not in note
@@ -75,8 +74,8 @@ def test_the_note_names_hosts_and_stays_short():
 
 def test_a_host_that_is_gone_is_not_planned_with():
     fleet = fed(fleet_frame(0), fleet_frame(1))
-    gone = msgspec.structs.replace(fleet.hosts[0], state=HostState.GONE)
-    assert len(whole(msgspec.structs.replace(fleet, hosts=(gone, *fleet.hosts[1:]))).gpus) == 16
+    gone = replace(fleet.hosts[0], state=HostState.GONE)
+    assert len(whole(replace(fleet, hosts=(gone, *fleet.hosts[1:]))).gpus) == 16
 
 
 def test_a_plan_stands_on_what_the_whole_fleet_showed():
@@ -87,11 +86,13 @@ def test_a_plan_stands_on_what_the_whole_fleet_showed():
     scenario = from_live(shot, calibrator.calibration.observed(), None, calibrator.calibration.in_flight())
     llama = next(each for each in scenario.workload if "70B" in each.model)
     running = sum(
-        engine.running for engine in shot.engines if "70B" in engine.model and isinstance(engine.running, float)
+        engine.load.running
+        for engine in shot.engines
+        if "70B" in engine.model and isinstance(engine.load.running, float)
     )
     assert llama.seen is not None
     assert llama.target >= running * 0.5
-    scenario = msgspec.structs.replace(scenario, workload=(llama,))
+    scenario = replace(scenario, workload=(llama,))
     answer = plan(scenario, calibrator.known(), dict(have(shot)))
     assert not answer.problem
     assert answer.have is not None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
+from gpumon.readings.engine_snapshot import nested
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.snapshot import (
@@ -29,6 +28,7 @@ from gpumon.readings.snapshot import (
     TokensTotal,
     Verdict,
 )
+from tests.records import replace
 
 HOSTILE = 'a\x1b[31m\n\u202e[bold]\x9b"\ud800' + "x" * 20_000
 """Escape, newline, bidi mark, markup, C1 control, quote, lone surrogate, and far too long."""
@@ -66,42 +66,45 @@ def gpu(index: int = 0, **changed: Any) -> Gpu:
         throttle_s={"sw_power_cap": 12.0},
         sources={"throttle_s": "NVML fields", "pcie_generation": "a driver call"},
     )
-    return msgspec.structs.replace(whole, **changed)
+    return replace(whole, **changed)
 
 
 def engine(**changed: Any) -> Engine:
     """A vLLM that serves."""
-    whole = Engine(
-        name="vllm:8000",
-        kind=EngineKind.VLLM,
-        phase=Phase.INFERENCE,
-        url="http://127.0.0.1:8000",
-        state=EndpointState.OK,
-        age_s=0.4,
-        version="0.11.0",
-        model="meta-llama/Llama-3.3-70B-Instruct",
-        model_source="catalogue",
-        gpus=(0, 1),
-        gpus_source="process",
-        tp=2,
-        running=24.0,
-        waiting=0.0,
-        kv_usage_ratio=0.41,
-        prefill_tokens_per_s=8200.0,
-        decode_tokens_per_s=1100.0,
-        steps_per_s=41.0,
-        ttft_s=Quantiles(p50=0.1, p95=0.21, p99=0.3, mean=0.12, first_bound_s=0.001),
-        itl_s=Quantiles(p95=0.01, mean=0.008, first_bound_s=0.01),
-        queue_s=Quantiles(p95=Missing(Reason.FEW), mean=0.0004),
-        tokens_total=TokensTotal(1e6, 2e5, 3e5),
-        mfu_ratio=0.31,
-        mbu_ratio=0.62,
-        flops_per_s=6e14,
-        bytes_per_s=4e12,
-        precision="bf16",
-        sources={"decode_tokens_per_s": "vllm:generation_tokens_total over 10 s"},
+    whole = nested(
+        Engine,
+        {
+            "name": "vllm:8000",
+            "kind": EngineKind.VLLM,
+            "phase": Phase.INFERENCE,
+            "url": "http://127.0.0.1:8000",
+            "state": EndpointState.OK,
+            "age_s": 0.4,
+            "version": "0.11.0",
+            "model": "meta-llama/Llama-3.3-70B-Instruct",
+            "model_source": "catalogue",
+            "gpus": (0, 1),
+            "gpus_source": "process",
+            "tp": 2,
+            "running": 24.0,
+            "waiting": 0.0,
+            "kv_usage_ratio": 0.41,
+            "prefill_tokens_per_s": 8200.0,
+            "decode_tokens_per_s": 1100.0,
+            "steps_per_s": 41.0,
+            "ttft_s": Quantiles(p50=0.1, p95=0.21, p99=0.3, mean=0.12, first_bound_s=0.001),
+            "itl_s": Quantiles(p95=0.01, mean=0.008, first_bound_s=0.01),
+            "queue_s": Quantiles(p95=Missing(Reason.FEW), mean=0.0004),
+            "tokens_total": TokensTotal(1e6, 2e5, 3e5),
+            "mfu_ratio": 0.31,
+            "mbu_ratio": 0.62,
+            "flops_per_s": 6e14,
+            "bytes_per_s": 4e12,
+            "precision": "bf16",
+            "sources": {"decode_tokens_per_s": "vllm:generation_tokens_total over 10 s"},
+        },
     )
-    return msgspec.structs.replace(whole, **changed)
+    return replace(whole, **changed)
 
 
 def snapshot(**changed: Any) -> Snapshot:
@@ -116,7 +119,7 @@ def snapshot(**changed: Any) -> Snapshot:
         gpus=(gpu(),),
         engines=(engine(),),
     )
-    return msgspec.structs.replace(whole, **changed)
+    return replace(whole, **changed)
 
 
 def bare() -> Snapshot:
@@ -127,14 +130,17 @@ def bare() -> Snapshot:
         self_cost=Self(NOT_SUPPORTED, NOT_SUPPORTED),
         gpus=(Gpu(7, "GPU-7", "", GpuState.LOST, 14.0, "fallen off the bus"),),
         engines=(
-            Engine(
-                name="engine:1",
-                kind=EngineKind.UNKNOWN,
-                phase=Phase.INFERENCE,
-                url="http://127.0.0.1:1",
-                state=EndpointState.REFUSED,
-                age_s=3.0,
-                fault="nothing listens on 127.0.0.1:1",
+            nested(
+                Engine,
+                {
+                    "name": "engine:1",
+                    "kind": EngineKind.UNKNOWN,
+                    "phase": Phase.INFERENCE,
+                    "url": "http://127.0.0.1:1",
+                    "state": EndpointState.REFUSED,
+                    "age_s": 3.0,
+                    "fault": "nothing listens on 127.0.0.1:1",
+                },
             ),
         ),
         faults=(FaultShown("nvml", "no driver", "2026-01-02T14:00:00+01:00"),),

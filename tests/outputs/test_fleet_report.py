@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.outputs.fleet import report
 from gpumon.readings.format import cells
@@ -11,6 +9,7 @@ from gpumon.readings.frame import EndpointState
 from gpumon.readings.snapshot import Kind, Level, Limit, Verdict
 from gpumon.readings.verdict import Confidence
 from tests.fleet.fleets import fed, fleet_frame
+from tests.records import replace
 
 
 def said(limit: Limit, level: Level, text: str, action: str = "") -> Verdict:
@@ -20,10 +19,10 @@ def said(limit: Limit, level: Level, text: str, action: str = "") -> Verdict:
 def with_verdicts(*verdicts: tuple[Verdict, ...]) -> FleetSnapshot:
     fleet = fed(fleet_frame(0))
     hosts = tuple(
-        msgspec.structs.replace(host, snapshot=msgspec.structs.replace(host.snapshot, verdicts=found))
+        replace(host, snapshot=replace(host.snapshot, verdicts=found))
         for host, found in zip(fleet.hosts, verdicts, strict=True)
     )
-    return msgspec.structs.replace(fleet, hosts=hosts)
+    return replace(fleet, hosts=hosts)
 
 
 def test_verdicts_are_listed_worst_first_with_what_to_do():
@@ -41,12 +40,10 @@ def test_verdicts_are_listed_worst_first_with_what_to_do():
 
 def test_what_the_gpus_of_a_host_have_alike_is_one_line():
     gpus = tuple(
-        msgspec.structs.replace(
-            said(Limit.MEMORY_FULL, Level.WARN, "VRAM 89 %", "less"), scope=f"gpu {at}", key=f"{at}"
-        )
+        replace(said(Limit.MEMORY_FULL, Level.WARN, "VRAM 89 %", "less"), scope=f"gpu {at}", key=f"{at}")
         for at in (0, 1, 2, 7)
     )
-    other = msgspec.structs.replace(gpus[0], scope="gpu 4", text="VRAM 97 %")
+    other = replace(gpus[0], scope="gpu 4", text="VRAM 97 %")
     lines = report(with_verdicts((*gpus, other), gpus[:1], ()), {}).splitlines()
     at = lines.index("verdicts, worst first")
     assert lines[at + 1 :] == [
@@ -59,14 +56,14 @@ def test_what_the_gpus_of_a_host_have_alike_is_one_line():
 def test_the_state_says_what_it_counts():
     fleet = with_verdicts((), (), ())
     first, second, third = fleet.hosts
-    silent = msgspec.structs.replace(second.snapshot.engines[0], state=EndpointState.REFUSED)
+    silent = replace(second.snapshot.engines[0], state=EndpointState.REFUSED)
     engines = (silent, *second.snapshot.engines[1:])
     hosts = (
-        msgspec.structs.replace(first, state=HostState.UNREACHABLE),
-        msgspec.structs.replace(second, snapshot=msgspec.structs.replace(second.snapshot, engines=engines)),
+        replace(first, state=HostState.UNREACHABLE),
+        replace(second, snapshot=replace(second.snapshot, engines=engines)),
         third,
     )
-    lines = report(msgspec.structs.replace(fleet, hosts=hosts), {}).splitlines()
+    lines = report(replace(fleet, hosts=hosts), {}).splitlines()
     states = {line.split()[0]: line for line in lines[4:8]}
     assert " unreachable " in states["gpu01"]
     assert " ok 3/4 engines " in states["gpu02"]

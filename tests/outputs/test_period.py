@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Iterator
 
-import msgspec
 import pytest
 
 from gpumon.outputs.export import COLUMNS, header, rows
@@ -16,6 +15,7 @@ from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.period import NO_PRICE, EnginePeriod, GpuPeriod, Incident, Period
 from gpumon.readings.snapshot import Confidence, EventKind, Kind, Level, Limit, Verdict
 from tests.outputs import shots
+from tests.records import replace
 
 GPU = GpuPeriod(0, "u0", "NVIDIA H100 80GB HBM3", 0.71, 0.22, 0.41, 512.0, 1.8432e6, 2.49, 0.72)
 ENGINE = EnginePeriod(
@@ -96,13 +96,13 @@ def test_the_text_sums_up_the_stretch() -> None:
 
 
 def test_a_mean_of_some_gpus_says_of_how_many_and_no_price_how_to_give_one() -> None:
-    other = msgspec.structs.replace(GPU, index=1, uuid="u1", mbu_ratio=NOT_SUPPORTED, cost=NO_PRICE)
-    slice_ = msgspec.structs.replace(other, uuid="MIG-1", busy_ratio=NOT_SUPPORTED)
-    some = msgspec.structs.replace(HOUR, gpus=(GPU, other, slice_), cost=NO_PRICE)
+    other = replace(GPU, index=1, uuid="u1", mbu_ratio=NOT_SUPPORTED, cost=NO_PRICE)
+    slice_ = replace(other, uuid="MIG-1", busy_ratio=NOT_SUPPORTED)
+    some = replace(HOUR, gpus=(GPU, other, slice_), cost=NO_PRICE)
     lines = report(some, 120).splitlines()
     assert lines[2] == "use        busy 71%, MFU 22%, MBU 41% (1 of 2 GPUs)"
     assert lines[5] == "cost       no price of every GPU: set [sizing] price_per_gpu_hour"
-    none = msgspec.structs.replace(some, gpus=(other,))
+    none = replace(some, gpus=(other,))
     assert "| cost | no price: set " in markdown(none)
 
 
@@ -112,7 +112,7 @@ def test_no_line_is_wider_than_asked_for(width: int) -> None:
 
 
 def test_what_is_not_known_is_a_dash_and_never_a_zero() -> None:
-    empty = msgspec.structs.replace(
+    empty = replace(
         HOUR, gpus=(GpuPeriod(0, "u0", "GPU"),), engines=(EnginePeriod("e", "k", "m", "vllm"),), incidents=()
     )
     text = report(empty, 120)
@@ -129,7 +129,7 @@ def test_markdown_is_tables_and_takes_no_markup_from_outside() -> None:
 
 
 def test_json_has_what_is_missing_and_why() -> None:
-    told = json.loads(encode(msgspec.structs.replace(HOUR, cost=Missing(Reason.NO_PRICE))))
+    told = json.loads(encode(replace(HOUR, cost=Missing(Reason.NO_PRICE))))
     assert told["schema"] == 1
     assert told["cost"] is None
     assert told["missing"]["cost"] == "no_price"
@@ -139,7 +139,7 @@ def test_json_has_what_is_missing_and_why() -> None:
 
 def test_an_export_has_the_verdicts_on_the_host() -> None:
     busy = Verdict("host", Limit.MEMORY_FULL, (), "", Confidence.HIGH, SHOT.time, Kind.HOST)
-    shot = msgspec.structs.replace(SHOT, verdicts=(busy,))
+    shot = replace(SHOT, verdicts=(busy,))
     last = dict(zip(COLUMNS, rows(shot).split("\r\n")[-2].split(","), strict=True))
     assert (last["kind"], last["name"], last["verdicts"]) == ("host", "host", "memory_full")
     assert float(last["cpu_ratio"]) == SHOT.host.cpu_ratio

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +12,7 @@ from gpumon.efficiency.service import NO_SERVING
 from gpumon.outputs.plain import lines
 from gpumon.outputs.report import _named, report
 from gpumon.outputs.units import milliseconds, quantities
+from gpumon.readings.engine_snapshot import flat_fields
 from gpumon.readings.format import cells
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, Reason
@@ -125,7 +125,7 @@ def test_the_report_holds_every_value_with_its_unit_reason_or_source() -> None:
 def test_the_report_has_a_line_for_every_reading() -> None:
     text = report(shots.bare())
     readings = [
-        field for kind in (Gpu, Engine) for field in msgspec.structs.fields(kind) if "Missing" in str(field.type)
+        field for kind in (Gpu, Engine) for _, field in flat_fields(kind).values() if "Missing" in str(field.type)
     ]
     assert text.count("not supported") + text.count("not exposed") + text.count("warming up") >= len(readings)
 
@@ -133,7 +133,7 @@ def test_the_report_has_a_line_for_every_reading() -> None:
 def test_no_two_lines_of_the_report_have_one_label() -> None:
     for kind in (Engine, OwnEstimate):
         prefix = "own_" if kind is OwnEstimate else ""
-        labels = [_named(prefix + name)[0] for name in kind.__struct_fields__]
+        labels = [_named(prefix + name)[0] for name in flat_fields(kind)]
         assert [label for label in labels if labels.count(label) > 1] == []
 
 
@@ -208,7 +208,7 @@ def test_columns_stand_still_for_any_values(gpus: list[Gpu], engines: list[Engin
 
 
 READINGS = {
-    kind: [field.name for field in msgspec.structs.fields(kind) if field.type == Reading] for kind in (Gpu, Engine)
+    kind: [name for name, (_, field) in flat_fields(kind).items() if field.type == Reading] for kind in (Gpu, Engine)
 }
 
 
@@ -260,7 +260,7 @@ def test_sums_say_how_many_answer(answering: int, name: str) -> None:
 
 def test_the_report_names_no_two_figures_alike() -> None:
     for kind in (Engine, Replicas):
-        labels = [_named(field.name)[0] for field in msgspec.structs.fields(kind)]
+        labels = [_named(field.name)[0] for _, field in flat_fields(kind).values()]
         assert len(set(labels)) == len(labels)
     assert _named("weight_bytes_per_s") == ("weights read", "bytes_per_s")
     assert _named("kv_bytes_per_s") == ("kv cache read", "bytes_per_s")

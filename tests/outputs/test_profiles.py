@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from msgspec.structs import replace
 
 from gpumon.config.profile_store import builtin
 from gpumon.outputs.profiles import added, as_json, encoded, listed, shown
 from gpumon.readings.format import cells
 from gpumon.sizing.profile import Observed, Origin, Point
+from tests.records import replace
 from tests.sizing.sweeps.samples import one
 
 SWEEP = one("vllm-bench.jsonl")

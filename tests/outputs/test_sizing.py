@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from gpumon.outputs.sizing import report
@@ -14,6 +13,7 @@ from gpumon.outputs.sizing_words import gigabytes, money, number, watts
 from gpumon.readings.format import cells
 from gpumon.sizing.answer import Answer, GpuSlot, Limit, LimitKind, PlacedServer, Plans, Source
 from tests.outputs import answers
+from tests.records import replace
 
 FULL = """\
 sizing: chat
@@ -95,13 +95,13 @@ def test_where_one_workload_has_no_answer_it_says_what_the_others_take() -> None
 
 
 def test_many_workloads_without_an_answer_are_counted() -> None:
-    many = msgspec.structs.replace(answers.partly(), without=("a", "b", "c", "d", "e"))
+    many = replace(answers.partly(), without=("a", "b", "c", "d", "e"))
     assert "need                without a, b, c and 2 more: 4 instances" in report(many, answers.SCENARIO)
     assert "without" not in report(answers.full(), answers.SCENARIO)
 
 
 def test_alike_packings_are_told_once() -> None:
-    alike = msgspec.structs.replace(answers.full(), plans=Plans(answers.packed(), answers.packed()))
+    alike = replace(answers.full(), plans=Plans(answers.packed(), answers.packed()))
     text = report(alike, answers.SCENARIO)
     assert "servers (both packings are the same; proven: no placement needs fewer)\n" in text
     assert "packed by memory and busy share\n" in text
@@ -109,7 +109,7 @@ def test_alike_packings_are_told_once() -> None:
 
 def test_a_price_of_servers_that_are_full_needs_no_word() -> None:
     full = answers.packed(layout=(PlacedServer(0, answers.LARGE),) * 2, gpus=16.0, servers=2.0, servers_least=2.0)
-    answer = msgspec.structs.replace(answers.full(), plans=Plans(full, full))
+    answer = replace(answers.full(), plans=Plans(full, full))
     assert "price               79.68 per hour\n" in report(answer, answers.SCENARIO)
 
 
@@ -124,17 +124,17 @@ def test_no_line_is_wider_than_it_may_be_and_nothing_is_a_control(name: str, wid
 
 def test_a_power_that_is_not_known_has_no_source() -> None:
     nothing = dict.fromkeys(("running", "itl_s", "ttft_s", "e2e_s", "tokens_per_s", "requests_per_s", "power_w"))
-    plan = msgspec.structs.replace(
+    plan = replace(
         answers.workload(), **dict.fromkeys(nothing, answers.INFEASIBLE), power_source="limit", source=Source.NONE
     )
-    text = report(msgspec.structs.replace(answers.full(), workloads=(plan,)), answers.SCENARIO, width=100)
+    text = report(replace(answers.full(), workloads=(plan,)), answers.SCENARIO, width=100)
     assert "(the boards' limit)" not in text
     assert "capacity  " not in text
 
 
 def test_wide_characters_count_as_they_are_drawn() -> None:
-    plan = msgspec.structs.replace(answers.workload(), name="模型" * 30)
-    answer = msgspec.structs.replace(answers.full(), workloads=(plan, answers.SMALL))
+    plan = replace(answers.workload(), name="模型" * 30)
+    answer = replace(answers.full(), workloads=(plan, answers.SMALL))
     lines = report(answer, answers.SCENARIO, width=80).splitlines()
     assert all(cells(line) <= 80 for line in lines)
     header = next(line for line in lines if line.startswith("workload"))
@@ -152,9 +152,7 @@ def test_ten_thousand_alike_servers_are_one_line() -> None:
 def test_many_different_servers_are_cut_and_counted() -> None:
     servers = tuple(PlacedServer(0, (GpuSlot((0,) * (at + 1)),)) for at in range(60))
     plans = answers.packed(layout=servers, servers=60.0)
-    answer = msgspec.structs.replace(
-        answers.full(), plans=msgspec.structs.replace(answers.full().plans, busy_aware=plans)
-    )
+    answer = replace(answers.full(), plans=replace(answers.full().plans, busy_aware=plans))
     assert "  and 20 more servers (--json has them all)\n" in report(answer, answers.SCENARIO)
 
 
@@ -247,6 +245,6 @@ def test_figures(form: object, value: object, text: str) -> None:
     ],
 )
 def test_the_headroom_of_a_capacity_is_named(factor: float, changes: dict[str, Any], said: str) -> None:
-    answer = msgspec.structs.replace(answers.full(), workloads=(answers.workload(**changes), answers.SMALL))
-    scenario = msgspec.structs.replace(answers.SCENARIO, planning_factor=factor)
+    answer = replace(answers.full(), workloads=(answers.workload(**changes), answers.SMALL))
+    scenario = replace(answers.SCENARIO, planning_factor=factor)
     assert f"  capacity            {said}" in report(answer, scenario, width=200)

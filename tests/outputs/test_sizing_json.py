@@ -8,7 +8,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from gpumon.outputs.sizing_csv import COLUMNS, table
@@ -16,6 +15,7 @@ from gpumon.outputs.sizing_json import encode, schema
 from gpumon.sizing.answer import LimitKind, Source
 from tests.outputs import answers
 from tests.outputs.validator import problems
+from tests.records import replace
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -149,5 +149,5 @@ def test_csv_holds_no_formula_and_no_line_break() -> None:
     for row in rows("hostile"):
         assert not any(cell.startswith(("=", "+", "-", "@")) for cell in row.values())
     assert all(line.isprintable() for line in table(answers.hostile()).split("\r\n"))
-    formula = msgspec.structs.replace(answers.full(), workloads=(answers.workload(name="=HYPERLINK(1)"),))
+    formula = replace(answers.full(), workloads=(answers.workload(name="=HYPERLINK(1)"),))
     assert "'=HYPERLINK(1)" in table(formula)

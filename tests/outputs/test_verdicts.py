@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from msgspec.structs import replace
 
 from gpumon.outputs.verdicts import markdown
 from gpumon.readings.frame import GpuState
 from gpumon.readings.snapshot import FaultShown, Kind
 from gpumon.readings.verdict import Confidence, Event, EventKind, Evidence, Level, Limit, Verdict
 from gpumon.recording.incidents import incidents
+from tests.records import replace
 from tests.tui import scenes
 
 

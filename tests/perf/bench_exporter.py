@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import psutil
 
 from gpumon import session
@@ -24,6 +23,7 @@ from gpumon.outputs.openmetrics import MetricsPage
 from gpumon.readings.exported import rebuilt, samples
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 from tests.exporter.served import MODERN, Served, get, modern, quiet, ups
+from tests.records import replace
 
 SIZES = ((8, 4), (16, 32))
 """GPUs and engines."""
@@ -55,18 +55,16 @@ def sized(shot: Snapshot, gpus: int, engines: int) -> Snapshot:
     """The snapshot with so many GPUs and engines: those that it has, again under other names."""
 
     def gpu(at: int) -> Gpu:
-        return msgspec.structs.replace(shot.gpus[at % len(shot.gpus)], index=at, uuid=f"GPU-{at:032}")
+        return replace(shot.gpus[at % len(shot.gpus)], index=at, uuid=f"GPU-{at:032}")
 
     def engine(at: int) -> Engine:
         like = shot.engines[at % len(shot.engines)]
-        return msgspec.structs.replace(like, name=f"{like.name}-{at}", url=f"{like.url}{at}")
+        return replace(like, name=f"{like.name}-{at}", url=f"{like.url}{at}")
 
     verdicts = [
-        msgspec.structs.replace(verdict, key=f"{verdict.key}{at}")
-        for at in range(max(1, engines // 4))
-        for verdict in shot.verdicts
+        replace(verdict, key=f"{verdict.key}{at}") for at in range(max(1, engines // 4)) for verdict in shot.verdicts
     ]
-    return msgspec.structs.replace(
+    return replace(
         shot,
         gpus=tuple(gpu(at) for at in range(gpus)),
         engines=tuple(engine(at) for at in range(engines)),

@@ -18,8 +18,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from gpumon.readings.frame import EngineReading, Frame, GpuReading, HistogramReading, RankReading
 from gpumon.recording import codec
 from gpumon.recording.file import connected, journaled, make
@@ -28,6 +26,7 @@ from gpumon.recording.store import Recorder
 from gpumon.recording.writer import Writer
 from tests.recording.frames import served
 from tests.recording.pasts import lived
+from tests.records import replace
 
 HOUR_S: Final = 3600
 LIMIT_MB, LIMIT_ENCODE_MS = 150.0, 0.5
@@ -64,7 +63,7 @@ def moved(kept: Kept, times: int, by_s: float, last: Frame, known: dict[int, Eng
         if id(engine) not in known:
             known[id(engine)] = _engine(engine, end, by_s, times)
         engines.append(known[id(engine)])
-    moved = msgspec.structs.replace(
+    moved = replace(
         frame,
         seq=frame.seq + int(by_s),
         wall_s=frame.wall_s + by_s,
@@ -72,19 +71,19 @@ def moved(kept: Kept, times: int, by_s: float, last: Frame, known: dict[int, Eng
         gpus=gpus,
         engines=tuple(engines),
     )
-    events = tuple(msgspec.structs.replace(event, wall_s=event.wall_s + by_s) for event in kept.events)
+    events = tuple(replace(event, wall_s=event.wall_s + by_s) for event in kept.events)
     return kept._replace(frame=moved, events=events)
 
 
 def _gpu(gpu: GpuReading, by_s: float, by_j: float) -> GpuReading:
     assert isinstance(gpu.energy_j, float)
     energy_j = round(gpu.energy_j + by_j, 3)
-    return msgspec.structs.replace(gpu, monotonic_s=gpu.monotonic_s + by_s, energy_j=energy_j)
+    return replace(gpu, monotonic_s=gpu.monotonic_s + by_s, energy_j=energy_j)
 
 
 def _engine(engine: EngineReading, end: EngineReading, by_s: float, times: int) -> EngineReading:
     ranks = tuple(_rank(rank, there, times) for rank, there in zip(engine.ranks, end.ranks, strict=True))
-    return msgspec.structs.replace(engine, monotonic_s=engine.monotonic_s + by_s, ranks=ranks)
+    return replace(engine, monotonic_s=engine.monotonic_s + by_s, ranks=ranks)
 
 
 def _rank(rank: RankReading, end: RankReading, times: int) -> RankReading:

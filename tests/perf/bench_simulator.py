@@ -7,10 +7,9 @@ import subprocess
 import sys
 import time
 
-import msgspec
-
 from gpumon.sources.simulator.scenarios import DEMO
 from gpumon.sources.simulator.source import SimulatedServer
+from tests.records import replace
 
 BUDGET_RATIO = 0.03
 """Of one core, engines scraped every 2 s and GPUs read every second."""
@@ -48,7 +47,7 @@ async def live_ratio(seconds: float) -> tuple[float, float]:
 
 def fast_ratio(simulated_s: int = 3600) -> float:
     """CPU seconds per simulated second, advanced second by second, nothing scraped."""
-    server = SimulatedServer(msgspec.structs.replace(DEMO, warm_s=60.0))
+    server = SimulatedServer(replace(DEMO, warm_s=60.0))
     began = time.process_time()
     for second in range(-60, simulated_s - 60):
         server.advance(float(second))

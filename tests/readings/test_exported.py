@@ -169,10 +169,13 @@ def test_any_snapshot_comes_back_and_exports_the_same(shot: Snapshot) -> None:
     engines = {engine.name: engine for engine in back.engines}
     for engine in shot.engines:
         if engine.state is EndpointState.OK and clean(engine.name, 128) == engine.name:
-            gone = isinstance(engine.running, Missing) and engine.running.reason in (Reason.STALE, Reason.UNREACHABLE)
+            gone = isinstance(engine.load.running, Missing) and engine.load.running.reason in (
+                Reason.STALE,
+                Reason.UNREACHABLE,
+            )
             if not gone:
                 assert_same_figures(engine, engines[engine.name], table.ENGINE)
-                assert engines[engine.name].gpus == tuple(sorted(engine.gpus))
+                assert engines[engine.name].hardware.gpus == tuple(sorted(engine.hardware.gpus))
 
 
 @settings(max_examples=12)
@@ -232,7 +235,7 @@ def test_a_silent_gpu_and_a_silent_engine_have_no_figures() -> None:
     up = {(labels["source"], labels["name"]): value for name, labels, value in page if name == "gpumon_source_up"}
     assert up == {("collector", ""): 1.0, ("nvml", ""): 0.0, ("engine", "vllm:8000"): 0.0}
     back = again(shot)
-    assert back.engines[0].running == Missing(Reason.UNREACHABLE)
+    assert back.engines[0].load.running == Missing(Reason.UNREACHABLE)
     assert back.engines[0].fault == "no answer within 2 s"
     assert {gpu.state for gpu in back.gpus} == SILENT_GPU
     assert all(isinstance(gpu.power_w, Missing) for gpu in back.gpus)
@@ -251,9 +254,9 @@ def test_engines_of_one_model_and_names_that_are_cut_alike_stay_apart() -> None:
     engines = tuple(shots.engine(name=name, running=float(at), url=f"http://h:{at}") for at, name in enumerate(names))
     replicas = Replicas("llama", names, 3, deviating=(names[1],))
     back = again(shots.snapshot(engines=engines, replicas=(replicas,)))
-    assert sorted(engine.running for engine in back.engines) == [0.0, 1.0, 2.0]  # type: ignore[type-var]
+    assert sorted(engine.load.running for engine in back.engines) == [0.0, 1.0, 2.0]  # type: ignore[type-var]
     assert len(back.replicas[0].engines) == 3
-    assert back.replicas[0].deviating == tuple(one.name for one in back.engines if one.running == 1.0)
+    assert back.replicas[0].deviating == tuple(one.name for one in back.engines if one.load.running == 1.0)
 
 
 def test_what_is_too_much_is_left_out_and_counted() -> None:

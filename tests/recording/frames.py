@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-import msgspec
-
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, HostReading
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
@@ -16,9 +14,10 @@ from gpumon.sources.simulator.scenarios import CAST, DEMO
 from gpumon.sources.simulator.serving import SimulatedEngine
 from gpumon.sources.simulator.source import SimulatedServer
 from tests.fakes.engine import Capture
+from tests.records import replace
 
 WALL_S = 1.8e9
-FOURTH = msgspec.structs.replace(CAST[1], name="qwen-agent", ranks=((7,),))
+FOURTH = replace(CAST[1], name="qwen-agent", ranks=((7,),))
 """A fourth engine beside the three of the demo, on a GPU of its own."""
 
 
@@ -29,9 +28,7 @@ def served(seconds: int, *, seed: int = 1, cast: tuple[Actor, ...] = (*CAST, FOU
     between GPUs in their last digits), and a host at work.
     """
     noise = random.Random(seed)
-    server = SimulatedServer(
-        msgspec.structs.replace(DEMO, cast=cast, warm_s=0.0), seed, clock=lambda: 0.0, wall_clock=lambda: WALL_S
-    )
+    server = SimulatedServer(replace(DEMO, cast=cast, warm_s=0.0), seed, clock=lambda: 0.0, wall_clock=lambda: WALL_S)
     polls = [_Poll(actor, number, seed) for number, actor in enumerate(cast)]
     engines: tuple[EngineReading, ...] = ()
     for at in range(seconds):
@@ -77,7 +74,7 @@ def page_reading(
 ) -> EngineReading:
     """What the real adapter reads on a metrics page."""
     found = adapter.read(scanner.scan(body))
-    return msgspec.structs.replace(
+    return replace(
         blank,
         monotonic_s=5000.0 + at_s + latency_s / 2,
         latency_s=latency_s,
@@ -101,7 +98,7 @@ def captured(name: str) -> Iterator[Frame]:
         engines = (
             (page_reading(blank, scrape.body, scrape.t, scrape.latency_s, adapter, scanner),)
             if scrape.status == 200
-            else (msgspec.structs.replace(blank, state=EndpointState.REFUSED, fault="refused"),)
+            else (replace(blank, state=EndpointState.REFUSED, fault="refused"),)
         )
         yield Frame(number + 1, WALL_S + scrape.t, 5000.0 + scrape.t, 1.0, HostReading("box"), (), engines)
 
@@ -115,7 +112,7 @@ def _noisy(gpu: GpuReading, noise: random.Random) -> GpuReading:
     links = ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s", "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s")
     changes: dict[str, object] = {name: shaken(getattr(gpu, name)) for name in (*moving, *links)}
     changes["power_w"] = round(shaken(gpu.power_w), 3)
-    return msgspec.structs.replace(gpu, monotonic_s=5000.0 + gpu.monotonic_s, **changes)
+    return replace(gpu, monotonic_s=5000.0 + gpu.monotonic_s, **changes)
 
 
 def _host(noise: random.Random) -> HostReading:

@@ -17,6 +17,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.recording import codec
 from gpumon.recording.past import Points
 from tests.recording.frames import captured, served
+from tests.records import replace
 
 CAPTURES = ("vllm-poisson", "vllm-dp2", "vllm-hang-and-dead-engine")
 
@@ -104,7 +105,7 @@ def test_a_frame_of_an_older_gpumon_lacks_its_last_fields() -> None:
 def test_readings_from_before_the_start_are_kept_once() -> None:
     first = EngineReading("run", "file:run", EndpointState.OK, 1.0)
     newest = EngineReading("run", "file:run", EndpointState.OK, 2.0, earlier=(first,))
-    later = msgspec.structs.replace(newest, monotonic_s=3.0)
+    later = replace(newest, monotonic_s=3.0)
     given = [Frame(at, at, at, 1.0, HostReading(), (), (each,)) for at, each in ((1, newest), (2, newest), (3, later))]
     read = codec.unpacked(packed(given))
     assert [len(frame.engines[0].earlier) for frame in read] == [1, 1, 0]

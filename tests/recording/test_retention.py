@@ -9,14 +9,13 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
 from gpumon.readings.frame import Fault
 from gpumon.recording.file import connected, journaled, make
 from gpumon.recording.reader import Recording
 from gpumon.recording.writer import Writer
 from tests.recording.frames import WALL_S
 from tests.recording.ticks import FACTS, tick
+from tests.records import replace
 
 MINUTE_S = 60.0
 MB = 1e6
@@ -37,7 +36,7 @@ def write(writer: Writer, numbers: range, path: Path, set_s: float = 0.0) -> flo
     for number in numbers:
         kept = tick(number, WALL_S + number * MINUTE_S + set_s)
         noise = Fault("noise", random.Random(number).randbytes(1500).hex(), 0.0)
-        frame = msgspec.structs.replace(kept.frame, monotonic_s=5000.0 + number * MINUTE_S, faults=(noise,))
+        frame = replace(kept.frame, monotonic_s=5000.0 + number * MINUTE_S, faults=(noise,))
         writer.write([kept._replace(frame=frame)])
         largest = max(largest, path.stat().st_size)
     return largest

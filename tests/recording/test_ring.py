@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 
-import msgspec
 import pytest
 
 from gpumon.readings.frame import Frame
@@ -12,6 +11,7 @@ from gpumon.recording.past import Kept
 from gpumon.recording.ring import FlightRecorder
 from tests.recording.frames import WALL_S, served
 from tests.recording.pasts import lived
+from tests.records import replace
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_memory_is_bounded_whatever_the_minutes(frames: list[Frame]):
 
 def test_a_clock_set_back_hides_what_came_again_and_nothing_else(frames: list[Frame]):
     ring = FlightRecorder(3600.0, 1e9)
-    back = [msgspec.structs.replace(frame, wall_s=frame.wall_s - 100.0) for frame in frames[150:200]]
+    back = [replace(frame, wall_s=frame.wall_s - 100.0) for frame in frames[150:200]]
     for frame in (*frames[:150], *back):
         ring.keep(Kept(frame, {}, ()))
     ring.settle()

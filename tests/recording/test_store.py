@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from gpumon.config.errors import ConfigError
@@ -21,6 +20,7 @@ from gpumon.recording.reader import Recording
 from gpumon.recording.store import Recorder, write_recording
 from tests.recording.frames import WALL_S
 from tests.recording.ticks import FACTS, frame, tick
+from tests.records import replace
 
 EVER = 4e9
 
@@ -402,7 +402,7 @@ def test_a_frame_that_can_not_be_kept_costs_itself_only(tmp_path: Path) -> None:
     path = tmp_path / "r.sqlite"
     with recording(path) as recorder:
         keep(recorder, range(10))
-        recorder.keep(tick(10)._replace(frame=msgspec.structs.replace(frame(10), seq=object())))
+        recorder.keep(tick(10)._replace(frame=replace(frame(10), seq=object())))
         until(lambda: recorder.fault() is not None)
         assert "please report: TypeError" in recorder.fault().text
         number = 11

@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import pytest
 
 from gpumon.efficiency.deriver import Deriver
@@ -22,6 +21,7 @@ from gpumon.recording.summary import summed_up
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.simulator.scenarios import CAST
 from tests.recording.frames import WALL_S, served
+from tests.records import replace
 
 SECONDS = 170
 LATE_S, EARLY_S = 37, 131
@@ -43,7 +43,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     frames, busy = [], []
     for at, whole in enumerate(served(SECONDS)):
         there = LATE_S <= at < EARLY_S
-        frame = whole if there else msgspec.structs.replace(whole, engines=whole.engines[:-1])
+        frame = whole if there else replace(whole, engines=whole.engines[:-1])
         points = deriver.derive(frame).points
         recorder.keep(Kept(frame, points, (XID,) if at == 50 else ()))
         frames.append(frame)
@@ -166,7 +166,7 @@ def test_ticks_that_come_late_are_no_gap_and_no_discount(tmp_path: Path) -> None
 
 def test_a_clock_that_was_ahead_makes_no_energy(tmp_path: Path) -> None:
     ahead_s, frames = 3e7, frames_of(120)
-    early = [msgspec.structs.replace(frame, wall_s=frame.wall_s + ahead_s) for frame in frames[:60]]
+    early = [replace(frame, wall_s=frame.wall_s + ahead_s) for frame in frames[:60]]
     told = stretch(tmp_path, [*early, *frames[60:]])
     counted_j = sum(frames[-1].gpus[at].energy_j - frames[60].gpus[at].energy_j for at in range(8))
     assert 0.9 * counted_j <= told.energy_j <= 2.1 * counted_j
@@ -175,11 +175,9 @@ def test_a_clock_that_was_ahead_makes_no_energy(tmp_path: Path) -> None:
 def test_a_card_that_took_the_place_of_another_costs_only_its_own_time(tmp_path: Path) -> None:
     frames = frames_of(120)
     changed = [
-        msgspec.structs.replace(
-            frame, gpus=(msgspec.structs.replace(frame.gpus[0], uuid="GPU-new"), *frame.gpus[1:]), engines=()
-        )
+        replace(frame, gpus=(replace(frame.gpus[0], uuid="GPU-new"), *frame.gpus[1:]), engines=())
         if at >= 60
-        else msgspec.structs.replace(frame, engines=())
+        else replace(frame, engines=())
         for at, frame in enumerate(frames)
     ]
     told = stretch(tmp_path, changed)
@@ -191,7 +189,7 @@ def test_a_card_that_took_the_place_of_another_costs_only_its_own_time(tmp_path:
 def test_the_energy_of_a_gpu_up_to_its_loss_counts(tmp_path: Path) -> None:
     frames = frames_of(100)
     lost = [
-        msgspec.structs.replace(
+        replace(
             frame,
             gpus=(*frame.gpus[:7], GpuReading(7, frame.gpus[7].uuid, "H100", GpuState.LOST, frame.monotonic_s)),
         )
@@ -205,9 +203,9 @@ def test_the_energy_of_a_gpu_up_to_its_loss_counts(tmp_path: Path) -> None:
 
 def test_slices_of_a_card_are_in_no_sum_of_money(tmp_path: Path) -> None:
     frames = [
-        msgspec.structs.replace(
+        replace(
             frame,
-            gpus=(frame.gpus[0], msgspec.structs.replace(frame.gpus[0], uuid="MIG-1", parent_uuid=frame.gpus[0].uuid)),
+            gpus=(frame.gpus[0], replace(frame.gpus[0], uuid="MIG-1", parent_uuid=frame.gpus[0].uuid)),
             engines=(),
         )
         for frame in frames_of(40)

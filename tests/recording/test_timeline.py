@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
 import pytest
 
 from gpumon.readings.frame import Frame
@@ -25,6 +24,7 @@ from gpumon.recording.timeline import PastTimeline
 from gpumon.recording.writer import Writer
 from tests.recording.frames import WALL_S, served
 from tests.recording.pasts import apart, lived, make, without_longer
+from tests.records import replace
 
 T = TypeVar("T")
 
@@ -216,7 +216,7 @@ def test_a_moment_whose_time_came_again_is_the_newer_one(live: Live):
                 assert moment is not None
                 self.seen.append(moment.snapshot.gpus[0].power_w)
 
-    back = [msgspec.structs.replace(frame, wall_s=frame.wall_s - 40.0) for frame in live.frames[50:90]]
+    back = [replace(frame, wall_s=frame.wall_s - 40.0) for frame in live.frames[50:90]]
     shown = lived((*live.frames[:50], *back), ring, Looking())
     assert Looking.seen == [shown[20].gpus[0].power_w, shown[60].gpus[0].power_w]
     assert shown[20].gpus[0].power_w != shown[60].gpus[0].power_w
@@ -224,7 +224,7 @@ def test_a_moment_whose_time_came_again_is_the_newer_one(live: Live):
 
 def test_after_a_clock_was_set_back_steps_still_come_to_an_end(live: Live):
     ring = FlightRecorder(3600.0, 1e9)
-    back: list[Frame] = [msgspec.structs.replace(frame, wall_s=frame.wall_s - 70.0) for frame in live.frames[140:180]]
+    back: list[Frame] = [replace(frame, wall_s=frame.wall_s - 70.0) for frame in live.frames[140:180]]
     shown = lived((*live.frames[:140], *back), ring)
     timeline = PastTimeline(ring, make, lambda path: None, History())
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from gpumon.readings.frame import EndpointState, Frame
@@ -18,6 +17,7 @@ from gpumon.sources.simulator.scenarios import scenario
 from tests.recording.frames import WALL_S, captured, served
 from tests.recording.opened import begun, opened
 from tests.recording.pasts import apart, lived, without_longer
+from tests.records import replace
 
 FIRST_EDITION = Path(__file__).parents[1] / "data" / "recordings" / "first-edition.gpumon"
 
@@ -31,8 +31,8 @@ def frames() -> list[Frame]:
 
 def _silent(frame: Frame) -> Frame:
     last = frame.engines[0]
-    gone = msgspec.structs.replace(last, state=EndpointState.REFUSED, fault="refused", ranks=())
-    return msgspec.structs.replace(frame, engines=(gone, *frame.engines[1:]))
+    gone = replace(last, state=EndpointState.REFUSED, fault="refused", ranks=())
+    return replace(frame, engines=(gone, *frame.engines[1:]))
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +98,7 @@ def test_wherever_a_past_is_opened_the_verdicts_of_that_moment_stand(name: str) 
 def test_a_process_that_began_anew_takes_nothing_from_the_one_before(frames: list[Frame]) -> None:
     ring = FlightRecorder(3600.0, 1e9)
     later = [
-        msgspec.structs.replace(frame, wall_s=frame.wall_s + 400.0, monotonic_s=frame.monotonic_s - 100.0)
-        for frame in frames[:90]
+        replace(frame, wall_s=frame.wall_s + 400.0, monotonic_s=frame.monotonic_s - 100.0) for frame in frames[:90]
     ]
     lived(frames, ring)
     live = {snapshot.wall_s: snapshot for snapshot in lived(later, ring)}
@@ -116,7 +115,7 @@ def test_a_recording_of_the_first_edition_is_opened_at_its_last_moment() -> None
     *_, last = recording.frames(0.0, 4e9)
     found = begun_in(recording, last).engines
     assert len(found) == 4
-    assert all(not isinstance(engine.mbu_ratio, Missing) for engine in found)
+    assert all(not isinstance(engine.efficiency.mbu_ratio, Missing) for engine in found)
 
 
 def begun_in(recording: Recording, frame: Frame) -> Snapshot:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 
-import msgspec
-
 from gpumon.readings.frame import Frame
 from gpumon.readings.verdict import Event, EventKind
 from gpumon.recording.past import Kept
 from tests.recording.frames import WALL_S, captured
+from tests.records import replace
 
 FACTS = {"host": "box", "gpumon": "test", "simulated": ""}
 
@@ -24,7 +23,7 @@ def frame(number: int, wall_s: float | None = None) -> Frame:
     """The frame of a tick; `number` is its `seq`. One a second, unless the time is given."""
     at_s = WALL_S + number if wall_s is None else wall_s
     of = recorded()[number % len(recorded())]
-    return msgspec.structs.replace(of, seq=number, wall_s=at_s, monotonic_s=5000.0 + number)
+    return replace(of, seq=number, wall_s=at_s, monotonic_s=5000.0 + number)
 
 
 def tick(number: int, wall_s: float | None = None) -> Kept:

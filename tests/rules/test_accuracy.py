@@ -18,6 +18,7 @@ import pytest
 from gpumon.config.schema import Endpoint, Model
 from gpumon.efficiency.deriver import Deriver
 from gpumon.outputs.dashboard import boards, dashboard
+from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.frame import Frame, HostReading
 from gpumon.readings.missing import Missing
 from gpumon.sources.attachment import EngineFacts
@@ -151,7 +152,7 @@ async def watched(name: str, engine: FakeEngine, end_s: float) -> Seen:
         readings = tuple(facts.attach(reading, ()) for reading in (await source.poll(now_s)).engines)
         shown = deriver.derive(Frame(0, time.time(), now_s, 0.5, HostReading(), (), readings)).snapshot.engines
         for figure in RECORDS if shown else ():
-            value = getattr(shown[0], figure)
+            value = value_of(shown[0], figure)
             if not isinstance(value, Missing):
                 seen.setdefault((name, figure), []).append((time.time(), value))
     await source.close()

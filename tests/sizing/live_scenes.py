@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
+from gpumon.readings.engine_snapshot import nested
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Host, Process, Quantiles, Self, Snapshot, Window
+from tests.records import replace
 
 H100 = "H100 SXM 80GB"
 BASE_S, SLOPE_S = 0.010, 0.0005
@@ -49,12 +49,12 @@ def engine(running: float, name: str = "vllm:8000", **facts: Any) -> Engine:
         "itl_s": Quantiles(p95=0.03, mean=0.02, p95_low=0.025, p95_high=0.05),
         "window": Window(10.0, running - spread / 2, running + spread / 2, running, 0.1),
     }
-    return Engine(name=name, url=f"http://{name}", **{**base, **facts})
+    return nested(Engine, dict(name=name, url=f"http://{name}", **{**base, **facts}))
 
 
 def gone(name: str = "vllm:8000", state: EndpointState = EndpointState.REFUSED) -> Engine:
     """An engine that does not answer any more: all its figures are missing."""
-    return msgspec.structs.replace(
+    return replace(
         engine(1.0, name), state=state, running=NONE, waiting=NONE, running_mean=NONE, itl_mean_s=NONE, window=None,
         ranks=0,
     )  # fmt: skip

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.scenario import Known, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
+from tests.records import replace
 
 KNOWN = Known(gpu_catalogue(), llm_catalogue(), prices={"H100 SXM5 80GB": 2.49})
 
@@ -58,5 +57,5 @@ SEVENTY = Scenario(
 def changed(scenario: Scenario, at: int = 0, **fields: Any) -> Scenario:
     """With other fields in one workload."""
     workloads = list(scenario.workload)
-    workloads[at] = msgspec.structs.replace(workloads[at], **fields)
-    return msgspec.structs.replace(scenario, workload=tuple(workloads))
+    workloads[at] = replace(workloads[at], **fields)
+    return replace(scenario, workload=tuple(workloads))

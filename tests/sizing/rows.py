@@ -9,14 +9,13 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-import msgspec
-
 from gpumon.sizing.fit import Fitted, fit
 from gpumon.sizing.latency import Curve, Mix
 from gpumon.sizing.profile import Point
 from gpumon.sizing.roofline import Setting, roofline, weight_read_s
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.specs.precision import Precision
+from tests.records import replace
 
 _TEXT = (Path(__file__).parents[1] / "data" / "sizing_rows.csv").read_text()
 ROWS: dict[str, dict[str, str]] = {row["id"]: row for row in csv.DictReader(_TEXT.splitlines())}
@@ -32,7 +31,7 @@ def setting(row: dict[str, str]) -> Setting:
     llm = llm_catalogue().find(row["model"])
     assert llm is not None, row["model"]
     if row["kv"]:
-        llm = msgspec.structs.replace(llm, kv_precision=Precision(row["kv"]))
+        llm = replace(llm, kv_precision=Precision(row["kv"]))
     gpus = int(row["gpus"])
     mix = Mix(float(row["prompt"]), float(row["answer"] or 1))
     return Setting(llm, gpu_catalogue().find(row["gpu"]), gpus, gpus, mix)

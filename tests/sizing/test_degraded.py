@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from gpumon.readings.missing import Missing
@@ -14,6 +13,7 @@ from gpumon.sizing.plan import degraded_of, plan
 from gpumon.sizing.profile import Origin
 from gpumon.sizing.scenario import Scenario
 from gpumon.sizing.servers import Part
+from tests.records import replace
 from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
 
 
@@ -54,8 +54,8 @@ def test_a_typed_capacity_is_what_fits_whatever_a_formula_says() -> None:
 
 def test_beyond_the_end_of_a_sweep_nothing_is_promised() -> None:
     points = NIM_70B.points[:3]
-    sweep = msgspec.structs.replace(NIM_70B, origin=Origin.SWEEP, points=points, kv_pool_tokens=1e6)
-    without_goal = msgspec.structs.replace(SEVENTY, itl_p95_ms=None)
+    sweep = replace(NIM_70B, origin=Origin.SWEEP, points=points, kv_pool_tokens=1e6)
+    without_goal = replace(SEVENTY, itl_p95_ms=None)
     [row] = plan(changed(without_goal, target=80.0, seen=sweep), KNOWN).workloads
     assert row.degraded[0].text == "more than was measured: 26.7 each"
 

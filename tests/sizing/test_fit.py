@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +13,7 @@ from gpumon.sizing.fit import Fitted, fit
 from gpumon.sizing.latency import Curve
 from gpumon.sizing.profile import Point
 from gpumon.sizing.roofline import roofline, weight_read_s
+from tests.records import replace
 from tests.sizing.rows import error, fitted, named, point, setting
 
 SHAPE = Curve(0.02, 0.0008)
@@ -71,10 +71,7 @@ def test_little_law_running_fits_as_well() -> None:
     """With running = tokens/s x ITL, as sweeps are imported, the line is the same within 4 %."""
     rows = named("N1 N2 N3 N4 N5 N6")
     at = setting(rows[0])
-    seen = [
-        msgspec.structs.replace(point(row), running=float(row["tokens_per_s"]) * float(row["itl_ms"]) / 1e3)
-        for row in rows
-    ]
+    seen = [replace(point(row), running=float(row["tokens_per_s"]) * float(row["itl_ms"]) / 1e3) for row in rows]
     reads_s = weight_read_s(at)
     found = fit(seen, roof=roofline(at), floor_s=reads_s / 2)
     assert isinstance(found, Fitted)
@@ -160,9 +157,7 @@ def test_an_outlier_among_many_windows_of_one_load_is_not_seen() -> None:
 
 def test_weights_count_in_the_medians() -> None:
     seen = [*points(1, 2, 5, 10, 20), Point(5.0, 0.9, weight=1), Point(5.0, 0.8, weight=1)]
-    heavy = [
-        msgspec.structs.replace(each, weight=10) if each.itl_s == TRUE.itl_s(each.running) else each for each in seen
-    ]
+    heavy = [replace(each, weight=10) if each.itl_s == TRUE.itl_s(each.running) else each for each in seen]
     found = fitted_to(heavy)
     assert found.curve.slope_s == pytest.approx(TRUE.slope_s)
     assert found.samples == 52

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-import msgspec
 import pytest
 
 from gpumon.sizing.design_guide import guide_profiles, queue_ratio, queue_warning
 from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.specs.precision import Precision
+from tests.records import replace
 
 PROFILES = {row.name: row for row in guide_profiles()}
 SWEPT = ("guide-nemo-345m", "guide-nemo-1.3b", "guide-nemo-5b", "guide-nemo-20b")
@@ -109,5 +109,5 @@ def test_nothing_is_said_where_nothing_is_known() -> None:
     assert queue_ratio(Point(running=5.0, offered=4.0)) == 0.0
     assert queue_warning(PROFILES["guide-memory-bloom-7b"]) == ""
     five = PROFILES["guide-nemo-5b"]
-    assert queue_warning(msgspec.structs.replace(five, concurrency=None)) == ""
-    assert queue_warning(msgspec.structs.replace(five, concurrency=7.0)) == ""
+    assert queue_warning(replace(five, concurrency=None)) == ""
+    assert queue_warning(replace(five, concurrency=7.0)) == ""

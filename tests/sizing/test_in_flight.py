@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from gpumon.sizing.calibration import Calibration
 from gpumon.sizing.live import from_live, have, held, targets
 from gpumon.sizing.peaks import MOST_MODELS, Peaks, Stretch
+from tests.records import replace
 from tests.sizing.live_scenes import H100, at, engine, gone, gpu
 
 
@@ -65,7 +65,7 @@ def test_targets_are_those_of_a_new_scenario_and_none_of_what_fell_silent() -> N
     calibration = Calibration()
     for second in range(60):
         calibration.take(at(second, engine(9.0), engine(5.0, "b", model="qwen")))
-    shot = at(60, engine(3.0), msgspec.structs.replace(gone("b"), model="qwen"))
+    shot = at(60, engine(3.0), replace(gone("b"), model="qwen"))
     assert targets(shot, calibration.in_flight()) == {"llama": 9.0}
     assert targets(shot, {}) == {"llama": 3.0}
     assert targets(at(60, engine(0.0)), {}) == {"llama": 1.0}

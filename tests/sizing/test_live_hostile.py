@@ -16,6 +16,7 @@ from gpumon.sizing.calibration import Calibration
 from gpumon.sizing.live import from_live, have, own_models
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Known
+from tests.records import replace
 from tests.sizing.live_scenes import NONE, at, engine, gone, gpu
 from tests.sizing.questions import KNOWN
 
@@ -28,7 +29,7 @@ WRONG = (-1.0, 1e300, math.inf, -math.inf, math.nan)
 
 
 def broken(load: float, name: str, **facts: Any) -> Engine:
-    return msgspec.structs.replace(engine(load, name), **facts)
+    return replace(engine(load, name), **facts)
 
 
 @pytest.mark.parametrize("wrong", WRONG)

@@ -6,7 +6,6 @@ import math
 import sys
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +14,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Quantiles, Window
 from gpumon.sizing.calibration import MOST_REPLICAS, MOST_WINDOWS, Calibration, Gathered, Seen, Traffic, tail_ratio
 from gpumon.sizing.profile import MOST_POINTS, Observed, Origin
+from tests.records import replace
 from tests.sizing.live_scenes import BASE_S, H100, SLOPE_S, at, engine, gone, gpu
 
 
@@ -22,7 +22,7 @@ def watched(*engines: Engine, seconds: int = 60, start: int = 0, into: Calibrati
     """So many ticks of the same engines; polls come every 2 s."""
     calibration = into if into is not None else Calibration()
     for tick in range(start, start + seconds):
-        aged = tuple(msgspec.structs.replace(one, age_s=0.4 + tick % 2) for one in engines)
+        aged = tuple(replace(one, age_s=0.4 + tick % 2) for one in engines)
         calibration.take(at(tick, *aged))
     return calibration
 
@@ -164,7 +164,7 @@ def test_figures_are_those_of_one_rank():
     two = engine(16.0, ranks=2, gpus=(0, 1), gpu_count=2.0, decode_tokens_per_s=800.0)
     calibration = Calibration()
     for tick in range(30):
-        calibration.take(at(tick, msgspec.structs.replace(two, age_s=0.4), gpus=(gpu(0), gpu(1))))
+        calibration.take(at(tick, replace(two, age_s=0.4), gpus=(gpu(0), gpu(1))))
     seen = only(calibration)
     assert (seen.points[0].running, seen.points[0].tokens_per_s, seen.points[0].power_w) == (8.0, 400.0, 250.0)
     assert (seen.kv_pool_tokens, seen.gpus, seen.memory_bytes) == (200_000.0, 1, 70e9)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from gpumon.readings.frame import EndpointState, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.sizing.live import from_live, have, instances_here, own_models
 from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.scenario import Scenario, Server
 from gpumon.sources.packaged import llm_catalogue
+from tests.records import replace
 from tests.sizing.live_scenes import H100, at, engine, gone, gpu
 
 SEEN = Observed(Origin.LIVE, "vllm:8000", "llama", (Point(6.0, 0.01, weight=3), Point(20.0, 0.02)), time="T")
@@ -40,7 +39,7 @@ def test_an_engine_that_is_gone_keeps_what_it_usually_had_and_never_needs_nothin
 
 
 def test_the_newest_with_points_is_what_a_model_was_seen_to_do():
-    fresh = msgspec.structs.replace(SEEN, points=(), name="fresh")
+    fresh = replace(SEEN, points=(), name="fresh")
     assert from_live(at(0, engine(4.0)), (fresh, SEEN)).workload[0].seen == SEEN
     assert from_live(at(0, engine(4.0)), (fresh,)).workload[0].seen == fresh
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from gpumon.sizing.answer import LimitKind, Source, WorkloadPlan
@@ -13,10 +12,11 @@ from gpumon.sizing.live import from_live
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.scenario import Scenario, Server, Workload
+from tests.records import replace
 from tests.sizing.live_scenes import at, gpu
 from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
 
-SEEN = msgspec.structs.replace(NIM_70B, prefix_hit_ratio=0.2, itl_tail_ratio=1.1, ttft_tail_ratio=1.3)
+SEEN = replace(NIM_70B, prefix_hit_ratio=0.2, itl_tail_ratio=1.1, ttft_tail_ratio=1.3)
 ASKED = changed(SEVENTY, seen=SEEN)
 
 
@@ -25,7 +25,7 @@ def row(scenario: Scenario) -> WorkloadPlan:
 
 
 def seen_with(**fields: Any) -> Scenario:
-    return changed(ASKED, seen=msgspec.structs.replace(SEEN, **fields))
+    return changed(ASKED, seen=replace(SEEN, **fields))
 
 
 @pytest.mark.parametrize(
@@ -127,12 +127,12 @@ def test_a_sweep_holds_for_its_own_lengths_alone() -> None:
 
 
 def test_a_response_time_of_other_gpus_is_not_taken_over() -> None:
-    elsewhere = msgspec.structs.replace(OF_SWEEP, server=(Server("A100 SXM4 80GB"),))
+    elsewhere = replace(OF_SWEEP, server=(Server("A100 SXM4 80GB"),))
     assert "need a response time" in plan(changed(elsewhere, capacity_per_instance=32.0), KNOWN).problem
 
 
 def test_goals_that_nothing_is_known_of_are_said() -> None:
-    notes = row(msgspec.structs.replace(OF_SWEEP, itl_p95_ms=50.0, e2e_p95_ms=100.0)).notes
+    notes = row(replace(OF_SWEEP, itl_p95_ms=50.0, e2e_p95_ms=100.0)).notes
     assert "not held to the ITL and E2E goal: its latency is not known" in notes
 
 
@@ -145,8 +145,8 @@ def test_which_tail_is_not_known_is_said() -> None:
 
 
 def test_far_beyond_what_was_measured_elsewhere_is_extrapolated() -> None:
-    few = msgspec.structs.replace(SEEN, points=SEEN.points[:3])  # up to 25 running
-    scenario = msgspec.structs.replace(changed(ASKED, seen=few), server=(Server("B200 SXM 180GB"),))
+    few = replace(SEEN, points=SEEN.points[:3])  # up to 25 running
+    scenario = replace(changed(ASKED, seen=few), server=(Server("B200 SXM 180GB"),))
     answer = plan(scenario, KNOWN)
     assert answer.workloads[0].source is Source.RESCALED
     assert answer.workloads[0].extrapolated

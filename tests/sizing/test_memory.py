@@ -6,7 +6,6 @@ import csv
 import math
 from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +15,7 @@ from gpumon.sizing import design_guide, memory
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.specs.llm import LlmSpec, Reach, State, grouped_attention, latent_attention
 from gpumon.specs.precision import Precision
+from tests.records import replace
 
 GIB = 2.0**30
 H100 = 79.18 * GIB
@@ -33,8 +33,8 @@ SMALL = LlmSpec(
     heads=4, kv_heads=2, head_dim=8, attention=(FULL, WINDOW), read_bytes=2000.0,
 )  # fmt: skip
 """Round figures, for sums that can be done by hand."""
-MLA = msgspec.structs.replace(SMALL, kv_heads=1, attention=(latent_attention(3, 4, 16, 4, 8, 8),))
-HYBRID = msgspec.structs.replace(SMALL, attention=(FULL,), states=(State("delta net", 2, 1500.0, 10.0),))
+MLA = replace(SMALL, kv_heads=1, attention=(latent_attention(3, 4, 16, 4, 8, 8),))
+HYBRID = replace(SMALL, attention=(FULL,), states=(State("delta net", 2, 1500.0, 10.0),))
 CATALOGUE = [row.spec for row in llm_catalogue().rows if not row.unusable]
 
 
@@ -118,7 +118,7 @@ def test_an_untied_embedding_is_stored_but_not_read() -> None:
 
 def test_weights_of_a_model_without_weights_are_an_error() -> None:
     with pytest.raises(ValueError, match="params"):
-        memory.weight_bytes(msgspec.structs.replace(SMALL, params=0.0))
+        memory.weight_bytes(replace(SMALL, params=0.0))
 
 
 def test_every_usable_catalogue_row_has_weights() -> None:
@@ -207,7 +207,7 @@ def test_a_linear_layers_state_is_taken_per_request() -> None:
     per_token = 3 * 2 * 2 * 8 * 2.0
     assert memory.kv_request_bytes(HYBRID, 100.0) == 100 * per_token + 6000.0
     assert memory.request_tokens(HYBRID, 100.0) == pytest.approx(100 + 6000.0 / per_token)
-    assert memory.request_tokens(msgspec.structs.replace(SMALL, attention=(FULL,)), 100.0) == 100.0
+    assert memory.request_tokens(replace(SMALL, attention=(FULL,)), 100.0) == 100.0
 
 
 def test_a_window_holds_no_more_than_itself() -> None:
@@ -238,7 +238,7 @@ def test_olmo_3_as_the_hybrid_manager_reserves_it() -> None:
 
 
 def test_without_attention_layers_only_requests_count() -> None:
-    state_only = msgspec.structs.replace(HYBRID, attention=())
+    state_only = replace(HYBRID, attention=())
     assert memory.pool_tokens(state_only, H100, 1, 1, 0.9) == math.inf
     assert memory.request_tokens(state_only, 100.0) == math.inf
     assert memory.kv_request_bytes(state_only, 100.0) == 6000.0

@@ -16,6 +16,7 @@ from gpumon.sizing.plan import NO_WORKLOAD, compare, plan
 from gpumon.sizing.profile import Origin
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue
+from tests.records import replace
 from tests.sizing.questions import GUIDE, KNOWN, NIM_70B, SEVENTY, changed
 
 EIGHT_B = Workload("meta-llama/Llama-3.1-8B-Instruct", 400, prompt_tokens=1024, answer_tokens=512)
@@ -44,16 +45,16 @@ class TestDesignGuide:
         warning = plan(GUIDE, KNOWN).warnings[0]
         assert "292 %" in warning  # 0.935 + 2 x 0.99 rounded up
         assert "24 GPUs" in warning
-        assert not plan(msgspec.structs.replace(GUIDE, packing="busy"), KNOWN).problem
+        assert not plan(replace(GUIDE, packing="busy"), KNOWN).problem
 
     def test_packing_decides_what_is_needed(self):
-        answer = plan(msgspec.structs.replace(GUIDE, packing="busy"), KNOWN)
+        answer = plan(replace(GUIDE, packing="busy"), KNOWN)
         assert (answer.totals.gpus, answer.totals.servers) == (24, 6)
 
 
 def asked(*workloads: Workload, **fields: object) -> Answer:
     scenario = Scenario(itl_p95_ms=40, server=(Server("H100 SXM5 80GB"),), workload=workloads)
-    return plan(msgspec.structs.replace(scenario, **fields), KNOWN)
+    return plan(replace(scenario, **fields), KNOWN)
 
 
 class TestPartly:
@@ -72,8 +73,8 @@ class TestPartly:
 
     def test_what_has_no_place_takes_none_from_the_others(self):
         few = (Server("H100 SXM5 80GB", gpus=4, count=1),)
-        two = msgspec.structs.replace(EIGHT_B, name="two", target=10, tp=2)
-        both = asked(msgspec.structs.replace(EIGHT_B, target=100_000, tp=1), two, server=few)
+        two = replace(EIGHT_B, name="two", target=10, tp=2)
+        both = asked(replace(EIGHT_B, target=100_000, tp=1), two, server=few)
         assert "have no place" in both.workloads[0].problem
         assert both.without == (EIGHT_B.model,)
         assert both.totals_without == asked(two, server=few).totals
@@ -89,7 +90,7 @@ class TestServers:
     """Servers of each workload, where they share some, too."""
 
     def test_each_has_its_own(self):
-        both = asked(SEVENTY.workload[0], msgspec.structs.replace(EIGHT_B, spare_instances=40), itl_p95_ms=100.0)
+        both = asked(SEVENTY.workload[0], replace(EIGHT_B, spare_instances=40), itl_p95_ms=100.0)
         large, small = both.workloads
         assert (large.servers, small.servers) != (0, 0)
         layout = both.plans.busy_aware.layout
@@ -105,7 +106,7 @@ class TestServers:
         assert (alone.servers, alone.servers_shared) == (2, 0)
 
     def test_a_spare_server_holds_nobody(self):
-        [alone] = plan(msgspec.structs.replace(SEVENTY, spare_servers=1), KNOWN).workloads
+        [alone] = plan(replace(SEVENTY, spare_servers=1), KNOWN).workloads
         assert alone.servers == 2
 
 
@@ -143,11 +144,11 @@ class TestMeasured:
         assert (instance.instances, instance.running) == (7, pytest.approx(512 / 7))
         assert (server.instances, server.running) == (4, pytest.approx(128))
         assert server.text == "requests queue: 128.0 each, 86 fit"
-        [row] = plan(msgspec.structs.replace(SEVENTY, itl_p95_ms=70.0), KNOWN).workloads
+        [row] = plan(replace(SEVENTY, itl_p95_ms=70.0), KNOWN).workloads
         assert row.degraded[1].text.startswith("the ITL goal would be missed")
 
     def test_spares_come_on_top(self):
-        answer = plan(msgspec.structs.replace(SEVENTY, spare_instances=1, spare_servers=1), KNOWN)
+        answer = plan(replace(SEVENTY, spare_instances=1, spare_servers=1), KNOWN)
         assert answer.workloads[0].instances == 9
         assert answer.totals.servers == 3 + 1  # 18 GPUs are three servers of eight
         assert plan(changed(SEVENTY, spare_instances=0), KNOWN).workloads[0].instances == 8
@@ -164,7 +165,7 @@ class TestMeasured:
         assert two is not None
         assert two.saving_per_hour == pytest.approx(8 * 2.49)
         assert two.text == "fits on 2 of 16 GPUs: frees 14, saves 1 server, 19.92 per hour"
-        spare = msgspec.structs.replace(changed(SEVENTY, target=60), spare_servers=1)
+        spare = replace(changed(SEVENTY, target=60), spare_servers=1)
         kept = plan(spare, KNOWN, {"H100 SXM5 80GB": 16}).have
         assert kept is not None
         assert (kept.saving_per_hour, kept.text) == (0, "fits on 2 of 16 GPUs: frees 14")
@@ -192,7 +193,7 @@ class TestMeasured:
         assert by_gpu["L40S"].totals.gpus > by_gpu["A100 SXM4 80GB"].totals.gpus
 
     def test_watts_side_by_side_are_the_boards_limits(self):
-        lukewarm = changed(SEVENTY, seen=msgspec.structs.replace(NIM_70B, power_w=300.0))
+        lukewarm = changed(SEVENTY, seen=replace(NIM_70B, power_w=300.0))
         seen = plan(lukewarm, KNOWN).workloads[0]
         assert seen.power_source == "seen"
         columns = compare(lukewarm, KNOWN, ("H200 SXM 141GB",))
@@ -200,7 +201,7 @@ class TestMeasured:
         assert each_w == pytest.approx([700.0, 700.0])
 
     def test_a_gpu_that_misses_the_goal_says_so(self):
-        strict = msgspec.structs.replace(SEVENTY, itl_p95_ms=22.0)
+        strict = replace(SEVENTY, itl_p95_ms=22.0)
         by_gpu = {column.gpu: column.answer for column in compare(strict, KNOWN, ("L40S",))}
         assert isinstance(by_gpu["L40S"].totals.gpus, Missing)
         assert "goal 22.0 ms" in by_gpu["L40S"].problem
@@ -239,18 +240,16 @@ class TestTargets:
     def test_fewer_may_wait_with_more_instances(self):
         scenario = Scenario(
             itl_p95_ms=40, server=(Server("H100 SXM5 80GB"),), planning_factor=1.0, queue_wait_ratio=0.01,
-            workload=(msgspec.structs.replace(EIGHT_B, max_num_seqs=16, target=64),),
+            workload=(replace(EIGHT_B, max_num_seqs=16, target=64),),
         )  # fmt: skip
         row = plan(scenario, KNOWN).workloads[0]
         assert row.limit == "queue"
         assert row.instances > 4
-        assert plan(msgspec.structs.replace(scenario, queue_wait_ratio=None), KNOWN).workloads[0].instances == 4
+        assert plan(replace(scenario, queue_wait_ratio=None), KNOWN).workloads[0].instances == 4
 
     def test_what_is_here_is_filled_before_what_is_bought(self):
         shapes = (Server("A100 SXM4 80GB", gpus=4, count=1), Server("H200 SXM 141GB"))
-        scenario = Scenario(
-            itl_p95_ms=40, server=shapes, workload=(msgspec.structs.replace(EIGHT_B, target=8000, tp=1),)
-        )
+        scenario = Scenario(itl_p95_ms=40, server=shapes, workload=(replace(EIGHT_B, target=8000, tp=1),))
         answer = plan(scenario, KNOWN)
         assert not answer.problem
         used = [server.shape for server in answer.plans.busy_aware.layout]
@@ -334,7 +333,7 @@ class TestNoAnswer:
         assert not any("latency goal" in note for note in plan(GUIDE, KNOWN).workloads[0].notes)
 
     def test_without_a_server_the_gpus_that_were_seen_are_assumed(self):
-        answer = plan(msgspec.structs.replace(SEVENTY, server=()), KNOWN)
+        answer = plan(replace(SEVENTY, server=()), KNOWN)
         assert answer.totals.servers == 2
         assert plan(Scenario(workload=(EIGHT_B,)), KNOWN).problem.endswith("([[server]] gpu, gpus)")
 
@@ -363,9 +362,7 @@ NUMBERS = st.one_of(
     seen=st.booleans(),
 )  # fmt: skip
 def test_whatever_is_typed_there_is_an_answer_or_a_reason(target, kind, fields, tp, gpus, seen):
-    workload = msgspec.structs.replace(
-        EIGHT_B, target=target, target_kind=kind, tp=tp, seen=NIM_70B if seen else None, **fields
-    )
+    workload = replace(EIGHT_B, target=target, target_kind=kind, tp=tp, seen=NIM_70B if seen else None, **fields)
     scenario = Scenario(itl_p95_ms=40, server=(Server("H100 SXM5 80GB", gpus=gpus),), workload=(workload,))
     answer = plan(scenario, KNOWN, {"H100 SXM5 80GB": 8})
     figures = [value for value in msgspec.structs.astuple(answer.totals) if not isinstance(value, Missing)]
@@ -379,7 +376,7 @@ def test_whatever_is_typed_there_is_an_answer_or_a_reason(target, kind, fields, 
 
 
 class TestProfiles:
-    PROFILE = msgspec.structs.replace(NIM_70B, origin=Origin.SWEEP, concurrency=50.0)
+    PROFILE = replace(NIM_70B, origin=Origin.SWEEP, concurrency=50.0)
 
     def test_a_scenario_keeps_its_profile(self):
         asked = changed(SEVENTY, seen=None, profile="nim")
@@ -388,7 +385,7 @@ class TestProfiles:
         assert "no profile 'nim'" in plan(asked, KNOWN).problem
 
     def test_what_ran_together_fits_whatever_precision_nobody_recorded(self):
-        unsaid = msgspec.structs.replace(NIM_70B, kv_precision="", kv_pool_tokens=None)
+        unsaid = replace(NIM_70B, kv_precision="", kv_pool_tokens=None)
         [row] = plan(changed(SEVENTY, seen=unsaid, model="meta-llama/Llama-3.3-70B-Instruct"), KNOWN).workloads
         assert not row.problem
         assert row.capacity_per_instance == 68
@@ -397,7 +394,7 @@ class TestProfiles:
     def test_spare_servers_are_of_a_shape_that_can_be_bought(self):
         shapes = (Server("A100 SXM4 80GB", count=1, price_per_gpu_hour=1.0), Server("L40S", price_per_gpu_hour=0.5))
         scenario = Scenario(itl_p95_ms=40, server=shapes, workload=(EIGHT_B,))
-        one, two = (plan(msgspec.structs.replace(scenario, spare_servers=number), KNOWN).totals for number in (1, 2))
+        one, two = (plan(replace(scenario, spare_servers=number), KNOWN).totals for number in (1, 2))
         assert two.price_per_hour - one.price_per_hour == pytest.approx(8 * 0.5)
 
 

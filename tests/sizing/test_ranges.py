@@ -14,6 +14,7 @@ from gpumon.readings.missing import Missing
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Point
 from gpumon.sizing.scenario import RANGES, SCENARIO_RANGES, SEEN_RANGES, SERVER_RANGES, Scenario, Server, sound
+from tests.records import replace
 from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
 
 
@@ -34,7 +35,7 @@ def named(fields: dict[str, Any]) -> str:
     ids=str,
 )  # fmt: skip
 def test_of_the_scenario(fields: dict[str, Any]) -> None:
-    answer = plan(msgspec.structs.replace(SEVENTY, **fields), KNOWN)
+    answer = plan(replace(SEVENTY, **fields), KNOWN)
     assert f"{named(fields)} is" in answer.problem
     assert isinstance(answer.totals.instances, Missing)
 
@@ -49,9 +50,9 @@ def test_of_the_scenario(fields: dict[str, Any]) -> None:
     ids=str,
 )  # fmt: skip
 def test_of_any_server(fields: dict[str, Any]) -> None:
-    wrong = msgspec.structs.replace(Server("H100 SXM5 80GB"), **fields)
+    wrong = replace(Server("H100 SXM5 80GB"), **fields)
     for servers in ((wrong,), (Server("H100 SXM5 80GB"), wrong)):
-        answer = plan(msgspec.structs.replace(SEVENTY, server=servers), KNOWN)
+        answer = plan(replace(SEVENTY, server=servers), KNOWN)
         assert "it must be from" in answer.problem or "give it from" in answer.problem
         assert isinstance(answer.totals.price_per_hour, Missing)
 
@@ -62,13 +63,13 @@ def test_of_any_server(fields: dict[str, Any]) -> None:
     ids=str,
 )
 def test_of_what_was_seen(fields: dict[str, Any]) -> None:
-    answer = plan(changed(SEVENTY, seen=msgspec.structs.replace(NIM_70B, **fields)), KNOWN)
+    answer = plan(changed(SEVENTY, seen=replace(NIM_70B, **fields)), KNOWN)
     assert f"what was seen of NIM Llama-3.3-70B: {named(fields)} is" in answer.problem
 
 
 def test_points_that_no_engine_shows_are_dropped() -> None:
     wrong = (Point(1e300, 0.05), Point(3.0, math.nan), Point(4.0, 0.02, power_w=-1.0), Point(math.nan, 0.02))
-    seen = msgspec.structs.replace(NIM_70B, points=(*NIM_70B.points, *wrong))
+    seen = replace(NIM_70B, points=(*NIM_70B.points, *wrong))
     assert sound(seen).points == NIM_70B.points
     assert sound(NIM_70B) == NIM_70B
     before, after = plan(SEVENTY, KNOWN), plan(changed(SEVENTY, seen=seen), KNOWN)
@@ -96,10 +97,10 @@ def fields_of(kind: type[msgspec.Struct]) -> st.SearchStrategy[dict[str, Any]]:
 def test_whatever_stands_there_is_an_answer_or_a_reason(
     scenario: dict[str, Any], server: dict[str, Any], seen: dict[str, Any], point: dict[str, Any]
 ) -> None:
-    points = (*NIM_70B.points[:-1], msgspec.structs.replace(NIM_70B.points[-1], **point))
-    asked = changed(SEVENTY, seen=msgspec.structs.replace(NIM_70B, points=points, **seen))
-    shape = msgspec.structs.replace(Server("H100 SXM5 80GB"), **server)
-    answer = plan(msgspec.structs.replace(asked, server=(shape,), **scenario), KNOWN, {"H100 SXM5 80GB": 8})
+    points = (*NIM_70B.points[:-1], replace(NIM_70B.points[-1], **point))
+    asked = changed(SEVENTY, seen=replace(NIM_70B, points=points, **seen))
+    shape = replace(Server("H100 SXM5 80GB"), **server)
+    answer = plan(replace(asked, server=(shape,), **scenario), KNOWN, {"H100 SXM5 80GB": 8})
     for part in (answer.totals, *answer.workloads):
         figures = [value for value in msgspec.structs.astuple(part) if isinstance(value, float)]
         assert all(math.isfinite(value) and value >= 0 for value in figures), part

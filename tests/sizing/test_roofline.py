@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import msgspec
 import pytest
 
 from gpumon.sizing.accuracy import REACHED
@@ -21,6 +20,7 @@ from gpumon.sizing.roofline import (
     weight_read_s,
 )
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
+from tests.records import replace
 from tests.sizing.rows import ROWS, error, fitted, named, setting
 
 LATENCIES = [row for row in ROWS.values() if row["phase"] == "all" and row["gpu"] and row["id"][0] in "NDA"]
@@ -74,7 +74,7 @@ def test_one_traffic_mix_re_scales_to_another(seen: str, wanted: str) -> None:
 @pytest.mark.parametrize("slope_s", [1e-6, 1e-3, 0.1])
 def test_where_nothing_differs_nothing_changes(name: str, slope_s: float) -> None:
     at = setting(ROWS[name])
-    curve = msgspec.structs.replace(roofline(at), slope_s=slope_s)
+    curve = replace(roofline(at), slope_s=slope_s)
     moved = rescale(curve, at, at, 64.0)
     assert moved.base_s == pytest.approx(curve.base_s)
     assert moved.slope_s == pytest.approx(curve.slope_s)
@@ -84,10 +84,10 @@ def test_where_nothing_differs_nothing_changes(name: str, slope_s: float) -> Non
 def test_longer_prompts_more_hits_and_faster_gpus_move_the_latency_their_way() -> None:
     at = setting(ROWS["N1"])
     curve = fitted("N1 N2 N3 N4").curve
-    longer = msgspec.structs.replace(at, mix=Mix(10_000.0, 500.0))
-    cached = msgspec.structs.replace(at, mix=Mix(5000.0, 500.0, 0.9))
-    h200 = msgspec.structs.replace(at, gpu=gpu_catalogue().find("H200 SXM 141GB"))
-    eight = msgspec.structs.replace(at, gpus=8, tp=8)
+    longer = replace(at, mix=Mix(10_000.0, 500.0))
+    cached = replace(at, mix=Mix(5000.0, 500.0, 0.9))
+    h200 = replace(at, gpu=gpu_catalogue().find("H200 SXM 141GB"))
+    eight = replace(at, gpus=8, tp=8)
     assert rescale(curve, at, longer, 50.0).slope_s > 1.5 * curve.slope_s
     assert rescale(curve, at, cached, 50.0).slope_s < 0.6 * curve.slope_s
     assert 3.35 / 4.8 < rescale(curve, at, h200, 50.0).itl_s(1.0) / curve.itl_s(1.0) < 1.0
@@ -107,7 +107,7 @@ def test_one_prefill_rate_explains_long_prompts() -> None:
 def test_the_base_divides_by_tensor_parallelism_only() -> None:
     """Pipeline stages take turns, data-parallel ranks read a copy each: more of them do not shorten a step."""
     at = setting(ROWS["A10"])
-    staged = msgspec.structs.replace(at, gpus=8)
+    staged = replace(at, gpus=8)
     assert roofline(staged).base_s == roofline(at).base_s
     assert roofline(staged).slope_s == pytest.approx(roofline(at).slope_s / 2)
     assert prefill_tokens_per_s(staged) == pytest.approx(2 * prefill_tokens_per_s(at))
@@ -130,26 +130,26 @@ def test_all_reduces_by_hand() -> None:
     at = setting(ROWS["N1"])
     one_s = 80 * 2 * 8192 * 2 * 2 * 0.5 / 450e9
     assert step_cost(at).link_s == pytest.approx(one_s * 11.0)
-    alone = msgspec.structs.replace(at, tp=1, gpus=1)
+    alone = replace(at, tp=1, gpus=1)
     assert step_cost(alone).link_s == 0.0
 
 
 def test_experts_spread_over_data_parallel_ranks_are_read_once() -> None:
     at = setting(ROWS["A21"])
-    ranks = msgspec.structs.replace(at, gpus=8, tp=1, expert_gpus=8)
-    copies = msgspec.structs.replace(ranks, expert_gpus=0)
+    ranks = replace(at, gpus=8, tp=1, expert_gpus=8)
+    copies = replace(ranks, expert_gpus=0)
     assert step_cost(ranks).weights_s < 0.2 * step_cost(copies).weights_s
 
 
 def test_what_is_not_known_is_named() -> None:
     at = setting(ROWS["A1"])
-    unknown = msgspec.structs.replace(at.gpu, name="mystery", bandwidth_bytes_per_s=0.0, flops_per_s={})
+    unknown = replace(at.gpu, name="mystery", bandwidth_bytes_per_s=0.0, flops_per_s={})
     with pytest.raises(ValueError, match="bandwidth of mystery is not known"):
-        roofline(msgspec.structs.replace(at, gpu=unknown))
+        roofline(replace(at, gpu=unknown))
     with pytest.raises(ValueError, match="no peak FLOP/s is known of mystery"):
-        prefill_tokens_per_s(msgspec.structs.replace(at, gpu=unknown))
+        prefill_tokens_per_s(replace(at, gpu=unknown))
     with pytest.raises(ValueError, match="read_bytes"):
-        weight_read_s(msgspec.structs.replace(at, llm=msgspec.structs.replace(at.llm, read_bytes=0.0)))
+        weight_read_s(replace(at, llm=replace(at.llm, read_bytes=0.0)))
 
 
 @pytest.mark.parametrize(("gpus", "tp", "said"), [(0, 1, "gpus"), (1, 0, "tp"), (2, 4, "gpus")])

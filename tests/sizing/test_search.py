@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from gpumon.sizing.answer import WorkloadPlan
@@ -12,6 +11,7 @@ from gpumon.sizing.design_guide import guide_profiles
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.scenario import Scenario, Server, Workload
+from tests.records import replace
 from tests.sizing.questions import KNOWN
 
 H100, A100 = "H100 SXM5 80GB", "A100 SXM4 80GB"
@@ -100,7 +100,7 @@ def test_a_guide_profile_on_another_gpu_says_which_its_table_is_for() -> None:
 @pytest.mark.parametrize(("loads", "scaled"), [((40.0,), True), ((1.0, 4.0, 8.0, 16.0, 40.0), False)])
 def test_one_measured_load_is_no_line_and_the_row_says_so(loads: tuple[float, ...], scaled: bool) -> None:
     points = tuple(Point(b, 0.012 + 0.0004 * b) for b in loads)
-    seen = msgspec.structs.replace(SWEEP, origin=Origin.LIVE, points=points, concurrency=None)
+    seen = replace(SWEEP, origin=Origin.LIVE, points=points, concurrency=None)
     row = planned(QWEN, H100, 100, 40.0, seen=seen)
     said = f"roofline scaled to 1 point at {loads[0]:.0f} running: too few loads for a line of its own"
     assert (said in row.notes) == scaled

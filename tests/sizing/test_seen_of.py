@@ -38,8 +38,8 @@ def test_it_is_what_most_engines_are_whichever_was_scraped_last(ages: tuple[floa
     gpus = tuple(gpu(index, name) for index, name in enumerate("abcc"))
     for second in range(0, 60, 5):
         engines = (
-            engine(8.0, one.name, age_s=age_s, gpus=one.gpus, gpu_count=one.gpu_count, tp=one.tp,
-                   kv_pool_tokens=one.kv_pool_tokens)
+            engine(8.0, one.name, age_s=age_s, gpus=one.hardware.gpus, gpu_count=one.hardware.gpu_count,
+                   tp=one.hardware.tp, kv_pool_tokens=one.load.kv_pool_tokens)
             for one, age_s in zip(fleet(), ages, strict=True)
         )  # fmt: skip
         shot = at(second, *engines, gpus=gpus)

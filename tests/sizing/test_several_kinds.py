@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Scenario, Server, Workload
+from tests.records import replace
 from tests.sizing.questions import KNOWN, NIM_70B, changed
 
 SEVENTY_B = Workload("meta-llama/Llama-3.3-70B-Instruct-FP8", 300.0, prompt_tokens=2000.0, answer_tokens=300.0)
@@ -17,7 +17,7 @@ A100_FIRST = (Server("A100 SXM4 80GB", gpus=4, count=1), Server("H200 SXM 141GB"
 def test_what_fits_only_the_second_kind_stands_there() -> None:
     scenario = Scenario(server=(Server("L40S", gpus=1, count=3), Server("H100 SXM5 80GB")), workload=(SEVENTY_B,))
     answer = plan(scenario, KNOWN)
-    alone = plan(msgspec.structs.replace(scenario, server=scenario.server[1:]), KNOWN)
+    alone = plan(replace(scenario, server=scenario.server[1:]), KNOWN)
     assert not answer.problem
     assert answer.totals.gpus == alone.totals.gpus
     assert any(note.startswith("not on L40S: needs") for note in answer.workloads[0].notes)
@@ -71,7 +71,7 @@ def test_counts_are_not_rounded_up_twice() -> None:
 def test_without_a_server_all_stand_on_the_same_and_it_is_said(first: int) -> None:
     """Engines on different GPUs: none may be sized on one kind and placed on the other."""
     gpus = ("A100 SXM4 80GB", "H100 SXM5 80GB")
-    rows = [msgspec.structs.replace(SEVENTY_B, seen=msgspec.structs.replace(NIM_70B, gpu=gpu)) for gpu in gpus]
+    rows = [replace(SEVENTY_B, seen=replace(NIM_70B, gpu=gpu)) for gpu in gpus]
     workloads = (rows[first], rows[1 - first])
     answer = plan(Scenario(workload=workloads), KNOWN)
     given = plan(Scenario(server=(Server(gpus[first]),), workload=workloads), KNOWN)
@@ -105,7 +105,7 @@ def test_a_spare_server_is_one_that_carries_what_is_lost_where_there_is_one(
     count: int, number: int, gpu: str, said: str
 ) -> None:
     """Two instances of 8B stand on one server of A100s; four L40S do not carry as much, sixteen do."""
-    few = msgspec.structs.replace(EIGHT_B, target=400.0)
+    few = replace(EIGHT_B, target=400.0)
     assert spare((Server("A100 SXM4 80GB", count=count), Server("L40S", gpus=4)), number, few) == (gpu, said)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from gpumon.readings.missing import Missing
@@ -13,6 +12,7 @@ from gpumon.sizing.latency import Curve, mean_at_goal
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed, Point
 from gpumon.sizing.scenario import Scenario, Server
+from tests.records import replace
 from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
 
 
@@ -20,16 +20,16 @@ def p95_s(running: float) -> float:
     return 0.060 + 0.0006 * running
 
 
-TAILED = msgspec.structs.replace(
+TAILED = replace(
     NIM_70B,
     itl_tail_ratio=3.0,
-    points=tuple(msgspec.structs.replace(point, itl_p95_s=p95_s(point.running)) for point in NIM_70B.points),
+    points=tuple(replace(point, itl_p95_s=p95_s(point.running)) for point in NIM_70B.points),
 )
 """p95 is held up at low load: 3.2 times the mean alone, 1.2 times with 85 running."""
 
 
 def asked(seen: Observed = TAILED, **fields: object) -> Scenario:
-    return changed(msgspec.structs.replace(SEVENTY, planning_factor=1.0), seen=seen, **fields)
+    return changed(replace(SEVENTY, planning_factor=1.0), seen=seen, **fields)
 
 
 def row(scenario: Scenario) -> WorkloadPlan:
@@ -93,7 +93,7 @@ def test_a_goal_is_held_by_the_p95_of_its_load() -> None:
     concurrency, text = itl_limit(asked())
     assert concurrency == pytest.approx((0.1 - 0.060) / 0.0006, rel=0.01)
     assert text == "ITL p95 100.0 ms at 67, goal 100.0 ms"
-    one_ratio = msgspec.structs.replace(TAILED, points=NIM_70B.points)
+    one_ratio = replace(TAILED, points=NIM_70B.points)
     assert itl_limit(asked(one_ratio))[0] < 0.4 * concurrency
     scenario = asked()
     instance = resolve(scenario.workload[0], scenario, KNOWN)
@@ -111,7 +111,7 @@ def test_a_typed_ratio_stands_above_what_was_seen() -> None:
 def test_what_is_re_scaled_keeps_the_ratio_of_the_same_load() -> None:
     scenario = asked()
     here = resolve(scenario.workload[0], scenario, KNOWN)
-    scenario = msgspec.structs.replace(scenario, server=(Server("H200 SXM 141GB"),))
+    scenario = replace(scenario, server=(Server("H200 SXM 141GB"),))
     there = resolve(scenario.workload[0], scenario, KNOWN)
     for running in (1.0, 10.0, 60.0):
         assert there.itl_tail.at(running) == pytest.approx(here.itl_tail.at(running))
@@ -132,10 +132,10 @@ def test_the_plan_has_the_p95_at_its_load() -> None:
 
 def test_ttft_follows_its_load_below_the_knee() -> None:
     points = tuple(
-        msgspec.structs.replace(point, ttft_p95_s=0.8 + 0.004 * point.running if point.running < 60 else 30.0)
+        replace(point, ttft_p95_s=0.8 + 0.004 * point.running if point.running < 60 else 30.0)
         for point in NIM_70B.points
     )
-    scenario = asked(msgspec.structs.replace(NIM_70B, points=points), ttft_p95_ms=920.0)
+    scenario = asked(replace(NIM_70B, points=points), ttft_p95_ms=920.0)
     limit = next(each for each in row(scenario).limits if each.kind is LimitKind.TTFT)
     assert limit.concurrency == pytest.approx(30.0, rel=0.01)
     assert limit.text == "TTFT p95 920.0 ms at 30, goal 920.0 ms"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from gpumon.sizing.accuracy import REACHED
@@ -13,6 +12,7 @@ from gpumon.sizing.instance import resolve
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.scenario import Scenario, Server, Workload
+from tests.records import replace
 from tests.sizing.questions import KNOWN, changed
 
 H100, A100, H200 = "H100 SXM5 80GB", "A100 SXM4 80GB", "H200 SXM 141GB"
@@ -110,7 +110,7 @@ def test_each_bound_moves_the_right_way(
 def test_gpus_with_more_bandwidth_memory_and_flops_carry_more(kind: str) -> None:
     scenario = scenario_of(kind, "measured")
     gpus = ("H200 SXM 141GB", "B200 SXM 180GB")
-    slow, fast = (row(msgspec.structs.replace(scenario, server=(Server(gpu, 16),))) for gpu in gpus)
+    slow, fast = (row(replace(scenario, server=(Server(gpu, 16),))) for gpu in gpus)
     for name in (LimitKind.KV, LimitKind.ITL):
         assert limit(slow, name) < limit(fast, name)
 
@@ -121,7 +121,7 @@ def test_a_pool_that_was_seen_is_moved_and_not_replaced(kind: str) -> None:
     scenario = scenario_of(kind, "measured")
     seen = scenario.workload[0].seen
     assert seen is not None
-    larger = msgspec.structs.replace(seen, kv_pool_tokens=1.02 * (seen.kv_pool_tokens or 0.0))
+    larger = replace(seen, kv_pool_tokens=1.02 * (seen.kv_pool_tokens or 0.0))
     twice = row(changed(scenario, seen=larger, kv_precision="fp8"))
     one = row(changed(scenario, seen=larger))
     assert limit(twice, LimitKind.KV) > 1.2 * limit(one, LimitKind.KV)
@@ -132,7 +132,7 @@ def test_a_pool_that_was_seen_is_moved_and_not_replaced(kind: str) -> None:
 
 def test_a_pool_that_can_not_be_moves_nothing() -> None:
     scenario = scenario_of("dense", "measured")
-    seen = msgspec.structs.replace(scenario.workload[0].seen, kv_pool_tokens=1e9)
+    seen = replace(scenario.workload[0].seen, kv_pool_tokens=1e9)
     after = row(changed(scenario, seen=seen, kv_precision="fp8"))
     assert "from memory" in next(each.text for each in after.limits if each.kind is LimitKind.KV)
 

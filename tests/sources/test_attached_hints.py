@@ -6,7 +6,6 @@ import asyncio
 import gzip
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from gpumon.config.schema import Endpoint
@@ -15,6 +14,7 @@ from gpumon.readings.frame import EndpointState, EngineReading, RankReading
 from gpumon.sources.attachment import EngineFacts
 from gpumon.sources.engine_checks import engine_checks
 from gpumon.specs.precision import Precision
+from tests.records import replace
 
 URL = "http://127.0.0.1:8080"
 REAL = Path(__file__).parents[1] / "data" / "gguf" / "tiny-llama.header.gz"
@@ -93,6 +93,6 @@ async def test_of_a_model_that_the_config_names_only_the_storage_is_asked_of_the
 
 async def test_hostile_words_are_no_spec_and_no_crash(facts: EngineFacts) -> None:
     info = dict.fromkeys(("layers", "params", "weight_bytes", "quantization", "model_path"), "\x1b]0;x\x07" * 50)
-    done = await attached(facts, msgspec.structs.replace(reading("x" * 5000), info={**ASKED, **info}))
+    done = await attached(facts, replace(reading("x" * 5000), info={**ASKED, **info}))
     assert done.llm is None
     assert len(done.info["model_missing"]) < 3000

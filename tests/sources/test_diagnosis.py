@@ -29,6 +29,7 @@ from gpumon.sources.terminal import terminal_checks
 from tests.fakes.engine import FakeEngine
 from tests.fakes.http_server import LoopbackServer, Reply
 from tests.fakes.nvml.driver import FakeDriver
+from tests.records import replace
 
 OK, WARN, FAIL, OFF = CheckState.OK, CheckState.WARN, CheckState.FAIL, CheckState.OFF
 COUNTERS = ("decode_tokens", "prompt_tokens", "steps", "requests", "failures", "preemptions", "inferences")
@@ -179,7 +180,7 @@ async def test_a_model_without_a_name_gets_its_name_where_the_config_has_it() ->
     with LoopbackServer(lambda _: Reply(body=page)) as server:
         feed = Feed(url=server.url, name="acme", quantities=selectors)
         checks = await checked(Options(nvml=False), feed=(feed,))
-        named = await checked(Options(nvml=False), feed=(msgspec.structs.replace(feed, model="Qwen/Qwen3-8B"),))
+        named = await checked(Options(nvml=False), feed=(replace(feed, model="Qwen/Qwen3-8B"),))
     check = checks["engine acme model"]
     assert (check.state, check.text.endswith("which model it is: set model in its [[feed]]")) == (WARN, True)
     assert check.fix.startswith('add to its [[feed]] in the config:\nmodel = "NAME"')

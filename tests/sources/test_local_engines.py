@@ -101,10 +101,10 @@ async def test_latencies_of_sglangs_first_requests_are_there_at_once() -> None:
         frame = Frame(number, number, reading.monotonic_s, 1.0, HostReading(), (), (reading,))
         (engine,) = deriver.derive(frame).snapshot.engines
     seen = frames[-1].ranks[0].histograms[q.TTFT]
-    assert engine.ttft_s.mean == pytest.approx(seen.sum / seen.count)
-    assert not isinstance(engine.itl_s.p95, Missing)
-    assert not isinstance(engine.e2e_s.mean, Missing)
-    assert isinstance(engine.queue_s.mean, float)
+    assert engine.latency.ttft_s.mean == pytest.approx(seen.sum / seen.count)
+    assert not isinstance(engine.latency.itl_s.p95, Missing)
+    assert not isinstance(engine.latency.e2e_s.mean, Missing)
+    assert isinstance(engine.latency.queue_s.mean, float)
 
 
 async def test_no_key_goes_to_a_server_that_wants_none(key_file: str) -> None:
@@ -127,7 +127,7 @@ async def test_llama_cpp_without_metrics_tells_what_runs_and_no_tokens() -> None
     deriver = Deriver(gpu_catalogue())
     (engine,) = deriver.derive(Frame(1, 0.0, reading.monotonic_s, 1.0, HostReading(), (), (reading,))).snapshot.engines
     off = Missing(Reason.OFF, "start it with --metrics")
-    assert (engine.decode_tokens_per_s, engine.prefill_tokens_per_s) == (off, off)
+    assert (engine.rates.decode_tokens_per_s, engine.rates.prefill_tokens_per_s) == (off, off)
     assert asked.count("/metrics") == 1
     assert asked.count("/slots") > 5
     assert asked.count("/props") == 1

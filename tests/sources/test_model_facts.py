@@ -23,6 +23,7 @@ from gpumon.sources.model_files import MOST_CONFIG_BYTES, model_folders, read_co
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.precision import Precision
+from tests.records import replace
 
 CONFIGS: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "data" / "model_configs.json").read_text("utf-8")
@@ -355,12 +356,12 @@ def test_tied_embeddings_are_multiplied_once() -> None:
     spec = from_entry(entry, "x")
     assert spec.matmul_params == pytest.approx(row.matmul_params, rel=0.005)
     assert spec.read_bytes == pytest.approx(row.read_bytes, rel=0.005)
-    untied = from_entry(msgspec.structs.replace(entry, tied_embeddings=False), "x")
+    untied = from_entry(replace(entry, tied_embeddings=False), "x")
     assert untied.matmul_params == pytest.approx(0.79 * spec.matmul_params, rel=0.01)
 
 
 def test_a_small_tied_model_has_positive_flops_without_its_head() -> None:
-    spec = from_entry(msgspec.structs.replace(GEMMA, tied_embeddings=True), "gemma")
+    spec = from_entry(replace(GEMMA, tied_embeddings=True), "gemma")
     assert spec.matmul_params == pytest.approx(0.268e9)
     assert prefill_flops_per_token(spec, 1.0) > 2.0 * 0.1e9
 
@@ -380,7 +381,7 @@ def test_an_experts_size_follows_from_all_and_active_parameters() -> None:
     [("int4", None, True), ("int4", False, False), ("fp8", None, False), ("fp8", True, True), ("bf16", None, False)],
 )
 def test_weight_only_defaults_to_yes_for_int4(precision: Any, weight_only: bool | None, expected: bool) -> None:
-    entry = msgspec.structs.replace(ENTRY, weight_precision=precision, weight_only=weight_only)
+    entry = replace(ENTRY, weight_precision=precision, weight_only=weight_only)
     spec = from_entry(entry, "x")
     assert spec.weight_only is expected
     assert spec.precision is Precision(precision)
@@ -389,27 +390,27 @@ def test_weight_only_defaults_to_yes_for_int4(precision: Any, weight_only: bool 
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
-        (msgspec.structs.replace(MOE, active_params_b=None), "active_params_b is missing"),
-        (msgspec.structs.replace(MOE, active_params_b=1.0), "active_params_b is less than its experts alone"),
-        (msgspec.structs.replace(MOE, experts_per_token=0), "experts_per_token 0 is not from 1 to 127"),
-        (msgspec.structs.replace(ENTRY, active_params_b=9.0), "active_params_b is more than params_b"),
-        (msgspec.structs.replace(ENTRY, params_b=0.1), "params_b 0.1 is too small for that"),
+        (replace(MOE, active_params_b=None), "active_params_b is missing"),
+        (replace(MOE, active_params_b=1.0), "active_params_b is less than its experts alone"),
+        (replace(MOE, experts_per_token=0), "experts_per_token 0 is not from 1 to 127"),
+        (replace(ENTRY, active_params_b=9.0), "active_params_b is more than params_b"),
+        (replace(ENTRY, params_b=0.1), "params_b 0.1 is too small for that"),
         (
             GEMMA,
             "vocab x hidden is 0.168e9, and untied embeddings have it twice (or is tied_embeddings true?): "
             "params_b 0.268 is too small for that",
         ),
         (
-            msgspec.structs.replace(GEMMA, params_b=0.1, tied_embeddings=True),
+            replace(GEMMA, params_b=0.1, tied_embeddings=True),
             "vocab x hidden is 0.168e9: params_b 0.1 is too small for that",
         ),
         (
-            msgspec.structs.replace(MOE, params_b=30.53, active_params_b=0.6, experts_per_token=1, experts=65),
+            replace(MOE, params_b=30.53, active_params_b=0.6, experts_per_token=1, experts=65),
             "active_params_b 0.6 is too small",
         ),
-        (msgspec.structs.replace(ENTRY, window_layers=33, window=10), "window_layers 33 is more than layers 32"),
-        (msgspec.structs.replace(ENTRY, window_layers=16), "window is missing"),
-        (msgspec.structs.replace(ENTRY, heads=33), "head_dim is missing"),
+        (replace(ENTRY, window_layers=33, window=10), "window_layers 33 is more than layers 32"),
+        (replace(ENTRY, window_layers=16), "window is missing"),
+        (replace(ENTRY, heads=33), "head_dim is missing"),
     ],
 )
 def test_an_entry_that_contradicts_itself_is_named(entry: Model, problem: str) -> None:
@@ -422,7 +423,7 @@ def test_an_entry_that_contradicts_itself_is_named(entry: Model, problem: str) -
 
 
 def test_latent_attention_by_entry() -> None:
-    entry = msgspec.structs.replace(ENTRY, kv_lora_rank=512, rope_dim=64, layers=61, kv_heads=None)
+    entry = replace(ENTRY, kv_lora_rank=512, rope_dim=64, layers=61, kv_heads=None)
     assert kv_bytes_per_token(from_entry(entry, "x")) == 70_272
 
 

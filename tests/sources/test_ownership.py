@@ -13,12 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
 from gpumon.sources.ownership import OWNED, Ownership
 from gpumon.sources.sockets import UNRESOLVED_S, Locator, Place, listening, locate, reached
 from tests.fakes.nvml.driver import FakeDriver
+from tests.records import replace
 from tests.sources.nvml.rig import running
 
 SERVER = """

@@ -19,6 +19,7 @@ from gpumon.specs.llm import LlmSpec, Reach, State
 from gpumon.specs.llm_config import llm_from_config
 from gpumon.specs.llm_gguf import llm_from_gguf
 from gpumon.specs.precision import Precision
+from tests.records import replace
 from tests.specs.gguf_tables import BF16, F16, F32, MXFP4, Q4_K, header, matrices, q4_k_m
 
 CONFIGS: dict[str, dict[str, Any]] = json.loads(
@@ -221,7 +222,7 @@ def test_recurrent_layers_have_a_state_and_no_cache(architecture: str, kind: str
     assert (kinds_of(spec), spec.state_layers) == ((1, 0, 0), 3)
     assert kv_bytes_per_token(spec) == 2 * 8 * 128 * 2
     assert kv_read_bytes(spec, 100) == 100 * 2 * 8 * 128 * 2 + 2 * 3 * elements * 4
-    without = msgspec.structs.replace(spec, states=())
+    without = replace(spec, states=())
     assert decode_flops_per_token(spec, 9) - decode_flops_per_token(without, 9) == 3 * flops * elements
     assert spec.not_modelled == ()
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
 from gpumon.readings.frame import EngineKind, Frame, GpuProcess, RankReading
 from gpumon.readings.quantities import MOST_RUNNING
 from gpumon.readings.snapshot import (
@@ -22,6 +20,7 @@ from gpumon.readings.snapshot import (
 )
 from gpumon.triage.scene import Goals
 from gpumon.triage.triage import Triage
+from tests.records import replace
 from tests.triage.stage import GIB, Of, Stage, engine, gpu, verdict
 
 PEAK = 3.35e12
@@ -81,7 +80,7 @@ class Alike(Triage):
 
     def judge(self, frame: Frame, snapshot: Snapshot) -> Snapshot:
         """Judge them as such."""
-        return super().judge(frame, msgspec.structs.replace(snapshot, replicas=self._group))
+        return super().judge(frame, replace(snapshot, replicas=self._group))
 
 
 def scene(
@@ -103,7 +102,7 @@ def scene(
         indices = tuple(range(len(cards)))
         one = engine(gpus=indices, **of_engine, **fields)
         ranks = (RankReading("0", {}, {MOST_RUNNING: slots} if slots else {}, {}),)
-        read = msgspec.structs.replace(one.read, ranks=ranks, live={MOST_RUNNING: "max"}, info=dict(info or {}))
+        read = replace(one.read, ranks=ranks, live={MOST_RUNNING: "max"}, info=dict(info or {}))
         return (*(gpu(index, **card) for index, card in enumerate(cards)), Of(read, one.shown))
 
     return at

@@ -22,6 +22,7 @@ from gpumon.readings.snapshot import Engine, Event, Family, Gpu, Host, Kind, Lim
 from gpumon.readings.times import rfc3339
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.triage import Triage
+from tests.records import replace
 
 GIB = float(1 << 30)
 START_S = 1_767_225_600.0
@@ -97,7 +98,8 @@ def engine(
         gpus=tuple(f"GPU-{at}" for at in gpus),
         ranks=ranks,
     )
-    return Of(read, Engine(name, kind, phase, url, state, 0.0, model=model, gpus=gpus, **fields))
+    engine = Engine(name, kind, phase, url, state, 0.0, model=model)
+    return Of(read, replace(engine, gpus=gpus, **fields))
 
 
 class Stage:

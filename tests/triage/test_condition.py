@@ -54,7 +54,7 @@ def test_a_figure_beside_a_number_per_thing() -> None:
 
 def test_a_figure_of_a_part_and_of_the_host() -> None:
     engine = SCENE.engines[0]
-    slow = replace(engine, ttft_s=replace(engine.ttft_s, p95=3.0))
+    slow = replace(engine, ttft_s=replace(engine.latency.ttft_s, p95=3.0))
     scene = replace(SCENE, engines=(slow, *SCENE.engines[1:]), host=replace(SCENE.host, cpu_ratio=0.99))
     assert holding(f"engines[{engine.name}].ttft_s.p95 > 2", scene) == [engine.name]
     assert holding("host.cpu_ratio > 0.9", scene) == ["host"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from gpumon.readings.text import clean
 from gpumon.specs.llm import LlmSpec
 from gpumon.triage.scene import Goals
 from gpumon.triage.triage import Triage
+from tests.records import replace
 from tests.triage.engines import BUSY, WORKS, scene
 from tests.triage.stage import Of, Stage, engine, gpu
 
@@ -82,7 +82,7 @@ def test_no_reading_breaks_it_and_every_verdict_is_whole(
     fields = {**figures, "tp": tp, "ranks": tp}
     for seconds in (1.0, 29.0, 40.0, 60.0, 200.0, 400.0):
         things = scene(fields, gpus, slots=slots, kind=kind, phase=phase, state=state, moves=False)(3)
-        silent = msgspec.structs.replace(things[-1].shown, age_s=float(stage.at))
+        silent = replace(things[-1].shown, age_s=float(stage.at))
         last = stage.tick(*things[:-1], Of(things[-1].read, silent), seconds=seconds)
         for each in (each for each in last.verdicts if each.kind is Kind.ENGINE):
             assert each.text

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import pytest
 
 from gpumon.readings.frame import EndpointState, GpuState, RankReading
@@ -15,6 +14,7 @@ from gpumon.readings.snapshot import Family, Kind, Level, Limit, Quantiles, Toke
 from gpumon.sources.simulator.scenarios import scenario, steady
 from gpumon.triage.thresholds import Thresholds
 from tests.accuracy.triage import frames, judged
+from tests.records import replace
 from tests.triage.engines import BUSY, IDLE, PEAK, SPINS, WORKS, Alike
 from tests.triage.stage import Of, Stage, engine, gpu
 
@@ -50,7 +50,7 @@ def told(
             said = dict(info[number]) if info else {}
             limited = slots if number == len(engines) - 1 else 0.0
             ranks = (RankReading("0", {}, {MOST_RUNNING: limited}, {}),) if limited else ()
-            things.append(Of(msgspec.structs.replace(one.read, info=said, ranks=ranks), one.shown))
+            things.append(Of(replace(one.read, info=said, ranks=ranks), one.shown))
         return tuple(things)
 
     last = stage.play(seconds, at)
@@ -206,12 +206,9 @@ def test_what_a_replica_differs_in_is_told_beside_its_limit() -> None:
 def test_a_balancer_that_sends_one_replica_too_much_is_what_is_said() -> None:
     """Four simulated engines through the real path: the first gets what fills its pool, the others little."""
     (full,) = scenario("kv-cache-full").cast
-    light = msgspec.structs.replace(full, demand=steady(1.0, 3000, 700))
-    cast = tuple(
-        msgspec.structs.replace(full if name == "a" else light, name=name, ranks=((at,),))
-        for at, name in enumerate("abcd")
-    )
-    uneven = msgspec.structs.replace(scenario("kv-cache-full"), cast=cast, gpus=4)
+    light = replace(full, demand=steady(1.0, 3000, 700))
+    cast = tuple(replace(full if name == "a" else light, name=name, ranks=((at,),)) for at, name in enumerate("abcd"))
+    uneven = replace(scenario("kv-cache-full"), cast=cast, gpus=4)
     *_, (_, last) = judged(uneven, frames(uneven, 130.0))
     (said,) = [each for each in last.verdicts if each.scope == "a"]
     assert said.limit is Limit.KV_CACHE

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from gpumon.readings.frame import EndpointState, GpuProcess, GpuState, Phase, RankReading
@@ -12,6 +11,7 @@ from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.quantities import DECODE_TOKENS, PREFILL_COMPUTED
 from gpumon.readings.snapshot import BandwidthSource, Confidence, Family, Kind, Level, Limit, Quantiles, TokensTotal
 from gpumon.readings.times import wall_of
+from tests.records import replace
 from tests.triage.engines import BUSY, IDLE, PEAK, SPINS, EngineKind, judged, limits, of_engine, only, scene
 from tests.triage.stage import GIB, START_S, Of, Stage, engine, gpu
 
@@ -51,7 +51,7 @@ def never_gave(totals: float, counted: float | None, gpus: dict[str, Any]) -> An
     def at(tick: int) -> tuple[Of, ...]:
         *cards, one = scene({**STOPS, "tokens_total": TokensTotal(totals, 0.0, totals)}, gpus, moves=False)(tick)
         counters = {} if counted is None else {DECODE_TOKENS: counted, PREFILL_COMPUTED: counted}
-        return (*cards, Of(msgspec.structs.replace(one.read, ranks=(RankReading("0", counters, {}, {}),)), one.shown))
+        return (*cards, Of(replace(one.read, ranks=(RankReading("0", counters, {}, {}),)), one.shown))
 
     return at
 
@@ -146,7 +146,7 @@ def test_an_engine_that_is_mute_while_its_processes_hold_the_gpu(state: Endpoint
 def silent(tick: int, state: EndpointState = EndpointState.REFUSED) -> Of:
     """An engine that does not answer since so many seconds."""
     one = engine(state=state)
-    return Of(one.read, msgspec.structs.replace(one.shown, age_s=float(tick)))
+    return Of(one.read, replace(one.shown, age_s=float(tick)))
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_hang_is_told_since_the_last_step_and_no_longer_than_it_lasts(seen: tu
     stage = Stage()
     _, one = run(7.0, SPINS)
     if not seen:
-        one = Of(msgspec.structs.replace(one.read, gpus=()), one.shown)
+        one = Of(replace(one.read, gpus=()), one.shown)
     found = of_engine(stage.play(780, (*seen, one)), Family.STATE)
     assert found is not None
     assert found.limit is (Limit.STALLED if seen else Limit.CANNOT_TELL)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from gpumon.efficiency.service import NO_TOKENS
@@ -25,6 +24,7 @@ from gpumon.readings.snapshot import (
 from gpumon.readings.times import wall_of
 from gpumon.specs.llm import LlmSpec
 from gpumon.triage.triage import Triage
+from tests.records import replace
 from tests.triage.engines import BUSY, IDLE, PEAK, WORKS, EngineKind, judged, limits, of_engine, only, scene
 from tests.triage.stage import GIB, START_S, Of, Stage, engine, gpu, verdict
 
@@ -61,14 +61,14 @@ def fleet(count: int, changes: dict[str, Any], ticks: int, prices: dict[str, flo
 
 def with_slots(read: Any, slots: float) -> Any:
     only_one = scene(slots=slots)(0)[-1].read
-    return msgspec.structs.replace(read, ranks=only_one.ranks, live=only_one.live)
+    return replace(read, ranks=only_one.ranks, live=only_one.live)
 
 
 def play_replicas(stage: Stage, things: list[Of], names: tuple[str, ...]) -> Snapshot:
     """A tick whose snapshot says that they serve one model."""
     judge = stage.triage.judge
     group = (Replicas("m", names, len(names)),)
-    stage.triage.judge = lambda frame, shown: judge(frame, msgspec.structs.replace(shown, replicas=group))  # type: ignore[method-assign]
+    stage.triage.judge = lambda frame, shown: judge(frame, replace(shown, replicas=group))  # type: ignore[method-assign]
     try:
         return stage.tick(*things)
     finally:

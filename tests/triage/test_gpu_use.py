@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from gpumon.readings.frame import EndpointState, EngineKind, GpuProcess, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Confidence, Family, Level, Limit
 from gpumon.readings.times import wall_of
+from tests.records import replace
 from tests.triage.stage import GIB, START_S, Of, Stage, engine, gpu, limit, process, said
 
 LEFTOVER = process(command="python -u train_lora.py --lr 1", user="ada")
@@ -171,8 +171,8 @@ def test_a_slice_has_a_name_of_its_own_no_price_and_not_its_parents_chart() -> N
     for at in range(2):
         own = gpu(uuid=f"MIG-{at}", busy_ratio=Missing(Reason.UNDER_MIG), processes=(LEFTOVER,), **fields)  # type: ignore[arg-type]
         names = {"mig_profile": "1g.10gb", "parent_uuid": "GPU-p"}
-        read = msgspec.structs.replace(own.read, mig_instance="9" if at else "", **names)
-        things.append(Of(read, msgspec.structs.replace(own.shown, **names)))
+        read = replace(own.read, mig_instance="9" if at else "", **names)
+        things.append(Of(read, replace(own.shown, **names)))
     found = list(Stage(prices={"": 2.5}, gpu_idle_s=60).play(200, tuple(things)).verdicts)
     assert {each.scope for each in found} == {"gpu 0 1g.10gb #1", "gpu 0 1g.10gb #9"}
     assert {each.limit for each in found} == {Limit.MEMORY_IDLE}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import msgspec
 import pytest
 
 from gpumon.readings.frame import GpuState
@@ -12,6 +11,7 @@ from gpumon.readings.snapshot import Family, Kind, Limit
 from gpumon.triage.rule import Finding, Rule
 from gpumon.triage.scene import Scene
 from gpumon.triage.triage import MANY, Triage
+from tests.records import replace
 from tests.triage.engines import BUSY, IDLE, WORKS
 from tests.triage.stage import Of, Stage, engine, gpu
 
@@ -71,7 +71,7 @@ def test_an_engine_of_many_whose_gpu_is_lost_is_judged_at_once() -> None:
     """Though its next poll is a minute away."""
     stage, healthy = Stage(), ("e0", Limit.HEALTHY)
     read = [engine(name=f"e{at}", url=f"http://e{at}", gpus=(at,), **WORKS) for at in range(MANY + 1)]
-    engines = [Of(msgspec.structs.replace(one.read, interval_s=60.0), one.shown) for one in read]
+    engines = [Of(replace(one.read, interval_s=60.0), one.shown) for one in read]
     cards = [gpu(at, **{**BUSY, "processes": ()}) for at in range(MANY + 1)]
     before = stage.play(65, (*cards, *engines))
     assert healthy in [(one.scope, one.limit) for one in before.verdicts]

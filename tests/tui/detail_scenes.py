@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from gpumon.config.schema import Config
 from gpumon.config.themes import load_theme
 from gpumon.readings.format import cells
@@ -13,6 +11,7 @@ from gpumon.tui.pages.detail import DetailPage
 from gpumon.tui.palette import Palette
 from gpumon.tui.terminal import Depth
 from gpumon.tui.view import View
+from tests.records import replace
 from tests.tui import scenes
 
 VIEW = View(Config())

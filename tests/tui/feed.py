@@ -6,8 +6,6 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from msgspec.structs import replace
-
 from gpumon.config.profile_store import builtin
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
@@ -16,6 +14,7 @@ from gpumon.sizing.live import own_models
 from gpumon.sizing.scenario import Known
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.tui.control import Playback, Timeline
+from tests.records import replace
 from tests.tui import scenes, verdicts
 
 

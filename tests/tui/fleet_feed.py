@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
 
-import msgspec
 from textual.pilot import Pilot
 
 from gpumon.commands.fleet import FleetControl
@@ -20,6 +19,7 @@ from gpumon.tui.fleet.app import FleetApp
 from gpumon.tui.screens.host import HostScreen
 from tests.fleet.fleets import EVERY_S, fleet_frame, host, scraped
 from tests.recording.frames import WALL_S
+from tests.records import replace
 from tests.tui.running import until
 
 LAST = 11
@@ -33,7 +33,7 @@ def many(at: int, hosts: int) -> FleetFrame:
     """A fleet of hosts with one GPU each, and an engine on every fourth."""
     frames = [scraped(1 + seed)[at] for seed in range(2)]
     alone = [
-        msgspec.structs.replace(
+        replace(
             frames[number % 2],
             gpus=frames[number % 2].gpus[number % 8 : number % 8 + 1],
             engines=frames[number % 2].engines[:1] if number % 4 == 0 else (),
@@ -46,16 +46,14 @@ def many(at: int, hosts: int) -> FleetFrame:
 
 def lost(host: HostFrame) -> HostFrame:
     """Its third GPU does not answer any more."""
-    gpu = msgspec.structs.replace(host.gpus[2], state=GpuState.LOST, state_text="fell off the bus")
-    return msgspec.structs.replace(host, gpus=(*host.gpus[:2], gpu, *host.gpus[3:]))
+    gpu = replace(host.gpus[2], state=GpuState.LOST, state_text="fell off the bus")
+    return replace(host, gpus=(*host.gpus[:2], gpu, *host.gpus[3:]))
 
 
 def refused(host: HostFrame) -> HostFrame:
     """Its engines do not answer."""
-    engines = tuple(
-        msgspec.structs.replace(each, state=EndpointState.REFUSED, fault="connection refused") for each in host.engines
-    )
-    return msgspec.structs.replace(host, engines=engines)
+    engines = tuple(replace(each, state=EndpointState.REFUSED, fault="connection refused") for each in host.engines)
+    return replace(host, engines=engines)
 
 
 MIXED: Mapping[str, Callable[[HostFrame], HostFrame]] = {"gpu02": lost, "gpu04": refused}
@@ -113,7 +111,7 @@ class Scrapes:
         if self.only:
             found = tuple(each for each in found if each.name in self.only)
         faults = (Fault("prometheus", self.notice, wall_s),) if self.notice else ()
-        return msgspec.structs.replace(frame, wall_s=wall_s, hosts=found, faults=faults)
+        return replace(frame, wall_s=wall_s, hosts=found, faults=faults)
 
     async def past(self, host: str, start_s: float, end_s: float, step_s: float) -> tuple[tuple[float, HostFrame], ...]:
         """One host at each scrape of a stretch."""
@@ -139,7 +137,7 @@ class Scrapes:
         wrong = self.wrong.get(host.name)
         host = host if wrong is None else wrong(host)
         name = self.names.get(host.name)
-        return host if name is None else msgspec.structs.replace(host, name=name)
+        return host if name is None else replace(host, name=name)
 
 
 @asynccontextmanager
@@ -153,7 +151,7 @@ async def watching(
     answered: bool = True,
 ) -> AsyncIterator[tuple[FleetApp, Pilot[int]]]:
     """The application with its first rates painted, 12 s after the newest scrape."""
-    config = msgspec.structs.replace(config, general=General(ascii=ascii))
+    config = replace(config, general=General(ascii=ascii))
     app = FleetApp(FleetControl(config, lambda: source), load_theme("default"), config, wall=lambda: NEWEST_S + 12.0)
     async with app.run_test(size=(width, height)) as pilot:
         if answered:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec.structs import fields, replace
+from msgspec.structs import fields
 
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sizing.accuracy import Band
@@ -24,6 +24,7 @@ from gpumon.sizing.profile import Point
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.tui.sizing.pictures import Shown
 from gpumon.tui.sizing.plot_latency import CurvePicture
+from tests.records import replace
 
 INFEASIBLE = Missing(Reason.NOT_EXPOSED)
 LINE = Curve(0.01769, 0.000841)

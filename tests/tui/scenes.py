@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from msgspec.structs import fields, replace
+from msgspec.structs import fields
 
 from gpumon.efficiency.provenance import MEMORY_V2, Spans, engine_sources, gpu_sources
 from gpumon.efficiency.service import Service
+from gpumon.readings.engine_snapshot import nested
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reason
@@ -24,6 +25,7 @@ from gpumon.readings.snapshot import (
     Snapshot,
     TokensTotal,
 )
+from tests.records import replace
 from tests.tui import verdicts, workers
 
 WALL_S = 1_760_000_002.0
@@ -100,75 +102,84 @@ def engine(number: int, tick: int = 0, **others: object) -> Engine:
     model = ("meta-llama/Llama-3.3-70B", "Qwen/Qwen3-30B-A3B", "mistralai/Mistral-Small-3.2-24B-Instruct-2506")[
         number % 3
     ]
-    values = Engine(
-        name=f"vllm:{8000 + number}",
-        kind=EngineKind.VLLM,
-        phase=Phase.INFERENCE,
-        url=f"http://127.0.0.1:{8000 + number}",
-        state=EndpointState.OK,
-        age_s=0.4,
-        version="0.11.2",
-        model=model,
-        gpus=((0, 1, 2, 3), (4, 5), (6, 7))[number % 3],
-        tp=4,
-        running=24.0 + round(3 * wave),
-        waiting=float(max(0, round(2 * wave))),
-        kv_usage_ratio=0.41 + 0.06 * wave,
-        decode_tokens_per_s=1100.0 + 160 * wave,
-        prefill_tokens_per_s=8200.0 + 1900 * wave,
-        cached_tokens_per_s=2100.0 + 300 * wave,
-        requests_per_s=4.2 + wave,
-        steps_per_s=41.0 + 3 * wave,
-        context_tokens=2310.0 + 100 * wave,
-        ttft_s=Quantiles(
-            p50=0.14, p95=0.21 + 0.03 * wave, p99=0.4, mean=0.15, p95_low=0.1, p95_high=0.25, first_bound_s=0.001
-        ),
-        itl_s=Quantiles(
-            p50=0.021, p95=0.024 + 0.002 * wave, p99=0.03, mean=0.022, p95_low=0.01, p95_high=0.025, first_bound_s=0.01
-        ),
-        queue_s=Quantiles(p95=0.2, p95_low=0.0, p95_high=0.3, mean=0.05, first_bound_s=0.3),
-        e2e_s=Quantiles(p95=5.6 + wave, mean=4.0, first_bound_s=0.3),
-        preemptions_per_s=0.0,
-        tokens_total=TokensTotal(prefill_computed=3.1e7, prefill_cached=8.4e6, decode=4.2e6),
-        mfu_ratio=0.31 + 0.02 * wave,
-        mfu_prefill_ratio=0.26 + 0.02 * wave,
-        mfu_decode_ratio=0.05,
-        mbu_ratio=0.62 + 0.03 * wave,
-        mbu_single_stream_ratio=11.6,
-        flops_per_s=1.22e15,
-        bytes_per_s=8.3e12,
-        tokens_per_j=0.45,
-        flops_per_j=5e11,
-        precision="bf16",
-        since="2025-10-09T05:12:40Z",
-        model_source="config.json of the served model",
-        gpus_source="its process tree",
-        gpu_count=4.0,
-        power_w=2450.0,
-        params=70.55e9,
-        active_params=69.5e9,
-        layers=80.0,
-        weight_precision="bf16",
-        kv_precision="bf16",
-        flops_per_decode_token=1.4e11,
-        prefill_flops_per_s=1.03e15,
-        decode_flops_per_s=1.9e14,
-        peak_flops_per_s=4 * 989e12,
-        batch=24.0,
-        weight_bytes=1.39e11,
-        kv_bytes_per_token=327680.0,
-        weight_bytes_per_s=5.7e12,
-        kv_bytes_per_s=2.6e12,
-        peak_bandwidth_bytes_per_s=4 * PEAK,
-        kv_pool_tokens=4.1e5,
-        sources=engine_sources(
-            (("running", "vllm:num_requests_running"), ("decode_tokens", "vllm:generation_tokens_total")),
-            Spans(),
-            (("model", "config.json of the served model"),),
-            "bf16",
-            ("catalogue", "catalogue: H100 SXM 80GB"),
-            Service.GENERATION,
-        ),
+    values = nested(
+        Engine,
+        {
+            "name": f"vllm:{8000 + number}",
+            "kind": EngineKind.VLLM,
+            "phase": Phase.INFERENCE,
+            "url": f"http://127.0.0.1:{8000 + number}",
+            "state": EndpointState.OK,
+            "age_s": 0.4,
+            "version": "0.11.2",
+            "model": model,
+            "gpus": ((0, 1, 2, 3), (4, 5), (6, 7))[number % 3],
+            "tp": 4,
+            "running": 24.0 + round(3 * wave),
+            "waiting": float(max(0, round(2 * wave))),
+            "kv_usage_ratio": 0.41 + 0.06 * wave,
+            "decode_tokens_per_s": 1100.0 + 160 * wave,
+            "prefill_tokens_per_s": 8200.0 + 1900 * wave,
+            "cached_tokens_per_s": 2100.0 + 300 * wave,
+            "requests_per_s": 4.2 + wave,
+            "steps_per_s": 41.0 + 3 * wave,
+            "context_tokens": 2310.0 + 100 * wave,
+            "ttft_s": Quantiles(
+                p50=0.14, p95=0.21 + 0.03 * wave, p99=0.4, mean=0.15, p95_low=0.1, p95_high=0.25, first_bound_s=0.001
+            ),
+            "itl_s": Quantiles(
+                p50=0.021,
+                p95=0.024 + 0.002 * wave,
+                p99=0.03,
+                mean=0.022,
+                p95_low=0.01,
+                p95_high=0.025,
+                first_bound_s=0.01,
+            ),
+            "queue_s": Quantiles(p95=0.2, p95_low=0.0, p95_high=0.3, mean=0.05, first_bound_s=0.3),
+            "e2e_s": Quantiles(p95=5.6 + wave, mean=4.0, first_bound_s=0.3),
+            "preemptions_per_s": 0.0,
+            "tokens_total": TokensTotal(prefill_computed=3.1e7, prefill_cached=8.4e6, decode=4.2e6),
+            "mfu_ratio": 0.31 + 0.02 * wave,
+            "mfu_prefill_ratio": 0.26 + 0.02 * wave,
+            "mfu_decode_ratio": 0.05,
+            "mbu_ratio": 0.62 + 0.03 * wave,
+            "mbu_single_stream_ratio": 11.6,
+            "flops_per_s": 1.22e15,
+            "bytes_per_s": 8.3e12,
+            "tokens_per_j": 0.45,
+            "flops_per_j": 5e11,
+            "precision": "bf16",
+            "since": "2025-10-09T05:12:40Z",
+            "model_source": "config.json of the served model",
+            "gpus_source": "its process tree",
+            "gpu_count": 4.0,
+            "power_w": 2450.0,
+            "params": 70.55e9,
+            "active_params": 69.5e9,
+            "layers": 80.0,
+            "weight_precision": "bf16",
+            "kv_precision": "bf16",
+            "flops_per_decode_token": 1.4e11,
+            "prefill_flops_per_s": 1.03e15,
+            "decode_flops_per_s": 1.9e14,
+            "peak_flops_per_s": 4 * 989e12,
+            "batch": 24.0,
+            "weight_bytes": 1.39e11,
+            "kv_bytes_per_token": 327680.0,
+            "weight_bytes_per_s": 5.7e12,
+            "kv_bytes_per_s": 2.6e12,
+            "peak_bandwidth_bytes_per_s": 4 * PEAK,
+            "kv_pool_tokens": 4.1e5,
+            "sources": engine_sources(
+                (("running", "vllm:num_requests_running"), ("decode_tokens", "vllm:generation_tokens_total")),
+                Spans(),
+                (("model", "config.json of the served model"),),
+                "bf16",
+                ("catalogue", "catalogue: H100 SXM 80GB"),
+                Service.GENERATION,
+            ),
+        },
     )
     return replace(values, **others)
 
@@ -207,15 +218,20 @@ def points(of: Snapshot) -> Points:
         "mbu": mean([each.mbu_ratio for each in live]),
         "bandwidth": total([each.bandwidth_bytes_per_s for each in live]),
         "power": total([each.power_w for each in live]),
-        "prefill": total([each.prefill_tokens_per_s for each in up]),
-        "decode": total([each.decode_tokens_per_s for each in up]),
-        "running": total([each.running for each in up]),
-        "waiting": total([each.waiting for each in up]),
+        "prefill": total([each.rates.prefill_tokens_per_s for each in up]),
+        "decode": total([each.rates.decode_tokens_per_s for each in up]),
+        "running": total([each.load.running for each in up]),
+        "waiting": total([each.load.waiting for each in up]),
         "replicas": float(len(up)) if of.engines else math.nan,
     }
     made |= {f"busy:{each.index}": each.busy_ratio for each in live if isinstance(each.busy_ratio, float)}
     for each in up:
-        kept = {"kv": each.kv_usage_ratio, "mbu": each.mbu_ratio, "running": each.running, "waiting": each.waiting}
+        kept = {
+            "kv": each.load.kv_usage_ratio,
+            "mbu": each.efficiency.mbu_ratio,
+            "running": each.load.running,
+            "waiting": each.load.waiting,
+        }
         made |= {f"{name}@{each.key}": value for name, value in kept.items() if isinstance(value, float)}
     shares = {each.index: each.bandwidth_bytes_per_s for each in live}
     made |= {f"dram:{index}": used / PEAK for index, used in shares.items() if isinstance(used, float)}

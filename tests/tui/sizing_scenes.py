@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from gpumon.commands.files import Files
 from gpumon.config.load import load
 from gpumon.readings.frame import EndpointState
@@ -15,6 +13,7 @@ from gpumon.sources.packaged import llm_catalogue
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.sizing.panel import SizingPanel
 from gpumon.tui.sizing.state import PanelState
+from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
 
@@ -28,7 +27,7 @@ def engine(number: int, running: float) -> Engine:
     """One of the scenes' engines at a steady load."""
     itl_s = BASE_S + SLOPE_S * running
     before = scenes.engine(number)
-    gpus = float(len(before.gpus))
+    gpus = float(len(before.hardware.gpus))
     return replace(
         before,
         llm=llm_catalogue().find(before.model),
@@ -36,7 +35,7 @@ def engine(number: int, running: float) -> Engine:
         running_mean=running,
         waiting=0.0,
         ranks=1,
-        tp=len(before.gpus),
+        tp=len(before.hardware.gpus),
         gpu_count=gpus,
         gpu_type=H100,
         itl_mean_s=itl_s,
@@ -44,7 +43,7 @@ def engine(number: int, running: float) -> Engine:
         prompt_tokens_mean=2000.0,
         answer_tokens_mean=300.0,
         cached_ratio=0.2,
-        itl_s=replace(before.itl_s, mean=itl_s, p95=itl_s * 1.2),
+        itl_s=replace(before.latency.itl_s, mean=itl_s, p95=itl_s * 1.2),
         window=Window(10.0, running - 1.0, running + 1.0, running, 0.1 + 0.002 * running),
     )
 

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import RaisedAlert
 from gpumon.tui.screens.monitor import rung
+from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
 from tests.tui.pty_process import PtyProcess

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import fields, replace
+from msgspec.structs import fields
 
 from gpumon.config.columns import COLUMNS, NAMES
 from gpumon.config.schema import Goals, Screen
@@ -22,6 +22,7 @@ from gpumon.tui.palette import Palette
 from gpumon.tui.table import Table, unseen
 from gpumon.tui.terminal import Depth
 from gpumon.tui.view import View
+from tests.records import replace
 from tests.tui import scenes
 from tests.tui.painted import PLAIN, TABLES, engine_row, gpu_row, process, seen, text
 
@@ -175,7 +176,7 @@ def test_every_row_of_a_gpu_has_its_width(gpu: Gpu, width: int, view: View, plai
 def test_every_row_of_an_engine_has_its_width(engine: Engine, width: int, view: View, plain: bool) -> None:
     row = engine_row(engine, width, view)
     if "STALE" in text(row):
-        assert isinstance(engine.running, Missing)
+        assert isinstance(engine.load.running, Missing)
         return
     check(engine_table.TABLE, row, engine_table.head(width, view), width, view, plain)
     assert cells(text(row)) == cells(text(engine_table.head(width, view))) == engine_table.TABLE.used(width, view)

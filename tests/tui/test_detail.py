@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Confidence, Evidence, Family, FaultShown, Kind, Level, Limit, Verdict
 from gpumon.tui.pages.detail import DetailPage
+from tests.records import replace
 from tests.tui import scenes
 from tests.tui.detail_scenes import NOW_S, flat, full_engine, full_gpu, full_snapshot, page_of, things, whole
 from tests.tui.feed import Still

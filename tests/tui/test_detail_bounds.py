@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import fields, replace
 
 from gpumon.config.schema import Config, Goals
+from gpumon.readings.engine_snapshot import flat_fields, value_of
 from gpumon.readings.format import cells
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
@@ -21,6 +21,7 @@ from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import Figure, Line
 from gpumon.tui.pages.detail import DetailPage
 from gpumon.tui.view import View
+from tests.records import replace
 from tests.tui import scenes
 from tests.tui.detail_scenes import NOW_S, VIEW, flat, full_engine, full_gpu, full_snapshot, page_of, whole
 
@@ -61,9 +62,9 @@ def test_no_figure_is_cut(factor: float) -> None:
         replace(
             thing,
             **{
-                field.name: value * factor
-                for field in fields(type(thing))
-                if isinstance(value := getattr(thing, field.name), float) and field.name != "age_s"
+                name: value * factor
+                for name in flat_fields(type(thing))
+                if isinstance(value := value_of(thing, name), float) and name != "age_s"
             },
         )
         for thing in (full_engine(tokens_total=LARGE), full_gpu())

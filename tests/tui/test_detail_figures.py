@@ -9,6 +9,7 @@ import time
 import pytest
 from msgspec.structs import fields
 
+from gpumon.readings.engine_snapshot import flat_fields, value_of
 from gpumon.readings.format import DASH, cells
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.missing import Missing, Reason
@@ -115,9 +116,9 @@ def test_what_does_not_multiply_says_by_which_factor() -> None:
 
 def test_no_division_by_what_is_zero() -> None:
     nothing = {
-        field.name: 0.0
-        for field in fields(Engine)
-        if isinstance(getattr(full_engine(), field.name), float) and field.name != "age_s"
+        name: 0.0
+        for name in flat_fields(Engine)
+        if isinstance(value_of(full_engine(), name), float) and name != "age_s"
     }
     none = full_engine(**nothing)
     zeros = {
@@ -135,7 +136,7 @@ def test_no_division_by_what_is_zero() -> None:
 
 @pytest.mark.parametrize("reason", Reason)
 def test_every_reason_has_a_sentence(reason: Reason) -> None:
-    names = {field.name for kind in (Gpu, Engine, Process) for field in fields(kind)} | {""}
+    names = {name for kind in (Gpu, Engine, Process) for name in flat_fields(kind)} | {""}
     for name in names:
         why = explain(Subject(gpu=3, url="http://h:1", gpus_source="no process"))(Missing(reason), name)
         assert len(why.sentence) > 15
@@ -164,9 +165,9 @@ def test_nothing_prints_a_figure_for_what_is_missing(reason: Reason) -> None:
     gone = Missing(reason)
     engine = full_engine(
         **{
-            field.name: gone
-            for field in fields(Engine)
-            if isinstance(getattr(full_engine(), field.name), float | Missing) and field.name != "age_s"
+            name: gone
+            for name in flat_fields(Engine)
+            if isinstance(value_of(full_engine(), name), float | Missing) and name != "age_s"
         },
         **dict.fromkeys(("ttft_s", "itl_s", "queue_s", "e2e_s"), Quantiles(*[gone] * len(fields(Quantiles)))),
         tokens_total=TokensTotal(gone, gone, gone),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from gpumon.commands.files import Files
@@ -24,6 +23,7 @@ from gpumon.tui.table import clock
 from gpumon.tui.widgets.process_pane import AFAR
 from tests.fleet.fleets import fed, fleet_frame
 from tests.recording.frames import WALL_S
+from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
 from tests.tui.fleet_feed import NEWEST_S, Scrapes, opened, watching
@@ -108,7 +108,7 @@ async def test_a_bundle_of_a_host_that_is_left_meanwhile_is_told_of_on_the_fleet
 
 def exported(host: HostFrame) -> HostFrame:
     """No exporter tells of processes."""
-    return msgspec.structs.replace(host, gpus=tuple(msgspec.structs.replace(gpu, processes=()) for gpu in host.gpus))
+    return replace(host, gpus=tuple(replace(gpu, processes=()) for gpu in host.gpus))
 
 
 async def test_where_there_can_be_no_process_it_says_so() -> None:
@@ -140,8 +140,8 @@ async def test_the_sizing_panel_stays_with_the_newest_and_names_its_time() -> No
 
 def nameless(host: HostFrame) -> HostFrame:
     """Nobody knows what its engines serve."""
-    engines = tuple(msgspec.structs.replace(each, model="", model_root="") for each in host.engines)
-    return msgspec.structs.replace(host, engines=engines)
+    engines = tuple(replace(each, model="", model_root="") for each in host.engines)
+    return replace(host, engines=engines)
 
 
 async def test_enter_on_engines_without_a_model_opens_their_host() -> None:
@@ -175,9 +175,9 @@ def test_a_verdict_takes_the_lines_that_are_free(most: int, lines: list[str]):
 def row_in(state: HostState, *verdicts: Verdict, faults: tuple[FaultShown, ...] = ()) -> Row:
     """The row of a host in a state, 2 minutes after it was seen last."""
     fleet = fed(fleet_frame(0))
-    shown = msgspec.structs.replace(fleet.hosts[0].snapshot, verdicts=verdicts, faults=faults)
-    host = msgspec.structs.replace(fleet.hosts[0], snapshot=shown, state=state, seen_wall_s=WALL_S - 120.0)
-    return by_host(msgspec.structs.replace(fleet, hosts=(host,)), {})[0]
+    shown = replace(fleet.hosts[0].snapshot, verdicts=verdicts, faults=faults)
+    host = replace(fleet.hosts[0], snapshot=shown, state=state, seen_wall_s=WALL_S - 120.0)
+    return by_host(replace(fleet, hosts=(host,)), {})[0]
 
 
 @pytest.mark.parametrize(
@@ -205,6 +205,6 @@ def test_what_can_not_be_told_is_said_once() -> None:
 
 async def test_a_host_whose_exporter_is_not_scraped_says_why_it_has_no_gpu() -> None:
     fault = FaultShown("prometheus", "the dcgm-exporter is not scraped", "2027-01-15T08:00:00Z")
-    of = msgspec.structs.replace(scenes.snapshot(), gpus=(), faults=(fault,))
+    of = replace(scenes.snapshot(), gpus=(), faults=(fault,))
     async with running(Still(of, scenes.history(of))) as (app, _):
         assert any("no GPU found: the dcgm-exporter is not scraped" in line for line in text_of(app))

@@ -44,7 +44,7 @@ def figures(app: FleetApp) -> list[object]:
         shown = [app.host.shown] if app.host.shown is not None else []
     else:
         shown = [host.snapshot for host in app.fleet.shown.fleet.hosts] if app.fleet.shown is not None else []
-    return [engine.decode_tokens_per_s for snapshot in shown for engine in snapshot.engines]
+    return [engine.rates.decode_tokens_per_s for snapshot in shown for engine in snapshot.engines]
 
 
 def live(app: FleetApp) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
 import pytest
 
 from gpumon.config.schema import Config, Prometheus
@@ -16,6 +15,7 @@ from gpumon.tui.fleet.app import FleetApp
 from gpumon.tui.fleet.keys import MEANINGS
 from gpumon.tui.screens.host import HostScreen
 from tests.recording.frames import WALL_S
+from tests.records import replace
 from tests.tui.fleet_feed import CONFIG, NEWEST_S, Scrapes, has_rates, watching
 from tests.tui.running import text_of, until
 
@@ -55,7 +55,7 @@ async def test_the_sums_say_of_how_many_gpus_they_are() -> None:
 
 
 async def test_with_prices_what_lies_idle_is_money() -> None:
-    config = msgspec.structs.replace(CONFIG, sizing=Prices(price_per_gpu_hour=2.5))
+    config = replace(CONFIG, sizing=Prices(price_per_gpu_hour=2.5))
     async with watching(Scrapes(5), 120, 40, config=config) as (app, _):
         lines = text_of(app)
         shown = app.fleet.shown
@@ -220,10 +220,10 @@ async def test_a_host_of_the_past_alone_is_opened_as_it_was() -> None:
         assert app.host.shown is not None
         assert app.host.shown.wall_s == NEWEST_S - 14.0
         assert "26s AGO" in text_of(app)[0]
-        assert any(isinstance(engine.decode_tokens_per_s, float) for engine in app.host.shown.engines)
+        assert any(isinstance(engine.rates.decode_tokens_per_s, float) for engine in app.host.shown.engines)
         await pilot.press("end")
         await until(lambda: app.host is not None and app.host.moment is None, pilot, 20.0)
-        assert all(isinstance(engine.decode_tokens_per_s, Missing) for engine in app.host.shown.engines)
+        assert all(isinstance(engine.rates.decode_tokens_per_s, Missing) for engine in app.host.shown.engines)
         assert any("has nothing of this host any more" in fault.text for fault in app.host.shown.faults)
 
 

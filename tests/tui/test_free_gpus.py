@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Gpu
+from tests.records import replace
 from tests.tui import scenes
 from tests.tui.detail_scenes import flat, page_of
 from tests.tui.painted import process

@@ -8,7 +8,6 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 from rich.console import Console
 
 from gpumon.config.schema import Config, Screen
@@ -24,6 +23,7 @@ from gpumon.tui.palette import Glyphs, Palette
 from gpumon.tui.terminal import Depth
 from gpumon.tui.view import View
 from gpumon.tui.widgets.history_pane import HistoryPane
+from tests.records import replace
 from tests.tui import scenes
 from tests.tui.running import running, text_of, until
 
@@ -328,7 +328,7 @@ def fallen(*, silent: int, **gone: object) -> HistoryPane:
 
 
 def test_a_sum_with_a_gap_is_said_of_those_that_answer() -> None:
-    rest = sum(engine.running for engine in scenes.snapshot().engines[1:])  # type: ignore[misc]
+    rest = sum(engine.load.running for engine in scenes.snapshot().engines[1:])  # type: ignore[misc]
     areas = "\n".join(painted(fallen(silent=1), 120, 40))
     assert re.search(r"█ decode  +\d\.\d+k of 2/3 +", areas)
     assert f"{rest:.0f} of 2/3" in areas

@@ -9,7 +9,6 @@ import signal
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 from textual import events
 from textual.keys import _character_to_key
 from textual.pilot import Pilot
@@ -23,6 +22,7 @@ from gpumon.readings.snapshot import Self
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.control import INTERVALS_S
 from gpumon.tui.layout import PANES
+from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
 from tests.tui.past import Kept

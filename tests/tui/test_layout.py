@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 from textual.screen import Screen
 
 from gpumon.config.schema import Config
 from gpumon.readings.snapshot import FaultShown
 from gpumon.tui.layout import LEAST_HEIGHT, LEAST_WIDTH, PANES, Counts, Plan, plan
+from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
 from tests.tui.running import running, text_of, until

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from textual import events
 from textual.pilot import Pilot
 
@@ -15,6 +14,7 @@ from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import Gpu, Snapshot
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.widgets.list_pane import ListPane
+from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
 from tests.tui.running import running, text_of

@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from textual.pilot import Pilot
 
 from gpumon.config.schema import Config, Screen
@@ -15,6 +14,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import FaultShown, Process, Snapshot
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.widgets.list_pane import ListPane
+from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
 from tests.tui.painted import process

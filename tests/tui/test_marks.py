@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from gpumon.config.schema import Screen
 from gpumon.readings.format import cells
@@ -11,6 +10,7 @@ from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.tui.pages.help import LEGEND
 from gpumon.tui.widgets.list_pane import marked
+from tests.records import replace
 from tests.tui import scenes
 from tests.tui.detail_scenes import flat, full_engine, full_snapshot, page_of, whole
 from tests.tui.feed import Still
@@ -121,7 +121,9 @@ def test_the_gpus_of_an_engine_stand_behind_its_model() -> None:
 
 async def test_a_gpu_whose_engine_has_its_metrics_off_says_so() -> None:
     of = scenes.SCENES["engines_down"]()
-    none = dict.fromkeys(("mfu_ratio", "mbu_ratio"), scenes.down_engine(0, EndpointState.REFUSED, "").mfu_ratio)
+    none = dict.fromkeys(
+        ("mfu_ratio", "mbu_ratio"), scenes.down_engine(0, EndpointState.REFUSED, "").efficiency.mfu_ratio
+    )
     gpus = tuple(replace(gpu, **none) for gpu in of.gpus)
     async with running(Still(replace(of, gpus=gpus)), 80, 24) as (app, _):
         rows = below(text_of(app), "gpus")[2:]

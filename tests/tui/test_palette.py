@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import pyte
 import pytest
-from msgspec.structs import replace
 from rich.console import Console
 
 from gpumon.config.themes import Theme, known_themes, load_theme
@@ -17,6 +16,7 @@ from gpumon.tui.line import Line, Slot
 from gpumon.tui.palette import MARKS, NEUTRAL, TONES, Palette
 from gpumon.tui.terminal import Depth
 from tests.config.colour import EYES, contrast, nearest
+from tests.records import replace
 
 CONSOLE = Console()
 THEMES = {name: load_theme(name) for name in known_themes()}

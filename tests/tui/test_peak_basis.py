@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Gpu
 from gpumon.tui.detail.blocks import DERIVED, ESTIMATED, Figure
 from gpumon.tui.detail.engine import sections
 from gpumon.tui.detail.gpu import sections as gpu_sections
+from tests.records import replace
 from tests.tui import detail_scenes, scenes
 
 

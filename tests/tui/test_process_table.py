@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Process
 from gpumon.tui import process_table
+from tests.records import replace
 from tests.tui import scenes
 from tests.tui.detail_scenes import flat, page_of
 from tests.tui.painted import PLAIN, process, text

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, OwnEstimate, Quantiles, RankLoad, Replicas, Snapshot
 from gpumon.tui.replica_rows import grouped, is_sums
+from tests.records import replace
 from tests.tui import scenes
 from tests.tui.detail_scenes import flat, page_of, whole
 from tests.tui.feed import Still
@@ -120,7 +120,7 @@ def test_mfu_of_some_of_the_replicas_says_of_which() -> None:
 
 def test_the_sums_run_on_the_gpus_of_all() -> None:
     sums = grouped(server())[0]
-    assert sums.gpus == (0, 1, 2, 3, 6, 7)
+    assert sums.hardware.gpus == (0, 1, 2, 3, 6, 7)
     assert " Llam…70B 0-3… " in text(engine_row(sums, 80))
 
 

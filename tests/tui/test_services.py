@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from msgspec.structs import replace
 
 from gpumon.config.schema import Screen
 from gpumon.readings import quantities as q
@@ -13,6 +12,7 @@ from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.tui import engine_table
 from tests.efficiency.polls import after, only, steady
 from tests.efficiency.test_training import SEVEN_B, encoder, images, run
+from tests.records import replace
 from tests.tui.detail_scenes import flat, page_of, whole
 from tests.tui.painted import engine_row, seen, text
 

@@ -6,7 +6,7 @@ import math
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import fields, replace
+from msgspec.structs import fields
 
 from gpumon.readings.format import cells
 from gpumon.readings.missing import Missing, Reading, Reason
@@ -18,6 +18,7 @@ from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.tui.line import Row
 from gpumon.tui.palette import TONES
 from gpumon.tui.sizing.compare_table import lines
+from tests.records import replace
 from tests.tui.picture_scenes import answer_of, packed_of, plan_of, single, totals
 
 NO = Missing(Reason.NOT_EXPOSED)

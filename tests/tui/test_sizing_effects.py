@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from gpumon.sizing.instance import resolve
 from gpumon.sizing.profile import Observed
 from gpumon.tui.sizing.effects import Asked, Effect, effect
 from gpumon.tui.sizing.fields import Place, field
+from tests.records import replace
 from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
 
 

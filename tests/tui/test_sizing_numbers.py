@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +16,7 @@ from gpumon.tui.sizing import fields as numbers
 from gpumon.tui.sizing.fields import FIELDS, Field, Kind, Place, default_of, field, value_of, with_value
 from gpumon.tui.sizing.result import need
 from gpumon.tui.sizing.sheet import Sheet, stops
+from tests.records import replace
 from tests.sizing.questions import NIM_70B, SEVENTY, changed
 
 KNOWN = Known(gpu_catalogue(), llm_catalogue())
@@ -164,7 +164,7 @@ def test_an_open_value_is_none_and_a_needed_one_is_asked_for() -> None:
 @pytest.mark.parametrize(("tp", "end"), [(2, "W"), (4, "W at most")])
 def test_watts_that_were_not_seen_are_marked(tp: int, end: str) -> None:
     """The engine was seen with TP 2; of TP 4 only the boards' limit is known."""
-    seen = msgspec.structs.replace(NIM_70B, power_w=900.0)
+    seen = replace(NIM_70B, power_w=900.0)
     scenario = changed(SEVENTY, seen=seen, tp=tp)
     answer = plan(scenario, KNOWN)
     [row] = need(Sheet(scenario, answer, stops(scenario)[0], 0, None, False, True, {}), 120)

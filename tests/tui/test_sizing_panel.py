@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 from textual import events
 
 from gpumon.config.scenario_file import read_scenario, save_scenario
@@ -18,6 +17,7 @@ from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.sizing.fields import Place, field, labelled, with_value
+from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
 from tests.tui.running import running, text_of, until

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from gpumon.config.themes import load_theme
 from gpumon.readings.format import cells
@@ -33,6 +32,7 @@ from gpumon.tui.sizing.pictures import KINDS, Kind, Shown, lines, stack
 from gpumon.tui.sizing.plot_frame import Key, flowed
 from gpumon.tui.sizing.plot_latency import NO_POINTS, CurvePicture, curve_picture
 from gpumon.tui.terminal import Depth
+from tests.records import replace
 from tests.tui.picture_scenes import (
     CURVE,
     GUIDE_SHOWN,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from gpumon.sizing.scenario import Scenario, Workload
 from gpumon.tui.sizing.edits import MOST, Follower, Newest, Page, Undo
+from tests.records import replace
 
 
 def of(target: float, *, runs: bool = False) -> Page:

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from msgspec.structs import replace
 
 from gpumon.config.themes import load_theme
 from gpumon.readings.snapshot import FaultShown
 from gpumon.tui.app import MonitorApp
+from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
 from tests.tui.running import running, text_of

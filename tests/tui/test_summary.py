@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from gpumon.config.keymap import COMMANDS, Keymap
 from gpumon.config.schema import Config
@@ -15,6 +14,7 @@ from gpumon.tui.pages.help import GROUPS, QUESTIONS, HelpPage
 from gpumon.tui.palette import TONES
 from gpumon.tui.summary import summary
 from gpumon.tui.widgets.key_line import Place, hints
+from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
 from tests.tui.running import running, text_of, until

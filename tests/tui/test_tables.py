@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from msgspec.structs import replace
 
 from gpumon.readings.format import cells
 from gpumon.readings.frame import EndpointState, GpuState
@@ -13,6 +12,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles
 from gpumon.tui import gpu_table
 from gpumon.tui.table import spans
+from tests.records import replace
 from tests.tui import scenes
 from tests.tui.painted import engine_row, gpu_row, text, tone_of
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from gpumon.config.themes import load_theme
 from gpumon.readings.format import cells
@@ -15,6 +14,7 @@ from gpumon.tui.pages.detail import DetailPage
 from gpumon.tui.palette import Palette
 from gpumon.tui.terminal import depth
 from gpumon.tui.widgets.title_bar import Playing, Standing, TitleBar
+from tests.records import replace
 from tests.tui import scenes
 from tests.tui.past import Kept, Player, recorded
 from tests.tui.running import running, text_of, until

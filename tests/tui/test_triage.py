@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
-from msgspec.structs import replace
 
 from gpumon.config.themes import load_theme
 from gpumon.efficiency.faults import gpu_faults
@@ -34,6 +32,7 @@ from gpumon.tui.terminal import Depth
 from gpumon.tui.triage_rows import STANDS_S, Steady, verdict_key
 from gpumon.tui.triage_words import BRIEF, EVENTS, LIMITS, legend
 from gpumon.tui.widgets.triage_pane import TriagePane
+from tests.records import replace
 from tests.tui import scenes, verdicts
 from tests.tui.detail_scenes import flat, page_of
 from tests.tui.feed import Still
@@ -532,7 +531,7 @@ def test_a_key_that_means_nothing_has_no_chart(key: str) -> None:
 def test_a_verdict_without_figures_and_hostile_texts_are_painted() -> None:
     of = scenes.snapshot()
     bare = Verdict("host", Limit.INPUT_STARVED, (), "", Confidence.LOW, "")
-    long = msgspec.structs.replace(bare, scope="x" * 300, text="y" * 3000, key="other", kind=Kind.HOST)
+    long = replace(bare, scope="x" * 300, text="y" * 3000, key="other", kind=Kind.HOST)
     for width in (60, 80, 120):
         lines = body(replace(of, verdicts=(bare, long)), width, 20)
         assert all(cells(line) <= width for line in lines)

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.frontends import adding_up
 from gpumon.efficiency.points import SILENT
+from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.format import DASH, amount, count, ratio, round_number, watts, whole
 from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
@@ -91,7 +92,7 @@ ONE_LINE: Final = (
 
 
 def _engines(field: str) -> Callable[[Snapshot], list[Reading]]:
-    return lambda snapshot: [getattr(engine, field) for engine in adding_up(snapshot.engines)]
+    return lambda snapshot: [value_of(engine, field) for engine in adding_up(snapshot.engines)]
 
 
 def _gpus(field: str) -> Callable[[Snapshot], list[Reading]]:

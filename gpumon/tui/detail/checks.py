@@ -19,9 +19,9 @@ _MEASURED: Final = (BandwidthSource.GPM, BandwidthSource.DCGM)
 
 def checks(engine: Engine, snapshot: Snapshot) -> list[Section]:
     """What MBU and MFU must not exceed; no section where nothing measures it."""
-    own = [gpu for gpu in snapshot.gpus if gpu.index in engine.gpus and not gpu.parent_uuid]
+    own = [gpu for gpu in snapshot.gpus if gpu.index in engine.hardware.gpus and not gpu.parent_uuid]
     entries: list[Entry] = []
-    if engine.gpus and len(own) == len(engine.gpus):
+    if engine.hardware.gpus and len(own) == len(engine.hardware.gpus):
         entries += _bandwidth(engine, own)
         entries += _tensor(engine, own)
     return [Section("cross-check", entries, side=1)] if entries else []
@@ -29,7 +29,7 @@ def checks(engine: Engine, snapshot: Snapshot) -> list[Section]:
 
 def own_estimate(engine: Engine, figures: Figures) -> list[Section]:
     """What the engine counts of its own FLOPs and bytes, beside gpumon's; no section where it counts none."""
-    own = engine.own
+    own = engine.efficiency.own
     if all(isinstance(reading, Missing) and reading.reason is Reason.NOT_EXPOSED for reading in _readings(own)):
         return []
     entries: list[Entry] = [
@@ -61,7 +61,7 @@ def _bandwidth(engine: Engine, own: Sequence[Gpu]) -> list[Entry]:
     measured = _mean([_share(gpu) for gpu in own])
     several = any(len(gpu.engines) > 1 for gpu in own)
     together = _mean([gpu.mbu_ratio for gpu in own]) if several else None
-    modelled = engine.mbu_ratio if together is None else together
+    modelled = engine.efficiency.mbu_ratio if together is None else together
     if isinstance(modelled, Missing) or measured is None:
         return []
     whose = "" if together is None else " of all engines on its GPUs"
@@ -80,9 +80,10 @@ def _bandwidth(engine: Engine, own: Sequence[Gpu]) -> list[Entry]:
 
 def _tensor(engine: Engine, own: Sequence[Gpu]) -> list[Entry]:
     measured = _mean([gpu.tensor_active_ratio for gpu in own])
-    if isinstance(engine.mfu_ratio, Missing) or measured is None:
+    if isinstance(engine.efficiency.mfu_ratio, Missing) or measured is None:
         return []
-    text = f"MFU {said(percent(engine.mfu_ratio))} over its window; tensor pipes active {said(percent(measured))} now"
+    mfu, now = said(percent(engine.efficiency.mfu_ratio)), said(percent(measured))
+    text = f"MFU {mfu} over its window; tensor pipes active {now} now"
     return [Sentence(f"{text}: over a longer time MFU must not be above it")]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpumon.efficiency.service import Service
+from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.frame import Phase
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Snapshot
@@ -58,7 +59,7 @@ _NOT_THERE: Final = frozenset({Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED})
 def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
     """All sections, in the order of a narrow screen."""
     service = service_of(engine)
-    subject = Subject(is_blank(engine), url=engine.url, gpus_source=engine.gpus_source, kind=engine.kind)
+    subject = Subject(is_blank(engine), url=engine.url, gpus_source=engine.hardware.gpus_source, kind=engine.kind)
     subject = subject._replace(trains=service is Service.TRAINING)
     figures = Figures(engine.sources, explain(subject))
     every = [
@@ -89,71 +90,76 @@ def _identity(engine: Engine, service: Service, figures: Figures) -> Section:
             else []
         ),
     ]
-    source = engine.model_source or ("" if "params" in WITHOUT[service] else engine.sources.get("model", ""))
+    source = engine.dimensions.model_source or ("" if "params" in WITHOUT[service] else engine.sources.get("model", ""))
     if engine.model or service is not Service.TRAINING:
         entries.append(Fact("model", engine.model or "not told", source))
     if engine.phase is not Phase.INFERENCE:
         entries.append(Fact("phase", engine.phase.value))
-    if engine.gpus:
+    if engine.hardware.gpus:
         entries.append(
             Fact(
                 "GPUs",
-                f"{spans(engine.gpus)} ({len(engine.gpus)} in all)",
-                f"found by: {engine.gpus_source or 'not told'}",
+                f"{spans(engine.hardware.gpus)} ({len(engine.hardware.gpus)} in all)",
+                f"found by: {engine.hardware.gpus_source or 'not told'}",
             )
         )
-    elif engine.gpu_type:
-        count = "" if isinstance(engine.gpu_count, Missing) else f"{engine.gpu_count:.0f} x "
-        entries.append(Fact("GPUs", f"{count}{engine.gpu_type}", f"found by: {engine.gpus_source or 'config'}"))
-    if isinstance(engine.gpu_count, Missing):
-        entries.append(figures("number of GPUs", engine.gpu_count, values.whole, "gpu_count"))
-    if engine.tp and generates:
-        stages = f" x {engine.pp} pipeline stages" if engine.pp > 1 else ""
-        entries.append(Fact("GPUs per rank", f"{engine.tp} tensor parallel{stages}"))
+    elif engine.hardware.gpu_type:
+        count = "" if isinstance(engine.hardware.gpu_count, Missing) else f"{engine.hardware.gpu_count:.0f} x "
+        entries.append(
+            Fact("GPUs", f"{count}{engine.hardware.gpu_type}", f"found by: {engine.hardware.gpus_source or 'config'}")
+        )
+    if isinstance(engine.hardware.gpu_count, Missing):
+        entries.append(figures("number of GPUs", engine.hardware.gpu_count, values.whole, "gpu_count"))
+    if engine.hardware.tp and generates:
+        stages = f" x {engine.hardware.pp} pipeline stages" if engine.hardware.pp > 1 else ""
+        entries.append(Fact("GPUs per rank", f"{engine.hardware.tp} tensor parallel{stages}"))
     if engine.found_by:
         entries.append(Fact("polled because of", engine.found_by))
-    table = CATALOGUE if engine.model_source.startswith("catalogue") else DERIVED
+    table = CATALOGUE if engine.dimensions.model_source.startswith("catalogue") else DERIVED
     entries += [
-        figures("parameters", engine.params, values.parameters, "params", table),
-        figures("used per token", engine.active_params, values.parameters, "active_params", table),
-        figures("layers", engine.layers, values.whole, "layers", table),
+        figures("parameters", engine.dimensions.params, values.parameters, "params", table),
+        figures("used per token", engine.dimensions.active_params, values.parameters, "active_params", table),
+        figures("layers", engine.dimensions.layers, values.whole, "layers", table),
     ]
-    formats = [("weights in", engine.weight_precision), ("KV cache in", engine.kv_precision if generates else "")]
-    formats.append(("arithmetic in", engine.precision))
+    formats = [
+        ("weights in", engine.dimensions.weight_precision),
+        ("KV cache in", engine.dimensions.kv_precision if generates else ""),
+    ]
+    formats.append(("arithmetic in", engine.efficiency.precision))
     entries += [Fact(name, text) for name, text in formats if text]
     return Section("engine", entries)
 
 
 def _load(engine: Engine, view: View, service: Service, figures: Figures) -> Section:
     used = ""
-    if pair := known(engine.kv_usage_ratio, engine.kv_pool_tokens):
+    if pair := known(engine.load.kv_usage_ratio, engine.load.kv_pool_tokens):
         used = f"{pair[0] * pair[1]:,.0f} of {pair[1]:,.0f} tokens"
     source = engine.sources.get("context_tokens", "")
     entries: list[Entry] = [
-        figures("running", engine.running, values.whole, "running"),
-        figures("waiting", engine.waiting, values.whole, "waiting"),
+        figures("running", engine.load.running, values.whole, "running"),
+        figures("waiting", engine.load.waiting, values.whole, "waiting"),
         *(
             figures(name, reading, values.whole, field)
             for name, field in (("of them deferred", "waiting_deferred"), ("held by its router", "router_queue"))
-            if not isinstance(reading := getattr(engine, field), Missing)
+            if not isinstance(reading := value_of(engine, field), Missing)
         ),
         figures(
             "KV cache in use",
-            engine.kv_usage_ratio,
+            engine.load.kv_usage_ratio,
             values.percent,
             "kv_usage_ratio",
             formula=used,
-            tone=_kv_tone(engine.kv_usage_ratio, view),
+            tone=_kv_tone(engine.load.kv_usage_ratio, view),
         ),
-        figures("KV cache holds", engine.kv_pool_tokens, values.tokens, "kv_pool_tokens"),
+        figures("KV cache holds", engine.load.kv_pool_tokens, values.tokens, "kv_pool_tokens"),
         figures(
             "context",
-            engine.context_tokens,
+            engine.load.context_tokens,
             values.tokens,
             "context_tokens",
             DERIVED if source.startswith("KV") else ESTIMATED,
         ),
-        figures("batch", engine.batch, values.sequences, "batch", DERIVED, _batch(engine)),
+        figures("batch", engine.rates.batch, values.sequences, "batch", DERIVED, _batch(engine)),
     ]
     if service is Service.GENERATION:
         entries.append(Sentence("context: mean tokens of a running sequence; batch: sequences per step of one rank"))
@@ -167,7 +173,7 @@ def _kv_tone(usage: Reading, view: View) -> str:
 
 
 def _batch(engine: Engine) -> str:
-    numbers = known(engine.decode_tokens_per_s, engine.steps_per_s, engine.batch)
+    numbers = known(engine.rates.decode_tokens_per_s, engine.rates.steps_per_s, engine.rates.batch)
     if numbers is None or numbers[1] <= 0.0 or numbers[2] <= 0.0:
         return ""
     decode, steps, batch = numbers
@@ -179,22 +185,22 @@ def _batch(engine: Engine) -> str:
 def _rates(engine: Engine, figures: Figures) -> Section:
     steps = ESTIMATED if engine.sources.get("steps_per_s", "").startswith("estimated") else MEASURED
     entries: list[Entry] = [
-        figures("decode", engine.decode_tokens_per_s, values.token_rate, "decode_tokens_per_s"),
-        figures("prefill computed", engine.prefill_tokens_per_s, values.token_rate, "prefill_tokens_per_s"),
-        figures("prefill cached", engine.cached_tokens_per_s, values.token_rate, "cached_tokens_per_s"),
-        figures("requests", engine.requests_per_s, values.rate, "requests_per_s"),
-        figures("steps", engine.steps_per_s, values.rate, "steps_per_s", steps),
-        figures("preemptions", engine.preemptions_per_s, values.rate, "preemptions_per_s"),
+        figures("decode", engine.rates.decode_tokens_per_s, values.token_rate, "decode_tokens_per_s"),
+        figures("prefill computed", engine.rates.prefill_tokens_per_s, values.token_rate, "prefill_tokens_per_s"),
+        figures("prefill cached", engine.rates.cached_tokens_per_s, values.token_rate, "cached_tokens_per_s"),
+        figures("requests", engine.rates.requests_per_s, values.rate, "requests_per_s"),
+        figures("steps", engine.rates.steps_per_s, values.rate, "steps_per_s", steps),
+        figures("preemptions", engine.rates.preemptions_per_s, values.rate, "preemptions_per_s"),
     ]
     entries += [
         figures(name, reading, write, field)
         for name, field, write in _SOMETIMES
-        if not isinstance(reading := getattr(engine, field), Missing) or reading.reason not in _NOT_THERE
+        if not isinstance(reading := value_of(engine, field), Missing) or reading.reason not in _NOT_THERE
     ]
-    if (pair := known(engine.prefill_tokens_per_s, engine.cached_tokens_per_s)) and sum(pair) > 0.0:
+    if (pair := known(engine.rates.prefill_tokens_per_s, engine.rates.cached_tokens_per_s)) and sum(pair) > 0.0:
         share = said(values.percent(pair[1] / sum(pair)))
         entries.append(Sentence(f"the prefix cache saved {share} of the prompt tokens"))
-    if (pair := known(engine.preemptions_per_s)) and pair[0] > 0.0:
+    if (pair := known(engine.rates.preemptions_per_s)) and pair[0] > 0.0:
         entries.append(Sentence("! requests lose their KV cache and are computed anew: it is too small", "warn"))
     return Section("rates", entries)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.efficiency.service import BY_NATURE
+from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.format import counted, left, right, short
 from gpumon.readings.frame import Phase
 from gpumon.readings.missing import Missing
@@ -107,7 +108,7 @@ def _basis_of_peak(gpu: Gpu) -> str:
 
 
 def _efficiency(gpu: Gpu, snapshot: Snapshot, figures: Figures) -> Section:
-    here = [engine for engine in snapshot.engines if engine.name in gpu.engines and gpu.index in engine.gpus]
+    here = [engine for engine in snapshot.engines if engine.name in gpu.engines and gpu.index in engine.hardware.gpus]
     entries: list[Entry] = [
         figures("MFU", gpu.mfu_ratio, values.percent, "mfu_ratio", DERIVED, _sum(here, "mfu_ratio")),
         figures("MBU", gpu.mbu_ratio, values.percent, "mbu_ratio", DERIVED, _sum(here, "mbu_ratio")),
@@ -139,7 +140,7 @@ def _above(ratio: float | Missing) -> bool:
 
 def _sum(engines: Sequence[Engine], field: str) -> str:
     """The shares of the engines on it, as a sum with the numbers put in."""
-    parts = [(engine.name, getattr(engine, field)) for engine in engines]
+    parts = [(engine.name, value_of(engine, field)) for engine in engines]
     if not parts or any(isinstance(part, Missing) for _, part in parts):
         return ""
     return " + ".join(f"{name} {said(values.percent(part))}" for name, part in parts)
@@ -169,9 +170,12 @@ def _tenants(gpu: Gpu, snapshot: Snapshot, view: View) -> Section:
     write = values.memory(view)
     entries: list[Entry] = []
     entries += [
-        Fact(engine.name, f"{_WORK[engine.phase]} on GPUs {spans(engine.gpus)}{engine.model and f': {engine.model}'}")
+        Fact(
+            engine.name,
+            f"{_WORK[engine.phase]} on GPUs {spans(engine.hardware.gpus)}{engine.model and f': {engine.model}'}",
+        )
         for engine in snapshot.engines
-        if engine.name in gpu.engines and gpu.index in engine.gpus
+        if engine.name in gpu.engines and gpu.index in engine.hardware.gpus
     ]
     for process in gpu.processes[:_MOST_PROCESSES]:
         size = short(vram) if isinstance(vram := process.vram_bytes, Missing) else said(write(vram))

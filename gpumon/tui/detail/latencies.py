@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.format import left, right, short
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Quantiles
@@ -30,9 +31,9 @@ def latencies(engine: Engine, view: View, explain: Explain, without: frozenset[s
     missing: list[tuple[str, Why]] = []
     coarse = False
     without = without | _SOME
-    rows = [(name, field) for name, field in _ROWS if not (field in without and _is_missing(getattr(engine, field)))]
+    rows = [(name, field) for name, field in _ROWS if not (field in without and _is_missing(value_of(engine, field)))]
     for name, field in rows:
-        of: Quantiles = getattr(engine, field)
+        of: Quantiles = value_of(engine, field)
         entries.append(Line(_row(name, of, _goal_s(view, field))))
         if buckets := _buckets(of):
             entries.append(Sentence(f"buckets {buckets}", indent=4))

@@ -39,16 +39,18 @@ def sections(replicas: Replicas, snapshot: Snapshot, view: View) -> list[Section
 
 
 def _one(engine: Engine) -> list[Entry]:
-    if isinstance(engine.running, Missing) and engine.running.reason in (Reason.UNREACHABLE, Reason.STALE):
+    if isinstance(engine.load.running, Missing) and engine.load.running.reason in (Reason.UNREACHABLE, Reason.STALE):
         return [Fact(engine.name, engine.fault or engine.state.value, tone="warn")]
     parts = [
-        f"decode {said(values.token_rate(engine.decode_tokens_per_s))}"
-        if not isinstance(engine.decode_tokens_per_s, Missing)
+        f"decode {said(values.token_rate(engine.rates.decode_tokens_per_s))}"
+        if not isinstance(engine.rates.decode_tokens_per_s, Missing)
         else "",
-        f"running {engine.running:.0f}" if not isinstance(engine.running, Missing) else "",
-        f"waiting {engine.waiting:.0f}" if not isinstance(engine.waiting, Missing) else "",
-        f"KV {said(values.percent(engine.kv_usage_ratio))}" if not isinstance(engine.kv_usage_ratio, Missing) else "",
-        f"GPU {spans(engine.gpus)}" if engine.gpus else "",
+        f"running {engine.load.running:.0f}" if not isinstance(engine.load.running, Missing) else "",
+        f"waiting {engine.load.waiting:.0f}" if not isinstance(engine.load.waiting, Missing) else "",
+        f"KV {said(values.percent(engine.load.kv_usage_ratio))}"
+        if not isinstance(engine.load.kv_usage_ratio, Missing)
+        else "",
+        f"GPU {spans(engine.hardware.gpus)}" if engine.hardware.gpus else "",
     ]
     entries: list[Entry] = [Fact(engine.name, " · ".join(part for part in parts if part) or "no figures yet")]
     entries += [Sentence(f"! {text}", "warn", indent=4) for text in engine.deviates]

@@ -118,7 +118,7 @@ def _never_read(thing: Gpu | Engine) -> bool:
     """Whether an engine has not given any answer yet: its age is 0 then, as is that of no answer."""
     if isinstance(thing, Gpu) or thing.age_s > 0.0:
         return False
-    return isinstance(thing.running, Missing) and thing.running.reason in _UNREAD
+    return isinstance(thing.load.running, Missing) and thing.load.running.reason in _UNREAD
 
 
 def _gpu_since(gpu: Gpu, snapshot: Snapshot) -> str:

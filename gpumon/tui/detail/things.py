@@ -70,7 +70,7 @@ def blank_reason(thing: Thing) -> Missing | None:
     """Why its figures are all missing, so that its last ones say more; None where they are not."""
     if isinstance(thing, ProcessSeen | Replicas | Verdict):
         return None
-    reading = thing.vram_used_bytes if isinstance(thing, Gpu) else thing.running
+    reading = thing.vram_used_bytes if isinstance(thing, Gpu) else thing.load.running
     if isinstance(reading, Missing) and reading.reason in BLANK:
         return reading
     if isinstance(thing, Gpu):
@@ -109,7 +109,7 @@ def leads_to(snapshot: Snapshot, thing: Thing | None) -> Key | None:
     if isinstance(thing, Verdict):
         return (thing.kind.value, thing.key) if thing.kind is not Kind.HOST else None
     if isinstance(thing, Engine):
-        first = next((gpu for gpu in snapshot.gpus if gpu.index in thing.gpus and not gpu.parent_uuid), None)
+        first = next((gpu for gpu in snapshot.gpus if gpu.index in thing.hardware.gpus and not gpu.parent_uuid), None)
         return None if first is None else ("gpu", first.uuid)
     if isinstance(thing, Replicas):
         thing_engines = [engine for engine in snapshot.engines if engine.name in thing.engines]

@@ -59,14 +59,15 @@ class EnginePane(ListPane[Engine]):
         """Name, model, URL, kind, version, GPUs, precision, and the state with what is wrong."""
         state = "ok" if item.state is EndpointState.OK else engine_table.STATES[item.state][0]
         limit = LIMITS[self._urgent[item.key].limit] if item.key in self._urgent else ""
-        gpus = f"gpu {spans(item.gpus)} {item.gpu_type}"
-        return f"{item.name} {item.model} {item.url} {item.kind.value} {item.version} {gpus} {item.precision} " + (
-            f"{state} {item.state.value} {item.fault} {limit}"
+        gpus = f"gpu {spans(item.hardware.gpus)} {item.hardware.gpu_type}"
+        return (
+            f"{item.name} {item.model} {item.url} {item.kind.value} {item.version} {gpus} {item.efficiency.precision} "
+            + (f"{state} {item.state.value} {item.fault} {limit}")
         )
 
     def gpus_of(self, item: Engine) -> Sequence[int]:
         """Those that it runs on."""
-        return item.gpus
+        return item.hardware.gpus
 
     def orders(self) -> Sequence[Order[Engine]]:
         """By every figure that all screens show."""

@@ -94,7 +94,7 @@ class TriagePane(ListPane[Item]):
         gpu = gpu.partition(" ")[0]  # of a MIG slice, its parent
         if gpu.isdecimal() and kind == "gpu":
             return (int(gpu),)
-        return next((engine.gpus for engine in engines if engine.name == item.scope), ())
+        return next((engine.hardware.gpus for engine in engines if engine.name == item.scope), ())
 
     def trouble(self, item: Item) -> str:
         """A fault, or a verdict under which somebody suffers."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from msgspec.structs import replace
 
 from gpumon.sizing.profile import Observed, Origin
 from gpumon.sizing.sweeps.read import Given, imported
+from tests.records import replace
 from tests.sizing.sweeps.samples import files, one, read
 
 MODEL = Given(model="some/Model")

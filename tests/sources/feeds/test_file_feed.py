@@ -15,7 +15,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from gpumon.config.schema import Config, Endpoint, Feed
@@ -39,6 +38,7 @@ from gpumon.sources.feeds.file import BACKLOG, FIRST_GAP_S, FileFeed
 from gpumon.sources.ownership import Ownership
 from gpumon.sources.packaged import gpu_catalogue
 from tests.efficiency.polls import only, there
+from tests.records import replace
 from tests.sources.polling import until
 
 TOKENS = {"trained_tokens": "tokens"}
@@ -149,10 +149,10 @@ async def test_of_the_lines_that_were_there_come_rates_and_no_totals(file: Path)
     now_s = time.time()
     file.write_text("".join(line(tokens=1000 * n, at=now_s - 10.0 * (50 - n)) for n in range(51)))
     async with tailing(file, time="at", interval_s=10.0, gpu_type="H100 SXM 80GB", gpu_count=1) as source:
-        reading = msgspec.structs.replace(await polled(source), gpu_type="H100 SXM 80GB", gpu_count=1)
+        reading = replace(await polled(source), gpu_type="H100 SXM 80GB", gpu_count=1)
     shown = only(Deriver(gpu_catalogue()).derive(polled_frame(reading)).snapshot)
-    assert there(shown.trained_tokens_per_s) == pytest.approx(100.0)
-    assert there(shown.mfu_ratio) == pytest.approx(100.0 * 48e9 / 989.4e12, rel=1e-3)
+    assert there(shown.rates.trained_tokens_per_s) == pytest.approx(100.0)
+    assert there(shown.efficiency.mfu_ratio) == pytest.approx(100.0 * 48e9 / 989.4e12, rel=1e-3)
     assert shown.tokens_total.trained == 0.0
     assert shown.age_s < 1.0 + time.time() - now_s
 

@@ -177,7 +177,7 @@ async def test_rates_are_those_of_the_engine_whenever_frames_are_asked_for(tmp_p
                 # Not the scrapes' interval: a frame may repeat a scrape, or leave one out.
                 await asyncio.sleep(0.37)
                 seen = Frame(len(rates), frame.wall_s, frame.wall_s, 1.0, HostReading(), (), engines)
-                told = [engine.decode_tokens_per_s for engine in deriver.derive(seen).snapshot.engines]
+                told = [engine.rates.decode_tokens_per_s for engine in deriver.derive(seen).snapshot.engines]
                 rates += [each for each in told if not isinstance(each, Missing)]
     assert rates
     assert rates[-1] == pytest.approx(1000.0, rel=0.01)

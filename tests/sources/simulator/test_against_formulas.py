@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from importlib.resources import files
 
-import msgspec
 import pytest
 
 from gpumon.efficiency.deriver import Deriver
@@ -18,6 +17,7 @@ from gpumon.sources.simulator.scenarios import DEMO
 from gpumon.sources.simulator.source import SimulatedServer, Truth
 from gpumon.specs.gpus import parse_gpus
 from gpumon.specs.llms import parse_llms
+from tests.records import replace
 
 DATA = files("gpumon.specs") / "data"
 LLMS = parse_llms((DATA / "llms.jsonl").read_text(encoding="utf-8"))
@@ -64,7 +64,7 @@ class Reader:
 @pytest.fixture(scope="module")
 def seen() -> tuple[list[Snapshot], Truth, Truth]:
     """Snapshots of 25 simulated minutes, and the truth at their beginning and end."""
-    server = SimulatedServer(msgspec.structs.replace(DEMO, warm_s=120.0), seed=3)
+    server = SimulatedServer(replace(DEMO, warm_s=120.0), seed=3)
     reader, deriver = Reader(server), Deriver(GPUS)
     snapshots: list[Snapshot] = []
     before = server.truth()
@@ -95,10 +95,10 @@ def test_mfu_and_mbu_are_those_of_the_physics(seen: tuple[list[Snapshot], Truth,
     seconds = end.at_s - start.at_s
     mfu = (end.flops - start.flops) / seconds / end.peak_flops_per_s
     mbu = (end.model_bytes - start.model_bytes) / seconds / end.peak_bytes_per_s
-    assert mean([number(each.mfu_ratio) for each in shown]) == pytest.approx(mfu, rel=0.05)
-    assert mean([number(each.mbu_ratio) for each in shown]) == pytest.approx(mbu, rel=0.05)
-    assert max(number(each.mfu_ratio) or 0.0 for each in shown) < 0.7
-    assert max(number(each.mbu_ratio) or 0.0 for each in shown) < 0.85
+    assert mean([number(each.efficiency.mfu_ratio) for each in shown]) == pytest.approx(mfu, rel=0.05)
+    assert mean([number(each.efficiency.mbu_ratio) for each in shown]) == pytest.approx(mbu, rel=0.05)
+    assert max(number(each.efficiency.mfu_ratio) or 0.0 for each in shown) < 0.7
+    assert max(number(each.efficiency.mbu_ratio) or 0.0 for each in shown) < 0.85
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -109,8 +109,8 @@ def test_token_rates_are_those_of_the_engine(seen: tuple[list[Snapshot], Truth, 
     seconds = end.at_s - start.at_s
     decode = (end.decode_tokens - start.decode_tokens) / seconds
     prefill = (end.prefill_tokens - start.prefill_tokens) / seconds
-    assert mean([number(each.decode_tokens_per_s) for each in shown]) == pytest.approx(decode, rel=0.03)
-    assert mean([number(each.prefill_tokens_per_s) for each in shown]) == pytest.approx(prefill, rel=0.03)
+    assert mean([number(each.rates.decode_tokens_per_s) for each in shown]) == pytest.approx(decode, rel=0.03)
+    assert mean([number(each.rates.prefill_tokens_per_s) for each in shown]) == pytest.approx(prefill, rel=0.03)
 
 
 def test_the_gpus_read_somewhat_more_than_the_model_needs(seen: tuple[list[Snapshot], Truth, Truth]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-import msgspec
 import pytest
 
 from gpumon.sources.simulator.engine_model import EngineModel, Limits, Meter, blocks_of
@@ -13,6 +12,7 @@ from gpumon.sources.simulator.physics import H100, LLAMA_8B, Instance, Speed
 from gpumon.sources.simulator.scenario import Actor
 from gpumon.sources.simulator.scenarios import CAST
 from gpumon.sources.simulator.traffic import Demand, Lengths, Request, Traffic
+from tests.records import replace
 
 INSTANCE = Instance(LLAMA_8B, H100, Speed(0.62, 0.8, 0.7e-3, 20e-6), 1)
 ROOMY = Limits(max_num_seqs=256, max_batched_tokens=2048, max_model_len=32768, kv_pool_blocks=26000)
@@ -43,7 +43,7 @@ def run(model: EngineModel, from_s: int, to_s: int, look: Callable[[int], None])
         look(second)
 
 
-@pytest.mark.parametrize("limits", [ROOMY, msgspec.structs.replace(ROOMY, kv_pool_blocks=700, max_model_len=8192)])
+@pytest.mark.parametrize("limits", [ROOMY, replace(ROOMY, kv_pool_blocks=700, max_model_len=8192)])
 def test_every_token_that_came_in_is_counted_once(limits: Limits) -> None:
     """Also where the pool is so small that requests are preempted and computed again."""
     source = Traffic(steady(6.0), 3, 0.0)
@@ -88,7 +88,7 @@ def test_one_request_by_hand() -> None:
 @pytest.mark.parametrize("actor", CAST, ids=lambda actor: actor.name)
 def test_running_is_tokens_per_second_times_inter_token_latency(actor: Actor) -> None:
     """Little's law over an hour; the time that a prompt computes belongs to `running` too, not to any ITL."""
-    demand = msgspec.structs.replace(actor.demand, swing=0.0)
+    demand = replace(actor.demand, swing=0.0)
     model = EngineModel(actor.instance, actor.limits, Traffic(demand, 5, 0.0))
     model.advance(299.5)
     counters = model.counters
@@ -111,8 +111,8 @@ def test_running_is_tokens_per_second_times_inter_token_latency(actor: Actor) ->
 @pytest.mark.parametrize(("load", "hours", "most_beside"), [(1.0, 2, 1.15), (6.0, 1, 1.3)])
 def test_no_second_of_hours_exceeds_the_peaks(actor: Actor, load: float, hours: int, most_beside: float) -> None:
     """At the cast's own load and far beyond what the instance can serve (it then mostly prefills: more activations)."""
-    limits = msgspec.structs.replace(actor.limits, max_num_seqs=128)
-    demand = msgspec.structs.replace(actor.demand, requests_per_s=actor.demand.requests_per_s * load)
+    limits = replace(actor.limits, max_num_seqs=128)
+    demand = replace(actor.demand, requests_per_s=actor.demand.requests_per_s * load)
     instance = actor.instance
     model = EngineModel(instance, limits, Traffic(demand, 11, 0.0))
     last = Meter()
@@ -154,7 +154,7 @@ def test_the_pool_holds_what_the_running_requests_hold() -> None:
 
 
 def test_a_queue_builds_under_overload_and_drains_after_it() -> None:
-    limits = msgspec.structs.replace(ROOMY, max_num_seqs=32)
+    limits = replace(ROOMY, max_num_seqs=32)
     rush = Traffic(steady(30.0), 4, 0.0)
     model = EngineModel(INSTANCE, limits, Script([rush.take() for _ in range(3000)]))
     queue: list[int] = []
@@ -169,7 +169,7 @@ def test_a_queue_builds_under_overload_and_drains_after_it() -> None:
 
 
 def test_a_full_pool_preempts_the_newest_and_loses_nothing() -> None:
-    limits = msgspec.structs.replace(ROOMY, kv_pool_blocks=65, max_model_len=1024)
+    limits = replace(ROOMY, kv_pool_blocks=65, max_model_len=1024)
     model = EngineModel(INSTANCE, limits, Script([Request(0.0, 400, 0, 200), Request(0.1, 400, 0, 200)]))
     model.advance(60.0)
     counters = model.counters
@@ -213,7 +213,7 @@ def test_how_often_it_is_looked_at_changes_nothing(actor: Actor) -> None:
 
 def test_the_meter_moves_within_a_step() -> None:
     """A long prefill does not appear in one tick: its work is spread over the time that it takes."""
-    limits = msgspec.structs.replace(ROOMY, max_batched_tokens=16384)
+    limits = replace(ROOMY, max_batched_tokens=16384)
     model = EngineModel(INSTANCE, limits, Script([Request(0.0, 16000, 0, 1)]))
     seen: list[float] = []
     for tick in range(1, 5):

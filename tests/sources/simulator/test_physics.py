@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from gpumon.sources.simulator.physics import H100, LLAMA_8B, LLAMA_70B, QWEN_30B_A3B, Instance, Shape, Speed, Step
 from gpumon.sources.simulator.scenarios import CAST
+from tests.records import replace
 
-LLAMA_70B_BF16 = msgspec.structs.replace(LLAMA_70B, weight_bytes=2.0)
+LLAMA_70B_BF16 = replace(LLAMA_70B, weight_bytes=2.0)
 SPEED = {actor.shape: actor.speed for actor in CAST}
 SPEED[LLAMA_70B_BF16] = SPEED[LLAMA_70B]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import httpx
-import msgspec
 import pytest
 
 from gpumon.readings.frame import GpuReading, GpuState, HostReading
@@ -26,6 +25,7 @@ from gpumon.sources.simulator.scenarios import CHAT, DEMO, LARGE, SCENARIOS, eng
 from gpumon.sources.simulator.serving import SimulatedEngine
 from gpumon.sources.simulator.source import SimulatedHost, SimulatedServer
 from gpumon.sources.simulator.traffic import Demand, Surge, Traffic
+from tests.records import replace
 
 WALL_S = 1.8e9
 BUSY = (CHAT,)
@@ -210,7 +210,7 @@ def test_a_scripted_host_says_so_and_keeps_gpumons_own_cost() -> None:
 
 
 def test_the_host_is_simulated_where_a_script_says_nothing_of_it_too() -> None:
-    server = SimulatedServer(msgspec.structs.replace(DEMO, warm_s=1.0))
+    server = SimulatedServer(replace(DEMO, warm_s=1.0))
     shown = server.host_meter(_Real()).read(())
     assert (shown.cpu_ratio, shown.name) == (0.06, "gpu-07 (simulated load)")
     assert shown.memory_total_bytes == float(1 << 40)
@@ -268,7 +268,7 @@ def test_scenarios_are_named_and_told_apart() -> None:
 def test_a_scenario_is_data() -> None:
     """Nothing in it does anything: what is played can be printed and compared."""
     for each in SCENARIOS:
-        assert msgspec.structs.replace(each) == each
+        assert replace(each) == each
         assert all(truth.from_s < truth.to_s for truth in each.truth)
 
 

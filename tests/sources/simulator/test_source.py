@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import httpx
-import msgspec
 import pytest
 
 from gpumon.readings.frame import EndpointState, GpuReading, GpuState
@@ -18,11 +17,12 @@ from gpumon.sources.simulator.scenario import Scenario
 from gpumon.sources.simulator.scenarios import CAST, DEMO
 from gpumon.sources.simulator.source import FIRST_PID, LONGEST_GAP_S, SimulatedServer
 from gpumon.sources.source import Contribution, Source
+from tests.records import replace
 
 
 def warmed(seconds: float) -> Scenario:
     """The demo, which opens sooner."""
-    return msgspec.structs.replace(DEMO, warm_s=seconds)
+    return replace(DEMO, warm_s=seconds)
 
 
 class Clock:

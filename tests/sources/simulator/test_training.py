@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from gpumon.sources.simulator.physics import H100
 from gpumon.sources.simulator.scenarios import PRETRAIN
 from gpumon.sources.simulator.training import Loader, Run, SimulatedRun
+from tests.records import replace
 
 
 def full(_: int) -> float:
@@ -39,7 +39,7 @@ def test_gpus_that_never_wait_are_busy_all_the_time() -> None:
 
 
 def test_a_slow_loader_sets_the_pace() -> None:
-    slow = msgspec.structs.replace(PRETRAIN, loader=Loader(batches=4, every_s=6.5))
+    slow = replace(PRETRAIN, loader=Loader(batches=4, every_s=6.5))
     run = run_for(slow, 65.0)
     before = run.steps
     run.advance(130.0)

@@ -1,0 +1,16 @@
+"""Records with other values of some fields, by the names that they have in JSON."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from gpumon.readings.engine_snapshot import replaced
+
+RecordT = TypeVar("RecordT", bound=msgspec.Struct)
+
+
+def replace(record: RecordT, **values: Any) -> RecordT:
+    """The record with other values: fields of its parts go by their own names."""
+    return replaced(record, values)
