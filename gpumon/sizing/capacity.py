@@ -1,10 +1,9 @@
-"""What one instance carries and what bounds it, and how many instances a target takes."""
+"""What bounds one instance of a workload, and how many of them its target takes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 import msgspec
@@ -18,45 +17,218 @@ from gpumon.sizing.instance import Instance, resolve
 from gpumon.sizing.latency import MOST, Curve, Tail, largest, largest_within
 from gpumon.sizing.placement import Block
 from gpumon.sizing.profile import Origin
-from gpumon.sizing.scenario import Known, Scenario, Workload
+from gpumon.sizing.scenario import GOALS, Known, Scenario, Workload
 
+MOST_INSTANCES: Final = 10_000_000
+"""More than that is no answer."""
+OPERATING_POINTS: Final = frozenset({LimitKind.TYPED, LimitKind.KNEE, LimitKind.RANGE})
+"""Bounds that are capacities to plan with already: the planning factor does not apply."""
+EXTRAPOLATED: Final = 1.05
+"""Times the largest load that was measured beyond which a fit is extrapolated."""
+INFEASIBLE: Final = Missing(Reason.INFEASIBLE)
+_EPSILON: Final = 1e-9
+_NO_END: Final = 1e9
+"""Requests in flight of one instance at which its queue is taken to grow without end."""
 _EXACT_SLOTS: Final = 100_000
-_STEPS: Final = 40
+_HELPS: Final = {
+    LimitKind.ITL: "more TP, narrower weights or a faster GPU would help; more instances would not",
+    LimitKind.TTFT: "more TP, a shorter prompt or prefix hits would help; more instances would not",
+    LimitKind.E2E: "shorter answers, more TP or a faster GPU would help; more instances would not",
+    LimitKind.KV: "more GPUs per instance, an FP8 KV cache or shorter requests would help",
+    LimitKind.PREFILL: "more TP or prefix hits would help",
+}
 
 
-def erlang_c(slots: int, load: float) -> float:
-    """Share of requests that wait, with `slots` servers and `load` erlangs offered (rate x time in service).
+class Demand(NamedTuple):
+    """What one workload needs on one shape; `problem` says why nothing would do."""
 
-    Poisson arrivals, one queue: all instances behind one router. Optimistic for engines, which serve slower as they
-    fill. 1.0 at or above `slots`, where the queue grows without end. Above 1e5 slots Halfin and Whitt's limit (within
-    0.001). ValueError below one slot or on a negative load.
+    workload: Workload
+    instance: Instance
+    shape: int = 0
+    """Server that it is worked out for."""
+    limits: tuple[Limit, ...] = ()
+    planned: float = 0.0
+    """Requests in flight that an instance is planned with."""
+    needed: int = 0
+    """Instances for the target, without spares."""
+    queue: bool = False
+    """More of them than capacity alone asks for, so that few enough requests wait."""
+    spares: int = 0
+    memory_bytes: Reading = NOT_GIVEN
+    memory_source: str = ""
+    busy_ratio: Reading = NOT_GIVEN
+    extrapolated: bool = False
+    better: str = ""
+    """A TP that would take fewer GPUs."""
+    problem: str = ""
+
+    @property
+    def instances(self) -> int:
+        """With spares; 0 where there is a problem."""
+        return 0 if self.problem else self.needed + self.spares
+
+    @property
+    def gpus(self) -> float:
+        """Of all its instances; infinite where there is a problem."""
+        return math.inf if self.problem else float(self.instances * self.instance.gpus)
+
+    @property
+    def as_seen(self) -> bool:
+        """Its memory is what an engine took, or stands on it: it fits a GPU whatever share of one is planned with."""
+        shift = self.instance.pool_shift_ratio
+        return self.memory_source == "seen" or (self.memory_source == "model" and shift is not None and shift > 0)
+
+    @property
+    def source(self) -> Source:
+        """Where the capacity comes from: the user's word, a table, or how the latency is known."""
+        if not self.limits:
+            return Source.NONE
+        kind = _binding(self.limits).kind
+        if kind is LimitKind.TYPED:
+            return Source.TYPED
+        return Source.SWEEP if kind in OPERATING_POINTS else self.instance.source
+
+    def running(self, count: int) -> float:
+        """Requests in flight of each of `count` instances at the target: fewer are faster, so of users and rates fewer
+        stay. Infinite where a rate is more than they can ever serve."""
+        if self.workload.target_kind == "concurrency":
+            return self.workload.target / count
+
+        def wanted(running: float) -> float:
+            return _asked(self.workload, self.instance.response_s(running)) / count
+
+        low, high = 0.0, wanted(0.0)
+        while wanted(high) > high:
+            low, high = high, 2.0 * high
+            if high >= _NO_END:
+                return math.inf
+        for _ in range(44):
+            middle = (low + high) / 2.0
+            low, high = (middle, high) if wanted(middle) > middle else (low, middle)
+        return high
+
+    def block(self, index: int, usable_bytes: float, count: int) -> Block:
+        """For the placement: an instance whose memory is not known takes its GPUs whole."""
+        size, busy = self.memory_bytes, self.busy_ratio
+        return Block(
+            workload=index,
+            count=count,
+            gpus=self.instance.gpus,
+            tp=self.instance.tp,
+            memory_bytes=usable_bytes * self.instance.gpus if isinstance(size, Missing) else size,
+            busy_ratio=None if isinstance(busy, Missing) else busy,
+        )
+
+
+def demand_of(workload: Workload, scenario: Scenario, known: Known, shape: int = 0) -> Demand:
+    """The needs of `workload` on the `shape`-th server, at the TP that takes the fewest GPUs; of several the smallest.
+
+    A TP that was typed, or seen on these GPUs, stays: one that takes fewer is named.
     """
-    checked("slots", slots, least=1)
-    if checked("load", load) >= slots:
-        return 1.0
-    if slots > _EXACT_SLOTS:
-        return _many_slots(slots, load)
-    blocked = _erlang_b(slots, load)
-    return min(1.0, blocked / (1.0 - load / slots * (1.0 - blocked)))
+    asked = _demand_at(workload, scenario, known, shape)
+    others = [
+        _demand_at(msgspec.structs.replace(workload, tp=tp), scenario, known, shape)._replace(workload=workload)
+        for tp in asked.instance.tps
+        if tp != asked.instance.tp
+    ]
+    best = min((asked, *others), key=lambda one: (one.gpus, one.instance.tp))
+    if best is asked or (not workload.tp and not asked.instance.alike):
+        return best
+    if best.gpus >= asked.gpus:
+        return asked
+    instead = f" instead of {asked.gpus:,.0f}" if not asked.problem else ""
+    return asked._replace(better=f"TP {best.instance.tp} would take {best.gpus:,.0f} GPUs{instead}")
 
 
-@lru_cache(maxsize=4096)
-def highest_load(slots: int, wait_ratio: float) -> float:
-    """Highest load, as a share of the slots, at which at most `wait_ratio` of the requests wait.
+def first_demand_of(workload: Workload, scenario: Scenario, known: Known) -> Demand:
+    """The needs on the first shape of server that can carry it; on the first of all where none can."""
+    first = demand_of(workload, scenario, known)
+    tried = {server.gpu for server in scenario.server[:1]}
+    for shape, server in enumerate(scenario.server if first.problem else ()):
+        if server.gpu not in tried:
+            tried.add(server.gpu)
+            found = demand_of(workload, scenario, known, shape)
+            if not found.problem:
+                return found
+    return first
 
-    ValueError where `wait_ratio` is not above 0 and at most 1, or there is no slot.
+
+def _demand_at(workload: Workload, scenario: Scenario, known: Known, shape: int) -> Demand:
+    instance = resolve(workload, scenario, known, shape)
+    bare = Demand(workload, instance, shape, problem=instance.problem)
+    if not bare.problem and (not workload.target > 0 or math.isinf(workload.target)):
+        bare = bare._replace(problem=f"the target is {workload.target:g}: it must be above 0")
+    if bare.problem:
+        return bare
+    limits = limits_of(instance, scenario)
+    bare = bare._replace(limits=limits)
+    if not limits:
+        return bare._replace(problem=_nothing_bounds(instance))
+    first = _binding(limits)
+    if first.concurrency < 1.0:
+        helps = _HELPS.get(first.kind, "change that bound")
+        return bare._replace(problem=f"not even one request at a time: {first.text}; {helps}")
+    # Whole requests, at least one; a measured or typed operating point is planned with as it is.
+    factor = 1.0 if first.kind in OPERATING_POINTS else scenario.planning_factor
+    planned = max(1.0, float(math.floor(first.concurrency * factor + _EPSILON)))
+    size, source = _memory(instance, planned, scenario)
+    spares = scenario.spare_instances if workload.spare_instances is None else workload.spare_instances
+    demand = bare._replace(
+        planned=planned,
+        spares=spares,
+        memory_bytes=size,
+        memory_source=source,
+        busy_ratio=_busy(instance),
+        extrapolated=_extrapolated(instance, planned),
+    )
+    try:
+        needed, queue = _needed(instance, planned, math.floor(first.concurrency), scenario.queue_wait_ratio)
+    except ValueError as why:
+        return demand._replace(problem=str(why))
+    return demand._replace(needed=needed, queue=queue, problem=_too_large(demand, scenario))
+
+
+def _needed(instance: Instance, planned: float, slots: float, wait_ratio: float | None) -> tuple[int, bool]:
+    """Instances so that each carries at most `planned` requests in flight, and whether the queue asks for more of them.
+
+    `slots`: what one can carry at most; `wait_ratio`: with all instances behind one router, at most this share of the
+    requests may find no free slot (Erlang C, Poisson arrivals). ValueError says why no number would do.
     """
-    if positive("wait_ratio", wait_ratio) > 1.0:
-        raise ValueError(f"wait_ratio {wait_ratio!r} is above 1")
-    checked("slots", slots, least=1)
-    low, high = 0.0, 1.0
-    for _ in range(_STEPS):
-        middle = (low + high) / 2.0
-        if erlang_c(slots, middle * slots) <= wait_ratio:
-            low = middle
-        else:
-            high = middle
-    return low
+    workload = instance.workload
+    response_s = instance.response_s(planned)
+    if workload.target_kind != "concurrency" and response_s is None:
+        what = "users" if workload.target_kind == "users" else "requests per second"
+        raise ValueError(f"{what} need a response time: give prompt and answer tokens, or a concurrency")
+    asked = _asked(workload, response_s)
+    exact = asked / planned
+    if exact > MOST_INSTANCES:
+        raise ValueError(f"{exact:.2g} instances: check the target and the capacity per instance")
+    instances = max(1, math.ceil(exact - _EPSILON))
+    if wait_ratio is None:
+        return instances, False
+
+    def enough(number: int) -> bool:
+        return erlang_c(max(1, math.floor(number * max(1.0, slots))), asked) <= wait_ratio
+
+    low = high = instances
+    while not enough(high):
+        low, high = high, high * 2
+        if high > MOST_INSTANCES:
+            raise ValueError(f"no number of instances keeps waits below {wait_ratio:g}")
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    more = low if enough(low) else high
+    return more, more > instances
+
+
+def _asked(workload: Workload, response_s: float | None) -> float:
+    """Requests in flight that the target comes to."""
+    if workload.target_kind == "concurrency" or response_s is None:
+        return workload.target
+    if workload.target_kind == "users":
+        return in_flight(workload.target, response_s, workload.think_s) if response_s > 0 else 0.0
+    return workload.target * response_s
 
 
 def in_flight(users: float, response_s: float, think_s: float) -> float:
@@ -69,47 +241,42 @@ def in_flight(users: float, response_s: float, think_s: float) -> float:
     return users * (response_s / positive("response_s + think_s", cycle))
 
 
-def _erlang_b(slots: int, load: float) -> float:
-    """P(slots busy) of `slots` without a queue: Poisson(load) cut off at `slots`.
+def erlang_c(slots: int, load: float) -> float:
+    """Share of requests that wait, with `slots` servers and `load` erlangs offered (rate x time in service).
 
-    The tail above `slots` is summed, since its terms fall from the first one while load < slots: stable where the
-    usual sum of load**k / k! overflows.
+    Poisson arrivals, one queue: all instances behind one router. Optimistic for engines, which serve slower as they
+    fill. 1.0 at or above `slots`, where the queue grows without end. Above 1e5 slots Halfin and Whitt's limit (within
+    0.001). ValueError below one slot or on a negative load.
     """
+    checked("slots", slots, least=1)
+    if checked("load", load) >= slots:
+        return 1.0
     if load == 0.0:
         return 0.0
+    if slots > _EXACT_SLOTS:
+        spare = (slots - load) / math.sqrt(slots)
+        density = math.exp(-spare * spare / 2.0) / math.sqrt(2.0 * math.pi)
+        below = 0.5 * (1.0 + math.erf(spare / math.sqrt(2.0)))
+        return 1.0 / (1.0 + spare * below / density) if density else 0.0
+    # Erlang B: Poisson(load) cut off at `slots`. The tail above is summed, since its terms fall from the first one
+    # while load < slots: stable where the usual sum of load**k / k! overflows.
     at_most = math.exp(slots * math.log(load) - load - math.lgamma(slots + 1.0))
     tail, term, index = 0.0, at_most, slots
     while term > 1e-17 * at_most and term > 0.0:
         index += 1
         term *= load / index
         tail += term
-    return at_most / (1.0 - tail)
-
-
-def _many_slots(slots: int, load: float) -> float:
-    spare = (slots - load) / math.sqrt(slots)
-    density = math.exp(-spare * spare / 2.0) / math.sqrt(2.0 * math.pi)
-    if density == 0.0:
-        return 0.0
-    return 1.0 / (1.0 + spare * 0.5 * (1.0 + math.erf(spare / math.sqrt(2.0))) / density)
+    blocked = at_most / (1.0 - tail)
+    return min(1.0, blocked / (1.0 - load / slots * (1.0 - blocked)))
 
 
 def limits_of(instance: Instance, scenario: Scenario) -> tuple[Limit, ...]:
     """All bounds that are known, by rising concurrency. Empty where nothing bounds it: nothing is known then."""
-    found = [limit for limit in _all(instance, scenario) if not math.isinf(limit.concurrency)]
-    return tuple(sorted(found, key=lambda limit: limit.concurrency))
-
-
-def impossible(limit: Limit) -> str:
-    """Why an instance can not carry even one request within `limit`, and what would help."""
-    helps = {
-        LimitKind.ITL: "more TP, narrower weights or a faster GPU would help; more instances would not",
-        LimitKind.TTFT: "more TP, a shorter prompt or prefix hits would help; more instances would not",
-        LimitKind.E2E: "shorter answers, more TP or a faster GPU would help; more instances would not",
-        LimitKind.KV: "more GPUs per instance, an FP8 KV cache or shorter requests would help",
-        LimitKind.PREFILL: "more TP or prefix hits would help",
-    }
-    return f"not even one request at a time: {limit.text}; {helps.get(limit.kind, 'change that bound')}"
+    found = [*_operating_point(instance), *_kv(instance, scenario), *_latencies(instance), *_prefill(instance)]
+    engine = instance.workload.max_num_seqs or (instance.seen.max_num_seqs if instance.seen is not None else None)
+    if engine is not None:
+        found.append(Limit(LimitKind.MAX_NUM_SEQS, float(engine), f"the engine runs at most {engine} together"))
+    return tuple(sorted((one for one in found if not math.isinf(one.concurrency)), key=lambda one: one.concurrency))
 
 
 def kv_pool_tokens(instance: Instance, scenario: Scenario) -> tuple[float, str] | None:
@@ -125,20 +292,10 @@ def kv_pool_tokens(instance: Instance, scenario: Scenario) -> tuple[float, str] 
     return tokens, "from memory" if shift is None else "re-scaled"
 
 
-def _all(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
-    yield from _typed(instance)
-    yield from _kv(instance, scenario)
-    yield from _latencies(instance)
-    yield from _prefill(instance)
-    engine = instance.workload.max_num_seqs or (instance.seen.max_num_seqs if instance.seen is not None else None)
-    if engine is not None:
-        yield Limit(LimitKind.MAX_NUM_SEQS, float(engine), f"the engine runs at most {engine} together")
-
-
-def _typed(instance: Instance) -> Iterator[Limit]:
+def _operating_point(instance: Instance) -> Iterator[Limit]:
     typed, seen, asked = instance.workload.capacity_per_instance, instance.seen, instance.workload
     # A goal decides; where throughput stopped following the load is advice.
-    goals = instance.curve is not None and any((asked.itl_p95_ms, asked.ttft_p95_ms, asked.e2e_p95_ms))
+    goals = instance.curve is not None and any(getattr(asked, goal) for goal in GOALS)
     if typed is not None:
         yield Limit(LimitKind.TYPED, typed, f"typed: {typed:g} per instance")
     elif seen is not None and instance.alike and instance.same_mix and seen.origin is not Origin.LIVE and not goals:
@@ -244,237 +401,9 @@ def _prefill(instance: Instance) -> Iterator[Limit]:
     )
 
 
-MOST_INSTANCES = 10_000_000
-"""More than that is no answer."""
-_EPSILON = 1e-9
-_NO_END = 1e9
-"""Requests in flight of one instance at which its queue is taken to grow without end."""
-
-
-class Load(NamedTuple):
-    """Instances for a target, without spares."""
-
-    instances: int
-    queue: bool = False
-    """More instances than capacity alone asks for, so that few enough requests wait."""
-    problem: str = ""
-
-
-def load_of(instance: Instance, planned: float, slots: float, wait_ratio: float | None) -> Load:
-    """Instances so that each carries at most `planned` requests in flight.
-
-    `slots`: what one can carry at most; `wait_ratio`: with all instances behind one router, at most this share of the
-    requests may find no free slot (Erlang C, Poisson arrivals).
-    """
-    workload = instance.workload
-    response_s = instance.response_s(planned)
-    if workload.target_kind != "concurrency" and response_s is None:
-        what = "users" if workload.target_kind == "users" else "requests per second"
-        return Load(0, problem=f"{what} need a response time: give prompt and answer tokens, or a concurrency")
-    share = _in_flight(workload, response_s)
-    exact = share / planned
-    if exact > MOST_INSTANCES:
-        return Load(0, problem=f"{exact:.2g} instances: check the target and the capacity per instance")
-    instances = max(1, math.ceil(exact - _EPSILON))
-    queue = False
-    if wait_ratio is not None:
-        more = _for_queue(instances, max(1.0, slots), share, wait_ratio)
-        if more is None:
-            return Load(0, problem=f"no number of instances keeps waits below {wait_ratio:g}")
-        queue, instances = more > instances, more
-    return Load(instances, queue)
-
-
-def equilibrium(instance: Instance, instances: int) -> float:
-    """Requests in flight of each of `instances` at the target: fewer are faster, so of users and rates fewer stay.
-
-    Infinite where a rate is more than they can ever serve.
-    """
-    workload = instance.workload
-    if workload.target_kind == "concurrency":
-        return workload.target / instances
-
-    def wanted(running: float) -> float:
-        return _in_flight(workload, instance.response_s(running)) / instances
-
-    low, high = 0.0, wanted(0.0)
-    while wanted(high) > high:
-        low, high = high, 2.0 * high
-        if high >= _NO_END:
-            return math.inf
-    for _ in range(44):
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if wanted(middle) > middle else (low, middle)
-    return high
-
-
-def _in_flight(workload: Workload, response_s: float | None) -> float:
-    if workload.target_kind == "concurrency" or response_s is None:
-        return workload.target
-    if workload.target_kind == "users":
-        return in_flight(workload.target, response_s, workload.think_s) if response_s > 0 else 0.0
-    return workload.target * response_s
-
-
-def _for_queue(instances: int, slots: float, asked: float, wait_ratio: float) -> int | None:
-    """The smallest number whose slots together let at most `wait_ratio` of the requests wait."""
-
-    def enough(number: int) -> bool:
-        together = max(1, math.floor(number * slots))
-        return asked <= highest_load(together, wait_ratio) * together
-
-    low = high = instances
-    while not enough(high):
-        low, high = high, high * 2
-        if high > MOST_INSTANCES:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return low if enough(low) else high
-
-
-OPERATING_POINTS: Final = frozenset({LimitKind.TYPED, LimitKind.KNEE, LimitKind.RANGE})
-"""Bounds that are capacities to plan with already: the planning factor does not apply."""
-EXTRAPOLATED: Final = 1.05
-"""Times the largest load that was measured beyond which a fit is extrapolated."""
-INFEASIBLE: Final = Missing(Reason.INFEASIBLE)
-
-
-class Demand(NamedTuple):
-    """What one workload needs on one shape; `problem` says why nothing would do."""
-
-    workload: Workload
-    instance: Instance
-    limits: tuple[Limit, ...] = ()
-    planned: float = 0.0
-    """Requests in flight that an instance is planned with."""
-    load: Load = Load(0)
-    spares: int = 0
-    memory_bytes: Reading = NOT_GIVEN
-    memory_source: str = ""
-    busy_ratio: Reading = NOT_GIVEN
-    extrapolated: bool = False
-    problem: str = ""
-    shape: int = 0
-    """Server that it is worked out for."""
-    better: str = ""
-    """A TP that would take fewer GPUs."""
-
-    @property
-    def instances(self) -> int:
-        """With spares; 0 where there is a problem."""
-        return 0 if self.problem else self.load.instances + self.spares
-
-    @property
-    def gpus(self) -> float:
-        """Of all its instances; infinite where there is a problem."""
-        return math.inf if self.problem else float(self.instances * self.instance.gpus)
-
-    @property
-    def as_seen(self) -> bool:
-        """Its memory is what an engine took, or stands on it: it fits a GPU whatever share of one is planned with."""
-        shift = self.instance.pool_shift_ratio
-        return self.memory_source == "seen" or (self.memory_source == "model" and shift is not None and shift > 0)
-
-    def running(self, count: int) -> float:
-        """Requests in flight of each of `count` instances at the target."""
-        return equilibrium(self.instance, count)
-
-    def block(self, index: int, usable_bytes: float, count: int) -> Block:
-        """For the placement: an instance whose memory is not known takes its GPUs whole."""
-        size, busy = self.memory_bytes, self.busy_ratio
-        return Block(
-            workload=index,
-            count=count,
-            gpus=self.instance.gpus,
-            tp=self.instance.tp,
-            memory_bytes=usable_bytes * self.instance.gpus if isinstance(size, Missing) else size,
-            busy_ratio=None if isinstance(busy, Missing) else busy,
-        )
-
-
-def demand_of(workload: Workload, scenario: Scenario, known: Known, shape: int = 0) -> Demand:
-    """The needs of `workload` on the `shape`-th server, at the TP that takes the fewest GPUs; of several the smallest.
-
-    A TP that was typed, or seen on these GPUs, stays: one that takes fewer is named.
-    """
-    asked = _demand_at(workload, scenario, known, shape)
-    others = [
-        _demand_at(msgspec.structs.replace(workload, tp=tp), scenario, known, shape)._replace(workload=workload)
-        for tp in asked.instance.tps
-        if tp != asked.instance.tp
-    ]
-    best = min((asked, *others), key=lambda one: (one.gpus, one.instance.tp))
-    if best is asked:
-        return asked
-    if not workload.tp and not asked.instance.alike:
-        return best
-    if best.gpus >= asked.gpus:
-        return asked
-    instead = f" instead of {asked.gpus:,.0f}" if not asked.problem else ""
-    return asked._replace(better=f"TP {best.instance.tp} would take {best.gpus:,.0f} GPUs{instead}")
-
-
-def _demand_at(workload: Workload, scenario: Scenario, known: Known, shape: int) -> Demand:
-    instance = resolve(workload, scenario, known, shape)
-    bare = Demand(workload, instance, problem=instance.problem or _bad(workload), shape=shape)
-    if bare.problem:
-        return bare
-    limits = limits_of(instance, scenario)
-    bare = bare._replace(limits=limits)
-    if not limits:
-        return bare._replace(problem=_nothing_bounds(instance))
-    first = _binding(limits)
-    if first.concurrency < 1.0:
-        return bare._replace(problem=impossible(first))
-    planned = _planned(first, scenario.planning_factor)
-    load = load_of(instance, planned, math.floor(first.concurrency), scenario.queue_wait_ratio)
-    size, source = _memory(instance, planned, scenario)
-    spares = scenario.spare_instances if workload.spare_instances is None else workload.spare_instances
-    demand = bare._replace(
-        planned=planned,
-        load=load,
-        spares=spares,
-        memory_bytes=size,
-        memory_source=source,
-        busy_ratio=_busy(instance),
-        extrapolated=_extrapolated(instance, planned),
-        problem=load.problem,
-    )
-    return demand._replace(problem=demand.problem or _too_large(demand, scenario))
-
-
-def first_demand_of(workload: Workload, scenario: Scenario, known: Known) -> Demand:
-    """The needs on the first shape of server that can carry it; on the first of all where none can."""
-    first = demand_of(workload, scenario, known)
-    if not first.problem:
-        return first
-    tried = {server.gpu for server in scenario.server[:1]}
-    for shape, server in enumerate(scenario.server):
-        if server.gpu not in tried:
-            tried.add(server.gpu)
-            found = demand_of(workload, scenario, known, shape)
-            if not found.problem:
-                return found
-    return first
-
-
-def _bad(workload: Workload) -> str:
-    if not workload.target > 0 or math.isinf(workload.target):
-        return f"the target is {workload.target:g}: it must be above 0"
-    return ""
-
-
 def _binding(limits: tuple[Limit, ...]) -> Limit:
     """The bound that holds first; a typed capacity is the user's word against the formulas."""
     return next((limit for limit in limits if limit.kind is LimitKind.TYPED), limits[0])
-
-
-def _planned(first: Limit, factor: float) -> float:
-    """Whole requests, at least one; a measured or typed operating point is planned with as it is."""
-    share = 1.0 if first.kind in OPERATING_POINTS else factor
-    return max(1.0, float(math.floor(first.concurrency * share + 1e-9)))
 
 
 def _nothing_bounds(instance: Instance) -> str:
@@ -550,15 +479,3 @@ def _too_large(demand: Demand, scenario: Scenario) -> str:
         f"one instance needs {each / 1e9:,.1f} GB on each of {instance.gpus} GPUs; {instance.gpu.name} has "
         f"{most / 1e9:,.1f} GB usable: more TP, narrower weights or a larger GPU"
     )
-
-
-def source_of(demand: Demand) -> Source:
-    """Where the capacity comes from: the user's word, a table, or how the latency is known."""
-    first = _binding(demand.limits) if demand.limits else None
-    if first is None:
-        return Source.NONE
-    if first.kind is LimitKind.TYPED:
-        return Source.TYPED
-    if first.kind in OPERATING_POINTS:
-        return Source.SWEEP
-    return demand.instance.source

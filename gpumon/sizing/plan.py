@@ -23,7 +23,7 @@ from gpumon.sizing.answer import (
     Totals,
     WorkloadPlan,
 )
-from gpumon.sizing.capacity import INFEASIBLE, OPERATING_POINTS, Demand, first_demand_of, source_of
+from gpumon.sizing.capacity import INFEASIBLE, OPERATING_POINTS, Demand, first_demand_of
 from gpumon.sizing.design_guide import queue_warning
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.latency import queued_ttft_s
@@ -172,7 +172,7 @@ def _running(parts: Sequence[Part], lost: Sequence[int]) -> list[float]:
     """Requests in flight of each instance of each part, after some of them went."""
     if len(parts) == 1:
         return [parts[0].demand.running(parts[0].number - lost[0])]
-    wanted = parts[0].demand.load.instances * parts[0].demand.running(parts[0].demand.load.instances)
+    wanted = parts[0].demand.needed * parts[0].demand.running(parts[0].demand.needed)
     carried = sum((part.number - gone) * part.demand.planned for part, gone in zip(parts, lost, strict=True))
     return [wanted / carried * part.demand.planned if carried > 0 else math.inf for part in parts]
 
@@ -316,7 +316,7 @@ def named(server: Server, known: Known) -> Server:
 
 
 def _workload(index: int, demand: Demand, filled: Filled) -> WorkloadPlan:
-    workload, instance, load = demand.workload, demand.instance, demand.load
+    workload, instance = demand.workload, demand.instance
     kinds = tuple(dict.fromkeys(limit.kind.value for limit in demand.limits))
     first = kinds.index("typed") if "typed" in kinds else 0
     others = kinds[:first] + kinds[first + 1 :]
@@ -333,10 +333,10 @@ def _workload(index: int, demand: Demand, filled: Filled) -> WorkloadPlan:
         gpus=INFEASIBLE if problem else float(filled.gpus[index]),
         servers=INFEASIBLE if problem else float(filled.servers[index]),
         servers_shared=INFEASIBLE if problem else float(filled.servers_shared[index]),
-        limit="queue" if load.queue else kinds[first] if kinds else "",
-        next_limit=kinds[first] if load.queue else others[0] if others else "",
+        limit="queue" if demand.queue else kinds[first] if kinds else "",
+        next_limit=kinds[first] if demand.queue else others[0] if others else "",
         limits=demand.limits,
-        source=source_of(demand),
+        source=demand.source,
         band=_band(demand),
         extrapolated=demand.extrapolated,
         gpus_per_instance=instance.gpus,

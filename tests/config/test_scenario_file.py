@@ -365,7 +365,7 @@ def test_what_can_not_be_written_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", RANGES)
 def test_what_the_plan_refuses_is_refused_in_the_file_with_its_line(name: str) -> None:
-    low, high, _ = RANGES[name]
+    low, high, *_ = RANGES[name]
     for value in (low - 1, high * 10 + 1):
         text = f'[[workload]]\nmodel = "m"\ntarget = 1\n{name} = {value:.12g}\n'
         with pytest.raises(
