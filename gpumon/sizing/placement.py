@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Final, NamedTuple
@@ -23,6 +24,8 @@ CROWD: Final = 1000
 
 _LEADS: Final = 4
 """Kinds that are tried as the second on a GPU; of crowds smaller than that, all numbers of the first."""
+_ROTATED: Final = 9
+"""Kinds that a packing is begun with where the bound is not reached."""
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -61,6 +64,22 @@ class Shape(msgspec.Struct, frozen=True):
         return (size,) * whole + ((rest,) if rest else ())
 
 
+class Stands(msgspec.Struct):
+    """Where the instances of one workload stand."""
+
+    gpus: int = 0
+    """That hold at least one of them."""
+    servers: int = 0
+    shared_servers: int = 0
+    """Of these, those that hold an instance of another workload, too."""
+    most_on_a_server: int = 0
+    """Instances that the loss of one server costs at most."""
+    unplaced: int = 0
+    """Instances that have no place."""
+    problem: str = ""
+    """Why."""
+
+
 class Placement(msgspec.Struct, frozen=True):
     """Instances on servers. `least_servers == servers_used` proves that no placement takes fewer."""
 
@@ -75,20 +94,8 @@ class Placement(msgspec.Struct, frozen=True):
     """No placement of the instances that are placed has fewer, on the shapes that are used."""
     least_servers: int = 0
     """The same for servers, in whatever order the shapes are filled."""
-    gpus_of: tuple[tuple[int, int], ...] = ()
-    """(workload, GPUs that hold at least one instance of it)."""
-    servers_of: tuple[tuple[int, int], ...] = ()
-    """(workload, servers that hold at least one instance of it)."""
-    shared_servers_of: tuple[tuple[int, int], ...] = ()
-    """(workload, servers that hold an instance of it and of another one)."""
-    most_on_a_server: tuple[tuple[int, int], ...] = ()
-    """(workload, instances of it that the loss of one server costs at most)."""
-    unplaced: tuple[tuple[int, int], ...] = ()
-    """(workload, instances that have no place)."""
-    problems: tuple[tuple[int, str], ...] = ()
-    """(workload, why); one for each that is not placed whole."""
-    problem: str = ""
-    """The first of them."""
+    workloads: dict[int, Stands] = {}
+    """By index; those with a block."""
 
 
 Items = tuple[tuple[int, int], ...]
@@ -97,6 +104,8 @@ Items = tuple[tuple[int, int], ...]
 
 Fullness = Callable[[int, int], int]
 """How full a GPU is by memory and busy time."""
+_WAYS: Final[tuple[Fullness, ...]] = (lambda memory, busy: memory + busy, max, lambda memory, busy: 0)  # noqa: ARG005
+"""Of the ways to fill a GPU the fullest in sum, the fullest in what is scarcer, the first (first fit)."""
 
 
 class Run(msgspec.Struct):
@@ -148,7 +157,8 @@ def place(blocks: Sequence[Block], shapes: Sequence[Shape], packing: Packing) ->
     Limited shapes (`count`) are filled first, in the order given, with what takes most GPUs; the rest goes on unlimited
     shapes, each taking all that fits it, in the order that costs least, or in the order given if one has no price.
     """
-    sound, problems, unplaced = _sound(blocks)
+    stands: dict[int, Stands] = {}
+    sound = tuple(_sound(blocks, stands))
     left = [block.count for block in sound]
     stages: list[Stage] = []
     limited = [at for at, shape in enumerate(shapes) if shape.count > 0]
@@ -167,9 +177,8 @@ def place(blocks: Sequence[Block], shapes: Sequence[Shape], packing: Packing) ->
         *_, stages, left = min(tried, key=lambda one: one[:4])
     for block, number in zip(sound, left, strict=True):
         if number:
-            problems.setdefault(block.workload, _reason(block, number, shapes, stages))
-            unplaced[block.workload] = unplaced.get(block.workload, 0) + number
-    return _placement(stages, shapes, packing == "busy", unplaced, problems)
+            _miss(stands, block.workload, number, _reason(block, number, shapes, stages))
+    return _placement(stages, shapes, packing == "busy", stands)
 
 
 def misfit(block: Block, shape: Shape) -> str:
@@ -188,23 +197,26 @@ def misfit(block: Block, shape: Shape) -> str:
     return ""
 
 
-def _sound(blocks: Sequence[Block]) -> tuple[tuple[Block, ...], dict[int, str], dict[int, int]]:
-    """Blocks that make sense; why others do not, and their instances; both by workload."""
-    sound: list[Block] = []
-    problems: dict[int, str] = {}
-    unplaced: dict[int, int] = {}
+def _miss(stands: dict[int, Stands], workload: int, number: int, why: str) -> None:
+    missed = stands.setdefault(workload, Stands())
+    missed.unplaced += number
+    missed.problem = missed.problem or why
+
+
+def _sound(blocks: Sequence[Block], stands: dict[int, Stands]) -> Iterator[Block]:
+    """Blocks that make sense; of others `stands` says why not."""
     for block in blocks:
         if block.count <= 0:
             continue
+        stands.setdefault(block.workload, Stands())
         if block.gpus < 1 or block.tp < 1 or block.gpus % block.tp:
-            problems.setdefault(block.workload, f"{block.gpus} GPUs of an instance are not TP {block.tp} times PP")
+            _miss(
+                stands, block.workload, block.count, f"{block.gpus} GPUs of an instance are not TP {block.tp} times PP"
+            )
         elif not (math.isfinite(block.memory_bytes) and block.memory_bytes > 0):
-            problems.setdefault(block.workload, "the memory of an instance is not known")
+            _miss(stands, block.workload, block.count, "the memory of an instance is not known")
         else:
-            sound.append(block)
-            continue
-        unplaced[block.workload] = unplaced.get(block.workload, 0) + block.count
-    return tuple(sound), problems, unplaced
+            yield block
 
 
 def _orders(shapes: Sequence[Shape]) -> Iterable[tuple[int, ...]]:
@@ -344,20 +356,24 @@ def _slot(content: Items, blocks: Sequence[Block]) -> GpuSlot:
 
 
 def _shared(blocks: Sequence[Block], shape: Shape, busy: bool) -> list[tuple[Items, int]]:
-    """GPUs with instances of one GPU, the fullest first: best fit decreasing by memory, busy share and both; the one
-    that takes fewest."""
+    """GPUs with instances of one GPU, the fullest first: best fit decreasing by memory, busy share and both, where the
+    lower bound is not reached beginning with smaller ones, too; the way that takes fewest."""
     sizes = [_size(block, shape.memory_bytes, busy) for block in blocks]
     alone = [at for at, block in enumerate(blocks) if block.gpus == 1 and block.count > 0]
-    orders = (
-        sorted(alone, key=lambda at: (-max(sizes[at]), -sum(sizes[at]), at)),
-        sorted(alone, key=lambda at: (-sizes[at][0], -sizes[at][1], at)),
-        sorted(alone, key=lambda at: (-sizes[at][1], -sizes[at][0], at)),
-    )
+    largest = sorted(alone, key=lambda at: (-max(sizes[at]), -sum(sizes[at]), at))
+    orders = [largest, *(sorted(alone, key=lambda at: (-sizes[at][by], -sizes[at][1 - by], at)) for by in (0, 1))]
+    orders += [largest[start:] + largest[:start] for start in range(1, min(_ROTATED, len(largest)))]
     limit = (UNITS + SLACK, UNITS + SLACK if busy else 0)
-    ways: tuple[Fullness, ...] = (lambda memory, share: memory + share, max)
-    packed = [_bins(blocks, sizes, order, limit, full) for order in dict.fromkeys(map(tuple, orders)) for full in ways]
-    best = min(packed, key=lambda bins: sum(times for _, times in bins))
-    return sorted(best, key=lambda run: -sum(sizes[at][0] * number for at, number in run[0]))
+    least = _fewest_gpus([(*sizes[at], blocks[at].count) for at in alone])
+    best: list[tuple[Items, int]] | None = None
+    fewest = math.inf
+    for order in dict.fromkeys(map(tuple, orders)):
+        for full in _WAYS:
+            if fewest > least:
+                packed = _bins(blocks, sizes, order, limit, full)
+                gpus = sum(times for _, times in packed)
+                best, fewest = (packed, gpus) if gpus < fewest else (best, fewest)
+    return sorted(best or [], key=lambda run: -sum(sizes[at][0] * number for at, number in run[0]))
 
 
 def _bins(
@@ -371,17 +387,16 @@ def _bins(
     left = {at: blocks[at].count for at in order}
     bins: list[tuple[Items, int]] = []
     while left:
-        content = max(_contents(left, sizes, limit), key=lambda one: _full(one, sizes, full))
+        content = max(
+            _contents(left, sizes, limit),
+            key=lambda one: full(sum(sizes[at][0] * n for at, n in one), sum(sizes[at][1] * n for at, n in one)),
+        )
         times = min(left[at] // number for at, number in content)
         bins.append((tuple(content), times))
         for at, number in content:
             left[at] -= number * times
         left = {at: count for at, count in left.items() if count}
     return bins
-
-
-def _full(content: Sequence[tuple[int, int]], sizes: Sequence[tuple[int, int]], full: Fullness) -> int:
-    return full(sum(sizes[at][0] * number for at, number in content), sum(sizes[at][1] * n for at, n in content))
 
 
 def _contents(
@@ -440,9 +455,8 @@ def _least(blocks: Sequence[Block], shapes: Sequence[Shape], busy: bool) -> tupl
     if not shapes:
         return 0, 0
     room = max(shape.memory_bytes for shape in shapes)
-    alone = [(block.count, *_size(block, room, busy)) for block in blocks if block.gpus == 1]
-    fewest = max(_fewest([(each[at], each[0]) for each in alone]) for at in (1, 2)) if alone else 0
-    gpus = fewest + sum(block.count * block.gpus for block in blocks if block.gpus > 1)
+    alone = [(*_size(block, room, busy), block.count) for block in blocks if block.gpus == 1]
+    gpus = _fewest_gpus(alone) + sum(block.count * block.gpus for block in blocks if block.gpus > 1)
     left, servers = gpus, 0
     for shape in sorted(shapes, key=lambda shape: -shape.gpus):
         held = min(-(-left // shape.gpus), shape.count if shape.count > 0 else left)
@@ -457,6 +471,11 @@ def _least(blocks: Sequence[Block], shapes: Sequence[Shape], busy: bool) -> tupl
             wanted = sum(_units(b, shapes[0]) for b in blocks if b.gpus > 1 and _span(b, shapes[0]) >= size)
             servers = max(servers, -(-wanted // max(1, shapes[0].gpus // size)))
     return gpus, servers
+
+
+def _fewest_gpus(alone: Sequence[tuple[int, int, int]]) -> int:
+    """A bound for instances of one GPU, of (memory, busy time, how many)."""
+    return max(_fewest([(each[at], each[2]) for each in alone]) for at in (0, 1)) if alone else 0
 
 
 def _fewest(sizes: Sequence[tuple[int, int]]) -> int:
@@ -474,45 +493,32 @@ def _fewest(sizes: Sequence[tuple[int, int]]) -> int:
     return best
 
 
-def _placement(
-    stages: Sequence[Stage], shapes: Sequence[Shape], busy: bool, unplaced: dict[int, int], problems: dict[int, str]
-) -> Placement:
+def _placement(stages: Sequence[Stage], shapes: Sequence[Shape], busy: bool, stands: dict[int, Stands]) -> Placement:
     drawn: list[PlacedServer] = []
-    gpus_of, servers_of, shared_of, most = dict[int, int](), dict[int, int](), dict[int, int](), dict[int, int]()
+    by_shape = [0] * len(shapes)
     gpus = 0
     for stage in stages:
+        by_shape[stage.shape] += stage.servers
         for row in stage.rows:
             drawn += [PlacedServer(stage.shape, row.slots)] * min(row.times, DRAWN_SERVERS - len(drawn))
             gpus += row.used * row.times
-            here: dict[int, int] = {}
-            for slot in row.slots:
-                for workload in set(slot.workloads):
-                    here[workload] = here.get(workload, 0) + row.times
+            here = Counter(workload for slot in row.slots for workload in set(slot.workloads))
             for workload, number in here.items():
-                gpus_of[workload] = gpus_of.get(workload, 0) + number
-                servers_of[workload] = servers_of.get(workload, 0) + row.times
-                if len(here) > 1:
-                    shared_of[workload] = shared_of.get(workload, 0) + row.times
+                stands[workload].gpus += number * row.times
+                stands[workload].servers += row.times
+                stands[workload].shared_servers += row.times * (len(here) > 1)
             for workload, number in _lost(row, stage, shapes[stage.shape]).items():
-                most[workload] = max(most.get(workload, 0), number)
+                stands[workload].most_on_a_server = max(stands[workload].most_on_a_server, number)
     used = [shapes[stage.shape] for stage in stages]
     least_gpus, least_servers = _least([block for stage in stages for block in stage.blocks], used, busy)
     return Placement(
         servers=tuple(drawn),
-        servers_used=sum(stage.servers for stage in stages),
-        servers_by_shape=tuple(
-            sum(stage.servers for stage in stages if stage.shape == at) for at in range(len(shapes))
-        ),
+        servers_used=sum(by_shape),
+        servers_by_shape=tuple(by_shape),
         gpus=gpus,
         least_gpus=least_gpus,
         least_servers=least_servers,
-        gpus_of=tuple(sorted(gpus_of.items())),
-        servers_of=tuple(sorted(servers_of.items())),
-        shared_servers_of=tuple(sorted(shared_of.items())),
-        most_on_a_server=tuple(sorted(most.items())),
-        unplaced=tuple(sorted(unplaced.items())),
-        problems=tuple(sorted(problems.items())),
-        problem=next((text for _, text in sorted(problems.items())), ""),
+        workloads=dict(sorted(stands.items())),
     )
 
 

@@ -29,7 +29,7 @@ from gpumon.sizing.instance import Instance
 from gpumon.sizing.latency import queued_ttft_s
 from gpumon.sizing.profile import Origin
 from gpumon.sizing.scenario import Known, Scenario, Server
-from gpumon.sizing.servers import NO_PRICE, Filled, Part, fill, gpu_price, server_price
+from gpumon.sizing.servers import NO_PRICE, Filled, Part, Placed, gpu_price, server_price, total
 
 _ROOM: Final = (LimitKind.KV, LimitKind.MAX_NUM_SEQS, LimitKind.PREFILL, LimitKind.KNEE)
 """Limits beyond which requests wait."""
@@ -49,7 +49,7 @@ def at_target(parts: Sequence[Part], gpus: int) -> dict[str, Reading]:
     """
     loads = [(part, running) for part, running in zip(parts, _running(parts, [0] * len(parts)), strict=True)]
     in_flight = sum(part.number * running for part, running in loads)
-    watts = _total(*((gpu_power_w(part.demand)[0], part.demand.instance.gpus * part.number) for part in parts))
+    watts = total((gpu_power_w(part.demand)[0], part.demand.instance.gpus * part.number) for part in parts)
     held = sum(part.demand.instance.gpus * part.number for part in parts)
     e2e = [part.demand.instance.response_s(max(running, 1e-9)) for part, running in loads]
     rates = [
@@ -64,8 +64,8 @@ def at_target(parts: Sequence[Part], gpus: int) -> dict[str, Reading]:
         "itl_p95_s": _slowest(_given(part.demand.instance.itl_p95_s(running)) for part, running in loads),
         "ttft_p95_s": _slowest(_given(part.demand.instance.ttft_p95_s(running)) for part, running in loads),
         "e2e_s": _slowest(map(_given, e2e)),
-        "tokens_per_s": _total(*((_tokens_per_s(part.demand, running), part.number) for part, running in loads)),
-        "requests_per_s": _total(*rates),
+        "tokens_per_s": total((_tokens_per_s(part.demand, running), part.number) for part, running in loads),
+        "requests_per_s": total(rates),
         # GPUs that several instances share are counted once.
         "power_w": watts if isinstance(watts, Missing) or not held else watts * gpus / held,
     }
@@ -208,15 +208,6 @@ def _slowest(values: Iterator[Reading]) -> Reading:
     return slowest
 
 
-def _total(*terms: tuple[Reading, int]) -> Reading:
-    total = 0.0
-    for value, number in terms:
-        if isinstance(value, Missing):
-            return value
-        total += value * number
-    return total
-
-
 NO_WORKLOAD: Final = "no workload: add a model and a target"
 _SHARED: Final = 1.0 + 1e-6
 """Sum of busy shares above which instances on one GPU slow each other down."""
@@ -256,10 +247,14 @@ def planned(
     asked, scenario = scenario, _with_server(scenario, known)
     kept = before.kept(scenario, known) if before is not None else {}
     demands = tuple(kept.get(id(each)) or first_demand_of(each, scenario, known) for each in scenario.workload)
-    memory_only, busy_aware = fill(demands, scenario, known, "memory"), fill(demands, scenario, known, "busy")
+    memory_only, busy_aware = (Filled(demands, scenario, known, packing) for packing in ("memory", "busy"))
     needed = memory_only if scenario.packing == "memory" else busy_aware
-    standing = tuple(_standing(index, demand, needed) for index, demand in enumerate(demands))
-    workloads = tuple(_workload(index, demand, needed) for index, demand in enumerate(standing))
+    standing = tuple(
+        # On the shape that most of its instances stand on.
+        max(each.parts, key=lambda part: part.number).demand if each.parts else demand
+        for demand, each in zip(demands, needed.workloads, strict=True)
+    )
+    workloads = tuple(map(_workload, standing, needed.workloads))
     totals = _totals(workloads, needed.packed)
     problem = next((f"{each.name}: {each.problem}" for each in workloads if each.problem), needed.packed.problem)
     others = _others(demands, workloads, scenario, known)
@@ -278,18 +273,13 @@ def planned(
     return Planned(answer, tuple(demand.instance for demand in standing), scenario, known, demands)
 
 
-def _standing(index: int, demand: Demand, filled: Filled) -> Demand:
-    """Of the shape that most of its instances stand on."""
-    return max(filled.parts[index], key=lambda part: part.number).demand if filled.parts[index] else demand
-
-
 def _others(demands: Sequence[Demand], workloads: Sequence[WorkloadPlan], scenario: Scenario, known: Known) -> Totals:
     """Totals of the workloads that have an answer, packed without the rest; nothing where all or none have."""
     sound = [demand for demand, each in zip(demands, workloads, strict=True) if not each.problem]
     if not sound or len(sound) == len(demands):
         return NONE_LEFT_OUT
-    filled = fill(sound, scenario, known, scenario.packing)
-    plans = tuple(_workload(index, demand, filled) for index, demand in enumerate(sound))
+    filled = Filled(sound, scenario, known, scenario.packing)
+    plans = tuple(map(_workload, sound, filled.workloads))
     return NONE_LEFT_OUT if any(each.problem for each in plans) else _totals(plans, filled.packed)
 
 
@@ -315,24 +305,23 @@ def named(server: Server, known: Known) -> Server:
     return msgspec.structs.replace(server, gpu=known.gpu_name(server.gpu))
 
 
-def _workload(index: int, demand: Demand, filled: Filled) -> WorkloadPlan:
+def _workload(demand: Demand, placed: Placed) -> WorkloadPlan:
     workload, instance = demand.workload, demand.instance
     kinds = tuple(dict.fromkeys(limit.kind.value for limit in demand.limits))
     first = kinds.index("typed") if "typed" in kinds else 0
     others = kinds[:first] + kinds[first + 1 :]
-    problem = demand.problem or filled.problems[index]
-    parts = filled.parts[index]
-    figures = {} if problem else at_target(parts, filled.gpus[index])
+    problem, parts = demand.problem or placed.problem, placed.parts
+    figures = {} if problem else at_target(parts, placed.gpus)
     return WorkloadPlan(
         name=workload.label,
         model=workload.model,
         target=workload.target,
         target_kind=workload.target_kind,
         capacity_per_instance=demand.planned or INFEASIBLE,
-        instances=INFEASIBLE if problem else float(filled.instances[index]),
-        gpus=INFEASIBLE if problem else float(filled.gpus[index]),
-        servers=INFEASIBLE if problem else float(filled.servers[index]),
-        servers_shared=INFEASIBLE if problem else float(filled.servers_shared[index]),
+        instances=INFEASIBLE if problem else float(placed.instances),
+        gpus=INFEASIBLE if problem else float(placed.gpus),
+        servers=INFEASIBLE if problem else float(placed.servers),
+        servers_shared=INFEASIBLE if problem else float(placed.servers_shared),
         limit="queue" if demand.queue else kinds[first] if kinds else "",
         next_limit=kinds[first] if demand.queue else others[0] if others else "",
         limits=demand.limits,
@@ -346,8 +335,8 @@ def _workload(index: int, demand: Demand, filled: Filled) -> WorkloadPlan:
         memory_bytes=demand.memory_bytes,
         memory_source=demand.memory_source,
         busy_ratio=demand.busy_ratio,
-        degraded=() if problem else degraded_of(parts, filled.spare_holds[index] if filled.spare_holds else None),
-        notes=(*instance.notes, *_notes(demand), *filled.notes[index]),
+        degraded=() if problem else degraded_of(parts, placed.spare_holds),
+        notes=(*instance.notes, *_notes(demand), *placed.notes),
         problem=problem,
         seen_name=instance.seen.name if instance.seen is not None else "",
         seen_time=instance.seen.time if instance.seen is not None else "",
@@ -456,13 +445,7 @@ def _totals(workloads: Sequence[WorkloadPlan], packed: Packed) -> Totals:
 
 
 def _sum(workloads: Sequence[WorkloadPlan], name: str) -> Reading:
-    total: Reading = 0.0 if workloads else INFEASIBLE
-    for each in workloads:
-        value: Reading = getattr(each, name)
-        if isinstance(total, Missing):
-            return total
-        total = value if isinstance(value, Missing) else total + value
-    return total
+    return total((getattr(each, name), 1) for each in workloads) if workloads else INFEASIBLE
 
 
 def _power(workloads: Sequence[WorkloadPlan], packed: Packed) -> Reading:
@@ -521,14 +504,17 @@ def have_of(have: Mapping[str, int], scenario: Scenario, filled: Filled, known: 
     missing = -sum(number for number in spare.values() if number < 0)
     short: Reading = float(missing or -sum(spare.values()))
     short = packed.gpus if isinstance(packed.gpus, Missing) else short
-    now = _price(wanted, here, known)
+    now = (
+        total((gpu_price(server, known), here.get(name, 0)) for name, server in wanted.items()) if wanted else NO_PRICE
+    )
     freed = {} if missing or isinstance(short, Missing) else _freed(wanted, here, filled, scenario)
-    saving = short if isinstance(short, Missing) else _saving(wanted, freed, known)
+    bill = total((server_price(wanted[name], known), number) for name, number in freed.items())
+    saving = short if isinstance(short, Missing) else bill
     return Have(
         gpus=alike or sum(here.values()),
         gpu=kinds[0] if len(kinds) == 1 else "",
         short_gpus=short,
-        price_per_hour=now,
+        price_per_hour=now if wanted else NO_PRICE,
         saving_per_hour=saving,
         text=_text(here, frozenset(wanted), alike, short, sum(freed.values()), saving),
     )
@@ -542,16 +528,6 @@ def _by_name(have: Mapping[str, int], known: Known) -> dict[str, int]:
     return dict(found)
 
 
-def _price(wanted: Mapping[str, Server], numbers: Mapping[str, int], known: Known) -> Reading:
-    total: Reading = 0.0 if wanted else NO_PRICE
-    for name, server in wanted.items():
-        price = gpu_price(server, known)
-        if isinstance(price, Missing) or isinstance(total, Missing):
-            return NO_PRICE
-        total += price * numbers.get(name, 0)
-    return total
-
-
 def _freed(wanted: Mapping[str, Server], here: Mapping[str, int], filled: Filled, scenario: Scenario) -> dict[str, int]:
     """Whole servers that the plan does without, by their GPU. Of a GPU in servers of several shapes nobody can tell
     which are here."""
@@ -561,17 +537,6 @@ def _freed(wanted: Mapping[str, Server], here: Mapping[str, int], filled: Filled
         spare = here.get(name, 0) // server.gpus - filled.servers_by_type.get(name, 0)
         freed[name] = max(0, spare) if len(shapes) == 1 else 0
     return freed
-
-
-def _saving(wanted: Mapping[str, Server], freed: Mapping[str, int], known: Known) -> Reading:
-    """What the bill would lose: the price of the servers that are freed."""
-    total: Reading = 0.0
-    for name, number in freed.items():
-        price = server_price(wanted[name], known)
-        if isinstance(price, Missing) or isinstance(total, Missing):
-            return NO_PRICE
-        total += price * number
-    return total
 
 
 def _text(

@@ -11,6 +11,16 @@ from gpumon.sizing.placement import Block, Placement, Shape
 CLOSE = 1 + 2e-9
 
 
+def of(placed: Placement, name: str) -> tuple[tuple[int, object], ...]:
+    """One figure of each workload, where it is not 0 or empty."""
+    return tuple((at, getattr(each, name)) for at, each in placed.workloads.items() if getattr(each, name))
+
+
+def problem(placed: Placement) -> str:
+    """Of the first workload that has one."""
+    return next((each.problem for each in placed.workloads.values() if each.problem), "")
+
+
 def assert_sound(placed: Placement, blocks: Sequence[Block], shapes: Sequence[Shape], busy: bool) -> None:
     """All rules, for a placement of blocks with one workload each that is drawn whole."""
     assert len(placed.servers) == placed.servers_used == sum(placed.servers_by_shape)
@@ -23,14 +33,14 @@ def assert_sound(placed: Placement, blocks: Sequence[Block], shapes: Sequence[Sh
         assert placed.servers_by_shape[at] == sum(server.shape == at for server in placed.servers)
         assert not shape.count or placed.servers_by_shape[at] <= shape.count
     seen = Counter(workload for slot in _slots(placed) for workload in slot.workloads)
-    missing = dict(placed.unplaced)
+    missing = dict(of(placed, "unplaced"))
     for workload, block in by_workload.items():
         stands = max(0, block.count) - missing.get(workload, 0)
         assert seen[workload] == stands * block.gpus
-        assert (workload in missing) == bool(dict(placed.problems).get(workload))
+        assert (workload in missing) == bool(dict(of(placed, "problem")).get(workload))
     holding = Counter(workload for slot in _slots(placed) for workload in set(slot.workloads))
-    assert dict(placed.gpus_of) == dict(holding)
-    assert bool(placed.problem) == bool(placed.unplaced)
+    assert dict(of(placed, "gpus")) == dict(holding)
+    assert bool(problem(placed)) == bool(missing)
 
 
 def _slots(placed: Placement) -> Iterator[GpuSlot]:
