@@ -156,16 +156,11 @@ class Field(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a field is: of which section, and of servers and workloads, of which one."""
+    """A field of the goals, of one server or of one workload."""
 
     section: str
     at: int
     field: Field
-
-    @property
-    def id(self) -> str:
-        """What it is known by."""
-        return f"{self.section}.{self.at}.{self.field.key}"
 
 
 def holder(scenario: Scenario, section: str, at: int) -> Scenario | Server | Workload | None:
@@ -193,27 +188,10 @@ def with_value(scenario: Scenario, place: Place, value: Any) -> Scenario:
     return replace(scenario, **{place.section: (*rows[: place.at], changed, *rows[place.at + 1 :])})
 
 
-def left_open(field: Field) -> Any:
-    """What stands for a value that is looked up; for one that can not be, its default."""
-    return None if field.kind is not None else ""
-
-
 def default_of(place: Place) -> Any:
-    """What the value is where nobody changed it."""
+    """The value where nobody changed it."""
     blank = {GOALS: Scenario(), SERVER: Server(""), WORKLOAD: Workload("", 1.0)}[place.section]
     return getattr(blank, place.field.key)
-
-
-def _precisions(_: Known) -> Sequence[str]:
-    return ("", *WEIGHTS)
-
-
-def _cache_precisions(_: Known) -> Sequence[str]:
-    return ("", "bf16", "fp16", "fp8", "int8")
-
-
-def _profiles(known: Known) -> Sequence[str]:
-    return ("", *sorted(known.profiles))
 
 
 def _gpus(known: Known) -> Sequence[str]:
@@ -267,8 +245,10 @@ WORKLOAD_FIELDS: Final = (
           ANY_SHARE, optional=True, start=0.0),
     Field("tp", "TP", "GPUs that share each layer.", COUNT, optional=True),
     Field("pp", "PP", "Stages of layers, each on its own GPUs.", COUNT, optional=True),
-    Field("weight_precision", "weights", "Number format of the weights.", choices=_precisions, optional=True),
-    Field("kv_precision", "KV cache", "Number format of the KV cache.", choices=_cache_precisions, optional=True),
+    Field("weight_precision", "weights", "Number format of the weights.",
+          choices=lambda _: ("", *WEIGHTS), optional=True),
+    Field("kv_precision", "KV cache", "Number format of the KV cache.",
+          choices=lambda _: ("", "bf16", "fp16", "fp8", "int8"), optional=True),
     Field("memory_gb", "memory", "GPU memory of one instance.", GB, optional=True, start=20.0),
     Field("busy_ratio", "busy", "Share of its GPU that one instance keeps busy at its capacity.", SHARE,
           optional=True, start=1.0),
@@ -284,8 +264,8 @@ WORKLOAD_FIELDS: Final = (
     Field("draft_ratio", "draft costs", "What the draft adds to a step.", ADDED, optional=True, start=0.0),
     Field("spare_instances", "spare instances", "Empty: as many as of each workload.", NUMBER, optional=True,
           start=0.0),
-    Field("profile", "profile", "Imported load test to take capacity and latency from.", choices=_profiles,
-          optional=True),
+    Field("profile", "profile", "Imported load test to take capacity and latency from.",
+          choices=lambda known: ("", *sorted(known.profiles)), optional=True),
 )  # fmt: skip
 FIELDS: Final = {GOALS: GOAL_FIELDS, SERVER: SERVER_FIELDS, WORKLOAD: WORKLOAD_FIELDS}
 SIGNS: Final = {"concurrency": "", "users": "users", "requests_per_s": "req/s"}

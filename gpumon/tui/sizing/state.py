@@ -1,251 +1,402 @@
-"""What the sizing panel works on: scenario, cursor, and what each of its keys does to them. Knows no screen."""
+"""What the sizing panel works on: the scenario with its undo list, the cursor, and what each key does to them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from gpumon.readings.format import age, cells, cut
+from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
-from gpumon.sizing.answer import Answer
+from gpumon.sizing.answer import Answer, WorkloadPlan
 from gpumon.sizing.instance import Instance
-from gpumon.sizing.live import Held
+from gpumon.sizing.live import Held, have, held, instances_here, kv_ratios
 from gpumon.sizing.plan import USUAL, Column, Planned, compare, planned
 from gpumon.sizing.profile import Observed, Origin, seen_of
 from gpumon.sizing.scenario import Known, Scenario, Server, Workload
-from gpumon.tui.sizing.edits import Edit, Follower, Newest, Page, Tie, Undo
-from gpumon.tui.sizing.effects import Asked, effect
-from gpumon.tui.sizing.field_list import places
-from gpumon.tui.sizing.fields import SERVER, WORKLOAD, Place, default_of, field, left_open, value_of, with_value
-from gpumon.tui.sizing.sheet import Stop, stops
+from gpumon.tui.line import Piece
+from gpumon.tui.sizing.fields import FIELDS, GOALS, SERVER, WORKLOAD, Place, default_of, field, value_of, with_value
+from gpumon.tui.sizing.values import effect
+from gpumon.tui.text_field import TextField
+
+MOST_STEPS: Final = 200
+"""That can be undone."""
+FROZEN_S: Final = 30.0
+"""Seconds without an engine's figures from which its row says how old they are."""
+BEGINS: Final = frozenset("0123456789.,")
+"""What begins a number."""
+_PRICE: Final = "price_per_gpu_hour"
+_WEIGHTS: Final = ("", "fp8", "w8a8", "int4", "nvfp4")
+"""Precisions that one key goes through."""
+_CELLS: Final = {
+    GOALS: ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms"),
+    SERVER: ("gpus", "gpu", _PRICE),
+    WORKLOAD: ("target",),
+}
+"""What can be changed in the row itself; the first is where the cursor comes to."""
 
 
-class LastAnswer:
-    """Calculates only where something it depends on is another than the last time."""
+class Newest(NamedTuple):
+    """What the engines show now."""
 
-    def __init__(self, known: Known) -> None:
-        self.known = known
-        self._given = known
-        self._prices: dict[str, float] = {}
-        self.have: Mapping[str, int] | None = None
-        self.here: Mapping[str, int] = {}
-        """Served model name -> instances that run now."""
-        self.kv_ratios: Mapping[str, float] = {}
-        """Served model name -> how full the fullest KV cache of its instances is now."""
-        self.held = Held()
-        """GPUs here that something else holds."""
-        self.answer: Answer | None = None
-        """Of `scenario`."""
-        self.scenario: Scenario | None = None
-        self.failed = ""
-        """A bug of ours that kept the newest scenario from being answered."""
-        self._planned: Planned | None = None
-        self._columns: tuple[Column, ...] | None = None
+    observed: Sequence[Observed] = ()
+    targets: Mapping[str, float] = MappingProxyType({})
+    """Served model name -> requests in flight to plan for (`live.targets`); none for one that falls silent."""
 
-    def use(self, known: Known, have: Mapping[str, int] | None) -> bool:
-        """Take over what is known and what is here; returns whether that changed."""
-        if known == self._given and have == self.have:
+
+class Follows(NamedTuple):
+    """What of a workload goes on with what runs here, as far as nobody typed something else."""
+
+    figures: bool = False
+    """What its engines showed."""
+    target: bool = False
+
+    def target_of(self, workload: Workload) -> bool:
+        """Whether its target is as it runs: users and requests per second are none that run."""
+        return self.target and workload.target_kind == "concurrency"
+
+
+class Version(NamedTuple):
+    """A scenario, and what of it is as it runs: a value that is only the same is not."""
+
+    scenario: Scenario
+    follows: tuple[Follows, ...] = ()
+    """One for each workload."""
+    started: Scenario | None = None
+    """What ran, without workloads: servers and goals that are the same were not typed. None for a file."""
+    target_source: str = ""
+    """Where targets come from that are neither typed nor those of now: the p95 of a recording."""
+
+    @classmethod
+    def of(cls, scenario: Scenario, *, runs: bool, target_source: str = "") -> Version:
+        """Of what runs here, or of a file; with `target_source` of what runs here under another load."""
+        follows = (Follows(figures=runs, target=runs and not target_source),) * len(scenario.workload)
+        return cls(scenario, follows, replace(scenario, workload=()) if runs else None, target_source)
+
+    def typed(self, chosen: Collection[int]) -> Version:
+        """With targets of these workloads that follow no more."""
+        follows = (each._replace(target=each.target and at not in chosen) for at, each in enumerate(self.follows))
+        return self._replace(follows=tuple(follows), target_source="" if chosen else self.target_source)
+
+    def followed(self, newest: Newest) -> Version:
+        """With the newest figures; the same one where nothing is new.
+
+        An engine that is not among the newest changes nothing: its row keeps what was seen last.
+        """
+        before = self.scenario.workload
+        after = tuple(_followed(each, tie, newest) for each, tie in zip(before, self.follows, strict=True))
+        if all(now is each for now, each in zip(after, before, strict=True)):
+            return self
+        return self._replace(scenario=replace(self.scenario, workload=after))
+
+
+def _followed(workload: Workload, follows: Follows, newest: Newest) -> Workload:
+    target = newest.targets.get(workload.model, workload.target)
+    if follows.target_of(workload) and target != workload.target:
+        workload = replace(workload, target=target)
+    live = workload.seen is None or workload.seen.origin is Origin.LIVE
+    if follows.figures and live and not workload.profile:
+        seen = seen_of(workload.model, newest.observed, workload.seen)
+        if seen is not None and seen != workload.seen:
+            workload = replace(workload, seen=seen)
+    return workload
+
+
+class UndoList:
+    """Versions and which of them is present. Changes of one place in a row are one version."""
+
+    def __init__(self, version: Version) -> None:
+        self._versions = [version]
+        self._at = self._saved = 0
+        self._place: Place | None = None
+
+    @property
+    def present(self) -> Version:
+        """The version that is worked on."""
+        return self._versions[self._at]
+
+    @present.setter
+    def present(self, version: Version) -> None:
+        """Without a step of its own."""
+        self._versions[self._at] = version
+
+    @property
+    def changes(self) -> int:
+        """Versions between this one and the one that was saved, loaded, or is as it runs."""
+        return abs(self._at - self._saved)
+
+    def put(self, version: Version, place: Place | None = None) -> bool:
+        """Go on with another version; returns whether it is another."""
+        if version == self.present:
             return False
-        self._given, self.have = known, have
-        self._price()
-        self.forget()
+        same = place is not None and place == self._place and self._at > 0
+        versions = [*self._versions[: self._at + (not same)], version]
+        self._saved -= max(0, len(versions) - MOST_STEPS - 1)
+        self._versions, self._place = versions[-MOST_STEPS - 1 :], place
+        self._at = len(self._versions) - 1
         return True
 
-    def price(self, gpu: str) -> float | None:
-        """What was typed for a type of GPU since the panel was opened first."""
-        return self._prices.get(gpu)
+    def seal(self) -> None:
+        """The next change is a version of its own, whatever its place."""
+        self._place = None
+
+    def move(self, step: int) -> bool:
+        """Undo (-1) or redo (1); returns whether there is something."""
+        self.seal()
+        there = 0 <= self._at + step < len(self._versions)
+        self._at += step if there else 0
+        return there
+
+    def settle(self) -> None:
+        """From this version on changes are counted."""
+        self._saved = self._at
+        self.seal()
+
+
+class Edit:
+    """One field being typed into, over the scenario as it was before."""
+
+    def __init__(self, place: Place, before: Scenario, text: str = "") -> None:
+        self.fresh = not text
+        """Whether it is typed from nothing: then the arrows leave it."""
+        self.place = place
+        self.text = TextField(text)
+        self.scenario: Scenario | None = None
+        """With what is typed so far; None while that is no value."""
+        self.reason = ""
+        """Why it is none."""
+        self.read(before)
+
+    def take(self, key: str, character: str | None) -> bool:
+        """One key; returns whether it was for the text: of characters only those that a number may have are."""
+        if self.fresh and key in ("left", "right"):
+            return False
+        kind = self.place.field.kind
+        if character is not None and character.isprintable() and (kind is None or not kind.takes(character)):
+            return False
+        return self.text.take(key, character)
+
+    def read(self, before: Scenario) -> None:
+        """Put what is typed into the scenario as it was before."""
+        try:
+            value: Any = self.place.field.read(self.text.text)
+        except (ValueError, OverflowError) as wrong:
+            self.scenario, self.reason = None, str(wrong)
+        else:
+            self.scenario, self.reason = with_value(before, self.place, value), ""
+
+    def pieces(self, width: int) -> list[Piece]:
+        """The text with its cursor in `width` cells; of one that is too long, what stands before the cursor."""
+        text, at = self.text.text, self.text.at
+        before, under, after = text[:at], text[at : at + 1] or " ", text[at + 1 :]
+        while before and cells(before + under) > width:
+            before = before[1:]
+        after = cut(after, max(0, width - cells(before + under)))
+        tone = "strong@" if not self.reason else "warn@"
+        blank = " " * max(0, width - cells(before + under + after))
+        return [(before, tone), (under, "badge_paused"), (after + blank, tone)]
+
+
+class Stop(NamedTuple):
+    """A row that the cursor goes to: the goals, a server or a workload."""
+
+    section: str
+    at: int
+
+    @property
+    def places(self) -> list[Place]:
+        """The fields that the row shows."""
+        return [Place(self.section, self.at, field(self.section, key)) for key in _CELLS[self.section]]
+
+    @property
+    def every_place(self) -> list[Place]:
+        """All fields of it."""
+        return [Place(self.section, self.at, each) for each in FIELDS[self.section]]
+
+
+def stops(scenario: Scenario) -> list[Stop]:
+    """Goals, server shapes, workloads; there is a row for a server even where none is given."""
+    servers, workloads = max(1, len(scenario.server)), len(scenario.workload)
+    return [
+        Stop(GOALS, 0),
+        *(Stop(SERVER, at) for at in range(servers)),
+        *(Stop(WORKLOAD, at) for at in range(workloads)),
+    ]
+
+
+class Here(NamedTuple):
+    """What runs on the GPUs here."""
+
+    gpus: Mapping[str, int] | None = None
+    """Type -> GPUs that can be planned with; None: not looked yet."""
+    instances: Mapping[str, int] = MappingProxyType({})
+    """Served model name -> instances that answer."""
+    kv_ratios: Mapping[str, float] = MappingProxyType({})
+    """Served model name -> how full the fullest KV cache of its instances is."""
+    in_use: Held = Held()
+    """GPUs that something else than an engine uses."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Here:
+        """As a snapshot shows it."""
+        return cls(dict(have(snapshot)), instances_here(snapshot), kv_ratios(snapshot), held(snapshot))
+
+
+class Calculation:
+    """The answer to a scenario; worked out only where something that it depends on changed."""
+
+    def __init__(self, known: Known, configured: bool = False) -> None:
+        self.known = self._given = known
+        self.configured = configured
+        """Whether the servers at the start are those of the settings."""
+        self.here = Here()
+        self.answer: Answer | None = None
+        self.failed = ""
+        """A bug of ours that kept the newest scenario from being answered."""
+        self._scenario: Scenario | None = None
+        self._planned: Planned | None = None
+        self._columns: tuple[Column, ...] | None = None
+        self.prices: dict[str, float] = {}
+        """GPU type -> price that was typed for it since the panel was opened first."""
+
+    def use(self, known: Known, here: Here) -> bool:
+        """Take over what is known and what is here; returns whether the answer depends on what changed."""
+        changed = known != self._given or here.gpus != self.here.gpus
+        self._given, self.here = known, here
+        if changed:
+            self.keep_price("", None)
+        return changed
 
     def keep_price(self, gpu: str, price: float | None) -> None:
         """What was typed for a type of GPU holds until something else is; None: nothing is."""
-        if price is None:
-            self._prices.pop(gpu, None)
-        else:
-            self._prices[gpu] = price
-        self._price()
-
-    def _price(self) -> None:
-        self.known = self._given._replace(prices={**self._given.prices, **self._prices})
-        self.forget()
-
-    def forget(self) -> None:
-        """The next question is worked out anew."""
-        self.scenario = None
+        self.prices.pop(gpu, None)
+        if price is not None:
+            self.prices[gpu] = price
+        self.known = self._given._replace(prices={**self._given.prices, **self.prices})
+        self._scenario = None
 
     def ask(self, scenario: Scenario) -> None:
         """Answer a scenario; where that fails the last answer stays, and `failed` says so."""
-        if scenario is self.scenario:
+        if scenario is self._scenario:
             return
         try:
-            self._planned = planned(scenario, self.known, self.have, self._planned)
-            self.answer = self._planned.answer
-            self.failed = ""
+            self._planned = planned(scenario, self.known, self.here.gpus, self._planned)
+            self.answer, self.failed = self._planned.answer, ""
         except Exception as error:  # whatever was typed, the panel and what it showed stay
             self.failed = clean(f"sizing failed, please report: {type(error).__name__}: {error}", 200)
-        self.scenario = scenario
-        self._columns = None
+        self._scenario, self._columns = scenario, None
 
     def instance(self, at: int) -> Instance | None:
-        """One workload's instance, as the answer has it; None where there is none."""
+        """One workload's instance as the answer has it; None where there is none."""
         instances = self._planned.instances if self._planned is not None and not self.failed else ()
         return instances[at] if 0 <= at < len(instances) else None
+
+    def plan(self, at: int) -> WorkloadPlan | None:
+        """The answer for one workload; None for one that was added since."""
+        workloads = self.answer.workloads if self.answer is not None else ()
+        return workloads[at] if 0 <= at < len(workloads) else None
 
     def columns(self, also: tuple[str, ...] = ()) -> tuple[Column, ...]:
         """The same question on other types of GPU, `also` on those that were planned with before."""
         if self._columns is None:
-            failed = self.failed or self.scenario is None
-            self._columns = (
-                () if failed or self.scenario is None else compare(self.scenario, self.known, (*also, *USUAL))
-            )
+            asked = self._scenario if not self.failed else None
+            self._columns = () if asked is None else compare(asked, self.known, (*also, *USUAL))
         return self._columns
-
-
-BEGINS: Final = frozenset("0123456789.,")
-"""What begins a number."""
-PRICE: Final = "price_per_gpu_hour"
-TARGET: Final = "target"
-_WEIGHTS: Final = ("", "fp8", "w8a8", "int4", "nvfp4")
-"""Precisions that one key goes through."""
 
 
 class PanelState:
     """The panel without its looks. Whatever changes the question answers it at once."""
 
     def __init__(self, known: Known, scenario: Scenario, configured: bool = False) -> None:
-        self.undo = Undo(Page.of(scenario, runs=True))
-        self.last = LastAnswer(known)
+        self.undo = UndoList(Version.of(scenario, runs=True))
+        self.calculation = Calculation(known, configured)
         self.edit: Edit | None = None
         self.opened = False
         """Whether all fields of the row under the cursor are shown, instead of all rows."""
         self.cell = 0
         """Which value of the row the cursor is on; of the opened row which field."""
-        self.configured = configured
-        """Whether its servers are those of the settings."""
         self.gpus_before: tuple[str, ...] = ()
         """The type of GPU that another one was chosen for: it stays in the comparison."""
-        self._less = False
-        self._stepped_from: Page | None = None
-        """Whether the last key was one step less: with a digit behind it was a sign."""
+        self._newest = Newest()
+        self._stepped_from: Version | None = None
+        """Where the last key was `-`: the version before its step. With a digit behind it was a sign."""
         self._row = 0
-        self._row = next((at for at, stop in enumerate(self.stops) if stop.section == WORKLOAD), 1)
+        self._to_first_workload()
         self.answer()
 
     @property
-    def page(self) -> Page:
+    def version(self) -> Version:
         """What is asked now: with what is typed so far, as far as that is a value."""
         edit = self.edit
-        if edit is None or edit.scenario is None:
-            return self.undo.page
-        return self._with(edit.place, edit.scenario)
+        return self.undo.present if edit is None or edit.scenario is None else self._with(edit.place, edit.scenario)
 
     @property
     def scenario(self) -> Scenario:
         """The scenario of that."""
-        return self.page.scenario
+        return self.version.scenario
 
     @property
-    def live(self) -> bool:
-        """Whether a row follows the engines that run here."""
-        return any(tie.figures for tie in self.undo.page.ties)
+    def present(self) -> Scenario:
+        """The scenario without what is being typed."""
+        return self.undo.present.scenario
 
     @property
     def stale(self) -> bool:
         """Whether the answer is an older one: what is typed is no value yet, or its answer failed."""
-        return (self.edit is not None and self.edit.scenario is None) or bool(self.last.failed)
-
-    @property
-    def stops(self) -> list[Stop]:
-        """The rows that the cursor goes to."""
-        return stops(self.undo.present)
+        return (self.edit is not None and self.edit.scenario is None) or bool(self.calculation.failed)
 
     @property
     def row(self) -> int:
         """The cursor's row."""
-        return min(self._row, len(self.stops) - 1)
+        return min(self._row, len(stops(self.present)) - 1)
 
     @property
     def stop(self) -> Stop:
-        """What it is about."""
-        return self.stops[self.row]
+        """What the row is about."""
+        return stops(self.present)[self.row]
 
     @property
     def place(self) -> Place:
         """The field under the cursor."""
-        if self.opened:
-            fields = places(self.stop)
-            return fields[min(self.cell, len(fields) - 1)]
-        return self.stop.place(self.cell)
+        places = self.stop.every_place if self.opened else self.stop.places
+        return places[max(0, min(self.cell, len(places) - 1))]
 
     @property
     def workload(self) -> int:
         """The chosen workload; the first one where the cursor is on none."""
         return self.stop.at if self.stop.section == WORKLOAD else 0
 
-    @property
-    def asked(self) -> Asked:
-        """What the values in effect under the cursor are worked out from."""
-        asked = self.asked_of_workload
-        return asked if self.stop.section == WORKLOAD else asked._replace(instance=None, plan=None)
-
-    @property
-    def asked_of_workload(self) -> Asked:
-        """The same of the chosen workload, wherever the cursor is."""
-        answer, at = self.last.answer, self.workload
-        plan = answer.workloads[at] if answer is not None and at < len(answer.workloads) else None
-        page, known = self.page, self.last.known
-        return Asked(page.scenario, known, self.last.instance(at), plan, page.begun, self.configured, page.ties)
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The same question on other types of GPU."""
-        return self.last.columns(self.gpus_before)
-
-    @property
-    def seen(self) -> tuple[int, float | None, float | None]:
-        """Of the chosen workload: instances that run here as they are planned, the most that was measured, and how full
-        the fullest KV cache of them is."""
-        at, instance = self.workload, self.last.instance(self.workload)
-        seen = instance.seen if instance is not None else None
-        if instance is None or seen is None:
-            return 0, None, None
-        same = not seen.gpu or (instance.gpu is not None and seen.gpu == instance.gpu.name)
-        alike = same and seen.origin is Origin.LIVE and seen.parallel == (instance.tp, instance.pp)
-        model = self.scenario.workload[at].model
-        running = self.last.here.get(model, 0) if alike else 0
-        kv_ratio = self.last.kv_ratios.get(model) if alike else None
-        return running, instance.fitted.high if instance.fitted is not None else None, kv_ratio
-
     def answer(self) -> None:
         """Answer what is asked now."""
-        self.last.ask(self.scenario)
+        self.calculation.ask(self.scenario)
 
-    def put(self, scenario: Scenario, field: str = "") -> bool:
-        """Go on with another scenario of the same workloads; returns whether it is another."""
-        return self._put(self.undo.page._replace(scenario=scenario), field)
-
-    def _put(self, page: Page, field: str = "") -> bool:
+    def put(self, change: Scenario | Version, place: Place | None = None) -> bool:
+        """Go on with another version, or another scenario of the same workloads; returns whether it is another."""
+        version = change if isinstance(change, Version) else self.undo.present._replace(scenario=change)
         self.edit = None
-        changed = self.undo.put(page, field)
+        changed = self.undo.put(version, place)
         self.answer()
         return changed
 
-    def _with(self, place: Place, scenario: Scenario) -> Page:
-        """The page with a scenario that has another value in one place. A target that is typed follows no more, also
-        where it is the same number."""
-        page = self.undo.page._replace(scenario=scenario)
-        return page.typed({place.at}) if place.section == WORKLOAD and place.field.key == TARGET else page
+    def _with(self, place: Place, scenario: Scenario) -> Version:
+        """With another value in one place. A target that is typed follows no more, also where it is the same number."""
+        version = self.undo.present._replace(scenario=scenario)
+        return version.typed({place.at}) if place.section == WORKLOAD and place.field.key == "target" else version
 
-    def renew(self, newest: Newest) -> bool:
-        """Take over what was measured since, and the targets that nobody typed; returns whether that changed a row."""
-        changed = self.undo.renew(Follower(newest).renewed)
-        edit = self.edit
-        if changed and edit is not None:
-            text = edit.text
-            self.edit = Edit(edit.place, self.undo.present, text.text)
-            self.edit.text, self.edit.fresh = text, edit.fresh
-        if changed:
-            self.answer()
-        return changed
+    def renew(self, newest: Newest) -> None:
+        """Take over what was measured since, and the targets that nobody typed."""
+        self._newest = newest
+        version = self.undo.present.followed(newest)
+        if version is self.undo.present:
+            return
+        self.undo.present = version
+        if self.edit is not None:
+            self.edit.read(self.present)
+        self.answer()
 
     def move(self, lines: int) -> bool:
         """Another row or field; what is typed is taken first. Returns whether it could be."""
@@ -253,74 +404,75 @@ class PanelState:
             return False
         self.undo.seal()
         if self.opened:
-            self.cell = max(0, min(len(places(self.stop)) - 1, self.cell + lines))
+            self.cell = max(0, min(len(self.stop.every_place) - 1, self.cell + lines))
         else:
-            self.go_to(self.row + lines, 0)
+            self.go_to(self.row + lines)
         return True
 
-    def go_to(self, row: int, cell: int) -> None:
+    def go_to(self, row: int) -> None:
         """Put the cursor on a row."""
-        self._row = max(0, min(len(self.stops) - 1, row))
-        self.cell = cell
+        self._row = max(0, min(len(stops(self.present)) - 1, row))
+        self.cell = 0
+
+    def _to_first_workload(self) -> None:
+        self.go_to(next((at for at, stop in enumerate(stops(self.present)) if stop.section == WORKLOAD), 1))
 
     def side(self, step: int) -> None:
         """The value beside; where there is none, a step of the value. What is typed is taken, and not stepped."""
-        typed = self.edit is not None
-        if not self.accept() or (typed and (self.opened or self.stop.cells == 1)):
+        typed, several = self.edit is not None, not self.opened and len(self.stop.places) > 1
+        if not self.accept() or (typed and not several):
             return
-        if not self.opened and self.stop.cells > 1:
-            self.cell = max(0, min(self.stop.cells - 1, self.cell + step))
+        if several:
+            self.cell = max(0, min(len(self.stop.places) - 1, self.cell + step))
         else:
             self.step(step)
 
     def type(self, key: str, character: str | None) -> bool:
         """A key that may be part of a number; returns whether it was."""
-        self._stepped_from = self._stepped_from if self._less else None
-        signed, self._less = self._less, self.edit is None and character == "-" and not self._less
-        if self.edit is not None:
-            exponent = self.edit.text.text[-1:].lower() == "e"
-            if character in ("+", "-") and not exponent:
-                return False
-            taken = self.edit.take(key, character)
-            self.answer()
-            return taken
-        begins = (character is not None and character in BEGINS) or key == "backspace"
-        if not begins or self.place.field.kind is None or not self._there(self.place):
-            return False
-        text = self.place.field.typed(value_of(self.scenario, self.place)) if key == "backspace" else ""
-        if signed and self._stepped_from is not None and key != "backspace":
-            self.undo.put(self._stepped_from, self.place.id)
-        self.edit = Edit(self.place, self.undo.present, text)
-        if signed and key != "backspace":
-            self.edit.insert("-")
-        self.edit.take(key, character)
-        self.answer()
-        return True
-
-    def paste(self, text: str) -> bool:
-        """A pasted text at once; returns whether it is taken as a number."""
+        stepped_from, self._stepped_from = self._stepped_from, None
         if self.edit is None:
-            if self.place.field.kind is None or not self._there(self.place) or text[:1] not in (*BEGINS, "-"):
+            back = key == "backspace"
+            if not (back or (character is not None and character in BEGINS)) or not self.begin(empty=not back):
                 return False
-            self.edit = Edit(self.place, self.undo.present)
-        self.edit.insert(text)
+            if stepped_from is not None and not back:
+                self.undo.put(stepped_from, self.place)
+                self.edit = Edit(self.place, self.present)
+                self.edit.text.insert("-")
+        assert self.edit is not None
+        # A sign belongs behind an e only: 1e-3.
+        if character in ("+", "-") and self.edit.text.text[-1:].lower() != "e":
+            return False
+        taken = self.edit.take(key, character)
+        self.edit.read(self.present)
+        self.answer()
+        return taken
+
+    def paste(self, text: str) -> None:
+        """A pasted text at once, where it is a number."""
+        if self.edit is None and (text[:1] not in (*BEGINS, "-") or not self.begin(empty=True)):
+            return
+        assert self.edit is not None
+        self.edit.text.insert(text)
+        self.edit.read(self.present)
+        self.answer()
+
+    def begin(self, *, empty: bool = False) -> bool:
+        """Edit what stands under the cursor; returns whether that is a number."""
+        place = self.place
+        if place.field.kind is None or not self._there(place):
+            return False
+        self.edit = Edit(place, self.present, "" if empty else place.field.typed(value_of(self.scenario, place)))
         self.answer()
         return True
-
-    def begin(self) -> None:
-        """Edit what stands under the cursor."""
-        if self.place.field.kind is not None and self._there(self.place):
-            self.edit = Edit(self.place, self.undo.present, self.place.field.typed(value_of(self.scenario, self.place)))
-            self.answer()
 
     def accept(self) -> bool:
-        """Take what is typed; returns whether nothing is left that is no value."""
+        """Take what is typed; returns False where that is no value."""
         edit = self.edit
         if edit is None:
             return True
         if edit.scenario is None:
             return False
-        self._put(self.page, edit.place.id)
+        self.put(self.version, edit.place)
         self.undo.seal()
         return True
 
@@ -330,152 +482,167 @@ class PanelState:
         self.answer()
         return dropped
 
-    def step(self, direction: int) -> None:
-        """The next value up (1) or down (-1): of numbers a tenth, of choices the next one."""
-        if not self.accept():
-            return
+    def step(self, direction: int, *, sign: bool = False) -> None:
+        """The next value up (1) or down (-1): of numbers a tenth, of choices the next one. `sign`: by a `-`, which a
+        digit behind it makes the sign of a number."""
         place = self.place
-        if not self._there(place):
+        if not self.accept() or not self._there(place):
             return
-        self._stepped_from = self.undo.page
-        value = effect(place, self.asked).value if place.field.kind is not None else value_of(self.scenario, place)
-        self.put_value(place, self._stepped(place, value, direction))
-
-    def _stepped(self, place: Place, value: Any, direction: int) -> Any:
-        kind = place.field.kind
+        before, kind, known = self.undo.present, place.field.kind, self.calculation.known
         if kind is None:
-            choices = list(place.field.choices(self.last.known))
+            choices, value = list(place.field.choices(known)), value_of(self.scenario, place)
             at = choices.index(value) if value in choices else -1 if direction > 0 else 0
-            return choices[(at + direction) % len(choices)] if choices else value
-        number = kind.stepped(float(value), direction) if isinstance(value, (int, float)) else place.field.start
-        return int(number) if kind.whole else number
+            self.put_value(place, choices[(at + direction) % len(choices)] if choices else value)
+        else:
+            now = effect(place, self.version, self.calculation).value
+            number = kind.stepped(float(now), direction) if isinstance(now, (int, float)) else place.field.start
+            self.put_value(place, int(number) if kind.whole else number)
+        self._stepped_from = before if sign else None
 
     def put_value(self, place: Place, value: Any) -> None:
         """Change one value; changes of the same one in a row are one step back."""
         if place.section == SERVER and place.field.key == "gpu":
-            self.use_gpu(value, place.id)
+            self.use_gpu(value, place)
         else:
-            self._put(self._with(place, with_value(self.undo.present, place, value)), place.id)
+            self.put(self._with(place, with_value(self.present, place, value)), place)
 
     def _there(self, place: Place) -> bool:
         """Whether there is something that has this value: a server may not be given."""
-        return place.section != SERVER or place.at < len(self.undo.present.server)
+        return place.section != SERVER or place.at < len(self.present.server)
 
-    def double(self, *, every: bool = False) -> bool:
-        """Twice the target of the workload under the cursor, or of every one; returns whether there was one."""
+    def remove(self) -> bool:
+        """The workload or further server under the cursor; of any other value, what was typed there."""
         if not self.accept():
             return False
-        now, stop = self.undo.present, self.stop
-        chosen = set(range(len(now.workload))) if every else {stop.at} if stop.section == WORKLOAD else set()
-        doubled = (
-            replace(each, target=each.target * 2) if at in chosen else each for at, each in enumerate(now.workload)
-        )
-        return self._put(self.undo.page._replace(scenario=replace(now, workload=tuple(doubled))).typed(chosen))
-
-    def what_if(self, section: str, key: str, values: Sequence[Any]) -> bool:
-        """The next of some values of one field: of the workload under the cursor, else of the first, or of all."""
-        if not self.accept() or not self.undo.present.workload:
+        place, now, version = self.place, self.present, self.undo.present
+        rows: tuple[Any, ...] = getattr(now, place.section, ())
+        whole = not self.opened and (place.section == WORKLOAD or (place.section == SERVER and len(rows) > 1))
+        if whole and place.at < len(rows):
+            left = (*rows[: place.at], *rows[place.at + 1 :])
+            version = version._replace(scenario=replace(now, **{place.section: left}))
+            if place.section == WORKLOAD:
+                version = version._replace(follows=(*version.follows[: place.at], *version.follows[place.at + 1 :]))
+            return self.put(version)
+        if not self._there(place) or place.field.key == "gpu":
             return False
-        place = Place(section, self.workload if section == WORKLOAD else 0, field(section, key))
-        now = value_of(self.undo.present, place)
-        after = values[(values.index(now) + 1) % len(values)] if now in values else values[0]
-        return self._put(self._with(place, with_value(self.undo.present, place, after)), place.id)
-
-    def other_weights(self) -> bool:
-        """The next of some precisions of the weights, without the one that they have where none is typed."""
-        if not self.accept() or not self.undo.present.workload:
-            return False
-        workload, known = self.undo.present.workload[self.workload], self.last.known
-        seen, llm = known.seen(workload), known.llm(workload.model)
-        own = (seen.weight_precision if seen is not None else "") or (llm.precision.value if llm is not None else "")
-        return self.what_if(WORKLOAD, "weight_precision", [each for each in _WEIGHTS if not each or each != own])
-
-    def other_tp(self) -> bool:
-        """The next TP that holds the model, after the one in effect; behind the last one the smallest. A typed one that
-        has no answer is left open. Returns whether there is another."""
-        instance = self.last.instance(self.workload)
-        now = value_of(self.undo.present, Place(WORKLOAD, self.workload, field(WORKLOAD, "tp")))
-        if instance is None or not instance.tps:
-            return now is not None and self.what_if(WORKLOAD, "tp", (now, None))
-        after = next((tp for tp in instance.tps if tp > instance.tp), instance.tps[0])
-        return after != instance.tp and self.what_if(WORKLOAD, "tp", (now, after))
+        if place.field.key == _PRICE:
+            self.calculation.keep_price(now.server[place.at].gpu, None)
+        open_value = None if place.field.kind is not None else ""
+        value = open_value if place.field.optional else default_of(place)
+        return self.put(self._with(place, with_value(now, place, value)))
 
     def add(self, workload: Workload, observed: Sequence[Observed] = ()) -> None:
         """One more workload, and the cursor on it."""
         seen = seen_of(workload.model, observed)
         if seen is not None and not workload.profile:
             workload = replace(workload, seen=seen)
-        now, ties = self.undo.present, self.undo.page.ties
-        scenario = replace(now, workload=(*now.workload, workload))
+        version = self.undo.present
+        scenario = replace(version.scenario, workload=(*version.scenario.workload, workload))
         self.opened = False
-        self._put(self.undo.page._replace(scenario=scenario, ties=(*ties, Tie(figures=seen is not None))))
-        self.go_to(len(self.stops) - 1, 0)
+        self.put(version._replace(scenario=scenario, follows=(*version.follows, Follows(figures=seen is not None))))
+        self.go_to(len(stops(self.present)) - 1)
 
-    def remove(self) -> bool:
-        """The workload or further server under the cursor; of any other value, what was typed there."""
-        if not self.accept():
-            return False
-        place, now = self.place, self.undo.present
-        rows: tuple[Any, ...] = getattr(now, place.section, ())
-        whole = not self.opened and (place.section == WORKLOAD or (place.section == SERVER and len(rows) > 1))
-        if whole and place.at < len(rows):
-            page = self.undo.page._replace(scenario=replace(now, **{place.section: _without(rows, place.at)}))
-            return self._put(page._replace(ties=_without(page.ties, place.at)) if place.section == WORKLOAD else page)
-        if not self._there(place) or (place.field.key == "gpu"):
-            return False
-        value = left_open(place.field) if place.field.optional else default_of(place)
-        if place.field.key == PRICE:
-            self.last.keep_price(now.server[place.at].gpu, None)
-        return self._put(self._with(place, with_value(now, place, value)))
-
-    def use_gpu(self, name: str, field: str = "") -> None:
+    def use_gpu(self, name: str, place: Place | None = None) -> None:
         """Another type of GPU, in the server under the cursor, else in the first; price and power were of the old.
 
         A price that was typed for a type comes back with it.
         """
-        now = self.undo.present
+        servers = self.present.server
         at = self.stop.at if self.stop.section == SERVER else 0
-        if at >= len(now.server):
-            self.put(replace(now, server=(*now.server, Server(name))))
-        elif now.server[at].gpu != name:
-            of = now.server[at]
-            if of.price_per_gpu_hour is not None:
-                self.last.keep_price(of.gpu, of.price_per_gpu_hour)
-            if not self.gpus_before:
-                self.gpus_before = (of.gpu,)
-            changed = replace(of, gpu=name, price_per_gpu_hour=self.last.price(name), gpu_power_w=None)
-            self.put(replace(now, server=(*now.server[:at], changed, *now.server[at + 1 :])), field)
+        if at >= len(servers):
+            self.put(replace(self.present, server=(*servers, Server(name))))
+        elif servers[at].gpu != name:
+            before, prices = servers[at], self.calculation.prices
+            if before.price_per_gpu_hour is not None:
+                self.calculation.keep_price(before.gpu, before.price_per_gpu_hour)
+            self.gpus_before = self.gpus_before or (before.gpu,)
+            changed = replace(before, gpu=name, price_per_gpu_hour=prices.get(name), gpu_power_w=None)
+            self.put(replace(self.present, server=(*servers[:at], changed, *servers[at + 1 :])), place)
 
-    def load(self, scenario: Scenario, *, runs: bool = False) -> None:
+    def load(self, version: Version) -> None:
         """Go on with a whole other scenario, of a file or of what runs here."""
         self.opened = False
         self.gpus_before = ()
-        self._put(Page.of(scenario, runs=runs))
+        self.put(version)
         self.undo.settle()
-        self._row = next((at for at, stop in enumerate(self.stops) if stop.section == WORKLOAD), 0)
-        self.cell = 0
+        self._to_first_workload()
 
-    def turn(self, forth: bool) -> bool:
-        """Undo, or redo; returns whether there was something."""
+    def turn(self, step: int) -> bool:
+        """Undo (-1) or redo (1); returns whether there was something. What follows the engines is as it runs now."""
         self.edit = None
-        turned = self.undo.redo() if forth else self.undo.undo()
+        turned = self.undo.move(step)
+        self.undo.present = self.undo.present.followed(self._newest)
         self.answer()
         return turned
 
     def open(self) -> None:
         """All fields of the row under the cursor."""
-        self.cell = next((at for at, place in enumerate(places(self.stop)) if place == self.place), 0)
+        self.cell = next((at for at, place in enumerate(self.stop.every_place) if place == self.place), 0)
         self.opened = True
 
     def close(self) -> bool:
         """All rows again; returns whether fields were shown."""
         if not self.opened:
             return False
-        key = self.place.field.key
-        self.opened = False
-        self.cell = next((at for at in range(self.stop.cells) if self.stop.place(at).field.key == key), 0)
+        place, self.opened = self.place, False
+        self.cell = next((at for at, each in enumerate(self.stop.places) if each == place), 0)
         return True
 
 
-def _without(rows: tuple[Any, ...], at: int) -> tuple[Any, ...]:
-    return (*rows[:at], *rows[at + 1 :])
+def double(state: PanelState, *, every: bool = False) -> bool:
+    """Twice the target of the workload under the cursor, or of every one; returns whether there was one."""
+    if not state.accept():
+        return False
+    now, stop = state.present, state.stop
+    chosen = set(range(len(now.workload))) if every else {stop.at} if stop.section == WORKLOAD else set()
+    doubled = (replace(each, target=each.target * 2) if at in chosen else each for at, each in enumerate(now.workload))
+    return state.put(state.undo.present._replace(scenario=replace(now, workload=tuple(doubled))).typed(chosen))
+
+
+def next_value(state: PanelState, section: str, key: str, values: Sequence[Any]) -> bool:
+    """The next of some values of one field: of the chosen workload, or of the goals for all."""
+    if not state.accept() or not state.present.workload:
+        return False
+    place = Place(section, state.workload if section == WORKLOAD else 0, field(section, key))
+    now = value_of(state.present, place)
+    after = values[(values.index(now) + 1) % len(values)] if now in values else values[0]
+    before = state.undo.present
+    state.put_value(place, after)
+    return state.undo.present != before
+
+
+def next_weights(state: PanelState) -> bool:
+    """The next of some precisions of the weights, without the one that they have where none is typed."""
+    if not state.accept() or not state.present.workload:
+        return False
+    workload, known = state.present.workload[state.workload], state.calculation.known
+    seen, llm = known.seen(workload), known.llm(workload.model)
+    own = (seen.weight_precision if seen is not None else "") or (llm.precision.value if llm is not None else "")
+    return next_value(state, WORKLOAD, "weight_precision", [each for each in _WEIGHTS if not each or each != own])
+
+
+def next_tp(state: PanelState) -> bool:
+    """The next TP that holds the model, after the one in effect; behind the last one the smallest. A typed one that has
+    no answer is left open. Returns whether there is another."""
+    instance = state.calculation.instance(state.workload)
+    now = value_of(state.present, Place(WORKLOAD, state.workload, field(WORKLOAD, "tp")))
+    if instance is None or not instance.tps:
+        return now is not None and next_value(state, WORKLOAD, "tp", (now, None))
+    after = next((tp for tp in instance.tps if tp > instance.tp), instance.tps[0])
+    return after != instance.tp and next_value(state, WORKLOAD, "tp", (now, after))
+
+
+def ages(scenario: Scenario, now_s: float) -> dict[int, str]:
+    """Workloads that stand on figures of an engine that has none now -> how old they are."""
+    found: dict[int, str] = {}
+    for at, workload in enumerate(scenario.workload):
+        seen = workload.seen
+        if seen is None or seen.origin is not Origin.LIVE or workload.profile or not seen.time:
+            continue
+        try:
+            old_s = now_s - datetime.fromisoformat(seen.time.replace("Z", "+00:00")).timestamp()
+        except ValueError:
+            old_s = now_s
+        if old_s > FROZEN_S:
+            found[at] = age(old_s)
+    return found

@@ -1,0 +1,300 @@
+"""The answer in words: what is needed, what is here, what limits an instance, and what one has to know."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from gpumon.efficiency.lengths import KV_SHARE
+from gpumon.readings.format import cells, count, seconds, watts
+from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.text import clean
+from gpumon.sizing.answer import NOT_KNOWN, Answer, LimitKind, Source, WorkloadPlan
+from gpumon.sizing.profile import Origin
+from gpumon.tui.fold import folded
+from gpumon.tui.line import Row
+from gpumon.tui.sizing.fields import WORKLOAD, Place, field, labelled
+from gpumon.tui.sizing.table import GOAL_KEYS, Scene, whole_count
+from gpumon.tui.sizing.values import SOURCES, effect
+from gpumon.tui.widgets.pane import wrapped
+
+_LIMITS: Final = {
+    LimitKind.TYPED.value: "as typed",
+    LimitKind.RANGE.value: "the most that was measured",
+    LimitKind.KNEE.value: "the knee of the sweep",
+    LimitKind.QUEUE.value: "so that few enough wait",
+}
+"""What a capacity comes from where that is not called a limit of some kind."""
+_PLANNED_WITH: Final = ("tp", "pp", "weight_precision", "kv_precision")
+
+
+def need(scene: Scene) -> list[Row]:
+    """Needed and here: always in view."""
+    answer, width, tone = scene.state.calculation.answer, scene.width, scene.tone
+    if answer is None:
+        return [((" need …", "muted"),)]
+    rows = _why_not(scene, answer)
+    if rows and not answer.without:
+        return [((" need  no answer", tone("critical")),), *rows, *_have(scene, answer)]
+    totals = answer.totals_without if answer.without else answer.totals
+    at_most = " at most" if "limit" in answer.power_sources else ""
+    parts = [
+        _number(totals.gpus, "GPU"),
+        _number(totals.servers, "server"),
+        _memory(totals.memory_bytes),
+        "" if isinstance(totals.price_per_hour, Missing) else f"{totals.price_per_hour:,.2f} per hour",
+        "" if isinstance(totals.power_w, Missing) else f"{watts(totals.power_w)}{at_most}",
+        "" if isinstance(totals.price_per_mtok, Missing) else f"{totals.price_per_mtok:,.2f} per 1M tokens",
+    ]
+    without = f"without {len(answer.without)} of {len(answer.workloads)}: " if answer.without else ""
+    needed: Row = (
+        (" was   " if scene.state.stale else " need  ", tone("muted")),
+        (without, tone("critical")),
+        ((_side_by_side([part for part in parts if part], width - 8 - cells(without)) or [""])[0], tone("strong")),
+    )
+    return [needed, *rows, *_have(scene, answer)]
+
+
+def _why_not(scene: Scene, answer: Answer) -> list[Row]:
+    """What has no answer and why: of the row under the cursor, else of the first one; the others by name."""
+    if not answer.problem:
+        return []
+    state = scene.state
+    about = state.calculation.plan(state.stop.at) if state.stop.section == WORKLOAD else None
+    chosen = next((each for each in (about, *answer.workloads) if each is not None and each.problem), None)
+    text = answer.problem
+    if chosen is not None:
+        text = f"{f'without {_short(chosen.name)}' if answer.without else chosen.name}: {chosen.problem}"
+    # Where the cursor is on another row, that row's figures have the lines.
+    most = 1 if answer.without and about is not None and not about.problem else 3
+    rows = wrapped(clean(labelled(text), 400), scene.width, scene.tone("critical"), most=most)
+    others = [_short(each) for each in answer.without if chosen is None or each != chosen.name]
+    if others:
+        rows += wrapped(clean(f"also without {', '.join(others)}", 400), scene.width, scene.tone("critical"), most=2)
+    return rows
+
+
+def _short(name: str) -> str:
+    """Without the organisation."""
+    return name.rpartition("/")[2] or name
+
+
+def _have(scene: Scene, answer: Answer) -> list[Row]:
+    have = answer.have
+    if have is None:
+        return []
+    lacks = not isinstance(have.short_gpus, Missing) and have.short_gpus > 0
+    here = _number(float(have.gpus), "GPU") if have.gpus else "no GPU"
+    here += f" {clean(have.gpu, 40)}" if have.gpu else ""
+    text, tone = clean(labelled(have.text), 120), scene.tone("warn" if lacks else "ok")
+    row: Row = ((" have  ", scene.tone("muted")), (f"{here}  ", scene.tone("text")))
+    others = scene.state.calculation.here.in_use.reasons
+    in_use = _labelled(scene, " in use", ", ".join(others)) if others else []
+    if cells(here) + cells(text) + 10 <= scene.width:
+        return [(*row, (text, tone)), *in_use]
+    return [row, *wrapped(text, scene.width, tone, most=2), *in_use]
+
+
+def about(scene: Scene) -> list[Row]:
+    """What is known of the chosen workload, the most important first."""
+    state = scene.state
+    plan = state.calculation.plan(state.workload)
+    rows = [*_other_packing(scene), *_planned_with(scene)]
+    if plan is None or plan.problem:
+        return rows
+    return [
+        *rows,
+        *_takes(scene, plan),
+        *_limit(scene, plan),
+        *_carries(scene, plan),
+        *_load(scene, plan),
+        *_source(scene, plan),
+        *(
+            row
+            for each in plan.degraded
+            for row in wrapped(
+                f"one {each.lost} lost, {each.instances} left: {clean(labelled(each.text), 160)}",
+                scene.width,
+                scene.tone("text"),
+                2,
+            )
+        ),
+    ]
+
+
+def notes(scene: Scene) -> list[Row]:
+    """Warnings, then what one has to know about the chosen workload."""
+    answer = scene.state.calculation.answer
+    if answer is None:
+        return []
+    plan = scene.state.calculation.plan(scene.state.workload)
+    texts = [(clean(labelled(text), 300), "warn") for text in answer.warnings]
+    texts += [(clean(labelled(text), 300), "muted") for text in (plan.notes if plan is not None else ())]
+    return [row for text, tone in dict.fromkeys(texts) for row in wrapped(text, scene.width, scene.tone(tone))]
+
+
+def _other_packing(scene: Scene) -> list[Row]:
+    """The plan by the other packing rule, where it differs."""
+    answer = scene.state.calculation.answer
+    if answer is None or answer.problem:
+        return []
+    mine, other, name = answer.plans.busy_aware, answer.plans.memory_only, " by memory alone "
+    if answer.packing == "memory":
+        mine, other, name = other, mine, " by memory and busy share "
+    if other.problem or (other.gpus, other.servers) == (mine.gpus, mine.servers):
+        return []
+    return _labelled(scene, name, f"{_number(other.gpus, 'GPU')}, {_number(other.servers, 'server')}")
+
+
+def _planned_with(scene: Scene) -> list[Row]:
+    """TP, weights and KV cache in effect of the chosen workload, what of it was typed, and its goals."""
+    state, at = scene.state, scene.state.workload
+    if at >= len(state.scenario.workload):
+        return []
+    parts = list[str]()
+    for key in _PLANNED_WITH:
+        place = Place(WORKLOAD, at, field(WORKLOAD, key))
+        value, origin = effect(place, state.version, state.calculation)
+        if value and (key != "pp" or value != 1):
+            text = f"{place.field.name} {clean(place.field.shown(value), 20)}"
+            parts.append(f"{text} typed" if origin == "typed" else text)
+    own = [
+        f"{goal.name} ≤ {goal.shown(value)}"
+        for goal in (field(WORKLOAD, key) for key in GOAL_KEYS)
+        if (value := getattr(state.scenario.workload[at], goal.key))
+    ]
+    parts += [f"own goal {', '.join(own)}"] if own else []
+    return _labelled(scene, " with  ", *parts, between=" · ") if parts else []
+
+
+def _takes(scene: Scene, plan: WorkloadPlan) -> list[Row]:
+    """GPUs and servers of one of several workloads, and whether it shares these."""
+    servers, shared = plan.servers, plan.servers_shared
+    if len(scene.state.scenario.workload) < 2 or isinstance(servers, Missing) or isinstance(shared, Missing):
+        return []
+    whose = "shared" if shared == servers else f"{whole_count(shared)} of them shared"
+    whose = f"{whose} with other models*" if shared else "of its own"
+    return _labelled(scene, " takes ", f"{_number(plan.gpus, 'GPU')} in {_number(servers, 'server')}, {whose}")
+
+
+def _limit(scene: Scene, plan: WorkloadPlan) -> list[Row]:
+    """The first limit and the next one, with where each holds."""
+    at = {limit.kind.value: limit.concurrency for limit in reversed(plan.limits)}
+    if not plan.limit:
+        return []
+
+    def named(kind: str) -> str:
+        return f"{kind} at {whole_count(at[kind])}" if kind in at and at[kind] >= 1 else kind
+
+    first = named(plan.limit) + (" per instance" if plan.limit != LimitKind.QUEUE.value else "")
+    return _labelled(scene, " first limit ", first + (f", then {named(plan.next_limit)}" if plan.next_limit else ""))
+
+
+def _carries(scene: Scene, plan: WorkloadPlan) -> list[Row]:
+    """How much more would fit into the same instances."""
+    each, instances, target = plan.capacity_per_instance, plan.instances, plan.concurrency
+    if isinstance(each, Missing) or isinstance(instances, Missing) or isinstance(target, Missing):
+        return []
+    here, kv_ratio = _running_here(scene)
+    needed = max(0.0, instances - plan.spares)
+    most = each * (here or needed)
+    if not math.isfinite(most) or not math.isfinite(target):
+        return []
+    more = math.floor(most + 1e-6) - math.ceil(target - 1e-6)
+    running = "the one that runs here" if here == 1 else f"the {here} that run here"
+    begin = running if here else "the one needed" if needed == 1 else f"the {whole_count(needed)} needed"
+    verb = "carries" if (here or needed) == 1 else "carry"
+    # A target that is no number of requests in flight would be taken for one of the same unit.
+    unit = "" if plan.target_kind == "concurrency" else " in flight"
+    if more >= 0 and here and kv_ratio is not None and kv_ratio >= KV_SHARE:
+        room = f": {f'{more:,} above the target' if more else 'just the target'}, but KV here is "
+        room += f"{kv_ratio * 100:.0f} % full now"
+    else:
+        room = f"room for {more:,} more" if more > 0 else f"short of {-more:,}" if more else "no room for more"
+        room = f"{_share(scene, plan, each)}: {room}"
+    return _labelled(scene, f" {begin} ", f"{verb} {whole_count(most)}{unit}{room}")
+
+
+def _running_here(scene: Scene) -> tuple[int, float | None]:
+    """Instances that run here as they are planned, and how full the fullest KV cache of them is."""
+    calculation, at = scene.state.calculation, scene.state.workload
+    instance = calculation.instance(at)
+    seen = instance.seen if instance is not None else None
+    if instance is None or seen is None or seen.origin is not Origin.LIVE:
+        return 0, None
+    same = not seen.gpu or (instance.gpu is not None and seen.gpu == instance.gpu.name)
+    if not same or seen.parallel != (instance.tp, instance.pp):
+        return 0, None
+    model = scene.state.scenario.workload[at].model
+    return calculation.here.instances.get(model, 0), calculation.here.kv_ratios.get(model)
+
+
+def _share(scene: Scene, plan: WorkloadPlan, each: float) -> str:
+    """The limit that a capacity comes from, and which share of it is planned with: ` (80 % of the KV limit)`."""
+    name = _LIMITS.get(plan.limit, f"the {plan.limit} limit")
+    factor = scene.state.scenario.planning_factor
+    first = next((limit.concurrency for limit in plan.limits if limit.kind.value == plan.limit), 0.0)
+    planned = plan.limit not in _LIMITS and factor < 1.0 and abs(first * factor - each) <= 1.0
+    return f" ({factor * 100:.3g} % of {name})" if planned else f" ({name})"
+
+
+def _load(scene: Scene, plan: WorkloadPlan) -> list[Row]:
+    """What each instance does at the target."""
+    parts = ["" if isinstance(plan.running, Missing) else f"{plan.running:.3g} in flight"]
+    for name, key in (("ITL", "itl"), ("TTFT", "ttft"), ("E2E", "e2e")):
+        mean: Reading = getattr(plan, f"{key}_s")
+        slow: Reading = getattr(plan, f"{key}_p95_s", NOT_KNOWN)
+        if not isinstance(mean, Missing):
+            p95 = "" if isinstance(slow, Missing) else f" p95 {seconds(slow)}"
+            parts.append(f"{name} mean {seconds(mean)}{p95}")
+    parts.append("" if isinstance(plan.tokens_per_s, Missing) else f"all instances {count(plan.tokens_per_s)} tok/s")
+    return _labelled(scene, " per instance ", *parts, between="  ")
+
+
+def _source(scene: Scene, plan: WorkloadPlan) -> list[Row]:
+    name = SOURCES[plan.source]
+    if not name:
+        return []
+    instance = scene.state.calculation.instance(scene.state.workload)
+    who = f": {clean(plan.seen_name, 40)}" if plan.seen_name and plan.source is not Source.ROOFLINE else ""
+    band = f", {plan.band.text}" if plan.band else ""
+    fitted = instance.fitted if instance is not None else None
+    if plan.extrapolated and fitted is not None and not isinstance(plan.capacity_per_instance, Missing):
+        planned = whole_count(plan.capacity_per_instance)
+        name += f" up to {whole_count(fitted.high)}, planned {planned}: extrapolated"
+    text, memory = f"{name}{who}{band}", _memory(plan.memory_bytes)
+    longer = f"{text}; {memory} ({plan.memory_source})" if memory else text
+    return _labelled(scene, " capacity ", longer if cells(longer) + 10 <= scene.width else text)
+
+
+def _labelled(scene: Scene, label: str, *parts: str, between: str = "  ") -> list[Row]:
+    """Text behind a label: one sentence in at most two lines, or several parts side by side."""
+    tone, room = scene.tone("text"), max(1, scene.width - cells(label))
+    if len(parts) == 1:
+        first, *more = folded(parts[0], room)
+        return [((label, scene.tone("muted")), (first, tone)), *wrapped(" ".join(more), scene.width, tone, most=1)]
+    lines = _side_by_side([part for part in parts if part], room, between)
+    labels = [label, *[" " * cells(label)] * len(lines)]
+    return [((begin, scene.tone("muted")), (line, tone)) for begin, line in zip(labels, lines, strict=False)]
+
+
+def _side_by_side(parts: list[str], width: int, between: str = "  ") -> list[str]:
+    """In as many lines as they take."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and cells(lines[-1]) + cells(between) + cells(part) <= width:
+            lines[-1] += f"{between}{part}"
+        else:
+            lines.append(part)
+    return lines
+
+
+def _number(value: Reading, thing: str) -> str:
+    return f"{whole_count(value)} {thing}{'' if value == 1 else 's'}"
+
+
+def _memory(size: Reading) -> str:
+    """In data sheets' units: 1 GB is 1e9 bytes."""
+    if isinstance(size, Missing):
+        return ""
+    return f"memory {size / 1e12:.2f} TB" if size >= 9.995e11 else f"memory {size / 1e9:.1f} GB"

@@ -1,0 +1,208 @@
+"""What the sizing panel asks: a model to add, a type of GPU, a value from a list, a file to load or save."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from gpumon.config.errors import ConfigError
+from gpumon.readings.format import cut
+from gpumon.readings.text import clean
+from gpumon.sizing.plan import USUAL
+from gpumon.sizing.profile import Observed
+from gpumon.sizing.scenario import Known, Workload
+from gpumon.tui.control import Files
+from gpumon.tui.sizing.fields import SERVER, TARGETS, value_of
+from gpumon.tui.sizing.state import Version
+from gpumon.tui.sizing.values import SEEN
+from gpumon.tui.widgets.drawer import Choice, Question
+
+if TYPE_CHECKING:
+    from gpumon.tui.sizing.panel import SizingPanel
+
+_START: Final = 32.0
+"""Target of a workload that is added: the cursor stands on it."""
+_MOST: Final = 200
+"""Choices that are listed; who looks for another one types a part of its name."""
+
+
+class Dialogs:
+    """Opens the drawer, and does with the panel's state what is chosen there."""
+
+    def __init__(self, panel: SizingPanel) -> None:
+        self._panel = panel
+        self._files: Sequence[str] = ()
+        """Names of saved scenarios, as of the last time that someone asked."""
+
+    def add_model(self) -> None:
+        """Choose a model: one that runs here, an imported profile, one of the catalogue, or any name."""
+        panel, state = self._panel, self._panel.state
+        observed, known = panel.monitor.control.calibration.observed(), state.calculation.known
+        every = list(_models(known, observed))
+
+        def choices(text: str) -> Sequence[Choice]:
+            words, name = text.casefold().split(), text.strip()
+            found = [choice for choice in every if all(word in choice.name.casefold() for word in words)]
+            if name and all(choice.name.casefold() != name.casefold() for choice in found):
+                note = "not known: capacity and memory have to be typed"
+                note = "add it under this name" if known.llm(name) is not None else note
+                found.append(Choice(clean(name, 120), note, Workload(model=name, target=_START)))
+            return found[:_MOST]
+
+        def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001
+            if choice is not None and isinstance(choice.value, Workload):
+                state.add(choice.value, observed)
+                panel.changed()
+
+        hint = "type a part of the model's name · Enter: add · Esc: close"
+        self._ask(Question("add a workload:", choices, chosen, hint=hint))
+
+    def choose_gpu(self) -> None:
+        """Choose a type of GPU."""
+        panel, state = self._panel, self._panel.state
+        at = state.stop.at if state.stop.section == SERVER else 0
+        now = next((server.gpu for server in state.present.server[at : at + 1]), "")
+        specs = {spec.name: spec for spec in state.calculation.known.gpus.by_short.values()}
+        names = sorted(specs)
+
+        def choices(text: str) -> Sequence[Choice]:
+            words = text.casefold().split()
+
+            def far(name: str) -> tuple[bool, ...]:
+                """What begins as it is typed comes first, of these the usual and the SXM boards."""
+                return (not name.casefold().startswith(words[0]), name not in USUAL, "SXM" not in name) if words else ()
+
+            return [
+                Choice(name, _about_gpu(specs[name].memory_bytes, specs[name].bandwidth_bytes_per_s, name == now), name)
+                for name in sorted(names, key=far)
+                if all(word in name.casefold() for word in words)
+            ]
+
+        def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001
+            if choice is not None:
+                state.use_gpu(choice.name)
+                panel.changed()
+
+        hint = "type a part of its name · Enter: use it · Esc: close"
+        first = names.index(now) if now in names else 0
+        self._ask(Question("GPU type:", choices, chosen, at=first, hint=hint))
+
+    def choose_value(self) -> None:
+        """One of a field's choices; what the cursor is on is shown at once."""
+        panel, state, place = self._panel, self._panel.state, self._panel.state.place
+        now = str(value_of(state.present, place) or "")
+        listed = list(place.field.choices(state.calculation.known))
+
+        def choices(text: str) -> Sequence[Choice]:  # noqa: ARG001
+            return [
+                Choice(clean(TARGETS.get(name, name), 60) or "look it up", "now" if name == now else "", name)
+                for name in listed
+            ]
+
+        def show(choice: Choice | None) -> None:
+            state.put_value(place, now if choice is None else choice.value)
+            panel.changed()
+
+        self._ask(
+            Question(
+                place.field.name,
+                choices,
+                lambda choice, _: show(choice),
+                dropped=lambda: show(None),
+                pointed=show,
+                at=listed.index(now) if now in listed else 0,
+                types=False,
+                hint="Enter: use it · Esc: as before",
+            )
+        )
+
+    def save(self) -> None:
+        """A name for the scenario; then write it."""
+        panel, files = self._panel, self._panel.monitor.files
+        if files is None:
+            return
+
+        def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001
+            if text.strip():
+                panel.monitor.run_alone("scenario", partial(self._save, files, text.strip()))
+
+        name, hint = clean(panel.state.present.name, 60), "a name or a path; overwrites nothing"
+        self._ask(Question("save scenario as:", chosen=chosen, text=name, fresh=True, hint=hint))
+
+    async def _save(self, files: Files, name: str) -> None:
+        panel, state = self._panel, self._panel.state
+        written, text = await files.save_scenario(state.calculation.known.kept(state.present), name)
+        if written:
+            state.undo.settle()
+        panel.update()
+        panel.monitor.say(text if written else f"not saved: {text}")
+
+    def load(self) -> None:
+        """Choose one of the scenarios there are, or type the path of a file; then read it."""
+        panel, files = self._panel, self._panel.monitor.files
+        if files is None:
+            return
+
+        def choices(text: str) -> Sequence[Choice]:
+            words, names, typed = text.casefold().split(), self._files, text.strip()
+            found = [Choice(clean(name, 120), "", name) for name in names if all(w in name.casefold() for w in words)]
+            return [*found, Choice(clean(typed, 120), "this file", typed)] if typed and typed not in names else found
+
+        def chosen(choice: Choice | None, text: str) -> None:
+            name = choice.value if choice is not None else text.strip()
+            if isinstance(name, str) and name:
+                panel.monitor.run_alone("scenario", partial(self._load, files, name))
+
+        hint = "a name, or a path of a file · Enter: load · Esc: close"
+        if self._ask(Question("load scenario:", choices, chosen, hint=hint)):
+            panel.monitor.run_alone("scenario", partial(self._list, files))
+
+    async def _list(self, files: Files) -> None:
+        """Which files there are is known only when the disk has answered."""
+        self._files = await files.scenarios()
+        self._panel.monitor.drawer.renew()
+
+    async def _load(self, files: Files, name: str) -> None:
+        panel = self._panel
+        try:
+            scenario = await files.load_scenario(name)
+        except ConfigError as refused:
+            panel.monitor.say(str(refused))
+            return
+        panel.state.load(Version.of(scenario, runs=False))
+        panel.changed()
+        panel.monitor.say(f"loaded {cut(clean(name, 60), 60)}")
+
+    def _ask(self, question: Question) -> bool:
+        """Ask, unless something is being typed that is no value; returns whether it was asked."""
+        accepted = self._panel.state.accept()
+        if accepted:
+            self._panel.monitor.ask(question)
+        return accepted
+
+
+def _models(known: Known, observed: Sequence[Observed]) -> Iterator[Choice]:
+    """The most certain first."""
+    listed: set[str] = set()
+    for seen in observed:
+        if seen.model and seen.model not in listed:
+            listed.add(seen.model)
+            note = f"{SEEN[seen.origin]}: {clean(seen.name, 60)}"
+            yield Choice(clean(seen.model, 120), note, Workload(model=seen.model, target=_START))
+    for name, profile in sorted(known.profiles.items()):
+        note = f"profile: {SEEN[profile.origin]} {clean(profile.tool, 40)}"
+        yield Choice(clean(name, 120), note, Workload(model=profile.model or name, target=_START, profile=name))
+    for model in sorted(known.own):
+        if model not in listed:
+            listed.add(model)
+            yield Choice(clean(model, 120), "served here", Workload(model=model, target=_START))
+    for row in sorted(known.llms.rows, key=lambda row: row.hf_id.casefold()):
+        if row.hf_id not in listed and not row.unusable:
+            note = f"catalogue: {row.params_b:.3g}B, {row.native.narrowest.precision.value}"
+            yield Choice(row.hf_id or row.name, note, Workload(model=row.hf_id or row.name, target=_START))
+
+
+def _about_gpu(memory_bytes: float, bandwidth: float, now: bool) -> str:
+    rate = f"{bandwidth / 1e12:.2f} TB/s" if bandwidth else "bandwidth not known"
+    return f"{memory_bytes / 1e9:.0f} GB, {rate}{', now' if now else ''}"

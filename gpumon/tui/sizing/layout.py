@@ -1,0 +1,173 @@
+"""The lines of the sizing panel from top to bottom: rows, figures, notes, and pictures in what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from gpumon.readings.format import cut
+from gpumon.sizing.plan import named
+from gpumon.tui.line import Row
+from gpumon.tui.sizing import answer, compare, placement, plot
+from gpumon.tui.sizing.fields import SERVER, WORKLOAD
+from gpumon.tui.sizing.plot import Title, filled
+from gpumon.tui.sizing.table import Lines, Scene, fields_page, table
+from gpumon.tui.widgets.pane import wrapped
+
+PICTURES: Final = {
+    "itl": "ITL over requests in flight",
+    "packing": "servers and GPUs",
+    "instances": "instances over the target",
+    "throughput": "tokens/s over requests in flight",
+}
+"""Ids and titles, the most telling first."""
+VIEWS: Final = ("itl", "gpus", "packing", "instances", "throughput")
+"""What is below the figures: one of the pictures first, or other types of GPU side by side."""
+_SHARES: Final = {"itl": 3, "packing": 3, "instances": 2, "throughput": 2}
+"""How lines that are left are shared out among pictures."""
+_LEAST_OF_SEVERAL: Final = 7
+_LEAST_PICTURE: Final = 10
+"""Lines below which a picture tells nothing."""
+_WANTED: Final = 12
+"""Lines of a picture that was asked for, with a blank one."""
+_LEAST_WANTED: Final = 6
+"""Below that what was asked for is not drawn."""
+_LEAST_FIELDS: Final = 12
+"""Lines for the fields of one row before words have room."""
+_LEAST_ROWS, _USUAL_ROWS = 2, 4
+"""Workloads in view however low the panel is, and beside a picture that was asked for."""
+_MOST_NOTES: Final = 4
+"""Lines of notes before they are scrolled, so that pictures have room."""
+_LEAST_FOOT: Final = 8
+"""Lines from which the last one names keys."""
+
+
+class Page(NamedTuple):
+    """The lines, and what of them can be scrolled."""
+
+    lines: Lines
+    pictured: bool
+    """Whether there was room for a picture."""
+    notes_from: int = 0
+    """Lines about the workload that are above those in view."""
+    most_from: int = 0
+    """The same at most."""
+    leaf: int = 0
+    """Lines that are in view of those that can be scrolled."""
+
+
+def page(scene: Scene) -> Page:
+    """At most `scene.height` lines."""
+    state = scene.state
+    feet = (2 if state.opened else 1) if scene.height >= _LEAST_FOOT else 0
+    room = max(0, scene.height - feet)
+    words = answer.need(scene)
+    needed = len(words)
+    if state.calculation.failed:
+        words += wrapped(state.calculation.failed, scene.width, "critical", most=3)
+    notes = list[Row]()
+    if not (state.opened and state.stop.section == SERVER):  # the fields of a server are about no workload
+        words += answer.about(scene)
+        notes = answer.notes(scene)
+    rows = min(len(state.scenario.workload), _USUAL_ROWS if scene.wanted else _LEAST_ROWS)
+    least = _LEAST_FIELDS if state.opened else len(state.scenario.server) + 2 + rows
+    asked = 0
+    if scene.wanted and state.scenario.workload and not state.opened:
+        asked = len(state.calculation.columns(state.gpus_before)) + 4 if scene.view == "gpus" else _WANTED
+    crowded = asked > 0 and room - least - needed <= _LEAST_WANTED
+    asked = 0 if crowded else asked
+    usual = len(words) + min(len(notes), _MOST_NOTES)
+    most = min(usual, max(needed if asked else 2, room - least - (asked or 1)))
+    fixed = min(needed, most)
+    scrolled, leaf = [*words[fixed:], *notes], most - fixed
+    most_from = max(0, len(scrolled) - leaf) if leaf and not state.opened else 0
+    start = min(scene.notes_from, most_from)
+    below = [*words[:fixed], *scrolled[start : start + leaf]]
+
+    key, first = scene.keymap.first, ""
+    over, under = start, max(0, len(scrolled) - leaf - start)
+    if crowded:
+        first = "a taller window has room for it"
+    elif not state.opened and (over or under) and (asked or not leaf):
+        first = f"{_lines(under)} of notes: {key('back') if asked else 'a taller window'}"
+    elif not state.opened and under:
+        first = f"{_lines(under)} below: {' '.join(filter(None, (key('page.down'), key('page.up') if over else '')))}"
+    elif not state.opened and over:
+        first = f"{_lines(over)} above: {key('page.up')}"
+    left = room - len(below)
+    above = fields_page(scene, left) if state.opened else table(scene, max(least, left - asked))
+    lines: Lines = [*above[:room], *((-1, row) for row in below)]
+    free = room - len(lines)
+    pictured = bool(state.scenario.workload) and free > (_LEAST_WANTED if asked else _LEAST_PICTURE)
+    if pictured:
+        lines += [(-1, ()), *((-1, row) for row in _pictures(scene, free - 1))]
+    lines += [(-1, ())] * (room - len(lines))
+    foot = [(-1, row) for row in _foot(scene, first)] if feet else []
+    return Page([*lines[:room], *foot][: scene.height], pictured, start, most_from, leaf)
+
+
+def _lines(number: int) -> str:
+    return f"{number} line{'s' * (number != 1)}"
+
+
+def _foot(scene: Scene, first: str) -> list[Row]:
+    """What the keys do right here, behind what has to be told first."""
+    state, key = scene.state, scene.keymap.first
+    if state.edit is not None:
+        reason = state.edit.reason
+        text = f"{reason or 'answered as you type'} · {key('open')}: take it · {key('back')}: as it was"
+        text += f" · {first}" if first else ""
+        return [((f" {cut(text, scene.width - 2)}", "warn" if reason else "muted"),)]
+    if state.opened:
+        field = state.place.field
+        how = f"Type a number, {field.kind.name}." if field.kind is not None else "← → or Enter for the list."
+        return wrapped(f"{field.means} {how}", scene.width, "muted", most=2)
+    parts = [first, "type a number", f"{key('sizing.more')} {key('sizing.less')}: step"]
+    parts += [f"{key('left')} {key('right')}: beside"] if len(state.stop.places) > 1 else []
+    parts += [f"{key('sizing.double')}: double"] if state.stop.section == WORKLOAD else []
+    parts.append(f"{key('sizing.double.all')}: double all")
+    return [((f" {cut(' · '.join(filter(None, parts)), scene.width - 2)}", "muted"),)]
+
+
+def _pictures(scene: Scene, height: int) -> list[Row]:
+    """Other types of GPU side by side; or as many pictures as fit, the chosen one and then the most telling ones."""
+    state, width = scene.state, scene.width
+    if scene.view == "gpus":
+        return compare.lines(width, height, state.calculation.columns(state.gpus_before), state.workload)
+    kinds = [scene.view, *(kind for kind in PICTURES if kind != scene.view)]
+    kinds = kinds[: max(1, min(len(kinds), (height + 1) // (_LEAST_OF_SEVERAL + 1)))]
+    free = max(0, height - (len(kinds) - 1))
+    sizes = _shared(free, kinds)
+    if len(kinds) > 1 and "packing" in kinds:
+        needed = len(_picture(scene, "packing", sizes["packing"]))
+        sizes = {**_shared(free - needed, [kind for kind in kinds if kind != "packing"]), "packing": needed}
+    rows: list[Row] = []
+    for kind in kinds:
+        rows += [*([()] if rows else []), *filled(_picture(scene, kind, sizes[kind]), width, sizes[kind])]
+    return filled(rows, width, height)
+
+
+def _shared(free: int, kinds: Sequence[str]) -> dict[str, int]:
+    """So many lines each; what does not divide goes to the first."""
+    parts = sum(_SHARES[kind] for kind in kinds)
+    rest = max(0, free - _LEAST_OF_SEVERAL * len(kinds)) if len(kinds) > 1 else 0
+    sizes = {kind: _LEAST_OF_SEVERAL + rest * _SHARES[kind] // parts for kind in kinds}
+    sizes[kinds[0]] = free - sum(sizes[kind] for kind in kinds[1:])
+    return sizes
+
+
+def _picture(scene: Scene, kind: str, height: int) -> list[Row]:
+    """One of them, in at most so many lines."""
+    calculation, width, glyphs = scene.state.calculation, scene.width, scene.glyphs
+    answer_, at = calculation.answer, scene.state.workload
+    plan, instance = calculation.plan(at), calculation.instance(at)
+    if kind == "packing" and answer_ is not None:
+        scenario, in_use = scene.state.scenario, calculation.here.in_use.by_server
+        crossed = {each.gpu: in_use.get(named(each, calculation.known).gpu, ()) for each in scenario.server}
+        return placement.placement(width, height, answer_, scenario, glyphs, crossed)
+    if plan is None or instance is None:
+        problem = plan.problem if plan is not None else ""
+        return plot.reason(Title(PICTURES[kind]), problem or "no answer yet", width, height)
+    if kind == "instances":
+        return plot.instances(width, height, plan, calculation.here.instances.get(plan.model), glyphs)
+    return (plot.itl if kind == "itl" else plot.throughput)(width, height, instance, plan, glyphs)

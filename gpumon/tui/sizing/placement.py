@@ -1,0 +1,268 @@
+"""Which instance is on which GPU of which server: letters for workloads, equal servers as one line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from types import MappingProxyType
+from typing import Final
+
+from msgspec.structs import replace
+
+from gpumon.readings.format import cells, cut
+from gpumon.readings.missing import Reading, number
+from gpumon.readings.text import clean
+from gpumon.sizing.answer import Answer, GpuSlot, Packed, PlacedServer
+from gpumon.sizing.scenario import Scenario
+from gpumon.tui.fold import folded
+from gpumon.tui.line import Piece, Row
+from gpumon.tui.palette import Glyphs
+from gpumon.tui.sizing.fields import labelled
+from gpumon.tui.sizing.plot import MARKS, Key, Marks, Title, fitted, flowed, reason, titled, usable
+
+LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_TONES: Final = ("accent", "tokens", "mfu", "mbu", "ok", "sm", "strong", "text")
+"""Of the workloads, round and round."""
+_RULES: Final[dict[str, tuple[str, str]]] = {
+    "busy": ("GPUs shared by memory and busy share", "by memory + busy share"),
+    "memory": ("GPUs shared by memory alone", "by memory alone"),
+}
+_LETTERS_OF_GPU: Final = 4
+"""Instances of a GPU that are written one by one; more become a letter and a number."""
+_LEGENDS: Final = ((20, 4), (12, 3), (8, 2), (4, 1))
+"""Height from which a legend may have so many lines."""
+_LINES_OF_SERVER: Final = 3
+"""A server that takes more has its equal GPUs counted instead."""
+_IN_USE: Final = (-1,)
+"""In the place of workloads: something else uses the GPU."""
+
+Unit = tuple[tuple[int, ...], int]
+"""Workloads on one GPU, and over how many GPUs they are joined."""
+Kind = tuple[int, tuple[Unit, ...]]
+"""Shape of a server and what is on it: equal ones are drawn once."""
+
+
+def placement(
+    width: int,
+    height: int,
+    answer: Answer,
+    scenario: Scenario,
+    glyphs: Glyphs,
+    in_use: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+) -> list[Row]:
+    """Servers and their GPUs in the plan that is needed: at most `height` rows. Of GPUs that are free in it, those that
+    something else uses here (`live.Held`, by GPU type) are crossed out."""
+    packed = answer.plans.busy_aware if scenario.packing == "busy" else answer.plans.memory_only
+    marks = MARKS[glyphs]
+    used = sorted({server.shape for server in packed.layout if server.shape < len(scenario.server)})
+    shapes = ", ".join(f"{scenario.server[at].gpus}x {clean(scenario.server[at].gpu)}" for at in used)
+    long, short = _RULES[scenario.packing]
+    title = Title(long if cells(f"{long}: {shapes}") <= width else short, shapes)
+    problem = clean(packed.problem or ("" if packed.layout else answer.problem))
+    if not packed.layout:
+        return reason(title, problem or "nothing to place", width, height, "warn" if problem else "muted")
+    layout, needed = _crossed_out(packed.layout, scenario, in_use)
+    kinds = Counter(_kind(server) for server in layout)
+    head = [titled(title, width)] if height >= 6 else []
+    head.append(fitted([(_summary(packed, width, marks), "text")], width))
+    tail = _not_placed(answer, problem, width, 2 if height >= 8 else 1)
+    most = next((n for least, n in _LEGENDS if height >= least), 0)
+    legend = flowed(_keys(answer, kinds, width * most, marks, needed), width, most)
+    room = max(1, height - len(head) - len(tail) - len(legend))
+    body = _body(kinds, scenario, width, room, _not_drawn(packed, scenario), marks)
+    return [*head, *body, *tail, *legend][: max(0, height)]
+
+
+def _summary(packed: Packed, width: int, marks: Marks) -> str:
+    """How many it takes and how far that is from the least."""
+    servers, gpus, least = _known(packed.servers), _known(packed.gpus), _known(packed.servers_least)
+    parts = [f"{n:,.0f} {word}{'s' * (n != 1)}" for n, word in ((servers, "server"), (gpus, "GPU")) if n is not None]
+    brief = parts
+    over = servers - least if servers is not None and least is not None else None
+    if over is not None and not packed.problem:
+        brief = [*parts, "optimal" if over < 0.5 else f"at most {over:,.0f} too many"]
+        parts = [*parts, "optimal" if over < 0.5 else f"at most {over:,.0f} server{'s' * (over >= 1.5)} too many"]
+    texts = [marks.dot.join(form) for form in (parts, brief, [*brief[:1], *brief[2:]])]
+    return next((text for text in texts if cells(text) <= width), texts[-1])
+
+
+def _known(reading: Reading) -> float | None:
+    value = number(reading)
+    return value if usable(value) else None
+
+
+def _crossed_out(
+    layout: Sequence[PlacedServer], scenario: Scenario, in_use: Mapping[str, tuple[int, ...]]
+) -> tuple[Sequence[PlacedServer], int]:
+    """The servers with the GPUs that something else uses, and how many of these the plan has no other for.
+
+    Which of the drawn servers is which of those here is open: most is in use where most is free.
+    """
+    servers, needed = list(layout), 0
+    for gpu, numbers in in_use.items():
+        shapes = {at for at, server in enumerate(scenario.server) if server.gpu == gpu and any(numbers)}
+        alike = [index for index, server in enumerate(layout) if server.shape in shapes]
+        alike.sort(key=lambda index: -sum(not slot.workloads for slot in layout[index].gpus))
+        for index, left in zip(alike, sorted(numbers[: len(alike)], reverse=True), strict=False):
+            slots = list[GpuSlot]()
+            for slot in layout[index].gpus:
+                takes = left > 0 and not slot.workloads
+                slots.append(GpuSlot(_IN_USE) if takes else slot)
+                left -= takes
+            servers[index] = replace(layout[index], gpus=tuple(slots))
+            needed += left
+    return servers, needed
+
+
+def _kind(server: PlacedServer) -> Kind:
+    """What is on a server, in one order: GPUs that an instance joins, then shared ones, those in use, and free ones."""
+    groups: dict[tuple[int, int], list[tuple[int, ...]]] = {}
+    for at, slot in enumerate(server.gpus):
+        key = (0, slot.group) if slot.group >= 0 else (1, at)
+        groups.setdefault(key, []).append(tuple(sorted(slot.workloads)))
+    units = [(found[0], len(found)) for found in groups.values()]
+    return server.shape, tuple(sorted(units, key=lambda unit: (not unit[0], unit[0] == _IN_USE, -unit[1], unit[0])))
+
+
+def _not_drawn(packed: Packed, scenario: Scenario) -> str:
+    """Servers that are not in the layout."""
+    servers = _known(packed.servers)
+    rest = round(servers) - len(packed.layout) if servers is not None else 0
+    if rest <= 0:
+        return ""
+    spare = min(rest, scenario.spare_servers)
+    text = f"{spare} spare server{'s' * (spare != 1)}" if spare else ""
+    if text and len(scenario.server) > 1:
+        text += f" of {clean(scenario.server[packed.spare_shape].gpu)}"
+    more = f"{rest - spare:,} more server{'s' * (rest - spare != 1)} not drawn" if rest > spare else ""
+    return " + ".join(part for part in (text, more) if part)
+
+
+def _body(
+    kinds: Counter[Kind], scenario: Scenario, width: int, room: int, not_drawn: str, marks: Marks
+) -> list[Row]:  # fmt: skip
+    """A line or more of each kind of server, as many kinds as fit; the others are counted."""
+    last: list[Row] = [fitted([(f"+ {not_drawn}", "muted")], width)] if not_drawn else []
+    most = max(kinds.values())
+    mixed = len({shape for shape, _ in kinds}) > 1
+    rows: list[Row] = []
+    drawn = 0
+    for at, ((shape, units), times) in enumerate(kinds.items()):
+        prefix = f"{times:>{len(f'{most:,}')},} x " if most > 1 else ""
+        name = f" {clean(scenario.server[shape].gpu)}" if mixed and shape < len(scenario.server) else ""
+        lines = _server(units, prefix, name, width, marks, min(_LINES_OF_SERVER, max(1, room - len(rows))))
+        if rows and len(rows) + len(lines) + len(last) + (at < len(kinds) - 1) > room:
+            text = f"+ {sum(kinds.values()) - drawn:,} more ({len(kinds) - at} kind{'s' * (len(kinds) - at != 1)})"
+            text += f", {not_drawn}" if not_drawn else ""
+            return [*rows[: room - 1], fitted([(text, "muted")], width)]
+        rows += lines
+        drawn += times
+    return [*rows, *last][:room]
+
+
+def _server(units: Sequence[Unit], prefix: str, name: str, width: int, marks: Marks, most: int) -> list[Row]:
+    """One server: all its GPUs, or where they take too many lines each sort of them once, with its number."""
+    room = width - cells(prefix)
+    lines = _units([(_gpus(unit, marks), 1) for unit in units], room, marks)
+    if len(lines) > most or any(sum(cells(text) for text, _ in line) > room for line in lines):
+        runs = [(unit, len(list(same))) for unit, same in groupby(units)]
+        lines = _units([(_gpus(unit, marks, room), times) for unit, times in runs], room, marks)
+    rows: list[Row] = []
+    for at, line in enumerate(lines[:most]):
+        begin, end = (" " * cells(prefix), "") if at else (prefix, name)
+        rows.append(fitted([(begin, "strong"), *line, (end, "muted")], width))
+    if len(lines) > most:
+        rows[-1] = fitted([*rows[-1][:-1], ("…" if marks.joined != "-" else "~", "muted")], width)
+    return rows
+
+
+def _units(units: Sequence[tuple[list[Piece], int]], room: int, marks: Marks) -> list[list[Piece]]:
+    """Units side by side between bars; a number behind one says how many there are of it."""
+    bar: Piece = (marks.side, "border")
+    lines: list[list[Piece]] = []
+    used = 0
+    for pieces, times in units:
+        unit = [*pieces, *([(f" x {times} ", "muted")] if times > 1 else [])]
+        size = sum(cells(text) for text, _ in unit) + 1
+        if lines and used + size <= room:
+            lines[-1] += [*unit, bar]
+            used += size
+        else:
+            lines.append([bar, *unit, bar])
+            used = size + 1
+    return lines
+
+
+def _gpus(unit: Unit, marks: Marks, room: int | None = None) -> list[Piece]:
+    """One GPU, or those that an instance joins; where these are too many for `room`, with their number."""
+    workloads, gpus = unit
+    one, bond = _gpu(workloads, marks), marks.joined
+    tone = _tone(workloads[0]) if workloads else "border"
+    pieces = [*one, *[piece for _ in range(gpus - 1) for piece in ((bond, tone), *one)]]
+    if room is None or gpus <= 2 or sum(cells(text) for text, _ in pieces) + 10 <= room:
+        return pieces
+    return [*one, (f"{bond}{gpus} GPUs{bond}", tone), *one]
+
+
+def _gpu(workloads: tuple[int, ...], marks: Marks) -> list[Piece]:
+    if not workloads:
+        return [(marks.free, "muted")]
+    if workloads == _IN_USE:
+        return [(marks.in_use, "warn")]
+    found = [(letter(at), len(list(same)), at) for at, same in groupby(workloads)]
+    if len(workloads) <= _LETTERS_OF_GPU:
+        return [(name * times, _tone(at)) for name, times, at in found]
+    text = "".join(f"{name}{times if times > 1 else ''}" for name, times, _ in found)
+    return [(text if len(text) <= 8 else text[:7] + "+", _tone(workloads[0]))]
+
+
+def letter(workload: int) -> str:
+    """What stands for a workload."""
+    return LETTERS[workload % len(LETTERS)]
+
+
+def _tone(workload: int) -> str:
+    return _TONES[workload % len(_TONES)]
+
+
+def _keys(answer: Answer, kinds: Counter[Kind], room: int, marks: Marks, needed: int) -> list[Key]:
+    """Letters of the workloads, and what a bond, a cross and a dot stand for where there are any."""
+    units = [(workloads, gpus, times) for (_, found), times in kinds.items() for workloads, gpus in found]
+    keys = []
+    in_use = sum(times for workloads, _, times in units if workloads == _IN_USE)
+    free = sum(times for workloads, _, times in units if not workloads)
+    if in_use or needed:
+        more = f", the plan needs {needed:,}" if needed else ""
+        text = f"{in_use + needed:,} GPU{'s' * (in_use + needed != 1)} in use by something else{more}"
+        keys.append(Key(marks.in_use if in_use else "", "warn", text, f"{in_use + needed:,} in use{more}"))
+    if any(gpus > 1 for _, gpus, _ in units):
+        keys.append(Key(f"A{marks.joined}A", "muted", "one instance on several GPUs", "joined"))
+    if free:
+        keys.append(Key(marks.free, "muted", f"{free:,} GPU{'s' * (free != 1)} free", f"{free:,} free"))
+    there = sorted({at for workloads, _, _ in units if workloads != _IN_USE for at in workloads})
+    room -= sum(cells(key.glyph) + 1 + cells(key.short) + 2 for key in keys)
+    short = max(4, min(10, room // max(1, len(there)) - 9))
+    names = []
+    for at in there:
+        if at < len(answer.workloads):
+            plan = answer.workloads[at]
+            name, instances = clean(plan.name.rpartition("/")[2] or plan.name), _known(plan.instances)
+            times = f" x {instances:,.0f}" if instances is not None else ""
+            names.append(Key(letter(at), _tone(at), f"{cut(name, 24)}{times}", f"{cut(name, short)}{times}"))
+    return [*names, *keys]
+
+
+def _not_placed(answer: Answer, problem: str, width: int, most: int) -> list[Row]:
+    """What is on no GPU, or has no answer, and why."""
+    texts = [f"not placed: {problem}"] if problem else []
+    texts += [
+        f"{clean(plan.name)}: {clean(labelled(plan.problem)) or 'no answer'}"
+        for plan in answer.workloads
+        if plan.problem and number(plan.instances) is None
+    ]
+    lines = [line for text in texts for line in folded(text, max(1, width))]
+    shown: list[Row] = [fitted([(line, "warn")], width) for line in lines[:most]]
+    if len(lines) > most and shown:
+        shown[-1] = fitted([(cut(f"{lines[most - 1]} {lines[most]}", width), "warn")], width)
+    return shown

@@ -1,0 +1,287 @@
+"""The upper part of the sizing panel: goals, servers and the table of workloads; or all fields of one row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from gpumon.config.keymap import Keymap
+from gpumon.readings.format import cells, count, cut, left, right, seconds, whole
+from gpumon.readings.missing import Missing
+from gpumon.readings.text import clean
+from gpumon.sizing.answer import Source, WorkloadPlan
+from gpumon.sizing.scenario import Server, Workload
+from gpumon.tui.line import Piece, Row
+from gpumon.tui.palette import Glyphs
+from gpumon.tui.sizing.fields import GOALS, SERVER, SIGNS, TARGETS, WORKLOAD, Place, field, holder
+from gpumon.tui.sizing.state import PanelState, Stop, stops
+from gpumon.tui.sizing.values import effect
+
+GOAL_KEYS: Final = ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms")
+_TARGET: Final = 11
+_PER: Final = 15
+_COUNT: Final = 6
+_LEAST_NAME: Final = 17
+_FIELD_NAME: Final = 21
+_FIELD_VALUE: Final = 16
+_MARKS: Final[dict[Source, tuple[str, str]]] = {
+    Source.MEASURED: ("●", "ok"),
+    Source.SWEEP: ("sweep", "text"),
+    Source.RESCALED: ("~", "text"),
+    Source.ROOFLINE: ("?", "warn"),
+    Source.TYPED: ("typed", "muted"),
+    Source.NONE: ("", "muted"),
+}
+_LIMITS: Final = {"max_num_seqs": "seqs", "typed": ""}
+"""Names of limits that are too long for the table, or named by the mark."""
+Lines = list[tuple[int, Row]]
+"""Rows with the place that the cursor has in each, -1 for none."""
+
+
+class Scene(NamedTuple):
+    """What is painted, and where."""
+
+    state: PanelState
+    focused: bool
+    ages: Mapping[int, str]
+    """Age of what a workload was measured by, where it is not measured any more."""
+    view: str
+    """Which picture, or `gpus`."""
+    wanted: bool
+    """Whether it was asked for: then it has room before what is written about the workload."""
+    glyphs: Glyphs
+    keymap: Keymap
+    width: int
+    height: int
+    notes_from: int = 0
+    """Lines about the workload that are above those in view."""
+
+    def tone(self, tone: str) -> str:
+        """A tone of the answer: muted where that is an older one."""
+        return "muted" if self.state.stale else tone
+
+
+class _Column(NamedTuple):
+    """A column of panels that are wide enough."""
+
+    title: str
+    width: int
+    text: Callable[[Scene, int, WorkloadPlan], str]
+    long_title: str = ""
+    """Where there is room for a longer one."""
+
+
+def _weights(scene: Scene, at: int, _: WorkloadPlan) -> str:
+    place = Place(WORKLOAD, at, field(WORKLOAD, "weight_precision"))
+    return place.field.shown(effect(place, scene.state.version, scene.state.calculation).value)
+
+
+def _goals_of(scene: Scene, at: int, _: WorkloadPlan) -> str:
+    """Its goals in the order of the goals' row: `40ms`, `40ms/1.0s`, `–/1.0s`."""
+    scenario = scene.state.scenario
+    values = [getattr(scenario.workload[at], key) or getattr(scenario, key) for key in GOAL_KEYS]
+    while values and values[-1] is None:
+        values.pop()
+    return "/".join("–" if value is None else seconds(value / 1e3) for value in values) or "–"
+
+
+def _servers(_: Scene, __: int, plan: WorkloadPlan) -> str:
+    """Servers that hold it; marked where other workloads are on them, too."""
+    shared = not isinstance(plan.servers_shared, Missing) and plan.servers_shared > 0
+    return f"{whole_count(plan.servers)}{'*' if shared else ''}"
+
+
+_GOALS_COLUMN: Final = _Column("goals", 11, _goals_of)
+_COLUMNS: Final = (
+    _Column("TP", 4, lambda _, __, plan: f"{plan.tp}" if plan.tp else "–"),
+    _Column("weights", 8, _weights),
+    _GOALS_COLUMN,
+    _Column("servers", 8, _servers),
+    _Column("ITL", 7, lambda _, __, plan: seconds(plan.itl_s), "ITL mean"),
+    _Column("TTFT", 7, lambda _, __, plan: seconds(plan.ttft_s), "TTFT mean"),
+    _Column("E2E", 7, lambda _, __, plan: seconds(plan.e2e_s), "E2E mean"),
+    _Column("running", 8, lambda _, __, plan: whole(plan.running)),
+)
+"""Latencies and requests in flight are those of one instance at the target."""
+
+
+def _columns(scene: Scene) -> tuple[_Column, ...]:
+    """As many as there is room for; where there is more, the titles say which latencies they are."""
+    room = scene.width - 2 - _LEAST_NAME - _TARGET - _PER - 2 * _COUNT
+    scenario = scene.state.scenario
+    goals = any(getattr(each, key) for each in (scenario, *scenario.workload) for key in GOAL_KEYS)
+    known = [each for each in _COLUMNS if goals or each is not _GOALS_COLUMN]
+    shown = [each for at, each in enumerate(known) if sum(column.width for column in known[: at + 1]) <= room]
+    wide = [
+        each._replace(title=each.long_title, width=cells(each.long_title) + 1) if each.long_title else each
+        for each in shown
+    ]
+    return tuple(wide if sum(each.width for each in wide) <= room else shown)
+
+
+def table(scene: Scene, room: int) -> Lines:
+    """Goals, servers, workloads in `room` lines; where not all fit, those around the cursor."""
+    every = list(enumerate(stops(scene.state.scenario)))
+    top: Lines = [(at, _goals(scene, stop)) for at, stop in every if stop.section == GOALS]
+    top += [(at, _server(scene, stop)) for at, stop in every if stop.section == SERVER]
+    key = scene.keymap.first
+    if not scene.state.scenario.workload:
+        text = f"no workload: {key('sizing.add')} adds one, {key('sizing.load')} loads a file"
+        return [*top, (-1, ()), (-1, ((f"  {text}", "warn"),)), (-1, ())]
+    columns = _columns(scene)
+    name = scene.width - 2 - _TARGET - _PER - 2 * _COUNT - sum(each.width for each in columns)
+    body: Lines = [(at, _workload(scene, stop, name, columns)) for at, stop in every if stop.section == WORKLOAD]
+    spaced = room >= len(top) + len(body) + 4
+    lines = max(1, room - len(top) - (3 if spaced else 1))
+    hidden = f"{len(body) - lines} more: {key('up')} {key('down')}" if len(body) > lines else ""
+    titles = [left(f"  {hidden or 'model'}", name + 2), right("target", _TARGET), right("per inst", _PER)]
+    titles += [right("inst", _COUNT), right("GPUs", _COUNT), *(right(each.title, each.width) for each in columns)]
+    blank: Lines = [(-1, ())] if spaced else []
+    return [*top, *blank, (-1, (("".join(titles), "muted"),)), *_around(body, scene.state.row, lines), *blank]
+
+
+def _around(body: Lines, cursor: int, room: int) -> Lines:
+    if len(body) <= room:
+        return body
+    at = next((at for at, (stop, _) in enumerate(body) if stop == cursor), 0)
+    first = max(0, min(at - room // 2, len(body) - room))
+    return body[first : first + room]
+
+
+def _goals(scene: Scene, stop: Stop) -> Row:
+    pieces: list[Piece] = [_begin(scene, stop, "goals  ")]
+    for cell, (name, place) in enumerate(zip(("ITL", "TTFT", "E2E"), stop.places, strict=True)):
+        value = getattr(scene.state.scenario, place.field.key)
+        pieces.append((f"{name} {'≤ ' if value is not None else ''}", "muted"))
+        pieces += [*_cell(scene, stop, cell, place.field.shown(value)), ("  ", "text")]
+    means = any(each.title.startswith("ITL") and each.title != "ITL mean" for each in _columns(scene))
+    text = "p95; columns: means" if means else "p95"
+    return (*pieces, (cut(text, max(3, scene.width - sum(cells(text) for text, _ in pieces))), "muted"))
+
+
+def _server(scene: Scene, stop: Stop) -> Row:
+    begin = _begin(scene, stop, "server ")
+    scenario = scene.state.scenario
+    server = holder(scenario, SERVER, stop.at)
+    if not isinstance(server, Server):
+        return (begin, *_cell(scene, stop, 0, f"as seen; {scene.keymap.first('sizing.gpu')} chooses the GPU type"))
+    price = server.price_per_gpu_hour
+    price = scene.state.calculation.known.prices.get(server.gpu) if price is None else price
+    limit = f"  at most {server.count}" if server.count else ""
+    spare = f"  N+{scenario.spare_servers}" if scenario.spare_servers else ""
+    gpu = cut(clean(server.gpu, 60), max(8, scene.width - 34 - len(limit) - len(spare)))
+    return (
+        begin,
+        *_cell(scene, stop, 0, f"{server.gpus}"),
+        ("x ", "muted"),
+        *_cell(scene, stop, 1, gpu),
+        ("  ", "text"),
+        *_cell(scene, stop, 2, "no price" if price is None else f"{price:g}"),
+        (f"{'' if price is None else ' per GPU-h'}{limit}{spare}", "muted"),
+    )
+
+
+def _begin(scene: Scene, stop: Stop, name: str) -> Piece:
+    at = stop == scene.state.stop
+    return f"{'▸' if at else ' '}{name}", "focus" if at and scene.focused else "muted"
+
+
+def _cell(scene: Scene, stop: Stop, cell: int, shown: str) -> list[Piece]:
+    """One value, marked where the cursor is on it, or as it is typed."""
+    here = stop == scene.state.stop and cell == scene.state.cell
+    edit = scene.state.edit
+    if here and edit is not None:
+        return [("[", "muted"), *edit.pieces(max(6, cells(edit.text.text) + 1)), ("]", "muted")]
+    return [("[", "muted"), (shown, "strong@"), ("]", "muted")] if here and scene.focused else [(shown, "text")]
+
+
+def _workload(scene: Scene, stop: Stop, name_width: int, columns: Sequence[_Column]) -> Row:
+    workload, plan = scene.state.scenario.workload[stop.at], scene.state.calculation.plan(stop.at)
+    here = stop == scene.state.stop
+    name = left(cut(short_name(workload), name_width - 1), name_width)
+    begin = f"{'▸' if here else ' '}{name}", ("strong" if here else "text") + ("@" if here and scene.focused else "")
+    target = _target(scene, here, workload)
+    if plan is None:
+        return (begin, *target)
+    figures = [(right(whole_count(value), _COUNT), scene.tone("strong")) for value in (plan.instances, plan.gpus)]
+    if plan.problem:
+        figures = [(right("–", _COUNT), scene.tone("warn"))] * 2
+    more = (
+        (right("–" if plan.problem else each.text(scene, stop.at, plan), each.width), scene.tone("text"))
+        for each in columns
+    )
+    return (begin, *target, *_per_instance(scene, stop.at, plan), *figures, *more)
+
+
+def _target(scene: Scene, here: bool, workload: Workload) -> list[Piece]:
+    edit, room = scene.state.edit, _TARGET - 3
+    if here and edit is not None:
+        return [(" [", "muted"), *edit.pieces(room), ("]", "muted")]
+    sign = {"users": "u", "requests_per_s": "/s"}.get(workload.target_kind, "")
+    shown = f"{field(WORKLOAD, 'target').shown(workload.target)}{sign}"
+    if here and scene.focused:
+        return [(" [", "muted"), (right(shown, room), "strong@"), ("]", "muted")]
+    return [(right(f"{shown} ", _TARGET), "text")]
+
+
+def _per_instance(scene: Scene, at: int, plan: WorkloadPlan) -> list[Piece]:
+    """Capacity, the limit that holds first, and where it comes from."""
+    mark, tone = _MARKS[plan.source]
+    frozen = scene.ages.get(at, "")
+    if frozen and plan.source in (Source.MEASURED, Source.RESCALED):
+        mark, tone = f"{mark if plan.source is Source.RESCALED else ''}‖{frozen}", "warn"
+    if plan.extrapolated:
+        mark, tone = f"{mark}!", "warn"
+    if isinstance(plan.capacity_per_instance, Missing) or plan.problem:
+        return [(right("no answer", _PER), scene.tone("warn"))]
+    text = f"{whole_count(plan.capacity_per_instance)} {_LIMITS.get(plan.limit, plan.limit)}".rstrip()
+    return [(right(text, _PER - 1 - cells(mark)), scene.tone("text")), (f" {mark}", scene.tone(tone))]
+
+
+def whole_count(value: float | Missing) -> str:
+    """Instances, GPUs: whole where they are few, never rounded down to none."""
+    return count(value) if isinstance(value, Missing) or value > 99_999 else f"{value:,.0f}" if value >= 1 else "–"
+
+
+def short_name(workload: Workload) -> str:
+    """Its name without the organisation, safe to print."""
+    return clean(workload.name or workload.model.rpartition("/")[2] or workload.model, 60)
+
+
+def fields_page(scene: Scene, room: int) -> Lines:
+    """All fields of the opened row in `room` lines; where not all fit, those around the cursor."""
+    stop, places = scene.state.stop, scene.state.stop.every_place
+    at = min(scene.state.cell, len(places) - 1)
+    of = holder(scene.state.scenario, stop.section, stop.at)
+    name = "goals and planning" if stop.section == GOALS else f"server {stop.at + 1}" if stop.at else "server"
+    title = f" {short_name(of) if isinstance(of, Workload) else name}: field {at + 1} of {len(places)}"
+    rows: Lines = [(number, _field(scene, place, here=number == at)) for number, place in enumerate(places)]
+    tone = "focus" if scene.focused else "strong"
+    return [(-1, ((cut(title, scene.width), tone),)), *_around(rows, at, max(1, room - 2)), (-1, ())]
+
+
+def _field(scene: Scene, place: Place, *, here: bool) -> Row:
+    """Name, value in effect, and where that comes from."""
+    state, width, marked = scene.state, scene.width, here and scene.focused
+    tone = "@" if marked else ""
+    name = f"{left(place.field.name, _FIELD_NAME - 1)}[" if marked else left(place.field.name, _FIELD_NAME)
+    begin: Piece = (f"{'▸' if marked else ' '}{name}", f"text{tone}")
+    if state.edit is not None and state.edit.place == place:
+        reason = cut(state.edit.reason, max(0, width - _FIELD_NAME - _FIELD_VALUE - 4))
+        return (begin, *state.edit.pieces(_FIELD_VALUE), (f"] {reason}", "warn"))
+    found = effect(place, state.version, state.calculation)
+    value = clean(place.field.shown(found.value), 60)
+    of = holder(state.scenario, place.section, place.at)
+    if place.field.key == "target_kind":
+        value = TARGETS[value]
+    elif place.field.per_kind and isinstance(of, Workload):
+        value = f"{value} {SIGNS.get(of.target_kind, '')}".rstrip()
+    typed = found.origin == "typed"
+    value = f"{cut(value, max(0, width - _FIELD_NAME - 3))}{']' if marked else ''}"
+    room = max(_FIELD_VALUE, cells(value))
+    origin = cut(clean(found.origin, 60), max(0, width - _FIELD_NAME - room - 3))
+    return (
+        begin,
+        (left(value, room), f"{'strong' if typed else scene.tone('text')}{tone}"),
+        (f" {origin}", f"{'accent' if typed else 'muted'}{tone}"),
+    )
