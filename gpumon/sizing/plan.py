@@ -106,7 +106,7 @@ def _without(parts: Sequence[Part], what: str, lost: Sequence[int]) -> Degraded:
     """Survivors carry the whole load: N/(N-k) times as much each."""
     left = sum(part.number for part in parts) - sum(lost)
     if left < 1:
-        return Degraded(what, 0, text="nothing is left: requests fail until it is back")
+        return Degraded(what, 0, text="no replica left: requests fail until it is back")
     loads = [
         (part.demand, running)
         for part, running, gone in zip(parts, _running(parts, lost), lost, strict=True)
@@ -550,7 +550,7 @@ def _text(
         return f"none of these GPUs is here ({others})" if others else "no GPU is here"
     if short > 0:
         return f"short {short:,.0f} GPU{'s' if short > 1 else ''}"
-    frees = f": frees {-short:,.0f}" if short < 0 else ""
+    frees = f": frees {-short:,.0f} GPU{'s' if short < -1 else ''}" if short < 0 else ""
     saves = f", saves {servers:,} server{'s' if servers > 1 else ''}" if servers else ""
     money = f", {saving:,.2f} per hour" if servers and not isinstance(saving, Missing) else ""
     return f"fits on {alike + short:,.0f} of {alike:,} GPUs{frees}{saves}{money}"

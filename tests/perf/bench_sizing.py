@@ -14,8 +14,9 @@ from gpumon.config.keymap import Keymap
 from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.scenario import Known, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
-from gpumon.tui.sizing import painting
+from gpumon.tui.sizing.layout import page
 from gpumon.tui.sizing.state import PanelState
+from gpumon.tui.sizing.table import Scene
 
 BUDGET_MS = 16.0
 GPU = "H100 SXM5 80GB"
@@ -50,10 +51,10 @@ def bench(workloads: int) -> None:
         began = time.perf_counter()
         desk.type(key, key if len(key) == 1 else None)
         middle = time.perf_counter()
-        painting.painted(painting.Scene(desk, True, {}, "itl", False, "braille", keymap, 59, 55))
+        page(Scene(desk, True, {}, "itl", False, "braille", keymap, 59, 55))
         answered.append((middle - began) * 1e3)
         painted.append((time.perf_counter() - began) * 1e3)
-    answer = desk.last.answer
+    answer = desk.calculation.answer
     print(f"{workloads} workloads, {len(KEYS)} keystrokes; problem: {answer.problem if answer else ''!r}")
     for words, taken in (("answered", answered), ("answered and painted", painted)):
         slow = sorted(taken)[int(len(taken) * 0.95)]

@@ -13,7 +13,7 @@ from gpumon.sizing.instance import resolve
 from gpumon.sizing.live import from_live
 from gpumon.sizing.profile import Observed, Origin, Point, seen_of
 from gpumon.sizing.scenario import Scenario, Server, Workload
-from gpumon.tui.sizing.edits import Follower, Newest, Page
+from gpumon.tui.sizing.state import Newest, Version
 from tests.sizing.live_scenes import at, engine, gpu
 from tests.sizing.questions import KNOWN
 
@@ -67,7 +67,7 @@ def test_a_row_that_began_without_gpus_follows_the_engine_that_has_some():
     calibration.take(at(0, engine(8.0, "d", **UNPLACED)))
     scenario = from_live(at(0, engine(8.0, "d", **UNPLACED)), calibration.observed())
     calibration.take(at(5, *fleet(), gpus=tuple(gpu(index, name) for index, name in enumerate("abcc"))))
-    (workload,) = Follower(Newest(calibration.observed())).renewed(Page.of(scenario, runs=True)).scenario.workload
+    (workload,) = Version.of(scenario, runs=True).followed(Newest(calibration.observed())).scenario.workload
     assert workload.seen is not None
     assert workload.seen.gpus == 1
 

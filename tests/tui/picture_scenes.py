@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sizing.accuracy import Band
@@ -19,12 +19,11 @@ from gpumon.sizing.answer import (
     Totals,
     WorkloadPlan,
 )
-from gpumon.sizing.latency import Curve
-from gpumon.sizing.profile import Point
+from gpumon.sizing.fit import Fitted
+from gpumon.sizing.instance import Instance
+from gpumon.sizing.latency import Curve, Tail
+from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.scenario import Scenario, Server, Workload
-from gpumon.tui.sizing.pictures import Shown
-from gpumon.tui.sizing.plot_latency import CurvePicture
-from tests.records import replace
 
 INFEASIBLE = Missing(Reason.NOT_EXPOSED)
 LINE = Curve(0.01769, 0.000841)
@@ -38,19 +37,26 @@ LIMITS = (
     Limit(LimitKind.KV, 92.0, "the KV cache holds 560,000 tokens"),
     Limit(LimitKind.MAX_NUM_SEQS, 256.0, "the engine runs at most 256 together"),
 )
-CURVE = CurvePicture(
-    "Llama-3.3-70B",
-    points=POINTS,
-    curve=LINE,
-    low=1.0,
-    high=36.0,
-    goal_s=0.0896,
-    goal_p95_s=0.1,
-    planned_running=64.0,
-    limits=LIMITS,
-    source=Source.MEASURED,
-    band=Band(-0.02, 0.06, 415),
-)
+BAND = Band(-0.02, 0.06, 415)
+
+
+def fitted_to(low: float, high: float, anchored: bool = False) -> Fitted:
+    """A fit to points of these loads."""
+    return Fitted(LINE, low, high, 7, 7, 1.0, BAND, anchored, "")
+
+
+def measured(*points: Point) -> Observed:
+    """An engine that was seen at these points."""
+    return Observed(Origin.LIVE, "vllm:8000", "Llama-3.3-70B", points)
+
+
+INSTANCE = Instance(
+    workload=Workload("Llama-3.3-70B", 512, itl_p95_ms=100.0), server=None, gpu=None, llm=None,
+    seen=measured(*POINTS), gpus=1, tp=1, pp=1, prompt_tokens=None, answer_tokens=None, hit_ratio=0.0,
+    curve=LINE, fitted=fitted_to(1.0, 36.0), source=Source.MEASURED, band=BAND, ttft=None,
+    prefill_tokens_per_s=None, itl_tail=Tail(100.0 / 89.6, known=True), ttft_tail=Tail(), alike=True,
+)  # fmt: skip
+"""Planned beyond the 36 that it was measured at, with a goal of 100 ms as p95, which is 89.6 ms as a mean."""
 
 
 def plan_of(
@@ -70,7 +76,7 @@ def plan_of(
         next_limit="ITL",
         limits=LIMITS,
         source=Source.MEASURED,
-        band=Band(-0.02, 0.06, 415),
+        band=BAND,
         extrapolated=False,
         gpus_per_instance=gpus,
         tp=gpus,
@@ -155,5 +161,4 @@ TP = answer_of(
         spare=1,
     ),
 )
-GUIDE_SHOWN = Shown(GUIDE_SCENARIO, GUIDE, 0, CURVE, 4, "memory")
-TP_SHOWN = Shown(replace(SCENARIO, spare_servers=1), TP, 0, CURVE, 2)
+SPARE = replace(SCENARIO, spare_servers=1)

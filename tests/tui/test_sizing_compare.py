@@ -6,7 +6,7 @@ import math
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 
 from gpumon.readings.format import cells
 from gpumon.readings.missing import Missing, Reading, Reason
@@ -17,8 +17,7 @@ from gpumon.sizing.scenario import Known, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.tui.line import Row
 from gpumon.tui.palette import TONES
-from gpumon.tui.sizing.compare_table import lines
-from tests.records import replace
+from gpumon.tui.sizing.compare import lines
 from tests.tui.picture_scenes import answer_of, packed_of, plan_of, single, totals
 
 NO = Missing(Reason.NOT_EXPOSED)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpumon.config.keymap import Keymap
 from gpumon.outputs.sizing_words import totals
-from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Known, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.tui.sizing import fields as numbers
+from gpumon.tui.sizing.answer import need
 from gpumon.tui.sizing.fields import FIELDS, Field, Kind, Place, default_of, field, value_of, with_value
-from gpumon.tui.sizing.result import need
-from gpumon.tui.sizing.sheet import Sheet, stops
-from tests.records import replace
+from gpumon.tui.sizing.state import PanelState
+from gpumon.tui.sizing.table import Scene
 from tests.sizing.questions import NIM_70B, SEVENTY, changed
 
 KNOWN = Known(gpu_catalogue(), llm_catalogue())
@@ -164,10 +165,11 @@ def test_an_open_value_is_none_and_a_needed_one_is_asked_for() -> None:
 @pytest.mark.parametrize(("tp", "end"), [(2, "W"), (4, "W at most")])
 def test_watts_that_were_not_seen_are_marked(tp: int, end: str) -> None:
     """The engine was seen with TP 2; of TP 4 only the boards' limit is known."""
-    seen = replace(NIM_70B, power_w=900.0)
+    seen = msgspec.structs.replace(NIM_70B, power_w=900.0)
     scenario = changed(SEVENTY, seen=seen, tp=tp)
-    answer = plan(scenario, KNOWN)
-    [row] = need(Sheet(scenario, answer, stops(scenario)[0], 0, None, False, True, {}), 120)
+    state = PanelState(KNOWN, scenario)
+    [row] = need(Scene(state, True, {}, "itl", False, "braille", Keymap(), 120, 40))
     parts = "".join(text for text, _ in row).split("  ")
     assert any(re.fullmatch(rf"[\d.]+k?{end}", part) for part in parts), parts
-    assert dict(totals(answer))["power"].endswith("(the boards' limit)") == (tp == 4)
+    assert state.calculation.answer is not None
+    assert dict(totals(state.calculation.answer))["power"].endswith("(the boards' limit)") == (tp == 4)

@@ -68,7 +68,7 @@ async def test_every_size_has_the_figures_and_the_row_of_the_cursor(
         await type_keys(app, pilot, *(("escape",) if keys[-1] == "g" else ()))
         lines = text_of(app)
         assert len(lines) == size[1]
-        assert any(" need  " in line for line in lines)
+        assert any(" need   " in line for line in lines)
         assert any("▸" in line for line in lines)
         assert "failed" not in "\n".join(lines)
 

@@ -32,10 +32,10 @@ def need(scene: Scene) -> list[Row]:
     """Needed and here: always in view."""
     answer, width, tone = scene.state.calculation.answer, scene.width, scene.tone
     if answer is None:
-        return [((" need …", "muted"),)]
+        return [((" need   …", "muted"),)]
     rows = _why_not(scene, answer)
     if rows and not answer.without:
-        return [((" need  no answer", tone("critical")),), *rows, *_have(scene, answer)]
+        return [((" need   no answer", tone("critical")),), *rows, *_have(scene, answer)]
     totals = answer.totals_without if answer.without else answer.totals
     at_most = " at most" if "limit" in answer.power_sources else ""
     parts = [
@@ -48,9 +48,9 @@ def need(scene: Scene) -> list[Row]:
     ]
     without = f"without {len(answer.without)} of {len(answer.workloads)}: " if answer.without else ""
     needed: Row = (
-        (" was   " if scene.state.stale else " need  ", tone("muted")),
+        (" was    " if scene.state.stale else " need   ", tone("muted")),
         (without, tone("critical")),
-        ((_side_by_side([part for part in parts if part], width - 8 - cells(without)) or [""])[0], tone("strong")),
+        ((_side_by_side([part for part in parts if part], width - 9 - cells(without)) or [""])[0], tone("strong")),
     )
     return [needed, *rows, *_have(scene, answer)]
 
@@ -87,10 +87,10 @@ def _have(scene: Scene, answer: Answer) -> list[Row]:
     here = _number(float(have.gpus), "GPU") if have.gpus else "no GPU"
     here += f" {clean(have.gpu, 40)}" if have.gpu else ""
     text, tone = clean(labelled(have.text), 120), scene.tone("warn" if lacks else "ok")
-    row: Row = ((" have  ", scene.tone("muted")), (f"{here}  ", scene.tone("text")))
+    row: Row = ((" have   ", scene.tone("muted")), (f"{here}  ", scene.tone("text")))
     others = scene.state.calculation.here.in_use.reasons
-    in_use = _labelled(scene, " in use", ", ".join(others)) if others else []
-    if cells(here) + cells(text) + 10 <= scene.width:
+    in_use = _labelled(scene, " in use ", ", ".join(others)) if others else []
+    if cells(here) + cells(text) + 11 <= scene.width:
         return [(*row, (text, tone)), *in_use]
     return [row, *wrapped(text, scene.width, tone, most=2), *in_use]
 
@@ -113,7 +113,8 @@ def about(scene: Scene) -> list[Row]:
             row
             for each in plan.degraded
             for row in wrapped(
-                f"one {each.lost} lost, {each.instances} left: {clean(labelled(each.text), 160)}",
+                f"one {each.lost} lost{f', {each.instances} left' if each.instances else ''}: "
+                f"{clean(labelled(each.text), 160)}",
                 scene.width,
                 scene.tone("text"),
                 2,
@@ -164,7 +165,7 @@ def _planned_with(scene: Scene) -> list[Row]:
         if (value := getattr(state.scenario.workload[at], goal.key))
     ]
     parts += [f"own goal {', '.join(own)}"] if own else []
-    return _labelled(scene, " with  ", *parts, between=" · ") if parts else []
+    return _labelled(scene, " with   ", *parts, between=" · ") if parts else []
 
 
 def _takes(scene: Scene, plan: WorkloadPlan) -> list[Row]:
@@ -174,7 +175,7 @@ def _takes(scene: Scene, plan: WorkloadPlan) -> list[Row]:
         return []
     whose = "shared" if shared == servers else f"{whole_count(shared)} of them shared"
     whose = f"{whose} with other models*" if shared else "of its own"
-    return _labelled(scene, " takes ", f"{_number(plan.gpus, 'GPU')} in {_number(servers, 'server')}, {whose}")
+    return _labelled(scene, " takes  ", f"{_number(plan.gpus, 'GPU')} in {_number(servers, 'server')}, {whose}")
 
 
 def _limit(scene: Scene, plan: WorkloadPlan) -> list[Row]:
@@ -256,12 +257,12 @@ def _source(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     if not name:
         return []
     instance = scene.state.calculation.instance(scene.state.workload)
-    who = f": {clean(plan.seen_name, 40)}" if plan.seen_name and plan.source is not Source.ROOFLINE else ""
+    who = f" on {clean(plan.seen_name, 40)}" if plan.seen_name and plan.source is not Source.ROOFLINE else ""
     band = f", {plan.band.text}" if plan.band else ""
     fitted = instance.fitted if instance is not None else None
     if plan.extrapolated and fitted is not None and not isinstance(plan.capacity_per_instance, Missing):
         planned = whole_count(plan.capacity_per_instance)
-        name += f" up to {whole_count(fitted.high)}, planned {planned}: extrapolated"
+        who = f" up to {whole_count(fitted.high)}{who}, planned {planned} is extrapolated"
     text, memory = f"{name}{who}{band}", _memory(plan.memory_bytes)
     longer = f"{text}; {memory} ({plan.memory_source})" if memory else text
     return _labelled(scene, " capacity ", longer if cells(longer) + 10 <= scene.width else text)

@@ -75,7 +75,7 @@ class SizingPanel(Pane):
         self.beside = False
         """Whether it stands beside the panes, with a rule at its left, instead of over them."""
         self._view = VIEWS[0]
-        self._wanted = False
+        self._asked = False
         """Whether a picture was asked for, so that it has room before words."""
         self._state: PanelState | None = None
         self._ages: dict[int, str] = {}
@@ -151,7 +151,7 @@ class SizingPanel(Pane):
         edge: Row = (("│", "border"),) if self.beside else ()
         glyphs, keymap = self.palette.glyphs, self.view.keymap
         scene = Scene(
-            self.state, self.has_focus, self._ages, self._view, self._wanted, glyphs, keymap,
+            self.state, self.has_focus, self._ages, self._view, self._asked, glyphs, keymap,
             width - len(edge), height - 1, self._notes_from,
         )  # fmt: skip
         self._page = page(scene)
@@ -304,8 +304,8 @@ class SizingPanel(Pane):
     def back(self) -> bool:
         """Drop what is typed, then from the fields to the rows, then words in place of the picture."""
         went = self.state.cancel() or self.state.close()
-        if not went and self._wanted:
-            self._wanted, went = False, True
+        if not went and self._asked:
+            self._asked, went = False, True
         if went:
             self.changed()
         return went
@@ -317,11 +317,11 @@ class SizingPanel(Pane):
 
     def _next_view(self) -> None:
         """Ask for a picture where there is none, else for the next one; after the last, words have the room again."""
-        if self._page.pictured or self._wanted:
+        if self._page.pictured or self._asked:
             self._view = VIEWS[(VIEWS.index(self._view) + 1) % len(VIEWS)]
-            self._wanted = self._view != VIEWS[0]
+            self._asked = self._view != VIEWS[0]
         else:
-            self._wanted = True
+            self._asked = True
 
     def _reset(self) -> bool:
         scenario = self._as_it_runs()

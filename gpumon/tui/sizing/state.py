@@ -324,15 +324,13 @@ class PanelState:
         self._newest = Newest()
         self._stepped_from: Version | None = None
         """Where the last key was `-`: the version before its step. With a digit behind it was a sign."""
+        self.version = self.undo.present
+        """What is asked now: with what is typed so far, as far as that is a value."""
+        self.stops = stops(scenario)
+        """The rows that the cursor goes to."""
         self._row = 0
         self._to_first_workload()
         self.answer()
-
-    @property
-    def version(self) -> Version:
-        """What is asked now: with what is typed so far, as far as that is a value."""
-        edit = self.edit
-        return self.undo.present if edit is None or edit.scenario is None else self._with(edit.place, edit.scenario)
 
     @property
     def scenario(self) -> Scenario:
@@ -352,12 +350,12 @@ class PanelState:
     @property
     def row(self) -> int:
         """The cursor's row."""
-        return min(self._row, len(stops(self.present)) - 1)
+        return min(self._row, len(self.stops) - 1)
 
     @property
     def stop(self) -> Stop:
         """What the row is about."""
-        return stops(self.present)[self.row]
+        return self.stops[self.row]
 
     @property
     def place(self) -> Place:
@@ -372,6 +370,10 @@ class PanelState:
 
     def answer(self) -> None:
         """Answer what is asked now."""
+        edit, self.version = self.edit, self.undo.present
+        if edit is not None and edit.scenario is not None:
+            self.version = self._with(edit.place, edit.scenario)
+        self.stops = stops(self.present)
         self.calculation.ask(self.scenario)
 
     def put(self, change: Scenario | Version, place: Place | None = None) -> bool:
@@ -411,11 +413,11 @@ class PanelState:
 
     def go_to(self, row: int) -> None:
         """Put the cursor on a row."""
-        self._row = max(0, min(len(stops(self.present)) - 1, row))
+        self._row = max(0, min(len(self.stops) - 1, row))
         self.cell = 0
 
     def _to_first_workload(self) -> None:
-        self.go_to(next((at for at, stop in enumerate(stops(self.present)) if stop.section == WORKLOAD), 1))
+        self.go_to(next((at for at, stop in enumerate(self.stops) if stop.section == WORKLOAD), 1))
 
     def side(self, step: int) -> None:
         """The value beside; where there is none, a step of the value. What is typed is taken, and not stepped."""
@@ -540,7 +542,7 @@ class PanelState:
         scenario = replace(version.scenario, workload=(*version.scenario.workload, workload))
         self.opened = False
         self.put(version._replace(scenario=scenario, follows=(*version.follows, Follows(figures=seen is not None))))
-        self.go_to(len(stops(self.present)) - 1)
+        self.go_to(len(self.stops) - 1)
 
     def use_gpu(self, name: str, place: Place | None = None) -> None:
         """Another type of GPU, in the server under the cursor, else in the first; price and power were of the old.

@@ -14,14 +14,14 @@ from gpumon.sizing.scenario import Server, Workload
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing.fields import GOALS, SERVER, SIGNS, TARGETS, WORKLOAD, Place, field, holder
-from gpumon.tui.sizing.state import PanelState, Stop, stops
+from gpumon.tui.sizing.state import PanelState, Stop
 from gpumon.tui.sizing.values import effect
 
 GOAL_KEYS: Final = ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms")
 _TARGET: Final = 11
 _PER: Final = 15
 _COUNT: Final = 6
-_LEAST_NAME: Final = 17
+_LEAST_NAME: Final = 16
 _FIELD_NAME: Final = 21
 _FIELD_VALUE: Final = 16
 _MARKS: Final[dict[Source, tuple[str, str]]] = {
@@ -77,12 +77,13 @@ def _weights(scene: Scene, at: int, _: WorkloadPlan) -> str:
 
 
 def _goals_of(scene: Scene, at: int, _: WorkloadPlan) -> str:
-    """Its goals in the order of the goals' row: `40ms`, `40ms/1.0s`, `–/1.0s`."""
+    """Its goals in the order of the goals' row: `40ms`, `40ms/1s`, `–/1s`."""
     scenario = scene.state.scenario
     values = [getattr(scenario.workload[at], key) or getattr(scenario, key) for key in GOAL_KEYS]
     while values and values[-1] is None:
         values.pop()
-    return "/".join("–" if value is None else seconds(value / 1e3) for value in values) or "–"
+    texts = ("–" if ms is None else f"{ms:.4g}ms" if ms < 1000.0 else f"{ms / 1e3:.4g}s" for ms in values)
+    return "/".join(texts) or "–"
 
 
 def _servers(_: Scene, __: int, plan: WorkloadPlan) -> str:
@@ -91,7 +92,8 @@ def _servers(_: Scene, __: int, plan: WorkloadPlan) -> str:
     return f"{whole_count(plan.servers)}{'*' if shared else ''}"
 
 
-_GOALS_COLUMN: Final = _Column("goals", 11, _goals_of)
+_GOALS_COLUMN: Final = _Column("goals", 0, _goals_of)
+"""As wide as the longest; not there where no goal is set."""
 _COLUMNS: Final = (
     _Column("TP", 4, lambda _, __, plan: f"{plan.tp}" if plan.tp else "–"),
     _Column("weights", 8, _weights),
@@ -108,9 +110,10 @@ _COLUMNS: Final = (
 def _columns(scene: Scene) -> tuple[_Column, ...]:
     """As many as there is room for; where there is more, the titles say which latencies they are."""
     room = scene.width - 2 - _LEAST_NAME - _TARGET - _PER - 2 * _COUNT
-    scenario = scene.state.scenario
-    goals = any(getattr(each, key) for each in (scenario, *scenario.workload) for key in GOAL_KEYS)
-    known = [each for each in _COLUMNS if goals or each is not _GOALS_COLUMN]
+    plans = enumerate(scene.state.calculation.answer.workloads if scene.state.calculation.answer is not None else ())
+    goals = {_goals_of(scene, at, plan) for at, plan in plans if at < len(scene.state.scenario.workload)} - {"–"}
+    wide_goals = _GOALS_COLUMN._replace(width=2 + max(map(cells, (_GOALS_COLUMN.title, *goals))))
+    known = [wide_goals if each is _GOALS_COLUMN else each for each in _COLUMNS if goals or each is not _GOALS_COLUMN]
     shown = [each for at, each in enumerate(known) if sum(column.width for column in known[: at + 1]) <= room]
     wide = [
         each._replace(title=each.long_title, width=cells(each.long_title) + 1) if each.long_title else each
@@ -121,7 +124,7 @@ def _columns(scene: Scene) -> tuple[_Column, ...]:
 
 def table(scene: Scene, room: int) -> Lines:
     """Goals, servers, workloads in `room` lines; where not all fit, those around the cursor."""
-    every = list(enumerate(stops(scene.state.scenario)))
+    every = list(enumerate(scene.state.stops))
     top: Lines = [(at, _goals(scene, stop)) for at, stop in every if stop.section == GOALS]
     top += [(at, _server(scene, stop)) for at, stop in every if stop.section == SERVER]
     key = scene.keymap.first

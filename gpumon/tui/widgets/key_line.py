@@ -29,7 +29,7 @@ _OWN: Final[dict[str, _Own]] = {
         (("open",), "fields"),
         (("sizing.add",), "add"),
         (("sizing.remove",), "remove"),
-        (("sizing.double",), "twice"),
+        (("sizing.double",), "double"),
         (("sizing.gpu",), "GPU"),
         (("sizing.view",), "view"),
         (("sizing.undo", "sizing.redo"), "undo, redo"),

@@ -1,0 +1,104 @@
+"""Undo and redo over scenarios, what follows the engines, and the values of fields that nobody typed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from gpumon.sizing.scenario import Scenario, Workload
+from gpumon.tui.sizing.fields import Place, field
+from gpumon.tui.sizing.state import MOST_STEPS, Calculation, Newest, UndoList, Version
+from gpumon.tui.sizing.values import Effect, effect
+from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
+
+TARGET = Place("workload", 0, field("workload", "target"))
+
+
+def of(target: float, *, runs: bool = False) -> Version:
+    return Version.of(Scenario(workload=(Workload("m", target),)), runs=runs)
+
+
+def targets(version: Version) -> list[float]:
+    return [each.target for each in version.scenario.workload]
+
+
+def test_changes_of_one_place_in_a_row_are_one_step() -> None:
+    undo = UndoList(of(1))
+    for target in (2, 3, 4):
+        undo.put(of(target), TARGET)
+    undo.seal()
+    undo.put(of(5), TARGET)
+    assert undo.changes == 2
+    assert undo.move(-1)
+    assert undo.present == of(4)
+    assert undo.move(-1)
+    assert undo.present == of(1)
+    assert not undo.move(-1)
+
+
+def test_what_changes_nothing_is_no_step_and_a_change_drops_what_was_undone() -> None:
+    undo = UndoList(of(1))
+    assert not undo.put(of(1))
+    undo.put(of(2))
+    undo.move(-1)
+    undo.put(of(3))
+    assert not undo.move(1)
+    assert undo.present == of(3)
+
+
+def test_changes_are_counted_from_what_was_saved() -> None:
+    undo = UndoList(of(1))
+    undo.put(of(2))
+    undo.settle()
+    assert undo.changes == 0
+    undo.move(-1)
+    assert undo.changes == 1
+
+
+@given(st.lists(st.sampled_from(["put", "undo", "redo"]), max_size=400))
+def test_any_walk_leads_where_a_plain_list_would(walk: list[str]) -> None:
+    undo, versions, at = UndoList(of(1)), [of(1)], 0
+    for number, step in enumerate(walk, start=2):
+        if step == "put":
+            undo.put(of(number))
+            versions = [*versions[: at + 1], of(number)][-MOST_STEPS - 1 :]
+            at = len(versions) - 1
+        else:
+            there = at + (1 if step == "redo" else -1)
+            moved = 0 <= there < len(versions)
+            assert undo.move(1 if step == "redo" else -1) == moved
+            at = there if moved else at
+        assert undo.present == versions[at]
+
+
+def test_only_targets_that_nobody_typed_follow_what_runs() -> None:
+    two = Scenario(workload=(Workload("m", 8.0), Workload("m", 8.0)))
+    newest = Newest((), {"m": 9.0})
+    assert targets(Version.of(two, runs=True).typed({1}).followed(newest)) == [9.0, 8.0]
+    assert targets(Version.of(two, runs=False).followed(newest)) == [8.0, 8.0]
+    unchanged = Version.of(two, runs=True)
+    assert unchanged.followed(Newest((), {"other": 9.0})) is unchanged
+
+
+def test_users_are_none_that_run() -> None:
+    users = Version.of(replace(of(8).scenario, workload=(Workload("m", 8.0, target_kind="users"),)), runs=True)
+    assert users.followed(Newest((), {"m": 9.0})) is users
+
+
+@pytest.mark.parametrize(("per_step", "points", "value", "origin"), [
+    (None, NIM_70B.points, 1.0, "no speculation"),
+    (1.0, NIM_70B.points, 1.0, "no speculation"),
+    (2.5, NIM_70B.points, 2.5, "measured"),
+    (2.5, (), 1.0, "no speculation"),
+])  # fmt: skip
+def test_what_an_engine_was_seen_to_draft_is_in_effect(
+    per_step: float | None, points: tuple[object, ...], value: float, origin: str
+) -> None:
+    """Without points the latency is that of the roofline, which has no speculation in it."""
+    scenario = changed(SEVENTY, seen=replace(NIM_70B, tokens_per_step=per_step, points=points))
+    calculation = Calculation(KNOWN)
+    calculation.ask(scenario)
+    place = Place("workload", 0, field("workload", "tokens_per_step"))
+    assert effect(place, Version.of(scenario, runs=False), calculation) == Effect(value, origin)
