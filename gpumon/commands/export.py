@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gpumon.commands.options import add_config, add_forms, add_recording, add_span, length, settings
-from gpumon.commands.report import opened
+from gpumon.commands.report import opened, tell_damage
 from gpumon.commands.streams import OK, write
 
 
@@ -41,4 +41,5 @@ def run(chosen: argparse.Namespace) -> int:
         write(export.header())
     for snapshot in moments(recording, Course(recording, maker(config)), from_s, to_s, chosen.every):
         write(encode(snapshot).decode() + "\n" if chosen.form == "jsonl" else export.rows(snapshot))
+    tell_damage(recording)
     return OK

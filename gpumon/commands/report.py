@@ -8,7 +8,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from gpumon.commands.options import add_config, add_forms, add_recording, add_span, settings
-from gpumon.commands.streams import OK, width, write
+from gpumon.commands.streams import OK, complain, width, write
 
 if TYPE_CHECKING:
     from gpumon.recording.reader import Recording
@@ -39,7 +39,15 @@ def run(chosen: argparse.Namespace) -> int:
         write(period.markdown(summed))
     else:
         write(period.report(summed, width()))
+    tell_damage(recording)
     return OK
+
+
+def tell_damage(recording: Recording) -> None:
+    """Say on stderr what could not be read, where there is such."""
+    if recording.damaged:
+        parts = "part is" if recording.damaged == 1 else "parts are"
+        complain(f"{recording.damaged} {parts} damaged and left out: a minute each, or a frame", OK)
 
 
 def opened(file: str | None, since: str | None, until: str | None) -> tuple[Recording, tuple[float, float]]:

@@ -90,7 +90,7 @@ def run(chosen: argparse.Namespace) -> int:
 
 def _recorded(chosen: argparse.Namespace, config: Config, base: Scenario) -> tuple[Scenario, Mapping[str, LlmSpec]]:
     """What the engines of a recording carried at their p95, in the scenario `base`, and their models."""
-    from gpumon.commands.report import opened
+    from gpumon.commands.report import opened, tell_damage
     from gpumon.config.errors import ConfigError
     from gpumon.config.load import named
     from gpumon.recording.course import Course, moments
@@ -106,6 +106,7 @@ def _recorded(chosen: argparse.Namespace, config: Config, base: Scenario) -> tup
         calibration.take(snapshot)
         stretch.take(snapshot.wall_s, in_flight(snapshot), request_rates(snapshot))
         last = snapshot if snapshot.engines or last is None else last
+    tell_damage(recording)
     if last is None or not stretch.found():
         raise ConfigError(f"{named(chosen.recording)}: no engine was seen in it")
     return from_live(last, calibration.observed(), base, stretch.found()), own_models(last)

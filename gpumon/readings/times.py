@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from typing import Final
+
+_FIRST_S: Final = -62_135_596_800.0
+_LAST_S: Final = 253_402_300_799.0
 
 
 def rfc3339(wall_s: float) -> str:
-    """A Unix time in UTC to the millisecond: `2026-01-02T14:00:00.000Z`."""
+    """A Unix time in UTC to the millisecond: `2026-01-02T14:00:00.000Z`; the nearest that there is of years 1 to 9999.
+
+    A damaged recording may have any number in the place of a time.
+    """
+    wall_s = min(max(wall_s, _FIRST_S), _LAST_S) if wall_s == wall_s else _FIRST_S
     return datetime.fromtimestamp(wall_s, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

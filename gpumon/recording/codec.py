@@ -24,8 +24,17 @@ MOST_FRAMES: Final = 300
 """Of one block: a minute, four times a second, and some."""
 _MOST_BYTES: Final = 1 << 28
 """What claims to be larger when unpacked is damaged: a minute of 8 GPUs and 100 engines is a third of that."""
+MOST_PACKED_BYTES: Final = 1 << 25
+"""What is larger as it lies there is damaged, and is not read: that minute is a fifth of it."""
+_DAMAGE: Final = (
+    *(zlib.error, msgspec.MsgspecError, LookupError, RuntimeError, StopIteration, OverflowError),
+    UnicodeDecodeError,  # msgspec passes it on from texts
+)
+"""What decoding raises for bytes that make no sense."""
 _MOST_PARTS: Final = 10_000
 """Of one frame: it and its engines."""
+_MOST_SECONDS: Final = 1e5
+"""That points stand for: a tick may be an hour."""
 _SAME, _NEW = 0, 1
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -111,7 +120,7 @@ def unpacked(packed: Iterable[Packed]) -> list[Frame]:
         try:
             frame = _FRAME.decode(head)
             known = {each: known.get(each) or _engine(each) for each in engines}
-        except msgspec.MsgspecError:
+        except _DAMAGE:
             continue
         frames.append(
             msgspec.structs.replace(frame, engines=tuple(known[each] for each in engines)) if known else frame
@@ -126,9 +135,13 @@ def _engine(data: bytes) -> EngineReading:
         return engine_reading(data)
 
 
-def wall_s(packed: Packed) -> float:
-    """When a frame was taken, read without the rest of it. Raises msgspec.MsgspecError."""
-    return _MOMENT.decode(packed.head).wall_s
+def moment(packed: Packed) -> tuple[int, float]:
+    """A frame's number and time, read without the rest of it. Raises ValueError where it is damaged."""
+    try:
+        found = _MOMENT.decode(packed.head)
+        return found.seq, found.wall_s
+    except _DAMAGE as error:
+        raise ValueError(f"damaged: {error}") from None
 
 
 def block(frames: Sequence[Packed], level: int = SMALL) -> bytes:
@@ -180,7 +193,7 @@ def unblocked(data: bytes) -> list[Packed]:
         columns = [iter(_column(place)) for place in found.places]
         parts = [[next(columns[at]) for at in range(size)] for size in found.sizes]
         return [Packed(each[0], tuple(each[1:])) for each in parts]
-    except (zlib.error, msgspec.MsgspecError, LookupError, RuntimeError, StopIteration, OverflowError) as error:
+    except _DAMAGE as error:
         raise ValueError(f"damaged: {error}") from None
 
 
@@ -221,18 +234,25 @@ def cells(points: Sequence[Points]) -> bytes:
 def points(data: bytes) -> list[Points]:
     """What `cells` made bytes of. Raises ValueError where it is damaged."""
     try:
-        found = _CELLS.decode(_inflated(data))
+        found = _told_cells(data)
         return [Points(at, seconds, _values(found.keys, row)) for at, seconds, row in found.cells]
-    except (zlib.error, msgspec.MsgspecError) as error:
+    except _DAMAGE as error:
         raise ValueError(f"damaged: {error}") from None
+
+
+def _told_cells(data: bytes) -> _Cells:
+    found = _CELLS.decode(_inflated(data))
+    if not all(math.isfinite(at) and 0.0 <= seconds <= _MOST_SECONDS for at, seconds, _ in found.cells):
+        raise ValueError("damaged: times that can not be")
+    return found
 
 
 def table(data: bytes) -> Cells:
     """The same, not taken apart. Raises ValueError where it is damaged."""
     try:
-        found = _CELLS.decode(_inflated(data))
+        found = _told_cells(data)
         values = array("f", b"".join([row for _, _, row in found.cells]))
-    except (zlib.error, msgspec.MsgspecError) as error:
+    except _DAMAGE as error:
         raise ValueError(f"damaged: {error}") from None
     if len(values) != len(found.cells) * len(found.keys) or len({*found.keys}) != len(found.keys):
         raise ValueError("damaged: values are missing, or too many")
@@ -263,5 +283,5 @@ def events(data: bytes) -> list[Event]:
     """What `told` made bytes of. Raises ValueError where it is damaged."""
     try:
         return _EVENTS.decode(data)
-    except msgspec.MsgspecError as error:
+    except _DAMAGE as error:
         raise ValueError(f"damaged: {error}") from None

@@ -35,6 +35,9 @@ _REMOTE: Final = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "ceph", "lustre", "gpfs", "beegfs", "wekafs")
 ) | {"glusterfs", "ocfs2", "gfs2"}
 """File systems of other machines; what FUSE mounts is taken for one, too."""
+_MOST_PARTS: Final = 1000
+"""Tables, indexes and the like of a file that are looked at."""
+_COLUMNS: Final = {"facts": ("name", "value"), "pieces": ("id", "kind", "run", "first_s", "last_s", "data")}
 _TABLES: Final = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE pieces (
@@ -137,10 +140,19 @@ def identified(connection: sqlite3.Connection, path: Path) -> dict[str, str]:
         if schema > SCHEMA:
             newer = f"was written by a newer gpumon (schema {schema}; this one reads {SCHEMA})"
             raise ConfigError(f"{where}: {newer}: update gpumon")
-        # A view of that name could be anything, and without an end.
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+        connection.execute("PRAGMA trusted_schema = OFF")
+        # A trigger undoes what is written, a view of a table's name could be anything, and without an end.
+        parts = connection.execute("SELECT type, name, sql FROM sqlite_schema LIMIT ?", (_MOST_PARTS,)).fetchall()
+        odd = next((f"{kind} {name}" for kind, name, _ in parts if kind in ("trigger", "view")), None)
+        if odd is not None:
+            raise ConfigError(f"{where}: has a {clean(odd, 60)}, which no recording has; name another file")
+        tables = {name for kind, name, sql in parts if kind == "table" and "VIRTUAL" not in str(sql).upper()}
         if not tables >= {"facts", "pieces"}:
             raise ConfigError(f"{where}: is damaged: a table of a recording is not there; take another copy of it")
+        for table, columns in _COLUMNS.items():
+            there = {name: hidden for _, name, *_, hidden in connection.execute(f"PRAGMA table_xinfo({table})")}
+            if any(there.get(column) != 0 for column in columns):
+                raise ConfigError(f"{where}: is damaged: the table {table} has other columns; take another copy of it")
         texts = "typeof(name) = 'text' AND typeof(value) = 'text'"
         return dict(connection.execute(f"SELECT name, value FROM facts WHERE {texts} LIMIT {_MOST_FACTS}"))
     except sqlite3.Error as error:

@@ -15,8 +15,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-import msgspec
-
 from gpumon.readings.frame import Frame
 from gpumon.readings.verdict import Event
 from gpumon.recording import codec
@@ -32,8 +30,8 @@ _MOST_INTEGER: Final = 2**63 - 1
 """SQLite's."""
 _UNWRITABLE: Final = ("unable to open", "readonly")
 """What SQLite says where it can make no lock or journal: CANTOPEN and the kinds of READONLY."""
-_A_FEW: Final = 3
-"""Blocks to look at for one frame: the first may be damaged."""
+_FIRST_S, _LAST_S = 0.0, 253_402_214_400.0
+"""Times of what is no frame lie outside: the years 1970 to 9999."""
 
 _MOST_RUNS: Final = 1000
 """The newest are read of a file whose clock went back more often."""
@@ -71,14 +69,19 @@ class Recording:
         self._path = path
         self._cache: OrderedDict[int, _Block] = OrderedDict()
         self._cached_bytes = 0
-        self.damaged = 0
-        """Rows and frames that could not be read, each time that they were looked at; they are left out."""
+        self._damaged_rows: set[int] = set()
+        self._damaged_frames: set[tuple[int, float]] = set()
         try:
             self._connection = _opened(path)
         except sqlite3.Error as error:
             raise unreadable(path, error) from None
         self._let_go = weakref.finalize(self, self._connection.close)
         self.facts: Mapping[str, str] = identified(self._connection, path)
+
+    @property
+    def damaged(self) -> int:
+        """Rows and frames that were looked at and could not be read: they are left out."""
+        return len(self._damaged_rows) + len(self._damaged_frames)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -106,7 +109,9 @@ class Recording:
                     packed += block.frames[bisect_left(block.times, since_s) : bisect_right(block.times, until_s)]
                 found = packed + found
         frames = codec.unpacked(found)
-        self.damaged += len(found) - len(frames)
+        if len(frames) < len(found):
+            good = {(frame.seq, frame.wall_s) for frame in frames}
+            self._damaged_frames |= {moment for one in found if (moment := codec.moment(one)) not in good}
         return frames
 
     def before(self, wall_s: float) -> float | None:
@@ -114,7 +119,7 @@ class Recording:
         with self._reading():
             for since_s, until_s, run in reversed(self._visible()):
                 latest_s = min(until_s, math.nextafter(wall_s, -math.inf))
-                for block in self._blocks(run, since_s, latest_s, newest=_A_FEW) if since_s <= latest_s else ():
+                for block in self._blocks(run, since_s, latest_s, newest=True) if since_s <= latest_s else ():
                     at = bisect_right(block.times, latest_s) - 1
                     if at >= 0 and block.times[at] >= since_s:
                         return block.times[at]
@@ -125,7 +130,7 @@ class Recording:
         with self._reading():
             for since_s, until_s, run in self._visible():
                 first_s = max(since_s, math.nextafter(wall_s, math.inf))
-                for block in self._blocks(run, first_s, until_s, oldest=_A_FEW) if first_s <= until_s else ():
+                for block in self._blocks(run, first_s, until_s) if first_s <= until_s else ():
                     at = bisect_left(block.times, first_s)
                     if at < len(block.times) and block.times[at] <= until_s:
                         return block.times[at]
@@ -148,12 +153,16 @@ class Recording:
     def _runs(self) -> list[_Run]:
         """Oldest first."""
         runs = []
-        where = "FROM pieces WHERE kind = ? AND run = ? ORDER BY first_s"
+        where = (
+            "FROM pieces WHERE kind = ? AND run = ? AND first_s BETWEEN ? AND ?"
+            " AND last_s BETWEEN first_s AND first_s + ? ORDER BY first_s"
+        )
         for run in islice(self._numbers(), _MOST_RUNS):
-            ((first_s,),) = self._query(f"SELECT first_s {where} LIMIT 1", (Kind.FRAMES, run))
-            ((last_s,),) = self._query(f"SELECT last_s {where} DESC LIMIT 1", (Kind.FRAMES, run))
-            if all(isinstance(each, float) and math.isfinite(each) for each in (first_s, last_s)):
-                runs.append(_Run(run, first_s, last_s))
+            bounds = (Kind.FRAMES, run, _FIRST_S, _LAST_S, LONGEST_BLOCK_S)
+            first = self._query(f"SELECT first_s {where} LIMIT 1", bounds)
+            last = self._query(f"SELECT last_s {where} DESC LIMIT 1", bounds)
+            if first and last:
+                runs.append(_Run(run, first[0][0], last[0][0]))
         return runs[::-1]
 
     def _numbers(self) -> Iterator[int]:
@@ -192,24 +201,39 @@ class Recording:
             if until_s < from_s:
                 return
 
-    def _blocks(self, run: int, from_s: float, to_s: float, *, oldest: int = -1, newest: int = 0) -> Iterator[_Block]:
-        """Blocks of a run that may hold frames of a span: the oldest few, the newest few, or all."""
-        rows = self._query(
-            "SELECT id FROM pieces WHERE kind = ? AND run = ? AND first_s BETWEEN ? AND ? AND last_s >= ?"
-            f" ORDER BY first_s {'DESC' if newest else 'ASC'} LIMIT ?",
-            (Kind.FRAMES, run, -math.inf if newest else from_s - LONGEST_BLOCK_S, to_s, from_s, newest or oldest),
+    def _blocks(self, run: int, from_s: float, to_s: float, *, newest: bool = False) -> Iterator[_Block]:
+        """Blocks of a run that may hold frames of a span, oldest or newest first; read as they are asked for."""
+        rows = self._rows(
+            f"first_s BETWEEN ? AND ? AND last_s >= ? ORDER BY first_s {'DESC' if newest else 'ASC'}",
+            (Kind.FRAMES, run, -math.inf if newest else from_s - LONGEST_BLOCK_S, to_s, from_s),
         )
-        for (row,) in rows:
+        for row in rows:
             if (block := self._block(row)) is not None:
                 yield block
 
+    def _rows(self, where: str, values: tuple[object, ...]) -> Iterator[int]:
+        """Ids of the rows of a kind and a run, one by one."""
+        try:
+            rows = self._connection.execute(f"SELECT id FROM pieces WHERE kind = ? AND run = ? AND {where}", values)
+            with contextlib.closing(rows):
+                for (row,) in rows:
+                    yield row
+        except sqlite3.Error as error:
+            raise unreadable(self._path, error) from None
+
+    def _data(self, row: int) -> object:
+        """What a row holds; None where it is larger than any block, or gone meanwhile."""
+        found = self._query(
+            "SELECT data FROM pieces WHERE id = ? AND length(data) <= ?", (row, codec.MOST_PACKED_BYTES)
+        )
+        return found[0][0] if found else None
+
     def _block(self, row: int) -> _Block | None:
-        """The frames of a row; None where it is damaged, or was made part of another meanwhile."""
+        """The frames of a row; None where it is damaged."""
         if (block := self._cache.get(row)) is not None:
             self._cache.move_to_end(row)
             return block
-        found = self._query("SELECT data FROM pieces WHERE id = ?", (row,))
-        timed = self._read(_timed, found[0][0]) if found else []
+        timed = self._read(_timed, row)
         if not timed:
             return None
         times, frames = [at_s for at_s, _ in timed], [frame for _, frame in timed]
@@ -227,21 +251,21 @@ class Recording:
             found: list[T] = []
             reach_s = math.inf if kind is Kind.EVENTS else LONGEST_BLOCK_S
             for run, since_s, until_s in self._course(from_s, to_s):
-                rows = self._query(
-                    "SELECT data FROM pieces WHERE kind = ? AND run = ? AND first_s BETWEEN ? AND ? AND last_s >= ?"
-                    " ORDER BY first_s",
+                rows = self._rows(
+                    "first_s BETWEEN ? AND ? AND last_s >= ? ORDER BY first_s",
                     (kind, run, since_s - reach_s, until_s, since_s),
                 )
-                found = [each for (data,) in rows for each in self._read(read, data)] + found
+                found = [each for row in rows for each in self._read(read, row)] + found
             return found
 
-    def _read(self, read: Callable[[bytes], list[T]], data: object) -> list[T]:
+    def _read(self, read: Callable[[bytes], list[T]], row: int) -> list[T]:
         try:
+            data = self._data(row)
             if isinstance(data, bytes):
                 return read(data)
         except ValueError:
             pass
-        self.damaged += 1
+        self._damaged_rows.add(row)
         return []
 
     @contextlib.contextmanager
@@ -266,11 +290,8 @@ class Recording:
 def _timed(data: bytes) -> list[tuple[float, codec.Packed]]:
     """The frames of a block and their times, which only grow. Raises ValueError where it is damaged."""
     frames = codec.unblocked(data)
-    try:
-        times = [codec.wall_s(frame) for frame in frames]
-    except msgspec.MsgspecError as error:
-        raise ValueError(f"damaged: {error}") from None
-    if not all(map(math.isfinite, times)) or not all(map(operator.lt, times, times[1:])):
+    times = [codec.moment(frame)[1] for frame in frames]
+    if not all(_FIRST_S <= at_s <= _LAST_S for at_s in times) or not all(map(operator.lt, times, times[1:])):
         raise ValueError("damaged: its times are in no order")
     return list(zip(times, frames, strict=True))
 

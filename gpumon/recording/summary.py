@@ -200,7 +200,9 @@ def _points(past: Past, from_s: float, to_s: float) -> Iterator[tuple[Points, fl
             reached_s = min(points.wall_s, to_s) - max(points.wall_s - points.seconds, from_s)
             if reached_s > 0.0 and begin_s < points.wall_s and (points.wall_s <= end_s or end_s == to_s):
                 yield points, reached_s
-        begin_s = end_s
+        # A clock that was set leaves years without a frame: they are not walked through.
+        next_s = past.after(end_s)
+        begin_s = to_s if next_s is None else max(end_s, next_s - _LONGEST_S)
 
 
 def _counts(

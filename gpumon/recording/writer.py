@@ -18,6 +18,9 @@ BLOCK_S: Final = 60.0
 """Wall time of one block: what must be read to see one of its frames."""
 _HEADROOM_BYTES: Final = 1 << 20
 """What a minute may add before room is made for it."""
+_MOST_RUN: Final = 2**62
+_MOST_WALL_S: Final = 1e11
+"""A row that is dated beyond is damaged: what comes next is no earlier run than that."""
 _BATCH: Final = 8
 _RETIRE_S: Final = 0.05
 """Longest time that old rows are removed for in one commit."""
@@ -40,7 +43,9 @@ class Writer:
         self._keep_s = keep_s
         self._keep_bytes = keep_bytes - _HEADROOM_BYTES
         newest = connection.execute(
-            "SELECT run, last_s FROM pieces WHERE kind = ? ORDER BY id DESC LIMIT 1", (Kind.FRAMES,)
+            "SELECT run, last_s FROM pieces WHERE kind = ? AND typeof(run) = 'integer' AND run BETWEEN 0 AND ?"
+            " AND typeof(last_s) = 'real' AND abs(last_s) <= ? ORDER BY id DESC LIMIT 1",
+            (Kind.FRAMES, _MOST_RUN, _MOST_WALL_S),
         ).fetchone()
         self._run: int = newest[0] if newest else 1
         self._last_s: float = newest[1] if newest else -math.inf
@@ -81,8 +86,12 @@ class Writer:
         for tail in (self._frames, self._points):
             rows = self._connection.execute(
                 "SELECT id, first_s, last_s, data FROM pieces"
-                " WHERE kind = ? AND run = ? AND first_s BETWEEN ? AND ? ORDER BY first_s LIMIT ?",
-                (tail.kind, self._run, minute_s, self._last_s, codec.MOST_FRAMES),
+                " WHERE kind = ? AND run = ? AND first_s BETWEEN ? AND ? AND last_s BETWEEN first_s AND ?"
+                " AND typeof(data) = 'blob' AND length(data) <= ? ORDER BY first_s LIMIT ?",
+                (
+                    *(tail.kind, self._run, minute_s, self._last_s, self._last_s),
+                    *(codec.MOST_PACKED_BYTES, codec.MOST_FRAMES),
+                ),
             )
             tail.resume(rows.fetchall())
 

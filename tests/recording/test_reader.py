@@ -116,7 +116,7 @@ def test_a_view_in_the_place_of_a_table_is_refused(tmp_path: Path, table: str) -
     make(path, FACTS)
     connected(path, "rw").executescript(ENDLESS.format(table))
     for opened in (Recording, lambda path: Recorder(path, FACTS)):
-        with pytest.raises(ConfigError, match="a table of a recording is not there"):
+        with pytest.raises(ConfigError, match=f"has a view {table}, which no recording has"):
             opened(path)
 
 
