@@ -23,7 +23,7 @@ from gpumon.config.schema import Config, Exporter
 from gpumon.outputs.http import Answer, HttpServer, Login, bound, host_of
 from gpumon.outputs.json import encode
 from gpumon.outputs.openmetrics import MetricsPage
-from gpumon.readings.exported import without_processes
+from gpumon.outputs.private import without_processes
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.session import build, nothing, open_hardware

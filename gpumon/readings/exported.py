@@ -1,35 +1,374 @@
-"""A snapshot as samples for a Prometheus: the table of `exported_metrics`, read forwards. `rebuilt` reads it back."""
+"""What a Prometheus is given of a snapshot: the table of exported metrics (numbers and codes, no sentences), and the
+samples that a snapshot makes of it. `sources.prometheus.own` reads the same table backwards."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Final, TypeVar
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from gpumon.readings import exported_metrics as table
 from gpumon.readings.dcgm import DCGM
 from gpumon.readings.engine_snapshot import getter, value_of
-from gpumon.readings.exported_back import rebuilt as rebuilt
-from gpumon.readings.exported_metrics import METRICS as METRICS
-from gpumon.readings.exported_metrics import NAMES as NAMES
-from gpumon.readings.exported_metrics import PREFIX, Field
-from gpumon.readings.exported_metrics import Metric as Metric
-from gpumon.readings.exported_metrics import Sample as Sample
-from gpumon.readings.exported_private import without_processes as without_processes
-from gpumon.readings.exported_texts import parted
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Replicas, Snapshot, Verdict
 from gpumon.readings.text import clean
 from gpumon.readings.times import wall_of
 
-MOST: Final = {"gpus": 128, "engines": 128, "verdicts": 256, "models": 64, "faults": 64, "alerts": 64, "ranks": 64}
+PREFIX: Final = "gpumon_"
+UNITS: Final = (
+    "bytes_per_second",
+    "flops_per_second",
+    "seconds",
+    "bytes",
+    "watts",
+    "joules",
+    "celsius",
+    "hertz",
+    "ratio",
+)
+"""Base units that a name may end with, as OpenMetrics names them."""
+
+
+class Sample(NamedTuple):
+    """One series at one moment."""
+
+    name: str
+    """As it stands on the wire: with `_total` or `_info`."""
+    labels: dict[str, str]
+    value: float
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """One family of series."""
+
+    name: str
+    """Without `_total` and `_info`."""
+    kind: str
+    """gauge, counter, info, or summary (of its quantiles alone)."""
+    unit: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+    @property
+    def sample(self) -> str:
+        """The name on the wire."""
+        return self.name + {"counter": "_total", "info": "_info"}.get(self.kind, "")
+
+
+class Field(NamedTuple):
+    """One field of a snapshot's object and its series."""
+
+    path: str
+    """Attribute, with a dot for one of an object in it: `ttft_s.p95`."""
+    sample: str
+    """Name on the wire, without `PREFIX`."""
+    help: str = ""
+    """Empty where a field before it has the same name."""
+    fixed: Mapping[str, str] = MappingProxyType({})
+    """Labels that tell it from other fields of that name."""
+    whole: bool = False
+    """It is an int whose 0 says that it is not known."""
+
+
+HOST_TEXTS: Final = {"name": "name", "driver": "driver", "cuda": "cuda"}
+"""Label of `gpumon_host_info` -> field."""
+GPU_LABELS: Final = ("gpu", "uuid")
+GPU: Final = (
+    Field("busy_ratio", "gpu_busy_ratio", "Share of time in which some kernel ran (NVML utilization.gpu)."),
+    Field("busy_mean_ratio", "gpu_busy_mean_ratio", "Mean of gpumon_gpu_busy_ratio since gpumon started, 1 h at most."),
+    Field("sm_active_ratio", "gpu_sm_active_ratio", "Share of time in which the SMs had a warp."),
+    Field("sm_occupancy_ratio", "gpu_sm_occupancy_ratio", "Resident warps / the most that fit."),
+    Field("tensor_active_ratio", "gpu_tensor_active_ratio", "Share of time in which the tensor cores worked."),
+    Field("memory_busy_ratio", "gpu_memory_busy_ratio", "Share of time in which memory was accessed; no bandwidth."),
+    Field("vram_used_bytes", "gpu_memory_used_bytes", "Memory that processes hold."),
+    Field("vram_total_bytes", "gpu_memory_size_bytes", "Memory of the GPU."),
+    Field("vram_reserved_bytes", "gpu_memory_reserved_bytes", "Memory that the driver itself holds."),
+    Field("bandwidth_bytes_per_s", "gpu_memory_bandwidth_bytes_per_second", "Memory read and written."),
+    Field(
+        "bandwidth_peak_bytes_per_s", "gpu_memory_bandwidth_peak_bytes_per_second", "Peak of the memory's bandwidth."
+    ),
+    Field("flops_peak_per_s", "gpu_peak_flops_per_second", "Dense peak at the precision of its engines."),
+    Field("achievable_ratio", "gpu_achievable_ratio", "Share of its dense peak that large matrix products reached."),
+    Field("mfu_ratio", "gpu_mfu_ratio", "Model FLOPs utilization: FLOP/s of its engines' models / its peak."),
+    Field("mbu_ratio", "gpu_mbu_ratio", "Model bandwidth utilization: bytes that its engines' models need / its peak."),
+    Field("power_w", "gpu_power_watts", "Power of the last second."),
+    Field("power_limit_w", "gpu_power_limit_watts", "Power limit in force."),
+    Field("energy_j", "gpu_energy_joules_total", "Energy since gpumon started."),
+    Field("temperature_c", "gpu_temperature_celsius", "Temperature of the GPU.", {"sensor": "gpu"}),
+    Field("memory_temperature_c", "gpu_temperature_celsius", "", {"sensor": "memory"}),
+    Field("sm_clock_hz", "gpu_clock_hertz", "Clock now.", {"clock": "sm"}),
+    Field("memory_clock_hz", "gpu_clock_hertz", "", {"clock": "memory"}),
+    Field("sm_clock_max_hz", "gpu_clock_max_hertz", "Highest clock.", {"clock": "sm"}),
+    Field("memory_clock_max_hz", "gpu_clock_max_hertz", "", {"clock": "memory"}),
+    Field("nvlink_bytes_per_s", "gpu_nvlink_bytes_per_second", "NVLink, both directions."),
+    Field("nvlink_tx_bytes_per_s", "gpu_nvlink_way_bytes_per_second", "Each direction of it.", {"direction": "tx"}),
+    Field("nvlink_rx_bytes_per_s", "gpu_nvlink_way_bytes_per_second", "", {"direction": "rx"}),
+    Field("pcie_bytes_per_s", "gpu_pcie_bytes_per_second", "PCIe, both directions."),
+    Field("pcie_tx_bytes_per_s", "gpu_pcie_way_bytes_per_second", "Each of it (tx: to host).", {"direction": "tx"}),
+    Field("pcie_rx_bytes_per_s", "gpu_pcie_way_bytes_per_second", "", {"direction": "rx"}),
+    Field("pcie_generation", "gpu_pcie_generation", "Generation of the PCIe link.", {"at": "now"}),
+    Field("pcie_generation_max", "gpu_pcie_generation", "", {"at": "most"}),
+    Field("pcie_width", "gpu_pcie_lanes", "Lanes of the PCIe link.", {"at": "now"}),
+    Field("pcie_width_max", "gpu_pcie_lanes", "", {"at": "most"}),
+    Field("ecc_corrected", "gpu_ecc_errors_total", "ECC errors that the driver counts.", {"kind": "corrected"}),
+    Field("ecc_uncorrected", "gpu_ecc_errors_total", "", {"kind": "uncorrected"}),
+    Field("remap_pending", "gpu_row_remap", "Row remapping that is pending or has failed.", {"state": "pending"}),
+    Field("remap_failed", "gpu_row_remap", "", {"state": "failed"}),
+    Field("tokens_per_j", "gpu_tokens_per_joule", "Decode tokens of its engines / its energy, over 10 s."),
+    Field("activity_age_s", "gpu_activity_age_seconds", "Age of SM, tensor and DRAM activity."),
+)
+GPU_TEXTS: Final = {
+    "name": "name",
+    "type": "gpu_type",
+    "machine": "host",
+    "parent": "parent_uuid",
+    "mig_profile": "mig_profile",
+    "compute_capability": "compute_capability",
+    "bandwidth_source": "bandwidth_source",
+    "activity_source": "activity_source",
+    "peak_source": "peak_source",
+    "precision": "flops_peak_precision",
+    "shared_memory": "vram_shared",
+    "peak_unverified": "peak_unverified",
+    "bandwidth_peak_unverified": "bandwidth_peak_unverified",
+}
+"""Label of `gpumon_gpu_info` -> field."""
+
+_LATENCIES: Final = (
+    ("ttft_s", "ttft", "Time to the first token"),
+    ("itl_s", "itl", "Time per token after the first"),
+    ("queue_s", "queue", "Time in the queue"),
+    ("e2e_s", "e2e", "Time of whole requests"),
+)
+_TPOT: Final = ("tpot_s", "tpot", "Mean time per token after the first of each request that ended")
+WINDOW: Final = {"window": "60s"}
+_QUANTILES: Final = (("p50", "0.5"), ("p95", "0.95"), ("p99", "0.99"))
+
+
+def _latencies(of: str, *more: tuple[str, str, str]) -> tuple[Field, ...]:
+    fields = []
+    for attribute, word, text in (*_LATENCIES, *more):
+        name = f"{of}_{word}"
+        for path, quantile in _QUANTILES:
+            fixed = {"quantile": quantile, **WINDOW}
+            fields.append(Field(f"{attribute}.{path}", f"{name}_seconds", f"{text}, of the last 60 s.", fixed))
+            for end in ("low", "high"):
+                words = f"{text}: the histogram's bucket that the quantile fell in."
+                bound = {"of": path, "bound": end}
+                fields.append(Field(f"{attribute}.{path}_{end}", f"{name}_bound_seconds", words, bound))
+        fields.append(Field(f"{attribute}.mean", f"{name}_mean_seconds", f"{text}, mean of the last 60 s."))
+        words = f"{text}: end of the histogram's first bucket; a quantile below it is known no better."
+        fields.append(Field(f"{attribute}.first_bound_s", f"{name}_first_bound_seconds", words))
+    return tuple(fields)
+
+
+ENGINE_LABELS: Final = ("engine",)
+ENGINE: Final = (
+    Field("running", "engine_requests_running", "Requests that are being worked on now."),
+    Field("running_mean", "engine_requests_running_mean", "Mean of gpumon_engine_requests_running over 10 s."),
+    Field("waiting", "engine_requests_waiting", "Requests in the queue now."),
+    Field("waiting_deferred", "engine_requests_deferred", "Those of them that do not wait for room."),
+    Field("router_queue", "engine_router_queue_requests", "Requests that its router has given to no worker yet."),
+    Field("kv_usage_ratio", "engine_kv_cache_used_ratio", "Share of the KV cache in use now, mean of the ranks."),
+    Field("kv_pool_tokens", "engine_kv_cache_size_tokens", "Tokens that the KV cache holds, all ranks."),
+    Field("prefill_tokens_per_s", "engine_prefill_tokens_per_second", "Prompt tokens computed; none of the cache."),
+    Field("decode_tokens_per_s", "engine_decode_tokens_per_second", "Tokens generated, over 10 s."),
+    Field("cached_tokens_per_s", "engine_cached_tokens_per_second", "Prompt tokens from the prefix cache."),
+    Field("decode_mean_tokens_per_s", "engine_decode_mean_tokens_per_second", "Mean of 10 minutes at most."),
+    Field("requests_per_s", "engine_requests_per_second", "Requests that ended, over 10 s."),
+    Field("failures_per_s", "engine_failures_per_second", "Requests that ended in an error."),
+    Field("rejections_per_s", "engine_rejections_per_second", "Requests turned away before they ran."),
+    Field("kv_stored_bytes_per_s", "engine_kv_stored_bytes_per_second", "KV cache copied from the GPUs to a tier."),
+    Field("kv_loaded_bytes_per_s", "engine_kv_loaded_bytes_per_second", "KV cache copied back to the GPUs."),
+    Field("kv_transferred_bytes_per_s", "engine_kv_transferred_bytes_per_second", "KV cache of another engine's."),
+    Field("kv_transfer_failures_per_s", "engine_kv_transfer_failures_per_second", "Transfers of KV that failed."),
+    Field("aborts_per_s", "engine_aborts_per_second", "Requests that their client gave up, or somebody cancelled."),
+    Field("forward_ratio", "engine_forward_pass_ratio", "Share of the time in which a forward pass ran, over 10 s."),
+    Field("scheduler_idle_ratio", "engine_scheduler_idle_ratio", "Share of the time without any work, over 10 s."),
+    Field("host_ratio", "engine_host_ratio", "Share of the time with work and without a forward pass, over 10 s."),
+    Field("inferences_per_s", "engine_inferences_per_second", "Items of a server of models that are no LLMs."),
+    Field("steps_per_s", "engine_steps_per_second", "Forward passes."),
+    Field("preemptions_per_s", "engine_preemptions_per_second", "Requests thrown out of the KV cache."),
+    Field("tokens_per_step", "engine_tokens_per_step", "Tokens per step and sequence: 1 without speculation."),
+    Field("batch", "engine_batch_sequences", "Mean sequences per step of one rank."),
+    Field("context_tokens", "engine_context_tokens", "Mean tokens in context of a running sequence."),
+    Field("prompt_tokens_mean", "engine_prompt_tokens_mean", "Mean prompt of the requests of the last 60 s."),
+    Field("answer_tokens_mean", "engine_answer_tokens_mean", "Mean answer of the requests of the last 60 s."),
+    Field("cached_ratio", "engine_prompt_cached_ratio", "Share of prompt tokens from the prefix cache, 60 s."),
+    Field("itl_mean_s", "engine_itl_mean_10s_seconds", "Mean time per token after the first, over 10 s."),
+    *_latencies("engine", _TPOT),
+    Field("tokens_total.prefill_computed", "engine_tokens_total", "Since gpumon started.", {"kind": "prefill"}),
+    Field("tokens_total.prefill_cached", "engine_tokens_total", "", {"kind": "cached"}),
+    Field("tokens_total.decode", "engine_tokens_total", "", {"kind": "decode"}),
+    Field("tokens_total.trained", "engine_tokens_total", "", {"kind": "trained"}),
+    Field("tokens_total.samples", "engine_training_samples_total", "Samples that a training run consumed."),
+    Field("samples_per_s", "engine_training_samples_per_second", "Samples of a training run, all its GPUs."),
+    Field("trained_tokens_per_s", "engine_training_tokens_per_second", "Tokens of a training run, all its GPUs."),
+    Field("mfu_ratio", "engine_mfu_ratio", "Model FLOPs utilization: FLOP/s of its model / peak."),
+    Field("mfu_prefill_ratio", "engine_mfu_part_ratio", "What it consists of.", {"part": "prefill"}),
+    Field("mfu_decode_ratio", "engine_mfu_part_ratio", "", {"part": "decode"}),
+    Field("mbu_ratio", "engine_mbu_ratio", "Model bandwidth utilization: bytes that its steps need / peak."),
+    Field("mbu_single_stream_ratio", "engine_mbu_single_stream_ratio", "Parameters x bytes x tokens/s / peak."),
+    Field("flops_per_s", "engine_flops_per_second", "FLOP/s of its model."),
+    Field("prefill_flops_per_s", "engine_part_flops_per_second", "What they consist of.", {"part": "prefill"}),
+    Field("decode_flops_per_s", "engine_part_flops_per_second", "", {"part": "decode"}),
+    Field("bytes_per_s", "engine_memory_bytes_per_second", "Bytes that its steps read and write."),
+    Field("weight_bytes_per_s", "engine_memory_part_bytes_per_second", "What they consist of.", {"part": "weights"}),
+    Field("kv_bytes_per_s", "engine_memory_part_bytes_per_second", "", {"part": "kv"}),
+    Field("power_w", "engine_power_watts", "Power of its GPUs, mean of 10 s."),
+    Field("tokens_per_j", "engine_tokens_per_joule", "Decode tokens / energy of its GPUs."),
+    Field("flops_per_j", "engine_flops_per_joule", "FLOPs of its model / energy of its GPUs."),
+    Field("gpu_count", "engine_gpus", "GPUs that it runs on."),
+    Field("params", "engine_model_parameters", "Parameters of its model."),
+    Field("active_params", "engine_model_active_parameters", "Those of them that a token uses."),
+    Field("layers", "engine_model_layers", "Layers of its model."),
+    Field("weight_bytes", "engine_model_step_weight_bytes", "Weights that one step reads at this batch."),
+    Field("kv_bytes_per_token", "engine_model_kv_token_bytes", "KV cache of one token in context, one copy."),
+    Field("flops_per_decode_token", "engine_model_decode_token_flops", "FLOPs of a token at the present context."),
+    Field("peak_flops_per_s", "engine_peak_flops_per_second", "Dense peak of its GPUs: MFU's denominator."),
+    Field("peak_bandwidth_bytes_per_s", "engine_peak_memory_bytes_per_second", "Of its GPUs: MBU's denominator."),
+    Field("own.flops_per_s", "engine_own_flops_per_second", "FLOP/s by the engine's own count."),
+    Field("own.read_bytes_per_s", "engine_own_memory_bytes_per_second", "By its own count.", {"direction": "read"}),
+    Field("own.write_bytes_per_s", "engine_own_memory_bytes_per_second", "", {"direction": "write"}),
+    Field("own.flops_ratio", "engine_own_flops_ratio", "The engine's own FLOP/s / gpumon's."),
+    Field("own.read_bytes_ratio", "engine_own_read_bytes_ratio", "The engine's own bytes read / gpumon's."),
+    Field("tp", "engine_tensor_parallel", "GPUs that share each layer of one rank.", whole=True),
+    Field("pp", "engine_pipeline_parallel", "Pipeline stages of one instance.", whole=True),
+    Field("ranks", "engine_data_parallel", "Instances of the model on their own GPUs.", whole=True),
+)
+ENGINE_TEXTS: Final = {
+    "kind": "kind",
+    "phase": "phase",
+    "url": "url",
+    "part": "part",
+    "version": "version",
+    "model": "model",
+    "model_source": "model_source",
+    "gpu_type": "gpu_type",
+    "precision": "precision",
+    "weight_precision": "weight_precision",
+    "kv_precision": "kv_precision",
+    "asleep": "asleep",
+    "found_by": "found_by",
+    "from_documentation": "from_documentation",
+    "peak_unverified": "peak_unverified",
+    "bandwidth_peak_unverified": "bandwidth_peak_unverified",
+}
+"""Label of `gpumon_engine_info` -> field."""
+RANK_LABELS: Final = ("engine", "rank")
+RANK: Final = (
+    Field("running", "engine_rank_requests_running", "Requests that a data-parallel rank works on, mean of 10 s."),
+    Field("waiting", "engine_rank_requests_waiting", "Requests in a rank's queue, mean of 10 s."),
+    Field("kv_usage_ratio", "engine_rank_kv_cache_used_ratio", "Share of a rank's KV cache in use, mean of 10 s."),
+    Field("decode_tokens_per_s", "engine_rank_decode_tokens_per_second", "Tokens that a rank generates, over 10 s."),
+)
+MODEL_LABELS: Final = ("model",)
+MODEL: Final = (
+    Field("answering", "model_replicas_answering", "Engines of one model that give figures.", whole=True),
+    Field("mapped", "model_replicas_mapped", "Those of them that run on GPUs that are known.", whole=True),
+    Field("running", "model_requests_running", "Requests that all replicas work on."),
+    Field("waiting", "model_requests_waiting", "Requests in all replicas' queues."),
+    Field("kv_usage_ratio", "model_kv_cache_used_ratio", "Share of the KV cache in use now, mean of the replicas."),
+    Field("prefill_tokens_per_s", "model_prefill_tokens_per_second", "Prompt tokens that all replicas compute."),
+    Field("decode_tokens_per_s", "model_decode_tokens_per_second", "Tokens that all replicas generate."),
+    Field("requests_per_s", "model_requests_per_second", "Requests that ended at any replica."),
+    *_latencies("model"),
+    Field("mfu_ratio", "model_mfu_ratio", "Model FLOPs utilization of all replicas' GPUs."),
+    Field("mbu_ratio", "model_mbu_ratio", "Model bandwidth utilization of all replicas' GPUs."),
+)
+HOST: Final = (
+    Field("cpu_ratio", "host_cpu_ratio", "Share of all cores' time."),
+    Field("busiest_core_ratio", "host_busiest_core_ratio", "Share of the busiest core's time."),
+    Field("iowait_ratio", "host_iowait_ratio", "Share of all cores' time that waited for a disk."),
+    Field("memory_used_bytes", "host_memory_used_bytes", "Memory in use."),
+    Field("memory_total_bytes", "host_memory_size_bytes", "Memory of the host."),
+    Field("cpu_pressure_ratio", "host_pressure_ratio", "Linux PSI, some, mean of 10 s.", {"resource": "cpu"}),
+    Field("io_pressure_ratio", "host_pressure_ratio", "", {"resource": "io"}),
+    Field("memory_pressure_ratio", "host_pressure_ratio", "", {"resource": "memory"}),
+    Field("disk_read_bytes_per_s", "host_disk_bytes_per_second", "Disks, by direction.", {"direction": "read"}),
+    Field("disk_write_bytes_per_s", "host_disk_bytes_per_second", "", {"direction": "write"}),
+    Field("disk_busy_ratio", "host_disk_busy_ratio", "Share of time in which the busiest disk had a request."),
+    Field("network_rx_bytes_per_s", "host_network_bytes_per_second", "Network.", {"direction": "rx"}),
+    Field("network_tx_bytes_per_s", "host_network_bytes_per_second", "", {"direction": "tx"}),
+)
+SELF: Final = (
+    Field("cpu_ratio", "self_cpu_ratio", "What gpumon costs: share of one core, its worker included."),
+    Field("pss_bytes", "self_memory_bytes", "What gpumon costs: proportional memory (PSS)."),
+)
+DOUBTS: Final = ("uneven", "deviates", "contradicts")
+"""Fields of an engine that hold findings: it is exported that there are some."""
+_DOUBT_LABELS: Final = (*ENGINE_LABELS, "doubt")
+VERDICT_LABELS: Final = ("kind", "thing", "family")
+_OTHERS: Final = (
+    ("source_up", "gauge", "1: the source answers; 0: it does not, and its series are absent.", ("source", "name")),
+    ("host", "info", "The machine.", (*HOST_TEXTS, "simulated")),
+    ("gpu", "info", "What a GPU is.", (*GPU_LABELS, *GPU_TEXTS)),
+    ("gpu_state", "gauge", "1 for the state that the GPU is in.", (*GPU_LABELS, "state")),
+    ("gpu_age_seconds", "gauge", "Since the GPU was read.", GPU_LABELS),
+    ("gpu_throttled", "gauge", "1 for each cause that holds the clocks down now.", (*GPU_LABELS, "cause")),
+    ("gpu_throttle_seconds", "counter", "Time throttled since gpumon started.", (*GPU_LABELS, "cause")),
+    ("gpu_xid", "gauge", "1 for each Xid error that the driver reported.", (*GPU_LABELS, "xid")),
+    ("engine", "info", "What an engine is.", (*ENGINE_LABELS, *ENGINE_TEXTS)),
+    ("engine_state", "gauge", "1 for what the last poll came to.", (*ENGINE_LABELS, "state")),
+    ("engine_state_since_timestamp_seconds", "gauge", "Since when the state is so.", ENGINE_LABELS),
+    ("engine_age_seconds", "gauge", "Since the engine was read.", ENGINE_LABELS),
+    ("engine_gpu", "info", "Which engine runs on which GPU.", (*ENGINE_LABELS, *GPU_LABELS)),
+    ("engine_doubt", "gauge", "1 for each: uneven ranks, unlike its replicas, figures at odds.", _DOUBT_LABELS),
+    ("engine_restarts", "counter", "Restarts that gpumon saw since it started.", ENGINE_LABELS),
+    ("model_replica", "info", "Which engines serve a model.", ("model", "engine", "deviating")),
+    ("verdict", "gauge", "1 for each verdict.", (*VERDICT_LABELS, "scope", "limit", "level", "confidence")),
+    ("verdict_since_timestamp_seconds", "gauge", "Since when a verdict holds.", VERDICT_LABELS),
+    ("verdict_evidence", "gauge", "A verdict's figures, in base units.", (*VERDICT_LABELS, "at", "source", "chart")),
+    ("alert", "gauge", "1 for each alert of the config that holds.", ("alert", "scope")),
+    ("alert_since_timestamp_seconds", "gauge", "Since when an alert holds.", ("alert", "scope")),
+    ("alert_value", "gauge", "The figure that raised an alert.", ("alert", "scope")),
+    ("faults", "gauge", "Things that do not work right now.", ("source",)),
+    ("missing", "info", "Why a series is absent.", ("of", "thing", "field", "reason")),
+    ("events", "counter", "Events since gpumon started.", ("kind",)),
+    ("left_out", "gauge", "Things that are not on this page because there are too many.", ("what",)),
+    ("interval_seconds", "gauge", "Between two snapshots.", ()),
+    ("snapshot_timestamp_seconds", "gauge", "When this snapshot was taken.", ()),
+    ("process_start_time_seconds", "gauge", "When this gpumon started; each change is a restart.", ()),
+    ("build", "info", "Which gpumon this is.", ("version", "python")),
+)
+
+
+def _unit(name: str) -> str:
+    return next((unit for unit in UNITS if name.endswith(f"_{unit}")), "")
+
+
+def _metrics() -> tuple[Metric, ...]:
+    found: dict[str, Metric] = {}
+    for name, kind, text, labels in _OTHERS:
+        found[name] = Metric(PREFIX + name, kind, "" if kind == "info" else _unit(name), text, labels)
+    for fields, labels in (
+        *((GPU, GPU_LABELS), (ENGINE, ENGINE_LABELS), (RANK, RANK_LABELS)),
+        *((MODEL, MODEL_LABELS), (HOST, ()), (SELF, ())),
+    ):
+        for field in fields:
+            name = field.sample.removesuffix("_total")
+            plain = "summary" if "quantile" in field.fixed else "gauge"
+            kind = plain if name == field.sample else "counter"
+            metric = Metric(PREFIX + name, kind, _unit(name), field.help, (*labels, *field.fixed))
+            found.setdefault(name, metric)
+    return tuple(sorted(found.values(), key=lambda metric: metric.name))
+
+
+METRICS: Final = _metrics()
+"""Every family, by name."""
+NAMES: Final = frozenset(metric.sample for metric in METRICS)
+"""Every name on the wire."""
+
+MOST: Final = {"gpus": 128, "engines": 128, "verdicts": 256, "models": 64, "alerts": 64, "ranks": 64}
 """Things of a kind that are exported; `gpumon_left_out` counts the others."""
 MOST_PARTS: Final = 8
-"""Evidences, notes or causes of one thing."""
+"""Evidences or causes of one thing."""
 MOST_LABEL: Final = 128
 """Characters of a label's value; URLs get `MOST_KEY`."""
 MOST_KEY: Final = 256
@@ -41,20 +380,12 @@ REASONED: Final = {
     "engine": ("running", "kv_usage_ratio", "prefill_tokens_per_s", "decode_tokens_per_s", "mfu_ratio", "mbu_ratio"),
 }
 """Fields whose reason is exported where they are missing."""
-NOTES: Final = {
-    "gpu": ("state_text",),
-    "engine": ("fault", "uneven", "deviates", "contradicts", "own.notes"),
-    "verdict": ("text", "action", "unknown"),
-}
-"""Texts, or tuples of them, in which figures may stand."""
-
 Labels = dict[str, str]
 T = TypeVar("T")
 
 
 def samples(snapshot: Snapshot) -> Iterator[Sample]:
     """Every series of a snapshot. What is missing, or of a source that does not answer, has none. No two are equal."""
-    snapshot = without_processes(snapshot)
     yield _sample("source_up", {"source": "collector", "name": ""}, 1.0)
     yield _sample("interval_seconds", {}, snapshot.interval_s)
     yield _sample("snapshot_timestamp_seconds", {}, snapshot.wall_s)
@@ -69,7 +400,6 @@ def samples(snapshot: Snapshot) -> Iterator[Sample]:
         "engines": served,
         "verdicts": verdicts,
         "models": models,
-        "faults": snapshot.faults,
         "alerts": snapshot.alerts,
     }
     for what, things in counted.items():
@@ -143,8 +473,8 @@ def _paths(fields: Sequence[Field]) -> tuple[str, ...]:
     return tuple(field.path for field in fields)
 
 
-_GPU, _ENGINE, _RANK = _paths(table.GPU), _paths(table.ENGINE), _paths(table.RANK)
-_MODEL, _HOST, _SELF = _paths(table.MODEL), _paths(table.HOST), _paths(table.SELF)
+_GPU, _ENGINE, _RANK = _paths(GPU), _paths(ENGINE), _paths(RANK)
+_MODEL, _HOST, _SELF = _paths(MODEL), _paths(HOST), _paths(SELF)
 
 
 def _texts(of: Any, fields: Mapping[str, str], most: int = MOST_LABEL) -> Labels:
@@ -163,26 +493,6 @@ def _since(name: str, labels: Labels, since: str) -> Iterator[Sample]:
         return
 
 
-def _text(of: str, thing: str, part: str, text: str) -> Iterator[Sample]:
-    if not text:
-        return
-    template, figures = parted(text)
-    labels = {"of": of, "thing": thing, "part": part}
-    yield _sample("text_info", {**labels, "text": template}, 1.0)
-    for at, figure in enumerate(figures):
-        yield _sample("text_figure", {**labels, "at": str(at)}, figure)
-
-
-def _notes(of: str, thing: str, source: Any) -> Iterator[Sample]:
-    for name in NOTES[of]:
-        notes = value_of(source, name)
-        if isinstance(notes, str):
-            yield from _text(of, thing, name, notes)
-            continue
-        for at, note in enumerate(notes[:MOST_PARTS]):
-            yield from _text(of, thing, f"{name} {at}", note)
-
-
 def _reasons(of: str, thing: str, source: Any) -> Iterator[Sample]:
     for name in REASONED[of]:
         value = value_of(source, name)
@@ -192,10 +502,10 @@ def _reasons(of: str, thing: str, source: Any) -> Iterator[Sample]:
 
 
 def _host(snapshot: Snapshot) -> Iterator[Sample]:
-    texts = _texts(snapshot.host, {"name": "name", "driver": "driver", "cuda": "cuda"})
+    texts = _texts(snapshot.host, HOST_TEXTS)
     yield _sample("host_info", {**texts, "simulated": "yes" if snapshot.simulated else ""}, 1.0)
-    yield from _figures(snapshot.host, table.HOST, _HOST, {})
-    yield from _figures(snapshot.self_cost, table.SELF, _SELF, {})
+    yield from _figures(snapshot.host, HOST, _HOST, {})
+    yield from _figures(snapshot.self_cost, SELF, _SELF, {})
 
 
 def answers(engine: Engine) -> bool:
@@ -218,16 +528,15 @@ def _sources(snapshot: Snapshot, engines: Sequence[Engine], names: Mapping[str, 
 
 def _gpu(gpu: Gpu) -> Iterator[Sample]:
     labels = {"gpu": str(gpu.index), "uuid": _cut(gpu.uuid)}
-    yield _sample("gpu_info", {**labels, **_texts(gpu, table.GPU_TEXTS)}, 1.0)
+    yield _sample("gpu_info", {**labels, **_texts(gpu, GPU_TEXTS)}, 1.0)
     yield _sample("gpu_state", {**labels, "state": gpu.state.value}, 1.0)
-    yield from _notes("gpu", gpu_key(gpu), gpu)
     if math.isfinite(gpu.age_s):
         yield _sample("gpu_age_seconds", labels, gpu.age_s)
     for xid in sorted(set(gpu.xid))[:MOST_PARTS]:
         yield _sample("gpu_xid", {**labels, "xid": str(xid)}, 1.0)
     if gpu.state in SILENT_GPU:
         return
-    yield from _figures(gpu, table.GPU, _GPU, labels)
+    yield from _figures(gpu, GPU, _GPU, labels)
     yield from _reasons("gpu", gpu_key(gpu), gpu)
     for cause in list(_first_of(gpu.throttle, _cut))[: 2 * MOST_PARTS]:
         yield _sample("gpu_throttled", {**labels, "cause": _cut(cause)}, 1.0)
@@ -238,19 +547,21 @@ def _gpu(gpu: Gpu) -> Iterator[Sample]:
 
 def _engine(engine: Engine, name: str) -> Iterator[Sample]:
     labels = {"engine": name}
-    texts = _texts(engine, table.ENGINE_TEXTS)
+    texts = _texts(engine, ENGINE_TEXTS)
     yield _sample("engine_info", {**labels, **texts, "url": _cut(engine.url, MOST_KEY)}, 1.0)
     yield _sample("engine_state", {**labels, "state": engine.state.value}, 1.0)
     yield from _since("engine_state_since_timestamp_seconds", labels, engine.since)
-    yield from _notes("engine", name, engine)
     if math.isfinite(engine.age_s):
         yield _sample("engine_age_seconds", labels, engine.age_s)
     if not answers(engine):
         return
-    yield from _figures(engine, table.ENGINE, _ENGINE, labels)
+    for doubt in DOUBTS:
+        if value_of(engine, doubt):
+            yield _sample("engine_doubt", {**labels, "doubt": doubt}, 1.0)
+    yield from _figures(engine, ENGINE, _ENGINE, labels)
     yield from _reasons("engine", name, engine)
     for load in list(_first_of(engine.rank_loads, lambda one: _cut(one.rank)))[: MOST["ranks"]]:
-        yield from _figures(load, table.RANK, _RANK, {**labels, "rank": _cut(load.rank)})
+        yield from _figures(load, RANK, _RANK, {**labels, "rank": _cut(load.rank)})
 
 
 def _mapping(gpus: Sequence[Gpu], engines: Sequence[Engine], names: Mapping[str, str]) -> Iterator[Sample]:
@@ -273,7 +584,7 @@ def _model(model: Replicas, names: Mapping[str, str]) -> Iterator[Sample]:
     for engine in dict.fromkeys(name for name in model.engines if name in names):
         deviating = "yes" if engine in model.deviating else ""
         yield _sample("model_replica_info", {**labels, "engine": names[engine], "deviating": deviating}, 1.0)
-    yield from _figures(model, table.MODEL, _MODEL, labels)
+    yield from _figures(model, MODEL, _MODEL, labels)
 
 
 def _verdict_labels(verdict: Verdict) -> Labels:
@@ -285,18 +596,16 @@ def _verdict_key(verdict: Verdict) -> str:
 
 
 def _verdict(verdict: Verdict) -> Iterator[Sample]:
-    labels, thing = _verdict_labels(verdict), _verdict_key(verdict)
+    labels = _verdict_labels(verdict)
     said = {"limit": verdict.limit.value, "level": verdict.level.value, "confidence": verdict.confidence.value}
     yield _sample("verdict", {**labels, "scope": _cut(verdict.scope), **said}, 1.0)
     yield from _since("verdict_since_timestamp_seconds", labels, verdict.since)
-    yield from _notes("verdict", thing, verdict)
-    for number, one in enumerate(verdict.evidence[:MOST_PARTS]):
-        at = {"at": str(number)}
-        texts = {"source": _cut(one.source), "chart": _cut(one.chart)}
-        yield _sample("verdict_evidence_info", {**labels, **at, **texts}, 1.0)
-        yield from _text("verdict", thing, f"evidence {number}", one.text)
-        if not isinstance(one.value, Missing) and math.isfinite(one.value):
-            yield _sample("verdict_evidence_value", {**labels, **at}, one.value)
+    figures = [
+        (one, one.value) for one in verdict.evidence if not isinstance(one.value, Missing) and math.isfinite(one.value)
+    ]
+    for at, (one, value) in enumerate(figures[:MOST_PARTS]):
+        texts = {"at": str(at), "source": _cut(one.source), "chart": _cut(one.chart)}
+        yield _sample("verdict_evidence", {**labels, **texts}, value)
 
 
 def _alerts(snapshot: Snapshot) -> Iterator[Sample]:
@@ -305,15 +614,10 @@ def _alerts(snapshot: Snapshot) -> Iterator[Sample]:
         labels = {"alert": _cut(alert.name), "scope": _cut(alert.scope)}
         yield _sample("alert", labels, 1.0)
         yield from _since("alert_since_timestamp_seconds", labels, alert.since)
-        yield from _text("alert", f"{labels['alert']} {labels['scope']}", "text", alert.text)
         if not isinstance(alert.value, Missing) and math.isfinite(alert.value):
             yield _sample("alert_value", labels, alert.value)
 
 
 def _faults(snapshot: Snapshot) -> Iterator[Sample]:
-    yield _sample("faults", {}, len(snapshot.faults))
-    for at, fault in enumerate(snapshot.faults[: MOST["faults"]]):
-        labels = {"at": str(at), "source": _cut(fault.source)}
-        yield _sample("fault", labels, 1.0)
-        yield from _since("fault_since_timestamp_seconds", labels, fault.since)
-        yield from _text("fault", str(at), "text", fault.text)
+    for source, count in Counter(_cut(fault.source) for fault in snapshot.faults).most_common(MOST_PARTS):
+        yield _sample("faults", {"source": source}, count)

@@ -8,10 +8,10 @@ import pytest
 
 from gpumon.commands.serve_metrics import answer
 from gpumon.outputs.openmetrics import MetricsPage
-from gpumon.readings.exported import rebuilt, without_processes
+from gpumon.outputs.private import without_processes
 from gpumon.readings.frame import GpuProcess, XidEvent
 from gpumon.readings.snapshot import Event, EventKind, FaultShown, Snapshot
-from tests.exporter.served import MODERN, modern
+from tests.exporter.served import MODERN
 from tests.outputs import shots
 from tests.records import replace
 from tests.triage.engines import SPINS, judged, scene
@@ -94,14 +94,3 @@ def test_owners_of_ports_processes_that_have_gone_and_cut_texts_name_nobody() ->
     assert "a process listens on port 8000" in seen
     assert "belongs to another user, and Linux" in seen
     assert "server (vllm serve m) has ended" in seen
-
-
-def test_a_rebuilt_screen_says_the_same_of_it() -> None:
-    shot = left_over(GpuProcess(4711, "python", "ada", 38.0 * GIB, command=SCRIPT))
-    page = MetricsPage()
-    page.take(shot)
-    back = rebuilt(modern(page.page(MODERN, "").body), shot.wall_s, shot.interval_s)
-    assert back is not None
-    texts = {one.text for one in without_processes(shot).verdicts}
-    assert {one.text for one in back.verdicts} == texts
-    assert without_processes(back).verdicts == back.verdicts

@@ -98,7 +98,7 @@ def test_a_hung_driver_has_no_series_and_comes_back(tmp_path: Path, fake_driver:
         assert not {name for name in names(hung) if re.match("gpumon_gpu_.*(ratio|bytes|watts|celsius)$", name)}
         states = {one.labels["state"] for one in hung if one.name == "gpumon_gpu_state"}
         assert states == {"stale"}
-        assert any(one.labels.get("source") == "nvml" for one in hung if one.name == "gpumon_fault")
+        assert any(one.labels.get("source") == "nvml" for one in hung if one.name == "gpumon_faults")
         fake_driver.write(well)
         served.until(lambda page: ups(page)["nvml", ""] == 1.0 and "gpumon_gpu_busy_ratio" in names(page))
 

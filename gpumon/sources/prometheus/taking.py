@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.readings.exported import Sample, rebuilt
+from gpumon.readings.exported import Sample
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.engines.registry import Row
 from gpumon.sources.exposition import Series
@@ -16,6 +16,7 @@ from gpumon.sources.prometheus.exporters import Exporter
 from gpumon.sources.prometheus.hosts import CLUSTER, host_of
 from gpumon.sources.prometheus.memory import Answers, Key, Memory, Pages
 from gpumon.sources.prometheus.models import Models
+from gpumon.sources.prometheus.own import rebuilt
 from gpumon.sources.prometheus.targets import Target
 
 OFTEN: Final = 3

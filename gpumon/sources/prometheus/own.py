@@ -1,4 +1,7 @@
-"""A snapshot from the samples of a scrape: the table of `exported_metrics`, read backwards. Samples are untrusted."""
+"""What a host's own gpumon has exported, as a snapshot again: the table of `readings.exported`, read backwards.
+
+Only numbers and codes are exported, so there are no sentences in it but those of codes. Samples are untrusted.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from gpumon.readings import exported_metrics as table
+from gpumon.readings import exported
 from gpumon.readings.engine_snapshot import Engine, OwnEstimate, Quantiles, RankLoad, Replicas, TokensTotal, nested
-from gpumon.readings.exported_metrics import PREFIX, Field, Sample
-from gpumon.readings.exported_texts import joined
+from gpumon.readings.exported import PREFIX, Field, Sample
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, FaultShown, Gpu, Host, Self, Snapshot
@@ -36,6 +38,8 @@ ENGINE_PARTS: Final[dict[str, type[msgspec.Struct]]] = {
     "tokens_total": TokensTotal,
     "own": OwnEstimate,
 }
+ITS_OWN: Final = "gpumon on that host says more (`gpumon`, /snapshot.json)"
+"""In the place of a sentence, of which only the code is exported."""
 STUCK: Final = "the gpumon of this host has not renewed its figures: see its journal, then restart gpumon serve-metrics"
 _SILENT: Final = {
     GpuState.STALE: Reason.STALE,
@@ -55,7 +59,6 @@ class Scrape:
         for name, labels, value in samples:
             if name.startswith(PREFIX) and math.isfinite(value):
                 self._named[name[len(PREFIX) :]].append((labels, value))
-        self.texts = self._texts()
 
     def all(self, name: str) -> Sequence[Series]:
         """Series of a name, without `PREFIX`."""
@@ -71,45 +74,23 @@ class Scrape:
         return groups.get(value, ())
 
     def value(self, name: str, labels: Mapping[str, str]) -> float | None:
-        """The value of the series that has these labels."""
-        if not labels:
-            found = self.all(name)
-        else:
-            label = next(iter(labels))
-            found = self.of(name, label, labels[label])
-        for has, value in found:
+        """The value of the first series that has these labels."""
+        return next((value for _, value in self.having(name, labels)), None)
+
+    def having(self, name: str, labels: Mapping[str, str]) -> Iterator[Series]:
+        """The series that have these labels."""
+        label = next(iter(labels), "")
+        for has, value in self.of(name, label, labels[label]) if label else self.all(name):
             if all(has.get(key, "") == wanted for key, wanted in labels.items()):
-                return value
-        return None
+                yield has, value
+
+    def told(self, name: str, labels: Mapping[str, str], label: str) -> list[str]:
+        """What the series that have these labels have in another one."""
+        return [has.get(label, "") for has, _ in self.having(name, labels)]
 
     def since(self, name: str, labels: Mapping[str, str]) -> str:
         """A Unix time as RFC 3339; empty where there is none."""
         return _when(self.value(name, labels))
-
-    def _texts(self) -> dict[tuple[str, str], dict[str, str]]:
-        """(of, thing) -> part -> text."""
-        figures: dict[tuple[str, str, str], dict[int, float]] = defaultdict(dict)
-        for labels, value in self.all("text_figure"):
-            figures[_place(labels)][_whole(labels.get("at", ""))] = value
-        texts: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
-        for labels, _ in self.all("text_info"):
-            of, thing, part = _place(labels)
-            found = figures.get((of, thing, part), {})
-            in_order = [found.get(at) for at in range(max(found, default=-1) + 1)] if len(found) < 64 else []
-            texts[of, thing][part] = joined(labels.get("text", ""), in_order)
-        return texts
-
-    def text(self, of: str, thing: str, part: str) -> str:
-        """One text; empty where there is none."""
-        return self.texts.get((of, thing), {}).get(part, "")
-
-    def several(self, of: str, thing: str, name: str) -> tuple[str, ...]:
-        """Texts of one name that are numbered."""
-        parts = self.texts.get((of, thing), {})
-        numbered = [
-            (_whole(part[len(name) + 1 :]), text) for part, text in parts.items() if part.startswith(f"{name} ")
-        ]
-        return tuple(text for _, text in sorted(numbered))
 
 
 def rebuilt(samples: Iterable[Sample], wall_s: float, interval_s: float) -> Snapshot | None:
@@ -123,7 +104,7 @@ def rebuilt(samples: Iterable[Sample], wall_s: float, interval_s: float) -> Snap
     if collector is None:
         return None
     names = next((labels for labels, _ in page.all("host_info")), {})
-    about: dict[str, Any] = {key: names.get(key, "") for key in ("name", "driver", "cuda")}
+    about = _texts(names, exported.HOST_TEXTS, ())
     gpus = tuple(sorted(_gpus(page), key=lambda gpu: (gpu.index, gpu.uuid)))
     engines = tuple(sorted(_engines(page), key=lambda engine: engine.name))
     time = _when(wall_s)
@@ -133,8 +114,8 @@ def rebuilt(samples: Iterable[Sample], wall_s: float, interval_s: float) -> Snap
         wall_s=wall_s,
         simulated=names.get("simulated") == "yes",
         interval_s=interval_s,
-        host=Host(**about, **_figures(page, table.HOST, {}, {}, NOT_EXPOSED)),
-        self_cost=Self(**_figures(page, table.SELF, {}, {}, NOT_EXPOSED)),
+        host=Host(**about, **_figures(page, exported.HOST, {}, {}, NOT_EXPOSED)),
+        self_cost=Self(**_figures(page, exported.SELF, {}, {}, NOT_EXPOSED)),
         gpus=gpus,
         engines=engines,
         verdicts=tuple(sorted(_verdicts(page), key=_urgency)),
@@ -151,10 +132,6 @@ def _when(wall_s: float | None) -> str:
         return rfc3339(wall_s)
     except (ValueError, OverflowError, OSError):
         return ""
-
-
-def _place(labels: Mapping[str, str]) -> tuple[str, str, str]:
-    return labels.get("of", ""), labels.get("thing", ""), labels.get("part", "")
 
 
 def _whole(text: str) -> int:
@@ -220,77 +197,62 @@ def _gpus(page: Scrape) -> Iterator[Gpu]:
             continue
         labels = {"uuid": uuid, "gpu": index}
         key = uuid or index
-        state = next((has["state"] for has in _own(page, "gpu_state", labels) if "state" in has), "")
-        standing = _member(GpuState, state, GpuState.ERROR)
+        standing = _member(GpuState, next(iter(page.told("gpu_state", labels, "state")), ""), GpuState.ERROR)
         absent = Missing(_SILENT.get(standing, Reason.NOT_EXPOSED))
-        texts = _texts(info, table.GPU_TEXTS, _GPU_FLAGS)
+        texts = _texts(info, exported.GPU_TEXTS, _GPU_FLAGS)
         texts["bandwidth_source"] = _member(BandwidthSource, texts["bandwidth_source"], BandwidthSource.NONE)
-        slowed = page.of("gpu_throttle_seconds_total", "uuid", uuid)
-        engines = (has.get("engine", "") for has in _own(page, "engine_gpu_info", labels))
+        slowed = page.having("gpu_throttle_seconds_total", labels)
         yield Gpu(
             index=int(index),
             uuid=uuid,
             state=standing,
             age_s=page.value("gpu_age_seconds", labels) or 0.0,
-            state_text=page.text("gpu", key, "state_text"),
-            throttle=tuple(has.get("cause", "") for has in _own(page, "gpu_throttled", labels)),
-            throttle_s={has.get("cause", ""): value for has, value in slowed if has.get("gpu") == index},
-            xid=tuple(sorted(_whole(has.get("xid", "")) for has in _own(page, "gpu_xid", labels))),
-            engines=tuple(sorted(engines)),
+            throttle=tuple(page.told("gpu_throttled", labels, "cause")),
+            throttle_s={has.get("cause", ""): value for has, value in slowed},
+            xid=tuple(sorted(map(_whole, page.told("gpu_xid", labels, "xid")))),
+            engines=tuple(sorted(page.told("engine_gpu_info", labels, "engine"))),
             **texts,
-            **_figures(page, table.GPU, labels, {}, absent, _reasons(page, "gpu", key)),
+            **_figures(page, exported.GPU, labels, {}, absent, _reasons(page, "gpu", key)),
         )
-
-
-def _own(page: Scrape, name: str, labels: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Labels of the series of one thing."""
-    label = next(iter(labels))
-    for has, _ in page.of(name, label, labels[label]):
-        if all(has.get(key, "") == value for key, value in labels.items()):
-            yield has
 
 
 def _engines(page: Scrape) -> Iterator[Engine]:
     for info, _ in page.all("engine_info"):
         name = info.get("engine", "")
         labels = {"engine": name}
-        state = next((has["state"] for has in _own(page, "engine_state", labels) if "state" in has), "")
+        state = next(iter(page.told("engine_state", labels, "state")), "")
         up = page.value("source_up", {"name": name, "source": "engine"})
         standing = _member(EndpointState, state, EndpointState.ERROR)
         absent = (
             NOT_EXPOSED if up else Missing(Reason.UNREACHABLE if standing is not EndpointState.OK else Reason.STALE)
         )
-        texts = _texts(info, table.ENGINE_TEXTS, _ENGINE_FLAGS)
+        texts = _texts(info, exported.ENGINE_TEXTS, _ENGINE_FLAGS)
         texts["kind"] = _member(EngineKind, texts["kind"], EngineKind.UNKNOWN)
         texts["phase"] = _member(Phase, texts["phase"], Phase.INFERENCE)
-        figures = _figures(page, table.ENGINE, labels, ENGINE_PARTS, absent, _reasons(page, "engine", name))
-        own = msgspec.structs.replace(figures.pop("own"), notes=page.several("engine", name, "own.notes"))
+        figures = _figures(page, exported.ENGINE, labels, ENGINE_PARTS, absent, _reasons(page, "engine", name))
+        doubts = page.told("engine_doubt", labels, "doubt")
         known = {
             "name": name,
             "state": standing,
             "since": page.since("engine_state_since_timestamp_seconds", labels),
             "age_s": page.value("engine_age_seconds", labels) or 0.0,
-            "fault": page.text("engine", name, "fault"),
-            "gpus": tuple(sorted({_whole(has.get("gpu", "")) for has in _own(page, "engine_gpu_info", labels)})),
-            "own": own,
+            "gpus": tuple(sorted(set(map(_whole, page.told("engine_gpu_info", labels, "gpu"))))),
             "rank_loads": tuple(_ranks(page, name)),
-            "uneven": page.several("engine", name, "uneven"),
-            "deviates": page.several("engine", name, "deviates"),
-            "contradicts": page.several("engine", name, "contradicts"),
+            **{doubt: (ITS_OWN,) if doubt in doubts else () for doubt in exported.DOUBTS},
         }
         yield nested(Engine, {**known, **texts, **figures})
 
 
 def _ranks(page: Scrape, engine: str) -> Iterator[RankLoad]:
-    names = {field.sample: None for field in table.RANK}
+    names = {field.sample: None for field in exported.RANK}
     ranks = {has.get("rank", "") for name in names for has, _ in page.of(name, "engine", engine)}
     for rank in sorted(ranks, key=lambda text: (_whole(text), text)):
         labels = {"engine": engine, "rank": rank}
-        yield RankLoad(rank, **_figures(page, table.RANK, labels, {}, NOT_EXPOSED))
+        yield RankLoad(rank, **_figures(page, exported.RANK, labels, {}, NOT_EXPOSED))
 
 
 def _models(page: Scrape) -> Iterator[Replicas]:
-    samples = {field.sample for field in table.MODEL}
+    samples = {field.sample for field in exported.MODEL}
     names: dict[str, dict[str, str]] = {has.get("model", ""): {} for name in samples for has, _ in page.all(name)}
     for labels, _ in page.all("model_replica_info"):
         names.setdefault(labels.get("model", ""), {})
@@ -301,7 +263,7 @@ def _models(page: Scrape) -> Iterator[Replicas]:
             model=model,
             engines=tuple(engines),
             deviating=tuple(engine for engine in engines if names[model][engine] == "yes"),
-            **_figures(page, table.MODEL, {"model": model}, PARTS, NOT_EXPOSED),
+            **_figures(page, exported.MODEL, {"model": model}, PARTS, NOT_EXPOSED),
         )
 
 
@@ -320,33 +282,26 @@ def _verdicts(page: Scrape) -> Iterator[Verdict]:
             confidence = Confidence(said.get("confidence", ""))
         except ValueError:  # of a newer gpumon
             continue
-        thing = f"{kind.value} {labels['thing']} {family.value}"
         yield Verdict(
             scope=said.get("scope", ""),
             limit=limit,
-            evidence=tuple(_evidence(page, labels, thing)),
-            action=page.text("verdict", thing, "action"),
+            evidence=tuple(_evidence(page, labels)),
+            action="",
             confidence=confidence,
             since=page.since("verdict_since_timestamp_seconds", labels),
             kind=kind,
             key=labels["thing"],
             family=family,
             level=level,
-            text=page.text("verdict", thing, "text"),
-            unknown=page.several("verdict", thing, "unknown"),
+            text=limit.words,
         )
 
 
-def _evidence(page: Scrape, labels: Mapping[str, str], thing: str) -> Iterator[Evidence]:
-    for has in sorted(_own(page, "verdict_evidence_info", labels), key=lambda one: _whole(one.get("at", ""))):
-        at = has.get("at", "")
-        value = page.value("verdict_evidence_value", {**labels, "at": at})
-        yield Evidence(
-            text=page.text("verdict", thing, f"evidence {at}"),
-            source=has.get("source", ""),
-            value=NOT_EXPOSED if value is None else value,
-            chart=has.get("chart", ""),
-        )
+def _evidence(page: Scrape, labels: Mapping[str, str]) -> Iterator[Evidence]:
+    found = page.having("verdict_evidence", labels)
+    for has, value in sorted(found, key=lambda each: _whole(each[0].get("at", ""))):
+        source, chart = has.get("source", ""), has.get("chart", "")
+        yield Evidence(f"{chart or source} {value:.6g}", source, value, chart)
 
 
 def _alerts(page: Scrape) -> Iterator[RaisedAlert]:
@@ -356,15 +311,12 @@ def _alerts(page: Scrape) -> Iterator[RaisedAlert]:
         yield RaisedAlert(
             name=key["alert"],
             scope=key["scope"],
-            text=page.text("alert", f"{key['alert']} {key['scope']}", "text"),
+            text="" if value is None else f"{value:.6g}",
             since=page.since("alert_since_timestamp_seconds", key),
             value=NOT_EXPOSED if value is None else value,
         )
 
 
 def _faults(page: Scrape) -> Iterator[FaultShown]:
-    for labels, _ in sorted(page.all("fault"), key=lambda series: _whole(series[0].get("at", ""))):
-        key = {"at": labels.get("at", ""), "source": labels.get("source", "")}
-        yield FaultShown(
-            key["source"], page.text("fault", key["at"], "text"), page.since("fault_since_timestamp_seconds", key)
-        )
+    for labels, count in page.all("faults"):
+        yield FaultShown(labels.get("source", ""), f"{count:.0f} reported; {ITS_OWN}", "")
