@@ -24,8 +24,8 @@ CROWD: Final = 1000
 
 _LEADS: Final = 4
 """Kinds that are tried as the second on a GPU; of crowds smaller than that, all numbers of the first."""
-_ROTATED: Final = 9
-"""Kinds that a packing is begun with where the bound is not reached."""
+_FEW_KINDS: Final = 6
+"""So many can be packed with each of them first; of more that takes too long for a keystroke."""
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -362,7 +362,8 @@ def _shared(blocks: Sequence[Block], shape: Shape, busy: bool) -> list[tuple[Ite
     alone = [at for at, block in enumerate(blocks) if block.gpus == 1 and block.count > 0]
     largest = sorted(alone, key=lambda at: (-max(sizes[at]), -sum(sizes[at]), at))
     orders = [largest, *(sorted(alone, key=lambda at: (-sizes[at][by], -sizes[at][1 - by], at)) for by in (0, 1))]
-    orders += [largest[start:] + largest[:start] for start in range(1, min(_ROTATED, len(largest)))]
+    if len(alone) <= _FEW_KINDS:
+        orders += [largest[start:] + largest[:start] for start in range(1, len(largest))]
     limit = (UNITS + SLACK, UNITS + SLACK if busy else 0)
     least = _fewest_gpus([(*sizes[at], blocks[at].count) for at in alone])
     best: list[tuple[Items, int]] | None = None
