@@ -95,9 +95,9 @@ def _recorded(chosen: argparse.Namespace, config: Config, base: Scenario) -> tup
     from gpumon.config.load import named
     from gpumon.recording.course import Course, moments
     from gpumon.session import maker
-    from gpumon.sizing.calibration import Calibration, in_flight, request_rates
+    from gpumon.sizing.calibration import Calibration
     from gpumon.sizing.live import from_live, own_models
-    from gpumon.sizing.peaks import Stretch
+    from gpumon.sizing.peaks import Stretch, in_flight, request_rates
 
     recording, (from_s, to_s) = opened(chosen.recording, chosen.since, chosen.until)
     calibration, stretch = Calibration(), Stretch()

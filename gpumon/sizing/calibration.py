@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, deque
-from collections.abc import Iterable
 from statistics import median
 from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.frontends import FRONTENDS, adding_up
+from gpumon.efficiency.frontends import FRONTENDS
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.missing import Missing, Reading, number
 from gpumon.readings.snapshot import Engine, Gpu, Quantiles, Snapshot, Window
-from gpumon.sizing.peaks import InFlight, Peaks
-from gpumon.sizing.profile import MOST_POINTS, Observed, Origin, Point, level
+from gpumon.sizing.peaks import InFlight, Peaks, credible, in_flight
+from gpumon.sizing.profile import MOST_POINTS, Observed, Origin, Point, level, merged
 
 MOST_WINDOWS: Final = 8
 """Of one bucket; the oldest goes first."""
@@ -59,23 +58,7 @@ class Traffic(NamedTuple):
         return self.prompt_tokens + 1.0, computed + _ROUNDING_TOKENS, self.answer_tokens + 1.0
 
 
-class Seen(NamedTuple):
-    """One window of one instance; None is not known."""
-
-    time_s: float
-    running: float
-    itl_s: float
-    ttft_s: float | None = None
-    tokens_per_s: float | None = None
-    requests_per_s: float | None = None
-    power_w: float | None = None
-    busy_ratio: float | None = None
-    itl_p95_s: float | None = None
-    """Where it can be told; of the same load as the means."""
-    ttft_p95_s: float | None = None
-
-
-class Gathered:
+class MixPoints:
     """The windows of one mix. At most 64 buckets of 8 windows (140 kB), of the last 4 hours."""
 
     def __init__(self, traffic: Traffic) -> None:
@@ -83,55 +66,41 @@ class Gathered:
         self.windows = 0
         """Taken in, dropped ones included."""
         self.last_s = -math.inf
-        self._buckets: dict[int, deque[Seen]] = {}
-        self._itl_tails: deque[float] = deque(maxlen=MOST_TAILS)
-        self._ttft_tails: deque[float] = deque(maxlen=MOST_TAILS)
+        self._buckets: dict[int, deque[tuple[float, Point]]] = {}
+        self.itl_tails: deque[float] = deque(maxlen=MOST_TAILS)
+        """p95 / mean of the last windows, where it can be told."""
+        self.ttft_tails: deque[float] = deque(maxlen=MOST_TAILS)
+        """The same of the TTFT of requests that did not queue."""
         self._points: tuple[Point, ...] | None = ()
 
     def holds(self, traffic: Traffic, requests: float) -> bool:
         """Whether `traffic`, the mean of so many requests, is this mix: a mean of few is itself uncertain."""
         return self.traffic.distance(traffic) <= math.log(SAME_FACTOR) + 1.0 / math.sqrt(max(requests, 1.0))
 
-    def add(self, seen: Seen, traffic: Traffic) -> None:
+    def add(self, time_s: float, point: Point, traffic: Traffic) -> None:
         """Take one window in; the mix's lengths follow."""
         self.windows += 1
         self.traffic = self.traffic.moved(traffic, 1.0 / min(self.windows, _STEADY_AFTER))
-        self.last_s = max(self.last_s, seen.time_s)
-        self._buckets.setdefault(level(seen.running), deque(maxlen=MOST_WINDOWS)).append(seen)
+        self.last_s = max(self.last_s, time_s)
+        self._buckets.setdefault(level(point.running), deque(maxlen=MOST_WINDOWS)).append((time_s, point))
         self._forget()
         self._points = None
-
-    def add_tails(self, itl: float | None, ttft: float | None) -> None:
-        """Take in p95 / mean of two latencies; None: not to be told."""
-        for tails, ratio in ((self._itl_tails, itl), (self._ttft_tails, ttft)):
-            if ratio is not None:
-                tails.append(ratio)
-
-    @property
-    def itl_tail_ratio(self) -> float | None:
-        """p95 / mean of the ITL, median of the last windows."""
-        return median(self._itl_tails) if self._itl_tails else None
-
-    @property
-    def ttft_tail_ratio(self) -> float | None:
-        """The same of the TTFT of requests that did not queue."""
-        return median(self._ttft_tails) if self._ttft_tails else None
 
     def points(self) -> tuple[Point, ...]:
         """Medians per bucket by rising concurrency, with the number of windows as weight."""
         if self._points is None:
-            self._points = tuple(_point(self._buckets[key]) for key in sorted(self._buckets))
+            self._points = tuple(merged([point for _, point in seen]) for _, seen in sorted(self._buckets.items()))
         return self._points
 
     def _forget(self) -> None:
         """Drop what is too old, and the buckets not met for longest where there are too many."""
         for key, seen in list(self._buckets.items()):
-            while seen and seen[0].time_s < self.last_s - KEPT_S:
+            while seen and seen[0][0] < self.last_s - KEPT_S:
                 seen.popleft()
             if not seen:
                 del self._buckets[key]
         while len(self._buckets) > MOST_POINTS:
-            del self._buckets[min(self._buckets, key=lambda key: self._buckets[key][-1].time_s)]
+            del self._buckets[min(self._buckets, key=lambda key: self._buckets[key][-1][0])]
 
 
 def tail_ratio(latency: Quantiles) -> float | None:
@@ -142,27 +111,6 @@ def tail_ratio(latency: Quantiles) -> float | None:
     if not 0.0 < mean < math.inf or not math.isfinite(p95) or low <= 0.0 or high > COARSEST * low:
         return None
     return max(1.0, p95 / mean)
-
-
-def _point(windows: Iterable[Seen]) -> Point:
-    seen = list(windows)
-    return Point(
-        running=median(one.running for one in seen),
-        itl_s=median(one.itl_s for one in seen),
-        ttft_s=_median(one.ttft_s for one in seen),
-        tokens_per_s=_median(one.tokens_per_s for one in seen),
-        requests_per_s=_median(one.requests_per_s for one in seen),
-        power_w=_median(one.power_w for one in seen),
-        busy_ratio=_median(one.busy_ratio for one in seen),
-        itl_p95_s=_median(one.itl_p95_s for one in seen),
-        ttft_p95_s=_median(one.ttft_p95_s for one in seen),
-        weight=len(seen),
-    )
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
 
 
 MOST_MIXES: Final = 3
@@ -216,11 +164,10 @@ class Replicas:
         self.last_s = -math.inf
         self.time = ""
         """When one of them was last seen (RFC 3339)."""
-        self.prefill_tokens_per_s = 0.0
         self.lengths: Traffic | None = None
         """Of the requests that ended last on one of them: what is known of the traffic before there is a point."""
-        self._mixes: list[Gathered] = []
-        self._current: Gathered | None = None
+        self._mixes: list[MixPoints] = []
+        self._current: MixPoints | None = None
         self._memory_bytes: float | None = None
         self._tokens_per_step: float | None = None
         self._told: int | None = None
@@ -254,7 +201,7 @@ class Replicas:
                 if process.engine == engine.name and (told := _MOST_SEQUENCES.search(process.command)):
                     self._told = int(told[1])
 
-    def mix(self, traffic: Traffic, requests: float) -> Gathered:
+    def mix(self, traffic: Traffic, requests: float) -> MixPoints:
         """The mix that `traffic`, a mean of so many requests, belongs to; it becomes the current one.
 
         The current mix is kept while it holds, so that lengths at the edge do not go to and fro.
@@ -262,7 +209,7 @@ class Replicas:
         candidates = sorted(self._mixes, key=lambda mix: (mix is not self._current, mix.traffic.distance(traffic)))
         found = next((mix for mix in candidates if mix.holds(traffic, requests)), None)
         if found is None:
-            found = Gathered(traffic)
+            found = MixPoints(traffic)
             self._mixes.append(found)
             if len(self._mixes) > MOST_MIXES:
                 self._mixes.remove(min(self._mixes[:-1], key=lambda mix: mix.last_s))
@@ -309,15 +256,14 @@ class Replicas:
             prompt_tokens=traffic.prompt_tokens if traffic is not None else None,
             answer_tokens=traffic.answer_tokens if traffic is not None else None,
             prefix_hit_ratio=traffic.hit_ratio if traffic is not None else None,
-            itl_tail_ratio=mix.itl_tail_ratio if mix is not None else None,
-            ttft_tail_ratio=mix.ttft_tail_ratio if mix is not None else None,
+            itl_tail_ratio=median(mix.itl_tails) if mix is not None and mix.itl_tails else None,
+            ttft_tail_ratio=median(mix.ttft_tails) if mix is not None and mix.ttft_tails else None,
             kv_pool_tokens=setting.pool_tokens or None,
             max_num_seqs=self.max_num_seqs,
             memory_bytes=self._memory_bytes,
             busy_ratio=points[-1].busy_ratio if points else None,
             power_w=points[-1].power_w if points else None,
             tokens_per_step=self._tokens_per_step,
-            prefill_tokens_per_s=self.prefill_tokens_per_s or None,
         )
 
 
@@ -349,15 +295,11 @@ SAME_LOAD: Final = 0.25
 """Share by which the requests that ran in the minute of the quantiles may differ from those of its last window."""
 FREE_KV: Final = 0.8
 """KV usage up to which a queue is not the pool's doing."""
-HELD_WINDOWS: Final = 3
-"""Windows in a row that a prefill rate has to last: one prompt is booked at once, so a single one can read too high."""
 MOST_REPLICAS: Final = 64
 """Models or settings remembered, as those of a fleet; the one not seen for longest goes first."""
 RECENT_S: Final = 60.0
 """What was seen so short a time before the newest runs now: not all engines are scraped at one moment."""
 MOST_ENGINES: Final = 256
-_MOST: Final = 1e12
-"""Beyond it nothing that an engine says is believed."""
 _HIT: Final = 2
 """Where the hit ratio stands among the lengths: it is a share."""
 
@@ -377,8 +319,6 @@ class _Look:
         self.end_s = -math.inf
         """End of the last window that became a point."""
         self.noticed_s = -math.inf
-        self.prefill: deque[float] = deque(maxlen=HELD_WINDOWS)
-        self.prefill_end_s = -math.inf
         self.ticks: deque[_Tick] = deque(maxlen=64)
         self.setting: Setting | None = None
         self.replicas: Replicas | None = None
@@ -388,7 +328,6 @@ class _Look:
     def pause(self) -> None:
         """It does not answer, or is idle after a reset: what was going on is no window."""
         self.ticks.clear()
-        self.prefill.clear()
 
     def since(self, start_s: float) -> list[_Tick]:
         """The ticks from `start_s` on."""
@@ -452,8 +391,9 @@ class Calibration:
     def _look(self, look: _Look, engine: Engine, here: list[Gpu], snapshot: Snapshot) -> None:
         at_s = snapshot.wall_s - engine.age_s
         if at_s < look.end_s - 1.0:
-            look.end_s = look.prefill_end_s = look.noticed_s = -math.inf  # the clock was set back
-        look.ticks.append(_tick(at_s, engine, here))
+            look.end_s = look.noticed_s = -math.inf  # the clock was set back
+        waiting, kv_ratio = credible(engine.load.waiting), credible(engine.load.kv_usage_ratio)
+        look.ticks.append(_Tick(at_s, credible(engine.load.running), _busy(engine, here), waiting, kv_ratio))
         replicas = self._replicas(look, engine, here)
         replicas.last_s, replicas.time = max(replicas.last_s, at_s), snapshot.time
         replicas.names[engine.key] = engine.name
@@ -465,8 +405,6 @@ class Calibration:
         if window is None or window.seconds < LEAST_S:
             return
         start_s = at_s - window.seconds
-        if start_s >= look.prefill_end_s - SLACK_S:
-            _hold_prefill(look, engine, start_s, at_s, replicas)
         if start_s >= look.end_s - SLACK_S and (running := _steady(engine, window)) is not None:
             self._add(look, engine, window, running, at_s)
 
@@ -478,26 +416,26 @@ class Calibration:
         if traffic is None:
             return  # the mix is known once a request has ended
         ticks, ranks = look.since(at_s - window.seconds), engine.hardware.ranks
-        itl_tail, ttft_tail = _tails(engine, ticks)
+        # That of the TTFT is not told where requests queued.
+        itl_tail = tail_ratio(engine.latency.itl_s)
+        ttft_tail = None if any(tick.waiting for tick in ticks) else tail_ratio(engine.latency.ttft_s)
         ttft_s = None if window.first_token_s is None else credible(window.first_token_s)
         alike = _same_load(look.since(at_s - QUANTILES_S), credible(engine.load.running_mean) or running)
         mix = replicas.mix(traffic, 60.0 * (credible(engine.rates.requests_per_s) or 0.0))
-        mix.add(
-            Seen(
-                at_s,
-                running / ranks,
-                itl_s,
-                ttft_s,
-                _share(engine.rates.decode_tokens_per_s, ranks),
-                _share(engine.rates.requests_per_s, ranks),
-                _share(engine.hardware.power_w, ranks),
-                _mean([tick.busy_ratio for tick in ticks]),
-                itl_s * itl_tail if itl_tail and alike else None,
-                ttft_s * ttft_tail if ttft_s and ttft_tail and alike else None,
-            ),
-            traffic,
+        point = Point(
+            running=running / ranks,
+            itl_s=itl_s,
+            ttft_s=ttft_s,
+            itl_p95_s=itl_s * itl_tail if itl_tail and alike else None,
+            ttft_p95_s=ttft_s * ttft_tail if ttft_s and ttft_tail and alike else None,
+            tokens_per_s=_share(engine.rates.decode_tokens_per_s, ranks),
+            requests_per_s=_share(engine.rates.requests_per_s, ranks),
+            power_w=_share(engine.hardware.power_w, ranks),
+            busy_ratio=_mean([tick.busy_ratio for tick in ticks]),
         )
-        mix.add_tails(itl_tail, ttft_tail)
+        mix.add(at_s, point, traffic)
+        mix.itl_tails.extend([itl_tail] if itl_tail else [])
+        mix.ttft_tails.extend([ttft_tail] if ttft_tail else [])
         if _held_at_limit(window, ticks):
             replicas.plateau(window.running_most / ranks)
         else:
@@ -538,32 +476,6 @@ def _learn_lengths(look: _Look, engine: Engine, replicas: Replicas) -> Traffic |
     return replicas.lengths
 
 
-def credible(reading: Reading) -> float | None:
-    """A figure that can be; engines are strangers, and what they say may be infinite, negative or no number."""
-    value = number(reading)
-    return value if value is not None and 0.0 <= value <= _MOST else None
-
-
-def request_rates(snapshot: Snapshot) -> dict[str, float]:
-    """Served model name -> requests that end per second, on all engines that tell."""
-    rates: dict[str, float] = {}
-    for engine in adding_up(snapshot.engines):
-        rate = credible(engine.rates.requests_per_s)
-        if rate is not None and engine.model and engine.phase is Phase.INFERENCE:
-            rates[engine.model] = rates.get(engine.model, 0.0) + rate
-    return rates
-
-
-def in_flight(snapshot: Snapshot) -> dict[str, float]:
-    """Served model name -> running and waiting on all engines that tell."""
-    counts: dict[str, float] = {}
-    for engine in adding_up(snapshot.engines):
-        running = credible(engine.load.running)
-        if running is not None and engine.model and engine.phase is Phase.INFERENCE:
-            counts[engine.model] = counts.get(engine.model, 0.0) + running + (credible(engine.load.waiting) or 0.0)
-    return counts
-
-
 def _serving(engine: Engine) -> bool:
     """A frontend is no instance: what it shows is of nobody knows how many."""
     return (
@@ -596,17 +508,6 @@ def _steady(engine: Engine, window: Window) -> float | None:
     return decoding if decoding else mean
 
 
-def _tick(at_s: float, engine: Engine, here: list[Gpu]) -> _Tick:
-    waiting, kv_ratio = credible(engine.load.waiting), credible(engine.load.kv_usage_ratio)
-    return _Tick(at_s, credible(engine.load.running), _busy(engine, here), waiting, kv_ratio)
-
-
-def _tails(engine: Engine, ticks: list[_Tick]) -> tuple[float | None, float | None]:
-    """p95 / mean of ITL and TTFT over the last 60 s; that of the TTFT is not told where requests queued."""
-    queued = any(tick.waiting for tick in ticks)
-    return tail_ratio(engine.latency.itl_s), None if queued else tail_ratio(engine.latency.ttft_s)
-
-
 def _same_load(ticks: list[_Tick], running: float) -> bool:
     """Whether the minute that quantiles are of had the load of its last window: else they tell of another one."""
     mean = _mean([tick.running for tick in ticks])
@@ -617,19 +518,6 @@ def _held_at_limit(window: Window, ticks: list[_Tick]) -> bool:
     """Requests waited all the time, the KV pool had room, and not one more was let in: the engine's own limit."""
     full = window.running_least == window.running_most
     return full and bool(ticks) and all(tick.waiting and (tick.kv_ratio or 0.0) < FREE_KV for tick in ticks)
-
-
-def _hold_prefill(look: _Look, engine: Engine, start_s: float, at_s: float, replicas: Replicas) -> None:
-    if start_s > look.prefill_end_s + LEAST_S:
-        look.prefill.clear()
-    rate = _share(engine.rates.prefill_tokens_per_s, engine.hardware.ranks)
-    look.prefill_end_s = at_s
-    if rate is None:
-        look.prefill.clear()
-        return
-    look.prefill.append(rate)
-    if len(look.prefill) == HELD_WINDOWS:
-        replicas.prefill_tokens_per_s = max(replicas.prefill_tokens_per_s, sum(look.prefill) / HELD_WINDOWS)
 
 
 def _setting(engine: Engine, here: list[Gpu]) -> Setting:

@@ -14,8 +14,7 @@ from gpumon.readings.frame import EndpointState, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 from gpumon.readings.text import clean
-from gpumon.sizing.calibration import credible
-from gpumon.sizing.peaks import InFlight
+from gpumon.sizing.peaks import InFlight, credible
 from gpumon.sizing.profile import Observed, seen_of
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.specs.llm import LlmSpec

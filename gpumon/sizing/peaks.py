@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
+
+from gpumon.efficiency.frontends import adding_up
+from gpumon.readings.frame import Phase
+from gpumon.readings.missing import Reading, number
+from gpumon.readings.snapshot import Engine, Snapshot
 
 STEP_S: Final = 10.0
 """A peak is a mean of so long: one instant is none."""
@@ -16,6 +21,34 @@ WIDTHS: Final = (1, 3, 6, 15)
 """Steps that are taken as one where polls are seldom."""
 MOST_MODELS: Final = 64
 MINUTE_S: Final = 60.0
+_MOST: Final = 1e12
+"""Beyond it nothing that an engine says is believed."""
+
+
+def in_flight(snapshot: Snapshot) -> dict[str, float]:
+    """Served model name -> running and waiting on all engines that tell."""
+    return _summed(snapshot, lambda engine: (engine.load.running, engine.load.waiting))
+
+
+def request_rates(snapshot: Snapshot) -> dict[str, float]:
+    """Served model name -> requests that end per second, on all engines that tell."""
+    return _summed(snapshot, lambda engine: (engine.rates.requests_per_s,))
+
+
+def _summed(snapshot: Snapshot, figures: Callable[[Engine], tuple[Reading, ...]]) -> dict[str, float]:
+    """By model; an engine whose first figure is not known is left out."""
+    sums: dict[str, float] = {}
+    for engine in adding_up(snapshot.engines):
+        first, *others = map(credible, figures(engine))
+        if first is not None and engine.model and engine.phase is Phase.INFERENCE:
+            sums[engine.model] = sums.get(engine.model, 0.0) + first + sum(other or 0.0 for other in others)
+    return sums
+
+
+def credible(reading: Reading) -> float | None:
+    """A figure that can be; engines are strangers, and what they say may be infinite, negative or no number."""
+    value = number(reading)
+    return value if value is not None and 0.0 <= value <= _MOST else None
 
 
 class InFlight(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import Enum
+from statistics import median
 from typing import Final
 
 import msgspec
@@ -113,6 +114,20 @@ class Observed(msgspec.Struct, frozen=True, omit_defaults=True):
         pp = max(1, self.pp)
         tp = self.tp or max(1, self.gpus // pp)
         return tp, max(pp, self.gpus // tp)
+
+
+_MEASURED: Final = tuple(name for name in Point.__struct_fields__ if name not in ("running", "weight"))
+
+
+def merged(points: Sequence[Point]) -> Point:
+    """Several measurements of one load as one: the median of each figure, where it is known."""
+    figures: dict[str, float] = {}
+    for name in _MEASURED:
+        known = [value for point in points if (value := getattr(point, name)) is not None]
+        if known:
+            figures[name] = median(known)
+    running, weight = median(point.running for point in points), sum(point.weight for point in points)
+    return Point(running=running, weight=weight, **figures)
 
 
 def seen_of(model: str, observed: Sequence[Observed], before: Observed | None = None) -> Observed | None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Quantiles, Window
-from gpumon.sizing.calibration import MOST_REPLICAS, MOST_WINDOWS, Calibration, Gathered, Seen, Traffic, tail_ratio
-from gpumon.sizing.profile import MOST_POINTS, Observed, Origin
+from gpumon.sizing.calibration import MOST_REPLICAS, MOST_WINDOWS, Calibration, MixPoints, Traffic, tail_ratio
+from gpumon.sizing.profile import MOST_POINTS, Observed, Origin, Point
 from tests.records import replace
 from tests.sizing.live_scenes import BASE_S, H100, SLOPE_S, at, engine, gone, gpu
 
@@ -49,7 +49,6 @@ def test_what_was_seen_is_all_there():
     assert (seen.prompt_tokens, seen.answer_tokens, seen.prefix_hit_ratio) == (1000.0, 200.0, 0.25)
     assert (seen.kv_pool_tokens, seen.memory_bytes, seen.power_w) == (400_000.0, 70e9, 500.0)
     assert seen.itl_tail_ratio == pytest.approx(1.5)
-    assert seen.prefill_tokens_per_s == pytest.approx(1000.0)
     assert seen.max_num_seqs is None
     assert seen.time == "2026-01-02T00:00:59.000Z"
 
@@ -153,7 +152,7 @@ def test_another_traffic_mix_is_kept_apart_and_comes_back():
 
 
 def test_the_mean_of_few_requests_may_stray_further_than_that_of_many():
-    mix = Gathered(Traffic(1000.0, 200.0, 0.0))
+    mix = MixPoints(Traffic(1000.0, 200.0, 0.0))
     assert mix.holds(Traffic(1700.0, 200.0, 0.0), requests=4)
     assert not mix.holds(Traffic(1700.0, 200.0, 0.0), requests=1000)
     assert mix.holds(Traffic(1450.0, 200.0, 0.0), requests=1000)
@@ -213,21 +212,14 @@ def test_a_tail_from_a_coarse_or_open_bucket_is_none(
     assert tail_ratio(Quantiles(p95=few, mean=0.02, p95_low=few, p95_high=few)) is None
 
 
-def test_prefill_counts_only_once_held_for_three_windows():
-    calibration = watched(engine(8.0, prefill_tokens_per_s=9000.0), seconds=19)
-    assert only(calibration).prefill_tokens_per_s is None
-    watched(engine(8.0, prefill_tokens_per_s=3000.0), seconds=60, start=19, into=calibration)
-    assert 3000.0 <= (only(calibration).prefill_tokens_per_s or 0.0) < 9000.0
-
-
 def test_old_windows_go_and_there_are_never_more_than_64_points():
-    mix = Gathered(Traffic(1000.0, 200.0, 0.0))
+    mix = MixPoints(Traffic(1000.0, 200.0, 0.0))
     for number in range(2000):
-        mix.add(Seen(number * 10.0, 1.0 + number % 500, 0.02), Traffic(1000.0, 200.0, 0.0))
+        mix.add(number * 10.0, Point(1.0 + number % 500, 0.02), Traffic(1000.0, 200.0, 0.0))
     points = mix.points()
     assert len(points) <= MOST_POINTS
     assert all(point.weight <= MOST_WINDOWS for point in points)
-    mix.add(Seen(1e6, 8.0, 0.02), Traffic(1000.0, 200.0, 0.0))
+    mix.add(1e6, Point(8.0, 0.02), Traffic(1000.0, 200.0, 0.0))
     assert [point.running for point in mix.points()] == [8.0]
 
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.sizing.profile import MOST_POINTS, Observed, Origin, Point
+from gpumon.sizing.profile import MOST_POINTS, Observed, Origin, Point, merged
 from gpumon.sizing.sweeps.formats import Run, format_of, is_gpu_sheet, with_usage
 from gpumon.sizing.sweeps.knee import knee
 from gpumon.sizing.sweeps.record import MOST_FILES, MOST_TOTAL, Document, Place, Problem, SweepError, documents, refused
@@ -209,8 +209,6 @@ _IDLE: Final = 100.0
 _PARTS: Final = 10.0
 """Little's law may miss by a ramp, or by a load that the client did not hold; a unit that is wrong misses by 1000."""
 
-_MEASURED: Final = tuple(name for name in Point.__struct_fields__ if name not in ("running", "offered", "weight"))
-
 
 def _gather(runs: Iterable[Run], given: Given) -> tuple[Observed, ...]:
     """All profiles in the runs, by name. Raises SweepError where runs can not be told apart or lack what they need."""
@@ -346,21 +344,11 @@ def _points(runs: Sequence[Run]) -> tuple[Point, ...]:
             same[-1].append(point)
         else:
             same.append([point])
-    merged = sorted(map(_merged, same), key=lambda each: (each.running, each.offered or 0.0))
-    if len(merged) <= MOST_POINTS:
-        return tuple(merged)
-    step = (len(merged) - 1) / (MOST_POINTS - 1)
-    return tuple(merged[round(step * number)] for number in range(MOST_POINTS))
-
-
-def _merged(points: Sequence[Point]) -> Point:
-    figures = {name: _median([getattr(point, name) for point in points]) for name in _MEASURED}
-    return Point(
-        running=median(point.running for point in points),
-        offered=median(point.offered or 0.0 for point in points),
-        weight=sum(point.weight for point in points),
-        **figures,
-    )
+    rising = sorted(map(merged, same), key=lambda each: (each.running, each.offered or 0.0))
+    if len(rising) <= MOST_POINTS:
+        return tuple(rising)
+    step = (len(rising) - 1) / (MOST_POINTS - 1)
+    return tuple(rising[round(step * number)] for number in range(MOST_POINTS))
 
 
 def _median(values: Iterable[float | None]) -> float | None:
