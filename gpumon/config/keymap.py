@@ -90,6 +90,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
             ("undo", ("u",), "undo"),
             ("redo", ("U", "ctrl+r"), "redo"),
             ("reset", ("R",), "reset to what runs now"),
+            ("peak", ("P",), "plan for a recorded peak"),
             ("save", ("w",), "save as a file"),
             ("load", ("l",), "load a file"),
         )

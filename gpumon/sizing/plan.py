@@ -106,7 +106,7 @@ def _without(parts: Sequence[Part], what: str, lost: Sequence[int]) -> Degraded:
     """Survivors carry the whole load: N/(N-k) times as much each."""
     left = sum(part.number for part in parts) - sum(lost)
     if left < 1:
-        return Degraded(what, 0, text="no replica left: requests fail until it is back")
+        return Degraded(what, 0, text="no replica left, requests fail until it is back")
     loads = [
         (part.demand, running)
         for part, running, gone in zip(parts, _running(parts, lost), lost, strict=True)

@@ -20,6 +20,7 @@ from gpumon.tui.sizing.fields import Place, field, labelled, with_value
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
+from tests.tui.past import Kept
 from tests.tui.running import running, text_of, until
 from tests.tui.sizing_scenes import H100, desk_of, disk_at, gone, panel_of, snapshot, watched
 from tests.tui.test_drawer import drawer_of, names_of
@@ -888,6 +889,31 @@ async def test_other_weights_are_never_those_that_the_model_has() -> None:
         assert seen == ["w8a8", "int4", "nvfp4", ""]
 
 
+async def test_the_peak_of_the_past_gives_targets_that_stay() -> None:
+    feed = watched()
+    hour = [snapshot(60.0 * minute - 3600.0, 100.0 if 20 <= minute < 24 else 24.0) for minute in range(60)]
+    feed.timeline = Kept(hour)
+    async with running(feed, 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", "P")
+        assert names_of(app) == ["what runs now", "p95 of the flight recorder"]
+        await type_keys(app, pilot, "enter")
+        await until(lambda: [target(app, at) for at in range(3)] == [100.0, 103.0, 106.0], pilot)
+        feed.give(snapshot(3.0, 40.0))
+        await type_keys(app, pilot, "enter")
+        assert "target [100] p95 recorded" in said(app)
+        await type_keys(app, pilot, "escape", "P", "up", "enter")
+        await until(lambda: target(app) == 40.0, pilot)
+        await type_keys(app, pilot, "u")
+        assert target(app) == 100.0
+
+
+async def test_without_a_past_only_what_runs_can_be_planned_for() -> None:
+    async with running(watched(), 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s", "P")
+        assert names_of(app) == ["what runs now"]
+        assert "nothing of the past is kept" in drawer_of(app)[0]
+
+
 async def test_one_key_tries_another_tp_other_weights_and_another_goal() -> None:
     async with running(watched(), 120, 40) as (app, pilot):
         await type_keys(app, pilot, "s")
@@ -900,5 +926,7 @@ async def test_one_key_tries_another_tp_other_weights_and_another_goal() -> None
         assert desk_of(app).scenario.workload[0].weight_precision == "fp8"
         await type_keys(app, pilot, "i")
         assert desk_of(app).scenario.itl_p95_ms is not None
-        await type_keys(app, pilot, "u", "u", "u")
+        await type_keys(app, pilot, "T")
+        assert desk_of(app).scenario.ttft_p95_ms is not None
+        await type_keys(app, pilot, "u", "u", "u", "u")
         assert desk_of(app).scenario == first

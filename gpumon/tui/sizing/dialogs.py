@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Final
 from gpumon.config.errors import ConfigError
 from gpumon.readings.format import cut
 from gpumon.readings.text import clean
+from gpumon.sizing.calibration import in_flight, request_rates
+from gpumon.sizing.peaks import Stretch
 from gpumon.sizing.plan import USUAL
 from gpumon.sizing.profile import Observed
 from gpumon.sizing.scenario import Known, Workload
-from gpumon.tui.control import Files
+from gpumon.tui.control import Files, Timeline
 from gpumon.tui.sizing.fields import SERVER, TARGETS, value_of
 from gpumon.tui.sizing.state import Version
 from gpumon.tui.sizing.values import SEEN
+from gpumon.tui.table import clock
 from gpumon.tui.widgets.drawer import Choice, Question
 
 if TYPE_CHECKING:
@@ -25,6 +28,11 @@ _START: Final = 32.0
 """Target of a workload that is added: the cursor stands on it."""
 _MOST: Final = 200
 """Choices that are listed; who looks for another one types a part of its name."""
+
+
+_MOMENTS: Final = 120
+"""Of the past that are looked at for a peak: each costs up to 0.3 s, in a thread."""
+_LEAST_STEP_S: Final = 10.0
 
 
 class Dialogs:
@@ -116,6 +124,48 @@ class Dialogs:
                 hint="Enter: use it · Esc: as before",
             )
         )
+
+    def plan_for(self) -> None:
+        """Take the load that runs now for the targets, or the p95 of what is kept of the past."""
+        panel, control = self._panel, self._panel.monitor.control
+        timeline, playback = getattr(control, "timeline", None), getattr(control, "playback", None)
+        span = timeline.span() if timeline is not None else None
+        found = [Choice("what runs now", "peak of the last 5 minutes; follows the engines", "now")]
+        if span is not None:
+            name = f"the recording {clean(playback.file, 40)}" if playback is not None else "the flight recorder"
+            note = f"requests in flight of each model from {clock(span[0])} to {clock(span[1])}"
+            found.append(Choice(f"p95 of {name}", note, "past"))
+
+        def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001
+            if choice is not None and choice.value == "now":
+                panel.run("reset")
+            elif choice is not None and timeline is not None and span is not None:
+                panel.monitor.run_alone("peak", partial(self._plan_for_past, timeline, span, choice.name))
+
+        hint = "Enter: take it · Esc: close" if span is not None else "nothing of the past is kept · Esc: close"
+        self._ask(Question("plan for", lambda _: found, chosen, at=len(found) - 1, types=False, hint=hint))
+
+    async def _plan_for_past(self, timeline: Timeline, span: tuple[float, float], source: str) -> None:
+        """Look at moments of the whole span, a step apart, and begin anew with their p95 as targets."""
+        panel, stretch = self._panel, Stretch()
+        step_s = max(_LEAST_STEP_S, (span[1] - span[0]) / _MOMENTS)
+        moments = int((span[1] - span[0]) / step_s) + 1
+        for number in range(moments):
+            moment = await timeline.at(span[0] + number * step_s)
+            if moment is not None:
+                shot = moment.snapshot
+                stretch.take(shot.wall_s, in_flight(shot), request_rates(shot))
+            if number % 10 == 9:
+                panel.monitor.say(f"reading the past: {number + 1} of {moments} moments")
+        loads = {model: each._replace(seconds=span[1] - span[0]) for model, each in stretch.found().items()}
+        scenario = panel.as_it_runs(loads)
+        here = [workload.model for workload in scenario.workload if workload.model in loads]
+        if not here:
+            panel.monitor.say("no model that runs now had a request in that time")
+            return
+        panel.state.load(Version.of(scenario, runs=True, target="p95 recorded"))
+        panel.changed()
+        panel.monitor.say(f"targets: {source}, {moments} moments")
 
     def save(self) -> None:
         """A name for the scenario; then write it."""

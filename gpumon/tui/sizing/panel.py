@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol, cast
 
@@ -11,6 +11,7 @@ from textual import events
 from gpumon.config.scenario_file import base_of
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sizing.live import from_live, targets
+from gpumon.sizing.peaks import InFlight
 from gpumon.sizing.scenario import Scenario
 from gpumon.tui.control import Control, Files
 from gpumon.tui.keys import scoped
@@ -99,13 +100,16 @@ class SizingPanel(Pane):
         """What is worked on; at first what runs here."""
         if self._state is None:
             configured = bool(base_of(self.view.config).server)
-            self._state = PanelState(self.monitor.control.known(), self._as_it_runs(), configured)
+            self._state = PanelState(self.monitor.control.known(), self.as_it_runs(), configured)
             self._look()
         return self._state
 
-    def _as_it_runs(self) -> Scenario:
+    def as_it_runs(self, loads: Mapping[str, InFlight] | None = None) -> Scenario:
+        """What runs here, with the peak of the last minutes for its targets, or with other `loads` of its models."""
         base, shot, seen = base_of(self.view.config), self.snapshot, self.monitor.control.calibration
-        return from_live(shot, seen.observed(), base, seen.in_flight()) if shot is not None else base
+        if shot is None:
+            return base
+        return from_live(shot, seen.observed(), base, loads if loads is not None else seen.in_flight())
 
     @property
     def editing(self) -> bool:
@@ -126,7 +130,7 @@ class SizingPanel(Pane):
         state = self._state
         if state is not None and not state.present.workload and not state.undo.changes and state.edit is None:
             # It was opened before the first engine was read.
-            scenario = self._as_it_runs()
+            scenario = self.as_it_runs()
             if scenario.workload:
                 state.load(Version.of(scenario, runs=True))
                 first = True
@@ -238,6 +242,7 @@ class SizingPanel(Pane):
             ),
             "undo": (partial(state.turn, -1), "nothing to undo"),
             "redo": (partial(state.turn, 1), "nothing to redo"),
+            "peak": (self._dialogs.plan_for, ""),
             "reset": (self._reset, "no engine runs here: nothing to go back to"),
             "view": (self._next_view, ""),
             "add": (self._dialogs.add_model, ""),
@@ -324,7 +329,7 @@ class SizingPanel(Pane):
             self._asked = True
 
     def _reset(self) -> bool:
-        scenario = self._as_it_runs()
+        scenario = self.as_it_runs()
         if self.snapshot is None or not scenario.workload:
             return self.snapshot is None
         self.state.load(Version.of(scenario, runs=True))

@@ -48,39 +48,42 @@ class Newest(NamedTuple):
     """Served model name -> requests in flight to plan for (`live.targets`); none for one that falls silent."""
 
 
+AS_IT_RUNS: Final = "as it runs"
+"""Source of a target that goes on with what runs here."""
+
+
 class Follows(NamedTuple):
-    """What of a workload goes on with what runs here, as far as nobody typed something else."""
+    """What of a workload nobody typed."""
 
     figures: bool = False
-    """What its engines showed."""
-    target: bool = False
+    """What its engines showed; it goes on with what they show."""
+    target: str = ""
+    """Where its target comes from: `AS_IT_RUNS`, or a name for the p95 of the past; empty: it was typed."""
 
-    def target_of(self, workload: Workload) -> bool:
-        """Whether its target is as it runs: users and requests per second are none that run."""
-        return self.target and workload.target_kind == "concurrency"
+    def target_of(self, workload: Workload) -> str:
+        """The source of its target: users and requests per second are none that run."""
+        return self.target if workload.target_kind == "concurrency" else ""
 
 
 class Version(NamedTuple):
-    """A scenario, and what of it is as it runs: a value that is only the same is not."""
+    """A scenario, and what of it nobody typed: a value that is only the same was typed."""
 
     scenario: Scenario
     follows: tuple[Follows, ...] = ()
     """One for each workload."""
     started: Scenario | None = None
     """What ran, without workloads: servers and goals that are the same were not typed. None for a file."""
-    target_source: str = ""
-    """Where targets come from that are neither typed nor those of now: the p95 of a recording."""
 
     @classmethod
-    def of(cls, scenario: Scenario, *, runs: bool, target_source: str = "") -> Version:
-        """Of what runs here, or of a file; with `target_source` of what runs here under another load."""
-        follows = (Follows(figures=runs, target=runs and not target_source),) * len(scenario.workload)
-        return cls(scenario, follows, replace(scenario, workload=()) if runs else None, target_source)
+    def of(cls, scenario: Scenario, *, runs: bool, target: str = AS_IT_RUNS) -> Version:
+        """Of what runs here, with targets of that source; or of a file."""
+        follows = (Follows(runs, target if runs else ""),) * len(scenario.workload)
+        return cls(scenario, follows, replace(scenario, workload=()) if runs else None)
 
     def typed(self, chosen: Collection[int]) -> Version:
-        """With targets of these workloads that follow no more."""
-        follows = (each._replace(target=each.target and at not in chosen) for at, each in enumerate(self.follows))
-        return self._replace(follows=tuple(follows), target_source="" if chosen else self.target_source)
+        """With targets of these workloads that were typed."""
+        follows = (each._replace(target="") if at in chosen else each for at, each in enumerate(self.follows))
+        return self._replace(follows=tuple(follows))
 
     def followed(self, newest: Newest) -> Version:
         """With the newest figures; the same one where nothing is new.
@@ -96,7 +99,7 @@ class Version(NamedTuple):
 
 def _followed(workload: Workload, follows: Follows, newest: Newest) -> Workload:
     target = newest.targets.get(workload.model, workload.target)
-    if follows.target_of(workload) and target != workload.target:
+    if follows.target_of(workload) == AS_IT_RUNS and target != workload.target:
         workload = replace(workload, target=target)
     live = workload.seen is None or workload.seen.origin is Origin.LIVE
     if follows.figures and live and not workload.profile:

@@ -70,8 +70,7 @@ def _started(place: Place, version: Version, configured: bool) -> str:
     if of is None or key not in _STARTED[place.section]:
         return ""
     if isinstance(of, Workload):
-        follows = version.follows and version.follows[place.at].target_of(of)
-        return (version.target_source or "as it runs") if follows or version.target_source else ""
+        return version.follows[place.at].target_of(of) if version.follows else ""
     before = holder(version.started, place.section, place.at) if version.started is not None else None
     same = before is not None and getattr(before, key) == getattr(of, key)
     if not same or (key == "gpus" and getattr(before, "gpu", "") != getattr(of, "gpu", "")):
