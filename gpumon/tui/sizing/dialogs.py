@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 from gpumon.config.errors import ConfigError
 from gpumon.readings.format import cut
 from gpumon.readings.text import clean
-from gpumon.sizing.calibration import in_flight, request_rates
-from gpumon.sizing.peaks import Stretch
+from gpumon.sizing.peaks import Stretch, in_flight, request_rates
 from gpumon.sizing.plan import USUAL
 from gpumon.sizing.profile import Observed
 from gpumon.sizing.scenario import Known, Workload
