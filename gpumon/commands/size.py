@@ -70,15 +70,15 @@ def run(chosen: argparse.Namespace) -> int:
             raise ConfigError(f"{where}: workload[{at}].profile: {why}")
     answer = plan(scenario, known)
     if chosen.form == "json":
-        from gpumon.outputs.sizing_json import encode
+        from gpumon.outputs.sizing_data import encode
 
         write(encode(answer) + b"\n")
     elif chosen.form == "markdown":
-        from gpumon.outputs.sizing_markdown import markdown
+        from gpumon.outputs.sizing import markdown
 
         write(markdown(answer, scenario))
     elif chosen.form == "csv":
-        from gpumon.outputs.sizing_csv import table
+        from gpumon.outputs.sizing_data import table
 
         write(table(answer))
     else:

@@ -1,4 +1,4 @@
-"""The figures of a sizing as words with their unit: what its text and its Markdown are made of."""
+"""The figures of a sizing as words with their unit, and its packing in short: for its text and Markdown."""
 
 from __future__ import annotations
 
@@ -7,14 +7,80 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
-from gpumon.outputs.sizing_layout import SameGpus, SameServers
+import msgspec
+
 from gpumon.outputs.units import NONE, milliseconds
 from gpumon.readings.format import phrase
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
-from gpumon.sizing.answer import Answer, Degraded, Limit, Packed, Source, Totals, WorkloadPlan
+from gpumon.sizing.answer import Answer, Degraded, GpuSlot, Limit, Packed, PlacedServer, Source, Totals, WorkloadPlan
 from gpumon.sizing.capacity import OPERATING_POINTS
 from gpumon.sizing.scenario import Scenario
+
+
+class SameGpus(msgspec.Struct, frozen=True):
+    """GPUs of one server on which the same instances stand."""
+
+    times: int
+    """How many such GPUs, or groups of GPUs, the server has."""
+    gpus: int
+    """GPUs of one group: more than 1 where an instance stands on several."""
+    workloads: tuple[int, ...]
+    """Indices in `workloads`, one for each instance, the largest first; none: the GPU is free."""
+    memory_bytes: float
+    """Taken on each GPU."""
+    busy_ratio: float
+    """Sum of the busy shares that are known, on each GPU."""
+
+
+class SameServers(msgspec.Struct, frozen=True):
+    """Servers that are filled alike."""
+
+    times: int
+    """How many there are."""
+    shape: int
+    """Index of the [[server]] of the scenario."""
+    gpus: int
+    """GPUs of one such server."""
+    filled: tuple[SameGpus, ...]
+
+
+def grouped(layout: Sequence[PlacedServer], workloads: Sequence[WorkloadPlan]) -> tuple[SameServers, ...]:
+    """The servers of a layout, alike ones once, in the order of the layout."""
+    order = _largest_first(workloads)
+    groups: dict[tuple[int, tuple[tuple[int, tuple[int, ...], int], ...]], SameServers] = {}
+    for server in layout:
+        filled = tuple(_filled(server.gpus, order))
+        key = server.shape, tuple((same.gpus, same.workloads, same.times) for same in filled)
+        before = groups.get(key)
+        times = 1 if before is None else before.times + 1
+        groups[key] = SameServers(times, server.shape, len(server.gpus), filled)
+    return tuple(groups.values())
+
+
+def _largest_first(workloads: Sequence[WorkloadPlan]) -> dict[int, tuple[float, int]]:
+    sizes = (0.0 if isinstance(each.memory_bytes, Missing) else each.memory_bytes for each in workloads)
+    return {at: (-size, at) for at, size in enumerate(sizes)}
+
+
+def _filled(slots: Sequence[GpuSlot], order: dict[int, tuple[float, int]]) -> Iterator[SameGpus]:
+    same: dict[tuple[int, tuple[int, ...]], SameGpus] = {}
+    for first, gpus in _groups(slots):
+        workloads = tuple(sorted(first.workloads, key=lambda at: order.get(at, (0.0, at))))
+        key = gpus, workloads
+        times = same[key].times + 1 if key in same else 1
+        same[key] = SameGpus(times, gpus, workloads, first.memory_bytes, first.busy_ratio)
+    yield from sorted(same.values(), key=lambda each: (not each.workloads, -each.gpus))
+
+
+def _groups(slots: Sequence[GpuSlot]) -> Iterator[tuple[GpuSlot, int]]:
+    """Each GPU, or each group of GPUs that hold one instance together, by its first GPU."""
+    sizes: dict[object, list[GpuSlot]] = {}
+    for at, slot in enumerate(slots):
+        sizes.setdefault(("gpu", at) if slot.group < 0 else ("group", slot.group, slot.workloads), []).append(slot)
+    for members in sizes.values():
+        yield members[0], len(members)
+
 
 _TARGETS: Final = {"concurrency": "in flight", "users": "users", "requests_per_s": "req/s"}
 PACKINGS: Final = {"memory": "by memory alone", "busy": "by memory and busy share"}

@@ -43,8 +43,6 @@ class LimitKind(str, Enum):
     TYPED = "typed"
     KNEE = "knee"
     """Where a sweep's throughput stopped following."""
-    PACKING = "packing"
-    """No GPU or server of the shape holds it."""
     QUEUE = "queue"
     """So that few enough requests wait, with all instances behind one router."""
     RANGE = "range"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.outputs.sizing_json import schema
+from gpumon.outputs.sizing_data import schema
 from tests.outputs.validator import problems
 
 GPUMON = [sys.executable, "-m", "gpumon"]

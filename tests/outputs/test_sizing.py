@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpumon.outputs.sizing import report
-from gpumon.outputs.sizing_layout import SameGpus, grouped
-from gpumon.outputs.sizing_markdown import markdown
-from gpumon.outputs.sizing_words import gigabytes, money, number, watts
+from gpumon.outputs.sizing import markdown, report
+from gpumon.outputs.sizing_words import SameGpus, gigabytes, grouped, money, number, watts
 from gpumon.readings.format import cells
 from gpumon.sizing.answer import Answer, GpuSlot, Limit, LimitKind, PlacedServer, Plans, Source
 from tests.outputs import answers

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.outputs.sizing_csv import COLUMNS, table
-from gpumon.outputs.sizing_json import encode, schema
+from gpumon.outputs.sizing_data import COLUMNS, encode, schema, table
 from gpumon.sizing.answer import LimitKind, Source
 from tests.outputs import answers
 from tests.outputs.validator import problems
