@@ -10,12 +10,12 @@ from typing import Protocol
 import msgspec
 
 from gpumon.efficiency.deriver import Deriver, bare
+from gpumon.history.frame_store import Tick
 from gpumon.readings.frame import EngineReading, Fault, Frame, GpuReading, HostReading
 from gpumon.readings.history import History
 from gpumon.readings.merge import merged
 from gpumon.readings.names import told_apart
 from gpumon.readings.snapshot import Snapshot
-from gpumon.recording.past import Kept
 from gpumon.sources.source import AtHand, Contribution, Source
 from gpumon.triage.alerts import AlertChange, Alerts
 from gpumon.triage.triage import Triage
@@ -43,7 +43,7 @@ class Attachment(Protocol):
 class Keeper(Protocol):
     """Keeps ticks."""
 
-    def keep(self, kept: Kept) -> None:
+    def keep(self, kept: Tick) -> None:
         """Take one tick; returns at once."""
 
 
@@ -209,7 +209,7 @@ class Collector:
         self.history.append(frame.wall_s, points, frame.interval_s)
         for event in snapshot.events:
             self.history.mark(event)
-        kept = Kept(frame, points, snapshot.events)
+        kept = Tick(frame, points, snapshot.events)
         for fault in [fault for keeper in self._keepers if (fault := _kept(keeper, kept)) is not None]:
             snapshot = _blamed(snapshot, frame, fault)
         snapshot, changes = self._alerts.judge(frame, snapshot)
@@ -267,7 +267,7 @@ class Collector:
         )
 
 
-def _kept(keeper: Keeper, kept: Kept) -> Fault | None:
+def _kept(keeper: Keeper, kept: Tick) -> Fault | None:
     """Give a keeper a tick; what it fails on costs neither the screen nor the other keepers."""
     try:
         keeper.keep(kept)

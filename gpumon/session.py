@@ -18,9 +18,9 @@ from gpumon.readings.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from gpumon.collector import Collector, Keeper
+    from gpumon.history.derivation import Make
+    from gpumon.history.memory import MemoryStore
     from gpumon.outputs.alert_commands import AlertCommands
-    from gpumon.recording.course import Make
-    from gpumon.recording.ring import FlightRecorder
     from gpumon.sizing.calibration import Calibration
     from gpumon.sizing.profile import Observed
     from gpumon.sizing.scenario import Known
@@ -161,23 +161,23 @@ def maker(config: Config, hardware: object = None) -> Make:
 
 def flight(
     config: Config, hardware: object, history: History, *, simulated: bool
-) -> tuple[FlightRecorder | None, Timeline | None]:
+) -> tuple[MemoryStore | None, Timeline | None]:
     """What keeps the last minutes, and goes back in them; none where the config wants none."""
     if not config.recorder.minutes:
         return None, None
     import socket
 
-    from gpumon.recording.facts import facts
-    from gpumon.recording.ring import FlightRecorder
-    from gpumon.recording.store import write_recording
-    from gpumon.recording.timeline import PastTimeline
+    from gpumon.history.file import facts
+    from gpumon.history.memory import MemoryStore
+    from gpumon.history.recorder import write_recording
+    from gpumon.history.timeline import DerivedTimeline
 
-    recorder = FlightRecorder(config.recorder.minutes * 60.0, config.recorder.memory_mb * 1e6)
+    recorder = MemoryStore(config.recorder.minutes * 60.0, config.recorder.memory_mb * 1e6)
 
     def write(path: str) -> None:
         write_recording(Path(path), recorder, facts(socket.gethostname(), simulated=simulated))
 
-    return recorder, PastTimeline(recorder, maker(config, hardware), write, history)
+    return recorder, DerivedTimeline(recorder, maker(config, hardware), write, history)
 
 
 class Calibrator:

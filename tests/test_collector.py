@@ -10,9 +10,9 @@ import pytest
 
 from gpumon.collector import Collector
 from gpumon.efficiency.deriver import Deriver
+from gpumon.history.frame_store import Tick
 from gpumon.readings.frame import EndpointState, EngineReading, Fault, GpuReading, GpuState, HostReading
 from gpumon.readings.snapshot import Snapshot
-from gpumon.recording.past import Kept
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.source import Contribution, Source
 from tests.virtual_time import Clock, played
@@ -94,7 +94,7 @@ class Keeps:
         self.kept: list[int] = []
         self._fails = fails
 
-    def keep(self, kept: Kept) -> None:
+    def keep(self, kept: Tick) -> None:
         if self._fails:
             raise ValueError("oops\x1b[31m")
         self.kept.append(kept.frame.seq)

@@ -31,15 +31,15 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(chosen: argparse.Namespace) -> int:
     """Print them."""
     config = settings(chosen).loaded.config
+    from gpumon.history.derivation import Derivation, moments
     from gpumon.outputs import export
     from gpumon.outputs.json import encode
-    from gpumon.recording.course import Course, moments
     from gpumon.session import maker
 
     recording, (from_s, to_s) = opened(chosen.file, chosen.since, chosen.until)
     if chosen.form != "jsonl":
         write(export.header())
-    for snapshot in moments(recording, Course(recording, maker(config)), from_s, to_s, chosen.every):
+    for snapshot in moments(recording, Derivation(recording, maker(config)), from_s, to_s, chosen.every):
         write(encode(snapshot).decode() + "\n" if chosen.form == "jsonl" else export.rows(snapshot))
     tell_damage(recording)
     return OK

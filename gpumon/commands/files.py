@@ -16,8 +16,8 @@ from gpumon.config.theme_watch import ThemeFile
 from gpumon.config.themes import Theme, known_themes, themes_folder
 from gpumon.config.validate import all_changed
 from gpumon.fleet.snapshot import FleetSnapshot
+from gpumon.history.file import RECORDING as RECORDING
 from gpumon.readings.text import clean
-from gpumon.recording.place import RECORDING as RECORDING
 from gpumon.sources.offload import in_daemon_thread
 
 if TYPE_CHECKING:
@@ -151,8 +151,8 @@ class Files:
 
     def _write_texts(self, incident: Incident, span: tuple[float, float] | None) -> Path | str:
         """The folder that was made; or why none could be."""
+        from gpumon.history.summary import incidents
         from gpumon.outputs.bundle import fleet_texts, texts
-        from gpumon.recording.incidents import incidents
 
         snapshot, screen, drawn = incident.snapshot, incident.screen, incident.picture()
         if isinstance(snapshot, FleetSnapshot):

@@ -14,8 +14,8 @@ from gpumon.commands.streams import NOTHING, NOTHING_HERE, complain, write
 from gpumon.commands.watch import watch
 
 if TYPE_CHECKING:
+    from gpumon.history.recorder import Recorder
     from gpumon.readings.snapshot import Snapshot
-    from gpumon.recording.store import Recorder
 
 DAY_S: Final = 86400.0
 
@@ -35,8 +35,8 @@ def run(chosen: argparse.Namespace) -> int:
     """Record until a signal."""
     loaded, given = settings(chosen)
     from gpumon.config.load import named
-    from gpumon.recording.facts import facts
-    from gpumon.recording.store import Recorder
+    from gpumon.history.file import facts
+    from gpumon.history.recorder import Recorder
 
     host, keep = socket.gethostname(), loaded.config.recorder
     path = Path(chosen.file) if chosen.file else _own_file(host, simulated=given.demo)
@@ -73,7 +73,7 @@ def _own_file(host: str, *, simulated: bool) -> Path:
     """In a folder that is made. Raises ConfigError."""
     from gpumon.config.errors import ConfigError
     from gpumon.config.load import named
-    from gpumon.recording.place import own_file
+    from gpumon.history.file import own_file
 
     path = own_file(os.environ, host, simulated=simulated)
     try:

@@ -16,19 +16,19 @@ from gpumon.commands.screen import refuse_terminal, show
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import named
 from gpumon.config.schema import Config
+from gpumon.history.file import to_read
+from gpumon.history.player import Player
+from gpumon.history.reader import Recording
+from gpumon.history.recorder import write_recording
+from gpumon.history.timeline import DerivedTimeline
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
-from gpumon.recording.place import to_read
-from gpumon.recording.player import Player
-from gpumon.recording.reader import Recording
-from gpumon.recording.store import write_recording
-from gpumon.recording.timeline import PastTimeline
 from gpumon.session import Calibrator, maker
 from gpumon.sizing.calibration import Calibration
 from gpumon.sizing.scenario import Known
 
 if TYPE_CHECKING:
-    from gpumon.recording.course import Make
+    from gpumon.history.derivation import Make
     from gpumon.tui.control import Playback, Timeline
 
 SPEEDS: Final = (0.1, 100.0)
@@ -65,7 +65,7 @@ class Replay:
         self.file = file
         self.playback: Playback | None = self
         make: Make = maker(config)
-        self.timeline: Timeline | None = PastTimeline(
+        self.timeline: Timeline | None = DerivedTimeline(
             recording, make, lambda path: write_recording(Path(path), recording, recording.facts)
         )
         self._recording = recording

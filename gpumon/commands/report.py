@@ -11,7 +11,7 @@ from gpumon.commands.options import add_config, add_forms, add_recording, add_sp
 from gpumon.commands.streams import OK, complain, width, write
 
 if TYPE_CHECKING:
-    from gpumon.recording.reader import Recording
+    from gpumon.history.reader import Recording
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -26,8 +26,8 @@ def run(chosen: argparse.Namespace) -> int:
     """Sum it up, and print."""
     config = settings(chosen).loaded.config
     from gpumon.config.prices import running_prices
+    from gpumon.history.summary import summed_up
     from gpumon.outputs import period
-    from gpumon.recording.summary import summed_up
     from gpumon.sources.packaged import gpu_catalogue
 
     recording, (from_s, to_s) = opened(chosen.file, chosen.since, chosen.until)
@@ -57,8 +57,8 @@ def opened(file: str | None, since: str | None, until: str | None) -> tuple[Reco
     """
     from gpumon.config.errors import ConfigError
     from gpumon.config.load import named
-    from gpumon.recording.place import to_read
-    from gpumon.recording.reader import Recording
+    from gpumon.history.file import to_read
+    from gpumon.history.reader import Recording
 
     path = to_read(file or "", os.environ, socket.gethostname())
     recording = Recording(path)
@@ -75,7 +75,7 @@ def opened(file: str | None, since: str | None, until: str | None) -> tuple[Reco
 def moment(option: str, text: str, span: tuple[float, float]) -> float:
     """The Unix time that an option names. Raises ConfigError."""
     from gpumon.config.errors import ConfigError
-    from gpumon.recording.when import OutsideError, moment_of
+    from gpumon.history.when import OutsideError, moment_of
 
     try:
         return moment_of(text, span)

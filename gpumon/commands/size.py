@@ -93,7 +93,7 @@ def _recorded(chosen: argparse.Namespace, config: Config, base: Scenario) -> tup
     from gpumon.commands.report import opened, tell_damage
     from gpumon.config.errors import ConfigError
     from gpumon.config.load import named
-    from gpumon.recording.course import Course, moments
+    from gpumon.history.derivation import Derivation, moments
     from gpumon.session import maker
     from gpumon.sizing.calibration import Calibration
     from gpumon.sizing.live import from_live, own_models
@@ -102,7 +102,7 @@ def _recorded(chosen: argparse.Namespace, config: Config, base: Scenario) -> tup
     recording, (from_s, to_s) = opened(chosen.recording, chosen.since, chosen.until)
     calibration, stretch = Calibration(), Stretch()
     last = None
-    for snapshot in moments(recording, Course(recording, maker(config)), from_s, to_s, 0.0):
+    for snapshot in moments(recording, Derivation(recording, maker(config)), from_s, to_s, 0.0):
         calibration.take(snapshot)
         stretch.take(snapshot.wall_s, in_flight(snapshot), request_rates(snapshot))
         last = snapshot if snapshot.engines or last is None else last

@@ -15,11 +15,11 @@ import pytest
 from gpumon.commands.replay import Replay, opened
 from gpumon.config.errors import ConfigError
 from gpumon.config.schema import Config
+from gpumon.history.memory import MemoryStore
+from gpumon.history.recorder import write_recording
 from gpumon.readings.snapshot import Snapshot
-from gpumon.recording.ring import FlightRecorder
-from gpumon.recording.store import write_recording
-from tests.recording.frames import WALL_S, served
-from tests.recording.pasts import apart, lived, without_longer
+from tests.history.frames import WALL_S, served
+from tests.history.pasts import apart, lived, without_longer
 from tests.records import replace
 
 HOLE_S = 3600.0
@@ -33,7 +33,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[float
         *frames[:120],
         *(replace(each, wall_s=each.wall_s + HOLE_S, monotonic_s=each.monotonic_s + HOLE_S) for each in frames[120:]),
     ]
-    ring = FlightRecorder(1e6, 1e9)
+    ring = MemoryStore(1e6, 1e9)
     shown = lived(frames, ring)
     file = tmp_path_factory.mktemp("recorded") / "night.sqlite"
     write_recording(file, ring, {"host": "gpu-17"})

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.recording.store import Recorder
-from tests.recording.frames import served
-from tests.recording.pasts import lived
+from gpumon.history.recorder import Recorder
+from tests.history.frames import served
+from tests.history.pasts import lived
 
 GPUMON = str(Path(sys.executable).with_name("gpumon"))
 SECONDS = 50

@@ -15,7 +15,7 @@ from gpumon.sources.exposition import Scanner
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from tests.efficiency.test_deriver import frame, gpu
 from tests.fakes.engine import Capture
-from tests.recording.frames import served
+from tests.history.frames import served
 from tests.records import replace
 
 CAPTURES = ("vllm-lifecycle", "vllm-hang-and-dead-engine", "vllm-dp2", "vllm-poisson", "sglang-basic", "prometheus-api")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.recording.reader import Recording
+from gpumon.history.reader import Recording
 from tests.fakes.engine import FakeEngine
 from tests.fakes.nvml.driver import FakeDriver
 from tests.terminal import Terminal

@@ -11,7 +11,7 @@ from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import Frame
 from gpumon.session import maker
-from tests.recording.frames import WALL_S, served
+from tests.history.frames import WALL_S, served
 from tests.records import replace
 
 EVERY_S = 15

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from gpumon.history.summary import incidents
 from gpumon.outputs.verdicts import markdown
 from gpumon.readings.frame import GpuState
 from gpumon.readings.snapshot import FaultShown, Kind
 from gpumon.readings.verdict import Confidence, Event, EventKind, Evidence, Level, Limit, Verdict
-from gpumon.recording.incidents import incidents
 from tests.records import replace
 from tests.tui import scenes
 

@@ -3,7 +3,7 @@
 python -m tests.perf.bench_recording [--hours 24] [--file FILE]
 
 One hour of frames is made by the simulator's physics and the real vLLM adapter, with noise on every moving field
-(`tests.recording.frames`), derived and judged as for the screen: for charts and events. The other hours are
+(`tests.history.frames`), derived and judged as for the screen: for charts and events. The other hours are
 that hour with all times and counters moved on; a block never holds more than a minute: the repetition saves nothing.
 """
 
@@ -18,14 +18,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from gpumon.history import codec
+from gpumon.history.file import connected, journaled, make
+from gpumon.history.frame_store import Tick
+from gpumon.history.recorder import Recorder, Writer
 from gpumon.readings.frame import EngineReading, Frame, GpuReading, HistogramReading, RankReading
-from gpumon.recording import codec
-from gpumon.recording.file import connected, journaled, make
-from gpumon.recording.past import Kept
-from gpumon.recording.store import Recorder
-from gpumon.recording.writer import Writer
-from tests.recording.frames import served
-from tests.recording.pasts import lived
+from tests.history.frames import served
+from tests.history.pasts import lived
 from tests.records import replace
 
 HOUR_S: Final = 3600
@@ -36,7 +35,7 @@ TRIES: Final = 3
 """The best counts: others use this machine too."""
 
 
-def made(seconds: int) -> list[Kept]:
+def made(seconds: int) -> list[Tick]:
     """What the collector would keep in that time."""
     ticks = _Ticks()
     lived(served(seconds), ticks)
@@ -45,16 +44,16 @@ def made(seconds: int) -> list[Kept]:
 
 class _Ticks:
     def __init__(self) -> None:
-        self.kept: list[Kept] = []
+        self.kept: list[Tick] = []
 
-    def keep(self, kept: Kept) -> None:
+    def keep(self, kept: Tick) -> None:
         self.kept.append(kept)
 
     def fault(self, _wall_s: float) -> None:
         return None
 
 
-def moved(kept: Kept, times: int, by_s: float, last: Frame, known: dict[int, EngineReading]) -> Kept:
+def moved(kept: Tick, times: int, by_s: float, last: Frame, known: dict[int, EngineReading]) -> Tick:
     """The tick, so much later. `last` tells how far counters go, `times` how often; `known` are moved already."""
     frame = kept.frame
     gpus = tuple(_gpu(gpu, by_s, times * 1e6) for gpu in frame.gpus)
@@ -100,7 +99,7 @@ def _histogram(reading: HistogramReading, end: HistogramReading, times: int) -> 
     return HistogramReading(reading.bounds, counts, reading.sum + times * end.sum, reading.count + times * end.count)
 
 
-def day(hours: int, made_s: int = HOUR_S) -> Iterator[Kept]:
+def day(hours: int, made_s: int = HOUR_S) -> Iterator[Tick]:
     """One tick a second: those of the first `made_s`, again and again."""
     first = made(made_s)
     for times in range(hours * HOUR_S // made_s):
@@ -143,7 +142,7 @@ def write_ms(folder: Path, minutes: int = 5) -> float:
     """CPU in ms of all that the recorder's thread does with a tick, SQLite included."""
     path = folder / "write.sqlite"
     make(path, {})
-    ticks = [Kept(frame, {}, ()) for frame in served(60 * minutes)]
+    ticks = [Tick(frame, {}, ()) for frame in served(60 * minutes)]
     with contextlib.closing(connected(path, "rw")) as connection:
         journaled(connection, path)
         writer = Writer(connection)

@@ -17,11 +17,11 @@ from typing import Final
 
 import psutil
 
-from gpumon.recording.reader import Recording
-from gpumon.recording.ring import FlightRecorder
-from gpumon.recording.timeline import PastTimeline
+from gpumon.history.memory import MemoryStore
+from gpumon.history.reader import Recording
+from gpumon.history.timeline import DerivedTimeline
+from tests.history.pasts import make
 from tests.perf.bench_recording import HOUR_S, day
-from tests.recording.pasts import make
 
 SEEKS, STEPS = 20, 100
 LIMIT_SEEK_S, LIMIT_STEPS_PER_S, LIMIT_KEEP_MS = 0.3, 20.0, 0.5
@@ -41,7 +41,7 @@ async def seeks(path: Path, *, minutes: bool) -> list[float]:
         at_s = at_s // 60.0 * 60.0 if minutes else at_s
         began_s = time.perf_counter()
         recording = Recording(path)
-        moment = await PastTimeline(recording, make, lambda _: None).at(at_s + 0.01)
+        moment = await DerivedTimeline(recording, make, lambda _: None).at(at_s + 0.01)
         took.append(time.perf_counter() - began_s)
         assert moment is not None
         await asyncio.sleep(QUIET_S)
@@ -54,7 +54,7 @@ async def steps(path: Path, step: int) -> float:
     recording = Recording(path)
     span = recording.span()
     assert span is not None
-    timeline = PastTimeline(recording, make, lambda _: None)
+    timeline = DerivedTimeline(recording, make, lambda _: None)
     moment = await timeline.at((span[0] + span[1]) / 2)
     began_s = time.perf_counter()
     for _ in range(STEPS):
@@ -68,7 +68,7 @@ def flat(hours: int) -> tuple[float, float, float]:
 
     Five minutes of frames, over and over at later times: to make more of them takes memory that is not the ring's.
     """
-    process, ring, took, early = psutil.Process(), FlightRecorder(1800.0, 24e6), array("f"), 0.0
+    process, ring, took, early = psutil.Process(), MemoryStore(1800.0, 24e6), array("f"), 0.0
     for at, kept in enumerate(day(hours, MADE_S)):
         began_s = time.perf_counter()
         ring.keep(kept)

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
+from gpumon.history import codec
 from gpumon.readings.frame import EndpointState, GpuState, XidEvent
 from gpumon.readings.snapshot import Event, EventKind, Level, Limit
-from gpumon.recording import codec
 from gpumon.triage.events import MOST_GONE
 from tests.triage.stage import GIB, START_S, Of, Stage, engine, gpu
 

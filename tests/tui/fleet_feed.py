@@ -18,7 +18,7 @@ from gpumon.sources.prometheus.api import ApiFault
 from gpumon.tui.fleet.app import FleetApp
 from gpumon.tui.screens.host import HostScreen
 from tests.fleet.fleets import EVERY_S, fleet_frame, host, scraped
-from tests.recording.frames import WALL_S
+from tests.history.frames import WALL_S
 from tests.records import replace
 from tests.tui.running import until
 

@@ -22,7 +22,7 @@ from gpumon.tui.fleet.host_pane import _lines
 from gpumon.tui.table import clock
 from gpumon.tui.widgets.process_pane import AFAR
 from tests.fleet.fleets import fed, fleet_frame
-from tests.recording.frames import WALL_S
+from tests.history.frames import WALL_S
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still

@@ -16,7 +16,7 @@ from gpumon.tui.fleet.app import FleetApp
 from gpumon.tui.fleet.keys import IDS, MEANINGS, OFFERED
 from gpumon.tui.settings_table import FLEET_SETTINGS
 from tests.fleet.fleets import EVERY_S
-from tests.recording.frames import WALL_S
+from tests.history.frames import WALL_S
 from tests.tui.fleet_feed import CONFIG, NEWEST_S, Scrapes, has_rates, lost, watching
 from tests.tui.running import text_of, until
 from tests.tui.test_keys import disk_at

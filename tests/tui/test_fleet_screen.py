@@ -14,7 +14,7 @@ from gpumon.readings.missing import Missing
 from gpumon.tui.fleet.app import FleetApp
 from gpumon.tui.fleet.keys import MEANINGS
 from gpumon.tui.screens.host import HostScreen
-from tests.recording.frames import WALL_S
+from tests.history.frames import WALL_S
 from tests.records import replace
 from tests.tui.fleet_feed import CONFIG, NEWEST_S, Scrapes, has_rates, watching
 from tests.tui.running import text_of, until

@@ -1,0 +1,287 @@
+"""Frames as bytes: one by one, and a minute of them as one block; what may be secret is struck before."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Final, NamedTuple
+
+import msgspec
+
+from gpumon.history.first_edition import engine_reading
+from gpumon.history.frame_store import Cells, Points
+from gpumon.readings.frame import EngineReading, Frame
+from gpumon.readings.verdict import Event
+
+QUICK: Final = 1
+"""zlib's level for what is rewritten within a minute."""
+SMALL: Final = 6
+"""zlib's level for what stays: 9 takes 5 times as long for 4 % less."""
+MOST_FRAMES: Final = 300
+"""Of one block: a minute, four times a second, and some."""
+_MOST_BYTES: Final = 1 << 28
+"""What claims to be larger when unpacked is damaged: a minute of 8 GPUs and 100 engines is a third of that."""
+MOST_PACKED_BYTES: Final = 1 << 25
+"""What is larger as it lies there is damaged, and is not read: that minute is a fifth of it."""
+_DAMAGE: Final = (
+    *(zlib.error, msgspec.MsgspecError, LookupError, RuntimeError, StopIteration, OverflowError),
+    UnicodeDecodeError,  # msgspec passes it on from texts
+)
+"""What decoding raises for bytes that make no sense."""
+_MOST_PARTS: Final = 10_000
+"""Of one frame: it and its engines."""
+_MOST_SECONDS: Final = 1e5
+"""That points stand for: a tick may be an hour."""
+_SAME, _NEW = 0, 1
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Packed(NamedTuple):
+    """A frame as msgpack: engines apart, since most of them are as they were in the frame before."""
+
+    head: bytes
+    engines: tuple[bytes, ...]
+
+
+class _Moment(msgspec.Struct, array_like=True):
+    """The first fields of a `Frame`."""
+
+    seq: int
+    wall_s: float
+
+
+class _Place(msgspec.Struct, array_like=True):
+    """What stood at one place in all frames of a block: the head, the first engine, the second, ..."""
+
+    steps: Annotated[bytes, msgspec.Meta(max_length=MOST_FRAMES)]
+    """Of each frame that has this place: `_NEW` or `_SAME`."""
+    lengths: Annotated[list[Annotated[int, msgspec.Meta(gt=0)]], msgspec.Meta(max_length=MOST_FRAMES)]
+    """Of the new ones, in bytes."""
+    rows: bytes
+    """Rows of one length after another: see `_woven`."""
+
+
+class _Block(msgspec.Struct, array_like=True):
+    sizes: Annotated[list[int], msgspec.Meta(max_length=MOST_FRAMES)]
+    """Parts of each frame."""
+    places: Annotated[list[_Place], msgspec.Meta(max_length=_MOST_PARTS)]
+
+
+class _Cells(msgspec.Struct, array_like=True):
+    keys: list[str]
+    cells: list[tuple[float, float, bytes]]
+    """Time, seconds, and a float32 for each key; NaN is a gap."""
+
+
+_FRAME: Final = msgspec.msgpack.Decoder(Frame)
+_ENGINE: Final = msgspec.msgpack.Decoder(EngineReading)
+_MOMENT: Final = msgspec.msgpack.Decoder(_Moment)
+_BLOCK: Final = msgspec.msgpack.Decoder(_Block)
+_CELLS: Final = msgspec.msgpack.Decoder(_Cells)
+_EVENTS: Final = msgspec.msgpack.Decoder(list[Event])
+
+
+class Packer:
+    """Packs frames one after another."""
+
+    def __init__(self) -> None:
+        self._readings: tuple[EngineReading, ...] = ()
+        self._engines: tuple[bytes, ...] = ()
+
+    def pack(self, frame: Frame) -> Packed:
+        """The frame as bytes. An engine that is as it was in the frame before shares its bytes with that one."""
+        engines = []
+        for place, reading in enumerate(frame.engines):
+            before = self._readings[place] if place < len(self._readings) else None
+            engines.append(self._engines[place] if before == reading else _encode(_once(reading, before)))
+        self._readings, self._engines = frame.engines, tuple(engines)
+        return Packed(_encode(msgspec.structs.replace(frame, engines=())), self._engines)
+
+
+def _once(reading: EngineReading, before: EngineReading | None) -> EngineReading:
+    """The reading, with the good ones before it only where they were not kept already."""
+    if reading.earlier and before is not None and before.earlier == reading.earlier:
+        return msgspec.structs.replace(reading, earlier=())
+    return reading
+
+
+def unpacked(packed: Iterable[Packed]) -> list[Frame]:
+    """The frames; engines that share their bytes are one object.
+
+    A frame that this gpumon can not read is left out: a newer one may know more kinds of things.
+    """
+    known: dict[bytes, EngineReading] = {}
+    frames = []
+    for head, engines in packed:
+        try:
+            frame = _FRAME.decode(head)
+            known = {each: known.get(each) or _engine(each) for each in engines}
+        except _DAMAGE:
+            continue
+        frames.append(
+            msgspec.structs.replace(frame, engines=tuple(known[each] for each in engines)) if known else frame
+        )
+    return frames
+
+
+def _engine(data: bytes) -> EngineReading:
+    try:
+        return _ENGINE.decode(data)
+    except msgspec.ValidationError:
+        return engine_reading(data)
+
+
+def moment(packed: Packed) -> tuple[int, float]:
+    """A frame's number and time, read without the rest of it. Raises ValueError where it is damaged."""
+    try:
+        found = _MOMENT.decode(packed.head)
+        return found.seq, found.wall_s
+    except _DAMAGE as error:
+        raise ValueError(f"damaged: {error}") from None
+
+
+def block(frames: Sequence[Packed], level: int = SMALL) -> bytes:
+    """Frames that follow each other as one block: what a frame shares with the one before costs next to nothing."""
+    parts = [(frame.head, *frame.engines) for frame in frames]
+    sizes = list(map(len, parts))
+    places = [_place([each[at] for each in parts if at < len(each)]) for at in range(max(sizes, default=0))]
+    return zlib.compress(_encode(_Block(sizes, places)), level)
+
+
+def _place(column: Sequence[bytes]) -> _Place:
+    steps, rows = bytearray(), list[bytes]()
+    for row in column:
+        same = bool(rows) and rows[-1] == row
+        steps.append(_SAME if same else _NEW)
+        if not same:
+            rows.append(row)
+    lengths = list(map(len, rows))
+    of_length = ([row for row in rows if len(row) == length] for length in dict.fromkeys(lengths))
+    return _Place(bytes(steps), lengths, b"".join(map(_woven, of_length)))
+
+
+def _woven(rows: Sequence[bytes]) -> bytes:
+    """Rows of one length, each XORed with the one before, and transposed: bytes of one meaning stand together.
+
+    Measured on 8 GPUs and 4 engines: 4 % smaller than the rows as they are, and twice as quick to compress as level 9.
+    """
+    count, length = len(rows), len(rows[0])
+    woven, before = bytearray(count * length), 0
+    for at, row in enumerate(rows):
+        number = int.from_bytes(row, "big")
+        woven[at::count] = (number ^ before).to_bytes(length, "big")
+        before = number
+    return bytes(woven)
+
+
+def _unwoven(woven: bytes, length: int, count: int) -> list[bytes]:
+    rows, before = [], 0
+    for at in range(count):
+        before ^= int.from_bytes(woven[at::count], "big")
+        rows.append(before.to_bytes(length, "big"))
+    return rows
+
+
+def unblocked(data: bytes) -> list[Packed]:
+    """The frames of a block. Raises ValueError where it is damaged, in whatever way."""
+    try:
+        found = _BLOCK.decode(_inflated(data))
+        columns = [iter(_column(place)) for place in found.places]
+        parts = [[next(columns[at]) for at in range(size)] for size in found.sizes]
+        return [Packed(each[0], tuple(each[1:])) for each in parts]
+    except _DAMAGE as error:
+        raise ValueError(f"damaged: {error}") from None
+
+
+def _column(place: _Place) -> list[bytes]:
+    if sum(place.lengths) != len(place.rows):
+        raise LookupError("rows are missing, or too many")
+    by_length, at = {}, 0
+    for length, count in Counter(place.lengths).items():
+        by_length[length] = iter(_unwoven(place.rows[at : at + length * count], length, count))
+        at += length * count
+    rows = [next(by_length[length]) for length in place.lengths]
+    column, newest = [], -1
+    for step in place.steps:
+        newest += step
+        column.append(rows[newest])
+    return column
+
+
+def _inflated(data: bytes) -> bytes:
+    """Raises zlib.error, also for what is cut off or too large."""
+    stream = zlib.decompressobj()
+    found = stream.decompress(data, _MOST_BYTES)
+    if not stream.eof:
+        raise zlib.error("incomplete or too large")
+    return found
+
+
+def cells(points: Sequence[Points]) -> bytes:
+    """Points of charts; their values are kept in single precision."""
+    keys = list(dict.fromkeys(key for each in points for key in each.values))
+    rows = [
+        (each.wall_s, each.seconds, array("f", [each.values.get(key, float("nan")) for key in keys]).tobytes())
+        for each in points
+    ]
+    return zlib.compress(_encode(_Cells(keys, rows)), SMALL)
+
+
+def points(data: bytes) -> list[Points]:
+    """What `cells` made bytes of. Raises ValueError where it is damaged."""
+    try:
+        found = _told_cells(data)
+        return [Points(at, seconds, _values(found.keys, row)) for at, seconds, row in found.cells]
+    except _DAMAGE as error:
+        raise ValueError(f"damaged: {error}") from None
+
+
+def _told_cells(data: bytes) -> _Cells:
+    found = _CELLS.decode(_inflated(data))
+    if not all(math.isfinite(at) and 0.0 <= seconds <= _MOST_SECONDS for at, seconds, _ in found.cells):
+        raise ValueError("damaged: times that can not be")
+    return found
+
+
+def table(data: bytes) -> Cells:
+    """The same, not taken apart. Raises ValueError where it is damaged."""
+    try:
+        found = _told_cells(data)
+        values = array("f", b"".join([row for _, _, row in found.cells]))
+    except _DAMAGE as error:
+        raise ValueError(f"damaged: {error}") from None
+    if len(values) != len(found.cells) * len(found.keys) or len({*found.keys}) != len(found.keys):
+        raise ValueError("damaged: values are missing, or too many")
+    times, seconds = [at for at, _, _ in found.cells], [seconds for _, seconds, _ in found.cells]
+    return Cells(times, seconds, tuple(found.keys), values)
+
+
+def tabled(points: Sequence[Points]) -> Cells:
+    """Points as `table` gives them."""
+    keys = tuple(dict.fromkeys(key for each in points for key in each.values))
+    values = array("f", [each.values.get(key, math.nan) for each in points for key in keys])
+    return Cells([each.wall_s for each in points], [each.seconds for each in points], keys, values)
+
+
+def _values(keys: Sequence[str], row: bytes) -> dict[str, float]:
+    values = array("f", row)
+    if not math.isnan(sum(values)):
+        return dict(zip(keys, values, strict=True))
+    return {key: value for key, value in zip(keys, values, strict=True) if value == value}
+
+
+def told(events: Sequence[Event]) -> bytes:
+    """Events as bytes."""
+    return _encode(events)
+
+
+def events(data: bytes) -> list[Event]:
+    """What `told` made bytes of. Raises ValueError where it is damaged."""
+    try:
+        return _EVENTS.decode(data)
+    except _DAMAGE as error:
+        raise ValueError(f"damaged: {error}") from None

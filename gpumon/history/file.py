@@ -1,0 +1,303 @@
+"""The recording file as SQLite sees it: where it lies, made, checked, and held by one writer at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import glob
+import os
+import re
+import sqlite3
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
+from enum import IntEnum
+from pathlib import Path
+from typing import Final
+
+from gpumon import __version__
+from gpumon.config.errors import ConfigError
+from gpumon.config.load import named
+from gpumon.readings.text import clean
+
+SCHEMA: Final = 1
+"""Raised when an older gpumon could not read what is written."""
+APPLICATION: Final = 0x67707566
+"""SQLite's `application_id` of a recording."""
+BUSY_S: Final = 5.0
+"""How long SQLite waits for another process's lock."""
+_MOST_FACTS: Final = 100
+_LEAST_BYTES: Final = 512
+"""Of a page: SQLite takes what is smaller for a new file."""
+_JOURNALS: Final = ("-wal", "-shm", "-journal")
+_GROWS_BYTES: Final = 65536
+"""By so much a file may be about to grow when it can not."""
+_REMOTE: Final = frozenset(
+    ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "ceph", "lustre", "gpfs", "beegfs", "wekafs")
+) | {"glusterfs", "ocfs2", "gfs2"}
+"""File systems of other machines; what FUSE mounts is taken for one, too."""
+_MOST_PARTS: Final = 1000
+"""Tables, indexes and the like of a file that are looked at."""
+_COLUMNS: Final = {"facts": ("name", "value"), "pieces": ("id", "kind", "run", "first_s", "last_s", "data")}
+_TABLES: Final = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE pieces (
+  id INTEGER PRIMARY KEY, kind INTEGER NOT NULL, run INTEGER NOT NULL,
+  first_s REAL NOT NULL, last_s REAL NOT NULL, data BLOB NOT NULL
+);
+CREATE INDEX pieces_by_time ON pieces (kind, run, first_s, last_s);
+"""
+
+
+class Kind(IntEnum):
+    """What a row of `pieces` holds. Rows are in the order of their ids; `run` counts how often the clock went back."""
+
+    FRAMES = 1
+    """A block of the codec: one frame, or those of a finished minute."""
+    POINTS = 2
+    EVENTS = 4
+    # 3 and 5 are in files of gpumon 1.0: state of its own that nothing reads.
+
+
+def connected(path: Path, mode: str) -> sqlite3.Connection:
+    """An open file, in SQLite's `mode` (`ro`, `rw`); transactions are begun by hand. Raises sqlite3.Error."""
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    return sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+
+
+def make(path: Path, facts: Mapping[str, str]) -> None:
+    """A new, empty recording; the file appears whole or not at all. Raises FileExistsError, OSError, sqlite3.Error.
+
+    Only its user can read it: it tells what runs on this machine.
+    """
+    new = path.with_name(f".{path.name}.{os.urandom(6).hex()}.new")
+    os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    try:
+        with contextlib.closing(connected(new, "rw")) as connection:
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {SCHEMA}")
+            connection.executescript(f"BEGIN; {_TABLES}")
+            connection.executemany("INSERT INTO facts VALUES (?, ?)", facts.items())
+            connection.execute("COMMIT")
+        if not path.exists():
+            for ending in _JOURNALS:  # of a file that was taken away: SQLite would lay it over the new one
+                Path(f"{path}{ending}").unlink(missing_ok=True)
+        try:
+            os.link(new, path)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without hard links
+            if path.exists():
+                raise FileExistsError(f"{path} is there") from None
+            new.rename(path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def check(path: Path) -> None:
+    """Raises ConfigError, one line that names the file and the fix, where it can be no recording.
+
+    The file is not opened: to close any handle on it would take SQLite's locks from this process (fcntl(2)).
+    """
+    where = named(path)
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        raise ConfigError(f"{where}: there is no such file") from None
+    except OSError as failure:
+        raise ConfigError(f"{where}: cannot be read: {failure.strerror}") from None
+    if stat.S_ISDIR(status.st_mode):
+        raise ConfigError(f"{where}: is a folder: name a file in it")
+    if not stat.S_ISREG(status.st_mode):
+        raise ConfigError(f"{where}: is no file")
+    if not status.st_size:
+        raise ConfigError(f"{where}: is empty: no recording was ever in it; remove it or name another file")
+    if status.st_size < _LEAST_BYTES:
+        raise ConfigError(f"{where}: is no recording of gpumon; name one that `gpumon record` wrote, or a new file")
+
+
+def single(path: Path) -> None:
+    """Raises ConfigError where the file has another name: under that, another process could write it, too.
+
+    The name under which `make` made it goes: that stays where a process is killed just then.
+    """
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.new"):
+        with contextlib.suppress(FileNotFoundError):
+            if left.samefile(path):
+                left.unlink()
+    if path.stat().st_nlink > 1:
+        raise ConfigError(f"{named(path)}: has more than one name (hard links): remove the others, or record elsewhere")
+
+
+def identified(connection: sqlite3.Connection, path: Path) -> dict[str, str]:
+    """What was noted of the recording as a whole. Raises ConfigError where it is none that can be read."""
+    where = named(path)
+    try:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (schema,) = connection.execute("PRAGMA user_version").fetchone()
+        if application != APPLICATION:
+            raise ConfigError(f"{where}: is a database of another program; name a recording, or a new file")
+        if schema > SCHEMA:
+            newer = f"was written by a newer gpumon (schema {schema}; this one reads {SCHEMA})"
+            raise ConfigError(f"{where}: {newer}: update gpumon")
+        connection.execute("PRAGMA trusted_schema = OFF")
+        # A trigger undoes what is written, a view of a table's name could be anything, and without an end.
+        parts = connection.execute("SELECT type, name, sql FROM sqlite_schema LIMIT ?", (_MOST_PARTS,)).fetchall()
+        odd = next((f"{kind} {name}" for kind, name, _ in parts if kind in ("trigger", "view")), None)
+        if odd is not None:
+            raise ConfigError(f"{where}: has a {clean(odd, 60)}, which no recording has; name another file")
+        tables = {name for kind, name, sql in parts if kind == "table" and "VIRTUAL" not in str(sql).upper()}
+        if not tables >= {"facts", "pieces"}:
+            raise ConfigError(f"{where}: is damaged: a table of a recording is not there; take another copy of it")
+        for table, columns in _COLUMNS.items():
+            there = {name: hidden for _, name, *_, hidden in connection.execute(f"PRAGMA table_xinfo({table})")}
+            if any(there.get(column) != 0 for column in columns):
+                raise ConfigError(f"{where}: is damaged: the table {table} has other columns; take another copy of it")
+        texts = "typeof(name) = 'text' AND typeof(value) = 'text'"
+        return dict(connection.execute(f"SELECT name, value FROM facts WHERE {texts} LIMIT {_MOST_FACTS}"))
+    except sqlite3.Error as error:
+        raise unreadable(path, error) from None
+
+
+def unreadable(path: Path, error: sqlite3.Error) -> ConfigError:
+    """What SQLite refuses, for the user (sqlite.org/rescode.html: NOTADB, CORRUPT)."""
+    text = clean(str(error), 200)
+    if "not a database" in text:
+        text = "is no recording of gpumon; name one that `gpumon record` wrote, or a new file"
+    elif "malformed" in text:
+        text = "is damaged or cut off; take another copy of it"
+    else:
+        text = f"cannot be read: {text}"
+    return ConfigError(f"{named(path)}: {text}")
+
+
+def unwritable(path: Path, error: sqlite3.Error) -> OSError:
+    """Why a file can not be written. Where SQLite only says that I/O failed, the same is asked of a file beside it."""
+    text = clean(str(error), 120)
+    if "disk I/O error" in text:
+        try:
+            grown = max((each.stat().st_size for each in (path, Path(f"{path}-wal")) if each.exists()), default=0)
+            with tempfile.TemporaryFile(dir=path.parent) as probe:
+                os.pwrite(probe.fileno(), b"\0", grown + _GROWS_BYTES)
+        except OSError as failure:
+            return failure
+    return OSError(errno.EIO, text)
+
+
+def journaled(connection: sqlite3.Connection, path: Path) -> None:
+    """Choose the journal: WAL, which readers do not wait for; on network file systems, where it fails, a rollback one.
+
+    sqlite.org/wal.html: "All processes using a database must be on the same host computer". Raises sqlite3.Error.
+    """
+    if not remote(path):
+        with contextlib.suppress(sqlite3.OperationalError):
+            if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] == "wal":
+                # A commit then waits for no disk: kill -9 loses nothing of it, a power cut the last seconds.
+                connection.execute("PRAGMA synchronous = NORMAL")
+                connection.execute("PRAGMA journal_size_limit = 4194304")
+                return
+    connection.execute("PRAGMA journal_mode = TRUNCATE")
+    connection.execute("PRAGMA synchronous = NORMAL")
+
+
+def rest(connection: sqlite3.Connection) -> None:
+    """Leave a single file, to copy and to read where nothing can be written. Raises sqlite3.Error while it is read."""
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    connection.execute("PRAGMA busy_timeout = 200")
+    connection.execute("PRAGMA journal_mode = DELETE")
+
+
+def remote(path: Path, mounts: Path = Path("/proc/mounts")) -> bool:
+    """Whether a path lies on a file system of another machine."""
+    try:
+        lines = mounts.read_text(errors="replace").splitlines()
+    except OSError:
+        return False
+    folder = os.path.realpath(path.parent)
+    kind, longest = "", -1
+    for line in lines:
+        words = line.split()
+        if len(words) < 3:
+            continue
+        point = words[1].encode().decode("unicode_escape", "replace").rstrip("/")
+        if (folder == point or folder.startswith(f"{point}/")) and len(point) >= longest:
+            kind, longest = words[2], len(point)
+    return kind in _REMOTE or (kind.startswith("fuse.") and kind != "fuse.overlayfs") or kind == "fuseblk"
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Be the only writer of a file; the kernel lets go when the process ends, however it does.
+
+    The lock stands on a file beside: SQLite's own locks on the recording would be lost with any other handle on it.
+    Raises ConfigError where another process writes, OSError.
+    """
+    beside = Path(f"{os.path.realpath(path)}.lock")
+    descriptor = _locked(beside, path)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        beside.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _locked(beside: Path, path: Path) -> int:
+    while True:
+        try:
+            descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError as failure:
+            if failure.errno != errno.ELOOP:
+                raise
+            raise ConfigError(f"{named(beside)}: is a link, not the lock of a recording: remove it") from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), beside.stat()):
+                    return descriptor
+        except BlockingIOError:
+            pid = os.read(descriptor, 32).decode(errors="replace").strip()
+            who = f"process {pid}" if pid.isdigit() else "another process"
+            os.close(descriptor)
+            raise ConfigError(f"{named(path)}: {who} records into it: end that one, or name another file") from None
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # its last holder took the file away meanwhile
+
+
+RECORDING: Final = "recording.gpumon"
+"""The recording in the folder of an incident bundle."""
+
+
+def own_file(environ: Mapping[str, str], host: str, *, simulated: bool) -> Path:
+    """`gpumon/recordings/HOST.sqlite` in the user's XDG data folder. Raises ConfigError where there is no such."""
+    base, home = environ.get("XDG_DATA_HOME", ""), environ.get("HOME", "")
+    if not base.startswith("/"):
+        base = f"{home}/.local/share" if home.startswith("/") else ""
+    if not base:
+        raise ConfigError("no folder for recordings: name a file, or set XDG_DATA_HOME or HOME")
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", host).strip("-.")[:64] or "host"
+    return Path(base, "gpumon", "recordings", f"{name}{'-simulated' if simulated else ''}.sqlite")
+
+
+def to_read(file: str, environ: Mapping[str, str], host: str) -> Path:
+    """The recording that a user means: of a folder the one in it, and without a name the host's own.
+
+    Raises ConfigError.
+    """
+    path = Path(file) if file else own_file(environ, host, simulated=False)
+    if not file and not os.path.exists(path):  # noqa: PTH110 - what must not be looked at raises there
+        raise ConfigError(f"{named(path)}: this host has none of its own yet: name a file, or begin it: gpumon record")
+    inside = path / RECORDING
+    return inside if os.path.isfile(inside) else path  # noqa: PTH113 - likewise
+
+
+def facts(host: str, *, simulated: bool) -> dict[str, str]:
+    """For a recording that is made now."""
+    made = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return {"host": host, "gpumon": __version__, "made": made, "simulated": "yes" if simulated else ""}

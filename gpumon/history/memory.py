@@ -1,0 +1,211 @@
+"""The last minutes in memory, packed, within a bound."""
+
+from __future__ import annotations
+
+import math
+import threading
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from gpumon.history import codec
+from gpumon.history.frame_store import Cell, Cells, Points, Tick
+from gpumon.readings.frame import Frame
+from gpumon.readings.snapshot import Event
+
+LONGEST_S: Final = 60.0
+"""A chunk is full then, or with the next minute of the clock."""
+MOST_FRAMES: Final = 120
+_OVERHEAD_BYTES: Final = 160
+"""Of a bytes object and its places in lists."""
+
+
+class _Chunk:
+    """Frames of one minute of the clock: one by one while it lasts, then as one block."""
+
+    def __init__(self, run: int) -> None:
+        """`run`: how often the clock had gone back before."""
+        self.run = run
+        self.walls: list[float] = []
+        self.packed: list[codec.Packed] = []
+        self.block = b""
+        self.points: list[Points] = []
+        self.cells = b""
+        """The points, once the frames are a block."""
+        self.last_s = 0.0
+        """When the last frame was taken, on the monotonic clock."""
+        self.events: list[Event] = []
+        self.bytes = 0
+
+    def add(self, kept: Tick, packed: codec.Packed) -> int:
+        """Take in one frame; returns the bytes that it takes."""
+        shared = self.packed[-1].engines if self.packed else ()
+        new = [engine for at, engine in enumerate(packed.engines) if at >= len(shared) or shared[at] is not engine]
+        added = len(packed.head) + sum(map(len, new)) + _OVERHEAD_BYTES * (1 + len(new) + len(kept.events))
+        self.walls.append(kept.frame.wall_s)
+        self.last_s = kept.frame.monotonic_s
+        self.packed.append(packed)
+        self.events += kept.events
+        self.bytes += added
+        return added
+
+    def squeezed(self, block: bytes, cells: bytes) -> int:
+        """Keep these in place of the frames and points one by one; returns the bytes that this saves."""
+        new = len(block) + len(cells) + _OVERHEAD_BYTES * (2 + len(self.events))
+        saved, self.bytes = self.bytes - new, new
+        self.block, self.packed = block, []
+        self.cells, self.points = cells, []
+        return saved
+
+
+class MemoryStore:
+    """Keeps the last minutes: a `Keeper` for the collector and a `FrameStore` for any thread.
+
+    `seconds` back at most, and `most_bytes` of frames, points and events; whole minutes are dropped.
+    """
+
+    def __init__(self, seconds: float, most_bytes: float) -> None:
+        self._seconds = seconds
+        self._most_bytes = most_bytes
+        self._chunks: deque[_Chunk] = deque()
+        self._packer = codec.Packer()
+        self._cell = Cell()
+        self._bytes = 0
+        self._turns = 0
+        self._lock = threading.Lock()
+        self._full: deque[_Chunk] = deque()
+        self._squeezer: threading.Thread | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes kept."""
+        return self._bytes
+
+    def keep(self, kept: Tick) -> None:
+        """Take one tick; a finished minute is packed tighter in a thread."""
+        packed = self._packer.pack(kept.frame)
+        wall_s = kept.frame.wall_s
+        points = self._cell.taken() if self._cell.ends(wall_s) else None
+        self._cell.add(wall_s, kept.frame.interval_s, kept.points)
+        with self._lock:
+            chunk = self._chunks[-1] if self._chunks else None
+            self._turns += chunk is not None and wall_s <= chunk.walls[-1]
+            if chunk is not None and points is not None:
+                chunk.points.append(points)
+            if chunk is None or not _belongs(wall_s, chunk):
+                if chunk is not None:
+                    self._full.append(chunk)
+                chunk = _Chunk(self._turns)
+                self._chunks.append(chunk)
+            self._bytes += chunk.add(kept, packed)
+            self._drop(kept.frame.monotonic_s)
+        if self._full and (self._squeezer is None or not self._squeezer.is_alive()):
+            self._squeezer = threading.Thread(target=self._squeeze, name="flight recorder", daemon=True)
+            self._squeezer.start()
+
+    def _drop(self, now_s: float) -> None:
+        """Let the oldest go: what is too long ago, or too much."""
+        chunks = self._chunks
+        while len(chunks) > 1 and (now_s - chunks[0].last_s > self._seconds or self._bytes > self._most_bytes):
+            self._bytes -= chunks.popleft().bytes
+
+    def _squeeze(self) -> None:
+        while True:
+            with self._lock:
+                if not self._full:
+                    return
+                chunk = self._full.popleft()
+                packed, points = chunk.packed, chunk.points
+            block, cells = codec.block(packed), codec.cells(points)
+            with self._lock:
+                saved = chunk.squeezed(block, cells)
+                if any(chunk is each for each in self._chunks):
+                    self._bytes -= saved
+
+    def settle(self) -> None:
+        """Wait until all finished minutes are packed: for measurements and tests."""
+        if self._squeezer is not None:
+            self._squeezer.join()
+
+    def span(self) -> tuple[float, float] | None:
+        """When the first and the last frame was taken; None without frames."""
+        with self._lock:
+            if not self._chunks:
+                return None
+            return min(chunk.walls[0] for chunk in self._chunks), max(chunk.walls[-1] for chunk in self._chunks)
+
+    def turns(self) -> int:
+        """How often its clock went back."""
+        return self._turns
+
+    def frames(self, from_s: float, to_s: float) -> Sequence[Frame]:
+        """Frames from a time to another, both included; of a time that came again only those of the newer one."""
+        found: list[Frame] = []
+        for chunk in self._between(from_s, to_s):
+            with self._lock:
+                block, packed, again = chunk.block, [*chunk.packed], self._came_again(chunk)
+            frames = codec.unpacked(codec.unblocked(block) if block else packed)
+            found += [frame for frame in frames if from_s <= frame.wall_s <= to_s and not _within(frame.wall_s, again)]
+        return found
+
+    def _came_again(self, chunk: _Chunk) -> list[tuple[float, float]]:
+        """Spans of time of the chunks that were taken after the clock was set back behind this one."""
+        later = [each for each in self._chunks if each.run > chunk.run]
+        runs = {run: [each.walls for each in later if each.run == run] for run in {each.run for each in later}}
+        return [(walls[0][0], walls[-1][-1]) for walls in runs.values()]
+
+    def before(self, wall_s: float) -> float | None:
+        """When the last frame before a time was taken."""
+        with self._lock:
+            found = (bisect_left(chunk.walls, wall_s) for chunk in self._chunks)
+            known = [chunk.walls[at - 1] for chunk, at in zip(self._chunks, found, strict=True) if at]
+        return max(known, default=None)
+
+    def after(self, wall_s: float) -> float | None:
+        """When the first frame after a time was taken."""
+        with self._lock:
+            later = [chunk.walls for chunk in self._chunks if chunk.walls[-1] > wall_s]
+            known = [walls[bisect_right(walls, wall_s)] for walls in later]
+        return min(known, default=None)
+
+    def points(self, from_s: float, to_s: float) -> Sequence[Points]:
+        """Points for charts, oldest first."""
+        found: list[Points] = []
+        for chunk in self._between(from_s, to_s):
+            with self._lock:
+                cells, points = chunk.cells, [*chunk.points]
+            found += [each for each in (codec.points(cells) if cells else points) if from_s <= each.wall_s <= to_s]
+        return found
+
+    def cells(self, from_s: float, to_s: float) -> Sequence[Cells]:
+        """The same as they are kept: a minute is given as a whole."""
+        found: list[Cells] = []
+        for chunk in self._between(from_s, to_s):
+            with self._lock:
+                cells, points = chunk.cells, [*chunk.points]
+            found.append(codec.table(cells) if cells else codec.tabled(points))
+        return found
+
+    def events(self, from_s: float, to_s: float) -> Sequence[Event]:
+        """What happened, oldest first."""
+        with self._lock:
+            found = [event for chunk in self._chunks for event in chunk.events if from_s <= event.wall_s <= to_s]
+        return sorted(found, key=lambda event: event.wall_s)
+
+    def _between(self, from_s: float, to_s: float) -> list[_Chunk]:
+        with self._lock:
+            return [chunk for chunk in self._chunks if chunk.walls[0] <= to_s and chunk.walls[-1] >= from_s]
+
+
+def _within(wall_s: float, spans: Sequence[tuple[float, float]]) -> bool:
+    return any(first_s <= wall_s <= last_s for first_s, last_s in spans)
+
+
+def _belongs(wall_s: float, chunk: _Chunk) -> bool:
+    """Whether a frame goes on in a chunk: its times only grow, so that they can be searched."""
+    return (
+        wall_s > chunk.walls[-1]
+        and math.floor(wall_s / LONGEST_S) == math.floor(chunk.walls[0] / LONGEST_S)
+        and len(chunk.walls) < MOST_FRAMES
+    )

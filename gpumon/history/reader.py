@@ -1,0 +1,332 @@
+"""Reads a recording: a `FrameStore` in a file, also while another process writes it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import operator
+import sqlite3
+import threading
+import weakref
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+from gpumon.history import codec
+from gpumon.history.file import Kind, check, connected, identified, unreadable
+from gpumon.history.frame_store import Cells, Points
+from gpumon.readings.frame import Frame
+from gpumon.readings.verdict import Event
+
+LONGEST_BLOCK_S: Final = 61.0
+"""No row but one of events reaches over more wall time."""
+_CACHE_BYTES: Final = 24_000_000
+"""Of blocks that were unpacked last."""
+
+_MOST_INTEGER: Final = 2**63 - 1
+"""SQLite's."""
+_UNWRITABLE: Final = ("unable to open", "readonly")
+"""What SQLite says where it can make no lock or journal: CANTOPEN and the kinds of READONLY."""
+_FIRST_S, _LAST_S = 0.0, 253_402_214_400.0
+"""Times of what is no frame lie outside: the years 1970 to 9999."""
+
+_MOST_RUNS: Final = 1000
+"""The newest are read of a file whose clock went back more often."""
+
+T = TypeVar("T")
+
+
+class _Run(NamedTuple):
+    """Frames between two moments at which the clock went back."""
+
+    number: int
+    first_s: float
+    last_s: float
+
+
+class _Block(NamedTuple):
+    """The frames of one row."""
+
+    times: list[float]
+    frames: list[codec.Packed]
+    size: int
+
+
+class Recording:
+    """A `FrameStore` in a file. Safe to call from several threads, one call at a time.
+
+    Where the clock went back, `frames` gives what the screen would have seen at the end of the span: of the time
+    before, the frames of an older run only up to where the newer one begins.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Blocks. Raises ConfigError in one line where the file is no recording that can be read."""
+        check(path)
+        self._lock = threading.RLock()
+        self._path = path
+        self._cache: OrderedDict[int, _Block] = OrderedDict()
+        self._cached_bytes = 0
+        self._damaged_rows: set[int] = set()
+        self._damaged_frames: set[tuple[int, float]] = set()
+        try:
+            self._connection = _opened(path)
+        except sqlite3.Error as error:
+            raise unreadable(path, error) from None
+        self._let_go = weakref.finalize(self, self._connection.close)
+        self.facts: Mapping[str, str] = identified(self._connection, path)
+
+    @property
+    def damaged(self) -> int:
+        """Rows and frames that were looked at and could not be read: they are left out."""
+        return len(self._damaged_rows) + len(self._damaged_frames)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._let_go()
+
+    def span(self) -> tuple[float, float] | None:
+        """When the first and the last frame was taken; None without frames."""
+        with self._reading():
+            runs = self._runs()
+        return (min(run.first_s for run in runs), max(run.last_s for run in runs)) if runs else None
+
+    def turns(self) -> int:
+        """How often its clock went back."""
+        with self._reading():
+            return next(self._numbers(), 0)
+
+    def frames(self, from_s: float, to_s: float) -> Sequence[Frame]:
+        """Frames from a time to another, both included."""
+        with self._reading():
+            found: list[codec.Packed] = []
+            for run, since_s, until_s in self._runs_to(from_s, to_s):
+                packed: list[codec.Packed] = []
+                for block in self._blocks(run, since_s, until_s):
+                    packed += block.frames[bisect_left(block.times, since_s) : bisect_right(block.times, until_s)]
+                found = packed + found
+        frames = codec.unpacked(found)
+        if len(frames) < len(found):
+            good = {(frame.seq, frame.wall_s) for frame in frames}
+            self._damaged_frames |= {moment for one in found if (moment := codec.moment(one)) not in good}
+        return frames
+
+    def before(self, wall_s: float) -> float | None:
+        """When the last frame before a time was taken."""
+        with self._reading():
+            for since_s, until_s, run in reversed(self._visible()):
+                latest_s = min(until_s, math.nextafter(wall_s, -math.inf))
+                for block in self._blocks(run, since_s, latest_s, newest=True) if since_s <= latest_s else ():
+                    at = bisect_right(block.times, latest_s) - 1
+                    if at >= 0 and block.times[at] >= since_s:
+                        return block.times[at]
+        return None
+
+    def after(self, wall_s: float) -> float | None:
+        """When the first frame after a time was taken."""
+        with self._reading():
+            for since_s, until_s, run in self._visible():
+                first_s = max(since_s, math.nextafter(wall_s, math.inf))
+                for block in self._blocks(run, first_s, until_s) if first_s <= until_s else ():
+                    at = bisect_left(block.times, first_s)
+                    if at < len(block.times) and block.times[at] <= until_s:
+                        return block.times[at]
+        return None
+
+    def cells(self, from_s: float, to_s: float) -> Sequence[Cells]:
+        """Points for charts as they are kept, oldest first: a minute is given as a whole."""
+        return self._told(Kind.POINTS, from_s, to_s, lambda data: [codec.table(data)])
+
+    def points(self, from_s: float, to_s: float) -> Sequence[Points]:
+        """Points for charts, oldest first."""
+        found = self._told(Kind.POINTS, from_s, to_s, codec.points)
+        return [point for point in found if from_s <= point.wall_s <= to_s]
+
+    def events(self, from_s: float, to_s: float) -> Sequence[Event]:
+        """What happened, oldest first."""
+        found = self._told(Kind.EVENTS, from_s, to_s, codec.events)
+        return [event for event in found if from_s <= event.wall_s <= to_s]
+
+    def _runs(self) -> list[_Run]:
+        """Oldest first."""
+        runs = []
+        where = (
+            "FROM pieces WHERE kind = ? AND run = ? AND first_s BETWEEN ? AND ?"
+            " AND last_s BETWEEN first_s AND first_s + ? ORDER BY first_s"
+        )
+        for run in islice(self._numbers(), _MOST_RUNS):
+            bounds = (Kind.FRAMES, run, _FIRST_S, _LAST_S, LONGEST_BLOCK_S)
+            first = self._query(f"SELECT first_s {where} LIMIT 1", bounds)
+            last = self._query(f"SELECT last_s {where} DESC LIMIT 1", bounds)
+            if first and last:
+                runs.append(_Run(run, first[0][0], last[0][0]))
+        return runs[::-1]
+
+    def _numbers(self) -> Iterator[int]:
+        """Of all runs, the newest first; each is a look-up, however many rows there are."""
+        run = _MOST_INTEGER
+        while found := self._query(
+            "SELECT run FROM pieces WHERE kind = ? AND run < ? ORDER BY run DESC LIMIT 1", (Kind.FRAMES, run)
+        ):
+            (run,) = found[0]
+            if not isinstance(run, int):
+                return
+            yield run
+
+    def _visible(self) -> list[tuple[float, float, int]]:
+        """Spans of time and the newest run in each, oldest span first."""
+        spans: list[tuple[float, float, int]] = []
+        for run in self._runs():
+            kept = []
+            for since_s, until_s, number in spans:
+                if since_s < run.first_s:
+                    kept.append((since_s, min(until_s, math.nextafter(run.first_s, -math.inf)), number))
+                if until_s > run.last_s:
+                    kept.append((max(since_s, math.nextafter(run.last_s, math.inf)), until_s, number))
+            spans = [*kept, (run.first_s, run.last_s, run.number)]
+        return sorted(spans)
+
+    def _runs_to(self, from_s: float, to_s: float) -> Iterator[tuple[int, float, float]]:
+        """Runs that led to the moment `to_s`, the newest first, each with the span that is its own."""
+        at = [span for span in self._visible() if span[0] <= to_s]
+        newest = at[-1][2] if at else 0
+        until_s = to_s
+        for run in reversed(self._runs()):
+            if run.number <= newest and run.first_s <= until_s:
+                yield run.number, from_s, until_s
+                until_s = math.nextafter(run.first_s, -math.inf)
+            if until_s < from_s:
+                return
+
+    def _blocks(self, run: int, from_s: float, to_s: float, *, newest: bool = False) -> Iterator[_Block]:
+        """Blocks of a run that may hold frames of a span, oldest or newest first; read as they are asked for."""
+        rows = self._rows(
+            f"first_s BETWEEN ? AND ? AND last_s >= ? ORDER BY first_s {'DESC' if newest else 'ASC'}",
+            (Kind.FRAMES, run, -math.inf if newest else from_s - LONGEST_BLOCK_S, to_s, from_s),
+        )
+        for row in rows:
+            if (block := self._block(row)) is not None:
+                yield block
+
+    def _rows(self, where: str, values: tuple[object, ...]) -> Iterator[int]:
+        """Ids of the rows of a kind and a run, one by one."""
+        try:
+            rows = self._connection.execute(f"SELECT id FROM pieces WHERE kind = ? AND run = ? AND {where}", values)
+            with contextlib.closing(rows):
+                for (row,) in rows:
+                    yield row
+        except sqlite3.Error as error:
+            raise unreadable(self._path, error) from None
+
+    def _data(self, row: int) -> object:
+        """What a row holds; None where it is larger than any block, or gone meanwhile."""
+        found = self._query(
+            "SELECT data FROM pieces WHERE id = ? AND length(data) <= ?", (row, codec.MOST_PACKED_BYTES)
+        )
+        return found[0][0] if found else None
+
+    def _block(self, row: int) -> _Block | None:
+        """The frames of a row; None where it is damaged."""
+        if (block := self._cache.get(row)) is not None:
+            self._cache.move_to_end(row)
+            return block
+        timed = self._read(_timed, row)
+        if not timed:
+            return None
+        times, frames = [at_s for at_s, _ in timed], [frame for _, frame in timed]
+        engines = {id(each): len(each) for frame in frames for each in frame.engines}
+        size = sum(len(frame.head) for frame in frames) + sum(engines.values())
+        block = self._cache[row] = _Block(times, frames, size)
+        self._cached_bytes += size
+        while self._cached_bytes > _CACHE_BYTES and len(self._cache) > 1:
+            self._cached_bytes -= self._cache.popitem(last=False)[1].size
+        return block
+
+    def _told(self, kind: Kind, from_s: float, to_s: float, read: Callable[[bytes], list[T]]) -> list[T]:
+        """What rows of a kind hold, oldest first. Events of one tick may be of very different times."""
+        with self._reading():
+            found: list[T] = []
+            reach_s = math.inf if kind is Kind.EVENTS else LONGEST_BLOCK_S
+            for run, since_s, until_s in self._runs_to(from_s, to_s):
+                rows = self._rows(
+                    "first_s BETWEEN ? AND ? AND last_s >= ? ORDER BY first_s",
+                    (kind, run, since_s - reach_s, until_s, since_s),
+                )
+                found = [each for row in rows for each in self._read(read, row)] + found
+            return found
+
+    def _read(self, read: Callable[[bytes], list[T]], row: int) -> list[T]:
+        try:
+            data = self._data(row)
+            if isinstance(data, bytes):
+                return read(data)
+        except ValueError:
+            pass
+        self._damaged_rows.add(row)
+        return []
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """One state of the file for all queries of a call, whatever a writer does meanwhile."""
+        with self._lock:
+            self._query("BEGIN")
+            try:
+                yield
+            finally:
+                with contextlib.suppress(sqlite3.Error):
+                    self._connection.execute("COMMIT")
+
+    def _query(self, sql: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        """Raises ConfigError where SQLite finds the file damaged, or its disk fails."""
+        try:
+            return self._connection.execute(sql, values).fetchall()
+        except sqlite3.Error as error:
+            raise unreadable(self._path, error) from None
+
+
+def _timed(data: bytes) -> list[tuple[float, codec.Packed]]:
+    """The frames of a block and their times, which only grow. Raises ValueError where it is damaged."""
+    frames = codec.unblocked(data)
+    times = [codec.moment(frame)[1] for frame in frames]
+    if not all(_FIRST_S <= at_s <= _LAST_S for at_s in times) or not all(map(operator.lt, times, times[1:])):
+        raise ValueError("damaged: its times are in no order")
+    return list(zip(times, frames, strict=True))
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """Raises sqlite3.Error. A recording that can not even be locked (a read-only folder) is taken for one at rest."""
+    try:
+        return _answering(path, "ro")
+    except sqlite3.OperationalError as error:
+        if not any(each in str(error) for each in _UNWRITABLE):
+            raise
+    if _begun(path, "-journal"):  # what a killed writer had begun is taken back first: this writes
+        with contextlib.suppress(sqlite3.OperationalError):
+            _answering(path, "rw").close()
+    for ending in ("-wal", "-journal"):
+        if _begun(path, ending):
+            text = f"{path.name}{ending} belongs to it, and can be used only where files can be written"
+            raise sqlite3.OperationalError(text)
+    try:
+        return _answering(path, "ro")
+    except sqlite3.OperationalError:
+        return _answering(path, "ro&immutable=1")
+
+
+def _answering(path: Path, mode: str) -> sqlite3.Connection:
+    connection = connected(path, mode)
+    try:
+        connection.execute("PRAGMA application_id").fetchall()
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _begun(path: Path, ending: str) -> bool:
+    """Whether a journal holds something."""
+    journal = Path(f"{path}{ending}")
+    return journal.exists() and journal.stat().st_size > 0

@@ -1,0 +1,477 @@
+"""Keeps ticks in a recording file, in a thread of its own: whatever the disk does, no tick waits for it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+from gpumon.config.errors import ConfigError
+from gpumon.config.load import named
+from gpumon.history import codec
+from gpumon.history.file import Kind, check, connected, held, identified, journaled, make, rest, single, unwritable
+from gpumon.history.frame_store import Cell, FrameStore, Points, Tick
+from gpumon.readings.frame import Fault
+from gpumon.readings.text import clean
+from gpumon.readings.verdict import Event
+
+SOURCE: Final = "recording"
+"""`Fault.source` of what is said here."""
+_MOST_WAITING: Final = 64
+"""Ticks that wait for a slow disk; what comes then is dropped."""
+_BACK_OFF_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
+_FULL_BYTES: Final = 1 << 20
+"""A disk with less room left is full."""
+_OTHERS: Final = {
+    "host": "is a recording of the host {}: name another file",
+    "simulated": "holds frames of another kind (simulated and real ones do not mix): name another file",
+}
+"""Facts that all frames of a recording share, and what is said of those of another one."""
+
+
+class Recorder:
+    """A `Keeper` that writes a file, new or begun earlier on the same host."""
+
+    def __init__(
+        self, path: Path, facts: Mapping[str, str], *, keep_s: float = math.inf, keep_bytes: float = math.inf
+    ) -> None:
+        """Opens the file; blocks. Raises ConfigError in one line where it can not be recorded into."""
+        self._path = path
+        self._facts = facts
+        self._keep = keep_s, keep_bytes
+        self._waiting: queue.Queue[Tick | None] = queue.Queue(_MOST_WAITING)
+        self._stack = contextlib.ExitStack()
+        self._writer: Writer | None = None
+        self._connection: sqlite3.Connection | None = None
+        self._file = (0, 0)
+        self._fault: Fault | None = None
+        self._slow: Fault | None = None
+        self._failures = 0
+        self._retry_s = -math.inf
+        self.dropped = 0
+        """Ticks that were lost to a slow, full or failing disk."""
+        self.written = 0
+        """Frames that stand in the file for good, since this start."""
+        self.is_new = False
+        """This start made the file."""
+        try:
+            self._begin()
+        except BaseException:
+            self._let_go()
+            self._stack.close()
+            raise
+        self._thread = threading.Thread(target=self._work, name="recording", daemon=True)
+        self._thread.start()
+
+    def keep(self, kept: Tick) -> None:
+        """Take one tick; returns at once."""
+        try:
+            self._waiting.put_nowait(kept)
+        except queue.Full:
+            self.dropped += 1
+            since_s = self._slow.since_wall_s if self._slow is not None else kept.frame.wall_s
+            self._slow = Fault(SOURCE, f"{named(self._path)}: the disk does not keep up: frames are lost", since_s)
+        else:
+            self._slow = None
+
+    def fault(self, _wall_s: float = 0.0) -> Fault | None:
+        """What is wrong with the recording right now, whatever time it is."""
+        return self._fault or self._slow
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Write what waits and let go of the file; gives up on a disk that hangs."""
+        end_s = time.monotonic() + timeout_s
+        with contextlib.suppress(queue.Full):
+            self._waiting.put(None, timeout=timeout_s)
+        self._thread.join(max(0.0, end_s - time.monotonic()))
+
+    def _begin(self) -> None:
+        try:
+            if self._path.exists():
+                check(self._path)
+            elif not self._path.parent.is_dir():
+                raise ConfigError(f"{named(self._path.parent)}: there is no such folder")
+            self._stack.enter_context(held(self._path))
+            self._open()
+        except OSError as failure:
+            raise ConfigError(f"{named(self._path)}: cannot be written: {failure.strerror}") from None
+        except sqlite3.Error as error:
+            text = unwritable(self._path, error).strerror
+            raise ConfigError(f"{named(self._path)}: cannot be written: {text}; name another file") from None
+
+    def _open(self) -> None:
+        """Raises ConfigError, OSError, sqlite3.Error."""
+        if not self._path.exists():
+            make(self._path, self._facts)
+            self.is_new = True
+        check(self._path)
+        single(self._path)
+        # Not read-only: what a killed writer left in a rollback journal has to be taken back first.
+        self._connection = connection = connected(self._path, "rw")
+        theirs = identified(connection, self._path)
+        for name, text in _OTHERS.items():
+            if theirs.get(name, "") != self._facts.get(name, ""):
+                raise ConfigError(f"{named(self._path)}: {text.format(clean(theirs.get(name, '')))}")
+        journaled(connection, self._path)
+        connection.execute("BEGIN IMMEDIATE")  # raises where it can not be written
+        connection.execute("ROLLBACK")
+        self._file = _identity(self._path)
+        self._writer = Writer(connection, *self._keep)
+
+    def _work(self) -> None:
+        with self._stack:
+            running = True
+            while running:
+                ticks, running = self._gathered()
+                if ticks:
+                    self._write(ticks)
+            self._finish()
+
+    def _gathered(self) -> tuple[list[Tick], bool]:
+        """All ticks that wait, the first awaited; and whether more may come."""
+        ticks = [self._waiting.get()]
+        with contextlib.suppress(queue.Empty):
+            while ticks[-1] is not None:
+                ticks.append(self._waiting.get_nowait())
+        return [tick for tick in ticks if tick is not None], ticks[-1] is not None
+
+    def _write(self, ticks: Sequence[Tick]) -> None:
+        """Write and commit. Where that fails, the file is let go and opened anew a while later."""
+        if self._writer is None and time.monotonic() < self._retry_s:
+            self.dropped += len(ticks)
+            return
+        try:
+            if self._connection is not None and _identity(self._path) != self._file:
+                # Removed or moved away: what its journal holds goes along, and a new file takes its place.
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                self._let_go()
+            if self._writer is None:
+                self._open()
+            assert self._writer is not None, "it was just opened"
+            self._writer.write(ticks)
+        except Exception as error:  # whatever it is, the monitor goes on, and it is named
+            self.dropped += len(ticks)
+            self._stop(error, ticks[0].frame.wall_s)
+        else:
+            self.written += len(ticks)
+            self._failures, self._fault = 0, None
+
+    def _stop(self, error: Exception, wall_s: float) -> None:
+        reason = _reason(error, self._path)
+        self._let_go()
+        self._retry_s = time.monotonic() + _BACK_OFF_S[min(self._failures, len(_BACK_OFF_S) - 1)]
+        self._failures += 1
+        since_s = self._fault.since_wall_s if self._fault is not None else wall_s
+        text = f"recording stopped: {reason}; what was written stays readable, gpumon tries again"
+        self._fault = Fault(SOURCE, text, since_s)
+
+    def _finish(self) -> None:
+        if self._writer is not None and self._connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._writer.finish()
+                rest(self._connection)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._writer = None
+        if self._connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """Tells files apart; nothing where there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return status.st_dev, status.st_ino
+
+
+def _reason(error: Exception, path: Path) -> str:
+    """Why nothing more can be written, with the file."""
+    where, text = named(path), clean(str(error), 120)
+    if isinstance(error, ConfigError):
+        return text
+    if not isinstance(error, OSError | sqlite3.Error):
+        return f"{where}: gpumon failed, please report: {type(error).__name__}: {text}"
+    with contextlib.suppress(OSError):
+        room = os.statvfs(path.parent)
+        if room.f_bavail * room.f_frsize < _FULL_BYTES:
+            return f"{where}: the disk is full"
+    if "readonly" in text:
+        return f"{where}: it can not be written any more (read-only)"
+    failure = error if isinstance(error, OSError) else unwritable(path, error)
+    return f"{where}: {failure.strerror or text}"
+
+
+def write_recording(path: Path, past: FrameStore, facts: Mapping[str, str]) -> None:
+    """Write all of a past into a new file. Blocks. Raises OSError, FileExistsError where there is one already.
+
+    What reading the past raises goes through; no file is left then.
+    """
+    try:
+        make(path, facts)
+    except sqlite3.Error as error:
+        raise unwritable(path, error) from None
+    try:
+        with contextlib.closing(connected(path, "rw")) as connection:
+            _copy(past, connection)
+    except BaseException as error:
+        failure = unwritable(path, error) if isinstance(error, sqlite3.Error) else error
+        path.unlink(missing_ok=True)
+        raise failure from None
+
+
+def _copy(past: FrameStore, connection: sqlite3.Connection) -> None:
+    """Minute by minute. Raises sqlite3.Error."""
+    writer = Writer(connection)
+    span = past.span()
+    at_s: float | None = span[0] if span is not None else None
+    since_s = -math.inf
+    while at_s is not None:
+        end_s = math.nextafter((at_s // BLOCK_S + 1) * BLOCK_S, -math.inf)
+        writer.write([Tick(frame, {}, ()) for frame in past.frames(at_s, end_s)])
+        at_s = past.after(end_s)
+        until_s = math.inf if at_s is None else end_s
+        writer.finish(past.points(since_s, until_s), past.events(since_s, until_s))
+        since_s = math.nextafter(end_s, math.inf)
+    connection.execute("PRAGMA incremental_vacuum").fetchall()
+
+
+BLOCK_S: Final = 60.0
+"""Wall time of one block: what must be read to see one of its frames."""
+_HEADROOM_BYTES: Final = 1 << 20
+"""What a minute may add before room is made for it."""
+_MOST_RUN: Final = 2**62
+_MOST_WALL_S: Final = 1e11
+"""A row that is dated beyond is damaged: what comes next is no earlier run than that."""
+_BATCH: Final = 8
+_RETIRE_S: Final = 0.05
+"""Longest time that old rows are removed for in one commit."""
+_STEADY_S: Final = 600.0
+"""Nothing goes for its age until the clock has kept step with the monotonic one for that long: it may be wrong."""
+_STEP_S: Final = 30.0
+"""A clock that moves by more against the monotonic one was set."""
+_VACUUM_PAGES: Final = 256
+"""Given back at a time, where the file was allowed to be larger before."""
+
+T = TypeVar("T")
+
+
+class Writer:
+    """One run of recording on one connection. After any sqlite3.Error it is of no more use."""
+
+    def __init__(self, connection: sqlite3.Connection, keep_s: float = math.inf, keep_bytes: float = math.inf) -> None:
+        """`keep_s` and `keep_bytes` bound the recording by age, and the size of its file. Raises sqlite3.Error."""
+        self._connection = connection
+        self._keep_s = keep_s
+        self._keep_bytes = keep_bytes - _HEADROOM_BYTES
+        newest = connection.execute(
+            "SELECT run, last_s FROM pieces WHERE kind = ? AND typeof(run) = 'integer' AND run BETWEEN 0 AND ?"
+            " AND typeof(last_s) = 'real' AND abs(last_s) <= ? ORDER BY id DESC LIMIT 1",
+            (Kind.FRAMES, _MOST_RUN, _MOST_WALL_S),
+        ).fetchone()
+        self._run: int = newest[0] if newest else 1
+        self._last_s: float = newest[1] if newest else -math.inf
+        self._packer = codec.Packer()
+        self._frames = _Tail(Kind.FRAMES, codec.block, codec.unblocked)
+        self._points = _Tail(Kind.POINTS, codec.cells, codec.points)
+        self._cell = Cell()
+        self._clock = _Clock()
+        self._behind = False
+        if newest:
+            self._resume()
+
+    def write(self, ticks: Iterable[Tick]) -> None:
+        """Write and commit. Raises sqlite3.Error, with nothing of these ticks written then."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        for kept in ticks:
+            self._add(kept)
+        if self._behind:
+            self._retire()
+        self._connection.execute("COMMIT")
+
+    def finish(self, points: Sequence[Points] = (), events: Sequence[Event] = ()) -> None:
+        """End the minute that was begun, so that it takes as little room as the others; `points` and `events` are its.
+
+        Raises sqlite3.Error.
+        """
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._end_cell()
+        if points:
+            self._insert(Kind.POINTS, points[0].wall_s, points[-1].wall_s, codec.cells(points))
+        self._tell(events)
+        self._end_minute()
+        self._connection.execute("COMMIT")
+
+    def _resume(self) -> None:
+        """Go on in the minute that the writer before did not end: its rows become one with those to come."""
+        minute_s = self._last_s // BLOCK_S * BLOCK_S
+        for tail in (self._frames, self._points):
+            rows = self._connection.execute(
+                "SELECT id, first_s, last_s, data FROM pieces"
+                " WHERE kind = ? AND run = ? AND first_s BETWEEN ? AND ? AND last_s BETWEEN first_s AND ?"
+                " AND typeof(data) = 'blob' AND length(data) <= ? ORDER BY first_s LIMIT ?",
+                (
+                    *(tail.kind, self._run, minute_s, self._last_s, self._last_s),
+                    *(codec.MOST_PACKED_BYTES, codec.MOST_FRAMES),
+                ),
+            )
+            tail.resume(rows.fetchall())
+
+    def _add(self, kept: Tick) -> None:
+        frame = kept.frame
+        at_s = frame.wall_s
+        back = at_s <= self._last_s
+        if back or self._cell.ends(at_s):
+            self._end_cell()
+        if back or at_s // BLOCK_S != self._last_s // BLOCK_S or self._frames.full:
+            self._end_minute()
+        self._run += back
+        self._last_s = at_s
+        self._clock.tick(at_s, frame.monotonic_s)
+        self._tell(kept.events)
+        packed = self._packer.pack(frame)
+        row = self._insert(Kind.FRAMES, at_s, at_s, codec.block([packed], codec.QUICK))
+        self._frames.add(row, at_s, packed)
+        self._cell.add(at_s, frame.interval_s, kept.points)
+
+    def _tell(self, events: Sequence[Event]) -> None:
+        if events:
+            times = [event.wall_s for event in events]
+            self._insert(Kind.EVENTS, min(times), max(times), codec.told(events))
+
+    def _end_cell(self) -> None:
+        if (point := self._cell.taken()) is not None:
+            row = self._insert(Kind.POINTS, point.wall_s, point.wall_s, codec.cells([point]))
+            self._points.add(row, point.wall_s, point)
+
+    def _end_minute(self) -> None:
+        self._join(self._frames)
+        self._join(self._points)
+        self._retire()
+
+    def _join(self, tail: _Tail[T]) -> None:
+        """Put one block in the place of its rows. It comes before they go, so that no id is ever used again."""
+        if len(tail.rows) > 1:
+            self._insert(tail.kind, tail.first_s, tail.last_s, tail.bytes_of(tail.items))
+            self._connection.executemany("DELETE FROM pieces WHERE id = ?", [(row,) for row in tail.rows])
+        tail.clear()
+
+    def _insert(self, kind: Kind, first_s: float, last_s: float, data: bytes) -> int:
+        row = self._connection.execute(
+            "INSERT INTO pieces (kind, run, first_s, last_s, data) VALUES (?, ?, ?, ?, ?)",
+            (kind, self._run, first_s, last_s, data),
+        ).lastrowid
+        assert row is not None, "an INSERT makes a row"
+        return row
+
+    def _retire(self) -> None:
+        """Remove what is too old or too much, oldest first, for a moment at most; the rest is done with later ticks."""
+        end_s = time.monotonic() + _RETIRE_S
+        self._behind = True
+        while self._behind and time.monotonic() < end_s:
+            self._behind = self._removed() or self._shrunk()
+
+    def _removed(self) -> bool:
+        """Whether a few rows, all of the oldest, were in the way and are gone."""
+        oldest = self._connection.execute(
+            "SELECT id, run, last_s FROM pieces ORDER BY id LIMIT ?", (_BATCH + 1,)
+        ).fetchall()
+        if len(oldest) <= _BATCH:
+            return False
+        pages, free, page_bytes = (self._pragma(name) for name in ("page_count", "freelist_count", "page_size"))
+        if (pages - free) * page_bytes <= self._keep_bytes and not self._too_old(*oldest[_BATCH - 1][1:]):
+            return False
+        self._connection.execute("DELETE FROM pieces WHERE id < ?", (oldest[_BATCH][0],))
+        return True
+
+    def _too_old(self, run: int, last_s: float) -> bool:
+        """Whether a row is. One that a wrong clock dated into the future is as old as what came after it."""
+        if not self._clock.steady:
+            return False
+        if last_s > self._last_s:
+            later = "SELECT first_s FROM pieces WHERE kind = ? AND run > ? ORDER BY run, first_s LIMIT 1"
+            found = self._connection.execute(later, (Kind.FRAMES, run)).fetchone()
+            last_s = found[0] if found else math.inf
+        return last_s < self._last_s - self._keep_s
+
+    def _shrunk(self) -> bool:
+        """Whether a few free pages of a file that is too large were given back to the file system."""
+        size = self._pragma("page_count") * self._pragma("page_size")
+        if size <= self._keep_bytes + _HEADROOM_BYTES or not self._pragma("freelist_count"):
+            return False
+        self._connection.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
+        return True
+
+    def _pragma(self, name: str) -> int:
+        value: int = self._connection.execute(f"PRAGMA {name}").fetchone()[0]
+        return value
+
+
+class _Tail(Generic[T]):
+    """Rows that will be one."""
+
+    def __init__(
+        self, kind: Kind, bytes_of: Callable[[Sequence[T]], bytes], items_of: Callable[[bytes], list[T]]
+    ) -> None:
+        self.kind = kind
+        self.bytes_of = bytes_of
+        self._items_of = items_of
+        self.rows: list[int] = []
+        self.items: list[T] = []
+        self.first_s = self.last_s = 0.0
+
+    @property
+    def full(self) -> bool:
+        return len(self.items) >= codec.MOST_FRAMES
+
+    def add(self, row: int, wall_s: float, item: T) -> None:
+        if not self.rows:
+            self.first_s = wall_s
+        self.last_s = wall_s
+        self.rows.append(row)
+        self.items.append(item)
+
+    def resume(self, rows: Iterable[tuple[int, float, float, bytes]]) -> None:
+        """Take rows that another left, oldest first; those that are damaged or full stay as they are."""
+        for row, first_s, last_s, data in rows:
+            try:
+                items = self._items_of(data)
+            except ValueError:
+                items = []
+            if not items or len(self.items) + len(items) > codec.MOST_FRAMES:
+                self.clear()
+                continue
+            if not self.rows:
+                self.first_s = first_s
+            self.last_s = last_s
+            self.rows.append(row)
+            self.items += items
+
+    def clear(self) -> None:
+        self.rows.clear()
+        self.items.clear()
+
+
+class _Clock:
+    """Whether the wall clock has kept step with the monotonic one."""
+
+    def __init__(self) -> None:
+        self._offset_s = self._since_s = math.inf
+        self.steady = False
+
+    def tick(self, wall_s: float, monotonic_s: float) -> None:
+        if not abs(wall_s - monotonic_s - self._offset_s) <= _STEP_S:
+            self._since_s = monotonic_s
+        self._offset_s = wall_s - monotonic_s
+        self.steady = monotonic_s - self._since_s >= _STEADY_S

@@ -1,0 +1,446 @@
+"""A part of a past summed up: means from the charts' points, totals from the counters, incidents from the events."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gpumon.efficiency.deriver import Deriver
+from gpumon.efficiency.frontends import adding_up
+from gpumon.history.frame_store import FrameStore, Points
+from gpumon.readings.frame import Frame
+from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason, number
+from gpumon.readings.period import NO_PRICE, EnginePeriod, GpuPeriod, Incident, Period
+from gpumon.readings.snapshot import Engine, Event, EventKind, Gpu, Level
+from gpumon.readings.text import clean
+from gpumon.readings.times import rfc3339
+from gpumon.specs.gpus import GpuCatalogue
+
+SAMPLE_S: Final = 60.0
+"""Between two frames that counters are read from: what they counted in between is in the next one."""
+GAP_S: Final = 10.0
+"""A longer time without points is a gap."""
+_CHUNK_S: Final = 3600.0
+"""Points are read by the hour."""
+_LONGEST_S: Final = 60.0
+"""No points stand for more."""
+_HOUR_S: Final = 3600.0
+_TOTALS: Final = {
+    "prefill_computed_tokens": "prefill_computed",
+    "prefill_cached_tokens": "prefill_cached",
+    "decode_tokens": "decode",
+    "trained_tokens": "trained",
+}
+"""Fields of `EnginePeriod` and those of `TokensTotal` that they come from."""
+_MEANS: Final = {
+    "running_mean": "running",
+    "waiting_mean": "waiting",
+    "kv_usage_ratio": "kv",
+    "mfu_ratio": "mfu",
+    "mbu_ratio": "mbu",
+}
+"""Fields of `EnginePeriod` and the series `NAME@KEY` that they are the means of."""
+
+
+class _Mean:
+    """Mean of a series, weighted by the seconds that its points stand for."""
+
+    __slots__ = ("seconds", "total")
+
+    def __init__(self) -> None:
+        self.seconds = self.total = 0.0
+
+    def add(self, value: float, seconds: float) -> None:
+        if value == value:
+            self.total += value * seconds
+            self.seconds += seconds
+
+    def reading(self, otherwise: Missing) -> Reading:
+        return self.total / self.seconds if self.seconds else otherwise
+
+
+class _Means(NamedTuple):
+    """What the points say: mean of each series, seconds covered, gaps."""
+
+    means: Mapping[str, _Mean]
+    covered_s: float
+    gaps: tuple[tuple[float, float], ...]
+    """Unix times from which to which nothing is recorded."""
+
+    def mean(self, series: str, otherwise: Missing = NOT_EXPOSED) -> Reading:
+        return self.means[series].reading(otherwise) if series in self.means else otherwise
+
+
+class _Counted:
+    """Grows a total by a counter that may begin anew."""
+
+    __slots__ = ("last", "seconds", "total")
+
+    def __init__(self) -> None:
+        self.last: float | None = None
+        self.total = self.seconds = 0.0
+
+    def add(self, value: Reading, seconds: float) -> None:
+        known = number(value)
+        if known is None:
+            self.last = None
+            return
+        if self.last is not None:
+            self.total += known - self.last if known >= self.last else known
+            self.seconds += seconds
+        self.last = known
+
+
+class _Sample(NamedTuple):
+    """A frame that counters are read from."""
+
+    frame: Frame
+    broken: bool
+    """Time before it is not recorded: what was counted there counts to nothing."""
+
+
+class _Counts:
+    """What the sampled frames say: the things there were, for how long, and what their counters counted."""
+
+    def __init__(self) -> None:
+        self.gpus: dict[str, Gpu] = {}
+        self.seconds: dict[str, float] = {}
+        """GPU -> recorded time in which it was there."""
+        self.engines: dict[str, Engine] = {}
+        self.joules: dict[str, _Counted] = {}
+        self.tokens: dict[tuple[str, str], _Counted] = {}
+        self.host = ""
+        self.simulated = False
+
+    def begin_anew(self) -> None:
+        """What the counters say next is a base line."""
+        for counted in (*self.joules.values(), *self.tokens.values()):
+            counted.last = None
+
+    def add(self, frame: Frame, gpus: Sequence[Gpu], engines: Sequence[Engine], seconds: float) -> None:
+        """`seconds`: since the frame before, as far as they are recorded."""
+        self.host, self.simulated = clean(frame.host.name, 64), self.simulated or frame.simulated
+        for raw, gpu in zip(frame.gpus, gpus, strict=True):
+            self.gpus[gpu.uuid] = gpu
+            self.seconds[gpu.uuid] = self.seconds.get(gpu.uuid, -seconds) + seconds
+            self.joules.setdefault(gpu.uuid, _Counted()).add(raw.energy_j, seconds)
+        for engine in engines:
+            self.engines[engine.key] = engine
+            for field, total in _TOTALS.items():
+                counted = self.tokens.setdefault((engine.key, field), _Counted())
+                counted.add(getattr(engine.tokens_total, total), seconds)
+
+
+def summed_up(
+    past: FrameStore, catalogue: GpuCatalogue, prices: Mapping[str, float], from_s: float, to_s: float
+) -> Period:
+    """A part of a past, both ends included (Unix time). `prices`: as `Triage` takes them. Reads a disk."""
+    means = _means(past, from_s, to_s)
+    counts = _counts(past, catalogue, from_s, to_s, means.gaps)
+    indices = Counter(gpu.index for gpu in counts.gpus.values() if not gpu.parent_uuid)
+    gpus = [_gpu(gpu, counts, means, prices, indices[gpu.index] > 1) for gpu in counts.gpus.values()]
+    engines = [_engine(engine, counts, means, gpus, to_s - from_s) for engine in counts.engines.values()]
+    found, left_out = incidents(past.events(from_s, to_s), to_s)
+    whole = Period(
+        begin=rfc3339(from_s),
+        end=rfc3339(to_s),
+        seconds=to_s - from_s,
+        covered_s=means.covered_s,
+        gaps=len(means.gaps),
+        host=counts.host,
+        simulated=counts.simulated,
+        gpus=tuple(sorted(gpus, key=lambda gpu: gpu.index)),
+        engines=tuple(sorted(engines, key=lambda engine: engine.name)),
+        busy_ratio=means.mean("busy", NOT_SUPPORTED),
+        mfu_ratio=means.mean("mfu", NOT_SUPPORTED),
+        mbu_ratio=means.mean("mbu", NOT_SUPPORTED),
+        incidents=found,
+        incidents_left_out=left_out,
+    )
+    cards = {uuid for uuid, gpu in counts.gpus.items() if not gpu.parent_uuid}
+    return _with_sums(whole, adding_up(counts.engines.values()), cards)
+
+
+def _means(past: FrameStore, from_s: float, to_s: float) -> _Means:
+    means: dict[str, _Mean] = {}
+    gaps: list[tuple[float, float]] = []
+    covered_s, last_s = 0.0, math.nan
+    for points, seconds in _points(past, from_s, to_s):
+        begin_s = points.wall_s - points.seconds
+        if begin_s - last_s > GAP_S:
+            gaps.append((last_s, begin_s))
+        else:  # ticks that came late are no gap: the next one stands for the time before it
+            seconds += max(0.0, begin_s - last_s) if last_s == last_s else 0.0
+        last_s = points.wall_s
+        covered_s += seconds
+        for series, value in points.values.items():
+            means.setdefault(series, _Mean()).add(value, seconds)
+    covered_s += _tail_s(past, from_s, to_s, last_s)
+    return _Means(means, min(covered_s, to_s - from_s), tuple(gaps))
+
+
+def _tail_s(past: FrameStore, from_s: float, to_s: float, last_s: float) -> float:
+    """Seconds of frames behind the last points (NaN: there are none): the mean of those is not made yet."""
+    begin_s = last_s if last_s == last_s else past.after(math.nextafter(from_s, -math.inf))
+    end_s = past.before(math.nextafter(to_s, math.inf))
+    if begin_s is None or end_s is None or not 0.0 < end_s - begin_s <= GAP_S:
+        return 0.0
+    return end_s - begin_s
+
+
+def _points(past: FrameStore, from_s: float, to_s: float) -> Iterator[tuple[Points, float]]:
+    """Points, and for how many of their seconds they count: the first and the last may reach over the ends."""
+    begin_s = from_s
+    while begin_s < to_s:
+        end_s = min(to_s, begin_s + _CHUNK_S)
+        for points in past.points(begin_s, end_s + _LONGEST_S):
+            reached_s = min(points.wall_s, to_s) - max(points.wall_s - points.seconds, from_s)
+            if reached_s > 0.0 and begin_s < points.wall_s and (points.wall_s <= end_s or end_s == to_s):
+                yield points, reached_s
+        # A clock that was set leaves years without a frame: they are not walked through.
+        next_s = past.after(end_s)
+        begin_s = to_s if next_s is None else max(end_s, next_s - _LONGEST_S)
+
+
+def _counts(
+    past: FrameStore, catalogue: GpuCatalogue, from_s: float, to_s: float, gaps: Sequence[tuple[float, float]]
+) -> _Counts:
+    """A Deriver over a frame a minute. Where the clock of the machine began anew (a reboot), so do all counters."""
+    counts, deriver = _Counts(), Deriver(catalogue)
+    last: Frame | None = None
+    for frame, broken in _sampled(past, from_s, to_s, gaps):
+        seconds = 0.0 if last is None else frame.monotonic_s - last.monotonic_s
+        unseen_s = 0.0 if last is None else seconds - (frame.wall_s - last.wall_s)
+        if seconds < 0.0:
+            deriver = Deriver(catalogue)
+        if broken or seconds < 0.0 or unseen_s > GAP_S:  # the last: time that the clock went through twice
+            counts.begin_anew()
+            seconds = 0.0
+        last = frame
+        snapshot = deriver.derive(msgspec.structs.replace(frame, interval_s=SAMPLE_S)).snapshot
+        counts.add(frame, snapshot.gpus, snapshot.engines, seconds)
+    return counts
+
+
+def _sampled(past: FrameStore, from_s: float, to_s: float, gaps: Sequence[tuple[float, float]]) -> Iterator[_Sample]:
+    """The first frame, one per minute from there on, and the last one; all of a minute in which an engine or a GPU came
+    or went, or with a gap, as what was counted there is in none of the others."""
+    last: Frame | None = None
+    for at_s in _minutes(past, from_s, to_s):
+        frames = past.frames(at_s, at_s)[-1:]
+        if frames and last is not None:
+            since_s = last.wall_s
+            holed = any(begin_s < at_s and since_s < end_s for begin_s, end_s in gaps)
+            if holed or _counting(frames[0]) != _counting(last):
+                frames = [frame for frame in past.frames(since_s, at_s) if frame.seq != last.seq]
+                for frame in frames:
+                    yield _Sample(frame, broken=frame.wall_s - since_s > GAP_S + frame.interval_s)
+                    since_s = frame.wall_s
+                last = frames[-1] if frames else last
+                continue
+        yield from (_Sample(frame, broken=False) for frame in frames)
+        last = frames[-1] if frames else last
+
+
+def _minutes(past: FrameStore, from_s: float, to_s: float) -> Iterator[float]:
+    """Times of the first frame of each minute, and of the first and the last of all."""
+    at_s = past.after(math.nextafter(from_s, -math.inf))
+    last_s = past.before(math.nextafter(to_s, math.inf))
+    while at_s is not None and last_s is not None and at_s <= last_s:
+        yield at_s
+        if at_s == last_s:
+            return
+        # Where a recording begins a minute, a frame is read without those before it.
+        next_s = past.after(math.nextafter(max(at_s, (at_s // SAMPLE_S + 1) * SAMPLE_S), -math.inf))
+        next_s = past.after(at_s) if next_s is not None and next_s <= at_s else next_s
+        at_s = last_s if next_s is None or next_s > last_s else next_s
+
+
+def _counting(frame: Frame) -> frozenset[str]:
+    """What gives counters: engines that answer, GPUs that count their energy."""
+    gpus = (gpu.uuid for gpu in frame.gpus if not isinstance(gpu.energy_j, Missing))
+    return frozenset((*(reading.key for reading in frame.engines if reading.ranks), *gpus))
+
+
+def _gpu(gpu: Gpu, counts: _Counts, means: _Means, prices: Mapping[str, float], shared: bool) -> GpuPeriod:
+    """`shared`: another card had its index in the same time, so that no series is its own."""
+    joules, slice_ = counts.joules[gpu.uuid], bool(gpu.parent_uuid)
+
+    def mean(series: str) -> Reading:
+        return NOT_SUPPORTED if slice_ or shared else means.mean(f"{series}:{gpu.index}", NOT_SUPPORTED)
+
+    busy = mean("busy")
+    price = math.nan if slice_ else prices.get(gpu.gpu_type, prices.get("", math.nan))
+    cost: Reading = price * counts.seconds[gpu.uuid] / _HOUR_S if price == price else NO_PRICE
+    return GpuPeriod(
+        index=gpu.index,
+        uuid=gpu.uuid,
+        name=clean(gpu.name, 64),
+        busy_ratio=busy,
+        mfu_ratio=mean("mfu"),
+        mbu_ratio=mean("mbu"),
+        power_w=joules.total / joules.seconds if joules.seconds else NOT_SUPPORTED,
+        energy_j=joules.total if joules.seconds else NOT_SUPPORTED,
+        cost=cost,
+        idle_cost=_product(cost, busy if isinstance(busy, Missing) else 1.0 - busy),
+    )
+
+
+def _engine(engine: Engine, counts: _Counts, means: _Means, gpus: Sequence[GpuPeriod], seconds: float) -> EnginePeriod:
+    totals = {field: _counted(counts.tokens[engine.key, field]) for field in _TOTALS}
+    own_means = {field: means.mean(f"{series}@{engine.key}") for field, series in _MEANS.items()}
+    shared = {index for other in counts.engines.values() if other.key != engine.key for index in other.hardware.gpus}
+    own = [gpu for gpu in gpus if gpu.index in engine.hardware.gpus]
+    alone = bool(own) and not shared & set(engine.hardware.gpus)
+    energy = _sum([gpu.energy_j for gpu in own]) if alone else Missing(Reason.NO_GPU)
+    cost = _sum([gpu.cost for gpu in own]) if alone else Missing(Reason.NO_GPU)
+    made = _sum(
+        [total for field in ("decode_tokens", "trained_tokens") if not isinstance(total := totals[field], Missing)]
+    )
+    return EnginePeriod(
+        name=engine.name,
+        key=engine.key,
+        model=clean(engine.model, 200),
+        kind=engine.kind.value,
+        **totals,
+        **own_means,
+        decode_tokens_per_s=_quotient(totals["decode_tokens"], seconds),
+        energy_j=energy,
+        tokens_per_j=_quotient(made, energy),
+        cost_per_million_tokens=_product(_quotient(cost, made), 1e6),
+    )
+
+
+def _with_sums(period: Period, engines: Iterable[Engine], cards: Collection[str]) -> Period:
+    """`cards`: uuids of GPUs that are no slices of others."""
+    keys = {engine.key for engine in engines}
+    here = [engine for engine in period.engines if engine.key in keys]
+    sums = {field: _sum_of_known([getattr(engine, field) for engine in here]) for field in _TOTALS}
+    gpus = [gpu for gpu in period.gpus if gpu.uuid in cards]
+    energy, cost = _sum([gpu.energy_j for gpu in gpus]), _sum([gpu.cost for gpu in gpus])
+    made = _sum_of_known([sums["decode_tokens"], sums["trained_tokens"]])
+    return msgspec.structs.replace(
+        period,
+        **sums,
+        energy_j=energy,
+        tokens_per_j=_quotient(made, energy),
+        cost=cost,
+        idle_cost=_sum([gpu.idle_cost for gpu in gpus]),
+        cost_per_million_tokens=_product(_quotient(cost, made), 1e6),
+    )
+
+
+def _counted(counted: _Counted) -> Reading:
+    return counted.total if counted.seconds else NOT_EXPOSED
+
+
+def _sum(readings: Sequence[Reading]) -> Reading:
+    """The sum; the first reason where a part is missing."""
+    missing = next((reading for reading in readings if isinstance(reading, Missing)), None)
+    if missing is not None or not readings:
+        return missing if missing is not None else NOT_EXPOSED
+    return math.fsum(reading for reading in readings if not isinstance(reading, Missing))
+
+
+def _sum_of_known(readings: Sequence[Reading]) -> Reading:
+    """The sum of what was counted: an engine that counts no such tokens has none."""
+    return _sum([reading for reading in readings if not isinstance(reading, Missing)])
+
+
+def _quotient(above: Reading, below: Reading) -> Reading:
+    if isinstance(above, Missing):
+        return above
+    if isinstance(below, Missing):
+        return below
+    return above / below if below > 0.0 else Missing(Reason.IDLE)
+
+
+def _product(one: Reading, other: Reading) -> Reading:
+    if isinstance(one, Missing):
+        return one
+    return other if isinstance(other, Missing) else one * other
+
+
+MOST: Final = 200
+_URGENT: Final = frozenset({Level.CRITICAL, Level.WARN})
+_ORDER: Final = {level: at for at, level in enumerate(Level)}
+_QUIET: Final = frozenset({EventKind.REPLICAS})
+"""Kinds that are told by others beside them."""
+_TOLD: Final = frozenset({EventKind.GPU, EventKind.THROTTLE})
+"""Kinds that say no more than the verdict of the same GPU that they lead to."""
+_LEAD_S: Final = 60.0
+"""For so long before a verdict what led to it may happen."""
+
+
+def incidents(events: Sequence[Event], to_s: float) -> tuple[tuple[Incident, ...], int]:
+    """The most urgent and longest ones first, at most `MOST`; and how many were left out.
+
+    A change of verdict ends the incident that its thing was in; one of its level does not, and the worst is told. One
+    that began before the first event is not known. The same event of the same thing stands there once.
+    """
+    lasting = _lasting_ones(events, to_s)
+    moments: dict[tuple[EventKind, str, str], list[Event]] = {}
+    for event in events:
+        if event.kind is EventKind.VERDICT or event.level not in _URGENT or event.kind in _QUIET:
+            continue
+        if event.kind not in _TOLD or not any(_led_to(event, begun, end_s) for begun, end_s, _ in lasting):
+            moments.setdefault((event.kind, event.scope, event.text), []).append(event)
+    found = [_lasting(*one) for one in lasting] + [_moment(same) for same in moments.values()]
+    found.sort(key=lambda one: (_ORDER[one.level], -one.seconds, one.begin))
+    return tuple(found[:MOST]), max(0, len(found) - MOST)
+
+
+def _lasting_ones(events: Sequence[Event], to_s: float) -> list[tuple[Event, float, bool]]:
+    """Verdicts that hurt, when each was over, and whether it was."""
+    found: list[tuple[Event, float, bool]] = []
+    standing: dict[tuple[str, str], Event] = {}
+    for event in events:
+        if event.kind is EventKind.VERDICT:
+            at = (event.key, event.scope)
+            begun = standing.pop(at, None)
+            if begun is not None and event.level in _URGENT and begun.limit is event.limit:
+                standing[at] = min(begun, _worse(begun, event), key=lambda one: _ORDER[one.level])
+                continue
+            found += [] if begun is None else [(begun, event.wall_s, True)]
+            if event.level in _URGENT:
+                standing[at] = event
+    return found + [(begun, to_s, False) for begun in standing.values()]
+
+
+def _worse(begun: Event, event: Event) -> Event:
+    """The verdict that began, as it was told when its level changed."""
+    text = event.text.replace(f": now {event.level.value}: ", ": ", 1)
+    return msgspec.structs.replace(begun, text=text, level=event.level)
+
+
+def _led_to(event: Event, verdict: Event, end_s: float) -> bool:
+    return event.key == verdict.key and _begin_s(verdict) - _LEAD_S <= event.wall_s <= end_s
+
+
+def _begin_s(event: Event) -> float:
+    return event.since_s or event.wall_s
+
+
+def _moment(same: Sequence[Event]) -> Incident:
+    first, last = same[0], same[-1]
+    text = first.text if len(same) == 1 else f"{first.text} ({len(same)} times)"
+    seconds = last.wall_s - first.wall_s
+    end = rfc3339(last.wall_s) if len(same) > 1 else ""
+    return Incident(first.kind, first.scope, text, first.level, rfc3339(first.wall_s), end, seconds)
+
+
+def _lasting(event: Event, end_s: float, ended: bool) -> Incident:
+    return Incident(
+        kind=event.kind,
+        scope=event.scope,
+        text=event.text,
+        level=event.level,
+        begin=rfc3339(_begin_s(event)),
+        end=rfc3339(end_s),
+        seconds=max(0.0, end_s - _begin_s(event)),
+        ended=ended,
+    )

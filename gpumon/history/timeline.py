@@ -1,0 +1,441 @@
+"""Going to and fro in a past, be it in memory or in a file: the moments of it, derived again."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import math
+import threading
+import time
+import weakref
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from operator import lt
+from typing import Any, Final, NamedTuple, TypeVar
+
+from gpumon.history.derivation import Derivation, Derived, Make, in_order
+from gpumon.history.frame_store import SEGMENT_S, Cells, FrameStore, Points
+from gpumon.readings.frame import Frame
+from gpumon.readings.history import History
+from gpumon.readings.moment import Moment
+
+MINUTE_S: Final = 60.0
+CHART_S: Final = 7200.0
+"""Span of the longest chart."""
+
+
+def number_of(wall_s: float) -> int:
+    """Which of all segments a time lies in."""
+    return int(wall_s // SEGMENT_S)
+
+
+class Segment:
+    """The frames of `SEGMENT_S`. What is derived of them stays, so that going to and fro is a look-up."""
+
+    def __init__(self, past: FrameStore, number: int, derivation: Derivation, before: Segment | None) -> None:
+        """`before`: the one before it, where `derivation` goes on from its end."""
+        self.number = number
+        self._past = past
+        self._frames: list[Frame] = []
+        self.walls: list[float] = []
+        self.taken: list[Derived] = []
+        self._before = before
+        self._derivation: Derivation | None = derivation
+        self._read()
+        fresh = before is None and self.walls
+        self._warming: Iterator[None] = derivation.begin(self.walls[0]) if fresh else iter(())
+        self._history: History | None = None
+        self._charted = 0
+
+    @property
+    def things(self) -> int:
+        """GPUs and engines in all its frames: what it takes in memory goes with that."""
+        return sum(1 + len(frame.gpus) + len(frame.engines) for frame in self._frames)
+
+    def read_on(self) -> None:
+        """Read frames that have come since: the past may go on."""
+        next_s = self._past.after(self.walls[-1]) if self.walls else None
+        if next_s is not None and number_of(next_s) == self.number:
+            self._read()
+
+    def _read(self) -> None:
+        begin_s, end_s = self.number * SEGMENT_S, (self.number + 1) * SEGMENT_S
+        newest_s = self.walls[-1] if self.walls else -1.0
+        found = in_order(self._past.frames(max(begin_s, newest_s), end_s))
+        self._frames += (frame for frame in found if newest_s < frame.wall_s < end_s)
+        self.walls = [frame.wall_s for frame in self._frames]
+
+    @property
+    def spent(self) -> bool:
+        """Another segment goes on with its derivation: it takes no more frames."""
+        return self._derivation is None
+
+    def step(self) -> bool:
+        """Derive one frame more; returns whether there was one."""
+        if self._derivation is None or len(self.taken) == len(self._frames):
+            return False
+        if next(self._warming, True) is None:
+            return True
+        self.taken.append(self._derivation.take(self._frames[len(self.taken)]))
+        return True
+
+    def handed_on(self) -> Derivation | None:
+        """Its derivation, for one that goes on from its end; None where that is not reached."""
+        if not self.walls or len(self.taken) < len(self._frames):
+            return None
+        derivation, self._derivation = self._derivation, None
+        return derivation
+
+    def at(self, place: int) -> Derived:
+        """The moment at a place."""
+        while len(self.taken) <= place:
+            self.step()
+        return self.taken[place]
+
+    def prepare(self) -> None:
+        """Read what came before it, for the charts; in the thread."""
+        if self._history is not None:
+            return
+        if self._before is not None:
+            self._before.prepare()
+            self._history = self._before._history
+            return
+        self._history = filled(self._past, self.walls[0])
+
+    def history(self, place: int) -> History:
+        """The charts up to a moment at least. In the event loop, where the charts are drawn from it."""
+        assert self._history is not None, "not prepared"
+        before, self._before = self._before, None
+        if before is not None:
+            before.history(len(before.taken) - 1)
+        for taken in self.taken[self._charted : place + 1]:
+            self._history.append(taken.wall_s, taken.points, taken.interval_s)
+            for event in taken.snapshot.events:
+                self._history.mark(event)
+            self._charted += 1
+        return self._history
+
+
+def filled(past: FrameStore, before_s: float) -> History:
+    """A history with the points of the charts and the events before a time."""
+    history = History()
+    cells = [_until(each, before_s) for each in past.cells(before_s - CHART_S, before_s)]
+    times = [at_s for each in cells for at_s in each.times]
+    if all(map(lt, times, times[1:])):
+        history.fill(times, [seconds for each in cells for seconds in each.seconds], _columns(cells))
+    else:
+        points = _forward(past.points(before_s - CHART_S, before_s))
+        history.begin([(each.wall_s, each.seconds, each.values) for each in points if each.wall_s < before_s])
+    for event in past.events(before_s - CHART_S, before_s):
+        if event.wall_s < before_s:
+            history.mark(event)
+    return history
+
+
+def _until(cells: Cells, before_s: float) -> Cells:
+    """Those before a time."""
+    count = bisect_left(cells.times, before_s)
+    if count == len(cells.times):
+        return cells
+    return Cells(cells.times[:count], cells.seconds[:count], cells.keys, cells.values[: count * len(cells.keys)])
+
+
+def _columns(cells: Sequence[Cells]) -> dict[str, array[float]]:
+    """The values of each series at all times; NaN where it was not there."""
+    keys = tuple(dict.fromkeys(key for each in dict.fromkeys(each.keys for each in cells) for key in each))
+    parts = zip(*(_apart(keys, each) for each in cells), strict=True)
+    return {key: array("f", b"".join(part)) for key, part in zip(keys, parts, strict=True)}
+
+
+def _apart(keys: Sequence[str], cells: Cells) -> list[array[float]]:
+    """The values of each of these series."""
+    width, gap = len(cells.keys), array("f", [math.nan]) * len(cells.times)
+    place = {key: at for at, key in enumerate(cells.keys)}
+    return [cells.values[place[key] :: width] if key in place else gap for key in keys]
+
+
+def _forward(points: Sequence[Points]) -> list[Points]:
+    """Those after which none is earlier: a history forgets what came before a clock was set back."""
+    found: list[Points] = []
+    for each in reversed(points):
+        if not found or each.wall_s < found[-1].wall_s:
+            found.append(each)
+    return found[::-1]
+
+
+T = TypeVar("T")
+BREATH_S: Final = 0.002
+"""Between two steps of what nobody waits for: the screen's thread gets its turn."""
+END_S: Final = 0.3
+"""Longest wait for all threads when the program ends: SQLite in a thread does not survive the interpreter's end, and a
+disk that hangs must not hold it up."""
+_THREADS: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
+
+
+@atexit.register
+def _end() -> None:
+    """The main thread is over by now, so that no thread begins another step."""
+    end_s = time.monotonic() + END_S
+    for thread in list(_THREADS):
+        thread.join(max(0.0, end_s - time.monotonic()))
+
+
+class Worker:
+    """Runs calls in their order. The thread is there while there is something to do, and ends with the main thread."""
+
+    def __init__(self, idle: Callable[[], bool] = lambda: False) -> None:
+        """`idle` is called while nothing is asked for, as long as it returns True: a small step at a time."""
+        self._idle = idle
+        self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._lock = threading.Lock()
+        self._running = False
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """What `function` gives or raises in the thread."""
+        loop = asyncio.get_running_loop()
+        done = asyncio.Event()
+        future: Future[T] = Future()
+
+        def wake(_: Future[T]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(done.set)
+
+        future.add_done_callback(wake)
+        with self._lock:
+            self._calls.append((function, future))
+            if not self._running:
+                self._running = True
+                thread = threading.Thread(target=self._run, name="timeline", daemon=True)
+                _THREADS.add(thread)
+                thread.start()
+        try:
+            await done.wait()
+        except asyncio.CancelledError:
+            future.cancel()
+            raise
+        return future.result()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                call = self._calls.popleft() if self._calls else None
+            if call is not None:
+                _answer(*call)
+            elif not self._more():
+                with self._lock:
+                    if not self._calls:
+                        self._running = False
+                        return
+            else:
+                time.sleep(BREATH_S)
+
+    def _more(self) -> bool:
+        try:
+            return threading.main_thread().is_alive() and self._idle()
+        except Exception:  # whoever asks for that comes upon it again, and is told then
+            return False
+
+
+def _answer(function: Callable[[], Any], future: Future[Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = function()
+    except BaseException as error:  # handed to the one who asks for the result
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+AHEAD: Final = round(MINUTE_S / SEGMENT_S)
+"""Segments of a minute."""
+MOST_SEGMENTS: Final = 4 * AHEAD
+MOST_THINGS: Final = 8000
+"""GPUs and engines in the moments that are kept, all in all: some 4 kB each."""
+
+
+class _Place(NamedTuple):
+    segment: Segment
+    at: int
+
+    @property
+    def wall_s(self) -> float:
+        return self.segment.walls[self.at]
+
+
+class DerivedTimeline:
+    """The `Timeline` of the screen over a past. Everything but `span` is worked out in a thread of its own.
+
+    Moments are ordered by their time. After a clock was set back that is no longer the order in which they were taken:
+    of several of one time only the newest is there, so that going on in one direction always comes to an end.
+    """
+
+    def __init__(
+        self, past: FrameStore, make: Make, write: Callable[[str], None], history: History | None = None
+    ) -> None:
+        """`make` gives a fresh deriver and triage, `write` writes the past into a file.
+
+        `history`: the charts of a past that is still going on; else they are filled from the past's own points.
+        """
+        self._past = past
+        self._make = make
+        self._write = write
+        self._live = history
+        self._span = past.span()
+        self._segments: OrderedDict[int, Segment] = OrderedDict()
+        self._turns = past.turns()
+        self._travel = 1
+        self._shown: int | None = None
+        self._worker = Worker(self._ahead)
+
+    def span(self) -> tuple[float, float] | None:
+        """Unix times of the first and the last moment."""
+        if self._live is not None:
+            self._span = self._past.span()
+        return self._span
+
+    async def at(self, wall_s: float) -> Moment | None:
+        """The last moment at or before a time; the first one where there is none."""
+        return await self._moment(lambda: self._find(wall_s))
+
+    async def step(self, wall_s: float, frames: int) -> Moment | None:
+        """The moment so many frames after the one of `wall_s`; the last or first where it ends."""
+        return await self._moment(lambda: self._moved(wall_s, frames))
+
+    async def change(self, wall_s: float, step: int) -> Moment | None:
+        """The next (1) or the previous (-1) moment at which something happened; None where there is none."""
+        return await self._moment(lambda: self._changed(wall_s, step))
+
+    async def write(self, path: str) -> None:
+        """Write all that is kept into a new recording file. Raises OSError."""
+        await Worker().call(lambda: self._write(path))
+
+    async def _moment(self, find: Callable[[], _Place | None]) -> Moment | None:
+        def derived() -> _Place | None:
+            self._turn()
+            place = find()
+            self._span = self._past.span()
+            if place is not None:
+                place.segment.at(place.at)
+                if self._live is None:
+                    place.segment.prepare()
+                self._look(place.segment.number)
+            return place
+
+        place = await self._worker.call(derived)
+        if place is None:
+            return None
+        history = self._live if self._live is not None else place.segment.history(place.at)
+        return Moment(place.segment.taken[place.at].snapshot, history)
+
+    def _turn(self) -> None:
+        """Forget all moments where the clock went back: those of a time that came again are others now."""
+        turns = self._past.turns()
+        if turns != self._turns:
+            self._turns = turns
+            self._segments.clear()
+
+    def _find(self, wall_s: float) -> _Place | None:
+        segment = self._segment(self._number(wall_s))
+        if segment is None or segment.walls[0] > wall_s:
+            span = self._past.span()
+            earlier_s = self._past.before(wall_s)
+            wall_s = earlier_s if earlier_s is not None else span[0] if span is not None else math.nan
+            segment = self._segment(self._number(wall_s)) if span is not None else None
+        if segment is None:
+            return None
+        return _Place(segment, max(0, bisect_right(segment.walls, wall_s) - 1))
+
+    def _moved(self, wall_s: float, frames: int) -> _Place | None:
+        place = self._find(wall_s)
+        if place is None:
+            return None
+        segment, at = place.segment, place.at + frames
+        while not 0 <= at < len(segment.walls):
+            over = at >= len(segment.walls)
+            next_s = self._past.after(segment.walls[-1]) if over else self._past.before(segment.walls[0])
+            if not over and next_s is not None:
+                self._lead_to(self._number(next_s))
+            other = None if next_s is None else self._segment(self._number(next_s))
+            if other is None or (other.number > segment.number) is not over:
+                at = len(segment.walls) - 1 if over else 0
+            else:
+                at = at - len(segment.walls) if over else at + len(other.walls)
+                segment = other
+        return _Place(segment, at)
+
+    def _lead_to(self, number: int) -> None:
+        """Work out the minute before a segment: whoever goes back comes to all of it, and one warm-up does for it."""
+        if number not in self._segments:
+            for each in range(number - number % AHEAD, number):
+                segment = self._segment(each)
+                if segment is not None:
+                    segment.at(len(segment.walls) - 1)
+
+    def _changed(self, wall_s: float, step: int) -> _Place | None:
+        span = self._past.span()
+        if span is None:
+            return None
+        events = self._past.events(*((wall_s, span[1]) if step > 0 else (span[0], wall_s)))
+        times = {event.wall_s for event in events}
+        for at_s in sorted(times, reverse=step < 0):
+            place = self._find(at_s)
+            if place is not None and (place.wall_s - wall_s) * step > 0.0:
+                return place
+        return None
+
+    def _segment(self, number: int) -> Segment | None:
+        """A part of the past, where there are frames in it; its moments are derived when they are asked for."""
+        found = self._segments.pop(number, None)
+        if found is not None:
+            found.read_on()
+        if found is None or (found.spent and len(found.taken) < len(found.walls)):
+            before = self._segments.get(number - 1)
+            if before is not None:
+                before.read_on()
+            derivation = before.handed_on() if before is not None else None
+            going_on = before if derivation is not None else None
+            found = Segment(self._past, number, derivation or Derivation(self._past, self._make), going_on)
+        if not found.walls:
+            return None
+        self._segments[number] = found
+        return found
+
+    def _look(self, number: int) -> None:
+        """Note where the screen is and where it goes; forget what it has not looked at for longest."""
+        if self._shown is not None and number != self._shown:
+            self._travel = 1 if number > self._shown else -1
+        self._shown = number
+        while len(self._segments) > 1 and (
+            len(self._segments) > MOST_SEGMENTS or sum(each.things for each in self._segments.values()) > MOST_THINGS
+        ):
+            self._segments.popitem(last=False)
+
+    def _ahead(self) -> bool:
+        """One step of what may be asked for next: the rest of this minute, and the one after in the same direction."""
+        here = self._segments.get(self._shown) if self._shown is not None else None
+        if here is None:
+            return False
+        if here.step():
+            return True
+        if sum(each.things for each in self._segments.values()) > MOST_THINGS / 2:
+            return False
+        return any((known := self._next_to(here, away)) is not None and known.step() for away in range(1, AHEAD + 1))
+
+    def _next_to(self, here: Segment, away: int) -> Segment | None:
+        number = here.number + self._travel * away
+        known = self._segments.get(number)
+        if known is None and len(self._segments) < MOST_SEGMENTS:
+            edge = self._past.span()
+            if edge is not None and self._number(edge[0]) <= number <= self._number(edge[1]):
+                known = self._segment(number)
+                if known is not None:
+                    self._segments.move_to_end(here.number)
+        return known
+
+    def _number(self, wall_s: float) -> int:
+        return number_of(wall_s)

@@ -1,0 +1,82 @@
+"""Scenarios of the demo, lived once and then opened at every 10 s: are the verdicts of each moment what was shown then?
+
+python -m tests.history.opened [NAME ...]
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import NamedTuple
+
+from gpumon.history.derivation import Derivation
+from gpumon.history.frame_store import SEGMENT_S, FrameStore
+from gpumon.history.memory import MemoryStore
+from gpumon.readings.snapshot import Level, Limit, Snapshot
+from gpumon.sources.simulator.scenario import Scenario
+from gpumon.sources.simulator.scenarios import SCENARIOS, scenario
+from tests.accuracy.triage import frames
+from tests.history.pasts import lived, make
+
+Standing = frozenset[tuple[str, str, str, str]]
+
+
+MOST_S = 170.0
+"""Of a scenario: what stood before the warm-up of an opened past is not known there."""
+
+
+class Opened(NamedTuple):
+    """What came of it."""
+
+    moments: int
+    limits: frozenset[Limit]
+    """All that stood live."""
+    apart: list[tuple[float, Standing, Standing]]
+    """Seconds from the beginning, what stood live, and what stands where the past is opened."""
+
+
+def begun(ring: FrameStore, at_s: float) -> Derivation:
+    """A course that is ready for the first frame at or after a time."""
+    course = Derivation(ring, make)
+    for _ in course.begin(at_s):
+        pass
+    return course
+
+
+def standing(snapshot: Snapshot) -> Standing:
+    """Thing, limit, level and since when of each verdict; of one that is no news, and so no event, not since when."""
+    quiet = (Level.NOTE, Level.OK)
+    return frozenset(
+        (each.scope, each.limit.value, each.level.value, "" if each.level in quiet else each.since)
+        for each in snapshot.verdicts
+    )
+
+
+def opened(played: Scenario) -> Opened:
+    """Each moment of a scenario."""
+    ring = MemoryStore(3600.0, 1e9)
+    shown = {each.wall_s: each for each in lived((frame for _, frame in frames(played, MOST_S)), ring)}
+    first_s, last_s = min(shown), max(shown)
+    moments, apart = 0, []
+    for number in range(int(first_s // SEGMENT_S) + 1, int(last_s // SEGMENT_S)):
+        course = begun(ring, number * SEGMENT_S)
+        for frame in ring.frames(number * SEGMENT_S, (number + 1) * SEGMENT_S - 0.5):
+            live, found = standing(shown[frame.wall_s]), standing(course.take(frame).snapshot)
+            moments += 1
+            if live != found:
+                apart.append((frame.wall_s - first_s, live, found))
+    return Opened(moments, frozenset(verdict.limit for each in shown.values() for verdict in each.verdicts), apart)
+
+
+def main() -> None:
+    """Print a line for each scenario; ends with 1 where a moment differs."""
+    bad = moments = 0
+    for played in map(scenario, sys.argv[1:]) if sys.argv[1:] else SCENARIOS:
+        of = opened(played)
+        moments, bad = moments + of.moments, bad + len(of.apart)
+        print(f"{played.name:26} {of.moments} moments, {len(of.apart)} differ {of.apart[:1] or ''}", flush=True)
+    print(f"{moments} moments, {bad} differ")
+    sys.exit(bad > 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""A simulated server as the collector keeps it: every tick derived, judged and given to keepers, in fast time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import msgspec
+
+from gpumon.collector import Keeper
+from gpumon.efficiency.deriver import Deriver
+from gpumon.history.frame_store import Tick
+from gpumon.readings.frame import Frame
+from gpumon.readings.snapshot import Snapshot
+from gpumon.sources.packaged import gpu_catalogue
+from gpumon.triage.triage import Triage
+
+
+def make() -> tuple[Deriver, Triage]:
+    """As a run without a config has them."""
+    return Deriver(gpu_catalogue()), Triage()
+
+
+def lived(frames: Iterable[Frame], *keepers: Keeper) -> list[Snapshot]:
+    """What the screen showed while these frames came; the keepers get what the collector gives them."""
+    deriver, triage = make()
+    shown = []
+    for frame in frames:
+        snapshot, points = deriver.derive(frame)
+        snapshot = triage.judge(frame, snapshot)
+        shown.append(snapshot)
+        for keeper in keepers:
+            keeper.keep(Tick(frame, points, snapshot.events))
+    return shown
+
+
+LONGER = {
+    "": ("counted_since", "events"),
+    "gpus": ("energy_j", "throttle_s", "busy_mean_ratio"),
+    "engines": ("tokens_total", "since"),
+    "faults": ("since",),
+    "verdicts": ("evidence", "text", "action", "since"),
+}
+"""What goes back further than the three minutes that are derived before a moment that is opened. Verdicts are in the
+order of their level and age, so they are compared by their thing."""
+
+
+def without_longer(snapshot: Snapshot) -> object:
+    """The snapshot without what begins anew where a past is opened."""
+    found = msgspec.to_builtins(snapshot)
+    for part, fields in LONGER.items():
+        for thing in [found] if not part else found[part]:
+            for field in fields:
+                thing.pop(field, None)
+            if part == "engines":
+                thing["rates"].pop("decode_mean_tokens_per_s")
+    found["verdicts"] = sorted(found["verdicts"], key=lambda verdict: (verdict["scope"], verdict["limit"]))
+    return found
+
+
+def apart(one: object, other: object) -> list[tuple[str, object, object]]:
+    """Where two snapshots differ; floats by more than their last digits."""
+    return [*_apart(msgspec.to_builtins(one), msgspec.to_builtins(other), "")]
+
+
+def _apart(one: object, other: object, path: str) -> Iterable[tuple[str, object, object]]:
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in one.keys() | other.keys():
+            yield from _apart(one.get(key), other.get(key), f"{path}.{key}")
+    elif isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
+        for at, (left, right) in enumerate(zip(one, other, strict=True)):
+            yield from _apart(left, right, f"{path}[{at}]")
+    elif isinstance(one, float) and isinstance(other, float):
+        if not math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12):
+            yield path, one, other
+    elif one != other:
+        yield path, one, other

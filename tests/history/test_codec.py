@@ -1,0 +1,154 @@
+"""Frames as bytes: nothing is lost, older and damaged bytes are told apart."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import zlib
+from functools import cache
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.history import codec
+from gpumon.history.frame_store import Points
+from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuProcess, GpuReading, GpuState, HostReading
+from gpumon.readings.missing import Missing, Reason
+from tests.history.frames import captured, served
+from tests.records import replace
+
+CAPTURES = ("vllm-poisson", "vllm-dp2", "vllm-hang-and-dead-engine")
+
+
+@cache
+def frames(name: str) -> list[Frame]:
+    return list(served(70)) if name == "simulator" else list(captured(name))[:120]
+
+
+def packed(given: list[Frame]) -> list[codec.Packed]:
+    packer = codec.Packer()
+    return [packer.pack(frame) for frame in given]
+
+
+@pytest.mark.parametrize("name", ["simulator", *CAPTURES])
+@pytest.mark.parametrize("level", [codec.QUICK, codec.SMALL])
+def test_a_block_gives_back_the_frames_that_went_in(name: str, level: int) -> None:
+    given = frames(name)
+    assert codec.unpacked(codec.unblocked(codec.block(packed(given), level))) == given
+
+
+def test_engines_that_were_not_polled_anew_are_kept_once() -> None:
+    given = packed(frames("simulator"))
+    assert given[1].engines[0] is given[0].engines[0]
+    assert given[2].engines[0] is not given[0].engines[0]
+    read = codec.unpacked(given[:2])
+    assert read[1].engines[0] is read[0].engines[0]
+
+
+def test_a_day_of_eight_gpus_and_four_engines_fits_150_mb() -> None:
+    minute = packed(frames("simulator")[:60])
+    assert len(codec.block(minute)) / 60 * 86400 < 130e6, "the rest is for points, carries and SQLite"
+
+
+def test_times_are_read_without_the_rest() -> None:
+    given = frames("vllm-poisson")
+    assert [codec.moment(each) for each in packed(given)] == [(frame.seq, frame.wall_s) for frame in given]
+
+
+reals = st.floats(allow_nan=False) | st.builds(Missing, st.sampled_from(Reason), st.text(max_size=8))
+texts = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=20)
+processes = st.builds(GpuProcess, st.integers(0, 2**22), texts, texts, reals, sm_ratio=reals)
+gpus = st.builds(
+    GpuReading,
+    st.integers(0, 15),
+    texts,
+    texts,
+    st.sampled_from(GpuState),
+    st.floats(0, 1e9),
+    busy_ratio=reals,
+    energy_j=reals,
+    throttle=st.lists(texts, max_size=3).map(tuple),
+    processes=st.lists(processes, max_size=3).map(tuple),
+)
+engines = st.builds(EngineReading, texts, texts, st.sampled_from(EndpointState), st.floats(0, 1e9), fault=texts)
+any_frames = st.builds(
+    Frame,
+    st.integers(0, 2**40),
+    st.floats(0, 4e9),
+    st.floats(0, 1e9),
+    st.floats(0.25, 3600),
+    st.builds(HostReading, texts, cpu_ratio=reals),
+    st.lists(gpus, max_size=3).map(tuple),
+    st.lists(engines, max_size=3).map(tuple),
+)
+
+
+@given(st.lists(any_frames, max_size=6))
+def test_any_frames_come_back_however_they_differ(given: list[Frame]) -> None:
+    assert codec.unpacked(codec.unblocked(codec.block(packed(given)))) == given
+
+
+def test_a_frame_of_an_older_gpumon_lacks_its_last_fields() -> None:
+    frame = frames("simulator")[0]
+    fields = msgspec.msgpack.decode(packed([frame])[0].head)
+    fields[4] = fields[4][:8]  # a host reading before it told of the busiest core
+    fields[5] = [gpu[:36] for gpu in fields[5]]
+    older = codec.Packed(msgspec.msgpack.encode(fields[:7]), ())
+    (read,) = codec.unpacked([older])
+    assert read.host.cpu_ratio == frame.host.cpu_ratio
+    assert isinstance(read.host.busiest_core_ratio, Missing)
+    assert (read.gpus[3].energy_j, read.faults) == (frame.gpus[3].energy_j, ())
+
+
+def test_readings_from_before_the_start_are_kept_once() -> None:
+    first = EngineReading("run", "file:run", EndpointState.OK, 1.0)
+    newest = EngineReading("run", "file:run", EndpointState.OK, 2.0, earlier=(first,))
+    later = replace(newest, monotonic_s=3.0)
+    given = [Frame(at, at, at, 1.0, HostReading(), (), (each,)) for at, each in ((1, newest), (2, newest), (3, later))]
+    read = codec.unpacked(packed(given))
+    assert [len(frame.engines[0].earlier) for frame in read] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("cut", ["end", "half", "all", "other", "no_block"])
+def test_a_damaged_block_is_said_to_be_one(cut: str) -> None:
+    whole = codec.block(packed(frames("vllm-poisson")))
+    half = whole[: len(whole) // 2]
+    others = {"all": b"", "other": b"x" * 40, "no_block": zlib.compress(b"\x93\x01\x02\x03")}
+    with pytest.raises(ValueError, match="damaged"):
+        codec.unblocked({"end": whole[:-5], "half": half, **others}[cut])
+
+
+@given(st.integers(0, 600), st.integers(0, 255))
+def test_a_changed_byte_raises_nothing_else(at: int, value: int) -> None:
+    inside = bytearray(zlib.decompress(codec.block(packed(frames("vllm-poisson")[:5]))))
+    inside[at] = value
+    found: list[codec.Packed] = []
+    with contextlib.suppress(ValueError):
+        found = codec.unblocked(zlib.compress(inside))
+    assert len(found) <= 255
+
+
+def test_points_keep_gaps_and_single_precision() -> None:
+    given = [Points(5.0, 5.0, {"busy": 0.1, "mfu": 1e12}), Points(10.0, 4.0, {"mfu": 2.0, "late": 3.0})]
+    read = codec.points(codec.cells(given))
+    assert [(each.wall_s, each.seconds, set(each.values)) for each in read] == [
+        (5.0, 5.0, {"busy", "mfu"}),
+        (10.0, 4.0, {"mfu", "late"}),
+    ]
+    assert math.isclose(read[0].values["busy"], 0.1, rel_tol=1e-7)
+    with pytest.raises(ValueError, match="damaged"):
+        codec.points(codec.cells(given)[:-3])
+
+
+def test_a_table_has_what_the_points_have() -> None:
+    points = [Points(5.0, 4.0, {"a": 1.0, "b": 2.0}), Points(10.0, 5.0, {"b": 3.0})]
+    data = codec.cells(points)
+    for found in (codec.table(data), codec.tabled(points)):
+        assert (found.times, found.seconds, found.keys) == ([5.0, 10.0], [4.0, 5.0], ("a", "b"))
+        assert [*found.values[:2], found.values[3]] == [1.0, 2.0, 3.0]
+        assert found.values[2] != found.values[2]
+    for broken in (b"", data[:-3], zlib.compress(msgspec.msgpack.encode((["a"], [(1.0, 1.0, bytes(8))])))):
+        with pytest.raises(ValueError, match="damaged"):
+            codec.table(broken)

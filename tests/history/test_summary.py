@@ -1,0 +1,215 @@
+"""A recorded stretch summed up, against what its frames counted."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from gpumon.efficiency.deriver import Deriver
+from gpumon.history.frame_store import Tick
+from gpumon.history.reader import Recording
+from gpumon.history.recorder import Recorder
+from gpumon.history.summary import summed_up
+from gpumon.readings.frame import Frame, GpuReading, GpuState
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.period import Period
+from gpumon.readings.quantities import DECODE_TOKENS
+from gpumon.readings.snapshot import Event, EventKind, Level
+from gpumon.sources.packaged import gpu_catalogue
+from gpumon.sources.simulator.scenarios import CAST
+from tests.history.frames import WALL_S, served
+from tests.records import replace
+
+SECONDS = 170
+LATE_S, EARLY_S = 37, 131
+"""The last engine is there from the one to the other."""
+XID = Event(WALL_S + 50.0, EventKind.XID, "gpu 1", "Xid 79", Level.CRITICAL, key="u")
+CATALOGUE = gpu_catalogue()
+
+
+class Made(NamedTuple):
+    recording: Recording
+    frames: list[Frame]
+    busy: list[float]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    path: Path = tmp_path_factory.mktemp("summary") / "a.gpumon"
+    recorder, deriver = Recorder(path, {"host": "box"}), Deriver(CATALOGUE)
+    frames, busy = [], []
+    for at, whole in enumerate(served(SECONDS)):
+        there = LATE_S <= at < EARLY_S
+        frame = whole if there else replace(whole, engines=whole.engines[:-1])
+        points = deriver.derive(frame).points
+        recorder.keep(Tick(frame, points, (XID,) if at == 50 else ()))
+        frames.append(frame)
+        busy.append(points["busy"])
+        while recorder.written < at - 30:  # the queue is bounded: a disk would have a second for each frame
+            assert recorder.fault() is None
+    recorder.close()
+    return Made(Recording(path), frames, busy)
+
+
+def counted(frames: list[Frame], key: str) -> float:
+    tokens = [
+        sum(rank.counters[DECODE_TOKENS] for rank in engine.ranks)
+        for frame in frames
+        for engine in frame.engines
+        if engine.key == key
+    ]
+    return tokens[-1] - tokens[0]
+
+
+def test_tokens_and_energy_are_what_the_counters_say_also_of_an_engine_that_came_and_went(made: Made) -> None:
+    whole = summed_up(made.recording, CATALOGUE, {}, made.frames[0].wall_s, made.frames[-1].wall_s)
+    assert len(whole.engines) == 4
+    for engine in whole.engines:
+        assert engine.decode_tokens == pytest.approx(counted(made.frames, engine.key), rel=0.02), engine.name
+    assert whole.decode_tokens == pytest.approx(sum(float(one.decode_tokens) for one in whole.engines))
+    for at, gpu in enumerate(whole.gpus):
+        first, last = (frame.gpus[at].energy_j for frame in (made.frames[0], made.frames[-1]))
+        assert gpu.energy_j == pytest.approx(last - first)
+
+
+def test_shares_are_means_over_the_stretch_and_every_second_is_covered(made: Made) -> None:
+    begin_s, end_s = made.frames[20].wall_s, made.frames[120].wall_s
+    part = summed_up(made.recording, CATALOGUE, {}, begin_s, end_s)
+    known = [value for value in made.busy[21:121] if not math.isnan(value)]
+    assert part.busy_ratio == pytest.approx(sum(known) / len(known), abs=0.02)
+    assert part.covered_s == pytest.approx(100.0, abs=0.1)
+    assert (part.gaps, part.simulated, part.host) == (0, True, "box")
+
+
+def test_money_is_the_price_of_the_hours_and_idle_the_share_without_a_kernel(made: Made) -> None:
+    ends = made.frames[0].wall_s, made.frames[-1].wall_s
+    whole = summed_up(made.recording, CATALOGUE, {"": 3.0}, *ends)
+    assert whole.cost == pytest.approx(8 * 3.0 * (SECONDS - 1) / 3600.0, rel=0.02)
+    idle = [float(gpu.cost) * (1.0 - float(gpu.busy_ratio)) for gpu in whole.gpus]
+    assert whole.idle_cost == pytest.approx(sum(idle))
+    assert whole.cost_per_million_tokens == pytest.approx(float(whole.cost) / float(whole.decode_tokens) * 1e6)
+    free = summed_up(made.recording, CATALOGUE, {}, *ends)
+    assert free.cost == Missing(Reason.NO_PRICE)
+
+
+def test_incidents_are_those_of_the_stretch(made: Made) -> None:
+    ends = made.frames[0].wall_s, made.frames[-1].wall_s
+    assert [one.text for one in summed_up(made.recording, CATALOGUE, {}, *ends).incidents] == ["Xid 79"]
+    assert summed_up(made.recording, CATALOGUE, {}, ends[0] + 60.0, ends[1]).incidents == ()
+
+
+def test_one_moment_has_no_length_and_no_figures_over_time(made: Made) -> None:
+    at_s = made.frames[60].wall_s
+    point = summed_up(made.recording, CATALOGUE, {}, at_s, at_s)
+    assert (point.seconds, point.covered_s) == (0.0, 0.0)
+    assert isinstance(point.energy_j, Missing)
+    assert isinstance(point.decode_tokens, Missing)
+
+
+def stretch(tmp_path: Path, frames: list[Frame]) -> Period:
+    """These frames recorded and summed up, at a price of 3 an hour."""
+    path = tmp_path / "b.gpumon"
+    recorder, deriver = Recorder(path, {"host": "box"}), Deriver(CATALOGUE)
+    for at, frame in enumerate(frames):
+        recorder.keep(Tick(frame, deriver.derive(frame).points, ()))
+        while recorder.written < at - 30:
+            assert recorder.fault() is None
+    recorder.close()
+    recording = Recording(path)
+    span = recording.span()
+    assert span is not None
+    return summed_up(recording, CATALOGUE, {"": 3.0}, *span)
+
+
+@pytest.mark.parametrize("ticks", [4, 9])
+def test_the_last_seconds_of_a_recording_that_goes_on_are_recorded_too(tmp_path: Path, ticks: int) -> None:
+    """Their points are not made yet: they are means of 5 s."""
+    recorder, deriver = Recorder(tmp_path / "c.gpumon", {"host": "box"}), Deriver(CATALOGUE)
+    for frame in frames_of(ticks):
+        recorder.keep(Tick(frame, deriver.derive(frame).points, ()))
+    while recorder.written < ticks:
+        assert recorder.fault() is None
+    recording = Recording(tmp_path / "c.gpumon")
+    span = recording.span()
+    assert span is not None
+    told = summed_up(recording, CATALOGUE, {}, *span)
+    recorder.close()
+    assert told.seconds == pytest.approx(ticks - 1, abs=0.1)
+    assert told.covered_s == told.seconds
+
+
+def frames_of(seconds: int) -> list[Frame]:
+    return list(served(seconds, cast=CAST[1:2]))
+
+
+def test_what_was_counted_in_a_gap_counts_to_nothing_and_costs_nothing(tmp_path: Path) -> None:
+    frames = frames_of(150)
+    kept = [frame for at, frame in enumerate(frames) if not 40 <= at < 110]
+    told = stretch(tmp_path, kept)
+    parts = counted(frames[:40], frames[0].engines[0].key) + counted(frames[110:], frames[0].engines[0].key)
+    assert told.gaps == 1
+    assert told.decode_tokens == pytest.approx(parts, rel=0.03)
+    assert told.cost == pytest.approx(8 * 3.0 * 78 / 3600.0, rel=0.03)
+    assert told.covered_s == pytest.approx(79, abs=2)
+
+
+def test_ticks_that_come_late_are_no_gap_and_no_discount(tmp_path: Path) -> None:
+    frames = frames_of(120)[::3]
+    told = stretch(tmp_path, frames)
+    assert told.gaps == 0
+    assert told.covered_s == pytest.approx(117, abs=2)
+    assert told.cost == pytest.approx(8 * 3.0 * 117 / 3600.0, rel=0.03)
+
+
+def test_a_clock_that_was_ahead_makes_no_energy(tmp_path: Path) -> None:
+    ahead_s, frames = 3e7, frames_of(120)
+    early = [replace(frame, wall_s=frame.wall_s + ahead_s) for frame in frames[:60]]
+    told = stretch(tmp_path, [*early, *frames[60:]])
+    counted_j = sum(frames[-1].gpus[at].energy_j - frames[60].gpus[at].energy_j for at in range(8))
+    assert 0.9 * counted_j <= told.energy_j <= 2.1 * counted_j
+
+
+def test_a_card_that_took_the_place_of_another_costs_only_its_own_time(tmp_path: Path) -> None:
+    frames = frames_of(120)
+    changed = [
+        replace(frame, gpus=(replace(frame.gpus[0], uuid="GPU-new"), *frame.gpus[1:]), engines=())
+        if at >= 60
+        else replace(frame, engines=())
+        for at, frame in enumerate(frames)
+    ]
+    told = stretch(tmp_path, changed)
+    assert len(told.gpus) == 9
+    assert told.cost == pytest.approx(8 * 3.0 * 119 / 3600.0, rel=0.03)
+    assert isinstance(told.gpus[0].busy_ratio, Missing)
+
+
+def test_the_energy_of_a_gpu_up_to_its_loss_counts(tmp_path: Path) -> None:
+    frames = frames_of(100)
+    lost = [
+        replace(
+            frame,
+            gpus=(*frame.gpus[:7], GpuReading(7, frame.gpus[7].uuid, "H100", GpuState.LOST, frame.monotonic_s)),
+        )
+        if at >= 55
+        else frame
+        for at, frame in enumerate(frames)
+    ]
+    told = stretch(tmp_path, lost)
+    assert told.gpus[7].energy_j == pytest.approx(frames[54].gpus[7].energy_j - frames[0].gpus[7].energy_j)
+
+
+def test_slices_of_a_card_are_in_no_sum_of_money(tmp_path: Path) -> None:
+    frames = [
+        replace(
+            frame,
+            gpus=(frame.gpus[0], replace(frame.gpus[0], uuid="MIG-1", parent_uuid=frame.gpus[0].uuid)),
+            engines=(),
+        )
+        for frame in frames_of(40)
+    ]
+    told = stretch(tmp_path, frames)
+    assert told.cost == pytest.approx(3.0 * 39 / 3600.0, rel=0.05)
+    assert isinstance(told.gpus[1].cost, Missing)

@@ -1,0 +1,251 @@
+"""Going to and fro in a past: every moment is the one that was shown then."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from gpumon.history.file import connected
+from gpumon.history.file import make as make_file
+from gpumon.history.frame_store import Tick
+from gpumon.history.memory import MemoryStore
+from gpumon.history.reader import Recording
+from gpumon.history.recorder import Writer, write_recording
+from gpumon.history.timeline import DerivedTimeline
+from gpumon.readings.frame import Frame
+from gpumon.readings.history import History
+from gpumon.readings.moment import Moment
+from gpumon.readings.snapshot import Snapshot
+from tests.history.frames import WALL_S, served
+from tests.history.pasts import apart, lived, make, without_longer
+from tests.records import replace
+
+T = TypeVar("T")
+
+
+class Writing:
+    """Writes each tick at once."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    def keep(self, kept: Tick) -> None:
+        self._writer.write([kept])
+
+    def fault(self, _wall_s: float = 0.0) -> None:
+        return None
+
+
+class Live:
+    """Five minutes of a server: in memory, in a file, and in a copy of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.frames = list(served(60 * 5 + 20))
+        self.ring = MemoryStore(3600.0, 1e9)
+        self.recorded = folder / "recorded.sqlite"
+        make_file(self.recorded, {"host": "box"})
+        with contextlib.closing(connected(self.recorded, "rw")) as connection:
+            writer = Writer(connection)
+            self.shown = lived(self.frames, self.ring, Writing(writer))
+            writer.finish()
+        self.ring.settle()
+        self.copy = folder / "copy.sqlite"
+        write_recording(self.copy, self.ring, {"host": "box"})
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Live:
+    return Live(tmp_path_factory.mktemp("past"))
+
+
+@pytest.fixture(params=["memory", "copy", "recorded"])
+def timeline(request: pytest.FixtureRequest, live: Live) -> DerivedTimeline:
+    files = {"copy": live.copy, "recorded": live.recorded}
+    past = Recording(files[request.param]) if request.param in files else live.ring
+    return DerivedTimeline(past, make, lambda path: None)
+
+
+def run(main: Callable[[], Awaitable[T]]) -> T:
+    async def bounded() -> T:
+        return await asyncio.wait_for(main(), 60.0)
+
+    return asyncio.run(bounded())
+
+
+def same(moment: Moment | None, snapshot: Snapshot) -> bool:
+    assert moment is not None
+    return apart(without_longer(moment.snapshot), without_longer(snapshot)) == []
+
+
+def test_a_moment_is_the_last_one_at_or_before_a_time(live: Live, timeline: DerivedTimeline):
+    async def main() -> None:
+        for at in (250, 3, 181, 60, 319):
+            assert same(await timeline.at(live.frames[at].wall_s), live.shown[at])
+            assert same(await timeline.at(live.frames[at].wall_s + 0.5), live.shown[at])
+        assert same(await timeline.at(0.0), live.shown[0])
+        assert same(await timeline.at(2e9), live.shown[-1])
+
+    run(main)
+    assert timeline.span() == (live.frames[0].wall_s, live.frames[-1].wall_s)
+
+
+def test_any_second_of_a_recording_is_as_it_was(live: Live):
+    """Each from a file that is opened anew."""
+
+    async def main() -> None:
+        for at in (127, 139, 175, 204, 238, 299, 311):
+            recording = Recording(live.recorded)
+            moment = await DerivedTimeline(recording, make, lambda path: None).at(live.frames[at].wall_s)
+            assert same(moment, live.shown[at])
+            recording.close()
+
+    run(main)
+
+
+def test_charts_mark_each_event_once(live: Live):
+    events = sorted(event.wall_s for shown in live.shown[:290] for event in shown.events)
+    assert events
+
+    async def main() -> None:
+        timeline = DerivedTimeline(Recording(live.recorded), make, lambda path: None)
+        moment = await timeline.at(live.frames[int(events[-1] - WALL_S) - 5].wall_s)
+        while moment is not None and moment.snapshot.wall_s < live.frames[289].wall_s:
+            moment = await timeline.step(moment.snapshot.wall_s, 1)
+        assert moment is not None
+        marked = moment.history.events(0.0, live.frames[289].wall_s)
+        assert sorted(event.wall_s for event in marked) == events
+
+    run(main)
+
+
+def test_steps_go_frame_by_frame_over_the_edges_of_minutes(live: Live, timeline: DerivedTimeline):
+    async def main() -> None:
+        for begin, step in ((110, 1), (190, -1)):
+            moment = await timeline.at(live.frames[begin].wall_s)
+            for at in range(begin + step, begin + 20 * step, step):
+                assert moment is not None
+                moment = await timeline.step(moment.snapshot.wall_s, step)
+                assert same(moment, live.shown[at])
+        assert same(await timeline.step(live.frames[100].wall_s, 100), live.shown[200])
+        assert same(await timeline.step(live.frames[100].wall_s, -1000), live.shown[0])
+        assert same(await timeline.step(live.frames[100].wall_s, 1000), live.shown[-1])
+
+    run(main)
+
+
+def test_it_goes_from_one_change_of_a_verdict_to_the_next(live: Live, timeline: DerivedTimeline):
+    changes = sorted({e.wall_s for s in live.shown for e in s.events if e.wall_s == s.wall_s})
+    assert len(changes) >= 2
+
+    async def main() -> None:
+        found, at_s = [], 0.0
+        while (moment := await timeline.change(at_s, 1)) is not None:
+            found.append(at_s := moment.snapshot.wall_s)
+        assert found == changes
+        found, at_s = [], 2e9
+        while (moment := await timeline.change(at_s, -1)) is not None:
+            found.append(at_s := moment.snapshot.wall_s)
+        assert found == changes[::-1]
+
+    run(main)
+
+
+def test_the_charts_end_at_the_moment_and_go_back_as_far_as_there_are_points(live: Live, timeline: DerivedTimeline):
+    async def main() -> None:
+        for at in (200, 130, 280):
+            moment = await timeline.at(live.frames[at].wall_s)
+            assert moment is not None
+            wall_s, history = moment.snapshot.wall_s, moment.history
+            assert history.latest("busy", wall_s) == history.latest("busy", wall_s)
+            until = int(wall_s // 5.0) - 1
+            cells = history.buckets("busy", until, 20, 5.0, wall_s)
+            assert [value for value in cells if value == value] == pytest.approx(cells)
+
+    run(main)
+
+
+def test_live_charts_are_those_of_the_collector(live: Live):
+    history = History()
+    timeline = DerivedTimeline(live.ring, make, lambda path: None, history)
+    moment = run(lambda: timeline.at(live.frames[100].wall_s))
+    assert moment is not None
+    assert moment.history is history
+
+
+def test_a_past_that_goes_on_shows_its_newest_moment(live: Live):
+    ring = MemoryStore(3600.0, 1e9)
+    timeline = DerivedTimeline(ring, make, lambda path: None, History())
+
+    class Asking:
+        """Looks at the newest moment while frames come."""
+
+        seqs: list[int] = []  # noqa: RUF012
+
+        def keep(self, kept: object) -> None:
+            frame = kept.frame  # type: ignore[attr-defined]
+            if frame.seq in (30, 59, 61, 100, 125):
+                moment = run(lambda: timeline.at(frame.wall_s))
+                assert moment is not None
+                self.seqs.append(frame.seq if moment.snapshot.wall_s == frame.wall_s else -1)
+
+    assert run(lambda: timeline.at(1.0)) is None
+    lived(live.frames[:130], ring, Asking())
+    assert Asking.seqs == [30, 59, 61, 100, 125]
+
+
+def test_a_moment_whose_time_came_again_is_the_newer_one(live: Live):
+    """It was looked at before the clock went back by 40 s."""
+    ring = MemoryStore(3600.0, 1e9)
+    timeline = DerivedTimeline(ring, make, lambda path: None, History())
+    at_s = live.frames[20].wall_s + 0.5  # frames come some ms early or late
+
+    class Looking:
+        """Looks at a moment before and after it came again."""
+
+        seen: list[object] = []  # noqa: RUF012
+
+        def keep(self, kept: object) -> None:
+            if kept.frame.seq in (live.frames[49].seq, live.frames[80].seq):  # type: ignore[attr-defined]
+                moment = run(lambda: timeline.at(at_s))
+                assert moment is not None
+                self.seen.append(moment.snapshot.gpus[0].power_w)
+
+    back = [replace(frame, wall_s=frame.wall_s - 40.0) for frame in live.frames[50:90]]
+    shown = lived((*live.frames[:50], *back), ring, Looking())
+    assert Looking.seen == [shown[20].gpus[0].power_w, shown[60].gpus[0].power_w]
+    assert shown[20].gpus[0].power_w != shown[60].gpus[0].power_w
+
+
+def test_after_a_clock_was_set_back_steps_still_come_to_an_end(live: Live):
+    ring = MemoryStore(3600.0, 1e9)
+    back: list[Frame] = [replace(frame, wall_s=frame.wall_s - 70.0) for frame in live.frames[140:180]]
+    shown = lived((*live.frames[:140], *back), ring)
+    timeline = DerivedTimeline(ring, make, lambda path: None, History())
+
+    async def main() -> None:
+        moment = await timeline.at(back[-1].wall_s)
+        assert moment is not None
+        assert moment.snapshot.wall_s == shown[-1].wall_s
+        assert moment.snapshot.engines[1].tokens_total == shown[-1].engines[1].tokens_total
+        times: list[float] = []
+        while moment is not None and moment.snapshot.wall_s not in times:
+            times.append(moment.snapshot.wall_s)
+            moment = await timeline.step(times[-1], -1)
+        assert times == sorted(times, reverse=True)
+        assert times[-1] == live.frames[0].wall_s
+
+    run(main)
+
+
+def test_what_is_kept_becomes_a_recording(live: Live, tmp_path: Path):
+    file = tmp_path / "new.sqlite"
+    timeline = DerivedTimeline(live.ring, make, lambda path: write_recording(Path(path), live.ring, {}), History())
+    run(lambda: timeline.write(str(file)))
+    assert [frame.seq for frame in Recording(file).frames(WALL_S, 2e9)] == [frame.seq for frame in live.frames]
+    with pytest.raises(OSError, match=r"exists|there"):
+        run(lambda: timeline.write(str(file)))
