@@ -9,7 +9,7 @@ from msgspec.structs import fields
 
 from gpumon.efficiency.provenance import MEMORY_V2, Spans, engine_sources, gpu_sources
 from gpumon.efficiency.service import Service
-from gpumon.readings.engine_snapshot import nested
+from gpumon.readings.engine_snapshot import flat_fields, nested
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reason
@@ -272,7 +272,7 @@ FIGURES = tuple(
 """All readings of a GPU."""
 ENGINE_FIGURES = (
     *("running", "waiting", "batch", "context_tokens"),
-    *(field.name for field in fields(Engine) if field.name.endswith(("_ratio", "_per_s", "_per_j"))),
+    *(name for name in flat_fields(Engine) if name.endswith(("_ratio", "_per_s", "_per_j"))),
 )
 
 
