@@ -7,16 +7,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.contradictions import Contradictions
-from gpumon.efficiency.engine import Peak, gpu_facts, plus
-from gpumon.efficiency.engine_track import EngineTrack
-from gpumon.efficiency.engine_view import derive_engine, without_figures
+from gpumon.efficiency.checks import Contradictions, Member
+from gpumon.efficiency.engine import EngineView, Peak, gpu_facts, known_of, without_figures
 from gpumon.efficiency.faults import engine_faults, gpu_faults, is_free, is_unmapped
-from gpumon.efficiency.gpu_view import GpuTrack, Standing, derive_gpu, mean_power_of, standing_of
+from gpumon.efficiency.gpu import GpuTrack, Standing, derive_gpu, mean_power_of, pace_s, standing_of, without_old
 from gpumon.efficiency.points import Totals, chart_points
-from gpumon.efficiency.renewed import pace_s, renewed
-from gpumon.efficiency.replicas import Member, ReplicaGroups
-from gpumon.efficiency.windows import GAP, RATE_S, grown
+from gpumon.efficiency.ratio import plus
+from gpumon.efficiency.replicas import ReplicaGroups
+from gpumon.efficiency.tracks import GAP, RATE_S, grown
 from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import (
     EndpointState,
@@ -28,7 +26,7 @@ from gpumon.readings.frame import (
     HostReading,
 )
 from gpumon.readings.missing import REMOTE_POWER, Missing, Reading, Reason
-from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Gpu, Host, Replicas, Self, Snapshot
+from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Gpu, Host, Self, Snapshot
 from gpumon.readings.text import MOST_FAULT, clean
 from gpumon.readings.times import rfc3339
 from gpumon.specs.gpu import GpuFacts
@@ -57,7 +55,7 @@ class Deriver:
 
     def __init__(self, catalogue: GpuCatalogue) -> None:
         self._catalogue = catalogue
-        self._engines: dict[str, EngineTrack] = {}
+        self._engines: dict[str, EngineView] = {}
         self._gpus: dict[str, GpuTrack] = {}
         self._peaks: dict[GpuFacts, Peak] = {}
         self._remotes: dict[tuple[str, int], list[Peak]] = {}
@@ -68,41 +66,34 @@ class Deriver:
         """`EngineReading.key` -> the engine's state, and since when (RFC 3339)."""
         self._wrong: dict[str, str] = {}
         """`EngineReading.key` -> what is wrong with the figures of an engine that answers."""
-        self._shown: dict[tuple[str, str, float], FaultShown] = {}
-        """The faults of the last frame as they were shown: most of them last."""
         self._groups = ReplicaGroups()
         self._contradictions = Contradictions()
 
     def derive(self, frame: Frame) -> Derived:
         """The snapshot of one frame. Frames come in the order of their `monotonic_s`."""
-        frame = renewed(frame)
+        frame = without_old(frame)
         self._forget(frame)
         self._wrong = {}
-        standings = self._add_gpus(frame)
-        peaks = {reading.uuid: self._peak(reading) for reading in frame.gpus}
-        engines, ticks, replicas = self._derive_engines(frame, peaks, standings)
-        unmapped = any(map(is_unmapped, frame.engines))
-        on_gpu = [
-            [(raw, engine) for raw, engine in zip(frame.engines, engines, strict=True) if reading.uuid in raw.gpus]
-            for reading in frame.gpus
+        here = {
+            reading.uuid: _Here(reading, *self._add_gpu(frame, reading), self._peak(reading)) for reading in frame.gpus
+        }
+        members, ticks = self._derive_engines(frame, here)
+        replicas, apart = self._groups.of(members, frame.monotonic_s)
+        engines = [
+            msgspec.structs.replace(member.engine, deviates=apart[member.reading.key])
+            if member.reading.key in apart
+            else member.engine
+            for member in members
         ]
-        gpus = tuple(
-            derive_gpu(
-                reading,
-                self._gpus[reading.uuid],
-                standings[reading.uuid],
-                peaks[reading.uuid],
-                [engine for _, engine in here],
-                [raw for raw, _ in here],
-                Missing(Reason.UNMAPPED if unmapped and not is_free(reading) else Reason.NO_ENGINE),
-            )
-            for reading, here in zip(frame.gpus, on_gpu, strict=True)
-        )
-        shown = self._contradicted(frame, engines, gpus)
+        gpus = self._derive_gpus(frame, here, engines)
         snapshot = msgspec.structs.replace(
-            bare(frame), gpus=gpus, engines=shown, faults=self._faults(frame), replicas=replicas
+            bare(frame),
+            gpus=gpus,
+            engines=self._contradicted(frame, engines, gpus),
+            faults=self._faults(frame),
+            replicas=replicas,
         )
-        traffic = self._traffic(frame, gpus, peaks)
+        traffic = [_traffic(reading, gpu) for reading, gpu in zip(frame.gpus, gpus, strict=True)]
         summed = (self._totals, frame.monotonic_s)
         return Derived(snapshot, chart_points(gpus, engines, ticks, traffic, snapshot.host, *summed))
 
@@ -111,26 +102,62 @@ class Deriver:
 
         With those of other engines they give the quantiles over all their requests (`quantiles.merge_common`).
         """
-        track = self._engines.get(key)
-        return None if track is None else track.histogram(quantity, track.quantile_s)
+        view = self._engines.get(key)
+        return None if view is None else view.track.long.histogram(quantity)
 
-    def _add_gpus(self, frame: Frame) -> dict[str, Standing]:
-        standings: dict[str, Standing] = {}
-        window_s = _gpu_window_s(frame)
-        for reading in frame.gpus:
-            track = self._gpus.setdefault(reading.uuid, GpuTrack())
-            pace = pace_s(reading, frame.interval_s)
-            standing = standings[reading.uuid] = standing_of(reading, track.hear(reading), frame.monotonic_s, pace)
-            if standing.blank is None:
-                track.add(reading, (GAP + 1) * pace, _window_of(reading, window_s))
-        return standings
+    def _add_gpu(self, frame: Frame, reading: GpuReading) -> tuple[GpuTrack, Standing]:
+        track = self._gpus.setdefault(reading.uuid, GpuTrack())
+        pace = pace_s(reading, frame.interval_s)
+        standing = standing_of(reading, track.hear(reading), frame.monotonic_s, pace)
+        if standing.blank is None:
+            # An exporter's counters are dated to a poll only, which over 2 minutes matters little.
+            window_s = _gpu_window_s(frame)
+            track.add(reading, (GAP + 1) * pace, max(window_s, MOST_GPU_S) if reading.source == DCGM else window_s)
+        return track, standing
 
-    def _add_engine(self, frame: Frame, reading: EngineReading) -> EngineTrack:
-        track = self._engines.get(reading.key)
-        if track is None:
-            track = self._engines[reading.key] = EngineTrack()
-        track.add(reading, frame.wall_s - (frame.monotonic_s - reading.monotonic_s), frame.interval_s)
-        return track
+    def _derive_engines(self, frame: Frame, here: Mapping[str, _Here]) -> tuple[list[Member], list[Reading]]:
+        """The engines, and their decode rates of this tick."""
+        members: list[Member] = []
+        ticks: list[Reading] = []
+        for reading in frame.engines:
+            view = self._engines.get(reading.key) or self._engines.setdefault(reading.key, EngineView())
+            view.track.add(reading, frame.wall_s - (frame.monotonic_s - reading.monotonic_s), frame.interval_s)
+            gpus = [here[uuid] for uuid in reading.gpus if uuid in here]
+            indices = tuple(sorted({gpu.reading.index for gpu in gpus}))
+            power = [mean_power_of(gpu.track, gpu.standing) for gpu in gpus]
+            power_w = plus(*power) if power else REMOTE_POWER if reading.gpu_type else Missing(Reason.NO_GPU)
+            peaks = [gpu.peak for gpu in gpus] or self._remote(reading)
+            since = self._state_since(reading, frame.wall_s)
+            try:
+                engine, found = view.at(reading, frame.monotonic_s, peaks, indices, power_w, since)
+            except (ValueError, ArithmeticError) as error:
+                # What an engine exports is anybody's text: absurd counters cost its own row.
+                known = known_of(reading, view.track, indices, since)
+                age_s = max(0.0, frame.monotonic_s - reading.monotonic_s)
+                engine = msgspec.structs.replace(without_figures(known, Missing(Reason.INVALID)), age_s=age_s)
+                found = None
+                self._wrong[reading.key] = f"its figures make no sense: {error}"
+            if view.track.several_servers:
+                self._wrong.setdefault(reading.key, SEVERAL_SERVERS)
+            members.append(Member(reading, engine, view.track, found is not None and not engine.asleep))
+            ticks.append(found.decode_tick if found is not None else engine.rates.decode_tokens_per_s)
+        return members, ticks
+
+    def _derive_gpus(self, frame: Frame, here: Mapping[str, _Here], engines: Sequence[Engine]) -> tuple[Gpu, ...]:
+        unmapped = any(map(is_unmapped, frame.engines))
+        on: dict[str, list[tuple[EngineReading, Engine]]] = {}
+        for raw, engine in zip(frame.engines, engines, strict=True):
+            for uuid in raw.gpus:
+                on.setdefault(uuid, []).append((raw, engine))
+        return tuple(
+            derive_gpu(
+                *here[reading.uuid]._replace(reading=reading),
+                [engine for _, engine in on.get(reading.uuid, ())],
+                [raw for raw, _ in on.get(reading.uuid, ())],
+                Missing(Reason.UNMAPPED if unmapped and not is_free(reading) else Reason.NO_ENGINE),
+            )
+            for reading in frame.gpus
+        )
 
     def _contradicted(self, frame: Frame, engines: Sequence[Engine], gpus: Sequence[Gpu]) -> tuple[Engine, ...]:
         """The engines, each with what its GPUs contradict. An exporter's figures are means of its own interval."""
@@ -147,21 +174,6 @@ class Deriver:
             for raw, engine in zip(frame.engines, engines, strict=True)
         )
 
-    def _traffic(self, frame: Frame, gpus: Sequence[Gpu], peaks: Mapping[str, Peak]) -> list[Reading]:
-        """Bandwidth of each GPU at this tick: measured where it is, else as shown."""
-        ticks: list[Reading] = []
-        for reading, gpu in zip(frame.gpus, gpus, strict=True):
-            active, most = reading.dram_active_ratio, peaks[reading.uuid].bandwidth_bytes_per_s
-            if (
-                gpu.bandwidth_source is not BandwidthSource.GPM
-                or isinstance(active, Missing)
-                or isinstance(most, Missing)
-            ):
-                ticks.append(gpu.bandwidth_bytes_per_s)
-            else:
-                ticks.append(active * most)
-        return ticks
-
     def _forget(self, frame: Frame) -> None:
         """Drop what belongs to engines and GPUs that are gone, so that memory stays flat."""
         keys = {reading.key for reading in frame.engines}
@@ -170,42 +182,6 @@ class Deriver:
         if len(self._gpus) > 4 * max(len(frame.gpus), 16):
             uuids = {reading.uuid for reading in frame.gpus}
             self._gpus = {uuid: track for uuid, track in self._gpus.items() if uuid in uuids}
-
-    def _derive_engines(
-        self, frame: Frame, peaks: Mapping[str, Peak], standings: Mapping[str, Standing]
-    ) -> tuple[list[Engine], list[Reading], tuple[Replicas, ...]]:
-        here = {reading.uuid: reading for reading in frame.gpus}
-        members: list[Member] = []
-        ticks: list[Reading] = []
-        for reading in frame.engines:
-            track = self._add_engine(frame, reading)
-            uuids = [uuid for uuid in reading.gpus if uuid in here]
-            indices = tuple(sorted({here[uuid].index for uuid in uuids}))
-            power = [mean_power_of(self._gpus[uuid], standings[uuid]) for uuid in uuids]
-            unread = REMOTE_POWER if reading.gpu_type else Missing(Reason.NO_GPU)
-            power_w = plus(*power) if power else unread
-            engine_peaks = [peaks[uuid] for uuid in uuids] or self._remote(reading)
-            since = self._state_since(reading, frame.wall_s)
-            try:
-                engine, found = derive_engine(reading, track, frame.monotonic_s, engine_peaks, indices, power_w, since)
-            except (ValueError, ArithmeticError) as error:
-                # What an engine exports is anybody's text: absurd counters cost its own row.
-                age_s = max(0.0, frame.monotonic_s - reading.monotonic_s)
-                why = Missing(Reason.INVALID)
-                engine, found = without_figures(reading, track, age_s, indices, why, since), None
-                self._wrong[reading.key] = f"its figures make no sense: {error}"
-            if track.several_servers:
-                self._wrong.setdefault(reading.key, SEVERAL_SERVERS)
-            members.append(Member(reading, engine, track, found is not None and not engine.asleep))
-            ticks.append(found.decode_tick if found is not None else engine.rates.decode_tokens_per_s)
-        replicas, apart = self._groups.of(members, frame.monotonic_s)
-        engines = [
-            msgspec.structs.replace(member.engine, deviates=apart[member.reading.key])
-            if member.reading.key in apart
-            else member.engine
-            for member in members
-        ]
-        return engines, ticks, replicas
 
     def _state_since(self, reading: EngineReading, wall_s: float) -> str:
         state, since = self._states.get(reading.key, (None, ""))
@@ -258,15 +234,26 @@ class Deriver:
             for cause, text in engine_faults(engine, self._wrong.get(engine.key, ""), bool(frame.gpus))
         ]
         self._since = {(key, cause): self._since.get((key, cause), frame.wall_s) for key, _, cause, _ in found}
-        faults = [(fault.source, fault.text, fault.since_wall_s) for fault in frame.faults]
-        faults += [(source, text, self._since[key, cause]) for key, source, cause, text in found]
-        self._shown = {fault: self._shown.get(fault) or _shown(*fault) for fault in faults}
-        return tuple(map(self._shown.__getitem__, faults))
+        own = [shown_fault(source, text, self._since[key, cause]) for key, source, cause, text in found]
+        return (*(shown_fault(fault.source, fault.text, fault.since_wall_s) for fault in frame.faults), *own)
 
 
-def _window_of(reading: GpuReading, window_s: float) -> float:
-    """Length of a GPU's means: an exporter's counters are dated to a poll only, which over 2 minutes matters little."""
-    return max(window_s, MOST_GPU_S) if reading.source == DCGM else window_s
+class _Here(NamedTuple):
+    """A GPU of a frame."""
+
+    reading: GpuReading
+    track: GpuTrack
+    standing: Standing
+    peak: Peak
+
+
+def _traffic(reading: GpuReading, gpu: Gpu) -> Reading:
+    """Bandwidth of a GPU at this tick: measured where it is, else as shown."""
+    active, most = reading.dram_active_ratio, gpu.bandwidth_peak_bytes_per_s
+    measured = gpu.bandwidth_source is BandwidthSource.GPM
+    if not measured or isinstance(active, Missing) or isinstance(most, Missing):
+        return gpu.bandwidth_bytes_per_s
+    return active * most
 
 
 def _gpu_window_s(frame: Frame) -> float:
@@ -284,11 +271,12 @@ def bare(frame: Frame, *faults: Fault) -> Snapshot:
         interval_s=frame.interval_s,
         host=_host(frame.host),
         self_cost=Self(frame.host.self_cpu_ratio, frame.host.self_pss_bytes),
-        faults=tuple(_shown(fault.source, fault.text, fault.since_wall_s) for fault in (*frame.faults, *faults)),
+        faults=tuple(shown_fault(fault.source, fault.text, fault.since_wall_s) for fault in (*frame.faults, *faults)),
     )
 
 
-def _shown(source: str, text: str, since_wall_s: float) -> FaultShown:
+def shown_fault(source: str, text: str, since_wall_s: float) -> FaultShown:
+    """A fault, safe to print."""
     return FaultShown(clean(source), clean(text, MOST_FAULT), rfc3339(since_wall_s))
 
 

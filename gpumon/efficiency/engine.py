@@ -1,25 +1,77 @@
-"""One engine's rates to FLOPs and bytes per second, and those to shares of its GPUs' peaks: MFU and MBU."""
+"""One engine's windows and the peaks of its GPUs to the `Engine` that is shown: load, rates, latencies, MFU and MBU."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
 
 from gpumon.efficiency import flops, ratio, traffic
-from gpumon.efficiency.rates import Rates
-from gpumon.efficiency.service import WITHOUT_DECODE, Service, service_of
-from gpumon.efficiency.training import NO_COST, training_flops
-from gpumon.readings.frame import DIFFUSION, MODEL_AWAITED, EndpointState, EngineReading, GpuReading
-from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason, number
+from gpumon.efficiency.checks import rank_loads, uneven
+from gpumon.efficiency.lengths import answer_mean, pool_tokens, prompt_mean
+from gpumon.efficiency.own import own_estimate
+from gpumon.efficiency.provenance import Spans, engine_sources
+from gpumon.efficiency.quantiles import ENOUGH, no_quantiles, quantiles
+from gpumon.efficiency.rates import Layout, Rates, layout, per_step_of, rates, tokens_per_gap
+from gpumon.efficiency.ratio import minus, per, plus
+from gpumon.efficiency.service import BY_NATURE, DENOISES, WITHOUT_DECODE, Service, service_of
+from gpumon.efficiency.tracks import GAP, TOTALS, Track
+from gpumon.readings.engine_snapshot import Dimensions, Efficiency, EngineRates, Hardware, Latency, Load
+from gpumon.readings.frame import (
+    DIFFUSION,
+    MODEL_AWAITED,
+    SLEEPING,
+    Advance,
+    EndpointState,
+    EngineReading,
+    GpuReading,
+)
+from gpumon.readings.missing import NOT_EXPOSED, REMOTE_POWER, WARMING_UP, Missing, Reading, Reason, number
+from gpumon.readings.quantities import (
+    E2E,
+    ITL,
+    KV_USAGE,
+    PREFILL_CACHED,
+    PREFILL_COMPUTED,
+    PROMPT_TOKENS,
+    QUEUE,
+    REQUESTS,
+    ROUTER_QUEUE,
+    RUNNING,
+    TPOT,
+    TTFT,
+    WAITING,
+    WAITING_DEFERRED,
+)
+from gpumon.readings.snapshot import Engine, OwnEstimate, Quantiles, TokensTotal, Window
+from gpumon.readings.text import MOST_FAULT, clean
 from gpumon.specs.gpu import GpuFacts, GpuSpec
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.precision import Precision
 
-OF_A_FEED = Missing(Reason.NOT_EXPOSED, "a training run has no model: its feed says the FLOPs of a token")
-DENOISES = Missing(Reason.NOT_MODELLED, "a diffusion model: its steps denoise a canvas and are no tokens")
-IMPOSSIBLE = Missing(Reason.INVALID, "these tokens need more FLOP/s than its GPUs have")
-_PRECISIONS = {precision.value: precision for precision in Precision}
+TRANSIENT: Final = frozenset({EndpointState.TIMEOUT, EndpointState.HTTP_ERROR, EndpointState.ERROR})
+"""States in which the last figures stand until they are stale: one slow answer is no outage."""
+SHORTEST_STALE_S: Final = 3.0
+"""An engine that is polled more often than it can answer is not stale for that."""
+EVERY_GAP: Final = 0.5
+"""Gaps / tokens below which not every gap is in the histogram: first tokens have none, and short answers many."""
+TWICE: Final = Missing(Reason.INVALID, "prefix hits exceed the prompts: the engine counts waiting requests again")
+OF_A_FEED: Final = Missing(Reason.NOT_EXPOSED, "a training run has no model: its feed says the FLOPs of a token")
+NO_COST: Final = Missing(Reason.UNKNOWN_MODEL, "the FLOPs of a token are not known")
+IMPOSSIBLE: Final = Missing(Reason.INVALID, "these tokens need more FLOP/s than its GPUs have")
+NO_BYTES: Final = {
+    Service.ENCODING: Missing(Reason.NOT_MODELLED, "how often an encoder reads its weights is not exported"),
+    Service.OTHER: Missing(Reason.NOT_MODELLED, "it serves no language model"),
+    Service.TRAINING: Missing(Reason.NOT_MODELLED, "what a training step reads is not modelled"),
+}
+_ASSUMED: Final = "assumed, as nothing tells what activations its MXFP4 weights are multiplied with"
+_PRECISIONS: Final = {precision.value: precision for precision in Precision}
+_NO_OWN: Final = OwnEstimate()
+
+PartT = TypeVar("PartT", bound=msgspec.Struct)
 
 
 class Peak(NamedTuple):
@@ -52,73 +104,327 @@ def gpu_facts(reading: GpuReading) -> GpuFacts:
     )
 
 
-class Work(NamedTuple):
-    """FLOPs and bytes per second that the tokens needed, over all GPUs of the engine."""
+class EngineView:
+    """One engine's polls, and how it was shown last: most ticks have no new poll of it."""
+
+    def __init__(self) -> None:
+        self.track = Track()
+        self._reading: EngineReading | None = None
+        self._made_of: object = None
+        self._engine: Engine | None = None
+        self._rates: Rates | None = None
+
+    def at(
+        self,
+        reading: EngineReading,
+        now_s: float,
+        peaks: Sequence[Peak],
+        indices: tuple[int, ...],
+        power_w: Reading,
+        since: str,
+    ) -> tuple[Engine, Rates | None]:
+        """The engine at a moment, and its rates unless it is unreachable, stale, or has no poll yet.
+
+        `indices` are its GPUs, `power_w` what they draw; `since` dates its state.
+        """
+        age_s = max(0.0, now_s - reading.monotonic_s) if self.track.last_s > -math.inf else 0.0
+        why = _gone(reading, age_s)
+        if why is None and not self.track.points:
+            why = WARMING_UP
+        made_of = why, peaks, indices, since
+        if self._engine is None or reading is not self._reading or made_of != self._made_of:
+            self._rates = None
+            self._engine = known_of(reading, self.track, indices, since)
+            if why is not None:
+                self._engine = without_figures(self._engine, why)
+            else:
+                laid = layout(reading, len(self.track.points[-1].ranks), len(indices) or reading.gpu_count)
+                self._rates = rates(reading, self.track, laid)
+                self._engine = _with_figures(self._engine, reading, self.track, self._rates, laid, peaks)
+            self._reading, self._made_of = reading, made_of
+        if self._rates is None:
+            return msgspec.structs.replace(self._engine, age_s=age_s), None
+        return _at(self._engine, self._rates, age_s, power_w), self._rates
+
+
+def _gone(reading: EngineReading, age_s: float) -> Missing | None:
+    if reading.state not in TRANSIENT and reading.state is not EndpointState.OK:
+        return Missing(Reason.UNREACHABLE)
+    longest_s = max(GAP * reading.interval_s, SHORTEST_STALE_S) + reading.latency_s
+    return Missing(Reason.STALE) if age_s > longest_s else None
+
+
+def _at(engine: Engine, found: Rates, age_s: float, power_w: Reading) -> Engine:
+    """The engine between two polls: what its GPUs draw goes on to change."""
+    replace, efficiency = msgspec.structs.replace, engine.efficiency
+    trains = found.service is Service.TRAINING
+    tokens = found.shown.trained_tokens_per_s if trains else found.shown.decode_tokens_per_s
+    efficiency = replace(
+        efficiency,
+        tokens_per_j=_per_joule(tokens, power_w),
+        flops_per_j=_per_joule(efficiency.flops_per_s, power_w),
+    )
+    return replace(engine, age_s=age_s, hardware=replace(engine.hardware, power_w=power_w), efficiency=efficiency)
+
+
+def _per_joule(part: Reading, power_w: Reading) -> Reading:
+    """`part / power_w`; that nobody reads the power stands before what `part` lacks."""
+    return power_w if power_w == REMOTE_POWER and part not in BY_NATURE else per(part, power_w)
+
+
+def known_of(reading: EngineReading, track: Track, indices: tuple[int, ...], since: str) -> Engine:
+    """What is known of an engine whether it answers or not."""
+    llm, count, unknown = reading.llm, len(indices) or reading.gpu_count, no_model(reading)
+    prefill, cached, decode, trained, samples = (track.totals.get(name, NOT_EXPOSED) for name in TOTALS)
+    return Engine(
+        name=clean(reading.name),
+        kind=reading.kind,
+        phase=reading.phase,
+        url=clean(reading.url),
+        state=reading.state,
+        age_s=0.0,
+        fault=clean(reading.fault, MOST_FAULT),
+        version=clean(reading.version, 32),
+        model=clean(reading.model),
+        tokens_total=TokensTotal(prefill, cached, WITHOUT_DECODE.get(service_of(reading), decode), trained, samples),
+        since=since,
+        part=clean(reading.part),
+        found_by=reading.found_by,
+        from_documentation=reading.from_documentation,
+        asleep=clean(reading.info.get(SLEEPING, "")),
+        hardware=Hardware(
+            gpus=indices,
+            gpus_source=clean(reading.gpus_source),
+            gpu_type=clean(reading.gpu_type),
+            gpu_count=float(count) if count else Missing(Reason.NO_GPU),
+        ),
+        dimensions=Dimensions(
+            llm=llm,
+            model_source=clean(llm.source) if llm is not None else "",
+            params=unknown if llm is None else llm.params,
+            active_params=unknown if llm is None else llm.matmul_params,
+            layers=unknown if llm is None else float(llm.layers),
+            weight_precision="" if llm is None else llm.precision.value,
+            kv_precision="" if llm is None else (kv_precision(reading) or llm.kv_precision).value,
+        ),
+    )
+
+
+def without_figures(engine: Engine, why: Missing) -> Engine:
+    """The engine with one reason for every figure."""
+    none = no_quantiles(why)
+    replace = msgspec.structs.replace
+    return replace(
+        engine,
+        hardware=replace(engine.hardware, power_w=why),
+        dimensions=replace(engine.dimensions, kv_bytes_per_token=why),
+        load=_blank(Load, why),
+        rates=_blank(EngineRates, why),
+        latency=Latency(none, none, none, none, none, why),
+        efficiency=replace(_blank(Efficiency, why), own=_blank(OwnEstimate, why)),
+    )
+
+
+def _blank(kind: type[PartT], why: Missing) -> PartT:
+    return kind(**{field.name: why for field in msgspec.structs.fields(kind) if isinstance(field.default, Missing)})
+
+
+def _with_figures(
+    engine: Engine, reading: EngineReading, track: Track, found: Rates, laid: Layout, peaks: Sequence[Peak]
+) -> Engine:
+    replace = msgspec.structs.replace
+    efficiency = _efficiency(reading, found, laid.tp, peaks)
+    own = own_estimate(reading, track, found, laid, efficiency)
+    loads = rank_loads(track)
+    # llama.cpp is asked for its sleep once a minute: tokens tell sooner that it is over.
+    awake = any(number(rate) for rate in (found.shown.prefill_tokens_per_s, found.shown.decode_tokens_per_s))
+    return replace(
+        engine,
+        sources=_sources(reading, track, found, efficiency.precision, peaks),
+        advances=found.advances,
+        rank_loads=loads,
+        uneven=uneven(loads, track),
+        asleep="" if awake else engine.asleep,
+        hardware=replace(engine.hardware, tp=laid.tp, pp=laid.pp, ranks=laid.dp),
+        dimensions=replace(engine.dimensions, kv_bytes_per_token=_kv_bytes_per_token(reading, found.service)),
+        load=_load(reading, track, found),
+        rates=found.shown,
+        latency=_latency(reading, track, found),
+        efficiency=replace(efficiency, own=own) if own is not None else efficiency,
+    )
+
+
+def _load(reading: EngineReading, track: Track, found: Rates) -> Load:
+    """Requests, their lengths and the KV cache."""
+    window = _window(reading, track, found)
+    ran = NOT_EXPOSED if len(track.points) > 1 else track.not_yet
+    return Load(
+        running=track.gauge(RUNNING),
+        waiting=track.gauge(WAITING),
+        waiting_deferred=track.gauge(WAITING_DEFERRED),
+        router_queue=track.gauge(ROUTER_QUEUE),
+        running_mean=ran if window is None else window[0],
+        kv_usage_ratio=track.gauge_mean(KV_USAGE),
+        kv_pool_tokens=pool_tokens(reading, track),
+        context_tokens=found.context,
+        prompt_tokens_mean=prompt_mean(track),
+        answer_tokens_mean=answer_mean(track),
+        cached_ratio=_cached(reading, track),
+        window=None if window is None else window[1],
+    )
+
+
+def _window(reading: EngineReading, track: Track, found: Rates) -> tuple[float, Window] | None:
+    """Mean requests running over time, and what else sizing fits its curves to; None without two polls that tell."""
+    seen = [(point.monotonic_s, ran) for point in track.short.points if (ran := point.running()) is not None]
+    if len(seen) < 2:
+        return None
+    area = sum((b + a) / 2 * (t - s) for (s, a), (t, b) in pairwise(seen))
+    counts = [ran for _, ran in seen]
+    ttft_s, queue_s = (number(track.short.mean(quantity)) for quantity in (TTFT, QUEUE))
+    window = Window(
+        seconds=track.short.length_s,
+        running_least=min(counts),
+        running_most=max(counts),
+        decoding_mean=_decoding(reading, track, found),
+        first_token_s=None if ttft_s is None else max(0.0, ttft_s - (queue_s or 0.0)),
+    )
+    return area / (seen[-1][0] - seen[0][0]), window
+
+
+def _decoding(reading: EngineReading, track: Track, found: Rates) -> float | None:
+    """Sum of all gaps between tokens / window. None where the histogram has one mean per request, not every gap."""
+    gaps, generated = track.short.histogram(ITL), number(found.shown.decode_tokens_per_s)
+    if gaps is None or generated is None:
+        return None
+    every = gaps.count * tokens_per_gap(reading, found.per_step) >= EVERY_GAP * generated * track.short.length_s
+    return gaps.sum / track.short.length_s if every else None
+
+
+def _cached(reading: EngineReading, track: Track) -> Reading:
+    """Share of the prompt tokens that came from the prefix cache.
+
+    Of the counters of tokens, never of prefix queries: a request that waits is queried again at each step. vLLM before
+    0.16 has only hits, which suffer from the same: more of them than prompt tokens are no figure.
+    """
+    cached, computed = (track.long.rate(quantity) for quantity in (PREFILL_CACHED, PREFILL_COMPUTED))
+    if isinstance(cached, Missing):
+        return cached
+    if "hits" in reading.live.get(PREFILL_CACHED, ""):
+        prompt = track.long.rate(PROMPT_TOKENS)
+        return (
+            TWICE if not isinstance(prompt, Missing) and cached > prompt else per(cached, prompt, Missing(Reason.IDLE))
+        )
+    if isinstance(computed, Missing):
+        return computed
+    late = [track.moves(quantity) is Advance.END for quantity in (PREFILL_CACHED, PREFILL_COMPUTED)]
+    ended = number(track.long.rate(REQUESTS)) or 0.0
+    if late[0] is not late[1] and ended * track.long.length_s < ENOUGH:
+        return Missing(Reason.FEW, "cached and computed tokens are counted at different moments of a request")
+    return per(cached, cached + computed, Missing(Reason.IDLE))
+
+
+def _latency(reading: EngineReading, track: Track, found: Rates) -> Latency:
+    """Quantiles over the long window, and the mean gap of the short one.
+
+    With speculation a step gives a sequence several tokens at one gap, where the engine counts gaps between steps.
+    """
+    gap_s = track.short.mean(ITL)
+    return Latency(
+        ttft_s=_quantiles(track, TTFT),
+        itl_s=_quantiles(track, ITL),
+        queue_s=_quantiles(track, QUEUE),
+        e2e_s=_quantiles(track, E2E),
+        tpot_s=_quantiles(track, TPOT),
+        itl_mean_s=gap_s if isinstance(gap_s, Missing) else gap_s / tokens_per_gap(reading, found.per_step),
+    )
+
+
+def _quantiles(track: Track, quantity: str) -> Quantiles:
+    window = track.long.histogram(quantity)
+    return no_quantiles(track.not_yet) if window is None and track.has_histogram(quantity) else quantiles(window)
+
+
+class _Work(NamedTuple):
+    """FLOPs and bytes per second that the tokens needed, over all GPUs of the engine; or which input was not there."""
 
     prefill_flops: Reading
     decode_flops: Reading
     flops: Reading
     """All of them."""
-    bytes: Reading
-    single_stream_bytes: Reading
-    weight_bytes: Reading
-    """The part of `bytes` that is weights; the rest is KV cache."""
     flops_per_decode_token: Reading
     """At the mean context."""
-    kv_bytes_per_token: Reading
-    least_flops: float = 0.0
-    """What all tokens that are known of need whatever their context: without attention and LM head."""
+    weight_bytes: Reading
+    """The part of `bytes` that is weights; the rest is KV cache."""
+    bytes: Reading
+    single_stream_bytes: Reading
 
 
-def work(reading: EngineReading, found: Rates, tp: int) -> Work:
-    """FLOPs and bytes per second of an engine's rates; each `Missing` says which input was not there."""
-    if found.service is Service.GENERATION:
-        return _generation(reading, found, tp)
-    no_decode, no_bytes = WITHOUT_DECODE[found.service], _NO_BYTES[found.service]
-    prefill: Reading = no_decode
-    if found.service is Service.TRAINING:
-        total = training_flops(reading, found.counted["trained_tokens_per_s"])
-    elif found.service is Service.ENCODING:
-        prefill = total = _encoding_flops(reading, found)
-    else:
-        total = no_bytes
-    least = 0.0 if reading.llm is None else _least_flops(reading.llm, found)
-    return Work(prefill, no_decode, total, no_bytes, no_bytes, no_bytes, no_decode, no_decode, least)
-
-
-_NO_BYTES = {
-    Service.ENCODING: Missing(Reason.NOT_MODELLED, "how often an encoder reads its weights is not exported"),
-    Service.OTHER: Missing(Reason.NOT_MODELLED, "it serves no language model"),
-    Service.TRAINING: Missing(Reason.NOT_MODELLED, "what a training step reads is not modelled"),
-}
-
-
-def _generation(reading: EngineReading, found: Rates, tp: int) -> Work:
-    llm = reading.llm
+def _work(reading: EngineReading, found: Rates, tp: int) -> _Work:
+    llm, shown, service = reading.llm, found.shown, found.service
+    if service is not Service.GENERATION:
+        no_decode, no_bytes = WITHOUT_DECODE[service], NO_BYTES[service]
+        prefill: Reading = no_decode
+        total: Reading = no_bytes
+        if service is Service.TRAINING:
+            total = NO_COST if reading.training is None else shown.trained_tokens_per_s
+            if reading.training is not None and not isinstance(total, Missing):
+                total *= reading.training.flops_per_token
+        elif service is Service.ENCODING:
+            prefill = total = _encoding_flops(reading, found)
+        return _Work(prefill, no_decode, total, no_decode, no_bytes, no_bytes, no_bytes)
     if llm is None:
-        why = no_model(reading)
-        return Work(why, why, why, why, why, why, why, why)
-    kv = kv_precision(reading)
-    single: Reading = found.decode
-    if not isinstance(found.decode, Missing):
-        single = traffic.single_stream_bytes_per_s(llm, found.decode)
-    per_token: Reading = found.context
-    if not isinstance(found.context, Missing):
-        per_token = flops.decode_flops_per_token(llm, found.context)
-    weights, moved = _bytes(llm, found, tp, kv)
-    prefill, decode = _prefill_flops(llm, found), _decode_flops(found, per_token)
+        return _Work(*[no_model(reading)] * 7)
+    decode = shown.decode_tokens_per_s
+    prefill = _prefill_flops(llm, found)
+    per_token = found.context
+    if not isinstance(per_token, Missing):
+        per_token = flops.decode_flops_per_token(llm, per_token)
+    generated = decode
+    if not isinstance(decode, Missing) and decode > 0.0:
+        generated = Missing(Reason.NO_CONTEXT) if isinstance(per_token, Missing) else decode * per_token
     if DIFFUSION in reading.info:
-        weights = moved = decode = single = per_token = DENOISES
-    return Work(
-        prefill_flops=prefill,
-        decode_flops=decode,
-        flops=plus(prefill, decode),
-        bytes=moved,
-        single_stream_bytes=single,
-        weight_bytes=weights,
-        flops_per_decode_token=per_token,
-        kv_bytes_per_token=traffic.kv_bytes_per_token(llm, kv),
-        least_flops=_least_flops(llm, found),
+        return _Work(prefill, DENOISES, plus(prefill, DENOISES), *[DENOISES] * 4)
+    single = decode if isinstance(decode, Missing) else traffic.single_stream_bytes_per_s(llm, decode)
+    weights, moved = _bytes(llm, found, tp, kv_precision(reading))
+    return _Work(prefill, generated, plus(prefill, generated), per_token, weights, moved, single)
+
+
+def _prefill_flops(llm: LlmSpec, found: Rates) -> Reading:
+    computed = found.shown.prefill_tokens_per_s
+    if isinstance(computed, Missing) or computed == 0.0:
+        return computed
+    if isinstance(found.prompt_length, Missing):
+        return Missing(Reason.NO_CONTEXT)
+    cached = number(found.shown.cached_tokens_per_s) or 0.0
+    hit = cached / (cached + computed)
+    per_token = flops.prefill_flops_per_token(llm, found.prompt_length * (1 - hit), found.prompt_length * hit)
+    return computed * per_token + (number(found.prompts) or 0.0) * flops.head_flops(llm)
+
+
+def _encoding_flops(reading: EngineReading, found: Rates) -> Reading:
+    """Prefill without an LM head; which tokens an encoder's token sees is a trait of its model."""
+    llm, computed = reading.llm, found.shown.prefill_tokens_per_s
+    if llm is None or isinstance(computed, Missing) or computed == 0.0:
+        return no_model(reading) if llm is None else computed
+    if isinstance(found.prompt_length, Missing):
+        return Missing(Reason.NO_CONTEXT)
+    return computed * flops.prefill_flops_per_token(llm, found.prompt_length)
+
+
+def _bytes(llm: LlmSpec, found: Rates, tp: int, kv: Precision | None) -> tuple[Reading, Reading]:
+    """Bytes per second of the weights alone, and of weights and KV cache."""
+    decode, steps_per_s = found.shown.decode_tokens_per_s, found.shown.steps_per_s
+    if isinstance(decode, Missing) or decode == 0.0:
+        return decode, decode
+    if isinstance(steps_per_s, Missing) or steps_per_s <= 0.0:
+        none = steps_per_s if isinstance(steps_per_s, Missing) else Missing(Reason.IDLE)
+        return none, none
+    weights = traffic.weight_bytes_per_s(llm, steps_per_s, decode, found.spread)
+    if isinstance(found.context, Missing):
+        return weights, Missing(Reason.NO_CONTEXT)
+    return weights, traffic.step_bytes_per_s(
+        llm, steps_per_s, decode, found.context, found.per_step, max(tp, 1), kv, found.spread
     )
 
 
@@ -127,72 +433,62 @@ def kv_precision(reading: EngineReading) -> Precision | None:
     return Precision.FP8 if reading.info.get("cache_dtype", "").startswith("fp8") else None
 
 
-def _prefill_flops(llm: LlmSpec, found: Rates) -> Reading:
-    if isinstance(found.prefill, Missing) or found.prefill == 0.0:
-        return found.prefill
-    if isinstance(found.prompt_length, Missing):
-        return Missing(Reason.NO_CONTEXT)
-    cached = number(found.cached) or 0.0
-    hit = cached / (cached + found.prefill)
-    per_token = flops.prefill_flops_per_token(llm, found.prompt_length * (1 - hit), found.prompt_length * hit)
-    return found.prefill * per_token + (number(found.prompts) or 0.0) * flops.head_flops(llm)
-
-
-def _least_flops(llm: LlmSpec, found: Rates) -> float:
-    tokens = sum(number(rate) or 0.0 for rate in (found.prefill, found.decode))
-    return tokens * 2.0 * max(0.0, llm.matmul_params - llm.head_params)
-
-
-def _encoding_flops(reading: EngineReading, found: Rates) -> Reading:
-    """Prefill without an LM head; which tokens an encoder's token sees is a trait of its model."""
+def _kv_bytes_per_token(reading: EngineReading, service: Service) -> Reading:
+    if service is not Service.GENERATION:
+        return WITHOUT_DECODE[service]
     llm = reading.llm
-    if llm is None or isinstance(found.prefill, Missing) or found.prefill == 0.0:
-        return no_model(reading) if llm is None else found.prefill
-    if isinstance(found.prompt_length, Missing):
-        return Missing(Reason.NO_CONTEXT)
-    return found.prefill * flops.prefill_flops_per_token(llm, found.prompt_length)
+    return no_model(reading) if llm is None else traffic.kv_bytes_per_token(llm, kv_precision(reading))
 
 
-def _decode_flops(found: Rates, per_token: Reading) -> Reading:
-    if isinstance(found.decode, Missing) or found.decode == 0.0:
-        return found.decode
-    if isinstance(per_token, Missing):
-        return Missing(Reason.NO_CONTEXT)
-    return found.decode * per_token
-
-
-def _bytes(llm: LlmSpec, found: Rates, tp: int, kv: Precision | None) -> tuple[Reading, Reading]:
-    """Bytes per second of the weights alone, and of weights and KV cache."""
-    if isinstance(found.decode, Missing) or found.decode == 0.0:
-        return found.decode, found.decode
-    if isinstance(found.steps, Missing):
-        return found.steps, found.steps
-    if found.steps <= 0.0:
-        idle = Missing(Reason.IDLE)
-        return idle, idle
-    weights = traffic.weight_bytes_per_s(llm, found.steps, found.decode, found.spread)
-    if isinstance(found.context, Missing):
-        return weights, Missing(Reason.NO_CONTEXT)
-    moved = traffic.step_bytes_per_s(
-        llm, found.steps, found.decode, found.context, found.tokens_per_step, max(tp, 1), kv, found.spread
+def _efficiency(reading: EngineReading, found: Rates, tp: int, peaks: Sequence[Peak]) -> Efficiency:
+    """FLOPs and bytes, and their shares of the peaks of the engine's GPUs."""
+    done = _work(reading, found, tp)
+    flops_peak, precision = _flops_peak(reading, peaks)
+    bandwidth = plus(*(peak.bandwidth_bytes_per_s for peak in peaks)) if peaks else Missing(Reason.NO_GPU)
+    shares = [_share(ratio.mfu, part, flops_peak) for part in (done.prefill_flops, done.decode_flops, done.flops)]
+    if isinstance(shares[2], Missing) and _least_flops(reading.llm, found) > (number(flops_peak) or math.inf):
+        shares[2] = IMPOSSIBLE
+    moved = [_share(ratio.mbu, part, bandwidth) for part in (done.bytes, done.single_stream_bytes)]
+    if not peaks:
+        unknown = no_flops(reading)
+        why = flops_peak if unknown is None else unknown
+        shares, moved = [why] * 3, [why] * 2
+    decode, steps_per_s = found.shown.decode_tokens_per_s, found.shown.steps_per_s
+    return Efficiency(
+        mfu_prefill_ratio=shares[0],
+        mfu_decode_ratio=shares[1],
+        mfu_ratio=shares[2],
+        mbu_ratio=moved[0],
+        mbu_single_stream_ratio=moved[1],
+        flops_per_s=done.flops,
+        prefill_flops_per_s=done.prefill_flops,
+        decode_flops_per_s=done.decode_flops,
+        flops_per_decode_token=done.flops_per_decode_token,
+        peak_flops_per_s=flops_peak,
+        peak_unverified=any(peak.unverified or assumes(peak, reading) for peak in peaks),
+        precision=precision,
+        bytes_per_s=done.bytes,
+        weight_bytes=per_step_of(done.weight_bytes, decode, steps_per_s),
+        weight_bytes_per_s=done.weight_bytes,
+        kv_bytes_per_s=minus(done.bytes, done.weight_bytes),
+        peak_bandwidth_bytes_per_s=bandwidth,
+        bandwidth_peak_unverified=any(peak.bandwidth_unverified for peak in peaks),
     )
-    return weights, moved
 
 
-class Shares(NamedTuple):
-    """MFU and MBU of an engine, and the precision that decided the FLOP/s peak."""
+def _share(formula: Callable[[float, float, float], float], part: Reading, whole: Reading) -> Reading:
+    if isinstance(part, Missing):
+        return part
+    if isinstance(whole, Missing):
+        return whole
+    return formula(part, 1, whole) if whole > 0 else Missing(Reason.UNKNOWN_GPU)
 
-    mfu_prefill: Reading
-    mfu_decode: Reading
-    mfu: Reading
-    mbu: Reading
-    mbu_single_stream: Reading
-    precision: str
-    flops_peak: Reading
-    """Sum over the GPUs, as that of the bandwidth."""
-    bandwidth_peak: Reading
-    unverified: bool = False
-    bandwidth_unverified: bool = False
+
+def _least_flops(llm: LlmSpec | None, found: Rates) -> float:
+    """What all tokens that are known of need whatever their context: without attention and LM head."""
+    rates = (found.shown.prefill_tokens_per_s, found.shown.decode_tokens_per_s)
+    params = 0.0 if llm is None else max(0.0, llm.matmul_params - llm.head_params)
+    return sum(number(rate) or 0.0 for rate in rates) * 2.0 * params
 
 
 def no_model(reading: EngineReading) -> Missing:
@@ -211,45 +507,17 @@ def no_flops(reading: EngineReading) -> Missing | None:
     if service is Service.TRAINING:
         return NO_COST if reading.training is None else None
     if service is Service.OTHER:
-        return _NO_BYTES[service]
+        return NO_BYTES[service]
     return no_model(reading) if reading.llm is None else None
 
 
-def shares(reading: EngineReading, done: Work, peaks: Sequence[Peak]) -> Shares:
-    """FLOPs and bytes as shares of the peaks of the engine's GPUs."""
-    if not peaks:
-        no_gpu = Missing(Reason.NO_GPU)
-        unknown = no_flops(reading)
-        none = no_gpu if unknown is None else unknown
-        return Shares(none, none, none, none, none, "", no_gpu, no_gpu)
-    flops_peak, precision = _flops_peak(reading, peaks)
-    bandwidth = plus(*(peak.bandwidth_bytes_per_s for peak in peaks))
-    mfu = _share(ratio.mfu, done.flops, flops_peak)
-    if isinstance(mfu, Missing) and done.least_flops > (number(flops_peak) or math.inf):
-        mfu = IMPOSSIBLE
-    return Shares(
-        _share(ratio.mfu, done.prefill_flops, flops_peak),
-        _share(ratio.mfu, done.decode_flops, flops_peak),
-        mfu,
-        _share(ratio.mbu, done.bytes, bandwidth),
-        _share(ratio.mbu, done.single_stream_bytes, bandwidth),
-        precision,
-        flops_peak,
-        bandwidth,
-        any(peak.unverified or assumes(peak, reading) for peak in peaks),
-        any(peak.bandwidth_unverified for peak in peaks),
-    )
-
-
 def _flops_peak(reading: EngineReading, peaks: Sequence[Peak]) -> tuple[Reading, str]:
-    total, names = 0.0, set()
-    for peak in peaks:
-        flops_peak, precision = flops_peak_of(peak, reading)
-        if isinstance(flops_peak, Missing):
-            return flops_peak, ""
-        total += flops_peak
-        names.add(precision)
-    return total, "+".join(sorted(names))
+    """Dense peak FLOP/s of all GPUs, and its precision; several, joined by `+`, on GPUs of different types."""
+    if not peaks:
+        return Missing(Reason.NO_GPU), ""
+    each = [flops_peak_of(peak, reading) for peak in peaks]
+    total = plus(*(peak for peak, _ in each))
+    return total, "" if isinstance(total, Missing) else "+".join(sorted({name for _, name in each}))
 
 
 def flops_peak_of(peak: Peak, reading: EngineReading) -> tuple[Reading, str]:
@@ -257,18 +525,17 @@ def flops_peak_of(peak: Peak, reading: EngineReading) -> tuple[Reading, str]:
     unknown = no_flops(reading)
     if unknown is not None:
         return unknown, ""
-    found = None if peak.spec is None else _arithmetic(peak.spec, reading)
-    if found is None:
-        known = isinstance(peak.bandwidth_bytes_per_s, Missing) and peak.spec is None
-        return peak.bandwidth_bytes_per_s if known else Missing(Reason.UNKNOWN_GPU), ""
-    return found[0], found[1].value
-
-
-def _arithmetic(gpu: GpuSpec, reading: EngineReading) -> tuple[float, Precision] | None:
-    if reading.training is not None:
+    best = None
+    if peak.spec is not None and reading.training is not None:
         precision = _PRECISIONS.get(reading.training.precision)
-        return None if precision is None else flops.training_peak(gpu, precision)
-    return None if reading.llm is None else flops.compute_peak(gpu, reading.llm)
+        best = None if precision is None else flops.training_peak(peak.spec, precision)
+    elif peak.spec is not None and reading.llm is not None:
+        best = flops.compute_peak(peak.spec, reading.llm)
+    if best is not None:
+        return best[0], best[1].value
+    if peak.spec is None and isinstance(peak.bandwidth_bytes_per_s, Missing):
+        return peak.bandwidth_bytes_per_s, ""
+    return Missing(Reason.UNKNOWN_GPU), ""
 
 
 def assumes(peak: Peak, reading: EngineReading) -> bool:
@@ -278,19 +545,35 @@ def assumes(peak: Peak, reading: EngineReading) -> bool:
     return flops.assumed(peak.spec, reading.llm)
 
 
-def _share(of: Callable[[float, float, float], float], part: Reading, whole: Reading) -> Reading:
-    if isinstance(part, Missing):
-        return part
-    if isinstance(whole, Missing):
-        return whole
-    return of(part, 1, whole) if whole > 0 else Missing(Reason.UNKNOWN_GPU)
+def _sources(
+    reading: EngineReading, track: Track, found: Rates, precision: str, peaks: Sequence[Peak]
+) -> dict[str, str]:
+    """Field -> the metric or formula behind it, for the detail view and `--json`."""
+    assumed = [_ASSUMED] if any(assumes(peak, reading) for peak in peaks) else []
+    peak_sources = (
+        _joined([*(peak.spec.source for peak in peaks if peak.spec is not None), *assumed]),
+        _joined(peak.bandwidth_source for peak in peaks),
+    )
+    formulas = found.service if reading.llm is not None or reading.training is not None else None
+    spans_s = (track.short.length_s, found.prefill.length_s, track.long.length_s)
+    return engine_sources(
+        tuple(reading.live.items()),
+        Spans(*(max(1, round(span_s)) for span_s in spans_s)),
+        (("model", _model_source(reading)), ("gpus", reading.gpus_source), *found.sources.items()),
+        precision,
+        peak_sources,
+        formulas,
+    )
 
 
-def plus(*parts: Reading) -> Reading:
-    """The sum; the first `Missing` where one part is missing, so that nothing enters a sum silently."""
-    total = 0.0
-    for part in parts:
-        if isinstance(part, Missing):
-            return part
-        total += part
-    return total
+def _joined(texts: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(text for text in texts if text))
+
+
+def _model_source(reading: EngineReading) -> str:
+    """Where the model's dimensions come from and what they leave out; or what is missing, in one line."""
+    if reading.llm is None:
+        why = reading.info.get("model_missing", "").split("\n")[0].split(". Add to")[0]
+        return f"{why}: `gpumon doctor` prints the config lines to add" if why else ""
+    left_out = ", ".join(reading.llm.not_modelled)
+    return f"{reading.llm.source}; not modelled: {left_out}" if left_out else reading.llm.source

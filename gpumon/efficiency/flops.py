@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from gpumon.efficiency.checks import checked, positive
+from gpumon.efficiency.ratio import checked, positive
 from gpumon.efficiency.reach import mean_seen, seen
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import NamedTuple
 
-from gpumon.efficiency.flow import counter_advance
-from gpumon.efficiency.quantiles import ENOUGH, mean, size_biased_mean
-from gpumon.efficiency.windows import Track
-from gpumon.readings.frame import UNTOLD, Advance, EngineReading, HistogramReading, RankReading
+from gpumon.efficiency.quantiles import ENOUGH, size_biased_mean
+from gpumon.efficiency.tracks import Track, Window
+from gpumon.readings.frame import UNTOLD, Advance, EngineReading, RankReading
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.quantities import (
     BLOCK_PRODUCT,
@@ -45,41 +45,36 @@ def requests_that_fit(pool_tokens: float, request_tokens: float, share: float = 
     return share * pool_tokens / request_tokens
 
 
-def mean_of(track: Track, quantity: str, window: HistogramReading | None) -> Reading:
-    """Mean of a window's observations; warming up where the engine has the histogram and the window does not."""
-    return track.not_yet if window is None and track.has_histogram(quantity) else mean(window)
-
-
-def prompt_mean(reading: EngineReading, track: Track) -> Reading:
+def prompt_mean(track: Track) -> Reading:
     """Mean prompt, cached tokens included: of requests that ended, else tokens per first token, else per request."""
-    seen = mean_of(track, PROMPT_LENGTH, track.histogram(PROMPT_LENGTH, track.quantile_s))
+    seen = track.long.mean(PROMPT_LENGTH)
     if not isinstance(seen, Missing) or seen.reason is not Reason.NOT_EXPOSED:
         return seen
-    of_firsts = _per_first_token(reading, track)
-    return _per_request(reading, track, PROMPT_TOKENS) if of_firsts is None else of_firsts
+    of_firsts = _per_first_token(track)
+    return _per_request(track, PROMPT_TOKENS) if of_firsts is None else of_firsts
 
 
-def answer_mean(reading: EngineReading, track: Track) -> Reading:
+def answer_mean(track: Track) -> Reading:
     """Mean answer: of the requests that ended, else generated tokens per request."""
-    seen = mean_of(track, OUTPUT_LENGTH, track.histogram(OUTPUT_LENGTH, track.quantile_s))
+    seen = track.long.mean(OUTPUT_LENGTH)
     if not isinstance(seen, Missing) or seen.reason is not Reason.NOT_EXPOSED:
         return seen
-    return _per_request(reading, track, DECODE_TOKENS)
+    return _per_request(track, DECODE_TOKENS)
 
 
-def _per_first_token(reading: EngineReading, track: Track) -> Reading | None:
+def _per_first_token(track: Track) -> Reading | None:
     """Prompt tokens per first token of the window of the quantiles; None where one of the two is not told."""
-    if track.histogram(TTFT, track.quantile_s) is None or not _prompt_counters(reading, track):
+    if track.long.histogram(TTFT) is None or not _prompt_counters(track):
         return None
-    booked = _booked(reading, track, track.quantile_s)
+    booked = _booked(track, track.long)
     return booked.tokens / booked.firsts if booked.firsts > 0.0 else IDLE
 
 
-def _prompt_counters(reading: EngineReading, track: Track) -> tuple[str, ...]:
+def _prompt_counters(track: Track) -> tuple[str, ...]:
     """Counters that make up all prompt tokens and move with the first token or before it. One that is counted at a
     request's end has the tokens of others than those that get their first token then."""
     for names in ((PROMPT_TOKENS,), (PREFILL_COMPUTED, PREFILL_CACHED)):
-        if all(counter_advance(reading, track, name) not in (None, Advance.END) for name in names):
+        if all(track.moves(name) not in (None, Advance.END) for name in names):
             return names
     return ()
 
@@ -92,16 +87,15 @@ class _Booked(NamedTuple):
     firsts: float
 
 
-def _booked(reading: EngineReading, track: Track, seconds: float) -> _Booked:
-    """Those of the last `seconds`; zeros where they are not told.
+def _booked(track: Track, window: Window) -> _Booked:
+    """Those of a window; zeros where they are not told.
 
     Between two polls the squares are those of equal prompts: of no others is the sum less. A prompt that is counted in
     chunks belongs to the poll that has its first token.
     """
-    names, pair = _prompt_counters(reading, track), track.window(seconds)
+    names = _prompt_counters(track)
     tokens = square = count = held = 0.0
-    inside = [point for point in track.points if pair is not None and point.monotonic_s >= pair[0].monotonic_s]
-    for old, new in pairwise(inside if names else ()):
+    for old, new in pairwise(window.points if names else ()):
         both = [(old.ranks[name], rank) for name, rank in new.ranks.items() if name in old.ranks]
         held += sum(b.counters[name] - a.counters[name] for a, b in both for name in names if name in a.counters)
         firsts = sum(_firsts(b) - _firsts(a) for a, b in both)
@@ -115,15 +109,15 @@ def _firsts(rank: RankReading) -> float:
     return rank.histograms[TTFT].count if TTFT in rank.histograms else 0.0
 
 
-def _per_request(reading: EngineReading, track: Track, counter: str) -> Reading:
+def _per_request(track: Track, counter: str) -> Reading:
     """Tokens per request that ended. Of tokens that are counted earlier than that only over enough requests."""
-    tokens, ended = (track.rate(quantity, track.quantile_s) for quantity in (counter, REQUESTS))
+    tokens, ended = (track.long.rate(quantity) for quantity in (counter, REQUESTS))
     if isinstance(tokens, Missing) or isinstance(ended, Missing):
         return tokens if isinstance(tokens, Missing) else ended
-    count = ended * track.length_s(track.quantile_s)
+    count = ended * track.long.length_s
     if count <= 0.0:
         return IDLE
-    together = counter_advance(reading, track, counter) is Advance.END
+    together = track.moves(counter) is Advance.END
     return tokens / ended if together or count >= ENOUGH else Missing(Reason.FEW)
 
 
@@ -136,12 +130,12 @@ def context(reading: EngineReading, track: Track) -> tuple[Reading, str]:
     held = _in_use(reading, track)
     if held.tokens is not None and (held.counted or not _mixed(reading)):
         return held.tokens, IN_USE
-    span_s = track.length_s(track.quantile_s)
-    prompt, answer = number(prompt_mean(reading, track)), number(answer_mean(reading, track))
+    span_s = track.long.length_s
+    prompt, answer = number(prompt_mean(track)), number(answer_mean(track))
     if prompt is not None and answer is not None:
         return prompt + answer / 2, f"mean prompt + half the mean answer of the last {span_s:.0f} s"
     if held.tokens is not None:
-        begun, made = _per_first_token(reading, track), _generated_per_first_token(track)
+        begun, made = _per_first_token(track), _generated_per_first_token(track)
         if begun is not None and not isinstance(begun, Missing) and made is not None:
             return begun + made / 2, f"mean prompt + half the tokens per first token of the last {span_s:.0f} s"
         return held.tokens, IN_USE
@@ -165,7 +159,7 @@ def _in_use(reading: EngineReading, track: Track) -> _InUse:
     used = running = 0.0
     told = not _shared_pool(reading)
     counted = True
-    for point in track.inside(track.rate_s):
+    for point in track.short.inside:
         for rank in point.ranks.values():
             gauges = rank.gauges
             running += gauges.get(RUNNING, 0.0)
@@ -181,10 +175,10 @@ def _in_use(reading: EngineReading, track: Track) -> _InUse:
 
 def _generated_per_first_token(track: Track) -> float | None:
     """Tokens generated per first token of the window of the quantiles."""
-    firsts, made = track.histogram(TTFT, track.quantile_s), number(track.rate(DECODE_TOKENS, track.quantile_s))
+    firsts, made = track.long.histogram(TTFT), number(track.long.rate(DECODE_TOKENS))
     if firsts is None or firsts.count <= 0.0 or made is None:
         return None
-    return made * track.length_s(track.quantile_s) / firsts.count
+    return made * track.long.length_s / firsts.count
 
 
 def pool_tokens(reading: EngineReading, track: Track) -> Reading:
@@ -206,26 +200,27 @@ def _shared_pool(reading: EngineReading) -> bool:
     return _mixed(reading) and reading.live.get(POOL_TOKENS, "").endswith(BLOCK_PRODUCT)
 
 
-def prompt_length(reading: EngineReading, track: Track, window_s: float, context_tokens: Reading) -> Reading:
-    """Size-biased mean prompt, cached tokens included, of the prompts of the prefill rate over `window_s`.
+def prompt_length(track: Track, prefill: Window, context_tokens: Reading) -> Reading:
+    """Size-biased mean prompt, cached tokens included, of the prompts of the prefill rate over its window.
 
     The histogram has the lengths of requests that ended: those of the shortest window with enough of them, unless they
     were much longer than the prompts that get their first tokens in it. These give E[n^2] / E[n] at the least: prompts
     of one poll that differ make it more. Where only the mean is known, that, and else the context: rough, but attention
     is a few per cent of a prompt's FLOPs up to some thousand tokens.
     """
-    booked = _booked(reading, track, window_s)
+    booked = _booked(track, prefill)
     least = booked.square / booked.tokens if booked.tokens > 0.0 else 0.0
-    longest_s = max(track.quantile_s, window_s)
-    for seconds in (*(min(times * window_s, longest_s) for times in (1.0, 2.0, 4.0)), longest_s):
-        ended = track.histogram(PROMPT_LENGTH, seconds)
+    longest_s = max(track.quantile_s, prefill.seconds)
+    for times in (1.0, 2.0, 4.0, math.inf):
+        window = track.window(min(times * prefill.seconds, longest_s))
+        ended = window.histogram(PROMPT_LENGTH)
         biased = size_biased_mean(ended)
-        if ended is None or biased is None or (ended.count < ENOUGH and seconds < longest_s):
+        if ended is None or biased is None or (ended.count < ENOUGH and window.seconds < longest_s):
             continue
-        booked = booked if seconds == window_s else _booked(reading, track, seconds)
+        booked = booked if window.seconds == prefill.seconds else _booked(track, window)
         if ended.sum * booked.firsts <= APART * booked.tokens * ended.count:
             return max(biased, least)
     if least > 0.0:
         return least
-    told = _per_request(reading, track, PROMPT_TOKENS)
+    told = _per_request(track, PROMPT_TOKENS)
     return context_tokens if isinstance(told, Missing) else told

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.engine import Work
-from gpumon.efficiency.layout import Layout
-from gpumon.efficiency.rates import Rates
-from gpumon.efficiency.windows import RATE_S, Track
+from gpumon.efficiency.rates import Layout, Rates
+from gpumon.efficiency.ratio import per
+from gpumon.efficiency.tracks import RATE_S, Track, Window
+from gpumon.readings.engine_snapshot import Efficiency
 from gpumon.readings.frame import Advance, EngineReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
 from gpumon.readings.quantities import DECODE_TOKENS, OWN_FLOPS, OWN_READ_BYTES, OWN_WRITE_BYTES
@@ -69,11 +69,12 @@ class _Case(NamedTuple):
 
     @property
     def speculates(self) -> bool:
-        return self.found.tokens_per_step > 1.0
+        return self.found.per_step > 1.0
 
     @property
     def cached_ratio(self) -> float:
-        cached, computed = number(self.found.cached) or 0.0, number(self.found.prefill) or 0.0
+        shown = self.found.shown
+        cached, computed = number(shown.cached_tokens_per_s) or 0.0, number(shown.prefill_tokens_per_s) or 0.0
         return cached / (cached + computed) if cached + computed > 0.0 else 0.0
 
 
@@ -137,7 +138,7 @@ _REASONS: Final = (
     ),
     _Why(
         _VLLM, "", (0,), _NEWEST,
-        lambda case: case.high and (number(case.found.counted["preemptions_per_s"]) or 0.0) > 0.0,
+        lambda case: case.high and (number(case.found.shown.preemptions_per_s) or 0.0) > 0.0,
         "it counts prompts again that are computed again after a preemption",
     ),
     _Why(
@@ -178,19 +179,25 @@ _REASONS: Final = (
 """Read in the engines' sources: vllm/v1/metrics/perf.py (0.14 to 0.33), SGLang's estimator (0.5.10 to 0.5.23)."""
 
 
-def own_estimate(reading: EngineReading, track: Track, found: Rates, laid: Layout, done: Work) -> OwnEstimate:
-    """The engine's own figures, over all its GPUs, beside those of `done`.
+def own_estimate(
+    reading: EngineReading, track: Track, found: Rates, laid: Layout, ours: Efficiency
+) -> OwnEstimate | None:
+    """The engine's own figures, over all its GPUs, beside `ours`; None where it exports none.
 
     Both makers count per GPU of a rank: the mean over the ranks x GPUs is all of them. FLOPs are over the window of
     the prefill, as gpumon's are. Without a model there is nothing to compare with.
     """
+    if not (track.counts(OWN_FLOPS) or track.counts(OWN_READ_BYTES)):
+        return None
     maker = _maker(reading)
-    own_flops = _of_all(track, OWN_FLOPS, laid, max(found.prefill_s, found.rate_s))
-    read = PER_TOKEN if maker == _SGLANG else _of_all(track, OWN_READ_BYTES, laid, track.rate_s)
-    ratios = {_FLOPS: _over(own_flops, done.flops), _READ: _over(read, done.bytes)}
+    longer = track.window(max(found.prefill.length_s, track.short.length_s))
+    own_flops = _of_all(track, OWN_FLOPS, laid, longer)
+    read = PER_TOKEN if maker == _SGLANG else _of_all(track, OWN_READ_BYTES, laid, track.short)
+    idle = Missing(Reason.IDLE)
+    ratios = {_FLOPS: per(own_flops, ours.flops_per_s, idle), _READ: per(read, ours.bytes_per_s, idle)}
     notes: tuple[str, ...] = ()
-    if reading.llm is not None and found.rate_s >= FULL * RATE_S:
-        prefill, whole = number(done.prefill_flops), number(done.flops)
+    if reading.llm is not None and track.short.length_s >= FULL * RATE_S:
+        prefill, whole = number(ours.prefill_flops_per_s), number(ours.flops_per_s)
         share = prefill / whole if prefill is not None and whole else 0.0
         case = _Case(reading.llm, laid, found, share, 1.0)
         version = _version(reading.version)
@@ -202,16 +209,11 @@ def own_estimate(reading: EngineReading, track: Track, found: Rates, laid: Layou
     return OwnEstimate(
         flops_per_s=own_flops,
         read_bytes_per_s=read,
-        write_bytes_per_s=_of_all(track, OWN_WRITE_BYTES, laid, track.rate_s),
+        write_bytes_per_s=_of_all(track, OWN_WRITE_BYTES, laid, track.short),
         flops_ratio=ratios[_FLOPS],
         read_bytes_ratio=ratios[_READ],
         notes=notes,
     )
-
-
-def has_own(track: Track) -> bool:
-    """Whether the engine exports such counters."""
-    return track.counts(OWN_FLOPS) or track.counts(OWN_READ_BYTES)
 
 
 def _maker(reading: EngineReading) -> str:
@@ -220,7 +222,7 @@ def _maker(reading: EngineReading) -> str:
     return next((name for name in (_SGLANG, _VLLM) if name in text), "")
 
 
-def _of_all(track: Track, counter: str, laid: Layout, seconds: float) -> Reading:
+def _of_all(track: Track, counter: str, laid: Layout, window: Window) -> Reading:
     counted = track.counted(counter)
     if counted is None:
         return NOT_EXPOSED
@@ -228,16 +230,8 @@ def _of_all(track: Track, counter: str, laid: Layout, seconds: float) -> Reading
         return OFF if track.counted(DECODE_TOKENS) else Missing(Reason.IDLE)
     if not laid.gpus:
         return Missing(Reason.NO_GPU)
-    of_ranks = track.rank_rates(counter, seconds)
+    of_ranks = window.rank_rates(counter)
     return sum(of_ranks) / len(of_ranks) * laid.gpus if of_ranks else track.not_yet
-
-
-def _over(own: Reading, ours: Reading) -> Reading:
-    if isinstance(own, Missing):
-        return own
-    if isinstance(ours, Missing):
-        return ours
-    return own / ours if ours > 0.0 else Missing(Reason.IDLE)
 
 
 def _note(maker: str, of: str, version: tuple[int, ...] | None, case: _Case) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.frontends import adding_up
+from gpumon.efficiency.service import adding_up
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, or_nan
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Host

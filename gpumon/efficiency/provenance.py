@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import Service
-from gpumon.efficiency.windows import QUANTILE_S, RATE_S
+from gpumon.efficiency.tracks import QUANTILE_S, RATE_S
 from gpumon.readings.dcgm import ENGINE_ACTIVE, FREE_BYTES, NAME_OF, XID
 from gpumon.readings.quantities import (
     ABORTS,

@@ -1,20 +1,20 @@
-"""One engine's polls to its rates over their windows, and the sizes that FLOPs and bytes depend on."""
+"""One engine's windows to what it did per second, and the sizes that its FLOPs and bytes depend on."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Iterable
+from itertools import pairwise
+from statistics import fmean
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.flow import NOWHERE, Flow, counter_advance, flow, newest, weakest
-from gpumon.efficiency.layout import Layout
 from gpumon.efficiency.lengths import context, prompt_length
 from gpumon.efficiency.quantiles import longest
-from gpumon.efficiency.service import WITHOUT_DECODE, WITHOUT_PREFILL, Service, service_of
-from gpumon.efficiency.steps import gaps_are_steps, speculation, steps
+from gpumon.efficiency.ratio import per
+from gpumon.efficiency.service import DENOISES, WITHOUT_DECODE, WITHOUT_PREFILL, Service, service_of
+from gpumon.efficiency.tracks import MOST_KEPT_S, Track, Window
 from gpumon.efficiency.traffic import Spread
-from gpumon.efficiency.training import trained
-from gpumon.efficiency.windows import MOST_KEPT_S, Track
-from gpumon.readings.frame import TOKENS_OFF, Advance, EngineReading, Phase
+from gpumon.readings.engine_snapshot import EngineRates
+from gpumon.readings.frame import DIFFUSION, TOKENS_OFF, Advance, EngineKind, EngineReading, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
 from gpumon.readings.quantities import (
     ABORTS,
@@ -23,6 +23,7 @@ from gpumon.readings.quantities import (
     DECODE_TOKENS,
     DRAFTS,
     FAILURES,
+    FORWARD_SECONDS,
     INFERENCES,
     ITL,
     KV_LOADED_BYTES,
@@ -36,6 +37,13 @@ from gpumon.readings.quantities import (
     PREFILL_RATE,
     REJECTIONS,
     REQUESTS,
+    RUNNING,
+    SAMPLE_RATE,
+    SAMPLES,
+    SCHEDULER_IDLE_SECONDS,
+    STEPS,
+    TRAINED_RATE,
+    TRAINED_TOKENS,
     TTFT,
 )
 
@@ -51,7 +59,7 @@ COUNTERS: Final = {
     "kv_transferred_bytes_per_s": KV_TRANSFERRED_BYTES,
     "kv_transfer_failures_per_s": KV_TRANSFER_FAILURES,
 }
-"""Fields of `Engine` that are plain rates of a counter."""
+"""Fields of `EngineRates` that are plain rates of a counter."""
 _MADE_OF: Final = {
     "mfu_prefill_ratio": ("prefill_tokens_per_s",),
     "mfu_decode_ratio": ("decode_tokens_per_s",),
@@ -61,128 +69,397 @@ _MADE_OF: Final = {
     "bytes_per_s": ("decode_tokens_per_s", "steps_per_s"),
 }
 """Figure -> the rates that it is made of: it is as much of a figure of now as the least of them."""
+_WEAKEST: Final = tuple(Advance(name) for name in ("live", "prompt", "derived", "sampled", "end"))
+
+NOT_LIVE: Final = Missing(Reason.NOT_LIVE)
+IDLE: Final = Missing(Reason.IDLE)
+_COUNTER: Final = {
+    Advance.LIVE: "{metric} over {span_s} s",
+    Advance.PROMPT: "{metric} over {span_s} s, smoothed: a whole prompt is booked at its first token",
+    Advance.DERIVED: "worked out: {metric}, over {span_s} s",
+    Advance.SAMPLED: "sampled: {metric}, over {span_s} s",
+    Advance.END: "{metric}: counted when a request ends, so there is no rate of now",
+}
+_GAUGE: Final = {
+    Advance.DERIVED: "worked out: {metric}, mean of {span_s} s",
+    Advance.SAMPLED: "sampled: {metric}, mean of {span_s} s",
+}
+COARSE: Final = 100.0
+"""Tokens below which one more or less in a window is more than 1 % of its rate."""
+GAPS: Final = "estimated: duty / mean ITL, per rank"
+TOKENS: Final = "estimated: decode tokens/s / requests running / tokens per step"
+STEP_GAPS: Final = frozenset({EngineKind.VLLM, EngineKind.LMDEPLOY})
+"""Engines whose ITL is a gap between outputs, however many tokens one brings; others divide it by its tokens."""
+
+WHOLE_STEPS_S: Final = 30.0
+"""Shortest time between the two training steps that a rate lies between: polls date one to 2 s, so to 7 % of it."""
+LEAST_POLLS: Final = 3.0
+OVERDUE: Final = 2.0
+"""A step that takes so many times as long as the longest one seen is waited for: from then on the rate falls."""
+
+UNTIMED: Final = Missing(Reason.OFF, "start it with SGLANG_ENABLE_METRICS_DEVICE_TIMER=1")
+IN_STAGES: Final = Missing(Reason.NOT_MODELLED, "a stage of a pipeline waits for the others")
+DISAGGREGATED: Final = Missing(
+    Reason.NOT_MODELLED, "prefill and decode run apart: requests wait for their KV cache, too"
+)
+
+DP_ATTENTION: Final = "dp_attention"
+"""Key in `EngineReading.info`: `yes` where data-parallel ranks share the tensor-parallel GPUs (SGLang)."""
+
+
+class Layout(NamedTuple):
+    """How an engine's GPUs split into instances, pipeline stages and tensor-parallel shards; 0 is not known."""
+
+    gpus: int
+    """Of all its ranks."""
+    tp: int
+    """GPUs that share each layer of one rank."""
+    pp: int
+    """Pipeline stages of one rank."""
+    dp: int
+    """Data-parallel ranks, at least 1."""
+    together: int = 1
+    """Data-parallel ranks, those of other pages included, that have the experts of a MoE once together; 1: each has
+    all of them."""
+    attention_alone: bool = False
+    """The ranks share the tensor-parallel GPUs: all layers but the attention lie on the GPUs of all of them."""
+
+
+def layout(reading: EngineReading, shown: int, count: int) -> Layout:
+    """The sizes of an engine with `count` GPUs (0: not known) whose page shows `shown` data-parallel ranks.
+
+    What the server or its command line says holds. Without it: GPUs / ranks / stages. Where the ranks share the
+    tensor-parallel GPUs (SGLang's DP attention: tp 8 and dp 8 on 8 GPUs), each layer's KV cache lies on what is left
+    for one rank. A page that adds the ranks up shows one: the command line's number holds if the GPUs agree; else it
+    is the page of one rank among several.
+    """
+    stages = max(reading.pp, 1)
+    dp = shown
+    if shown == 1 and reading.dp > 1 and count and count == max(reading.tp, 1) * stages * reading.dp:
+        dp = reading.dp
+    tp = reading.tp
+    crowded = bool(count) and dp > 1 and tp * stages * dp > count
+    if count and (not tp or crowded):
+        tp = count // (dp * stages) if count % (dp * stages) == 0 else 0
+    attention = dp > 1 and (crowded or reading.info.get(DP_ATTENTION) == "yes")
+    # Ray's ranks are replicas, and those of SGLang too, unless their attention alone is data-parallel.
+    replicas = reading.kind is EngineKind.RAY or (reading.kind is EngineKind.SGLANG and reading.tp and not attention)
+    return Layout(count, tp, reading.pp, dp, 1 if replicas else max(dp, reading.dp), attention)
 
 
 class Rates(NamedTuple):
     """What the engine did per second, and the sizes that its FLOPs and bytes depend on."""
 
+    shown: EngineRates
     service: Service
-    prefill: Reading
-    cached: Reading
-    decode: Reading
     decode_tick: Reading
     """Decode rate between the two newest polls, for charts."""
     prompts: Reading
     """Requests per second that got their first token."""
-    steps: Reading
-    """Steps per second, summed over the ranks."""
     spread: Spread
     """How its ranks share the weights that a step reads."""
-    steps_source: str
     context: Reading
-    context_source: str
+    """Mean tokens in context of a running sequence."""
     prompt_length: Reading
-    """Size-biased mean prompt length, cached tokens included."""
-    tokens_per_step: float
-    """Tokens per step and sequence: 1 without speculation."""
-    rate_s: float
-    """What the window of the rates truly spans, in seconds."""
-    prefill_s: float
-    """The same of the prefill rate."""
-    quantile_s: float
-    """The same of the quantiles."""
-    counted: dict[str, Reading]
-    """Other rates by field of `Engine`."""
+    """Size-biased mean prompt, cached tokens included."""
+    per_step: float
+    """Tokens per step and sequence: 1 without speculation, and where that is not known."""
+    prefill: Window
+    """That of the prefill rate."""
     advances: dict[str, str]
     """Field of `Engine` -> when what it stands on moves."""
-    named: tuple[tuple[str, str], ...]
-    """Field of `Engine` -> where it is read, for those whose source depends on when that moves."""
+    sources: dict[str, str]
+    """Field of `Engine` -> where it is read, for those whose source depends on how that moves."""
 
 
 def rates(reading: EngineReading, track: Track, laid: Layout) -> Rates:
     """The rates of one engine over its windows."""
     service = service_of(reading)
-    window_s, settled = _prefill_window(reading, track)
-    flows = _flows(reading, track, service, window_s)
-    prefill, decode = flows["prefill_tokens_per_s"], flows["decode_tokens_per_s"]
-    if not settled and prefill.advance is Advance.PROMPT:
-        prefill = flows["prefill_tokens_per_s"] = prefill._replace(per_s=track.not_yet)
-    told = speculation(reading, track, decode.per_s)
-    per_step = number(told) or 1.0
-    made = steps(reading, track, laid, per_step, decode.per_s)
-    flows["steps_per_s"] = Flow(NOT_EXPOSED, made.advance)
     known = service not in WITHOUT_DECODE
-    tokens, source = context(reading, track) if known else (WITHOUT_DECODE[service], "")
+    prefill, settled = _prefill_window(reading, track)
+    flows = _flows(reading, track, service, prefill)
+    if not settled and flows["prefill_tokens_per_s"].advance is Advance.PROMPT:
+        flows["prefill_tokens_per_s"] = flows["prefill_tokens_per_s"]._replace(per_s=track.not_yet)
+    decode = flows["decode_tokens_per_s"].per_s
+    per_step = speculation(track, decode)
+    by_rank, steps_source, steps_advance = steps(reading, track, laid, number(per_step) or 1.0, decode)
+    per_s = by_rank if isinstance(by_rank, Missing) else sum(by_rank)
+    flows["steps_per_s"] = Flow(per_s, steps_advance, steps_source)
+    tokens, context_source = context(reading, track) if known else (WITHOUT_DECODE[service], "")
+    forward, idle, host = scheduler_time(reading, track, laid.pp)
+    told = {field: found.per_s for field, found in flows.items()}
+    shown = EngineRates(
+        **told,
+        tokens_per_step=per_step if known else WITHOUT_DECODE[service],
+        batch=_batch(reading, service, decode, per_s, number(per_step) or 1.0),
+        decode_mean_tokens_per_s=_decode_mean(track, service),
+        forward_ratio=forward,
+        scheduler_idle_ratio=idle,
+        host_ratio=host,
+    )
+    first = prefill.histogram(TTFT)
     return Rates(
+        shown=shown,
         service=service,
-        prefill=prefill.per_s,
-        cached=flows["cached_tokens_per_s"].per_s,
-        decode=decode.per_s,
-        decode_tick=newest(reading, track, DECODE_TOKENS, DECODE_RATE) if known else decode.per_s,
-        prompts=_prompts(track, window_s),
-        steps=made.by_rank if isinstance(made.by_rank, Missing) else sum(made.by_rank),
-        spread=_spread(made.by_rank, laid),
-        steps_source=made.source,
+        decode_tick=newest(track, DECODE_TOKENS, DECODE_RATE) if known else decode,
+        prompts=NOT_EXPOSED if first is None else first.count / prefill.length_s,
+        spread=_spread(by_rank, laid),
         context=tokens,
-        context_source=source,
-        prompt_length=prompt_length(reading, track, window_s, tokens),
-        tokens_per_step=per_step,
-        rate_s=track.length_s(track.rate_s),
-        prefill_s=track.length_s(window_s),
-        quantile_s=track.length_s(track.quantile_s),
-        counted={
-            **{field: flows[field].per_s for field in _COUNTED},
-            "tokens_per_step": told if known else WITHOUT_DECODE[service],
+        prompt_length=prompt_length(track, prefill, tokens),
+        per_step=number(per_step) or 1.0,
+        prefill=prefill,
+        advances=_advances(flows),
+        sources={
+            **{field: found.source for field, found in flows.items() if found.source},
+            "context_tokens": context_source,
+            **(_other_sources(reading, track) if known else {}),
         },
-        advances=_advances(tuple((field, found.advance) for field, found in flows.items())),
-        named=(
-            *((field, found.source) for field, found in flows.items() if found.source),
-            *_named(reading, track, known=known),
-        ),
     )
 
 
-_COUNTED: Final = (*COUNTERS, "trained_tokens_per_s", "samples_per_s")
+class Flow(NamedTuple):
+    """An amount per second."""
+
+    per_s: Reading
+    advance: Advance | None = None
+    """When the series behind it moves; None where there is none."""
+    source: str = ""
 
 
-def _flows(reading: EngineReading, track: Track, service: Service, prefill_s: float) -> dict[str, Flow]:
-    """Every rate by field of `Engine`."""
-    found = {field: flow(reading, track, quantity) for field, quantity in COUNTERS.items()}
+def flow(
+    reading: EngineReading,
+    track: Track,
+    counter: str,
+    gauge: str = "",
+    window: Window | None = None,
+    *,
+    steady: bool = False,
+) -> Flow:
+    """The rate of a counter over a window (that of the rates), else the engine's own gauge of that rate.
+
+    Few tokens make a coarse rate: `steady` takes the long window where that is the same to within a token.
+
+    A counter that moves when a request ends is 0 for as long as one runs and then jumps by all of it: it gives no rate
+    of now. The engine's gauge does, as the mean of its samples.
+    """
+    window = window or track.short
+    moves, metric = track.moves(counter), reading.live.get(counter, "")
+    if moves is not None and moves is not Advance.END:
+        window = _finer(track, counter, window) if steady else window
+        return Flow(window.rate(counter), moves, _named(_COUNTER[moves], metric, window))
+    samples = track.short.samples(gauge) if gauge else []
+    if samples:
+        how = Advance.DERIVED if reading.advance.get(gauge) is Advance.DERIVED else Advance.SAMPLED
+        per_s = 0.0 if _rests(track, counter) else sum(samples) / len(samples)
+        return Flow(per_s, how, _named(_GAUGE[how], reading.live.get(gauge, ""), track.short))
+    if moves is None:
+        return Flow(NOT_EXPOSED, source=metric)
+    return Flow(NOT_LIVE, moves, _named(_COUNTER[moves], metric, window))
+
+
+def _finer(track: Track, counter: str, window: Window) -> Window:
+    """The long window where this one has few tokens, and the two tell the same to within one of them."""
+    brief = number(window.rate(counter))
+    if not brief or brief * window.length_s >= COARSE:
+        return window
+    steady = number(track.long.rate(counter))
+    return track.long if steady is not None and abs(steady - brief) * window.length_s <= 1.0 else window
+
+
+def _named(text: str, metric: str, window: Window) -> str:
+    return text.format(metric=metric, span_s=max(1, round(window.length_s))) if metric else ""
+
+
+def _rests(track: Track, counter: str) -> bool:
+    """Whether nothing ran at any poll of the window and nothing ended in it: a gauge then shows what was.
+
+    SGLang before 0.5.7 leaves its last throughput standing when the last request has ended.
+    """
+    running = track.short.samples(RUNNING)
+    return track.short.rate(counter) == 0.0 and bool(running) and not any(running)
+
+
+def newest(track: Track, counter: str, gauge: str) -> Reading:
+    """The rate between the two newest polls, for charts."""
+    moves, window = track.moves(counter), track.window(0.0)
+    if moves is not None and moves is not Advance.END:
+        return window.rate(counter)
+    samples = window.samples(gauge)
+    if not samples:
+        return NOT_EXPOSED if moves is None else NOT_LIVE
+    return 0.0 if _rests(track, counter) else samples[-1]
+
+
+def rank_decode(track: Track, rank: str) -> Reading:
+    """Tokens/s that one rank generated over the window of the rates, from the series that the whole is from."""
+    moves = track.moves(DECODE_TOKENS)
+    if moves is not None and moves is not Advance.END:
+        return track.short.rank_rate(rank, DECODE_TOKENS)
+    samples = track.short.rank_samples(rank, DECODE_RATE)
+    if not samples:
+        return NOT_EXPOSED if moves is None else NOT_LIVE
+    return sum(samples) / len(samples)
+
+
+def _weakest(advances: Iterable[Advance | None]) -> Advance | None:
+    """The one that is least of a rate of now: that of a figure made of several."""
+    known = [advance for advance in advances if advance is not None]
+    return max(known, key=_WEAKEST.index, default=None)
+
+
+def _advances(flows: dict[str, Flow]) -> dict[str, str]:
+    """When each rate moves, and each figure that is made of them."""
+    moves = {field: found.advance for field, found in flows.items()}
+    moves.update((field, _weakest(moves[part] for part in parts)) for field, parts in _MADE_OF.items())
+    return {field: advance.value for field, advance in moves.items() if advance is not None}
+
+
+def _flows(reading: EngineReading, track: Track, service: Service, prefill: Window) -> dict[str, Flow]:
+    """Every rate but that of the steps, by field of `EngineRates`."""
+    flows = {field: flow(reading, track, quantity) for field, quantity in COUNTERS.items()}
     off = Missing(Reason.OFF, reading.info[TOKENS_OFF]) if TOKENS_OFF in reading.info else None
     no_prefill, no_decode = WITHOUT_PREFILL.get(service, off), WITHOUT_DECODE.get(service, off)
     if no_prefill is None:
-        computed = flow(reading, track, PREFILL_COMPUTED, PREFILL_RATE, prefill_s)
-        cached = flow(reading, track, PREFILL_CACHED, seconds=prefill_s)
+        flows["prefill_tokens_per_s"] = flow(reading, track, PREFILL_COMPUTED, PREFILL_RATE, prefill)
+        flows["cached_tokens_per_s"] = flow(reading, track, PREFILL_CACHED, window=prefill)
     else:
-        computed = cached = Flow(no_prefill)
-    found["prefill_tokens_per_s"], found["cached_tokens_per_s"] = computed, cached
-    found["decode_tokens_per_s"] = (
-        flow(reading, track, DECODE_TOKENS, DECODE_RATE, steady_s=track.quantile_s)
-        if no_decode is None
-        else Flow(no_decode)
+        flows["prefill_tokens_per_s"] = flows["cached_tokens_per_s"] = Flow(no_prefill)
+    flows["decode_tokens_per_s"] = (
+        flow(reading, track, DECODE_TOKENS, DECODE_RATE, steady=True) if no_decode is None else Flow(no_decode)
     )
-    tokens, samples = trained(reading, track) if service is Service.TRAINING else (NOWHERE, NOWHERE)
-    found["trained_tokens_per_s"], found["samples_per_s"] = tokens, samples
-    return found
+    nothing = Flow(NOT_EXPOSED), Flow(NOT_EXPOSED)
+    trains = service is Service.TRAINING
+    flows["trained_tokens_per_s"], flows["samples_per_s"] = trained(reading, track) if trains else nothing
+    return flows
 
 
-def _prefill_window(reading: EngineReading, track: Track) -> tuple[float, bool]:
+def _prefill_window(reading: EngineReading, track: Track) -> tuple[Window, bool]:
     """Window of computed prefill, and whether the polls go back far enough for it.
 
     An engine that books a whole prompt at its first token (vLLM) needs a window as long as the longest prefill in it;
     until it is, there is no rate. The longest, not the mean: one prompt of 128k among short ones would else read as
     more than the GPUs can compute. Prefill that is counted as it is computed has the window of the other rates.
     """
-    if counter_advance(reading, track, PREFILL_COMPUTED) is not Advance.PROMPT:
-        track.keep_s = MOST_KEPT_S if reading.phase is Phase.TRAINING else track.quantile_s
-        return track.rate_s, True
-    ttft_s = longest(track.histogram(TTFT, max(track.quantile_s, track.keep_s)))
+    if track.moves(PREFILL_COMPUTED) is not Advance.PROMPT:
+        track.keep_s = MOST_KEPT_S if reading.phase is Phase.TRAINING else track.long.seconds
+        return track.short, True
+    ttft_s = longest(track.window(max(track.long.seconds, track.keep_s)).histogram(TTFT))
     ttft_s = min(ttft_s, MOST_KEPT_S)
-    window_s = max(track.rate_s, ttft_s)
-    if track.length_s(window_s) < ttft_s:
-        window_s += track.cadence_s
-    track.keep_s = max(track.quantile_s, window_s)
-    return window_s, track.length_s(window_s) >= ttft_s
+    window = track.window(max(track.short.seconds, ttft_s))
+    if window.length_s < ttft_s:
+        window = track.window(window.seconds + track.cadence_s)
+    track.keep_s = max(track.long.seconds, window.seconds)
+    return window, window.length_s >= ttft_s
+
+
+def _decode_mean(track: Track, service: Service) -> Reading:
+    if service in WITHOUT_DECODE:
+        return WITHOUT_DECODE[service]
+    if track.several_servers:
+        return Missing(Reason.RESET)
+    moves = track.moves(DECODE_TOKENS)
+    if moves is None and not track.window(0.0).samples(DECODE_RATE):
+        return NOT_EXPOSED
+    return track.mean.per_s(at_end=moves is Advance.END)
+
+
+def _batch(reading: EngineReading, service: Service, decode: Reading, steps_per_s: Reading, per_step: float) -> Reading:
+    """Mean sequences per step of one rank."""
+    if service is Service.GENERATION and reading.llm is not None and DIFFUSION in reading.info:
+        return DENOISES
+    return per_step_of(per(decode, per_step), decode, steps_per_s)
+
+
+def per_step_of(per_s: Reading, decode: Reading, steps_per_s: Reading) -> Reading:
+    """What one step has of an amount per second; idle where no tokens are generated."""
+    return IDLE if steps_per_s == 0.0 or decode == 0.0 else per(per_s, steps_per_s)
+
+
+def _other_sources(reading: EngineReading, track: Track) -> dict[str, str]:
+    """Sources of what is no flow."""
+    live = reading.live
+    drafted = ""
+    if {ACCEPTED_TOKENS, DRAFTS} <= live.keys():
+        drafted = f"all tokens / those not accepted, at most 1 + {live[ACCEPTED_TOKENS]} / {live[DRAFTS]}"
+    told = f"mean of {live[MEAN_ACCEPTED]}" if MEAN_ACCEPTED in live else "no sign of speculation"
+    rate = f"{live[DECODE_RATE]}, mean of its samples of the last 10 min at most" if DECODE_RATE in live else ""
+    gaps = f"{live[ITL]} sum / count over {track.short.length_s:.0f} s" if ITL in live else ""
+    if gaps and gaps_are_steps(reading):
+        gaps += ", / tokens per step and sequence"
+    return {"tokens_per_step": drafted or told, "decode_mean_tokens_per_s": rate, "itl_mean_s": gaps}
+
+
+class Steps(NamedTuple):
+    """Steps per second of each rank; or why there are none."""
+
+    by_rank: list[float] | Missing
+    source: str = ""
+    advance: Advance | None = None
+
+
+def steps(reading: EngineReading, track: Track, laid: Layout, tokens_per_step: float, decode: Reading) -> Steps:
+    """The best of four: an exact counter, one that is worked out, duty / mean ITL, tokens/s / running requests."""
+    if not track.short.points:
+        return Steps(track.not_yet)
+    over, moves = f"{reading.live.get(STEPS, 'step counter')} over {track.short.length_s:.0f} s", track.moves(STEPS)
+    if reading.exact_steps:
+        return Steps(track.short.rank_rates(STEPS) or NOT_EXPOSED, over, moves)
+    if moves is Advance.DERIVED:
+        return Steps(track.short.rank_rates(STEPS) or track.not_yet, f"estimated: {over}", moves)
+    by_gaps = _by_gaps(reading, track, laid, tokens_per_step)
+    if by_gaps:
+        return Steps(by_gaps, GAPS, Advance.DERIVED)
+    by_tokens = _by_tokens(track, laid, tokens_per_step)
+    if by_gaps is not None and (decode == 0.0 or isinstance(by_tokens, Missing)):
+        return Steps(IDLE, GAPS, Advance.DERIVED)
+    return Steps(by_tokens) if isinstance(by_tokens, Missing) else Steps(by_tokens, TOKENS, Advance.DERIVED)
+
+
+def _by_gaps(reading: EngineReading, track: Track, laid: Layout, tokens_per_step: float) -> list[float] | None:
+    """Of each rank that had a gap; None where there is no ITL or no gauge of what runs."""
+    found: list[float] = []
+    steps_per_gap = tokens_per_gap(reading, tokens_per_step) / tokens_per_step
+    for rank in track.points[-1].ranks:
+        running = track.short.rank_samples(rank, RUNNING)
+        gap_s = track.short.rank_mean(rank, ITL)
+        if not running or (isinstance(gap_s, Missing) and gap_s.reason is not Reason.IDLE):
+            return None
+        duty = sum(value > 0 for value in running) / len(running)
+        if not isinstance(gap_s, Missing) and gap_s > 0:
+            found += _all(laid, track, duty * steps_per_gap / gap_s * _in_pipe(laid, running))
+    return found
+
+
+def _by_tokens(track: Track, laid: Layout, tokens_per_step: float) -> list[float] | Missing:
+    """Tokens/s over the requests that ran while any did: a share of them was in its prefill, so it is the least."""
+    found: list[float] = []
+    for rank in track.points[-1].ranks:
+        decode = rank_decode(track, rank)
+        if isinstance(decode, Missing):
+            return decode
+        running = track.short.rank_samples(rank, RUNNING)
+        batch = _while_busy(running)
+        if decode > 0.0 and batch is None:
+            return Missing(Reason.FEW, "no poll met a running request") if running else NOT_EXPOSED
+        made = decode * _in_pipe(laid, running) / (batch * tokens_per_step) if batch else 0.0
+        found += _all(laid, track, made)
+    return found
+
+
+def _while_busy(running: list[float]) -> float | None:
+    """Mean requests over the polls at which there was one; None where no poll met one."""
+    busy = [value for value in running if value > 0.0]
+    return sum(busy) / len(busy) if busy else None
+
+
+def _in_pipe(laid: Layout, running: list[float]) -> float:
+    """Batches that a pipeline works on at once: one for each stage, as far as there are requests for that."""
+    return min(float(laid.pp), max(1.0, _while_busy(running) or 1.0)) if laid.pp > 1 else 1.0
+
+
+def _all(laid: Layout, track: Track, made: float) -> list[float]:
+    """One rank's steps for each rank that it stands for: a page may add the ranks up."""
+    return [made] * max(1, laid.dp // len(track.points[-1].ranks))
 
 
 def _spread(by_rank: list[float] | Missing, laid: Layout) -> Spread:
@@ -192,32 +469,110 @@ def _spread(by_rank: list[float] | Missing, laid: Layout) -> Spread:
     return Spread(group, max(1.0, laid.together / laid.dp), laid.attention_alone)
 
 
-def _prompts(track: Track, window_s: float) -> Reading:
-    first, pair = track.histogram(TTFT, window_s), track.window(window_s)
-    if first is None or pair is None:
+def speculation(track: Track, decode: Reading) -> Reading:
+    """Tokens per step and sequence: from the counters of drafts, else the engine's own gauge, else 1."""
+    if not track.counts(DRAFTS):
+        ranks = track.points[-1].ranks if track.points else ()
+        told = [mean for rank in ranks for mean in track.short.rank_samples(rank, MEAN_ACCEPTED) if mean > 0.0]
+        return max(1.0, sum(told) / len(told)) if told else 1.0
+    drafts, accepted = track.short.rate(DRAFTS), number(track.short.rate(ACCEPTED_TOKENS)) or 0.0
+    if not track.counted(DRAFTS):
+        return 1.0
+    if isinstance(drafts, Missing):
+        return drafts
+    if drafts <= 0.0:
+        return IDLE if decode == 0.0 else 1.0
+    # A step gives a sequence one token more than it accepts. Not each has a draft in each step (n-grams that were not
+    # found before have none): all tokens over those that were not accepted; accepted per draft is the most that it is.
+    most, made = 1.0 + accepted / drafts, number(decode)
+    beside = all(track.moves(quantity) is Advance.LIVE for quantity in (DECODE_TOKENS, DRAFTS, ACCEPTED_TOKENS))
+    return min(most, made / (made - accepted)) if beside and made is not None and made > accepted else most
+
+
+def tokens_per_gap(reading: EngineReading, tokens_per_step: float) -> float:
+    """Tokens of a sequence that one observation of its ITL stands for."""
+    return tokens_per_step if gaps_are_steps(reading) else 1.0
+
+
+def gaps_are_steps(reading: EngineReading) -> bool:
+    """Whether one observation of the ITL is one step, and not one token."""
+    return reading.kind in STEP_GAPS or "vllm" in reading.live.get(ITL, "")
+
+
+def scheduler_time(reading: EngineReading, track: Track, pp: int) -> tuple[Reading, Reading, Reading]:
+    """Shares of the window of the rates, each the mean over the ranks: forward passes, idle time, the host alone.
+
+    A forward pass is timed on the GPU from its first to its last kernel, gaps between kernels included; SGLang times
+    none unless it is told to. The host's share is what is left: work was there, and no pass ran. Time that is counted
+    late (idle time each second) never makes it negative.
+    """
+    forward, idle = _share_of_time(track, FORWARD_SECONDS), _share_of_time(track, SCHEDULER_IDLE_SECONDS)
+    if not track.counts(FORWARD_SECONDS) and track.counts(SCHEDULER_IDLE_SECONDS):
+        forward = UNTIMED
+    if pp > 1 or "role" in reading.info:
+        return forward, idle, IN_STAGES if pp > 1 else DISAGGREGATED
+    if isinstance(forward, Missing) or isinstance(idle, Missing):
+        return forward, idle, forward if isinstance(forward, Missing) else idle
+    return forward, idle, max(0.0, 1.0 - idle - forward)
+
+
+def _share_of_time(track: Track, quantity: str) -> Reading:
+    """Seconds per second of wall time."""
+    if not track.counts(quantity):
         return NOT_EXPOSED
-    return first.count / (pair[1].monotonic_s - pair[0].monotonic_s)
+    shares = track.short.rank_rates(quantity)
+    return min(1.0, fmean(shares)) if shares else track.not_yet
 
 
-@lru_cache(maxsize=64)
-def _advances(of_rates: tuple[tuple[str, Advance | None], ...]) -> dict[str, str]:
-    """When each rate moves, and each figure that is made of them; shared between ticks: never change it."""
-    moves = dict(of_rates)
-    moves.update((field, weakest(moves[part] for part in parts)) for field, parts in _MADE_OF.items())
-    return {field: advance.value for field, advance in moves.items() if advance is not None}
+def trained(reading: EngineReading, track: Track) -> tuple[Flow, Flow]:
+    """Tokens and samples per second of a training run, from counters that move once per step.
+
+    What only one of them tells gives the other, by the tokens of a sample.
+    """
+    tokens = _stepped(reading, track, TRAINED_TOKENS, TRAINED_RATE)
+    samples = _stepped(reading, track, SAMPLES, SAMPLE_RATE)
+    each = reading.training.tokens_per_sample if reading.training is not None else 0.0
+    if each > 0.0 and tokens.advance is None and samples.advance is not None:
+        tokens = _scaled(samples, each, f"x {each:g} tokens per sample")
+    elif each > 0.0 and samples.advance is None and tokens.advance is not None:
+        samples = _scaled(tokens, 1.0 / each, f"/ {each:g} tokens per sample")
+    return tokens, samples
 
 
-def _named(reading: EngineReading, track: Track, *, known: bool) -> tuple[tuple[str, str], ...]:
-    """Sources of what has no flow."""
-    live = reading.live
-    if not known:
-        return ()
-    drafted = ""
-    if {ACCEPTED_TOKENS, DRAFTS} <= live.keys():
-        drafted = f"all tokens / those not accepted, at most 1 + {live[ACCEPTED_TOKENS]} / {live[DRAFTS]}"
-    told = f"mean of {live[MEAN_ACCEPTED]}" if MEAN_ACCEPTED in live else "no sign of speculation"
-    rate = f"{live[DECODE_RATE]}, mean of its samples of the last 10 min at most" if DECODE_RATE in live else ""
-    gaps = f"{live[ITL]} sum / count over {track.length_s(track.rate_s):.0f} s" if ITL in live else ""
-    if gaps and gaps_are_steps(reading):
-        gaps += ", / tokens per step and sequence"
-    return ("tokens_per_step", drafted or told), ("decode_mean_tokens_per_s", rate), ("itl_mean_s", gaps)
+def _scaled(of: Flow, factor: float, how: str) -> Flow:
+    per_s = of.per_s if isinstance(of.per_s, Missing) else of.per_s * factor
+    return Flow(per_s, Advance.DERIVED, f"{of.source} {how}" if of.source else "")
+
+
+def _stepped(reading: EngineReading, track: Track, counter: str, gauge: str) -> Flow:
+    moves = track.moves(counter)
+    if moves is None or moves is Advance.END:
+        return flow(reading, track, counter, gauge)
+    metric = reading.live.get(counter, "")
+    return Flow(stepped_rate(track, counter), moves, f"{metric} between whole steps" if metric else "")
+
+
+def stepped_rate(track: Track, counter: str) -> Reading:
+    """Increase per second of a counter that stands still during a step and jumps at its end.
+
+    From one jump to another, so that it is neither 0 within a step nor a spike after it. The newest jump is the end,
+    until the next one is overdue: then it is now, and the rate of a run that hangs falls to 0 within ten minutes.
+    """
+    ranks = track.points[-1].ranks.keys() if track.points else ()
+    alike = (point for point in track.points if point.ranks.keys() == ranks)  # a rank that joins is no step
+    seen = [(point.monotonic_s, total) for point in alike if (total := point.total(counter)) is not None]
+    if len(seen) < 2:
+        return track.not_yet if track.counts(counter) else NOT_EXPOSED
+    (first_s, first), (now_s, last) = seen[0], seen[-1]
+    jumps = [after for before, after in pairwise(seen) if after[1] > before[1]]
+    if len(jumps) < 2:
+        whole = now_s - first_s >= MOST_KEPT_S - 2 * track.cadence_s
+        return (last - first) / (now_s - first_s) if whole else track.not_yet
+    end_s = jumps[-1][0]
+    span_s = max(WHOLE_STEPS_S, LEAST_POLLS * track.cadence_s)
+    start_s, start = next((jump for jump in reversed(jumps) if end_s - jump[0] >= span_s), jumps[0])
+    if end_s - start_s < LEAST_POLLS * track.cadence_s:
+        return track.not_yet
+    longest_s = max(after[0] - before[0] for before, after in pairwise(jumps) if before[0] >= start_s)
+    end_s = now_s if now_s - end_s > OVERDUE * max(longest_s, track.cadence_s) else end_s
+    return max(0.0, last - start) / (end_s - start_s)

@@ -1,8 +1,27 @@
-"""The three ratios: busy, MFU and MBU. None is clamped: a figure above 1 says that a table or a model is wrong."""
+"""Busy, MFU and MBU, the checks of what formulas are given, and sums and quotients of figures that may be missing.
+
+No ratio is clamped: a figure above 1 says that a table or a model is wrong.
+"""
 
 from __future__ import annotations
 
-from gpumon.efficiency.checks import checked, positive
+import math
+
+from gpumon.readings.missing import Missing, Reading, Reason
+
+
+def checked(name: str, value: float, least: float = 0.0) -> float:
+    """`value` itself; ValueError that names it where it is NaN, infinite or below `least`."""
+    if not math.isfinite(value) or value < least:
+        raise ValueError(f"{name} {value!r} is not a finite number of at least {least:g}")
+    return value
+
+
+def positive(name: str, value: float) -> float:
+    """`value` itself; ValueError that names it where it is NaN, infinite, zero or negative."""
+    if not math.isfinite(value) or value <= 0.0:
+        raise ValueError(f"{name} {value!r} is not a finite number above 0")
+    return value
 
 
 def mfu(flops_per_s: float, n_gpus: float, peak_flops_per_s: float) -> float:
@@ -26,3 +45,29 @@ def mbu(bytes_per_s: float, n_gpus: float, peak_bytes_per_s: float) -> float:
 def busy(busy_s: float, elapsed_s: float) -> float:
     """Share of `elapsed_s` in which at least one kernel ran: 5 of 10 hours is 0.5. ValueError without elapsed time."""
     return checked("busy_s", busy_s) / positive("elapsed_s", elapsed_s)
+
+
+def plus(*parts: Reading) -> Reading:
+    """The sum; the first `Missing` where one part is missing, so that nothing enters a sum silently."""
+    total = 0.0
+    for part in parts:
+        if isinstance(part, Missing):
+            return part
+        total += part
+    return total
+
+
+def minus(whole: Reading, part: Reading) -> Reading:
+    """`whole - part`, at least 0; the first of the two that is missing."""
+    if isinstance(whole, Missing):
+        return whole
+    return part if isinstance(part, Missing) else max(0.0, whole - part)
+
+
+def per(part: Reading, whole: Reading, nothing: Missing = Missing(Reason.INVALID)) -> Reading:  # noqa: B008 - frozen
+    """`part / whole`; the first of the two that is missing, `nothing` where the whole is not above zero."""
+    if isinstance(part, Missing):
+        return part
+    if isinstance(whole, Missing):
+        return whole
+    return part / whole if whole > 0 else nothing

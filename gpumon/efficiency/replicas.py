@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
-from gpumon.efficiency.deviations import Deviations
-from gpumon.efficiency.deviations import Member as Member
-from gpumon.efficiency.engine import plus
-from gpumon.efficiency.engine_track import LATENCIES
-from gpumon.efficiency.frontends import FRONTENDS, model_key
+from gpumon.efficiency.checks import Deviations, Member
 from gpumon.efficiency.quantiles import mean_only, merge_common, no_quantiles, quantiles
-from gpumon.readings.engine_snapshot import value_of
+from gpumon.efficiency.ratio import per, plus
+from gpumon.efficiency.service import FRONTENDS, model_key
 from gpumon.readings.frame import Phase
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
+from gpumon.readings.quantities import E2E, ITL, QUEUE, TTFT
 from gpumon.readings.snapshot import Quantiles, Replicas
 
 NO_COMMON: Final = Missing(Reason.NOT_SUPPORTED, "the replicas' buckets have too few bounds in common")
-SUMS: Final = ("running", "waiting", "prefill_tokens_per_s", "decode_tokens_per_s", "requests_per_s")
-
+_SILENT: Final = Missing(Reason.UNREACHABLE)
 MANY: Final = 16
 """Members from which on a group is worked out once in the shortest interval of their polls: each tick has new ones."""
 COMPARED_S: Final = 15.0
@@ -90,51 +87,55 @@ def grouped(members: Sequence[Member]) -> dict[tuple[str, ...], list[Member]]:
 def replicas_of(group: Sequence[Member], apart: Mapping[str, tuple[str, ...]]) -> Replicas:
     """The sums and merged latencies of those that answer; MFU and MBU of those whose GPUs are known."""
     members = [member for member in group if member.answers]
-    engines = [member.engine for member in members]
     mapped = [member for member in members if not isinstance(member.engine.hardware.gpu_count, Missing)]
-    silent = Missing(Reason.UNREACHABLE)
-    sums: dict[str, Any] = {
-        name: plus(*(value_of(engine, name) for engine in engines)) if engines else silent for name in SUMS
-    }
-    usage = plus(*(engine.load.kv_usage_ratio for engine in engines)) if engines else silent
-    latencies: dict[str, Any] = {field: _latency(members, quantity) for field, quantity in LATENCIES.items()}
+    loads, rates = [member.engine.load for member in members], [member.engine.rates for member in members]
+    done = [(member, member.engine.efficiency) for member in mapped or members]
     return Replicas(
         model=group[0].engine.model,
         engines=tuple(member.engine.name for member in group),
         answering=len(members),
-        kv_usage_ratio=usage if isinstance(usage, Missing) else usage / len(engines),
-        **sums,
-        **latencies,
-        mfu_ratio=_share(mapped or members, "flops_per_s", "peak_flops_per_s") if members else silent,
-        mbu_ratio=_share(mapped or members, "bytes_per_s", "peak_bandwidth_bytes_per_s") if members else silent,
+        running=_sum(load.running for load in loads),
+        waiting=_sum(load.waiting for load in loads),
+        kv_usage_ratio=per(_sum(load.kv_usage_ratio for load in loads), float(len(loads))),
+        prefill_tokens_per_s=_sum(rate.prefill_tokens_per_s for rate in rates),
+        decode_tokens_per_s=_sum(rate.decode_tokens_per_s for rate in rates),
+        requests_per_s=_sum(rate.requests_per_s for rate in rates),
+        ttft_s=_latency(members, TTFT),
+        itl_s=_latency(members, ITL),
+        queue_s=_latency(members, QUEUE),
+        e2e_s=_latency(members, E2E),
+        mfu_ratio=_share([(one, each.flops_per_s, each.peak_flops_per_s) for one, each in done]),
+        mbu_ratio=_share([(one, each.bytes_per_s, each.peak_bandwidth_bytes_per_s) for one, each in done]),
         mapped=len(mapped),
         deviating=tuple(member.engine.name for member in group if member.reading.key in apart),
     )
+
+
+def _sum(parts: Iterable[Reading]) -> Reading:
+    known = tuple(parts)
+    return plus(*known) if known else _SILENT
 
 
 def _latency(members: Sequence[Member], quantity: str) -> Quantiles:
     """Over the requests of all that answer: missing where one of them has no such histogram, or no window yet."""
     windows = []
     for member in members:
-        window = member.track.histogram(quantity, member.track.quantile_s)
+        window = member.track.long.histogram(quantity)
         if window is None:
             return no_quantiles(member.track.not_yet if member.track.has_histogram(quantity) else NOT_EXPOSED)
         windows.append(window)
     if not windows:
-        return no_quantiles(Missing(Reason.UNREACHABLE))
+        return no_quantiles(_SILENT)
     merged = merge_common(windows)
     return mean_only(windows, NO_COMMON) if merged is None else quantiles(merged)
 
 
-def _share(members: Sequence[Member], part: str, whole: str) -> Reading:
-    """Sum of the parts / sum of the peaks; a GPU that several of them share counts once."""
-    sharers = Counter(uuid for member in members for uuid in set(member.reading.gpus))
+def _share(done: Sequence[tuple[Member, Reading, Reading]]) -> Reading:
+    """Sum of what each does / sum of their peaks; a GPU that several of them share counts once."""
+    sharers = Counter(uuid for member, _, _ in done for uuid in set(member.reading.gpus))
     peaks: list[Reading] = []
-    for member in members:
-        peak, gpus = value_of(member.engine, whole), set(member.reading.gpus)
+    for member, _, peak in done:
+        gpus = set(member.reading.gpus)
         alone = sum(1 / sharers[uuid] for uuid in gpus) / len(gpus) if gpus else 1.0
         peaks.append(peak if isinstance(peak, Missing) else peak * alone)
-    done, most = plus(*(value_of(member.engine, part) for member in members)), plus(*peaks)
-    if isinstance(done, Missing) or isinstance(most, Missing):
-        return done if isinstance(done, Missing) else most
-    return done / most if most > 0.0 else Missing(Reason.UNKNOWN_GPU)
+    return per(_sum(part for _, part, _ in done), _sum(peaks), Missing(Reason.UNKNOWN_GPU))

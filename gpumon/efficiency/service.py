@@ -1,17 +1,22 @@
-"""What an engine does with its model: it decides which figures it can have at all."""
+"""What an engine does with its model: it decides which figures it can have at all, and which engines add up."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
+from functools import lru_cache
 from typing import Final
 
 from gpumon.readings.frame import EMBEDDINGS, SERVES, EngineKind, EngineReading, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.quantities import DECODE_RATE, DECODE_TOKENS, INFERENCES, PREFILL_COMPUTED, PREFILL_RATE
+from gpumon.readings.snapshot import Engine
+from gpumon.specs.llm_names import llm_name
 
 NO_DECODE: Final = Missing(Reason.NOT_SUPPORTED, "it generates no tokens")
 NO_TOKENS: Final = Missing(Reason.NOT_SUPPORTED, "it serves no language model")
 NO_SERVING: Final = Missing(Reason.NOT_SUPPORTED, "it trains")
+DENOISES: Final = Missing(Reason.NOT_MODELLED, "a diffusion model: its steps denoise a canvas and are no tokens")
 BY_NATURE: Final = frozenset({NO_DECODE, NO_TOKENS, NO_SERVING})
 """Why a figure can never be there: it is no gap, and there is nothing to be done about it."""
 ENCODERS: Final = frozenset({EngineKind.TEI})
@@ -49,3 +54,19 @@ WITHOUT_DECODE: Final = {
 """Why there is no decode."""
 WITHOUT_PREFILL: Final = {Service.OTHER: NO_TOKENS, Service.TRAINING: NO_SERVING}
 """Why there is no prefill."""
+
+FRONTENDS: Final = frozenset({EngineKind.DYNAMO})
+"""Kinds that pass requests on: their workers hold the GPUs, serve the model, and count the same tokens."""
+
+
+def adding_up(engines: Iterable[Engine]) -> list[Engine]:
+    """The engines of a sum, each token and request in it once: without frontends of models that others here serve."""
+    every = list(engines)
+    served = {model_key(engine.model) for engine in every if engine.kind not in FRONTENDS}
+    return [engine for engine in every if engine.kind not in FRONTENDS or model_key(engine.model) not in served]
+
+
+@lru_cache(maxsize=512)
+def model_key(model: str) -> tuple[str, ...]:
+    """What is equal for the names of one model, however they are written; empty for no name."""
+    return llm_name(model).key or ((model,) if model else ())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpumon.efficiency.checks import checked, positive
+from gpumon.efficiency.ratio import checked, positive
 from gpumon.efficiency.reach import kept, seen
 from gpumon.specs.llm import Attention, LlmSpec
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision

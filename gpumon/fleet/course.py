@@ -9,7 +9,7 @@ import msgspec
 
 from gpumon.efficiency.deriver import Deriver, bare
 from gpumon.efficiency.points import Totals, chart_points
-from gpumon.efficiency.windows import GAP
+from gpumon.efficiency.tracks import GAP
 from gpumon.fleet.blank import without_figures
 from gpumon.fleet.snapshot import HostState
 from gpumon.readings.fleet import HostFrame

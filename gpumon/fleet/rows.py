@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.frontends import adding_up, model_key
+from gpumon.efficiency.service import adding_up, model_key
 from gpumon.fleet.blank import without_figures
 from gpumon.fleet.parts import (
     Known,

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.efficiency.deriver import Deriver
-from gpumon.efficiency.frontends import adding_up
+from gpumon.efficiency.service import adding_up
 from gpumon.history.frame_store import FrameStore, Points
 from gpumon.readings.frame import Frame
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason, number

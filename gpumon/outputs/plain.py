@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from gpumon.efficiency.gpu_engines import worded
+from gpumon.efficiency.gpu import worded
 from gpumon.outputs.units import NONE, milliseconds, quantities, token
 from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.format import cells, phrase

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import ceil
 from typing import Final
 
-from gpumon.efficiency.windows import QUANTILE_S, RATE_S, grown
+from gpumon.efficiency.tracks import QUANTILE_S, RATE_S, grown
 from gpumon.outputs.units import token
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Level, Snapshot, Verdict

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.frontends import FRONTENDS
+from gpumon.efficiency.service import FRONTENDS
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.missing import Missing, Reading, number
 from gpumon.readings.snapshot import Engine, Gpu, Quantiles, Snapshot, Window

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.checks import checked, positive
 from gpumon.efficiency.lengths import KV_SHARE, requests_that_fit
+from gpumon.efficiency.ratio import checked, positive
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sizing import memory
 from gpumon.sizing.answer import NOT_GIVEN, Limit, LimitKind, Source

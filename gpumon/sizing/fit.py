@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.checks import checked
+from gpumon.efficiency.ratio import checked
 from gpumon.sizing.accuracy import Band, band_of
 from gpumon.sizing.latency import Curve, Tail, TtftLine
 from gpumon.sizing.profile import Point, level

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.checks import checked, positive
+from gpumon.efficiency.ratio import checked, positive
 from gpumon.efficiency.traffic import distinct_experts
 
 MOST: Final = 1e6

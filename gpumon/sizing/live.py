@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.frontends import FRONTENDS, adding_up
+from gpumon.efficiency.service import FRONTENDS, adding_up
 from gpumon.readings.frame import EndpointState, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot

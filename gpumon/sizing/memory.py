@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from gpumon.efficiency.checks import checked, positive
+from gpumon.efficiency.ratio import checked, positive
 from gpumon.efficiency.traffic import kv_bytes_per_token, kv_stored_bytes
 from gpumon.specs.layers import EXPERTS, MLP
 from gpumon.specs.llm import LlmSpec

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.frontends import adding_up
+from gpumon.efficiency.service import adding_up
 from gpumon.readings.frame import Phase
 from gpumon.readings.missing import Reading, number
 from gpumon.readings.snapshot import Engine, Snapshot

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.checks import checked, positive
 from gpumon.efficiency.flops import compute_peak, head_flops, prefill_flops_per_token
+from gpumon.efficiency.ratio import checked, positive
 from gpumon.efficiency.traffic import kv_read_bytes
 from gpumon.sizing.accuracy import REACHED, Efficiency, engine_factor
 from gpumon.sizing.latency import Curve, Mix, TtftLine

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
-from gpumon.efficiency.lacks import Lack, lacks
+from gpumon.efficiency.faults import Lack, lacks
 from gpumon.readings import quantities as q
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, Fault, GpuReading, Phase

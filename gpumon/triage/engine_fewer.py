@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.frontends import FRONTENDS
+from gpumon.efficiency.service import FRONTENDS
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.triage.engine_little import Little, few

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.deviations import EMPTY, ROLES
+from gpumon.efficiency.checks import EMPTY, ROLES
 from gpumon.readings.frame import EndpointState, EngineReading, GpuState
 from gpumon.readings.snapshot import Engine, Evidence, Level
 from gpumon.triage.engine_signals import mean, percent, requests, served, slots

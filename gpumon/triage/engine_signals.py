@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.frontends import FRONTENDS
 from gpumon.efficiency.lengths import requests_that_fit
-from gpumon.efficiency.service import BY_NATURE
+from gpumon.efficiency.service import BY_NATURE, FRONTENDS
 from gpumon.readings.format import phrase
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.missing import Missing, Reading, Reason

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.frontends import FRONTENDS
+from gpumon.efficiency.service import FRONTENDS
 from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.format import GIB
 from gpumon.readings.frame import Advance, EndpointState, GpuState, Phase

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timezone
 from typing import Final
 
-from gpumon.efficiency.frontends import adding_up
+from gpumon.efficiency.service import adding_up
 from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.format import cells, count, counted, ratio, watts
 from gpumon.readings.frame import EndpointState, GpuState

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.efficiency.deviations import Deviations, Minute, _Sum
+from gpumon.efficiency.checks import Deviations, Minute, _Sum
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineReading
 from gpumon.readings.snapshot import Snapshot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.efficiency.frontends import adding_up
+from gpumon.efficiency.service import adding_up
 from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import TokensTotal

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpumon.efficiency.deriver import Deriver
-from gpumon.efficiency.gpu_view import GpuTrack
+from gpumon.efficiency.gpu import GpuTrack
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import GpuReading
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, Reason

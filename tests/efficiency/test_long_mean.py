@@ -8,7 +8,7 @@ import random
 import pytest
 
 from gpumon.efficiency.deriver import Deriver
-from gpumon.efficiency.long_mean import MEAN_S, LongMean
+from gpumon.efficiency.tracks import MEAN_S, LongMean
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EndpointState, EngineReading
 from gpumon.readings.missing import Missing, Reading, Reason

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from gpumon.efficiency.deriver import Deriver
-from gpumon.efficiency.scheduler_time import APART, IN_STAGES, UNTIMED
+from gpumon.efficiency.rates import DISAGGREGATED, IN_STAGES, UNTIMED
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Frame, HostReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading
@@ -39,7 +39,7 @@ def test_without_the_timer_it_says_how_to_switch_it_on() -> None:
     assert shares({q.DECODE_TOKENS: 10.0}) == (NOT_EXPOSED, NOT_EXPOSED, NOT_EXPOSED)
 
 
-@pytest.mark.parametrize(("facts", "why"), [({"pp": 2}, IN_STAGES), ({"info": {"role": "decode"}}, APART)])
+@pytest.mark.parametrize(("facts", "why"), [({"pp": 2}, IN_STAGES), ({"info": {"role": "decode"}}, DISAGGREGATED)])
 def test_what_else_is_waited_for_is_not_laid_to_the_host(facts: dict[str, object], why: Missing) -> None:
     forward, idle, host = shares({q.FORWARD_SECONDS: 0.35, q.SCHEDULER_IDLE_SECONDS: 0.2}, **facts)
     assert (forward, idle, host) == (pytest.approx(0.35), pytest.approx(0.2), why)

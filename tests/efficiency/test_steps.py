@@ -6,8 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from gpumon.efficiency.engine_track import EngineTrack
-from gpumon.efficiency.layout import Layout, layout
+from gpumon.efficiency.rates import Layout, layout
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind, EngineReading, HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, Reason
@@ -160,20 +159,21 @@ def test_a_sequence_without_a_draft_makes_a_step_too():
 
 def test_the_tokens_of_a_recorded_speculation_are_its_gaps_times_tokens_per_step():
     """n-grams are drafted only where they were found: 10 s of which a third has none, by what the engine itself saw."""
-    capture, adapter, track = Capture("vllm-ngram"), VllmAdapter(), EngineTrack()
+    capture, adapter = Capture("vllm-ngram"), VllmAdapter()
     scan = Scanner(adapter.wanted).scan
-    for at_s in range(30, 42, 2):
+
+    def read(at_s: float) -> EngineReading:
         (page,) = adapter.read_all(scan(capture.answer("metrics", at_s).body))
-        one = poll(at_s, *page.ranks, kind=EngineKind.VLLM, live=dict(page.live), exact_steps=page.exact_steps)
-        track.add(one, float(at_s))
-    figures = track.figures(one, layout(one, 1, 1))
-    gaps, window = track.histogram(q.ITL, track.rate_s), figures.operation["window"]
-    assert gaps is not None
-    assert figures.found.tokens_per_step == pytest.approx(2.13, abs=0.01)
-    assert there(figures.found.decode) * window.seconds == pytest.approx(gaps.count * 2.13, rel=0.02)
-    assert figures.operation["itl_mean_s"] == pytest.approx(
-        window.decoding_mean / there(figures.found.decode), rel=0.02
-    )
+        return poll(at_s, *page.ranks, kind=EngineKind.VLLM, live=dict(page.live), exact_steps=page.exact_steps)
+
+    shown = only(after(read, start=30, seconds=12))
+    window, decode = shown.load.window, there(shown.rates.decode_tokens_per_s)
+    gaps = [read(at_s).ranks[0].histograms[q.ITL].count for at_s in (30, 40)]
+    assert window is not None
+    assert window.seconds == 10.0
+    assert shown.rates.tokens_per_step == pytest.approx(2.13, abs=0.01)
+    assert decode * window.seconds == pytest.approx((gaps[1] - gaps[0]) * 2.13, rel=0.02)
+    assert shown.latency.itl_mean_s == pytest.approx(window.decoding_mean / decode, rel=0.02)
 
 
 # Layout.

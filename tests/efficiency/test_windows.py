@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.efficiency.windows import Track
+from gpumon.efficiency.tracks import Track
 from gpumon.readings.frame import Advance, EndpointState, EngineReading, HistogramReading, RankReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reason
 from gpumon.readings.quantities import DECODE_TOKENS, ITL, RUNNING
@@ -36,34 +36,33 @@ def track(*polls: EngineReading) -> Track:
 
 def test_a_rate_is_tokens_over_real_elapsed_time():
     found = track(poll(0.0, 1000), poll(1.0, 1100), poll(3.0, 1500))
-    assert found.rate(DECODE_TOKENS, 10.0) == pytest.approx(500 / 3)
-    assert found.rate(DECODE_TOKENS, 0.0) == pytest.approx(200)
+    assert found.window(10.0).rate(DECODE_TOKENS) == pytest.approx(500 / 3)
+    assert found.window(0.0).rate(DECODE_TOKENS) == pytest.approx(200)
 
 
 def test_one_poll_gives_no_rate_and_no_zero():
-    assert track(poll(0.0, 1000)).rate(DECODE_TOKENS, 10.0) == Missing(Reason.WARMING_UP)
-    assert track(poll(0.0, 1000), poll(1.0, 1001)).rate("unknown", 10.0) == NOT_EXPOSED
+    assert track(poll(0.0, 1000)).window(10.0).rate(DECODE_TOKENS) == Missing(Reason.WARMING_UP)
+    assert track(poll(0.0, 1000), poll(1.0, 1001)).window(10.0).rate("unknown") == NOT_EXPOSED
 
 
 def test_the_window_is_ten_seconds_of_polls():
     found = track(*(poll(float(at), 100.0 * at) for at in range(0, 60, 2)))
-    oldest, newest = found.window(10.0)
-    assert newest.monotonic_s - oldest.monotonic_s == 10.0
+    assert found.window(10.0).length_s == 10.0
 
 
 def test_a_restart_gives_a_gap_and_keeps_the_totals():
     found = track(poll(0.0, 1000), poll(1.0, 1100), poll(2.0, 30))
-    assert found.rate(DECODE_TOKENS, 10.0) == Missing(Reason.RESET)
+    assert found.window(10.0).rate(DECODE_TOKENS) == Missing(Reason.RESET)
     assert found.totals[DECODE_TOKENS] == 100 + 30
     found.add(poll(3.0, 80), 1e9)
-    assert found.rate(DECODE_TOKENS, 10.0) == pytest.approx(50)
+    assert found.window(10.0).rate(DECODE_TOKENS) == pytest.approx(50)
     assert found.totals[DECODE_TOKENS] == 100 + 80
 
 
 def test_a_restart_that_overtook_the_old_counter_is_seen_by_its_start_time():
     old, new = 1e9 - 50, 1e9 + 1.5
     found = track(poll(0.0, 10, started=old), poll(1.0, 20, started=old), poll(2.0, 500, started=new))
-    assert found.rate(DECODE_TOKENS, 10.0) == Missing(Reason.RESET)
+    assert found.window(10.0).rate(DECODE_TOKENS) == Missing(Reason.RESET)
     assert found.totals[DECODE_TOKENS] == 10 + 500
 
 
@@ -98,8 +97,8 @@ def test_a_plain_restart_is_not_taken_for_two_servers():
 
 def test_a_rank_that_joins_is_no_spike():
     found = track(poll(0.0, 0), poll(1.0, 100), poll(2.0, 200, 1e6), poll(3.0, 300, 1e6 + 100))
-    assert found.rate(DECODE_TOKENS, 10.0) == pytest.approx(100)
-    assert found.rate(DECODE_TOKENS, 0.0) == pytest.approx(200)
+    assert found.window(10.0).rate(DECODE_TOKENS) == pytest.approx(100)
+    assert found.window(0.0).rate(DECODE_TOKENS) == pytest.approx(200)
     assert found.totals[DECODE_TOKENS] == 300 + 100
 
 
@@ -115,20 +114,20 @@ def test_an_engine_that_was_there_before_counts_from_the_first_poll():
 def test_bunched_polls_do_not_make_a_spike():
     # Two late answers 10 ms apart: 50 tokens in 10 ms would read 5000 tok/s.
     found = track(poll(0.0, 0), poll(1.0, 100), poll(2.9, 250), poll(2.91, 300), poll(3.9, 400))
-    assert found.rate(DECODE_TOKENS, 0.0) == pytest.approx(150.0)
+    assert found.window(0.0).rate(DECODE_TOKENS) == pytest.approx(150.0)
     assert found.totals[DECODE_TOKENS] == 400
 
 
 def test_a_long_pause_starts_the_window_over_but_loses_no_token():
     found = track(poll(0.0, 0), poll(1.0, 100), poll(60.0, 5000))
-    assert found.rate(DECODE_TOKENS, 10.0) == Missing(Reason.WARMING_UP)
+    assert found.window(10.0).rate(DECODE_TOKENS) == Missing(Reason.WARMING_UP)
     assert found.totals[DECODE_TOKENS] == 5000
 
 
 def test_ranks_are_summed_and_one_that_is_absent_once_is_not_gone():
     found = track(poll(0.0, 100, 1000), poll(1.0, 150, 1100), poll(2.0, 200), poll(3.0, 250, 1300))
     assert found.totals[DECODE_TOKENS] == 150 + 300
-    assert found.rate(DECODE_TOKENS, 10.0) == pytest.approx(450 / 3)
+    assert found.window(10.0).rate(DECODE_TOKENS) == pytest.approx(450 / 3)
 
 
 def test_a_repeated_answer_counts_once():
@@ -136,17 +135,12 @@ def test_a_repeated_answer_counts_once():
     assert len(found.points) == 2
 
 
-def test_duty_is_the_share_of_polls_with_a_request_running():
-    found = track(poll(0.0, 1), poll(1.0, 1, running=0.0), poll(2.0, 2), poll(3.0, 2, running=0.0))
-    assert found.duty("0", 10.0) == 0.5
-
-
 def test_the_mean_of_a_rank_comes_from_its_own_histogram():
     def with_itl(at_s: float, count: float, total: float) -> EngineReading:
         rank = RankReading("0", {}, {}, {ITL: HistogramReading((0.1, float("inf")), (count, count), total, count)})
         return EngineReading("v", "u", EndpointState.OK, at_s, interval_s=1.0, ranks=(rank,))
 
-    assert track(with_itl(0, 10, 1.0), with_itl(1, 30, 1.4)).rank_mean("0", ITL, 10.0) == pytest.approx(0.02)
+    assert track(with_itl(0, 10, 1.0), with_itl(1, 30, 1.4)).window(10.0).rank_mean("0", ITL) == pytest.approx(0.02)
 
 
 @pytest.mark.parametrize("started", [0.0, 1e9 - 99])
@@ -158,8 +152,8 @@ def test_an_old_answer_that_comes_late_adds_nothing(started: float):
 def test_a_series_that_answers_lack_gives_its_last_rate_and_then_none_and_never_zero():
     lacking = [replace(poll(float(at)), ranks=(RankReading("0", {}, {}, {}),)) for at in range(3, 20)]
     found = track(poll(0.0, 100), poll(1.0, 150), poll(2.0, 200), *lacking[:5])
-    assert found.rate(DECODE_TOKENS, 10.0) == pytest.approx(50)
-    assert track(poll(2.0, 200), *lacking).rate(DECODE_TOKENS, 10.0) == Missing(Reason.WARMING_UP)
+    assert found.window(10.0).rate(DECODE_TOKENS) == pytest.approx(50)
+    assert track(poll(2.0, 200), *lacking).window(10.0).rate(DECODE_TOKENS) == Missing(Reason.WARMING_UP)
 
 
 def test_a_gauge_that_one_rank_does_not_tell_any_more_is_no_sum():
@@ -190,6 +184,6 @@ def test_no_sequence_of_polls_gives_a_negative_rate(steps: list[tuple[float, int
     for wait_s, tokens in steps:
         at_s += wait_s
         found.add(poll(at_s, float(tokens)), 1e9)
-        rate = found.rate(DECODE_TOKENS, 10.0)
+        rate = found.window(10.0).rate(DECODE_TOKENS)
         assert isinstance(rate, Missing) or 0.0 <= rate <= 2000 / 0.5 + 1e-6
     assert found.totals[DECODE_TOKENS] >= 0

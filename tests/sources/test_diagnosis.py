@@ -18,7 +18,7 @@ import tomli
 
 from gpumon.config.options import Options
 from gpumon.config.schema import Config, Discovery, Endpoint, Feed, General, Gpu, Model
-from gpumon.efficiency.lacks import NO_CONTEXT, NO_PREFILL
+from gpumon.efficiency.faults import NO_CONTEXT, NO_PREFILL
 from gpumon.outputs.doctor import report
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.frame import GpuReading, GpuState

@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 
 from gpumon.config.schema import Endpoint
-from gpumon.efficiency.windows import Track
+from gpumon.efficiency.tracks import Track
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.sources import endpoint

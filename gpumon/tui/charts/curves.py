@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.frontends import adding_up
 from gpumon.efficiency.points import SILENT
+from gpumon.efficiency.service import adding_up
 from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.format import DASH, amount, count, ratio, round_number, watts, whole
 from gpumon.readings.history import History

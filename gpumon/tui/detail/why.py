@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.lacks import NO_CONTEXT, NO_PREFILL, NO_STEPS
+from gpumon.efficiency.faults import NO_CONTEXT, NO_PREFILL, NO_STEPS
 from gpumon.efficiency.service import BY_NATURE
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.missing import REMOTE_POWER, Missing, Reason

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import ClassVar, Final
 
-from gpumon.efficiency.gpu_engines import worded
+from gpumon.efficiency.gpu import worded
 from gpumon.readings.format import left, period
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Gpu, Kind, Snapshot, Verdict

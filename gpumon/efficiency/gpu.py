@@ -1,4 +1,4 @@
-"""A GPU's raw reading, its engines and its peaks to the `Gpu` that is shown."""
+"""A GPU's raw readings, its engines and its peaks to the `Gpu` that is shown."""
 
 from __future__ import annotations
 
@@ -7,35 +7,36 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import islice
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from gpumon.efficiency.engine import Peak, assumes, plus
-from gpumon.efficiency.gpu_engines import achievable_ratio, of_engines, peak_and_precision, tokens_per_j
+import msgspec
+
+from gpumon.efficiency.engine import Peak, assumes, flops_peak_of
 from gpumon.efficiency.provenance import MEMORY_OF_HOST, MEMORY_V1, MEMORY_V2, Exporter, gpu_sources
-from gpumon.efficiency.ratio import busy
-from gpumon.efficiency.renewed import from_elsewhere
-from gpumon.efficiency.windows import GAP, RATE_S
+from gpumon.efficiency.ratio import busy, per, plus
+from gpumon.efficiency.tracks import GAP, RATE_S
 from gpumon.readings.dcgm import DCGM
-from gpumon.readings.frame import EngineReading, GpuProcess, GpuReading, GpuState
-from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason
+from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuProcess, GpuReading, GpuState
+from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process
 from gpumon.readings.text import clean
+from gpumon.specs.precision import Precision
 
-BUSY_MEAN_MINUTES = 60
+BUSY_MEAN_MINUTES: Final = 60
 """Length of the window of `busy_mean_ratio`, whether read or not."""
-POWER_S = 0.9
+POWER_S: Final = 0.9
 """Least time between the two energy readings that power is taken from."""
-MOST_POWER_W = 20_000.0
+MOST_POWER_W: Final = 20_000.0
 """No GPU draws as much (a GB300 superchip with its CPU: 2.9 kW): an energy counter that grew faster has jumped."""
-BLANK = {
+BLANK: Final = {
     GpuState.STALE: Missing(Reason.STALE),
     GpuState.LOST: Missing(Reason.LOST),
     GpuState.INITIALISING: Missing(Reason.WARMING_UP),
 }
 """States in which a GPU has no figures at all."""
-SILENT = (GpuState.LOST, GpuState.ERROR)
+SILENT: Final = (GpuState.LOST, GpuState.ERROR)
 """States whose age counts from the last good answer, however often it was tried again since."""
-GAUGES = (
+GAUGES: Final = (
     "busy_ratio",
     "sm_active_ratio",
     "tensor_active_ratio",
@@ -65,10 +66,15 @@ GAUGES = (
     "remap_failed",
 )
 """Fields of `Gpu` that are shown as they were read."""
-_GAUGES_OF = attrgetter(*GAUGES)
-COUNTER_SLACK_S = 10.0
+_GAUGES_OF: Final = attrgetter(*GAUGES)
+_READINGS: Final = tuple(field.name for field in msgspec.structs.fields(Gpu) if isinstance(field.default, Missing))
+COUNTER_SLACK_S: Final = 10.0
 """A counter of seconds is read every few ticks: it may have grown by that much more than the clock since the last."""
-COMMAND_CHARACTERS = 512
+COMMAND_CHARACTERS: Final = 512
+_OLD_EXPORTER: Final = Missing(Reason.STALE, "the dcgm-exporter has not measured it anew for 3 of its intervals")
+_UNMEASURED: Final = Missing(Reason.UNKNOWN_GPU, "nobody has measured it on this type of GPU in this format")
+_SEVERAL: Final = Missing(Reason.NOT_MODELLED, "its engines compute in several precisions, each with a peak of its own")
+_UNDER_MIG: Final = Missing(Reason.UNDER_MIG)
 
 
 class GpuTrack:
@@ -232,18 +238,28 @@ def standing_of(reading: GpuReading, answered_s: float, now_s: float, interval_s
     return Standing(state, age_s, blank, read_s)
 
 
-def power_of(reading: GpuReading, track: GpuTrack, standing: Standing) -> Reading:
-    """Watts: from the energy counter where this reading has it, else as the driver reports them."""
-    if standing.blank is not None:
-        return standing.blank
-    return track.power_w if _by_energy(reading, track) else reading.power_w
+def pace_s(reading: GpuReading, interval_s: float) -> float:
+    """Seconds between two readings of a GPU in frames that come every `interval_s`."""
+    return max(interval_s, reading.activity_interval_s) if reading.source == DCGM else interval_s
 
 
-def _by_energy(reading: GpuReading, track: GpuTrack) -> bool:
-    """A dcgm-exporter's counter is dated to a poll of its page only: too roughly for a difference of two."""
-    if reading.source == DCGM and not isinstance(reading.power_w, Missing):
-        return False
-    return not isinstance(reading.energy_j, Missing) and not isinstance(track.power_w, Missing)
+def without_old(frame: Frame) -> Frame:
+    """The frame without those figures of a dcgm-exporter that stand still for longer than 3 of its intervals.
+
+    Their GPU itself may be read as ever (by NVML, or because the exporter's other figures move).
+    """
+
+    def stands_still(gpu: GpuReading) -> bool:
+        longest_s = GAP * max(gpu.activity_interval_s, frame.interval_s)
+        return bool(gpu.from_dcgm) and frame.monotonic_s - gpu.activity_monotonic_s > longest_s
+
+    if not any(map(stands_still, frame.gpus)):
+        return frame
+    gpus = (
+        msgspec.structs.replace(gpu, **dict.fromkeys(gpu.from_dcgm, _OLD_EXPORTER)) if stands_still(gpu) else gpu
+        for gpu in frame.gpus
+    )
+    return msgspec.structs.replace(frame, gpus=tuple(gpus))
 
 
 def mean_power_of(track: GpuTrack, standing: Standing) -> Reading:
@@ -261,86 +277,106 @@ def derive_gpu(
     alone: Missing,
 ) -> Gpu:
     """The shown GPU; `engines` are those that run on it, `read` their polls; `alone` says why there is none."""
-    state, age_s, blank, read_s = standing
+    blank = standing.blank
     bandwidth, source = _bandwidth(reading, track, peak, engines) if blank is None else (blank, BandwidthSource.NONE)
-    flops_peak, precision = peak_and_precision(reading, peak, read, alone)
-    achievable = achievable_ratio(peak, flops_peak, precision)
-    return Gpu(
+    flops_peak, precision = _flops_peak(reading, peak, read, alone)
+    achievable = _achievable_ratio(peak, flops_peak, precision)
+    by_energy = _by_energy(reading, track)
+    uuid, name, state_text, parent_uuid, mig_profile, compute_capability, host = _cleaned(_TEXTS_OF(reading))
+    spec = peak.spec
+    gpu = Gpu(
         index=reading.index,
-        **_identity(_TEXTS_OF(reading)),
-        state=state,
-        age_s=age_s,
-        **_gauges(reading, blank),
-        **(_live(reading, track, standing, engines, alone) if blank is None else dict.fromkeys(_LIVE, blank)),
-        **_peaks(peak, assumed=any(assumes(peak, engine) for engine in read)),
+        uuid=uuid,
+        name=name,
+        state=standing.state,
+        age_s=standing.age_s,
+        state_text=state_text,
+        parent_uuid=parent_uuid,
+        mig_profile=mig_profile,
+        compute_capability=compute_capability,
+        host=host,
+        **dict(zip(GAUGES, _GAUGES_OF(reading), strict=True)),
         vram_shared=reading.vram_shared,
         bandwidth_bytes_per_s=bandwidth,
         bandwidth_source=source,
-        power_w=power_of(reading, track, standing),
-        throttle=reading.throttle if blank is None else (),
+        bandwidth_peak_bytes_per_s=peak.bandwidth_bytes_per_s,
+        bandwidth_peak_unverified=peak.bandwidth_unverified,
+        peak_source=peak.source,
+        peak_unverified=peak.unverified or any(assumes(peak, engine) for engine in read),
+        gpu_type=spec.name if spec is not None and spec.listed else "",
+        mfu_ratio=_of_engines(reading, [engine.efficiency.mfu_ratio for engine in engines], alone),
+        mbu_ratio=_of_engines(reading, [engine.efficiency.mbu_ratio for engine in engines], alone),
+        power_w=track.power_w if by_energy else reading.power_w,
+        energy_j=reading.energy_j if isinstance(reading.energy_j, Missing) else track.energy_j,
+        nvlink_bytes_per_s=plus(reading.nvlink_rx_bytes_per_s, reading.nvlink_tx_bytes_per_s),
+        pcie_bytes_per_s=plus(reading.pcie_rx_bytes_per_s, reading.pcie_tx_bytes_per_s),
+        tokens_per_j=_tokens_per_j(engines, mean_power_of(track, standing)) if engines else alone,
+        throttle=reading.throttle,
+        throttle_s=track.throttle_s,
         xid=tuple(event.code for event in reading.xid),
         engines=tuple(engine.name for engine in engines),
-        processes=track.processes(reading.processes) if blank is None else (),
+        processes=track.processes(reading.processes),
         busy_mean_ratio=track.busy_mean_ratio,
         flops_peak_per_s=flops_peak,
         flops_peak_precision=precision,
         achievable_ratio=achievable,
-        throttle_s=track.throttle_s,
-        sources=_sources(reading, track, source, peak, precision, measured=not isinstance(achievable, Missing)),
-        **from_elsewhere(reading, read_s),
+        activity_source=reading.activity_source,
+        activity_age_s=_activity_age_s(reading, standing.read_s),
+        sources=gpu_sources(
+            source,
+            by_energy,
+            not (
+                isinstance(reading.sm_active_ratio, Missing) and reading.sm_active_ratio.reason is Reason.NOT_SUPPORTED
+            ),
+            _memory(reading),
+            peak.bandwidth_source,
+            spec.source if spec is not None else "",
+            precision,
+            spec.achieved_source if spec is not None and not isinstance(achievable, Missing) else "",
+            round(track.window_s),
+            Exporter(reading.from_dcgm, round(reading.activity_interval_s), alone=reading.source == DCGM),
+        ),
     )
+    return gpu if blank is None else _blanked(gpu, blank)
 
 
-_LIVE: Final = ("mfu_ratio", "mbu_ratio", "energy_j", "nvlink_bytes_per_s", "pcie_bytes_per_s", "tokens_per_j")
-"""Fields that `_live` gives."""
+_KEPT: Final = frozenset(
+    ("bandwidth_peak_bytes_per_s", "flops_peak_per_s", "achievable_ratio", "activity_age_s", "busy_mean_ratio")
+)
+"""Readings that a GPU has though it does not answer."""
 
 
-def _live(
-    reading: GpuReading, track: GpuTrack, standing: Standing, engines: Sequence[Engine], alone: Missing
-) -> dict[str, Reading]:
-    """What a GPU that answers does, of which nothing is known of another."""
-    found = (
-        of_engines(reading, [engine.efficiency.mfu_ratio for engine in engines], alone),
-        of_engines(reading, [engine.efficiency.mbu_ratio for engine in engines], alone),
-        reading.energy_j if isinstance(reading.energy_j, Missing) else track.energy_j,
-        plus(reading.nvlink_rx_bytes_per_s, reading.nvlink_tx_bytes_per_s),
-        plus(reading.pcie_rx_bytes_per_s, reading.pcie_tx_bytes_per_s),
-        tokens_per_j(engines, mean_power_of(track, standing)) if engines else alone,
-    )
-    return dict(zip(_LIVE, found, strict=True))
+def _blanked(gpu: Gpu, why: Missing) -> Gpu:
+    """The GPU with one reason for what it would have to be read for."""
+    blank = {name: why for name in _READINGS if name not in _KEPT}
+    return msgspec.structs.replace(gpu, **blank, throttle=(), processes=())
 
 
-def _gauges(reading: GpuReading, blank: Missing | None) -> dict[str, Any]:
-    values = _GAUGES_OF(reading) if blank is None else (blank,) * len(GAUGES)
-    return dict(zip(GAUGES, values, strict=True))
+_TEXTS_OF: Final = attrgetter("uuid", "name", "state_text", "parent_uuid", "mig_profile", "compute_capability", "host")
 
 
-def _peaks(peak: Peak, *, assumed: bool) -> dict[str, Any]:
-    return {
-        "bandwidth_peak_bytes_per_s": peak.bandwidth_bytes_per_s,
-        "peak_source": clean(peak.source),
-        "peak_unverified": peak.unverified or assumed,
-        "bandwidth_peak_unverified": peak.bandwidth_unverified,
-        "gpu_type": peak.spec.name if peak.spec is not None and peak.spec.listed else "",
-    }
+@lru_cache(maxsize=256)
+def _cleaned(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of a GPU, safe to print: the same at every tick, and cleaning them costs as much as the rest of it."""
+    return (*map(clean, texts[:-1]), clean(texts[-1], 64))
 
 
-def _sources(
-    reading: GpuReading, track: GpuTrack, bandwidth: BandwidthSource, peak: Peak, precision: str, *, measured: bool
-) -> dict[str, str]:
-    gpm = reading.sm_active_ratio
-    return gpu_sources(
-        bandwidth,
-        _by_energy(reading, track),
-        not (isinstance(gpm, Missing) and gpm.reason is Reason.NOT_SUPPORTED),
-        _memory(reading),
-        peak.bandwidth_source,
-        peak.spec.source if peak.spec is not None else "",
-        precision,
-        peak.spec.achieved_source if peak.spec is not None and measured else "",
-        round(track.window_s),
-        Exporter(reading.from_dcgm, round(reading.activity_interval_s), alone=reading.source == DCGM),
-    )
+def _activity_age_s(reading: GpuReading, age_s: float) -> Reading:
+    """Seconds since a GPU's activity was measured; `age_s` since it was read."""
+    if not reading.activity_source:
+        return NOT_SUPPORTED
+    measured_s = reading.activity_monotonic_s if reading.activity_source == DCGM else reading.monotonic_s
+    return max(0.0, age_s + reading.monotonic_s - measured_s)
+
+
+def _by_energy(reading: GpuReading, track: GpuTrack) -> bool:
+    """Whether watts are those of the energy counter.
+
+    A dcgm-exporter's counter is dated to a poll of its page only: too roughly for a difference of two.
+    """
+    if reading.source == DCGM and not isinstance(reading.power_w, Missing):
+        return False
+    return not isinstance(reading.energy_j, Missing) and not isinstance(track.power_w, Missing)
 
 
 def _memory(reading: GpuReading) -> str:
@@ -351,13 +387,41 @@ def _memory(reading: GpuReading) -> str:
     return f"{MEMORY_V2}, else {MEMORY_V1}" if isinstance(reading.vram_used_bytes, Missing) else MEMORY_V1
 
 
-_TEXTS = ("uuid", "name", "state_text", "parent_uuid", "mig_profile", "compute_capability")
-_TEXTS_OF = attrgetter(*_TEXTS)
+def _of_engines(reading: GpuReading, parts: list[Reading], alone: Missing) -> Reading:
+    """What its engines do together; `alone` where there is none."""
+    if reading.mig or reading.parent_uuid:
+        return _UNDER_MIG
+    return plus(*parts) if parts else alone
 
 
-@lru_cache(maxsize=256)
-def _identity(texts: tuple[str, ...]) -> dict[str, Any]:
-    return {name: clean(text) for name, text in zip(_TEXTS, texts, strict=True)}
+def _flops_peak(reading: GpuReading, peak: Peak, read: Sequence[EngineReading], alone: Missing) -> tuple[Reading, str]:
+    """Peak FLOP/s at the precision of the engines' arithmetic, and that precision."""
+    if reading.mig or reading.parent_uuid:
+        return _UNDER_MIG, ""
+    found = [flops_peak_of(peak, engine) for engine in read]
+    if not found:
+        return alone, ""
+    unknown = next((value for value, _ in found if isinstance(value, Missing)), None)
+    if unknown is not None:
+        return unknown, ""
+    names = "+".join(sorted({name for _, name in found}))
+    return found[0][0] if len({value for value, _ in found}) == 1 else _SEVERAL, names
+
+
+def _achievable_ratio(peak: Peak, flops_peak: Reading, precision: str) -> Reading:
+    """Share of that peak that products of large matrices reached; missing where nobody measured it."""
+    if isinstance(flops_peak, Missing):
+        return flops_peak
+    formats = map(Precision, precision.split("+"))
+    ratios = {peak.spec.achievable_ratio(each) for each in formats} if peak.spec is not None else {None}
+    ratio = ratios.pop()
+    return _UNMEASURED if ratio is None or ratios else ratio
+
+
+def _tokens_per_j(engines: Sequence[Engine], power_w: Reading) -> Reading:
+    """Tokens generated per joule: of an engine on several GPUs, this one's share."""
+    shares = (per(engine.rates.decode_tokens_per_s, float(len(engine.hardware.gpus))) for engine in engines)
+    return per(plus(*shares), power_w)
 
 
 def _bandwidth(
@@ -376,7 +440,7 @@ def _bandwidth(
     measured = track.recent("dram_active_ratio")
     if not isinstance(measured, Missing):
         return measured * most, BandwidthSource.GPM
-    share = of_engines(reading, [engine.efficiency.mbu_ratio for engine in engines], Missing(Reason.NO_ENGINE))
+    share = _of_engines(reading, [engine.efficiency.mbu_ratio for engine in engines], Missing(Reason.NO_ENGINE))
     bound = track.recent("memory_busy_ratio")
     if not isinstance(share, Missing) and (share > 0 or isinstance(bound, Missing)):
         return share * most, BandwidthSource.ENGINE
@@ -398,3 +462,13 @@ def _process(read: GpuProcess) -> Process:
         type=read.type,
         pod=clean(read.pod, 64),
     )
+
+
+def worded(gpu: Gpu, engines: Sequence[Engine]) -> Gpu:
+    """The GPU as a person reads it: with the better reason where its engine answers, but has its metrics off."""
+    missing = gpu.mfu_ratio
+    if not isinstance(missing, Missing) or missing.reason is not Reason.UNREACHABLE:
+        return gpu
+    states = {engine.state for engine in engines if engine.name in gpu.engines}
+    off = Missing(Reason.OFF)
+    return msgspec.structs.replace(gpu, mfu_ratio=off, mbu_ratio=off) if EndpointState.METRICS_OFF in states else gpu

@@ -1,0 +1,479 @@
+"""One engine's polls over time: counters to totals and windows, with restarts, gaps and bunched polls handled."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from gpumon.efficiency.quantiles import difference, longest, mean, merge
+from gpumon.readings.frame import Advance, EndpointState, EngineReading, HistogramReading, RankReading
+from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Missing, Reading, Reason
+from gpumon.readings.quantities import (
+    DECODE_RATE,
+    DECODE_TOKENS,
+    E2E,
+    PREFILL_CACHED,
+    PREFILL_COMPUTED,
+    RUNNING,
+    SAMPLES,
+    TRAINED_TOKENS,
+)
+
+RATE_S: Final = 10.0
+"""Window of the shown rates, where readings come often enough for it."""
+QUANTILE_S: Final = 60.0
+"""Window of the latency quantiles, likewise."""
+LEAST_INTERVALS: Final = 2.0
+"""A window holds at least so many intervals between readings: it grows with them."""
+MOST_KEPT_S: Final = 600.0
+"""Longest window that a long prompt asks for."""
+GAP: Final = 3.0
+"""A pause of more than this many intervals starts the windows over."""
+GONE_S: Final = 10.0
+"""A rank that no answer held for this long is gone."""
+LEFT: Final = 0.5
+"""Share of its last value below which a counter that fell has begun anew: an old answer that came late has more."""
+TOTALS: Final[tuple[str, ...]] = (PREFILL_COMPUTED, PREFILL_CACHED, DECODE_TOKENS, TRAINED_TOKENS, SAMPLES)
+
+MEAN_S: Final = 600.0
+"""Longest window of the long mean."""
+LEAST_MEAN_S: Final = 10.0
+"""Its shortest window of tokens that are counted as they come."""
+LEAST_END_S: Final = 60.0
+"""The same of tokens that are counted at the end of their request; with a longer request it is as long as that."""
+MARK_S: Final = 10.0
+"""Seconds between two marks of the long mean: 61 of them, however often the engine is polled."""
+
+
+def grown(shortest_s: float, cadence_s: float) -> float:
+    """Seconds of a window of at least `shortest_s` over readings that come every `cadence_s` seconds."""
+    return max(shortest_s, LEAST_INTERVALS * cadence_s)
+
+
+class Point(NamedTuple):
+    """The state of all ranks at one poll."""
+
+    monotonic_s: float
+    ranks: Mapping[str, RankReading]
+    lacked: Mapping[str, frozenset[str]]
+    """Rank -> counters and histograms that this answer lacked: they stand as they were, and tell nothing of it."""
+
+    def total(self, counter: str) -> float | None:
+        """A counter, summed over the ranks; None where none has it."""
+        return sum_known(rank.counters.get(counter) for rank in self.ranks.values())
+
+    def running(self) -> float | None:
+        """Requests running on all ranks."""
+        return sum_known(rank.gauges.get(RUNNING) for rank in self.ranks.values())
+
+
+class Window:
+    """What an engine counted and showed in the last `seconds`, half a poll more or less."""
+
+    __slots__ = ("_histograms", "_track", "inside", "length_s", "points", "seconds")
+
+    def __init__(self, track: Track, seconds: float) -> None:
+        self._track = track
+        self.seconds = seconds
+        points, newest_s = track.points, track.points[-1].monotonic_s if track.points else 0.0
+        self.inside = points[bisect_left(points, (newest_s - seconds,)) :]
+        """The polls of the last `seconds`, oldest first."""
+        self.points: list[Point] = []
+        """The polls from the one that begins it to the newest; none where there are fewer than two."""
+        self.length_s = seconds
+        """What it truly spans; what was asked for where there are fewer than two polls."""
+        if len(points) > 1:
+            slack_s = (newest_s - points[-2].monotonic_s) / 2
+            self.points = points[min(bisect_left(points, (newest_s - seconds - slack_s,)), len(points) - 2) :]
+            self.length_s = newest_s - self.points[0].monotonic_s
+        self._histograms: dict[str, HistogramReading | None] = {}
+        """Each is asked for by several figures, and is the dearest of what a window gives."""
+
+    def rate(self, quantity: str) -> Reading:
+        """Mean increase per second of a counter, over all ranks."""
+        total: float | None = None
+        for rank in self.points[-1].ranks if self.points else ():
+            ends = self._ends(rank, quantity)
+            if ends is None:
+                return self._lacking(quantity)
+            per_s = _increase(rank, quantity, ends)
+            if per_s is not None:
+                total = per_s if total is None else total + per_s
+        return self._lacking(quantity) if total is None else total
+
+    def rank_rate(self, rank: str, quantity: str) -> Reading:
+        """Increase per second of one rank's counter."""
+        ends = self._ends(rank, quantity)
+        per_s = None if ends is None else _increase(rank, quantity, ends)
+        return self._lacking(quantity) if per_s is None else per_s
+
+    def rank_rates(self, quantity: str) -> list[float]:
+        """Increase per second of a counter, for each rank that has it at both ends of the window."""
+        ranks = self.points[-1].ranks if self.points else ()
+        rates = [self.rank_rate(rank, quantity) for rank in ranks]
+        return [rate for rate in rates if not isinstance(rate, Missing)]
+
+    def histogram(self, quantity: str) -> HistogramReading | None:
+        """Observations in the window; None where not exposed or with fewer than two polls."""
+        if not self.points:
+            return None
+        if quantity not in self._histograms:
+            parts = [self._observed(rank, quantity) for rank in self.points[-1].ranks]
+            self._histograms[quantity] = merge([part for part in parts if part is not None])
+        return self._histograms[quantity]
+
+    def mean(self, quantity: str) -> Reading:
+        """Mean of a histogram; warming up where the engine has it and the window does not yet."""
+        histogram = self.histogram(quantity)
+        return self._track.not_yet if histogram is None and self._track.has_histogram(quantity) else mean(histogram)
+
+    def rank_mean(self, rank: str, quantity: str) -> Reading:
+        """Mean of a histogram of one rank."""
+        return mean(self._observed(rank, quantity)) if self.points else self._track.not_yet
+
+    def samples(self, quantity: str) -> list[float]:
+        """A gauge, summed over the ranks, at each poll that had it, oldest first."""
+        sums = (sum_known(rank.gauges.get(quantity) for rank in point.ranks.values()) for point in self.inside)
+        return [value for value in sums if value is not None]
+
+    def rank_samples(self, rank: str, quantity: str) -> list[float]:
+        """One rank's gauge at each poll that had it, oldest first."""
+        values = (point.ranks[rank].gauges.get(quantity) for point in self.inside if rank in point.ranks)
+        return [value for value in values if value is not None]
+
+    def _lacking(self, quantity: str) -> Missing:
+        return self._track.not_yet if self._track.counts(quantity) else NOT_EXPOSED
+
+    def _ends(self, rank: str, quantity: str) -> tuple[Point, Point] | None:
+        """Its first and last poll that had this series of a rank; None with fewer than two of them."""
+        if not self.points:
+            return None
+        first, last = self.points[0], self.points[-1]
+        if not (first.lacked or last.lacked):
+            return first, last
+        own = [point for point in self.points if quantity not in point.lacked.get(rank, ())]
+        return (own[0], own[-1]) if len(own) > 1 else None
+
+    def _observed(self, rank: str, quantity: str) -> HistogramReading | None:
+        ends = self._ends(rank, quantity)
+        if ends is None:
+            return None
+        old, new = ends[0].ranks.get(rank), ends[1].ranks.get(rank)
+        return (
+            None
+            if old is None or new is None
+            else difference(old.histograms.get(quantity), new.histograms.get(quantity))
+        )
+
+
+class Track:
+    """The polls of one engine. Times are seconds of `Frame.monotonic_s`'s clock, `wall_s` is Unix time."""
+
+    def __init__(self) -> None:
+        self.reading: EngineReading | None = None
+        """The newest one, whether it was answered or not."""
+        self.points: list[Point] = []
+        self.totals: dict[str, float] = {}
+        self.polls = 0
+        """Good answers taken in."""
+        self.last_s = float("-inf")
+        """When the newest good answer was read."""
+        self.several_servers = False
+        """The process start time changed back: a balancer sends the polls to several servers in turn."""
+        self.keep_s = QUANTILE_S
+        self.cadence_s = 0.0
+        """Seconds between two readings: the longer of the engine's interval and the frames'."""
+        self.short = self.long = Window(self, 0.0)
+        """The windows of the rates and of the quantiles at this cadence."""
+        self.quantile_s = QUANTILE_S
+        self.mean = LongMean()
+        """Of the generated tokens."""
+        self._frames_s = -1.0
+        self._was_reset = False
+        self._paced_s = 0.0
+        """The cadence when the newest point came: a pause that was none then is none after a change to a shorter."""
+        self._ranks: dict[str, RankReading] = {}
+        """What is known of each rank: series that one answer lacks are not gone."""
+        self._counters: set[str] = set()
+        self._counted: dict[str, dict[str, float]] = {}
+        """Rank -> counter -> up to where it is in the totals."""
+        self._seen_s: dict[str, float] = {}
+        self._good_wall_s = float("inf")
+        """Unix time of the last good poll; of the first look where there was none."""
+        self._started: deque[float] = deque(maxlen=4)
+        self._moves: dict[str, Advance] = {}
+
+    def add(self, reading: EngineReading, wall_s: float, frames_s: float = 0.0) -> bool:
+        """Take in one poll made at `wall_s`. Returns whether it was a new good answer.
+
+        A frame has only the newest poll: where frames come every `frames_s`, slower than the polls, they set the pace.
+        What its source has of before fills the windows, and was counted before gpumon began.
+        """
+        if reading is self.reading and frames_s == self._frames_s:
+            return False
+        self.reading, self._frames_s = reading, frames_s
+        earlier = False
+        for before in reading.earlier if reading.state is EndpointState.OK else ():
+            earlier |= self._add(before, wall_s - (reading.monotonic_s - before.monotonic_s), frames_s)
+        total, last_s = self.totals.get(DECODE_TOKENS, 0.0), self.last_s
+        added = self._add(reading, wall_s, frames_s)
+        self.short, self.long = Window(self, grown(RATE_S, self.cadence_s)), Window(self, self.quantile_s)
+        if added:
+            self._extend_mean(reading, self.totals.get(DECODE_TOKENS, 0.0) - total, reading.monotonic_s - last_s)
+        if earlier:
+            self.totals = dict.fromkeys(self.totals, 0.0)
+        return added
+
+    def _add(self, reading: EngineReading, wall_s: float, frames_s: float) -> bool:
+        self.cadence_s = max(reading.interval_s, frames_s)
+        self.quantile_s = grown(QUANTILE_S, self.cadence_s)
+        if self._good_wall_s == float("inf"):
+            self._good_wall_s = wall_s
+        if reading.state is not EndpointState.OK or reading.monotonic_s <= self.last_s or not reading.ranks:
+            return False
+        another = self._is_another(reading)
+        newborn = reading.started_wall_s > self._good_wall_s
+        fell = any(_fell(self._ranks.get(rank.rank), rank) for rank in reading.ranks)
+        reset = self._is_other_series(reading) or another or fell
+        if another:
+            self._ranks.clear()
+            self._counted.clear()
+        self._count(reading, newborn=newborn)
+        if reset:
+            self.points.clear()
+            self._was_reset = True
+        self._remember(reading)
+        self._append(reading)
+        self.last_s, self._good_wall_s = reading.monotonic_s, wall_s
+        self.polls += 1
+        return True
+
+    def _is_another(self, reading: EngineReading) -> bool:
+        """Whether the process that answered is not the one that answered before."""
+        started = reading.started_wall_s
+        if not started:
+            return False
+        same = [abs(started - known) <= 1.0 for known in self._started]
+        self.several_servers = self.several_servers or (any(same) and not same[-1])
+        if not any(same):
+            self._started.append(started)
+        elif not same[-1]:
+            self._started.rotate(-1 - same.index(True))
+        return bool(same) and not same[-1]
+
+    def _is_other_series(self, reading: EngineReading) -> bool:
+        """Whether a counter moves otherwise than before: it is another series then, with a base line of its own."""
+        moves = {name: reading.advance.get(name, Advance.LIVE) for name in TOTALS if name in reading.live}
+        changed = {name for name, how in moves.items() if self._moves.get(name, how) is not how}
+        self._moves.update(moves)
+        for counted in self._counted.values():
+            for name in changed:
+                counted.pop(name, None)
+        return bool(changed)
+
+    def _count(self, reading: EngineReading, *, newborn: bool) -> None:
+        """Grow the totals.
+
+        A counter that began anew adds what it has counted since. One that fell and did not adds nothing until it is
+        where it was: an old answer came late, or a part of a sum was missing. One that is seen for the first time is a
+        base line, unless its process started after the last good poll (or the first look): then all of it is new.
+        """
+        for rank in reading.ranks:
+            counted = self._counted.setdefault(rank.rank, {})
+            anew = not reading.started_wall_s and _began_anew(self._ranks.get(rank.rank), rank)
+            for quantity in TOTALS:
+                new = rank.counters.get(quantity)
+                if new is None:
+                    continue
+                old = counted.get(quantity, 0.0 if newborn else new)
+                if new < LEFT * old and (anew or reading.advance.get(quantity) is Advance.DERIVED):
+                    old, counted[quantity] = 0.0, new
+                counted[quantity] = max(counted.get(quantity, old), new)
+                self.totals[quantity] = self.totals.get(quantity, 0.0) + max(0.0, new - old)
+
+    def _remember(self, reading: EngineReading) -> None:
+        """Keep the ranks' newest series; a rank absent from one answer is not gone, one absent for long is."""
+        now_s = reading.monotonic_s
+        for rank in reading.ranks:
+            self._ranks[rank.rank] = _with_lacked(self._ranks.get(rank.rank), rank)
+            self._seen_s[rank.rank] = now_s
+        oldest_s = now_s - max(GAP * self.cadence_s, GONE_S)
+        for name in [name for name, seen_s in self._seen_s.items() if seen_s < oldest_s]:
+            del self._seen_s[name]
+            self._ranks.pop(name, None)
+            self._counted.pop(name, None)
+        self._counters = {name for rank in self._ranks.values() for name in rank.counters}
+
+    def _append(self, reading: EngineReading) -> None:
+        now_s, interval_s = reading.monotonic_s, reading.interval_s
+        if self.points:
+            since_s = now_s - self.points[-1].monotonic_s
+            if since_s > max(GAP * max(self.cadence_s, self._paced_s), 3.0):
+                self.points.clear()
+            elif since_s < interval_s / 2:
+                return
+        self._paced_s = self.cadence_s
+        here = {rank.rank: rank for rank in reading.ranks}
+        lacked = {
+            name: _series(known) - (_series(here[name]) if name in here else frozenset())
+            for name, known in self._ranks.items()
+            if here.get(name) is not known
+        }
+        self.points.append(Point(now_s, dict(self._ranks), lacked))
+        if len(self.points) > 2:
+            self._was_reset = False
+        del self.points[: bisect_left(self.points, (now_s - self.keep_s - self.cadence_s,))]
+
+    def _extend_mean(self, reading: EngineReading, tokens: float, elapsed_s: float) -> None:
+        """By the counter, which is right over a gap, too; else by the engine's own rate, which tells nothing of one."""
+        per_s = sum_known(rank.gauges.get(DECODE_RATE) for rank in self.points[-1].ranks.values())
+        if self.counts(DECODE_TOKENS):
+            self.mean.add(reading.monotonic_s, tokens, elapsed_s, self.cadence_s)
+            if reading.advance.get(DECODE_TOKENS) is Advance.END:
+                self.mean.lasted(longest(self.long.histogram(E2E)))
+        elif per_s is not None:
+            seen_s = elapsed_s if elapsed_s <= GAP * self.cadence_s else 0.0
+            self.mean.add(reading.monotonic_s, per_s * seen_s, seen_s, self.cadence_s)
+
+    def window(self, seconds: float) -> Window:
+        """That of the last `seconds`."""
+        return next((window for window in (self.short, self.long) if window.seconds == seconds), None) or Window(
+            self, seconds
+        )
+
+    @property
+    def not_yet(self) -> Missing:
+        """Why there is no rate: restarted a moment ago, or too few polls."""
+        return Missing(Reason.RESET) if self._was_reset else WARMING_UP
+
+    def gauge(self, quantity: str) -> Reading:
+        """The newest value, summed over the ranks."""
+        total = sum_known(self._gauges(quantity))
+        return NOT_EXPOSED if total is None else total
+
+    def gauge_mean(self, quantity: str) -> Reading:
+        """The newest value, averaged over the ranks."""
+        values = self._gauges(quantity)
+        return sum(values) / len(values) if values else NOT_EXPOSED
+
+    def _gauges(self, quantity: str) -> list[float]:
+        """The newest value of each rank that has it; of none where a rank has lost it: the rest is not the whole."""
+        lacking = [name for name, rank in self._ranks.items() if quantity not in rank.gauges]
+        before = (point.ranks[name].gauges for name in lacking for point in self.points if name in point.ranks)
+        lost = any(quantity in gauges for gauges in before)
+        return [] if lost else [rank.gauges[quantity] for rank in self._ranks.values() if quantity in rank.gauges]
+
+    def has_histogram(self, quantity: str) -> bool:
+        """Whether the engine exports it at all."""
+        return any(quantity in rank.histograms for rank in self._ranks.values())
+
+    def counts(self, quantity: str) -> bool:
+        """Whether the engine exports this counter at all."""
+        return quantity in self._counters
+
+    def moves(self, counter: str) -> Advance | None:
+        """When a counter moves; None where it is not exported."""
+        if self.reading is None or counter not in self._counters:
+            return None
+        return self.reading.advance.get(counter, Advance.LIVE)
+
+    def counted(self, quantity: str) -> float | None:
+        """The newest value of a counter, summed over the ranks; None where it is not exported."""
+        return sum_known(rank.counters.get(quantity) for rank in self._ranks.values())
+
+
+class _Mark(NamedTuple):
+    at_s: float
+    tokens: float
+    seen_s: float
+
+
+class LongMean:
+    """Mean tokens per second over minutes: right in the long run even where they are counted when a request ends.
+
+    Tokens and the seconds in which they came are kept at marks. Time that nobody looked at is in neither or in both.
+    """
+
+    def __init__(self) -> None:
+        self._marks: deque[_Mark] = deque()
+        self._newest: _Mark | None = None
+        self._longest_s = 0.0
+
+    def add(self, at_s: float, tokens: float, seen_s: float, cadence_s: float = 0.0) -> None:
+        """Go on to `at_s`: `tokens` more came in `seen_s` more seconds. The first call only sets the start.
+
+        A counter that was read over a gap gives its tokens and the gap's seconds; the samples of a gauge give neither.
+        """
+        last = self._newest
+        if last is None:
+            self._newest = _Mark(at_s, 0.0, 0.0)
+            self._marks.append(self._newest)
+            return
+        self._newest = _Mark(at_s, last.tokens + tokens, last.seen_s + seen_s)
+        if at_s - self._marks[-1].at_s >= MARK_S:
+            self._marks.append(self._newest)
+        start_s = at_s - grown(MEAN_S, cadence_s)
+        while len(self._marks) > 1 and self._marks[0].at_s < start_s:
+            self._marks.popleft()
+
+    def lasted(self, longest_s: float) -> None:
+        """A request took so long: tokens counted at its end came over all of that time."""
+        self._longest_s = max(self._longest_s, min(longest_s, MEAN_S))
+
+    def per_s(self, *, at_end: bool) -> Reading:
+        """The mean; `at_end`: the tokens are counted when their request ends, and a short window may hold one jump."""
+        if self._newest is None:
+            return WARMING_UP
+        start = self._marks[0]
+        seen_s = self._newest.seen_s - start.seen_s
+        least_s = max(LEAST_END_S, self._longest_s) if at_end else LEAST_MEAN_S
+        # Marks come every 10 s at best, so a full window is that much shorter than the longest.
+        if seen_s <= 0.0 or seen_s < min(least_s, MEAN_S - 2 * MARK_S):
+            return WARMING_UP
+        return (self._newest.tokens - start.tokens) / seen_s
+
+
+def sum_known(values: Iterable[float | None]) -> float | None:
+    """The sum of the values that are there; None where none is."""
+    total: float | None = None
+    for value in values:
+        if value is not None:
+            total = value if total is None else total + value
+    return total
+
+
+def _increase(rank: str, counter: str, ends: tuple[Point, Point]) -> float | None:
+    """Increase per second of one rank's counter; None unless the rank has it at both ends."""
+    old, new = ends[0].ranks.get(rank), ends[1].ranks.get(rank)
+    before = old.counters.get(counter) if old is not None else None
+    after = new.counters.get(counter) if new is not None else None
+    return None if before is None or after is None else (after - before) / (ends[1].monotonic_s - ends[0].monotonic_s)
+
+
+def _series(rank: RankReading) -> frozenset[str]:
+    return frozenset((*rank.counters, *rank.histograms))
+
+
+def _fell(old: RankReading | None, new: RankReading) -> bool:
+    """Whether one of a rank's counters or histograms has less than in the poll before."""
+    if old is None:
+        return False
+    if any(value < old.counters.get(quantity, value) for quantity, value in new.counters.items()):
+        return True
+    pairs = ((old.histograms.get(quantity), histogram) for quantity, histogram in new.histograms.items())
+    return any(one is not None and (two.count < one.count or two.sum < one.sum) for one, two in pairs)
+
+
+def _began_anew(old: RankReading | None, new: RankReading) -> bool:
+    """Whether a process that does not tell its start time is another: each of its counters fell deep at once."""
+    counted = [] if old is None else [(value, new.counters.get(name, 0.0)) for name, value in old.counters.items()]
+    return all(after < LEFT * before for before, after in counted if before)
+
+
+def _with_lacked(old: RankReading | None, new: RankReading) -> RankReading:
+    """`new` with the series that this poll lacked taken from `old`: absent in one answer is not gone."""
+    if old is None or (old.counters.keys() <= new.counters.keys() and old.histograms.keys() <= new.histograms.keys()):
+        return new
+    return RankReading(new.rank, {**old.counters, **new.counters}, new.gauges, {**old.histograms, **new.histograms})
