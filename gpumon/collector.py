@@ -13,8 +13,7 @@ from gpumon.efficiency.deriver import Deriver, bare
 from gpumon.history.frame_store import Tick
 from gpumon.readings.frame import EngineReading, Fault, Frame, GpuReading, HostReading
 from gpumon.readings.history import History
-from gpumon.readings.merge import merged
-from gpumon.readings.names import told_apart
+from gpumon.readings.merge import merged, told_apart
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.source import AtHand, Contribution, Source
 from gpumon.triage.alerts import AlertChange, Alerts

@@ -16,9 +16,9 @@ from gpumon.config.schema import Config
 from gpumon.config.urls import with_scheme, without_secrets
 from gpumon.fleet.snapshot import NOTHING_YET, FleetSnapshot
 from gpumon.readings.fleet import FleetFrame
+from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Fault
 from gpumon.readings.quantities import E2E
-from gpumon.readings.times import rfc3339
 from gpumon.session import Calibrator
 
 if TYPE_CHECKING:

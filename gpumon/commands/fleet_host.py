@@ -17,12 +17,11 @@ from gpumon.fleet.course import HostCourse, Make, Taken
 from gpumon.fleet.fleet import shown_fault
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.readings.fleet import FleetFrame, HostFrame
+from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Fault
-from gpumon.readings.history import History
+from gpumon.readings.history import History, Moment
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.moment import Moment
 from gpumon.readings.snapshot import Snapshot
-from gpumon.readings.times import rfc3339
 from gpumon.session import Calibrator
 from gpumon.sources.prometheus.api import ApiFault
 from gpumon.sources.prometheus.past import together

@@ -16,6 +16,7 @@ from gpumon.efficiency.ratio import plus
 from gpumon.efficiency.replicas import ReplicaGroups
 from gpumon.efficiency.tracks import GAP, RATE_S, grown
 from gpumon.readings.dcgm import DCGM
+from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import (
     EndpointState,
     EngineReading,
@@ -28,7 +29,6 @@ from gpumon.readings.frame import (
 from gpumon.readings.missing import REMOTE_POWER, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Gpu, Host, Self, Snapshot
 from gpumon.readings.text import MOST_FAULT, clean
-from gpumon.readings.times import rfc3339
 from gpumon.specs.gpu import GpuFacts
 from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak
 

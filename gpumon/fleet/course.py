@@ -13,12 +13,12 @@ from gpumon.efficiency.tracks import GAP
 from gpumon.fleet.blank import without_figures
 from gpumon.fleet.snapshot import HostState
 from gpumon.readings.fleet import HostFrame
+from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, Fault, Frame, GpuState, HostReading
+from gpumon.readings.merge import unique
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.names import unique
 from gpumon.readings.snapshot import Engine, FaultShown, Snapshot
 from gpumon.readings.text import clean
-from gpumon.readings.times import rfc3339
 from gpumon.triage.triage import Triage
 
 Make = Callable[[], tuple[Deriver, Triage]]

@@ -11,12 +11,12 @@ from gpumon.fleet.blank import without_figures
 from gpumon.fleet.course import HostCourse, Make
 from gpumon.fleet.snapshot import NOTHING_YET, FleetSnapshot, HostShown, HostState, Latencies
 from gpumon.readings.fleet import FleetFrame, HostFrame
+from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Fault
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.quantities import ITL, TTFT
 from gpumon.readings.snapshot import FaultShown, Snapshot
 from gpumon.readings.text import clean
-from gpumon.readings.times import rfc3339
 
 GONE_S: Final = 600.0
 """For so long a host that the Prometheus has nothing of any more is shown as gone."""

@@ -9,9 +9,9 @@ import msgspec
 
 from gpumon.efficiency.deriver import Deriver
 from gpumon.history.frame_store import FrameStore
+from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Frame
 from gpumon.readings.snapshot import Snapshot, Verdict
-from gpumon.readings.times import rfc3339
 from gpumon.readings.verdict import Limit
 from gpumon.triage.triage import Triage
 

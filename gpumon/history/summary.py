@@ -12,12 +12,12 @@ import msgspec
 from gpumon.efficiency.deriver import Deriver
 from gpumon.efficiency.service import adding_up
 from gpumon.history.frame_store import FrameStore, Points
+from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Frame
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason, number
 from gpumon.readings.period import NO_PRICE, EnginePeriod, GpuPeriod, Incident, Period
 from gpumon.readings.snapshot import Engine, Event, EventKind, Gpu, Level
 from gpumon.readings.text import clean
-from gpumon.readings.times import rfc3339
 from gpumon.specs.gpus import GpuCatalogue
 
 SAMPLE_S: Final = 60.0

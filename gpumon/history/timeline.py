@@ -20,8 +20,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from gpumon.history.derivation import Derivation, Derived, Make, in_order
 from gpumon.history.frame_store import SEGMENT_S, Cells, FrameStore, Points
 from gpumon.readings.frame import Frame
-from gpumon.readings.history import History
-from gpumon.readings.moment import Moment
+from gpumon.readings.history import History, Moment
 
 MINUTE_S: Final = 60.0
 CHART_S: Final = 7200.0

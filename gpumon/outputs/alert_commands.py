@@ -8,11 +8,11 @@ import subprocess
 import threading
 from typing import Any, Final
 
+from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Fault
 from gpumon.readings.missing import number
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
-from gpumon.readings.times import rfc3339
 from gpumon.triage.alerts import AlertChange
 
 TIMEOUT_S: Final = 10.0

@@ -15,11 +15,10 @@ from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.outputs.json import MOST_CHARACTERS, as_object
 from gpumon.outputs.tables import Column, table
 from gpumon.outputs.units import NONE, milliseconds, quantities, token
-from gpumon.readings.format import counted, spans
+from gpumon.readings.format import counted, rfc3339, spans
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import SCHEMA, BandwidthSource, Level, Limit, Verdict
 from gpumon.readings.text import clean
-from gpumon.readings.times import rfc3339
 
 _NOT_PRINTED: Final = frozenset({"parts", "labels"})
 ROW_KEYS: Final = tuple(name for name in Row.__struct_fields__ if name not in _NOT_PRINTED)

@@ -14,11 +14,11 @@ import msgspec
 
 from gpumon.readings.dcgm import DCGM
 from gpumon.readings.engine_snapshot import getter, value_of
+from gpumon.readings.format import wall_of
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Replicas, Snapshot, Verdict
 from gpumon.readings.text import clean
-from gpumon.readings.times import wall_of
 
 PREFIX: Final = "gpumon_"
 UNITS: Final = (

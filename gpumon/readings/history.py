@@ -13,6 +13,7 @@ from itertools import repeat
 from operator import lt
 from typing import Final, NamedTuple
 
+from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Event
 
 CELL_S: Final = 5.0
@@ -302,3 +303,11 @@ def _columns(
     """The values of each key in all cells, NaN where there is none."""
     rows = (map(values.get, keys, repeat(math.nan)) for _, _, values in cells)
     return zip(*rows, strict=True)
+
+
+class Moment(NamedTuple):
+    """What is shown of a moment of the past."""
+
+    snapshot: Snapshot
+    history: History
+    """Holds the charts up to that moment at least."""

@@ -18,8 +18,7 @@ from gpumon.sources.dcgm_page import WANTED, Page, read
 from gpumon.sources.endpoint import BACK_OFF, LIMITS, SCANNED_IN_LOOP_BYTES, BackOff
 from gpumon.sources.endpoint_url import EndpointUrl, parse_url
 from gpumon.sources.exposition import Scanner
-from gpumon.sources.fetch import Answer, Fetcher, Limits
-from gpumon.sources.http_faults import FetchError
+from gpumon.sources.fetch import Answer, Fetcher, FetchError, Limits
 from gpumon.sources.probe import api_key
 from gpumon.sources.source import Contribution
 

@@ -13,9 +13,8 @@ from gpumon.config.options import Options
 from gpumon.config.schema import Config
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.frame import EndpointState, EngineReading, Fault, GpuReading
-from gpumon.readings.merge import merged
+from gpumon.readings.merge import merged, told_apart
 from gpumon.readings.missing import WARMING_UP
-from gpumon.readings.names import told_apart
 from gpumon.sources.attachment import EngineFacts
 from gpumon.sources.dcgm import DcgmSource
 from gpumon.sources.dcgm_checks import dcgm_checks

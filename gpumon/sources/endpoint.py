@@ -14,17 +14,16 @@ import msgspec
 
 from gpumon.config.schema import Endpoint
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Fault, part_of_name
+from gpumon.readings.quantities import DECODE_TOKENS
 from gpumon.sources.api_key import key_refused
 from gpumon.sources.endpoint_url import EndpointUrl
 from gpumon.sources.endpoint_url import parse_url as parse_url
 from gpumon.sources.engines.adapter import MOST_PARTS, MOST_RANKS, Adapter, Bodies
 from gpumon.sources.engines.detect import Refusal, by_content, by_status
 from gpumon.sources.exposition import Scan, Scanner
-from gpumon.sources.fetch import Answer, Fetcher, Limits
-from gpumon.sources.http_faults import FetchError
+from gpumon.sources.fetch import Answer, Fetcher, FetchError, Limits
 from gpumon.sources.identity import IDENTITY, UNASKED, Identity, ask
 from gpumon.sources.probe import Probe, Server, get_keyed
-from gpumon.sources.restarts import restarted
 from gpumon.sources.source import Contribution
 
 SCANNED_IN_LOOP_BYTES: Final = 256 * 1024
@@ -390,3 +389,16 @@ def _flags(scan: Scan) -> dict[str, str]:
 def sources_of(endpoints: Sequence[Endpoint], interval_s: float) -> list[EndpointSource]:
     """A source for each; many are spread over the interval."""
     return [EndpointSource(endpoint, interval_s, spread=len(endpoints) > MANY) for endpoint in endpoints]
+
+
+def restarted(old: tuple[EngineReading, ...], pages: tuple[EngineReading, ...]) -> bool:
+    """Whether these pages are of another process than the last ones."""
+    before = {reading.part: reading for reading in old}
+    return any(page.part in before and _another(before[page.part], page) for page in pages)
+
+
+def _another(old: EngineReading, page: EngineReading) -> bool:
+    if old.started_wall_s and page.started_wall_s:
+        return abs(old.started_wall_s - page.started_wall_s) > 1.0
+    before = {rank.rank: rank.counters.get(DECODE_TOKENS, 0.0) for rank in old.ranks}
+    return any(rank.counters.get(DECODE_TOKENS, math.inf) < before.get(rank.rank, 0.0) for rank in page.ranks)

@@ -10,8 +10,7 @@ import msgspec
 from gpumon.config.schema import Endpoint
 from gpumon.sources.endpoint_url import EndpointUrl
 from gpumon.sources.engines.registry import Row
-from gpumon.sources.fetch import Fetcher
-from gpumon.sources.http_faults import FetchError
+from gpumon.sources.fetch import Fetcher, FetchError
 from gpumon.sources.probe import api_key, get_keyed
 from gpumon.specs.hints import LORA
 

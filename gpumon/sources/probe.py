@@ -14,8 +14,7 @@ from gpumon.sources.endpoint_url import EndpointUrl
 from gpumon.sources.engines.adapter import Page
 from gpumon.sources.engines.detect import Refusal, by_content, by_status, is_json, sample_names
 from gpumon.sources.engines.registry import BY_KIND, METRICS, ROWS, Row, claimed
-from gpumon.sources.fetch import Answer, Fetcher
-from gpumon.sources.http_faults import FetchError
+from gpumon.sources.fetch import Answer, Fetcher, FetchError
 from gpumon.sources.offload import in_daemon_thread
 
 DRAINS: Final = EngineKind.TENSORRT_LLM

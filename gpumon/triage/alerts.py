@@ -7,11 +7,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Frame
 from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.snapshot import RaisedAlert, Snapshot
 from gpumon.readings.text import clean
-from gpumon.readings.times import rfc3339
 from gpumon.triage.condition import Condition, Sight
 
 _MOST_TEXT: Final = 300

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.readings.format import age
+from gpumon.readings.format import age, clock_utc
 from gpumon.readings.snapshot import Confidence, Evidence, Gpu, Level, Limit
-from gpumon.readings.times import clock_utc
 from gpumon.triage.engine_signals import finite, of_gpu, percent
 from gpumon.triage.rule import Finding
 from gpumon.triage.scene import AWAKE, Recent, Scene

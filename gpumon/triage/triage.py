@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from gpumon.readings.format import clock_utc, rfc3339
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuState
 from gpumon.readings.snapshot import Confidence, Family, Kind, Level, Limit, Snapshot, Verdict
-from gpumon.readings.times import clock_utc, rfc3339
 from gpumon.triage.engine_state import holders
 from gpumon.triage.engine_use import stands_still
 from gpumon.triage.events import Events

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from gpumon.config.schema import Config
 from gpumon.config.themes import Theme
 from gpumon.readings.history import History
-from gpumon.readings.moment import Moment as Moment
+from gpumon.readings.history import Moment as Moment
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Event
 

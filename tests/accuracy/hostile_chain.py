@@ -18,8 +18,7 @@ from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReadin
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.sources.attachment import left_out_by
 from gpumon.sources.endpoint import EndpointSource
-from gpumon.sources.fetch import Answer
-from gpumon.sources.http_faults import FetchError
+from gpumon.sources.fetch import Answer, FetchError
 from gpumon.sources.model_facts import resolve
 from gpumon.sources.model_files import view
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue

@@ -18,8 +18,7 @@ from gpumon.history.reader import Recording
 from gpumon.history.recorder import Writer, write_recording
 from gpumon.history.timeline import DerivedTimeline
 from gpumon.readings.frame import Frame
-from gpumon.readings.history import History
-from gpumon.readings.moment import Moment
+from gpumon.readings.history import History, Moment
 from gpumon.readings.snapshot import Snapshot
 from tests.history.frames import WALL_S, served
 from tests.history.pasts import apart, lived, make, without_longer

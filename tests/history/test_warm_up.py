@@ -9,10 +9,10 @@ import pytest
 
 from gpumon.history.memory import MemoryStore
 from gpumon.history.reader import Recording
+from gpumon.readings.format import wall_of
 from gpumon.readings.frame import EndpointState, Frame
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Snapshot
-from gpumon.readings.times import wall_of
 from gpumon.sources.simulator.scenarios import scenario
 from tests.history.frames import WALL_S, captured, served
 from tests.history.opened import begun, opened

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 import re
-from operator import attrgetter
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -13,7 +12,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gpumon.readings import exported as table
+from gpumon.readings.engine_snapshot import value_of
 from gpumon.readings.exported import METRICS, MOST, NAMES, SILENT_GPU, Sample, gpu_key, samples
+from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import (
@@ -36,7 +37,6 @@ from gpumon.readings.snapshot import (
     Verdict,
 )
 from gpumon.readings.text import clean
-from gpumon.readings.times import rfc3339
 from gpumon.sources.prometheus.own import rebuilt
 from tests.outputs import shots
 
@@ -152,7 +152,7 @@ def on_the_wire(shot: Snapshot) -> list[tuple[str, tuple[tuple[str, str], ...], 
 
 def assert_same_figures(before: Any, after: Any, fields: tuple[table.Field, ...]) -> None:
     for field in fields:
-        was, now = attrgetter(field.path)(before), attrgetter(field.path)(after)
+        was, now = value_of(before, field.path), value_of(after, field.path)
         assert isinstance(now, Missing) if isinstance(was, Missing) else now == was, field.path
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import (
     EndpointState,
     EngineKind,
@@ -19,7 +20,6 @@ from gpumon.readings.frame import (
     XidEvent,
 )
 from gpumon.readings.snapshot import Engine, Event, Family, Gpu, Host, Kind, Limit, Process, Self, Snapshot, Verdict
-from gpumon.readings.times import rfc3339
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.triage import Triage
 from tests.records import replace

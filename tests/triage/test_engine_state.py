@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from gpumon.readings.format import wall_of
 from gpumon.readings.frame import EndpointState, GpuProcess, GpuState, Phase, RankReading
 from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.quantities import DECODE_TOKENS, PREFILL_COMPUTED
 from gpumon.readings.snapshot import BandwidthSource, Confidence, Family, Kind, Level, Limit, Quantiles, TokensTotal
-from gpumon.readings.times import wall_of
 from tests.records import replace
 from tests.triage.engines import BUSY, IDLE, PEAK, SPINS, EngineKind, judged, limits, of_engine, only, scene
 from tests.triage.stage import GIB, START_S, Of, Stage, engine, gpu

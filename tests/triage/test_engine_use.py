@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gpumon.efficiency.service import NO_TOKENS
+from gpumon.readings.format import wall_of
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Missing, Reason
 from gpumon.readings.snapshot import (
@@ -21,7 +22,6 @@ from gpumon.readings.snapshot import (
     Snapshot,
     TokensTotal,
 )
-from gpumon.readings.times import wall_of
 from gpumon.specs.llm import LlmSpec
 from gpumon.triage.triage import Triage
 from tests.records import replace

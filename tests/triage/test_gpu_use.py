@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from gpumon.readings.format import wall_of
 from gpumon.readings.frame import EndpointState, EngineKind, GpuProcess, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Confidence, Family, Level, Limit
-from gpumon.readings.times import wall_of
 from tests.records import replace
 from tests.triage.stage import GIB, START_S, Of, Stage, engine, gpu, limit, process, said
 

@@ -8,11 +8,13 @@ from typing import Any, Final
 import msgspec
 
 from gpumon.config.schema import Endpoint, Feed
-from gpumon.readings.frame import EngineKind, EngineReading, Phase, Training
+from gpumon.readings import quantities as q
+from gpumon.readings.frame import Advance, EngineKind, EngineReading, Phase, Training
 from gpumon.specs.llm import LlmSpec
 
 FLOPS_PER_PARAMETER: Final = 6.0
 """Of one trained token: 2 forward and 4 backward (Kaplan et al. 2020, section 2.1)."""
+PROMPTS: Final = frozenset({q.PROMPT_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED})
 FILE: Final = "file:"
 """The URL of a file feed begins so."""
 
@@ -49,6 +51,19 @@ def as_feed(reading: EngineReading, feed: Feed, part: str) -> EngineReading:
         "part": part,
     }
     return msgspec.structs.replace(reading, training=_training(feed), **changes)
+
+
+def advance_of(quantity: str, feed: Feed) -> Advance:
+    """When a quantity of a feed moves: counters with the work, unless the user says at the end; gauges as they are.
+
+    A server may book a whole prompt at once, when it is done: no rate of it is shorter than the times to first token
+    where these are told.
+    """
+    if quantity in feed.at_end:
+        return Advance.END
+    if quantity in PROMPTS and q.TTFT in feed.quantities:
+        return Advance.PROMPT
+    return Advance.SAMPLED if quantity.endswith("_per_s") else Advance.LIVE
 
 
 def costed(reading: EngineReading, llm: LlmSpec | None) -> Training | None:

@@ -1,28 +1,35 @@
-"""A feed from a file: most training loops expose no HTTP, and all can append a line of JSON at every step."""
+"""A feed from a file: most training loops expose no HTTP, and all can append a line of JSON at every step.
+
+The last lines are read in a thread, bounded, and only when the file changed.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import math
+import os
+import stat
 import time
 from collections import deque
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from itertools import chain, pairwise
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from gpumon.config.feed_rules import QUANTITIES, Kind
 from gpumon.config.schema import Feed
 from gpumon.readings.frame import Advance, EndpointState, EngineReading, Fault, RankReading
 from gpumon.readings.quantities import STEPS
 from gpumon.readings.text import clean
 from gpumon.sources.engines.detect import Refusal
-from gpumon.sources.feeds.described import as_feed, endpoint_of, url_of
-from gpumon.sources.feeds.generic import advance_of
-from gpumon.sources.feeds.steps import Step, keys_of, step, text_at
-from gpumon.sources.feeds.tail import Lines, Tail, TooLongError
+from gpumon.sources.feeds.described import advance_of, as_feed, endpoint_of, url_of
 from gpumon.sources.identity import IDENTITY
+from gpumon.sources.model_files import open_regular
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.source import Contribution
 
@@ -50,6 +57,139 @@ FAULTS: Final = {
         "it may not be read: give gpumon's user the right to (chmod, groups)",
     ),
 }
+WINDOW_BYTES: Final = 64 * 1024
+"""Read from the end of the file; a longer line is no step of a training loop."""
+MOST_LINES: Final = 256
+FINER_FROM: Final = 1e11
+"""A moment in Unix seconds is below this until the year 5138; above it are thousandths, millionths, billionths."""
+UNITS: Final = (1.0, 1e3, 1e6, 1e9)
+
+
+class TooLongError(ValueError):
+    """The last line is longer than the window."""
+
+
+class Lines(NamedTuple):
+    """What a look at the file gave."""
+
+    lines: tuple[bytes, ...]
+    """The last complete lines that are not blank, the oldest first; empty for an empty file."""
+    changed_wall_s: float
+    """When the file last changed, by its file system (Unix time)."""
+
+
+class Tail:
+    """One file by its path; what lies there may be replaced, truncated, or not be there yet."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._seen: tuple[int, ...] = ()
+
+    def look(self) -> Lines | None:
+        """Its last lines; None where nothing changed since the last look that gave some. Blocks as files do.
+
+        Raises OSError where it cannot be read or is no regular file, TooLongError.
+        """
+        found = self._path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(f"{self._path.name} is no regular file")
+        if _sign(found) == self._seen:
+            return None
+        with open_regular(self._path) as file:
+            now = os.fstat(file.fileno())
+            begin = max(0, now.st_size - WINDOW_BYTES)
+            file.seek(begin)
+            window = file.read(WINDOW_BYTES)
+        complete = window[: window.rfind(b"\n") + 1]
+        lines = complete.splitlines()
+        if begin:
+            # The first one has lost its beginning.
+            lines = lines[1:]
+            if not lines:
+                raise TooLongError(f"its last line is longer than {WINDOW_BYTES // 1024} KiB")
+        self._seen = _sign(now)
+        return Lines(tuple(line for line in lines if line.strip())[-MOST_LINES:], now.st_mtime)
+
+
+def _sign(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+class Step(NamedTuple):
+    """What one line says."""
+
+    counters: dict[str, float]
+    gauges: dict[str, float]
+    wall_s: float | None
+    """Unix time; None where the line does not tell it."""
+
+
+def step(line: bytes, feed: Feed) -> Step | None:
+    """The step that a line tells of; None where it is no JSON object, or has none of the feed's keys."""
+    told = _told(line)
+    found = {name: number for name, key in feed.quantities.items() if (number := _number(_at(told, key))) is not None}
+    if not found:
+        return None
+    kinds: Mapping[Kind, dict[str, float]] = {Kind.COUNTER: {}, Kind.GAUGE: {}, Kind.HISTOGRAM: {}}
+    for name, number in found.items():
+        kinds[QUANTITIES[name]][name] = number
+    return Step(kinds[Kind.COUNTER], kinds[Kind.GAUGE], moment(_at(told, feed.time)) if feed.time else None)
+
+
+def keys_of(line: bytes) -> tuple[str, ...]:
+    """The keys of a line, those inside of keys with dots; none where it is no JSON object."""
+    told = _told(line)
+    inner = ((f"{key}.{each}" for each in value) if isinstance(value, dict) else (key,) for key, value in told.items())
+    return tuple(chain.from_iterable(inner))
+
+
+def text_at(line: bytes, key: str) -> str:
+    """What stands under a key, as JSON has it; empty where nothing does."""
+    value = _at(_told(line), key)
+    return "" if value is None else json.dumps(value)
+
+
+def moment(value: Any) -> float | None:
+    """Unix seconds of a moment in seconds to nanoseconds, or ISO 8601 (local time where it names no zone)."""
+    number = _number(value)
+    if number is not None:
+        return next((found for unit in UNITS if (found := number / unit) < FINER_FROM), None)
+    if not isinstance(value, str):
+        return None
+    try:
+        return datetime.fromisoformat(value.strip().replace("Z", "+00:00")).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _told(line: bytes) -> dict[str, Any]:
+    try:
+        # Not msgspec: a loss of NaN, which no JSON has and every training loop writes, must not cost the line.
+        told: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _at(told: dict[str, Any], path: str) -> Any:
+    """What stands under a key; with dots, under a key inside of keys, unless the name itself has the dots."""
+    if path in told:
+        return told[path]
+    found: Any = told
+    for key in path.split("."):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
+def _number(value: Any) -> float | None:
+    """A finite number from 0 on; a truth value is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if 0.0 <= number < math.inf else None
 
 
 class FileFeed:

@@ -16,8 +16,7 @@ from gpumon.readings.frame import EndpointState
 from gpumon.readings.text import clean
 from gpumon.sources.api_key import key_refused
 from gpumon.sources.endpoint_url import EndpointUrl, parse_url
-from gpumon.sources.fetch import Answer, Fetcher, Limits
-from gpumon.sources.http_faults import FetchError
+from gpumon.sources.fetch import Answer, Fetcher, FetchError, Limits
 from gpumon.sources.probe import api_key
 from gpumon.sources.prometheus.answers import Matrix, Reader, Result, Vector, opened
 

@@ -9,7 +9,7 @@ import msgspec
 
 from gpumon.config.schema import Endpoint
 from gpumon.readings.frame import EndpointState, EngineReading, part_of_name
-from gpumon.sources.endpoint import NO_SCAN
+from gpumon.sources.endpoint import NO_SCAN, restarted
 from gpumon.sources.engines.adapter import Adapter, Page
 from gpumon.sources.engines.registry import METRICS, Row, claimed
 from gpumon.sources.exposition import MOST_SAMPLES, Scan, Series
@@ -18,7 +18,6 @@ from gpumon.sources.prometheus.hosts import named_port, port_of
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.queries import ENDS, FLEET_BUCKETS, TABLED, left_out
 from gpumon.sources.prometheus.targets import Target
-from gpumon.sources.restarts import restarted
 
 FOUND_BY: Final = "prometheus"
 DOWN: Final = "the Prometheus can not scrape it (up is 0): see its page /targets for the reason"

@@ -16,10 +16,10 @@ import msgspec
 from gpumon.readings import exported
 from gpumon.readings.engine_snapshot import Engine, OwnEstimate, Quantiles, RankLoad, Replicas, TokensTotal, nested
 from gpumon.readings.exported import PREFIX, Field, Sample
+from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, FaultShown, Gpu, Host, Self, Snapshot
-from gpumon.readings.times import rfc3339
 from gpumon.readings.verdict import Confidence, Evidence, Family, Kind, Level, Limit, RaisedAlert, Verdict
 
 Series = tuple[dict[str, str], float]

@@ -6,10 +6,10 @@ from typing import Final
 
 from gpumon.efficiency.service import Service
 from gpumon.readings.engine_snapshot import value_of
+from gpumon.readings.format import clock_utc, wall_of
 from gpumon.readings.frame import Phase
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Snapshot
-from gpumon.readings.times import clock_utc, wall_of
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import (
     CATALOGUE,

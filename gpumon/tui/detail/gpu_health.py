@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from gpumon.readings.format import clock_utc, wall_of
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.text import clean
-from gpumon.readings.times import clock_utc, wall_of
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import Entry, Fact, Figure, Figures, Section, Sentence
 from gpumon.tui.detail.things import is_blank

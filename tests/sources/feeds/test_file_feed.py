@@ -32,9 +32,8 @@ from gpumon.readings.frame import (
     Training,
 )
 from gpumon.sources.attachment import EngineFacts
-from gpumon.sources.feeds import tail
 from gpumon.sources.feeds.build import feeds_of
-from gpumon.sources.feeds.file import BACKLOG, FIRST_GAP_S, FileFeed
+from gpumon.sources.feeds.file import BACKLOG, FIRST_GAP_S, WINDOW_BYTES, FileFeed
 from gpumon.sources.ownership import Ownership
 from gpumon.sources.packaged import gpu_catalogue
 from tests.efficiency.polls import only, there
@@ -206,7 +205,7 @@ async def test_a_key_that_the_newest_line_lacks_is_named(file: Path):
         ),
         ('{"tokens": -1}\n', EndpointState.NOT_METRICS, "no number from 0 on in its newest line: tokens = -1"),
         ('{"tokens": "abc"}\n', EndpointState.NOT_METRICS, 'no number from 0 on in its newest line: tokens = "abc"'),
-        ("x" * (tail.WINDOW_BYTES + 9) + "\n", EndpointState.TOO_LARGE, "is this a file of one JSON object a line?"),
+        ("x" * (WINDOW_BYTES + 9) + "\n", EndpointState.TOO_LARGE, "is this a file of one JSON object a line?"),
     ],
 )
 async def test_what_is_wrong_is_said_with_the_fix(file: Path, content: str | None, state: EndpointState, words: str):

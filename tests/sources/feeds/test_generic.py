@@ -13,7 +13,7 @@ from gpumon.config.schema import Feed
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineReading
 from gpumon.sources.exposition import Scanner
-from gpumon.sources.feeds.generic import row_of
+from gpumon.sources.feeds.page import row_of
 from tests.sources.engines.contract import check
 
 PAGE = b"""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.config.schema import Feed
-from gpumon.sources.feeds.steps import moment, step
+from gpumon.sources.feeds.file import moment, step
 
 FEED = Feed(
     file="/x",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.sources.feeds.tail import MOST_LINES, WINDOW_BYTES, Lines, Tail, TooLongError
+from gpumon.sources.feeds.file import MOST_LINES, WINDOW_BYTES, Lines, Tail, TooLongError
 
 
 @pytest.fixture

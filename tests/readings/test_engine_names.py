@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpumon.readings.frame import EndpointState, EngineReading, Fault, part_of_name
-from gpumon.readings.names import told_apart, unique
+from gpumon.readings.merge import told_apart, unique
 
 
 def one(name: str, url: str, part: str = "") -> EngineReading:
