@@ -20,7 +20,7 @@ from gpumon.outputs.json import MOST_CHARACTERS, encode, printed_fields
 from gpumon.outputs.schema import schema
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process, Quantiles
-from gpumon.sources.nvml.fields import THROTTLE_NS
+from gpumon.sources.nvml.figures import THROTTLE_NS
 from tests.fleet.fleets import fed, fleet_frame
 from tests.outputs import shots
 from tests.outputs.validator import problems

@@ -51,12 +51,12 @@ async def test_start_and_poll_return_at_once_whatever_the_driver_does(fake_drive
     assert time.monotonic() - before_s < 20.0
 
 
-async def test_a_hanging_call_leaves_old_readings_names_itself_and_ends_in_a_new_worker(
+async def test_a_driver_that_hangs_as_a_whole_leaves_old_readings_and_ends_in_a_new_worker(
     fake_driver: FakeDriver,
 ) -> None:
     async with running(fake_driver, TWO) as rig:
         healthy = await rig.until(lambda found: bool(found.gpus) and not found.faults)
-        fake_driver.write(f"{TWO}gpu 1 call {BUSY} hang\n")
+        fake_driver.write(f"{TWO}call nvmlDeviceGetCount_v2 hang\n")
         late = await rig.until(lambda found: "has not answered for" in faults(found))
         age_s = time.monotonic() - late.gpus[0].monotonic_s
         gone = await rig.until(lambda found: not found.pids)

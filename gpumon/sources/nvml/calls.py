@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -13,6 +14,8 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.sources.nvml.wire import Timings
 
 LONGEST_BACKOFF_S = 60.0
+AGAIN_S = 4.0
+"""Longest pause of a call that worked before: what it says now passes, or is worth a fault."""
 
 
 class GpuDownError(Exception):
@@ -52,6 +55,8 @@ class Rule(NamedTuple):
     pause: Pause
     detail: str = ""
     state: GpuState | None = None
+    usual: bool = False
+    """Part of its normal life: no fault, however long it lasts."""
     after: int = 1
     """Failures in a row before the pause and the badge apply."""
 
@@ -59,6 +64,7 @@ class Rule(NamedTuple):
 _UNSUPPORTED = Rule(Reason.NOT_SUPPORTED, Pause.FOREVER)
 _OLD_DRIVER = Rule(Reason.NOT_SUPPORTED, Pause.FOREVER, "this driver version does not have the call")
 _NOT_NOW = Rule(Reason.ERROR, Pause.TICK, "the driver has no value right now")
+_NO_DATA = Rule(Reason.ERROR, Pause.TICK, "the driver has no value right now", usual=True)
 _BUSY = Rule(Reason.ERROR, Pause.BACK_OFF, "the driver lacks resources for this call")
 _UNKNOWN = Rule(
     Reason.ERROR, Pause.BACK_OFF, "the driver keeps failing with an unknown error", state=GpuState.ERROR, after=3
@@ -70,12 +76,12 @@ RULES: dict[int, Rule] = {
     pynvml.NVML_ERROR_NO_PERMISSION: Rule(
         Reason.NO_PERMISSION, Pause.PERMISSION, "the driver refuses this to your user"
     ),
-    pynvml.NVML_ERROR_NOT_FOUND: _NOT_NOW,
-    pynvml.NVML_ERROR_INSUFFICIENT_SIZE: _NOT_NOW,
+    pynvml.NVML_ERROR_NOT_FOUND: _NO_DATA,
+    pynvml.NVML_ERROR_INSUFFICIENT_SIZE: _NO_DATA,
     pynvml.NVML_ERROR_INSUFFICIENT_POWER: Rule(
         Reason.ERROR, Pause.TICK, "the GPU's external power cable is not attached", state=GpuState.ERROR
     ),
-    pynvml.NVML_ERROR_TIMEOUT: _NOT_NOW,
+    pynvml.NVML_ERROR_TIMEOUT: Rule(Reason.ERROR, Pause.TICK, "the driver ran out of time"),
     pynvml.NVML_ERROR_IRQ_ISSUE: Rule(
         Reason.ERROR, Pause.TICK, "the kernel has trouble with this GPU's interrupts", state=GpuState.ERROR
     ),
@@ -91,11 +97,11 @@ RULES: dict[int, Rule] = {
     ),
     pynvml.NVML_ERROR_IN_USE: _BUSY,
     pynvml.NVML_ERROR_MEMORY: _BUSY,
-    pynvml.NVML_ERROR_NO_DATA: _NOT_NOW,
+    pynvml.NVML_ERROR_NO_DATA: _NO_DATA,
     pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES: _BUSY,
     pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH: _OLD_DRIVER,
     pynvml.NVML_ERROR_DEPRECATED: _OLD_DRIVER,
-    pynvml.NVML_ERROR_NOT_READY: _NOT_NOW,
+    pynvml.NVML_ERROR_NOT_READY: _NO_DATA,
     pynvml.NVML_ERROR_INVALID_STATE: _NOT_NOW,
     pynvml.NVML_ERROR_UNKNOWN: _UNKNOWN,
 }
@@ -125,24 +131,41 @@ DRIVER_DOWN = frozenset(
 class _Held:
     """A call that failed: what to answer instead, and until when."""
 
-    __slots__ = ("code", "count", "missing", "rule", "until_s")
+    __slots__ = ("code", "count", "missing", "rule", "since_wall_s", "until_s")
 
-    def __init__(self, code: int, rule: Rule, missing: Missing, count: int, until_s: float) -> None:
+    def __init__(
+        self, code: int, rule: Rule, missing: Missing, count: int, until_s: float, since_wall_s: float = 0.0
+    ) -> None:
         self.code = code
         self.rule = rule
         self.missing = missing
         self.count = count
         self.until_s = until_s
+        self.since_wall_s = since_wall_s
+        """When it began to fail, of a call that worked before; 0 for others."""
 
 
 class Calls:
-    """The calls of one device. `now_s` is set by the owner once a tick."""
+    """The calls of one device, each tick between `begin` and the next."""
 
-    def __init__(self, timings: Timings) -> None:
+    def __init__(self, timings: Timings, trace: list[str] | None = None) -> None:
+        """`trace` gets the name of the call that runs, as its only element."""
         self.now_s = 0.0
+        self._trace = [""] if trace is None else trace
         self._timings = timings
         self._held: dict[str, _Held] = {}
         self._worked: set[str] = set()
+        self._answered = self._failed = False
+        self._silent: tuple[GpuState, str] | None = None
+
+    def begin(self, now_s: float) -> None:
+        """A tick begins at this moment (monotonic)."""
+        if self._answered or self._failed:
+            self._silent = None if self._answered else self._all_failed()
+        for held in self._held.values() if self._silent is not None else ():
+            if held.rule.pause is Pause.PERMISSION:  # it may be lost by now
+                held.until_s = min(held.until_s, now_s + AGAIN_S)
+        self.now_s, self._answered, self._failed = now_s, False, False
 
     def read(self, key: str, name: str, *args: Any) -> Any:
         """What pynvml's function `name` gives, or Missing; `key` is the call's name in this object's memory.
@@ -152,6 +175,7 @@ class Calls:
         held = self._held.get(key)
         if held is not None and self.now_s < held.until_s:
             return held.missing
+        self._trace[0] = name
         try:
             value = getattr(pynvml, name)(*args)
         except pynvml.NVMLError as error:
@@ -163,6 +187,7 @@ class Calls:
         if held is not None:
             del self._held[key]
         self._worked.add(key)
+        self._answered = True
         return value
 
     def first(self, handle: Any, alternatives: tuple[tuple[str, str, tuple[Any, ...]], ...]) -> Any:
@@ -183,9 +208,16 @@ class Calls:
         """Never make this call; answer `missing`."""
         self._held[key] = _Held(0, _UNSUPPORTED, missing, 1, math.inf)
 
+    def troubles(self) -> dict[str, tuple[str, float]]:
+        """The calls that worked before and fail now: why, and since when (Unix time)."""
+        return {key: (held.missing.detail, held.since_wall_s) for key, held in self._held.items() if held.since_wall_s}
+
     def badge(self) -> tuple[GpuState, str]:
         """The worst that the calls said about the GPU as a whole."""
         worst = (GpuState.OK, "")
+        silent = self._silent if not (self._answered or self._failed) else None
+        if silent is not None or (self._failed and not self._answered):
+            return silent or self._all_failed()
         for key, held in self._held.items():
             rule = held.rule
             if rule.state is not None and held.count >= rule.after and worst[0] is GpuState.OK:
@@ -204,13 +236,29 @@ class Calls:
         held = self._held.get(key)
         count = held.count + 1 if held is not None and held.code == code else 1
         rule = RULES.get(code, _UNKNOWN)
-        missing = Missing(rule.reason, rule.detail)
-        self._held[key] = _Held(code, rule, missing, count, self.now_s + self._pause_s(rule, count))
+        missing, since_wall_s = Missing(rule.reason, rule.detail), 0.0
+        if key in self._worked and not rule.usual:
+            since_wall_s = (held.since_wall_s if held is not None else 0.0) or time.time()
+            if rule.reason is Reason.NOT_SUPPORTED:
+                missing = Missing(Reason.ERROR, "the driver says that this is not supported, and it worked before")
+        self._failed |= missing.reason in (Reason.ERROR, Reason.NO_PERMISSION) and not rule.usual
+        until_s = self.now_s + self._pause_s(rule, count, again=bool(since_wall_s))
+        self._held[key] = _Held(code, rule, missing, count, until_s, since_wall_s)
         return missing
 
-    def _pause_s(self, rule: Rule, count: int) -> float:
+    def _all_failed(self) -> tuple[GpuState, str]:
+        refused = all(held.rule.reason in (Reason.NO_PERMISSION, Reason.NOT_SUPPORTED) for held in self._held.values())
+        detail = next(
+            (held.missing.detail for held in self._held.values() if held.missing.reason is not Reason.NOT_SUPPORTED), ""
+        )
+        return GpuState.NO_PERMISSION if refused else GpuState.ERROR, f"no call works: {detail}"
+
+    def _pause_s(self, rule: Rule, count: int, *, again: bool) -> float:
         if count < rule.after or rule.pause is Pause.TICK:
             return 0.0
+        doubled_s = self._timings.backoff_s * 2 ** min(count - rule.after, 16)
+        if again:
+            return float(min(AGAIN_S, doubled_s))
         if rule.pause is Pause.BACK_OFF:
-            return float(min(LONGEST_BACKOFF_S, self._timings.backoff_s * 2 ** min(count - rule.after, 16)))
+            return float(min(LONGEST_BACKOFF_S, doubled_s))
         return math.inf if rule.pause is Pause.FOREVER else self._timings.permission_s

@@ -1,23 +1,35 @@
-"""All GPUs of the machine: found, read one by one so that a bad one costs only its own row, looked for again."""
+"""All GPUs of the machine, each read in a thread of its own, so that one that hangs or fails costs only its own row."""
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Any
 
 import msgspec
 import pynvml
 
-from gpumon.readings.frame import GpuReading, GpuState
-from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.frame import Fault, GpuReading, GpuState
+from gpumon.readings.missing import WARMING_UP, Missing, Reason
+from gpumon.sources.nvml import figures
 from gpumon.sources.nvml.calls import DOWN, DRIVER_DOWN, DriverDownError, GpuDownError, HandleStaleError
-from gpumon.sources.nvml.device import Gpu
-from gpumon.sources.nvml.gauges import FIGURES
 from gpumon.sources.nvml.gpm import Request
+from gpumon.sources.nvml.gpu import Gpu, Session
 from gpumon.sources.nvml.processes import Names
-from gpumon.sources.nvml.session import Session
 from gpumon.sources.nvml.wire import Timings
 from gpumon.sources.nvml.xid import XidWatch
 
+PATIENCE_S = 0.2
+"""How long one tick waits for one GPU, while the others wait for their turn."""
+MOST_WAIT_S = 0.5
+"""The same for all of them together; those that answer later are in the next report."""
+HANGS_S = 1.0
+"""A call that takes longer is named as a fault."""
+OPENS_S = 30.0
+"""The same while a GPU is opened for the first time."""
+SOURCE = "nvml"
+MOST_NAMED = 3
+"""Calls that one fault names."""
 UNPLUGGED = (GpuState.LOST, "the driver does not list it any more: unplugged or removed")
 _UNOPENED: dict[int, tuple[GpuState, str]] = {
     **DOWN,
@@ -47,7 +59,7 @@ class _Down(msgspec.Struct, frozen=True):
 
     def reading(self, watch: XidWatch) -> GpuReading:
         missing = Missing(_REASONS.get(self.state, Reason.ERROR), self.text)
-        figures: dict[str, Any] = dict.fromkeys(FIGURES, missing)
+        blank: dict[str, Any] = dict.fromkeys(figures.FIGURES, missing)
         return GpuReading(
             index=self.index,
             uuid=self.uuid,
@@ -56,8 +68,126 @@ class _Down(msgspec.Struct, frozen=True):
             monotonic_s=self.since_s,
             state_text=self.text,
             xid=watch.of(self.uuid),
-            **figures,
+            **blank,
         )
+
+
+class _Slot:
+    """The GPU at one index, and the thread that reads it. Between `ask` and `answered` only that thread touches it."""
+
+    def __init__(self, index: int, timings: Timings, xid: XidWatch) -> None:
+        self.index = index
+        self.rows: tuple[GpuReading, ...] = ()
+        """As they were read last."""
+        self.gpu: Gpu | None = None
+        self.down: _Down | None = None
+        self.driver_down: DriverDownError | None = None
+        self.stale = False
+        """Its handle does not name its device any more: all are looked for again."""
+        self.asked: tuple[float, float] | None = None
+        """When the question was put that is not answered yet: monotonic, and Unix time."""
+        self.troubles: dict[str, tuple[str, float]] = {}
+        self._timings = timings
+        self._xid = xid
+        self._trace = [""]
+        self._again = True
+        self._probe_due_s = 0.0
+        self._question = threading.Semaphore(0)
+        self._answer = threading.Event()
+        self._now_s = 0.0
+        threading.Thread(target=self._run, name=f"gpu {index}", daemon=True).start()
+
+    def look_again(self) -> None:
+        """Ask the driver anew which GPU stands at this index, at the next question."""
+        self._again = True
+
+    def ask(self, now_s: float) -> None:
+        """Let it be read, unless it is still being read."""
+        if self.asked is None:
+            self._now_s, self.asked = now_s, (now_s, time.time())
+            self._answer.clear()
+            self._question.release()
+
+    def answered(self, patience_s: float) -> bool:
+        """Whether it is read, after waiting so long for it."""
+        if self.asked is not None and self._answer.wait(patience_s):
+            self.asked = None
+        return self.asked is None
+
+    def opening(self, now_s: float) -> GpuReading:
+        """The row of a GPU that was never read: what the driver does for it."""
+        blank: dict[str, Any] = dict.fromkeys(figures.FIGURES, WARMING_UP)
+        text = f"the driver is opening it ({self._trace[0]})"
+        return GpuReading(self.index, f"index:{self.index}", "", GpuState.INITIALISING, now_s, text, **blank)
+
+    def faults(self, now_s: float) -> list[Fault]:
+        """What does not answer, or fails and worked before; each with the moment when that began."""
+        found = []
+        if self.asked is not None and now_s - self.asked[0] >= (HANGS_S if self.rows else OPENS_S):
+            text = f"GPU {self.index}: {self._trace[0]} does not return: its row is old, the others go on"
+            found.append(Fault(SOURCE, text, self.asked[1]))
+        if self.troubles:
+            names = ", ".join(sorted(self.troubles)[:MOST_NAMED]) + (" ..." if len(self.troubles) > MOST_NAMED else "")
+            why = next(iter(self.troubles.values()))[0]
+            begun_s = min(since_s for _, since_s in self.troubles.values())
+            found.append(Fault(SOURCE, f"GPU {self.index}: {names} worked before and fails now: {why}", begun_s))
+        return found
+
+    def _run(self) -> None:
+        while True:
+            self._question.acquire()
+            try:
+                self._read(self._now_s)
+            except DriverDownError as down:
+                self.driver_down = down
+            self._answer.set()
+
+    def _read(self, now_s: float) -> None:
+        if self._again or (self.gpu is None and now_s >= self._probe_due_s):
+            self._open(now_s)
+        if self.gpu is not None:
+            try:
+                self.rows = self.gpu.read(now_s, self._xid.of(self.gpu.uuid))
+                self.troubles = self.gpu.troubles()
+                self.down = None
+                return
+            except GpuDownError as down:
+                self._give_up((down.state, down.text), now_s)
+            except HandleStaleError:
+                self._give_up((GpuState.ERROR, "its handle became invalid: looking for it again"), now_s)
+                self.stale = True
+        if self.down is not None:
+            self.rows = (self.down.reading(self._xid),)
+
+    def _open(self, now_s: float) -> None:
+        self._again, self._probe_due_s = False, now_s + self._timings.reprobe_s
+        self._trace[0] = "nvmlDeviceGetHandleByIndex"
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(self.index)
+            self._trace[0] = "nvmlDeviceGetUUID"
+            uuid = str(pynvml.nvmlDeviceGetUUID(handle))
+        except (pynvml.NVMLError, ValueError) as error:
+            code = getattr(error, "value", pynvml.NVML_ERROR_UNKNOWN)
+            if code in DRIVER_DOWN:
+                raise DriverDownError(code) from error
+            self._give_up(_UNOPENED.get(code, (GpuState.ERROR, f"can not be opened (NVML code {code})")), now_s)
+            return
+        self.stale = False
+        if self.gpu is None or self.gpu.uuid != uuid:
+            if self.gpu is not None:
+                self.gpu.close()
+            self.down = self.down if self.down is not None and self.down.uuid == uuid else None
+            self.gpu = Gpu(self.index, handle, uuid, Session(self._timings, Request(), Names(), self._trace))
+
+    def _give_up(self, why: tuple[GpuState, str], now_s: float) -> None:
+        """A row that was down before keeps its first moment: a probe that failed again is no news."""
+        gpu, known, self.gpu, self.troubles = self.gpu, self.down, None, {}
+        if gpu is not None:
+            gpu.close()
+        uuid = gpu.uuid if gpu is not None else known.uuid if known is not None else f"index:{self.index}"
+        name = (gpu.name if gpu is not None else "") or (known.name if known is not None else "")
+        since_s = known.since_s if known is not None else (gpu.read_s if gpu is not None else 0.0) or now_s
+        self.down = _Down(self.index, uuid, name, why[0], why[1], since_s)
 
 
 class Fleet:
@@ -65,86 +195,46 @@ class Fleet:
 
     def __init__(self, timings: Timings) -> None:
         self._timings = timings
-        self._session = Session(timings, Request(), Names())
         self._xid = XidWatch()
-        self._gpus: dict[str, Gpu] = {}
-        self._down: dict[str, _Down] = {}
-        self._count = -1
-        self._again = True
-        self._probe_due_s = 0.0
+        self._slots: list[_Slot] = []
+        self._listed: dict[str, GpuReading] = {}
+        """The rows of the last report by uuid, slices left out."""
+        self._gone: dict[str, _Down] = {}
+        """GPUs that the driver does not list any more, by uuid."""
+        self.faults: tuple[Fault, ...] = ()
+        """What is wrong with single GPUs right now."""
 
     def read(self, now_s: float) -> tuple[GpuReading, ...]:
         """All rows in the order of their index. Raises DriverDownError where the driver as a whole is gone."""
-        count = self._count_devices()
-        if self._again or count != self._count or (self._down and now_s >= self._probe_due_s):
-            self._find(count, now_s)
-        rows: list[GpuReading] = []
-        for gpu in list(self._gpus.values()):
-            rows += self._read_one(gpu, now_s)
-        rows += [down.reading(self._xid) for down in self._down.values()]
-        rows.sort(key=lambda row: row.index)
-        return tuple(rows)
+        count, first = self._count_devices(), not self._slots
+        enumerates = count != len(self._slots) or any(slot.stale for slot in self._slots)
+        if enumerates:
+            self._slots = [*self._slots[:count], *(self._slot(i) for i in range(len(self._slots), count))]
+            for slot in self._slots:
+                slot.look_again()
+        end_s = time.monotonic() + (self._timings.open_s if first else MOST_WAIT_S)
+        for slot in self._slots:
+            hung = not slot.answered(0.0)
+            slot.ask(now_s)
+            left_s = max(0.0, end_s - time.monotonic())
+            slot.answered(0.0 if hung else left_s if first else min(PATIENCE_S, left_s))
+        if down := next((slot.driver_down for slot in self._slots if slot.driver_down is not None), None):
+            raise down
+        rows = [row for slot in self._slots for row in slot.rows or (slot.opening(now_s),)]
+        listed = {row.uuid: row for row in rows if not row.parent_uuid}
+        for uuid, row in self._listed.items() if enumerates else ():
+            if uuid not in listed and not uuid.startswith("index:"):
+                self._gone[uuid] = _Down(row.index, uuid, row.name, *UNPLUGGED, row.monotonic_s)
+        for uuid in listed:
+            self._gone.pop(uuid, None)
+        self._listed = listed
+        self._xid.watch({slot.gpu.uuid: slot.gpu.handle for slot in self._slots if slot.gpu is not None})
+        self.faults = tuple(fault for slot in self._slots for fault in slot.faults(now_s))
+        rows += [down.reading(self._xid) for down in self._gone.values()]
+        return tuple(sorted(rows, key=lambda row: row.index))
 
-    def _read_one(self, gpu: Gpu, now_s: float) -> tuple[GpuReading, ...]:
-        try:
-            rows = gpu.read(now_s, self._xid.of(gpu.uuid))
-            self._down.pop(gpu.uuid, None)
-            return rows
-        except GpuDownError as down:
-            self._give_up(gpu, (down.state, down.text), now_s)
-        except HandleStaleError:
-            self._give_up(gpu, (GpuState.ERROR, "its handle became invalid: looking for it again"), now_s)
-            self._again = True
-        return ()
-
-    def _give_up(self, gpu: Gpu, why: tuple[GpuState, str], now_s: float) -> None:
-        """A row that was down before keeps its first moment: a probe that failed again is no news."""
-        del self._gpus[gpu.uuid]
-        gpu.close()
-        known = self._down.get(gpu.uuid)
-        since_s = known.since_s if known else gpu.read_s or now_s
-        name = gpu.name or (known.name if known else "")
-        self._down[gpu.uuid] = _Down(gpu.index, gpu.uuid, name, why[0], why[1], since_s)
-
-    def _find(self, count: int, now_s: float) -> None:
-        """Match what the driver lists now with what is known; a healthy GPU keeps its state and its samples."""
-        self._again, self._count = False, count
-        self._probe_due_s = now_s + self._timings.reprobe_s
-        listed: set[str] = set()
-        for index in range(count):
-            listed.add(self._open(index, now_s))
-        for gpu in [gpu for uuid, gpu in self._gpus.items() if uuid not in listed]:
-            self._give_up(gpu, UNPLUGGED, now_s)
-        self._xid.watch({uuid: gpu.handle for uuid, gpu in self._gpus.items()})
-
-    def _open(self, index: int, now_s: float) -> str:
-        """Take the GPU at `index` in; gives its uuid."""
-        try:
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            uuid = str(pynvml.nvmlDeviceGetUUID(handle))
-        except (pynvml.NVMLError, ValueError) as error:
-            return self._not_opened(index, getattr(error, "value", pynvml.NVML_ERROR_UNKNOWN), now_s)
-        self._down.pop(f"index:{index}", None)
-        gpu = self._gpus.get(uuid)
-        if gpu is None:
-            self._gpus[uuid] = Gpu(index, handle, uuid, self._session)
-        else:
-            gpu.index = index
-        return uuid
-
-    def _not_opened(self, index: int, code: int, now_s: float) -> str:
-        if code in DRIVER_DOWN:
-            raise DriverDownError(code)
-        why = _UNOPENED.get(code, (GpuState.ERROR, f"can not be opened (NVML code {code})"))
-        known = next((down for down in self._down.values() if down.index == index), None)
-        gpu = next((gpu for gpu in self._gpus.values() if gpu.index == index), None)
-        if gpu is not None:
-            self._give_up(gpu, why, now_s)
-            return gpu.uuid
-        uuid = known.uuid if known else f"index:{index}"
-        name, since_s = (known.name, known.since_s) if known else ("", now_s)
-        self._down[uuid] = _Down(index, uuid, name, why[0], why[1], since_s)
-        return uuid
+    def _slot(self, index: int) -> _Slot:
+        return _Slot(index, self._timings, self._xid)
 
     def _count_devices(self) -> int:
         try:
@@ -152,4 +242,4 @@ class Fleet:
         except pynvml.NVMLError as error:
             if error.value in DRIVER_DOWN:
                 raise DriverDownError(error.value) from error
-            return max(0, self._count)
+            return len(self._slots)

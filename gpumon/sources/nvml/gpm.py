@@ -18,25 +18,24 @@ PERCENT = 0.01
 
 
 class Metric(NamedTuple):
-    """One GPM metric: NVML's id, the field it fills, the factor to its unit, the largest number that can be true."""
+    """One GPM metric: NVML's id, the field it fills, the factor to its unit."""
 
     id: int
     field: str
     scale: float
-    most: float
     whole_gpu: bool = False
     """PCIe and NVLink mean nothing for a slice."""
 
 
 METRICS = (
-    Metric(2, "sm_active_ratio", PERCENT, 1.1),
-    Metric(3, "sm_occupancy_ratio", PERCENT, 1.1),
-    Metric(5, "tensor_active_ratio", PERCENT, 1.1),
-    Metric(10, "dram_active_ratio", PERCENT, 1.1),
-    Metric(20, "pcie_tx_bytes_per_s", MIB_PER_S, 1e13, whole_gpu=True),
-    Metric(21, "pcie_rx_bytes_per_s", MIB_PER_S, 1e13, whole_gpu=True),
-    Metric(60, "nvlink_rx_bytes_per_s", MIB_PER_S, 1e14, whole_gpu=True),
-    Metric(61, "nvlink_tx_bytes_per_s", MIB_PER_S, 1e14, whole_gpu=True),
+    Metric(2, "sm_active_ratio", PERCENT),
+    Metric(3, "sm_occupancy_ratio", PERCENT),
+    Metric(5, "tensor_active_ratio", PERCENT),
+    Metric(10, "dram_active_ratio", PERCENT),
+    Metric(20, "pcie_tx_bytes_per_s", MIB_PER_S, whole_gpu=True),
+    Metric(21, "pcie_rx_bytes_per_s", MIB_PER_S, whole_gpu=True),
+    Metric(60, "nvlink_rx_bytes_per_s", MIB_PER_S, whole_gpu=True),
+    Metric(61, "nvlink_tx_bytes_per_s", MIB_PER_S, whole_gpu=True),
 )
 """PCIe as the GPU sees it: TX is device to host. NVLink: receive comes first in NVML's numbering."""
 
@@ -50,7 +49,6 @@ _NO_PERMISSION = Missing(
     "GPM is restricted to administrators: NVreg_RestrictProfilingToAdminUsers=0 or CAP_PERFMON lifts it",
 )
 WHOLE_GPU = Missing(Reason.UNDER_MIG, "a figure of the whole GPU, not of a slice")
-_NO_NUMBER = Missing(Reason.INVALID, "the driver sent a number that can not be")
 
 
 _CELL = struct.Struct("@IId3P")
@@ -161,8 +159,7 @@ class Gpm:
                 rule = RULES.get(code)
                 values[metric.field] = Missing(rule.reason if rule else Reason.ERROR)
             else:
-                value = number * metric.scale
-                values[metric.field] = value if 0.0 <= value <= metric.most else _NO_NUMBER
+                values[metric.field] = number * metric.scale
         return values
 
 

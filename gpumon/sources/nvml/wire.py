@@ -6,7 +6,7 @@ import struct
 
 import msgspec
 
-from gpumon.readings.frame import GpuReading
+from gpumon.readings.frame import Fault, GpuReading
 
 REQUEST = b"\n"
 """One byte on the worker's stdin asks for one report; the end of its stdin ends the worker."""
@@ -24,6 +24,8 @@ class Timings(msgspec.Struct, frozen=True):
     """Processes, PCIe link, MIG slices, memory temperature."""
     minute_s: float = 60.0
     """ECC, row remapping, names, limits, top clocks."""
+    open_s: float = 20.0
+    """The first report waits so long for GPUs that are being opened; those that take longer come into later ones."""
     init_retry_s: float = 5.0
     """Between two tries to initialise the driver."""
     reprobe_s: float = 30.0
@@ -44,6 +46,8 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     cuda: str = ""
     error: str = ""
     """What is wrong with the driver as a whole, and the fix; empty where nothing is."""
+    faults: tuple[Fault, ...] = ()
+    """What is wrong with single GPUs."""
     leaving: bool = False
     """The worker ends after this report: only a new process can load the driver's new library."""
 

@@ -1,0 +1,373 @@
+"""Tables of a GPU's figures: which driver calls and fields give which figure, at which scale, and what can be true."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import msgspec
+import pynvml
+
+from gpumon.readings.frame import GpuReading, GpuState
+from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, Reason
+from gpumon.sources.nvml.calls import RULES, Calls
+
+FIGURES = tuple(field.name for field in msgspec.structs.fields(GpuReading) if field.default is NOT_SUPPORTED)
+"""Names of all fields of a GpuReading that are a Reading."""
+UNIFIED = re.compile(r"\b(GB10|Thor|Orin|Spark)\b", re.IGNORECASE)
+"""Names of parts whose GPU uses the host's memory; the driver answers NOT_SUPPORTED or a total of 0 there."""
+
+
+class Bound(NamedTuple):
+    """The largest number that can be true, in the field's unit; with `of`, also `times` that other field."""
+
+    most: float
+    of: str = ""
+    times: float = 1.0
+
+
+BOUNDS: dict[str, Bound] = {
+    "busy_ratio": Bound(1.0),
+    "memory_busy_ratio": Bound(1.0),
+    "sm_active_ratio": Bound(1.1),
+    "sm_occupancy_ratio": Bound(1.1),
+    "tensor_active_ratio": Bound(1.1),
+    "dram_active_ratio": Bound(1.1),
+    "pcie_tx_bytes_per_s": Bound(1e13),
+    "pcie_rx_bytes_per_s": Bound(1e13),
+    "nvlink_tx_bytes_per_s": Bound(1e14),
+    "nvlink_rx_bytes_per_s": Bound(1e14),
+    "vram_total_bytes": Bound(2.0**43),
+    "vram_used_bytes": Bound(2.0**43, "vram_total_bytes"),
+    "vram_reserved_bytes": Bound(2.0**43, "vram_total_bytes"),
+    "power_limit_w": Bound(2e4),
+    "power_w": Bound(2e4, "power_limit_w", 2.0),
+    "energy_j": Bound(1e13),
+    "temperature_c": Bound(150.0),
+    "memory_temperature_c": Bound(150.0),
+    "sm_clock_max_hz": Bound(1e10),
+    "sm_clock_hz": Bound(1e10, "sm_clock_max_hz", 1.25),
+    "memory_clock_max_hz": Bound(5e10),
+    "memory_clock_hz": Bound(5e10, "memory_clock_max_hz", 1.25),
+    "memory_bus_bits": Bound(65536.0),
+    "sm_count": Bound(4096.0),
+    "pcie_generation": Bound(16.0),
+    "pcie_generation_max": Bound(16.0),
+    "pcie_width": Bound(64.0),
+    "pcie_width_max": Bound(64.0),
+    "ecc_uncorrected": Bound(1e12),
+    "ecc_corrected": Bound(1e12),
+    "remap_pending": Bound(1.0),
+    "remap_failed": Bound(1.0),
+}
+"""Nothing is below 0. The margins are for means over other moments than that of the limit."""
+ENERGY_TIMES = 2.0
+"""The energy counter grows by no more than this x the power limit x the time, plus a second for its steps."""
+
+
+def implausible(field: str, values: dict[str, Any]) -> Missing | None:
+    """Why the number of this field can not be true, with the number itself; None where it can, or there is none."""
+    value, bound = values[field], BOUNDS[field]
+    if value.__class__ is Missing:
+        return None
+    if not 0.0 <= value <= bound.most:
+        return invalid(value, f"0 to {bound.most:g} is possible")
+    most: Reading = values.get(bound.of, NOT_SUPPORTED)
+    if not isinstance(most, Missing) and value > most * bound.times:
+        times = "" if bound.times == 1.0 else f"{bound.times:g} x "
+        return invalid(value, f"more than {times}its {bound.of.rpartition('_')[0].replace('_', ' ')} of {most:.10g}")
+    return None
+
+
+def invalid(value: float, why: str) -> Missing:
+    """Stands for a number of the driver that can not be true, and quotes it."""
+    return Missing(Reason.INVALID, f"the driver says {value:.10g}: {why}")
+
+
+class Gauge(NamedTuple):
+    """One field: its calls (key, pynvml name, arguments), best first, and the factor to the field's unit."""
+
+    field: str
+    calls: tuple[tuple[str, str, tuple[Any, ...]], ...]
+    scale: float = 1.0
+
+
+def _one(field: str, name: str, *args: Any, scale: float = 1.0, key: str = "") -> Gauge:
+    return Gauge(field, ((key or name, name, args),), scale)
+
+
+MHZ = 1e6
+
+TICK: tuple[Gauge, ...] = (
+    _one("energy_j", "nvmlDeviceGetTotalEnergyConsumption", scale=1e-3),
+    _one("power_w", "nvmlDeviceGetPowerUsage", scale=1e-3),
+    Gauge(
+        "temperature_c",
+        (
+            ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperatureV", (pynvml.NVML_TEMPERATURE_GPU,)),
+            ("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperature", (pynvml.NVML_TEMPERATURE_GPU,)),
+        ),
+    ),
+    _one("sm_clock_hz", "nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_SM, scale=MHZ, key="SM clock"),
+    _one("memory_clock_hz", "nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_MEM, scale=MHZ, key="memory clock"),
+)
+"""Read at every tick; the energy counter first, right after its moment was noted."""
+
+SLOW: tuple[Gauge, ...] = (
+    _one("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration"),
+    _one("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth"),
+)
+"""Read every few seconds: the link is trained down on an idle GPU."""
+
+POWER_LIMIT: tuple[Gauge, ...] = (
+    Gauge(
+        "power_limit_w",
+        (
+            ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetEnforcedPowerLimit", ()),
+            ("nvmlDeviceGetPowerManagementLimit", "nvmlDeviceGetPowerManagementLimit", ()),
+        ),
+        scale=1e-3,
+    ),
+)
+
+MINUTE: tuple[Gauge, ...] = (
+    *POWER_LIMIT,
+    _one("sm_clock_max_hz", "nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_SM, scale=MHZ, key="top SM clock"),
+    _one(
+        "memory_clock_max_hz",
+        "nvmlDeviceGetMaxClockInfo",
+        pynvml.NVML_CLOCK_MEM,
+        scale=MHZ,
+        key="top memory clock",
+    ),
+    _one("memory_bus_bits", "nvmlDeviceGetMemoryBusWidth"),
+    _one("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth"),
+    _one("pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration"),
+    _one(
+        "ecc_uncorrected",
+        "nvmlDeviceGetTotalEccErrors",
+        pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+        pynvml.NVML_VOLATILE_ECC,
+        key="uncorrected ECC errors",
+    ),
+    _one(
+        "ecc_corrected",
+        "nvmlDeviceGetTotalEccErrors",
+        pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED,
+        pynvml.NVML_VOLATILE_ECC,
+        key="corrected ECC errors",
+    ),
+)
+"""Read once a minute. ECC counts are those since the driver was loaded."""
+
+THROTTLE_CALLS: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
+    ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksEventReasons", ()),
+    ("nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlDeviceGetCurrentClocksThrottleReasons", ()),
+)
+THROTTLE = {
+    0x2: "applications_clocks_setting",
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+    0x100: "display_clock_setting",
+}
+"""Clock event reasons by bit, as nvidia-smi names them; 0x1 (idle) is no limit."""
+
+_CORES_PER_SM_64 = frozenset({(6, 0), (7, 0), (7, 2), (7, 5), (8, 0)})
+"""Compute capabilities with 64 FP32 cores per SM (GP100, Volta, Turing, GA100); all others since Maxwell have 128."""
+
+
+def read_gauges(calls: Calls, handle: Any, gauges: tuple[Gauge, ...], values: dict[str, Any]) -> None:
+    """Put each gauge's number, or why there is none, into `values` under its field's name."""
+    for field, alternatives, scale in gauges:
+        raw = calls.first(handle, alternatives)
+        values[field] = raw if raw.__class__ is Missing else raw * scale
+
+
+def throttle_names(mask: int) -> tuple[str, ...]:
+    """Names of the bits of a clock event mask; a bit that is not known is named by its value."""
+    mask &= ~0x1
+    names = [name for bit, name in THROTTLE.items() if mask & bit]
+    rest = mask & ~sum(THROTTLE)
+    return (*names, hex(rest)) if rest else tuple(names)
+
+
+def cores_to_sms(cores: Reading, capability: tuple[int, int] | None) -> Reading:
+    """Number of SMs from the number of CUDA cores that the driver reports."""
+    if isinstance(cores, Missing):
+        return cores
+    if capability is None:
+        return NOT_SUPPORTED
+    return cores / (64 if capability in _CORES_PER_SM_64 else 128)
+
+
+_MEMORY_CALLS: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
+    ("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetMemoryInfo", (pynvml.nvmlMemory_v2,)),
+    ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo", ()),
+)
+
+
+_ATS = 2
+"""NVML_DEVICE_ADDRESSING_MODE_ATS: the GPU walks the host's page tables."""
+
+
+class Memory(NamedTuple):
+    """Bytes. v1 counts what the driver reserves as used; v2 keeps it apart. `shared`: it is the host's memory."""
+
+    used: Reading
+    total: Reading
+    reserved: Reading
+    shared: bool = False
+
+
+def read_memory(calls: Calls, handle: Any, name: str) -> Memory:
+    """The memory of the device; host memory stands in only where the driver says that there is no framebuffer."""
+    record = calls.first(handle, _MEMORY_CALLS)
+    if not isinstance(record, Missing) and record.total > 0:
+        reserved = getattr(record, "reserved", None)
+        return Memory(float(record.used), float(record.total), NOT_SUPPORTED if reserved is None else float(reserved))
+    if isinstance(record, Missing) and record.reason is not Reason.NOT_SUPPORTED:
+        return Memory(record, record, record)
+    if UNIFIED.search(name) or _addresses_host_memory(calls, handle):
+        return _host_memory()
+    return Memory(NOT_SUPPORTED, NOT_SUPPORTED, NOT_SUPPORTED)
+
+
+def _addresses_host_memory(calls: Calls, handle: Any) -> bool:
+    mode = calls.read("nvmlDeviceGetAddressingMode", "nvmlDeviceGetAddressingMode", handle)
+    return not isinstance(mode, Missing) and mode == _ATS
+
+
+def _host_memory() -> Memory:
+    import psutil
+
+    host = psutil.virtual_memory()
+    return Memory(float(host.total - host.available), float(host.total), NOT_SUPPORTED, shared=True)
+
+
+MEMORY_TEMPERATURE = 82
+NVLINK_TX_KIB = 138
+NVLINK_RX_KIB = 139
+RECOVERY_ACTION = 230
+ALL_LINKS = 0xFFFFFFFF
+"""Scope of an NVLink field: the sum over all links."""
+
+THROTTLE_NS = {
+    74: "sw_power_cap",
+    76: "sync_boost",
+    77: "board_limit",
+    79: "reliability",
+    269: "sw_thermal_slowdown",
+    270: "hw_thermal_slowdown",
+    271: "hw_power_brake_slowdown",
+}
+"""Counters of the nanoseconds that clocks were held down, since the driver was loaded, by cause (those that the active
+clock event reasons have too are named alike). Field 78, low utilization, is no throttling: clocks are low where there
+is little to do."""
+
+SLOW_FIELDS: tuple[tuple[int, int], ...] = (
+    (MEMORY_TEMPERATURE, 0),
+    (NVLINK_TX_KIB, ALL_LINKS),
+    (NVLINK_RX_KIB, ALL_LINKS),
+    *((field, 0) for field in THROTTLE_NS),
+)
+MINUTE_FIELDS: tuple[tuple[int, int], ...] = ((RECOVERY_ACTION, 0),)
+
+RECOVERY: dict[int, tuple[GpuState, str]] = {
+    1: (GpuState.RESET_REQUIRED, "the driver advises a reset of this GPU"),
+    2: (GpuState.RESET_REQUIRED, "the driver advises a reboot"),
+    3: (GpuState.OK, "the driver advises to drain peer-to-peer traffic"),
+    4: (GpuState.RESET_REQUIRED, "the driver advises to drain and reset this GPU"),
+    5: (GpuState.OK, "the driver advises to recover its IMEX domain"),
+}
+"""NVML's recovery actions; 0 is none. A GPU that needs one can still answer every other call."""
+
+_MEMBERS = {
+    pynvml.NVML_VALUE_TYPE_DOUBLE: "dVal",
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: "ulVal",
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: "ullVal",
+    pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: "sllVal",
+    pynvml.NVML_VALUE_TYPE_SIGNED_INT: "siVal",
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_SHORT: "usVal",
+}
+
+Stamped = tuple[Reading, int]
+"""A field's value and the driver's own time stamp of it in microseconds."""
+
+
+class Batch:
+    """Fields that are read in one call; one that the GPU does not have is not asked for again."""
+
+    def __init__(self, wanted: tuple[tuple[int, int], ...]) -> None:
+        self._worked: set[int] = set()
+        self._key = f"nvmlDeviceGetFieldValues {wanted[0][0]}"
+        self._all = self._asked = wanted
+        self._unsupported: dict[int, Stamped] = {}
+
+    def read(self, calls: Calls, handle: Any) -> dict[int, Stamped]:
+        """Each field's value and time stamp."""
+        found = dict(self._unsupported)
+        answers = calls.read(self._key, "nvmlDeviceGetFieldValues", handle, self._asked) if self._asked else ()
+        if isinstance(answers, Missing):
+            return {**found, **{field: (answers, 0) for field, _ in self._asked}}
+        for (field, _), answer in zip(self._asked, answers, strict=True):
+            value = _value(answer)
+            if not isinstance(value, Missing):
+                self._worked.add(field)
+            elif value.reason is Reason.NOT_SUPPORTED and field in self._worked:
+                value = Missing(Reason.ERROR, "the driver says that this is not supported, and it worked before")
+            found[field] = (value, int(answer.timestamp))
+        self._leave_out(found)
+        return found
+
+    def forget(self) -> None:
+        """Ask for every field again."""
+        self._asked, self._unsupported, self._worked = self._all, {}, set()
+
+    def _leave_out(self, found: dict[int, Stamped]) -> None:
+        lacking = {
+            field
+            for field, (value, _) in found.items()
+            if isinstance(value, Missing) and value.reason is Reason.NOT_SUPPORTED
+        }
+        if len(lacking) > len(self._unsupported):
+            self._unsupported = {field: found[field] for field in lacking}
+            self._asked = tuple(pair for pair in self._all if pair[0] not in lacking)
+
+
+def throttle_s(found: dict[int, Stamped]) -> dict[str, float]:
+    """Seconds throttled by cause, of those counters that gave a number."""
+    counted = ((cause, found[field][0]) for field, cause in THROTTLE_NS.items())
+    return {cause: value * 1e-9 for cause, value in counted if not isinstance(value, Missing) and 0.0 <= value < 1e19}
+
+
+def _value(answer: Any) -> Reading:
+    if answer.nvmlReturn != pynvml.NVML_SUCCESS:
+        rule = RULES.get(answer.nvmlReturn)
+        return Missing(rule.reason if rule else Reason.ERROR, rule.detail if rule else "")
+    member = _MEMBERS.get(answer.valueType)
+    return float(getattr(answer.value, member)) if member else Missing(Reason.INVALID)
+
+
+class CounterRate:
+    """The rate of a KiB counter between two looks, by the driver's own time stamps."""
+
+    def __init__(self) -> None:
+        self._last: tuple[float, int] | None = None
+
+    def bytes_per_s(self, stamped: Stamped) -> Reading:
+        """Bytes per second since the last call; Missing at first and after the counter fell (GPU reset)."""
+        value, stamp_us = stamped
+        if isinstance(value, Missing):
+            self._last = None
+            return value
+        last, self._last = self._last, (value, stamp_us)
+        if last is None or stamp_us <= last[1]:
+            return WARMING_UP
+        if value < last[0]:
+            return Missing(Reason.RESET)
+        return (value - last[0]) * 1024.0 / ((stamp_us - last[1]) * 1e-6)

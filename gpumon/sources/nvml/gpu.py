@@ -1,0 +1,334 @@
+"""One GPU as the worker reads it, tier by tier, with its MIG slices."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from typing import Any, NamedTuple
+
+from gpumon.readings.frame import GpuReading, GpuState, XidEvent
+from gpumon.readings.missing import Missing, Reading, Reason
+from gpumon.sources.nvml import figures
+from gpumon.sources.nvml.calls import Calls, DriverDownError, GpuDownError, HandleStaleError
+from gpumon.sources.nvml.gpm import METRICS, WHOLE_GPU, Gpm, Request
+from gpumon.sources.nvml.processes import Names, Processes, avoid_wrong_records
+from gpumon.sources.nvml.wire import Timings
+
+STAGGER = 4
+"""The slow tiers of neighbouring GPUs fall on this many different ticks."""
+_PER_SLICE = Missing(Reason.UNDER_MIG, "exists per slice only")
+_UNIFIED = Missing(Reason.NOT_SUPPORTED, "this GPU uses the host's memory and has no such figure")
+_LINK = ("pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max")
+_NVLINK = {"nvlink_tx_bytes_per_s": figures.NVLINK_TX_KIB, "nvlink_rx_bytes_per_s": figures.NVLINK_RX_KIB}
+_PROFILE = re.compile(r"\bMIG (\S+)")
+_REFUSED = "its MIG slices are not open to you: in a container, pass the /dev/nvidia-caps device nodes"
+
+
+class Session(NamedTuple):
+    """What a GPU and its slices have in common."""
+
+    timings: Timings
+    request: Request
+    """The GPM request record: one for each GPU, as a call that hangs keeps it."""
+    names: Names
+    trace: list[str]
+    """One element: the driver call that runs now, or ran last."""
+
+
+class Gpu:
+    """One physical GPU. Its reads raise GpuDownError, HandleStaleError or DriverDownError where nothing can be read."""
+
+    def __init__(self, index: int, handle: Any, uuid: str, session: Session) -> None:
+        self.index = index
+        self.handle = handle
+        self.uuid = uuid
+        self.read_s = 0.0
+        """When its energy counter was last read, on the monotonic clock."""
+        self._session = session
+        self._calls = Calls(session.timings, session.trace)
+        avoid_wrong_records(self._calls)
+        self._gpm = Gpm(self._calls, handle, session.request)
+        self._slices = Slices(self._calls, handle, session)
+        self._processes = Processes(self._calls, handle, session.names, session.timings.slow_s)
+        self._values: dict[str, Any] = {"name": ""}
+        self._slow_fields = figures.Batch(figures.SLOW_FIELDS)
+        self._minute_fields = figures.Batch(figures.MINUTE_FIELDS)
+        self._rates = {field: figures.CounterRate() for field in _NVLINK}
+        self._nvlink: dict[str, Reading] = {}
+        self._throttle: dict[int, tuple[str, ...]] = {}
+        self._advice = (GpuState.OK, "")
+        self._energy: tuple[float, float] | None = None
+        """The counter and when it was read."""
+        self._slow_due_s = 0.0
+        self._minute_due_s = 0.0
+
+    def troubles(self) -> dict[str, tuple[str, float]]:
+        """The calls that worked before and fail now: why, and since when (Unix time)."""
+        return self._calls.troubles()
+
+    @property
+    def name(self) -> str:
+        """The driver's name of it; empty until it was read."""
+        return str(self._values["name"])
+
+    def read(self, now_s: float, xid: tuple[XidEvent, ...]) -> tuple[GpuReading, ...]:
+        """This GPU, then its MIG slices; reads all tiers that are due."""
+        self._calls.begin(now_s)
+        timings = self._session.timings
+        if now_s >= self._minute_due_s:
+            self._read_minute()
+            self._minute_due_s = now_s + timings.minute_s
+        if now_s >= self._slow_due_s or self._slices.changed:
+            self._read_slow(now_s)
+            spread = 0.0 if self._slow_due_s else self.index % STAGGER / STAGGER
+            self._slow_due_s = now_s + timings.slow_s * (1.0 + spread)
+        self._read_tick(now_s)
+        self._drop_what_can_not_be()
+        badge = self._calls.badge()
+        state, text = self._advice if badge[0] is GpuState.OK and self._advice[1] else badge
+        own = GpuReading(
+            index=self.index,
+            uuid=self.uuid,
+            state=state,
+            monotonic_s=self.read_s,
+            state_text=text or self._slices.text,
+            xid=xid,
+            mig=self._slices.enabled,
+            activity_source=self._gpm.source,
+            **self._values,
+        )
+        return (own, *self._slices.read(now_s, self.index, self.uuid)) if self._slices.enabled else (own,)
+
+    def close(self) -> None:
+        """Give the driver's records back, as far as the driver still answers."""
+        with contextlib.suppress(GpuDownError, HandleStaleError, DriverDownError):
+            self._gpm.free()
+            self._slices.close()
+
+    def _read_tick(self, now_s: float) -> None:
+        calls, handle, values = self._calls, self.handle, self._values
+        memory = figures.read_memory(calls, handle, values["name"])
+        values["vram_used_bytes"], values["vram_total_bytes"] = memory.used, memory.total
+        values["vram_reserved_bytes"], values["vram_shared"] = memory.reserved, memory.shared
+        self._read_busy()
+        if memory.shared:
+            self._drop_what_unified_memory_lacks()
+        # Right beside the energy counter, whose difference over time is the power: what was read of this GPU and of
+        # those before it took milliseconds, and not the same at every tick.
+        self.read_s = time.monotonic()
+        figures.read_gauges(calls, handle, figures.TICK, values)
+        mask = calls.first(handle, figures.THROTTLE_CALLS)
+        values["throttle"] = () if isinstance(mask, Missing) else self._throttle_names(mask)
+        if self._slices.enabled:
+            for metric in METRICS:
+                values[metric.field] = _PER_SLICE
+            return
+        values.update(self._gpm.read(now_s))
+        for field, rate in self._nvlink.items():
+            if isinstance(values[field], Missing) and values[field].reason is Reason.NOT_SUPPORTED:
+                values[field] = rate
+
+    def _read_busy(self) -> None:
+        busy: Reading = _PER_SLICE
+        memory_busy: Reading = _PER_SLICE
+        if not self._slices.enabled:
+            rates = self._calls.read("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetUtilizationRates", self.handle)
+            if isinstance(rates, Missing):
+                busy = memory_busy = rates
+            else:
+                busy, memory_busy = rates.gpu / 100.0, rates.memory / 100.0
+        self._values["busy_ratio"], self._values["memory_busy_ratio"] = busy, memory_busy
+
+    def _drop_what_can_not_be(self) -> None:
+        """Put a reason in the place of numbers that no GPU has. A limit that was raised is read again first."""
+        values = self._values
+        if figures.implausible("power_w", values) is not None:
+            figures.read_gauges(self._calls, self.handle, figures.POWER_LIMIT, values)
+        for field in figures.BOUNDS:
+            if (why := figures.implausible(field, values)) is not None:
+                values[field] = why
+        energy_j, before = values["energy_j"], self._energy
+        if isinstance(energy_j, Missing):
+            return
+        self._energy = (energy_j, self.read_s)
+        limit_w = values["power_limit_w"]
+        most_w = figures.BOUNDS["power_limit_w"].most if isinstance(limit_w, Missing) else limit_w
+        if before is not None:
+            most_j = figures.ENERGY_TIMES * most_w * (self.read_s - before[1] + 1.0)
+            if energy_j - before[0] > most_j:
+                values["energy_j"] = figures.invalid(energy_j, f"{energy_j - before[0]:.6g} J more than the last time")
+
+    def _drop_what_unified_memory_lacks(self) -> None:
+        """GB10 and its kin report a memory utilisation stuck at 0 and a PCIe link that is none."""
+        if self._values["memory_busy_ratio"] == 0.0:
+            self._values["memory_busy_ratio"] = _UNIFIED
+        self._values.update(dict.fromkeys(_LINK, _UNIFIED))
+
+    def _throttle_names(self, mask: int) -> tuple[str, ...]:
+        names = self._throttle.get(mask)
+        if names is None:
+            names = self._throttle[mask] = figures.throttle_names(mask)
+        return names
+
+    def _read_slow(self, now_s: float) -> None:
+        calls, handle, values = self._calls, self.handle, self._values
+        was_sliced = self._slices.enabled
+        self._slices.refresh(now_s)
+        if self._slices.enabled is not was_sliced:
+            self._begin_anew()
+        values["processes"] = () if self._slices.enabled else self._processes.read()
+        figures.read_gauges(calls, handle, figures.SLOW, values)
+        found = self._slow_fields.read(calls, handle)
+        values["throttle_s"] = figures.throttle_s(found)
+        values["memory_temperature_c"] = found[figures.MEMORY_TEMPERATURE][0]
+        self._nvlink = {field: self._rates[field].bytes_per_s(found[number]) for field, number in _NVLINK.items()}
+
+    def _begin_anew(self) -> None:
+        """With MIG on or off other calls work than before."""
+        self._calls.forget()
+        self._slow_fields.forget()
+        self._minute_fields.forget()
+        avoid_wrong_records(self._calls)
+        self._gpm.free()
+        self._gpm = Gpm(self._calls, self.handle, self._session.request)
+
+    def _read_minute(self) -> None:
+        calls, handle, values = self._calls, self.handle, self._values
+        name = calls.read("nvmlDeviceGetName", "nvmlDeviceGetName", handle)
+        values["name"] = values["name"] if isinstance(name, Missing) else name
+        capability = calls.read("nvmlDeviceGetCudaComputeCapability", "nvmlDeviceGetCudaComputeCapability", handle)
+        known = None if isinstance(capability, Missing) else (capability[0], capability[1])
+        values["compute_capability"] = f"{known[0]}.{known[1]}" if known else ""
+        architecture = calls.read("nvmlDeviceGetArchitecture", "nvmlDeviceGetArchitecture", handle)
+        values["architecture"] = 0 if isinstance(architecture, Missing) else int(architecture)
+        cores = calls.read("nvmlDeviceGetNumGpuCores", "nvmlDeviceGetNumGpuCores", handle)
+        values["sm_count"] = figures.cores_to_sms(cores, known)
+        figures.read_gauges(calls, handle, figures.MINUTE, values)
+        rows = calls.read("nvmlDeviceGetRemappedRows", "nvmlDeviceGetRemappedRows", handle)
+        pending, failed = (rows, rows) if isinstance(rows, Missing) else (float(rows[2]), float(rows[3]))
+        values["remap_pending"], values["remap_failed"] = pending, failed
+        action = self._minute_fields.read(calls, handle)[figures.RECOVERY_ACTION][0]
+        self._advice = figures.RECOVERY.get(0 if isinstance(action, Missing) else int(action), (GpuState.OK, ""))
+
+
+class Slice:
+    """One MIG device. Only memory, processes and part of GPM exist per slice; the rest belongs to the whole GPU."""
+
+    def __init__(self, parent: Any, handle: Any, uuid: str, session: Session) -> None:
+        self.handle = handle
+        self.uuid = uuid
+        self.gone = False
+        """Its handle went stale: look for slices again."""
+        self._calls = Calls(session.timings, session.trace)
+        avoid_wrong_records(self._calls)
+        self._processes = Processes(self._calls, handle, session.names, session.timings.slow_s)
+        self._values: dict[str, Any] = dict.fromkeys(figures.FIGURES, WHOLE_GPU)
+        instance = self._calls.read("nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetGpuInstanceId", handle)
+        place = None if isinstance(instance, Missing) else (parent, instance)
+        self._instance = "" if isinstance(instance, Missing) else str(instance)
+        self._gpm = Gpm(self._calls, handle, session.request, place) if place else None
+
+    def refresh(self, now_s: float) -> None:
+        """What changes slowly: name, size, processes."""
+        self._calls.begin(now_s)
+        with contextlib.suppress(HandleStaleError):
+            self._refresh()
+
+    def _refresh(self) -> None:
+        calls, values = self._calls, self._values
+        name = calls.read("nvmlDeviceGetName", "nvmlDeviceGetName", self.handle)
+        values["name"] = "" if isinstance(name, Missing) else name
+        found = _PROFILE.search(values["name"])
+        values["mig_profile"] = found.group(1) if found else ""
+        attributes = calls.read("nvmlDeviceGetAttributes_v2", "nvmlDeviceGetAttributes_v2", self.handle)
+        values["sm_count"] = attributes if isinstance(attributes, Missing) else float(attributes.multiprocessorCount)
+        values["processes"] = self._processes.read()
+
+    def read(self, now_s: float, index: int, parent_uuid: str) -> GpuReading | None:
+        """The slice under its GPU's index; None where it is not there any more."""
+        self._calls.begin(now_s)
+        try:
+            return self._read(now_s, index, parent_uuid)
+        except HandleStaleError:
+            self.gone = True
+            return None
+
+    def _read(self, now_s: float, index: int, parent_uuid: str) -> GpuReading:
+        values = self._values
+        memory = figures.read_memory(self._calls, self.handle, "")
+        values.update(vram_used_bytes=memory.used, vram_total_bytes=memory.total, vram_reserved_bytes=memory.reserved)
+        if self._gpm is not None:
+            values.update(self._gpm.read(now_s))
+        for field in figures.BOUNDS:
+            if (why := figures.implausible(field, values)) is not None:
+                values[field] = why
+        state, text = self._calls.badge()
+        return GpuReading(
+            index=index,
+            uuid=self.uuid,
+            state=state,
+            monotonic_s=now_s,
+            state_text=text,
+            parent_uuid=parent_uuid,
+            mig_instance=self._instance,
+            activity_source=self._gpm.source if self._gpm is not None else "",
+            **values,
+        )
+
+    def close(self) -> None:
+        """Give the driver's records back."""
+        if self._gpm is not None:
+            self._gpm.free()
+
+
+class Slices:
+    """The slices of one GPU. They come and go while the machine runs, and their handles are used again."""
+
+    def __init__(self, calls: Calls, handle: Any, session: Session) -> None:
+        self.enabled = False
+        self.text = ""
+        self.changed = False
+        """A slice went away since the last refresh."""
+        self._calls = calls
+        self._handle = handle
+        self._session = session
+        self._slices: dict[str, Slice] = {}
+
+    def refresh(self, now_s: float) -> None:
+        """Look for slices again, and read what changes slowly of each."""
+        mode = self._calls.read("nvmlDeviceGetMigMode", "nvmlDeviceGetMigMode", self._handle)
+        self.enabled = not isinstance(mode, Missing) and bool(mode[0])
+        self.changed, self.text = False, ""
+        before, self._slices = self._slices, self._find() if self.enabled else {}
+        for uuid, part in before.items():
+            if self._slices.get(uuid) is not part:
+                part.close()
+        for part in self._slices.values():
+            part.refresh(now_s)
+
+    def _find(self) -> dict[str, Slice]:
+        read = self._calls.read
+        most = read("nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMaxMigDeviceCount", self._handle)
+        found = {}
+        for i in range(0 if isinstance(most, Missing) else most):
+            key = f"MIG slice {i}"
+            handle = read(key, "nvmlDeviceGetMigDeviceHandleByIndex", self._handle, i)
+            uuid = handle if isinstance(handle, Missing) else read(f"{key} UUID", "nvmlDeviceGetUUID", handle)
+            if isinstance(uuid, Missing):
+                self.text = _REFUSED if uuid.reason is Reason.NO_PERMISSION else self.text
+                continue
+            known = self._slices.get(uuid)
+            found[uuid] = known if known and not known.gone else Slice(self._handle, handle, uuid, self._session)
+        return found
+
+    def read(self, now_s: float, index: int, parent_uuid: str) -> tuple[GpuReading, ...]:
+        """A reading per slice; one whose handle went stale is left out until the next refresh."""
+        readings = [part.read(now_s, index, parent_uuid) for part in self._slices.values()]
+        self.changed = any(part.gone for part in self._slices.values())
+        return tuple(reading for reading in readings if reading is not None)
+
+    def close(self) -> None:
+        """Give the driver's records back."""
+        for part in self._slices.values():
+            part.close()

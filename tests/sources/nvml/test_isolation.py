@@ -1,0 +1,174 @@
+"""What one GPU costs the others: a call that hangs, for every call; and calls that worked before and fail now."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+
+import pytest
+
+from gpumon.readings.frame import GpuReading, GpuState
+from gpumon.readings.missing import Missing, Reason
+from gpumon.sources.nvml.wire import Timings
+from tests.fakes.nvml.driver import FakeDriver
+from tests.sources.nvml.rig import INTERVAL_S, faults, running
+
+HEALTHY = "gpus 3\ngpu * busy 50\n"
+QUICK = Timings(slow_s=0.3, minute_s=0.5, reprobe_s=0.4, permission_s=300.0, backoff_s=0.3, open_s=0.5)
+CALLS = """
+DeviceGetArchitecture DeviceGetClockInfo DeviceGetComputeRunningProcesses_v3 DeviceGetCudaComputeCapability
+DeviceGetCurrPcieLinkGeneration DeviceGetCurrPcieLinkWidth DeviceGetCurrentClocksEventReasons
+DeviceGetEnforcedPowerLimit DeviceGetFieldValues DeviceGetGraphicsRunningProcesses_v3 DeviceGetHandleByIndex_v2
+DeviceGetMaxClockInfo DeviceGetMaxPcieLinkGeneration DeviceGetMaxPcieLinkWidth DeviceGetMPSComputeRunningProcesses_v3
+DeviceGetMemoryBusWidth DeviceGetMemoryInfo_v2 DeviceGetMigMode DeviceGetName DeviceGetNumGpuCores
+DeviceGetPowerUsage DeviceGetRemappedRows DeviceGetTemperatureV DeviceGetTotalEccErrors
+DeviceGetTotalEnergyConsumption DeviceGetUUID DeviceGetUtilizationRates DeviceGetVirtualizationMode
+DeviceRegisterEvents GpmMetricsGet GpmQueryDeviceSupport GpmSampleGet
+"""
+
+
+@pytest.mark.parametrize("call", CALLS.split())
+async def test_a_call_that_hangs_costs_one_row(fake_driver: FakeDriver, call: str) -> None:
+    async with running(fake_driver, f"{HEALTHY}gpu 1 call nvml{call} hang\n", timings=QUICK) as rig:
+        first = await rig.until(lambda found: [gpu.state for gpu in found.gpus].count(GpuState.OK) >= 2)
+        moments: list[tuple[float, float]] = []
+        began_s = time.monotonic()
+        while time.monotonic() - began_s < 2.0:
+            found = await rig.poll()
+            moments.append((found.gpus[0].monotonic_s, found.gpus[2].monotonic_s))
+            assert [found.gpus[i].state for i in (0, 2)] == [GpuState.OK] * 2
+        asked = {each.name for each in fake_driver.call_lines() if each.device == "1"}
+    assert asked <= {f"nvml{name}" for name in CALLS.split()}
+    assert found.pids == first.pids, "the worker is kept"
+    assert found.gpus[1].index == 1
+    gaps = [b - a for row in zip(*moments, strict=True) for a, b in pairwise(row)]
+    assert max(gaps) < 5 * INTERVAL_S, "the rows of the others stay live"
+    if call == "GpmMetricsGet":  # made at the second look only
+        assert "GPU 1: nvmlGpmMetricsGet does not return" in faults(found)
+    elif call != "DeviceRegisterEvents":  # that one costs the Xid events alone
+        assert found.gpus[1].state is GpuState.INITIALISING
+        assert f"nvml{call}".partition("_v")[0] in found.gpus[1].state_text
+
+
+async def test_a_call_that_begins_to_hang_is_named_and_its_row_goes_on_when_it_returns(fake_driver: FakeDriver) -> None:
+    async with running(fake_driver, HEALTHY) as rig:
+        before = await rig.until(lambda found: len(found.gpus) == 3)
+        fake_driver.write(f"{HEALTHY}gpu 1 call nvmlDeviceGetPowerUsage hang:3\n")
+        hung = await rig.until(lambda found: bool(found.faults))
+        fake_driver.write(HEALTHY)
+        after = await rig.until(lambda found: not found.faults)
+    assert faults(hung).startswith("GPU 1: nvmlDeviceGetPowerUsage does not return")
+    assert time.time() - 60 < hung.faults[0].since_wall_s <= time.time()
+    assert hung.gpus[0].monotonic_s - hung.gpus[1].monotonic_s > 0.8
+    assert hung.pids == before.pids == after.pids
+    assert after.gpus[1].monotonic_s > hung.gpus[1].monotonic_s
+    assert after.gpus[1].uuid == before.gpus[1].uuid
+
+
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [("no_permission", GpuState.NO_PERMISSION), ("timeout", GpuState.ERROR), ("unknown", GpuState.ERROR)],
+)
+async def test_a_gpu_whose_calls_all_fail_is_not_ok_and_comes_back_soon(
+    fake_driver: FakeDriver, answer: str, state: GpuState
+) -> None:
+    failing = f"{HEALTHY}gpu 1 call nvml* {answer}\n"
+    async with running(fake_driver, HEALTHY, timings=QUICK) as rig:
+        await rig.gpus(3)
+        fake_driver.write(failing)
+        bad = await rig.until(lambda found: found.gpus[1].state is not GpuState.OK)
+        for _ in range(8):
+            later = await rig.poll()
+            assert later.gpus[1].state is state
+        fake_driver.write(HEALTHY)
+        began_s = time.monotonic()
+        healed = await rig.until(lambda found: found.gpus[1].state is GpuState.OK and not found.faults)
+        assert time.monotonic() - began_s < 20.0
+    (first,), (last,) = bad.faults, later.faults
+    assert first.text.startswith("GPU 1: ")
+    assert "worked before and fails now" in first.text
+    assert last.since_wall_s == first.since_wall_s
+    assert [later.gpus[i].busy_ratio for i in (0, 2)] == [0.5, 0.5]
+    assert healed.gpus[1].power_w == 70.0
+
+
+async def test_a_gpu_that_is_lost_while_its_calls_are_refused_is_lost(fake_driver: FakeDriver) -> None:
+    async with running(fake_driver, HEALTHY, timings=QUICK) as rig:
+        await rig.gpus(0)
+        fake_driver.write(f"{HEALTHY}gpu 1 call nvml* no_permission\n")
+        await rig.until(lambda found: found.gpus[1].state is GpuState.NO_PERMISSION)
+        fake_driver.write(f"{HEALTHY}gpu 1 fault lost\n")
+        began_s = time.monotonic()
+        await rig.until(lambda found: found.gpus[1].state is GpuState.LOST)
+        assert time.monotonic() - began_s < 20.0
+
+
+def reason(gpu: GpuReading) -> Reason | None:
+    return gpu.power_w.reason if isinstance(gpu.power_w, Missing) else None
+
+
+@pytest.mark.parametrize("answer", ["not_supported", "function_not_found", "no_permission", "timeout"])
+async def test_a_call_that_worked_and_fails_is_a_fault_and_asked_again(fake_driver: FakeDriver, answer: str) -> None:
+    async with running(fake_driver, HEALTHY, timings=QUICK) as rig:
+        await rig.gpus(0)
+        fake_driver.write(f"{HEALTHY}gpu 1 call nvmlDeviceGetPowerUsage {answer}\n")
+        bad = await rig.until(lambda found: reason(found.gpus[1]) is not None)
+        fake_driver.write(HEALTHY)
+        began_s = time.monotonic()
+        healed = await rig.until(lambda found: found.gpus[1].power_w == 70.0)
+        assert time.monotonic() - began_s < 20.0
+    assert bad.gpus[1].state is GpuState.OK
+    assert reason(bad.gpus[1]) is (Reason.NO_PERMISSION if answer == "no_permission" else Reason.ERROR)
+    assert "nvmlDeviceGetPowerUsage worked before" in faults(bad)
+    assert healed.faults == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "field"),
+    [
+        ("used_mib 90000", "vram_used_bytes"),
+        ("power_w 4294967", "power_w"),
+        ("power_w 1500", "power_w"),
+        ("temp_c 255", "temperature_c"),
+        ("mem_temp_c 4000", "memory_temperature_c"),
+        ("sm_clock_mhz 4000", "sm_clock_hz"),
+        ("mem_clock_mhz 90000", "memory_clock_hz"),
+        ("power_limit_w 4294967", "power_limit_w"),
+        ("ecc_uncorrected 18446744073709000000", "ecc_uncorrected"),
+        ("pcie_gen 4000000000", "pcie_generation"),
+        ("dram 400", "dram_active_ratio"),
+        ("nvlink_rx_mibs 1e12", "nvlink_rx_bytes_per_s"),
+    ],
+)
+async def test_a_number_that_can_not_be_is_invalid_and_quoted(fake_driver: FakeDriver, line: str, field: str) -> None:
+    async with running(fake_driver, f"gpus 2\ngpu 1 {line}\n") as rig:
+        well, bad = await rig.gpus(3)
+    value, other = getattr(bad, field), getattr(well, field)
+    assert isinstance(value, Missing)
+    assert value.reason is Reason.INVALID
+    assert value.detail.startswith("the driver says ")
+    assert not isinstance(other, Missing)
+    assert bad.state is GpuState.OK
+
+
+async def test_an_energy_counter_that_jumps_is_invalid_once(fake_driver: FakeDriver) -> None:
+    async with running(fake_driver, "gpus 1\ngpu 0 power_w 400\n") as rig:
+        (before,) = await rig.gpus(2)
+        fake_driver.write("loaded 1635689600\ngpus 1\ngpu 0 power_w 1e9\n")
+        found = (await rig.until(lambda found: isinstance(found.gpus[0].energy_j, Missing))).gpus[0]
+        fake_driver.write("gpus 1\ngpu 0 power_w 400\n")
+        after = (await rig.until(lambda found: not isinstance(found.gpus[0].energy_j, Missing))).gpus[0]
+    assert not isinstance(before.energy_j, Missing)
+    assert isinstance(found.energy_j, Missing)
+    assert found.energy_j.reason is Reason.INVALID
+    assert "J more than the last time" in found.energy_j.detail
+    assert not isinstance(after.energy_j, Missing)
+
+
+async def test_a_limit_that_was_raised_is_read_before_the_power_is_judged(fake_driver: FakeDriver) -> None:
+    slow = Timings(minute_s=600.0)
+    async with running(fake_driver, "gpus 1\ngpu 0 power_limit_w 150\ngpu 0 power_w 140\n", timings=slow) as rig:
+        await rig.gpus(0)
+        fake_driver.write("gpus 1\ngpu 0 power_limit_w 700\ngpu 0 power_w 650\n")
+        found = await rig.until(lambda found: found.gpus[0].power_w != 140.0)
+    assert (found.gpus[0].power_w, found.gpus[0].power_limit_w) == (650.0, 700.0)
