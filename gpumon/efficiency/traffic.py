@@ -57,14 +57,14 @@ def attention_bytes(llm: LlmSpec) -> float:
     return llm.attention_read_bytes or llm.read_bytes - llm.experts * llm.expert_read_bytes
 
 
-def kv_bytes_per_token(llm: LlmSpec, kv_precision: Precision | None = None) -> float:
-    """KV cache bytes of one token over all attention layers, one copy.
+def kv_bytes_per_token(llm: LlmSpec, kv_precision: Precision | None = None, tp: int = 1) -> float:
+    """KV cache bytes of one token over all attention layers, with the copies that `tp` ranks keep (1: one copy).
 
     2*L*Hkv*d*bytes; MLA L*(rank + rope)*bytes. Layers with a window count in full, as does what an indexer keeps: so
     many bytes are written. States of a sequence are not in it (`kv_read_bytes`).
     """
     own, width = (each for each in llm.attention if not each.shared), _width(llm, kv_precision)
-    return sum(each.layers * each.elements / each.stride * (each.bytes_per_element or width) for each in own)
+    return sum(_entry_bytes(each, width, tp) / each.stride for each in own)
 
 
 def kv_stored_bytes(llm: LlmSpec, context_tokens: float, tp: int = 1, kv_precision: Precision | None = None) -> float:

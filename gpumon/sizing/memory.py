@@ -270,7 +270,7 @@ def _left_bytes(llm: LlmSpec, gpu_memory_bytes: float, gpus: int, usable_ratio: 
 
 def _token_bytes(llm: LlmSpec, tp: int) -> float:
     checked("tp", tp, least=1)
-    return kv_bytes_per_token(llm) * max(1.0, tp / max(1, llm.kv_heads))
+    return kv_bytes_per_token(llm, tp=tp)
 
 
 def _ratio(usable_ratio: float) -> float:

@@ -386,3 +386,11 @@ def test_more_memory_never_holds_fewer_tokens(spec: LlmSpec, memory_gb: float, r
     held = memory.pool_tokens(spec, memory_gb * 1e9, 8, 8, ratio)
     assert held >= 0.0
     assert memory.pool_tokens(spec, memory_gb * 1e9, 8, 8, ratio + 0.01) >= held
+
+
+def test_layers_with_fewer_kv_heads_than_ranks_are_copied_on_their_own() -> None:
+    """Gemma-4-12B: 8 heads in the layers with a window divide over 8 ranks, the one head of the others is copied."""
+    llm = llm_catalogue().find("google/gemma-4-12B-it")
+    assert llm is not None
+    one, eight = (memory.pool_tokens(llm, 80e9, 8, tp, 0.9) for tp in (1, 8))
+    assert one / eight == pytest.approx(4 / 3, rel=1e-3)
