@@ -6,11 +6,12 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gpumon.commands.options import Usage, add_config, add_forms, add_span, settings
-from gpumon.commands.streams import INFEASIBLE, OK, width, write
+from gpumon.commands.streams import INFEASIBLE, OK, complain, width, write
 
 if TYPE_CHECKING:
     from gpumon.config.schema import Config
@@ -45,9 +46,11 @@ def run(chosen: argparse.Namespace) -> int:
     if not file and not chosen.recording:
         raise Usage("size needs a scenario file, or --from-recording FILE")
     from gpumon.config.errors import ConfigError
+    from gpumon.config.lines import line_of
     from gpumon.config.load import named
     from gpumon.config.profile_store import absent, stored_profiles
     from gpumon.config.scenario_file import base_of, read_scenario, scenario_from_stream
+    from gpumon.sizing.capacity import unknown_model
     from gpumon.sizing.plan import plan
     from gpumon.sizing.scenario import Server
 
@@ -69,6 +72,10 @@ def run(chosen: argparse.Namespace) -> int:
             why = absent(workload.profile, stored_profiles(os.environ))
             raise ConfigError(f"{where}: workload[{at}].profile: {why}")
     answer = plan(scenario, known)
+    for at, row in enumerate(answer.workloads if file not in ("", "-") else ()):
+        if row.problem and (unknown := unknown_model(row.model, known)):
+            line = line_of(Path(file).read_text(encoding="utf-8-sig"), ("workload", at, "model"))
+            complain(f"{where}:{line}: workload[{at}].model: {unknown}", OK)
     if chosen.form == "json":
         from gpumon.outputs.sizing_data import encode
 

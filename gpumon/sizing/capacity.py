@@ -163,7 +163,7 @@ def _demand_at(workload: Workload, scenario: Scenario, known: Known, shape: int)
     limits = limits_of(instance, scenario)
     bare = bare._replace(limits=limits)
     if not limits:
-        return bare._replace(problem=_nothing_bounds(instance))
+        return bare._replace(problem=_nothing_bounds(instance, known))
     first = _binding(limits)
     if first.concurrency < 1.0:
         helps = _HELPS.get(first.kind, "change that bound")
@@ -406,21 +406,25 @@ def _binding(limits: tuple[Limit, ...]) -> Limit:
     return next((limit for limit in limits if limit.kind is LimitKind.TYPED), limits[0])
 
 
-def _nothing_bounds(instance: Instance) -> str:
-    lacks = [
-        what
-        for what, value in (
-            ("the model's dimensions (a [[model]] entry, or a typed capacity and memory)", instance.llm),
-            ("prompt_tokens", instance.prompt_tokens),
-            ("answer_tokens", instance.answer_tokens),
-        )
-        if value is None
-    ]
+def unknown_model(model: str, known: Known) -> str:
+    """What to do about a model whose dimensions are not known; empty where they are."""
+    if known.llm(model) is not None:
+        return ""
+    near = ", ".join(row.name for row in known.llms.nearest(model, 3))
+    nearest = f"nearest: {near}; name one of these, or" if near else "to have it,"
+    return f"no model {model[:80]!r} is known; {nearest} add a [[model]] table with its dimensions to the config"
+
+
+def _nothing_bounds(instance: Instance, known: Known) -> str:
+    lengths = ("prompt_tokens", "answer_tokens")
+    lacks = [name for name in lengths if getattr(instance, name) is None]
+    if instance.llm is None:
+        lacks = [f"the model's dimensions ({unknown_model(instance.workload.model, known)})", *lacks]
     later = instance.prompt_tokens is None and instance.seen is not None
-    told = " (the engine tells lengths once requests have ended)" if later else ""
+    when = " (the engine tells lengths once requests have ended)" if later else ""
     seen = instance.seen
     table = f"; the table of {seen.name} is for {seen.gpu}" if seen is not None and seen.origin is Origin.TABLE else ""
-    needs = f"{', '.join(lacks) or 'a goal'}{told}, or a typed capacity{table}"
+    needs = f"{', '.join(lacks) or 'a goal'}{when}, or a typed capacity (capacity_per_instance){table}"
     return f"capacity per instance is not known: it needs {needs}"
 
 

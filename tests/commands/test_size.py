@@ -350,3 +350,17 @@ def test_size_without_anything_says_what_it_needs(env: dict[str, str]) -> None:
     done = size(env=env)
     assert done.returncode == 2
     assert "--from-recording" in done.stderr
+
+
+def test_an_unknown_model_is_named_with_its_line_and_its_neighbours(env: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "typo.toml"
+    file.write_text(
+        '[[server]]\ngpu = "H100 SXM 80GB"\n\n[[workload]]\nmodel = "Qwen/Qwen3-23B"\ntarget = 10\n'
+        "prompt_tokens = 1000\nanswer_tokens = 100\n"
+    )
+    done = size(str(file), env=env)
+    assert done.returncode == 4
+    assert "typo.toml:5: workload[0].model" in done.stderr
+    assert "Qwen3-32B" in done.stderr
+    assert "[[model]]" in done.stderr
+    assert "Qwen3-32B" in done.stdout

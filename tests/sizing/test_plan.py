@@ -160,18 +160,18 @@ class TestMeasured:
         less = plan(changed(SEVENTY, target=60), KNOWN, {"H100 SXM5 80GB": 8}).have
         assert less is not None
         # Whole servers are paid for: 6 idle GPUs of the one that is needed save nothing.
-        assert (less.saving_per_hour, less.text) == (0, "fits on 2 of 8 GPUs: frees 6")
+        assert (less.saving_per_hour, less.text) == (0, "fits on 2 of 8 GPUs: frees 6 GPUs")
         two = plan(changed(SEVENTY, target=60), KNOWN, {"H100 SXM5 80GB": 16}).have
         assert two is not None
         assert two.saving_per_hour == pytest.approx(8 * 2.49)
-        assert two.text == "fits on 2 of 16 GPUs: frees 14, saves 1 server, 19.92 per hour"
+        assert two.text == "fits on 2 of 16 GPUs: frees 14 GPUs, saves 1 server, 19.92 per hour"
         spare = replace(changed(SEVENTY, target=60), spare_servers=1)
         kept = plan(spare, KNOWN, {"H100 SXM5 80GB": 16}).have
         assert kept is not None
-        assert (kept.saving_per_hour, kept.text) == (0, "fits on 2 of 16 GPUs: frees 14")
+        assert (kept.saving_per_hour, kept.text) == (0, "fits on 2 of 16 GPUs: frees 14 GPUs")
         unpriced = plan(changed(SEVENTY, target=60), KNOWN._replace(prices={}), {"H100 SXM5 80GB": 16}).have
         assert unpriced is not None
-        assert unpriced.text == "fits on 2 of 16 GPUs: frees 14, saves 1 server"
+        assert unpriced.text == "fits on 2 of 16 GPUs: frees 14 GPUs, saves 1 server"
 
     def test_another_mix_moves_the_physical_part_only(self):
         [row] = plan(changed(SEVENTY, prompt_tokens=1000.0), KNOWN).workloads
