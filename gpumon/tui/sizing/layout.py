@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gpumon.readings.format import cut
@@ -10,7 +9,7 @@ from gpumon.sizing.plan import named
 from gpumon.tui.line import Row
 from gpumon.tui.sizing import answer, compare, placement, plot
 from gpumon.tui.sizing.fields import SERVER, WORKLOAD
-from gpumon.tui.sizing.plot import Title, filled
+from gpumon.tui.sizing.plot import filled
 from gpumon.tui.sizing.table import Lines, Scene, fields_page, table
 from gpumon.tui.widgets.pane import wrapped
 
@@ -23,8 +22,6 @@ PICTURES: Final = {
 """Ids and titles, the most telling first."""
 VIEWS: Final = ("itl", "gpus", "packing", "instances", "throughput")
 """What is below the figures: one of the pictures first, or other types of GPU side by side."""
-_SHARES: Final = {"itl": 3, "packing": 3, "instances": 2, "throughput": 2}
-"""How lines that are left are shared out among pictures."""
 _LEAST_OF_SEVERAL: Final = 7
 _LEAST_PICTURE: Final = 10
 """Lines below which a picture tells nothing."""
@@ -73,7 +70,7 @@ def page(scene: Scene) -> Page:
     least = _LEAST_FIELDS if state.opened else len(state.scenario.server) + 2 + rows
     asked = 0
     if scene.wanted and state.scenario.workload and not state.opened:
-        asked = len(state.calculation.columns(state.gpus_before)) + 4 if scene.view == "gpus" else _WANTED
+        asked = len(state.calculation.columns) + 4 if scene.view == "gpus" else _WANTED
     crowded = asked > 0 and room - least - needed <= _LEAST_WANTED
     asked = 0 if crowded else asked
     usual = len(words) + min(len(notes), _MOST_NOTES)
@@ -133,27 +130,19 @@ def _pictures(scene: Scene, height: int) -> list[Row]:
     """Other types of GPU side by side; or as many pictures as fit, the chosen one and then the most telling ones."""
     state, width = scene.state, scene.width
     if scene.view == "gpus":
-        return compare.lines(width, height, state.calculation.columns(state.gpus_before), state.workload)
+        return compare.lines(width, height, state.calculation.columns, state.workload)
     kinds = [scene.view, *(kind for kind in PICTURES if kind != scene.view)]
     kinds = kinds[: max(1, min(len(kinds), (height + 1) // (_LEAST_OF_SEVERAL + 1)))]
-    free = max(0, height - (len(kinds) - 1))
-    sizes = _shared(free, kinds)
-    if len(kinds) > 1 and "packing" in kinds:
-        needed = len(_picture(scene, "packing", sizes["packing"]))
-        sizes = {**_shared(free - needed, [kind for kind in kinds if kind != "packing"]), "packing": needed}
+    # The packing is as high as it must be, the others share the rest; what does not divide goes to the first.
+    packing = _picture(scene, "packing", height // len(kinds)) if "packing" in kinds[1:] else []
+    others = [kind for kind in kinds if kind != "packing" or not packing]
+    free = height - (len(kinds) - 1) - len(packing)
     rows: list[Row] = []
     for kind in kinds:
-        rows += [*([()] if rows else []), *filled(_picture(scene, kind, sizes[kind]), width, sizes[kind])]
+        size = free // len(others) + (free % len(others) if kind == others[0] else 0)
+        drawn = packing if kind not in others else filled(_picture(scene, kind, size), width, size)
+        rows += [*([()] if rows else []), *drawn]
     return filled(rows, width, height)
-
-
-def _shared(free: int, kinds: Sequence[str]) -> dict[str, int]:
-    """So many lines each; what does not divide goes to the first."""
-    parts = sum(_SHARES[kind] for kind in kinds)
-    rest = max(0, free - _LEAST_OF_SEVERAL * len(kinds)) if len(kinds) > 1 else 0
-    sizes = {kind: _LEAST_OF_SEVERAL + rest * _SHARES[kind] // parts for kind in kinds}
-    sizes[kinds[0]] = free - sum(sizes[kind] for kind in kinds[1:])
-    return sizes
 
 
 def _picture(scene: Scene, kind: str, height: int) -> list[Row]:
@@ -167,7 +156,7 @@ def _picture(scene: Scene, kind: str, height: int) -> list[Row]:
         return placement.placement(width, height, answer_, scenario, glyphs, crossed)
     if plan is None or instance is None:
         problem = plan.problem if plan is not None else ""
-        return plot.reason(Title(PICTURES[kind]), problem or "no answer yet", width, height)
+        return plot.reason(PICTURES[kind], problem or "no answer yet", width, height)
     if kind == "instances":
         return plot.instances(width, height, plan, calculation.here.instances.get(plan.model), glyphs)
-    return (plot.itl if kind == "itl" else plot.throughput)(width, height, instance, plan, glyphs)
+    return plot.latency(width, height, instance, plan, glyphs, tokens=kind == "throughput")

@@ -81,7 +81,6 @@ class SizingPanel(Pane):
         self._state: PanelState | None = None
         self._ages: dict[int, str] = {}
         self._looked_s = float("-inf")
-        self._last_key = ""
         self._misplaced = False
         """Whether the last key was part of a number that nothing here takes."""
         self._notes_from = 0
@@ -181,8 +180,7 @@ class SizingPanel(Pane):
 
     def take(self, key: str, character: str | None = None) -> bool:
         """Numbers are typed, and the panel's own keys do what the table of keys says."""
-        state, before = self.state, self._last_key
-        self._last_key = key
+        state = self.state
         if state.type(key, character):
             self.changed()
             return True
@@ -200,8 +198,7 @@ class SizingPanel(Pane):
             self.monitor.say(refused)
             return True
         if name:
-            sign = name == "less" and character == "-" and before != key
-            self.run(name) if not sign else self._do(partial(state.step, -1, sign=True))
+            self.run(name)
         return bool(name)
 
     def _refusal(self, key: str, character: str | None, name: str) -> str:

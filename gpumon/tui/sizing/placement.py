@@ -19,15 +19,12 @@ from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing.fields import labelled
-from gpumon.tui.sizing.plot import MARKS, Key, Marks, Title, fitted, flowed, reason, titled, usable
+from gpumon.tui.sizing.plot import MARKS, Key, Marks, fitted, flowed, reason, usable
 
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _TONES: Final = ("accent", "tokens", "mfu", "mbu", "ok", "sm", "strong", "text")
 """Of the workloads, round and round."""
-_RULES: Final[dict[str, tuple[str, str]]] = {
-    "busy": ("GPUs shared by memory and busy share", "by memory + busy share"),
-    "memory": ("GPUs shared by memory alone", "by memory alone"),
-}
+_RULES: Final = {"busy": "GPUs shared by memory and busy share", "memory": "GPUs shared by memory alone"}
 _LETTERS_OF_GPU: Final = 4
 """Instances of a GPU that are written one by one; more become a letter and a number."""
 _LEGENDS: Final = ((20, 4), (12, 3), (8, 2), (4, 1))
@@ -57,34 +54,24 @@ def placement(
     marks = MARKS[glyphs]
     used = sorted({server.shape for server in packed.layout if server.shape < len(scenario.server)})
     shapes = ", ".join(f"{scenario.server[at].gpus}x {clean(scenario.server[at].gpu)}" for at in used)
-    long, short = _RULES[scenario.packing]
-    title = Title(long if cells(f"{long}: {shapes}") <= width else short, shapes)
+    title = f"{_RULES[scenario.packing]}: {shapes}"
     problem = clean(packed.problem or ("" if packed.layout else answer.problem))
     if not packed.layout:
         return reason(title, problem or "nothing to place", width, height, "warn" if problem else "muted")
+    servers, gpus, least = _known(packed.servers), _known(packed.gpus), _known(packed.servers_least)
+    parts = [f"{n:,.0f} {word}{'s' * (n != 1)}" for n, word in ((servers, "server"), (gpus, "GPU")) if n is not None]
+    if servers is not None and least is not None and not packed.problem:
+        parts.append("optimal" if servers - least < 0.5 else f"lower bound {least:,.0f}")
+    head = [fitted([(cut(title, width), "strong")], width)] if height >= 6 else []
+    head.append(fitted([(cut(marks.dot.join(parts), width), "text")], width))
     layout, needed = _crossed_out(packed.layout, scenario, in_use)
     kinds = Counter(_kind(server) for server in layout)
-    head = [titled(title, width)] if height >= 6 else []
-    head.append(fitted([(_summary(packed, width, marks), "text")], width))
     tail = _not_placed(answer, problem, width, 2 if height >= 8 else 1)
     most = next((n for least, n in _LEGENDS if height >= least), 0)
     legend = flowed(_keys(answer, kinds, width * most, marks, needed), width, most)
     room = max(1, height - len(head) - len(tail) - len(legend))
     body = _body(kinds, scenario, width, room, _not_drawn(packed, scenario), marks)
     return [*head, *body, *tail, *legend][: max(0, height)]
-
-
-def _summary(packed: Packed, width: int, marks: Marks) -> str:
-    """How many it takes and how far that is from the least."""
-    servers, gpus, least = _known(packed.servers), _known(packed.gpus), _known(packed.servers_least)
-    parts = [f"{n:,.0f} {word}{'s' * (n != 1)}" for n, word in ((servers, "server"), (gpus, "GPU")) if n is not None]
-    brief = parts
-    over = servers - least if servers is not None and least is not None else None
-    if over is not None and not packed.problem:
-        brief = [*parts, "optimal" if over < 0.5 else f"at most {over:,.0f} too many"]
-        parts = [*parts, "optimal" if over < 0.5 else f"at most {over:,.0f} server{'s' * (over >= 1.5)} too many"]
-    texts = [marks.dot.join(form) for form in (parts, brief, [*brief[:1], *brief[2:]])]
-    return next((text for text in texts if cells(text) <= width), texts[-1])
 
 
 def _known(reading: Reading) -> float | None:
@@ -142,67 +129,44 @@ def _not_drawn(packed: Packed, scenario: Scenario) -> str:
 def _body(
     kinds: Counter[Kind], scenario: Scenario, width: int, room: int, not_drawn: str, marks: Marks
 ) -> list[Row]:  # fmt: skip
-    """A line or more of each kind of server, as many kinds as fit; the others are counted."""
-    last: list[Row] = [fitted([(f"+ {not_drawn}", "muted")], width)] if not_drawn else []
+    """A line of each kind of server, as many kinds as fit; the others are counted."""
     most = max(kinds.values())
     mixed = len({shape for shape, _ in kinds}) > 1
     rows: list[Row] = []
-    drawn = 0
-    for at, ((shape, units), times) in enumerate(kinds.items()):
+    for (shape, units), times in kinds.items():
         prefix = f"{times:>{len(f'{most:,}')},} x " if most > 1 else ""
         name = f" {clean(scenario.server[shape].gpu)}" if mixed and shape < len(scenario.server) else ""
-        lines = _server(units, prefix, name, width, marks, min(_LINES_OF_SERVER, max(1, room - len(rows))))
-        if rows and len(rows) + len(lines) + len(last) + (at < len(kinds) - 1) > room:
-            text = f"+ {sum(kinds.values()) - drawn:,} more ({len(kinds) - at} kind{'s' * (len(kinds) - at != 1)})"
-            text += f", {not_drawn}" if not_drawn else ""
-            return [*rows[: room - 1], fitted([(text, "muted")], width)]
-        rows += lines
-        drawn += times
-    return [*rows, *last][:room]
+        line = _server([(_gpus(unit, marks), 1) for unit in units], marks)
+        if sum(cells(text) for text, _ in line) + cells(prefix) > width:
+            runs = [(unit, len(list(same))) for unit, same in groupby(units)]
+            line = _server([(_gpus(unit, marks, short=True), times) for unit, times in runs], marks)
+        rows.append(fitted([(prefix, "strong"), *line, (name, "muted")], width))
+    text = f"+ {not_drawn}" if not_drawn else ""
+    if len(rows) + bool(text) > room:
+        left = list(kinds.values())[room - 1 :]
+        text = f"+ {sum(left):,} more ({len(left)} kind{'s' * (len(left) != 1)})"
+        text += f", {not_drawn}" if not_drawn else ""
+        rows = rows[: room - 1]
+    return [*rows, fitted([(text, "muted")], width)] if text else rows
 
 
-def _server(units: Sequence[Unit], prefix: str, name: str, width: int, marks: Marks, most: int) -> list[Row]:
-    """One server: all its GPUs, or where they take too many lines each sort of them once, with its number."""
-    room = width - cells(prefix)
-    lines = _units([(_gpus(unit, marks), 1) for unit in units], room, marks)
-    if len(lines) > most or any(sum(cells(text) for text, _ in line) > room for line in lines):
-        runs = [(unit, len(list(same))) for unit, same in groupby(units)]
-        lines = _units([(_gpus(unit, marks, room), times) for unit, times in runs], room, marks)
-    rows: list[Row] = []
-    for at, line in enumerate(lines[:most]):
-        begin, end = (" " * cells(prefix), "") if at else (prefix, name)
-        rows.append(fitted([(begin, "strong"), *line, (end, "muted")], width))
-    if len(lines) > most:
-        rows[-1] = fitted([*rows[-1][:-1], ("…" if marks.joined != "-" else "~", "muted")], width)
-    return rows
-
-
-def _units(units: Sequence[tuple[list[Piece], int]], room: int, marks: Marks) -> list[list[Piece]]:
+def _server(units: Sequence[tuple[list[Piece], int]], marks: Marks) -> list[Piece]:
     """Units side by side between bars; a number behind one says how many there are of it."""
     bar: Piece = (marks.side, "border")
-    lines: list[list[Piece]] = []
-    used = 0
+    line = [bar]
     for pieces, times in units:
-        unit = [*pieces, *([(f" x {times} ", "muted")] if times > 1 else [])]
-        size = sum(cells(text) for text, _ in unit) + 1
-        if lines and used + size <= room:
-            lines[-1] += [*unit, bar]
-            used += size
-        else:
-            lines.append([bar, *unit, bar])
-            used = size + 1
-    return lines
+        line += [*pieces, *([(f" x {times} ", "muted")] if times > 1 else []), bar]
+    return line
 
 
-def _gpus(unit: Unit, marks: Marks, room: int | None = None) -> list[Piece]:
-    """One GPU, or those that an instance joins; where these are too many for `room`, with their number."""
+def _gpus(unit: Unit, marks: Marks, *, short: bool = False) -> list[Piece]:
+    """One GPU, or those that an instance joins; in short with their number."""
     workloads, gpus = unit
     one, bond = _gpu(workloads, marks), marks.joined
     tone = _tone(workloads[0]) if workloads else "border"
-    pieces = [*one, *[piece for _ in range(gpus - 1) for piece in ((bond, tone), *one)]]
-    if room is None or gpus <= 2 or sum(cells(text) for text, _ in pieces) + 10 <= room:
-        return pieces
-    return [*one, (f"{bond}{gpus} GPUs{bond}", tone), *one]
+    if short and gpus > 2:
+        return [*one, (f"{bond}{gpus} GPUs{bond}", tone), *one]
+    return [*one, *[piece for _ in range(gpus - 1) for piece in ((bond, tone), *one)]]
 
 
 def _gpu(workloads: tuple[int, ...], marks: Marks) -> list[Piece]:
@@ -234,22 +198,21 @@ def _keys(answer: Answer, kinds: Counter[Kind], room: int, marks: Marks, needed:
     free = sum(times for workloads, _, times in units if not workloads)
     if in_use or needed:
         more = f", the plan needs {needed:,}" if needed else ""
-        text = f"{in_use + needed:,} GPU{'s' * (in_use + needed != 1)} in use by something else{more}"
-        keys.append(Key(marks.in_use if in_use else "", "warn", text, f"{in_use + needed:,} in use{more}"))
+        keys.append(Key(marks.in_use if in_use else "", "warn", f"{in_use + needed:,} in use by others{more}"))
     if any(gpus > 1 for _, gpus, _ in units):
-        keys.append(Key(f"A{marks.joined}A", "muted", "one instance on several GPUs", "joined"))
+        keys.append(Key(f"A{marks.joined}A", "muted", "one instance"))
     if free:
-        keys.append(Key(marks.free, "muted", f"{free:,} GPU{'s' * (free != 1)} free", f"{free:,} free"))
+        keys.append(Key(marks.free, "muted", f"{free:,} free"))
     there = sorted({at for workloads, _, _ in units if workloads != _IN_USE for at in workloads})
-    room -= sum(cells(key.glyph) + 1 + cells(key.short) + 2 for key in keys)
-    short = max(4, min(10, room // max(1, len(there)) - 9))
+    room -= sum(cells(key.glyph) + cells(key.text) + 3 for key in keys)
+    longest = max(4, min(24, room // max(1, len(there)) - 9))
     names = []
     for at in there:
         if at < len(answer.workloads):
             plan = answer.workloads[at]
             name, instances = clean(plan.name.rpartition("/")[2] or plan.name), _known(plan.instances)
             times = f" x {instances:,.0f}" if instances is not None else ""
-            names.append(Key(letter(at), _tone(at), f"{cut(name, 24)}{times}", f"{cut(name, short)}{times}"))
+            names.append(Key(letter(at), _tone(at), f"{cut(name, longest)}{times}"))
     return [*names, *keys]
 
 

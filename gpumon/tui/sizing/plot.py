@@ -76,8 +76,6 @@ class Canvas:
         self._glyphs = glyphs
         self._dots: dict[tuple[int, int], tuple[int, str]] = {}
         self._over: dict[tuple[int, int], Piece] = {}
-        self._marked: set[tuple[int, int]] = set()
-        """Cells that nothing may be written over."""
 
     def column(self, x: float) -> int:
         """The column of cells that `x` is in; the last one for what lies beyond."""
@@ -124,31 +122,18 @@ class Canvas:
 
     def mark(self, x: float, y: float, glyph: str, tone: str) -> None:
         """One cell, before all that is there."""
-        cell = (self.line(y), self.column(x))
-        self._over[cell] = (glyph, tone)
-        self._marked.add(cell)
-
-    def along(self, y: float, text: str, tone: str) -> None:
-        """Words on a horizontal line, as far left as there is room; nothing where there is none."""
-        starts = ((self.line(y), start) for start in range(1, self.columns - cells(text)))
-        self._write(starts, text, tone, over=MARKS[self._glyphs].goal)
+        self._over[self.line(y), self.column(x)] = (glyph, tone)
 
     def beside(self, x: float, text: str, tone: str) -> None:
-        """Words to the left of a vertical line, else to its right, as low as there is room."""
+        """Words to the left of a vertical line, else to its right, as low as all their cells are free."""
         column = self.column(x)
-        starts = (column - cells(text), column + 1)
-        self._write(((line, start) for line in range(self.lines - 1, -1, -1) for start in starts), text, tone)
-
-    def _write(self, starts: Iterable[tuple[int, int]], text: str, tone: str, over: str = "") -> None:
-        """At the first start where all cells are free, or have the character `over`."""
-        for line, start in starts:
-            found = [(line, column) for column in range(start, start + len(text))]
-            if start < 0 or start + len(text) > self.columns or any(cell in self._dots for cell in found):
-                continue
-            if self._marked.isdisjoint(found) and all(self._over.get(cell, (over, ""))[0] == over for cell in found):
-                self._over |= {cell: (character, tone) for cell, character in zip(found, text, strict=True)}
-                self._marked |= set(found)
-                return
+        for line in range(self.lines - 1, -1, -1):
+            for start in (column - len(text), column + 1):
+                found = [(line, at) for at in range(start, start + len(text))]
+                free = start >= 0 and start + len(text) <= self.columns
+                if free and not any(cell in self._dots or cell in self._over for cell in found):
+                    self._over |= {cell: (character, tone) for cell, character in zip(found, text, strict=True)}
+                    return
 
     def rows(self) -> list[list[Piece]]:
         """What was drawn, from the top down, each line in `columns` cells; neighbours of one tone in one piece."""
@@ -177,18 +162,6 @@ class Key(NamedTuple):
     glyph: str
     tone: str
     text: str
-    short: str = ""
-    """The same where there is little room; empty: `text`."""
-
-
-class Title(NamedTuple):
-    """What a picture shows, in words."""
-
-    what: str
-    name: str = ""
-    """Of the workload."""
-    short: str = ""
-    """Instead of `what` where the legend stands beside it; empty: `what`."""
 
 
 class Scale(NamedTuple):
@@ -215,22 +188,24 @@ class Scale(NamedTuple):
         return round_number(value) if value == 0.0 or value >= 1e-3 else f"{value:.0e}"
 
 
-Draw = Callable[[Canvas], None]
-_LEGENDS: Final = ((18, 4), (12, 3), (7, 2), (5, 1))
+_LEGENDS: Final = ((12, 3), (7, 2), (5, 1))
 """Height from which a legend may have so many lines."""
 
 
 def framed(
-    size: tuple[int, int], title: Title, scales: tuple[Scale, Scale], legend: Sequence[Key], glyphs: Glyphs, draw: Draw
+    size: tuple[int, int],
+    title: str,
+    scales: tuple[Scale, Scale],
+    legend: Sequence[Key],
+    glyphs: Glyphs,
+    draw: Callable[[Canvas], None],
 ) -> list[Row]:
     """What `draw` draws, with its title, scales of x and y, and legend, in `size` (width and height); the legend alone
     where there is no room for more."""
-    width, height = size
+    (width, height), marks, (x, y) = size, MARKS[glyphs], scales
     if width < 16 or height < 3:
         return flowed(legend, width, height)
-    marks, (x, y) = MARKS[glyphs], scales
-    allowed = next((lines for least, lines in _LEGENDS if height >= least), 0)
-    keys = flowed(legend, width, allowed)
+    keys = flowed(legend, width, next((lines for least, lines in _LEGENDS if height >= least), 0))
     lines = height - 2 - len(keys)
     ticks = [(value, y.text(value)) for value in reversed(y.ticks(max(1, lines // 2)))]
     side = max(3, *(len(label) for _, label in ticks))
@@ -239,78 +214,42 @@ def framed(
     labels: dict[int, str] = {}
     for value, label in ticks:
         labels.setdefault(canvas.line(value), label)
-    rows: list[Row] = [titled(title, width, () if allowed else legend)]
+    rows: list[Row] = [fitted([(cut(title, width), "strong")], width) if keys else flowed(legend, width, 1)[0]]
     for at, row in enumerate(canvas.rows()):
         label = labels.get(at, "")
         rows.append(fitted([(right(label, side) + (marks.tick if label else marks.side), "muted"), *row], width))
-    return [*rows, _ruler(canvas, x, side, width, marks, bool(keys)), *keys]
-
-
-def _ruler(canvas: Canvas, x: Scale, side: int, width: int, marks: Marks, titled_whole: bool) -> Row:
-    """The x axis with its figures on it, and what it counts where there is room or the title does not say so."""
-    labels = [(canvas.column(value), x.text(value)) for value in x.ticks(max(1, canvas.columns // 8))]
-    used = max(start + len(label) for start, label in labels) + 1
-    words = " in flight"
-    if canvas.columns < 24 or (titled_whole and used + cells(words) > canvas.columns):
-        words = ""
-    end, at = canvas.columns - cells(words), 0
-    row: list[Piece] = [(" " * side + marks.corner, "muted")]
-    for start, label in labels:
-        if at <= start and start + len(label) <= end:
-            row += [(marks.rule * (start - at), "border"), (label, "muted")]
-            at = start + len(label) + 1
-            row.append((marks.rule if at <= end else "", "border"))
-    return fitted([*row, (marks.rule * (end - at), "border"), (words, "muted")], width)
-
-
-def titled(title: Title, width: int, legend: Sequence[Key] = ()) -> Row:
-    """What is shown and whose it is, as far as there is room.
-
-    `legend`: where no line is left for it, as much of it as fits stands behind the first words.
-    """
-    if legend:
-        first = title.short or title.what
-        keys = flowed([key._replace(text=key.short or key.text) for key in legend], width - cells(first) - 2, 1)
-        return fitted([(first, "strong"), ("  ", "text"), *(keys[0] if keys else ())], width)
-    room = width - cells(title.what)
-    name = cut(f": {title.name}", room) if title.name and room >= 8 else ""
-    return fitted([(title.what, "strong"), (name, "text")], width)
+    ruler: list[Piece] = [(" " * side + marks.corner, "muted")]
+    at = 0
+    for value in x.ticks(max(1, canvas.columns // 8)):
+        start, label = canvas.column(value), x.text(value)
+        if at <= start and start + len(label) <= canvas.columns:
+            ruler += [(marks.rule * (start - at), "border"), (label, "muted")]
+            at = start + len(label)
+    return [*rows, fitted([*ruler, (marks.rule * (canvas.columns - at), "border")], width), *keys]
 
 
 def flowed(keys: Sequence[Key], width: int, most: int) -> list[Row]:
-    """A legend in at most `most` lines: whole entries, in short words where need be; what is left out is counted."""
-    if most <= 0 or width <= 0:
-        return []
-    short = [key._replace(text=key.short or key.text) for key in keys]
-    for form in (keys, short):
-        lines = _legend(form, width)
-        if len(lines) <= most:
-            return [fitted(line, width) for line in lines]
-    for kept in range(len(keys) - 1, 0, -1):
-        lines = _legend([*short[:kept], Key("", "muted", f"+{len(keys) - kept}")], width)
-        if len(lines) <= most:
-            return [fitted(line, width) for line in lines]
-    return [fitted(line, width) for line in _legend(short[:1], width)]
+    """A legend in at most `most` lines, each entry in the first line that has room; what is left out is counted."""
+    for kept in range(len(keys), 0, -1):
+        shown = [*keys[:kept], *([Key("", "muted", f"+{len(keys) - kept}")] if kept < len(keys) else [])]
+        lines: list[list[Piece]] = []
+        for key in shown:
+            pieces = [(f"{key.glyph} " if key.glyph else "", key.tone), (key.text, "text" if key.glyph else key.tone)]
+            size = sum(cells(text) for text, _ in pieces)
+            for line in lines:
+                if sum(cells(text) for text, _ in line) + size + 2 <= width:
+                    line += [("  ", "text"), *pieces]
+                    break
+            else:
+                lines.append(pieces)
+        if len(lines) <= most or kept == 1:
+            return [fitted(line, width) for line in lines[: max(0, most)]]
+    return []
 
 
-def _legend(keys: Sequence[Key], width: int) -> list[list[Piece]]:
-    """Each entry in the first line that has room for it."""
-    lines: list[list[Piece]] = []
-    for key in keys:
-        pieces = [(f"{key.glyph} " if key.glyph else "", key.tone), (key.text, "text" if key.glyph else key.tone)]
-        size = sum(cells(text) for text, _ in pieces)
-        for line in lines:
-            if sum(cells(text) for text, _ in line) + size + 2 <= width:
-                line += [("  ", "text"), *pieces]
-                break
-        else:
-            lines.append(pieces)
-    return lines
-
-
-def reason(title: Title, text: str, width: int, height: int, tone: str = "muted") -> list[Row]:
+def reason(title: str, text: str, width: int, height: int, tone: str = "muted") -> list[Row]:
     """A picture that can not be drawn: its title and why."""
-    rows: list[Row] = [titled(title, width)] if height > 1 else []
+    rows: list[Row] = [fitted([(cut(title, width), "strong")], width)] if height > 1 else []
     lines = folded(clean(labelled(text)), max(1, width))[: max(0, height - len(rows))]
     return rows + [[(left(line, width), tone)] for line in lines]
 
@@ -338,182 +277,106 @@ _NEAR: Final = 2.0
 """Limits up to so many times what else is shown are drawn; the others are only named."""
 _FAR: Final = 2.5
 """The same of a goal above the curve."""
-_MOST_LIMITS: Final = 2
-_LINES: Final = {
-    Source.MEASURED: ("fitted line", "fit"),
-    Source.SWEEP: ("line through the sweep", "sweep"),
-    Source.RESCALED: ("re-scaled", "re-scaled"),
-    Source.ROOFLINE: ("roofline", "roofline"),
-}
-"""The curve by its source, and in a word."""
+_LINES: Final = {Source.MEASURED: "fit", Source.SWEEP: "sweep", Source.RESCALED: "re-scaled"}
+"""What the curve is called by its source; else it is a roofline."""
 
 
-def itl(width: int, height: int, instance: Instance, plan: WorkloadPlan, glyphs: Glyphs) -> list[Row]:
-    """ITL over the requests in flight of one instance."""
-    points = [(point.running, point.itl_s) for point in _points(instance)]
-    known = [(x, y) for x, y in points if y is not None and usable(x) and usable(y)]
-    value = instance.curve.itl_s if instance.curve is not None else None
-    others = [limit for limit in plan.limits if limit.kind is not LimitKind.ITL]
-    latency = _Latency(instance, plan, known, value, others, glyphs)
-    goal = instance.goal_itl_s if usable(instance.goal_itl_s) else None
-    high = latency.most_y
-    shown = goal is not None and goal <= _FAR * (high or goal)
-    high = max(high, goal) if goal is not None and shown else high or 1.0
-    unit, name = (1e-3, "ms") if high < 10.0 else (1.0, "s")
-    title = Title(f"ITL in {name} over requests in flight of one instance", clean(plan.name), f"ITL {name}")
+def latency(
+    width: int, height: int, instance: Instance, plan: WorkloadPlan, glyphs: Glyphs, *, tokens: bool = False
+) -> list[Row]:
+    """ITL of one instance over its requests in flight, or its output tokens per second: what was measured, the curve
+    (dashed where nothing was), the goal, the limits and the planned point."""
+    marks, curve, fit = MARKS[glyphs], instance.curve, instance.fitted
+    low, high = (fit.low, fit.high) if fit is not None else (0.0, 0.0)
+    measured = instance.seen.points if instance.seen is not None and instance.alike else ()
+    figures = [(point.running, _rate(point) if tokens else point.itl_s) for point in measured]
+    points = [(x, y) for x, y in figures if y is not None and usable(x) and usable(y)]
+    value = None if curve is None else curve.tokens_per_s if tokens else curve.itl_s
+    why = instance.problem or next(iter(instance.notes), "") if curve is None else ""
+    name = "tokens/s" if tokens else "ITL"
+    title = f"{name} over requests in flight of one instance: {clean(plan.name)}"
+    if not points and value is None:
+        return reason(title, why or NO_POINTS, width, height)
+
+    def seen(running: float) -> bool:
+        """Whether the curve is within what was measured, or near to it."""
+        return high > 0.0 and low / EXTRAPOLATED <= running <= high * EXTRAPOLATED
+
+    planned = running if usable(running := number(plan.running)) else None
+    limits = [each for each in plan.limits if usable(each.concurrency) and (tokens or each.kind is not LimitKind.ITL)]
+    base = max([*(x for x, _ in points), planned or 0.0, high if usable(high) else 0.0])
+    base = base or (limits[0].concurrency if limits else 0.0) or 1.0
+    near = [limit for limit in limits if limit.concurrency <= _NEAR * base][:2]
+    most_x = max([base, *(limit.concurrency for limit in near)])
+    heights = [y for _, y in points]
+    if value is not None:
+        heights += [y for share in (0.25, 0.5, 0.75, 1.05) if usable(y := value(most_x * share))]
+    most_y = max(heights, default=0.0)
+    goal = instance.goal_itl_s if not tokens and usable(instance.goal_itl_s) else None
+    goal_shown = goal is not None and goal <= _FAR * (most_y or goal)
+    most_y = max(most_y, goal if goal is not None and goal_shown else 0.0) or 1.0
+
+    at_plan = value(planned) if planned is not None and value is not None else None
+    at_plan = at_plan if usable(at_plan) else None
     keys = list[Key]()
+    if planned is not None:
+        text = "not known" if at_plan is None else f"{count(at_plan)} tok/s" if tokens else _time(at_plan)
+        doubt = "" if at_plan is None or seen(planned) else " extrapolated" if high > 0.0 else " not measured"
+        keys.append(Key(marks.plan, "focus", f"planned {whole(planned)}: {text}{doubt}"))
     if goal is not None:
         asked = instance.workload.itl_p95_ms
         p95 = _time(asked / 1e3) if asked is not None and usable(asked) else ""
         text = f"goal {p95} p95 is {_time(goal)} mean" if p95 and p95 != _time(goal) else f"goal {_time(goal)}"
-        where = ("", "") if shown else (", above the scale", " above")
-        keys.append(Key(MARKS[glyphs].goal * 2, "warn", text + where[0], f"goal {_time(goal)}{where[1]}"))
-    return latency.rows((width, height), title, Scale(high, unit), _time, keys, goal if shown else None)
+        keys.append(Key(marks.goal * 2, "warn", text + ("" if goal_shown else ", above the scale")))
+    if value is not None:
+        scaled = fit is not None and fit.anchored and instance.source is not Source.RESCALED
+        line = "scaled roofline" if scaled else _LINES.get(instance.source, "roofline")
+        line += f" {instance.band.short}" if instance.band else ""
+        beyond = most_x > high * EXTRAPOLATED
+        if high <= 0.0:
+            keys.append(Key(marks.dashed, "muted", f"{line}, not measured"))
+        else:
+            keys.append(Key(marks.solid, "accent", line))
+        if high > 0.0 and (beyond or low / EXTRAPOLATED >= 1.0):
+            text = f"beyond {whole(high)}" if beyond else f"below {whole(low)}"
+            keys.append(Key(marks.dashed, "muted", f"extrapolated {text}"))
+    keys += [Key(marks.limit, "critical", f"{_word(each)} limit {whole(each.concurrency)}") for each in near]
+    if points:
+        keys.append(Key(marks.point, "tokens", f"{len(points)} measured"))
+    if value is None:
+        keys.append(Key("", "muted", f"no line: {clean(labelled(why)) or NO_POINTS}"))
+    far = [f"{_word(each)} limit {whole(each.concurrency)}, far right" for each in limits[:1] if each not in near]
+    keys += [Key("", "muted", text) for text in far]
+
+    def draw(canvas: Canvas) -> None:
+        if value is not None:
+            canvas.curve(value, seen, "accent")
+        for limit in near:
+            canvas.down(limit.concurrency, marks.limit, "critical")
+        if goal is not None and goal_shown:
+            canvas.across(goal, marks.goal, "warn")
+        for x, y in points:
+            canvas.mark(x, y, marks.point, "tokens")
+        if planned is not None:
+            canvas.mark(planned, at_plan or 0.0, marks.plan, "focus")
+        for limit in near:
+            canvas.beside(limit.concurrency, _word(limit), "critical")
+
+    unit, sign = (1.0, "") if tokens else (1e-3, " in ms") if most_y < 10.0 else (1.0, " in s")
+    title = title.replace(name, f"{name}{sign}", 1)
+    return framed((width, height), title, (Scale(most_x), Scale(most_y, unit)), keys, glyphs, draw)
 
 
-def throughput(width: int, height: int, instance: Instance, plan: WorkloadPlan, glyphs: Glyphs) -> list[Row]:
-    """Output tokens per second over the requests in flight of one instance."""
-    points = []
-    for point in _points(instance):
-        rate = point.tokens_per_s
-        if rate is None and point.itl_s is not None and point.itl_s > 0.0:
-            rate = point.running / point.itl_s
-        if rate is not None and usable(rate) and usable(point.running):
-            points.append((point.running, rate))
-    value = instance.curve.tokens_per_s if instance.curve is not None else None
-    latency = _Latency(instance, plan, points, value, plan.limits, glyphs)
-    title = Title("tokens/s over requests in flight of one instance", clean(plan.name), "tok/s")
-    scale = Scale(latency.most_y or 1.0)
-    return latency.rows((width, height), title, scale, lambda y: f"{count(y)} tok/s", [], None)
-
-
-def _points(instance: Instance) -> Sequence[Point]:
-    return instance.seen.points if instance.seen is not None and instance.alike else ()
+def _rate(point: Point) -> float | None:
+    """Tokens per second of a point: as measured, else what its ITL comes to."""
+    if point.tokens_per_s is not None or not point.itl_s or not point.itl_s > 0.0:
+        return point.tokens_per_s
+    return point.running / point.itl_s
 
 
 def _time(value: float) -> str:
     """An ITL or a goal with three digits and its unit."""
     return f"{value * 1e3:.3g} ms" if value < 0.9995 else f"{value:,.3g} s" if value < 999.5 else f"{value:,.0f} s"
-
-
-class _Latency:
-    """What both plots of an instance have: measured points, the curve, the planned point and the limits."""
-
-    def __init__(
-        self,
-        instance: Instance,
-        plan: WorkloadPlan,
-        points: Sequence[tuple[float, float]],
-        value: Callable[[float], float] | None,
-        limits: Sequence[Limit],
-        glyphs: Glyphs,
-    ) -> None:
-        self._instance, self._points, self._value, self._glyphs = instance, points, value, glyphs
-        fitted_to = instance.fitted
-        self._low, self._high = (fitted_to.low, fitted_to.high) if fitted_to is not None else (0.0, 0.0)
-        self._plan = planned if usable(planned := number(plan.running)) else None
-        bounds = [limit for limit in limits if usable(limit.concurrency)]
-        base = max([x for x, _ in points] + [self._plan or 0.0, self._high if usable(self._high) else 0.0])
-        base = base or (bounds[0].concurrency if bounds else 0.0) or 1.0
-        self._near = [limit for limit in bounds if limit.concurrency <= _NEAR * base][:_MOST_LIMITS]
-        self._far = [limit for limit in bounds[:1] if limit not in self._near]
-        self.most_x = max([base, *(limit.concurrency for limit in self._near)])
-        values = [y for _, y in points]
-        if value is not None:
-            values += [y for share in (0.25, 0.5, 0.75, 1.05) if usable(y := value(self.most_x * share))]
-        self.most_y = max(values, default=0.0)
-        """Highest value of points and curve; 0 where all are."""
-
-    def _measured(self, running: float) -> bool:
-        """Whether the curve is within what was measured, or near to it."""
-        return self._high > 0.0 and self._low / EXTRAPOLATED <= running <= self._high * EXTRAPOLATED
-
-    def rows(
-        self,
-        size: tuple[int, int],
-        title: Title,
-        scale: Scale,
-        written: Callable[[float], str],
-        goal_keys: list[Key],
-        goal: float | None,
-    ) -> list[Row]:
-        """The plot; where there is neither a point nor a curve, why not."""
-        instance, marks = self._instance, MARKS[self._glyphs]
-        why = instance.problem or next(iter(instance.notes), "") if instance.curve is None else ""
-        if not self._points and self._value is None:
-            return reason(title, why or NO_POINTS, *size)
-        planned = self._value(self._plan) if self._plan is not None and self._value is not None else None
-        planned = planned if usable(planned) else None
-        keys, dashed = list[Key](), self._dashed_keys()
-        doubt = ""
-        if self._plan is not None:
-            if planned is not None and not self._measured(self._plan):
-                doubt = " extrapolated" if self._high > 0.0 else " not measured"
-            at = f"{whole(self._plan)}: {written(planned) if planned is not None else 'not known'}"
-            short = f"{at}{doubt}".replace(" tok/s", "")
-            keys.append(Key(marks.plan, "focus", f"planned {at}{',' if doubt else ''}{doubt}", short))
-        keys += [*(() if doubt else dashed), *goal_keys, *self._solid_keys()]
-        for limit in self._near:
-            text = f"{_word(limit)} limit {whole(limit.concurrency)}"
-            keys.append(Key(marks.limit, "critical", text, text.replace(" limit", "")))
-        for limit in self._far:
-            text = f"{_word(limit)} limit {whole(limit.concurrency)}"
-            keys.append(Key("", "muted", f"{text}, far right", f"{text.replace(' limit', '')} far"))
-        if self._points:
-            n = len(self._points)
-            keys.append(Key(marks.point, "tokens", f"{n} point{'s' * (n != 1)} measured", f"{n} measured"))
-        if self._value is None:
-            keys.append(Key("", "muted", f"no line: {clean(labelled(why)) or NO_POINTS}", "no line yet"))
-        keys += dashed if doubt else ()
-
-        def draw(canvas: Canvas) -> None:
-            if self._value is not None:
-                canvas.curve(self._value, self._measured, "accent")
-            for limit in self._near:
-                canvas.down(limit.concurrency, marks.limit, "critical")
-            if goal is not None:
-                canvas.across(goal, marks.goal, "warn")
-            for x, y in self._points:
-                canvas.mark(x, y, marks.point, "tokens")
-            if self._plan is not None:
-                canvas.mark(self._plan, planned or 0.0, marks.plan, "focus")
-            if goal is not None:
-                canvas.along(goal, " goal ", "warn")
-            for limit in self._near:
-                canvas.beside(limit.concurrency, _word(limit), "critical")
-
-        return framed(size, title, (Scale(self.most_x), scale), keys, self._glyphs, draw)
-
-    def _name(self) -> tuple[str, str]:
-        """Of the curve, with its band, and in a word."""
-        instance = self._instance
-        fitted_to, source = instance.fitted, instance.source
-        scaled = fitted_to is not None and fitted_to.anchored and source is not Source.RESCALED
-        name = (
-            ("roofline scaled to what was measured", "scaled roofline") if scaled else _LINES.get(source, ("line",) * 2)
-        )
-        band = f" {instance.band.short}" if instance.band else ""
-        return f"{name[0]}{band}", f"{name[1]}{band}"
-
-    def _solid_keys(self) -> list[Key]:
-        """Of the part of the curve that was measured."""
-        if self._value is None or self._high <= 0.0:
-            return []
-        return [Key(MARKS[self._glyphs].solid, "accent", *self._name())]
-
-    def _dashed_keys(self) -> list[Key]:
-        """Of the part of the curve that was not."""
-        dashed = MARKS[self._glyphs].dashed
-        if self._value is None:
-            return []
-        if self._high <= 0.0:
-            name, short = self._name()
-            return [Key(dashed, "muted", f"{name}, not measured", short)]
-        beyond = self.most_x > self._high * EXTRAPOLATED
-        if not beyond and self._low / EXTRAPOLATED < 1.0:
-            return []
-        text = f"extrapolated beyond {whole(self._high)}" if beyond else f"extrapolated below {whole(self._low)}"
-        return [Key(dashed, "muted", text, "extrapolated")]
 
 
 def _word(limit: Limit) -> str:
@@ -522,7 +385,7 @@ def _word(limit: Limit) -> str:
 
 def instances(width: int, height: int, plan: WorkloadPlan, here: int | None, glyphs: Glyphs) -> list[Row]:
     """Instances that each number of requests in flight takes. `here`: instances that run now; None: not known."""
-    title, marks = Title("instances over requests in flight", clean(plan.name), short="instances"), MARKS[glyphs]
+    title, marks = f"instances over requests in flight: {clean(plan.name)}", MARKS[glyphs]
     each, target, needed = number(plan.capacity_per_instance), number(plan.concurrency), number(plan.instances)
     if each is None or not usable(each) or each <= 0.0:
         return reason(title, plan.problem or "no capacity of one instance is known yet", width, height)
@@ -538,15 +401,15 @@ def instances(width: int, height: int, plan: WorkloadPlan, here: int | None, gly
     most_x = max(1.5 * target or 4.0 * each, carried * 1.1 if carried <= 3.0 * target else 0.0)
     shown = here is not None and 0 <= here <= 3.0 * max(steps(most_x), mark)
     most_y = max(steps(most_x), mark, float(here or 0) if shown else 0.0, 1.0)
-    keys = [Key(marks.plan, "focus", f"target {_whole(target)}: {_whole(mark)} needed", f"{_whole(mark)} needed")]
+    keys = [Key(marks.plan, "focus", f"target {_whole(target)}: {_whole(mark)} needed")]
     if here is not None:
         text = f"{_whole(here)} here now" + (f", carry {_whole(carried)}" if carried else "")
-        text += "" if shown else ", above the scale"
-        keys.append(Key(marks.goal * 2, "ok", text, f"{_whole(here)} here"))
-    spare = f", {plan.spares} spare" if plan.spares else ""
-    keys.append(Key(marks.solid, "accent", f"{count(each)} per instance{spare}"))
+        keys.append(Key(marks.goal * 2, "ok", text + ("" if shown else ", above the scale")))
+    keys.append(
+        Key(marks.solid, "accent", f"{count(each)} per instance{f', {plan.spares} spare' if plan.spares else ''}")
+    )
     if mark > steps(target) and target:
-        keys.append(Key("", "muted", "more than the steps: a rate or queue bound", "above the steps"))
+        keys.append(Key("", "muted", "above the steps: a rate or queue bound"))
 
     def draw(canvas: Canvas) -> None:
         canvas.curve(steps, lambda _: True, "accent")

@@ -15,7 +15,7 @@ from gpumon.readings.text import clean
 from gpumon.sizing.answer import Answer, WorkloadPlan
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.live import Held, have, held, instances_here, kv_ratios
-from gpumon.sizing.plan import USUAL, Column, Planned, compare, planned
+from gpumon.sizing.plan import Column, Planned, compare, planned
 from gpumon.sizing.profile import Observed, Origin, seen_of
 from gpumon.sizing.scenario import Known, Scenario, Server, Workload
 from gpumon.tui.line import Piece
@@ -303,11 +303,12 @@ class Calculation:
         workloads = self.answer.workloads if self.answer is not None else ()
         return workloads[at] if 0 <= at < len(workloads) else None
 
-    def columns(self, also: tuple[str, ...] = ()) -> tuple[Column, ...]:
-        """The same question on other types of GPU, `also` on those that were planned with before."""
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The same question on other types of GPU."""
         if self._columns is None:
-            asked = self._scenario if not self.failed else None
-            self._columns = () if asked is None else compare(asked, self.known, (*also, *USUAL))
+            failed = self._scenario is None or bool(self.failed)
+            self._columns = () if self._scenario is None or failed else compare(self._scenario, self.known)
         return self._columns
 
 
@@ -322,11 +323,7 @@ class PanelState:
         """Whether all fields of the row under the cursor are shown, instead of all rows."""
         self.cell = 0
         """Which value of the row the cursor is on; of the opened row which field."""
-        self.gpus_before: tuple[str, ...] = ()
-        """The type of GPU that another one was chosen for: it stays in the comparison."""
         self._newest = Newest()
-        self._stepped_from: Version | None = None
-        """Where the last key was `-`: the version before its step. With a digit behind it was a sign."""
         self.version = self.undo.present
         """What is asked now: with what is typed so far, as far as that is a value."""
         self.stops = stops(scenario)
@@ -434,15 +431,10 @@ class PanelState:
 
     def type(self, key: str, character: str | None) -> bool:
         """A key that may be part of a number; returns whether it was."""
-        stepped_from, self._stepped_from = self._stepped_from, None
         if self.edit is None:
             back = key == "backspace"
             if not (back or (character is not None and character in BEGINS)) or not self.begin(empty=not back):
                 return False
-            if stepped_from is not None and not back:
-                self.undo.put(stepped_from, self.place)
-                self.edit = Edit(self.place, self.present)
-                self.edit.text.insert("-")
         assert self.edit is not None
         # A sign belongs behind an e only: 1e-3.
         if character in ("+", "-") and self.edit.text.text[-1:].lower() != "e":
@@ -487,13 +479,12 @@ class PanelState:
         self.answer()
         return dropped
 
-    def step(self, direction: int, *, sign: bool = False) -> None:
-        """The next value up (1) or down (-1): of numbers a tenth, of choices the next one. `sign`: by a `-`, which a
-        digit behind it makes the sign of a number."""
+    def step(self, direction: int) -> None:
+        """The next value up (1) or down (-1): of numbers a tenth, of choices the next one."""
         place = self.place
         if not self.accept() or not self._there(place):
             return
-        before, kind, known = self.undo.present, place.field.kind, self.calculation.known
+        kind, known = place.field.kind, self.calculation.known
         if kind is None:
             choices, value = list(place.field.choices(known)), value_of(self.scenario, place)
             at = choices.index(value) if value in choices else -1 if direction > 0 else 0
@@ -502,7 +493,6 @@ class PanelState:
             now = effect(place, self.version, self.calculation).value
             number = kind.stepped(float(now), direction) if isinstance(now, (int, float)) else place.field.start
             self.put_value(place, int(number) if kind.whole else number)
-        self._stepped_from = before if sign else None
 
     def put_value(self, place: Place, value: Any) -> None:
         """Change one value; changes of the same one in a row are one step back."""
@@ -560,14 +550,12 @@ class PanelState:
             before, prices = servers[at], self.calculation.prices
             if before.price_per_gpu_hour is not None:
                 self.calculation.keep_price(before.gpu, before.price_per_gpu_hour)
-            self.gpus_before = self.gpus_before or (before.gpu,)
             changed = replace(before, gpu=name, price_per_gpu_hour=prices.get(name), gpu_power_w=None)
             self.put(replace(self.present, server=(*servers[:at], changed, *servers[at + 1 :])), place)
 
     def load(self, version: Version) -> None:
         """Go on with a whole other scenario, of a file or of what runs here."""
         self.opened = False
-        self.gpus_before = ()
         self.put(version)
         self.undo.settle()
         self._to_first_workload()
