@@ -382,7 +382,9 @@ def _work(reading: EngineReading, found: Rates, tp: int) -> _Work:
         per_token = flops.decode_flops_per_token(llm, per_token)
     generated = decode
     if not isinstance(decode, Missing) and decode > 0.0:
-        generated = Missing(Reason.NO_CONTEXT) if isinstance(per_token, Missing) else decode * per_token
+        # The pass of its prompt makes the first token of an answer, and has its FLOPs already.
+        after_first = max(0.0, decode - (number(found.prompts) or 0.0))
+        generated = Missing(Reason.NO_CONTEXT) if isinstance(per_token, Missing) else after_first * per_token
     if DIFFUSION in reading.info:
         return _Work(prefill, DENOISES, plus(prefill, DENOISES), *[DENOISES] * 4)
     single = decode if isinstance(decode, Missing) else traffic.single_stream_bytes_per_s(llm, decode)

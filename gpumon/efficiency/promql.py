@@ -235,7 +235,9 @@ def _flops() -> tuple[tuple[str, str, str], ...]:
     hit = f"({CACHED} / ({CACHED} + {PREFILL} > 0) or {PREFILL} * 0)"
     seen = _engine("prefill_context_tokens:mean")
     inside = _engine("prefill_window_tokens:mean")
-    decode = f"{DECODE} * (\n{of_context('decode_flops', CONTEXT, _IN_WINDOW)}\n{_joined('decode_flops_per_token')}\n)"
+    after_first = f"clamp_min({DECODE} - ({PROMPTS} or {DECODE} * 0), 0)"
+    per_token = f"{of_context('decode_flops', CONTEXT, _IN_WINDOW)}\n{_joined('decode_flops_per_token')}"
+    decode = f"{after_first} * (\n{per_token}\n)"
     prefill = f"{PREFILL} * (\n{of_context('prefill_flops', seen, inside)}\n{_joined('prefill_flops_per_token')}\n)"
     prompts = f"({PROMPTS} {OF_MODEL} {_of('prompt_flops')} or {PREFILL} * 0)"
     return (
@@ -250,7 +252,11 @@ def _flops() -> tuple[tuple[str, str, str], ...]:
             f"/ (2 * {PROMPT_BIASED} * (1 - {hit}) > 0)",
             "the same in its window: the mean of min(position, window) over what is not cached",
         ),
-        (_engine("decode_flops:rate"), f"{decode}\nor {DECODE} == 0", "decode tokens/s x FLOPs per token"),
+        (
+            _engine("decode_flops:rate"),
+            f"{decode}\nor {DECODE} == 0",
+            "decode tokens/s after the first of each answer x FLOPs per token",
+        ),
         (
             _engine("prefill_flops:rate"),
             f"{prefill} + {prompts}\nor {PREFILL} == 0",

@@ -138,6 +138,19 @@ def test_prefill_counts_computed_tokens_with_half_of_the_causal_attention(catalo
     assert shown.efficiency.mfu_ratio == pytest.approx(shown.efficiency.mfu_prefill_ratio)
 
 
+def test_the_first_token_of_an_answer_is_made_by_the_pass_of_its_prompt(catalogue: GpuCatalogue):
+    """50 answers a second of 2 tokens: 100 tokens/s, of which 50 are decoded."""
+    deriver = Deriver(catalogue)
+    for at in range(0, 20, 2):
+        ttft = HistogramReading((1.0, INF), (50.0 * at, 50.0 * at), 5.0 * at, 50.0 * at)
+        counters = {DECODE_TOKENS: at * 100.0, STEPS: at * 100.0, PREFILL_COMPUTED: 0.0, PREFILL_CACHED: 0.0}
+        one = engine(float(at), counters, histograms={TTFT: ttft})
+        shown = deriver.derive(frame(at, (gpu(at_s=float(at)),), (one,))).snapshot.engines[0]
+    assert shown.rates.decode_tokens_per_s == pytest.approx(100)
+    per_token = 2 * 7.504924672e9 + 4 * 32 * 128 * 32 * 1000
+    assert shown.efficiency.decode_flops_per_s == pytest.approx(50 * per_token, rel=0.002)
+
+
 def test_tensor_parallel_engines_divide_by_all_their_gpus(catalogue: GpuCatalogue):
     one = single_stream(Deriver(catalogue)).engines[0]
     deriver = Deriver(catalogue)

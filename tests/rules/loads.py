@@ -161,7 +161,8 @@ def expected(
     hit = load.cached / (load.cached + load.computed)
     per_prompt = flops.prefill_flops_per_token(llm, biased * (1 - hit), biased * hit)
     prefill = load.computed * per_prompt + (0.0 if apart else load.prompts * flops.head_flops(llm))
-    decode = load.decode * flops.decode_flops_per_token(llm, tokens)
+    after_first = load.decode - (0.0 if apart else load.prompts)
+    decode = after_first * flops.decode_flops_per_token(llm, tokens)
     group = max(load.steps)
     moved = traffic.step_bytes_per_s(
         llm,
