@@ -54,4 +54,4 @@ def width() -> int:
     """Columns of the terminal; a pipe gets wide lines rather than wrapped ones."""
     import shutil
 
-    return max(60, shutil.get_terminal_size((100, 24)).columns) if sys.stdout.isatty() else 160
+    return min(max(60, shutil.get_terminal_size((100, 24)).columns), 500) if sys.stdout.isatty() else 160

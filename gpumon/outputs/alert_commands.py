@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import queue
+import signal
 import subprocess
 import threading
 from typing import Any, Final
@@ -67,22 +70,26 @@ class AlertCommands:
     def _deliver(self, command: tuple[str, ...], line: bytes, wall_s: float) -> None:
         name = clean(command[0], 80)
         try:
-            ended = subprocess.run(
+            process = subprocess.Popen(
                 command,
-                input=line,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                timeout=self._timeout_s,
                 start_new_session=True,
-                check=False,
             )
-        except subprocess.TimeoutExpired:
-            self._complain(f"{name} took longer than {self._timeout_s:g} s and was killed", wall_s)
         except (OSError, ValueError) as failure:
             self._complain(f"{name} can not be run: {clean(str(failure), 120)}", wall_s)
-        else:
-            if ended.returncode:
-                self._complain(f"{name} ended with exit code {ended.returncode}", wall_s)
+            return
+        try:
+            process.communicate(line, timeout=self._timeout_s)
+        except subprocess.TimeoutExpired:
+            self._complain(f"{name} took longer than {self._timeout_s:g} s and was killed", wall_s)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # what it has started as well
+            process.communicate()
+            return
+        if process.returncode:
+            self._complain(f"{name} ended with exit code {process.returncode}", wall_s)
 
     def _complain(self, text: str, wall_s: float) -> None:
         self._fault = Fault("alert command", text, wall_s)

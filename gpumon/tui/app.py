@@ -7,6 +7,7 @@ import contextlib
 import gc
 import os
 import signal
+import sys
 import time
 from abc import abstractmethod
 from collections.abc import Callable
@@ -29,7 +30,7 @@ from gpumon.tui.messages import SnapshotReady
 from gpumon.tui.palette import Palette
 from gpumon.tui.screens.monitor import MonitorScreen
 from gpumon.tui.shift import can_shift
-from gpumon.tui.terminal import depth, drawn_with
+from gpumon.tui.terminal import depth, drawn_with, terminal_size
 from gpumon.tui.view import View
 
 if TYPE_CHECKING:
@@ -70,6 +71,9 @@ class TerminalApp(App[int], Generic[_Control], inherit_bindings=False):
         *,
         wall: Callable[[], float] = time.time,
     ) -> None:
+        if not os.environ.get("TEXTUAL_DRIVER") and sys.stdout.isatty():
+            # Textual lays the first screen out by these, whatever size they or the terminal say.
+            os.environ["COLUMNS"], os.environ["LINES"] = map(str, terminal_size())
         super().__init__()
         self.animation_level = "none"
         self.control = control

@@ -16,11 +16,13 @@ from typing import Any, Final
 from textual import events
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
+from textual.geometry import Size
+from textual.message import Message
 
 from gpumon.tui.flow import QUERY, Flow
 from gpumon.tui.output import Answers, Keys, Output
 from gpumon.tui.pacing import Pacer, bytes_of
-from gpumon.tui.terminal import reports_mouse
+from gpumon.tui.terminal import MOST_CELLS, reports_mouse, terminal_size
 
 _ALERT_S: Final = 0.5
 """After a key, the time in which the parser is asked whether a lone Escape was all."""
@@ -69,16 +71,16 @@ class TerminalDriver(LinuxDriver):
         self._ask()
 
     def _get_terminal_size(self) -> tuple[int, int]:
-        """The terminal's own word, not that of COLUMNS and LINES, which some parent exported at another size.
-
-        Asked at the start, and at each change of the size.
-        """
+        """Asked at the start, and at each change of the size."""
         self.pacer.damaged()
-        with contextlib.suppress(OSError, ValueError):
-            size = os.get_terminal_size((sys.__stdout__ or sys.__stderr__).fileno())  # type: ignore[union-attr]
-            if size.columns and size.lines:
-                return size.columns, size.lines
-        return 80, 24
+        return terminal_size()
+
+    def process_message(self, message: Message) -> None:
+        """A terminal that tells its size by itself is cut to what is painted, too."""
+        if isinstance(message, events.Resize) and max(message.size) > MOST_CELLS:
+            size = Size(min(message.size.width, MOST_CELLS), min(message.size.height, MOST_CELLS))
+            message = events.Resize(size, size)
+        super().process_message(message)
 
     def write(self, data: str) -> None:
         """Queue for the terminal. A terminal that takes nothing loses frames, never the event loop's time."""

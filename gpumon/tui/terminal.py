@@ -5,6 +5,8 @@ Nothing here imports textual: a refusal must cost nothing.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from collections.abc import Mapping
 from enum import Enum
@@ -13,8 +15,19 @@ from typing import Final, Literal
 from gpumon.config.schema import Config
 from gpumon.config.terminals import NO_SCREEN, PLAIN, SMALL
 
+MOST_CELLS: Final = 500
+"""Columns and lines that are painted; what a larger terminal has beyond stays empty."""
 _INSTEAD: Final = "use `gpumon watch{0} --plain` (a line per GPU and engine) or `gpumon watch{0} --json`"
 _OF_RECORDING: Final = "use `gpumon report FILE` (summed up) or `gpumon export FILE` (its moments)"
+
+
+def terminal_size() -> tuple[int, int]:
+    """Columns and lines by the terminal's own word, not that of COLUMNS and LINES, which some parent exported; cut."""
+    with contextlib.suppress(OSError, ValueError):
+        size = os.get_terminal_size((sys.__stdout__ or sys.__stderr__).fileno())  # type: ignore[union-attr]
+        if size.columns and size.lines:
+            return min(size.columns, MOST_CELLS), min(size.lines, MOST_CELLS)
+    return 80, 24
 
 
 class Depth(str, Enum):

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pyte
 import pytest
 
@@ -328,3 +329,14 @@ def test_a_stop_of_seconds_is_made_up_for(tmp_path: Path) -> None:
         now = time.localtime()
         late_s = (now.tm_hour - hours) * 3600 + (now.tm_min - minutes) * 60 + now.tm_sec - seconds
         assert late_s % 86400 in (0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("size", "environ"), [((100, 30), {"COLUMNS": "99999", "LINES": "99999"}), ((65535, 65535), {}), ((2000, 40), {})]
+)
+def test_sizes_that_nobody_has_are_cut(size: tuple[int, int], environ: dict[str, str]) -> None:
+    with running(*size, FAULTS, **environ) as process:
+        assert psutil.Process(process.pid).memory_info().rss < 200e6
+        moves = {tuple(map(int, move)) for move in re.findall(rb"\x1b\[(\d+);(\d+)H", bytes(process.written))}
+    assert max(line for line, _ in moves) <= min(size[1], 500)
+    assert max(column for _, column in moves) <= min(size[0], 500)

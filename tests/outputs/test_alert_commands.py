@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from gpumon.outputs.alert_commands import WAITING, AlertCommands
@@ -71,6 +72,23 @@ def test_a_command_that_fails_is_named_among_the_faults_for_a_while(command: tup
     assert fault is not None
     assert fault.text.startswith(said)
     assert commands.fault(SCENE.wall_s + 3600.0) is None
+
+
+def test_what_a_killed_command_has_started_is_killed_too(tmp_path: Path) -> None:
+    pids, commands = tmp_path / "pids", AlertCommands(timeout_s=1.0)
+    commands.call(change("sh", "-c", f"sleep 600 & sleep 600 & echo $! $$ > {pids}; wait"), SCENE)
+    commands.wait()
+    end_s = time.monotonic() + 60.0
+    while any(alive(int(pid)) for pid in pids.read_text().split()):
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
+    fault = commands.fault(SCENE.wall_s)
+    assert fault is not None
+    assert "was killed" in fault.text
+
+
+def alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
 def test_a_slow_command_holds_nobody_up_and_what_does_not_fit_is_dropped_with_a_word(tmp_path: Path) -> None:
