@@ -11,6 +11,7 @@ from gpumon.config.schema import Endpoint
 from gpumon.readings.frame import EndpointState, EngineReading, part_of_name
 from gpumon.sources.endpoint import NO_SCAN, restarted
 from gpumon.sources.engines.adapter import Adapter, Page
+from gpumon.sources.engines.detect import Refusal
 from gpumon.sources.engines.registry import METRICS, Row, claimed
 from gpumon.sources.exposition import MOST_SAMPLES, Scan, Series
 from gpumon.sources.identity import IDENTITY
@@ -20,7 +21,9 @@ from gpumon.sources.prometheus.queries import ENDS, FLEET_BUCKETS, TABLED, left_
 from gpumon.sources.prometheus.targets import Target
 
 FOUND_BY: Final = "prometheus"
-DOWN: Final = "the Prometheus can not scrape it (up is 0): see its page /targets for the reason"
+DOWN: Final = Refusal(
+    EndpointState.REFUSED, "the Prometheus can not scrape it (up is 0): see its page /targets for the reason"
+)
 _OF_COUNTS: Final = {name[: -len(ENDS[0])] + ENDS[1]: name for name in left_out(FLEET_BUCKETS)}
 """Name of a histogram's count -> that of its buckets, where a fleet is not asked for these."""
 CUT: Final = "more series than gpumon reads: figures may be too low"
@@ -65,7 +68,8 @@ class Engine:
         scan = NO_SCAN._replace(values=self._with_buckets(values), cut=self.cut)
         pages = self._read(scan)
         if self._adapter.unsupported:
-            self.fail(scrape.target, scrape.scraped_s, scrape.interval_s, self._adapter.unsupported)
+            wrong = Refusal(EndpointState.WRONG_ENGINE, self._adapter.unsupported)
+            self.fail(scrape.target, scrape.scraped_s, scrape.interval_s, wrong)
             return True
         if not pages:
             return False
@@ -82,17 +86,17 @@ class Engine:
         """Unix time of the newest scrape that was read; 0 where none was."""
         return self._read_last[0]
 
-    def fail(self, target: Target, at_s: float, interval_s: float, text: str = DOWN) -> None:
-        """The target did not answer: what was read last stays, with its moment. `at_s` is that of a first failure."""
+    def fail(self, target: Target, at_s: float, interval_s: float, why: Refusal = DOWN) -> None:
+        """Nothing was read of the target: what was read last stays, as of then. `at_s` is that of a first failure."""
         blank = EngineReading(
             name=self._name(target, Endpoint(url="http://nothing")),
             url=url_of(target),
-            state=EndpointState.REFUSED,
+            state=why.state,
             monotonic_s=at_s,
             kind=self.row.kind,
             found_by=FOUND_BY,
         )
-        changes = {"state": EndpointState.REFUSED, "fault": text, "interval_s": interval_s}
+        changes = {"state": why.state, "fault": why.text, "interval_s": interval_s}
         self.readings = tuple(msgspec.structs.replace(one, **changes) for one in self.readings or (blank,))
 
     def _with_buckets(self, values: dict[Series, float]) -> dict[Series, float]:

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.readings.exported import Sample
+from gpumon.readings.frame import EndpointState
 from gpumon.readings.snapshot import Snapshot
+from gpumon.sources.engines.detect import Refusal
 from gpumon.sources.engines.registry import Row
 from gpumon.sources.exposition import Series
 from gpumon.sources.prometheus.answers import Vector
@@ -134,7 +136,7 @@ class Taking:
             failed = engine or (Engine(row) if row is not None else None)
             if failed is not None:
                 text = f"gpumon failed on this page ({type(error).__name__}): please report"
-                failed.fail(scrape.target, scrape.scraped_s, scrape.interval_s, text)
+                failed.fail(scrape.target, scrape.scraped_s, scrape.interval_s, Refusal(EndpointState.ERROR, text))
             return failed
 
     def _read_page(self, engine: Engine | None, scrape: Scrape) -> Engine | None:

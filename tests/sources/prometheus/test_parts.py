@@ -176,6 +176,13 @@ def test_a_restarted_engine_is_read_anew():
     assert again.hosts[0].engines[0].state is EndpointState.OK
 
 
+def test_vllms_old_engine_is_named_and_not_read():
+    old = [Vector(Series("vllm:generation_tokens_total", {"model_name": "m", **LLM}), 100.0, 7.0)]
+    (engine,) = moment(Memory(15.0), 100.0, 7.0, engines=old).hosts[0].engines
+    assert (engine.state, engine.ranks) == (EndpointState.WRONG_ENGINE, ())
+    assert "V0" in engine.fault
+
+
 def test_a_page_beyond_the_bound_is_cut_and_says_so():
     labels = {"model_name": "m", **LLM}
     many = [
